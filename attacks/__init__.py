@@ -1,0 +1,1 @@
+"""Attacks: pure functions of one adversary's view (floor 2)."""

@@ -1,0 +1,117 @@
+"""Guesses that read no gradient: what an adversary answers who only knows the public part.
+
+They use the lists of uploaded items and attributes, the rating grid, the attribute blocks and the
+broadcast factors, never a number that a client computed. Every other attack has to beat them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import asdict, dataclass
+
+import numpy as np
+
+from attacks.interface import Estimates, Progress, Reconstruction, silent
+from victims.manifest import Manifest
+from victims.view import ITEM, Uploads, View
+
+# a guess is drawn or looked up per row of the last round: (manifest, uploads, generator) -> value
+Answer = Callable[[Manifest, Uploads, np.random.Generator], np.ndarray]
+
+
+def _guess(view: View, key: int, name: str, options: dict, answer: Answer) -> Reconstruction:
+    options = {**options, "seed": key}
+    blocks = []
+    abstained = {}
+    if view.messages.gradient is None:
+        abstained = {int(user): "the uploads are encrypted; no list of rows to guess about"
+                     for user in view.users}  # fmt: skip
+    for number, batch in enumerate(view.batches()):
+        uploads = batch.rounds[-1]
+        value = answer(view.manifest, uploads, np.random.default_rng([key, number]))
+        value = np.where(uploads.valid, value, np.nan)
+        blocks.append(Estimates(batch.users, uploads.kind, uploads.index, value))
+    return Reconstruction(name, view.users, tuple(blocks), abstained, options)
+
+
+def _constant(uploads: Uploads, rating: float | np.ndarray) -> np.ndarray:
+    """The given rating for items, 0 for attributes, (n_users, n_rows)."""
+    value = np.where(uploads.kind == ITEM, rating, 0.0)
+    return np.broadcast_to(value, uploads.gradients.shape[:2]).copy()
+
+
+def _common_level(manifest: Manifest) -> float:
+    levels = manifest.rating_levels
+    return levels[round(0.75 * (len(levels) - 1))]
+
+
+@dataclass(frozen=True)
+class GuessUniform:
+    """Every rating level equally likely (in include-unrated also 0), every attribute 0 or 1.
+
+    The "random guessing" of paper 000, figures 1-3.
+    """
+
+    name: str = "guess-uniform"
+
+    def attack(self, view: View, key: int, progress: Progress = silent) -> Reconstruction:
+        """Draw every answer; ``key`` is the seed."""
+
+        def answer(manifest: Manifest, uploads: Uploads, rng: np.random.Generator) -> np.ndarray:
+            levels = list(manifest.rating_levels)
+            if manifest.weighting == "include-unrated":
+                levels = [0.0, *levels]
+            shape = uploads.gradients.shape[:2]
+            return np.where(
+                uploads.kind == ITEM, rng.choice(levels, shape), rng.integers(0, 2, shape)
+            )
+
+        return _guess(view, key, self.name, asdict(self), answer)
+
+
+@dataclass(frozen=True)
+class GuessMajority:
+    """The most common answer: "unrated" in include-unrated, else one rating level; attributes 0.
+
+    Attributes
+    ----------
+    level : float or None
+        The rating level taken to be the most common. None is the level three quarters up the grid
+        (4 of 1..5), the mode of most published star ratings.
+    """
+
+    level: float | None = None
+    name: str = "guess-majority"
+
+    def attack(self, view: View, key: int, progress: Progress = silent) -> Reconstruction:
+        """Answer the same for every row."""
+
+        def answer(manifest: Manifest, uploads: Uploads, rng: np.random.Generator) -> np.ndarray:
+            unrated = manifest.weighting == "include-unrated"
+            return _constant(uploads, 0.0 if unrated else self.level or _common_level(manifest))
+
+        return _guess(view, key, self.name, asdict(self), answer)
+
+
+@dataclass(frozen=True)
+class GuessPopularity:
+    """Rated items guessed from the broadcast alone: factors of popular items have grown longer.
+
+    The value of an item is below every rating level, so that it counts as unrated; its size ranks the
+    items for the rated-set metrics. Popularity needs training rounds to show in the factors. In
+    observed-only the rated items are in the open, and the answer is that of ``GuessMajority``.
+    """
+
+    name: str = "guess-popularity"
+
+    def attack(self, view: View, key: int, progress: Progress = silent) -> Reconstruction:
+        """Rank items by the norm of their broadcast factor."""
+
+        def answer(manifest: Manifest, uploads: Uploads, rng: np.random.Generator) -> np.ndarray:
+            if manifest.weighting == "observed-only":
+                return _constant(uploads, _common_level(manifest))
+            norm = np.linalg.norm(uploads.broadcast.factors, axis=1)
+            share = norm / (1e-300 + norm.max(initial=0))
+            return _constant(uploads, 0.49 * manifest.rating_levels[0] * share[uploads.position])
+
+        return _guess(view, key, self.name, asdict(self), answer)

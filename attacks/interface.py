@@ -1,0 +1,93 @@
+"""What an attack is, and what it returns."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any, Protocol
+
+import numpy as np
+from jaxtyping import Float, Int, Shaped
+
+from victims.view import View
+
+Progress = Callable[[int, int], None]
+
+
+def silent(done: int, total: int) -> None:
+    """Report progress to nobody."""
+
+
+@dataclass(frozen=True)
+class Estimates:
+    """Answers about some clients, one row per item or attribute.
+
+    Attributes
+    ----------
+    users : (n_users,)
+    kind, index : (1 or n_users, n_rows)
+        One row when shared by all clients of the block.
+    value : (n_users, n_rows) float32 or float64
+        Estimated rating in stars, 0 for unrated; estimated attribute. Not rounded. NaN marks
+        padding and clients that the attack abstains on.
+    probability : (n_users, n_rows), optional
+        The attack's own probability that ``value``, rounded to the grid, is right.
+    """
+
+    users: Int[np.ndarray, " users"]
+    kind: Int[np.ndarray, "a rows"]
+    index: Int[np.ndarray, "b rows"]
+    value: Float[np.ndarray, "users rows"]
+    probability: Float[np.ndarray, "users rows"] | None = None
+
+
+@dataclass(frozen=True)
+class Reconstruction:
+    """What an attack read out of a view.
+
+    Attributes
+    ----------
+    attack : str
+    users : (n_users,)
+        Every client that the attack looked at, ascending.
+    blocks : tuple of Estimates
+    abstained : mapping of client to reason
+    options : mapping
+        The attack's hyper-parameters and seed, as recorded in the file.
+    diagnostics : mapping of name to (n_users,) array
+        Per client, in the order of ``users``.
+    """
+
+    attack: str
+    users: Int[np.ndarray, " users"]
+    blocks: tuple[Estimates, ...]
+    abstained: Mapping[int, str] = field(default_factory=dict)
+    options: Mapping[str, Any] = field(default_factory=dict)
+    diagnostics: Mapping[str, Shaped[np.ndarray, " users"]] = field(default_factory=dict)
+
+    def rows(self) -> Iterator[tuple[np.ndarray, ...]]:
+        """Flat columns user, kind, index, value, probability, block by block, without padding."""
+        for block in self.blocks:
+            shape = block.value.shape
+            keep = ~np.isnan(block.value)
+            probability = np.full(shape, np.nan) if block.probability is None else block.probability
+            yield (
+                np.broadcast_to(block.users[:, None], shape)[keep],
+                np.broadcast_to(block.kind, shape)[keep],
+                np.broadcast_to(block.index, shape)[keep],
+                block.value[keep].astype(np.float64),
+                probability[keep],
+            )
+
+
+class Attack(Protocol):
+    """A frozen set of hyper-parameters with a name and one verb.
+
+    ``attack`` is deterministic for a view and key, never raises on a valid view and abstains, with a
+    reason a person can act on, where the view does not determine the answer.
+    """
+
+    @property
+    def name(self) -> str: ...
+
+    def attack(self, view: View, key: int, progress: Progress = silent) -> Reconstruction: ...

@@ -1,0 +1,134 @@
+"""The non-linear systems of paper 000, section 4, as residuals in JAX.
+
+Paper 000: P. Mai, Y. Pang, "PrivMVMF", Eq. (20), (24), (31), (33), with the slips corrected.
+
+A row of a client is f = c (z - p . t) p, where z is its rating or attribute and t the broadcast factor
+q_j or u_a. With n a fixed factor of K, or j a fixed item:
+
+- ``semi_als``: unknowns z for every row, equations c (z - p . t) p_n = f_n, where p solves (8). It is
+  (20) with c = 1 (observed-only) and (24) with c = alpha + (1 - alpha) clip(z, 0, 1), the corrected
+  smoothing (42), in include-unrated;
+- ``sgd``: unknowns p, K equations for item j in two rounds t-1, t. It is (31) with c = 1 and (33) with c
+  smoothed from the rating of (35). W = sum_k f(k) q_k' + lambda_1 sum_a f(a) u_a' (K x K) stands for the
+  sums in (28), (30) and (34).
+
+All functions are pure, take padded arrays and are traced once per shape.
+"""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Bool, Float
+
+jax.config.update("jax_enable_x64", True)
+
+
+class SemiAls(NamedTuple):
+    """One client's system in one round, padded to a common number of rows.
+
+    factors (rows, K): broadcast factor of each row, 0 on padding; weight (rows): lambda_1 for attributes,
+    1 for items; item (rows): True for items; column (rows): f_n; n: one-hot (K,); ridge: lambda_2; alpha:
+    1 in observed-only.
+    """
+
+    factors: Float[Array, "rows K"]
+    weight: Float[Array, " rows"]
+    item: Bool[Array, " rows"]
+    column: Float[Array, " rows"]
+    n: Float[Array, " K"]
+    ridge: Float[Array, ""]
+    alpha: Float[Array, ""]
+
+
+def smooth_weight(
+    value: Float[Array, " rows"], alpha: Float[Array, ""], item: Bool[Array, " rows"]
+) -> Float[Array, " rows"]:
+    """c = alpha + (1 - alpha) clip(r, 0, 1) for items (Eq. 42, corrected), 1 for attributes."""
+    return jnp.where(item, alpha + (1 - alpha) * jnp.clip(value, 0, 1), 1.0)
+
+
+def semi_als(unknown: Float[Array, " rows"], system: SemiAls) -> Float[Array, " rows"]:
+    """Residual of (20) or (24); zero on padded rows with unknown 0."""
+    c = smooth_weight(unknown, system.alpha, system.item)
+    weighted = (system.weight * c)[:, None] * system.factors
+    square = system.factors.T @ weighted + system.ridge * jnp.eye(system.factors.shape[1])
+    p = jnp.linalg.solve(square, weighted.T @ unknown)
+    error = c * (unknown - system.factors @ p)
+    padding = (system.weight == 0) * unknown
+    return jnp.where(system.weight == 0, padding, error * (p @ system.n) - system.column)
+
+
+class Sgd(NamedTuple):
+    """One client's system for one item in two consecutive rounds.
+
+    before, after (K,): f^{t-1}(i,j) and f^t(i,j); q_before, q_after (K,): q_j in the two rounds; pull
+    (K, K): W of round t-1, row n from the n-th coordinates; rate: gamma; ridge: lambda_2; alpha: 1 in
+    observed-only.
+    """
+
+    before: Float[Array, " K"]
+    after: Float[Array, " K"]
+    q_before: Float[Array, " K"]
+    q_after: Float[Array, " K"]
+    pull: Float[Array, "K K"]
+    rate: Float[Array, ""]
+    ridge: Float[Array, ""]
+    alpha: Float[Array, ""]
+
+
+def sgd(p: Float[Array, " K"], system: Sgd) -> Float[Array, " K"]:
+    """Residual of (31), (33): what p at t-1 predicts for the upload at t, minus that upload."""
+    shrink = 1 - 2 * system.rate * system.ridge
+    step = 2 * system.rate * system.pull / p[:, None]  # row n: the client's step read off f_n
+    later = shrink * p + jnp.diagonal(step)
+    now, then = p @ system.q_before, shrink * (p @ system.q_after) + step @ system.q_after
+    # (35); where p . q barely moves it is 0/0, and the plain rating of (32) takes its place
+    below = system.before * later - system.after * p
+    safe = jnp.abs(below) > 1e-9 * (jnp.abs(system.before * later) + jnp.abs(system.after * p))
+    rating = jnp.where(
+        safe,
+        (system.before * then * later - system.after * now * p) / jnp.where(safe, below, 1.0),
+        system.before / p + now,
+    )
+    c = smooth_weight(rating, system.alpha, jnp.ones(p.shape, bool))
+    return (system.before / p + c * (now - then)) * later - system.after
+
+
+@jax.jit
+def semi_als_residual(unknown: Array, system: SemiAls) -> Array:
+    """Compiled ``semi_als``."""
+    return semi_als(unknown, system)
+
+
+@jax.jit
+def semi_als_jacobian(unknown: Array, system: SemiAls) -> Array:
+    """Dense Jacobian of ``semi_als``, (rows, rows)."""
+    return jax.jacfwd(semi_als)(unknown, system)
+
+
+@jax.jit
+def semi_als_product(unknown: Array, direction: Array, system: SemiAls) -> Array:
+    """Jacobian of ``semi_als`` times a direction, without forming it."""
+    return jax.jvp(partial(semi_als, system=system), (unknown,), (direction,))[1]
+
+
+@jax.jit
+def sgd_residual(unknown: Array, system: Sgd) -> Array:
+    """Compiled ``sgd``."""
+    return sgd(unknown, system)
+
+
+@jax.jit
+def sgd_jacobian(unknown: Array, system: Sgd) -> Array:
+    """Dense Jacobian of ``sgd``, (K, K)."""
+    return jax.jacfwd(sgd)(unknown, system)
+
+
+@jax.jit
+def sgd_product(unknown: Array, direction: Array, system: Sgd) -> Array:
+    """Jacobian of ``sgd`` times a direction."""
+    return jax.jvp(partial(sgd, system=system), (unknown,), (direction,))[1]

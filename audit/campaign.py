@@ -1,0 +1,321 @@
+"""Run victims, attack their transcripts, score the answers: the grid behind ``factorleak audit``.
+
+Each (scenario, attack) is a cell. A finished cell is kept in ``RESULTS/cells`` under a name that is a hash
+of everything that determines it, so a campaign that was stopped goes on where it was, and a changed
+option runs anew.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import shutil
+import time
+from collections.abc import Callable
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from attacks.interface import Reconstruction
+from audit.metrics import UserScores, score_users
+from audit.registry import entry, make_attack, make_victim
+from audit.results import Row, make_row, write_results
+from audit.score import as_record, score
+from audit.truth import Truth, read_truth
+from victims.errors import InputError
+from victims.ratings import Ratings
+from victims.recording import record
+from victims.transcript import Transcript, open_transcript, truth_path
+from victims.view import View
+
+UPDATES = ("semi-als", "sgd")
+WEIGHTINGS = ("observed-only", "include-unrated")
+NULL_USERS = 200  # clients on which an attack is repeated with shuffled gradients
+SCHEMA = 1  # of a cell file; part of its name
+
+Report = Callable[[str, int, int], None]
+
+
+@dataclass(frozen=True)
+class Campaign:
+    """What to run.
+
+    Attributes
+    ----------
+    victim : str
+    data : str
+        As given to ``--data``; part of the results.
+    updates, weightings : tuple of str
+        Scenarios are their product.
+    attacks : tuple of str
+    rounds : tuple of int
+        Rounds that the adversary watches, counted from 0.
+    adversary : str
+    seed : int
+        Of the victim's start, the samples and the attacks.
+    sample : int
+        Clients for attacks that solve client by client.
+    users : int or None
+        Clients to record; None records all.
+    victim_options, attack_options : dict
+        Attack options apply to each attack that has an option of that name.
+    """
+
+    victim: str = "fedmvmf"
+    data: str = "synthetic"
+    updates: tuple[str, ...] = UPDATES
+    weightings: tuple[str, ...] = WEIGHTINGS
+    attacks: tuple[str, ...] = ("spectral", "root-hybr", "guess-majority")
+    rounds: tuple[int, ...] = (4, 5)
+    adversary: str = "server"
+    seed: int = 0
+    sample: int = 20
+    users: int | None = None
+    victim_options: dict[str, Any] = field(default_factory=dict)
+    attack_options: dict[str, dict[str, Any]] = field(default_factory=dict)
+
+
+def run(
+    campaign: Campaign,
+    ratings: Ratings,
+    directory: Path,
+    *,
+    keep_transcripts: bool = False,
+    report: Report = lambda what, done, total: None,
+) -> list[Row]:
+    """Run every cell that is not there yet and write the result files.
+
+    Parameters
+    ----------
+    campaign : Campaign
+    ratings : Ratings
+        What ``campaign.data`` names.
+    directory : Path
+        RESULTS; created if missing.
+    keep_transcripts : bool
+        Leave the recordings in ``RESULTS/transcripts``.
+    report : callable
+        Called with (what is going on, steps done, steps in all).
+
+    Returns
+    -------
+    list of dict
+        All rows, in the order of the grid, as in ``results.json``.
+    """
+    for name in campaign.attacks:  # a misspelt name must not cost the work before it
+        make_attack(name, campaign.attack_options.get(name))
+    scenarios = [(u, w) for u in campaign.updates for w in campaign.weightings]
+    for update, weighting in scenarios:
+        _victim(campaign, update, weighting)
+    rows: list[Row] = []
+    total = len(scenarios) * (len(campaign.attacks) + 1)
+    for number, (update, weighting) in enumerate(scenarios):
+        scenario = _Scenario(campaign, ratings, directory, update, weighting)
+
+        def step(what: str, done: int = number * (len(campaign.attacks) + 1)) -> None:
+            report(what, done, total)
+
+        rows += scenario.rows(step, keep_transcripts)
+        write_results(rows, directory)
+    report("done", total, total)
+    return rows
+
+
+def _victim(campaign: Campaign, update: str, weighting: str) -> Any:
+    options = {**campaign.victim_options, "update": update, "weighting": weighting}
+    return make_victim(campaign.victim, options)
+
+
+@dataclass(frozen=True)
+class _Scenario:
+    campaign: Campaign
+    ratings: Ratings
+    directory: Path
+    update: str
+    weighting: str
+
+    def rows(self, step: Callable[..., None], keep: bool) -> list[Row]:
+        cells = {name: self._cell_path(name) for name in self.campaign.attacks}
+        label = f"{self.update}/{self.weighting}"
+        if any(not path.exists() for path in cells.values()):
+            step(f"{label}: recording")
+            recorded = self._record()
+            truth = read_truth(truth_path(recorded.path))
+            for number, (name, path) in enumerate(cells.items()):
+                if not path.exists():
+                    step(f"{label}: {name}")
+                    _write_cell(path, self._attack(name, recorded, truth))
+            if not keep:
+                shutil.rmtree(recorded.path, ignore_errors=True)
+                truth_path(recorded.path).unlink(missing_ok=True)
+        return [row for path in cells.values() for row in _read_cell(path)]
+
+    def _identity(self) -> dict[str, Any]:
+        """Everything that determines the recording; the ratings by their content."""
+        campaign = self.campaign
+        content = hashlib.sha256()
+        for array in (self.ratings.indptr, self.ratings.items, self.ratings.values,
+                      self.ratings.attributes, self.ratings.item_features):  # fmt: skip
+            content.update(np.ascontiguousarray(array).tobytes())
+        return {
+            "schema": SCHEMA,
+            "victim": campaign.victim,
+            "options": campaign.victim_options,
+            "update": self.update,
+            "weighting": self.weighting,
+            "ratings": content.hexdigest(),
+            "rounds": campaign.rounds,
+            "users": campaign.users,
+            "seed": campaign.seed,
+        }
+
+    def _cell_path(self, attack: str) -> Path:
+        campaign = self.campaign
+        options = campaign.attack_options.get(attack, {})
+        identity = {
+            **self._identity(),
+            "data": campaign.data,
+            "attack": attack,
+            "attack_options": options,
+            "adversary": campaign.adversary,
+            "sample": campaign.sample if entry("attacks", attack).per_client else None,
+        }
+        name = f"{self.update}-{self.weighting}-{attack}-{_digest(identity)}.json"
+        return self.directory / "cells" / name
+
+    def _record(self) -> Transcript:
+        name = f"{self.update}-{self.weighting}-{_digest(self._identity())}"
+        path = self.directory / "transcripts" / name
+        if not (path.exists() and truth_path(path).exists()):
+            shutil.rmtree(path, ignore_errors=True)
+            truth_path(path).unlink(missing_ok=True)
+            users = None
+            if self.campaign.users is not None and self.campaign.users < self.ratings.n_users:
+                rng = np.random.default_rng([self.campaign.seed, 1])
+                users = rng.choice(self.ratings.n_users, self.campaign.users, replace=False)
+            victim = _victim(self.campaign, self.update, self.weighting)
+            record(
+                victim,
+                self.ratings,
+                path,
+                rounds=self.campaign.rounds,
+                users=users,
+                seed=self.campaign.seed,
+            )
+        return open_transcript(path)
+
+    def _attack(self, name: str, recorded: Transcript, truth: Truth) -> list[Row]:
+        campaign = self.campaign
+        shared = {
+            "victim": campaign.victim,
+            "update": self.update,
+            "weighting": self.weighting,
+            "data": campaign.data,
+            "defense": "none",
+            "adversary": campaign.adversary,
+            "attack": name,
+            "rounds": len(campaign.rounds),
+            "seed": campaign.seed,
+        }
+        try:
+            view = recorded.view(campaign.adversary)
+            if entry("attacks", name).per_client and view.users.size > campaign.sample:
+                rng = np.random.default_rng([campaign.seed, 2])
+                view = view.select(rng.choice(view.users, campaign.sample, replace=False))
+            attack = make_attack(name, campaign.attack_options.get(name))
+            start = time.perf_counter()
+            reconstruction = attack.attack(view, campaign.seed)
+            seconds = time.perf_counter() - start
+        except InputError:
+            raise
+        except Exception as error:  # a failed cell is a row with its reason, never a missing row
+            reason = f"{type(error).__name__}: {error}"[:300]
+            return [make_row(**shared, metric="rating_accuracy", status="failed", reason=reason)]
+        size = view.messages.n_rows * recorded.manifest.factors * 8
+        shared |= {"seconds": seconds, "bytes": size}
+        return [
+            *_metric_rows(shared, reconstruction, recorded, truth, self._null(name, view, truth)),
+            *_diagnostic_rows(shared, reconstruction),
+        ]
+
+    def _null(self, name: str, view: View, truth: Truth) -> UserScores | None:
+        """The same attack on shuffled gradients, for attacks that are fast enough to repeat."""
+        if entry("attacks", name).per_client or view.users.size == 0:
+            return None
+        if view.users.size > NULL_USERS:
+            rng = np.random.default_rng([self.campaign.seed, 3])
+            view = view.select(rng.choice(view.users, NULL_USERS, replace=False))
+        attack = make_attack(name, self.campaign.attack_options.get(name))
+        found = attack.attack(view.shuffled(self.campaign.seed), self.campaign.seed)
+        return score_users(found.blocks, view.manifest, truth, np.unique(found.users))
+
+
+def _metric_rows(
+    shared: Row,
+    reconstruction: Reconstruction,
+    recorded: Transcript,
+    truth: Truth,
+    null: UserScores | None,
+) -> list[Row]:
+    n_users = reconstruction.users.size
+    if n_users == 0 or len(reconstruction.abstained) == n_users:
+        reasons = sorted(set(reconstruction.abstained.values()))
+        reason = reasons[0] if reasons else "the adversary receives no uploads"
+        return [
+            make_row(
+                **shared,
+                metric="rating_accuracy",
+                status="not applicable",
+                reason=reason,
+                n_users=n_users,
+                n_abstained=len(reconstruction.abstained),
+            )
+        ]
+    scores = score(reconstruction, recorded.manifest, truth, shuffled=null)
+    return [make_row(**shared, **as_record(part), status="ran") for part in scores]
+
+
+def _diagnostic_rows(shared: Row, reconstruction: Reconstruction) -> list[Row]:
+    """Share of clients on which a solver says it converged, and its time per client."""
+    rows = []
+    solved = reconstruction.diagnostics
+    for metric, source in (("solver_success_rate", "converged"), ("seconds_per_user", "seconds")):
+        if source in solved and solved[source].size:
+            values = solved[source].astype(np.float64)
+            rows.append(
+                make_row(
+                    **shared,
+                    metric=metric,
+                    value=float(values.mean()),
+                    n_users=values.size,
+                    n_abstained=len(reconstruction.abstained),
+                    status="ran",
+                )
+            )
+    return rows
+
+
+def _digest(identity: dict[str, Any]) -> str:
+    text = json.dumps(identity, sort_keys=True, default=str)
+    return hashlib.sha256(text.encode()).hexdigest()[:16]
+
+
+def _write_cell(path: Path, rows: list[Row]) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    partial = path.with_suffix(".partial")
+    partial.write_text(json.dumps(rows), encoding="utf-8")
+    partial.replace(path)
+
+
+def _read_cell(path: Path) -> list[Row]:
+    try:
+        return json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError) as error:
+        raise InputError(f"{path} is damaged ({error}); remove it to run that cell again") from None
+
+
+def settings(campaign: Campaign) -> dict[str, Any]:
+    """The campaign as it is written beside the results."""
+    return asdict(campaign)

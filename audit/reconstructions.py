@@ -1,0 +1,198 @@
+"""Reconstruction files: user, kind, index, value (0 = unrated) and probability, Arrow IPC.
+
+The schema metadata under ``factorleak-reconstruction`` says which attack read what, on which view, and
+which clients it abstained on and why, so that scoring needs no other file than the truth.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+from pydantic import BaseModel, ValidationError
+
+from attacks.interface import Estimates, Reconstruction
+from victims.arrow import INT32_MAX, finite_chunks, integer_chunks, kind_chunks, open_columns
+from victims.errors import InputError
+from victims.manifest import Manifest
+from victims.transcript import write_columns
+from victims.view import KINDS
+
+KEY = b"factorleak-reconstruction"
+PAD_CELLS = 1 << 22
+
+
+class Origin(BaseModel):
+    """Where a reconstruction comes from."""
+
+    attack: str
+    adversary: str = "server"
+    options: dict[str, object] = {}
+    users: list[int]
+    abstained: dict[int, str] = {}
+    seconds: float = float("nan")
+    manifest: Manifest
+
+
+@dataclass(frozen=True)
+class StoredReconstruction:
+    """A reconstruction read from a file; ``origin`` is None for files of other software."""
+
+    reconstruction: Reconstruction
+    origin: Origin | None
+
+
+def write_reconstruction(
+    path: Path,
+    reconstruction: Reconstruction,
+    manifest: Manifest,
+    *,
+    adversary: str,
+    seconds: float,
+) -> None:
+    """Write a reconstruction; the file appears under its name only when it is complete."""
+    origin = Origin(
+        attack=reconstruction.attack,
+        adversary=adversary,
+        options=json.loads(json.dumps(dict(reconstruction.options), default=str)),
+        users=reconstruction.users.tolist(),
+        abstained=dict(reconstruction.abstained),
+        seconds=seconds,
+        manifest=manifest,
+    )
+    write_columns(path, _batches(reconstruction), {KEY: origin.model_dump_json().encode()})
+
+
+def _batches(reconstruction: Reconstruction) -> Iterator[dict[str, pa.Array]]:
+    empty = np.zeros(0)
+    yield _columns(empty, empty, empty, empty, empty)
+    for rows in reconstruction.rows():
+        yield _columns(*rows)
+
+
+def _columns(
+    user: np.ndarray,
+    kind: np.ndarray,
+    index: np.ndarray,
+    value: np.ndarray,
+    probability: np.ndarray,
+) -> dict[str, pa.Array]:
+    return {
+        "user": pa.array(user.astype(np.int32)),
+        "kind": pa.DictionaryArray.from_arrays(
+            pa.array(kind.astype(np.int8)), pa.array(list(KINDS), pa.string())
+        ),
+        "index": pa.array(index.astype(np.int32)),
+        "value": pa.array(value.astype(np.float64)),
+        "probability": pa.array(probability.astype(np.float64), mask=np.isnan(probability)),
+    }
+
+
+def read_reconstruction(path: Path) -> StoredReconstruction:
+    """Read a reconstruction file, ours or another program's.
+
+    Raises
+    ------
+    InputError
+        Naming file, row and rule.
+    """
+    if not path.is_file():
+        raise InputError(f"{path} does not exist; RECONSTRUCTION is a file that attack --out wrote")
+    file = open_columns(path)
+    columns = [
+        integer_chunks(file, "user", 0, INT32_MAX - 1, ">= 0"),
+        kind_chunks(file, KINDS[:2]),
+        integer_chunks(file, "index", 0, INT32_MAX - 1, ">= 0"),
+        finite_chunks(file, "value"),
+    ]
+    user, kind, index, value = (
+        np.concatenate(chunks) if chunks else np.zeros(0) for chunks in columns
+    )
+    probability = None
+    if file.has("probability"):
+        chunks = [chunk.to_numpy(zero_copy_only=False) for chunk in file.columns("probability")]
+        probability = np.concatenate(chunks).astype(np.float64) if chunks else np.zeros(0)
+        wrong = np.flatnonzero(~np.isnan(probability) & ((probability < 0) | (probability > 1)))
+        if wrong.size:
+            raise InputError(
+                f"{path} row {wrong[0]}: probability must be in 0..1 or null, "
+                f"got {probability[wrong[0]]:g}"
+            )
+        probability = None if np.isnan(probability).all() else probability
+    _refuse_repeats(path, user, kind, index)
+    origin = _origin(path, file.metadata)
+    users = np.unique(user) if origin is None else np.unique(origin.users).astype(np.int32)
+    if users.size == 0:
+        raise InputError(f"{path} must hold at least one client")
+    strange = np.flatnonzero(~np.isin(user, users))
+    if strange.size:
+        raise InputError(f"{path} row {strange[0]}: client {user[strange[0]]} is not in its header")
+    blocks = tuple(_blocks(user, kind, index, value, probability))
+    return StoredReconstruction(
+        Reconstruction(
+            "unknown" if origin is None else origin.attack,
+            users,
+            blocks,
+            {} if origin is None else origin.abstained,
+            {} if origin is None else origin.options,
+        ),
+        origin,
+    )
+
+
+def _origin(path: Path, metadata: dict[bytes, bytes]) -> Origin | None:
+    if KEY not in metadata:
+        return None
+    try:
+        return Origin.model_validate_json(metadata[KEY])
+    except (ValidationError, RecursionError, ValueError) as error:
+        first = str(error).splitlines()[0]
+        raise InputError(f"{path}: its header is damaged ({first}); run the attack again") from None
+
+
+def _refuse_repeats(path: Path, user: np.ndarray, kind: np.ndarray, index: np.ndarray) -> None:
+    if user.size < 2:
+        return
+    order = np.lexsort((index, kind, user))
+    same = np.ones(user.size - 1, bool)
+    for column in (user, kind, index):
+        ordered = column[order]
+        same &= ordered[1:] == ordered[:-1]
+    if same.any():
+        row = int(np.maximum(order[1:], order[:-1])[same].min())
+        raise InputError(f"{path} row {row}: each user, kind and index must occur once")
+
+
+def _blocks(
+    user: np.ndarray,
+    kind: np.ndarray,
+    index: np.ndarray,
+    value: np.ndarray,
+    probability: np.ndarray | None,
+) -> Iterator[Estimates]:
+    """Pad clients with similar numbers of rows to common blocks."""
+    order = np.argsort(user, kind="stable")
+    users, start, length = np.unique(user[order], return_index=True, return_counts=True)
+    by_length = np.argsort(length, kind="stable")
+    position = 0
+    while position < users.size:
+        longest = length[by_length]
+        limit = int(np.searchsorted(longest, 2 * longest[position], side="right"))
+        cells = np.arange(1, limit - position + 1) * longest[position:limit]
+        count = max(1, int(np.searchsorted(cells, PAD_CELLS, side="right")))
+        members = by_length[position : position + count]
+        position += count
+        slot = np.arange(int(length[members].max()))
+        valid = slot < length[members][:, None]
+        rows = order[np.where(valid, start[members][:, None] + slot, 0)]
+        yield Estimates(
+            users[members].astype(np.int32),
+            kind[rows].astype(np.int8),
+            index[rows].astype(np.int32),
+            np.where(valid, value[rows], np.nan),
+            None if probability is None else np.where(valid, probability[rows], np.nan),
+        )

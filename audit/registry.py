@@ -1,0 +1,130 @@
+"""Every victim, defense and attack by name. One line each; other packages add theirs by entry point."""
+
+from __future__ import annotations
+
+import dataclasses
+import importlib
+from dataclasses import dataclass, field
+from importlib.metadata import entry_points
+from typing import Any
+
+from pydantic import TypeAdapter, ValidationError
+
+from attacks.interface import Attack
+from victims.errors import InputError
+from victims.protocol import Victim
+
+GROUPS = ("victims", "defenses", "attacks")
+
+
+@dataclass(frozen=True)
+class Entry:
+    """Where a component lives, without importing it.
+
+    ``per_client`` marks attacks that solve client by client: they run on a sample of clients.
+    """
+
+    location: str
+    summary: str
+    fixed: dict[str, Any] = field(default_factory=dict)
+    per_client: bool = False
+
+    def load(self) -> type:
+        module, _, name = self.location.partition(":")
+        return getattr(importlib.import_module(module), name)
+
+
+def _root(method: str, words: str) -> Entry:
+    return Entry("attacks.roots:Root", f"paper 000's systems, {words}", {"method": method}, True)
+
+
+BUILT_IN: dict[str, dict[str, Entry]] = {
+    "victims": {
+        "fedmvmf": Entry(
+            "victims.fedmvmf:FedMVMF",
+            "federated multi-view matrix factorisation (paper 000), four scenarios",
+        ),
+    },
+    "defenses": {},
+    "attacks": {
+        "spectral": Entry("attacks.spectral:Spectral", "closed form, all clients at once"),
+        "root-hybr": _root("hybr", "Powell's hybrid method"),
+        "root-broyden2": _root("broyden2", "Broyden's bad method"),
+        "root-linearmixing": _root("linearmixing", "scalar Jacobian approximation"),
+        "root-df-sane": _root("df-sane", "derivative-free spectral residual method"),
+        "root-anderson": _root("anderson", "Anderson mixing"),
+        "root-lm": _root("lm", "Levenberg-Marquardt"),
+        "root-krylov": _root("krylov", "Newton-Krylov with exact Jacobian products"),
+        "guess-uniform": Entry("attacks.guess:GuessUniform", "every answer equally likely"),
+        "guess-majority": Entry("attacks.guess:GuessMajority", "the most common answer"),
+        "guess-popularity": Entry("attacks.guess:GuessPopularity", "popularity from the broadcast"),
+    },
+}
+
+
+def entries(group: str) -> dict[str, Entry]:
+    """Built-in components and those that installed packages offer under ``factorleak.GROUP``."""
+    found = dict(BUILT_IN[group])
+    for point in entry_points(group=f"factorleak.{group}"):
+        found.setdefault(point.name, Entry(point.value, f"from {point.value.partition(':')[0]}"))
+    return found
+
+
+def entry(group: str, name: str) -> Entry:
+    """One component.
+
+    Raises
+    ------
+    InputError
+        If nothing has that name.
+    """
+    known = entries(group)
+    if name not in known:
+        raise InputError(f"unknown {group[:-1]} {name!r}; known are {', '.join(known) or 'none'}")
+    return known[name]
+
+
+def make_attack(name: str, options: dict[str, Any] | None = None) -> Attack:
+    """An attack with its options; values may be text, as on a command line."""
+    return _make("attacks", name, options or {})
+
+
+def make_victim(name: str, options: dict[str, Any] | None = None) -> Victim:
+    """A victim with its hyper-parameters; values may be text, as on a command line."""
+    return _make("victims", name, options or {})
+
+
+def _make(group: str, name: str, options: dict[str, Any]) -> Any:
+    found = entry(group, name)
+    factory = found.load()
+    known = {f.name for f in dataclasses.fields(factory)} - set(found.fixed) - {"name"}
+    for option in options:
+        if option not in known:
+            raise InputError(
+                f"{name} has no option {option!r}; it takes {', '.join(sorted(known)) or 'none'}"
+            )
+    values = {key: None if value == "none" else value for key, value in options.items()}
+    try:
+        return TypeAdapter(factory).validate_python({**values, **found.fixed})
+    except ValidationError as error:
+        first = error.errors(include_url=False)[0]
+        where = ".".join(map(str, first["loc"]))
+        message = first["msg"].removeprefix("Value error, ")
+        raise InputError(f"{name} option {where}: {message}" if where else message) from None
+
+
+def parse_options(pairs: list[str]) -> dict[str, str]:
+    """``["factors=8"]`` as a mapping.
+
+    Raises
+    ------
+    InputError
+        If a pair is not ``name=value``.
+    """
+    options = {}
+    for pair in pairs:
+        name, equals, value = pair.partition("=")
+        if not equals or not name:
+            raise InputError(f"an option must be name=value, got {pair!r}")
+        options[name.strip().replace("-", "_")] = value.strip()
+    return options

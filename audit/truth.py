@@ -1,0 +1,91 @@
+"""What the clients kept private, as scoring needs it. Attacks never see this."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import scipy.sparse as sp
+from jaxtyping import Float, Int
+
+from victims.arrow import INT32_MAX, finite_chunks, integer_chunks, kind_chunks, open_columns
+from victims.errors import InputError
+from victims.view import ITEM, KINDS
+
+
+@dataclass(frozen=True)
+class Truth:
+    """Ratings and attributes of the clients in a truth file.
+
+    Attributes
+    ----------
+    users : (n_users,) ascending client numbers
+    ratings : (n_users, n_item_columns) CSR, absent means unrated
+        Columns up to the largest rated item.
+    attributes : (n_users, n_attribute_columns)
+        0 where the file has no row.
+    """
+
+    users: Int[np.ndarray, " users"]
+    ratings: sp.csr_array
+    attributes: Float[np.ndarray, "users attributes"]
+
+    def rows(self, users: np.ndarray) -> np.ndarray:
+        """Row of each client.
+
+        Raises
+        ------
+        InputError
+            If a client is not in the file.
+        """
+        row = np.minimum(np.searchsorted(self.users, users), self.users.size - 1)
+        unknown = np.flatnonzero(self.users[row] != users)
+        if unknown.size:
+            raise InputError(
+                f"the truth has no row for client {users[unknown[0]]}; give the truth file that was "
+                "recorded with this transcript"
+            )
+        return row
+
+
+def read_truth(path: Path) -> Truth:
+    """Read ``NAME.truth.arrow`` (user, kind, index, value).
+
+    Raises
+    ------
+    InputError
+        Naming file, row and rule.
+    """
+    if not path.is_file():
+        raise InputError(f"{path} does not exist; --truth takes a NAME.truth.arrow file")
+    file = open_columns(path)
+    user, index = (
+        np.concatenate(integer_chunks(file, name, 0, INT32_MAX - 1, ">= 0") or [np.zeros(0, int)])
+        for name in ("user", "index")
+    )
+    if user.size == 0:
+        raise InputError(f"{path} must hold at least one row")
+    kind = np.concatenate(kind_chunks(file, KINDS[:2]))
+    value = np.concatenate(finite_chunks(file, "value"))
+    wrong = np.flatnonzero(np.where(kind == ITEM, value <= 0, (value < 0) | (value > 1)))
+    if wrong.size:
+        rule = "> 0 (only ratings that exist are listed)" if kind[wrong[0]] == ITEM else "in 0..1"
+        raise InputError(f"{path} row {wrong[0]}: value must be {rule}, got {value[wrong[0]]:g}")
+    order = np.lexsort((index, kind, user))
+    same = (np.diff(user[order]) == 0) & (np.diff(kind[order]) == 0) & (np.diff(index[order]) == 0)
+    if same.any():
+        row = int(order[1:][same].min())
+        raise InputError(f"{path} row {row}: each user, kind and index must occur once")
+    users, row = np.unique(user, return_inverse=True)
+    item = kind == ITEM
+    limit = 1000 * user.size + 1_000_000
+    if index[~item].max(initial=0) * users.size > limit:
+        worst = int(index[~item].max())
+        raise InputError(f"{path}: attribute index must be plausible beside the rows, got {worst}")
+    shape = users.size, int(index[item].max(initial=-1)) + 1
+    ratings = sp.csr_array((value[item], (row[item], index[item])), shape=shape)
+    ratings.sort_indices()
+    attributes = np.zeros((users.size, int(index[~item].max(initial=-1)) + 1))
+    attributes[row[~item], index[~item]] = value[~item]
+    return Truth(users, ratings, attributes)

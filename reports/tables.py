@@ -1,0 +1,178 @@
+"""Result rows as terminal tables and as words.
+
+Works on plain mappings with the columns of ``results.json``. An accuracy never appears without its
+baseline and its interval.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+from rich.table import Table
+
+Row = Mapping[str, Any]
+
+SHOWN = {
+    "rating_accuracy": "ratings (Eq. 43)",
+    "rated_rating_accuracy": "rated only",
+    "rated_set_auc": "rated set AUC",
+    "attribute_accuracy": "attributes (Eq. 43)",
+    "attribute_group_accuracy": "attribute blocks",
+}
+VERDICT_STYLE = {"LEAK": "bold red", "NO EVIDENCE": "green", "INCONCLUSIVE": "yellow"}
+
+
+def number(value: Any, digits: int = 3) -> str:
+    """A number for people; a dash where there is none.
+
+    Examples
+    --------
+    >>> number(0.98765), number(float("nan"))
+    ('0.988', '-')
+    """
+    if value is None or (isinstance(value, float) and math.isnan(value)):
+        return "-"
+    return f"{value:.{digits}f}"
+
+
+def score_cell(row: Row | None) -> str:
+    """Value, interval and baseline in one cell."""
+    if row is None or number(row["value"]) == "-":
+        return "-"
+    interval = f"[{number(row['ci_low'])}, {number(row['ci_high'])}]"
+    return f"{number(row['value'])} {interval}\nguess {number(row['baseline'])}"
+
+
+def audit_table(rows: Sequence[Row], title: str) -> Table:
+    """One line per scenario and attack: the main metrics, each over its best guess."""
+    table = Table(title=title, title_justify="left", show_lines=True)
+    for name in ("scenario", "attack"):
+        table.add_column(name, overflow="fold")
+    for heading in SHOWN.values():
+        table.add_column(heading)
+    table.add_column("clients", justify="right")
+    table.add_column("seconds", justify="right")
+    table.add_column("verdict")
+    for (update, weighting, attack), part in _cells(rows):
+        first = part[0]
+        metrics = {row["metric"]: row for row in part}
+        scenario = f"{update}\n{weighting}"
+        if first["status"] != "ran":
+            words = f"{first['status']}: {first['reason']}"
+            table.add_row(
+                scenario, attack, words, *["-"] * (len(SHOWN) - 1), "-", number(first["seconds"], 2), "-"
+            )
+            continue
+        clients = str(first["n_users"])
+        if first["n_abstained"]:
+            clients += f"\n{first['n_abstained']} abst."
+        found = cell_verdict(part)
+        table.add_row(
+            scenario,
+            attack,
+            *(score_cell(metrics.get(name)) for name in SHOWN),
+            clients,
+            number(first["seconds"], 2),
+            f"[{VERDICT_STYLE[found]}]{found}[/]",
+        )
+    return table
+
+
+def _cells(rows: Sequence[Row]) -> Iterable[tuple[tuple[str, str, str], list[Row]]]:
+    cells: dict[tuple[str, str, str], list[Row]] = {}
+    for row in rows:
+        cells.setdefault((row["update"], row["weighting"], row["attack"]), []).append(row)
+    return cells.items()
+
+
+def cell_verdict(rows: Sequence[Row]) -> str:
+    """LEAK if ratings or attributes leak; NO EVIDENCE only if none of the two leaves it open.
+
+    The rated set is judged by its own row: in observed-only it is in the open by design.
+    """
+    judged = [
+        row["verdict"]
+        for row in rows
+        if row["metric"] in ("rated_rating_accuracy", "rating_accuracy", "attribute_group_accuracy")
+        and row["verdict"]
+    ]
+    if "LEAK" in judged:
+        return "LEAK"
+    return "NO EVIDENCE" if judged and set(judged) == {"NO EVIDENCE"} else "INCONCLUSIVE"
+
+
+def in_words(rows: Sequence[Row]) -> list[str]:
+    """One sentence per scenario: what the strongest attack that ran reads, beside the guess."""
+    sentences = []
+    scenarios: dict[tuple[str, str], list[Row]] = {}
+    for row in rows:
+        scenarios.setdefault((row["update"], row["weighting"]), []).append(row)
+    for (update, weighting), part in scenarios.items():
+        best = _strongest(part)
+        if best is None:
+            sentences.append(f"{update}/{weighting}: no attack applies to what the adversary sees.")
+            continue
+        metrics = {row["metric"]: row for row in part if row["attack"] == best}
+        claims = [
+            _claim(metrics.get(name), words)
+            for name, words in (
+                ("rated_rating_accuracy", "of the ratings"),
+                ("attribute_group_accuracy", "of the attributes"),
+            )
+        ]
+        rated = "which items were rated lies in the open (uploads name them)"
+        if weighting == "include-unrated":
+            rated = _claim(metrics.get("rated_set_auc"), "AUC on which items were rated", "")
+        clients = metrics["rating_accuracy"]["n_users"]
+        sentences.append(
+            f"{update}/{weighting}: the {part[0]['adversary']} reads, with {best}, "
+            f"{', '.join(filter(None, claims))}; {rated} ({clients} clients)."
+        )
+    return sentences
+
+
+def _strongest(rows: Sequence[Row]) -> str | None:
+    """The attack with the best advantage on rated items; guesses do not count."""
+    candidates = [
+        row
+        for row in rows
+        if row["metric"] == "rated_rating_accuracy"
+        and row["status"] == "ran"
+        and not row["attack"].startswith("guess")
+        and number(row["advantage"]) != "-"
+    ]
+    if not candidates:
+        return None
+    return max(candidates, key=lambda row: (row["advantage"], row["n_users"]))["attack"]
+
+
+def _claim(row: Row | None, words: str, unit: str = "%") -> str:
+    if row is None or number(row["value"]) == "-":
+        return ""
+    if unit == "%":
+        value, guess = f"{100 * row['value']:.1f} %", f"{100 * row['baseline']:.1f} %"
+        return f"{value} {words} (best guess without the transcript {guess})"
+    return f"{number(row['value'])} {words} (best guess {number(row['baseline'])})"
+
+
+def score_table(rows: Sequence[Row], title: str) -> Table:
+    """Every metric of one reconstruction."""
+    table = Table(title=title, title_justify="left")
+    for name in ("metric", "value", "95 % interval", "best guess", "ceiling", "advantage", "clients"):
+        table.add_column(name, justify="left" if name == "metric" else "right")
+    table.add_column("verdict")
+    for row in rows:
+        found = row["verdict"]
+        table.add_row(
+            row["metric"],
+            number(row["value"], 4),
+            f"[{number(row['ci_low'])}, {number(row['ci_high'])}]",
+            f"{number(row['baseline'])} ({row['baseline_name']})",
+            number(row["ceiling"]),
+            number(row["advantage"]),
+            str(row["n_users"]),
+            f"[{VERDICT_STYLE.get(found, 'dim')}]{found}[/]",
+        )
+    return table

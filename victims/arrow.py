@@ -1,0 +1,269 @@
+"""Columns of Arrow IPC and Parquet files, checked before anything uses them.
+
+Files may be hostile: every failure ends in an ``InputError`` that names the file, the row and the rule.
+Uncompressed Arrow files are memory-mapped and never copied.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from victims.errors import InputError
+
+DECODED_BYTES = 8 << 30  # compressed files may not grow beyond this
+INT32_MAX = 2**31 - 1
+
+
+@dataclass(frozen=True)
+class ColumnFile:
+    """An open file: one list of record batches, all with the same columns."""
+
+    path: Path
+    batches: tuple[pa.RecordBatch, ...]
+    metadata: dict[bytes, bytes]
+
+    @property
+    def offsets(self) -> list[int]:
+        """First row of each batch."""
+        starts = [0]
+        for batch in self.batches:
+            starts.append(starts[-1] + batch.num_rows)
+        return starts
+
+    def has(self, name: str) -> bool:
+        return bool(self.batches) and name in self.batches[0].schema.names
+
+    def columns(self, name: str) -> list[pa.Array]:
+        """The chunks of one column; the file must have it once."""
+        if not self.batches:
+            return []
+        count = self.batches[0].schema.names.count(name)
+        if count != 1:
+            have = ", ".join(self.batches[0].schema.names[:20])
+            raise InputError(
+                f"{self.path} must have one column {name!r}, got {count} (columns: {have})"
+            )
+        return [batch.column(name) for batch in self.batches]
+
+
+def find_columns(directory: Path, stem: str) -> Path:
+    """``stem.arrow`` or ``stem.parquet`` in a directory."""
+    for suffix in (".arrow", ".parquet"):
+        if (directory / f"{stem}{suffix}").is_file():
+            return directory / f"{stem}{suffix}"
+    raise InputError(f"{directory} must contain {stem}.arrow or {stem}.parquet, neither is there")
+
+
+def open_columns(path: Path) -> ColumnFile:
+    """Open an Arrow IPC (Feather v2) or Parquet file.
+
+    Raises
+    ------
+    InputError
+        If the file is neither, is truncated or damaged, or grows beyond 8 GiB when decoded.
+    """
+    try:
+        with _memory_limit(DECODED_BYTES + path.stat().st_size):
+            if path.suffix == ".parquet":
+                batches, metadata = _read_parquet(path)
+            else:
+                batches, metadata = _read_ipc(path)
+            for batch in batches:
+                batch.validate(full=True)
+    except InputError:
+        raise
+    except (pa.ArrowException, OSError, ValueError, KeyError, TypeError, MemoryError) as error:
+        reason = (str(error).splitlines() or [type(error).__name__])[0][:300]
+        raise InputError(
+            f"{path} is not a readable Arrow IPC or Parquet file ({reason}); "
+            "it may be truncated: record or copy it again"
+        ) from None
+    return ColumnFile(path, tuple(batches), metadata)
+
+
+def _read_ipc(path: Path) -> tuple[list[pa.RecordBatch], dict[bytes, bytes]]:
+    with pa.memory_map(str(path)) as source, pa.ipc.open_file(source) as reader:
+        batches = []
+        decoded = 0
+        for number in range(reader.num_record_batches):
+            batches.append(reader.get_batch(number))
+            decoded += batches[-1].get_total_buffer_size()
+            # uncompressed buffers lie inside the file, so only compressed ones can outgrow it
+            if decoded > max(DECODED_BYTES, 2 * path.stat().st_size):
+                raise InputError(f"{path} must decode to at most {DECODED_BYTES >> 30} GiB")
+        return batches, dict(reader.schema.metadata or {})
+
+
+def _read_parquet(path: Path) -> tuple[list[pa.RecordBatch], dict[bytes, bytes]]:
+    with pq.ParquetFile(path) as source:
+        batches = []
+        decoded = 0
+        for batch in source.iter_batches(batch_size=1 << 18):
+            batches.append(batch)
+            decoded += batch.get_total_buffer_size()
+            if decoded > DECODED_BYTES:
+                raise InputError(f"{path} must decode to at most {DECODED_BYTES >> 30} GiB")
+        return batches, dict(source.schema_arrow.metadata or {})
+
+
+@contextmanager
+def _memory_limit(extra: int) -> Iterator[None]:
+    """Let this process grow by at most ``extra`` bytes, so that a decompression bomb ends in
+    MemoryError; without effect where the platform has no such limit."""
+    try:
+        import resource
+
+        soft, hard = resource.getrlimit(resource.RLIMIT_AS)
+        pages = int(Path("/proc/self/statm").read_text().split()[0])
+        in_use = pages * resource.getpagesize()
+        limit = in_use + extra
+        if hard != resource.RLIM_INFINITY:
+            limit = min(limit, hard)
+        if soft != resource.RLIM_INFINITY:
+            limit = min(limit, soft)
+    except (ImportError, OSError, ValueError):
+        yield
+        return
+    resource.setrlimit(resource.RLIMIT_AS, (limit, hard))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_AS, (soft, hard))
+
+
+def integer_chunks(file: ColumnFile, name: str, low: int, high: int, rule: str) -> list[np.ndarray]:
+    """A column as int32 chunks with every value in ``[low, high]``; zero-copy for int32.
+
+    Raises
+    ------
+    InputError
+        If the type is not an integer, or a row is null or out of range.
+    """
+    chunks = []
+    for start, array in zip(file.offsets, file.columns(name), strict=False):
+        if not pa.types.is_integer(array.type):
+            raise InputError(f"{file.path}: {name} must be int32, got {array.type}")
+        _refuse_null(file.path, name, array, start)
+        values = array.to_numpy(zero_copy_only=True)
+        if values.size and (values.min() < low or values.max() > high):
+            row = int(np.flatnonzero((values < low) | (values > high))[0])
+            raise InputError(
+                f"{file.path} row {start + row}: {name} must be {rule}, got {values[row]}"
+            )
+        chunks.append(values.astype(np.int32, copy=False))
+    return chunks
+
+
+def kind_chunks(file: ColumnFile, names: tuple[str, ...]) -> list[np.ndarray]:
+    """The column ``kind`` as positions in ``names``; zero-copy where the dictionary equals them."""
+    chunks = []
+    for start, array in zip(file.offsets, file.columns("kind"), strict=False):
+        if pa.types.is_string(array.type) or pa.types.is_large_string(array.type):
+            array = array.dictionary_encode()
+        if not pa.types.is_dictionary(array.type) or array.type.value_type not in (
+            pa.string(),
+            pa.large_string(),
+        ):
+            raise InputError(f"{file.path}: kind must be dictionary<string>, got {array.type}")
+        _refuse_null(file.path, "kind", array, start)
+        words = array.dictionary.to_pylist()
+        codes = array.indices.to_numpy(zero_copy_only=True)
+        table = np.array([names.index(word) if word in names else -1 for word in words], np.int8)
+        if (table < 0).any():
+            strange = np.flatnonzero(np.isin(codes, np.flatnonzero(table < 0)))
+            if strange.size:
+                row = int(strange[0])
+                raise InputError(
+                    f"{file.path} row {start + row}: kind must be one of {', '.join(names)}, "
+                    f"got {words[codes[row]]!r}"
+                )
+        identity = (table == np.arange(table.size)).all() and codes.dtype in (np.int8, np.int32)
+        chunks.append(codes if identity else table[codes])
+    return chunks
+
+
+def vector_chunks(file: ColumnFile, name: str, width: int) -> list[np.ndarray]:
+    """A column of finite float vectors as (rows, width) chunks; zero-copy for fixed_size_list.
+
+    Raises
+    ------
+    InputError
+        If the type or the length is wrong, or a row is null or not finite.
+    """
+    chunks = []
+    for start, array in zip(file.offsets, file.columns(name), strict=False):
+        _refuse_null(file.path, name, array, start)
+        chunks.append(_finite(file.path, name, _vectors(file.path, name, array, width, start), start))
+    return chunks
+
+
+def _vectors(path: Path, name: str, array: pa.Array, width: int, start: int) -> np.ndarray:
+    kind = array.type
+    if not (
+        pa.types.is_fixed_size_list(kind) or pa.types.is_list(kind) or pa.types.is_large_list(kind)
+    ) or kind.value_type not in (pa.float32(), pa.float64()):
+        raise InputError(
+            f"{path}: {name} must be fixed_size_list<float32 or float64>[{width}], got {kind}"
+        )
+    if pa.types.is_fixed_size_list(kind):
+        if kind.list_size != width:
+            raise InputError(
+                f"{path}: {name} must have K = {width} (factors of the manifest) numbers a row, "
+                f"got {kind.list_size}"
+            )
+    else:
+        lengths = np.diff(array.offsets.to_numpy())
+        wrong = np.flatnonzero(lengths != width)
+        if wrong.size:
+            row = int(wrong[0])
+            raise InputError(
+                f"{path} row {start + row}: {name} must have K = {width} (factors of the "
+                f"manifest) numbers, got {lengths[row]}"
+            )
+    flat = array.flatten()
+    if flat.null_count:
+        row = int(np.flatnonzero(flat.is_null().to_numpy(zero_copy_only=False))[0]) // width
+        raise InputError(f"{path} row {start + row}: {name} must not contain null")
+    return flat.to_numpy(zero_copy_only=True).reshape(-1, width)
+
+
+def _finite(path: Path, name: str, values: np.ndarray, start: int) -> np.ndarray:
+    """Refuse NaN and infinity; a sum is finite unless a term is not, or the sum overflows."""
+    step = max(1, (1 << 18) // values.shape[1])
+    for low in range(0, values.shape[0], step):
+        part = values[low : low + step]
+        with np.errstate(over="ignore", invalid="ignore"):
+            suspicious = not np.isfinite(part.sum())
+        if suspicious:
+            bad = np.flatnonzero(~np.isfinite(part).all(axis=1))
+            if bad.size:
+                row = int(bad[0])
+                raise InputError(
+                    f"{path} row {start + low + row}: {name} must be finite, got {part[row]}"
+                )
+    return values
+
+
+def finite_chunks(file: ColumnFile, name: str) -> list[np.ndarray]:
+    """A column of finite numbers as float64 chunks."""
+    chunks = []
+    for start, array in zip(file.offsets, file.columns(name), strict=False):
+        if not (pa.types.is_floating(array.type) or pa.types.is_integer(array.type)):
+            raise InputError(f"{file.path}: {name} must be float64, got {array.type}")
+        _refuse_null(file.path, name, array, start)
+        values = array.to_numpy(zero_copy_only=True).astype(np.float64, copy=False)
+        chunks.append(_finite(file.path, name, values[:, None], start)[:, 0])
+    return chunks
+
+
+def _refuse_null(path: Path, name: str, array: pa.Array, start: int) -> None:
+    if array.null_count:
+        row = int(np.flatnonzero(array.is_null().to_numpy(zero_copy_only=False))[0])
+        raise InputError(f"{path} row {start + row}: {name} must not be null")

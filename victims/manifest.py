@@ -1,0 +1,76 @@
+"""What is public in a recorded protocol: ``manifest.json`` of transcript version 1."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, Literal, Self
+
+from pydantic import BaseModel, ConfigDict, Field, FiniteFloat, model_validator
+
+INT32_MAX = 2**31 - 1
+Size = Annotated[int, Field(ge=0, le=INT32_MAX)]
+Count = Annotated[int, Field(ge=1, le=INT32_MAX)]
+
+
+class Upload(BaseModel):
+    """A row is ``scale * c e p + regularization * q`` (FedMVMF: 1 and 0)."""
+
+    model_config = ConfigDict(frozen=True, strict=True)
+    scale: FiniteFloat = 1.0
+    regularization: FiniteFloat = 0.0
+
+    @model_validator(mode="after")
+    def _check(self) -> Self:
+        if self.scale == 0:
+            raise ValueError("scale must not be 0, or every upload is empty")
+        return self
+
+
+class Manifest(BaseModel):
+    """Public facts of a recording; unknown extra fields are ignored.
+
+    ``hyperparameters`` holds what the protocol publishes: ``lambda_attributes`` (lambda 1),
+    ``lambda_factors`` (lambda 2; lambda of FedMF), ``alpha``, ``server_learning_rate``,
+    ``client_learning_rate`` (gamma of the clients' step). A missing one is unknown to the adversary.
+    """
+
+    model_config = ConfigDict(frozen=True, strict=True)
+
+    format: Literal["factorleak-transcript"]
+    version: Literal[1]
+    protocol: Annotated[str, Field(min_length=1, max_length=200)]
+    update: Literal["semi-als", "sgd"]
+    weighting: Literal["observed-only", "include-unrated"]
+    n_users: Count
+    n_items: Count
+    n_attributes: Size
+    factors: Annotated[int, Field(ge=1, le=65_536)]
+    rounds: Annotated[list[Size], Field(min_length=1, max_length=1_000_000)]
+    hyperparameters: dict[str, FiniteFloat] = Field(default_factory=dict)
+    upload: Upload = Field(default_factory=Upload)
+    rating_levels: Annotated[list[FiniteFloat], Field(min_length=1, max_length=1000)]
+    attribute_groups: list[list[Size]] = Field(default_factory=list)
+    parties: dict[str, Annotated[int, Field(ge=-INT32_MAX, le=-1)]] = Field(
+        default_factory=lambda: {"server": -1}
+    )
+    adversary: Annotated[str, Field(max_length=200)] = "all"
+    defenses: list[dict[str, Any]] = Field(default_factory=list)
+    recorded_by: Annotated[str, Field(max_length=1000)] = "unknown"
+
+    @model_validator(mode="after")
+    def _check(self) -> Self:
+        if len(set(self.rounds)) < len(self.rounds):
+            raise ValueError("rounds must not repeat")
+        levels = self.rating_levels
+        if levels[0] <= 0 or any(b <= a for a, b in zip(levels, levels[1:], strict=False)):
+            raise ValueError(
+                f"rating_levels must ascend and be > 0 (0 means unrated), got {levels[:10]}"
+            )
+        columns = [column for group in self.attribute_groups for column in group]
+        if len(set(columns)) < len(columns):
+            raise ValueError("attribute_groups must not share a column")
+        if columns and max(columns) >= self.n_attributes:
+            raise ValueError(
+                f"attribute_groups must name columns below n_attributes = {self.n_attributes}, "
+                f"got {max(columns)}"
+            )
+        return self

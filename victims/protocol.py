@@ -1,0 +1,65 @@
+"""The small interface between a victim protocol and everything that runs or records it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Protocol, TypeVar
+
+import numpy as np
+from jaxtyping import Float, Int
+
+from victims.manifest import Manifest
+from victims.ratings import Ratings
+
+State = TypeVar("State")
+
+
+@dataclass(frozen=True)
+class Rows:
+    """Some uploaded rows, those of one client following each other.
+
+    Attributes
+    ----------
+    sender, kind, index : (n_rows,) int32
+    gradient : (n_rows, factors) float64
+    """
+
+    sender: Int[np.ndarray, " rows"]
+    kind: Int[np.ndarray, " rows"]
+    index: Int[np.ndarray, " rows"]
+    gradient: Float[np.ndarray, "rows factors"]
+
+
+class Victim(Protocol[State]):
+    """A recommender protocol: a frozen set of hyper-parameters with these verbs.
+
+    ``round`` must be a pure function of the state and the ratings. What the server broadcasts before
+    the uploads of a round and what the clients upload in it are read off the state before the round.
+    """
+
+    def init(self, ratings: Ratings, seed: int) -> State:
+        """The state before round 0."""
+        ...
+
+    def round(self, state: State, ratings: Ratings) -> State:
+        """One full exchange: uploads, the server's step and the clients' step."""
+        ...
+
+    def broadcast(
+        self, state: State
+    ) -> tuple[Float[np.ndarray, "items factors"], Float[np.ndarray, "attributes factors"]]:
+        """Item and attribute factors that every client receives before it uploads."""
+        ...
+
+    def uploads(self, state: State, ratings: Ratings, users: np.ndarray) -> Iterator[Rows]:
+        """What the given clients (ascending) upload in this round, in memory-sized pieces."""
+        ...
+
+    def user_factors(self, state: State, ratings: Ratings) -> Float[np.ndarray, "users factors"]:
+        """The clients' factors that this round's uploads and predictions use."""
+        ...
+
+    def manifest(self, ratings: Ratings, rounds: list[int]) -> Manifest:
+        """What is public about a recording of these rounds."""
+        ...

@@ -1,0 +1,284 @@
+"""One frozen object for ratings, user attributes and item features.
+
+``Ratings`` is the only form in which victims and scoring see data. Rows are stored in CSR order
+(by user, then by item), so that every per-user quantity is a segment sum.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+
+import numpy as np
+import scipy.sparse as sp
+from jaxtyping import Float, Int
+
+from victims.errors import InputError
+
+MAX_LEVELS = 101  # a 0-100 scale in whole points; more distinct values are not a rating grid
+
+
+def rating_grid(values: Float[np.ndarray, " ratings"]) -> tuple[float, ...]:
+    """Return the ascending rating levels that contain every value.
+
+    Whole and half steps are filled between the smallest and the largest value (a level that nobody
+    happened to use is still a level); any other grid is the set of distinct values.
+
+    Raises
+    ------
+    InputError
+        If there are more than 101 distinct values, or one is not a finite number above 0.
+
+    Examples
+    --------
+    >>> rating_grid(np.array([1.0, 2.5]))
+    (1.0, 1.5, 2.0, 2.5)
+    """
+    distinct = np.unique(values)
+    if distinct.size == 0:
+        return ()
+    if not np.isfinite(distinct).all() or distinct[0] <= 0:
+        raise InputError(
+            f"ratings must be finite and > 0 because 0 means unrated, got {distinct[0]:g}; "
+            "shift or rescale the ratings"
+        )
+    if distinct.size > MAX_LEVELS:
+        raise InputError(
+            f"ratings must lie on a grid of at most {MAX_LEVELS} levels, got {distinct.size} "
+            "distinct values; round them to the levels that users could choose"
+        )
+    for step in (1.0, 0.5):
+        count = int(round((distinct[-1] - distinct[0]) / step)) + 1
+        grid = distinct[0] + step * np.arange(min(count, MAX_LEVELS))
+        if count <= MAX_LEVELS and np.all(np.isin(distinct, grid)):
+            return tuple(float(level) for level in grid)
+    return tuple(float(level) for level in distinct)
+
+
+@dataclass(frozen=True)
+class Ratings:
+    """Sparse user x item ratings with one-hot user attributes and item features.
+
+    Attributes
+    ----------
+    name : str
+        Name of the data set.
+    indptr : (n_users + 1,) int64
+        Row pointer: the ratings of user ``i`` are ``[indptr[i], indptr[i + 1])``.
+    items : (n_ratings,) int32
+        Item index of each rating, ascending inside a user.
+    values : (n_ratings,) float64
+        Ratings in stars, each one of ``levels``.
+    levels : tuple of float
+        Ascending rating grid, all > 0. 0 is reserved for "unrated".
+    attributes : (n_users, n_attributes) float64
+        One-hot user attributes, 0 or 1.
+    attribute_groups : tuple of tuple of int
+        Column indices of each one-hot block.
+    attribute_names : tuple of str
+        One name per column, ``block=value``.
+    item_features : (n_items, n_item_features) float64
+        Item features (genres and decade, or their principal components).
+    item_feature_names : tuple of str
+    user_ids, item_ids : (n_users,), (n_items,)
+        Identifiers in the source.
+    notes : tuple of str
+        What the loader decided (for instance what it did with repeated pairs).
+    """
+
+    name: str
+    indptr: Int[np.ndarray, " users_plus_1"]
+    items: Int[np.ndarray, " ratings"]
+    values: Float[np.ndarray, " ratings"]
+    levels: tuple[float, ...]
+    attributes: Float[np.ndarray, "users attributes"]
+    attribute_groups: tuple[tuple[int, ...], ...]
+    attribute_names: tuple[str, ...]
+    item_features: Float[np.ndarray, "items features"]
+    item_feature_names: tuple[str, ...]
+    user_ids: np.ndarray
+    item_ids: np.ndarray
+    notes: tuple[str, ...] = field(default=())
+
+    @property
+    def n_users(self) -> int:
+        return self.indptr.size - 1
+
+    @property
+    def n_items(self) -> int:
+        return int(self.item_ids.size)
+
+    @property
+    def n_ratings(self) -> int:
+        return int(self.items.size)
+
+    @property
+    def n_attributes(self) -> int:
+        return int(self.attributes.shape[1])
+
+    @property
+    def users(self) -> Int[np.ndarray, " ratings"]:
+        """User index of each rating, ascending."""
+        return np.repeat(np.arange(self.n_users, dtype=np.int32), np.diff(self.indptr))
+
+    def matrix(self) -> sp.csr_array:
+        """Ratings as a (n_users, n_items) CSR matrix; absent means unrated."""
+        return sp.csr_array(
+            (self.values, self.items, self.indptr), shape=(self.n_users, self.n_items)
+        )
+
+    def describe(self) -> str:
+        """One line for people: sizes, grid, density."""
+        counts = np.diff(self.indptr)
+        grid = f"{self.levels[0]:g}..{self.levels[-1]:g}" if self.levels else "none"
+        return (
+            f"{self.name}: {self.n_users:,} users, {self.n_items:,} items, {self.n_ratings:,} "
+            f"ratings {grid}, {counts.min()}-{counts.max()} a user, "
+            f"{self.n_attributes} attributes, {self.item_features.shape[1]} item features"
+        )
+
+
+def from_triples(
+    name: str,
+    users: np.ndarray,
+    items: np.ndarray,
+    values: Float[np.ndarray, " rows"],
+    *,
+    user_ids: np.ndarray | None = None,
+    item_ids: np.ndarray | None = None,
+    levels: tuple[float, ...] | None = None,
+    attributes: Float[np.ndarray, "users attributes"] | None = None,
+    attribute_groups: tuple[tuple[int, ...], ...] = (),
+    attribute_names: tuple[str, ...] = (),
+    item_features: Float[np.ndarray, "items features"] | None = None,
+    item_feature_names: tuple[str, ...] = (),
+    notes: tuple[str, ...] = (),
+) -> Ratings:
+    """Build ``Ratings`` from one row per rating.
+
+    ``users`` and ``items`` hold identifiers of any sortable type. A pair that occurs more than once
+    keeps its last row, and a note says how many rows that dropped. ``user_ids`` and ``item_ids``
+    fix the order of rows and columns and may name users or items without ratings.
+
+    Raises
+    ------
+    InputError
+        If there is no rating, or the values do not lie on a grid (see ``rating_grid``).
+    """
+    if len(values) == 0:
+        raise InputError(f"{name} must hold at least one rating, got none")
+    user_ids = np.unique(users) if user_ids is None else user_ids
+    item_ids = np.unique(items) if item_ids is None else item_ids
+    row = _positions(user_ids, users)
+    column = _positions(item_ids, items)
+    key = row.astype(np.int64) * item_ids.size + column
+    order = np.argsort(key, kind="stable")
+    last = np.append(np.diff(key[order]) > 0, True)
+    kept = order[last]
+    if kept.size < order.size:
+        dropped = order.size - kept.size
+        notes += (f"{dropped:,} repeated user-item rows dropped, the last of each pair kept",)
+    indptr = np.zeros(user_ids.size + 1, np.int64)
+    np.cumsum(np.bincount(row[kept], minlength=user_ids.size), out=indptr[1:])
+    n_users, n_items = user_ids.size, item_ids.size
+    return Ratings(
+        name=name,
+        indptr=indptr,
+        items=column[kept].astype(np.int32),
+        values=np.asarray(values, np.float64)[kept],
+        levels=rating_grid(np.asarray(values, np.float64)) if levels is None else levels,
+        attributes=np.zeros((n_users, 0)) if attributes is None else attributes,
+        attribute_groups=attribute_groups,
+        attribute_names=attribute_names,
+        item_features=np.zeros((n_items, 0)) if item_features is None else item_features,
+        item_feature_names=item_feature_names,
+        user_ids=user_ids,
+        item_ids=item_ids,
+        notes=notes,
+    )
+
+
+def _positions(ids: np.ndarray, values: np.ndarray) -> np.ndarray:
+    """Positions of ``values`` in ``ids``, which need not be sorted."""
+    order = np.argsort(ids, kind="stable")
+    found = order[np.minimum(np.searchsorted(ids, values, sorter=order), ids.size - 1)]
+    strange = np.flatnonzero(ids[found] != values)
+    if strange.size:
+        raise InputError(f"{values[strange[0]]!r} is rated but is not among the known identifiers")
+    return found
+
+
+def one_hot(
+    blocks: dict[str, tuple[np.ndarray, tuple[str, ...]]],
+) -> tuple[np.ndarray, tuple[tuple[int, ...], ...], tuple[str, ...]]:
+    """Encode one category index per user and block.
+
+    Parameters
+    ----------
+    blocks : dict
+        Block name -> (category index of every user, category names).
+
+    Returns
+    -------
+    attributes, attribute_groups, attribute_names
+        As in ``Ratings``.
+    """
+    columns: list[np.ndarray] = []
+    groups: list[tuple[int, ...]] = []
+    names: list[str] = []
+    for block, (category, labels) in blocks.items():
+        start = len(names)
+        columns.append(np.eye(len(labels))[category])
+        groups.append(tuple(range(start, start + len(labels))))
+        names.extend(f"{block}={label}" for label in labels)
+    return np.concatenate(columns, axis=1), tuple(groups), tuple(names)
+
+
+def with_principal_components(ratings: Ratings, n_components: int) -> Ratings:
+    """Replace the item features by their first principal components (paper 000, section 6.1).
+
+    Raises
+    ------
+    InputError
+        If ``n_components`` is not between 1 and the number of item features.
+    """
+    features = ratings.item_features
+    if not 1 <= n_components <= features.shape[1]:
+        raise InputError(
+            f"item components must be between 1 and the {features.shape[1]} item features of "
+            f"{ratings.name}, got {n_components}"
+        )
+    left, scale, _ = np.linalg.svd(features - features.mean(axis=0), full_matrices=False)
+    return replace(
+        ratings,
+        item_features=left[:, :n_components] * scale[:n_components],
+        item_feature_names=tuple(f"component {k + 1}" for k in range(n_components)),
+    )
+
+
+def split(ratings: Ratings, test_fraction: float, seed: int) -> tuple[Ratings, Ratings]:
+    """Hold out a share of every user's ratings; a user always keeps at least one for training.
+
+    Returns
+    -------
+    train, test : Ratings
+        Same users, items and attributes.
+    """
+    if not 0 < test_fraction < 1:
+        raise InputError(f"test fraction must be between 0 and 1, got {test_fraction:g}")
+    rng = np.random.default_rng(seed)
+    shuffled = np.lexsort((rng.random(ratings.n_ratings), ratings.users))
+    rank = np.empty(ratings.n_ratings, np.int64)
+    rank[shuffled] = np.arange(ratings.n_ratings)
+    counts = np.diff(ratings.indptr)
+    held_out = np.minimum(np.rint(test_fraction * counts).astype(np.int64), counts - 1)
+    users = ratings.users
+    is_test = rank - ratings.indptr[users] < held_out[users]
+    return _select(ratings, ~is_test), _select(ratings, is_test)
+
+
+def _select(ratings: Ratings, keep: np.ndarray) -> Ratings:
+    indptr = np.zeros_like(ratings.indptr)
+    np.cumsum(np.bincount(ratings.users[keep], minlength=ratings.n_users), out=indptr[1:])
+    return replace(
+        ratings, indptr=indptr, items=ratings.items[keep], values=ratings.values[keep]
+    )

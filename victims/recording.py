@@ -1,0 +1,79 @@
+"""Run a victim and stream what each party sees to disk."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+import numpy as np
+
+from victims.errors import InputError
+from victims.protocol import Victim
+from victims.ratings import Ratings
+from victims.transcript import TranscriptWriter, truth_path, write_truth
+from victims.view import ATTRIBUTE, ITEM
+
+
+def record(
+    victim: Victim,
+    ratings: Ratings,
+    path: Path,
+    *,
+    rounds: Sequence[int],
+    users: Sequence[int] | np.ndarray | None = None,
+    seed: int = 0,
+    progress: Callable[[int, int], None] = lambda done, total: None,
+) -> None:
+    """Run a victim up to the last of ``rounds`` and write the transcript ``path`` and its truth.
+
+    Parameters
+    ----------
+    victim : Victim
+    ratings : Ratings
+    path : Path
+        Directory to create. The truth goes to ``NAME.truth.arrow`` beside it.
+    rounds : sequence of int
+        Rounds to keep, counted from 0; all rounds up to the largest are trained.
+    users : sequence of int, optional
+        Clients to keep; everybody takes part in training either way.
+    seed : int
+    progress : callable
+        Called with (rounds done, rounds in all).
+
+    Raises
+    ------
+    InputError
+        If a round or user does not exist, ``path`` exists, or training diverges.
+    """
+    wanted = sorted({int(number) for number in rounds})
+    if not wanted or wanted[0] < 0:
+        raise InputError(f"rounds must be a non-empty list of numbers >= 0, got {list(rounds)}")
+    kept = np.arange(ratings.n_users) if users is None else np.unique(np.asarray(users))
+    if kept.size == 0 or kept[0] < 0 or kept[-1] >= ratings.n_users:
+        raise InputError(f"users must be between 0 and {ratings.n_users - 1}, got {kept}")
+    if truth_path(path).exists():
+        raise InputError(f"{truth_path(path)} exists; choose another name or remove it first")
+    with TranscriptWriter(path, victim.manifest(ratings, wanted)) as writer:
+        state = victim.init(ratings, seed)
+        for number in range(wanted[-1] + 1):
+            if number in wanted:
+                writer.state(number, *victim.broadcast(state))
+                for rows in victim.uploads(state, ratings, kept):
+                    writer.messages(number, rows.sender, rows.kind, rows.index, rows.gradient)
+            if number < wanted[-1]:
+                state = victim.round(state, ratings)
+            progress(number + 1, wanted[-1] + 1)
+        write_truth(truth_path(path), *truth_columns(ratings, kept))
+
+
+def truth_columns(
+    ratings: Ratings, users: np.ndarray
+) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
+    """User, kind, index and value of the ratings that exist and of all attribute columns."""
+    mine = np.isin(ratings.users, users)
+    n_attributes = ratings.n_attributes
+    user = np.concatenate([ratings.users[mine], np.repeat(users, n_attributes)])
+    kind = np.repeat([ITEM, ATTRIBUTE], [mine.sum(), users.size * n_attributes])
+    index = np.concatenate([ratings.items[mine], np.tile(np.arange(n_attributes), users.size)])
+    value = np.concatenate([ratings.values[mine], ratings.attributes[users].ravel()])
+    return user, kind, index, value

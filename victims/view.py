@@ -1,0 +1,349 @@
+"""What one adversary sees of a recording, laid out so that all clients are solved together.
+
+This is the only module of ``victims`` that attacks import. A view holds the public manifest, what was
+broadcast, and the uploads that the adversary receives: no ratings, no victim, no other party's rows.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+
+import numpy as np
+from jaxtyping import Bool, Float, Int
+
+from victims.manifest import Manifest
+
+KINDS = ("item", "attribute", "item-sum", "attribute-sum")
+ITEM, ATTRIBUTE = 0, 1
+BATCH_BYTES = 12 << 20  # gradients of one batch and round: few calls, yet near the processor
+
+
+@dataclass(frozen=True)
+class Broadcast:
+    """Factors sent to the clients before the uploads of one round.
+
+    Attributes
+    ----------
+    item_ids, attribute_ids : ascending int32
+    factors : (n_item_ids + n_attribute_ids, factors) float64
+        Item factors Q, then attribute factors U.
+    """
+
+    item_ids: Int[np.ndarray, " items"]
+    attribute_ids: Int[np.ndarray, " attributes"]
+    factors: Float[np.ndarray, "rows factors"]
+
+    def positions(self, kind: np.ndarray, index: np.ndarray) -> np.ndarray:
+        """Row in ``factors`` of each (kind, index); a pair that was not broadcast gives -1."""
+        position = _lookup(self.item_ids, index)
+        is_attribute = kind == ATTRIBUTE
+        if is_attribute.any():
+            attribute = _lookup(self.attribute_ids, index)
+            attribute = np.where(attribute < 0, -1, attribute + self.item_ids.size)
+            position = np.where(is_attribute, attribute, position)
+        return position
+
+
+def _lookup(ids: np.ndarray, index: np.ndarray) -> np.ndarray:
+    if ids.size == 0:
+        return np.full(index.shape, -1)
+    if ids[0] == 0 and ids[-1] == ids.size - 1:  # ids are ascending and distinct: the identity
+        return np.where((index >= 0) & (index < ids.size), index, -1)
+    found = np.minimum(np.searchsorted(ids, index), ids.size - 1)
+    return np.where(ids[found] == index, found, -1)
+
+
+@dataclass(frozen=True)
+class Messages:
+    """Uploaded rows, in chunks that may be memory-mapped.
+
+    Attributes
+    ----------
+    round, sender, index : chunks of int32
+    kind : chunks of int8 or int32
+        Position in ``KINDS``.
+    gradient : chunks of (rows, factors) float32 or float64, or None when uploads are encrypted.
+    """
+
+    round: Sequence[np.ndarray]
+    sender: Sequence[np.ndarray]
+    kind: Sequence[np.ndarray]
+    index: Sequence[np.ndarray]
+    gradient: Sequence[np.ndarray] | None
+
+    @cached_property
+    def offsets(self) -> np.ndarray:
+        """First row of each chunk, and the number of rows."""
+        return np.concatenate([[0], np.cumsum([chunk.size for chunk in self.sender])]).astype(int)
+
+    @property
+    def n_rows(self) -> int:
+        return int(self.offsets[-1])
+
+    def between(self, column: Sequence[np.ndarray], start: int, stop: int) -> np.ndarray:
+        """Rows [start, stop) of a column: a view inside one chunk, else a copy."""
+        first = int(np.searchsorted(self.offsets, start, side="right")) - 1
+        base = self.offsets[first]
+        if stop <= self.offsets[first + 1]:
+            return column[first][start - base : stop - base]
+        parts = []
+        for chunk in range(first, len(column)):
+            low, high = self.offsets[chunk], self.offsets[chunk + 1]
+            if low >= stop:
+                break
+            parts.append(column[chunk][max(start - low, 0) : min(stop, high) - low])
+        return np.concatenate(parts)
+
+    def take(self, column: Sequence[np.ndarray], rows: np.ndarray) -> np.ndarray:
+        """The given rows of a column, as a copy."""
+        if len(column) == 1:
+            return column[0][rows]
+        chunk_of = np.searchsorted(self.offsets, rows, side="right") - 1
+        out = np.empty(rows.shape + column[0].shape[1:], column[0].dtype)
+        for chunk in np.unique(chunk_of):
+            here = chunk_of == chunk
+            out[here] = column[chunk][rows[here] - self.offsets[chunk]]
+        return out
+
+
+@dataclass(frozen=True)
+class Uploads:
+    """The rows that some clients uploaded in one round, padded to one length.
+
+    Attributes
+    ----------
+    round : int
+    kind, index : (1 or n_users, n_rows)
+        One row when all clients sent the same list.
+    position : (1 or n_users, n_rows)
+        Row in ``broadcast.factors``; 0 on padding.
+    valid : (1 or n_users, n_rows) bool
+        False on padding, whose gradients are 0.
+    gradients : (n_users, n_rows, factors)
+    broadcast : Broadcast
+    """
+
+    round: int
+    kind: Int[np.ndarray, "a rows"]
+    index: Int[np.ndarray, "b rows"]
+    position: Int[np.ndarray, "c rows"]
+    valid: Bool[np.ndarray, "d rows"]
+    gradients: Float[np.ndarray, "users rows factors"]
+    broadcast: Broadcast
+
+    @property
+    def shared(self) -> bool:
+        """All clients of the batch sent the same list of items and attributes."""
+        return self.position.shape[0] == 1
+
+
+@dataclass(frozen=True)
+class UserBatch:
+    """Some clients with their uploads of every round of the view, clients in the same order."""
+
+    users: Int[np.ndarray, " users"]
+    rounds: tuple[Uploads, ...]
+
+
+@dataclass(frozen=True)
+class View:
+    """What one adversary sees.
+
+    Attributes
+    ----------
+    adversary : str
+    manifest : Manifest
+    broadcasts : mapping of round to Broadcast
+    messages : Messages
+    """
+
+    adversary: str
+    manifest: Manifest
+    broadcasts: Mapping[int, Broadcast]
+    messages: Messages
+
+    @cached_property
+    def layout(self) -> Layout:
+        return lay_out(self.messages)
+
+    @property
+    def users(self) -> Int[np.ndarray, " users"]:
+        """Clients with at least one row, ascending."""
+        return self.layout.users
+
+    @property
+    def rounds(self) -> Int[np.ndarray, " rounds"]:
+        """Rounds with at least one row, ascending."""
+        return self.layout.rounds
+
+    def select(self, users: np.ndarray) -> View:
+        """The same view restricted to some clients (rows are copied)."""
+        keep = [
+            np.flatnonzero(np.isin(sender, users)) + start
+            for sender, start in zip(self.messages.sender, self.messages.offsets, strict=False)
+        ]
+        return replace(self, messages=_taken(self.messages, np.concatenate(keep)))
+
+    def shuffled(self, seed: int) -> View:
+        """The null: gradients are dealt out anew among the rows of their round and kind.
+
+        Lists of items and attributes, sizes of gradients and the broadcast stay as they are; the
+        tie between a row and its client, item and rating is cut.
+        """
+        messages = self.messages
+        if messages.gradient is None:
+            return self
+        rng = np.random.default_rng(seed)
+        rounds = np.concatenate(messages.round)
+        kinds = np.concatenate(messages.kind)
+        deal = np.lexsort((rng.random(rounds.size), kinds, rounds))
+        place = np.lexsort((kinds, rounds))
+        source = np.empty_like(deal)
+        source[place] = deal
+        gradient = messages.take(messages.gradient, source)
+        whole = _taken(messages, np.arange(rounds.size))
+        return replace(self, messages=replace(whole, gradient=(gradient,)))
+
+    def batches(self, max_bytes: int = BATCH_BYTES) -> Iterator[UserBatch]:
+        """Clients in batches of similar length, each with its uploads of all rounds.
+
+        The gradients of a batch and round take about ``max_bytes``. Batches are views of the
+        memory-mapped file where clients with equal lists lie one after the other.
+        """
+        if self.messages.gradient is None:
+            return
+        for start, stop in self.layout.slices(self.manifest.factors, max_bytes):
+            yield self.batch(self.layout.order[start:stop])
+
+    def batch(self, members: np.ndarray) -> UserBatch:
+        """The uploads of the clients ``users[members]``."""
+        uploads = tuple(
+            _gather(self, number, members) for number in range(self.layout.rounds.size)
+        )
+        return UserBatch(self.layout.users[members], uploads)
+
+
+@dataclass(frozen=True)
+class Layout:
+    """Where each client's rows of each round lie.
+
+    Attributes
+    ----------
+    users, rounds : ascending
+    start, length : (n_rounds, n_users)
+        In row numbers of the messages, or of ``permutation`` where the rows are not grouped.
+    permutation : row numbers grouped by round and client, or None where they already are
+    order : (n_users,)
+        Clients by the number of their rows, stable.
+    """
+
+    users: np.ndarray
+    rounds: np.ndarray
+    start: np.ndarray
+    length: np.ndarray
+    permutation: np.ndarray | None
+    order: np.ndarray
+
+    def slices(self, factors: int, max_bytes: int) -> list[tuple[int, int]]:
+        """Cut ``order`` so that padding at most doubles a batch and a batch stays in its budget."""
+        longest = self.length.max(axis=0)[self.order]
+        cuts = []
+        start = 0
+        while start < longest.size:
+            # lengths ascend: the last client of a slice sets its padded size
+            limit = np.searchsorted(longest, 2 * max(longest[start], 8), side="right")
+            size = np.arange(1, limit - start + 1) * longest[start:limit] * factors * 8
+            count = max(1, int(np.searchsorted(size, max_bytes, side="right")))
+            cuts.append((start, start + count))
+            start += count
+        return cuts
+
+
+def lay_out(messages: Messages) -> Layout:
+    """Find the runs of rows of one client and round; sort only where a pair has several runs."""
+    starts, rounds, senders = [], [], []
+    for first, round_, sender in zip(
+        messages.offsets[:-1], messages.round, messages.sender, strict=True
+    ):
+        if sender.size == 0:
+            continue
+        change = (sender[1:] != sender[:-1]) | (round_[1:] != round_[:-1])
+        begin = np.concatenate([[0], np.flatnonzero(change) + 1])
+        starts.append(begin + first)
+        rounds.append(round_[begin])
+        senders.append(sender[begin])
+    if not starts:
+        empty = np.zeros(0, np.int32)
+        none = np.zeros((0, 0), np.int64)
+        return Layout(empty, empty, none, none, None, np.zeros(0, np.int64))
+    start = np.concatenate(starts)
+    round_, sender = np.concatenate(rounds), np.concatenate(senders)
+    joint = np.concatenate([[True], (sender[1:] != sender[:-1]) | (round_[1:] != round_[:-1])])
+    start, round_, sender = start[joint], round_[joint], sender[joint]
+    users, user = np.unique(sender, return_inverse=True)
+    all_rounds, number = np.unique(round_, return_inverse=True)
+    run = number * users.size + user
+    permutation = None
+    if np.unique(run).size < run.size:
+        whole = [np.concatenate(column) for column in (messages.sender, messages.round)]
+        permutation = np.lexsort(whole)
+        sender, round_ = whole[0][permutation], whole[1][permutation]
+        change = (sender[1:] != sender[:-1]) | (round_[1:] != round_[:-1])
+        start = np.concatenate([[0], np.flatnonzero(change) + 1])
+        run = np.searchsorted(all_rounds, round_[start]) * users.size
+        run += np.searchsorted(users, sender[start])
+    shape = all_rounds.size, users.size
+    first, length = np.zeros(shape, np.int64), np.zeros(shape, np.int64)
+    first.flat[run] = start
+    length.flat[run] = np.diff(np.append(start, messages.n_rows))
+    order = np.argsort(length.max(axis=0), kind="stable")
+    return Layout(users, all_rounds, first, length, permutation, order)
+
+
+def _taken(messages: Messages, rows: np.ndarray) -> Messages:
+    gradient = messages.gradient
+    return Messages(
+        round=(messages.take(messages.round, rows),),
+        sender=(messages.take(messages.sender, rows),),
+        kind=(messages.take(messages.kind, rows),),
+        index=(messages.take(messages.index, rows),),
+        gradient=None if gradient is None else (messages.take(gradient, rows),),
+    )
+
+
+def _gather(view: View, number: int, members: np.ndarray) -> Uploads:
+    layout, messages = view.layout, view.messages
+    assert messages.gradient is not None
+    round_ = int(layout.rounds[number])
+    broadcast = view.broadcasts[round_]
+    start, length = layout.start[number, members], layout.length[number, members]
+    n_users, n_rows = members.size, int(length.max(initial=0))
+    together = (
+        layout.permutation is None
+        and (length == n_rows).all()
+        and (start[1:] == start[:-1] + n_rows).all()
+        and n_rows > 0
+    )
+    if together:
+        low, high = int(start[0]), int(start[-1]) + n_rows
+        shape = n_users, n_rows
+        kind = messages.between(messages.kind, low, high).reshape(shape)
+        index = messages.between(messages.index, low, high).reshape(shape)
+        gradients = messages.between(messages.gradient, low, high).reshape(*shape, -1)
+        if n_users > 1 and (index[1:] == index[0]).all() and (kind[1:] == kind[0]).all():
+            kind, index = kind[:1], index[:1]
+        valid = np.ones((1, n_rows), bool)
+    else:
+        slot = np.arange(n_rows)
+        valid = slot < length[:, None]
+        rows = np.where(valid, start[:, None] + slot, 0)
+        if layout.permutation is not None:
+            rows = layout.permutation[rows]
+        kind = messages.take(messages.kind, rows)
+        index = messages.take(messages.index, rows)
+        gradients = messages.take(messages.gradient, rows)
+        gradients[~valid] = 0
+    position = np.where(valid, broadcast.positions(kind, index), 0)
+    return Uploads(round_, kind, index, position, valid, gradients, broadcast)
