@@ -110,7 +110,8 @@ class GuessPopularity:
         def answer(manifest: Manifest, uploads: Uploads, rng: np.random.Generator) -> np.ndarray:
             if manifest.weighting == "observed-only":
                 return _constant(uploads, _common_level(manifest))
-            norm = np.linalg.norm(uploads.broadcast.factors, axis=1)
+            factors = uploads.broadcast.factors
+            norm = np.linalg.norm(factors / max(1.0, np.abs(factors).max(initial=0)), axis=1)
             share = norm / (1e-300 + norm.max(initial=0))
             return _constant(uploads, 0.49 * manifest.rating_levels[0] * share[uploads.position])
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import Any, Protocol
+from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
 from jaxtyping import Float, Int, Shaped
@@ -80,6 +80,7 @@ class Reconstruction:
             )
 
 
+@runtime_checkable
 class Attack(Protocol):
     """A frozen set of hyper-parameters with a name and one verb.
 

@@ -145,18 +145,22 @@ def _open_scale(manifest: Manifest) -> str:
 
 
 def _solve(attack: Spectral, manifest: Manifest, batch: UserBatch) -> _Solved:
-    reduced = [_reduce(manifest, uploads) for uploads in batch.rounds]
-    scales = _scales(attack, manifest, batch, reduced)
-    kind, index, value, misfit = _decode(manifest, batch, reduced, scales)
+    # finite files may hold numbers whose squares are not; such clients are abstained on below
+    with np.errstate(over="ignore", invalid="ignore"):
+        reduced = [_reduce(manifest, uploads) for uploads in batch.rounds]
+        scales = _scales(attack, manifest, batch, reduced)
+        kind, index, value, misfit = _decode(manifest, batch, reduced, scales)
     used = scales.max(axis=0)
     abstained = {}
-    empty = ~(np.stack([part.energy for part in reduced]).max(axis=0) > 0)
-    for user, is_empty, scale, fit in zip(batch.users, empty, used, misfit, strict=True):
-        if is_empty:
+    energy = np.stack([part.energy for part in reduced]).max(axis=0)
+    for user, size, scale, fit in zip(batch.users, energy, used, misfit, strict=True):
+        if size == 0:
             abstained[int(user)] = "all uploaded rows are zero"
+        elif not np.isfinite(size):
+            abstained[int(user)] = "the uploaded numbers are too large to square"
         elif not scale > 0:
             abstained[int(user)] = _no_scale(manifest)
-        elif fit > attack.max_misfit:
+        elif not fit <= attack.max_misfit:
             abstained[int(user)] = (
                 f"the answer fits the rating grid little better than chance (misfit {fit:.2f} of 1)"
             )
@@ -226,11 +230,13 @@ def _direction(
     for step in (stride, 1):
         sample = rows[:, ::step]
         gram = np.matmul(sample.transpose(0, 2, 1), sample)
-        values, vectors = np.linalg.eigh(gram)
+        finite = np.isfinite(gram).all(axis=(1, 2))
+        values, vectors = np.linalg.eigh(np.where(finite[:, None, None], gram, 0))
         second = np.abs(values[:, :-1]).max(axis=1, initial=0)
         if step == 1 or (second < 1e-14 * values[:, -1]).all():
             break
-    return vectors[:, :, -1], step * np.maximum(values.sum(axis=1), 0)
+    energy = np.where(finite, step * np.maximum(values.sum(axis=1), 0), np.inf)
+    return vectors[:, :, -1], energy
 
 
 def _scales(

@@ -415,6 +415,53 @@ def score(
         _print(f"abstained on {count} (they count with the best guess): {reason}")
 
 
+@app.command()
+def train(
+    data: DataOption = "synthetic",
+    victim: Annotated[str, typer.Option(help="See `factorleak list victims`.")] = "fedmvmf",
+    update: Annotated[Update, typer.Option()] = Update.SEMI_ALS,
+    weighting: Annotated[Weighting, typer.Option()] = Weighting.OBSERVED_ONLY,
+    rounds: Annotated[
+        str, typer.Option(help="Numbers of rounds after which to measure: 20,50,100.")
+    ] = "10,20,50,100,200",
+    test_fraction: Annotated[float, typer.Option(help="Share of each client's ratings held out.")] = 0.2,
+    seed: SeedOption = 0,
+    set_: VictimOptions = None,
+    item_components: ComponentsOption = None,
+) -> None:
+    """Train a victim without recording and show how well it predicts held-out ratings."""
+    from audit.registry import make_victim, parse_options
+    from reports.tables import learning_table
+    from victims.quality import learning_curve
+    from victims.ratings import split
+
+    options = {**parse_options(set_ or []), "update": update.value, "weighting": weighting.value}
+    model: Any = make_victim(victim, options)
+    wanted = parse_rounds(rounds)
+    if wanted[0] < 1:
+        raise InputError("--rounds of train must be >= 1: 0 rounds train nothing")
+    ratings = _load(data, item_components)
+    kept, held_out = split(ratings, test_fraction, seed)
+    start = time.perf_counter()
+    with _progress("round") as update_bar:
+        learned = learning_curve(
+            model,
+            kept,
+            held_out,
+            wanted,
+            seed=seed,
+            factors=model.factors,
+            ridge=model.lambda_factors,
+            unrated_weight=model.alpha if weighting is Weighting.INCLUDE_UNRATED else 0.0,
+            progress=update_bar,
+        )
+    _print(ratings.describe())
+    name = f"{victim} {update.value}/{weighting.value}: RMSE on held-out ratings, stars"
+    _print(learning_table(learned.rounds, learned.rmse, learned.centralised, learned.bias,
+                          learned.mean, name))  # fmt: skip
+    _print(f"{time.perf_counter() - start:.1f} s, seed {seed}")
+
+
 @app.command("list")
 def list_(group: Annotated[Group, typer.Argument(help="What to list.")]) -> None:
     """List victims, defenses, attacks or adversaries."""

@@ -77,6 +77,7 @@ def open_columns(path: Path) -> ColumnFile:
                 batches, metadata = _read_ipc(path)
             for batch in batches:
                 batch.validate(full=True)
+                _ = batch.schema.names  # decodes them: damaged names fail here, not later
     except InputError:
         raise
     except (pa.ArrowException, OSError, ValueError, KeyError, TypeError, MemoryError) as error:

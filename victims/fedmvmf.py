@@ -102,7 +102,7 @@ class FedMVMF:
     beta_1: float = 0.5
     beta_2: float = 0.99
     epsilon: float = 1e-8
-    client_learning_rate: float = 1e-3
+    client_learning_rate: float = 2e-4
     init_scale: float = 0.1
 
     def __post_init__(self) -> None:

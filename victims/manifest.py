@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any, Literal, Self
+from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, FiniteFloat, model_validator
 
@@ -19,7 +19,7 @@ class Upload(BaseModel):
     regularization: FiniteFloat = 0.0
 
     @model_validator(mode="after")
-    def _check(self) -> Self:
+    def _check(self) -> Any:
         if self.scale == 0:
             raise ValueError("scale must not be 0, or every upload is empty")
         return self
@@ -57,7 +57,7 @@ class Manifest(BaseModel):
     recorded_by: Annotated[str, Field(max_length=1000)] = "unknown"
 
     @model_validator(mode="after")
-    def _check(self) -> Self:
+    def _check(self) -> Any:
         if len(set(self.rounds)) < len(self.rounds):
             raise ValueError("rounds must not repeat")
         levels = self.rating_levels

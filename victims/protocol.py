@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Protocol, TypeVar
+from typing import Protocol, TypeVar, runtime_checkable
 
 import numpy as np
 from jaxtyping import Float, Int
@@ -31,6 +31,7 @@ class Rows:
     gradient: Float[np.ndarray, "rows factors"]
 
 
+@runtime_checkable
 class Victim(Protocol[State]):
     """A recommender protocol: a frozen set of hyper-parameters with these verbs.
 

@@ -83,7 +83,7 @@ def read_text_table(path: Path, layout: TextFormat) -> pd.DataFrame:
         frame = pd.read_csv(
             io.StringIO(text),
             sep=r"\s+" if separator == " " else separator,
-            header=0 if layout.columns is None else None,
+            header=None,  # so that the first line, header or not, fixes the number of fields
             skiprows=layout.skip_lines,
             dtype=str,
             keep_default_na=False,
@@ -94,14 +94,18 @@ def read_text_table(path: Path, layout: TextFormat) -> pd.DataFrame:
         )
     except (pd.errors.ParserError, pd.errors.EmptyDataError, ValueError) as error:
         raise InputError(f"{path}: {error}; repair that line or the separator") from None
-    if layout.columns is not None:
-        if frame.shape[1] < len(layout.columns):
-            raise InputError(
-                f"{path} line {first_line}: must have {len(layout.columns)} fields "
-                f"({', '.join(layout.columns)}), got {frame.shape[1]}"
-            )
+    if layout.columns is None:
+        names = [str(name).strip() for name in frame.iloc[0]]
+        frame = frame.iloc[1:].reset_index(drop=True)
+        frame.columns = pd.Index(names)
+    elif frame.shape[1] < len(layout.columns):
+        raise InputError(
+            f"{path} line {first_line}: must have {len(layout.columns)} fields "
+            f"({', '.join(layout.columns)}), got {frame.shape[1]}"
+        )
+    else:
         frame = frame.iloc[:, : len(layout.columns)]
-        frame.columns = list(layout.columns)
+        frame.columns = pd.Index(layout.columns)
     frame.attrs["first_line"] = first_line
     return frame
 

@@ -248,6 +248,8 @@ class Layout:
 
     def slices(self, factors: int, max_bytes: int) -> list[tuple[int, int]]:
         """Cut ``order`` so that padding at most doubles a batch and a batch stays in its budget."""
+        if self.order.size == 0:
+            return []
         longest = self.length.max(axis=0)[self.order]
         cuts = []
         start = 0

