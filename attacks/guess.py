@@ -62,9 +62,7 @@ class GuessUniform:
             if manifest.weighting == "include-unrated":
                 levels = [0.0, *levels]
             shape = uploads.gradients.shape[:2]
-            return np.where(
-                uploads.kind == ITEM, rng.choice(levels, shape), rng.integers(0, 2, shape)
-            )
+            return np.where(uploads.kind == ITEM, rng.choice(levels, shape), rng.integers(0, 2, shape))
 
         return _guess(view, key, self.name, asdict(self), answer)
 

@@ -16,7 +16,7 @@ import time
 import warnings
 from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass
-from typing import Any
+from typing import Any, Protocol
 
 import jax.numpy as jnp
 import joblib
@@ -75,6 +75,7 @@ class Root:
     item: int | None = None
     tolerance: float = 1e-10
     max_iterations: int = 400
+    max_evaluations: int = 5000
     max_dense: int = 1500
     jobs: int = -1
 
@@ -87,6 +88,7 @@ class Root:
             "item": (self.item is None or self.item >= 0, ">= 0"),
             "tolerance": (self.tolerance > 0, "> 0"),
             "max_iterations": (self.max_iterations >= 1, ">= 1"),
+            "max_evaluations": (self.max_evaluations >= 1, ">= 1"),
             "max_dense": (self.max_dense >= 1, ">= 1"),
             "jobs": (self.jobs == -1 or self.jobs >= 1, "-1 or >= 1"),
         }
@@ -96,6 +98,7 @@ class Root:
 
     @property
     def name(self) -> str:
+        """``root-METHOD``."""
         return f"root-{self.method}"
 
     def attack(self, view: View, key: int, progress: Progress = silent) -> Reconstruction:
@@ -225,49 +228,52 @@ def _solve(attack: Root, manifest: Manifest, client: _Client, key: int) -> _Answ
                 f"{last.kind.size} unknowns exceed max_dense = {attack.max_dense} for the dense "
                 f"Jacobian of {attack.method}; use root-krylov or root-anderson",
             )
-        problem = _SemiAlsProblem(attack, manifest, last, rng)
+        problem: _Problem = _SemiAlsProblem(attack, manifest, last, rng)
     else:
         if not (last.kind == ITEM).any():
             return _Answer(client.user, None, "the client uploaded no item row")
         if not np.array_equal(client.rounds[0].index, last.index):
             return _Answer(client.user, None, "the client's lists of two rounds differ")
         problem = _SgdProblem(attack, manifest, client.rounds, rng)
+    detail = ""
     try:
         with warnings.catch_warnings(), np.errstate(all="ignore"):
             warnings.simplefilter("ignore")
             solution, converged = _run(attack, problem)
+    except _ExhaustedError:
+        solution, converged = problem.progress.last_point, False
     except (ValueError, ArithmeticError, np.linalg.LinAlgError) as error:
-        solution, converged = np.full(problem.start.shape, np.nan), False
+        solution, converged = np.full(problem.progress.start.shape, np.nan), False
         detail = f" ({error})"
-    else:
-        detail = ""
     seconds = time.perf_counter() - start
     if not np.isfinite(solution).all():
         reason = f"{attack.method} left the finite numbers{detail}; try another start"
-        return _Answer(client.user, None, reason, False, problem.evaluations, seconds)
+        return _Answer(client.user, None, reason, False, problem.progress.evaluations, seconds)
     value = problem.read(solution)
-    estimates = Estimates(
-        np.array([client.user], np.int32), last.kind[None], last.index[None], value[None]
-    )
-    return _Answer(client.user, estimates, "", converged, problem.evaluations, seconds)
+    estimates = Estimates(np.array([client.user], np.int32), last.kind[None], last.index[None], value[None])
+    return _Answer(client.user, estimates, "", converged, problem.progress.evaluations, seconds)
 
 
-def _run(attack: Root, problem: _SemiAlsProblem | _SgdProblem) -> tuple[np.ndarray, bool]:
+def _run(attack: Root, problem: _Problem) -> tuple[np.ndarray, bool]:
     limit = "maxiter"
-    if attack.method == "hybr" or attack.method == "df-sane":
+    if attack.method in ("hybr", "df-sane"):
         limit = "maxfev"
     options: dict[str, Any] = {limit: attack.max_iterations}
     jacobian = problem.jacobian if attack.method in DENSE else None
     if attack.method == "krylov":
-        options["jac_options"] = {"method": problem.inner_solve}
+        # SciPy hands over finite differences; exact products take their place
+        def inner(_: object, right: np.ndarray, **given: Any) -> tuple[np.ndarray, int]:
+            return problem.progress.inner_solve(problem.product, right, **given)
+
+        options["jac_options"] = {"method": inner}
     if attack.method == "df-sane":
         options["fatol"] = attack.tolerance
         options["ftol"] = 0.0
-        found = root(problem.residual, problem.start, method=attack.method, options=options)
+        found = root(problem.residual, problem.progress.start, method=attack.method, options=options)
     else:
         found = root(
             problem.residual,
-            problem.start,
+            problem.progress.start,
             method=attack.method,
             jac=jacobian,
             tol=attack.tolerance,
@@ -276,13 +282,61 @@ def _run(attack: Root, problem: _SemiAlsProblem | _SgdProblem) -> tuple[np.ndarr
     return np.asarray(found.x, np.float64), bool(found.success)
 
 
+class _Problem(Protocol):
+    """What ``scipy.optimize.root`` needs of one client."""
+
+    progress: _Counted
+
+    def residual(self, unknown: np.ndarray) -> np.ndarray: ...
+
+    def jacobian(self, unknown: np.ndarray) -> np.ndarray: ...
+
+    def product(self, point: np.ndarray, direction: np.ndarray) -> np.ndarray: ...
+
+    def read(self, solution: np.ndarray) -> np.ndarray: ...
+
+
+class _ExhaustedError(Exception):
+    """The budget of evaluations is spent."""
+
+
+class _Counted:
+    """Counts evaluations, remembers the last point and holds the linear solve of krylov."""
+
+    def __init__(self, start: np.ndarray, budget: int) -> None:
+        self.start = start
+        self.last_point = start
+        self.budget = budget
+        self.evaluations = 0
+
+    def count(self) -> None:
+        if self.evaluations >= self.budget:
+            raise _ExhaustedError
+        self.evaluations += 1
+
+    def inner_solve(
+        self, product: Callable[[np.ndarray, np.ndarray], np.ndarray], right: np.ndarray, **given: Any
+    ) -> tuple[np.ndarray, int]:
+        """Solve J dx = right by LGMRES with exact products ``product(point, direction)``.
+
+        The last evaluated point is the point of linearisation: SciPy's line search ends with the
+        accepted one.
+        """
+        point = self.last_point
+
+        def counted(direction: np.ndarray) -> np.ndarray:
+            self.count()
+            return product(point, np.ravel(direction))
+
+        operator = LinearOperator((right.size, right.size), matvec=counted, dtype=np.float64)
+        wanted = {name: given[name] for name in ("rtol", "maxiter") if name in given}
+        return lgmres(operator, right, **wanted)
+
+
 class _SemiAlsProblem:
     """(20) or (24) of one client: SciPy sees its own size, JAX a padded one."""
 
-    def __init__(
-        self, attack: Root, manifest: Manifest, last: _Round, rng: np.random.Generator
-    ) -> None:
-        self.evaluations = 0
+    def __init__(self, attack: Root, manifest: Manifest, last: _Round, rng: np.random.Generator) -> None:
         self.size = last.kind.size
         n_factors = manifest.factors
         n = int(rng.integers(n_factors)) if attack.factor is None else attack.factor % n_factors
@@ -301,35 +355,24 @@ class _SemiAlsProblem:
             ridge=jnp.asarray(constants["lambda_factors"], jnp.float64),
             alpha=jnp.asarray(alpha, jnp.float64),
         )
-        self.start = np.where(is_item, attack.start_rating, attack.start_attribute)
-        self.last_point = self.start
+        start = np.where(is_item, attack.start_rating, attack.start_attribute)
+        self.progress = _Counted(start, attack.max_evaluations)
 
     def _pad(self, values: np.ndarray) -> np.ndarray:
         return np.pad(values, (0, self.padding))
 
     def residual(self, unknown: np.ndarray) -> np.ndarray:
-        self.evaluations += 1
-        self.last_point = unknown
+        self.progress.count()
+        self.progress.last_point = unknown
         return np.asarray(systems.semi_als_residual(self._pad(unknown), self.system))[: self.size]
 
     def jacobian(self, unknown: np.ndarray) -> np.ndarray:
         matrix = systems.semi_als_jacobian(self._pad(unknown), self.system)
         return np.asarray(matrix)[: self.size, : self.size]
 
-    def inner_solve(self, _: object, right: np.ndarray, **options: Any) -> tuple[np.ndarray, int]:
-        """Krylov's linear solve with exact Jacobian-vector products.
-
-        SciPy hands over finite differences; they are ignored. The last evaluated point is the point
-        of linearisation: SciPy's line search ends with the accepted point.
-        """
-        point = self._pad(self.last_point)
-
-        def product(direction: np.ndarray) -> np.ndarray:
-            padded = self._pad(np.ravel(direction))
-            out = systems.semi_als_product(point, padded, self.system)
-            return np.asarray(out)[: self.size]
-
-        return _krylov(product, right, options)
+    def product(self, point: np.ndarray, direction: np.ndarray) -> np.ndarray:
+        out = systems.semi_als_product(self._pad(point), self._pad(direction), self.system)
+        return np.asarray(out)[: self.size]
 
     def read(self, solution: np.ndarray) -> np.ndarray:
         return solution
@@ -345,15 +388,12 @@ class _SgdProblem:
         rounds: tuple[_Round, ...],
         rng: np.random.Generator,
     ) -> None:
-        self.evaluations = 0
         self.before, after = rounds
         self.manifest = manifest
         constants = manifest.hyperparameters
         items = np.flatnonzero(self.before.kind == ITEM)
         j = items[rng.integers(items.size) if attack.item is None else attack.item % items.size]
-        weight = np.where(
-            self.before.kind == ATTRIBUTE, constants.get("lambda_attributes", 1.0), 1.0
-        )
+        weight = np.where(self.before.kind == ATTRIBUTE, constants.get("lambda_attributes", 1.0), 1.0)
         alpha = constants["alpha"] if manifest.weighting == "include-unrated" else 1.0
         self.system = systems.Sgd(
             before=jnp.asarray(self.before.rows[j]),
@@ -365,29 +405,23 @@ class _SgdProblem:
             ridge=jnp.asarray(constants["lambda_factors"], jnp.float64),
             alpha=jnp.asarray(alpha, jnp.float64),
         )
-        self.start = np.full(manifest.factors, attack.start_factor)
+        start = np.full(manifest.factors, attack.start_factor)
         if attack.start_along == "row":
             row = self.before.rows[j]
             norm = np.linalg.norm(row)
-            self.start = self.start * np.sqrt(row.size) * row / (norm if norm > 0 else 1.0)
-        self.last_point = self.start
+            start = start * np.sqrt(row.size) * row / (norm if norm > 0 else 1.0)
+        self.progress = _Counted(start, attack.max_evaluations)
 
     def residual(self, unknown: np.ndarray) -> np.ndarray:
-        self.evaluations += 1
-        self.last_point = unknown
+        self.progress.count()
+        self.progress.last_point = unknown
         return np.asarray(systems.sgd_residual(unknown, self.system))
 
     def jacobian(self, unknown: np.ndarray) -> np.ndarray:
         return np.asarray(systems.sgd_jacobian(unknown, self.system))
 
-    def inner_solve(self, _: object, right: np.ndarray, **options: Any) -> tuple[np.ndarray, int]:
-        """As in ``_SemiAlsProblem``."""
-        point = self.last_point
-
-        def product(direction: np.ndarray) -> np.ndarray:
-            return np.asarray(systems.sgd_product(point, np.ravel(direction), self.system))
-
-        return _krylov(product, right, options)
+    def product(self, point: np.ndarray, direction: np.ndarray) -> np.ndarray:
+        return np.asarray(systems.sgd_product(point, direction, self.system))
 
     def read(self, solution: np.ndarray) -> np.ndarray:
         """(32) with the whole vector p instead of one coordinate; p and -p solve the system alike,
@@ -405,11 +439,3 @@ class _SgdProblem:
         sign = 1.0 if (strength * value)[is_item].sum() >= 0 else -1.0
         unrated = looks_unrated(sign * error, sign * predicted, levels, alpha) & is_item
         return np.where(unrated, 0.0, sign * value)
-
-
-def _krylov(
-    product: Callable[[np.ndarray], np.ndarray], right: np.ndarray, options: dict[str, Any]
-) -> tuple[np.ndarray, int]:
-    operator = LinearOperator((right.size, right.size), matvec=product, dtype=np.float64)
-    wanted = {name: options[name] for name in ("rtol", "maxiter") if name in options}
-    return lgmres(operator, right, **wanted)

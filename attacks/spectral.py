@@ -210,9 +210,9 @@ def _reduce(manifest: Manifest, uploads: Uploads) -> _Reduced:
         pull = scalar @ weighted
     else:
         weighted_scalar = scalar if weight is None else scalar * weight
-        pull = np.matmul(
-            np.where(uploads.valid, weighted_scalar, 0)[:, None, :], factors[uploads.position]
-        )[:, 0]
+        pull = np.matmul(np.where(uploads.valid, weighted_scalar, 0)[:, None, :], factors[uploads.position])[
+            :, 0
+        ]
     attributes_sent = np.sum(is_attribute & uploads.valid, axis=1)
     complete = np.broadcast_to(attributes_sent == manifest.n_attributes, energy.shape)
     return _Reduced(direction, scalar, pull, energy, complete)
@@ -295,9 +295,7 @@ def _repeat_scales(
     """s and s' from the rows whose rating or attribute is the same in two rounds."""
     none = np.zeros(batch.users.size)
     a, b = batch.rounds[first], batch.rounds[first + 1]
-    same = (
-        a.index.shape == b.index.shape and (a.index == b.index).all() and (a.kind == b.kind).all()
-    )
+    same = a.index.shape == b.index.shape and (a.index == b.index).all() and (a.kind == b.kind).all()
     if not same:
         return none, none
     counted = a.valid & b.valid
@@ -309,7 +307,7 @@ def _repeat_scales(
     table = np.stack(columns, axis=-1) * np.broadcast_to(counted, part.scalar.shape)[..., None]
     norm = np.linalg.norm(table, axis=1)
     table = table / np.where(norm > 0, norm, 1)[:, None, :]
-    left, singular, right = np.linalg.svd(np.matmul(table.transpose(0, 2, 1), table))
+    _, singular, right = np.linalg.svd(np.matmul(table.transpose(0, 2, 1), table))
     null = right[:, -1] / np.where(norm > 0, norm, 1)
     # the null vector is tau (1/s, s, 1/s', s'); a second one would leave s open
     unique = (singular[:, 2] > 1e-12 * singular[:, 0]) & (singular[:, 3] < 1e-3 * singular[:, 2])
@@ -324,9 +322,11 @@ def _projection(uploads: Uploads, along: Float[np.ndarray, "users K"]) -> np.nda
     factors = uploads.broadcast.factors.astype(along.dtype, copy=False)
     if uploads.shared:
         return along @ factors[uploads.position[0]].T
-    return np.take_along_axis(along @ factors.T, uploads.position, axis=1) if (
-        factors.shape[0] <= 4 * uploads.position.shape[1]
-    ) else np.matmul(factors[uploads.position], along[:, :, None])[..., 0]
+    return (
+        np.take_along_axis(along @ factors.T, uploads.position, axis=1)
+        if (factors.shape[0] <= 4 * uploads.position.shape[1])
+        else np.matmul(factors[uploads.position], along[:, :, None])[..., 0]
+    )
 
 
 def _decode(
@@ -374,8 +374,9 @@ def _read(
         weight = np.float32(manifest.hyperparameters["alpha"])
     flip = _sign(value, error, predicted, uploads, weight)
     if (flip < 0).any():
-        for part in (value, error, predicted):
-            part *= flip[:, None]
+        value *= flip[:, None]
+        error *= flip[:, None]
+        predicted *= flip[:, None]
     misfit = _misfit(error, predicted, uploads, level, weight)
     if weight is not None:
         unrated = looks_unrated(error, predicted, level, weight)

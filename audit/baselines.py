@@ -8,6 +8,8 @@ told which items were rated when it guesses their ratings, as Eq. (43) averages 
 
 from __future__ import annotations
 
+from typing import Literal
+
 import numpy as np
 from jaxtyping import Float
 
@@ -98,7 +100,7 @@ def _rated_set_guesses(manifest: Manifest, truth: Truth, row: np.ndarray) -> Gue
     key = np.sort(owner * base + own)
     first = (np.cumsum(n_rated) - n_rated)[owner].astype(np.int64)
 
-    def unrated_with(side: str) -> np.ndarray:
+    def unrated_with(side: Literal["left", "right"]) -> np.ndarray:
         everything = np.searchsorted(ascending, others, side=side)
         rated = np.searchsorted(key, owner * base + others, side=side) - first
         return everything - rated

@@ -12,13 +12,13 @@ import json
 import shutil
 import time
 from collections.abc import Callable
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from attacks.interface import Reconstruction
+from attacks.interface import Progress, Reconstruction
 from audit.metrics import UserScores, score_users
 from audit.registry import entry, make_attack, make_victim
 from audit.results import Row, make_row, write_results
@@ -114,8 +114,8 @@ def run(
     for number, (update, weighting) in enumerate(scenarios):
         scenario = _Scenario(campaign, ratings, directory, update, weighting)
 
-        def step(what: str, done: int = number * (len(campaign.attacks) + 1)) -> None:
-            report(what, done, total)
+        def step(what: str, inside: int, before: int = number * (len(campaign.attacks) + 1)) -> None:
+            report(what, before + inside, total)
 
         rows += scenario.rows(step, keep_transcripts)
         write_results(rows, directory)
@@ -140,13 +140,17 @@ class _Scenario:
         cells = {name: self._cell_path(name) for name in self.campaign.attacks}
         label = f"{self.update}/{self.weighting}"
         if any(not path.exists() for path in cells.values()):
-            step(f"{label}: recording")
+            step(f"{label}: recording", 0)
             recorded = self._record()
             truth = read_truth(truth_path(recorded.path))
-            for number, (name, path) in enumerate(cells.items()):
+            for number, (name, path) in enumerate(cells.items(), start=1):
                 if not path.exists():
-                    step(f"{label}: {name}")
-                    _write_cell(path, self._attack(name, recorded, truth))
+
+                    def progress(done: int, clients: int, name: str = name, number: int = number) -> None:
+                        step(f"{label}: {name}, {done} of {clients} clients", number)
+
+                    step(f"{label}: {name}", number)
+                    _write_cell(path, self._attack(name, recorded, truth, progress))
             if not keep:
                 shutil.rmtree(recorded.path, ignore_errors=True)
                 truth_path(recorded.path).unlink(missing_ok=True)
@@ -206,7 +210,7 @@ class _Scenario:
             )
         return open_transcript(path)
 
-    def _attack(self, name: str, recorded: Transcript, truth: Truth) -> list[Row]:
+    def _attack(self, name: str, recorded: Transcript, truth: Truth, progress: Progress) -> list[Row]:
         campaign = self.campaign
         shared = {
             "victim": campaign.victim,
@@ -226,7 +230,7 @@ class _Scenario:
                 view = view.select(rng.choice(view.users, campaign.sample, replace=False))
             attack = make_attack(name, campaign.attack_options.get(name))
             start = time.perf_counter()
-            reconstruction = attack.attack(view, campaign.seed)
+            reconstruction = attack.attack(view, campaign.seed, progress)
             seconds = time.perf_counter() - start
         except InputError:
             raise
@@ -314,8 +318,3 @@ def _read_cell(path: Path) -> list[Row]:
         return json.loads(path.read_text(encoding="utf-8"))
     except (OSError, ValueError) as error:
         raise InputError(f"{path} is damaged ({error}); remove it to run that cell again") from None
-
-
-def settings(campaign: Campaign) -> dict[str, Any]:
-    """The campaign as it is written beside the results."""
-    return asdict(campaign)

@@ -57,9 +57,7 @@ DataOption = Annotated[
     ),
 ]
 SeedOption = Annotated[int, typer.Option(min=0, help="Every random choice derives from it.")]
-RoundsOption = Annotated[
-    str, typer.Option(help="Rounds to record, counted from 0: 4,5 or 0-9 or both.")
-]
+RoundsOption = Annotated[str, typer.Option(help="Rounds to record, counted from 0: 4,5 or 0-9 or both.")]
 VictimOptions = Annotated[
     list[str] | None,
     typer.Option("--set", help="Hyper-parameter of the victim, name=value. Repeatable."),
@@ -74,9 +72,7 @@ ComponentsOption = Annotated[
 AdversaryOption = Annotated[
     str, typer.Option(help="Whose view is attacked; see `factorleak list adversaries`.")
 ]
-UsersOption = Annotated[
-    int | None, typer.Option(min=1, help="Record a random sample of this many clients.")
-]
+UsersOption = Annotated[int | None, typer.Option(min=1, help="Record a random sample of this many clients.")]
 
 
 def main() -> None:
@@ -166,15 +162,11 @@ def audit(
     ),
     data: DataOption = "synthetic",
     victim: Annotated[str, typer.Option(help="See `factorleak list victims`.")] = "fedmvmf",
-    update: Annotated[
-        list[Update] | None, typer.Option(help="Restrict the scenarios. Repeatable.")
-    ] = None,
+    update: Annotated[list[Update] | None, typer.Option(help="Restrict the scenarios. Repeatable.")] = None,
     weighting: Annotated[
         list[Weighting] | None, typer.Option(help="Restrict the scenarios. Repeatable.")
     ] = None,
-    attack: Annotated[
-        list[str] | None, typer.Option(help="Attack to run. Repeatable.")
-    ] = None,
+    attack: Annotated[list[str] | None, typer.Option(help="Attack to run. Repeatable.")] = None,
     rounds: RoundsOption = "4,5",
     adversary: AdversaryOption = "server",
     sample: Annotated[
@@ -321,9 +313,7 @@ def record(
 def attack(
     transcript: Annotated[Path, typer.Argument(help="Transcript directory.")],
     attack: Annotated[str, typer.Option(help="See `factorleak list attacks`.")] = "spectral",
-    out: Annotated[Path, typer.Option(help="Reconstruction file to write.")] = Path(
-        "RECONSTRUCTION.arrow"
-    ),
+    out: Annotated[Path, typer.Option(help="Reconstruction file to write.")] = Path("RECONSTRUCTION.arrow"),
     adversary: AdversaryOption = "server",
     users: Annotated[
         int | None, typer.Option(min=1, help="Attack a random sample of this many clients.")
@@ -391,12 +381,9 @@ def score(
     elif stored.origin is not None:
         manifest = stored.origin.manifest
     else:
-        raise InputError(
-            f"{reconstruction} does not say which transcript it is about; give --transcript DIR"
-        )
+        raise InputError(f"{reconstruction} does not say which transcript it is about; give --transcript DIR")
     rows = [
-        as_record(part)
-        for part in score_all(stored.reconstruction, manifest, read_truth(truth), seed=seed)
+        as_record(part) for part in score_all(stored.reconstruction, manifest, read_truth(truth), seed=seed)
     ]
     if json_:
         content = {

@@ -94,15 +94,13 @@ def metric_names(manifest: Manifest) -> list[str]:
         names.append("attribute_accuracy")
     if manifest.attribute_groups:
         names.append("attribute_group_accuracy")
-        names += [
-            f"attribute_group_accuracy/{k}" for k in range(len(manifest.attribute_groups))
-        ]
+        names += [f"attribute_group_accuracy/{k}" for k in range(len(manifest.attribute_groups))]
     return [*names, "users_fully_recovered"]
 
 
 def _slice(block: Estimates, start: int, stop: int) -> Estimates:
-    def cut(array: np.ndarray | None) -> np.ndarray | None:
-        return array if array is None or array.shape[0] == 1 else array[start:stop]
+    def cut(array: np.ndarray) -> np.ndarray:
+        return array if array.shape[0] == 1 else array[start:stop]
 
     return Estimates(
         block.users[start:stop],
@@ -153,9 +151,7 @@ def _score_items(
         "rating_accuracy": accuracy,
         "rated_rating_accuracy": _ratio(right_rated, n_rated),
         "rating_mae": _ratio(error.sum(axis=1) + missed_stars, n_rated),
-        "rated_set_f1": _ratio(
-            2 * (claimed & rated).sum(axis=1), claimed.sum(axis=1) + n_rated
-        ),
+        "rated_set_f1": _ratio(2 * (claimed & rated).sum(axis=1), claimed.sum(axis=1) + n_rated),
     }
     strength = _rated_strength(block, value, answer, manifest)
     scores |= _rank_scores(strength, given, rated, n_rated, manifest.n_items)
@@ -230,9 +226,7 @@ def _score_attributes(
     estimate = np.zeros((n_users, manifest.n_attributes))
     given = ~np.isnan(block.value) & (block.kind == ATTRIBUTE)
     user, slot = np.nonzero(given)
-    estimate[user, np.broadcast_to(block.index, block.value.shape)[user, slot]] = block.value[
-        user, slot
-    ]
+    estimate[user, np.broadcast_to(block.index, block.value.shape)[user, slot]] = block.value[user, slot]
     actual = attribute_table(truth, manifest, row)
     scores = {"attribute_accuracy": ((estimate > 0.5) == (actual > 0.5)).mean(axis=1)}
     if manifest.attribute_groups:
@@ -263,9 +257,7 @@ def group_scores(
         else:
             scores[f"attribute_group_accuracy/{number}"] = np.full(estimate.shape[0], np.nan)
     table = np.stack(list(scores.values()))
-    scores["attribute_group_accuracy"] = _ratio(
-        np.nansum(table, axis=0), np.sum(~np.isnan(table), axis=0)
-    )
+    scores["attribute_group_accuracy"] = _ratio(np.nansum(table, axis=0), np.sum(~np.isnan(table), axis=0))
     return scores
 
 

@@ -109,9 +109,7 @@ def read_reconstruction(path: Path) -> StoredReconstruction:
         integer_chunks(file, "index", 0, INT32_MAX - 1, ">= 0"),
         finite_chunks(file, "value"),
     ]
-    user, kind, index, value = (
-        np.concatenate(chunks) if chunks else np.zeros(0) for chunks in columns
-    )
+    user, kind, index, value = (np.concatenate(chunks) if chunks else np.zeros(0) for chunks in columns)
     probability = None
     if file.has("probability"):
         chunks = [chunk.to_numpy(zero_copy_only=False) for chunk in file.columns("probability")]
@@ -119,8 +117,7 @@ def read_reconstruction(path: Path) -> StoredReconstruction:
         wrong = np.flatnonzero(~np.isnan(probability) & ((probability < 0) | (probability > 1)))
         if wrong.size:
             raise InputError(
-                f"{path} row {wrong[0]}: probability must be in 0..1 or null, "
-                f"got {probability[wrong[0]]:g}"
+                f"{path} row {wrong[0]}: probability must be in 0..1 or null, got {probability[wrong[0]]:g}"
             )
         probability = None if np.isnan(probability).all() else probability
     _refuse_repeats(path, user, kind, index)

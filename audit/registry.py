@@ -30,6 +30,7 @@ class Entry:
     per_client: bool = False
 
     def load(self) -> type:
+        """Import the component."""
         module, _, name = self.location.partition(":")
         return getattr(importlib.import_module(module), name)
 

@@ -61,7 +61,8 @@ def summarise(
     defined = ~(np.isnan(values) | np.isnan(baseline))
     values, baseline = values[defined], baseline[defined]
     if values.size == 0:
-        return Summary(*[float("nan")] * 8, verdict="INCONCLUSIVE", n_users=0)
+        nan = float("nan")
+        return Summary(nan, nan, nan, nan, nan, nan, nan, nan, "INCONCLUSIVE", 0)
     ci_low, ci_high = _interval(lambda v, axis: v.mean(axis=axis), (values,), seed)
     advantage_low, advantage_high = _interval(
         lambda v, b, axis: _advantage(metric, v.mean(axis=axis), b.mean(axis=axis)),

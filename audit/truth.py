@@ -77,15 +77,15 @@ def read_truth(path: Path) -> Truth:
     if same.any():
         row = int(order[1:][same].min())
         raise InputError(f"{path} row {row}: each user, kind and index must occur once")
-    users, row = np.unique(user, return_inverse=True)
+    users, client = np.unique(user, return_inverse=True)
     item = kind == ITEM
     limit = 1000 * user.size + 1_000_000
     if index[~item].max(initial=0) * users.size > limit:
         worst = int(index[~item].max())
         raise InputError(f"{path}: attribute index must be plausible beside the rows, got {worst}")
     shape = users.size, int(index[item].max(initial=-1)) + 1
-    ratings = sp.csr_array((value[item], (row[item], index[item])), shape=shape)
+    ratings = sp.csr_array((value[item], (client[item], index[item])), shape=shape)
     ratings.sort_indices()
     attributes = np.zeros((users.size, int(index[~item].max(initial=-1)) + 1))
-    attributes[row[~item], index[~item]] = value[~item]
+    attributes[client[~item], index[~item]] = value[~item]
     return Truth(users, ratings, attributes)

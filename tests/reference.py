@@ -56,7 +56,7 @@ class Reference:
             for user in range(self.n_users):
                 self.attributes[user, rng.choice(group)] = 1
 
-    def run(self) -> tuple[dict, dict]:
+    def run(self) -> tuple[dict, dict]:  # noqa: PLR0912 - the paper's loops, one below the other
         """State (round, kind, index) -> factor and messages (round, client, kind, index) -> row."""
         rng = np.random.default_rng(self.seed + 1)
         k = self.factors
@@ -175,8 +175,7 @@ class Reference:
         truth = pa.table(
             {
                 "user": pa.array(np.concatenate([user, people]), pa.int32()),
-                "kind": pa.array(["item"] * user.size + ["attribute"] * people.size)
-                .dictionary_encode(),
+                "kind": pa.array(["item"] * user.size + ["attribute"] * people.size).dictionary_encode(),
                 "index": pa.array(np.concatenate([item, columns]), pa.int32()),
                 "value": np.concatenate([self.ratings[user, item], self.attributes.ravel()]),
             }

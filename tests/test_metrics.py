@@ -82,9 +82,7 @@ def test_include_unrated_scores_equal_brute_force(seed, ties, partial):
         answer = np.array([min([0, 1, 2, 3, 4, 5], key=lambda x, v=v: abs(x - v)) for v in shown])
         rated = ratings[user] > 0
         assert scores["rating_accuracy"][user] == pytest.approx((answer == ratings[user]).mean())
-        assert scores["rated_rating_accuracy"][user] == pytest.approx(
-            (answer == ratings[user])[rated].mean()
-        )
+        assert scores["rated_rating_accuracy"][user] == pytest.approx((answer == ratings[user])[rated].mean())
         error = np.abs(np.clip(shown, 0, 5) - ratings[user])[rated].mean()
         assert scores["rating_mae"][user] == pytest.approx(error)
         strength = np.where(keep[user], estimate[user], -1)
@@ -101,8 +99,7 @@ def test_include_unrated_scores_equal_brute_force(seed, ties, partial):
             ((noisy[user] > 0.5) == attributes[user]).mean()
         )
         hits = [
-            noisy[user, group].argmax() == attributes[user, group].argmax()
-            for group in ([0, 1], [2, 3, 4])
+            noisy[user, group].argmax() == attributes[user, group].argmax() for group in ([0, 1], [2, 3, 4])
         ]
         assert scores["attribute_group_accuracy"][user] == pytest.approx(np.mean(hits))
 

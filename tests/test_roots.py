@@ -72,8 +72,8 @@ class TestSystems:
             difference = (difference - problem.residual(point - step * direction)) / (2 * step)
             dense_product = problem.jacobian(point) @ direction
             np.testing.assert_allclose(dense_product, difference, rtol=2e-4, atol=1e-6)
-            problem.last_point = point
-            solved, status = problem.inner_solve(None, dense_product, rtol=1e-10)
+            problem.residual(point)  # krylov linearises at the last evaluated point
+            solved, status = problem.progress.inner_solve(problem.product, dense_product, rtol=1e-10)
             assert status == 0
             np.testing.assert_allclose(problem.jacobian(point) @ solved, dense_product, atol=1e-6)
 
@@ -127,6 +127,14 @@ class TestFailureIsData:
         found = Root("broyden2", max_iterations=1, jobs=1).attack(transcript.view("server"), 0)
         assert not found.diagnostics["converged"].all()
         assert len(found.blocks) + len(found.abstained) == 12
+
+    def test_the_budget_bounds_krylov(self, outside):
+        _, transcript = outside(weighting="include-unrated")
+        attack = Root("krylov", max_evaluations=40, jobs=1)
+        found = attack.attack(transcript.view("server"), 0)
+        assert found.diagnostics["evaluations"].max() == 40
+        assert not found.diagnostics["converged"].all()
+        assert len(found.blocks) == 12  # the last iterate is the answer
 
     def test_dense_limit(self, outside):
         _, transcript = outside(weighting="include-unrated")

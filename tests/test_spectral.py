@@ -44,9 +44,7 @@ class TestOutsideTranscripts:
         assert_read(Spectral().attack(transcript.view("server"), 0), reference)
 
     def test_shuffled_rows_later_rounds(self, outside, update, weighting):
-        reference, transcript = outside(
-            update=update, weighting=weighting, rounds=(7, 8, 9), order=11
-        )
+        reference, transcript = outside(update=update, weighting=weighting, rounds=(7, 8, 9), order=11)
         assert_read(Spectral().attack(transcript.view("server"), 0), reference)
 
     @pytest.mark.parametrize("form", ["chunked", "lz4", "parquet"])
@@ -85,9 +83,7 @@ class TestOutsideTranscripts:
         assert_read(Spectral().attack(transcript.view("server"), 0), reference)
 
     def test_scaled_and_regularised_uploads(self, outside, update, weighting):
-        reference, transcript = outside(
-            update=update, weighting=weighting, scale=-0.02, regularization=0.003
-        )
+        reference, transcript = outside(update=update, weighting=weighting, scale=-0.02, regularization=0.003)
         assert_read(Spectral().attack(transcript.view("server"), 0), reference)
 
     def test_shuffled_gradients_are_abstained_on(self, outside, update, weighting):
@@ -134,9 +130,7 @@ class TestWithoutTheUpdateRule:
         assert_read(Spectral().attack(transcript.view("server"), 0), reference, tolerance=1e-3)
 
     def test_one_factor_has_parallel_directions(self, outside):
-        reference, transcript = outside(
-            update="sgd", factors=1, rounds=(1, 2), server_learning_rate=0.05
-        )
+        reference, transcript = outside(update="sgd", factors=1, rounds=(1, 2), server_learning_rate=0.05)
         assert_read(Spectral().attack(transcript.view("server"), 0), reference, tolerance=1e-3)
 
 

@@ -204,9 +204,7 @@ class TestBroken:
             with pytest.raises(InputError, match="not a readable"):
                 open_transcript(path)
 
-    @settings(
-        max_examples=150, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
-    )
+    @settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
     @given(data=st.data())
     def test_flipped_bytes_never_crash(self, tmp_path_factory, data):
         """A damaged file is refused, or it is a valid file with other numbers in it."""

@@ -38,6 +38,7 @@ class ColumnFile:
         return starts
 
     def has(self, name: str) -> bool:
+        """Is there a column of that name?"""
         return bool(self.batches) and name in self.batches[0].schema.names
 
     def columns(self, name: str) -> list[pa.Array]:
@@ -47,9 +48,7 @@ class ColumnFile:
         count = self.batches[0].schema.names.count(name)
         if count != 1:
             have = ", ".join(self.batches[0].schema.names[:20])
-            raise InputError(
-                f"{self.path} must have one column {name!r}, got {count} (columns: {have})"
-            )
+            raise InputError(f"{self.path} must have one column {name!r}, got {count} (columns: {have})")
         return [batch.column(name) for batch in self.batches]
 
 
@@ -155,9 +154,7 @@ def integer_chunks(file: ColumnFile, name: str, low: int, high: int, rule: str) 
         values = array.to_numpy(zero_copy_only=True)
         if values.size and (values.min() < low or values.max() > high):
             row = int(np.flatnonzero((values < low) | (values > high))[0])
-            raise InputError(
-                f"{file.path} row {start + row}: {name} must be {rule}, got {values[row]}"
-            )
+            raise InputError(f"{file.path} row {start + row}: {name} must be {rule}, got {values[row]}")
         chunks.append(values.astype(np.int32, copy=False))
     return chunks
 
@@ -165,9 +162,9 @@ def integer_chunks(file: ColumnFile, name: str, low: int, high: int, rule: str) 
 def kind_chunks(file: ColumnFile, names: tuple[str, ...]) -> list[np.ndarray]:
     """The column ``kind`` as positions in ``names``; zero-copy where the dictionary equals them."""
     chunks = []
-    for start, array in zip(file.offsets, file.columns("kind"), strict=False):
-        if pa.types.is_string(array.type) or pa.types.is_large_string(array.type):
-            array = array.dictionary_encode()
+    for start, column in zip(file.offsets, file.columns("kind"), strict=False):
+        plain = pa.types.is_string(column.type) or pa.types.is_large_string(column.type)
+        array = column.dictionary_encode() if plain else column
         if not pa.types.is_dictionary(array.type) or array.type.value_type not in (
             pa.string(),
             pa.large_string(),
@@ -210,9 +207,7 @@ def _vectors(path: Path, name: str, array: pa.Array, width: int, start: int) -> 
     if not (
         pa.types.is_fixed_size_list(kind) or pa.types.is_list(kind) or pa.types.is_large_list(kind)
     ) or kind.value_type not in (pa.float32(), pa.float64()):
-        raise InputError(
-            f"{path}: {name} must be fixed_size_list<float32 or float64>[{width}], got {kind}"
-        )
+        raise InputError(f"{path}: {name} must be fixed_size_list<float32 or float64>[{width}], got {kind}")
     if pa.types.is_fixed_size_list(kind):
         if kind.list_size != width:
             raise InputError(
@@ -246,9 +241,7 @@ def _finite(path: Path, name: str, values: np.ndarray, start: int) -> np.ndarray
             bad = np.flatnonzero(~np.isfinite(part).all(axis=1))
             if bad.size:
                 row = int(bad[0])
-                raise InputError(
-                    f"{path} row {start + low + row}: {name} must be finite, got {part[row]}"
-                )
+                raise InputError(f"{path} row {start + low + row}: {name} must be finite, got {part[row]}")
     return values
 
 

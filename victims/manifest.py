@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
 from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, FiniteFloat, model_validator
@@ -61,10 +62,8 @@ class Manifest(BaseModel):
         if len(set(self.rounds)) < len(self.rounds):
             raise ValueError("rounds must not repeat")
         levels = self.rating_levels
-        if levels[0] <= 0 or any(b <= a for a, b in zip(levels, levels[1:], strict=False)):
-            raise ValueError(
-                f"rating_levels must ascend and be > 0 (0 means unrated), got {levels[:10]}"
-            )
+        if levels[0] <= 0 or any(b <= a for a, b in pairwise(levels)):
+            raise ValueError(f"rating_levels must ascend and be > 0 (0 means unrated), got {levels[:10]}")
         columns = [column for group in self.attribute_groups for column in group]
         if len(set(columns)) < len(columns):
             raise ValueError("attribute_groups must not share a column")

@@ -86,9 +86,7 @@ def learning_curve(
     )
 
 
-def rmse(
-    clients: Float[np.ndarray, "users K"], items: Float[np.ndarray, "items K"], test: Ratings
-) -> float:
+def rmse(clients: Float[np.ndarray, "users K"], items: Float[np.ndarray, "items K"], test: Ratings) -> float:
     """Error of the predictions p . q, clipped to the rating grid, in stars."""
     predicted = np.einsum("rk,rk->r", clients[test.users], items[test.items])
     predicted = np.clip(predicted, test.levels[0], test.levels[-1])
@@ -138,7 +136,5 @@ def _bias_model(train: Ratings, test: Ratings, damping: float = 5.0) -> float:
     rest = train.values - mean - items[train.items]
     users = np.bincount(train.users, rest, minlength=train.n_users)
     users /= np.diff(train.indptr) + damping
-    predicted = np.clip(
-        mean + users[test.users] + items[test.items], test.levels[0], test.levels[-1]
-    )
+    predicted = np.clip(mean + users[test.users] + items[test.items], test.levels[0], test.levels[-1])
     return float(np.sqrt(np.mean((predicted - test.values) ** 2)))

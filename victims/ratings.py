@@ -47,7 +47,7 @@ def rating_grid(values: Float[np.ndarray, " ratings"]) -> tuple[float, ...]:
             "distinct values; round them to the levels that users could choose"
         )
     for step in (1.0, 0.5):
-        count = int(round((distinct[-1] - distinct[0]) / step)) + 1
+        count = round((distinct[-1] - distinct[0]) / step) + 1
         grid = distinct[0] + step * np.arange(min(count, MAX_LEVELS))
         if count <= MAX_LEVELS and np.all(np.isin(distinct, grid)):
             return tuple(float(level) for level in grid)
@@ -101,18 +101,22 @@ class Ratings:
 
     @property
     def n_users(self) -> int:
+        """Number of users."""
         return self.indptr.size - 1
 
     @property
     def n_items(self) -> int:
+        """Number of items in the catalogue, rated or not."""
         return int(self.item_ids.size)
 
     @property
     def n_ratings(self) -> int:
+        """Number of ratings."""
         return int(self.items.size)
 
     @property
     def n_attributes(self) -> int:
+        """Number of attribute columns."""
         return int(self.attributes.shape[1])
 
     @property
@@ -122,9 +126,7 @@ class Ratings:
 
     def matrix(self) -> sp.csr_array:
         """Ratings as a (n_users, n_items) CSR matrix; absent means unrated."""
-        return sp.csr_array(
-            (self.values, self.items, self.indptr), shape=(self.n_users, self.n_items)
-        )
+        return sp.csr_array((self.values, self.items, self.indptr), shape=(self.n_users, self.n_items))
 
     def describe(self) -> str:
         """One line for people: sizes, grid, density."""
@@ -279,6 +281,4 @@ def split(ratings: Ratings, test_fraction: float, seed: int) -> tuple[Ratings, R
 def _select(ratings: Ratings, keep: np.ndarray) -> Ratings:
     indptr = np.zeros_like(ratings.indptr)
     np.cumsum(np.bincount(ratings.users[keep], minlength=ratings.n_users), out=indptr[1:])
-    return replace(
-        ratings, indptr=indptr, items=ratings.items[keep], values=ratings.values[keep]
-    )
+    return replace(ratings, indptr=indptr, items=ratings.items[keep], values=ratings.values[keep])

@@ -115,8 +115,8 @@ def generate(spec: Synthetic) -> Ratings:
     users = np.repeat(np.arange(spec.users), counts)
     items = _distinct_items(rng, popularity, counts)
     appeal = 0.5 * np.log(popularity / popularity.mean())
-    score = 3.4 + 0.3 * appeal[items] + scale * np.einsum(
-        "rk,rk->r", user_factors[users], item_factors[items]
+    score = (
+        3.4 + 0.3 * appeal[items] + scale * np.einsum("rk,rk->r", user_factors[users], item_factors[items])
     )
     step = 0.5 if spec.half_stars else 1.0
     levels = np.arange(0.5 if spec.half_stars else 1.0, 5.01, step)
@@ -138,9 +138,7 @@ def generate(spec: Synthetic) -> Ratings:
     )
 
 
-def _distinct_items(
-    rng: np.random.Generator, popularity: np.ndarray, counts: np.ndarray
-) -> np.ndarray:
+def _distinct_items(rng: np.random.Generator, popularity: np.ndarray, counts: np.ndarray) -> np.ndarray:
     """Draw ``counts[i]`` distinct items for every user by popularity (Gumbel top-k, in slices)."""
     drawn: list[np.ndarray] = []
     logits = np.log(popularity)

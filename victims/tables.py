@@ -110,9 +110,7 @@ def read_text_table(path: Path, layout: TextFormat) -> pd.DataFrame:
     return frame
 
 
-def integers(
-    frame: pd.DataFrame, column: str, path: Path, *, low: int, high: int
-) -> np.ndarray:
+def integers(frame: pd.DataFrame, column: str, path: Path, *, low: int, high: int) -> np.ndarray:
     """The column as int64, every value in ``[low, high]``; else an error with file and line."""
     numbers = numeric(frame, column, path)
     bad = np.flatnonzero((numbers != np.rint(numbers)) | (numbers < low) | (numbers > high))
@@ -144,11 +142,9 @@ def identifiers(frame: pd.DataFrame, column: str, path: Path) -> np.ndarray:
     return text.to_numpy(dtype=str)
 
 
-def categories(
-    frame: pd.DataFrame, column: str, path: Path, names: Sequence[str]
-) -> np.ndarray:
+def categories(frame: pd.DataFrame, column: str, path: Path, names: Sequence[str]) -> np.ndarray:
     """Index in ``names`` of every entry, else an error with file and line."""
-    index = pd.Index(names).get_indexer(frame[column])
+    index = pd.Index(names).get_indexer(pd.Index(frame[column]))
     bad = np.flatnonzero(index < 0)
     if bad.size:
         fail(frame, column, path, int(bad[0]), f"one of {', '.join(names)}")

@@ -92,9 +92,7 @@ class Transcript:
         if adversary.startswith("client:"):
             number = adversary.removeprefix("client:")
             if not number.isdigit() or int(number) >= self.manifest.n_users:
-                raise InputError(
-                    f"adversary {adversary!r} must name a client below {self.manifest.n_users}"
-                )
+                raise InputError(f"adversary {adversary!r} must name a client below {self.manifest.n_users}")
             return [
                 (receiver == int(number)) | (sender == int(number))
                 for receiver, sender in zip(self.receiver, self.messages.sender, strict=True)
@@ -150,9 +148,7 @@ def read_manifest(path: Path) -> Manifest:
         raise InputError(f"{file}: {where}: {first['msg']}, got {got}") from None
 
 
-def _index_ranges(
-    path: Path, kinds: list[np.ndarray], index: list[np.ndarray], manifest: Manifest
-) -> None:
+def _index_ranges(path: Path, kinds: list[np.ndarray], index: list[np.ndarray], manifest: Manifest) -> None:
     """Item indices below n_items, attribute indices below n_attributes."""
     start = 0
     for kind, chunk in zip(kinds, index, strict=True):
@@ -177,8 +173,7 @@ def _round_check(path: Path, rounds: list[np.ndarray], manifest: Manifest) -> No
         if strange.size:
             row = int(np.flatnonzero(chunk == strange[0])[0])
             raise InputError(
-                f"{path} row {start + row}: round must be one of the manifest's rounds, "
-                f"got {strange[0]}"
+                f"{path} row {start + row}: round must be one of the manifest's rounds, got {strange[0]}"
             )
         seen.update(distinct.tolist())
         start += chunk.size
@@ -199,9 +194,7 @@ def _read_state(file: ColumnFile, manifest: Manifest) -> dict[int, Broadcast]:
     round_, kind, position = (np.concatenate(column) for column in (rounds, kinds, index))
     order = np.lexsort((position, kind, round_))
     round_, kind, position = round_[order], kind[order], position[order]
-    repeated = (
-        (np.diff(round_) == 0) & (np.diff(kind.astype(np.int16)) == 0) & (np.diff(position) == 0)
-    )
+    repeated = (np.diff(round_) == 0) & (np.diff(kind.astype(np.int16)) == 0) & (np.diff(position) == 0)
     if repeated.any():
         row = int(order[1:][repeated].min())
         raise InputError(f"{file.path} row {row}: each round, kind and index must occur once")
@@ -215,9 +208,7 @@ def _read_state(file: ColumnFile, manifest: Manifest) -> dict[int, Broadcast]:
     return broadcasts
 
 
-def _read_messages(
-    file: ColumnFile, manifest: Manifest
-) -> tuple[Messages, tuple[np.ndarray, ...]]:
+def _read_messages(file: ColumnFile, manifest: Manifest) -> tuple[Messages, tuple[np.ndarray, ...]]:
     rounds = integer_chunks(file, "round", 0, INT32_MAX, ">= 0")
     if sum(chunk.size for chunk in rounds) == 0:
         raise InputError(f"{file.path} must hold at least one row")
@@ -257,9 +248,7 @@ def _encrypted(file: ColumnFile) -> bool:
     for cipher in file.columns("ciphertext"):
         if cipher.null_count:
             row = int(np.flatnonzero(cipher.is_null().to_numpy(zero_copy_only=False))[0])
-            raise InputError(
-                f"{file.path} row {start + row}: needs a gradient or a ciphertext, has neither"
-            )
+            raise InputError(f"{file.path} row {start + row}: needs a gradient or a ciphertext, has neither")
         start += len(cipher)
     return True
 
@@ -284,16 +273,13 @@ def _refuse_absurd_sizes(
             )
 
 
-def _check_rows(
-    path: Path, manifest: Manifest, broadcasts: dict[int, Broadcast], messages: Messages
-) -> None:
+def _check_rows(path: Path, manifest: Manifest, broadcasts: dict[int, Broadcast], messages: Messages) -> None:
     """State for every index used; no (round, sender, kind, index) twice."""
     ascending = True
     previous = None
     for chunk, start in enumerate(messages.offsets[:-1]):
         columns = [
-            column[chunk]
-            for column in (messages.round, messages.sender, messages.kind, messages.index)
+            column[chunk] for column in (messages.round, messages.sender, messages.kind, messages.index)
         ]
         for low in range(0, columns[0].size, 1 << 20):
             part = [column[low : low + (1 << 20)] for column in columns]
@@ -305,9 +291,7 @@ def _check_rows(
         _refuse_repeats(path, messages)
 
 
-def _check_state(
-    path: Path, part: list[np.ndarray], broadcasts: dict[int, Broadcast], start: int
-) -> None:
+def _check_state(path: Path, part: list[np.ndarray], broadcasts: dict[int, Broadcast], start: int) -> None:
     round_, _, kind, index = part
     for number in np.unique(round_):
         here = slice(None) if (round_ == number).all() else np.flatnonzero(round_ == number)
@@ -334,8 +318,7 @@ def _strictly_ascending(part: list[np.ndarray], previous: list[np.ndarray] | Non
 
 def _refuse_repeats(path: Path, messages: Messages) -> None:
     columns = [
-        np.concatenate(column)
-        for column in (messages.index, messages.kind, messages.sender, messages.round)
+        np.concatenate(column) for column in (messages.index, messages.kind, messages.sender, messages.round)
     ]
     order = np.lexsort(columns)
     same = np.ones(order.size - 1, bool)
@@ -346,8 +329,7 @@ def _refuse_repeats(path: Path, messages: Messages) -> None:
         row = int(np.minimum(order[1:], order[:-1])[same].min())
         again = int(np.maximum(order[1:], order[:-1])[same].min())
         raise InputError(
-            f"{path} row {again}: each round, sender, kind and index must occur once, "
-            f"it repeats row {row}"
+            f"{path} row {again}: each round, sender, kind and index must occur once, it repeats row {row}"
         )
 
 
@@ -355,9 +337,7 @@ def _refuse_repeats(path: Path, messages: Messages) -> None:
 
 
 def _kind_array(kind: Int[np.ndarray, " rows"]) -> pa.DictionaryArray:
-    return pa.DictionaryArray.from_arrays(
-        pa.array(kind.astype(np.int8)), pa.array(list(KINDS), pa.string())
-    )
+    return pa.DictionaryArray.from_arrays(pa.array(kind.astype(np.int8)), pa.array(list(KINDS), pa.string()))
 
 
 def _vector_array(values: Float[np.ndarray, "rows factors"]) -> pa.FixedSizeListArray:

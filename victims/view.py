@@ -80,6 +80,7 @@ class Messages:
 
     @property
     def n_rows(self) -> int:
+        """Number of uploaded rows."""
         return int(self.offsets[-1])
 
     def between(self, column: Sequence[np.ndarray], start: int, stop: int) -> np.ndarray:
@@ -166,6 +167,7 @@ class View:
 
     @cached_property
     def layout(self) -> Layout:
+        """Where each client's rows lie; computed once."""
         return lay_out(self.messages)
 
     @property
@@ -219,9 +221,7 @@ class View:
 
     def batch(self, members: np.ndarray) -> UserBatch:
         """The uploads of the clients ``users[members]``."""
-        uploads = tuple(
-            _gather(self, number, members) for number in range(self.layout.rounds.size)
-        )
+        uploads = tuple(_gather(self, number, members) for number in range(self.layout.rounds.size))
         return UserBatch(self.layout.users[members], uploads)
 
 
@@ -266,9 +266,7 @@ class Layout:
 def lay_out(messages: Messages) -> Layout:
     """Find the runs of rows of one client and round; sort only where a pair has several runs."""
     starts, rounds, senders = [], [], []
-    for first, round_, sender in zip(
-        messages.offsets[:-1], messages.round, messages.sender, strict=True
-    ):
+    for first, round_, sender in zip(messages.offsets[:-1], messages.round, messages.sender, strict=True):
         if sender.size == 0:
             continue
         change = (sender[1:] != sender[:-1]) | (round_[1:] != round_[:-1])
