@@ -16,10 +16,9 @@ Row = Mapping[str, Any]
 
 SHOWN = {
     "rating_accuracy": "ratings (Eq. 43)",
-    "rated_rating_accuracy": "rated only",
-    "rated_set_auc": "rated set AUC",
-    "attribute_accuracy": "attributes (Eq. 43)",
-    "attribute_group_accuracy": "attribute blocks",
+    "rated_rating_accuracy": "rated items only",
+    "rated_set_auc": "rated set (AUC)",
+    "attribute_group_accuracy": "attributes (blocks)",
 }
 VERDICT_STYLE = {"LEAK": "bold red", "NO EVIDENCE": "green", "INCONCLUSIVE": "yellow"}
 
@@ -42,39 +41,34 @@ def score_cell(row: Row | None) -> str:
     if row is None or number(row["value"]) == "-":
         return "-"
     interval = f"[{number(row['ci_low'])}, {number(row['ci_high'])}]"
-    return f"{number(row['value'])} {interval}\nguess {number(row['baseline'])}"
+    return f"{number(row['value'])}\n{interval}\nguess {number(row['baseline'])}"
 
 
 def audit_table(rows: Sequence[Row], title: str) -> Table:
     """One line per scenario and attack: the main metrics, each over its best guess."""
     table = Table(title=title, title_justify="left", show_lines=True)
-    for name in ("scenario", "attack"):
-        table.add_column(name, overflow="fold")
+    table.add_column("scenario\nattack", overflow="fold")
     for heading in SHOWN.values():
         table.add_column(heading)
-    table.add_column("clients", justify="right")
-    table.add_column("seconds", justify="right")
+    table.add_column("clients\nseconds", justify="right")
     table.add_column("verdict")
     for (update, weighting, attack), part in _cells(rows):
         first = part[0]
         metrics = {row["metric"]: row for row in part}
-        scenario = f"{update}\n{weighting}"
+        cell = f"{update}\n{weighting}\n[bold]{attack}[/]"
         if first["status"] != "ran":
             words = f"{first['status']}: {first['reason']}"
-            table.add_row(
-                scenario, attack, words, *["-"] * (len(SHOWN) - 1), "-", number(first["seconds"], 2), "-"
-            )
+            blank = ["-"] * (len(SHOWN) - 1)
+            table.add_row(cell, words, *blank, f"-\n{number(first['seconds'], 2)} s", "-")
             continue
-        clients = str(first["n_users"])
+        clients = f"{first['n_users']}\n{number(first['seconds'], 2)} s"
         if first["n_abstained"]:
             clients += f"\n{first['n_abstained']} abst."
         found = cell_verdict(part)
         table.add_row(
-            scenario,
-            attack,
+            cell,
             *(score_cell(metrics.get(name)) for name in SHOWN),
             clients,
-            number(first["seconds"], 2),
             f"[{VERDICT_STYLE[found]}]{found}[/]",
         )
     return table
