@@ -78,6 +78,20 @@ class TestSystems:
             np.testing.assert_allclose(problem.jacobian(point) @ solved, dense_product, atol=1e-6)
 
 
+def test_smoothing_gives_unrated_items_a_second_root():
+    """Why (24) reads "rated" into items that are not, however well a solver converges.
+
+    With c = alpha + (1 - alpha) r in 0 <= r <= 1, an unrated item with m = p . q demands
+    c(r) (r - m) = -alpha m, which r = 0 solves and so does r = m - alpha / (1 - alpha). For m above
+    0.61 (alpha = 0.1) the second one rounds to 1. Paper 000, Eq. (42), as corrected.
+    """
+    alpha, m = 0.1, 0.9
+    roots = [0.0, m - alpha / (1 - alpha)]
+    weights = systems.smooth_weight(np.array(roots), np.array(alpha), np.array([True, True]))
+    np.testing.assert_allclose(np.asarray(weights) * (np.array(roots) - m), -alpha * m)
+    assert 0.5 < roots[1] < 1
+
+
 # Share of the rated items that each method reads on the synthetic recordings, from one fixed start
 # (r = 3, x = 0.5; sgd: along the row) and a drawn n or j. A pair listed here stays below STRONG, every
 # other pair reaches it: strict both ways, so that a pair that changes must be moved.

@@ -97,15 +97,17 @@ class Messages:
             parts.append(column[chunk][max(start - low, 0) : min(stop, high) - low])
         return np.concatenate(parts)
 
-    def take(self, column: Sequence[np.ndarray], rows: np.ndarray) -> np.ndarray:
-        """The given rows of a column, as a copy."""
-        if len(column) == 1:
-            return column[0][rows]
-        chunk_of = np.searchsorted(self.offsets, rows, side="right") - 1
-        out = np.empty(rows.shape + column[0].shape[1:], column[0].dtype)
-        for chunk in np.unique(chunk_of):
-            here = chunk_of == chunk
-            out[here] = column[chunk][rows[here] - self.offsets[chunk]]
+    def take(self, rows: np.ndarray, *columns: Sequence[np.ndarray]) -> list[np.ndarray]:
+        """The given rows of some columns, as copies."""
+        if self.offsets.size == 2:
+            return [column[0][rows] for column in columns]
+        out = [np.empty(rows.shape + column[0].shape[1:], column[0].dtype) for column in columns]
+        chunk_of = np.searchsorted(self.offsets, rows.ravel(), side="right") - 1
+        for chunk in np.flatnonzero(np.bincount(chunk_of)).tolist():
+            here = np.flatnonzero(chunk_of == chunk)
+            local = rows.ravel()[here] - self.offsets[chunk]
+            for column, part in zip(columns, out, strict=True):
+                part.reshape(-1, *part.shape[rows.ndim :])[here] = column[chunk][local]
         return out
 
 
@@ -204,7 +206,7 @@ class View:
         place = np.lexsort((kinds, rounds))
         source = np.empty_like(deal)
         source[place] = deal
-        gradient = messages.take(messages.gradient, source)
+        (gradient,) = messages.take(source, messages.gradient)
         whole = _taken(messages, np.arange(rounds.size))
         return replace(self, messages=replace(whole, gradient=(gradient,)))
 
@@ -234,6 +236,8 @@ class Layout:
     users, rounds : ascending
     start, length : (n_rounds, n_users)
         In row numbers of the messages, or of ``permutation`` where the rows are not grouped.
+    chunk : (n_users,)
+        Chunk of the file in which each client's first row lies.
     permutation : row numbers grouped by round and client, or None where they already are
     order : (n_users,)
         Clients by the number of their rows, stable.
@@ -243,6 +247,7 @@ class Layout:
     rounds: np.ndarray
     start: np.ndarray
     length: np.ndarray
+    chunk: np.ndarray
     permutation: np.ndarray | None
     order: np.ndarray
 
@@ -258,6 +263,10 @@ class Layout:
             limit = np.searchsorted(longest, 2 * max(longest[start], 8), side="right")
             size = np.arange(1, limit - start + 1) * longest[start:limit] * factors * 8
             count = max(1, int(np.searchsorted(size, max_bytes, side="right")))
+            # a batch that ends with a chunk of the file needs no copy
+            ends = np.flatnonzero(np.diff(self.chunk[self.order[start : start + count + 1]])) + 1
+            if ends.size and 2 * ends[-1] >= count:
+                count = int(ends[-1])
             cuts.append((start, start + count))
             start += count
         return cuts
@@ -277,7 +286,7 @@ def lay_out(messages: Messages) -> Layout:
     if not starts:
         empty = np.zeros(0, np.int32)
         none = np.zeros((0, 0), np.int64)
-        return Layout(empty, empty, none, none, None, np.zeros(0, np.int64))
+        return Layout(empty, empty, none, none, empty, None, np.zeros(0, np.int64))
     start = np.concatenate(starts)
     round_, sender = np.concatenate(rounds), np.concatenate(senders)
     joint = np.concatenate([[True], (sender[1:] != sender[:-1]) | (round_[1:] != round_[:-1])])
@@ -299,18 +308,16 @@ def lay_out(messages: Messages) -> Layout:
     first.flat[run] = start
     length.flat[run] = np.diff(np.append(start, messages.n_rows))
     order = np.argsort(length.max(axis=0), kind="stable")
-    return Layout(users, all_rounds, first, length, permutation, order)
+    chunk = np.searchsorted(messages.offsets, first[0], side="right")
+    return Layout(users, all_rounds, first, length, chunk, permutation, order)
 
 
 def _taken(messages: Messages, rows: np.ndarray) -> Messages:
-    gradient = messages.gradient
-    return Messages(
-        round=(messages.take(messages.round, rows),),
-        sender=(messages.take(messages.sender, rows),),
-        kind=(messages.take(messages.kind, rows),),
-        index=(messages.take(messages.index, rows),),
-        gradient=None if gradient is None else (messages.take(gradient, rows),),
-    )
+    columns = [messages.round, messages.sender, messages.kind, messages.index]
+    if messages.gradient is not None:
+        columns.append(messages.gradient)
+    round_, sender, kind, index, *gradient = messages.take(rows, *columns)
+    return Messages((round_,), (sender,), (kind,), (index,), tuple(gradient) or None)
 
 
 def _gather(view: View, number: int, members: np.ndarray) -> Uploads:
@@ -341,9 +348,7 @@ def _gather(view: View, number: int, members: np.ndarray) -> Uploads:
         rows = np.where(valid, start[:, None] + slot, 0)
         if layout.permutation is not None:
             rows = layout.permutation[rows]
-        kind = messages.take(messages.kind, rows)
-        index = messages.take(messages.index, rows)
-        gradients = messages.take(messages.gradient, rows)
+        kind, index, gradients = messages.take(rows, messages.kind, messages.index, messages.gradient)
         gradients[~valid] = 0
     position = np.where(valid, broadcast.positions(kind, index), 0)
     return Uploads(round_, kind, index, position, valid, gradients, broadcast)
