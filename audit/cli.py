@@ -15,6 +15,8 @@ import typer
 
 from victims.errors import InputError
 
+INTERRUPTED = 130
+
 app = typer.Typer(
     name="factorleak",
     help="Tell what the traffic of a federated matrix-factorisation recommender gives away.",
@@ -82,9 +84,10 @@ def main() -> None:
     except InputError as error:
         print(f"factorleak: error: {error}", file=sys.stderr)
         sys.exit(2)
-    except KeyboardInterrupt:
-        print("factorleak: stopped; finished work is kept", file=sys.stderr)
-        sys.exit(130)
+    except SystemExit as leave:
+        if leave.code == INTERRUPTED:  # Ctrl-C, as the command-line library reports it
+            print("factorleak: stopped; finished work is kept, repeat to go on", file=sys.stderr)
+        raise
     except BrokenPipeError:
         sys.stderr.close()
         sys.exit(0)

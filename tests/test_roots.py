@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 import pytest
 
@@ -87,7 +88,8 @@ def test_smoothing_gives_unrated_items_a_second_root():
     """
     alpha, m = 0.1, 0.9
     roots = [0.0, m - alpha / (1 - alpha)]
-    weights = systems.smooth_weight(np.array(roots), np.array(alpha), np.array([True, True]))
+    items = jnp.array([True, True])
+    weights = systems.smooth_weight(jnp.array(roots), jnp.array(alpha), items)
     np.testing.assert_allclose(np.asarray(weights) * (np.array(roots) - m), -alpha * m)
     assert 0.5 < roots[1] < 1
 
