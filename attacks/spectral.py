@@ -23,7 +23,7 @@ when paired at random, and abstains where the fit is no better than half of that
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass
 
@@ -100,7 +100,7 @@ class _Solved:
     abstained: dict[int, str]
 
 
-def _each(view: View, solve, progress: Progress) -> Iterator[_Solved]:
+def _each(view: View, solve: Callable[[UserBatch], _Solved], progress: Progress) -> Iterator[_Solved]:
     """Solve the batches on all cores; NumPy releases the interpreter lock inside its loops."""
     cuts = view.layout.slices(view.manifest.factors, BATCH_BYTES)
     members = [view.layout.order[start:stop] for start, stop in cuts]

@@ -27,7 +27,7 @@ from audit.truth import Truth, read_truth
 from victims.errors import InputError
 from victims.ratings import Ratings
 from victims.recording import record
-from victims.transcript import Transcript, open_transcript, truth_path
+from victims.transcript import ADVERSARIES, Transcript, open_transcript, truth_path
 from victims.view import View
 
 UPDATES = ("semi-als", "sgd")
@@ -59,8 +59,9 @@ class Campaign:
         Clients for attacks that solve client by client.
     users : int or None
         Clients to record; None records all.
-    victim_options, attack_options : dict
-        Attack options apply to each attack that has an option of that name.
+    victim_options : dict
+    attack_options : dict
+        Attack -> its options.
     """
 
     victim: str = "fedmvmf"
@@ -104,11 +105,8 @@ def run(
     list of dict
         All rows, in the order of the grid, as in ``results.json``.
     """
-    for name in campaign.attacks:  # a misspelt name must not cost the work before it
-        make_attack(name, campaign.attack_options.get(name))
     scenarios = [(u, w) for u in campaign.updates for w in campaign.weightings]
-    for update, weighting in scenarios:
-        _victim(campaign, update, weighting)
+    _check(campaign, scenarios)
     rows: list[Row] = []
     total = len(scenarios) * (len(campaign.attacks) + 1)
     for number, (update, weighting) in enumerate(scenarios):
@@ -121,6 +119,20 @@ def run(
         write_results(rows, directory)
     report("done", total, total)
     return rows
+
+
+def _check(campaign: Campaign, scenarios: list[tuple[str, str]]) -> None:
+    """A misspelt name must not cost the work before it."""
+    for name in campaign.attacks:
+        make_attack(name, campaign.attack_options.get(name))
+    idle = set(campaign.attack_options) - set(campaign.attacks)
+    if idle:
+        raise InputError(f"options are given for {', '.join(sorted(idle))}, which does not run")
+    if campaign.adversary not in ADVERSARIES and not campaign.adversary.startswith("client:"):
+        known = ", ".join(ADVERSARIES)
+        raise InputError(f"adversary must be one of {known}, got {campaign.adversary!r}")
+    for update, weighting in scenarios:
+        _victim(campaign, update, weighting)
 
 
 def _victim(campaign: Campaign, update: str, weighting: str) -> Any:
@@ -138,10 +150,14 @@ class _Scenario:
 
     def rows(self, step: Callable[..., None], keep: bool) -> list[Row]:
         cells = {name: self._cell_path(name) for name in self.campaign.attacks}
+        failed: dict[str, list[Row]] = {}  # not kept on disk: repeating the command tries again
         label = f"{self.update}/{self.weighting}"
         if any(not path.exists() for path in cells.values()):
             step(f"{label}: recording", 0)
-            recorded = self._record()
+            try:
+                recorded = self._record()
+            except InputError as error:  # training diverged, say: a row for each attack, tried again
+                return [make_row(**self._shared(name), **_failed(error)) for name in cells]
             truth = read_truth(truth_path(recorded.path))
             for number, (name, path) in enumerate(cells.items(), start=1):
                 if not path.exists():
@@ -150,11 +166,15 @@ class _Scenario:
                         step(f"{label}: {name}, {done} of {clients} clients", number)
 
                     step(f"{label}: {name}", number)
-                    _write_cell(path, self._attack(name, recorded, truth, progress))
+                    found = self._attack(name, recorded, truth, progress)
+                    if any(row["status"] == "failed" for row in found):
+                        failed[name] = found
+                    else:
+                        _write_cell(path, found)
             if not keep:
                 shutil.rmtree(recorded.path, ignore_errors=True)
                 truth_path(recorded.path).unlink(missing_ok=True)
-        return [row for path in cells.values() for row in _read_cell(path)]
+        return [row for name, path in cells.items() for row in failed.get(name) or _read_cell(path)]
 
     def _identity(self) -> dict[str, Any]:
         """Everything that determines the recording; the ratings by their content."""
@@ -212,17 +232,7 @@ class _Scenario:
 
     def _attack(self, name: str, recorded: Transcript, truth: Truth, progress: Progress) -> list[Row]:
         campaign = self.campaign
-        shared = {
-            "victim": campaign.victim,
-            "update": self.update,
-            "weighting": self.weighting,
-            "data": campaign.data,
-            "defense": "none",
-            "adversary": campaign.adversary,
-            "attack": name,
-            "rounds": len(campaign.rounds),
-            "seed": campaign.seed,
-        }
+        shared = self._shared(name)
         try:
             view = recorded.view(campaign.adversary)
             if entry("attacks", name).per_client and view.users.size > campaign.sample:
@@ -231,18 +241,30 @@ class _Scenario:
             attack = make_attack(name, campaign.attack_options.get(name))
             start = time.perf_counter()
             reconstruction = attack.attack(view, campaign.seed, progress)
-            seconds = time.perf_counter() - start
+            shared["seconds"] = time.perf_counter() - start
+            shared["bytes"] = view.messages.n_rows * recorded.manifest.factors * 8
+            null = self._null(name, view, truth)
+            scored = _metric_rows(shared, reconstruction, recorded, truth, null)
+            return [*scored, *_diagnostic_rows(shared, reconstruction)]
         except InputError:
             raise
         except Exception as error:  # a failed cell is a row with its reason, never a missing row
-            reason = f"{type(error).__name__}: {error}"[:300]
-            return [make_row(**shared, metric="rating_accuracy", status="failed", reason=reason)]
-        size = view.messages.n_rows * recorded.manifest.factors * 8
-        shared |= {"seconds": seconds, "bytes": size}
-        return [
-            *_metric_rows(shared, reconstruction, recorded, truth, self._null(name, view, truth)),
-            *_diagnostic_rows(shared, reconstruction),
-        ]
+            return [make_row(**shared, **_failed(error))]
+
+    def _shared(self, attack: str) -> Row:
+        """The columns that all rows of a cell have in common."""
+        campaign = self.campaign
+        return {
+            "victim": campaign.victim,
+            "update": self.update,
+            "weighting": self.weighting,
+            "data": campaign.data,
+            "defense": "none",
+            "adversary": campaign.adversary,
+            "attack": attack,
+            "rounds": len(campaign.rounds),
+            "seed": campaign.seed,
+        }
 
     def _null(self, name: str, view: View, truth: Truth) -> UserScores | None:
         """The same attack on shuffled gradients, for attacks that are fast enough to repeat."""
@@ -254,6 +276,11 @@ class _Scenario:
         attack = make_attack(name, self.campaign.attack_options.get(name))
         found = attack.attack(view.shuffled(self.campaign.seed), self.campaign.seed)
         return score_users(found.blocks, view.manifest, truth, np.unique(found.users))
+
+
+def _failed(error: Exception) -> Row:
+    name = "" if isinstance(error, InputError) else f"{type(error).__name__}: "
+    return {"metric": "rating_accuracy", "status": "failed", "reason": f"{name}{error}"[:300]}
 
 
 def _metric_rows(

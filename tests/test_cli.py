@@ -79,6 +79,20 @@ class TestAudit:
         assert "boom" in text
         assert any(row["attack"] == "guess-uniform" for row in rows)
 
+    def test_a_diverging_scenario_is_rows(self, run, tmp_path):
+        out = tmp_path / "R"
+        code, text, _ = run(
+            "audit", "--data", SMALL, "--out", out, "--weighting", "observed-only", "--attack",
+            "spectral", "--set", "client_learning_rate=900", "--rounds", "120,121",
+        )  # fmt: skip
+        assert code == 0
+        rows = json.loads((out / "results.json").read_text())
+        assert {row["status"] for row in rows if row["update"] == "semi-als"} == {"ran"}
+        (row,) = [row for row in rows if row["update"] == "sgd"]
+        assert row["status"] == "failed"
+        assert "client_learning_rate" in row["reason"]
+        assert "failed" in text
+
     def test_what_does_not_apply_is_a_row(self, run, tmp_path):
         out = tmp_path / "R"
         code, text, _ = run(
@@ -221,6 +235,8 @@ class TestMessages:
             (["audit", "--option", "factor=1"], "ATTACK.name=value"),
             (["audit", "--fail-on", "often"], "METRIC=NUMBER"),
             (["audit", "--victim", "netflix"], "unknown victim"),
+            (["audit", "--adversary", "nobody"], "adversary must be one of"),
+            (["audit", "--option", "root-lm.jobs=1"], "root-lm, which does not run"),
             (["attack", "nowhere"], "manifest.json"),
             (["data", "fetch", "netflix"], "known are"),
             (["train", "--rounds", "0"], ">= 1"),

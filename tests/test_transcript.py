@@ -294,6 +294,17 @@ class TestGood:
         assert max(index.max() for _, _, index, _, _ in found.rows()) == far
 
 
+def test_unknown_constants_may_be_null(tmp_path):
+    path = Reference().write(tmp_path / "t")
+    manifest = Reference().manifest()
+    manifest["hyperparameters"] |= {"lambda_factors": None, "optimizer": "adam"}
+    (path / "manifest.json").write_text(json.dumps(manifest))
+    constants = open_transcript(path).manifest.hyperparameters
+    assert "lambda_factors" not in constants
+    assert "optimizer" not in constants
+    assert constants["alpha"] == 0.15
+
+
 class TestViews:
     def test_who_sees_what(self, transcripts):
         transcript = transcripts["semi-als", "observed-only"]

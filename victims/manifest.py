@@ -5,7 +5,7 @@ from __future__ import annotations
 from itertools import pairwise
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, FiniteFloat, model_validator
+from pydantic import BaseModel, ConfigDict, Field, FiniteFloat, field_validator, model_validator
 
 INT32_MAX = 2**31 - 1
 Size = Annotated[int, Field(ge=0, le=INT32_MAX)]
@@ -56,6 +56,18 @@ class Manifest(BaseModel):
     adversary: Annotated[str, Field(max_length=200)] = "all"
     defenses: list[dict[str, Any]] = Field(default_factory=list)
     recorded_by: Annotated[str, Field(max_length=1000)] = "unknown"
+
+    @field_validator("hyperparameters", mode="before")
+    @classmethod
+    def _numbers_only(cls, value: Any) -> Any:
+        """Null means unknown; names and flags of other software say nothing that is used here."""
+        if not isinstance(value, dict):
+            return value
+        return {
+            name: number
+            for name, number in value.items()
+            if isinstance(number, int | float) and not isinstance(number, bool)
+        }
 
     @model_validator(mode="after")
     def _check(self) -> Any:
