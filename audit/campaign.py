@@ -12,7 +12,8 @@ import json
 import shutil
 import time
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
+from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
@@ -107,6 +108,7 @@ def run(
     """
     scenarios = [(u, w) for u in campaign.updates for w in campaign.weightings]
     _check(campaign, scenarios)
+    _write_settings(campaign, directory)
     rows: list[Row] = []
     total = len(scenarios) * (len(campaign.attacks) + 1)
     for number, (update, weighting) in enumerate(scenarios):
@@ -119,6 +121,16 @@ def run(
         write_results(rows, directory)
     report("done", total, total)
     return rows
+
+
+def _write_settings(campaign: Campaign, directory: Path) -> None:
+    """``campaign.json``: every option of the run, and the versions that ran it."""
+    directory.mkdir(parents=True, exist_ok=True)
+    packages = ("factorleak", "numpy", "scipy", "jax")
+    content = {**asdict(campaign), "versions": {name: version(name) for name in packages}}
+    partial = directory / "campaign.json.partial"
+    partial.write_text(json.dumps(content, indent=1) + "\n", encoding="utf-8")
+    partial.replace(directory / "campaign.json")
 
 
 def _check(campaign: Campaign, scenarios: list[tuple[str, str]]) -> None:

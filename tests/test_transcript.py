@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 from pathlib import Path
 
@@ -14,6 +15,7 @@ from hypothesis import strategies as st
 
 from attacks.spectral import Spectral
 from tests.reference import Reference, table, write_table
+from victims.arrow import open_columns
 from victims.errors import InputError
 from victims.fedmvmf import FedMVMF
 from victims.recording import record
@@ -194,6 +196,16 @@ class TestBroken:
         pq.write_table(ragged, path / "messages.parquet")
         with pytest.raises(InputError, match="row 6: gradient must have K = 3"):
             open_transcript(path)
+
+    @pytest.mark.parametrize("form", ["parquet", "lz4"])
+    def test_what_grows_when_decoded_is_bounded(self, tmp_path, form, monkeypatch):
+        zeros = write_table(tmp_path / "zeros", table(round=[0] * 200_000), form)
+        assert zeros.stat().st_size < 100_000
+        open_columns(zeros)
+        monkeypatch.setattr("victims.arrow.DECODED_BYTES", 300_000)
+        monkeypatch.setattr("victims.arrow._memory_limit", lambda _: contextlib.nullcontext())
+        with pytest.raises(InputError, match="must decode to at most 300,000 bytes"):
+            open_columns(zeros)
 
     @pytest.mark.parametrize("name", ["state.arrow", "messages.arrow"])
     def test_every_truncation_ends_in_an_error(self, tmp_path, name):

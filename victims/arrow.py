@@ -6,6 +6,7 @@ Uncompressed Arrow files are memory-mapped and never copied.
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -17,7 +18,15 @@ import pyarrow.parquet as pq
 
 from victims.errors import InputError
 
-DECODED_BYTES = 8 << 30  # compressed files may not grow beyond this
+
+def _physical_memory() -> int:
+    try:
+        return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    except (AttributeError, ValueError, OSError):  # not a POSIX system
+        return 16 << 30
+
+
+DECODED_BYTES = min(8 << 30, _physical_memory() // 2)  # compressed files may not grow beyond this
 INT32_MAX = 2**31 - 1
 
 
@@ -66,7 +75,8 @@ def open_columns(path: Path) -> ColumnFile:
     Raises
     ------
     InputError
-        If the file is neither, is truncated or damaged, or grows beyond 8 GiB when decoded.
+        If the file is neither, is truncated or damaged, or grows beyond 8 GiB (or half of the
+        memory) when decoded.
     """
     try:
         with _memory_limit(DECODED_BYTES + path.stat().st_size):
@@ -97,20 +107,29 @@ def _read_ipc(path: Path) -> tuple[list[pa.RecordBatch], dict[bytes, bytes]]:
             decoded += batches[-1].get_total_buffer_size()
             # uncompressed buffers lie inside the file, so only compressed ones can outgrow it
             if decoded > max(DECODED_BYTES, 2 * path.stat().st_size):
-                raise InputError(f"{path} must decode to at most {DECODED_BYTES >> 30} GiB")
+                raise _too_large(path)
         return batches, dict(reader.schema.metadata or {})
 
 
 def _read_parquet(path: Path) -> tuple[list[pa.RecordBatch], dict[bytes, bytes]]:
     with pq.ParquetFile(path) as source:
+        if source.metadata.num_rows * 4 * source.metadata.num_columns > DECODED_BYTES:
+            raise _too_large(path)
         batches = []
         decoded = 0
         for batch in source.iter_batches(batch_size=1 << 18):
             batches.append(batch)
             decoded += batch.get_total_buffer_size()
             if decoded > DECODED_BYTES:
-                raise InputError(f"{path} must decode to at most {DECODED_BYTES >> 30} GiB")
+                raise _too_large(path)
         return batches, dict(source.schema_arrow.metadata or {})
+
+
+def _too_large(path: Path) -> InputError:
+    return InputError(
+        f"{path} must decode to at most {DECODED_BYTES:,} bytes on this machine; split it into "
+        "several transcripts, or write uncompressed Arrow, which is mapped and not decoded"
+    )
 
 
 @contextmanager
