@@ -364,14 +364,14 @@ class _SemiAlsProblem:
     def residual(self, unknown: np.ndarray) -> np.ndarray:
         self.progress.count()
         self.progress.last_point = unknown
-        return np.asarray(systems.semi_als_residual(self._pad(unknown), self.system))[: self.size]
+        return np.asarray(systems.residual(systems.semi_als, self._pad(unknown), self.system))[: self.size]
 
     def jacobian(self, unknown: np.ndarray) -> np.ndarray:
-        matrix = systems.semi_als_jacobian(self._pad(unknown), self.system)
+        matrix = systems.jacobian(systems.semi_als, self._pad(unknown), self.system)
         return np.asarray(matrix)[: self.size, : self.size]
 
     def product(self, point: np.ndarray, direction: np.ndarray) -> np.ndarray:
-        out = systems.semi_als_product(self._pad(point), self._pad(direction), self.system)
+        out = systems.jacobian_product(systems.semi_als, self._pad(point), self._pad(direction), self.system)
         return np.asarray(out)[: self.size]
 
     def read(self, solution: np.ndarray) -> np.ndarray:
@@ -415,13 +415,13 @@ class _SgdProblem:
     def residual(self, unknown: np.ndarray) -> np.ndarray:
         self.progress.count()
         self.progress.last_point = unknown
-        return np.asarray(systems.sgd_residual(unknown, self.system))
+        return np.asarray(systems.residual(systems.sgd, unknown, self.system))
 
     def jacobian(self, unknown: np.ndarray) -> np.ndarray:
-        return np.asarray(systems.sgd_jacobian(unknown, self.system))
+        return np.asarray(systems.jacobian(systems.sgd, unknown, self.system))
 
     def product(self, point: np.ndarray, direction: np.ndarray) -> np.ndarray:
-        return np.asarray(systems.sgd_product(point, direction, self.system))
+        return np.asarray(systems.jacobian_product(systems.sgd, point, direction, self.system))
 
     def read(self, solution: np.ndarray) -> np.ndarray:
         """(32) with the whole vector p instead of one coordinate; p and -p solve the system alike,

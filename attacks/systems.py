@@ -17,6 +17,7 @@ All functions are pure, take padded arrays and are traced once per shape.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from functools import partial
 from typing import NamedTuple
 
@@ -98,37 +99,25 @@ def sgd(p: Float[Array, " K"], system: Sgd) -> Float[Array, " K"]:
     return (system.before / p + c * (now - then)) * later - system.after
 
 
-@jax.jit
-def semi_als_residual(unknown: Array, system: SemiAls) -> Array:
-    """Compiled ``semi_als``."""
-    return semi_als(unknown, system)
+System = SemiAls | Sgd
+Equations = Callable[[Array, System], Array]
+
+# One compiled function of each kind serves both systems; ``equations`` is ``semi_als`` or ``sgd``.
 
 
-@jax.jit
-def semi_als_jacobian(unknown: Array, system: SemiAls) -> Array:
-    """Dense Jacobian of ``semi_als``, (rows, rows)."""
-    return jax.jacfwd(semi_als)(unknown, system)
+@partial(jax.jit, static_argnums=0)
+def residual(equations: Equations, unknown: Array, system: System) -> Array:
+    """The equations at a point."""
+    return equations(unknown, system)
 
 
-@jax.jit
-def semi_als_product(unknown: Array, direction: Array, system: SemiAls) -> Array:
-    """Jacobian of ``semi_als`` times a direction, without forming it."""
-    return jax.jvp(partial(semi_als, system=system), (unknown,), (direction,))[1]
+@partial(jax.jit, static_argnums=0)
+def jacobian(equations: Equations, unknown: Array, system: System) -> Array:
+    """Dense Jacobian of the equations, (n, n)."""
+    return jax.jacfwd(equations)(unknown, system)
 
 
-@jax.jit
-def sgd_residual(unknown: Array, system: Sgd) -> Array:
-    """Compiled ``sgd``."""
-    return sgd(unknown, system)
-
-
-@jax.jit
-def sgd_jacobian(unknown: Array, system: Sgd) -> Array:
-    """Dense Jacobian of ``sgd``, (K, K)."""
-    return jax.jacfwd(sgd)(unknown, system)
-
-
-@jax.jit
-def sgd_product(unknown: Array, direction: Array, system: Sgd) -> Array:
-    """Jacobian of ``sgd`` times a direction."""
-    return jax.jvp(partial(sgd, system=system), (unknown,), (direction,))[1]
+@partial(jax.jit, static_argnums=0)
+def jacobian_product(equations: Equations, unknown: Array, direction: Array, system: System) -> Array:
+    """Jacobian of the equations times a direction, without forming it."""
+    return jax.jvp(lambda point: equations(point, system), (unknown,), (direction,))[1]

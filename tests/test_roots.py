@@ -190,5 +190,5 @@ def test_traced_once_per_padded_size(outside):
     jax.clear_caches()
     _, transcript = outside(n_users=30)
     Root("hybr", jobs=1).attack(transcript.view("server"), 0)
-    assert systems.semi_als_residual._cache_size() == 1
-    assert systems.semi_als_jacobian._cache_size() == 1
+    assert systems.residual._cache_size() == 1
+    assert systems.jacobian._cache_size() == 1
