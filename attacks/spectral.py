@@ -11,6 +11,8 @@ T the broadcast factors (q_j, then u_a) and w = sum_j g_j q_j + lambda_1 sum_a h
   constants that are not public): the rating of an item is the same in two rounds,
   g_j / s + s d . q_j = g'_j / s' + s' d' . q'_j, a null vector of four columns. With include-unrated this
   holds for the attributes, whose weight is 1;
+- include-unrated, where that fails, too: every unrated row says s^2 = -g_j / (alpha d . q_j), so where most
+  items are unrated the median over the items is s^2, from one round and without any update rule;
 - then r_j = g_j / s + s d . q_j, and in include-unrated an item is unrated where g_j / s = -alpha s d . q_j.
 
 The sign of s makes ratings positive.
@@ -124,7 +126,7 @@ def _obstacle(view: View) -> str:
         return "the uploads are encrypted and the adversary holds no key"
     if view.manifest.weighting == "include-unrated" and "alpha" not in view.manifest.hyperparameters:
         return "alpha, the weight of unrated items, is not public and is not estimated here"
-    if view.rounds.size < 2:
+    if view.rounds.size < 2 and view.manifest.weighting == "observed-only":
         reason = _open_scale(view.manifest)
         if reason:
             return f"{reason}; a second round would determine the answer"
@@ -261,7 +263,24 @@ def _scales(
             pair = _repeat_scales(manifest, batch, reduced, first)
             scales[first] = np.where(open_, pair[0], scales[first])
             scales[first + 1] = np.where(open_, pair[1], scales[first + 1])
+    if manifest.weighting == "include-unrated":
+        open_ = scales.max(axis=0) == 0
+        if open_.any():
+            for number, part in enumerate(reduced):
+                found = _unrated_scale(manifest, batch.rounds[number], part)
+                scales[number] = np.where(open_, found, scales[number])
     return scales
+
+
+def _unrated_scale(manifest: Manifest, uploads: Uploads, reduced: _Reduced) -> Float[np.ndarray, " users"]:
+    """s from the unrated rows of one round: g = -alpha s^2 d . q on each of them."""
+    predicted = manifest.hyperparameters["alpha"] * _projection(uploads, reduced.direction)
+    counted = uploads.valid & (uploads.kind == ITEM) & (predicted != 0)
+    square = np.where(counted, -reduced.scalar / np.where(predicted == 0, 1, predicted), np.nan)
+    middle = np.zeros(square.shape[0])
+    some = counted.any(axis=1) & (reduced.energy > 0)
+    middle[some] = np.nanmedian(square[some], axis=1)
+    return np.sqrt(np.maximum(middle, 0))
 
 
 def _step_scales(

@@ -114,6 +114,17 @@ class TestWithoutTheUpdateRule:
         view = with_constants(transcript, lambda_factors=None, client_learning_rate=None)
         assert_read(Spectral().attack(view, 0), reference)
 
+    @pytest.mark.parametrize("update", ["semi-als", "sgd"])
+    @pytest.mark.parametrize("groups", [(), ((0, 1, 2), (3, 4))])
+    def test_one_round_of_include_unrated_needs_only_alpha(self, outside, update, groups):
+        reference, transcript = outside(
+            update=update, weighting="include-unrated", rounds=(2,), groups=groups
+        )
+        view = with_constants(
+            transcript, lambda_factors=None, lambda_attributes=None, client_learning_rate=None
+        )
+        assert_read(Spectral().attack(view, 0), reference)
+
     def test_rounds_that_do_not_follow_each_other(self, outside):
         reference, transcript = outside(update="sgd", rounds=(1, 5), server_learning_rate=0.05)
         assert_read(Spectral().attack(transcript.view("server"), 0), reference)
