@@ -14,8 +14,6 @@ from attacks.interface import Attack
 from victims.errors import InputError
 from victims.protocol import Victim
 
-GROUPS = ("victims", "defenses", "attacks")
-
 
 @dataclass(frozen=True)
 class Entry:
