@@ -28,8 +28,9 @@ from audit.truth import Truth, read_truth
 from victims.errors import InputError
 from victims.ratings import Ratings
 from victims.recording import record
-from victims.transcript import ADVERSARIES, Transcript, open_transcript, truth_path
+from victims.transcript import ADVERSARIES, Transcript, open_transcript
 from victims.view import View
+from victims.writing import truth_path
 
 UPDATES = ("semi-als", "sgd")
 WEIGHTINGS = ("observed-only", "include-unrated")

@@ -290,7 +290,7 @@ def record(
 
     from audit.registry import make_victim, parse_options
     from victims.recording import record as run_and_record
-    from victims.transcript import truth_path
+    from victims.writing import truth_path
 
     options = {**parse_options(set_ or []), "update": update.value, "weighting": weighting.value}
     model = make_victim(victim, options)

@@ -19,8 +19,8 @@ from attacks.interface import Estimates, Reconstruction
 from victims.arrow import INT32_MAX, finite_chunks, integer_chunks, kind_chunks, open_columns
 from victims.errors import InputError
 from victims.manifest import Manifest
-from victims.transcript import write_columns
 from victims.view import KINDS
+from victims.writing import kind_array, write_columns
 
 KEY = b"factorleak-reconstruction"
 PAD_CELLS = 1 << 22
@@ -68,8 +68,8 @@ def write_reconstruction(
 
 
 def _batches(reconstruction: Reconstruction) -> Iterator[dict[str, pa.Array]]:
-    empty = np.zeros(0)
-    yield _columns(empty, empty, empty, empty, empty)
+    none, number = np.zeros(0, np.int32), np.zeros(0)
+    yield _columns(none, none, none, number, number)  # a file without answers still has its columns
     for rows in reconstruction.rows():
         yield _columns(*rows)
 
@@ -83,9 +83,7 @@ def _columns(
 ) -> dict[str, pa.Array]:
     return {
         "user": pa.array(user.astype(np.int32)),
-        "kind": pa.DictionaryArray.from_arrays(
-            pa.array(kind.astype(np.int8)), pa.array(list(KINDS), pa.string())
-        ),
+        "kind": kind_array(kind),
         "index": pa.array(index.astype(np.int32)),
         "value": pa.array(value.astype(np.float64)),
         "probability": pa.array(probability.astype(np.float64), mask=np.isnan(probability)),

@@ -17,7 +17,8 @@ from audit.truth import read_truth
 from tests.conftest import SCENARIOS
 from victims.errors import InputError
 from victims.protocol import Victim
-from victims.transcript import open_transcript, truth_path
+from victims.transcript import open_transcript
+from victims.writing import truth_path
 
 ROOT = Path(__file__).parents[1]
 ATTACKS = list(BUILT_IN["attacks"])

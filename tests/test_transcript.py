@@ -19,7 +19,8 @@ from victims.arrow import open_columns
 from victims.errors import InputError
 from victims.fedmvmf import FedMVMF
 from victims.recording import record
-from victims.transcript import TranscriptWriter, open_transcript
+from victims.transcript import open_transcript
+from victims.writing import TranscriptWriter
 
 
 def rewrite(path: Path, name: str, change) -> None:

@@ -10,8 +10,8 @@ import numpy as np
 from victims.errors import InputError
 from victims.protocol import Victim
 from victims.ratings import Ratings
-from victims.transcript import TranscriptWriter, truth_path, write_truth
 from victims.view import ATTRIBUTE, ITEM
+from victims.writing import TranscriptWriter, truth_path, write_truth
 
 
 def record(
