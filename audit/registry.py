@@ -47,6 +47,9 @@ BUILT_IN: dict[str, dict[str, Entry]] = {
     "defenses": {},
     "attacks": {
         "spectral": Entry("attacks.spectral:Spectral", "closed form, all clients at once"),
+        "likelihood": Entry(
+            "attacks.likelihood:Likelihood", "noisy uploads of any rounds, maximum likelihood or a posteriori"
+        ),
         "root-hybr": _root("hybr", "Powell's hybrid method"),
         "root-broyden2": _root("broyden2", "Broyden's bad method"),
         "root-linearmixing": _root("linearmixing", "scalar Jacobian approximation"),

@@ -1,0 +1,130 @@
+"""A prior over ratings and attributes that is estimated from the uploads themselves.
+
+Empirical Bayes: level frequencies, the activity and mean rating of each client and the popularity and
+mean rating of each item (popularity is public through Q as well), with normal laws over clients and over
+items whose variances are estimated, too. One Newton step per pass, with Louis' observed information: the
+prior's variance minus the posterior's. Nothing here sees the truth.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Float
+
+from attacks.softdecode import Layer, Moments, Prior
+
+STEP = 0.8
+LARGEST_STEP = 1.0
+LARGEST_LEVEL_STEP = 0.5
+LARGEST_VARIANCE = np.array([4.0, 0.5])  # of activity or popularity, and of mean ratings, in nats squared
+SMALLEST_VARIANCE = 1e-3
+START_VARIANCE = 0.25
+
+
+class Spread(NamedTuple):
+    """Variances of (a, h) over clients and over items, (2,) each."""
+
+    user: Float[np.ndarray, " 2"]
+    item: Float[np.ndarray, " 2"]
+
+
+def flat(layer: Layer, n_users: int, n_items: int, size: int) -> Prior:
+    """Every answer equally likely; free factors from N(0, 10^2)."""
+    return Prior(
+        jnp.zeros(len(layer.levels)),
+        jnp.zeros((n_users, 2)),
+        jnp.zeros((n_items, 2)),
+        jnp.zeros(len(layer.blocks)),
+        jnp.zeros(size),
+        0.01 * jnp.eye(size),
+    )
+
+
+def start_spread() -> Spread:
+    """Variances before anything was read."""
+    return Spread(np.full(2, START_VARIANCE), np.full(2, START_VARIANCE))
+
+
+def bell(layer: Layer, middle: float, unrated: float) -> Float[np.ndarray, " candidates"]:
+    """Log frequencies of a discretised normal law: ``middle`` in 0..1 of the grid, a quarter of it wide."""
+    place = layer.features()[:, 1] / 4 + 0.5
+    rated = np.array(layer.levels) > 0
+    log = -0.5 * ((place - middle) / 0.25) ** 2
+    log -= np.log(np.exp(log[rated]).sum())
+    if not rated.all():
+        log[rated] += np.log(1 - unrated)
+        log[~rated] = np.log(unrated)
+    return log
+
+
+def improve(
+    layer: Layer, prior: Prior, spread: Spread, moments: Moments, n_users: float
+) -> tuple[Prior, Spread]:
+    """One Newton step in every parameter."""
+    level = np.asarray(prior.level) + _level_step(moments)
+    # Laplace's rule of succession in each block
+    attribute = jnp.log((moments.attribute + 1) / (n_users + 2))
+    loose = np.array(layer.loose)[np.array(layer.blocks, int)] if layer.blocks else np.zeros(0, bool)
+    odds = jnp.log((moments.attribute + 1) / (n_users - moments.attribute + 1))
+    prior = prior._replace(
+        level=jnp.asarray(level - level.max()), attribute=jnp.where(loose, odds, attribute)
+    )
+    user, user_spread = _tilts(layer, np.asarray(prior.user), np.asarray(moments.user), spread.user)
+    item, item_spread = _tilts(layer, np.asarray(prior.item), np.asarray(moments.item), spread.item)
+    prior = prior._replace(user=jnp.asarray(user), item=jnp.asarray(item))
+    return prior, Spread(user_spread, item_spread)
+
+
+def _level_step(moments: Moments) -> Float[np.ndarray, " candidates"]:
+    before, after = np.asarray(moments.level_prior), np.asarray(moments.level_posterior)
+    size, axes = np.linalg.eigh(before - after)
+    floor = np.maximum(np.einsum("vi,vw,wi->i", axes, before, axes), 0)
+    size = np.maximum(size, 0.1 * floor) + 1.0
+    step = axes @ ((axes.T @ np.asarray(moments.level_gap)) / size)
+    return np.clip(STEP * (step - step.mean()), -LARGEST_LEVEL_STEP, LARGEST_LEVEL_STEP)
+
+
+def _information(moments: np.ndarray) -> np.ndarray:
+    before, after = moments[..., 1], moments[..., 2]
+    return np.maximum(before - after, 0.1 * before)
+
+
+def _tilts(
+    layer: Layer, now: np.ndarray, moments: np.ndarray, variance: np.ndarray
+) -> tuple[np.ndarray, np.ndarray]:
+    """New tilts with mean zero (the common part belongs to the levels), and their variance."""
+    out, spread = now.copy(), variance.copy()
+    for feature in range(2):
+        if feature == 0 and layer.levels[0] > 0:
+            continue  # every listed item is rated
+        information = _information(moments[:, feature])
+        known = moments[:, feature, 1] > 1e-9
+        if not known.any():
+            continue
+        weight = information + 1 / variance[feature]
+        step = STEP * (moments[:, feature, 0] - now[:, feature] / variance[feature]) / weight
+        tilt = now[:, feature] + np.clip(step, -LARGEST_STEP, LARGEST_STEP)
+        tilt -= np.average(tilt[known], weights=information[known] + 1e-12)
+        out[:, feature] = np.where(known, tilt, 0.0)
+        estimate = np.mean((out[:, feature] ** 2 + 1 / weight)[known])
+        spread[feature] = np.clip(estimate, SMALLEST_VARIANCE, LARGEST_VARIANCE[feature])
+    return out, spread
+
+
+def penalty(layer: Layer, prior: Prior, spread: Spread, moments: Moments) -> float:
+    """What the tilts cost in evidence: their prior and, by Laplace's method, their uncertainty."""
+    total = 0.0
+    for tilt, table, variance in (
+        (prior.user, moments.user, spread.user),
+        (prior.item, moments.item, spread.item),
+    ):
+        for feature in range(2):
+            if feature == 0 and layer.levels[0] > 0:
+                continue
+            information = _information(np.asarray(table)[:, feature])
+            total += np.sum(0.5 * np.asarray(tilt)[:, feature] ** 2 / variance[feature])
+            total += np.sum(0.5 * np.log1p(information * variance[feature]))
+    return float(total)
