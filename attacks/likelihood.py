@@ -9,17 +9,14 @@ leading direction of the rows with the best length on a grid, and the best point
 rating level; the one with the most evidence wins, client by client.
 
 What it assumes: independent Laplace noise on every coordinate, drawn afresh in each round; its scale is
-read from the manifest or estimated. Constants that are not public are estimated
-(``attacks.constants``). Uploads that noise alone explains as well are abstained on. Where the rows have no
-noise to speak of, the closed form (``attacks.spectral``) is the maximum, and its answer is given.
-
-Probabilities are made honest by a rehearsal: the attack simulates uploads from its own answer, reads
-those, and learns how often it is right.
+read from the manifest or estimated. Without the constants of the update rule every round's factor is free
+(less is read); without alpha it abstains in include-unrated. Uploads that noise alone explains as well
+are abstained on. Where the rows have no noise to speak of, the closed form (``attacks.spectral``) is the
+maximum, and its answer is given.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import asdict, dataclass, replace
 from typing import Any, Literal, NamedTuple
 
@@ -34,7 +31,7 @@ from attacks.interface import Estimates, Progress, Reconstruction, silent
 from attacks.packing import Packing, Public, Rows, pack, plan
 from attacks.spectral import Spectral
 from victims.manifest import Manifest
-from victims.view import ATTRIBUTE, ITEM, View
+from victims.view import ATTRIBUTE, View
 
 CLEAN = 1e-5  # rows whose part off their leading direction is below this share have no noise
 CACHE_BYTES = 1 << 30
@@ -64,8 +61,6 @@ class Likelihood:
         Clients on which starts of the prior and unknown constants are tried.
     samples : int
         Draws of the client's factor over which posteriors are averaged.
-    rehearse : bool
-        Correct the probabilities by attacking simulated uploads.
     """
 
     prior: Literal["estimated", "flat"] = "estimated"
@@ -74,7 +69,6 @@ class Likelihood:
     passes: int = 4
     learners: int = 256
     samples: int = 12
-    rehearse: bool = True
     name: str = "likelihood"
 
     def __post_init__(self) -> None:
@@ -130,6 +124,8 @@ def _obstacle(view: View) -> str:
         return "the adversary receives no uploads"
     if view.messages.gradient is None:
         return "the uploads are encrypted and the adversary holds no key"
+    if view.manifest.weighting == "include-unrated" and "alpha" not in view.manifest.hyperparameters:
+        return "alpha, the weight of unrated items, is not public and is not estimated here"
     return ""
 
 
@@ -243,7 +239,9 @@ def _prepare(attack: Likelihood, view: View, size: _Size, key: int) -> _Job:
     scale = attack.scale if attack.scale is not None else known_scale(manifest)
     if scale is not None:
         scale /= abs(manifest.upload.scale)
-    floor = max(1e-3 * size.scale, 1e-6 * size.scale / max(size.off_share, 1e-300) if size.scale else 0, 1e-12)
+    floor = max(
+        1e-3 * size.scale, 1e-6 * size.scale / max(size.off_share, 1e-300) if size.scale else 0, 1e-12
+    )
     noise = size.scale if scale is None else scale
     values = [known.get(name, default) for name, default in DEFAULTS.items()]
     constants = soft.Constants(*(jnp.asarray(value, jnp.float64) for value in (*values, max(noise, floor))))
@@ -262,8 +260,10 @@ def build(
 ) -> _Job:
     """A job before anything was learned."""
     manifest = view.manifest
-    tied = manifest.update == "semi-als" and float(constants.lambda_factors) > 0
-    linked = manifest.update == "sgd"
+    needed = {"lambda_factors"} | ({"lambda_attributes"} if manifest.n_attributes else set())
+    public = needed <= set(manifest.hyperparameters)
+    tied = manifest.update == "semi-als" and public and float(constants.lambda_factors) > 0
+    linked = manifest.update == "sgd" and public and "client_learning_rate" in manifest.hyperparameters
     layer = soft.layer(manifest, view.rounds, tied=tied, linked=linked)
     n_lam = manifest.factors if tied else layer.n_runs * manifest.factors
     prior = priors.flat(layer, view.users.size, packing.item_ids.size, n_lam)
@@ -377,14 +377,18 @@ def _pass(job: _Job, points: list[soft.Point] | None) -> tuple[list[soft.Point],
 def _added(job: _Job, number: int, total: soft.Summary | None, part: soft.Summary) -> soft.Summary:
     """Sum what is summed over clients; scatter what belongs to one."""
     members, size = job.packing.members[number], job.packing.sizes[number]
-    n_users = job.view.users.size
-    scattered = np.zeros((n_users, *part.moments.user.shape[1:]))
-    scattered[members[:size]] = np.asarray(part.moments.user)[:size]
-    evidence, blank = np.zeros(n_users), np.zeros(n_users)
-    evidence[members[:size]] = np.asarray(part.evidence)[:size]
-    blank[members[:size]] = np.asarray(part.blank)[:size]
-    moments = part.moments._replace(user=scattered)
-    part = part._replace(moments=moments, evidence=evidence, blank=blank, answers=())
+
+    def scattered(values: jnp.ndarray) -> jnp.ndarray:
+        out = np.zeros((job.view.users.size, *values.shape[1:]))
+        out[members[:size]] = np.asarray(values)[:size]
+        return jnp.asarray(out)
+
+    part = part._replace(
+        moments=part.moments._replace(user=scattered(part.moments.user)),
+        evidence=scattered(part.evidence),
+        blank=scattered(part.blank),
+        answers=soft.Answers(jnp.zeros((0, 0, 0)), jnp.zeros((0, 0))),
+    )
     return part if total is None else jax.tree.map(lambda a, b: a + b, total, part)
 
 
@@ -429,7 +433,8 @@ def _learn(job: _Job, points: list[soft.Point] | None, passes: int) -> tuple[_Jo
             best = value, job, points
         if number < passes - 1:
             job = _learned(job, total)
-    assert best is not None and points is not None
+    assert best is not None
+    assert points is not None
     return best[1], best[2], best[0]
 
 
@@ -492,8 +497,10 @@ def _run(
     if n_users > attack.learners:
         rng = np.random.default_rng([job.key, 4])
         learners = view.select(np.sort(rng.choice(view.users, attack.learners, replace=False)))
-    school = job if learners is view else build(
-        attack, learners, plan(learners), job.constants, job.key, job.floor, job.known_noise
+    school = (
+        job
+        if learners is view
+        else build(attack, learners, plan(learners), job.constants, job.key, job.floor, job.known_noise)
     )
     school, points = _search(school)
     if learners is view:

@@ -142,8 +142,8 @@ def pack(view: View, packing: Packing, members: np.ndarray, size: int, width: in
     for number, (user, _, gradient) in enumerate(found):
         slot = slot_of[np.searchsorted(everything, keys[number])]
         rows[user, number, slot], sent[user, number, slot] = gradient, True
-        user, index, gradient = _flat(batch.rounds[number], ATTRIBUTE, np.arange(n_attributes))
-        others[user, number, index], others_sent[user, number, index] = gradient, True
+        who, column, row = _flat(batch.rounds[number], ATTRIBUTE, np.arange(n_attributes))
+        others[who, number, column], others_sent[who, number, column] = row, True
     if upload.regularization != 0:
         own = packing.public.items[:, item].transpose(1, 0, 2, 3)
         rows -= upload.regularization * own * sent[..., None]

@@ -61,7 +61,7 @@ def bell(layer: Layer, middle: float, unrated: float) -> Float[np.ndarray, " can
 
 
 def improve(
-    layer: Layer, prior: Prior, spread: Spread, moments: Moments, n_users: float
+    layer: Layer, prior: Prior, spread: Spread, moments: Moments, n_users: int
 ) -> tuple[Prior, Spread]:
     """One Newton step in every parameter."""
     level = np.asarray(prior.level) + _level_step(moments)

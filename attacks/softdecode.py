@@ -37,6 +37,7 @@ jax.config.update("jax_enable_x64", True)
 DAMPING = 0.7
 LEAST_VARIANCE = 0.02  # of a row in the tilt's covariance, so that near-certain rows bound the tilt
 COMPLETE_SHARE = 0.5  # of the complete-data information in the Newton metric (1 is EM, 0 is BHHH)
+AnyArray = Array | np.ndarray
 SPAN = 4.0  # ratings are measured in quarters of the grid's span where priors are tilted
 
 
@@ -86,7 +87,7 @@ class Layer:
 def layer(manifest: Manifest, rounds: Int[np.ndarray, " rounds"], *, tied: bool, linked: bool) -> Layer:
     """The layer of a view; ``linked`` says that consecutive rounds are connected by (9), (10)."""
     blocks = np.full(manifest.n_attributes, -1)
-    loose = []
+    loose: list[bool] = []
     for group in manifest.attribute_groups:
         if group:
             blocks[list(group)] = len(loose)
@@ -147,7 +148,7 @@ class Answers(NamedTuple):
     attributes: Float[Array, "users attributes"]
 
 
-def log_prior(layer: Layer, prior: Prior, item: Array) -> Float[Array, "users slots candidates"]:
+def log_prior(layer: Layer, prior: Prior, item: AnyArray) -> Float[Array, "users slots candidates"]:
     """Log prior of every slot, normalised."""
     tilt = prior.user[:, None] + prior.item[item]
     return jax.nn.log_softmax(prior.level + tilt @ layer.features().T, axis=-1)
@@ -158,7 +159,7 @@ def _weights(layer: Layer, alpha: Array) -> list[Array | float]:
 
 
 def _distance(
-    rows: Array, factors: Array, sent: Array, p: Array, level: float, weight: Array | float
+    rows: AnyArray, factors: Array, sent: AnyArray, p: Array, level: float, weight: Array | float
 ) -> Float[Array, "users slots"]:
     """sum over rounds and coordinates of |f - y p| for one candidate."""
     y = weight * (level - jnp.einsum("utrk,utk->utr", factors, p))
@@ -366,9 +367,9 @@ def _slope(
 
 
 def _scores(
-    rows: Array,
+    rows: AnyArray,
     factors: Array,
-    sent: Array,
+    sent: AnyArray,
     p: Array,
     levels: tuple[float, ...],
     weights: list[Array],
@@ -445,10 +446,12 @@ def start_from_prior(
 ) -> Float[Array, "users rounds K"]:
     """The factor that (8) gives to a client whose answers are the prior's means."""
     items = jnp.exp(log_prior(layer, prior, rows.item)) * rows.valid[..., None]
-    n_users, n_rounds, k = rows.items.shape[0], rows.items.shape[1], rows.items.shape[3]
+    n_users, k = rows.items.shape[0], rows.items.shape[3]
     attributes = jnp.zeros((n_users, 0))
     if layer.blocks:
-        attributes = _posterior_attributes(layer, jnp.broadcast_to(prior.attribute, (n_users, prior.attribute.size)))[0]
+        attributes = _posterior_attributes(
+            layer, jnp.broadcast_to(prior.attribute, (n_users, prior.attribute.size))
+        )[0]
     factors, own = _item_factors(public, rows), jnp.asarray(public.attributes)
     weight = jnp.stack([jnp.asarray(w, jnp.float64) for w in _weights(layer, constants.alpha)])
     share, target = items @ weight, items @ (weight * jnp.array(layer.levels))
@@ -484,7 +487,9 @@ def line(
     n_rounds = rows.items.shape[1]
 
     def at(length: Array) -> Array:
-        p = jnp.broadcast_to((length * direction)[:, None], (direction.shape[0], n_rounds, direction.shape[1]))
+        p = jnp.broadcast_to(
+            (length * direction)[:, None], (direction.shape[0], n_rounds, direction.shape[1])
+        )
         lam = jnp.zeros((direction.shape[0], layer.n_runs * direction.shape[1]))
         if layer.tied:
             lam = jnp.zeros(direction.shape)

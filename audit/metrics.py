@@ -170,7 +170,8 @@ def _rated_strength(
     if block.probability is None:
         return value
     probability = np.nan_to_num(block.probability, nan=0.5)
-    return np.where(answer > 0, probability, 1 - probability)
+    # a rating is claimed on rated rows only, however sure the attack is which one
+    return np.where(answer > 0, 1 + probability, 1 - probability)
 
 
 def _lookup(

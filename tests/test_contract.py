@@ -24,7 +24,7 @@ ROOT = Path(__file__).parents[1]
 ATTACKS = list(BUILT_IN["attacks"])
 READERS = [name for name in ATTACKS if not name.startswith("guess")]
 HELPERS = {
-    "attacks": {"__init__", "interface", "decode", "systems"},
+    "attacks": {"__init__", "interface", "decode", "systems", "packing", "prior", "softdecode"},
     "defenses": {"__init__"},
 }
 
