@@ -281,6 +281,10 @@ def record(
     weighting: Annotated[Weighting, typer.Option()] = Weighting.OBSERVED_ONLY,
     rounds: RoundsOption = "4,5",
     users: UsersOption = None,
+    defense: Annotated[
+        list[str] | None,
+        typer.Option(help="As laplace:scale=2,clip=10,known=false; several are applied in order."),
+    ] = None,
     seed: SeedOption = 0,
     set_: VictimOptions = None,
     item_components: ComponentsOption = None,
@@ -288,12 +292,13 @@ def record(
     """Run one victim and keep its transcript; the truth goes to NAME.truth.arrow beside it."""
     import numpy as np
 
-    from audit.registry import make_victim, parse_options
+    from audit.registry import make_defense, make_victim, parse_options
     from victims.recording import record as run_and_record
     from victims.writing import truth_path
 
     options = {**parse_options(set_ or []), "update": update.value, "weighting": weighting.value}
     model = make_victim(victim, options)
+    defenses = [make_defense(text) for text in defense or []]
     ratings = _load(data, item_components)
     kept = None
     if users is not None and users < ratings.n_users:
@@ -305,6 +310,7 @@ def record(
             out,
             rounds=parse_rounds(rounds),
             users=kept,
+            defenses=defenses,
             seed=seed,
             progress=update_bar,
         )

@@ -12,7 +12,7 @@ from pydantic import TypeAdapter, ValidationError
 
 from attacks.interface import Attack
 from victims.errors import InputError
-from victims.protocol import Victim
+from victims.protocol import Defense, Victim
 
 
 @dataclass(frozen=True)
@@ -44,7 +44,9 @@ BUILT_IN: dict[str, dict[str, Entry]] = {
             "federated multi-view matrix factorisation (paper 000), four scenarios",
         ),
     },
-    "defenses": {},
+    "defenses": {
+        "laplace": Entry("defenses.laplace:Laplace", "noise of scale b on every uploaded coordinate"),
+    },
     "attacks": {
         "spectral": Entry("attacks.spectral:Spectral", "closed form, all clients at once"),
         "likelihood": Entry(
@@ -94,6 +96,12 @@ def make_attack(name: str, options: dict[str, Any] | None = None) -> Attack:
 def make_victim(name: str, options: dict[str, Any] | None = None) -> Victim:
     """A victim with its hyper-parameters; values may be text, as on a command line."""
     return _make("victims", name, options or {})
+
+
+def make_defense(text: str) -> Defense:
+    """A defense as ``laplace`` or ``laplace:scale=2,clip=10,known=false``."""
+    name, _, options = text.partition(":")
+    return _make("defenses", name, parse_options([part for part in options.split(",") if part]))
 
 
 def _make(group: str, name: str, options: dict[str, Any]) -> Any:

@@ -258,7 +258,7 @@ class TestMessages:
             ("attacks", "root-df-sane"),
             ("victims", "fedmvmf"),
             ("adversaries", "eavesdropper"),
-            ("defenses", "no defenses yet"),
+            ("defenses", "laplace"),
         ):
             code, text, _ = run("list", group)
             assert code == 0

@@ -35,7 +35,7 @@ from jaxtyping import Array, Float, Int
 
 from victims.errors import InputError
 from victims.manifest import Manifest
-from victims.protocol import Rows
+from victims.protocol import Received, Rows
 from victims.ratings import Ratings
 from victims.view import ATTRIBUTE, ITEM
 
@@ -143,15 +143,15 @@ class FedMVMF:
         adam = _optimizer(self).init((items, attributes))
         return State(jnp.asarray(0), items, attributes, features, clients, adam)
 
-    def round(self, state: State, ratings: Ratings) -> State:
-        """One round of Algorithm 1.
+    def round(self, state: State, ratings: Ratings, received: Received | None = None) -> State:
+        """One round of Algorithm 1; the server uses the sums ``received`` instead of exact ones.
 
         Raises
         ------
         InputError
             If a factor is no longer finite.
         """
-        state = _round(self, state, device_data(ratings))
+        state = _round(self, state, device_data(ratings), received)
         if not bool(jnp.isfinite(state.item_factors).all() & jnp.isfinite(state.client_factors).all()):
             raise InputError(
                 f"fedmvmf diverged in round {int(state.round) - 1}: factors must stay finite; lower "
@@ -268,7 +268,7 @@ def _solve_clients(
 
 
 @partial(jax.jit, static_argnums=0)
-def _round(victim: FedMVMF, state: State, data: Data) -> State:
+def _round(victim: FedMVMF, state: State, data: Data, received: Received | None) -> State:
     items, attributes = state.item_factors, state.attribute_factors
     clients = _client_factors(victim, state, data)
     alpha = _unrated_weight(victim)
@@ -278,6 +278,9 @@ def _round(victim: FedMVMF, state: State, data: Data) -> State:
     residual = data.attributes - clients @ attributes.T
     to_items = jax.ops.segment_sum(excess[:, None] * raters, data.item, items.shape[0])
     to_items -= alpha * items @ (clients.T @ clients)
+    to_attributes = residual.T @ clients
+    if received is not None:
+        to_items, to_attributes = jnp.asarray(received.items), jnp.asarray(received.attributes)
 
     features = state.feature_factors
     if victim.update == "semi-als" and features.shape[0]:  # Eq. (11)
@@ -289,7 +292,7 @@ def _round(victim: FedMVMF, state: State, data: Data) -> State:
         -2 * to_items - 2 * victim.lambda_attributes * misfit @ features + 2 * victim.lambda_factors * items
     )
     attribute_gradient = (
-        -2 * victim.lambda_attributes * residual.T @ clients + 2 * victim.lambda_factors * attributes
+        -2 * victim.lambda_attributes * to_attributes + 2 * victim.lambda_factors * attributes
     )
     step, adam = _optimizer(victim).update((item_gradient, attribute_gradient), state.adam)
     new_items, new_attributes = optax.apply_updates((items, attributes), step)

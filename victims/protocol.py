@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Protocol, TypeVar, runtime_checkable
+from typing import Any, NamedTuple, Protocol, TypeVar, runtime_checkable
 
 import numpy as np
 from jaxtyping import Float, Int
@@ -31,6 +31,38 @@ class Rows:
     gradient: Float[np.ndarray, "rows factors"]
 
 
+class Received(NamedTuple):
+    """What the server adds up in one round: sums of the uploaded rows over clients.
+
+    items (n_items, factors), attributes (n_attributes, factors).
+    """
+
+    items: Float[np.ndarray, "items factors"]
+    attributes: Float[np.ndarray, "attributes factors"]
+
+
+@runtime_checkable
+class Defense(Protocol):
+    """What is done to uploads on the client, before anybody sees them.
+
+    ``uploaded`` is a pure function of the rows, the round and the seed, and treats each client by
+    itself; ``public`` is the manifest's entry: a name and what the adversary is taken to know.
+    """
+
+    @property
+    def name(self) -> str:
+        """The name in the registry and in the manifest."""
+        ...
+
+    def uploaded(self, rows: Rows, number: int, seed: int) -> Rows:
+        """The rows as they leave the clients in round ``number``; those of a client are together."""
+        ...
+
+    def public(self) -> dict[str, Any]:
+        """What the manifest tells about this defense."""
+        ...
+
+
 @runtime_checkable
 class Victim(Protocol[State]):
     """A recommender protocol: a frozen set of hyper-parameters with these verbs.
@@ -43,8 +75,12 @@ class Victim(Protocol[State]):
         """The state before round 0."""
         ...
 
-    def round(self, state: State, ratings: Ratings) -> State:
-        """One full exchange: uploads, the server's step and the clients' step."""
+    def round(self, state: State, ratings: Ratings, received: Received | None = None) -> State:
+        """One full exchange: uploads, the server's step and the clients' step.
+
+        ``received`` are the sums that reach the server where defenses change the uploads; None means
+        the sums of the uploads as they are.
+        """
         ...
 
     def broadcast(

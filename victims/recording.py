@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
 from victims.errors import InputError
-from victims.protocol import Victim
+from victims.protocol import Defense, Received, Rows, Victim
 from victims.ratings import Ratings
 from victims.view import ATTRIBUTE, ITEM
 from victims.writing import TranscriptWriter, truth_path, write_truth
@@ -21,6 +22,7 @@ def record(
     *,
     rounds: Sequence[int],
     users: Sequence[int] | np.ndarray | None = None,
+    defenses: Sequence[Defense] = (),
     seed: int = 0,
     progress: Callable[[int, int], None] = lambda done, total: None,
 ) -> None:
@@ -36,6 +38,8 @@ def record(
         Rounds to keep, counted from 0; all rounds up to the largest are trained.
     users : sequence of int, optional
         Clients to keep; everybody takes part in training either way.
+    defenses : sequence of Defense
+        Applied in this order to every upload; the server trains on what it receives.
     seed : int
     progress : callable
         Called with (rounds done, rounds in all).
@@ -53,17 +57,55 @@ def record(
         raise InputError(f"users must be between 0 and {ratings.n_users - 1}, got {kept}")
     if truth_path(path).exists():
         raise InputError(f"{truth_path(path)} exists; choose another name or remove it first")
-    with TranscriptWriter(path, victim.manifest(ratings, wanted)) as writer:
+    manifest = victim.manifest(ratings, wanted)
+    manifest = manifest.model_copy(update={"defenses": [defense.public() for defense in defenses]})
+    with TranscriptWriter(path, manifest) as writer:
         state = victim.init(ratings, seed)
         for number in range(wanted[-1] + 1):
             if number in wanted:
                 writer.state(number, *victim.broadcast(state))
-                for rows in victim.uploads(state, ratings, kept):
+                for rows in _defended(victim, defenses, state, ratings, kept, number, seed):
                     writer.messages(number, rows.sender, rows.kind, rows.index, rows.gradient)
             if number < wanted[-1]:
-                state = victim.round(state, ratings)
+                received = None
+                if defenses:
+                    received = _received(victim, defenses, state, ratings, number, seed)
+                state = victim.round(state, ratings, received)
             progress(number + 1, wanted[-1] + 1)
         write_truth(truth_path(path), *truth_columns(ratings, kept))
+
+
+def _defended(
+    victim: Victim,
+    defenses: Sequence[Defense],
+    state: Any,
+    ratings: Ratings,
+    users: np.ndarray,
+    number: int,
+    seed: int,
+) -> Iterator[Rows]:
+    """Uploads as they leave the clients."""
+    for piece in victim.uploads(state, ratings, users):
+        rows = piece
+        for defense in defenses:
+            rows = defense.uploaded(rows, number, seed)
+        yield rows
+
+
+def _received(
+    victim: Victim, defenses: Sequence[Defense], state: Any, ratings: Ratings, number: int, seed: int
+) -> Received:
+    """Sums over all clients of what they send, as the server forms them."""
+    items, attributes = victim.broadcast(state)
+    sums = Received(np.zeros_like(items), np.zeros_like(attributes))
+    everybody = np.arange(ratings.n_users)
+    for rows in _defended(victim, defenses, state, ratings, everybody, number, seed):
+        for kind, total in ((ITEM, sums.items), (ATTRIBUTE, sums.attributes)):
+            here = rows.kind == kind
+            for column in range(total.shape[1]):
+                index, values = rows.index[here], rows.gradient[here, column]
+                total[:, column] += np.bincount(index, values, minlength=total.shape[0])
+    return sums
 
 
 def truth_columns(
