@@ -96,3 +96,14 @@ class Attack(Protocol):
     def attack(self, view: View, key: int, progress: Progress = silent) -> Reconstruction:
         """Read what the view gives away; ``key`` seeds every random choice."""
         ...
+
+
+def unreadable(view: View) -> str:
+    """Why uploads say nothing to an attack that takes their rows apart, or nothing."""
+    if view.messages.n_rows == 0:
+        return "the adversary receives no uploads"
+    if view.messages.gradient is None:
+        return "the uploads are encrypted and the adversary holds no key"
+    if view.manifest.weighting == "include-unrated" and "alpha" not in view.manifest.hyperparameters:
+        return "alpha, the weight of unrated items, is not public and is not estimated here"
+    return ""

@@ -27,7 +27,7 @@ from jaxtyping import Float
 
 from attacks import prior as priors
 from attacks import softdecode as soft
-from attacks.interface import Estimates, Progress, Reconstruction, silent
+from attacks.interface import Estimates, Progress, Reconstruction, silent, unreadable
 from attacks.packing import Packing, Public, Rows, pack, plan
 from attacks.spectral import Spectral
 from victims.manifest import Manifest
@@ -102,7 +102,7 @@ class Likelihood:
             noise alone (nats) and ``length`` (mean norm of p_i, stars).
         """
         options: dict[str, Any] = {**asdict(self), "seed": key}
-        obstacle = _obstacle(view)
+        obstacle = unreadable(view)
         if obstacle:
             everybody = {int(user): obstacle for user in view.users}
             return Reconstruction(self.name, view.users, (), everybody, options)
@@ -117,16 +117,6 @@ class Likelihood:
             return Reconstruction(self.name, view.users, (), unusable, options)
         job = _prepare(self, view.select(users) if unusable else view, size, key)
         return _run(job, view.users, unusable, options, progress)
-
-
-def _obstacle(view: View) -> str:
-    if view.messages.n_rows == 0:
-        return "the adversary receives no uploads"
-    if view.messages.gradient is None:
-        return "the uploads are encrypted and the adversary holds no key"
-    if view.manifest.weighting == "include-unrated" and "alpha" not in view.manifest.hyperparameters:
-        return "alpha, the weight of unrated items, is not public and is not estimated here"
-    return ""
 
 
 def _renamed(name: str, closed: Reconstruction, options: dict[str, Any]) -> Reconstruction:
@@ -192,7 +182,7 @@ def known_scale(manifest: Manifest) -> float | None:
 class _Job:
     """One view on its way: what is fixed (above) and what is learned (below).
 
-    known_noise: b is not estimated; tied, linked: see ``softdecode.layer``; unit: stars of one level.
+    known_noise: b is not estimated; floor: the smallest b that an estimate may reach.
     """
 
     attack: Likelihood
@@ -210,11 +200,6 @@ class _Job:
     @property
     def public(self) -> Public:
         return self.packing.public
-
-    @property
-    def lam_size(self) -> int:
-        k = self.view.manifest.factors
-        return k if self.layer.tied else self.layer.n_runs * k
 
     def rows(self, number: int) -> Rows:
         """A batch, kept in memory while all of them are small."""
@@ -246,10 +231,10 @@ def _prepare(attack: Likelihood, view: View, size: _Size, key: int) -> _Job:
     values = [known.get(name, default) for name, default in DEFAULTS.items()]
     constants = soft.Constants(*(jnp.asarray(value, jnp.float64) for value in (*values, max(noise, floor))))
     packing = plan(view)
-    return build(attack, view, packing, constants, key, floor, scale is not None)
+    return _build(attack, view, packing, constants, key, floor, scale is not None)
 
 
-def build(
+def _build(
     attack: Likelihood,
     view: View,
     packing: Packing,
@@ -280,14 +265,6 @@ def build(
         prior,
         priors.start_spread(),
     )
-
-
-@dataclass
-class _State:
-    """Per batch: where the decoder stands and what it last said."""
-
-    points: list[soft.Point]
-    evidence: list[np.ndarray]
 
 
 def _hot(job: _Job, number: int) -> soft.Point:
@@ -500,7 +477,7 @@ def _run(
     school = (
         job
         if learners is view
-        else build(attack, learners, plan(learners), job.constants, job.key, job.floor, job.known_noise)
+        else _build(attack, learners, plan(learners), job.constants, job.key, job.floor, job.known_noise)
     )
     school, points = _search(school)
     if learners is view:

@@ -1,6 +1,6 @@
 """Soft decoding of noisy uploads: who rated what, given a distribution over the client's factor.
 
-Symbols (``docs``: paper 000, Eq. (8)-(10), (18), (22)). A client's rating or attribute z has weight
+Paper 000, Eq. (8)-(10), (18), (22). A client's rating or attribute z has weight
 c(z) (alpha for "unrated", else 1) and in round t uploads f = y p + noise with y = c(z) (z - p . q) and
 independent Laplace noise of scale b on every coordinate. Ratings and attributes are the same in all
 rounds; p^t follows from them. Given p^t the rows are independent, so their posteriors are exact. What is
@@ -255,19 +255,25 @@ def _link(
     answers: Answers,
 ) -> _Link:
     """What the update rule says about p^t given soft answers: (8) or the steps (9), (10)."""
-    factors = _item_factors(public, rows)
-    own = jnp.asarray(public.attributes)
+    factors, own = _item_factors(public, rows), jnp.asarray(public.attributes)
+    square, right = _normal_equations(layer, factors, own, constants, answers)
+    if layer.tied:
+        return _tied(layer, factors, own, constants, p, answers, square, right)
+    return _free(layer, constants, prior, square, right)
+
+
+def _normal_equations(
+    layer: Layer, factors: Array, own: Array, constants: Constants, answers: Answers
+) -> tuple[Float[Array, "users rounds K K"], Float[Array, "users rounds K"]]:
+    """Q'CQ + lambda_1 U'U and Q'Cr + lambda_1 U'x of (8) at the posterior means, without lambda_2."""
     weight = jnp.stack([jnp.asarray(w, jnp.float64) for w in _weights(layer, constants.alpha)])
-    share = answers.items @ weight
-    target = answers.items @ (weight * jnp.array(layer.levels))
+    share, target = answers.items @ weight, answers.items @ (weight * jnp.array(layer.levels))
     first = constants.lambda_attributes
     square = jnp.einsum("utrk,utrl->utkl", share[:, None, :, None] * factors, factors)
     square += first * jnp.einsum("tak,tal->tkl", own, own)
     right = jnp.einsum("ur,utrk->utk", target, factors)
     right += first * jnp.einsum("ua,tak->utk", answers.attributes, own)
-    if layer.tied:
-        return _tied(layer, factors, own, constants, p, answers, square, right)
-    return _free(layer, constants, prior, square, right)
+    return square, right
 
 
 def _tied(
@@ -453,13 +459,8 @@ def start_from_prior(
             layer, jnp.broadcast_to(prior.attribute, (n_users, prior.attribute.size))
         )[0]
     factors, own = _item_factors(public, rows), jnp.asarray(public.attributes)
-    weight = jnp.stack([jnp.asarray(w, jnp.float64) for w in _weights(layer, constants.alpha)])
-    share, target = items @ weight, items @ (weight * jnp.array(layer.levels))
-    first = constants.lambda_attributes
-    square = jnp.einsum("utrk,utrl->utkl", share[:, None, :, None] * factors, factors)
-    square += first * jnp.einsum("tak,tal->tkl", own, own) + constants.lambda_factors * jnp.eye(k)
-    right = jnp.einsum("ur,utrk->utk", target, factors)
-    right += first * jnp.einsum("ua,tak->utk", attributes, own)
+    square, right = _normal_equations(layer, factors, own, constants, Answers(items, attributes))
+    square += constants.lambda_factors * jnp.eye(k)
     return jnp.linalg.solve(square, right[..., None])[..., 0]
 
 

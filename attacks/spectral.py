@@ -34,7 +34,7 @@ from jaxtyping import Float
 from threadpoolctl import threadpool_limits
 
 from attacks.decode import distance_to_levels, looks_unrated
-from attacks.interface import Estimates, Progress, Reconstruction, silent
+from attacks.interface import Estimates, Progress, Reconstruction, silent, unreadable
 from victims.manifest import Manifest
 from victims.view import ATTRIBUTE, BATCH_BYTES, ITEM, Uploads, UserBatch, View
 
@@ -120,12 +120,9 @@ def _each(view: View, solve: Callable[[UserBatch], _Solved], progress: Progress)
 
 def _obstacle(view: View) -> str:
     """Why no client of the view can be solved, or nothing."""
-    if view.messages.n_rows == 0:
-        return "the adversary receives no uploads"
-    if view.messages.gradient is None:
-        return "the uploads are encrypted and the adversary holds no key"
-    if view.manifest.weighting == "include-unrated" and "alpha" not in view.manifest.hyperparameters:
-        return "alpha, the weight of unrated items, is not public and is not estimated here"
+    reason = unreadable(view)
+    if reason:
+        return reason
     if view.rounds.size < 2 and view.manifest.weighting == "observed-only":
         reason = _open_scale(view.manifest)
         if reason:
