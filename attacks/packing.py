@@ -1,46 +1,47 @@
 """A view as padded arrays, one row per item and client, the rounds stacked.
 
 The soft decoder works on all rounds of a client at once, so a rating must lie in the same slot in every
-round. Batches take few shapes, because each new shape is compiled once.
+round. Batches take few shapes, because each new shape is compiled once; slots come last, because loops
+over them are the ones that a processor runs fast.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import NamedTuple
 
 import numpy as np
-from jaxtyping import Bool, Float, Int
+from jaxtyping import Bool, Float, Int, Shaped
+from numpy.typing import DTypeLike
 
 from victims.view import ATTRIBUTE, ITEM, Uploads, View
 
 CELL_BUDGET = 3_000_000  # gradients x factors x rounds of one batch
+NARROWEST = 32  # slots
 
 
 class Rows(NamedTuple):
     """Uploads of some clients, rounds aligned.
 
-    item (users, slots): row in ``Public.items`` of each slot, 0 on padding; valid (users, slots);
-    items (users, rounds, slots, K): uploaded rows, scale and regularisation removed; items_sent: which of
-    them were sent; attributes, attributes_sent: the same, one slot per attribute; live (users,): 0 for
-    clients that only fill the batch.
+    item (users, slots): row in ``Packing.items`` of each slot, 0 on padding; valid (users, slots);
+    items (rounds, users, K, slots): uploaded rows, scale and regularisation removed, 0 where none came;
+    factors (rounds, users, K, slots): factors broadcast for these items, 0 on padding; middle (users, K,
+    slots): their mean over rounds; sent (rounds, users, slots): which rows were sent; attributes,
+    attributes_sent: the same, one slot per attribute; blank (users,): sum of all |coordinates|; live
+    (users,): 0 for clients that only fill the batch.
     """
 
     item: Int[np.ndarray, "users slots"]
     valid: Bool[np.ndarray, "users slots"]
-    items: Float[np.ndarray, "users rounds slots K"]
-    items_sent: Bool[np.ndarray, "users rounds slots"]
-    attributes: Float[np.ndarray, "users rounds attributes K"]
-    attributes_sent: Bool[np.ndarray, "users rounds attributes"]
+    items: Float[np.ndarray, "rounds users K slots"]
+    factors: Float[np.ndarray, "rounds users K slots"]
+    middle: Float[np.ndarray, "users K slots"]
+    sent: Bool[np.ndarray, "rounds users slots"]
+    attributes: Float[np.ndarray, "rounds users K attributes"]
+    attributes_sent: Bool[np.ndarray, "rounds users attributes"]
+    blank: Float[np.ndarray, " users"]
     live: Float[np.ndarray, " users"]
-
-
-class Public(NamedTuple):
-    """Broadcast factors of every round: items (rounds, items, K), attributes (rounds, attributes, K)."""
-
-    items: Float[np.ndarray, "rounds items K"]
-    attributes: Float[np.ndarray, "rounds attributes K"]
 
 
 @dataclass(frozen=True)
@@ -51,7 +52,10 @@ class Packing:
     ----------
     item_ids : ascending
         Items that were broadcast in any round.
-    public : Public
+    items : (rounds, items, K)
+        Their broadcast factors, 0 in rounds without them.
+    own : (rounds, K, attributes)
+        Broadcast factors of the attributes.
     members : tuple of arrays
         Positions in ``view.users`` of each batch, padded to the batch's size by repeating the last.
     sizes : tuple of int
@@ -61,44 +65,72 @@ class Packing:
     """
 
     item_ids: Int[np.ndarray, " items"]
-    public: Public
+    items: Float[np.ndarray, "rounds items K"]
+    own: Float[np.ndarray, "rounds K attributes"]
     members: tuple[np.ndarray, ...]
     sizes: tuple[int, ...]
     widths: tuple[int, ...]
 
 
-def plan(view: View, cells: int = CELL_BUDGET) -> Packing:
-    """Cut the clients of a view into batches of few shapes."""
-    manifest, layout = view.manifest, view.layout
-    length = layout.length.max(axis=0)
-    order = layout.order
-    weight = manifest.factors * max(layout.rounds.size, 1)
+def plan(view: View, worth: float = 1e6, cells: int = CELL_BUDGET) -> Packing:
+    """Cut the clients of a view into batches of few shapes.
+
+    Parameters
+    ----------
+    view : View
+    worth : float
+        Slots x rounds of padding that one more shape, which is compiled once more, must save.
+    cells : int
+        Upper bound of numbers in one batch, rounded up to one client.
+    """
+    length, order = view.layout.length.max(axis=0), view.layout.order
+    weight = view.manifest.factors * max(view.layout.rounds.size, 1)
     members, sizes, widths = [], [], []
-    start = 0
-    while start < order.size:
-        width = _width(int(length[order[-1]]))
-        if order.size * width * weight > cells:
-            # powers of two: padding at most doubles the work
-            width = _width(int(length[order[start]]))
-        end = int(np.searchsorted(length[order], width, side="right"))
-        count = max(1, cells // (width * weight))
-        size = min(count, end - start)
-        full = min(count, 1 << int(np.ceil(np.log2(size))))
-        chosen = order[start : start + size]
-        members.append(np.concatenate([chosen, np.full(max(full - size, 0), chosen[-1])]))
-        sizes.append(size)
-        widths.append(width)
-        start += size
+    width_of = _widths(length[order], worth / max(view.layout.rounds.size, 1))
+    starts = np.concatenate([[0], np.flatnonzero(np.diff(width_of)) + 1, [order.size]])
+    for low, high in pairwise(starts):
+        if low == high:
+            continue
+        width = int(width_of[low])
+        n_parts = -(-(high - low) // max(1, cells // (width * weight)))
+        full = -(-(high - low) // n_parts)
+        for chosen in np.array_split(order[low:high], n_parts):
+            members.append(np.concatenate([chosen, np.full(full - chosen.size, chosen[-1])]))
+            sizes.append(int(chosen.size))
+            widths.append(width)
     ids = [broadcast.item_ids for broadcast in view.broadcasts.values()]
     item_ids = np.unique(np.concatenate(ids)) if ids else np.zeros(0, np.int32)
-    return Packing(item_ids, _public(view, item_ids), tuple(members), tuple(sizes), tuple(widths))
+    items, own = _public(view, item_ids)
+    return Packing(item_ids, items, own.swapaxes(1, 2), tuple(members), tuple(sizes), tuple(widths))
 
 
-def _width(length: int) -> int:
-    return max(32, 1 << int(np.ceil(np.log2(max(length, 1)))))
+def _widths(length: Int[np.ndarray, " users"], worth: float) -> Int[np.ndarray, " users"]:
+    """Width of every client's batch, from ascending lengths: least padding plus ``worth`` per width.
+
+    Exact over widths that are multiples of 8, an eighth apart, by dynamic programming.
+    """
+    candidates = [NARROWEST]
+    while candidates[-1] < length.max(initial=0):
+        candidates.append(-(-candidates[-1] * 9 // 64) * 8)
+    below = np.searchsorted(length, candidates, side="right")
+    cost, choice = [0.0], [0]
+    for place, width in enumerate(candidates):
+        total = [
+            cost[start] + (below[place] - (below[start - 1] if start else 0)) * width + worth
+            for start in range(place + 1)
+        ]
+        choice.append(int(np.argmin(total)))
+        cost.append(min(total))
+    out, place = np.zeros(length.size, int), len(candidates)
+    while place > 0:
+        start = choice[place]
+        out[(below[start - 1] if start else 0) : below[place - 1]] = candidates[place - 1]
+        place = start
+    return out
 
 
-def _public(view: View, item_ids: np.ndarray) -> Public:
+def _public(view: View, item_ids: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Broadcast factors of items and of attributes, (rounds, rows, K)."""
     manifest = view.manifest
     attribute_ids = np.arange(manifest.n_attributes)
     tables: tuple[list[np.ndarray], list[np.ndarray]] = ([], [])
@@ -109,18 +141,13 @@ def _public(view: View, item_ids: np.ndarray) -> Public:
             known = np.where(position >= 0, position, 0)
             found = broadcast.factors[known] if broadcast.factors.size else np.zeros((0, manifest.factors))
             out.append(np.where((position >= 0)[:, None], found, 0.0))
-    return Public(np.stack(tables[0]).astype(np.float64), np.stack(tables[1]).astype(np.float64))
+    return np.stack(tables[0]).astype(np.float64), np.stack(tables[1]).astype(np.float64)
 
 
-def batches(view: View, packing: Packing) -> Iterator[Rows]:
-    """The uploads of each batch of a plan."""
-    for members, size, width in zip(packing.members, packing.sizes, packing.widths, strict=True):
-        yield pack(view, packing, members, size, width)
-
-
-def pack(view: View, packing: Packing, members: np.ndarray, size: int, width: int) -> Rows:
-    """Align the rounds of some clients in ``width`` slots."""
-    manifest = view.manifest
+def pack(view: View, packing: Packing, number: int, kind: DTypeLike = np.float64) -> Rows:
+    """Align the rounds of one batch's clients; ``kind`` is the precision of the rows."""
+    manifest, upload = view.manifest, view.manifest.upload
+    members, size, width = (part[number] for part in (packing.members, packing.sizes, packing.widths))
     batch = view.batch(members[:size])
     n_users, n_rounds, k = members.size, len(batch.rounds), manifest.factors
     found = [_flat(uploads, ITEM, packing.item_ids) for uploads in batch.rounds]
@@ -133,27 +160,41 @@ def pack(view: View, packing: Packing, members: np.ndarray, size: int, width: in
     item = np.zeros((n_users, width), np.int32)
     valid = np.zeros((n_users, width), bool)
     item[owner, slot_of], valid[owner, slot_of] = item_of, True
-    shape = n_users, n_rounds, width
-    rows, sent = np.zeros((*shape, k)), np.zeros(shape, bool)
     n_attributes = manifest.n_attributes
-    others = np.zeros((n_users, n_rounds, n_attributes, k))
-    others_sent = np.zeros((n_users, n_rounds, n_attributes), bool)
-    upload = manifest.upload
-    for number, (user, _, gradient) in enumerate(found):
-        slot = slot_of[np.searchsorted(everything, keys[number])]
-        rows[user, number, slot], sent[user, number, slot] = gradient, True
-        who, column, row = _flat(batch.rounds[number], ATTRIBUTE, np.arange(n_attributes))
-        others[who, number, column], others_sent[who, number, column] = row, True
-    if upload.regularization != 0:
-        own = packing.public.items[:, item].transpose(1, 0, 2, 3)
-        rows -= upload.regularization * own * sent[..., None]
-        others -= upload.regularization * packing.public.attributes * others_sent[..., None]
-    rows /= upload.scale
-    others /= upload.scale
-    for array in (item, valid, rows, sent, others, others_sent):
-        array[size:] = array[size - 1]
+    rows = np.zeros((n_rounds, n_users, k, width), kind)
+    factors, sent = np.zeros_like(rows), np.zeros((n_rounds, n_users, width), bool)
+    others = np.zeros((n_rounds, n_users, k, n_attributes), kind)
+    others_sent = np.zeros((n_rounds, n_users, n_attributes), bool)
+    blank, middle = np.zeros(n_users), np.zeros((n_users, k, width))
+    for t, (user, position, gradient) in enumerate(found):
+        slot = slot_of[np.searchsorted(everything, keys[t])]
+        own = upload.regularization * packing.items[t, position]
+        _place(rows[t], sent[t], blank, (user, slot), (gradient - own) / upload.scale)
+        public = packing.items[t][item].swapaxes(1, 2) * valid[:, None]
+        factors[t] = public
+        middle += public / n_rounds
+        who, column, gradient = _flat(batch.rounds[t], ATTRIBUTE, np.arange(n_attributes))
+        own = upload.regularization * packing.own[t].T[column]
+        _place(others[t], others_sent[t], blank, (who, column), (gradient - own) / upload.scale)
     live = (np.arange(n_users) < size).astype(np.float64)
-    return Rows(item, valid, rows, sent, others, others_sent, live)
+    padded = item, valid, *(a.swapaxes(0, 1) for a in (rows, factors, sent, others, others_sent))
+    for array in (*padded, blank, middle):
+        array[size:] = array[size - 1]
+    return Rows(item, valid, rows, factors, middle.astype(kind), sent, others, others_sent, blank, live)
+
+
+def _place(
+    table: Shaped[np.ndarray, "users K slots"],
+    sent: Bool[np.ndarray, "users slots"],
+    blank: Float[np.ndarray, " users"],
+    where: tuple[np.ndarray, np.ndarray],
+    gradient: Float[np.ndarray, "rows K"],
+) -> None:
+    """Put the rows of one round where they belong."""
+    user, slot = where
+    table[user, :, slot] = gradient
+    sent[user, slot] = True
+    blank += np.bincount(user, np.abs(gradient).sum(axis=1), minlength=blank.size)
 
 
 def _flat(uploads: Uploads, kind: int, ids: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:

@@ -14,7 +14,8 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Float
 
-from attacks.softdecode import Layer, Moments, Prior
+from attacks.posterior import Moments
+from attacks.softdecode import Layer, Prior
 
 STEP = 0.8
 LARGEST_STEP = 1.0

@@ -14,7 +14,9 @@ left is one K-dimensional unknown per client:
   or for semi-als without lambda_2, every round is a run of its own.
 
 Maximisation alternates posteriors and a damped Newton step in lam, with the noise annealed. All
-functions are batched over clients, traced once per shape.
+functions are batched over clients and traced once per shape. Arrays with one entry per row have the
+slots last and the clients before them, so that loops over slots are the inner, vectorised ones; they are
+in the precision of ``Rows``, what is left per client is in float64.
 """
 
 from __future__ import annotations
@@ -29,7 +31,7 @@ import numpy as np
 from jax.scipy.special import logsumexp
 from jaxtyping import Array, Float, Int
 
-from attacks.packing import Public, Rows
+from attacks.packing import Rows
 from victims.manifest import Manifest
 
 jax.config.update("jax_enable_x64", True)
@@ -59,6 +61,8 @@ class Layer:
         One-hot block of each attribute.
     loose : tuple of bool
         Blocks of a single attribute outside all groups, which may be inactive.
+    clip : float or None
+        L1 norm that the clients clip their rows to before they add noise.
     """
 
     tied: bool
@@ -67,11 +71,17 @@ class Layer:
     weighted: tuple[bool, ...]
     blocks: tuple[int, ...]
     loose: tuple[bool, ...]
+    clip: float | None = None
 
     @property
     def n_runs(self) -> int:
         """Number of runs of rounds that the update rule connects."""
         return self.runs[-1] + 1
+
+    @property
+    def starts(self) -> tuple[bool, ...]:
+        """Whether each round is the first of its run."""
+        return tuple(a != b for a, b in zip(self.runs, (-1, *self.runs[:-1]), strict=True))
 
     def features(self) -> Float[np.ndarray, "candidates 2"]:
         """Is rated, and the rating's place on the grid from -SPAN/2 to SPAN/2 (0 for unrated)."""
@@ -84,7 +94,14 @@ class Layer:
         return np.stack([rated * 1.0, np.where(rated, place, 0.0)], axis=1)
 
 
-def layer(manifest: Manifest, rounds: Int[np.ndarray, " rounds"], *, tied: bool, linked: bool) -> Layer:
+def layer(
+    manifest: Manifest,
+    rounds: Int[np.ndarray, " rounds"],
+    *,
+    tied: bool,
+    linked: bool,
+    clip: float | None = None,
+) -> Layer:
     """The layer of a view; ``linked`` says that consecutive rounds are connected by (9), (10)."""
     blocks = np.full(manifest.n_attributes, -1)
     loose: list[bool] = []
@@ -106,6 +123,7 @@ def layer(manifest: Manifest, rounds: Int[np.ndarray, " rounds"], *, tied: bool,
         tuple([True] * len(unrated) + [False] * len(manifest.rating_levels)),
         tuple(blocks.tolist()),
         tuple(loose),
+        clip,
     )
 
 
@@ -142,33 +160,75 @@ class Point(NamedTuple):
 
 
 class Answers(NamedTuple):
-    """Posterior over candidates: items (users, slots, candidates), attributes (users, attributes)."""
+    """Posterior over candidates: items (candidates, users, slots), attributes (users, attributes)."""
 
-    items: Float[Array, "users slots candidates"]
+    items: Float[Array, "candidates users slots"]
     attributes: Float[Array, "users attributes"]
 
 
-def log_prior(layer: Layer, prior: Prior, item: AnyArray) -> Float[Array, "users slots candidates"]:
-    """Log prior of every slot, normalised."""
-    tilt = prior.user[:, None] + prior.item[item]
-    return jax.nn.log_softmax(prior.level + tilt @ layer.features().T, axis=-1)
+def log_prior(layer: Layer, prior: Prior, rows: Rows) -> Float[Array, "candidates users slots"]:
+    """Log prior of every slot, normalised, in the precision of the rows."""
+    own = jnp.asarray(prior.item)[rows.item]
+    activity = prior.user[:, :1] + own[..., 0]
+    taste = prior.user[:, 1:] + own[..., 1]
+    features = jnp.asarray(layer.features())[:, :, None, None]
+    logits = prior.level[:, None, None] + features[:, 0] * activity + features[:, 1] * taste
+    return jax.nn.log_softmax(logits, axis=0).astype(rows.items.dtype)
 
 
-def _weights(layer: Layer, alpha: Array) -> list[Array | float]:
-    return [alpha if weighted else 1.0 for weighted in layer.weighted]
+class _Kind(NamedTuple):
+    """One kind of row: candidate values and weights, rows, broadcast factors, which rows were sent."""
+
+    levels: Float[Array, " candidates"]
+    weights: Float[Array, " candidates"]
+    rows: Float[AnyArray, "rounds users K slots"]
+    factors: Float[AnyArray, "rounds users K slots"]
+    sent: AnyArray
+    cap: float | None
+
+    def explained(self, factors: Array, p: Array) -> tuple[Array, Array]:
+        """y of one round, (candidates, users, slots), and y as clipped."""
+        predicted = jnp.einsum("uk,ukr->ur", p, factors)
+        y = self.weights[:, None, None] * (self.levels[:, None, None] - predicted)
+        if self.cap is None:
+            return y, y
+        most = self.cap / jnp.maximum(jnp.abs(p).sum(axis=-1), 1e-30)[None, :, None]
+        return y, jnp.clip(y, -most, most)
 
 
-def _distance(
-    rows: AnyArray, factors: Array, sent: AnyArray, p: Array, level: float, weight: Array | float
-) -> Float[Array, "users slots"]:
-    """sum over rounds and coordinates of |f - y p| for one candidate."""
-    y = weight * (level - jnp.einsum("utrk,utk->utr", factors, p))
-    away = jnp.sum(jnp.abs(rows - y[..., None] * p[:, :, None]), axis=-1)
-    return jnp.sum(jnp.where(sent, away, 0.0), axis=1)
+def _items(layer: Layer, constants: Constants, rows: Rows) -> _Kind:
+    kind = rows.items.dtype
+    weights = jnp.where(jnp.array(layer.weighted), constants.alpha, 1.0)
+    levels = jnp.array(layer.levels)
+    return _Kind(
+        levels.astype(kind), weights.astype(kind), rows.items, rows.factors, rows.sent, layer.clip
+    )
 
 
-def _item_factors(public: Public, rows: Rows) -> Float[Array, "users rounds slots K"]:
-    return jnp.asarray(public.items)[:, rows.item].transpose(1, 0, 2, 3) * rows.valid[:, None, :, None]
+def _attributes(layer: Layer, own: Array, rows: Rows) -> _Kind:
+    kind = rows.items.dtype
+    factors = jnp.broadcast_to(own.astype(kind)[:, None], rows.attributes.shape)
+    levels = jnp.array([0.0, 1.0], kind)
+    sent = rows.attributes_sent
+    return _Kind(levels, jnp.ones(2, kind), rows.attributes, factors, sent, layer.clip)
+
+
+def _distance(kind: _Kind, p: Array) -> Float[Array, "candidates users slots"]:
+    """sum over rounds and coordinates of |f - y p| - |f|: against a row that says nothing."""
+    p = p.swapaxes(0, 1).astype(kind.rows.dtype)
+
+    def add(total: Array, part: tuple[Array, ...]) -> tuple[Array, None]:
+        rows, factors, sent, p = part
+        _, y = kind.explained(factors, p)
+        away = jnp.zeros_like(total)
+        # coordinates one by one: one fused loop over slots, with nothing of the size of the rows written
+        for k in range(rows.shape[1]):
+            f = rows[:, k]
+            away = away + (jnp.abs(f - y * p[:, k, None]) - jnp.abs(f))
+        return total + jnp.where(sent, away, 0), None
+
+    shape = kind.levels.shape + kind.rows.shape[1:2] + kind.rows.shape[3:]
+    return jax.lax.scan(add, jnp.zeros(shape, kind.rows.dtype), (kind.rows, kind.factors, kind.sent, p))[0]
 
 
 def _posterior_attributes(layer: Layer, odds: Array) -> tuple[Array, Array]:
@@ -183,61 +243,63 @@ def _posterior_attributes(layer: Layer, odds: Array) -> tuple[Array, Array]:
     return weight / total[:, block], top + jnp.log(total)
 
 
-class _Fit(NamedTuple):
+class Fit(NamedTuple):
+    """Posteriors at a point; all sums are relative to uploads that say nothing.
+
+    log_likelihood (users,): tilted, of the uploads given p; distance (users,): expected sum of
+    |f - y p| - |f|.
+    """
+
     answers: Answers
-    log_likelihood: Float[Array, " users"]  # tilted, of the uploads given p, b's own constant left out
-    distance: Float[Array, " users"]  # expected sum of |f - y p|
+    log_likelihood: Float[Array, " users"]
+    distance: Float[Array, " users"]
 
 
-def _decode(
-    layer: Layer, public: Public, rows: Rows, constants: Constants, prior: Prior, point: Point
-) -> _Fit:
-    """Posterior of every row given p, with the tilt lam where p is tied."""
-    factors = _item_factors(public, rows)
+def decode(
+    layer: Layer,
+    own: Float[AnyArray, "rounds K attributes"],
+    rows: Rows,
+    constants: Constants,
+    prior: Prior,
+    assumed: Float[Array, "candidates users slots"],
+    point: Point,
+) -> Fit:
+    """Posterior of every row given p, with the tilt lam where p is tied; ``assumed`` is the log prior."""
     p, b = point.p, constants.noise
-    weights = _weights(layer, constants.alpha)
-    away = jnp.stack(
-        [
-            _distance(rows.items, factors, rows.items_sent, p, level, weight)
-            for level, weight in zip(layer.levels, weights, strict=True)
-        ],
-        axis=-1,
-    )
-    logits = log_prior(layer, prior, rows.item) - away / b
+    kind = rows.items.dtype
+    away = _distance(_items(layer, constants, rows), p)
+    logits = assumed - away / b.astype(kind)
     if layer.tied:
-        pull = jnp.einsum("urk,uk->ur", factors.mean(axis=1), point.lam)
-        logits = logits + _pulls(layer, factors, constants, p) * pull[..., None]
-    norm = logsumexp(logits, axis=-1, keepdims=True)
-    items = jnp.exp(logits - norm) * rows.valid[..., None]
-    fit = jnp.sum(jnp.where(rows.valid, norm[..., 0], 0.0), axis=-1)
-    distance = jnp.sum(items * away, axis=(1, 2))
+        pull = jnp.einsum("ukr,uk->ur", rows.middle, point.lam.astype(kind))
+        logits = logits + pulls(layer, rows, constants, p) * pull
+    norm = logsumexp(logits, axis=0)
+    items = jnp.exp(logits - norm) * rows.valid
+    fit = jnp.sum(jnp.where(rows.valid, norm, 0.0), axis=-1, dtype=jnp.float64)
+    distance = jnp.sum(jnp.sum(items * away, axis=0), axis=-1, dtype=jnp.float64)
     attributes = jnp.zeros((p.shape[0], 0))
     if layer.blocks:
-        own = jnp.asarray(public.attributes)[None]
-        off, on = (
-            _distance(rows.attributes, own, rows.attributes_sent, p, value, 1.0) for value in (0.0, 1.0)
-        )
+        own = jnp.asarray(own)
+        off, on = _distance(_attributes(layer, own, rows), p).astype(jnp.float64)
         odds = prior.attribute - (on - off) / b
         if layer.tied:
-            mean = jnp.asarray(public.attributes).mean(axis=0)
-            odds = odds + constants.lambda_attributes * point.lam @ mean.T
+            odds = odds + constants.lambda_attributes * point.lam @ own.mean(axis=0)
         attributes, log_norm = _posterior_attributes(layer, odds)
         empty = _posterior_attributes(layer, prior.attribute[None])[1]
         fit += (log_norm - empty).sum(axis=-1) - off.sum(axis=-1) / b
         distance += jnp.sum(off + attributes * (on - off), axis=-1)
-    return _Fit(Answers(items, attributes), fit, distance)
+    return Fit(Answers(items, attributes), fit, distance)
 
 
-def _pulls(
-    layer: Layer, factors: Array, constants: Constants, p: Array
-) -> Float[Array, "users slots candidates"]:
+def pulls(
+    layer: Layer, rows: Rows, constants: Constants, p: Array
+) -> Float[Array, "candidates users slots"]:
     """y of every candidate at the mean over rounds: what a row adds to the sum in (8)."""
-    predicted = jnp.einsum("urk,uk->ur", factors.mean(axis=1), p.mean(axis=1))
-    weights = _weights(layer, constants.alpha)
-    return jnp.stack([w * (z - predicted) for z, w in zip(layer.levels, weights, strict=True)], axis=-1)
+    items = _items(layer, constants, rows)
+    predicted = jnp.einsum("ukr,uk->ur", rows.middle, p.mean(axis=1).astype(rows.middle.dtype))
+    return items.weights[:, None, None] * (items.levels[:, None, None] - predicted)
 
 
-class _Link(NamedTuple):
+class Link(NamedTuple):
     """p^t = mean + basis (lam - lam_now), and the precision of lam a priori."""
 
     mean: Float[Array, "users rounds K"]
@@ -245,202 +307,279 @@ class _Link(NamedTuple):
     precision: Float[Array, "users L L"]
 
 
-def _link(
+class Slope(NamedTuple):
+    """Gradient and information of the marginal likelihood with respect to lam.
+
+    back: complete information times the distance of p from the curve p = mean; complete: information if
+    the answers were known; observed: sum of outer products of the rows' marginal scores (BHHH), with the
+    basis averaged over each run.
+    """
+
+    gradient: Float[Array, "users L"]
+    back: Float[Array, "users L"]
+    complete: Float[Array, "users L L"]
+    observed: Float[Array, "users L L"]
+
+
+class _Sums(NamedTuple):
+    """Sums over the rows of one kind.
+
+    score (rounds, users, K): of the marginal likelihood in p^t, times b; info (rounds, users, K, K): of
+    the complete data, times b^2; outer (users, runs x K, runs x K): of the rows' scores, summed over the
+    rounds of a run, times b^2.
+    """
+
+    score: Array
+    info: Array
+    outer: Array
+
+
+def _scores(
+    layer: Layer, kind: _Kind, p: Array, answers: Array, squares: Array, inside: Array | None
+) -> _Sums:
+    """Score of each row under its posterior; ``squares`` is sum of E[c^2] q q' (rounds, users, K, K).
+
+    d(y p)/dp = y I - c p q', and the Laplace log-density has the derivative sign(f - y p) / b. A clipped
+    row is y' p with y' = +-C / |p|_1, and d(y' p)/dp = y' (I - p sign(p)' / |p|_1).
+    """
+    dtype = kind.rows.dtype
+    n_users, k = kind.rows.shape[1:3]
+    p = p.swapaxes(0, 1).astype(dtype)
+    runs = jnp.array(layer.runs)
+
+    def add(total: Array, part: tuple[Array, ...]) -> tuple[Array, tuple[Array, Array, Array, Array]]:
+        rows, factors, sent, p, run = part
+        y, cut = kind.explained(factors, p)
+        turned, straight = jnp.zeros_like(rows), jnp.zeros_like(rows)
+        clipped = jnp.zeros_like(rows)
+        energy, lean = jnp.zeros_like(y[0]), jnp.zeros_like(y[0])
+        for v in range(kind.levels.size):
+            sign = jnp.sign(rows - cut[v][:, None] * p[:, :, None])
+            share = answers[v] * kind.weights[v]
+            if kind.cap is not None:
+                bound = cut[v] != y[v]
+                clipped += jnp.where(bound, answers[v] * cut[v], 0)[:, None] * sign
+                share = jnp.where(bound, 0, share)
+            turned += share[:, None] * sign
+            straight += (answers[v] * cut[v])[:, None] * sign
+            energy += answers[v] * cut[v] ** 2
+            lean += share * y[v]
+        across = jnp.einsum("uk,ukr->ur", p, turned)
+        score = straight - across[:, None] * factors
+        if kind.cap is not None:
+            size = jnp.maximum(jnp.abs(p).sum(axis=-1), 1e-30)
+            along = jnp.einsum("uk,ukr->ur", p, clipped) / size[:, None]
+            score -= along[:, None] * jnp.sign(p)[:, :, None]
+        score = jnp.where(sent[:, None], score, 0)
+        energy = jnp.sum(jnp.where(sent, energy, 0), axis=-1)
+        lean = jnp.einsum("ur,ukr->uk", jnp.where(sent, lean, 0), factors)
+        return total.at[run].add(score), (score.sum(axis=-1), energy, lean, p)
+
+    start = jnp.zeros((layer.n_runs, n_users, k, kind.rows.shape[3]), dtype)
+    total, (score, energy, lean, p) = jax.lax.scan(
+        add, start, (kind.rows, kind.factors, kind.sent, p, runs)
+    )
+    score, energy, lean, p = (a.astype(jnp.float64) for a in (score, energy, lean, p))
+    cross = lean[..., :, None] * p[..., None, :]
+    info = energy[..., None, None] * jnp.eye(k) - cross - cross.swapaxes(-1, -2)
+    info += jnp.sum(p * p, axis=-1)[..., None, None] * squares
+    total = total.transpose(1, 0, 2, 3).reshape(n_users, layer.n_runs * k, -1)
+    if inside is not None:
+        total = total @ inside.astype(dtype)
+    return _Sums(score, info, (total @ total.swapaxes(1, 2)).astype(jnp.float64))
+
+
+def _gram(
+    factors: AnyArray, share: Array, other: AnyArray | None = None
+) -> Float[Array, "rounds users K K"]:
+    """sum over slots of share q q' (or q other') in every round."""
+
+    def one(q: Array) -> Array:
+        weighted = q * share[:, None]
+        return (weighted @ (q if other is None else other).swapaxes(1, 2)).astype(jnp.float64)
+
+    return jax.lax.map(one, jnp.asarray(factors))
+
+
+class Fixed(NamedTuple):
+    """Sums of q q' and u u' that do not depend on the answers, (rounds, users, K, K) and (rounds, K, K).
+
+    items: sum over rated items of q q'; None where the weight of an item depends on the answer.
+    """
+
+    items: Array | None
+    attributes: Array
+
+
+def fixed(layer: Layer, own: AnyArray, rows: Rows) -> Fixed:
+    """What can be summed once per climb."""
+    own = jnp.asarray(own)
+    attributes = jnp.einsum("tka,tla->tkl", own, own)
+    if any(layer.weighted):
+        return Fixed(None, attributes)
+    return Fixed(_gram(rows.factors, rows.valid.astype(rows.factors.dtype)), attributes)
+
+
+def normal_equations(
+    layer: Layer, own: AnyArray, rows: Rows, constants: Constants, answers: Answers, known: Fixed
+) -> tuple[Float[Array, "users rounds K K"], Float[Array, "users rounds K"]]:
+    """Q'CQ + lambda_1 U'U and Q'Cr + lambda_1 U'x of (8) at the posterior means, without lambda_2."""
+    items = _items(layer, constants, rows)
+    share = jnp.einsum("v,vur->ur", items.weights, answers.items)
+    target = jnp.einsum("v,vur->ur", items.weights * items.levels, answers.items)
+    first = constants.lambda_attributes
+    square = _gram(rows.factors, share) if known.items is None else known.items
+    square = square.swapaxes(0, 1) + first * known.attributes
+    right = jnp.einsum("tukr,ur->utk", rows.factors, target).astype(jnp.float64)
+    right += first * jnp.einsum("ua,tka->utk", answers.attributes, jnp.asarray(own))
+    return square, right
+
+
+def link(
     layer: Layer,
-    public: Public,
+    own: AnyArray,
     rows: Rows,
     constants: Constants,
     prior: Prior,
     p: Array,
     answers: Answers,
-) -> _Link:
+    known: Fixed,
+) -> Link:
     """What the update rule says about p^t given soft answers: (8) or the steps (9), (10)."""
-    factors, own = _item_factors(public, rows), jnp.asarray(public.attributes)
-    square, right = _normal_equations(layer, factors, own, constants, answers)
+    square, right = normal_equations(layer, own, rows, constants, answers, known)
     if layer.tied:
-        return _tied(layer, factors, own, constants, p, answers, square, right)
+        return _tied(layer, jnp.asarray(own), rows, constants, p, answers, square, right)
     return _free(layer, constants, prior, square, right)
-
-
-def _normal_equations(
-    layer: Layer, factors: Array, own: Array, constants: Constants, answers: Answers
-) -> tuple[Float[Array, "users rounds K K"], Float[Array, "users rounds K"]]:
-    """Q'CQ + lambda_1 U'U and Q'Cr + lambda_1 U'x of (8) at the posterior means, without lambda_2."""
-    weight = jnp.stack([jnp.asarray(w, jnp.float64) for w in _weights(layer, constants.alpha)])
-    share, target = answers.items @ weight, answers.items @ (weight * jnp.array(layer.levels))
-    first = constants.lambda_attributes
-    square = jnp.einsum("utrk,utrl->utkl", share[:, None, :, None] * factors, factors)
-    square += first * jnp.einsum("tak,tal->tkl", own, own)
-    right = jnp.einsum("ur,utrk->utk", target, factors)
-    right += first * jnp.einsum("ua,tak->utk", answers.attributes, own)
-    return square, right
 
 
 def _tied(
     layer: Layer,
-    factors: Array,
     own: Array,
+    rows: Rows,
     constants: Constants,
     p: Array,
     answers: Answers,
     square: Array,
     right: Array,
-) -> _Link:
-    k = factors.shape[-1]
-    square = square + constants.lambda_factors * jnp.eye(k)
-    mean = jnp.linalg.solve(square, right[..., None])[..., 0]
-    middle, middle_own = factors.mean(axis=1), own.mean(axis=0)
-    pulls = _pulls(layer, factors, constants, p)
-    average = jnp.sum(answers.items * pulls, axis=-1)
-    spread = jnp.sum(answers.items * (pulls - average[..., None]) ** 2, axis=-1) + LEAST_VARIANCE
-    across = jnp.einsum("utrk,url->utkl", spread[:, None, :, None] * factors, middle)
-    precision = jnp.einsum("url,urm->ulm", spread[..., None] * middle, middle)
+) -> Link:
+    k = right.shape[-1]
+    inverse = jnp.linalg.inv(square + constants.lambda_factors * jnp.eye(k))
+    pull = pulls(layer, rows, constants, p)
+    average = jnp.sum(answers.items * pull, axis=0)
+    spread = jnp.sum(answers.items * (pull - average) ** 2, axis=0) + LEAST_VARIANCE
+    across = _gram(rows.factors, spread, rows.middle).swapaxes(0, 1)
+    precision = ((rows.middle * spread[:, None]) @ rows.middle.swapaxes(1, 2)).astype(jnp.float64)
     if layer.blocks:
         block = np.array(layer.blocks)
         same = (block[:, None] == block).astype(np.float64)
         x = answers.attributes
         covariance = jnp.eye(x.shape[1]) * x[:, :, None] - same * x[:, :, None] * x[:, None, :]
-        half = constants.lambda_attributes**2 * covariance @ middle_own
-        across += jnp.einsum("tak,ual->utkl", own, half)
-        precision += jnp.einsum("ak,ual->ukl", middle_own, half)
-    precision = precision + 1e-9 * jnp.eye(k)
-    return _Link(mean, jnp.linalg.solve(square, across), precision)
+        middle = own.mean(axis=0).T
+        half = constants.lambda_attributes**2 * covariance @ middle
+        across += jnp.einsum("tka,ual->utkl", own, half)
+        precision += jnp.einsum("ak,ual->ukl", middle, half)
+    mean = jnp.einsum("utkl,utl->utk", inverse, right)
+    return Link(mean, inverse @ across, precision + 1e-9 * jnp.eye(k))
 
 
-def _free(layer: Layer, constants: Constants, prior: Prior, square: Array, right: Array) -> _Link:
-    n_users, n_rounds, k = right.shape
-    eye = jnp.eye(k)
+def _free(layer: Layer, constants: Constants, prior: Prior, square: Array, right: Array) -> Link:
+    n_users, _, k = right.shape
     size = layer.n_runs * k
     rate = constants.rate
-    means, bases = [], []
-    for number in range(n_rounds):
-        run = layer.runs[number]
-        if number == 0 or run != layer.runs[number - 1]:
-            mean = jnp.zeros((n_users, k))
-            basis = jnp.zeros((n_users, k, size)).at[:, :, run * k : (run + 1) * k].set(eye)
-        else:
-            step = (1 - 2 * rate * constants.lambda_factors) * eye - 2 * rate * square[:, number - 1]
-            mean = jnp.einsum("ukl,ul->uk", step, mean) + 2 * rate * right[:, number - 1]
-            basis = step @ basis
-        means.append(mean)
-        bases.append(basis)
+
+    def carry(
+        state: tuple[Array, Array], part: tuple[Array, ...]
+    ) -> tuple[tuple[Array, Array], tuple[Array, Array]]:
+        run, new, square, right = part
+        mean, basis = state
+        fresh = jax.lax.dynamic_update_slice(jnp.zeros((k, size)), jnp.eye(k), (0, run * k))
+        mean = jnp.where(new, 0.0, mean)
+        basis = jnp.where(new, fresh, basis)
+        step = (1 - 2 * rate * constants.lambda_factors) * jnp.eye(k) - 2 * rate * square
+        then = jnp.einsum("ukl,ul->uk", step, mean) + 2 * rate * right
+        return (then, step @ basis), (mean, basis)
+
+    state = jnp.zeros((n_users, k)), jnp.zeros((n_users, k, size))
+    parts = jnp.array(layer.runs), jnp.array(layer.starts), square.swapaxes(0, 1), right.swapaxes(0, 1)
+    _, (mean, basis) = jax.lax.scan(carry, state, parts)
     precision = jnp.broadcast_to(prior.start_precision, (n_users, size, size))
-    return _Link(jnp.stack(means, axis=1), jnp.stack(bases, axis=1), precision)
+    return Link(mean.swapaxes(0, 1), basis.swapaxes(0, 1), precision)
 
 
-class _Slope(NamedTuple):
-    gradient: Float[Array, "users L"]
-    back: Float[Array, "users L"]  # complete information times the distance of p from the curve p = mean
-    complete: Float[Array, "users L L"]  # information if the answers were known
-    observed: Float[Array, "users L L"]  # sum of outer products of the rows' marginal scores (BHHH)
-
-
-def _slope(
+def slope(
     layer: Layer,
-    public: Public,
+    own: AnyArray,
     rows: Rows,
     constants: Constants,
     p: Array,
     answers: Answers,
-    link: _Link,
-) -> _Slope:
+    link: Link,
+    known: Fixed,
+) -> Slope:
     """Gradient and information of the marginal likelihood of the uploads with respect to lam."""
-    basis = link.basis
-    factors = _item_factors(public, rows)
-    weights = [jnp.asarray(w, jnp.float64) for w in _weights(layer, constants.alpha)]
-    score, info = _scores(
-        rows.items, factors, rows.items_sent, p, layer.levels, weights, answers.items, constants.noise
-    )
-    along = jnp.einsum("utkl,utrk->url", basis, score)
-    gradient = along.sum(axis=1)
-    observed = jnp.einsum("url,urm->ulm", along, along)
+    items = _items(layer, constants, rows)
+    squares = known.items
+    if squares is None:
+        squares = _gram(rows.factors, jnp.einsum("v,vur->ur", items.weights**2, answers.items))
+    sums = _scores(layer, items, p, answers.items, squares, None)
     if layer.blocks:
-        own = jnp.asarray(public.attributes)[None]
         x = answers.attributes
-        both = jnp.stack([1 - x, x], axis=-1)
-        one = jnp.ones(())
-        score, more = _scores(
-            rows.attributes, own, rows.attributes_sent, p, (0.0, 1.0), [one, one], both, constants.noise
-        )
-        info = info + more
-        inside = (np.array(layer.blocks)[:, None] == np.arange(len(layer.loose))).astype(np.float64)
-        along = jnp.einsum("utkl,utak,ag->ugl", basis, score, inside)
-        gradient = gradient + along.sum(axis=1)
-        observed = observed + jnp.einsum("ugl,ugm->ulm", along, along)
+        both = jnp.stack([1 - x, x]).astype(items.rows.dtype)
+        inside = jnp.array(layer.blocks)[:, None] == jnp.arange(len(layer.loose))
+        kind = _attributes(layer, jnp.asarray(own), rows)
+        more = _scores(layer, kind, p, both, known.attributes[:, None], inside)
+        sums = jax.tree.map(lambda a, b: a + b, sums, more)
+    score, info = sums.score.swapaxes(0, 1), sums.info.swapaxes(0, 1)
+    basis = link.basis
+    member = np.array(layer.runs)[:, None] == np.arange(layer.n_runs)
+    average = jnp.einsum("utkl,tg->ugkl", basis, member / member.sum(axis=0))
+    average = average.reshape(basis.shape[0], -1, basis.shape[3])
     lifted = jnp.einsum("utkl,utkm->utlm", basis, info)
-    back = jnp.einsum("utlm,utm->ul", lifted, p - link.mean)
-    return _Slope(gradient, back, jnp.einsum("utlm,utmn->uln", lifted, basis), observed)
-
-
-def _scores(
-    rows: AnyArray,
-    factors: Array,
-    sent: AnyArray,
-    p: Array,
-    levels: tuple[float, ...],
-    weights: list[Array],
-    answer: Array,
-    noise: Array,
-) -> tuple[Float[Array, "users rounds slots K"], Float[Array, "users rounds K K"]]:
-    """Score of each row with respect to p^t under its posterior, and the complete-data information.
-
-    d(y p)/dp = y I - c p q', and the Laplace log-density has the derivative sign(f - y p) / b.
-    """
-    predicted = jnp.einsum("utrk,utk->utr", factors, p)
-    straight = jnp.zeros(rows.shape)
-    across, y2, cy, cc = (jnp.zeros(predicted.shape) for _ in range(4))
-    for number, (level, c) in enumerate(zip(levels, weights, strict=True)):
-        y = c * (level - predicted)
-        sign = jnp.sign(rows - y[..., None] * p[:, :, None])
-        w = jnp.where(sent, answer[:, None, :, number], 0.0)
-        straight += (w * y)[..., None] * sign
-        across += w * c * jnp.einsum("utrk,utk->utr", sign, p)
-        y2 += w * y * y
-        cy += w * c * y
-        cc += w * c * c
-    score = (straight - across[..., None] * factors) / noise
-    lean = jnp.einsum("utr,utrk->utk", cy, factors * sent[..., None])
-    cross = lean[..., :, None] * p[..., None, :]
-    info = y2.sum(axis=-1)[..., None, None] * jnp.eye(p.shape[-1]) - cross - cross.swapaxes(-1, -2)
-    info += jnp.sum(p * p, axis=-1)[..., None, None] * jnp.einsum(
-        "utrk,utrl->utkl", cc[..., None] * factors, factors
+    b = constants.noise
+    return Slope(
+        jnp.einsum("utkl,utk->ul", basis, score) / b,
+        jnp.einsum("utlm,utm->ul", lifted, p - link.mean) / b**2,
+        jnp.einsum("utlm,utmn->uln", lifted, basis) / b**2,
+        average.swapaxes(1, 2) @ sums.outer @ average / b**2,
     )
-    return score, info / noise**2
 
 
-def _metric(slope: _Slope, share: float) -> Float[Array, "users L L"]:
+def metric(slope: Slope, share: float) -> Float[Array, "users L L"]:
+    """Information for a Newton step; ``share`` of it as if the answers were known."""
     return share * slope.complete + (1 - share) * slope.observed
 
 
-@partial(jax.jit, static_argnums=(0, 6))
+@partial(jax.jit, static_argnums=0)
 def climb(
     layer: Layer,
-    public: Public,
+    own: Float[AnyArray, "rounds K attributes"],
     rows: Rows,
     constants: Constants,
     prior: Prior,
     point: Point,
-    steps: int,
-    heat: Float[Array, ""],
+    steps: Int[AnyArray, ""],
+    heat: Float[AnyArray, ""],
 ) -> Point:
     """``steps`` rounds of posteriors and Newton; the noise cools from ``heat`` times b to b on the way."""
-    cooling = max(1, (2 * steps) // 3)
+    cooling = jnp.maximum(1, (2 * steps) // 3)
+    known = fixed(layer, own, rows)
+    assumed = log_prior(layer, prior, rows)
 
     def step(number: Array, point: Point) -> Point:
         warmth = heat ** jnp.maximum(0.0, 1 - number / cooling)
         now = constants._replace(noise=constants.noise * warmth)
-        answers = _decode(layer, public, rows, now, prior, point).answers
-        link = _link(layer, public, rows, now, prior, point.p, answers)
-        slope = _slope(layer, public, rows, now, point.p, answers, link)
-        metric = _metric(slope, COMPLETE_SHARE)
+        answers = decode(layer, own, rows, now, prior, assumed, point).answers
+        linked = link(layer, own, rows, now, prior, point.p, answers, known)
+        steepness = slope(layer, own, rows, now, point.p, answers, linked, known)
+        curvature = metric(steepness, COMPLETE_SHARE)
         here = point.lam
-        right = slope.gradient + jnp.einsum("ulm,um->ul", metric, here)
+        right = steepness.gradient + jnp.einsum("ulm,um->ul", curvature, here)
         if layer.tied:
-            right, origin = right + COMPLETE_SHARE * slope.back, here
+            right, origin = right + COMPLETE_SHARE * steepness.back, here
         else:
             right, origin = right + prior.start_precision @ prior.start_mean, jnp.zeros_like(here)
-        lam = jnp.linalg.solve(link.precision + metric, right[..., None])[..., 0]
-        p = link.mean + jnp.einsum("utkl,ul->utk", link.basis, lam - origin)
+        lam = jnp.linalg.solve(linked.precision + curvature, right[..., None])[..., 0]
+        p = linked.mean + jnp.einsum("utkl,ul->utk", linked.basis, lam - origin)
         return Point(point.p + DAMPING * (p - point.p), here + DAMPING * (lam - here))
 
     return jax.lax.fori_loop(0, steps, step, point)
@@ -448,211 +587,52 @@ def climb(
 
 @partial(jax.jit, static_argnums=0)
 def start_from_prior(
-    layer: Layer, public: Public, rows: Rows, constants: Constants, prior: Prior
+    layer: Layer,
+    own: Float[AnyArray, "rounds K attributes"],
+    rows: Rows,
+    constants: Constants,
+    prior: Prior,
 ) -> Float[Array, "users rounds K"]:
     """The factor that (8) gives to a client whose answers are the prior's means."""
-    items = jnp.exp(log_prior(layer, prior, rows.item)) * rows.valid[..., None]
-    n_users, k = rows.items.shape[0], rows.items.shape[3]
+    items = jnp.exp(log_prior(layer, prior, rows)) * rows.valid
+    _, n_users, k, _ = rows.items.shape
     attributes = jnp.zeros((n_users, 0))
     if layer.blocks:
-        attributes = _posterior_attributes(
-            layer, jnp.broadcast_to(prior.attribute, (n_users, prior.attribute.size))
-        )[0]
-    factors, own = _item_factors(public, rows), jnp.asarray(public.attributes)
-    square, right = _normal_equations(layer, factors, own, constants, Answers(items, attributes))
+        odds = jnp.broadcast_to(prior.attribute, (n_users, prior.attribute.size))
+        attributes = _posterior_attributes(layer, odds)[0]
+    answers, known = Answers(items, attributes), fixed(layer, own, rows)
+    square, right = normal_equations(layer, own, rows, constants, answers, known)
     square += constants.lambda_factors * jnp.eye(k)
     return jnp.linalg.solve(square, right[..., None])[..., 0]
 
 
-@partial(jax.jit, static_argnums=0)
-def shift_of_one(layer: Layer, public: Public, rows: Rows) -> Float[Array, "users rounds K"]:
+@jax.jit
+def shift_of_one(rows: Rows) -> Float[Array, "users rounds K"]:
     """The change of p that raises p . q by one on all rated slots, in least squares."""
-    factors = _item_factors(public, rows)
-    k = factors.shape[-1]
-    square = jnp.einsum("utrk,utrl->utkl", factors, factors)
+    square = _gram(rows.factors, rows.valid.astype(rows.factors.dtype)).swapaxes(0, 1)
+    k = square.shape[-1]
     ridge = 1e-3 * jnp.trace(square, axis1=2, axis2=3)[..., None, None] / k + 1e-12
-    return jnp.linalg.solve(square + ridge * jnp.eye(k), factors.sum(axis=2)[..., None])[..., 0]
+    total = jnp.sum(rows.factors, axis=-1).swapaxes(0, 1).astype(jnp.float64)
+    return jnp.linalg.solve(square + ridge * jnp.eye(k), total[..., None])[..., 0]
 
 
 @partial(jax.jit, static_argnums=0)
 def line(
     layer: Layer,
-    public: Public,
+    own: Float[AnyArray, "rounds K attributes"],
     rows: Rows,
     constants: Constants,
     prior: Prior,
-    direction: Float[Array, "users K"],
-    lengths: Float[Array, " lengths"],
+    direction: Float[AnyArray, "users K"],
+    lengths: Float[AnyArray, " lengths"],
 ) -> Float[Array, "lengths users"]:
     """Marginal log-likelihood of the uploads at p = length x direction, the same in all rounds."""
-    n_rounds = rows.items.shape[1]
+    n_rounds, n_users, k, _ = rows.items.shape
+    assumed = log_prior(layer, prior, rows)
+    lam = jnp.zeros((n_users, k if layer.tied else layer.n_runs * k))
 
     def at(length: Array) -> Array:
-        p = jnp.broadcast_to(
-            (length * direction)[:, None], (direction.shape[0], n_rounds, direction.shape[1])
-        )
-        lam = jnp.zeros((direction.shape[0], layer.n_runs * direction.shape[1]))
-        if layer.tied:
-            lam = jnp.zeros(direction.shape)
-        return _decode(layer, public, rows, constants, prior, Point(p, lam)).log_likelihood
+        p = jnp.broadcast_to((length * direction)[:, None], (n_users, n_rounds, k))
+        return decode(layer, own, rows, constants, prior, assumed, Point(p, lam)).log_likelihood
 
-    return jax.lax.map(at, lengths)
-
-
-class Summary(NamedTuple):
-    """What is known at the end of a climb.
-
-    answers: posteriors averaged over the uncertainty of p; evidence (users,): log marginal likelihood by
-    Laplace's method; blank (users,): log-likelihood of the uploads if they were noise alone; distance,
-    coordinates: for the noise scale; moments: for the prior, see ``attacks.prior``.
-    """
-
-    answers: Answers
-    evidence: Float[Array, " users"]
-    blank: Float[Array, " users"]
-    distance: Float[Array, ""]
-    coordinates: Float[Array, ""]
-    moments: Moments
-    lam_mean: Float[Array, " L"]
-    lam_square: Float[Array, "L L"]
-
-
-class Moments(NamedTuple):
-    """Sums over rows of the posterior minus the prior, and of both variances.
-
-    level_gap (candidates,), level_prior and level_posterior (candidates, candidates); user (users, 2, 3)
-    and item (items, 2, 3): gap, prior variance, posterior variance of the two features; attribute
-    (attributes,): expected number of clients.
-    """
-
-    level_gap: Float[Array, " candidates"]
-    level_prior: Float[Array, "candidates candidates"]
-    level_posterior: Float[Array, "candidates candidates"]
-    user: Float[Array, "users 2 3"]
-    item: Float[Array, "items 2 3"]
-    attribute: Float[Array, " attributes"]
-
-
-@partial(jax.jit, static_argnums=(0, 7))
-def summarise(
-    layer: Layer,
-    public: Public,
-    rows: Rows,
-    constants: Constants,
-    prior: Prior,
-    point: Point,
-    user_variance: Float[Array, " 2"],
-    samples: int,
-    key: Array,
-) -> Summary:
-    """Posteriors averaged over ``samples`` draws of p and the client's own tilts, and the evidence."""
-    fit = _decode(layer, public, rows, constants, prior, point)
-    link = _link(layer, public, rows, constants, prior, point.p, fit.answers)
-    slope = _slope(layer, public, rows, constants, point.p, fit.answers, link)
-    covariance = jnp.linalg.inv(link.precision + _metric(slope, 0.1))
-    factor = jnp.linalg.cholesky(covariance)
-    features = jnp.asarray(layer.features())
-
-    def variance(weights: Array) -> Array:
-        return weights @ features**2 - (weights @ features) ** 2
-
-    assumed = jnp.exp(log_prior(layer, prior, rows.item)) * rows.valid[..., None]
-    before, after = variance(assumed).sum(axis=1), variance(fit.answers.items).sum(axis=1)
-    tilt_variance = 1 / (jnp.maximum(before - after, 0.1 * before) + 1 / user_variance)
-    response = _response(layer, public, rows, constants, point.p, fit.answers, covariance)
-
-    def draw(total: Answers, noise: Array) -> tuple[Answers, None]:
-        tilt = noise[:, -2:] * jnp.sqrt(tilt_variance)
-        move = jnp.einsum("ulm,um->ul", factor, noise[:, :-2])
-        move += jnp.einsum("ulf,uf->ul", response, tilt)
-        p = point.p + jnp.einsum("utkl,ul->utk", link.basis, move)
-        varied = prior._replace(user=prior.user + tilt)
-        found = _decode(layer, public, rows, constants, varied, Point(p, point.lam)).answers
-        return jax.tree.map(lambda a, b: a + b / samples, total, found), None
-
-    noise = jax.random.normal(key, (samples, *point.lam.shape[:1], point.lam.shape[1] + 2))
-    answers, _ = jax.lax.scan(draw, jax.tree.map(jnp.zeros_like, fit.answers), noise)
-
-    evidence = fit.log_likelihood + 0.5 * jnp.linalg.slogdet(covariance)[1]
-    evidence += 0.5 * jnp.linalg.slogdet(link.precision)[1]
-    if layer.tied:
-        evidence -= _paid(layer, public, rows, constants, point, fit.answers)
-    else:
-        away = point.lam - prior.start_mean
-        evidence -= 0.5 * jnp.einsum("ul,ulm,um->u", away, link.precision, away)
-    live = rows.live
-    coordinates = rows.items_sent.sum(axis=(1, 2)) + rows.attributes_sent.sum(axis=(1, 2))
-    size = jnp.abs(rows.items).sum(axis=(1, 2, 3)) + jnp.abs(rows.attributes).sum(axis=(1, 2, 3))
-    spread = jnp.where(live[:, None, None] > 0, covariance, 0.0).sum(axis=0)
-    lam = jnp.where(live[:, None] > 0, point.lam, 0.0)
-    return Summary(
-        answers,
-        evidence,
-        -size / constants.noise,
-        jnp.sum(live * fit.distance),
-        jnp.sum(live * coordinates) * rows.items.shape[-1],
-        _moments(layer, rows, prior, assumed, answers),
-        lam.sum(axis=0),
-        jnp.einsum("ul,um->lm", lam, lam) + spread,
-    )
-
-
-def _response(
-    layer: Layer,
-    public: Public,
-    rows: Rows,
-    constants: Constants,
-    p: Array,
-    answers: Answers,
-    covariance: Array,
-) -> Float[Array, "users L 2"]:
-    """How lam moves when the client's tilts a, h do, through the sum in (8)."""
-    if not layer.tied:
-        return jnp.zeros((p.shape[0], covariance.shape[-1], 2))
-    factors = _item_factors(public, rows)
-    features = jnp.asarray(layer.features())
-    pulls = _pulls(layer, factors, constants, p)
-    w = answers.items
-    shared = jnp.einsum("urv,urv,vf->urf", w, pulls, features)
-    shared -= jnp.sum(w * pulls, axis=-1)[..., None] * (w @ features)
-    return covariance @ jnp.einsum("urf,urk->ukf", shared, factors.mean(axis=1))
-
-
-def _paid(
-    layer: Layer, public: Public, rows: Rows, constants: Constants, point: Point, answers: Answers
-) -> Float[Array, " users"]:
-    """lam . E[sum], the saddlepoint's cost of the tilt."""
-    factors = _item_factors(public, rows)
-    pulls = _pulls(layer, factors, constants, point.p)
-    along = jnp.einsum("urk,uk->ur", factors.mean(axis=1), point.lam)
-    paid = jnp.sum(jnp.sum(answers.items * pulls, axis=-1) * along, axis=-1)
-    if layer.blocks:
-        own = jnp.asarray(public.attributes).mean(axis=0)
-        paid += constants.lambda_attributes * jnp.sum(answers.attributes * (point.lam @ own.T), axis=-1)
-    return paid
-
-
-def _moments(layer: Layer, rows: Rows, prior: Prior, assumed: Array, answers: Answers) -> Moments:
-    features = jnp.asarray(layer.features())
-    live = rows.live[:, None, None]
-    assumed, found = assumed * live, answers.items * live
-
-    def parts(weights: Array) -> tuple[Array, Array]:
-        mean = weights @ features
-        return mean, weights @ features**2 - mean**2
-
-    (mean_0, variance_0), (mean_1, variance_1) = parts(assumed), parts(found)
-    table = jnp.stack([mean_1 - mean_0, variance_0, variance_1], axis=-1)
-
-    def second(weights: Array) -> Array:
-        return jnp.diag(weights.sum(axis=(0, 1))) - jnp.einsum("urv,urw->vw", weights, weights)
-
-    flat = table.reshape(-1, *table.shape[2:])
-    return Moments(
-        (found - assumed).sum(axis=(0, 1)),
-        second(assumed),
-        second(found),
-        table.sum(axis=1),
-        jax.ops.segment_sum(flat, rows.item.ravel(), prior.item.shape[0]),
-        jnp.sum(rows.live[:, None] * answers.attributes, axis=0),
-    )
+    return jax.lax.map(at, jnp.asarray(lengths))

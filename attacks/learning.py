@@ -1,0 +1,274 @@
+"""Learn what all clients share: the prior, the noise scale, and starts that do not end in a wrong optimum.
+
+A job climbs (``attacks.softdecode``) in all batches of a view and, pass by pass, improves the prior and the
+noise scale (``attacks.prior``). What can go wrong is a whole-rating shift: all ratings one level higher
+and p moved accordingly explain the uploads nearly as well. Per client the evidence chooses among starts;
+over clients the mean rating from which the passes end with the most evidence is kept.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Float
+from numpy.typing import DTypeLike
+
+from attacks import prior as priors
+from attacks import softdecode as soft
+from attacks.packing import Packing, Rows, pack, plan
+from attacks.posterior import Summary, summarise
+from victims.view import View
+
+CACHE_BYTES = 3 << 29
+MIDDLES = (0.4, 0.55, 0.7, 0.85)  # of the grid: candidates for the mean rating
+FINER = 0.075  # further candidates at this distance from the best
+UNRATED = 0.9
+LENGTHS = np.geomspace(0.03, 30.0, 20)  # of the client's factor, tried along the leading direction
+HOT, WARM = 10.0, 3.0  # times b, where annealing starts from the prior and from the leading direction
+QUICK = 4  # draws of the client's factor while the prior is learned
+
+
+@dataclass(frozen=True)
+class Job:
+    """One view on its way: what is fixed (above) and what is learned (below).
+
+    Attributes
+    ----------
+    view, packing, layer
+    steps : int
+        Newton steps of a cold start.
+    key : int
+        Seed of all draws.
+    estimated : bool
+        The prior is improved; otherwise it stays as it is.
+    known_noise : bool
+        b is not estimated.
+    floor : float
+        Smallest b that an estimate may reach.
+    precision : dtype of the rows
+    constants, prior, spread
+        What is known of the protocol, the ratings and their variation so far.
+    """
+
+    view: View
+    packing: Packing
+    layer: soft.Layer
+    steps: int
+    key: int
+    estimated: bool
+    known_noise: bool
+    floor: float
+    precision: DTypeLike
+    constants: soft.Constants
+    prior: soft.Prior
+    spread: priors.Spread
+    cache: dict[int, Rows] = field(default_factory=dict, repr=False)
+
+    @property
+    def own(self) -> np.ndarray:
+        """Broadcast factors of the attributes, (rounds, K, attributes)."""
+        return self.packing.own
+
+    @property
+    def n_batches(self) -> int:
+        """Number of batches."""
+        return len(self.packing.members)
+
+    def rows(self, number: int) -> Rows:
+        """A batch, kept in memory while all of them are small."""
+        if number in self.cache:
+            return self.cache[number]
+        rows = jax.tree.map(jnp.asarray, pack(self.view, self.packing, number, self.precision))
+        if sum(_bytes(part) for part in self.cache.values()) + _bytes(rows) < CACHE_BYTES:
+            self.cache[number] = rows
+        return rows
+
+    def prior_of(self, number: int) -> soft.Prior:
+        """The prior of a batch's clients."""
+        return self.prior._replace(user=self.prior.user[self.packing.members[number]])
+
+    def climb(self, number: int, point: soft.Point, steps: int, heat: float = 1.0) -> soft.Point:
+        """Climb in one batch."""
+        rows, prior = self.rows(number), self.prior_of(number)
+        return soft.climb(self.layer, self.own, rows, self.constants, prior, point, steps, heat)
+
+    def summarise(self, number: int, point: soft.Point, samples: int) -> Summary:
+        """What is known at a point of one batch."""
+        rows, prior = self.rows(number), self.prior_of(number)
+        key = jax.random.fold_in(jax.random.key(self.key), number)
+        spread = self.spread.user
+        return summarise(
+            self.layer, self.own, rows, self.constants, prior, point, spread, samples, key
+        )
+
+    def better(self, number: int, points: list[soft.Point]) -> soft.Point:
+        """Of several points the one with the most evidence, client by client."""
+        found = [np.asarray(self.summarise(number, point, 0).evidence) for point in points]
+        best = np.nan_to_num(np.stack(found), nan=-np.inf).argmax(axis=0)
+        everyone = np.arange(best.size)
+        return soft.Point(*(jnp.stack(parts)[best, everyone] for parts in zip(*points, strict=True)))
+
+
+def _bytes(rows: Rows) -> int:
+    return sum(part.nbytes for part in rows)
+
+
+def new_job(
+    view: View,
+    layer: soft.Layer,
+    constants: soft.Constants,
+    *,
+    steps: int,
+    key: int,
+    estimated: bool,
+    known_noise: bool,
+    floor: float,
+    precision: DTypeLike,
+    worth: float,
+) -> Job:
+    """A job before anything was learned; ``worth``: see ``packing.plan``."""
+    packing = plan(view, worth)
+    size = view.manifest.factors * (1 if layer.tied else layer.n_runs)
+    prior = priors.flat(layer, view.users.size, packing.item_ids.size, size)
+    spread = priors.start_spread()
+    return Job(
+        view, packing, layer, steps, key, estimated, known_noise, floor, precision, constants, prior, spread
+    )
+
+
+def carried(job: Job, learned: Job) -> Job:
+    """What some clients taught, for all of them: the clients' own tilts start anew."""
+    place = np.searchsorted(job.packing.item_ids, learned.packing.item_ids)
+    item = np.zeros((job.packing.item_ids.size, 2))
+    item[place] = np.asarray(learned.prior.item)
+    user = jnp.zeros((job.view.users.size, 2))
+    prior = learned.prior._replace(user=user, item=jnp.asarray(item))
+    return replace(job, prior=prior, spread=learned.spread, constants=learned.constants)
+
+
+def _hot(job: Job, number: int) -> soft.Point:
+    """The better of two starts, client by client, after an annealed climb."""
+    rows, prior = job.rows(number), job.prior_of(number)
+    first = soft.start_from_prior(job.layer, job.own, rows, job.constants, prior)
+    direction = _direction(rows)
+    lengths = np.concatenate([-LENGTHS[::-1], LENGTHS])
+    blurred = job.constants._replace(noise=job.constants.noise * 2)
+    fit = np.asarray(soft.line(job.layer, job.own, rows, blurred, prior, direction, lengths))
+    best = lengths[np.nan_to_num(fit, nan=-np.inf).argmax(axis=0)][:, None] * direction
+    second = jnp.broadcast_to(jnp.asarray(best)[:, None], first.shape)
+    points = [
+        job.climb(number, soft.Point(p, start_lam(job.layer, p)), job.steps, heat)
+        for p, heat in ((first, HOT), (second, WARM))
+    ]
+    return job.better(number, points)
+
+
+def start_lam(layer: soft.Layer, p: jnp.ndarray) -> jnp.ndarray:
+    """The lam that belongs to factors p (users, rounds, K) before anything was tilted."""
+    if layer.tied:
+        return jnp.zeros((p.shape[0], p.shape[2]))
+    return p[:, jnp.array(np.flatnonzero(layer.starts))].reshape(p.shape[0], -1)
+
+
+def _direction(rows: Rows) -> Float[np.ndarray, "users K"]:
+    """Leading right singular vector of each client's rows of all rounds."""
+    gram = sum(
+        np.einsum("tukr,tulr->ukl", part, part, dtype=np.float64) for part in (rows.items, rows.attributes)
+    )
+    return np.linalg.eigh(gram)[1][..., -1]
+
+
+def _pass(job: Job, points: list[soft.Point] | None) -> tuple[list[soft.Point], Summary]:
+    """Climb in every batch; sums over the clients come back as one summary."""
+    out, total = [], None
+    for number in range(job.n_batches):
+        if points is None:
+            point = _hot(job, number)
+        else:
+            point = job.climb(number, points[number], max(3, job.steps // 3))
+        found = job.summarise(number, point, QUICK)
+        out.append(point)
+        total = _added(job, number, total, found)
+    assert total is not None
+    return out, total
+
+
+def _added(job: Job, number: int, total: Summary | None, part: Summary) -> Summary:
+    """Sum what is summed over clients; scatter what belongs to one."""
+    members, size = job.packing.members[number], job.packing.sizes[number]
+
+    def scattered(values: jnp.ndarray) -> np.ndarray:
+        out = np.zeros((job.view.users.size, *values.shape[1:]))
+        out[members[:size]] = np.asarray(values)[:size]
+        return out
+
+    part = part._replace(
+        moments=part.moments._replace(user=scattered(part.moments.user)),
+        evidence=scattered(part.evidence),
+        answers=soft.Answers(np.zeros((0, 0, 0)), np.zeros((0, 0))),
+    )
+    return part if total is None else jax.tree.map(lambda a, b: a + b, total, part)
+
+
+def _improved(job: Job, total: Summary) -> Job:
+    """New prior and noise scale after a pass."""
+    n_users = job.view.users.size
+    prior, spread, constants = job.prior, job.spread, job.constants
+    if job.estimated:
+        prior, spread = priors.improve(job.layer, prior, spread, total.moments, n_users)
+    if not job.layer.tied:
+        prior = prior._replace(**_start_law(job, total, n_users))
+    if not job.known_noise:
+        noise = float(total.distance) / max(float(total.coordinates), 1.0)
+        constants = constants._replace(noise=jnp.asarray(max(noise, job.floor)))
+    return replace(job, prior=prior, spread=spread, constants=constants)
+
+
+def _start_law(job: Job, total: Summary, n_users: int) -> dict[str, jnp.ndarray]:
+    """Normal law of the clients' free factors; one inverse Wishart count of N(0, 1) keeps it proper."""
+    k = job.view.manifest.factors
+    mean = np.asarray(total.lam_mean) / n_users
+    square = np.asarray(total.lam_square) / n_users - np.outer(mean, mean)
+    precision = np.zeros_like(square)
+    for run in range(job.layer.n_runs):
+        part = slice(run * k, (run + 1) * k)
+        covariance = (n_users * square[part, part] + (k + 2) * np.eye(k)) / (n_users + k + 2)
+        precision[part, part] = np.linalg.inv(covariance)
+    return {"start_mean": jnp.asarray(mean), "start_precision": jnp.asarray(precision)}
+
+
+def learn(job: Job, points: list[soft.Point] | None, passes: int) -> tuple[Job, list[soft.Point], float]:
+    """Passes of climbing and estimating; the state with the most evidence, and that evidence (nats)."""
+    best: tuple[Job, list[soft.Point], float] | None = None
+    for number in range(passes):
+        points, total = _pass(job, points)
+        cost = priors.penalty(job.layer, job.prior, job.spread, total.moments)
+        # evidence is against noise alone; under different scales that has a likelihood of its own
+        b = float(job.constants.noise)
+        alone = float(total.blank) / b + float(total.coordinates) * np.log(2 * b)
+        value = float(np.sum(total.evidence)) - cost - alone
+        if best is None or (np.isfinite(value) and value > best[2]):
+            best = job, points, value
+        if number < passes - 1:
+            job = _improved(job, total)
+    assert best is not None
+    return best
+
+
+def search(job: Job, passes: int) -> tuple[Job, list[soft.Point]]:
+    """The middle of the rating law from which the passes end with the most evidence."""
+    if not job.estimated:
+        return learn(job, None, 1 if job.known_noise else 3)[:2]
+    found = {middle: _from(job, middle, passes) for middle in MIDDLES}
+    best = max(found, key=lambda middle: found[middle][2])
+    for middle in (best - FINER, best + FINER):
+        found[middle] = _from(job, middle, passes)
+    return max(found.values(), key=lambda state: state[2])[:2]
+
+
+def _from(job: Job, middle: float, passes: int) -> tuple[Job, list[soft.Point], float]:
+    level = jnp.asarray(priors.bell(job.layer, middle, UNRATED))
+    return learn(replace(job, prior=job.prior._replace(level=level)), None, passes)

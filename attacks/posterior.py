@@ -1,0 +1,175 @@
+"""What is known at the end of a climb: posteriors, evidence, and the sums that an estimate of the prior needs.
+
+Posteriors are averaged over draws of the client's factor from its normal approximation (Laplace's method)
+and over the client's own tilts of the prior; the evidence integrates the factor out in the same way, in
+semi-als with the saddlepoint's cost of the tilt (``attacks.softdecode``).
+"""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Float, Int
+
+from attacks import softdecode as soft
+from attacks.packing import Rows
+from attacks.softdecode import Answers, AnyArray, Constants, Layer, Point, Prior
+
+DRAWN_COMPLETE = 0.1  # of the complete-data information in the covariance of the draws
+
+
+class Summary(NamedTuple):
+    """What is known at the end of a climb.
+
+    answers: posteriors averaged over the uncertainty of p; evidence (users,): log marginal likelihood
+    against noise alone, by Laplace's method; distance, coordinates, blank: expected sum of |f - y p|, number
+    of coordinates and sum of |f|, for the noise scale; moments: for the prior, see ``attacks.prior``;
+    lam_mean, lam_square: sums over clients.
+    """
+
+    answers: Answers
+    evidence: Float[Array, " users"]
+    distance: Float[Array, ""]
+    coordinates: Float[Array, ""]
+    blank: Float[Array, ""]
+    moments: Moments
+    lam_mean: Float[Array, " L"]
+    lam_square: Float[Array, "L L"]
+
+
+class Moments(NamedTuple):
+    """Sums over rows of the posterior minus the prior, and of both variances.
+
+    level_gap (candidates,), level_prior and level_posterior (candidates, candidates); user (users, 2, 3)
+    and item (items, 2, 3): gap, prior variance, posterior variance of the two features; attribute
+    (attributes,): expected number of clients.
+    """
+
+    level_gap: Float[Array, " candidates"]
+    level_prior: Float[Array, "candidates candidates"]
+    level_posterior: Float[Array, "candidates candidates"]
+    user: Float[Array, "users 2 3"]
+    item: Float[Array, "items 2 3"]
+    attribute: Float[Array, " attributes"]
+
+
+@partial(jax.jit, static_argnums=0)
+def summarise(
+    layer: Layer,
+    own: Float[AnyArray, "rounds K attributes"],
+    rows: Rows,
+    constants: Constants,
+    prior: Prior,
+    point: Point,
+    user_variance: Float[AnyArray, " 2"],
+    samples: Int[AnyArray, ""],
+    key: Array,
+) -> Summary:
+    """Posteriors averaged over ``samples`` draws of p and the client's own tilts, and the evidence."""
+    known, assumed = soft.fixed(layer, own, rows), soft.log_prior(layer, prior, rows)
+    fit = soft.decode(layer, own, rows, constants, prior, assumed, point)
+    linked = soft.link(layer, own, rows, constants, prior, point.p, fit.answers, known)
+    slope = soft.slope(layer, own, rows, constants, point.p, fit.answers, linked, known)
+    covariance = jnp.linalg.inv(linked.precision + soft.metric(slope, DRAWN_COMPLETE))
+    factor = jnp.linalg.cholesky(covariance)
+    before = _variance(layer, jnp.exp(assumed) * rows.valid).sum(axis=-1)
+    after = _variance(layer, fit.answers.items).sum(axis=-1)
+    weight = jnp.maximum(before - after, 0.1 * before).T.astype(jnp.float64)
+    tilt_variance = 1 / (weight + 1 / jnp.asarray(user_variance))
+    response = _response(layer, rows, constants, point.p, fit.answers, covariance)
+    size = point.lam.shape[1]
+
+    def draw(number: Array, total: Answers) -> Answers:
+        noise = jax.random.normal(jax.random.fold_in(key, number), (point.lam.shape[0], size + 2))
+        tilt = noise[:, size:] * jnp.sqrt(tilt_variance)
+        move = jnp.einsum("ulm,um->ul", factor, noise[:, :size])
+        move += jnp.einsum("ulf,uf->ul", response, tilt)
+        p = point.p + jnp.einsum("utkl,ul->utk", linked.basis, move)
+        varied = prior._replace(user=prior.user + tilt)
+        leaning = soft.log_prior(layer, varied, rows)
+        found = soft.decode(layer, own, rows, constants, varied, leaning, Point(p, point.lam)).answers
+        return jax.tree.map(lambda a, b: a + b / samples.astype(b.dtype), total, found)
+
+    samples = jnp.asarray(samples)
+    answers = jax.lax.fori_loop(0, samples, draw, jax.tree.map(jnp.zeros_like, fit.answers))
+
+    evidence = fit.log_likelihood + 0.5 * jnp.linalg.slogdet(covariance)[1]
+    evidence += 0.5 * jnp.linalg.slogdet(linked.precision)[1]
+    if layer.tied:
+        evidence -= _paid(layer, own, rows, constants, point, fit.answers)
+    else:
+        away = point.lam - prior.start_mean
+        evidence -= 0.5 * jnp.einsum("ul,ulm,um->u", away, linked.precision, away)
+    live = rows.live
+    coordinates = rows.sent.sum(axis=(0, 2)) + rows.attributes_sent.sum(axis=(0, 2))
+    spread = jnp.where(live[:, None, None] > 0, covariance, 0.0).sum(axis=0)
+    lam = jnp.where(live[:, None] > 0, point.lam, 0.0)
+    return Summary(
+        answers,
+        evidence,
+        jnp.sum(live * (fit.distance + rows.blank)),
+        jnp.sum(live * coordinates) * rows.items.shape[2],
+        jnp.sum(live * rows.blank),
+        _moments(layer, rows, prior, jnp.exp(assumed) * rows.valid, answers),
+        lam.sum(axis=0),
+        jnp.einsum("ul,um->lm", lam, lam) + spread,
+    )
+
+
+def _mean(layer: Layer, weights: Array) -> Float[Array, "2 users slots"]:
+    """Means of the two features of a rating under weights over candidates."""
+    return jnp.einsum("fv,vur->fur", layer.features().T.astype(weights.dtype), weights)
+
+
+def _variance(layer: Layer, weights: Array) -> Float[Array, "2 users slots"]:
+    square = jnp.einsum("fv,vur->fur", (layer.features().T ** 2).astype(weights.dtype), weights)
+    return square - _mean(layer, weights) ** 2
+
+
+def _response(
+    layer: Layer, rows: Rows, constants: Constants, p: Array, answers: Answers, covariance: Array
+) -> Float[Array, "users L 2"]:
+    """How lam moves when the client's tilts a, h do, through the sum in (8)."""
+    if not layer.tied:
+        return jnp.zeros((p.shape[0], covariance.shape[-1], 2))
+    w = answers.items
+    pulled = w * soft.pulls(layer, rows, constants, p)
+    shared = _mean(layer, pulled) - pulled.sum(axis=0) * _mean(layer, w)
+    return covariance @ jnp.einsum("fur,ukr->ukf", shared, rows.middle).astype(jnp.float64)
+
+
+def _paid(
+    layer: Layer, own: AnyArray, rows: Rows, constants: Constants, point: Point, answers: Answers
+) -> Float[Array, " users"]:
+    """lam . E[sum], the saddlepoint's cost of the tilt."""
+    pulls = soft.pulls(layer, rows, constants, point.p)
+    along = jnp.einsum("ukr,uk->ur", rows.middle, point.lam.astype(rows.middle.dtype))
+    paid = jnp.sum(jnp.sum(answers.items * pulls, axis=0) * along, axis=-1, dtype=jnp.float64)
+    if layer.blocks:
+        middle = jnp.asarray(own).mean(axis=0)
+        paid += constants.lambda_attributes * jnp.sum(answers.attributes * (point.lam @ middle), axis=-1)
+    return paid
+
+
+def _moments(layer: Layer, rows: Rows, prior: Prior, assumed: Array, answers: Answers) -> Moments:
+    live = rows.live[:, None].astype(assumed.dtype)
+    assumed, found = assumed * live, answers.items * live
+    gap = _mean(layer, found - assumed)
+    table = jnp.stack([gap, _variance(layer, assumed), _variance(layer, found)]).astype(jnp.float64)
+
+    def second(weights: Array) -> Array:
+        diagonal = jnp.diag(weights.sum(axis=(1, 2), dtype=jnp.float64))
+        return diagonal - jnp.einsum("vur,wur->vw", weights, weights).astype(jnp.float64)
+
+    flat = table.transpose(2, 3, 1, 0).reshape(-1, 2, 3)
+    return Moments(
+        (found - assumed).sum(axis=(1, 2), dtype=jnp.float64),
+        second(assumed),
+        second(found),
+        table.sum(axis=3).transpose(2, 1, 0),
+        jax.ops.segment_sum(flat, jnp.asarray(rows.item).ravel(), prior.item.shape[0]),
+        jnp.sum(rows.live[:, None] * answers.attributes, axis=0),
+    )
