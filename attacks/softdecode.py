@@ -345,7 +345,7 @@ def _scores(
     dtype = kind.rows.dtype
     n_users, k = kind.rows.shape[1:3]
     p = p.swapaxes(0, 1).astype(dtype)
-    runs = jnp.array(layer.runs)
+    runs, ones = jnp.array(layer.runs), jnp.ones(kind.rows.shape[3], dtype)
 
     def add(total: Array, part: tuple[Array, ...]) -> tuple[Array, tuple[Array, Array, Array, Array]]:
         rows, factors, sent, p, run = part
@@ -373,9 +373,13 @@ def _scores(
         score = jnp.where(sent[:, None], score, 0)
         energy = jnp.sum(jnp.where(sent, energy, 0), axis=-1)
         lean = jnp.einsum("ur,ukr->uk", jnp.where(sent, lean, 0), factors)
-        return total.at[run].add(score), (score.sum(axis=-1), energy, lean, p)
+        # a product, not a sum: it is not fused with what computes the scores, which would do so twice
+        gradient = jnp.einsum("ukr,r->uk", score, ones)
+        total = total + score if layer.n_runs == 1 else total.at[run].add(score)
+        return total, (gradient, energy, lean, p)
 
-    start = jnp.zeros((layer.n_runs, n_users, k, kind.rows.shape[3]), dtype)
+    shape = n_users, k, kind.rows.shape[3]
+    start = jnp.zeros(shape if layer.n_runs == 1 else (layer.n_runs, *shape), dtype)
     total, (score, energy, lean, p) = jax.lax.scan(
         add, start, (kind.rows, kind.factors, kind.sent, p, runs)
     )
@@ -383,7 +387,7 @@ def _scores(
     cross = lean[..., :, None] * p[..., None, :]
     info = energy[..., None, None] * jnp.eye(k) - cross - cross.swapaxes(-1, -2)
     info += jnp.sum(p * p, axis=-1)[..., None, None] * squares
-    total = total.transpose(1, 0, 2, 3).reshape(n_users, layer.n_runs * k, -1)
+    total = total.reshape(-1, *shape).swapaxes(0, 1).reshape(n_users, layer.n_runs * k, -1)
     if inside is not None:
         total = total @ inside.astype(dtype)
     return _Sums(score, info, (total @ total.swapaxes(1, 2)).astype(jnp.float64))

@@ -71,36 +71,54 @@ def told(transcript, view, scale):
     return float(np.mean(means))
 
 
+def decoded(view, p, prior, scale, clip=None):
+    """Layer, packed rows and posteriors at free factors p (users, rounds, K)."""
+    plan = packing.plan(view)
+    rows = packing.pack(view, plan, 0)
+    layer = softdecode.layer(view.manifest, view.rounds, tied=False, linked=False, clip=clip)
+    alpha = view.manifest.hyperparameters.get("alpha", 1.0)
+    constants = softdecode.Constants(*(jnp.asarray(v) for v in (1.0, 1.0, 0.0, alpha, scale)))
+    prior = prior(layer, rows, plan)
+    point = softdecode.Point(jnp.asarray(p), jnp.asarray(p.reshape(p.shape[0], -1)))
+    assumed = softdecode.log_prior(layer, prior, rows)
+    fit = softdecode.decode(layer, plan.own, rows, constants, prior, assumed, point)
+    return layer, plan, rows, constants, prior, assumed, fit
+
+
+@pytest.mark.parametrize("clip", [None, 1.5])
 class TestDecoding:
-    def test_posterior_by_enumeration(self, tmp_path):
+    def test_posterior_by_enumeration(self, tmp_path, clip):
         """Given p, the posterior of a client's answers equals the normalised product of Laplace
         densities and priors over all combinations of ratings and attributes."""
         path = Reference(n_users=3, n_items=4, single_raters=0, density=0.9, weighting="include-unrated")
         view = noisy(open_transcript(path.write(tmp_path / "t")).view("server"), 0.3)
-        plan = packing.plan(view)
-        rows = next(packing.batches(view, plan))
-        layer = softdecode.layer(view.manifest, view.rounds, tied=False, linked=False)
         rng = np.random.default_rng(0)
-        p = rng.normal(0, 1, (rows.item.shape[0], 2, 3))
-        flat = priors.flat(layer, rows.item.shape[0], 4, 6)
-        prior = flat._replace(
-            level=jnp.asarray(rng.normal(size=6)),
-            user=jnp.asarray(rng.normal(size=flat.user.shape)),
-            attribute=jnp.asarray(rng.normal(size=5)),
-        )
-        alpha, b = view.manifest.hyperparameters["alpha"], 0.3
-        constants = softdecode.Constants(*(jnp.asarray(v) for v in (1.0, 1.0, 0.0, alpha, b)))
-        point = softdecode.Point(jnp.asarray(p), jnp.zeros((rows.item.shape[0], 6)))
-        fit = softdecode._decode(layer, plan.public, rows, constants, prior, point)
-        log_prior = np.asarray(softdecode.log_prior(layer, prior, rows.item))
+        p = rng.normal(0, 1, (3, 2, 3))
+
+        def prior(layer, rows, plan):
+            flat = priors.flat(layer, 3, 4, 6)
+            return flat._replace(
+                level=jnp.asarray(rng.normal(size=6)),
+                user=jnp.asarray(rng.normal(size=flat.user.shape)),
+                attribute=jnp.asarray(rng.normal(size=5)),
+            )
+
+        b = 0.3
+        layer, plan, rows, constants, prior, log_prior, fit = decoded(view, p, prior, b, clip)
+        alpha = view.manifest.hyperparameters["alpha"]
+
+        def cost(row, y, p):
+            longest = np.inf if clip is None else clip / np.abs(p).sum()
+            return np.abs(row - np.clip(y, -longest, longest) * p).sum() / b
+
         for user, slot in itertools.product(range(3), range(4)):
-            log = log_prior[user, slot].copy()
+            log = np.array(log_prior[:, user, slot])
             for t, (v, z) in itertools.product(range(2), enumerate(layer.levels)):
-                q = plan.public.items[t, rows.item[user, slot]]
+                q = plan.items[t, rows.item[user, slot]]
                 y = (alpha if z == 0 else 1) * (z - p[user, t] @ q)
-                log[v] -= np.abs(rows.items[user, t, slot] - y * p[user, t]).sum() / b
+                log[v] -= cost(rows.items[t, user, :, slot], y, p[user, t])
             expected = np.exp(log - np.logaddexp.reduce(log))
-            np.testing.assert_allclose(fit.answers.items[user, slot], expected, atol=1e-12)
+            np.testing.assert_allclose(fit.answers.items[:, user, slot], expected, atol=1e-12)
         # attributes: every way to have one active per block, as one table
         for user in range(3):
             logs = {}
@@ -108,46 +126,40 @@ class TestDecoding:
                 x = np.isin(np.arange(5), active)
                 logs[active] = np.sum(np.asarray(prior.attribute)[list(active)])
                 for t in range(2):
-                    u = plan.public.attributes[t]
-                    y = x - u @ p[user, t]
-                    logs[active] -= np.abs(rows.attributes[user, t] - y[:, None] * p[user, t]).sum() / b
+                    y = x - plan.own[t].T @ p[user, t]
+                    for column in range(5):
+                        logs[active] -= cost(rows.attributes[t, user, :, column], y[column], p[user, t])
             norm = np.logaddexp.reduce(list(logs.values()))
             for column in range(5):
                 share = sum(np.exp(log - norm) for active, log in logs.items() if column in active)
                 np.testing.assert_allclose(fit.answers.attributes[user, column], share, atol=1e-12)
 
-    def test_gradient_by_differences(self, transcripts):
+    def test_gradient_by_differences(self, transcripts, clip):
         """The score with respect to p against central differences of the marginal likelihood; the
         Laplace density has kinks, which a random point misses."""
         view = noisy(transcripts["sgd", "include-unrated"].view("server"), 0.5)
         view = view.select(view.users[:3])
-        plan = packing.plan(view)
-        rows = next(packing.batches(view, plan))
-        layer = softdecode.layer(view.manifest, view.rounds, tied=False, linked=False)
         rng = np.random.default_rng(1)
         n_rounds, k = view.rounds.size, view.manifest.factors
-        p = rng.normal(0, 0.7, (rows.item.shape[0], n_rounds, k))
-        prior = priors.flat(layer, rows.item.shape[0], plan.item_ids.size, n_rounds * k)
-        constants = softdecode.Constants(*(jnp.asarray(v) for v in (1.0, 1.0, 0.0, 0.1, 0.5)))
+        p = rng.normal(0, 0.7, (3, n_rounds, k))
 
-        def value(flat):
-            point = softdecode.Point(flat.reshape(p.shape), jnp.asarray(flat.reshape(p.shape[0], -1)))
-            return softdecode._decode(layer, plan.public, rows, constants, prior, point).log_likelihood
+        def flat(layer, rows, plan):
+            return priors.flat(layer, 3, plan.item_ids.size, n_rounds * k)
 
-        fit = softdecode._decode(
-            layer,
-            plan.public,
-            rows,
-            constants,
-            prior,
-            softdecode.Point(jnp.asarray(p), jnp.zeros((p.shape[0], n_rounds * k))),
-        )
-        link = softdecode._link(layer, plan.public, rows, constants, prior, jnp.asarray(p), fit.answers)
-        slope = softdecode._slope(layer, plan.public, rows, constants, jnp.asarray(p), fit.answers, link)
+        layer, plan, rows, constants, prior, assumed, fit = decoded(view, p, flat, 0.5, clip)
+        known = softdecode.fixed(layer, plan.own, rows)
+        args = layer, plan.own, rows, constants
+        link = softdecode.link(*args, prior, jnp.asarray(p), fit.answers, known)
+        slope = softdecode.slope(*args, jnp.asarray(p), fit.answers, link, known)
+
+        def value(p):
+            point = softdecode.Point(jnp.asarray(p), jnp.asarray(p.reshape(3, -1)))
+            return softdecode.decode(*args, prior, assumed, point).log_likelihood
+
         for column in range(k):
             step = np.zeros_like(p)
             step[:, 0, column] = 1e-6
-            numeric = (value(jnp.asarray(p + step)) - value(jnp.asarray(p - step))) / 2e-6
+            numeric = (value(p + step) - value(p - step)) / 2e-6
             np.testing.assert_allclose(slope.gradient[:, column], numeric, rtol=1e-4, atol=1e-4)
 
 
