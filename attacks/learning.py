@@ -18,9 +18,10 @@ from numpy.typing import DTypeLike
 
 from attacks import prior as priors
 from attacks import softdecode as soft
+from attacks.interface import Estimates
 from attacks.packing import Packing, Rows, pack, plan
 from attacks.posterior import Summary, summarise
-from victims.view import View
+from victims.view import ATTRIBUTE, ITEM, View
 
 CACHE_BYTES = 3 << 29
 MIDDLES = (0.4, 0.55, 0.7, 0.85)  # of the grid: candidates for the mean rating
@@ -93,7 +94,8 @@ class Job:
     def climb(self, number: int, point: soft.Point, steps: int, heat: float = 1.0) -> soft.Point:
         """Climb in one batch."""
         rows, prior = self.rows(number), self.prior_of(number)
-        return soft.climb(self.layer, self.own, rows, self.constants, prior, point, steps, heat)
+        assumed = soft.log_prior(self.layer, prior, rows)
+        return soft.climb(self.layer, self.own, rows, self.constants, prior, assumed, point, steps, heat)
 
     def summarise(self, number: int, point: soft.Point, samples: int) -> Summary:
         """What is known at a point of one batch."""
@@ -153,17 +155,24 @@ def _hot(job: Job, number: int) -> soft.Point:
     """The better of two starts, client by client, after an annealed climb."""
     rows, prior = job.rows(number), job.prior_of(number)
     first = soft.start_from_prior(job.layer, job.own, rows, job.constants, prior)
-    direction = _direction(rows)
-    lengths = np.concatenate([-LENGTHS[::-1], LENGTHS])
-    blurred = job.constants._replace(noise=job.constants.noise * 2)
-    fit = np.asarray(soft.line(job.layer, job.own, rows, blurred, prior, direction, lengths))
-    best = lengths[np.nan_to_num(fit, nan=-np.inf).argmax(axis=0)][:, None] * direction
-    second = jnp.broadcast_to(jnp.asarray(best)[:, None], first.shape)
+    second = along_the_rows(job, number, soft.log_prior(job.layer, prior, rows))
     points = [
         job.climb(number, soft.Point(p, start_lam(job.layer, p)), job.steps, heat)
         for p, heat in ((first, HOT), (second, WARM))
     ]
     return job.better(number, points)
+
+
+def along_the_rows(job: Job, number: int, assumed: jnp.ndarray) -> Float[jnp.ndarray, "users rounds K"]:
+    """The leading direction of each client's rows with the likeliest of some lengths, in every round."""
+    rows, prior = job.rows(number), job.prior_of(number)
+    direction = _direction(rows)
+    lengths = np.concatenate([-LENGTHS[::-1], LENGTHS])
+    blurred = job.constants._replace(noise=job.constants.noise * 2)
+    fit = np.asarray(soft.line(job.layer, job.own, rows, blurred, prior, assumed, direction, lengths))
+    best = lengths[np.nan_to_num(fit, nan=-np.inf).argmax(axis=0)][:, None] * direction
+    n_users, k = best.shape
+    return jnp.broadcast_to(jnp.asarray(best)[:, None], (n_users, job.view.rounds.size, k))
 
 
 def start_lam(layer: soft.Layer, p: jnp.ndarray) -> jnp.ndarray:
@@ -196,18 +205,19 @@ def _pass(job: Job, points: list[soft.Point] | None) -> tuple[list[soft.Point], 
     return out, total
 
 
+def scattered(job: Job, number: int, values: jnp.ndarray) -> np.ndarray:
+    """What belongs to the clients of one batch, in the order of all clients; 0 for the others."""
+    members, size = job.packing.members[number], job.packing.sizes[number]
+    out = np.zeros((job.view.users.size, *values.shape[1:]))
+    out[members[:size]] = np.asarray(values)[:size]
+    return out
+
+
 def _added(job: Job, number: int, total: Summary | None, part: Summary) -> Summary:
     """Sum what is summed over clients; scatter what belongs to one."""
-    members, size = job.packing.members[number], job.packing.sizes[number]
-
-    def scattered(values: jnp.ndarray) -> np.ndarray:
-        out = np.zeros((job.view.users.size, *values.shape[1:]))
-        out[members[:size]] = np.asarray(values)[:size]
-        return out
-
     part = part._replace(
-        moments=part.moments._replace(user=scattered(part.moments.user)),
-        evidence=scattered(part.evidence),
+        moments=part.moments._replace(user=scattered(job, number, part.moments.user)),
+        evidence=scattered(job, number, part.evidence),
         answers=soft.Answers(np.zeros((0, 0, 0)), np.zeros((0, 0))),
     )
     return part if total is None else jax.tree.map(lambda a, b: a + b, total, part)
@@ -272,3 +282,23 @@ def search(job: Job, passes: int) -> tuple[Job, list[soft.Point]]:
 def _from(job: Job, middle: float, passes: int) -> tuple[Job, list[soft.Point], float]:
     level = jnp.asarray(priors.bell(job.layer, middle, UNRATED))
     return learn(replace(job, prior=job.prior._replace(level=level)), None, passes)
+
+
+def estimates(job: Job, number: int, answers: soft.Answers) -> Estimates:
+    """The most probable answer of every row of a batch, and its probability."""
+    rows, size = job.rows(number), job.packing.sizes[number]
+    users = job.view.users[job.packing.members[number][:size]]
+    items = np.asarray(answers.items)[:, :size]
+    attributes = np.asarray(answers.attributes)[:size]
+    valid = np.asarray(rows.valid)[:size]
+    n_slots, n_attributes = valid.shape[1], attributes.shape[1]
+    sent = np.asarray(rows.attributes_sent)[:, :size].any(axis=0)
+    answer = np.array(job.layer.levels)[items.argmax(axis=0)]
+    value = np.concatenate([np.where(valid, answer, np.nan), np.where(sent, attributes, np.nan)], axis=1)
+    sure = np.concatenate([items.max(axis=0), np.maximum(attributes, 1 - attributes)], axis=1)
+    sure = np.where(np.isnan(value), np.nan, np.clip(sure, 0, 1))
+    index = np.zeros((size, n_slots + n_attributes), np.int32)
+    index[:, :n_slots] = job.packing.item_ids[rows.item[:size]] if job.packing.item_ids.size else 0
+    index[:, n_slots:] = np.arange(n_attributes)
+    kind = np.repeat([ITEM, ATTRIBUTE], [n_slots, n_attributes]).astype(np.int8)[None]
+    return Estimates(users.astype(np.int32), kind, index, value, sure)

@@ -24,12 +24,11 @@ import jax.numpy as jnp
 import numpy as np
 
 from attacks import softdecode as soft
-from attacks.interface import Estimates, Progress, Reconstruction, silent, unreadable
-from attacks.learning import Job, carried, learn, new_job, search, start_lam
-from attacks.posterior import Summary
+from attacks.interface import Progress, Reconstruction, silent, unreadable
+from attacks.learning import Job, carried, estimates, learn, new_job, search, start_lam
 from attacks.spectral import Spectral
 from victims.manifest import Manifest
-from victims.view import ATTRIBUTE, View
+from victims.view import View
 
 CLEAN = 1e-5  # rows whose part off their leading direction is below this share have no noise
 COARSE = 1e-3  # noise over the rows' root mean square, above which float32 rows are exact enough
@@ -101,7 +100,7 @@ class Likelihood:
         if obstacle:
             everybody = {int(user): obstacle for user in view.users}
             return Reconstruction(self.name, view.users, (), everybody, options)
-        size = _size_up(view)
+        size = size_up(view)
         unusable = {int(user): reason for user, reason in size.unusable.items()}
         if size.off_share < CLEAN:
             closed = Spectral().attack(view, key, progress)
@@ -123,7 +122,7 @@ def _renamed(name: str, closed: Reconstruction, options: dict[str, Any]) -> Reco
     return Reconstruction(name, closed.users, blocks, closed.abstained, options, {})
 
 
-class _Size(NamedTuple):
+class Size(NamedTuple):
     """off_share: root of the rows' energy off their leading direction, over all of it; scale: the Laplace
     scale that this part would have; length: root mean square of the coordinates; unusable: clients that
     no attack can read, and why. Scale and length are in stars squared."""
@@ -134,7 +133,8 @@ class _Size(NamedTuple):
     unusable: dict[int, str]
 
 
-def _size_up(view: View) -> _Size:
+def size_up(view: View) -> Size:
+    """Scale of the noise and of the rows, before anything is decoded."""
     off = energy = freedom = 0.0
     unusable = {}
     k = view.manifest.factors
@@ -164,7 +164,7 @@ def _size_up(view: View) -> _Size:
     scale = float(np.sqrt(variance / 2)) / unit
     length = float(np.sqrt(energy / max(view.messages.n_rows * k, 1))) / unit
     share = float(np.sqrt(off / energy)) if energy and freedom else (1.0 if energy else 0.0)
-    return _Size(share, scale, length, unusable)
+    return Size(share, scale, length, unusable)
 
 
 def known_scale(manifest: Manifest) -> float | None:
@@ -186,7 +186,7 @@ def _of_laplace(manifest: Manifest, name: str) -> float | None:
     return None
 
 
-def _prepare(attack: Likelihood, view: View, size: _Size, key: int, worth: float) -> Job:
+def _prepare(attack: Likelihood, view: View, size: Size, key: int, worth: float) -> Job:
     """A job before anything was learned, with what the manifest says."""
     manifest = view.manifest
     known = dict(manifest.hyperparameters)
@@ -231,7 +231,7 @@ def _jump(job: Job, number: int, point: soft.Point) -> soft.Point:
     return point
 
 
-def _learned(attack: Likelihood, view: View, size: _Size, key: int) -> tuple[Job, list[soft.Point]]:
+def _learned(attack: Likelihood, view: View, size: Size, key: int) -> tuple[Job, list[soft.Point]]:
     """Learn on some clients, then climb with all of them."""
     if view.users.size <= attack.learners:
         return search(_prepare(attack, view, size, key, OFTEN), attack.passes)
@@ -245,7 +245,7 @@ def _learned(attack: Likelihood, view: View, size: _Size, key: int) -> tuple[Job
 def _run(
     attack: Likelihood,
     view: View,
-    size: _Size,
+    size: Size,
     everyone: np.ndarray,
     options: dict[str, Any],
     progress: Progress,
@@ -263,7 +263,7 @@ def _run(
         members = job.packing.members[number][:count]
         evidence[members] = np.asarray(found.evidence)[:count]
         length[members] = np.linalg.norm(np.asarray(point.p), axis=-1).mean(axis=1)[:count]
-        blocks.append(_estimates(job, number, found))
+        blocks.append(estimates(job, number, found.answers))
         done += count
         progress(done, n_users)
     options = options | {"noise": float(job.constants.noise)}
@@ -286,24 +286,3 @@ def _silent(users: np.ndarray, evidence: np.ndarray) -> dict[int, str]:
         return dict.fromkeys(users.tolist(), reason)
     reason = "noise alone explains this client's uploads better than any rating does"
     return dict.fromkeys(users[~(evidence > -LEAST_ODDS)].tolist(), reason)
-
-
-def _estimates(job: Job, number: int, found: Summary) -> Estimates:
-    rows, size = job.rows(number), job.packing.sizes[number]
-    users = job.view.users[job.packing.members[number][:size]]
-    items = np.asarray(found.answers.items)[:, :size]
-    attributes = np.asarray(found.answers.attributes)[:size]
-    valid = np.asarray(rows.valid)[:size]
-    n_slots, n_attributes = valid.shape[1], attributes.shape[1]
-    sent = np.asarray(rows.attributes_sent)[:, :size].any(axis=0)
-    answer = np.array(job.layer.levels)[items.argmax(axis=0)]
-    value = np.concatenate([np.where(valid, answer, np.nan), np.where(sent, attributes, np.nan)], axis=1)
-    sure = np.concatenate([items.max(axis=0), np.maximum(attributes, 1 - attributes)], axis=1)
-    index = np.zeros((size, n_slots + n_attributes), np.int32)
-    index[:, :n_slots] = job.packing.item_ids[rows.item[:size]] if job.packing.item_ids.size else 0
-    index[:, n_slots:] = np.arange(n_attributes)
-    kind = np.zeros((1, n_slots + n_attributes), np.int8)
-    kind[:, n_slots:] = ATTRIBUTE
-    return Estimates(
-        users.astype(np.int32), kind, index, value, np.where(np.isnan(value), np.nan, np.clip(sure, 0, 1))
-    )

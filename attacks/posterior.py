@@ -113,7 +113,7 @@ def summarise(
         jnp.sum(live * (fit.distance + rows.blank)),
         jnp.sum(live * coordinates) * rows.items.shape[2],
         jnp.sum(live * rows.blank),
-        _moments(layer, rows, prior, jnp.exp(assumed) * rows.valid, answers),
+        moments(layer, rows, prior, jnp.exp(assumed) * rows.valid, answers),
         lam.sum(axis=0),
         jnp.einsum("ul,um->lm", lam, lam) + spread,
     )
@@ -154,7 +154,9 @@ def _paid(
     return paid
 
 
-def _moments(layer: Layer, rows: Rows, prior: Prior, assumed: Array, answers: Answers) -> Moments:
+@partial(jax.jit, static_argnums=0)
+def moments(layer: Layer, rows: Rows, prior: Prior, assumed: Array, answers: Answers) -> Moments:
+    """Sums over rows; ``assumed`` are the prior's probabilities, 0 on padding."""
     live = rows.live[:, None].astype(assumed.dtype)
     assumed, found = assumed * live, answers.items * live
     gap = _mean(layer, found - assumed)

@@ -140,14 +140,14 @@ class Constants(NamedTuple):
 class Prior(NamedTuple):
     """log pi_ij(z) = level_z + rated(z) (a_i + a_j) + place(z) (h_i + h_j), and attributes.
 
-    level (candidates,); user (users, 2) and item (items, 2): a and h; attribute (attributes,): log odds
-    inside a block; start_mean (L,), start_precision (L, L): normal law of the free factors.
+    level (candidates,); user (users, 2) and item (items, 2): a and h; attribute (attributes,) or (users,
+    attributes): log odds inside a block; start_mean (L,), start_precision (L, L): normal law of the free factors.
     """
 
     level: Float[Array, " candidates"]
     user: Float[Array, "users two"]
     item: Float[Array, "items two"]
-    attribute: Float[Array, " attributes"]
+    attribute: Float[Array, "*users attributes"]
     start_mean: Float[Array, " L"]
     start_precision: Float[Array, "L L"]
 
@@ -166,6 +166,7 @@ class Answers(NamedTuple):
     attributes: Float[Array, "users attributes"]
 
 
+@partial(jax.jit, static_argnums=0)
 def log_prior(layer: Layer, prior: Prior, rows: Rows) -> Float[Array, "candidates users slots"]:
     """Log prior of every slot, normalised, in the precision of the rows."""
     own = jnp.asarray(prior.item)[rows.item]
@@ -284,7 +285,7 @@ def decode(
         if layer.tied:
             odds = odds + constants.lambda_attributes * point.lam @ own.mean(axis=0)
         attributes, log_norm = _posterior_attributes(layer, odds)
-        empty = _posterior_attributes(layer, prior.attribute[None])[1]
+        empty = _posterior_attributes(layer, jnp.atleast_2d(prior.attribute))[1]
         fit += (log_norm - empty).sum(axis=-1) - off.sum(axis=-1) / b
         distance += jnp.sum(off + attributes * (on - off), axis=-1)
     return Fit(Answers(items, attributes), fit, distance)
@@ -560,6 +561,7 @@ def climb(
     rows: Rows,
     constants: Constants,
     prior: Prior,
+    assumed: Float[Array, "candidates users slots"],
     point: Point,
     steps: Int[AnyArray, ""],
     heat: Float[AnyArray, ""],
@@ -567,7 +569,6 @@ def climb(
     """``steps`` rounds of posteriors and Newton; the noise cools from ``heat`` times b to b on the way."""
     cooling = jnp.maximum(1, (2 * steps) // 3)
     known = fixed(layer, own, rows)
-    assumed = log_prior(layer, prior, rows)
 
     def step(number: Array, point: Point) -> Point:
         warmth = heat ** jnp.maximum(0.0, 1 - number / cooling)
@@ -602,7 +603,7 @@ def start_from_prior(
     _, n_users, k, _ = rows.items.shape
     attributes = jnp.zeros((n_users, 0))
     if layer.blocks:
-        odds = jnp.broadcast_to(prior.attribute, (n_users, prior.attribute.size))
+        odds = jnp.broadcast_to(prior.attribute, (n_users, prior.attribute.shape[-1]))
         attributes = _posterior_attributes(layer, odds)[0]
     answers, known = Answers(items, attributes), fixed(layer, own, rows)
     square, right = normal_equations(layer, own, rows, constants, answers, known)
@@ -627,12 +628,12 @@ def line(
     rows: Rows,
     constants: Constants,
     prior: Prior,
+    assumed: Float[Array, "candidates users slots"],
     direction: Float[AnyArray, "users K"],
     lengths: Float[AnyArray, " lengths"],
 ) -> Float[Array, "lengths users"]:
     """Marginal log-likelihood of the uploads at p = length x direction, the same in all rounds."""
     n_rounds, n_users, k, _ = rows.items.shape
-    assumed = log_prior(layer, prior, rows)
     lam = jnp.zeros((n_users, k if layer.tied else layer.n_runs * k))
 
     def at(length: Array) -> Array:

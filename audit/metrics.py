@@ -131,7 +131,7 @@ def _score_items(
     shape = block.value.shape
     given = ~np.isnan(block.value) & (block.kind == ITEM)
     value = np.where(given, block.value, 0.0)
-    actual = np.where(given, _lookup(truth, row, block.index, shape), 0.0)
+    actual = np.where(given, lookup(truth, row, block.index, shape), 0.0)
     answer = round_ratings(value, manifest.rating_levels)
     rated = actual > 0
     n_rated = np.diff(truth.ratings.indptr)[row].astype(np.float64)
@@ -174,7 +174,7 @@ def _rated_strength(
     return np.where(answer > 0, 1 + probability, 1 - probability)
 
 
-def _lookup(
+def lookup(
     truth: Truth, row: np.ndarray, index: np.ndarray, shape: tuple[int, ...]
 ) -> Float[np.ndarray, "users rows"]:
     """Rating of each (client, item), 0 where unrated."""
