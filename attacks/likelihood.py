@@ -33,7 +33,7 @@ from victims.view import View
 CLEAN = 1e-5  # rows whose part off their leading direction is below this share have no noise
 COARSE = 1e-3  # noise over the rows' root mean square, above which float32 rows are exact enough
 DEFAULTS = {"lambda_attributes": 1.0, "lambda_factors": 10.0, "client_learning_rate": 0.0, "alpha": 0.1}
-OFTEN, ONCE = 2.5e5, 1e6  # slots x rounds that cost as much as a compilation, while learning and later
+OFTEN, ONCE = 1e5, 4e5  # slots x rounds that cost as much as a compilation, while learning and later
 LEAST_ODDS = 3.0  # nats by which the model must beat noise alone, over all clients
 
 

@@ -7,6 +7,7 @@ semi-als with the saddlepoint's cost of the tilt (``attacks.softdecode``).
 
 from __future__ import annotations
 
+from dataclasses import replace
 from functools import partial
 from typing import NamedTuple
 
@@ -70,6 +71,8 @@ def summarise(
 ) -> Summary:
     """Posteriors averaged over ``samples`` draws of p and the client's own tilts, and the evidence."""
     known, assumed = soft.fixed(layer, own, rows), soft.log_prior(layer, prior, rows)
+    if layer.tied:  # scores of each round by themselves: worth their time once, not in every step
+        layer = replace(layer, runs=tuple(range(len(layer.runs))))
     fit = soft.decode(layer, own, rows, constants, prior, assumed, point)
     linked = soft.link(layer, own, rows, constants, prior, point.p, fit.answers, known)
     slope = soft.slope(layer, own, rows, constants, point.p, fit.answers, linked, known)

@@ -52,7 +52,7 @@ class Layer:
     tied : bool
         p follows from the answers by (8); otherwise p is free at the start of each run.
     runs : tuple of int
-        Run of each round.
+        Run of each round; a single one where p is tied.
     levels : tuple of float
         Candidates for an item: 0 for unrated first, where it is one.
     weighted : tuple of bool
@@ -112,7 +112,7 @@ def layer(
     for column in np.flatnonzero(blocks < 0):
         blocks[column] = len(loose)
         loose.append(True)
-    breaks = (np.diff(rounds) != 1) | (not linked)
+    breaks = np.diff(rounds) != 1 if linked else np.full(rounds.size - 1, not tied)
     runs = np.concatenate([[0], np.cumsum(breaks)]).astype(int)
     unrated = [0.0] if manifest.weighting == "include-unrated" else []
     levels = [*unrated, *manifest.rating_levels]
@@ -187,14 +187,21 @@ class _Kind(NamedTuple):
     sent: AnyArray
     cap: float | None
 
-    def explained(self, factors: Array, p: Array) -> tuple[Array, Array]:
-        """y of one round, (candidates, users, slots), and y as clipped."""
-        predicted = jnp.einsum("uk,ukr->ur", p, factors)
-        y = self.weights[:, None, None] * (self.levels[:, None, None] - predicted)
+    def predicted(self, factors: Array, p: Array) -> Array:
+        """p . q of one round, (users, slots)."""
+        return jnp.einsum("uk,ukr->ur", p, factors)
+
+    def y(self, v: int | slice, predicted: Array) -> Array:
+        """y of one candidate (users, slots), or of several with a leading axis."""
+        shape = (-1, 1, 1) if isinstance(v, slice) else ()
+        return self.weights[v].reshape(shape) * (self.levels[v].reshape(shape) - predicted)
+
+    def clipped(self, y: Array, p: Array) -> Array:
+        """y as the clients clip it."""
         if self.cap is None:
-            return y, y
-        most = self.cap / jnp.maximum(jnp.abs(p).sum(axis=-1), 1e-30)[None, :, None]
-        return y, jnp.clip(y, -most, most)
+            return y
+        most = (self.cap / jnp.maximum(jnp.abs(p).sum(axis=-1), 1e-30))[:, None]
+        return jnp.clip(y, -most, most)
 
 
 def _items(layer: Layer, constants: Constants, rows: Rows) -> _Kind:
@@ -220,7 +227,7 @@ def _distance(kind: _Kind, p: Array) -> Float[Array, "candidates users slots"]:
 
     def add(total: Array, part: tuple[Array, ...]) -> tuple[Array, None]:
         rows, factors, sent, p = part
-        _, y = kind.explained(factors, p)
+        y = kind.clipped(kind.y(slice(None), kind.predicted(factors, p)), p)
         away = jnp.zeros_like(total)
         # coordinates one by one: one fused loop over slots, with nothing of the size of the rows written
         for k in range(rows.shape[1]):
@@ -350,26 +357,28 @@ def _scores(
 
     def add(total: Array, part: tuple[Array, ...]) -> tuple[Array, tuple[Array, Array, Array, Array]]:
         rows, factors, sent, p, run = part
-        y, cut = kind.explained(factors, p)
+        predicted = kind.predicted(factors, p)
         turned, straight = jnp.zeros_like(rows), jnp.zeros_like(rows)
-        clipped = jnp.zeros_like(rows)
-        energy, lean = jnp.zeros_like(y[0]), jnp.zeros_like(y[0])
+        bound_part = jnp.zeros_like(rows)
+        energy, lean = jnp.zeros_like(predicted), jnp.zeros_like(predicted)
         for v in range(kind.levels.size):
-            sign = jnp.sign(rows - cut[v][:, None] * p[:, :, None])
+            y = kind.y(v, predicted)
+            cut = kind.clipped(y, p)
+            sign = jnp.sign(rows - cut[:, None] * p[:, :, None])
             share = answers[v] * kind.weights[v]
             if kind.cap is not None:
-                bound = cut[v] != y[v]
-                clipped += jnp.where(bound, answers[v] * cut[v], 0)[:, None] * sign
+                bound = cut != y
+                bound_part += jnp.where(bound, answers[v] * cut, 0)[:, None] * sign
                 share = jnp.where(bound, 0, share)
             turned += share[:, None] * sign
-            straight += (answers[v] * cut[v])[:, None] * sign
-            energy += answers[v] * cut[v] ** 2
-            lean += share * y[v]
+            straight += (answers[v] * cut)[:, None] * sign
+            energy += answers[v] * cut**2
+            lean += share * y
         across = jnp.einsum("uk,ukr->ur", p, turned)
         score = straight - across[:, None] * factors
         if kind.cap is not None:
             size = jnp.maximum(jnp.abs(p).sum(axis=-1), 1e-30)
-            along = jnp.einsum("uk,ukr->ur", p, clipped) / size[:, None]
+            along = jnp.einsum("uk,ukr->ur", p, bound_part) / size[:, None]
             score -= along[:, None] * jnp.sign(p)[:, :, None]
         score = jnp.where(sent[:, None], score, 0)
         energy = jnp.sum(jnp.where(sent, energy, 0), axis=-1)
@@ -388,10 +397,11 @@ def _scores(
     cross = lean[..., :, None] * p[..., None, :]
     info = energy[..., None, None] * jnp.eye(k) - cross - cross.swapaxes(-1, -2)
     info += jnp.sum(p * p, axis=-1)[..., None, None] * squares
-    total = total.reshape(-1, *shape).swapaxes(0, 1).reshape(n_users, layer.n_runs * k, -1)
+    if layer.n_runs > 1:
+        total = total.swapaxes(0, 1).reshape(n_users, layer.n_runs * k, -1)
     if inside is not None:
         total = total @ inside.astype(dtype)
-    return _Sums(score, info, (total @ total.swapaxes(1, 2)).astype(jnp.float64))
+    return _Sums(score, info, jnp.einsum("ukr,ulr->ukl", total, total).astype(jnp.float64))
 
 
 def _gram(

@@ -19,11 +19,12 @@ from jaxtyping import Float
 
 from attacks import prior as priors
 from attacks import softdecode as soft
-from attacks.interface import Estimates
+from attacks.interface import Estimates, unreadable
 from attacks.learning import Job, along_the_rows, estimates, new_job, scattered, start_lam
 from attacks.likelihood import DEFAULTS, known_clip, known_scale, size_up
 from attacks.posterior import moments
-from audit.metrics import LOWER_IS_BETTER, attribute_table, lookup, score_users
+from audit.metrics import attribute_table, lookup, score_users
+from audit.score import Ceiling
 from audit.truth import Truth
 from victims.manifest import Manifest
 from victims.view import View
@@ -35,20 +36,10 @@ SURE = 1e9  # log odds of the true answers
 MODELLED = frozenset({"laplace"})
 
 
-class Ceiling(NamedTuple):
-    """What the told decoder reads by maximum likelihood and a posteriori, means over clients."""
-
-    ml: float
-    map: float
-
-    def best(self, metric: str) -> float:
-        """The better of the two."""
-        return min(self) if metric in LOWER_IS_BETTER else max(self)
-
-
-def computable(manifest: Manifest) -> bool:
-    """Whether the law of the uploads is one that the told decoder models."""
-    return all(defense.get("name") in MODELLED for defense in manifest.defenses)
+def computable(view: View) -> bool:
+    """Whether there are uploads to read, under a law that the told decoder models."""
+    modelled = all(defense.get("name") in MODELLED for defense in view.manifest.defenses)
+    return modelled and view.users.size > 0 and not unreadable(view)
 
 
 def ceilings(view: View, truth: Truth) -> dict[str, Ceiling]:
@@ -57,7 +48,7 @@ def ceilings(view: View, truth: Truth) -> dict[str, Ceiling]:
     Parameters
     ----------
     view : View
-        With readable uploads; ``computable`` must hold for its manifest.
+        ``computable`` must hold for it.
     truth : Truth
 
     Returns

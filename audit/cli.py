@@ -370,30 +370,45 @@ def score(
     truth: Annotated[Path, typer.Option(help="NAME.truth.arrow of the transcript.")],
     transcript: Annotated[
         Path | None,
-        typer.Option(help="Transcript directory; needed for reconstructions of other software."),
+        typer.Option(
+            help="Transcript directory; for reconstructions of other software, and for the ceiling "
+            "of uploads under a defense."
+        ),
     ] = None,
     json_: Annotated[bool, typer.Option("--json", help="Print JSON instead of a table.")] = False,
     seed: SeedOption = 0,
 ) -> None:
     """Score a reconstruction against the truth, beside the best guess without the transcript."""
+    import numpy as np
+
     from audit.reconstructions import read_reconstruction
     from audit.results import finite
     from audit.score import as_record
     from audit.score import score as score_all
     from audit.truth import read_truth
     from reports.tables import score_table
-    from victims.transcript import read_manifest
+    from victims.transcript import open_transcript
 
     stored = read_reconstruction(reconstruction)
+    adversary = "server" if stored.origin is None else stored.origin.adversary
+    recorded = None
     if transcript is not None:
-        manifest = read_manifest(transcript)
+        recorded = open_transcript(transcript)
+        manifest = recorded.manifest
     elif stored.origin is not None:
         manifest = stored.origin.manifest
     else:
         raise InputError(f"{reconstruction} does not say which transcript it is about; give --transcript DIR")
-    rows = [
-        as_record(part) for part in score_all(stored.reconstruction, manifest, read_truth(truth), seed=seed)
-    ]
+    actual = read_truth(truth)
+    limits = None
+    if recorded is not None and manifest.defenses:
+        from audit.ceiling import ceilings, computable
+
+        view = recorded.view(adversary)
+        view = view.select(np.intersect1d(view.users, stored.reconstruction.users))
+        limits = ceilings(view, actual) if computable(view) else None
+    scores = score_all(stored.reconstruction, manifest, actual, ceilings=limits, seed=seed)
+    rows = [as_record(part) for part in scores]
     if json_:
         content = {
             "attack": stored.reconstruction.attack,
@@ -407,6 +422,8 @@ def score(
     name = f"{stored.reconstruction.attack} on {manifest.protocol} {manifest.update}/{manifest.weighting}"
     _print(score_table(rows, name))
     abstained = stored.reconstruction.abstained
+    if manifest.defenses and recorded is None:
+        _print("the ceiling under a defense needs the uploads: give --transcript DIR")
     for reason, count in _count(abstained.values()):
         _print(f"abstained on {count} (they count with the best guess): {reason}")
 

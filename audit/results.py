@@ -14,7 +14,7 @@ COLUMNS = (
     "victim", "update", "weighting", "data", "defense", "adversary", "attack", "rounds", "seed",
     "metric", "value", "ci_low", "ci_high", "baseline", "baseline_name", "ceiling", "advantage",
     "n_users", "n_abstained", "status", "reason", "seconds", "bytes",
-    "advantage_low", "advantage_high", "p_value", "verdict",
+    "advantage_low", "advantage_high", "p_value", "verdict", "ceiling_ml", "ceiling_map",
 )  # fmt: skip
 Row = dict[str, Any]
 

@@ -2,23 +2,37 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass
+from typing import NamedTuple
 
 import numpy as np
 
 from attacks.interface import Reconstruction
 from audit.baselines import best_guess, guesses
-from audit.metrics import UserScores, score_users
+from audit.metrics import LOWER_IS_BETTER, UserScores, score_users
 from audit.statistics import Summary, summarise
 from audit.truth import Truth
 from victims.manifest import Manifest
+
+
+class Ceiling(NamedTuple):
+    """What the told decoder reads by maximum likelihood and a posteriori, means over clients."""
+
+    ml: float
+    map: float
+
+    def best(self, metric: str) -> float:
+        """The better of the two."""
+        return min(self) if metric in LOWER_IS_BETTER else max(self)
 
 
 @dataclass(frozen=True)
 class Score:
     """One metric of one reconstruction.
 
-    ``ceiling`` is what a decoder that is told every p_i would reach, NaN where it is not computed.
+    ``ceiling`` is what a decoder that is told every p_i reaches, by maximum likelihood and a posteriori;
+    None where it is not computed.
     Clients on which the attack abstained count with the best guess, so that abstaining neither helps
     nor hurts; ``n_abstained`` says how many they are.
     """
@@ -26,7 +40,7 @@ class Score:
     metric: str
     summary: Summary
     baseline_name: str
-    ceiling: float
+    ceiling: Ceiling | None
     n_abstained: int
 
 
@@ -36,6 +50,7 @@ def score(
     truth: Truth,
     *,
     shuffled: UserScores | None = None,
+    ceilings: Mapping[str, Ceiling] | None = None,
     seed: int = 0,
 ) -> list[Score]:
     """Score every metric of a reconstruction.
@@ -48,6 +63,8 @@ def score(
     truth : Truth
     shuffled : UserScores, optional
         The same attack on a shuffled transcript; becomes one more candidate for the baseline.
+    ceilings : mapping of metric to Ceiling, optional
+        See ``audit.ceiling``; without a defense they are known without computing.
     seed : int
         Of the bootstrap.
 
@@ -69,7 +86,7 @@ def score(
         unanswered = silent | np.isnan(values)
         values = np.where(unanswered, baseline, values)
         summary = summarise(metric, values, baseline, seed)
-        rows.append(Score(metric, summary, name, _ceiling(metric, manifest), int(silent.sum())))
+        rows.append(Score(metric, summary, name, _ceiling(metric, manifest, ceilings), int(silent.sum())))
     return rows
 
 
@@ -85,11 +102,14 @@ def _aligned(scores: UserScores, metric: str, users: np.ndarray) -> np.ndarray:
     return np.full(users.size, np.nan if np.isnan(values).all() else np.nanmean(values))
 
 
-def _ceiling(metric: str, manifest: Manifest) -> float:
+def _ceiling(
+    metric: str, manifest: Manifest, ceilings: Mapping[str, Ceiling] | None
+) -> Ceiling | None:
     """Without a defense the decoder that is told p_i divides every row by it and reads all."""
     if manifest.defenses:
-        return float("nan")
-    return 0.0 if metric == "rating_mae" else 1.0
+        return (ceilings or {}).get(metric)
+    perfect = 0.0 if metric in LOWER_IS_BETTER else 1.0
+    return Ceiling(perfect, perfect)
 
 
 def as_record(score: Score) -> dict[str, object]:
@@ -100,7 +120,17 @@ def as_record(score: Score) -> dict[str, object]:
         "metric": score.metric,
         **summary,
         "baseline_name": score.baseline_name,
-        "ceiling": score.ceiling,
+        **_flat(score),
         "n_users": n_users,
         "n_abstained": score.n_abstained,
+    }
+
+
+def _flat(score: Score) -> dict[str, float]:
+    if score.ceiling is None:
+        return dict.fromkeys(("ceiling", "ceiling_ml", "ceiling_map"), float("nan"))
+    return {
+        "ceiling": score.ceiling.best(score.metric),
+        "ceiling_ml": score.ceiling.ml,
+        "ceiling_map": score.ceiling.map,
     }

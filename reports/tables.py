@@ -164,12 +164,20 @@ def score_table(rows: Sequence[Row], title: str) -> Table:
             number(row["value"], 4),
             f"[{number(row['ci_low'])}, {number(row['ci_high'])}]",
             f"{number(row['baseline'])} ({row['baseline_name']})",
-            number(row["ceiling"]),
+            _limit(row),
             number(row["advantage"]),
             str(row["n_users"]),
             f"[{VERDICT_STYLE.get(found, 'dim')}]{found}[/]",
         )
     return table
+
+
+def _limit(row: Row) -> str:
+    """The ceiling, and what maximum likelihood alone reaches where that is less."""
+    both = number(row["ceiling"])
+    if number(row["ceiling_ml"]) not in ("-", both):
+        both += f" (ML {number(row['ceiling_ml'])})"
+    return both
 
 
 def learning_table(
