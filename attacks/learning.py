@@ -23,9 +23,10 @@ from attacks.packing import Packing, Rows, pack, plan
 from attacks.posterior import Summary, summarise
 from victims.view import ATTRIBUTE, ITEM, View
 
-CACHE_BYTES = 3 << 29
-MIDDLES = (0.4, 0.55, 0.7, 0.85)  # of the grid: candidates for the mean rating
+CACHE_BYTES = 1 << 29
+MIDDLES = (0.4, 0.85, 0.55, 0.7)  # of the grid: candidates for the mean rating, the extremes first
 FINER = 0.075  # further candidates at this distance from the best
+SAME = 1.0  # nats within which the extremes are taken to have ended in the same place
 UNRATED = 0.9
 LENGTHS = np.geomspace(0.03, 30.0, 20)  # of the client's factor, tried along the leading direction
 HOT, WARM = 10.0, 3.0  # times b, where annealing starts from the prior and from the leading direction
@@ -102,9 +103,7 @@ class Job:
         rows, prior = self.rows(number), self.prior_of(number)
         key = jax.random.fold_in(jax.random.key(self.key), number)
         spread = self.spread.user
-        return summarise(
-            self.layer, self.own, rows, self.constants, prior, point, spread, samples, key
-        )
+        return summarise(self.layer, self.own, rows, self.constants, prior, point, spread, samples, key)
 
     def better(self, number: int, points: list[soft.Point]) -> soft.Point:
         """Of several points the one with the most evidence, client by client."""
@@ -215,10 +214,11 @@ def scattered(job: Job, number: int, values: jnp.ndarray) -> np.ndarray:
 
 def _added(job: Job, number: int, total: Summary | None, part: Summary) -> Summary:
     """Sum what is summed over clients; scatter what belongs to one."""
+    user, evidence = (jnp.asarray(scattered(job, number, own)) for own in (part.moments.user, part.evidence))
     part = part._replace(
-        moments=part.moments._replace(user=scattered(job, number, part.moments.user)),
-        evidence=scattered(job, number, part.evidence),
-        answers=soft.Answers(np.zeros((0, 0, 0)), np.zeros((0, 0))),
+        moments=part.moments._replace(user=user),
+        evidence=evidence,
+        answers=soft.Answers(jnp.zeros((0, 0, 0)), jnp.zeros((0, 0))),
     )
     return part if total is None else jax.tree.map(lambda a, b: a + b, total, part)
 
@@ -272,7 +272,11 @@ def search(job: Job, passes: int) -> tuple[Job, list[soft.Point]]:
     """The middle of the rating law from which the passes end with the most evidence."""
     if not job.estimated:
         return learn(job, None, 1 if job.known_noise else 3)[:2]
-    found = {middle: _from(job, middle, passes) for middle in MIDDLES}
+    found = {middle: _from(job, middle, passes) for middle in MIDDLES[:2]}
+    low, high = (state[2] for state in found.values())
+    if abs(low - high) < SAME:
+        return max(found.values(), key=lambda state: state[2])[:2]
+    found |= {middle: _from(job, middle, passes) for middle in MIDDLES[2:]}
     best = max(found, key=lambda middle: found[middle][2])
     for middle in (best - FINER, best + FINER):
         found[middle] = _from(job, middle, passes)

@@ -34,6 +34,7 @@ CLEAN = 1e-5  # rows whose part off their leading direction is below this share 
 COARSE = 1e-3  # noise over the rows' root mean square, above which float32 rows are exact enough
 DEFAULTS = {"lambda_attributes": 1.0, "lambda_factors": 10.0, "client_learning_rate": 0.0, "alpha": 0.1}
 OFTEN, ONCE = 1e5, 4e5  # slots x rounds that cost as much as a compilation, while learning and later
+FEWEST, ENOUGH = 64, 400_000  # clients, and rows of all rounds, that tell the prior
 LEAST_ODDS = 3.0  # nats by which the model must beat noise alone, over all clients
 
 
@@ -52,7 +53,7 @@ class Likelihood:
     passes : int
         Estimates of the prior.
     learners : int
-        Clients on which starts of the prior and unknown constants are tried.
+        Most clients on which starts of the prior are tried; fewer where each one has many rows.
     samples : int
         Draws of the client's factor over which posteriors are averaged.
     """
@@ -233,10 +234,12 @@ def _jump(job: Job, number: int, point: soft.Point) -> soft.Point:
 
 def _learned(attack: Likelihood, view: View, size: Size, key: int) -> tuple[Job, list[soft.Point]]:
     """Learn on some clients, then climb with all of them."""
-    if view.users.size <= attack.learners:
+    rows_of_one = view.messages.n_rows / view.users.size
+    enough = min(attack.learners, max(FEWEST, int(ENOUGH / max(rows_of_one, 1))))
+    if view.users.size <= enough:
         return search(_prepare(attack, view, size, key, OFTEN), attack.passes)
     rng = np.random.default_rng([key, 4])
-    some = view.select(np.sort(rng.choice(view.users, attack.learners, replace=False)))
+    some = view.select(np.sort(rng.choice(view.users, enough, replace=False)))
     school, _ = search(_prepare(attack, some, size, key, OFTEN), attack.passes)
     job = carried(_prepare(attack, view, size, key, ONCE), school)
     return learn(job, None, 3 if job.estimated else 1)[:2]
@@ -267,7 +270,10 @@ def _run(
         done += count
         progress(done, n_users)
     options = options | {"noise": float(job.constants.noise)}
-    abstained = dict(size.unusable) | _silent(view.users, evidence)
+    silent_ones = _silent(view.users, evidence)
+    if len(silent_ones) == n_users:
+        options["found_nothing"] = True
+    abstained = dict(size.unusable) | silent_ones
     silenced = np.array(sorted(abstained), np.int64)
     for block in blocks:
         block.value[np.isin(block.users, silenced)] = np.nan

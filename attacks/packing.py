@@ -147,7 +147,7 @@ def _public(view: View, item_ids: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
 def pack(view: View, packing: Packing, number: int, kind: DTypeLike = np.float64) -> Rows:
     """Align the rounds of one batch's clients; ``kind`` is the precision of the rows."""
     manifest, upload = view.manifest, view.manifest.upload
-    members, size, width = (part[number] for part in (packing.members, packing.sizes, packing.widths))
+    members, size, width = packing.members[number], packing.sizes[number], packing.widths[number]
     batch = view.batch(members[:size])
     n_users, n_rounds, k = members.size, len(batch.rounds), manifest.factors
     found = [_flat(uploads, ITEM, packing.item_ids) for uploads in batch.rounds]
@@ -173,9 +173,9 @@ def pack(view: View, packing: Packing, number: int, kind: DTypeLike = np.float64
         public = packing.items[t][item].swapaxes(1, 2) * valid[:, None]
         factors[t] = public
         middle += public / n_rounds
-        who, column, gradient = _flat(batch.rounds[t], ATTRIBUTE, np.arange(n_attributes))
-        own = upload.regularization * packing.own[t].T[column]
-        _place(others[t], others_sent[t], blank, (who, column), (gradient - own) / upload.scale)
+        who, column, own_rows = _flat(batch.rounds[t], ATTRIBUTE, np.arange(n_attributes))
+        own_rows = own_rows - upload.regularization * packing.own[t].T[column]
+        _place(others[t], others_sent[t], blank, (who, column), own_rows / upload.scale)
     live = (np.arange(n_users) < size).astype(np.float64)
     padded = item, valid, *(a.swapaxes(0, 1) for a in (rows, factors, sent, others, others_sent))
     for array in (*padded, blank, middle):

@@ -1,4 +1,4 @@
-"""What is known at the end of a climb: posteriors, evidence, and the sums that an estimate of the prior needs.
+"""What is known at the end of a climb: posteriors, evidence, and sums that an estimate of the prior needs.
 
 Posteriors are averaged over draws of the client's factor from its normal approximation (Laplace's method)
 and over the client's own tilts of the prior; the evidence integrates the factor out in the same way, in

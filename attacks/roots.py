@@ -56,6 +56,10 @@ class Root:
         The fixed factor n of (20), (24), 0-based; None draws one per client.
     item : int or None
         Position in the client's list of the fixed item j of (31), (33); None draws one per client.
+    solutions : int or None
+        Systems solved per client; above 1 it is the paper's procedure under noise (section 6.2): other
+        fixed factors n in semi-als, other items j in sgd, drawn without repetition; their solutions are
+        clipped to the domain and averaged. None solves for every n, or every j that was uploaded.
     tolerance : float
         Passed to ``scipy.optimize.root`` as ``tol``.
     max_iterations : int
@@ -73,6 +77,7 @@ class Root:
     start_along: str = "row"
     factor: int | None = None
     item: int | None = None
+    solutions: int | None = 1
     tolerance: float = 1e-10
     max_iterations: int = 400
     max_evaluations: int = 5000
@@ -86,6 +91,7 @@ class Root:
             "start_along": (self.start_along in ("row", "constant"), "row or constant"),
             "factor": (self.factor is None or self.factor >= 0, ">= 0"),
             "item": (self.item is None or self.item >= 0, ">= 0"),
+            "solutions": (self.solutions is None or self.solutions >= 1, ">= 1 or none"),
             "tolerance": (self.tolerance > 0, "> 0"),
             "max_iterations": (self.max_iterations >= 1, ">= 1"),
             "max_evaluations": (self.max_evaluations >= 1, ">= 1"),
@@ -228,13 +234,48 @@ def _solve(attack: Root, manifest: Manifest, client: _Client, key: int) -> _Answ
                 f"{last.kind.size} unknowns exceed max_dense = {attack.max_dense} for the dense "
                 f"Jacobian of {attack.method}; use root-krylov or root-anderson",
             )
-        problem: _Problem = _SemiAlsProblem(attack, manifest, last, rng)
+    elif not (last.kind == ITEM).any():
+        return _Answer(client.user, None, "the client uploaded no item row")
+    elif not np.array_equal(client.rounds[0].index, last.index):
+        return _Answer(client.user, None, "the client's lists of two rounds differ")
+    values, converged, evaluations, reason = [], [], 0, ""
+    for number in _fixed_numbers(attack, manifest, last, rng):
+        problem: _Problem
+        if manifest.update == "semi-als":
+            problem = _SemiAlsProblem(attack, manifest, last, number)
+        else:
+            problem = _SgdProblem(attack, manifest, client.rounds, number)
+        value, success, failure = _solved(attack, problem)
+        evaluations += problem.progress.evaluations
+        reason = reason or failure
+        if value is not None:
+            values.append(value)
+            converged.append(success)
+    seconds = time.perf_counter() - start
+    if not values:
+        return _Answer(client.user, None, reason, False, evaluations, seconds)
+    value = values[0]
+    if attack.solutions != 1:
+        highest = np.where(last.kind == ITEM, manifest.rating_levels[-1], 1.0)
+        value = np.mean([np.clip(each, 0, highest) for each in values], axis=0)
+    estimates = Estimates(np.array([client.user], np.int32), last.kind[None], last.index[None], value[None])
+    return _Answer(client.user, estimates, "", all(converged), evaluations, seconds)
+
+
+def _fixed_numbers(attack: Root, manifest: Manifest, last: _Round, rng: np.random.Generator) -> list[int]:
+    """The fixed factors n of (20), (24), or the positions of the fixed items j of (31), (33)."""
+    if manifest.update == "semi-als":
+        candidates, given = np.arange(manifest.factors), attack.factor
     else:
-        if not (last.kind == ITEM).any():
-            return _Answer(client.user, None, "the client uploaded no item row")
-        if not np.array_equal(client.rounds[0].index, last.index):
-            return _Answer(client.user, None, "the client's lists of two rounds differ")
-        problem = _SgdProblem(attack, manifest, client.rounds, rng)
+        candidates, given = np.flatnonzero(last.kind == ITEM), attack.item
+    if given is not None:
+        return [int(candidates[given % candidates.size])]
+    count = candidates.size if attack.solutions is None else min(attack.solutions, candidates.size)
+    return rng.choice(candidates, count, replace=False).tolist()
+
+
+def _solved(attack: Root, problem: _Problem) -> tuple[np.ndarray | None, bool, str]:
+    """What one system says, whether its solver converged, and why there is nothing."""
     detail = ""
     try:
         with warnings.catch_warnings(), np.errstate(all="ignore"):
@@ -245,13 +286,9 @@ def _solve(attack: Root, manifest: Manifest, client: _Client, key: int) -> _Answ
     except (ValueError, ArithmeticError, np.linalg.LinAlgError) as error:
         solution, converged = np.full(problem.progress.start.shape, np.nan), False
         detail = f" ({error})"
-    seconds = time.perf_counter() - start
     if not np.isfinite(solution).all():
-        reason = f"{attack.method} left the finite numbers{detail}; try another start"
-        return _Answer(client.user, None, reason, False, problem.progress.evaluations, seconds)
-    value = problem.read(solution)
-    estimates = Estimates(np.array([client.user], np.int32), last.kind[None], last.index[None], value[None])
-    return _Answer(client.user, estimates, "", converged, problem.progress.evaluations, seconds)
+        return None, False, f"{attack.method} left the finite numbers{detail}; try another start"
+    return problem.read(solution), converged, ""
 
 
 def _run(attack: Root, problem: _Problem) -> tuple[np.ndarray, bool]:
@@ -336,10 +373,9 @@ class _Counted:
 class _SemiAlsProblem:
     """(20) or (24) of one client: SciPy sees its own size, JAX a padded one."""
 
-    def __init__(self, attack: Root, manifest: Manifest, last: _Round, rng: np.random.Generator) -> None:
+    def __init__(self, attack: Root, manifest: Manifest, last: _Round, n: int) -> None:
         self.size = last.kind.size
         n_factors = manifest.factors
-        n = int(rng.integers(n_factors)) if attack.factor is None else attack.factor % n_factors
         padded = 64 << max(0, int(np.ceil(np.log2(self.size / 64))))
         constants = manifest.hyperparameters
         is_item = last.kind == ITEM
@@ -386,13 +422,11 @@ class _SgdProblem:
         attack: Root,
         manifest: Manifest,
         rounds: tuple[_Round, ...],
-        rng: np.random.Generator,
+        j: int,
     ) -> None:
         self.before, after = rounds
         self.manifest = manifest
         constants = manifest.hyperparameters
-        items = np.flatnonzero(self.before.kind == ITEM)
-        j = items[rng.integers(items.size) if attack.item is None else attack.item % items.size]
         weight = np.where(self.before.kind == ATTRIBUTE, constants.get("lambda_attributes", 1.0), 1.0)
         alpha = constants["alpha"] if manifest.weighting == "include-unrated" else 1.0
         self.system = systems.Sgd(

@@ -23,7 +23,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import partial
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -141,7 +141,8 @@ class Prior(NamedTuple):
     """log pi_ij(z) = level_z + rated(z) (a_i + a_j) + place(z) (h_i + h_j), and attributes.
 
     level (candidates,); user (users, 2) and item (items, 2): a and h; attribute (attributes,) or (users,
-    attributes): log odds inside a block; start_mean (L,), start_precision (L, L): normal law of the free factors.
+    attributes): log odds inside a block; start_mean (L,), start_precision (L, L): normal law of the free
+    factors.
     """
 
     level: Float[Array, " candidates"]
@@ -208,9 +209,7 @@ def _items(layer: Layer, constants: Constants, rows: Rows) -> _Kind:
     kind = rows.items.dtype
     weights = jnp.where(jnp.array(layer.weighted), constants.alpha, 1.0)
     levels = jnp.array(layer.levels)
-    return _Kind(
-        levels.astype(kind), weights.astype(kind), rows.items, rows.factors, rows.sent, layer.clip
-    )
+    return _Kind(levels.astype(kind), weights.astype(kind), rows.items, rows.factors, rows.sent, layer.clip)
 
 
 def _attributes(layer: Layer, own: Array, rows: Rows) -> _Kind:
@@ -225,7 +224,7 @@ def _distance(kind: _Kind, p: Array) -> Float[Array, "candidates users slots"]:
     """sum over rounds and coordinates of |f - y p| - |f|: against a row that says nothing."""
     p = p.swapaxes(0, 1).astype(kind.rows.dtype)
 
-    def add(total: Array, part: tuple[Array, ...]) -> tuple[Array, None]:
+    def add(total: Array, part: tuple[Any, ...]) -> tuple[Array, None]:
         rows, factors, sent, p = part
         y = kind.clipped(kind.y(slice(None), kind.predicted(factors, p)), p)
         away = jnp.zeros_like(total)
@@ -298,9 +297,7 @@ def decode(
     return Fit(Answers(items, attributes), fit, distance)
 
 
-def pulls(
-    layer: Layer, rows: Rows, constants: Constants, p: Array
-) -> Float[Array, "candidates users slots"]:
+def pulls(layer: Layer, rows: Rows, constants: Constants, p: Array) -> Float[Array, "candidates users slots"]:
     """y of every candidate at the mean over rounds: what a row adds to the sum in (8)."""
     items = _items(layer, constants, rows)
     predicted = jnp.einsum("ukr,uk->ur", rows.middle, p.mean(axis=1).astype(rows.middle.dtype))
@@ -355,7 +352,7 @@ def _scores(
     p = p.swapaxes(0, 1).astype(dtype)
     runs, ones = jnp.array(layer.runs), jnp.ones(kind.rows.shape[3], dtype)
 
-    def add(total: Array, part: tuple[Array, ...]) -> tuple[Array, tuple[Array, Array, Array, Array]]:
+    def add(total: Array, part: tuple[Any, ...]) -> tuple[Array, tuple[Array, Array, Array, Array]]:
         rows, factors, sent, p, run = part
         predicted = kind.predicted(factors, p)
         turned, straight = jnp.zeros_like(rows), jnp.zeros_like(rows)
@@ -390,9 +387,7 @@ def _scores(
 
     shape = n_users, k, kind.rows.shape[3]
     start = jnp.zeros(shape if layer.n_runs == 1 else (layer.n_runs, *shape), dtype)
-    total, (score, energy, lean, p) = jax.lax.scan(
-        add, start, (kind.rows, kind.factors, kind.sent, p, runs)
-    )
+    total, (score, energy, lean, p) = jax.lax.scan(add, start, (kind.rows, kind.factors, kind.sent, p, runs))
     score, energy, lean, p = (a.astype(jnp.float64) for a in (score, energy, lean, p))
     cross = lean[..., :, None] * p[..., None, :]
     info = energy[..., None, None] * jnp.eye(k) - cross - cross.swapaxes(-1, -2)
@@ -404,9 +399,7 @@ def _scores(
     return _Sums(score, info, jnp.einsum("ukr,ulr->ukl", total, total).astype(jnp.float64))
 
 
-def _gram(
-    factors: AnyArray, share: Array, other: AnyArray | None = None
-) -> Float[Array, "rounds users K K"]:
+def _gram(factors: AnyArray, share: Array, other: AnyArray | None = None) -> Float[Array, "rounds users K K"]:
     """sum over slots of share q q' (or q other') in every round."""
 
     def one(q: Array) -> Array:
@@ -432,7 +425,7 @@ def fixed(layer: Layer, own: AnyArray, rows: Rows) -> Fixed:
     attributes = jnp.einsum("tka,tla->tkl", own, own)
     if any(layer.weighted):
         return Fixed(None, attributes)
-    return Fixed(_gram(rows.factors, rows.valid.astype(rows.factors.dtype)), attributes)
+    return Fixed(_gram(rows.factors, jnp.asarray(rows.valid, rows.factors.dtype)), attributes)
 
 
 def normal_equations(
@@ -624,7 +617,7 @@ def start_from_prior(
 @jax.jit
 def shift_of_one(rows: Rows) -> Float[Array, "users rounds K"]:
     """The change of p that raises p . q by one on all rated slots, in least squares."""
-    square = _gram(rows.factors, rows.valid.astype(rows.factors.dtype)).swapaxes(0, 1)
+    square = _gram(rows.factors, jnp.asarray(rows.valid, rows.factors.dtype)).swapaxes(0, 1)
     k = square.shape[-1]
     ridge = 1e-3 * jnp.trace(square, axis1=2, axis2=3)[..., None, None] / k + 1e-12
     total = jnp.sum(rows.factors, axis=-1).swapaxes(0, 1).astype(jnp.float64)

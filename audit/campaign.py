@@ -7,7 +7,6 @@ option runs anew.
 
 from __future__ import annotations
 
-import hashlib
 import json
 import shutil
 import time
@@ -20,10 +19,10 @@ from typing import Any
 import numpy as np
 
 from attacks.interface import Progress, Reconstruction
+from audit.cells import content_of, digest, failed_row, metric_rows, read_cell, write_cell
 from audit.metrics import UserScores, score_users
 from audit.registry import entry, make_attack, make_victim
 from audit.results import Row, make_row, write_results
-from audit.score import as_record, score
 from audit.truth import Truth, read_truth
 from victims.errors import InputError
 from victims.ratings import Ratings
@@ -170,7 +169,7 @@ class _Scenario:
             try:
                 recorded = self._record()
             except InputError as error:  # training diverged, say: a row for each attack, tried again
-                return [make_row(**self._shared(name), **_failed(error)) for name in cells]
+                return [failed_row(self._shared(name), error) for name in cells]
             truth = read_truth(truth_path(recorded.path))
             for number, (name, path) in enumerate(cells.items(), start=1):
                 if not path.exists():
@@ -183,26 +182,22 @@ class _Scenario:
                     if any(row["status"] == "failed" for row in found):
                         failed[name] = found
                     else:
-                        _write_cell(path, found)
+                        write_cell(path, found)
             if not keep:
                 shutil.rmtree(recorded.path, ignore_errors=True)
                 truth_path(recorded.path).unlink(missing_ok=True)
-        return [row for name, path in cells.items() for row in failed.get(name) or _read_cell(path)]
+        return [row for name, path in cells.items() for row in failed.get(name) or read_cell(path)]
 
     def _identity(self) -> dict[str, Any]:
         """Everything that determines the recording; the ratings by their content."""
         campaign = self.campaign
-        content = hashlib.sha256()
-        for array in (self.ratings.indptr, self.ratings.items, self.ratings.values,
-                      self.ratings.attributes, self.ratings.item_features):  # fmt: skip
-            content.update(np.ascontiguousarray(array).tobytes())
         return {
             "schema": SCHEMA,
             "victim": campaign.victim,
             "options": campaign.victim_options,
             "update": self.update,
             "weighting": self.weighting,
-            "ratings": content.hexdigest(),
+            "ratings": content_of(self.ratings),
             "rounds": campaign.rounds,
             "users": campaign.users,
             "seed": campaign.seed,
@@ -219,11 +214,11 @@ class _Scenario:
             "adversary": campaign.adversary,
             "sample": campaign.sample if entry("attacks", attack).per_client else None,
         }
-        name = f"{self.update}-{self.weighting}-{attack}-{_digest(identity)}.json"
+        name = f"{self.update}-{self.weighting}-{attack}-{digest(identity)}.json"
         return self.directory / "cells" / name
 
     def _record(self) -> Transcript:
-        name = f"{self.update}-{self.weighting}-{_digest(self._identity())}"
+        name = f"{self.update}-{self.weighting}-{digest(self._identity())}"
         path = self.directory / "transcripts" / name
         if not (path.exists() and truth_path(path).exists()):
             shutil.rmtree(path, ignore_errors=True)
@@ -257,12 +252,12 @@ class _Scenario:
             shared["seconds"] = time.perf_counter() - start
             shared["bytes"] = view.messages.n_rows * recorded.manifest.factors * 8
             null = self._null(name, view, truth)
-            scored = _metric_rows(shared, reconstruction, recorded, truth, null)
+            scored = metric_rows(shared, reconstruction, recorded.manifest, truth, shuffled=null)
             return [*scored, *_diagnostic_rows(shared, reconstruction)]
         except InputError:
             raise
         except Exception as error:  # a failed cell is a row with its reason, never a missing row
-            return [make_row(**shared, **_failed(error))]
+            return [failed_row(shared, error)]
 
     def _shared(self, attack: str) -> Row:
         """The columns that all rows of a cell have in common."""
@@ -291,36 +286,6 @@ class _Scenario:
         return score_users(found.blocks, view.manifest, truth, np.unique(found.users))
 
 
-def _failed(error: Exception) -> Row:
-    name = "" if isinstance(error, InputError) else f"{type(error).__name__}: "
-    return {"metric": "rating_accuracy", "status": "failed", "reason": f"{name}{error}"[:300]}
-
-
-def _metric_rows(
-    shared: Row,
-    reconstruction: Reconstruction,
-    recorded: Transcript,
-    truth: Truth,
-    null: UserScores | None,
-) -> list[Row]:
-    n_users = reconstruction.users.size
-    if n_users == 0 or len(reconstruction.abstained) == n_users:
-        reasons = sorted(set(reconstruction.abstained.values()))
-        reason = reasons[0] if reasons else "the adversary receives no uploads"
-        return [
-            make_row(
-                **shared,
-                metric="rating_accuracy",
-                status="not applicable",
-                reason=reason,
-                n_users=n_users,
-                n_abstained=len(reconstruction.abstained),
-            )
-        ]
-    scores = score(reconstruction, recorded.manifest, truth, shuffled=null)
-    return [make_row(**shared, **as_record(part), status="ran") for part in scores]
-
-
 def _diagnostic_rows(shared: Row, reconstruction: Reconstruction) -> list[Row]:
     """Share of clients on which a solver says it converged, and its time per client."""
     rows = []
@@ -339,22 +304,3 @@ def _diagnostic_rows(shared: Row, reconstruction: Reconstruction) -> list[Row]:
                 )
             )
     return rows
-
-
-def _digest(identity: dict[str, Any]) -> str:
-    text = json.dumps(identity, sort_keys=True, default=str)
-    return hashlib.sha256(text.encode()).hexdigest()[:16]
-
-
-def _write_cell(path: Path, rows: list[Row]) -> None:
-    path.parent.mkdir(parents=True, exist_ok=True)
-    partial = path.with_suffix(".partial")
-    partial.write_text(json.dumps(rows), encoding="utf-8")
-    partial.replace(path)
-
-
-def _read_cell(path: Path) -> list[Row]:
-    try:
-        return json.loads(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError) as error:
-        raise InputError(f"{path} is damaged ({error}); remove it to run that cell again") from None

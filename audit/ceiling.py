@@ -2,9 +2,9 @@
 
 Knowing p_i^t, the rows of a client are independent and each is decoded exactly: by maximum likelihood, and
 a posteriori with a prior of the attack's own form that is fitted to the true answers. No attack on the
-same rows is told as much, though on few clients one may score higher by chance. In semi-als p_i^t follows from the truth
-by Eq. (8) of paper 000; in sgd, and where the constants of (8) are unknown, it is fitted to the uploads
-with the true answers in hand.
+same rows is told as much, though on few clients one may score higher by chance. In semi-als p_i^t follows
+from the truth by Eq. (8) of paper 000; in sgd, and where the constants of (8) are unknown, it is fitted to
+the uploads with the true answers in hand.
 """
 
 from __future__ import annotations
@@ -26,12 +26,11 @@ from attacks.posterior import moments
 from audit.metrics import attribute_table, lookup, score_users
 from audit.score import Ceiling
 from audit.truth import Truth
-from victims.manifest import Manifest
 from victims.view import View
 
-STEPS = 30
+STEPS = 60
 PASSES = 12
-WARM = 3.0  # times b, where fitting p to the uploads starts
+WARM = 3.0  # times b, where fitting p to the uploads starts at least; else at the rows' own size
 SURE = 1e9  # log odds of the true answers
 MODELLED = frozenset({"laplace"})
 
@@ -147,7 +146,9 @@ def _by_the_uploads(job: Job, number: int, answers: soft.Answers) -> Float[jnp.n
     assumed = _log_certain(answers)
     start = along_the_rows(job, number, assumed)
     point = soft.Point(start, start_lam(job.layer, start))
-    return soft.climb(job.layer, job.own, rows, job.constants, prior, assumed, point, STEPS, WARM).p
+    size = float(jnp.sqrt(jnp.mean(rows.items**2))) / float(job.constants.noise)
+    heat = max(WARM, size)
+    return soft.climb(job.layer, job.own, rows, job.constants, prior, assumed, point, STEPS, heat).p
 
 
 def _log_certain(answers: soft.Answers) -> Float[jnp.ndarray, "candidates users slots"]:

@@ -316,6 +316,34 @@ def record(
         )
     _print(ratings.describe())
     _print(f"transcript {out}, truth {truth_path(out)}")
+    for used in defenses:
+        _print_account(used, ratings, weighting, len(parse_rounds(rounds)))
+
+
+def _print_account(defense: Any, ratings: Any, weighting: Weighting, n_rounds: int) -> None:
+    """The privacy account of a defense that has one, and what it does not hide."""
+    import numpy as np
+
+    from defenses.accounting import NOT_HIDDEN, rows_of_account
+    from reports.tables import account_table
+
+    if not hasattr(defense, "clip"):
+        return
+    rated = np.full(ratings.n_users, ratings.n_items)
+    if weighting is Weighting.OBSERVED_ONLY:
+        rated = np.diff(ratings.indptr)
+    rows = rated + ratings.n_attributes
+    counts = {
+        "one row, nothing else of the client moving": 1,
+        "one rating or one client, median client": int(np.median(rows)),
+        "one rating or one client, largest client": int(rows.max()),
+    }
+    entry = {"name": defense.name, "scale": defense.scale, "clip": defense.clip}
+    _print(account_table(rows_of_account(entry, counts, n_rounds), f"Privacy account of {defense.name}"))
+    if defense.clip is None or defense.scale == 0:
+        _print("there is no finite epsilon: a row has no bound without clipping and noise (clip=C, scale=b)")
+    for sentence in NOT_HIDDEN[weighting.value]:
+        _print(f"not hidden: {sentence}")
 
 
 @app.command()
@@ -473,6 +501,87 @@ def train(
     _print(learning_table(learned.rounds, learned.rmse, learned.centralised, learned.bias,
                           learned.mean, name))  # fmt: skip
     _print(f"{time.perf_counter() - start:.1f} s, seed {seed}")
+
+
+@app.command()
+def sweep(
+    out: Annotated[Path, typer.Option(help="Directory for results and figures; cells in it are reused.")] = (
+        Path("SWEEP")
+    ),
+    data: DataOption = "synthetic",
+    victim: Annotated[str, typer.Option(help="See `factorleak list victims`.")] = "fedmvmf",
+    update: Annotated[list[Update] | None, typer.Option(help="Restrict the scenarios. Repeatable.")] = None,
+    weighting: Annotated[
+        list[Weighting] | None, typer.Option(help="Restrict the scenarios. Repeatable.")
+    ] = None,
+    attacks: Annotated[
+        str, typer.Option(help="Attacks: the first is drawn for all rounds, the second beside it.")
+    ] = "likelihood,root-hybr",
+    scales: Annotated[
+        str, typer.Option(help="Laplace scales b of the uploads; 0 is none.")
+    ] = "0,0.1,0.2,0.5,1,2,5,10",
+    rounds: Annotated[str, typer.Option(help="Numbers of rounds that the server watches.")] = "1,5,20",
+    first: Annotated[int, typer.Option(min=0, help="First round that is watched, counted from 0.")] = 20,
+    users: Annotated[int, typer.Option(min=1, help="Clients to record; all take part in training.")] = 120,
+    sample: Annotated[
+        int, typer.Option(min=1, help="Clients for attacks that solve client by client (root-*).")
+    ] = 20,
+    jobs: Annotated[int, typer.Option(min=-1, help="Parallel processes; -1 is one per core.")] = -1,
+    seed: SeedOption = 0,
+    set_: VictimOptions = None,
+    option: Annotated[
+        list[str] | None,
+        typer.Option(help="Option of one attack, ATTACK.name=value. Repeatable."),
+    ] = None,
+    item_components: ComponentsOption = None,
+) -> None:
+    """Accuracy against noise scale and rounds watched: rows, figures, and how strong the attack is."""
+    from audit.registry import parse_options
+    from audit.sweep import PAPER, Sweep, run
+    from reports.figures import sweep_figures
+    from reports.tables import sweep_table
+
+    if out.exists() and not out.is_dir():
+        raise InputError(f"--out {out} is a file; name a directory")
+    names = tuple(dict.fromkeys(name.strip() for name in attacks.split(",") if name.strip()))
+    if not names:
+        raise InputError("--attacks must name at least one attack")
+    counts = parse_rounds(rounds)
+    given = {PAPER: {"solutions": "10"}} if PAPER in names else {}
+    for name, values in _attack_options(option or []).items():
+        given.setdefault(name, {}).update(values)
+    plan = Sweep(
+        victim=victim,
+        data=data,
+        updates=tuple(dict.fromkeys(u.value for u in update)) if update else Sweep.updates,
+        weightings=tuple(dict.fromkeys(w.value for w in weighting)) if weighting else Sweep.weightings,
+        attacks=names,
+        scales=_parse_scales(scales),
+        rounds=tuple(counts),
+        first=first,
+        users=users,
+        sample=sample,
+        seed=seed,
+        victim_options=parse_options(set_ or []),
+        attack_options=given,
+    )
+    start = time.perf_counter()
+    ratings = _load(data, item_components)
+    with _progress("sweep") as update_bar:
+        rows = run(plan, ratings, out, jobs=jobs, report=update_bar)
+    _print(ratings.describe())
+    _print(sweep_table(rows, f"Ratings that {names[0]} reads from {victim} under Laplace noise", names[0]))
+    for path in sweep_figures(rows, out, names[0], names[1] if len(names) > 1 else names[0]):
+        _print(f"figure {path}")
+    _print(f"{len(rows)} rows in {out}/results.json, .csv, .parquet; {time.perf_counter() - start:.1f} s")
+
+
+def _parse_scales(text: str) -> tuple[float, ...]:
+    try:
+        scales = tuple(sorted({float(part) for part in text.split(",")}))
+    except ValueError:
+        raise InputError(f"--scales must be numbers as in 0,0.5,2, got {text!r}") from None
+    return scales
 
 
 @app.command("list")

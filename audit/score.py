@@ -102,9 +102,7 @@ def _aligned(scores: UserScores, metric: str, users: np.ndarray) -> np.ndarray:
     return np.full(users.size, np.nan if np.isnan(values).all() else np.nanmean(values))
 
 
-def _ceiling(
-    metric: str, manifest: Manifest, ceilings: Mapping[str, Ceiling] | None
-) -> Ceiling | None:
+def _ceiling(metric: str, manifest: Manifest, ceilings: Mapping[str, Ceiling] | None) -> Ceiling | None:
     """Without a defense the decoder that is told p_i divides every row by it and reads all."""
     if manifest.defenses:
         return (ceilings or {}).get(metric)

@@ -19,6 +19,17 @@ from typing import Any
 from victims.errors import InputError
 
 DELTA = 1e-5
+NOT_HIDDEN = {
+    "observed-only": (
+        "which items a client rated: the uploads name them",
+        "what repeats: the noise is fresh in every round, the ratings stay, so T rounds average it",
+        "the direction that all rows of a client share: many rows tell it",
+    ),
+    "include-unrated": (
+        "what repeats: the noise is fresh in every round, the ratings stay, so T rounds average it",
+        "the direction that all rows of a client share: one row per item tells it",
+    ),
+}
 CELLS = 2_000_000  # of the discretised privacy loss
 
 
@@ -43,9 +54,7 @@ class Account:
     delta: float
 
 
-def account(
-    scale: float, clip: float | None, rows: int, rounds: int = 1, delta: float = DELTA
-) -> Account:
+def account(scale: float, clip: float | None, rows: int, rounds: int = 1, delta: float = DELTA) -> Account:
     """The account of ``rows`` rows in each of ``rounds`` rounds.
 
     Parameters

@@ -180,6 +180,52 @@ def _limit(row: Row) -> str:
     return both
 
 
+def sweep_table(rows: Sequence[Row], title: str, attack: str) -> Table:
+    """One line per scenario, scale and number of rounds: value, interval, guess, ceiling and its share."""
+    table = Table(title=title, title_justify="left")
+    for name in ("scenario", "b", "rounds", "ratings", "95 % interval", "best guess", "ceiling", "of it"):
+        table.add_column(name, justify="left" if name == "scenario" else "right")
+    table.add_column("verdict")
+    for row in rows:
+        if row["attack"] != attack or row["metric"] != "rating_accuracy":
+            continue
+        scenario = f"{row['update']}/{row['weighting']}"
+        scale = str(row["defense"]).rpartition("=")[2]
+        if row["status"] != "ran":
+            words = f"{row['status']}: {row['reason']}"
+            table.add_row(scenario, scale, str(row["rounds"]), "-", "-", "-", "-", "-", words)
+            continue
+        limit = row["ceiling"]
+        share = "-" if number(limit) == "-" or limit <= 0 else number(row["value"] / limit)
+        table.add_row(
+            scenario,
+            scale,
+            str(row["rounds"]),
+            number(row["value"]),
+            f"[{number(row['ci_low'])}, {number(row['ci_high'])}]",
+            number(row["baseline"]),
+            _limit(row),
+            share,
+            f"[{VERDICT_STYLE.get(row['verdict'], 'dim')}]{row['verdict']}[/]",
+        )
+    return table
+
+
+def account_table(rows: Sequence[Row], title: str) -> Table:
+    """Epsilon of some numbers of rows, by the plain sum and by composition."""
+    table = Table(title=title, title_justify="left")
+    table.add_column("of whose values")
+    for name in ("rows", "rounds", "epsilon, plain sum", "epsilon, composed", "delta"):
+        table.add_column(name, justify="right")
+    for row in rows:
+        plain, composed = (
+            f"{row[name]:.4g}" if math.isfinite(row[name]) else "infinite" for name in ("plain", "composed")
+        )
+        cells = (str(row["rows"]), str(row["rounds"]), plain, composed, f"{row['delta']:g}")
+        table.add_row(row["who"], *cells)
+    return table
+
+
 def learning_table(
     rounds: Sequence[int],
     rmse: Sequence[float],

@@ -104,7 +104,7 @@ class TestDecoding:
             )
 
         b = 0.3
-        layer, plan, rows, constants, prior, log_prior, fit = decoded(view, p, prior, b, clip)
+        layer, plan, rows, _, prior, log_prior, fit = decoded(view, p, prior, b, clip)
         alpha = view.manifest.hyperparameters["alpha"]
 
         def cost(row, y, p):

@@ -18,19 +18,20 @@ def problems(outside, update: str, weighting: str):
     """(client, problem, solution) of a reference transcript."""
     reference, transcript = outside(update=update, weighting=weighting)
     view = transcript.view("server")
-    attack = Root(factor=1, item=0)
+    attack = Root()
     for client in _clients(view):
-        rng = np.random.default_rng(0)
         if update == "semi-als":
             last = client.rounds[-1]
-            problem = _SemiAlsProblem(attack, view.manifest, last, rng)
+            problem = _SemiAlsProblem(attack, view.manifest, last, 1)
             truth = np.where(
                 last.kind == 0,
                 reference.ratings[client.user][np.minimum(last.index, 29)],
                 reference.attributes[client.user][np.minimum(last.index, 4)],
             )
         else:
-            problem = _SgdProblem(attack, view.manifest, client.rounds, rng)
+            problem = _SgdProblem(
+                attack, view.manifest, client.rounds, int(np.flatnonzero(client.rounds[0].kind == 0)[0])
+            )
             truth = factor_of(reference, client.user)
         yield client, problem, truth
 
@@ -192,3 +193,37 @@ def test_traced_once_per_padded_size(outside):
     Root("hybr", jobs=1).attack(transcript.view("server"), 0)
     assert systems.residual._cache_size() == 1
     assert systems.jacobian._cache_size() == 1
+
+
+class TestUnderNoise:
+    """The paper's procedure: several solutions, clipped to the domain and averaged (section 6.2)."""
+
+    def test_it_is_the_mean_of_the_clipped_solutions(self, outside):
+        _, transcript = outside(update="semi-als", weighting="observed-only")
+        view = transcript.view("server")
+        view = view.select(view.users[:3])
+        one_by_one = [
+            dict(zip(zip(*rows[:3], strict=True), rows[3], strict=True))
+            for n in range(view.manifest.factors)
+            for rows in [_columns(Root(factor=n).attack(view, 0))]
+        ]
+        averaged = _columns(Root(solutions=None).attack(view, 0))
+        highest = view.manifest.rating_levels[-1]
+        for user, kind, index, value in zip(*averaged[:4], strict=True):
+            top = highest if kind == 0 else 1.0
+            each = [np.clip(found[user, kind, index], 0, top) for found in one_by_one]
+            assert value == pytest.approx(np.mean(each), abs=1e-6)
+
+    def test_it_still_reads_exact_uploads(self, outside):
+        """Items j of sgd: every one of them gives the same p."""
+        _, transcript = outside(update="sgd", weighting="observed-only")
+        view = transcript.view("server")
+        view = view.select(view.users[:3])
+        one, several = (_columns(Root(solutions=count).attack(view, 0)) for count in (1, 3))
+        highest = np.where(one[1] == 0, view.manifest.rating_levels[-1], 1.0)
+        np.testing.assert_allclose(np.clip(one[3], 0, highest), several[3], atol=1e-5)
+
+
+def _columns(found):
+    """user, kind, index, value of a reconstruction as flat arrays."""
+    return [np.concatenate(column) for column in zip(*found.rows(), strict=True)][:4]

@@ -23,6 +23,7 @@ def record(
     rounds: Sequence[int],
     users: Sequence[int] | np.ndarray | None = None,
     defenses: Sequence[Defense] = (),
+    train_on_received: bool = True,
     seed: int = 0,
     progress: Callable[[int, int], None] = lambda done, total: None,
 ) -> None:
@@ -39,7 +40,10 @@ def record(
     users : sequence of int, optional
         Clients to keep; everybody takes part in training either way.
     defenses : sequence of Defense
-        Applied in this order to every upload; the server trains on what it receives.
+        Applied in this order to every upload.
+    train_on_received : bool
+        Whether the server trains on what it receives, as it would; False trains it on the uploads before
+        the defenses, so that recordings under different defenses show the same factors.
     seed : int
     progress : callable
         Called with (rounds done, rounds in all).
@@ -68,7 +72,7 @@ def record(
                     writer.messages(number, rows.sender, rows.kind, rows.index, rows.gradient)
             if number < wanted[-1]:
                 received = None
-                if defenses:
+                if defenses and train_on_received:
                     received = _received(victim, defenses, state, ratings, number, seed)
                 state = victim.round(state, ratings, received)
             progress(number + 1, wanted[-1] + 1)

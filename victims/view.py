@@ -13,6 +13,7 @@ from functools import cached_property
 import numpy as np
 from jaxtyping import Bool, Float, Int
 
+from victims.errors import InputError
 from victims.manifest import Manifest
 
 KINDS = ("item", "attribute", "item-sum", "attribute-sum")
@@ -189,6 +190,29 @@ class View:
             for sender, start in zip(self.messages.sender, self.messages.offsets, strict=False)
         ]
         return replace(self, messages=_taken(self.messages, np.concatenate(keep)))
+
+    def during(self, rounds: Sequence[int] | np.ndarray) -> View:
+        """The same view restricted to some rounds (rows are copied).
+
+        Raises
+        ------
+        InputError
+            If a round is not in the view.
+        """
+        wanted = np.unique(np.asarray(rounds))
+        unknown = np.setdiff1d(wanted, self.rounds)
+        if unknown.size:
+            raise InputError(
+                f"round {unknown[0]} is not in the view, which holds {', '.join(map(str, self.rounds))}"
+            )
+        keep = [
+            np.flatnonzero(np.isin(number, wanted)) + start
+            for number, start in zip(self.messages.round, self.messages.offsets, strict=False)
+        ]
+        manifest = self.manifest.model_copy(update={"rounds": wanted.tolist()})
+        broadcasts = {number: self.broadcasts[number] for number in wanted.tolist()}
+        messages = _taken(self.messages, np.concatenate(keep))
+        return View(self.adversary, manifest, broadcasts, messages)
 
     def shuffled(self, seed: int) -> View:
         """The null: gradients are dealt out anew among the rows of their round and kind.

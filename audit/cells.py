@@ -1,0 +1,92 @@
+"""Cells of a grid: what they are called, how they are kept, and their rows.
+
+A finished cell is a JSON file whose name holds a hash of everything that determines it, so that a grid that
+was stopped goes on where it was, and a changed option runs anew.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from attacks.interface import Reconstruction
+from audit.metrics import UserScores
+from audit.results import Row, make_row
+from audit.score import Ceiling, as_record, score
+from audit.truth import Truth
+from victims.errors import InputError
+from victims.manifest import Manifest
+from victims.ratings import Ratings
+
+
+def digest(identity: dict[str, Any]) -> str:
+    """Sixteen hexadecimal digits of a hash."""
+    text = json.dumps(identity, sort_keys=True, default=str)
+    return hashlib.sha256(text.encode()).hexdigest()[:16]
+
+
+def content_of(ratings: Ratings) -> str:
+    """A hash of the ratings, attributes and features themselves."""
+    content = hashlib.sha256()
+    for array in (ratings.indptr, ratings.items, ratings.values, ratings.attributes, ratings.item_features):
+        content.update(np.ascontiguousarray(array).tobytes())
+    return content.hexdigest()
+
+
+def write_cell(path: Path, rows: list[Row]) -> None:
+    """Keep a finished cell, atomically."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    partial = path.with_suffix(".partial")
+    partial.write_text(json.dumps(rows), encoding="utf-8")
+    partial.replace(path)
+
+
+def read_cell(path: Path) -> list[Row]:
+    """The rows of a finished cell.
+
+    Raises
+    ------
+    InputError
+        If the file is damaged.
+    """
+    try:
+        return json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError) as error:
+        raise InputError(f"{path} is damaged ({error}); remove it to run that cell again") from None
+
+
+def failed_row(shared: Row, error: Exception) -> Row:
+    """The row of a cell that failed, with its reason."""
+    name = "" if isinstance(error, InputError) else f"{type(error).__name__}: "
+    reason = f"{name}{error}"[:300]
+    return make_row(**shared, metric="rating_accuracy", status="failed", reason=reason)
+
+
+def metric_rows(
+    shared: Row,
+    reconstruction: Reconstruction,
+    manifest: Manifest,
+    truth: Truth,
+    *,
+    shuffled: UserScores | None = None,
+    ceilings: Mapping[str, Ceiling] | None = None,
+) -> list[Row]:
+    """One row per metric, or one that says why the attack does not apply.
+
+    An attack that looked at every client and found nothing did apply: it has scores, all of them the guess.
+    """
+    n_users = reconstruction.users.size
+    n_silent = len(reconstruction.abstained)
+    if n_users == 0 or (n_silent == n_users and not reconstruction.options.get("found_nothing")):
+        reasons = sorted(set(reconstruction.abstained.values()))
+        reason = reasons[0] if reasons else "the adversary receives no uploads"
+        status = {"status": "not applicable", "reason": reason}
+        counts = {"n_users": n_users, "n_abstained": n_silent}
+        return [make_row(**shared, metric="rating_accuracy", **status, **counts)]
+    scores = score(reconstruction, manifest, truth, shuffled=shuffled, ceilings=ceilings)
+    return [make_row(**shared, **as_record(part), status="ran") for part in scores]

@@ -1,0 +1,247 @@
+"""Accuracy against noise scale and against rounds watched: the grid behind ``factorleak sweep``.
+
+One recording per scenario and scale, of as many rounds as the longest watch. The server is trained without
+the noise, so that all scales show the same factors and only what the adversary reads differs (as in paper
+000, section 6.2). Cells run in parallel processes; a finished one is kept (``audit.cells``).
+"""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+import joblib
+import numpy as np
+
+from audit.campaign import UPDATES, WEIGHTINGS
+from audit.ceiling import ceilings, computable
+from audit.cells import content_of, digest, failed_row, metric_rows, read_cell, write_cell
+from audit.registry import entry, make_attack, make_defense, make_victim
+from audit.results import Row, write_results
+from audit.score import Ceiling
+from audit.truth import Truth, read_truth
+from victims.errors import InputError
+from victims.ratings import Ratings
+from victims.recording import record
+from victims.transcript import open_transcript
+from victims.view import View
+from victims.writing import truth_path
+
+SCHEMA = 1  # of a cell file; part of its name
+PAPER = "root-hybr"  # with several solutions it is the paper's procedure
+
+
+@dataclass(frozen=True)
+class Sweep:
+    """What to run.
+
+    Attributes
+    ----------
+    victim, data : str
+    updates, weightings : tuple of str
+        Scenarios are their product.
+    attacks : tuple of str
+    scales : tuple of float
+        Laplace scales b; 0 is no noise.
+    rounds : tuple of int
+        Numbers of consecutive rounds that the adversary watches.
+    first : int
+        The first of them, counted from 0.
+    users : int
+        Clients to record; all of them take part in the training.
+    sample : int
+        Clients for attacks that solve client by client.
+    seed : int
+    victim_options, attack_options : dict
+    """
+
+    victim: str = "fedmvmf"
+    data: str = "synthetic"
+    updates: tuple[str, ...] = UPDATES
+    weightings: tuple[str, ...] = WEIGHTINGS
+    attacks: tuple[str, ...] = ("likelihood", PAPER)
+    scales: tuple[float, ...] = (0.0, 0.1, 0.2, 0.5, 1.0, 2.0, 5.0, 10.0)
+    rounds: tuple[int, ...] = (1, 5, 20)
+    first: int = 20
+    users: int = 120
+    sample: int = 20
+    seed: int = 0
+    victim_options: dict[str, Any] = field(default_factory=dict)
+    attack_options: dict[str, dict[str, Any]] = field(default_factory=lambda: {PAPER: {"solutions": "10"}})
+
+
+def run(
+    sweep: Sweep,
+    ratings: Ratings,
+    directory: Path,
+    *,
+    jobs: int = -1,
+    report: Callable[[int, int], None] = lambda done, total: None,
+) -> list[Row]:
+    """Run every cell that is not there yet and write the result files.
+
+    Parameters
+    ----------
+    sweep : Sweep
+    ratings : Ratings
+    directory : Path
+        Created if missing.
+    jobs : int
+        Parallel processes; -1 is one per core.
+    report : callable
+        Called with (cells done, cells in all).
+
+    Returns
+    -------
+    list of dict
+        All rows, in the order of the grid.
+    """
+    _check(sweep)
+    content = content_of(ratings)
+    cells = [
+        _Cell(sweep, directory, update, weighting, scale, content)
+        for update in sweep.updates
+        for weighting in sweep.weightings
+        for scale in sweep.scales
+    ]
+    open_ = [cell for cell in cells if not cell.path.exists()]
+    done = len(cells) - len(open_)
+    report(done, len(cells))
+    failed: dict[Path, list[Row]] = {}  # not kept: repeating the command tries again
+    pool = joblib.Parallel(n_jobs=jobs, return_as="generator_unordered", batch_size=1, pre_dispatch="n_jobs")
+    for path, rows in pool(joblib.delayed(_run_cell)(cell, ratings) for cell in open_):
+        if any(row["status"] == "failed" for row in rows):
+            failed[path] = rows
+        done += 1
+        report(done, len(cells))
+    rows = [row for cell in cells for row in failed.get(cell.path) or read_cell(cell.path)]
+    write_results(rows, directory)
+    return rows
+
+
+def _check(sweep: Sweep) -> None:
+    """A misspelt name must not cost the work before it."""
+    rules = {
+        "scales": (bool(sweep.scales) and all(0 <= b < np.inf for b in sweep.scales), ">= 0", sweep.scales),
+        "rounds": (bool(sweep.rounds) and min(sweep.rounds) >= 1, ">= 1", sweep.rounds),
+        "first": (sweep.first >= 0, ">= 0", sweep.first),
+    }
+    for name, (holds, rule, value) in rules.items():
+        if not holds:
+            raise InputError(f"sweep {name} must be {rule}, got {value}")
+    for name in sweep.attacks:
+        make_attack(name, sweep.attack_options.get(name))
+    for update in sweep.updates:
+        for weighting in sweep.weightings:
+            make_victim(sweep.victim, {**sweep.victim_options, "update": update, "weighting": weighting})
+
+
+@dataclass(frozen=True)
+class _Cell:
+    """All attacks and watches of one scenario at one scale."""
+
+    sweep: Sweep
+    directory: Path
+    update: str
+    weighting: str
+    scale: float
+    content: str
+
+    @property
+    def defense(self) -> str:
+        return f"laplace:scale={self.scale:g}"
+
+    @property
+    def name(self) -> str:
+        sweep = replace(self.sweep, updates=(), weightings=(), scales=())
+        identity = {
+            "schema": SCHEMA,
+            "sweep": repr(sweep),
+            "ratings": self.content,
+            "scenario": (self.update, self.weighting, self.scale),
+        }
+        return f"{self.update}-{self.weighting}-{self.scale:g}-{digest(identity)}"
+
+    @property
+    def path(self) -> Path:
+        return self.directory / "cells" / f"{self.name}.json"
+
+    def shared(self, attack: str, rounds: int) -> Row:
+        """The columns that all rows of an attack have in common."""
+        sweep = self.sweep
+        return {
+            "victim": sweep.victim,
+            "update": self.update,
+            "weighting": self.weighting,
+            "data": sweep.data,
+            "defense": self.defense,
+            "adversary": "server",
+            "attack": attack,
+            "rounds": rounds,
+            "seed": sweep.seed,
+        }
+
+
+def _run_cell(cell: _Cell, ratings: Ratings) -> tuple[Path, list[Row]]:
+    sweep = cell.sweep
+    recording = cell.directory / "transcripts" / cell.name
+    try:
+        shutil.rmtree(recording, ignore_errors=True)
+        truth_path(recording).unlink(missing_ok=True)
+        view, truth = _recorded(cell, ratings, recording)
+    except InputError as error:  # training diverged, say
+        rows = [failed_row(cell.shared(name, t), error) for t in sweep.rounds for name in sweep.attacks]
+        return cell.path, rows
+    rows = []
+    for rounds in sweep.rounds:
+        watched = view.during(np.arange(sweep.first, sweep.first + rounds))
+        for name in sweep.attacks:
+            rows += _attacked(cell, name, rounds, watched, truth)
+    del view, watched
+    shutil.rmtree(recording, ignore_errors=True)
+    truth_path(recording).unlink(missing_ok=True)
+    if not any(row["status"] == "failed" for row in rows):
+        write_cell(cell.path, rows)
+    return cell.path, rows
+
+
+def _recorded(cell: _Cell, ratings: Ratings, path: Path) -> tuple[View, Truth]:
+    sweep = cell.sweep
+    options = {**sweep.victim_options, "update": cell.update, "weighting": cell.weighting}
+    users = np.arange(ratings.n_users)
+    if sweep.users < users.size:
+        users = np.random.default_rng([sweep.seed, 1]).choice(users, sweep.users, replace=False)
+    record(
+        make_victim(sweep.victim, options),
+        ratings,
+        path,
+        rounds=range(sweep.first, sweep.first + max(sweep.rounds)),
+        users=users,
+        defenses=[make_defense(cell.defense)] if cell.scale > 0 else [],
+        train_on_received=False,
+        seed=sweep.seed,
+    )
+    return open_transcript(path).view("server"), read_truth(truth_path(path))
+
+
+def _attacked(cell: _Cell, name: str, rounds: int, view: View, truth: Truth) -> list[Row]:
+    sweep, shared = cell.sweep, cell.shared(name, rounds)
+    try:
+        if entry("attacks", name).per_client and view.users.size > sweep.sample:
+            rng = np.random.default_rng([sweep.seed, 2])
+            view = view.select(rng.choice(view.users, sweep.sample, replace=False))
+        options = dict(sweep.attack_options.get(name, {}))
+        if entry("attacks", name).per_client:
+            options["jobs"] = "1"  # the cells are what runs in parallel
+        found = make_attack(name, options).attack(view, sweep.seed)
+        limits: dict[str, Ceiling] | None = None
+        if cell.scale > 0 and computable(view):
+            limits = ceilings(view, truth)
+        return metric_rows(shared, found, view.manifest, truth, ceilings=limits)
+    except InputError:
+        raise
+    except Exception as error:  # a failed cell is a row with its reason, never a missing row
+        return [failed_row(shared, error)]

@@ -1,0 +1,235 @@
+"""Figures of a sweep: accuracy against noise scale, and against rounds watched.
+
+Work on plain mappings with the columns of ``results.json``. Every line has its 95 % band over clients, the
+best guess without the transcript and the ceiling in the same axes. Files are the same bytes for the same
+rows: no dates, fixed identifiers in SVG.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import matplotlib as mpl
+import numpy as np
+import seaborn as sns
+from matplotlib.axes import Axes
+from matplotlib.backends.backend_agg import FigureCanvasAgg
+from matplotlib.backends.backend_svg import FigureCanvasSVG
+from matplotlib.figure import Figure
+from matplotlib.lines import Line2D
+from matplotlib.ticker import FixedLocator, FuncFormatter
+
+Row = Mapping[str, Any]
+
+METRICS = {
+    "rating_accuracy": "ratings right (Eq. 43)",
+    "rated_rating_accuracy": "rated items right",
+    "attribute_group_accuracy": "attributes right (blocks)",
+}
+MARKERS = "osD^vP*X"
+STYLE: Any = {
+    "font.size": 8,
+    "axes.titlesize": 8,
+    "axes.labelsize": 8,
+    "xtick.labelsize": 7,
+    "ytick.labelsize": 7,
+    "legend.fontsize": 7,
+    "lines.linewidth": 1.3,
+    "lines.markersize": 3.5,
+    "svg.hashsalt": "factorleak",
+    "svg.fonttype": "path",
+    "axes.spines.top": False,
+    "axes.spines.right": False,
+}
+
+
+def sweep_figures(rows: Sequence[Row], directory: Path, strongest: str, paper: str) -> list[Path]:
+    """Draw all figures of a sweep as SVG and PNG.
+
+    Parameters
+    ----------
+    rows : sequence of mappings
+        Of a sweep, ``defense`` as "laplace:scale=2".
+    directory : Path
+    strongest, paper : str
+        The attack that is drawn for every number of rounds, and the one drawn dashed beside it.
+
+    Returns
+    -------
+    list of Path
+    """
+    written = []
+    for metric in METRICS:
+        usable = [row for row in rows if row["metric"] == metric and row["status"] == "ran"]
+        if not usable:
+            continue
+        by_scale = accuracy_against_scale(usable, metric, strongest, paper)
+        written += _save(by_scale, directory / f"{metric}_against_scale")
+        if len({row["rounds"] for row in usable}) > 1:
+            by_rounds = accuracy_against_rounds(usable, metric, strongest)
+            written += _save(by_rounds, directory / f"{metric}_against_rounds")
+    return written
+
+
+def scale_of(row: Row) -> float:
+    """b of a row's defense.
+
+    Examples
+    --------
+    >>> scale_of({"defense": "laplace:scale=0.5"})
+    0.5
+    """
+    return float(str(row["defense"]).rpartition("scale=")[2].partition(",")[0])
+
+
+def accuracy_against_scale(rows: Sequence[Row], metric: str, strongest: str, paper: str) -> Figure:
+    """One panel per scenario; a colour per number of rounds watched, the paper's procedure dashed grey."""
+    counts = sorted({row["rounds"] for row in rows if row["attack"] == strongest})
+    colours = dict(zip(counts, sns.color_palette("viridis", len(counts) + 1), strict=False))
+    scales = sorted({scale_of(row) for row in rows})
+    with mpl.rc_context(STYLE):
+        figure, axes = _panels(rows)
+        for (update, weighting), axis in axes.items():
+            part = [r for r in rows if (r["update"], r["weighting"]) == (update, weighting)]
+            for number, count in enumerate(counts):
+                line = _line(part, strongest, scale_of, rounds=count)
+                _draw(axis, line, _place(scales), colours[count], MARKERS[number % len(MARKERS)])
+            # the fewest rounds that the paper's systems can be formed from
+            watches = sorted({r["rounds"] for r in part if r["attack"] == paper})
+            if watches:
+                line = _line(part, paper, scale_of, rounds=watches[0])
+                _draw(axis, line, _place(scales), "0.35", "x", dashed=True, limits=False)
+            guess = _line(part, strongest, scale_of, rounds=counts[0])
+            axis.plot([_place(scales)(r) for r, _ in guess], [r["baseline"] for _, r in guess], color="0.6",
+                      linestyle=":")  # fmt: skip
+            _scale_axis(axis, scales)
+        handles = [
+            Line2D([], [], color=colours[c], marker=MARKERS[n % len(MARKERS)],
+                   label=f"{strongest}, {c} round{'s' if c > 1 else ''}")
+            for n, c in enumerate(counts)
+        ]  # fmt: skip
+        handles.append(
+            Line2D([], [], color="0.35", marker="x", linestyle="--", label="paper's procedure, fewest rounds")
+        )
+        _finish(figure, axes, METRICS[metric], "noise scale b (stars²)", handles)
+    return figure
+
+
+def accuracy_against_rounds(rows: Sequence[Row], metric: str, strongest: str) -> Figure:
+    """One panel per scenario, one line per noise scale."""
+    rows = [row for row in rows if row["attack"] == strongest]
+    scales = [b for b in sorted({scale_of(row) for row in rows}) if b > 0]
+    colours = dict(zip(scales, sns.color_palette("viridis", len(scales) + 1), strict=False))
+    counts = sorted({row["rounds"] for row in rows})
+    with mpl.rc_context(STYLE):
+        figure, axes = _panels(rows)
+        for (update, weighting), axis in axes.items():
+            part = [r for r in rows if (r["update"], r["weighting"]) == (update, weighting)]
+            for number, scale in enumerate(scales):
+                line = _line(part, strongest, lambda row: float(row["rounds"]), scale=scale)
+                _draw(axis, line, float, colours[scale], MARKERS[number % len(MARKERS)])
+            guess = _line(part, strongest, lambda row: float(row["rounds"]), scale=scales[0])
+            axis.plot([x for x, _ in guess], [r["baseline"] for _, r in guess], color="0.6", linestyle=":")
+            axis.set_xscale("log")
+            axis.xaxis.set_major_locator(FixedLocator(counts))
+            axis.xaxis.set_minor_locator(FixedLocator([]))
+            axis.xaxis.set_major_formatter(FuncFormatter(lambda x, _: f"{x:g}"))
+        handles = [
+            Line2D([], [], color=colours[b], marker=MARKERS[n % len(MARKERS)], label=f"b = {b:g}")
+            for n, b in enumerate(scales)
+        ]
+        _finish(figure, axes, METRICS[metric], "rounds watched", handles)
+    return figure
+
+
+def _panels(rows: Sequence[Row]) -> tuple[Figure, dict[tuple[str, str], Axes]]:
+    scenarios = list(dict.fromkeys((row["update"], row["weighting"]) for row in rows))
+    columns = min(2, len(scenarios))
+    height = -(-len(scenarios) // columns)
+    figure = Figure(figsize=(3.4 * columns, 2.2 * height + 0.7), layout="constrained")
+    grid = figure.subplots(height, columns, sharex=True, sharey=True, squeeze=False)
+    for axis in grid.ravel()[len(scenarios) :]:
+        axis.set_visible(False)
+    return figure, dict(zip(scenarios, grid.ravel(), strict=False))
+
+
+def _line(rows: Sequence[Row], attack: str, at: Any, *, rounds: int | None = None,
+          scale: float | None = None) -> list[tuple[float, Row]]:  # fmt: skip
+    found = [
+        (at(row), row)
+        for row in rows
+        if row["attack"] == attack
+        and (rounds is None or row["rounds"] == rounds)
+        and (scale is None or scale_of(row) == scale)
+    ]
+    return sorted(found, key=lambda pair: pair[0])
+
+
+def _draw(
+    axis: Axes,
+    line: list[tuple[float, Row]],
+    place: Any,
+    colour: Any,
+    marker: str,
+    *,
+    dashed: bool = False,
+    limits: bool = True,
+) -> None:
+    x = [place(value) for value, _ in line]
+    style = "--" if dashed else "-"
+    axis.plot(x, [row["value"] for _, row in line], style, color=colour, marker=marker)
+    low, high = ([row[name] for _, row in line] for name in ("ci_low", "ci_high"))
+    axis.fill_between(x, low, high, color=colour, alpha=0.2, linewidth=0)
+    if limits:
+        ceiling = [np.nan if row["ceiling"] is None else row["ceiling"] for _, row in line]
+        axis.plot(x, ceiling, color=colour, linestyle=(0, (1, 1)), linewidth=0.8)
+
+
+def _place(scales: Sequence[float]) -> Any:
+    """Where a scale lies on the axis: its logarithm, and 0 one step to the left of the smallest."""
+    positive = [b for b in scales if b > 0]
+    zero = np.log10(positive[0]) - 0.5 if positive else 0.0
+    return lambda b: float(np.log10(b)) if b > 0 else zero
+
+
+def _scale_axis(axis: Axes, scales: Sequence[float]) -> None:
+    place = _place(scales)
+    shown = list(scales)
+    while len(shown) > 9:  # keep ends and every other label
+        shown = [*shown[:-1:2], shown[-1]]
+    axis.xaxis.set_major_locator(FixedLocator([place(b) for b in shown]))
+    names = {place(b): f"{b:g}" for b in shown}
+    axis.xaxis.set_major_formatter(FuncFormatter(lambda x, _: names.get(x, "")))
+
+
+def _finish(
+    figure: Figure,
+    axes: dict[tuple[str, str], Axes],
+    metric: str,
+    unit: str,
+    handles: list[Line2D],
+) -> None:
+    for (update, weighting), axis in axes.items():
+        axis.set_title(f"{update} / {weighting}")
+        axis.set_ylim(0, 1.02)
+        axis.grid(axis="y", color="0.92", linewidth=0.6)
+    figure.supxlabel(unit, fontsize=8)
+    figure.supylabel(f"share of {metric}", fontsize=8)
+    handles = [
+        *handles,
+        Line2D([], [], color="0.2", linestyle=(0, (1, 1)), linewidth=0.8, label="ceiling (told p)"),
+        Line2D([], [], color="0.6", linestyle=":", label="best guess"),
+    ]
+    figure.legend(handles=handles, loc="outside upper center", ncols=min(4, len(handles)), frameon=False)
+
+
+def _save(figure: Figure, path: Path) -> list[Path]:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    svg, png = path.with_name(path.name + ".svg"), path.with_name(path.name + ".png")
+    with mpl.rc_context(STYLE):
+        FigureCanvasSVG(figure).print_svg(svg, metadata={"Date": None, "Creator": "factorleak"})
+        FigureCanvasAgg(figure)
+        figure.savefig(png, dpi=200, metadata={"Software": "factorleak"})
+    return [svg, png]

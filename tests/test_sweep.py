@@ -1,0 +1,107 @@
+"""The sweep, its figures, and the ceiling that they show."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from audit.ceiling import ceilings, computable
+from audit.sweep import Sweep, run
+from audit.truth import read_truth
+from reports.figures import scale_of, sweep_figures
+from tests.test_likelihood import noisy, told
+from victims.errors import InputError
+from victims.writing import truth_path
+
+SMALL = Sweep(
+    updates=("semi-als",),
+    weightings=("observed-only",),
+    attacks=("guess-majority", "spectral"),
+    scales=(0.0, 1.0),
+    rounds=(1, 2),
+    first=2,
+    users=12,
+)
+
+
+class TestCeiling:
+    @pytest.mark.parametrize("scale", [0.1, 0.5])
+    def test_maximum_likelihood_by_hand(self, transcripts, scale):
+        """Against p by (8) and the nearest level, one row at a time."""
+        transcript = transcripts["semi-als", "observed-only"]
+        view = noisy(transcript.view("server"), scale)
+        found = ceilings(view, read_truth(truth_path(transcript.path)))
+        assert found["rating_accuracy"].ml == pytest.approx(told(transcript, view, scale), abs=1e-9)
+
+    def test_without_noise_to_speak_of_everything_is_read(self, transcripts):
+        for transcript in transcripts.values():
+            view = noisy(transcript.view("server"), 1e-7)
+            found = ceilings(view, read_truth(truth_path(transcript.path)))
+            assert found["rating_accuracy"].ml > 0.999, transcript.path
+            assert found["attribute_group_accuracy"].map == pytest.approx(1.0)
+
+    def test_an_unknown_scale_is_fitted(self, transcripts):
+        transcript = transcripts["semi-als", "include-unrated"]
+        truth = read_truth(truth_path(transcript.path))
+        known, hidden = (
+            ceilings(noisy(transcript.view("server"), 0.5, tell=tell), truth)["rating_accuracy"]
+            for tell in (True, False)
+        )
+        assert hidden.map == pytest.approx(known.map, abs=0.02)
+
+    def test_not_where_the_law_is_another(self, transcripts):
+        view = transcripts["semi-als", "observed-only"].view("server")
+        manifest = view.manifest.model_copy(update={"defenses": [{"name": "paillier"}]})
+        assert computable(view)
+        assert not computable(replace(view, manifest=manifest))
+
+
+class TestSweep:
+    def test_rows_and_figures(self, ratings, tmp_path):
+        rows = run(SMALL, ratings, tmp_path, jobs=1)
+        assert json.loads((tmp_path / "results.json").read_text())[0]["defense"] == "laplace:scale=0"
+        assert {(scale_of(row), row["rounds"], row["attack"]) for row in rows} == {
+            (scale, count, name) for scale in SMALL.scales for count in (1, 2) for name in SMALL.attacks
+        }
+        noisy_rows = [row for row in rows if scale_of(row) == 1.0 and row["metric"] == "rating_accuracy"]
+        assert all(0 < row["ceiling"] < 1 for row in noisy_rows if row["status"] == "ran")
+        assert any(row["status"] == "not applicable" for row in noisy_rows)
+        first = [path.read_bytes() for path in sweep_figures(rows, tmp_path / "a", *SMALL.attacks)]
+        again = [path.read_bytes() for path in sweep_figures(rows, tmp_path / "b", *SMALL.attacks)]
+        assert first == again
+        assert len(first) == 12
+
+    def test_finished_cells_are_kept(self, ratings, tmp_path, monkeypatch):
+        one = run(SMALL, ratings, tmp_path, jobs=1)
+        monkeypatch.setattr("audit.sweep.record", None)  # nothing is recorded again
+        assert json.dumps(run(SMALL, ratings, tmp_path, jobs=1)) == json.dumps(one)
+
+    def test_all_scales_show_the_same_factors(self, ratings, tmp_path):
+        """The server trains without the noise: the best guess and the broadcast do not move with b."""
+        rows = run(replace(SMALL, scales=(0.0, 100.0)), ratings, tmp_path, jobs=1)
+        values = {
+            row["value"] for row in rows
+            if row["attack"] == "guess-majority" and row["metric"] == "rating_accuracy"
+        }  # fmt: skip
+        assert len(values) == 1
+
+    def test_bad_settings(self, ratings, tmp_path):
+        for change, words in (
+            ({"scales": (-1.0,)}, "scales must be >= 0"),
+            ({"rounds": (0,)}, "rounds must be >= 1"),
+            ({"attacks": ("spectrum",)}, "unknown attack"),
+        ):
+            with pytest.raises(InputError, match=words):
+                run(replace(SMALL, **change), ratings, tmp_path, jobs=1)
+
+
+def test_a_view_of_some_rounds(transcripts):
+    view = transcripts["sgd", "include-unrated"].view("server")
+    part = view.during(view.rounds[:1])
+    assert part.rounds.tolist() == part.manifest.rounds == view.rounds[:1].tolist()
+    assert np.array_equal(part.users, view.users)
+    with pytest.raises(InputError, match="round 77 is not in the view"):
+        view.during([77])
