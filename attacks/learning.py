@@ -259,7 +259,7 @@ def learn(job: Job, points: list[soft.Point] | None, passes: int) -> tuple[Job, 
         # evidence is against noise alone; under different scales that has a likelihood of its own
         b = float(job.constants.noise)
         alone = float(total.blank) / b + float(total.coordinates) * np.log(2 * b)
-        value = float(np.sum(total.evidence)) - cost - alone
+        value = float(np.sum(total.evidence, where=np.isfinite(total.evidence))) - cost - alone
         if best is None or (np.isfinite(value) and value > best[2]):
             best = job, points, value
         if number < passes - 1:

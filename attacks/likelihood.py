@@ -287,7 +287,7 @@ def _run(
 
 def _silent(users: np.ndarray, evidence: np.ndarray) -> dict[int, str]:
     """Clients whose uploads cannot be told from noise, and why."""
-    if not float(np.sum(evidence)) > LEAST_ODDS:
+    if not float(np.sum(evidence, where=np.isfinite(evidence))) > LEAST_ODDS:
         reason = "the uploads of all clients together cannot be told from noise alone"
         return dict.fromkeys(users.tolist(), reason)
     reason = "noise alone explains this client's uploads better than any rating does"

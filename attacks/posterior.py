@@ -78,6 +78,10 @@ def summarise(
     slope = soft.slope(layer, own, rows, constants, point.p, fit.answers, linked, known)
     covariance = jnp.linalg.inv(linked.precision + soft.metric(slope, DRAWN_COMPLETE))
     factor = jnp.linalg.cholesky(covariance)
+    # singular information: no evidence (its logarithm is NaN), and no draws away from the point
+    singular = ~jnp.isfinite(factor).all(axis=(1, 2))
+    factor = jnp.where(singular[:, None, None], 0.0, factor)
+    covariance = jnp.where(singular[:, None, None], 0.0, covariance)
     before = _variance(layer, jnp.exp(assumed) * rows.valid).sum(axis=-1)
     after = _variance(layer, fit.answers.items).sum(axis=-1)
     weight = jnp.maximum(before - after, 0.1 * before).T.astype(jnp.float64)

@@ -37,6 +37,7 @@ from victims.manifest import Manifest
 jax.config.update("jax_enable_x64", True)
 
 DAMPING = 0.7
+LARGEST = 1e6  # coordinate of a client's factor or tilt
 LEAST_VARIANCE = 0.02  # of a row in the tilt's covariance, so that near-certain rows bound the tilt
 COMPLETE_SHARE = 0.5  # of the complete-data information in the Newton metric (1 is EM, 0 is BHHH)
 AnyArray = Array | np.ndarray
@@ -588,7 +589,13 @@ def climb(
             right, origin = right + prior.start_precision @ prior.start_mean, jnp.zeros_like(here)
         lam = jnp.linalg.solve(linked.precision + curvature, right[..., None])[..., 0]
         p = linked.mean + jnp.einsum("utkl,ul->utk", linked.basis, lam - origin)
-        return Point(point.p + DAMPING * (p - point.p), here + DAMPING * (lam - here))
+        new = Point(point.p + DAMPING * (p - point.p), here + DAMPING * (lam - here))
+        # a client whose equations are singular or explode stays where it is
+        size = jnp.abs(new.p).max(axis=(1, 2)) + jnp.abs(new.lam).max(axis=1)
+        sane = size < LARGEST
+        return Point(
+            jnp.where(sane[:, None, None], new.p, point.p), jnp.where(sane[:, None], new.lam, point.lam)
+        )
 
     return jax.lax.fori_loop(0, steps, step, point)
 

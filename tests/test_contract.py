@@ -24,8 +24,18 @@ ROOT = Path(__file__).parents[1]
 ATTACKS = list(BUILT_IN["attacks"])
 READERS = [name for name in ATTACKS if not name.startswith("guess")]
 HELPERS = {
-    "attacks": {"__init__", "interface", "decode", "systems", "packing", "prior", "softdecode"},
-    "defenses": {"__init__"},
+    "attacks": {
+        "__init__",
+        "interface",
+        "decode",
+        "systems",
+        "packing",
+        "prior",
+        "softdecode",
+        "posterior",
+        "learning",
+    },
+    "defenses": {"__init__", "accounting"},
 }
 
 
