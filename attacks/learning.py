@@ -68,6 +68,7 @@ class Job:
     prior: soft.Prior
     spread: priors.Spread
     cache: dict[int, Rows] = field(default_factory=dict, repr=False)
+    recent: dict[int, Rows] = field(default_factory=dict, repr=False)
 
     @property
     def own(self) -> np.ndarray:
@@ -80,12 +81,14 @@ class Job:
         return len(self.packing.members)
 
     def rows(self, number: int) -> Rows:
-        """A batch, kept in memory while all of them are small."""
-        if number in self.cache:
-            return self.cache[number]
+        """A batch, kept in memory while all of them are small; the last one always is."""
+        for kept in (self.cache, self.recent):
+            if number in kept:
+                return kept[number]
+        self.recent.clear()
         rows = jax.tree.map(jnp.asarray, pack(self.view, self.packing, number, self.precision))
-        if sum(_bytes(part) for part in self.cache.values()) + _bytes(rows) < CACHE_BYTES:
-            self.cache[number] = rows
+        room = sum(_bytes(part) for part in self.cache.values()) + _bytes(rows) < CACHE_BYTES
+        (self.cache if room else self.recent)[number] = rows
         return rows
 
     def prior_of(self, number: int) -> soft.Prior:

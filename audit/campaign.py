@@ -19,9 +19,10 @@ from typing import Any
 import numpy as np
 
 from attacks.interface import Progress, Reconstruction
+from audit.ceiling import ceilings, computable
 from audit.cells import content_of, digest, failed_row, metric_rows, read_cell, write_cell
 from audit.metrics import UserScores, score_users
-from audit.registry import entry, make_attack, make_victim
+from audit.registry import entry, make_attack, make_defense, make_victim
 from audit.results import Row, make_row, write_results
 from audit.truth import Truth, read_truth
 from victims.errors import InputError
@@ -34,7 +35,7 @@ from victims.writing import truth_path
 UPDATES = ("semi-als", "sgd")
 WEIGHTINGS = ("observed-only", "include-unrated")
 NULL_USERS = 200  # clients on which an attack is repeated with shuffled gradients
-SCHEMA = 1  # of a cell file; part of its name
+SCHEMA = 2  # of a cell file; part of its name
 
 Report = Callable[[str, int, int], None]
 
@@ -60,6 +61,8 @@ class Campaign:
         Clients for attacks that solve client by client.
     users : int or None
         Clients to record; None records all.
+    defenses : tuple of str
+        As ``laplace:scale=2``, applied in this order; the server trains on what it receives.
     victim_options : dict
     attack_options : dict
         Attack -> its options.
@@ -75,6 +78,7 @@ class Campaign:
     seed: int = 0
     sample: int = 20
     users: int | None = None
+    defenses: tuple[str, ...] = ()
     victim_options: dict[str, Any] = field(default_factory=dict)
     attack_options: dict[str, dict[str, Any]] = field(default_factory=dict)
 
@@ -143,6 +147,8 @@ def _check(campaign: Campaign, scenarios: list[tuple[str, str]]) -> None:
     if campaign.adversary not in ADVERSARIES and not campaign.adversary.startswith("client:"):
         known = ", ".join(ADVERSARIES)
         raise InputError(f"adversary must be one of {known}, got {campaign.adversary!r}")
+    for text in campaign.defenses:
+        make_defense(text)
     for update, weighting in scenarios:
         _victim(campaign, update, weighting)
 
@@ -200,6 +206,7 @@ class _Scenario:
             "ratings": content_of(self.ratings),
             "rounds": campaign.rounds,
             "users": campaign.users,
+            "defenses": campaign.defenses,
             "seed": campaign.seed,
         }
 
@@ -234,6 +241,7 @@ class _Scenario:
                 path,
                 rounds=self.campaign.rounds,
                 users=users,
+                defenses=[make_defense(text) for text in self.campaign.defenses],
                 seed=self.campaign.seed,
             )
         return open_transcript(path)
@@ -252,7 +260,12 @@ class _Scenario:
             shared["seconds"] = time.perf_counter() - start
             shared["bytes"] = view.messages.n_rows * recorded.manifest.factors * 8
             null = self._null(name, view, truth)
-            scored = metric_rows(shared, reconstruction, recorded.manifest, truth, shuffled=null)
+            limits = None
+            if campaign.defenses and computable(view):
+                limits = ceilings(view, truth)
+            scored = metric_rows(
+                shared, reconstruction, recorded.manifest, truth, shuffled=null, ceilings=limits
+            )
             return [*scored, *_diagnostic_rows(shared, reconstruction)]
         except InputError:
             raise
@@ -267,7 +280,7 @@ class _Scenario:
             "update": self.update,
             "weighting": self.weighting,
             "data": campaign.data,
-            "defense": "none",
+            "defense": "+".join(campaign.defenses) or "none",
             "adversary": campaign.adversary,
             "attack": attack,
             "rounds": len(campaign.rounds),

@@ -71,6 +71,10 @@ ComponentsOption = Annotated[
     int | None,
     typer.Option(min=1, help="Replace item features by their first principal components."),
 ]
+DefenseOption = Annotated[
+    list[str] | None,
+    typer.Option(help="As laplace:scale=2,clip=10,known=false; several are applied in order."),
+]
 AdversaryOption = Annotated[
     str, typer.Option(help="Whose view is attacked; see `factorleak list adversaries`.")
 ]
@@ -176,6 +180,7 @@ def audit(
         int, typer.Option(min=1, help="Clients for attacks that solve client by client (root-*).")
     ] = 20,
     users: UsersOption = None,
+    defense: DefenseOption = None,
     seed: SeedOption = 0,
     set_: VictimOptions = None,
     option: Annotated[
@@ -208,6 +213,7 @@ def audit(
         seed=seed,
         sample=sample,
         users=users,
+        defenses=tuple(defense or ()),
         victim_options=parse_options(set_ or []),
         attack_options=_attack_options(option or []),
     )
@@ -281,10 +287,7 @@ def record(
     weighting: Annotated[Weighting, typer.Option()] = Weighting.OBSERVED_ONLY,
     rounds: RoundsOption = "4,5",
     users: UsersOption = None,
-    defense: Annotated[
-        list[str] | None,
-        typer.Option(help="As laplace:scale=2,clip=10,known=false; several are applied in order."),
-    ] = None,
+    defense: DefenseOption = None,
     seed: SeedOption = 0,
     set_: VictimOptions = None,
     item_components: ComponentsOption = None,

@@ -41,7 +41,10 @@ def score_cell(row: Row | None) -> str:
     if row is None or number(row["value"]) == "-":
         return "-"
     interval = f"[{number(row['ci_low'])}, {number(row['ci_high'])}]"
-    return f"{number(row['value'])}\n{interval}\nguess {number(row['baseline'])}"
+    cell = f"{number(row['value'])}\n{interval}\nguess {number(row['baseline'])}"
+    if number(row["ceiling"]) not in ("-", number(1.0)):
+        cell += f"\nceiling {number(row['ceiling'])}"
+    return cell
 
 
 def audit_table(rows: Sequence[Row], title: str) -> Table:

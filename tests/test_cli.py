@@ -61,6 +61,15 @@ class TestAudit:
         monkeypatch.setattr("audit.campaign.record", refuse)
         assert run(*words)[0] == 0
 
+    def test_a_defense_fills_its_column_and_the_ceiling(self, run, tmp_path):
+        out = tmp_path / "RESULTS"
+        run("audit", "--out", out, "--update", "semi-als", "--weighting", "observed-only", "--attack",
+            "guess-majority", "--defense", "laplace:scale=1", "--data", SMALL)  # fmt: skip
+        rows = json.loads((out / "results.json").read_text())
+        assert {row["defense"] for row in rows} == {"laplace:scale=1"}
+        ceiling = next(row["ceiling"] for row in rows if row["metric"] == "rating_accuracy")
+        assert 0.2 < ceiling < 1
+
     def test_a_failed_cell_is_a_row(self, run, tmp_path, monkeypatch):
         def explode(*_: object, **__: object) -> None:
             raise ArithmeticError("boom")
