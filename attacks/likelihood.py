@@ -20,19 +20,17 @@ from __future__ import annotations
 from dataclasses import asdict, dataclass, replace
 from typing import Any, Literal, NamedTuple
 
-import jax.numpy as jnp
 import numpy as np
 
 from attacks import softdecode as soft
 from attacks.interface import Progress, Reconstruction, silent, unreadable
+from attacks.knowledge import known_scale, law_of, unmodelled
 from attacks.learning import Job, carried, estimates, learn, new_job, search, start_lam
 from attacks.spectral import Spectral
-from victims.manifest import Manifest
 from victims.view import View
 
 CLEAN = 1e-5  # rows whose part off their leading direction is below this share have no noise
 COARSE = 1e-3  # noise over the rows' root mean square, above which float32 rows are exact enough
-DEFAULTS = {"lambda_attributes": 1.0, "lambda_factors": 10.0, "client_learning_rate": 0.0, "alpha": 0.1}
 OFTEN, ONCE = 1e5, 4e5  # slots x rounds that cost as much as a compilation, while learning and later
 FEWEST, ENOUGH = 64, 400_000  # clients, and rows of all rounds, that tell the prior
 LEAST_ODDS = 3.0  # nats by which the model must beat noise alone, over all clients
@@ -97,7 +95,7 @@ class Likelihood:
             noise alone (nats) and ``length`` (mean norm of p_i, stars).
         """
         options: dict[str, Any] = {**asdict(self), "seed": key}
-        obstacle = unreadable(view)
+        obstacle = unreadable(view) or unmodelled(view.manifest)
         if obstacle:
             everybody = {int(user): obstacle for user in view.users}
             return Reconstruction(self.name, view.users, (), everybody, options)
@@ -168,43 +166,13 @@ def size_up(view: View) -> Size:
     return Size(share, scale, length, unusable)
 
 
-def known_scale(manifest: Manifest) -> float | None:
-    """Scale b of Laplace noise that the adversary is taken to know, in the units of the uploads."""
-    return _of_laplace(manifest, "scale")
-
-
-def known_clip(manifest: Manifest) -> float | None:
-    """L1 norm to which the clients clip their rows, in the units of the uploads."""
-    return _of_laplace(manifest, "clip")
-
-
-def _of_laplace(manifest: Manifest, name: str) -> float | None:
-    for defense in manifest.defenses:
-        if defense.get("name") == "laplace":
-            value = defense.get(name)
-            if isinstance(value, int | float) and not isinstance(value, bool) and 0 < value < np.inf:
-                return float(value)
-    return None
-
-
 def _prepare(attack: Likelihood, view: View, size: Size, key: int, worth: float) -> Job:
     """A job before anything was learned, with what the manifest says."""
     manifest = view.manifest
-    known = dict(manifest.hyperparameters)
-    unit = abs(manifest.upload.scale)
     scale = attack.scale if attack.scale is not None else known_scale(manifest)
-    noise = size.scale if scale is None else scale / unit
+    noise = size.scale if scale is None else scale / abs(manifest.upload.scale)
     floor = max(1e-3 * size.scale, 1e-6 * size.length, 1e-12)
-    values = [known.get(name, default) for name, default in DEFAULTS.items()]
-    constants = soft.Constants(*(jnp.asarray(value, jnp.float64) for value in (*values, max(noise, floor))))
-    needed = {"lambda_factors"} | ({"lambda_attributes"} if manifest.n_attributes else set())
-    public = needed <= set(known)
-    tied = manifest.update == "semi-als" and public and float(constants.lambda_factors) > 0
-    linked = manifest.update == "sgd" and public and "client_learning_rate" in known
-    clip = known_clip(manifest)
-    layer = soft.layer(
-        manifest, view.rounds, tied=tied, linked=linked, clip=None if clip is None else clip / unit
-    )
+    layer, constants = law_of(manifest, view.rounds, max(noise, floor))
     return new_job(
         view,
         layer,
@@ -226,8 +194,7 @@ def _jump(job: Job, number: int, point: soft.Point) -> soft.Point:
     shift = soft.shift_of_one(job.rows(number))
     for sign in (1, -1):
         p = point.p + sign * unit * shift
-        lam = jnp.zeros_like(point.lam) if job.layer.tied else start_lam(job.layer, p)
-        moved = job.climb(number, soft.Point(p, lam), max(3, job.steps // 2))
+        moved = job.climb(number, soft.Point(p, start_lam(job.layer, p)), max(3, job.steps // 2))
         point = job.better(number, [point, moved])
     return point
 

@@ -20,8 +20,9 @@ from jaxtyping import Float
 from attacks import prior as priors
 from attacks import softdecode as soft
 from attacks.interface import Estimates, unreadable
+from attacks.knowledge import known_scale, law_of, ties, unmodelled
 from attacks.learning import Job, along_the_rows, estimates, new_job, scattered, start_lam
-from attacks.likelihood import DEFAULTS, known_clip, known_scale, size_up
+from attacks.likelihood import size_up
 from attacks.posterior import moments
 from audit.metrics import attribute_table, lookup, score_users
 from audit.score import Ceiling
@@ -31,6 +32,7 @@ from victims.view import View
 STEPS = 60
 PASSES = 12
 WARM = 3.0  # times b, where fitting p to the uploads starts at least; else at the rows' own size
+SMALLEST = 1e-12  # noise scale
 SURE = 1e9  # log odds of the true answers
 MODELLED = frozenset({"laplace"})
 
@@ -38,7 +40,7 @@ MODELLED = frozenset({"laplace"})
 def computable(view: View) -> bool:
     """Whether there are uploads to read, under a law that the told decoder models."""
     modelled = all(defense.get("name") in MODELLED for defense in view.manifest.defenses)
-    return modelled and view.users.size > 0 and not unreadable(view)
+    return modelled and view.users.size > 0 and not (unreadable(view) or unmodelled(view.manifest))
 
 
 def ceilings(view: View, truth: Truth) -> dict[str, Ceiling]:
@@ -72,16 +74,9 @@ def _mean(values: np.ndarray) -> float:
 
 
 def _job(view: View) -> Job:
-    manifest = view.manifest
-    known, unit = dict(manifest.hyperparameters), abs(manifest.upload.scale)
-    clip, noise = known_clip(manifest), known_scale(manifest)
-    linked = manifest.update == "sgd" and {"lambda_factors", "client_learning_rate"} <= set(known)
-    layer = soft.layer(
-        manifest, view.rounds, tied=False, linked=linked, clip=None if clip is None else clip / unit
-    )
-    values = [known.get(name, default) for name, default in DEFAULTS.items()]
-    b = size_up(view).scale if noise is None else noise / unit
-    constants = soft.Constants(*(jnp.asarray(value, jnp.float64) for value in (*values, b)))
+    noise = known_scale(view.manifest)
+    b = size_up(view).scale if noise is None else noise / abs(view.manifest.upload.scale)
+    layer, constants = law_of(view.manifest, view.rounds, max(b, SMALLEST), told=True)
     return new_job(
         view,
         layer,
@@ -106,14 +101,9 @@ class _Told(NamedTuple):
 
 def _told(job: Job, number: int, truth: Truth) -> _Told:
     answers = _true_answers(job, number, truth)
-    p = _by_the_update(job, number, answers) if _tied(job) else _by_the_uploads(job, number, answers)
+    by_the_update, _ = ties(job.view.manifest)
+    p = (_by_the_update if by_the_update else _by_the_uploads)(job, number, answers)
     return _Told(number, answers, p)
-
-
-def _tied(job: Job) -> bool:
-    manifest = job.view.manifest
-    needed = {"lambda_factors"} | ({"lambda_attributes"} if manifest.n_attributes else set())
-    return manifest.update == "semi-als" and needed <= set(manifest.hyperparameters)
 
 
 def _true_answers(job: Job, number: int, truth: Truth) -> soft.Answers:
@@ -177,7 +167,7 @@ def _with_noise(job: Job, told: list[_Told]) -> Job:
         sent = rows.sent.sum(axis=(0, 2)) + rows.attributes_sent.sum(axis=(0, 2))
         total += float(jnp.sum((fit.distance + rows.blank) * rows.live))
         coordinates += float(jnp.sum(sent * rows.live)) * rows.items.shape[2]
-    noise = jnp.asarray(max(total / max(coordinates, 1.0), 1e-12))
+    noise = jnp.asarray(max(total / max(coordinates, 1.0), SMALLEST))
     return replace(job, constants=job.constants._replace(noise=noise))
 
 

@@ -71,6 +71,11 @@ ComponentsOption = Annotated[
     int | None,
     typer.Option(min=1, help="Replace item features by their first principal components."),
 ]
+UpdatesOption = Annotated[list[Update] | None, typer.Option(help="Restrict the scenarios. Repeatable.")]
+WeightingsOption = Annotated[list[Weighting] | None, typer.Option(help="Restrict the scenarios. Repeatable.")]
+OneAttackOption = Annotated[
+    list[str] | None, typer.Option(help="Option of one attack, ATTACK.name=value. Repeatable.")
+]
 DefenseOption = Annotated[
     list[str] | None,
     typer.Option(help="As laplace:scale=2,clip=10,known=false; several are applied in order."),
@@ -169,10 +174,8 @@ def audit(
     ),
     data: DataOption = "synthetic",
     victim: Annotated[str, typer.Option(help="See `factorleak list victims`.")] = "fedmvmf",
-    update: Annotated[list[Update] | None, typer.Option(help="Restrict the scenarios. Repeatable.")] = None,
-    weighting: Annotated[
-        list[Weighting] | None, typer.Option(help="Restrict the scenarios. Repeatable.")
-    ] = None,
+    update: UpdatesOption = None,
+    weighting: WeightingsOption = None,
     attack: Annotated[list[str] | None, typer.Option(help="Attack to run. Repeatable.")] = None,
     rounds: RoundsOption = "4,5",
     adversary: AdversaryOption = "server",
@@ -183,10 +186,7 @@ def audit(
     defense: DefenseOption = None,
     seed: SeedOption = 0,
     set_: VictimOptions = None,
-    option: Annotated[
-        list[str] | None,
-        typer.Option(help="Option of one attack, ATTACK.name=value. Repeatable."),
-    ] = None,
+    option: OneAttackOption = None,
     item_components: ComponentsOption = None,
     fail_on: Annotated[
         str | None,
@@ -513,10 +513,8 @@ def sweep(
     ),
     data: DataOption = "synthetic",
     victim: Annotated[str, typer.Option(help="See `factorleak list victims`.")] = "fedmvmf",
-    update: Annotated[list[Update] | None, typer.Option(help="Restrict the scenarios. Repeatable.")] = None,
-    weighting: Annotated[
-        list[Weighting] | None, typer.Option(help="Restrict the scenarios. Repeatable.")
-    ] = None,
+    update: UpdatesOption = None,
+    weighting: WeightingsOption = None,
     attacks: Annotated[
         str, typer.Option(help="Attacks: the first is drawn for all rounds, the second beside it.")
     ] = "likelihood,root-hybr",
@@ -532,10 +530,7 @@ def sweep(
     jobs: Annotated[int, typer.Option(min=-1, help="Parallel processes; -1 is one per core.")] = -1,
     seed: SeedOption = 0,
     set_: VictimOptions = None,
-    option: Annotated[
-        list[str] | None,
-        typer.Option(help="Option of one attack, ATTACK.name=value. Repeatable."),
-    ] = None,
+    option: OneAttackOption = None,
     item_components: ComponentsOption = None,
 ) -> None:
     """Accuracy against noise scale and rounds watched: rows, figures, and how strong the attack is."""

@@ -34,6 +34,7 @@ HELPERS = {
         "softdecode",
         "posterior",
         "learning",
+        "knowledge",
     },
     "defenses": {"__init__", "accounting"},
 }

@@ -11,7 +11,8 @@ import pytest
 
 from attacks import packing, softdecode
 from attacks import prior as priors
-from attacks.likelihood import Likelihood, known_scale
+from attacks.knowledge import known_scale
+from attacks.likelihood import Likelihood
 from attacks.spectral import Spectral
 from audit.registry import make_attack
 from audit.score import score
@@ -218,6 +219,17 @@ def test_known_scale_ignores_what_is_not_a_number(transcripts):
         assert known_scale(manifest.model_copy(update={"defenses": [entry]})) is None
     told_scale = manifest.model_copy(update={"defenses": [{"name": "laplace", "scale": 2}]})
     assert known_scale(told_scale) == 2.0
+
+
+def test_clipping_with_regularisation_is_not_modelled(transcripts):
+    """FedMF's rows hold 2 gamma mu q, and a clip applies to the whole."""
+    view = transcripts["sgd", "observed-only"].view("server")
+    upload = view.manifest.upload.model_copy(update={"regularization": 0.1})
+    known = [{"name": "laplace", "scale": 1.0, "clip": 2.0}]
+    manifest = view.manifest.model_copy(update={"upload": upload, "defenses": known})
+    found = make_attack("likelihood").attack(replace(view, manifest=manifest), 0)
+    assert set(found.abstained) == set(view.users.tolist())
+    assert "regularisation" in next(iter(found.abstained.values()))
 
 
 def test_bad_options():

@@ -1,0 +1,64 @@
+"""What a manifest tells an adversary about the law of noisy uploads."""
+
+from __future__ import annotations
+
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Int
+
+from attacks import softdecode as soft
+from victims.manifest import Manifest
+
+# where the manifest is silent the update rule is not used, so that these values do not matter
+DEFAULTS = {"lambda_attributes": 1.0, "lambda_factors": 10.0, "client_learning_rate": 0.0, "alpha": 0.1}
+
+
+def known_scale(manifest: Manifest) -> float | None:
+    """Scale b of Laplace noise that the adversary is taken to know, in the units of the uploads."""
+    return _of_laplace(manifest, "scale")
+
+
+def known_clip(manifest: Manifest) -> float | None:
+    """L1 norm to which the clients clip their rows, in the units of the uploads."""
+    return _of_laplace(manifest, "clip")
+
+
+def _of_laplace(manifest: Manifest, name: str) -> float | None:
+    for defense in manifest.defenses:
+        if defense.get("name") == "laplace":
+            value = defense.get(name)
+            if isinstance(value, int | float) and not isinstance(value, bool) and 0 < value < np.inf:
+                return float(value)
+    return None
+
+
+def unmodelled(manifest: Manifest) -> str:
+    """Why the decoder's law is not that of the uploads, or nothing."""
+    if known_clip(manifest) is not None and manifest.upload.regularization != 0:
+        return "rows are clipped together with their regularisation, which the decoder does not model"
+    return ""
+
+
+def ties(manifest: Manifest) -> tuple[bool, bool]:
+    """Whether (8) ties p to the answers, and whether (9), (10) link consecutive rounds."""
+    known = manifest.hyperparameters
+    needed = {"lambda_factors"} | ({"lambda_attributes"} if manifest.n_attributes else set())
+    public = needed <= set(known)
+    tied = manifest.update == "semi-als" and public and known["lambda_factors"] > 0
+    return tied, manifest.update == "sgd" and public and "client_learning_rate" in known
+
+
+def law_of(
+    manifest: Manifest, rounds: Int[np.ndarray, " rounds"], noise: float, *, told: bool = False
+) -> tuple[soft.Layer, soft.Constants]:
+    """The layer and the constants of a view; ``noise`` is b in stars squared.
+
+    With ``told`` p is given, so that (8) ties nothing.
+    """
+    known = dict(manifest.hyperparameters)
+    values = [known.get(name, default) for name, default in DEFAULTS.items()]
+    constants = soft.Constants(*(jnp.asarray(value, jnp.float64) for value in (*values, noise)))
+    tied, linked = ties(manifest)
+    clip = known_clip(manifest)
+    clip = None if clip is None else clip / abs(manifest.upload.scale)
+    return soft.layer(manifest, rounds, tied=tied and not told, linked=linked, clip=clip), constants
