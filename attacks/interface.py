@@ -104,6 +104,11 @@ def unreadable(view: View) -> str:
         return "the adversary receives no uploads"
     if view.messages.gradient is None:
         return "the uploads are encrypted and the adversary holds no key"
+    return ""
+
+
+def alpha_unknown(view: View) -> str:
+    """Why an attack that does not estimate alpha abstains, or nothing."""
     if view.manifest.weighting == "include-unrated" and "alpha" not in view.manifest.hyperparameters:
-        return "alpha, the weight of unrated items, is not public and is not estimated here"
+        return "alpha, the weight of unrated items, is not public"
     return ""

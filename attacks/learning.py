@@ -31,6 +31,8 @@ UNRATED = 0.9
 LENGTHS = np.geomspace(0.03, 30.0, 20)  # of the client's factor, tried along the leading direction
 HOT, WARM = 10.0, 3.0  # times b, where annealing starts from the prior and from the leading direction
 QUICK = 4  # draws of the client's factor while the prior is learned
+SMALLEST_VARIANCE = 1e-12  # of a free factor
+FEWEST_DRAWS = 32  # where the evidence is an average over draws
 
 
 @dataclass(frozen=True)
@@ -106,6 +108,7 @@ class Job:
         rows, prior = self.rows(number), self.prior_of(number)
         key = jax.random.fold_in(jax.random.key(self.key), number)
         spread = self.spread.user
+        samples = samples if self.layer.tied else max(samples, FEWEST_DRAWS)
         return summarise(self.layer, self.own, rows, self.constants, prior, point, spread, samples, key)
 
     def better(self, number: int, points: list[soft.Point]) -> soft.Point:
@@ -241,14 +244,17 @@ def _improved(job: Job, total: Summary) -> Job:
 
 
 def _start_law(job: Job, total: Summary, n_users: int) -> dict[str, jnp.ndarray]:
-    """Normal law of the clients' free factors; one inverse Wishart count of N(0, 1) keeps it proper."""
+    """Normal law of the clients' free factors; k + 2 inverse Wishart counts, as wide in all directions, keep
+    it proper whatever the factors' scale."""
     k = job.view.manifest.factors
     mean = np.asarray(total.lam_mean) / n_users
     square = np.asarray(total.lam_square) / n_users - np.outer(mean, mean)
     precision = np.zeros_like(square)
     for run in range(job.layer.n_runs):
         part = slice(run * k, (run + 1) * k)
-        covariance = (n_users * square[part, part] + (k + 2) * np.eye(k)) / (n_users + k + 2)
+        own = square[part, part]
+        typical = max(np.trace(own) / k, SMALLEST_VARIANCE) * np.eye(k)
+        covariance = (n_users * own + (k + 2) * typical) / (n_users + k + 2)
         precision[part, part] = np.linalg.inv(covariance)
     return {"start_mean": jnp.asarray(mean), "start_precision": jnp.asarray(precision)}
 
@@ -263,8 +269,11 @@ def learn(job: Job, points: list[soft.Point] | None, passes: int) -> tuple[Job, 
         b = float(job.constants.noise)
         alone = float(total.blank) / b + float(total.coordinates) * np.log(2 * b)
         value = float(np.sum(total.evidence, where=np.isfinite(total.evidence))) - cost - alone
-        if best is None or (np.isfinite(value) and value > best[2]):
+        gain = np.inf if best is None else value - best[2]
+        if best is None or (np.isfinite(value) and gain > 0):
             best = job, points, value
+        if abs(gain) < SAME:
+            break
         if number < passes - 1:
             job = _improved(job, total)
     assert best is not None

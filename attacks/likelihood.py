@@ -9,10 +9,11 @@ leading direction of the rows with the best length on a grid, and the best point
 rating level; the one with the most evidence wins, client by client.
 
 What it assumes: independent Laplace noise on every coordinate, drawn afresh in each round; its scale is
-read from the manifest or estimated. Without the constants of the update rule every round's factor is free
-(less is read); without alpha it abstains in include-unrated. Uploads that noise alone explains as well
-are abstained on. Where the rows have no noise to speak of, the closed form (``attacks.spectral``) is the
-maximum, and its answer is given.
+read from the manifest or estimated. Constants of the update rule, and alpha, that the manifest lacks are
+estimated (``attacks.constants``). Where the uploads do not determine them, ``estimated_constants`` says so:
+then every round's factor is free (less is read), and without alpha it abstains in include-unrated.
+Uploads that noise alone explains as well are abstained on. Where the rows have no noise to speak of, the
+closed form (``attacks.spectral``) is the maximum, and its answer is given.
 """
 
 from __future__ import annotations
@@ -23,7 +24,8 @@ from typing import Any, Literal, NamedTuple
 import numpy as np
 
 from attacks import softdecode as soft
-from attacks.interface import Progress, Reconstruction, silent, unreadable
+from attacks.constants import START, missing, settle, with_constants
+from attacks.interface import Progress, Reconstruction, alpha_unknown, silent, unreadable
 from attacks.knowledge import known_scale, law_of, unmodelled
 from attacks.learning import Job, carried, estimates, learn, new_job, search, start_lam
 from attacks.spectral import Spectral
@@ -33,6 +35,7 @@ CLEAN = 1e-5  # rows whose part off their leading direction is below this share 
 COARSE = 1e-3  # noise over the rows' root mean square, above which float32 rows are exact enough
 OFTEN, ONCE = 1e5, 4e5  # slots x rounds that cost as much as a compilation, while learning and later
 FEWEST, ENOUGH = 64, 400_000  # clients, and rows of all rounds, that tell the prior
+UNDETERMINED = "its evidence hardly changes from 0.001 to 1"
 LEAST_ODDS = 3.0  # nats by which the model must beat noise alone, over all clients
 
 
@@ -49,7 +52,7 @@ class Likelihood:
     steps : int
         Newton steps of a cold start; later passes take a third of them.
     passes : int
-        Estimates of the prior.
+        Most estimates of the prior; three times as many where p is free, for they converge slowly.
     learners : int
         Most clients on which starts of the prior are tried; fewer where each one has many rows.
     samples : int
@@ -109,6 +112,12 @@ class Likelihood:
         if users.size == 0:
             return Reconstruction(self.name, view.users, (), unusable, options)
         usable = view.select(users) if unusable else view
+        usable, told = _settled(self, usable, size, key)
+        options |= told
+        obstacle = alpha_unknown(usable)
+        if obstacle:
+            everybody = {int(user): f"{obstacle}: {UNDETERMINED}" for user in view.users}
+            return Reconstruction(self.name, view.users, (), everybody, options)
         return _run(self, usable, size, view.users, options, progress)
 
 
@@ -199,15 +208,43 @@ def _jump(job: Job, number: int, point: soft.Point) -> soft.Point:
     return point
 
 
-def _learned(attack: Likelihood, view: View, size: Size, key: int) -> tuple[Job, list[soft.Point]]:
-    """Learn on some clients, then climb with all of them."""
+def _learners(attack: Likelihood, view: View, key: int) -> View:
+    """As many clients as tell the prior."""
     rows_of_one = view.messages.n_rows / view.users.size
     enough = min(attack.learners, max(FEWEST, int(ENOUGH / max(rows_of_one, 1))))
     if view.users.size <= enough:
-        return search(_prepare(attack, view, size, key, OFTEN), attack.passes)
+        return view
     rng = np.random.default_rng([key, 4])
-    some = view.select(np.sort(rng.choice(view.users, enough, replace=False)))
-    school, _ = search(_prepare(attack, some, size, key, OFTEN), attack.passes)
+    return view.select(np.sort(rng.choice(view.users, enough, replace=False)))
+
+
+def _settled(attack: Likelihood, view: View, size: Size, key: int) -> tuple[View, dict[str, Any]]:
+    """The view with constants that its manifest lacks, as far as the uploads determine them."""
+    names = missing(view)
+    if not names:
+        return view, {}
+    some = with_constants(_learners(attack, view, key), {name: START[name] for name in names})
+    found = settle(_prepare(attack, some, size, key, OFTEN), names)
+    determined = {name: constant.value for name, constant in found.items() if constant.determined}
+    if "lambda_attributes" in found and "lambda_factors" in {*view.manifest.hyperparameters, *determined}:
+        # too small to be told from 0, or about nothing: any value that fits ties as well
+        determined["lambda_attributes"] = found["lambda_attributes"].value
+    told = {"estimated_constants": {name: asdict(constant) for name, constant in found.items()}}
+    return with_constants(view, determined), told
+
+
+def _schooled(attack: Likelihood, view: View, size: Size, key: int) -> tuple[Job, list[soft.Point]]:
+    """The job of a view that is small enough to try starts of the prior."""
+    job = _prepare(attack, view, size, key, OFTEN)
+    return search(job, attack.passes if job.layer.tied else 3 * attack.passes)
+
+
+def _learned(attack: Likelihood, view: View, size: Size, key: int) -> tuple[Job, list[soft.Point]]:
+    """Learn on some clients, then climb with all of them."""
+    some = _learners(attack, view, key)
+    if some is view:
+        return _schooled(attack, view, size, key)
+    school, _ = _schooled(attack, some, size, key)
     job = carried(_prepare(attack, view, size, key, ONCE), school)
     return learn(job, None, 3 if job.estimated else 1)[:2]
 

@@ -70,6 +70,7 @@ def summarise(
     key: Array,
 ) -> Summary:
     """Posteriors averaged over ``samples`` draws of p and the client's own tilts, and the evidence."""
+    live, user_variance = rows.live, jnp.asarray(user_variance)
     known, assumed = soft.fixed(layer, own, rows), soft.log_prior(layer, prior, rows)
     if layer.tied:  # scores of each round by themselves: worth their time once, not in every step
         layer = replace(layer, runs=tuple(range(len(layer.runs))))
@@ -85,11 +86,13 @@ def summarise(
     before = _variance(layer, jnp.exp(assumed) * rows.valid).sum(axis=-1)
     after = _variance(layer, fit.answers.items).sum(axis=-1)
     weight = jnp.maximum(before - after, 0.1 * before).T.astype(jnp.float64)
-    tilt_variance = 1 / (weight + 1 / jnp.asarray(user_variance))
+    tilt_variance = 1 / (weight + 1 / user_variance)
     response = _response(layer, rows, constants, point.p, fit.answers, covariance)
     size = point.lam.shape[1]
 
-    def draw(number: Array, total: Answers) -> Answers:
+    away = point.lam - prior.start_mean
+
+    def draw(number: Array, total: tuple[Answers, Array]) -> tuple[Answers, Array]:
         noise = jax.random.normal(jax.random.fold_in(key, number), (point.lam.shape[0], size + 2))
         tilt = noise[:, size:] * jnp.sqrt(tilt_variance)
         move = jnp.einsum("ulm,um->ul", factor, noise[:, :size])
@@ -97,20 +100,24 @@ def summarise(
         p = point.p + jnp.einsum("utkl,ul->utk", linked.basis, move)
         varied = prior._replace(user=prior.user + tilt)
         leaning = soft.log_prior(layer, varied, rows)
-        found = soft.decode(layer, own, rows, constants, varied, leaning, Point(p, point.lam)).answers
-        return jax.tree.map(lambda a, b: a + b / samples.astype(b.dtype), total, found)
+        found = soft.decode(layer, own, rows, constants, varied, leaning, Point(p, point.lam))
+        if layer.tied:
+            weight = jnp.zeros(live.shape)
+        else:
+            weight = found.log_likelihood + 0.5 * jnp.sum(noise**2, axis=1)
+            weight -= 0.5 * _square(away + move, linked.precision)
+            weight -= 0.5 * jnp.sum(varied.user**2 / user_variance, axis=1)
+        return _mixed(total, found.answers, jnp.where(jnp.isfinite(weight), weight, -jnp.inf))
 
-    samples = jnp.asarray(samples)
-    answers = jax.lax.fori_loop(0, samples, draw, jax.tree.map(jnp.zeros_like, fit.answers))
-
-    evidence = fit.log_likelihood + 0.5 * jnp.linalg.slogdet(covariance)[1]
-    evidence += 0.5 * jnp.linalg.slogdet(linked.precision)[1]
+    nothing = jax.tree.map(jnp.zeros_like, fit.answers), jnp.full(live.shape, -jnp.inf)
+    answers, mixed = jax.lax.fori_loop(0, samples, draw, nothing)
+    determinants = 0.5 * (jnp.linalg.slogdet(covariance)[1] + jnp.linalg.slogdet(linked.precision)[1])
     if layer.tied:
+        evidence = fit.log_likelihood + determinants
         evidence -= _paid(layer, own, rows, constants, point, fit.answers)
     else:
-        away = point.lam - prior.start_mean
-        evidence -= 0.5 * jnp.einsum("ul,ulm,um->u", away, linked.precision, away)
-    live = rows.live
+        evidence = mixed - jnp.log(samples) + determinants
+        evidence += 0.5 * jnp.sum(jnp.log(tilt_variance / user_variance), axis=1)
     coordinates = rows.sent.sum(axis=(0, 2)) + rows.attributes_sent.sum(axis=(0, 2))
     spread = jnp.where(live[:, None, None] > 0, covariance, 0.0).sum(axis=0)
     lam = jnp.where(live[:, None] > 0, point.lam, 0.0)
@@ -124,6 +131,25 @@ def summarise(
         lam.sum(axis=0),
         jnp.einsum("ul,um->lm", lam, lam) + spread,
     )
+
+
+def _mixed(
+    total: tuple[Answers, Array], part: Answers, weight: Float[Array, " users"]
+) -> tuple[Answers, Float[Array, " users"]]:
+    """The mean of answers under log weights, one draw more; and the log of the weights' sum."""
+    answers, before = total
+    after = jnp.logaddexp(before, weight)
+    share = jnp.where(jnp.isfinite(after), jnp.exp(weight - after), 0.0)
+
+    def mix(old: Array, new: Array) -> Array:
+        by = (share[:, None] if new.ndim == 2 else share[None, :, None]).astype(new.dtype)
+        return old + by * (new - old)
+
+    return jax.tree.map(mix, answers, part), after
+
+
+def _square(x: Float[Array, "users L"], metric: Float[Array, "users L L"]) -> Float[Array, " users"]:
+    return jnp.einsum("ul,ulm,um->u", x, metric, x)
 
 
 def _mean(layer: Layer, weights: Array) -> Float[Array, "2 users slots"]:

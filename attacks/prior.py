@@ -12,6 +12,7 @@ from typing import NamedTuple
 
 import jax.numpy as jnp
 import numpy as np
+import scipy.special
 from jaxtyping import Float
 
 from attacks.posterior import Moments
@@ -23,6 +24,9 @@ LARGEST_LEVEL_STEP = 0.5
 LARGEST_VARIANCE = np.array([4.0, 0.5])  # of activity or popularity, and of mean ratings, in nats squared
 SMALLEST_VARIANCE = 1e-3
 START_VARIANCE = 0.25
+# what everybody knows of ratings, as a law and the number of ratings that it is worth: means of published
+# sets lie between 0.63 (MovieLens) and 0.8 (Amazon) of the grid
+TYPICAL, WORTH = 0.7, 100.0
 
 
 class Spread(NamedTuple):
@@ -65,7 +69,7 @@ def improve(
     layer: Layer, prior: Prior, spread: Spread, moments: Moments, n_users: int
 ) -> tuple[Prior, Spread]:
     """One Newton step in every parameter."""
-    level = np.asarray(prior.level) + _level_step(moments)
+    level = np.asarray(prior.level) + _level_step(layer, prior, moments)
     # Laplace's rule of succession in each block
     attribute = jnp.log((moments.attribute + 1) / (n_users + 2))
     loose = np.array(layer.loose)[np.array(layer.blocks, int)] if layer.blocks else np.zeros(0, bool)
@@ -79,13 +83,31 @@ def improve(
     return prior, Spread(user_spread, item_spread)
 
 
-def _level_step(moments: Moments) -> Float[np.ndarray, " candidates"]:
+def _level_step(layer: Layer, prior: Prior, moments: Moments) -> Float[np.ndarray, " candidates"]:
     before, after = np.asarray(moments.level_prior), np.asarray(moments.level_posterior)
+    typical, now = _typical(layer), _among_rated(layer, prior)
+    gap = np.asarray(moments.level_gap) + WORTH * (typical - now)
     size, axes = np.linalg.eigh(before - after)
     floor = np.maximum(np.einsum("vi,vw,wi->i", axes, before, axes), 0)
-    size = np.maximum(size, 0.1 * floor) + 1.0
-    step = axes @ ((axes.T @ np.asarray(moments.level_gap)) / size)
+    information = (axes * np.maximum(size, 0.1 * floor)) @ axes.T
+    information += WORTH * (np.diag(now) - np.outer(now, now)) + np.eye(now.size)
+    step = np.linalg.solve(information, gap)
     return np.clip(STEP * (step - step.mean()), -LARGEST_LEVEL_STEP, LARGEST_LEVEL_STEP)
+
+
+def _typical(layer: Layer) -> Float[np.ndarray, " candidates"]:
+    """Frequencies of ratings as one knows them without the uploads, 0 for unrated."""
+    rated = np.array(layer.levels) > 0
+    frequency = np.where(rated, np.exp(bell(layer, TYPICAL, 0.5)), 0.0)
+    return frequency / frequency.sum()
+
+
+def _among_rated(layer: Layer, prior: Prior) -> Float[np.ndarray, " candidates"]:
+    """Frequencies of the prior given that an item is rated, for a client and an item without tilts."""
+    rated = np.array(layer.levels) > 0
+    log = np.where(rated, np.asarray(prior.level), -np.inf)
+    frequency = np.exp(log - log.max())
+    return frequency / frequency.sum()
 
 
 def _information(moments: np.ndarray) -> np.ndarray:
@@ -116,12 +138,15 @@ def _tilts(
 
 
 def penalty(layer: Layer, prior: Prior, spread: Spread, moments: Moments) -> float:
-    """What the tilts cost in evidence: their prior and, by Laplace's method, their uncertainty."""
-    total = 0.0
-    for tilt, table, variance in (
-        (prior.user, moments.user, spread.user),
-        (prior.item, moments.item, spread.item),
-    ):
+    """What the prior costs in evidence: of the tilts their law and, by Laplace's method, their uncertainty.
+
+    Where p is free the evidence has integrated the clients' own tilts out (``attacks.posterior``). And what
+    the levels cost against what is known of ratings anyhow.
+    """
+    typical, now = _typical(layer), _among_rated(layer, prior)
+    total = WORTH * float(np.sum(scipy.special.rel_entr(typical, now)))
+    users = [(prior.user, moments.user, spread.user)] if layer.tied else []
+    for tilt, table, variance in (*users, (prior.item, moments.item, spread.item)):
         for feature in range(2):
             if feature == 0 and layer.levels[0] > 0:
                 continue

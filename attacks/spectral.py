@@ -34,7 +34,7 @@ from jaxtyping import Float
 from threadpoolctl import threadpool_limits
 
 from attacks.decode import distance_to_levels, looks_unrated
-from attacks.interface import Estimates, Progress, Reconstruction, silent, unreadable
+from attacks.interface import Estimates, Progress, Reconstruction, alpha_unknown, silent, unreadable
 from victims.manifest import Manifest
 from victims.view import ATTRIBUTE, BATCH_BYTES, ITEM, Uploads, UserBatch, View
 
@@ -120,7 +120,7 @@ def _each(view: View, solve: Callable[[UserBatch], _Solved], progress: Progress)
 
 def _obstacle(view: View) -> str:
     """Why no client of the view can be solved, or nothing."""
-    reason = unreadable(view)
+    reason = unreadable(view) or alpha_unknown(view)
     if reason:
         return reason
     if view.rounds.size < 2 and view.manifest.weighting == "observed-only":

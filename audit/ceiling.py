@@ -19,7 +19,7 @@ from jaxtyping import Float
 
 from attacks import prior as priors
 from attacks import softdecode as soft
-from attacks.interface import Estimates, unreadable
+from attacks.interface import Estimates, alpha_unknown, unreadable
 from attacks.knowledge import known_scale, law_of, ties, unmodelled
 from attacks.learning import Job, along_the_rows, estimates, new_job, scattered, start_lam
 from attacks.likelihood import size_up
@@ -40,7 +40,8 @@ MODELLED = frozenset({"laplace"})
 def computable(view: View) -> bool:
     """Whether there are uploads to read, under a law that the told decoder models."""
     modelled = all(defense.get("name") in MODELLED for defense in view.manifest.defenses)
-    return modelled and view.users.size > 0 and not (unreadable(view) or unmodelled(view.manifest))
+    obstacle = unreadable(view) or alpha_unknown(view) or unmodelled(view.manifest)
+    return modelled and view.users.size > 0 and not obstacle
 
 
 def ceilings(view: View, truth: Truth) -> dict[str, Ceiling]:

@@ -35,6 +35,7 @@ HELPERS = {
         "posterior",
         "learning",
         "knowledge",
+        "constants",
     },
     "defenses": {"__init__", "accounting"},
 }

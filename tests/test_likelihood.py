@@ -203,11 +203,35 @@ def test_pure_noise_is_recognised(transcripts):
                 assert row.summary.advantage_low <= 0 <= row.summary.advantage_high
 
 
-def test_alpha_is_needed(transcripts):
-    view = noisy(transcripts["semi-als", "include-unrated"].view("server"), 0.5)
-    constants = {k: v for k, v in view.manifest.hyperparameters.items() if k != "alpha"}
-    manifest = view.manifest.model_copy(update={"hyperparameters": constants})
-    found = make_attack("likelihood").attack(replace(view, manifest=manifest), 0)
+def without(view, *names):
+    """The view of an adversary to whom some constants are unknown."""
+    known = {k: v for k, v in view.manifest.hyperparameters.items() if k not in names}
+    return replace(view, manifest=view.manifest.model_copy(update={"hyperparameters": known}))
+
+
+@pytest.mark.parametrize(
+    ("scenario", "name", "factor"),
+    [
+        (("semi-als", "observed-only"), "lambda_factors", 1.5),
+        (("semi-als", "include-unrated"), "alpha", 1.5),
+        (("sgd", "observed-only"), "client_learning_rate", 2.0),
+    ],
+)
+def test_estimates_a_constant_that_is_not_published(transcripts, scenario, name, factor):
+    view = noisy(transcripts[scenario].view("server"), 0.05)
+    true = view.manifest.hyperparameters[name]
+    found = make_attack("likelihood").attack(without(view, name), 0)
+    constant = found.options["estimated_constants"][name]
+    assert constant["determined"]
+    assert true / factor < constant["value"] < true * factor
+    assert constant["low"] <= constant["value"] <= constant["high"]
+
+
+def test_says_that_a_constant_is_not_determined(transcripts):
+    """Nothing tells alpha from pure noise."""
+    view = noisy(transcripts["semi-als", "include-unrated"].view("server"), 0.5, only_noise=True)
+    found = make_attack("likelihood").attack(without(view, "alpha"), 0)
+    assert not found.options["estimated_constants"]["alpha"]["determined"]
     assert set(found.abstained) == set(view.users.tolist())
     assert "alpha" in next(iter(found.abstained.values()))
 
