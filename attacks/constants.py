@@ -3,7 +3,8 @@
 The constants lambda_1, lambda_2, gamma and alpha of paper 000, Eq. (8)-(10), enter the decoder's law as
 single numbers, so each is found on a logarithmic grid, constant by constant until nothing changes, and then
 between the grid's points in ever smaller steps. Every candidate is judged by the evidence that learning
-from a cold start ends with. A constant is determined where both ends of its grid are ``WITHIN`` nats or more behind.
+from a cold start ends with. A constant is determined where both ends of its grid are ``WITHIN`` nats or
+more behind.
 """
 
 from __future__ import annotations

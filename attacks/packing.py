@@ -43,6 +43,11 @@ class Rows(NamedTuple):
     blank: Float[np.ndarray, " users"]
     live: Float[np.ndarray, " users"]
 
+    def during(self, rounds: Int[np.ndarray, " some"]) -> Rows:
+        """Only these places of the rounds' axis; ``blank`` and ``middle`` stay."""
+        parts = "items", "factors", "sent", "attributes", "attributes_sent"
+        return self._replace(**{part: getattr(self, part)[rounds] for part in parts})
+
 
 @dataclass(frozen=True)
 class Packing:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from enum import StrEnum
 from pathlib import Path
@@ -198,7 +198,7 @@ def audit(
 ) -> None:
     """Run victims, attack them, score, print the table, write RESULTS/."""
     from audit.campaign import UPDATES, WEIGHTINGS, Campaign, run
-    from audit.registry import parse_options
+    from audit.registry import make_defense, parse_options
     from reports.tables import audit_table, in_words
 
     bar = _parse_fail_on(fail_on)
@@ -239,6 +239,7 @@ def audit(
         "value [95 % interval over clients]; guess: the best guess without the transcript; abst.: "
         "clients on which the attack abstains count with that guess."
     )
+    _print_accounts(map(make_defense, defense or []), ratings, campaign.weightings, len(campaign.rounds))
     _print(f"{len(rows)} rows in {out}/results.json, .csv, .parquet; {time.perf_counter() - start:.1f} s")
     if bar is not None and _crossed(rows, *bar):
         raise typer.Exit(1)
@@ -319,21 +320,35 @@ def record(
         )
     _print(ratings.describe())
     _print(f"transcript {out}, truth {truth_path(out)}")
-    for used in defenses:
-        _print_account(used, ratings, weighting, len(parse_rounds(rounds)))
+    _print_accounts(defenses, ratings, [weighting.value], len(parse_rounds(rounds)))
 
 
-def _print_account(defense: Any, ratings: Any, weighting: Weighting, n_rounds: int) -> None:
-    """The privacy account of a defense that has one, and what it does not hide."""
+def _print_accounts(defenses: Any, ratings: Any, weightings: Sequence[str], n_rounds: int) -> None:
+    """The privacy accounts of defenses that have one, and what they do not hide."""
+    from defenses.accounting import NOT_HIDDEN
+
+    if not (accounted := [defense for defense in defenses if hasattr(defense, "clip")]):
+        return
+    for defense in accounted:
+        if defense.clip is None or defense.scale == 0:
+            _print(
+                "there is no finite epsilon: rows have no bound without clipping and noise (clip=C, scale=b)"
+            )
+            continue
+        for weighting in weightings:
+            _print_account(defense, ratings, weighting, n_rounds)
+    for sentence in dict.fromkeys(s for weighting in weightings for s in NOT_HIDDEN[weighting]):
+        _print(f"not hidden: {sentence}")
+
+
+def _print_account(defense: Any, ratings: Any, weighting: str, n_rounds: int) -> None:
     import numpy as np
 
-    from defenses.accounting import NOT_HIDDEN, rows_of_account
+    from defenses.accounting import rows_of_account
     from reports.tables import account_table
 
-    if not hasattr(defense, "clip"):
-        return
     rated = np.full(ratings.n_users, ratings.n_items)
-    if weighting is Weighting.OBSERVED_ONLY:
+    if weighting == Weighting.OBSERVED_ONLY.value:
         rated = np.diff(ratings.indptr)
     rows = rated + ratings.n_attributes
     counts = {
@@ -342,11 +357,8 @@ def _print_account(defense: Any, ratings: Any, weighting: Weighting, n_rounds: i
         "one rating or one client, largest client": int(rows.max()),
     }
     entry = {"name": defense.name, "scale": defense.scale, "clip": defense.clip}
-    _print(account_table(rows_of_account(entry, counts, n_rounds), f"Privacy account of {defense.name}"))
-    if defense.clip is None or defense.scale == 0:
-        _print("there is no finite epsilon: a row has no bound without clipping and noise (clip=C, scale=b)")
-    for sentence in NOT_HIDDEN[weighting.value]:
-        _print(f"not hidden: {sentence}")
+    title = f"Privacy account of {defense.name}, {weighting}"
+    _print(account_table(rows_of_account(entry, counts, n_rounds), title))
 
 
 @app.command()
@@ -469,18 +481,20 @@ def train(
         str, typer.Option(help="Numbers of rounds after which to measure: 20,50,100.")
     ] = "10,20,50,100,200",
     test_fraction: Annotated[float, typer.Option(help="Share of each client's ratings held out.")] = 0.2,
+    defense: DefenseOption = None,
     seed: SeedOption = 0,
     set_: VictimOptions = None,
     item_components: ComponentsOption = None,
 ) -> None:
     """Train a victim without recording and show how well it predicts held-out ratings."""
-    from audit.registry import make_victim, parse_options
+    from audit.registry import make_defense, make_victim, parse_options
     from reports.tables import learning_table
     from victims.quality import learning_curve
     from victims.ratings import split
 
     options = {**parse_options(set_ or []), "update": update.value, "weighting": weighting.value}
     model: Any = make_victim(victim, options)
+    defenses = [make_defense(text) for text in defense or []]
     wanted = parse_rounds(rounds)
     if wanted[0] < 1:
         raise InputError("--rounds of train must be >= 1: 0 rounds train nothing")
@@ -493,6 +507,7 @@ def train(
             kept,
             held_out,
             wanted,
+            defenses=defenses,
             seed=seed,
             factors=model.factors,
             ridge=model.lambda_factors,
@@ -500,9 +515,11 @@ def train(
             progress=update_bar,
         )
     _print(ratings.describe())
-    name = f"{victim} {update.value}/{weighting.value}: RMSE on held-out ratings, stars"
+    under = f" under {', '.join(defense)}" if defense else ""
+    name = f"{victim} {update.value}/{weighting.value}{under}: RMSE on held-out ratings, stars"
     _print(learning_table(learned.rounds, learned.rmse, learned.centralised, learned.bias,
                           learned.mean, name))  # fmt: skip
+    _print_accounts(defenses, ratings, [weighting.value], wanted[-1])
     _print(f"{time.perf_counter() - start:.1f} s, seed {seed}")
 
 
@@ -522,7 +539,7 @@ def sweep(
         str, typer.Option(help="Laplace scales b of the uploads; 0 is none.")
     ] = "0,0.1,0.2,0.5,1,2,5,10",
     rounds: Annotated[str, typer.Option(help="Numbers of rounds that the server watches.")] = "1,5,20",
-    first: Annotated[int, typer.Option(min=0, help="First round that is watched, counted from 0.")] = 20,
+    first: Annotated[int, typer.Option(min=0, help="First round that is watched, counted from 0.")] = 4,
     users: Annotated[int, typer.Option(min=1, help="Clients to record; all take part in training.")] = 120,
     sample: Annotated[
         int, typer.Option(min=1, help="Clients for attacks that solve client by client (root-*).")
@@ -534,7 +551,7 @@ def sweep(
     item_components: ComponentsOption = None,
 ) -> None:
     """Accuracy against noise scale and rounds watched: rows, figures, and how strong the attack is."""
-    from audit.registry import parse_options
+    from audit.registry import make_defense, parse_options
     from audit.sweep import PAPER, Sweep, run
     from reports.figures import sweep_figures
     from reports.tables import sweep_table
@@ -569,6 +586,8 @@ def sweep(
         rows = run(plan, ratings, out, jobs=jobs, report=update_bar)
     _print(ratings.describe())
     _print(sweep_table(rows, f"Ratings that {names[0]} reads from {victim} under Laplace noise", names[0]))
+    noisy = [make_defense(f"laplace:scale={max(plan.scales)}")]
+    _print_accounts(noisy, ratings, plan.weightings, max(counts))
     for path in sweep_figures(rows, out, names[0], names[1] if len(names) > 1 else names[0]):
         _print(f"figure {path}")
     _print(f"{len(rows)} rows in {out}/results.json, .csv, .parquet; {time.perf_counter() - start:.1f} s")

@@ -65,7 +65,7 @@ class Sweep:
     attacks: tuple[str, ...] = ("likelihood", PAPER)
     scales: tuple[float, ...] = (0.0, 0.1, 0.2, 0.5, 1.0, 2.0, 5.0, 10.0)
     rounds: tuple[int, ...] = (1, 5, 20)
-    first: int = 20
+    first: int = 4
     users: int = 120
     sample: int = 20
     seed: int = 0

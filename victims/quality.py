@@ -11,15 +11,16 @@ is from its centralised twin, not how well it ranks.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 import scipy.sparse as sp
 from jaxtyping import Float
 
-from victims.protocol import Victim
+from victims.protocol import Defense, Victim
 from victims.ratings import Ratings
+from victims.recording import received
 
 
 @dataclass(frozen=True)
@@ -48,6 +49,7 @@ def learning_curve(
     test: Ratings,
     rounds: list[int],
     *,
+    defenses: Sequence[Defense] = (),
     seed: int = 0,
     factors: int = 6,
     ridge: float = 10.0,
@@ -64,6 +66,8 @@ def learning_curve(
         From ``victims.ratings.split``.
     rounds : list of int
         Ascending numbers of rounds after which to measure, >= 1.
+    defenses : sequence of Defense
+        Applied to the uploads in order; the server learns from what it receives.
     seed : int
     factors, ridge, unrated_weight, sweeps :
         Of the centralised baseline; the weight is alpha in include-unrated, else 0.
@@ -72,7 +76,7 @@ def learning_curve(
     state = victim.init(train, seed)
     errors = []
     for done in range(1, rounds[-1] + 1):
-        state = victim.round(state, train)
+        state = victim.round(state, train, received(victim, defenses, state, train, done - 1, seed))
         if done in rounds:
             clients = victim.user_factors(state, train)
             errors.append(rmse(clients, victim.broadcast(state)[0], test))

@@ -71,10 +71,9 @@ def record(
                 for rows in _defended(victim, defenses, state, ratings, kept, number, seed):
                     writer.messages(number, rows.sender, rows.kind, rows.index, rows.gradient)
             if number < wanted[-1]:
-                received = None
-                if defenses and train_on_received:
-                    received = _received(victim, defenses, state, ratings, number, seed)
-                state = victim.round(state, ratings, received)
+                applied = defenses if train_on_received else ()
+                sums = received(victim, applied, state, ratings, number, seed)
+                state = victim.round(state, ratings, sums)
             progress(number + 1, wanted[-1] + 1)
         write_truth(truth_path(path), *truth_columns(ratings, kept))
 
@@ -96,10 +95,15 @@ def _defended(
         yield rows
 
 
-def _received(
+def received(
     victim: Victim, defenses: Sequence[Defense], state: Any, ratings: Ratings, number: int, seed: int
-) -> Received:
-    """Sums over all clients of what they send, as the server forms them."""
+) -> Received | None:
+    """Sums over all clients of what they send in a round, as the server forms them.
+
+    None without defenses: the victim then sums by itself, without forming the rows.
+    """
+    if not defenses:
+        return None
     items, attributes = victim.broadcast(state)
     sums = Received(np.zeros_like(items), np.zeros_like(attributes))
     everybody = np.arange(ratings.n_users)

@@ -15,10 +15,15 @@ import threading
 import time
 from pathlib import Path
 
+import jax
+import jax.numpy as jnp
 import numpy as np
 import pytest
 
+from attacks.knowledge import law_of
+from attacks.learning import new_job, start_lam
 from attacks.roots import Root
+from attacks.softdecode import Point
 from attacks.spectral import Spectral
 from tests.conftest import SCENARIOS
 from victims.datasets import load
@@ -90,6 +95,58 @@ def test_root_hybr_20_clients(benchmark, recorded):
     view = view.select(np.random.default_rng(0).choice(view.users, 20, replace=False))
     attack = Root("hybr", jobs=1)
     benchmark.pedantic(attack.attack, (view, 0), rounds=2, warmup_rounds=1)
+
+
+STEPS = 10
+
+
+@pytest.fixture(scope="module")
+def noisy_job(recorded):
+    """A decoder's job on 128 clients, as if there was noise of scale 1."""
+    view = open_transcript(recorded).view("server")
+    view = view.select(np.random.default_rng(0).choice(view.users, 128, replace=False))
+    layer, constants = law_of(view.manifest, view.rounds, 1.0)
+    job = new_job(
+        view,
+        layer,
+        constants,
+        steps=STEPS,
+        key=0,
+        estimated=True,
+        known_noise=True,
+        floor=0.0,
+        precision=np.float32,
+        worth=1e5,
+    )
+    for number in range(job.n_batches):
+        job.rows(number)
+    return job
+
+
+def test_likelihood_steps(benchmark, noisy_job):
+    """Newton steps of the soft decoder, 128 clients."""
+
+    def climb():
+        for number in range(noisy_job.n_batches):
+            p = np.ones((noisy_job.rows(number).live.size, noisy_job.view.rounds.size, 6))
+            point = Point(jnp.asarray(p), start_lam(noisy_job.layer, jnp.asarray(p)))
+            jax.block_until_ready(noisy_job.climb(number, point, STEPS))
+
+    benchmark.extra_info["rows_x_steps"] = noisy_job.view.messages.n_rows * STEPS
+    benchmark.pedantic(climb, rounds=3, warmup_rounds=1)
+
+
+def test_floor_of_likelihood_steps(benchmark, noisy_job):
+    """The distances alone that the steps need: |f - y p| for every candidate and coordinate, in NumPy."""
+    parts = [np.asarray(noisy_job.rows(number).items) for number in range(noisy_job.n_batches)]
+    n_candidates = len(noisy_job.layer.levels)
+
+    def distances():
+        for _ in range(STEPS * n_candidates):
+            for part in parts:
+                np.abs(part - np.float32(1.5)).sum(axis=2)
+
+    benchmark.pedantic(distances, rounds=3, warmup_rounds=1)
 
 
 @pytest.mark.parametrize("scenario", SCENARIOS, ids="/".join)
