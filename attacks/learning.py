@@ -27,6 +27,7 @@ CACHE_BYTES = 1 << 28
 MIDDLES = (0.4, 0.85, 0.55, 0.7)  # of the grid: candidates for the mean rating, the extremes first
 FINER = 0.075  # further candidates at this distance from the best
 SAME = 1.0  # nats within which the extremes are taken to have ended in the same place
+CLEAR = 0.5  # nats per client, by which a place is ahead that needs no finer search
 UNRATED = 0.9
 LENGTHS = np.geomspace(0.03, 30.0, 20)  # of the client's factor, tried along the leading direction
 TRIED_ROUNDS = 8  # most rounds that tell the length
@@ -292,7 +293,10 @@ def search(job: Job, passes: int) -> tuple[Job, list[soft.Point]]:
     if abs(low - high) < SAME:
         return max(found.values(), key=lambda state: state[2])[:2]
     found |= {middle: _from(job, middle, passes) for middle in MIDDLES[2:]}
-    best = max(found, key=lambda middle: found[middle][2])
+    best, second = sorted(found, key=lambda middle: -found[middle][2])[:2]
+    lead = found[best][2] - found[second][2]
+    if lead < SAME or lead > CLEAR * job.view.users.size:
+        return found[best][:2]
     for middle in (best - FINER, best + FINER):
         found[middle] = _from(job, middle, passes)
     return max(found.values(), key=lambda state: state[2])[:2]

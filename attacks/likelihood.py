@@ -26,7 +26,7 @@ import numpy as np
 from attacks import softdecode as soft
 from attacks.constants import START, missing, settle, with_constants
 from attacks.interface import Progress, Reconstruction, alpha_unknown, silent, unreadable
-from attacks.knowledge import known_scale, law_of, unmodelled
+from attacks.knowledge import known_scale, law_of, ties, unmodelled
 from attacks.learning import Job, carried, estimates, learn, new_job, search, start_lam
 from attacks.spectral import Spectral
 from victims.view import View
@@ -34,7 +34,7 @@ from victims.view import View
 CLEAN = 1e-5  # rows whose part off their leading direction is below this share have no noise
 COARSE = 1e-3  # noise over the rows' root mean square, above which float32 rows are exact enough
 OFTEN, ONCE = 1e5, 4e5  # slots x rounds that cost as much as a compilation, while learning and later
-FEWEST, ENOUGH = 64, 400_000  # clients, and rows of all rounds, that tell the prior
+FEWEST, FEWEST_ROUNDS, ENOUGH = 64, 4, 400_000  # clients, rounds, and rows, that tell the prior
 UNDETERMINED = "its evidence hardly changes from 0.001 to 1"
 LEAST_ODDS = 3.0  # nats by which the model must beat noise alone, over all clients
 
@@ -54,7 +54,8 @@ class Likelihood:
     passes : int
         Most estimates of the prior; three times as many where p is free, for they converge slowly.
     learners : int
-        Most clients on which starts of the prior are tried; fewer where each one has many rows.
+        Most clients on which starts of the prior are tried; fewer, and fewer rounds, where each one has
+        many rows.
     samples : int
         Draws of the client's factor over which posteriors are averaged.
     """
@@ -209,13 +210,20 @@ def _jump(job: Job, number: int, point: soft.Point) -> soft.Point:
 
 
 def _learners(attack: Likelihood, view: View, key: int) -> View:
-    """As many clients as tell the prior."""
+    """As many clients and rounds as tell the prior."""
     rows_of_one = view.messages.n_rows / view.users.size
     enough = min(attack.learners, max(FEWEST, int(ENOUGH / max(rows_of_one, 1))))
-    if view.users.size <= enough:
+    if view.users.size > enough:
+        rng = np.random.default_rng([key, 4])
+        view = view.select(np.sort(rng.choice(view.users, enough, replace=False)))
+    n_rounds = view.rounds.size
+    most = max(FEWEST_ROUNDS, int(ENOUGH * n_rounds / max(view.messages.n_rows, 1)))
+    tied, linked = ties(view.manifest)
+    if n_rounds <= most or not (tied or linked):
         return view
-    rng = np.random.default_rng([key, 4])
-    return view.select(np.sort(rng.choice(view.users, enough, replace=False)))
+    block = np.arange(most) + (n_rounds - most) // 2  # linked: (9), (10) need rounds in a row
+    places = block if linked else np.linspace(0, n_rounds - 1, most).astype(int)
+    return view.during(view.rounds[places])
 
 
 def _settled(attack: Likelihood, view: View, size: Size, key: int) -> tuple[View, dict[str, Any]]:
