@@ -37,7 +37,7 @@ HELPERS = {
         "knowledge",
         "constants",
     },
-    "defenses": {"__init__", "accounting"},
+    "defenses": {"__init__", "accounting", "cipher", "fixedpoint"},
 }
 
 
