@@ -73,6 +73,8 @@ ComponentsOption = Annotated[
 ]
 UpdatesOption = Annotated[list[Update] | None, typer.Option(help="Restrict the scenarios. Repeatable.")]
 WeightingsOption = Annotated[list[Weighting] | None, typer.Option(help="Restrict the scenarios. Repeatable.")]
+UpdateOption = Annotated[Update | None, typer.Option(help="Default: the victim's first.")]
+WeightingOption = Annotated[Weighting | None, typer.Option(help="Default: the victim's first.")]
 OneAttackOption = Annotated[
     list[str] | None, typer.Option(help="Option of one attack, ATTACK.name=value. Repeatable.")
 ]
@@ -197,16 +199,16 @@ def audit(
     ] = False,
 ) -> None:
     """Run victims, attack them, score, print the table, write RESULTS/."""
-    from audit.campaign import UPDATES, WEIGHTINGS, Campaign, run
-    from audit.registry import make_defense, parse_options
+    from audit.campaign import Campaign, run
+    from audit.registry import make_defense, parse_options, scenarios_of
     from reports.tables import audit_table, in_words
 
     bar = _parse_fail_on(fail_on)
     campaign = Campaign(
         victim=victim,
         data=data,
-        updates=tuple(dict.fromkeys(u.value for u in update)) if update else UPDATES,
-        weightings=tuple(dict.fromkeys(w.value for w in weighting)) if weighting else WEIGHTINGS,
+        updates=_chosen(update, scenarios_of(victim)[0]),
+        weightings=_chosen(weighting, scenarios_of(victim)[1]),
         attacks=tuple(dict.fromkeys(attack)) if attack else Campaign.attacks,
         rounds=tuple(parse_rounds(rounds)),
         adversary=adversary,
@@ -243,6 +245,22 @@ def audit(
     _print(f"{len(rows)} rows in {out}/results.json, .csv, .parquet; {time.perf_counter() - start:.1f} s")
     if bar is not None and _crossed(rows, *bar):
         raise typer.Exit(1)
+
+
+def _chosen(given: Sequence[StrEnum] | None, known: tuple[str, ...]) -> tuple[str, ...]:
+    """The scenarios asked for, each once, or all that the victim knows."""
+    return tuple(dict.fromkeys(choice.value for choice in given)) if given else known
+
+
+def _scenario(victim: str, update: Update | None, weighting: Weighting | None) -> dict[str, str]:
+    """One scenario of a victim."""
+    from audit.registry import scenarios_of
+
+    updates, weightings = scenarios_of(victim)
+    return {
+        "update": update.value if update else updates[0],
+        "weighting": weighting.value if weighting else weightings[0],
+    }
 
 
 def _attack_options(pairs: list[str]) -> dict[str, dict[str, Any]]:
@@ -284,8 +302,8 @@ def record(
     out: Annotated[Path, typer.Argument(help="Transcript directory to create.")],
     data: DataOption = "synthetic",
     victim: Annotated[str, typer.Option(help="See `factorleak list victims`.")] = "fedmvmf",
-    update: Annotated[Update, typer.Option()] = Update.SEMI_ALS,
-    weighting: Annotated[Weighting, typer.Option()] = Weighting.OBSERVED_ONLY,
+    update: UpdateOption = None,
+    weighting: WeightingOption = None,
     rounds: RoundsOption = "4,5",
     users: UsersOption = None,
     defense: DefenseOption = None,
@@ -300,7 +318,8 @@ def record(
     from victims.recording import record as run_and_record
     from victims.writing import truth_path
 
-    options = {**parse_options(set_ or []), "update": update.value, "weighting": weighting.value}
+    scenario = _scenario(victim, update, weighting)
+    options = {**parse_options(set_ or []), **scenario}
     model = make_victim(victim, options)
     defenses = [make_defense(text) for text in defense or []]
     ratings = _load(data, item_components)
@@ -320,7 +339,7 @@ def record(
         )
     _print(ratings.describe())
     _print(f"transcript {out}, truth {truth_path(out)}")
-    _print_accounts(defenses, ratings, [weighting.value], len(parse_rounds(rounds)))
+    _print_accounts(defenses, ratings, [scenario["weighting"]], len(parse_rounds(rounds)))
 
 
 def _print_accounts(defenses: Any, ratings: Any, weightings: Sequence[str], n_rounds: int) -> None:
@@ -475,8 +494,8 @@ def score(
 def train(
     data: DataOption = "synthetic",
     victim: Annotated[str, typer.Option(help="See `factorleak list victims`.")] = "fedmvmf",
-    update: Annotated[Update, typer.Option()] = Update.SEMI_ALS,
-    weighting: Annotated[Weighting, typer.Option()] = Weighting.OBSERVED_ONLY,
+    update: UpdateOption = None,
+    weighting: WeightingOption = None,
     rounds: Annotated[
         str, typer.Option(help="Numbers of rounds after which to measure: 20,50,100.")
     ] = "10,20,50,100,200",
@@ -492,7 +511,8 @@ def train(
     from victims.quality import learning_curve
     from victims.ratings import split
 
-    options = {**parse_options(set_ or []), "update": update.value, "weighting": weighting.value}
+    scenario = _scenario(victim, update, weighting)
+    options = {**parse_options(set_ or []), **scenario}
     model: Any = make_victim(victim, options)
     defenses = [make_defense(text) for text in defense or []]
     wanted = parse_rounds(rounds)
@@ -511,15 +531,15 @@ def train(
             seed=seed,
             factors=model.factors,
             ridge=model.lambda_factors,
-            unrated_weight=model.alpha if weighting is Weighting.INCLUDE_UNRATED else 0.0,
+            unrated_weight=model.alpha if scenario["weighting"] == "include-unrated" else 0.0,
             progress=update_bar,
         )
     _print(ratings.describe())
     under = f" under {', '.join(defense)}" if defense else ""
-    name = f"{victim} {update.value}/{weighting.value}{under}: RMSE on held-out ratings, stars"
+    name = f"{victim} {'/'.join(scenario.values())}{under}: RMSE on held-out ratings, stars"
     _print(learning_table(learned.rounds, learned.rmse, learned.centralised, learned.bias,
                           learned.mean, name))  # fmt: skip
-    _print_accounts(defenses, ratings, [weighting.value], wanted[-1])
+    _print_accounts(defenses, ratings, [scenario["weighting"]], wanted[-1])
     _print(f"{time.perf_counter() - start:.1f} s, seed {seed}")
 
 
@@ -551,7 +571,7 @@ def sweep(
     item_components: ComponentsOption = None,
 ) -> None:
     """Accuracy against noise scale and rounds watched: rows, figures, and how strong the attack is."""
-    from audit.registry import make_defense, parse_options
+    from audit.registry import make_defense, parse_options, scenarios_of
     from audit.sweep import PAPER, Sweep, run
     from reports.figures import sweep_figures
     from reports.tables import sweep_table
@@ -568,8 +588,8 @@ def sweep(
     plan = Sweep(
         victim=victim,
         data=data,
-        updates=tuple(dict.fromkeys(u.value for u in update)) if update else Sweep.updates,
-        weightings=tuple(dict.fromkeys(w.value for w in weighting)) if weighting else Sweep.weightings,
+        updates=_chosen(update, scenarios_of(victim)[0]),
+        weightings=_chosen(weighting, scenarios_of(victim)[1]),
         attacks=names,
         scales=_parse_scales(scales),
         rounds=tuple(counts),

@@ -6,7 +6,7 @@ import dataclasses
 import importlib
 from dataclasses import dataclass, field
 from importlib.metadata import entry_points
-from typing import Any
+from typing import Any, get_args, get_type_hints
 
 from pydantic import TypeAdapter, ValidationError
 
@@ -43,6 +43,7 @@ BUILT_IN: dict[str, dict[str, Entry]] = {
             "victims.fedmvmf:FedMVMF",
             "federated multi-view matrix factorisation (paper 000), four scenarios",
         ),
+        "fedmf": Entry("victims.fedmf:FedMF", "user-level distributed matrix factorisation (paper 001)"),
     },
     "defenses": {
         "laplace": Entry("defenses.laplace:Laplace", "noise of scale b on every uploaded coordinate"),
@@ -51,6 +52,11 @@ BUILT_IN: dict[str, dict[str, Entry]] = {
         "spectral": Entry("attacks.spectral:Spectral", "closed form, all clients at once"),
         "likelihood": Entry(
             "attacks.likelihood:Likelihood", "noisy uploads of any rounds, maximum likelihood or a posteriori"
+        ),
+        "grid": Entry("attacks.grid:Grid", "one round and no update rule: the rating grid tells the length"),
+        "eq24-printed": Entry("attacks.eq24:Eq24", "paper 001's attack as printed", {"form": "printed"}),
+        "eq24-corrected": Entry(
+            "attacks.eq24:Eq24", "paper 001's attack with its slips corrected", {"form": "corrected"}
         ),
         "root-hybr": _root("hybr", "Powell's hybrid method"),
         "root-broyden2": _root("broyden2", "Broyden's bad method"),
@@ -96,6 +102,12 @@ def make_attack(name: str, options: dict[str, Any] | None = None) -> Attack:
 def make_victim(name: str, options: dict[str, Any] | None = None) -> Victim:
     """A victim with its hyper-parameters; values may be text, as on a command line."""
     return _make("victims", name, options or {})
+
+
+def scenarios_of(victim: str) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """Updates and weightings that a victim knows, its default first."""
+    hints = get_type_hints(entry("victims", victim).load())
+    return get_args(hints["update"]), get_args(hints["weighting"])
 
 
 def make_defense(text: str) -> Defense:

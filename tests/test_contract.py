@@ -35,6 +35,7 @@ HELPERS = {
         "posterior",
         "learning",
         "knowledge",
+        "rank_one",
         "constants",
     },
     "defenses": {"__init__", "accounting", "cipher", "fixedpoint"},
@@ -143,8 +144,8 @@ class TestEveryAttack:
     def test_progress_ends_at_the_number_of_clients(self, transcripts, name):
         view = small(transcripts["semi-als", "observed-only"].view("server"))
         calls: list[tuple[int, int]] = []
-        make_attack(name).attack(view, 0, lambda done, total: calls.append((done, total)))
-        if not name.startswith("guess"):
+        found = make_attack(name).attack(view, 0, lambda done, total: calls.append((done, total)))
+        if found.blocks and not name.startswith("guess"):
             assert calls[-1] == (6, 6)
 
 

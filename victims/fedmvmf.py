@@ -33,15 +33,14 @@ import numpy as np
 import optax
 from jaxtyping import Array, Float, Int
 
+from victims.device import Data, device_data
 from victims.errors import InputError
 from victims.manifest import Manifest
-from victims.protocol import Received, Rows
+from victims.protocol import Received, Rows, pieces
 from victims.ratings import Ratings
 from victims.view import ATTRIBUTE, ITEM
 
 jax.config.update("jax_enable_x64", True)
-
-PIECE_BYTES = 32 << 20  # gradients of one recorded piece
 
 
 class State(NamedTuple):
@@ -53,16 +52,6 @@ class State(NamedTuple):
     feature_factors: Float[Array, "features K"]
     client_factors: Float[Array, "users K"]
     adam: optax.OptState
-
-
-class Data(NamedTuple):
-    """The ratings as device arrays, one entry per rating, grouped by user."""
-
-    user: Int[Array, " ratings"]
-    item: Int[Array, " ratings"]
-    value: Float[Array, " ratings"]
-    attributes: Float[Array, "users attributes"]
-    item_features: Float[Array, "items features"]
 
 
 @dataclass(frozen=True)
@@ -176,11 +165,8 @@ class FedMVMF:
         counts = np.full(users.size, ratings.n_items + ratings.n_attributes)
         if self.weighting == "observed-only":
             counts = np.diff(ratings.indptr)[users] + ratings.n_attributes
-        budget = max(1, PIECE_BYTES // (8 * self.factors))
-        number = (np.cumsum(counts) - 1) // budget
-        for part in np.split(users, np.flatnonzero(np.diff(number)) + 1):
-            if part.size:
-                yield piece(self, ratings, part, clients[part], items, attributes)
+        for part in pieces(users, counts, self.factors):
+            yield piece(self, ratings, part, clients[part], items, attributes)
 
     def manifest(self, ratings: Ratings, rounds: list[int]) -> Manifest:
         """Everything a participant of the protocol knows."""
@@ -211,21 +197,6 @@ class FedMVMF:
             adversary="all",
             recorded_by="factorleak",
         )
-
-
-def device_data(ratings: Ratings) -> Data:
-    """The ratings on the device; kept on the object, which is frozen."""
-    cached = ratings.__dict__.get("_device_data")
-    if cached is None:
-        cached = Data(
-            jnp.asarray(ratings.users),
-            jnp.asarray(ratings.items),
-            jnp.asarray(ratings.values),
-            jnp.asarray(ratings.attributes),
-            jnp.asarray(ratings.item_features),
-        )
-        object.__setattr__(ratings, "_device_data", cached)
-    return cached
 
 
 def _optimizer(victim: FedMVMF) -> optax.GradientTransformation:

@@ -13,11 +13,15 @@ Count = Annotated[int, Field(ge=1, le=INT32_MAX)]
 
 
 class Upload(BaseModel):
-    """A row is ``scale * c e p + regularization * q`` (FedMVMF: 1 and 0)."""
+    """A row is ``scale * c e p + regularization * q`` (FedMVMF: 1 and 0).
+
+    With ``zeros_if_unrated`` the clients also send a row of zeros for every item that they did not rate.
+    """
 
     model_config = ConfigDict(frozen=True, strict=True)
     scale: FiniteFloat = 1.0
     regularization: FiniteFloat = 0.0
+    zeros_if_unrated: bool = False
 
     @model_validator(mode="after")
     def _check(self) -> Any:

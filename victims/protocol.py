@@ -13,6 +13,7 @@ from victims.manifest import Manifest
 from victims.ratings import Ratings
 
 State = TypeVar("State")
+PIECE_BYTES = 32 << 20  # gradients of one recorded piece
 
 
 @dataclass(frozen=True)
@@ -29,6 +30,15 @@ class Rows:
     kind: Int[np.ndarray, " rows"]
     index: Int[np.ndarray, " rows"]
     gradient: Float[np.ndarray, "rows factors"]
+
+
+def pieces(users: np.ndarray, counts: np.ndarray, factors: int) -> Iterator[np.ndarray]:
+    """Users in memory-sized parts, given how many rows each of them uploads."""
+    budget = max(1, PIECE_BYTES // (8 * factors))
+    number = (np.cumsum(counts) - 1) // budget
+    for part in np.split(users, np.flatnonzero(np.diff(number)) + 1):
+        if part.size:
+            yield part
 
 
 class Received(NamedTuple):

@@ -65,6 +65,9 @@ class Transcript:
             for kind, sender in zip(messages.kind, messages.sender, strict=True)
         )
         keep = [a & b for a, b in zip(self._received(adversary), uploaded, strict=True)]
+        if self.manifest.upload.zeros_if_unrated and messages.gradient is not None:
+            # zeros in the clear say what they stand for
+            keep = [k & (part != 0).any(axis=1) for k, part in zip(keep, messages.gradient, strict=True)]
         if not all(part.all() for part in keep):
             messages = Messages(
                 *(
