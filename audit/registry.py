@@ -47,6 +47,9 @@ BUILT_IN: dict[str, dict[str, Entry]] = {
     },
     "defenses": {
         "laplace": Entry("defenses.laplace:Laplace", "noise of scale b on every uploaded coordinate"),
+        "unrated-sampling": Entry(
+            "defenses.sampling:UnratedSampling", "rows of some unrated items (paper 000, Eq. 36)"
+        ),
     },
     "attacks": {
         "spectral": Entry("attacks.spectral:Spectral", "closed form, all clients at once"),

@@ -19,7 +19,8 @@ from typing import Any
 import numpy as np
 
 from victims.errors import InputError
-from victims.protocol import Rows
+from victims.protocol import Rows, Sample
+from victims.ratings import Ratings
 
 STAGE = 5  # of the seeds, so that no other draw shares them
 
@@ -52,6 +53,10 @@ class Laplace:
         for name, (holds, rule) in rules.items():
             if not holds:
                 raise InputError(f"laplace {name} must be {rule}, got {getattr(self, name)!r}")
+
+    def sampled(self, ratings: Ratings, number: int, seed: int) -> Sample | None:
+        """No choice of unrated items."""
+        return None
 
     def uploaded(self, rows: Rows, number: int, seed: int) -> Rows:
         """The rows as they leave the clients in round ``number``.

@@ -6,19 +6,25 @@ from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jaxtyping import Array, Float, Int
 
+from victims.protocol import Sample
 from victims.ratings import Ratings
 
 jax.config.update("jax_enable_x64", True)
 
 
 class Data(NamedTuple):
-    """The ratings as device arrays, one entry per rating, grouped by user."""
+    """The ratings as device arrays, one entry per rating or sampled unrated item, grouped by user.
 
-    user: Int[Array, " ratings"]
-    item: Int[Array, " ratings"]
-    value: Float[Array, " ratings"]
+    weight: 1, or alpha for a sampled item, whose value is 0.
+    """
+
+    user: Int[Array, " entries"]
+    item: Int[Array, " entries"]
+    value: Float[Array, " entries"]
+    weight: Float[Array, " entries"]
     attributes: Float[Array, "users attributes"]
     item_features: Float[Array, "items features"]
 
@@ -31,8 +37,26 @@ def device_data(ratings: Ratings) -> Data:
             jnp.asarray(ratings.users),
             jnp.asarray(ratings.items),
             jnp.asarray(ratings.values),
+            jnp.ones(ratings.values.shape),
             jnp.asarray(ratings.attributes),
             jnp.asarray(ratings.item_features),
         )
         object.__setattr__(ratings, "_device_data", cached)
     return cached
+
+
+def with_sample(data: Data, sample: Sample | None, alpha: float) -> Data:
+    """The entries and sampled unrated items beside them, grouped by user."""
+    if sample is None:
+        return data
+    order = np.argsort(np.concatenate([np.asarray(data.user), sample.user]), kind="stable")
+
+    def joined(entries: Array, more: np.ndarray) -> Array:
+        return jnp.asarray(np.concatenate([np.asarray(entries), more])[order])
+
+    return data._replace(
+        user=joined(data.user, sample.user),
+        item=joined(data.item, sample.item),
+        value=joined(data.value, np.zeros(order.size - data.value.size)),
+        weight=joined(data.weight, np.full(order.size - data.value.size, alpha)),
+    )

@@ -35,7 +35,7 @@ from jaxtyping import Array, Float, Int
 from victims.device import Data, device_data
 from victims.errors import InputError
 from victims.manifest import Manifest, Upload
-from victims.protocol import Received, Rows, pieces
+from victims.protocol import Received, Rows, Sample, pieces
 from victims.ratings import Ratings
 from victims.view import ITEM
 
@@ -111,7 +111,13 @@ class FedMF:
             )
         return State(jnp.asarray(0), items, clients)
 
-    def round(self, state: State, ratings: Ratings, received: Received | None = None) -> State:
+    def round(
+        self,
+        state: State,
+        ratings: Ratings,
+        received: Received | None = None,
+        sample: Sample | None = None,
+    ) -> State:
         """One round of Algorithm 1; the server uses the sums ``received`` instead of exact ones.
 
         Raises
@@ -119,6 +125,7 @@ class FedMF:
         InputError
             If a factor is no longer finite.
         """
+        _refuse(sample)
         state = _round(self, state, device_data(ratings), received)
         if not bool(jnp.isfinite(state.item_factors).all() & jnp.isfinite(state.client_factors).all()):
             raise InputError(
@@ -132,12 +139,15 @@ class FedMF:
         """V as the clients receive it; there are no attributes."""
         return np.asarray(state.item_factors), np.zeros((0, self.factors))
 
-    def user_factors(self, state: State, ratings: Ratings) -> np.ndarray:
+    def user_factors(self, state: State, ratings: Ratings, sample: Sample | None = None) -> np.ndarray:
         """U as it is used in this round."""
         return np.asarray(state.client_factors)
 
-    def uploads(self, state: State, ratings: Ratings, users: np.ndarray) -> Iterator[Rows]:
+    def uploads(
+        self, state: State, ratings: Ratings, users: np.ndarray, sample: Sample | None = None
+    ) -> Iterator[Rows]:
         """Rows of the given clients, items ascending."""
+        _refuse(sample)
         items, _ = self.broadcast(state)
         clients = self.user_factors(state, ratings)
         counts = np.diff(ratings.indptr)[users]
@@ -172,6 +182,11 @@ class FedMF:
             adversary="all",
             recorded_by="factorleak",
         )
+
+
+def _refuse(sample: Sample | None) -> None:
+    if sample is not None:
+        raise InputError("fedmf has no weight for unrated items, so they must not be sampled")
 
 
 @partial(jax.jit, static_argnums=0)

@@ -33,10 +33,10 @@ import numpy as np
 import optax
 from jaxtyping import Array, Float, Int
 
-from victims.device import Data, device_data
+from victims.device import Data, device_data, with_sample
 from victims.errors import InputError
 from victims.manifest import Manifest
-from victims.protocol import Received, Rows, pieces
+from victims.protocol import Received, Rows, Sample, pieces
 from victims.ratings import Ratings
 from victims.view import ATTRIBUTE, ITEM
 
@@ -132,7 +132,13 @@ class FedMVMF:
         adam = _optimizer(self).init((items, attributes))
         return State(jnp.asarray(0), items, attributes, features, clients, adam)
 
-    def round(self, state: State, ratings: Ratings, received: Received | None = None) -> State:
+    def round(
+        self,
+        state: State,
+        ratings: Ratings,
+        received: Received | None = None,
+        sample: Sample | None = None,
+    ) -> State:
         """One round of Algorithm 1; the server uses the sums ``received`` instead of exact ones.
 
         Raises
@@ -140,7 +146,8 @@ class FedMVMF:
         InputError
             If a factor is no longer finite.
         """
-        state = _round(self, state, device_data(ratings), received)
+        data = self._data(ratings, sample)
+        state = _round(self, state, data, received, sample is not None)
         if not bool(jnp.isfinite(state.item_factors).all() & jnp.isfinite(state.client_factors).all()):
             raise InputError(
                 f"fedmvmf diverged in round {int(state.round) - 1}: factors must stay finite; lower "
@@ -153,20 +160,35 @@ class FedMVMF:
         """Q and U as the clients receive them."""
         return np.asarray(state.item_factors), np.asarray(state.attribute_factors)
 
-    def user_factors(self, state: State, ratings: Ratings) -> np.ndarray:
-        """P as it is used in this round."""
-        return np.asarray(_client_factors(self, state, device_data(ratings)))
+    def _data(self, ratings: Ratings, sample: Sample | None) -> Data:
+        if sample is not None and self.weighting != "include-unrated":
+            raise InputError(
+                "fedmvmf weighting must be include-unrated where unrated items are sampled, for they have "
+                f"the weight alpha; got {self.weighting}"
+            )
+        return with_sample(device_data(ratings), sample, self.alpha)
 
-    def uploads(self, state: State, ratings: Ratings, users: np.ndarray) -> Iterator[Rows]:
+    def user_factors(self, state: State, ratings: Ratings, sample: Sample | None = None) -> np.ndarray:
+        """P as it is used in this round."""
+        data = self._data(ratings, sample)
+        return np.asarray(_client_factors(self, state, data, sample is not None))
+
+    def uploads(
+        self, state: State, ratings: Ratings, users: np.ndarray, sample: Sample | None = None
+    ) -> Iterator[Rows]:
         """Rows of the given clients: items ascending, then attributes."""
         items, attributes = self.broadcast(state)
-        clients = self.user_factors(state, ratings)
-        piece = _dense_rows if self.weighting == "include-unrated" else _sparse_rows
-        counts = np.full(users.size, ratings.n_items + ratings.n_attributes)
-        if self.weighting == "observed-only":
-            counts = np.diff(ratings.indptr)[users] + ratings.n_attributes
+        clients = self.user_factors(state, ratings, sample)
+        if self.weighting == "include-unrated" and sample is None:
+            counts = np.full(users.size, ratings.n_items + ratings.n_attributes)
+            for part in pieces(users, counts, self.factors):
+                yield _dense_rows(self, ratings, part, clients[part], items, attributes)
+            return
+        data = self._data(ratings, sample)
+        entries = _Entries(*(np.asarray(part) for part in (data.user, data.item, data.value, data.weight)))
+        counts = np.bincount(entries.user, minlength=ratings.n_users)[users] + ratings.n_attributes
         for part in pieces(users, counts, self.factors):
-            yield piece(self, ratings, part, clients[part], items, attributes)
+            yield _sparse_rows(self, entries, ratings.attributes, part, clients[part], items, attributes)
 
     def manifest(self, ratings: Ratings, rounds: list[int]) -> Manifest:
         """Everything a participant of the protocol knows."""
@@ -203,19 +225,23 @@ def _optimizer(victim: FedMVMF) -> optax.GradientTransformation:
     return optax.adam(victim.server_learning_rate, b1=victim.beta_1, b2=victim.beta_2, eps=victim.epsilon)
 
 
-def _unrated_weight(victim: FedMVMF) -> float:
-    return victim.alpha if victim.weighting == "include-unrated" else 0.0
+def _unrated_weight(victim: FedMVMF, sampled: bool) -> float:
+    """Weight of all unrated items at once; sampled ones have theirs in the data."""
+    return victim.alpha if victim.weighting == "include-unrated" and not sampled else 0.0
 
 
-def _client_factors(victim: FedMVMF, state: State, data: Data) -> Float[Array, "users K"]:
+def _client_factors(
+    victim: FedMVMF, state: State, data: Data, sampled: bool = False
+) -> Float[Array, "users K"]:
     if victim.update == "sgd":
         return state.client_factors
-    return _solve_clients(victim, state.item_factors, state.attribute_factors, data)
+    return _solve_clients(victim, sampled, state.item_factors, state.attribute_factors, data)
 
 
-@partial(jax.jit, static_argnums=0)
+@partial(jax.jit, static_argnums=(0, 1))
 def _solve_clients(
     victim: FedMVMF,
+    sampled: bool,
     items: Float[Array, "items K"],
     attributes: Float[Array, "attributes K"],
     data: Data,
@@ -225,9 +251,10 @@ def _solve_clients(
     n_users, k = data.attributes.shape[0], victim.factors
     upper = jnp.triu_indices(k)
     rated = items[data.item]
-    alpha = _unrated_weight(victim)
+    alpha = _unrated_weight(victim, sampled)
+    weighted = data.weight[:, None] * rated
     gram = jax.ops.segment_sum(
-        rated[:, upper[0]] * rated[:, upper[1]], data.user, n_users, indices_are_sorted=True
+        weighted[:, upper[0]] * rated[:, upper[1]], data.user, n_users, indices_are_sorted=True
     )
     square = jnp.zeros((n_users, k, k)).at[:, upper[0], upper[1]].set((1 - alpha) * gram)
     square = square.at[:, upper[1], upper[0]].set((1 - alpha) * gram)
@@ -238,14 +265,16 @@ def _solve_clients(
     return jnp.linalg.solve(square, right[..., None])[..., 0]
 
 
-@partial(jax.jit, static_argnums=0)
-def _round(victim: FedMVMF, state: State, data: Data, received: Received | None) -> State:
+@partial(jax.jit, static_argnums=(0, 4))
+def _round(
+    victim: FedMVMF, state: State, data: Data, received: Received | None, sampled: bool = False
+) -> State:
     items, attributes = state.item_factors, state.attribute_factors
-    clients = _client_factors(victim, state, data)
-    alpha = _unrated_weight(victim)
+    clients = _client_factors(victim, state, data, sampled)
+    alpha = _unrated_weight(victim, sampled)
     rated_items, raters = items[data.item], clients[data.user]
     # c e over all items = alpha (0 - p q) everywhere + (r - (1 - alpha) p q) where rated
-    excess = data.value - (1 - alpha) * jnp.sum(rated_items * raters, axis=1)
+    excess = data.weight * (data.value - (1 - alpha) * jnp.sum(rated_items * raters, axis=1))
     residual = data.attributes - clients @ attributes.T
     to_items = jax.ops.segment_sum(excess[:, None] * raters, data.item, items.shape[0])
     to_items -= alpha * items @ (clients.T @ clients)
@@ -281,33 +310,44 @@ def _round(victim: FedMVMF, state: State, data: Data, received: Received | None)
     return State(state.round + 1, new_items, new_attributes, features, clients, adam)
 
 
+class _Entries(NamedTuple):
+    """What clients upload rows of: ratings and sampled unrated items, grouped by user."""
+
+    user: Int[np.ndarray, " entries"]
+    item: Int[np.ndarray, " entries"]
+    value: Float[np.ndarray, " entries"]
+    weight: Float[np.ndarray, " entries"]
+
+
 def _sparse_rows(
     victim: FedMVMF,
-    ratings: Ratings,
+    entries: _Entries,
+    all_attributes: np.ndarray,
     users: np.ndarray,
     clients: np.ndarray,
     items: np.ndarray,
     attributes: np.ndarray,
 ) -> Rows:
-    """Rows of rated items and all attributes of some clients (Eq. 18)."""
+    """Rows of listed items and all attributes of some clients (Eq. 18, 36)."""
     n_attributes = attributes.shape[0]
-    rated = np.diff(ratings.indptr)[users]
-    length = rated + n_attributes
+    first, last = (np.searchsorted(entries.user, users, side=side) for side in ("left", "right"))
+    listed = last - first
+    length = listed + n_attributes
     client = np.repeat(np.arange(users.size), length)
     slot = np.arange(client.size) - np.repeat(np.cumsum(length) - length, length)
-    is_item = slot < rated[client]
-    entry = (ratings.indptr[users][client] + slot)[is_item]
+    is_item = slot < listed[client]
+    entry = (first[client] + slot)[is_item]
     index = np.empty(client.size, np.int32)
-    index[is_item] = ratings.items[entry]
-    index[~is_item] = (slot - rated[client])[~is_item]
-    target = np.empty(client.size)
-    target[is_item] = ratings.values[entry]
-    target[~is_item] = ratings.attributes[users[client[~is_item]], index[~is_item]]
+    index[is_item] = entries.item[entry]
+    index[~is_item] = (slot - listed[client])[~is_item]
+    target, weight = np.empty(client.size), np.ones(client.size)
+    target[is_item], weight[is_item] = entries.value[entry], entries.weight[entry]
+    target[~is_item] = all_attributes[users[client[~is_item]], index[~is_item]]
     row_factors = np.empty((client.size, victim.factors))
     row_factors[is_item] = items[index[is_item]]
     row_factors[~is_item] = attributes[index[~is_item]]
     p = clients[client]
-    error = target - np.einsum("rk,rk->r", p, row_factors)
+    error = weight * (target - np.einsum("rk,rk->r", p, row_factors))
     kind = np.where(is_item, ITEM, ATTRIBUTE).astype(np.int8)
     return Rows(users[client].astype(np.int32), kind, index, error[:, None] * p)
 

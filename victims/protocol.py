@@ -41,6 +41,21 @@ def pieces(users: np.ndarray, counts: np.ndarray, factors: int) -> Iterator[np.n
             yield part
 
 
+class Sample(NamedTuple):
+    """Unrated items that clients treat as rated zero, with the victim's weight alpha, in one round.
+
+    user, item (n_sampled,): ascending by user, then item.
+    """
+
+    user: Int[np.ndarray, " sampled"]
+    item: Int[np.ndarray, " sampled"]
+
+    def of(self, users: Int[np.ndarray, " some"]) -> Sample:
+        """The part that belongs to some users."""
+        keep = np.isin(self.user, users)
+        return Sample(self.user[keep], self.item[keep])
+
+
 class Received(NamedTuple):
     """What the server adds up in one round: sums of the uploaded rows over clients.
 
@@ -64,6 +79,10 @@ class Defense(Protocol):
         """The name in the registry and in the manifest."""
         ...
 
+    def sampled(self, ratings: Ratings, number: int, seed: int) -> Sample | None:
+        """Unrated items that take part in round ``number``; None leaves the choice to the victim."""
+        ...
+
     def uploaded(self, rows: Rows, number: int, seed: int) -> Rows:
         """The rows as they leave the clients in round ``number``; those of a client are together."""
         ...
@@ -85,11 +104,22 @@ class Victim(Protocol[State]):
         """The state before round 0."""
         ...
 
-    def round(self, state: State, ratings: Ratings, received: Received | None = None) -> State:
+    def round(
+        self,
+        state: State,
+        ratings: Ratings,
+        received: Received | None = None,
+        sample: Sample | None = None,
+    ) -> State:
         """One full exchange: uploads, the server's step and the clients' step.
 
         ``received`` are the sums that reach the server where defenses change the uploads; None means
-        the sums of the uploads as they are.
+        the sums of the uploads as they are. ``sample`` are unrated items that take part.
+
+        Raises
+        ------
+        InputError
+            If a factor is no longer finite, or the victim has no weight for unrated items.
         """
         ...
 
@@ -99,11 +129,15 @@ class Victim(Protocol[State]):
         """Item and attribute factors that every client receives before it uploads."""
         ...
 
-    def uploads(self, state: State, ratings: Ratings, users: np.ndarray) -> Iterator[Rows]:
+    def uploads(
+        self, state: State, ratings: Ratings, users: np.ndarray, sample: Sample | None = None
+    ) -> Iterator[Rows]:
         """What the given clients (ascending) upload in this round, in memory-sized pieces."""
         ...
 
-    def user_factors(self, state: State, ratings: Ratings) -> Float[np.ndarray, "users factors"]:
+    def user_factors(
+        self, state: State, ratings: Ratings, sample: Sample | None = None
+    ) -> Float[np.ndarray, "users factors"]:
         """The clients' factors that this round's uploads and predictions use."""
         ...
 

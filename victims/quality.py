@@ -20,7 +20,7 @@ from jaxtyping import Float
 
 from victims.protocol import Defense, Victim
 from victims.ratings import Ratings
-from victims.recording import received
+from victims.recording import received, sampled
 
 
 @dataclass(frozen=True)
@@ -76,9 +76,11 @@ def learning_curve(
     state = victim.init(train, seed)
     errors = []
     for done in range(1, rounds[-1] + 1):
-        state = victim.round(state, train, received(victim, defenses, state, train, done - 1, seed))
+        sample = sampled(defenses, train, done - 1, seed)
+        sums = received(victim, defenses, state, train, done - 1, seed)
+        state = victim.round(state, train, sums, sample)
         if done in rounds:
-            clients = victim.user_factors(state, train)
+            clients = victim.user_factors(state, train, sampled(defenses, train, done, seed))
             errors.append(rmse(clients, victim.broadcast(state)[0], test))
         progress(done, rounds[-1])
     return Learning(

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from victims.errors import InputError
-from victims.protocol import Defense, Received, Rows, Victim
+from victims.protocol import Defense, Received, Rows, Sample, Victim
 from victims.ratings import Ratings
 from victims.view import ATTRIBUTE, ITEM
 from victims.writing import TranscriptWriter, truth_path, write_truth
@@ -73,7 +73,7 @@ def record(
             if number < wanted[-1]:
                 applied = defenses if train_on_received else ()
                 sums = received(victim, applied, state, ratings, number, seed)
-                state = victim.round(state, ratings, sums)
+                state = victim.round(state, ratings, sums, sampled(defenses, ratings, number, seed))
             progress(number + 1, wanted[-1] + 1)
         write_truth(truth_path(path), *truth_columns(ratings, kept))
 
@@ -88,11 +88,25 @@ def _defended(
     seed: int,
 ) -> Iterator[Rows]:
     """Uploads as they leave the clients."""
-    for piece in victim.uploads(state, ratings, users):
+    for piece in victim.uploads(state, ratings, users, sampled(defenses, ratings, number, seed)):
         rows = piece
         for defense in defenses:
             rows = defense.uploaded(rows, number, seed)
         yield rows
+
+
+def sampled(defenses: Sequence[Defense], ratings: Ratings, number: int, seed: int) -> Sample | None:
+    """Unrated items that take part in a round, by the one defense that chooses them.
+
+    Raises
+    ------
+    InputError
+        If two defenses choose.
+    """
+    found = [sample for d in defenses if (sample := d.sampled(ratings, number, seed)) is not None]
+    if len(found) > 1:
+        raise InputError("at most one defense may sample unrated items")
+    return found[0] if found else None
 
 
 def received(

@@ -1,0 +1,70 @@
+"""Sampling of unrated items: rows of some of them hide which items a client rated.
+
+Paper 000, section 5.2, Eq. (36): a client draws rho times as many unrated items as it has rated and treats
+them as zeros of weight alpha (the victim's), in (8) and in its uploads; other unrated items do not take
+part. The paper bounds the probability that an uploaded item is rated by 1 / (rho + 1).
+
+What this does not hide: that bound holds for one round and an adversary who knows nothing of popularity. If
+the sample is drawn anew in each round, as published, items that a client uploads in every round are
+rated, for a sampled one comes back with probability about rho n / (m - n) only; drawn once, the sample
+keeps the bound. Values of plaintext rows tell rated items from sampled ones at once. Popular items are
+more often rated than sampled, and popularity is public through the sums.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from victims.errors import InputError
+from victims.protocol import Rows, Sample
+from victims.ratings import Ratings
+
+STAGE = 6  # of the seeds, so that no other draw shares them
+
+
+@dataclass(frozen=True)
+class UnratedSampling:
+    """The clients' choice.
+
+    Attributes
+    ----------
+    rho : float
+        Sampled unrated items per rated one, > 0, rounded up; all of them where there are not as many.
+    redrawn : bool
+        Whether the sample is drawn anew in each round (as published) or once for the whole training.
+    """
+
+    rho: float = 1.0
+    redrawn: bool = True
+    name: str = "unrated-sampling"
+
+    def __post_init__(self) -> None:
+        if not 0 < self.rho < np.inf:
+            raise InputError(f"unrated-sampling rho must be > 0, got {self.rho!r}")
+
+    def sampled(self, ratings: Ratings, number: int, seed: int) -> Sample | None:
+        """Each client's own draw, which depends on (seed, round, client) alone."""
+        round_ = number if self.redrawn else 0
+        counts = np.diff(ratings.indptr)
+        wanted = np.minimum(np.ceil(self.rho * counts).astype(np.int64), ratings.n_items - counts)
+        items = np.empty(wanted.sum(), np.int32)
+        end = np.cumsum(wanted)
+        for user in range(ratings.n_users):
+            rng = np.random.default_rng([seed, STAGE, round_, user])
+            rated = ratings.items[ratings.indptr[user] : ratings.indptr[user + 1]]
+            unrated = np.setdiff1d(np.arange(ratings.n_items, dtype=np.int32), rated, assume_unique=True)
+            items[end[user] - wanted[user] : end[user]] = np.sort(
+                rng.choice(unrated, wanted[user], replace=False)
+            )
+        return Sample(np.repeat(np.arange(ratings.n_users, dtype=np.int32), wanted), items)
+
+    def uploaded(self, rows: Rows, number: int, seed: int) -> Rows:
+        """Rows are not changed."""
+        return rows
+
+    def public(self) -> dict[str, Any]:
+        """What the manifest tells about this defense."""
+        return {"name": self.name, "rho": self.rho, "redrawn": self.redrawn}
