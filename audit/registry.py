@@ -61,6 +61,9 @@ BUILT_IN: dict[str, dict[str, Entry]] = {
         "eq24-corrected": Entry(
             "attacks.eq24:Eq24", "paper 001's attack with its slips corrected", {"form": "corrected"}
         ),
+        "rated-set": Entry(
+            "attacks.rated_set:RatedSet", "which items a client rated, from the lists it uploads"
+        ),
         "root-hybr": _root("hybr", "Powell's hybrid method"),
         "root-broyden2": _root("broyden2", "Broyden's bad method"),
         "root-linearmixing": _root("linearmixing", "scalar Jacobian approximation"),
