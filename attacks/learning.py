@@ -30,6 +30,7 @@ SAME = 1.0  # nats within which the extremes are taken to have ended in the same
 CLEAR = 0.5  # nats per client, by which a place is ahead that needs no finer search
 UNRATED = 0.9
 LENGTHS = np.geomspace(0.03, 30.0, 20)  # of the client's factor, tried along the leading direction
+CLOSER = np.geomspace(0.7, 1.43, 40)  # times the best of them (as many, so that nothing is compiled anew)
 TRIED_ROUNDS = 8  # most rounds that tell the length
 HOT, WARM = 10.0, 3.0  # times b, where annealing starts from the prior and from the leading direction
 QUICK = 4  # draws of the client's factor while the prior is learned
@@ -178,8 +179,14 @@ def along_the_rows(job: Job, number: int, assumed: jnp.ndarray) -> Float[jnp.nda
     blurred = job.constants._replace(noise=job.constants.noise * 2)
     few = np.unique(np.linspace(0, job.view.rounds.size - 1, TRIED_ROUNDS).astype(int))
     some, own = rows.during(few), job.own[few]
-    fit = np.asarray(soft.line(job.layer, own, some, blurred, prior, assumed, direction, lengths))
-    best = lengths[np.nan_to_num(fit, nan=-np.inf).argmax(axis=0)][:, None] * direction
+
+    def longest(constants: soft.Constants, along: np.ndarray, lengths: np.ndarray) -> np.ndarray:
+        fit = np.asarray(soft.line(job.layer, own, some, constants, prior, assumed, along, lengths))
+        return lengths[np.nan_to_num(fit, nan=-np.inf).argmax(axis=0)][:, None] * along
+
+    best = longest(blurred, direction, lengths)
+    if not job.layer.tied:  # nothing else tells the length: look closer
+        best = longest(job.constants, best, CLOSER)
     n_users, k = best.shape
     return jnp.broadcast_to(jnp.asarray(best)[:, None], (n_users, job.view.rounds.size, k))
 

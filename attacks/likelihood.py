@@ -13,7 +13,7 @@ read from the manifest or estimated. Constants of the update rule, and alpha, th
 estimated (``attacks.constants``). Where the uploads do not determine them, ``estimated_constants`` says so:
 then every round's factor is free (less is read), and without alpha it abstains in include-unrated.
 Uploads that noise alone explains as well are abstained on. Where the rows have no noise to speak of, the
-closed form (``attacks.spectral``) is the maximum, and its answer is given.
+closed form (``attacks.spectral``, else ``attacks.grid``) is the maximum, and its answer is given.
 """
 
 from __future__ import annotations
@@ -25,6 +25,7 @@ import numpy as np
 
 from attacks import softdecode as soft
 from attacks.constants import START, missing, settle, with_constants
+from attacks.grid import Grid
 from attacks.interface import Progress, Reconstruction, alpha_unknown, silent, unreadable
 from attacks.knowledge import known_scale, law_of, ties, unmodelled
 from attacks.learning import Job, carried, estimates, learn, new_job, search, start_lam
@@ -106,9 +107,10 @@ class Likelihood:
         size = size_up(view)
         unusable = {int(user): reason for user, reason in size.unusable.items()}
         if size.off_share < CLEAN:
-            closed = Spectral().attack(view, key, progress)
-            if len(closed.abstained) < closed.users.size:
-                return _renamed(self.name, closed, options)
+            for method in (Spectral(), Grid()):
+                closed = method.attack(view, key, progress)
+                if len(closed.abstained) < closed.users.size:
+                    return _renamed(self.name, closed, options)
         users = np.setdiff1d(view.users, list(unusable))
         if users.size == 0:
             return Reconstruction(self.name, view.users, (), unusable, options)

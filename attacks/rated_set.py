@@ -59,11 +59,11 @@ class RatedSet:
         Returns
         -------
         Reconstruction
-            ``value`` is the median rating level for items taken to be rated (probability above one half),
-            else 0; ``probability`` that this is right. Diagnostics: ``candidates`` and ``expected`` numbers
-            of rated items per client.
+            Scored on the rated set alone (option ``reads``). ``value`` is the median rating level for items
+            taken to be rated (probability above one half), else 0; ``probability`` that this is right.
+            Diagnostics: ``candidates`` and ``expected`` numbers of rated items per client.
         """
-        options = {**asdict(self), "seed": key}
+        options = {**asdict(self), "seed": key, "reads": "rated set"}
         users, reason = view.users, _obstacle(view)
         if reason:
             return Reconstruction(self.name, users, (), dict.fromkeys(users.tolist(), reason), options)

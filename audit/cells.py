@@ -17,7 +17,7 @@ import numpy as np
 from attacks.interface import Reconstruction
 from audit.metrics import UserScores
 from audit.results import Row, make_row
-from audit.score import Ceiling, as_record, score
+from audit.score import RATED_SET, Ceiling, as_record, score
 from audit.truth import Truth
 from victims.errors import InputError
 from victims.manifest import Manifest
@@ -89,4 +89,10 @@ def metric_rows(
         counts = {"n_users": n_users, "n_abstained": n_silent}
         return [make_row(**shared, metric="rating_accuracy", **status, **counts)]
     scores = score(reconstruction, manifest, truth, shuffled=shuffled, ceilings=ceilings)
-    return [make_row(**shared, **as_record(part), status="ran") for part in scores]
+    rows = [make_row(**shared, **as_record(part), status="ran") for part in scores]
+    if reconstruction.options.get("reads") == RATED_SET:
+        left = {"status": "not applicable", "reason": "it reads which items are rated and nothing else"}
+        rows.append(
+            make_row(**shared, metric="rating_accuracy", **left, n_users=n_users, n_abstained=n_silent)
+        )
+    return rows

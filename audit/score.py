@@ -15,6 +15,8 @@ from audit.statistics import Summary, summarise
 from audit.truth import Truth
 from victims.manifest import Manifest
 
+RATED_SET = "rated set"  # what an attack reads that says nothing of ratings and attributes
+
 
 class Ceiling(NamedTuple):
     """What the told decoder reads by maximum likelihood and a posteriori, means over clients."""
@@ -79,6 +81,8 @@ def score(
     everything = guesses(manifest, truth, users)
     rows = []
     for metric, candidates in everything.items():
+        if reconstruction.options.get("reads") == RATED_SET and not _of_the_set(metric):
+            continue
         if shuffled is not None and not _in_the_open(metric, manifest):
             candidates |= {"shuffled": _aligned(shuffled, metric, users)}
         name, baseline = best_guess(metric, candidates)
@@ -91,9 +95,13 @@ def score(
 
 
 def _in_the_open(metric: str, manifest: Manifest) -> bool:
-    """Observed-only uploads name the rated items, also when their gradients are shuffled."""
-    rated_set = metric.startswith("rated_set") or metric.startswith("tpr")
-    return rated_set and manifest.weighting == "observed-only"
+    """Lists of uploads tell the rated items, wholly or in part, also when their gradients are shuffled."""
+    chosen = any(defense.get("name") == "unrated-sampling" for defense in manifest.defenses)
+    return _of_the_set(metric) and (chosen or manifest.weighting == "observed-only")
+
+
+def _of_the_set(metric: str) -> bool:
+    return metric.startswith(("rated_set", "tpr"))
 
 
 def _aligned(scores: UserScores, metric: str, users: np.ndarray) -> np.ndarray:

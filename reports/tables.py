@@ -95,6 +95,8 @@ def cell_verdict(rows: Sequence[Row]) -> str:
         if row["metric"] in ("rated_rating_accuracy", "rating_accuracy", "attribute_group_accuracy")
         and row["verdict"]
     ]
+    if not judged:  # an attack on the rated set alone
+        judged = [row["verdict"] for row in rows if row["metric"] == "rated_set_auc" and row["verdict"]]
     if "LEAK" in judged:
         return "LEAK"
     return "NO EVIDENCE" if judged and set(judged) == {"NO EVIDENCE"} else "INCONCLUSIVE"
@@ -123,19 +125,22 @@ def in_words(rows: Sequence[Row]) -> list[str]:
         if weighting == "include-unrated":
             rated = _claim(metrics.get("rated_set_auc"), "AUC on which items were rated", "")
         clients = metrics["rating_accuracy"]["n_users"]
-        sentences.append(
-            f"{update}/{weighting}: the {part[0]['adversary']} reads, with {best}, "
-            f"{', '.join(filter(None, claims))}; {rated} ({clients} clients)."
-        )
+        said = "; ".join(filter(None, [", ".join(filter(None, claims)), rated]))
+        who = part[0]["adversary"]
+        sentences.append(f"{update}/{weighting}: the {who} reads, with {best}, {said} ({clients} clients).")
     return sentences
 
 
 def _strongest(rows: Sequence[Row]) -> str | None:
-    """The attack with the best advantage on rated items; guesses do not count."""
+    """The attack with the best advantage on rated items, else on the rated set; guesses do not count."""
+    return _best(rows, "rated_rating_accuracy") or _best(rows, "rated_set_auc")
+
+
+def _best(rows: Sequence[Row], metric: str) -> str | None:
     candidates = [
         row
         for row in rows
-        if row["metric"] == "rated_rating_accuracy"
+        if row["metric"] == metric
         and row["status"] == "ran"
         and not row["attack"].startswith("guess")
         and number(row["advantage"]) != "-"

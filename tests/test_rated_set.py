@@ -8,10 +8,13 @@ import numpy as np
 import pytest
 
 from audit.registry import make_attack, make_defense
+from audit.score import score
+from audit.truth import read_truth
 from victims.datasets import load
 from victims.fedmvmf import FedMVMF
 from victims.recording import record
 from victims.transcript import open_transcript
+from victims.writing import truth_path
 
 
 @pytest.fixture(scope="module")
@@ -109,3 +112,10 @@ def test_lists_in_the_open(transcripts, ratings):
 def test_says_when_lists_say_nothing(transcripts):
     found = make_attack("rated-set").attack(transcripts["semi-als", "include-unrated"].view("server"), 0)
     assert "every client uploads every item" in next(iter(found.abstained.values()))
+
+
+def test_is_scored_on_the_set_alone(transcripts):
+    transcript = transcripts["sgd", "observed-only"]
+    found = make_attack("rated-set").attack(transcript.view("server"), 0)
+    rows = score(found, transcript.manifest, read_truth(truth_path(transcript.path)))
+    assert {row.metric for row in rows} == {"rated_set_auc", "rated_set_f1", "tpr_at_fpr_0.1pct"}
