@@ -53,8 +53,8 @@ class FixedPoint:
     def largest(self) -> float:
         """Largest |x| whose sum over ``summands`` plaintexts still fits into a lane.
 
-        >>> FixedPoint(lanes=15, fraction_bits=40, summands=1000).largest
-        8388.0...
+        >>> round(FixedPoint(lanes=15, fraction_bits=40, summands=1000).largest, 3)
+        8388.608
         """
         return ((1 << (LANE_BITS - 1)) - 1) // self.summands / 2.0**self.fraction_bits
 

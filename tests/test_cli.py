@@ -279,6 +279,38 @@ class TestMessages:
         assert code == 0
         assert "centralised" in text
 
+    def test_train_under_a_defense_shows_its_price(self, run):
+        def first_error(text):
+            return float(next(line for line in text.splitlines() if "30 rounds" in line).split("│")[2])
+
+        words = ["train", "--data", SMALL, "--rounds", "30"]
+        _, plain, _ = run(*words)
+        code, text, _ = run(*words, "--defense", "laplace:scale=50,clip=1")
+        assert code == 0
+        assert "epsilon, plain sum" in text
+        assert "not hidden: which items a client rated" in text
+        assert first_error(text) != first_error(plain)
+
+    def test_scenarios_are_the_victim_s(self, run, tmp_path):
+        words = ["--victim", "fedmf", "--data", SMALL, "--set", "factors=4"]
+        code, _, _ = run("audit", *words, "--attack", "grid", "--out", tmp_path / "R")
+        assert code == 0
+        rows = json.loads((tmp_path / "R" / "results.json").read_text())
+        assert {(row["update"], row["weighting"]) for row in rows} == {("sgd", "observed-only")}
+        code, _, error = run("record", tmp_path / "t", *words, "--update", "semi-als")
+        assert code == 2
+        assert "fedmf option update" in error
+
+    def test_an_attack_on_the_rated_set_says_what_it_does_not_read(self, run, tmp_path):
+        words = ["--data", SMALL, "--update", "semi-als", "--weighting", "include-unrated"]
+        words += ["--defense", "unrated-sampling:rho=1", "--attack", "rated-set", "--out", tmp_path / "R"]
+        code, text, _ = run("audit", *words)
+        assert code == 0
+        assert "AUC on which items were rated" in " ".join(text.split())
+        rows = {row["metric"]: row for row in json.loads((tmp_path / "R" / "results.json").read_text())}
+        assert rows["rating_accuracy"]["status"] == "not applicable"
+        assert rows["rated_set_auc"]["baseline_name"] != "shuffled"
+
 
 def test_rounds():
     assert parse_rounds("3, 0-1") == [0, 1, 3]
