@@ -25,7 +25,7 @@ import numpy as np
 from jaxtyping import Float
 
 from attacks.grid import distance_from_grid, row_numbers
-from attacks.interface import Progress, Reconstruction, silent, unreadable
+from attacks.interface import Progress, Reconstruction, all_abstain, silent, unreadable
 from attacks.rank_one import Reduced, solve_clients
 from victims.manifest import Manifest
 from victims.view import Uploads, UserBatch, View
@@ -69,17 +69,15 @@ class Eq24:
         options = {**asdict(self), "seed": key}
         obstacle = unreadable(view) or _obstacle(view)
         if obstacle:
-            everybody = {int(user): obstacle for user in view.users}
-            return Reconstruction(self.name, view.users, (), everybody, options)
-        found = solve_clients(
+            return all_abstain(self.name, view.users, obstacle, options)
+        return solve_clients(
+            self.name,
+            options,
             view,
             partial(_lengths, self, view.manifest),
             max_misfit=np.inf,  # the paper's attack answers, whether it fits or not
             no_length="Eq. (24) has no positive root",
             progress=progress,
-        )
-        return Reconstruction(
-            self.name, found.users, found.blocks, found.abstained, options, found.diagnostics
         )
 
 

@@ -19,7 +19,7 @@ import numpy as np
 from jaxtyping import Float
 
 from attacks.decode import distance_to_levels
-from attacks.interface import Progress, Reconstruction, alpha_unknown, silent, unreadable
+from attacks.interface import Progress, Reconstruction, all_abstain, alpha_unknown, silent, unreadable
 from attacks.rank_one import FIT_ROWS, Reduced, projection, solve_clients
 from victims.manifest import Manifest
 from victims.view import ITEM, Uploads, UserBatch, View
@@ -60,17 +60,15 @@ class Grid:
         options = {**asdict(self), "seed": key}
         obstacle = unreadable(view) or alpha_unknown(view)
         if obstacle:
-            everybody = {int(user): obstacle for user in view.users}
-            return Reconstruction(self.name, view.users, (), everybody, options)
-        found = solve_clients(
+            return all_abstain(self.name, view.users, obstacle, options)
+        return solve_clients(
+            self.name,
+            options,
             view,
             partial(_lengths, view.manifest),
             max_misfit=self.max_misfit,
             no_length="no length of the client's factor, or more than one, puts its rows on the rating grid",
             progress=progress,
-        )
-        return Reconstruction(
-            self.name, found.users, found.blocks, found.abstained, options, found.diagnostics
         )
 
 

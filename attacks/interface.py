@@ -18,6 +18,9 @@ def silent(done: int, total: int) -> None:
     """Report progress to nobody."""
 
 
+RATED_SET = "rated set"  # option ``reads`` of an attack that says nothing of ratings and attributes
+
+
 @dataclass(frozen=True)
 class Estimates:
     """Answers about some clients, one row per item or attribute.
@@ -78,6 +81,13 @@ class Reconstruction:
                 block.value[keep].astype(np.float64),
                 probability[keep],
             )
+
+
+def all_abstain(
+    name: str, users: Int[np.ndarray, " users"], reason: str, options: Mapping[str, Any]
+) -> Reconstruction:
+    """An answer that says for every client why there is none."""
+    return Reconstruction(name, users, (), dict.fromkeys(users.tolist(), reason), options)
 
 
 @runtime_checkable

@@ -26,7 +26,7 @@ import numpy as np
 from attacks import softdecode as soft
 from attacks.constants import START, missing, settle, with_constants
 from attacks.grid import Grid
-from attacks.interface import Progress, Reconstruction, alpha_unknown, silent, unreadable
+from attacks.interface import Progress, Reconstruction, all_abstain, alpha_unknown, silent, unreadable
 from attacks.knowledge import known_scale, law_of, ties, unmodelled
 from attacks.learning import Job, carried, estimates, learn, new_job, search, start_lam
 from attacks.spectral import Spectral
@@ -102,8 +102,7 @@ class Likelihood:
         options: dict[str, Any] = {**asdict(self), "seed": key}
         obstacle = unreadable(view) or unmodelled(view.manifest)
         if obstacle:
-            everybody = {int(user): obstacle for user in view.users}
-            return Reconstruction(self.name, view.users, (), everybody, options)
+            return all_abstain(self.name, view.users, obstacle, options)
         size = size_up(view)
         unusable = {int(user): reason for user, reason in size.unusable.items()}
         if size.off_share < CLEAN:
@@ -119,8 +118,7 @@ class Likelihood:
         options |= told
         obstacle = alpha_unknown(usable)
         if obstacle:
-            everybody = {int(user): f"{obstacle}: {UNDETERMINED}" for user in view.users}
-            return Reconstruction(self.name, view.users, (), everybody, options)
+            return all_abstain(self.name, view.users, f"{obstacle}: {UNDETERMINED}", options)
         return _run(self, usable, size, view.users, options, progress)
 
 

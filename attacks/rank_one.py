@@ -10,18 +10,18 @@ measured here, against what the same numbers give when paired at random.
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import partial
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from jaxtyping import Float, Int
 from threadpoolctl import threadpool_limits
 
 from attacks.decode import distance_to_levels, looks_unrated
-from attacks.interface import Estimates, Progress
+from attacks.interface import Estimates, Progress, Reconstruction
 from victims.manifest import Manifest
 from victims.view import ATTRIBUTE, BATCH_BYTES, ITEM, Uploads, UserBatch, View
 
@@ -30,11 +30,8 @@ SAMPLE_ROWS = 256  # rows per client that give the direction where they have ran
 TINY = np.finfo(np.float64).tiny
 
 
-class Answer(NamedTuple):
-    """All clients of a view: estimates, reasons to abstain by client, and diagnostics.
-
-    ``length`` is the norm of p_i (stars), ``misfit`` 0 where the grid is met exactly and 1 at chance.
-    """
+class _Answer(NamedTuple):
+    """Some clients: estimates, reasons to abstain by client, and diagnostics."""
 
     users: Int[np.ndarray, " users"]
     blocks: tuple[Estimates, ...]
@@ -46,12 +43,21 @@ Lengths = Callable[[UserBatch, "list[Reduced]"], Float[np.ndarray, "rounds users
 
 
 def solve_clients(
-    view: View, lengths: Lengths, *, max_misfit: float, no_length: str, progress: Progress
-) -> Answer:
+    name: str,
+    options: Mapping[str, Any],
+    view: View,
+    lengths: Lengths,
+    *,
+    max_misfit: float,
+    no_length: str,
+    progress: Progress,
+) -> Reconstruction:
     """Read all clients of a view.
 
     Parameters
     ----------
+    name, options
+        Of the attack.
     view : View
     lengths : callable
         From a batch and its reduced rounds to s >= 0 of every client in every round, (rounds, users);
@@ -61,19 +67,24 @@ def solve_clients(
     no_length : str
         Why a client without a length is abstained on.
     progress : callable
+
+    Returns
+    -------
+    Reconstruction
+        Values are not rounded; diagnostics hold ``length`` (the estimated norm of p_i, stars) and ``misfit``
+        (0 fits the grid exactly, 1 no better than chance).
     """
-    solve = partial(_solve, lengths, view.manifest, max_misfit, no_length)
-    solved = list(_each(view, solve, progress))
+    solved = list(_each(view, partial(_solve, lengths, view.manifest, max_misfit, no_length), progress))
     users = np.concatenate([part.users for part in solved])
     order = np.argsort(users)
     names = solved[0].diagnostics
-    diagnostics = {name: np.concatenate([part.diagnostics[name] for part in solved])[order] for name in names}
+    diagnostics = {key: np.concatenate([part.diagnostics[key] for part in solved])[order] for key in names}
     abstained = {user: reason for part in solved for user, reason in part.abstained.items()}
     blocks = tuple(block for part in solved for block in part.blocks)
-    return Answer(users[order], blocks, abstained, diagnostics)
+    return Reconstruction(name, users[order], blocks, abstained, options, diagnostics)
 
 
-def _each(view: View, solve: Callable[[UserBatch], Answer], progress: Progress) -> Iterator[Answer]:
+def _each(view: View, solve: Callable[[UserBatch], _Answer], progress: Progress) -> Iterator[_Answer]:
     """Solve the batches on all cores; NumPy releases the interpreter lock inside its loops."""
     cuts = view.layout.slices(view.manifest.factors, BATCH_BYTES)
     members = [view.layout.order[start:stop] for start, stop in cuts]
@@ -91,7 +102,7 @@ def _each(view: View, solve: Callable[[UserBatch], Answer], progress: Progress) 
 
 def _solve(
     lengths: Lengths, manifest: Manifest, max_misfit: float, no_length: str, batch: UserBatch
-) -> Answer:
+) -> _Answer:
     # finite files may hold numbers whose squares are not; such clients are abstained on below
     with np.errstate(over="ignore", invalid="ignore"):
         reduced = [reduce_rows(manifest, uploads) for uploads in batch.rounds]
@@ -114,7 +125,7 @@ def _solve(
     silenced = np.isin(batch.users, list(abstained))
     value[silenced] = np.nan
     blocks = (Estimates(batch.users, kind, index, value),)
-    return Answer(batch.users, blocks, abstained, {"length": used, "misfit": misfit})
+    return _Answer(batch.users, blocks, abstained, {"length": used, "misfit": misfit})
 
 
 @dataclass(frozen=True)

@@ -23,7 +23,7 @@ import scipy.sparse as sp
 import scipy.special
 from jaxtyping import Float
 
-from attacks.interface import Estimates, Progress, Reconstruction, silent
+from attacks.interface import RATED_SET, Estimates, Progress, Reconstruction, all_abstain, silent
 from victims.manifest import Manifest
 from victims.view import ITEM, View
 
@@ -63,10 +63,10 @@ class RatedSet:
             taken to be rated (probability above one half), else 0; ``probability`` that this is right.
             Diagnostics: ``candidates`` and ``expected`` numbers of rated items per client.
         """
-        options = {**asdict(self), "seed": key, "reads": "rated set"}
+        options = {**asdict(self), "seed": key, "reads": RATED_SET}
         users, reason = view.users, _obstacle(view)
         if reason:
-            return Reconstruction(self.name, users, (), dict.fromkeys(users.tolist(), reason), options)
+            return all_abstain(self.name, users, reason, options)
         lists = _lists(view)
         n_rounds = np.asarray((lists.max(axis=1)).todense(), np.int64).ravel()
         candidate = sp.csr_array(lists, copy=True)

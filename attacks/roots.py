@@ -27,7 +27,7 @@ from scipy.sparse.linalg import LinearOperator, lgmres
 
 from attacks import systems
 from attacks.decode import looks_unrated
-from attacks.interface import Estimates, Progress, Reconstruction, silent
+from attacks.interface import Estimates, Progress, Reconstruction, all_abstain, silent
 from victims.manifest import Manifest
 from victims.view import ATTRIBUTE, ITEM, Uploads, View
 
@@ -127,8 +127,7 @@ class Root:
         options = {**asdict(self), "seed": key}
         obstacle = _obstacle(view)
         if obstacle:
-            everybody = {int(user): obstacle for user in view.users}
-            return Reconstruction(self.name, view.users, (), everybody, options)
+            return all_abstain(self.name, view.users, obstacle, options)
         answers: dict[int, _Answer] = {}
         jobs = 1 if view.users.size < SERIAL_CLIENTS else self.jobs
         solve = joblib.delayed(_solve)

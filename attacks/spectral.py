@@ -30,7 +30,7 @@ from functools import partial
 import numpy as np
 from jaxtyping import Float
 
-from attacks.interface import Progress, Reconstruction, alpha_unknown, silent, unreadable
+from attacks.interface import Progress, Reconstruction, all_abstain, alpha_unknown, silent, unreadable
 from attacks.rank_one import Reduced, projection, solve_clients
 from victims.manifest import Manifest
 from victims.view import ATTRIBUTE, ITEM, Uploads, UserBatch, View
@@ -72,18 +72,15 @@ class Spectral:
         options = {**asdict(self), "seed": key}
         obstacle = _obstacle(view)
         if obstacle:
-            users = view.users
-            everybody = {int(user): obstacle for user in users}
-            return Reconstruction(self.name, users, (), everybody, options)
-        found = solve_clients(
+            return all_abstain(self.name, view.users, obstacle, options)
+        return solve_clients(
+            self.name,
+            options,
             view,
             partial(_scales, self, view.manifest),
             max_misfit=self.max_misfit,
             no_length=_no_scale(view.manifest),
             progress=progress,
-        )
-        return Reconstruction(
-            self.name, found.users, found.blocks, found.abstained, options, found.diagnostics
         )
 
 

@@ -14,10 +14,10 @@ from typing import Any
 
 import numpy as np
 
-from attacks.interface import Reconstruction
+from attacks.interface import RATED_SET, Reconstruction
 from audit.metrics import UserScores
 from audit.results import Row, make_row
-from audit.score import RATED_SET, Ceiling, as_record, score
+from audit.score import Ceiling, as_record, score
 from audit.truth import Truth
 from victims.errors import InputError
 from victims.manifest import Manifest

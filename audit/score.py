@@ -8,14 +8,12 @@ from typing import NamedTuple
 
 import numpy as np
 
-from attacks.interface import Reconstruction
+from attacks.interface import RATED_SET, Reconstruction
 from audit.baselines import best_guess, guesses
 from audit.metrics import LOWER_IS_BETTER, UserScores, score_users
 from audit.statistics import Summary, summarise
 from audit.truth import Truth
 from victims.manifest import Manifest
-
-RATED_SET = "rated set"  # what an attack reads that says nothing of ratings and attributes
 
 
 class Ceiling(NamedTuple):
