@@ -10,8 +10,9 @@ Eq. 36, rho times as many), a client's list of N items has n = N / (1 + rho) rat
 - several rounds with fresh samples: rated items are on every list, sampled ones come back with probability
   q = rho n / (m - n) each time, so the candidates are the intersection of the lists.
 
-No number inside a row is read: the attack is the same on encrypted rows. What it assumes: rho is public, and
-clients list all their rated items in every round.
+No number inside a row is read: the attack is the same on encrypted rows. Where clients send a row for every
+item and their encoding publishes exponents beside the ciphertexts, rows of zeros show: frexp(0) = 0, while
+gradients are small. What it assumes: rho is public, and clients list all their rated items in every round.
 """
 
 from __future__ import annotations
@@ -85,7 +86,8 @@ def _obstacle(view: View) -> str:
     manifest = view.manifest
     if view.messages.n_rows == 0:
         return "the adversary receives no uploads"
-    if manifest.upload.zeros_if_unrated and view.messages.gradient is None:
+    messages = view.messages
+    if manifest.upload.zeros_if_unrated and messages.gradient is None and messages.exponent is None:
         return "every client uploads a row for every item, so the lists say nothing"
     if manifest.weighting == "include-unrated" and _rho(manifest) is None:
         return "every client uploads every item, or the ratio rho of sampled to rated ones is not public"
@@ -107,8 +109,11 @@ def _lists(view: View) -> sp.csr_array:
     """In how many rounds each client lists each item, (users, items)."""
     messages, users = view.messages, view.users
     rows, columns = [], []
-    for sender, kind, index in zip(messages.sender, messages.kind, messages.index, strict=True):
-        item = kind == ITEM
+    exponents = messages.exponent or [1] * len(messages.sender)
+    for sender, kind, index, exponent in zip(
+        messages.sender, messages.kind, messages.index, exponents, strict=True
+    ):
+        item = (kind == ITEM) & (exponent != 0)
         rows.append(np.searchsorted(users, sender[item]))
         columns.append(index[item])
     row, column = np.concatenate(rows), np.concatenate(columns)

@@ -21,6 +21,7 @@ import numpy as np
 from attacks.interface import Progress, Reconstruction
 from audit.ceiling import ceilings, computable
 from audit.cells import content_of, digest, failed_row, metric_rows, read_cell, write_cell
+from audit.keys import view_of
 from audit.metrics import UserScores, score_users
 from audit.registry import entry, make_attack, make_defense, make_victim
 from audit.results import Row, make_row, write_results
@@ -30,7 +31,7 @@ from victims.ratings import Ratings
 from victims.recording import record
 from victims.transcript import ADVERSARIES, Transcript, open_transcript
 from victims.view import View
-from victims.writing import truth_path
+from victims.writing import key_path, truth_path
 
 UPDATES = ("semi-als", "sgd")
 WEIGHTINGS = ("observed-only", "include-unrated")
@@ -191,7 +192,8 @@ class _Scenario:
                         write_cell(path, found)
             if not keep:
                 shutil.rmtree(recorded.path, ignore_errors=True)
-                truth_path(recorded.path).unlink(missing_ok=True)
+                for beside in (truth_path(recorded.path), key_path(recorded.path)):
+                    beside.unlink(missing_ok=True)
         return [row for name, path in cells.items() for row in failed.get(name) or read_cell(path)]
 
     def _identity(self) -> dict[str, Any]:
@@ -229,7 +231,8 @@ class _Scenario:
         path = self.directory / "transcripts" / name
         if not (path.exists() and truth_path(path).exists()):
             shutil.rmtree(path, ignore_errors=True)
-            truth_path(path).unlink(missing_ok=True)
+            for beside in (truth_path(path), key_path(path)):
+                beside.unlink(missing_ok=True)
             users = None
             if self.campaign.users is not None and self.campaign.users < self.ratings.n_users:
                 rng = np.random.default_rng([self.campaign.seed, 1])
@@ -250,7 +253,7 @@ class _Scenario:
         campaign = self.campaign
         shared = self._shared(name)
         try:
-            view = recorded.view(campaign.adversary)
+            view = view_of(recorded, campaign.adversary)
             if entry("attacks", name).per_client and view.users.size > campaign.sample:
                 rng = np.random.default_rng([campaign.seed, 2])
                 view = view.select(rng.choice(view.users, campaign.sample, replace=False))
@@ -291,11 +294,14 @@ class _Scenario:
         """The same attack on shuffled gradients, for attacks that are fast enough to repeat."""
         if entry("attacks", name).per_client or view.users.size == 0:
             return None
-        if view.users.size > NULL_USERS:
+        if view.users.size > NULL_USERS and not view.sums:  # sums are of all clients
             rng = np.random.default_rng([self.campaign.seed, 3])
             view = view.select(rng.choice(view.users, NULL_USERS, replace=False))
+        shuffled = view.shuffled(self.campaign.seed)
+        if shuffled is None:
+            return None
         attack = make_attack(name, self.campaign.attack_options.get(name))
-        found = attack.attack(view.shuffled(self.campaign.seed), self.campaign.seed)
+        found = attack.attack(shuffled, self.campaign.seed)
         return score_users(found.blocks, view.manifest, truth, np.unique(found.users))
 
 

@@ -395,12 +395,13 @@ def attack(
     """Attack a transcript and write what was read."""
     import numpy as np
 
+    from audit.keys import view_of
     from audit.reconstructions import write_reconstruction
     from audit.registry import make_attack, parse_options
     from victims.transcript import open_transcript
 
     method = make_attack(attack, parse_options(option or []))
-    view = open_transcript(transcript).view(adversary)
+    view = view_of(open_transcript(transcript), adversary)
     if users is not None and users < view.users.size:
         chosen = np.random.default_rng([seed, 2]).choice(view.users, users, replace=False)
         view = view.select(chosen)
@@ -465,8 +466,9 @@ def score(
     limits = None
     if recorded is not None and manifest.defenses:
         from audit.ceiling import ceilings, computable
+        from audit.keys import view_of
 
-        view = recorded.view(adversary)
+        view = view_of(recorded, adversary)
         view = view.select(np.intersect1d(view.users, stored.reconstruction.users))
         limits = ceilings(view, actual) if computable(view) else None
     scores = score_all(stored.reconstruction, manifest, actual, ceilings=limits, seed=seed)

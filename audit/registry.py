@@ -50,6 +50,9 @@ BUILT_IN: dict[str, dict[str, Entry]] = {
         "unrated-sampling": Entry(
             "defenses.sampling:UnratedSampling", "rows of some unrated items (paper 000, Eq. 36)"
         ),
+        "paillier": Entry(
+            "defenses.paillier:Paillier", "uploads encrypted, sums decrypted by clients (papers 000, 001)"
+        ),
     },
     "attacks": {
         "spectral": Entry("attacks.spectral:Spectral", "closed form, all clients at once"),

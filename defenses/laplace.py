@@ -19,7 +19,7 @@ from typing import Any
 import numpy as np
 
 from victims.errors import InputError
-from victims.protocol import Rows, Sample
+from victims.protocol import Cipher, Rows, Sample
 from victims.ratings import Ratings
 
 STAGE = 5  # of the seeds, so that no other draw shares them
@@ -71,6 +71,10 @@ class Laplace:
         if self.scale > 0:
             gradient = gradient + self.scale * _standard(rows.sender, gradient.shape, number, seed)
         return replace(rows, gradient=gradient)
+
+    def cipher(self, n_users: int, factors: int, seed: int) -> Cipher | None:
+        """Uploads stay in the clear."""
+        return None
 
     def public(self) -> dict[str, Any]:
         """What the manifest tells about this defense."""

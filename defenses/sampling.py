@@ -19,7 +19,7 @@ from typing import Any
 import numpy as np
 
 from victims.errors import InputError
-from victims.protocol import Rows, Sample
+from victims.protocol import Cipher, Rows, Sample
 from victims.ratings import Ratings
 
 STAGE = 6  # of the seeds, so that no other draw shares them
@@ -64,6 +64,10 @@ class UnratedSampling:
     def uploaded(self, rows: Rows, number: int, seed: int) -> Rows:
         """Rows are not changed."""
         return rows
+
+    def cipher(self, n_users: int, factors: int, seed: int) -> Cipher | None:
+        """Uploads stay in the clear."""
+        return None
 
     def public(self) -> dict[str, Any]:
         """What the manifest tells about this defense."""

@@ -206,8 +206,36 @@ def kind_chunks(file: ColumnFile, names: tuple[str, ...]) -> list[np.ndarray]:
     return chunks
 
 
-def vector_chunks(file: ColumnFile, name: str, width: int) -> list[np.ndarray]:
+def hidden_chunks(file: ColumnFile, name: str) -> list[np.ndarray]:
+    """Where a column is null because a ciphertext stands for it.
+
+    Raises
+    ------
+    InputError
+        If a null has no ciphertext of type large_binary or binary beside it.
+    """
+    nulls = [
+        column.is_null().to_numpy(zero_copy_only=False) if column.null_count else np.zeros(len(column), bool)
+        for column in file.columns(name)
+    ]
+    if not file.has("ciphertext") or not any(part.any() for part in nulls):
+        return nulls if file.has("ciphertext") else [np.zeros(part.size, bool) for part in nulls]
+    for start, null, column in zip(file.offsets, nulls, file.columns("ciphertext"), strict=False):
+        if column.type not in (pa.large_binary(), pa.binary()):
+            raise InputError(f"{file.path}: ciphertext must be large_binary, got {column.type}")
+        bad = np.flatnonzero(null & column.is_null().to_numpy(zero_copy_only=False))
+        if bad.size:
+            row = start + int(bad[0])
+            raise InputError(f"{file.path} row {row}: needs a {name} or a ciphertext, has neither")
+    return nulls
+
+
+def vector_chunks(
+    file: ColumnFile, name: str, width: int, keep: list[np.ndarray] | None = None
+) -> list[np.ndarray]:
     """A column of finite float vectors as (rows, width) chunks; zero-copy for fixed_size_list.
+
+    ``keep`` masks the rows of each chunk that are read.
 
     Raises
     ------
@@ -215,7 +243,8 @@ def vector_chunks(file: ColumnFile, name: str, width: int) -> list[np.ndarray]:
         If the type or the length is wrong, or a row is null or not finite.
     """
     chunks = []
-    for start, array in zip(file.offsets, file.columns(name), strict=False):
+    for number, (start, whole) in enumerate(zip(file.offsets, file.columns(name), strict=False)):
+        array = whole if keep is None else whole.filter(pa.array(keep[number]))
         _refuse_null(file.path, name, array, start)
         chunks.append(_finite(file.path, name, _vectors(file.path, name, array, width, start), start))
     return chunks

@@ -1,4 +1,4 @@
-"""FedMF: user-level distributed matrix factorisation, before anything is encrypted.
+"""FedMF: user-level distributed matrix factorisation; with the defense ``paillier`` as published.
 
 Paper 001: D. Chai, L. Wang, K. Chen, Q. Yang, "Secure Federated Matrix Factorization", IEEE Intelligent
 Systems 2021, doi:10.1109/MIS.2020.3014880 (arXiv:1906.05108), section 3, Algorithm 1.
@@ -17,7 +17,8 @@ of all uploads from V. Equations as corrected: the sums in (2), mu in (6), gamma
 ``part-text`` uploads rows of rated items only; ``full-text`` uploads a row for every item, zeros where
 nothing is rated, so that row numbers say nothing once the rows are encrypted.
 
-The server sees every row with its sender, and knows V and the constants.
+The server sees every row with its sender, and knows V and the constants. Under encryption (section 5) it
+sees which rows each client sends, and nothing else: V is encrypted, too, and clients decrypt it.
 """
 
 from __future__ import annotations
@@ -97,6 +98,11 @@ class FedMF:
         for name, (holds, rule) in rules.items():
             if not holds:
                 raise InputError(f"fedmf {name} must be {rule}, got {getattr(self, name)!r}")
+
+    @property
+    def blind_server(self) -> bool:
+        """Steps 1 to 4 of section 5: the server holds V encrypted and adds encrypted uploads to it."""
+        return True
 
     def init(self, ratings: Ratings, seed: int) -> State:
         """Start factors."""

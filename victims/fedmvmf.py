@@ -116,6 +116,11 @@ class FedMVMF:
             if not holds:
                 raise InputError(f"fedmvmf {name} must be {rule}, got {getattr(self, name)!r}")
 
+    @property
+    def blind_server(self) -> bool:
+        """Adam needs the sums in the clear, and the server knows Q and U."""
+        return False
+
     def init(self, ratings: Ratings, seed: int) -> State:
         """Draw all factors from N(0, ``init_scale``)."""
         keys = jax.random.split(jax.random.key(seed), 4)

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple, Protocol, TypeVar, runtime_checkable
 
 import numpy as np
-from jaxtyping import Float, Int
+from jaxtyping import Bool, Float, Int
 
 from victims.manifest import Manifest
 from victims.ratings import Ratings
@@ -67,6 +67,72 @@ class Received(NamedTuple):
 
 
 @runtime_checkable
+class Total(Protocol):
+    """Sums of uploaded rows over clients, formed piece by piece as the server forms them."""
+
+    def add(self, group: Int[np.ndarray, " rows"], values: Float[np.ndarray, "rows factors"]) -> None:
+        """Add each row to the sum of its group."""
+        ...
+
+    def opened(self, wanted: Bool[np.ndarray, " groups"]) -> Float[np.ndarray, "groups factors"]:
+        """The wanted sums in the clear, zeros elsewhere."""
+        ...
+
+
+@runtime_checkable
+class Agreed(Protocol):
+    """What clients agree on before they encrypt.
+
+    ``min_contributors``: sums of fewer clients are not decrypted; ``decrypters``: clients who decrypt them,
+    row j being the work of number j modulo their number.
+    """
+
+    @property
+    def min_contributors(self) -> int:
+        """Fewest clients whose sum is decrypted."""
+        ...
+
+    @property
+    def decrypters(self) -> Int[np.ndarray, " decrypters"]:
+        """Client numbers."""
+        ...
+
+    def rounded(self, values: Float[np.ndarray, "rows factors"]) -> Float[np.ndarray, "rows factors"]:
+        """The numbers as the encoding represents them."""
+        ...
+
+    def exponents(self, values: Float[np.ndarray, "rows factors"]) -> Int[np.ndarray, " rows"] | None:
+        """What an unsafe encoding publishes beside each row."""
+        ...
+
+
+@runtime_checkable
+class Cipher(Protocol):
+    """An additively homomorphic cipher and its key, for one recording."""
+
+    @property
+    def rules(self) -> Agreed:
+        """What clients agree on."""
+        ...
+
+    def seal(self, values: Float[np.ndarray, "rows factors"]) -> list[bytes]:
+        """One ciphertext per row."""
+        ...
+
+    def total(self, groups: int, factors: int) -> Total:
+        """Sums under encryption, all zero."""
+        ...
+
+    def key(self) -> dict[str, str]:
+        """What opens the ciphertexts; it goes beside the recording, never into it."""
+        ...
+
+    def public(self) -> dict[str, str]:
+        """What everybody knows of the key; it goes into the manifest."""
+        ...
+
+
+@runtime_checkable
 class Defense(Protocol):
     """What is done to uploads on the client, before anybody sees them.
 
@@ -87,6 +153,10 @@ class Defense(Protocol):
         """The rows as they leave the clients in round ``number``; those of a client are together."""
         ...
 
+    def cipher(self, n_users: int, factors: int, seed: int) -> Cipher | None:
+        """What the uploads are encrypted with, under a new key; None leaves them in the clear."""
+        ...
+
     def public(self) -> dict[str, Any]:
         """What the manifest tells about this defense."""
         ...
@@ -98,7 +168,13 @@ class Victim(Protocol[State]):
 
     ``round`` must be a pure function of the state and the ratings. What the server broadcasts before
     the uploads of a round and what the clients upload in it are read off the state before the round.
+    States are named tuples with ``item_factors``.
     """
+
+    @property
+    def blind_server(self) -> bool:
+        """The server only adds the sums to the item factors, so under encryption it never sees either."""
+        ...
 
     def init(self, ratings: Ratings, seed: int) -> State:
         """The state before round 0."""

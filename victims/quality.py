@@ -20,7 +20,7 @@ from jaxtyping import Float
 
 from victims.protocol import Defense, Victim
 from victims.ratings import Ratings
-from victims.recording import received, sampled
+from victims.recording import start
 
 
 @dataclass(frozen=True)
@@ -73,15 +73,12 @@ def learning_curve(
         Of the centralised baseline; the weight is alpha in include-unrated, else 0.
     progress : callable
     """
-    state = victim.init(train, seed)
+    run = start(victim, train, defenses, seed)
     errors = []
     for done in range(1, rounds[-1] + 1):
-        sample = sampled(defenses, train, done - 1, seed)
-        sums = received(victim, defenses, state, train, done - 1, seed)
-        state = victim.round(state, train, sums, sample)
+        run = run.trained(done - 1)
         if done in rounds:
-            clients = victim.user_factors(state, train, sampled(defenses, train, done, seed))
-            errors.append(rmse(clients, victim.broadcast(state)[0], test))
+            errors.append(rmse(run.user_factors(done), victim.broadcast(run.state)[0], test))
         progress(done, rounds[-1])
     return Learning(
         rounds,

@@ -4,15 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
+from jaxtyping import Bool, Float, Int
 
 from victims.errors import InputError
-from victims.protocol import Defense, Received, Rows, Sample, Victim
+from victims.protocol import Cipher, Defense, Received, Rows, Sample, Total, Victim
 from victims.ratings import Ratings
-from victims.view import ATTRIBUTE, ITEM
-from victims.writing import TranscriptWriter, truth_path, write_truth
+from victims.view import ATTRIBUTE, ITEM, KINDS
+from victims.writing import TranscriptWriter, key_path, truth_path, write_key, write_truth
+
+ITEM_SUM, ATTRIBUTE_SUM = KINDS.index("item-sum"), KINDS.index("attribute-sum")
 
 
 def record(
@@ -34,13 +37,15 @@ def record(
     victim : Victim
     ratings : Ratings
     path : Path
-        Directory to create. The truth goes to ``NAME.truth.arrow`` beside it.
+        Directory to create. The truth goes to ``NAME.truth.arrow`` beside it, and where uploads are
+        encrypted the clients' key to ``NAME.key.json``.
     rounds : sequence of int
         Rounds to keep, counted from 0; all rounds up to the largest are trained.
     users : sequence of int, optional
-        Clients to keep; everybody takes part in training either way.
+        Clients to keep; everybody takes part in training either way. Where sums are decrypted all clients
+        are kept, for the sums are of all.
     defenses : sequence of Defense
-        Applied in this order to every upload.
+        Applied in this order to every upload; encryption comes last.
     train_on_received : bool
         Whether the server trains on what it receives, as it would; False trains it on the uploads before
         the defenses, so that recordings under different defenses show the same factors.
@@ -51,7 +56,8 @@ def record(
     Raises
     ------
     InputError
-        If a round or user does not exist, ``path`` exists, or training diverges.
+        If a round or user does not exist, ``path`` exists, training diverges, a number is too large to
+        encrypt, or some clients are left out where sums are decrypted.
     """
     wanted = sorted({int(number) for number in rounds})
     if not wanted or wanted[0] < 0:
@@ -59,39 +65,124 @@ def record(
     kept = np.arange(ratings.n_users) if users is None else np.unique(np.asarray(users))
     if kept.size == 0 or kept[0] < 0 or kept[-1] >= ratings.n_users:
         raise InputError(f"users must be between 0 and {ratings.n_users - 1}, got {kept}")
-    if truth_path(path).exists():
-        raise InputError(f"{truth_path(path)} exists; choose another name or remove it first")
+    for beside in (truth_path(path), key_path(path)):
+        if beside.exists():
+            raise InputError(f"{beside} exists; choose another name or remove it first")
+    run = start(victim, ratings, defenses, seed)
+    if run.cipher is not None and not victim.blind_server and kept.size < ratings.n_users:
+        raise InputError(
+            f"users must be all {ratings.n_users} where sums are decrypted, for they are sums over all "
+            f"clients; got {kept.size}"
+        )
     manifest = victim.manifest(ratings, wanted)
-    manifest = manifest.model_copy(update={"defenses": [defense.public() for defense in defenses]})
+    manifest = manifest.model_copy(update={"defenses": [_told(defense, run) for defense in defenses]})
     with TranscriptWriter(path, manifest) as writer:
-        state = victim.init(ratings, seed)
         for number in range(wanted[-1] + 1):
+            trains = number < wanted[-1]
+            sums = None
             if number in wanted:
-                writer.state(number, *victim.broadcast(state))
-                for rows in _defended(victim, defenses, state, ratings, kept, number, seed):
-                    writer.messages(number, rows.sender, rows.kind, rows.index, rows.gradient)
-            if number < wanted[-1]:
-                applied = defenses if train_on_received else ()
-                sums = received(victim, applied, state, ratings, number, seed)
-                state = victim.round(state, ratings, sums, sampled(defenses, ratings, number, seed))
+                _write_round(writer, run, kept, number)
+                if run.cipher is not None and not victim.blind_server:
+                    sums = _sums(run, number)
+                    _write_sums(writer, run.cipher, sums, number)
+            if trains:
+                run = run.trained(number, sums, train_on_received)
             progress(number + 1, wanted[-1] + 1)
         write_truth(truth_path(path), *truth_columns(ratings, kept))
+        if run.cipher is not None:
+            write_key(key_path(path), run.cipher.key())
 
 
-def _defended(
-    victim: Victim,
-    defenses: Sequence[Defense],
-    state: Any,
-    ratings: Ratings,
-    users: np.ndarray,
-    number: int,
-    seed: int,
-) -> Iterator[Rows]:
-    """Uploads as they leave the clients."""
-    for piece in victim.uploads(state, ratings, users, sampled(defenses, ratings, number, seed)):
+class Run(NamedTuple):
+    """A training in progress: who trains on what, under which defenses, and the state of the moment."""
+
+    victim: Victim
+    ratings: Ratings
+    defenses: tuple[Defense, ...]
+    seed: int
+    cipher: Cipher | None
+    state: Any
+
+    def trained(self, number: int, sums: Sums | None = None, on_received: bool = True) -> Run:
+        """The next state; ``sums`` of round ``number``, where they are known already."""
+        arrived = received(self, number, sums) if on_received else None
+        sample = sampled(self.defenses, self.ratings, number, self.seed)
+        return self._replace(state=self.victim.round(self.state, self.ratings, arrived, sample))
+
+    def user_factors(self, number: int) -> Float[np.ndarray, "users factors"]:
+        """The clients' factors in round ``number``."""
+        sample = sampled(self.defenses, self.ratings, number, self.seed)
+        return self.victim.user_factors(self.state, self.ratings, sample)
+
+
+def start(victim: Victim, ratings: Ratings, defenses: Sequence[Defense], seed: int) -> Run:
+    """A training before round 0.
+
+    Raises
+    ------
+    InputError
+        If encryption is not the last defense, or named twice.
+    """
+    state, cipher = victim.init(ratings, seed), None
+    factors = victim.broadcast(state)[0].shape[1]
+    for place, defense in enumerate(defenses):
+        cipher = defense.cipher(ratings.n_users, factors, seed)
+        if cipher is not None and place < len(defenses) - 1:
+            raise InputError(
+                f"{defense.name} must be the last defense, for nothing can be done to encrypted rows; "
+                f"got {defenses[place + 1].name} after it"
+            )
+    if cipher is not None and victim.blind_server:  # which starts from encrypted, so from rounded, factors
+        state = state._replace(item_factors=cipher.rules.rounded(np.asarray(state.item_factors)))
+    return Run(victim, ratings, tuple(defenses), seed, cipher, state)
+
+
+def _told(defense: Defense, run: Run) -> dict[str, Any]:
+    """The manifest's entry of a defense."""
+    told = defense.public()
+    if run.cipher is not None and defense is run.defenses[-1]:
+        told |= run.cipher.public()
+    return told
+
+
+def _write_round(writer: TranscriptWriter, run: Run, users: np.ndarray, number: int) -> None:
+    """What is broadcast, and what the clients send."""
+    items, attributes = run.victim.broadcast(run.state)
+    hidden = run.cipher is not None and run.victim.blind_server
+    sealed = run.cipher.seal(np.concatenate([items, attributes])) if run.cipher and hidden else None
+    writer.state(number, items, attributes, sealed)
+    for rows in _defended(run, users, number):
+        columns = number, rows.sender, rows.kind, rows.index, rows.gradient
+        if run.cipher is None:
+            writer.messages(*columns)
+        else:
+            exponents = run.cipher.rules.exponents(rows.gradient)
+            writer.messages(*columns, ciphertext=run.cipher.seal(rows.gradient), exponent=exponents)
+
+
+def _write_sums(writer: TranscriptWriter, cipher: Cipher, sums: Sums, number: int) -> None:
+    """What the decrypters send back to the server."""
+    index = np.flatnonzero(sums.released)
+    n_items = sums.n_items
+    kind = np.where(index < n_items, ITEM_SUM, ATTRIBUTE_SUM)
+    writer.messages(
+        number,
+        cipher.rules.decrypters[index % cipher.rules.decrypters.size],
+        kind,
+        np.where(index < n_items, index, index - n_items),
+        sums.values[index],
+        ciphertext=[None] * index.size,
+        exponent=None if cipher.rules.exponents(sums.values[:0]) is None else np.zeros(index.size, np.int32),
+    )
+
+
+def _defended(run: Run, users: np.ndarray, number: int) -> Iterator[Rows]:
+    """Uploads as they leave the clients, before they are encrypted."""
+    sample = sampled(run.defenses, run.ratings, number, run.seed)
+    for piece in run.victim.uploads(run.state, run.ratings, users, sample):
         rows = piece
-        for defense in defenses:
-            rows = defense.uploaded(rows, number, seed)
+        for defense in run.defenses:
+            rows = defense.uploaded(rows, number, run.seed)
         yield rows
 
 
@@ -109,25 +200,58 @@ def sampled(defenses: Sequence[Defense], ratings: Ratings, number: int, seed: in
     return found[0] if found else None
 
 
-def received(
-    victim: Victim, defenses: Sequence[Defense], state: Any, ratings: Ratings, number: int, seed: int
-) -> Received | None:
-    """Sums over all clients of what they send in a round, as the server forms them.
+class Sums(NamedTuple):
+    """Sums over all clients of what they send in a round; items first, then attributes.
+
+    values (n_items + n_attributes, factors), zero where not released; released: formed and decrypted.
+    """
+
+    values: Float[np.ndarray, "rows factors"]
+    released: Bool[np.ndarray, " rows"]
+    n_items: int
+
+
+class _Plain:
+    """Sums of numbers in the clear."""
+
+    def __init__(self, groups: int, factors: int) -> None:
+        self._values = np.zeros((groups, factors))
+
+    def add(self, group: Int[np.ndarray, " rows"], values: Float[np.ndarray, "rows factors"]) -> None:
+        """Add each row to the sum of its group."""
+        for column in range(values.shape[1]):
+            self._values[:, column] += np.bincount(group, values[:, column], minlength=len(self._values))
+
+    def opened(self, wanted: Bool[np.ndarray, " groups"]) -> Float[np.ndarray, "groups factors"]:
+        """The sums."""
+        return self._values
+
+
+def _sums(run: Run, number: int) -> Sums:
+    """Form the sums as the server does, and decrypt those that may be."""
+    items, attributes = run.victim.broadcast(run.state)
+    size = items.shape[0] + attributes.shape[0]
+    new = run.cipher.total if run.cipher is not None else _Plain
+    total: Total = new(size, items.shape[1])
+    count = np.zeros(size, np.int64)
+    for rows in _defended(run, np.arange(run.ratings.n_users), number):
+        group = np.where(rows.kind == ATTRIBUTE, items.shape[0] + rows.index, rows.index).astype(np.int64)
+        total.add(group, rows.gradient)
+        count += np.bincount(group, minlength=size)
+    fewest = run.cipher.rules.min_contributors if run.cipher is not None else 1
+    released = count >= max(fewest, 1)
+    return Sums(total.opened(released), released, items.shape[0])
+
+
+def received(run: Run, number: int, sums: Sums | None = None) -> Received | None:
+    """Sums over all clients of what they send in a round, as the server's step uses them.
 
     None without defenses: the victim then sums by itself, without forming the rows.
     """
-    if not defenses:
+    if not run.defenses:
         return None
-    items, attributes = victim.broadcast(state)
-    sums = Received(np.zeros_like(items), np.zeros_like(attributes))
-    everybody = np.arange(ratings.n_users)
-    for rows in _defended(victim, defenses, state, ratings, everybody, number, seed):
-        for kind, total in ((ITEM, sums.items), (ATTRIBUTE, sums.attributes)):
-            here = rows.kind == kind
-            for column in range(total.shape[1]):
-                index, values = rows.index[here], rows.gradient[here, column]
-                total[:, column] += np.bincount(index, values, minlength=total.shape[0])
-    return sums
+    sums = sums or _sums(run, number)
+    return Received(sums.values[: sums.n_items], sums.values[sums.n_items :])
 
 
 def truth_columns(

@@ -8,16 +8,21 @@ uploads of each round) and ``messages.arrow`` (what was sent). What the clients 
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import NamedTuple
 
 import numpy as np
+import pyarrow as pa
+from jaxtyping import Float, Int
 from pydantic import ValidationError
 
 from victims.arrow import (
     INT32_MAX,
     ColumnFile,
     find_columns,
+    hidden_chunks,
     integer_chunks,
     kind_chunks,
     open_columns,
@@ -25,61 +30,128 @@ from victims.arrow import (
 )
 from victims.errors import InputError
 from victims.manifest import Manifest
-from victims.view import ATTRIBUTE, ITEM, KINDS, Broadcast, Messages, View
+from victims.view import ATTRIBUTE, ITEM, KINDS, Broadcast, Messages, Sums, View
+from victims.writing import key_path
 
 MANIFEST_BYTES = 64 << 20
 ADVERSARIES = {
-    "server": "receives every client's upload and knows what it broadcast",
+    "server": "receives every client's upload, and decrypted sums, and knows what it broadcast",
+    "server+client": "the server together with one client, whose key opens whatever is encrypted",
     "eavesdropper": "reads every message on the wire and the broadcast",
+    "decrypter": "the first client who decrypts sums: those that it decrypts, and the broadcast",
     "item-server": "knows the broadcast item factors and receives no client's upload",
     "client:N": "client N: its own messages and the broadcast",
 }
+ITEM_SUM = KINDS.index("item-sum")
+Opener = Callable[[Sequence[bytes]], Float[np.ndarray, "rows factors"]]
+
+
+@dataclass(frozen=True)
+class Decrypted:
+    """Decrypted sums and who sent and received them, (n_sums, ...) each."""
+
+    round: Int[np.ndarray, " sums"]
+    sender: Int[np.ndarray, " sums"]
+    receiver: Int[np.ndarray, " sums"]
+    kind: Int[np.ndarray, " sums"]
+    index: Int[np.ndarray, " sums"]
+    gradient: Float[np.ndarray, "sums factors"]
+
+
+class Sealed(NamedTuple):
+    """Ciphertexts, (n_rows,) of large binary: of the uploads, in their chunks, and of the state."""
+
+    uploads: tuple[pa.Array, ...]
+    state: Mapping[int, pa.Array]
 
 
 @dataclass(frozen=True)
 class Transcript:
-    """A checked recording. Attacks get a ``view`` of it, never the object itself."""
+    """A checked recording. Attacks get a ``view`` of it, never the object itself.
+
+    Attributes
+    ----------
+    path : Path
+    manifest : Manifest
+    broadcasts : mapping of round to Broadcast
+        Factors are NaN where they are encrypted.
+    messages : Messages
+        What clients uploaded.
+    receiver : chunks of int32
+    sums : Decrypted
+    sealed : Sealed
+        Empty where nothing is encrypted.
+    """
 
     path: Path
     manifest: Manifest
     broadcasts: dict[int, Broadcast]
     messages: Messages
     receiver: tuple[np.ndarray, ...]
+    sums: Decrypted
+    sealed: Sealed
 
-    def view(self, adversary: str = "server") -> View:
+    def view(self, adversary: str = "server", opener: Opener | None = None) -> View:
         """Only what one party sees.
 
         Parameters
         ----------
         adversary : str
             One of ``ADVERSARIES``; ``client:3`` is client 3.
+        opener : callable, optional
+            Turns ciphertexts into rows; used for parties who hold the clients' key.
 
         Raises
         ------
         InputError
-            If the party is unknown or was not recorded.
+            If the party is unknown or was not recorded, or holds a key that is not given.
         """
-        messages = self.messages
-        uploaded = (
-            (kind <= ATTRIBUTE) & (sender >= 0)
-            for kind, sender in zip(messages.kind, messages.sender, strict=True)
-        )
-        keep = [a & b for a, b in zip(self._received(adversary), uploaded, strict=True)]
+        party = self._party(adversary)
+        messages = self._uploads(party)
+        broadcasts = dict(self.broadcasts)
+        if self.sealed.state:
+            broadcasts = self._opened_state(opener) if party.key else {}
+        if messages.gradient is None and party.key and messages.n_rows:
+            gradient = _opened(self._own(self.sealed.uploads, party), opener, self.path)
+            messages = replace(messages, gradient=gradient)
         if self.manifest.upload.zeros_if_unrated and messages.gradient is not None:
             # zeros in the clear say what they stand for
-            keep = [k & (part != 0).any(axis=1) for k, part in zip(keep, messages.gradient, strict=True)]
-        if not all(part.all() for part in keep):
-            messages = Messages(
-                *(
-                    tuple(c[k] for c, k in zip(column, keep, strict=True))
-                    for column in (messages.round, messages.sender, messages.kind, messages.index)
-                ),
-                gradient=messages.gradient
-                and tuple(c[k] for c, k in zip(messages.gradient, keep, strict=True)),
-            )
-        return View(adversary, self.manifest, self.broadcasts, messages)
+            keep = [(part != 0).any(axis=1) for part in messages.gradient]
+            messages = messages if all(part.all() for part in keep) else messages.rows(keep)
+        return View(adversary, self.manifest, broadcasts, messages, self._sums_of(party))
 
-    def _received(self, adversary: str) -> list[np.ndarray]:
+    def _uploads(self, party: _Party) -> Messages:
+        keep = self._received(party)
+        return self.messages if all(part.all() for part in keep) else self.messages.rows(keep)
+
+    def _own(self, column: tuple[pa.Array, ...], party: _Party) -> list[pa.Array]:
+        return [part.filter(pa.array(k)) for part, k in zip(column, self._received(party), strict=True)]
+
+    def _opened_state(self, opener: Opener | None) -> dict[int, Broadcast]:
+        out = {}
+        for number, broadcast in self.broadcasts.items():
+            (factors,) = _opened([self.sealed.state[number]], opener, self.path)
+            out[number] = replace(broadcast, factors=factors)
+        return out
+
+    def _sums_of(self, party: _Party) -> dict[int, Sums]:
+        seen = np.full(self.sums.round.size, party.everything)
+        seen |= (self.sums.receiver == party.number) | (self.sums.sender == party.number)
+        out = {}
+        for number in np.unique(self.sums.round[seen]).tolist():
+            here = seen & (self.sums.round == number)
+            kind = np.where(self.sums.kind[here] == ITEM_SUM, ITEM, ATTRIBUTE).astype(np.int8)
+            out[number] = Sums(kind, self.sums.index[here], self.sums.gradient[here])
+        return out
+
+    def _party(self, adversary: str) -> _Party:
+        """Who an adversary is.
+
+        Raises
+        ------
+        InputError
+            If nobody, or somebody who was not recorded.
+        """
         recorded = self.manifest.adversary
         if recorded not in ("all", adversary):
             raise InputError(
@@ -87,22 +159,52 @@ class Transcript:
                 f"use --adversary {recorded}"
             )
         if adversary == "eavesdropper":
-            return [np.ones(part.size, bool) for part in self.receiver]
+            return _Party(-1, everything=True)
+        if adversary == "decrypter":
+            if self.sums.sender.size == 0:
+                raise InputError(f"adversary 'decrypter' needs decrypted sums, {self.path} holds none")
+            return _Party(int(self.sums.sender.min()), key=True)
         if adversary.startswith("client:"):
             number = adversary.removeprefix("client:")
             if not number.isdigit() or int(number) >= self.manifest.n_users:
                 raise InputError(f"adversary {adversary!r} must name a client below {self.manifest.n_users}")
-            return [
-                (receiver == int(number)) | (sender == int(number))
-                for receiver, sender in zip(self.receiver, self.messages.sender, strict=True)
-            ]
+            return _Party(int(number), key=True)
+        with_key = adversary == "server+client"
+        name = "server" if with_key else adversary
         defaults = {"server": -1, "item-server": -2}
         party = self.manifest.parties.get(
-            adversary.replace("-", "_"), self.manifest.parties.get(adversary, defaults.get(adversary))
+            name.replace("-", "_"), self.manifest.parties.get(name, defaults.get(name))
         )
         if party is None:
             raise InputError(f"adversary must be one of {', '.join(ADVERSARIES)}, got {adversary!r}")
-        return [receiver == party for receiver in self.receiver]
+        return _Party(party, key=with_key)
+
+    def _received(self, party: _Party) -> list[np.ndarray]:
+        """Which uploads a party sent or received, chunk by chunk."""
+        if party.everything:
+            return [np.ones(part.size, bool) for part in self.receiver]
+        return [
+            (receiver == party.number) | (sender == party.number)
+            for receiver, sender in zip(self.receiver, self.messages.sender, strict=True)
+        ]
+
+
+class _Party(NamedTuple):
+    """A number of the format, whether it reads every message, and whether it holds the clients' key."""
+
+    number: int
+    everything: bool = False
+    key: bool = False
+
+
+def _opened(column: list[pa.Array], opener: Opener | None, path: Path) -> tuple[np.ndarray, ...]:
+    """Ciphertexts, chunk by chunk, as rows in the clear."""
+    if opener is None:
+        raise InputError(
+            f"{path} is encrypted and this adversary holds the clients' key; "
+            f"put the key file {key_path(path).name} beside the recording"
+        )
+    return tuple(opener(part.to_pylist()) for part in column)
 
 
 def open_transcript(path: Path | str) -> Transcript:
@@ -119,12 +221,13 @@ def open_transcript(path: Path | str) -> Transcript:
     path = Path(path)
     manifest = read_manifest(path)
     state = open_columns(find_columns(path, "state"))
-    broadcasts = _read_state(state, manifest)
+    broadcasts, sealed_state = _read_state(state, manifest)
     file = open_columns(find_columns(path, "messages"))
-    messages, receiver = _read_messages(file, manifest)
+    messages, receiver, sums, sealed = _read_messages(file, manifest)
     _refuse_absurd_sizes(path, manifest, broadcasts, messages)
     _check_rows(file.path, manifest, broadcasts, messages)
-    return Transcript(path, manifest, broadcasts, messages, receiver)
+    _check_sums(file.path, sums, broadcasts)
+    return Transcript(path, manifest, broadcasts, messages, receiver, sums, Sealed(sealed, sealed_state))
 
 
 def read_manifest(path: Path) -> Manifest:
@@ -183,31 +286,44 @@ def _round_check(path: Path, rounds: list[np.ndarray], manifest: Manifest) -> No
         )
 
 
-def _read_state(file: ColumnFile, manifest: Manifest) -> dict[int, Broadcast]:
+def _read_state(file: ColumnFile, manifest: Manifest) -> tuple[dict[int, Broadcast], dict[int, pa.Array]]:
     rounds = integer_chunks(file, "round", 0, INT32_MAX, ">= 0")
     _round_check(file.path, rounds, manifest)
     kinds = kind_chunks(file, KINDS[:2])
     index = integer_chunks(file, "index", 0, INT32_MAX, ">= 0")
     _index_ranges(file.path, kinds, index, manifest)
-    factors = np.concatenate(vector_chunks(file, "factor", manifest.factors)).astype(np.float64)
     round_, kind, position = (np.concatenate(column) for column in (rounds, kinds, index))
+    hidden = np.concatenate(hidden_chunks(file, "factor"))
+    if hidden.any() and not hidden.all():
+        row = int(np.flatnonzero(hidden != hidden[0])[0])
+        raise InputError(f"{file.path} row {row}: either every row has a factor or none has, got both")
     order = np.lexsort((position, kind, round_))
+    if hidden.any():
+        factors = np.broadcast_to(np.nan, (round_.size, manifest.factors))
+        ciphertext = pa.concat_arrays(file.columns("ciphertext")).take(pa.array(order))
+    else:
+        factors = np.concatenate(vector_chunks(file, "factor", manifest.factors)).astype(np.float64)
     round_, kind, position = round_[order], kind[order], position[order]
     repeated = (np.diff(round_) == 0) & (np.diff(kind.astype(np.int16)) == 0) & (np.diff(position) == 0)
     if repeated.any():
         row = int(order[1:][repeated].min())
         raise InputError(f"{file.path} row {row}: each round, kind and index must occur once")
-    broadcasts = {}
+    broadcasts, sealed = {}, {}
     for number in sorted(manifest.rounds):
         here = slice(*np.searchsorted(round_, [number, number + 1]))
         ids, kind_here = position[here], kind[here]
         broadcasts[number] = Broadcast(
             ids[kind_here == ITEM], ids[kind_here == ATTRIBUTE], factors[order[here]]
         )
-    return broadcasts
+        if hidden.any():
+            sealed[number] = ciphertext[here]
+    return broadcasts, sealed
 
 
-def _read_messages(file: ColumnFile, manifest: Manifest) -> tuple[Messages, tuple[np.ndarray, ...]]:
+def _read_messages(
+    file: ColumnFile, manifest: Manifest
+) -> tuple[Messages, tuple[np.ndarray, ...], Decrypted, tuple[pa.Array, ...]]:
+    """Uploads, their receivers, decrypted sums, and the uploads' ciphertexts."""
     rounds = integer_chunks(file, "round", 0, INT32_MAX, ">= 0")
     if sum(chunk.size for chunk in rounds) == 0:
         raise InputError(f"{file.path} must hold at least one row")
@@ -231,25 +347,60 @@ def _read_messages(file: ColumnFile, manifest: Manifest) -> tuple[Messages, tupl
     kinds = kind_chunks(file, KINDS)
     index = integer_chunks(file, "index", 0, INT32_MAX, ">= 0")
     _index_ranges(file.path, kinds, index, manifest)
-    gradient = None
-    if not _encrypted(file):
-        gradient = tuple(vector_chunks(file, "gradient", manifest.factors))
-    messages = Messages(tuple(rounds), tuple(people[0]), tuple(kinds), tuple(index), gradient)
-    return messages, tuple(people[1])
+    uploaded = [(kind <= ATTRIBUTE) & (sender >= 0) for kind, sender in zip(kinds, people[0], strict=True)]
+    hidden = hidden_chunks(file, "gradient")
+    encrypted = _encrypted(file.path, uploaded, hidden)
+    gradient = None if encrypted else tuple(vector_chunks(file, "gradient", manifest.factors))
+    exponent = None
+    if encrypted and file.has("exponent"):
+        exponent = tuple(integer_chunks(file, "exponent", -INT32_MAX, INT32_MAX, "an integer"))
+    receiver = tuple(people[1])
+    messages = Messages(tuple(rounds), tuple(people[0]), tuple(kinds), tuple(index), gradient, exponent)
+    sums = _read_sums(file, manifest, messages, receiver)
+    sealed = tuple(file.columns("ciphertext")) if encrypted else ()
+    if not all(part.all() for part in uploaded):
+        messages = messages.rows(uploaded)
+        receiver = tuple(part[keep] for part, keep in zip(receiver, uploaded, strict=True))
+        sealed = tuple(part.filter(pa.array(keep)) for part, keep in zip(sealed, uploaded, strict=False))
+    return messages, receiver, sums, sealed
 
 
-def _encrypted(file: ColumnFile) -> bool:
-    """Every gradient is null and every row has a ciphertext instead."""
-    columns = file.columns("gradient")
-    if not file.has("ciphertext") or not all(c.null_count == len(c) for c in columns):
-        return False
-    start = 0
-    for cipher in file.columns("ciphertext"):
-        if cipher.null_count:
-            row = int(np.flatnonzero(cipher.is_null().to_numpy(zero_copy_only=False))[0])
-            raise InputError(f"{file.path} row {start + row}: needs a gradient or a ciphertext, has neither")
-        start += len(cipher)
-    return True
+def _encrypted(path: Path, uploaded: list[np.ndarray], hidden: list[np.ndarray]) -> bool:
+    """Either all uploads are encrypted or none is; sums are in the clear."""
+    start, first = 0, None
+    for sent, null in zip(uploaded, hidden, strict=True):
+        if first is None and sent.any():
+            first = bool(null[sent.argmax()])
+        bad = np.flatnonzero(np.where(sent, null != first, null))
+        if bad.size:
+            row = int(bad[0])
+            rule = "either every upload has a gradient or none has" if sent[row] else "a sum needs a gradient"
+            raise InputError(f"{path} row {start + row}: {rule}")
+        start += sent.size
+    return bool(first)
+
+
+def _read_sums(
+    file: ColumnFile, manifest: Manifest, messages: Messages, receiver: tuple[np.ndarray, ...]
+) -> Decrypted:
+    """The rows that hold sums."""
+    mine = [kind > ATTRIBUTE for kind in messages.kind]
+
+    def of_sums(column: Sequence[np.ndarray]) -> np.ndarray:
+        return np.concatenate([chunk[keep] for chunk, keep in zip(column, mine, strict=True)])
+
+    gradient = np.zeros((0, manifest.factors))
+    if any(part.any() for part in mine):
+        chunks = vector_chunks(file, "gradient", manifest.factors, mine)
+        gradient = np.concatenate(chunks).astype(np.float64)
+    return Decrypted(
+        of_sums(messages.round),
+        of_sums(messages.sender),
+        of_sums(receiver),
+        of_sums(messages.kind),
+        of_sums(messages.index),
+        gradient,
+    )
 
 
 def _refuse_absurd_sizes(
@@ -301,6 +452,19 @@ def _check_state(path: Path, part: list[np.ndarray], broadcasts: dict[int, Broad
                 f"{path} row {start + row}: {KINDS[kind[row]]} {index[row]} has no state in "
                 f"round {number}; state.arrow must hold every index used"
             )
+
+
+def _check_sums(path: Path, sums: Decrypted, broadcasts: dict[int, Broadcast]) -> None:
+    """State for every sum; no (round, kind, index) twice."""
+    for number in np.unique(sums.round).tolist():
+        here = sums.round == number
+        kind, index = sums.kind[here] % 2, sums.index[here]
+        if (broadcasts[number].positions(kind, index) < 0).any():
+            raise InputError(
+                f"{path}: a sum of round {number} has no state; state.arrow must hold every index"
+            )
+        if np.unique(np.stack([kind, index]), axis=1).shape[1] < index.size:
+            raise InputError(f"{path}: round {number} must hold each sum once")
 
 
 def _strictly_ascending(part: list[np.ndarray], previous: list[np.ndarray] | None) -> bool:

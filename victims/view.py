@@ -7,7 +7,7 @@ broadcast, and the uploads that the adversary receives: no ratings, no victim, n
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 
 import numpy as np
@@ -57,6 +57,23 @@ def _lookup(ids: np.ndarray, index: np.ndarray) -> np.ndarray:
 
 
 @dataclass(frozen=True)
+class Sums:
+    """Decrypted sums over all clients of the rows of one round.
+
+    Attributes
+    ----------
+    kind : (n_sums,) int8
+        ``ITEM`` or ``ATTRIBUTE``.
+    index : (n_sums,) int32
+    values : (n_sums, factors) float64
+    """
+
+    kind: Int[np.ndarray, " sums"]
+    index: Int[np.ndarray, " sums"]
+    values: Float[np.ndarray, "sums factors"]
+
+
+@dataclass(frozen=True)
 class Messages:
     """Uploaded rows, in chunks that may be memory-mapped.
 
@@ -66,6 +83,8 @@ class Messages:
     kind : chunks of int8 or int32
         Position in ``KINDS``.
     gradient : chunks of (rows, factors) float32 or float64, or None when uploads are encrypted.
+    exponent : chunks of int32, or None
+        What an encoding published beside encrypted rows.
     """
 
     round: Sequence[np.ndarray]
@@ -73,6 +92,7 @@ class Messages:
     kind: Sequence[np.ndarray]
     index: Sequence[np.ndarray]
     gradient: Sequence[np.ndarray] | None
+    exponent: Sequence[np.ndarray] | None = None
 
     @cached_property
     def offsets(self) -> np.ndarray:
@@ -110,6 +130,21 @@ class Messages:
             for column, part in zip(columns, out, strict=True):
                 part.reshape(-1, *part.shape[rows.ndim :])[here] = column[chunk][local]
         return out
+
+    def rows(self, keep: Sequence[np.ndarray]) -> Messages:
+        """The rows that a mask per chunk keeps, as copies."""
+
+        def kept(column: Sequence[np.ndarray]) -> tuple[np.ndarray, ...]:
+            return tuple(chunk[mask] for chunk, mask in zip(column, keep, strict=True))
+
+        return Messages(
+            kept(self.round),
+            kept(self.sender),
+            kept(self.kind),
+            kept(self.index),
+            None if self.gradient is None else kept(self.gradient),
+            None if self.exponent is None else kept(self.exponent),
+        )
 
 
 @dataclass(frozen=True)
@@ -160,13 +195,17 @@ class View:
     adversary : str
     manifest : Manifest
     broadcasts : mapping of round to Broadcast
+        Empty where the factors are encrypted and the adversary has no key.
     messages : Messages
+    sums : mapping of round to Sums
+        Rounds whose decrypted sums the adversary sees; no uploads are among them.
     """
 
     adversary: str
     manifest: Manifest
     broadcasts: Mapping[int, Broadcast]
     messages: Messages
+    sums: Mapping[int, Sums] = field(default_factory=dict)
 
     @cached_property
     def layout(self) -> Layout:
@@ -200,30 +239,36 @@ class View:
             If a round is not in the view.
         """
         wanted = np.unique(np.asarray(rounds))
-        unknown = np.setdiff1d(wanted, self.rounds)
+        known = np.union1d(self.rounds, list(self.broadcasts)).astype(int)
+        unknown = np.setdiff1d(wanted, known)
         if unknown.size:
             raise InputError(
-                f"round {unknown[0]} is not in the view, which holds {', '.join(map(str, self.rounds))}"
+                f"round {unknown[0]} is not in the view, which holds {', '.join(map(str, known))}"
             )
         keep = [
             np.flatnonzero(np.isin(number, wanted)) + start
             for number, start in zip(self.messages.round, self.messages.offsets, strict=False)
         ]
         manifest = self.manifest.model_copy(update={"rounds": wanted.tolist()})
-        broadcasts = {number: self.broadcasts[number] for number in wanted.tolist()}
+        chosen = wanted.tolist()
+        broadcasts = {number: self.broadcasts[number] for number in chosen if number in self.broadcasts}
+        sums = {number: self.sums[number] for number in chosen if number in self.sums}
         messages = _taken(self.messages, np.concatenate(keep))
-        return View(self.adversary, manifest, broadcasts, messages)
+        return View(self.adversary, manifest, broadcasts, messages, sums)
 
-    def shuffled(self, seed: int) -> View:
-        """The null: gradients are dealt out anew among the rows of their round and kind.
+    def shuffled(self, seed: int) -> View | None:
+        """The null: gradients, and sums, are dealt out anew among the rows of their round and kind.
 
         Lists of items and attributes, sizes of gradients and the broadcast stay as they are; the
-        tie between a row and its client, item and rating is cut.
+        tie between a row and its client, item and rating is cut. None where the view has neither.
         """
         messages = self.messages
-        if messages.gradient is None:
-            return self
+        if messages.gradient is None and not self.sums:
+            return None
         rng = np.random.default_rng(seed)
+        sums = {number: _dealt(seen, rng) for number, seen in self.sums.items()}
+        if messages.gradient is None:
+            return replace(self, sums=sums)
         rounds = np.concatenate(messages.round)
         kinds = np.concatenate(messages.kind)
         deal = np.lexsort((rng.random(rounds.size), kinds, rounds))
@@ -232,7 +277,7 @@ class View:
         source[place] = deal
         (gradient,) = messages.take(source, messages.gradient)
         whole = _taken(messages, np.arange(rounds.size))
-        return replace(self, messages=replace(whole, gradient=(gradient,)))
+        return replace(self, messages=replace(whole, gradient=(gradient,)), sums=sums)
 
     def batches(self, max_bytes: int = BATCH_BYTES) -> Iterator[UserBatch]:
         """Clients in batches of similar length, each with its uploads of all rounds.
@@ -336,12 +381,20 @@ def lay_out(messages: Messages) -> Layout:
     return Layout(users, all_rounds, first, length, chunk, permutation, order)
 
 
+def _dealt(sums: Sums, rng: np.random.Generator) -> Sums:
+    """Values of sums dealt out among those of the same kind."""
+    place, deal = np.argsort(sums.kind, kind="stable"), np.lexsort((rng.random(sums.kind.size), sums.kind))
+    values = np.empty_like(sums.values)
+    values[place] = sums.values[deal]
+    return replace(sums, values=values)
+
+
 def _taken(messages: Messages, rows: np.ndarray) -> Messages:
     columns = [messages.round, messages.sender, messages.kind, messages.index]
-    if messages.gradient is not None:
-        columns.append(messages.gradient)
-    round_, sender, kind, index, *gradient = messages.take(rows, *columns)
-    return Messages((round_,), (sender,), (kind,), (index,), tuple(gradient) or None)
+    more = [messages.gradient, messages.exponent]
+    taken = iter(messages.take(rows, *columns, *(column for column in more if column is not None)))
+    own = [(next(taken),) for _ in columns]
+    return Messages(*own, *(None if column is None else (next(taken),) for column in more))
 
 
 def _gather(view: View, number: int, members: np.ndarray) -> Uploads:

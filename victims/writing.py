@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import shutil
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -22,8 +22,21 @@ def kind_array(kind: Int[np.ndarray, " rows"]) -> pa.DictionaryArray:
 
 
 def _vector_array(values: Float[np.ndarray, "rows factors"]) -> pa.FixedSizeListArray:
+    """Vectors as the format wants them."""
     flat = pa.array(np.ascontiguousarray(values).reshape(-1))
     return pa.FixedSizeListArray.from_arrays(flat, values.shape[1])
+
+
+def _payload(
+    name: str, values: Float[np.ndarray, "rows factors"], ciphertext: Sequence[bytes | None] | None
+) -> dict[str, pa.Array]:
+    """Vectors in the clear, or null beside the ciphertexts that stand for them."""
+    if ciphertext is None:
+        return {name: _vector_array(values)}
+    hidden = np.array([sealed is not None for sealed in ciphertext], bool)
+    flat = pa.array(np.where(hidden[:, None], 0.0, values).reshape(-1))
+    vectors = pa.FixedSizeListArray.from_arrays(flat, values.shape[1], mask=pa.array(hidden))
+    return {name: vectors, "ciphertext": pa.array(ciphertext, pa.large_binary())}
 
 
 class TranscriptWriter:
@@ -70,14 +83,15 @@ class TranscriptWriter:
         round_: int,
         items: Float[np.ndarray, "items factors"],
         attributes: Float[np.ndarray, "attributes factors"],
+        ciphertext: Sequence[bytes] | None = None,
     ) -> None:
-        """Write what was broadcast before the uploads of ``round_``."""
+        """Write what was broadcast before the uploads of ``round_``: the factors, or their ciphertexts."""
         sizes = [items.shape[0], attributes.shape[0]]
         columns = {
             "round": pa.array(np.full(sum(sizes), round_, np.int32)),
             "kind": kind_array(np.repeat([ITEM, ATTRIBUTE], sizes)),
             "index": pa.array(np.concatenate([np.arange(n, dtype=np.int32) for n in sizes])),
-            "factor": _vector_array(np.concatenate([items, attributes])),
+            **_payload("factor", np.concatenate([items, attributes]), ciphertext),
         }
         self._write("state", columns)
 
@@ -89,16 +103,24 @@ class TranscriptWriter:
         index: Int[np.ndarray, " rows"],
         gradient: Float[np.ndarray, "rows factors"],
         receiver: int = -1,
+        ciphertext: Sequence[bytes | None] | None = None,
+        exponent: Int[np.ndarray, " rows"] | None = None,
     ) -> None:
-        """Append uploaded rows; rows of one client should follow each other."""
+        """Append uploaded rows; rows of one client should follow each other.
+
+        With ``ciphertext``, rows that have one are written without their gradient; ``exponent`` is what an
+        encoding publishes beside it. Either all calls for a transcript give them or none does.
+        """
         columns = {
             "round": pa.array(np.full(sender.size, round_, np.int32)),
             "sender": pa.array(sender.astype(np.int32, copy=False)),
             "receiver": pa.array(np.full(sender.size, receiver, np.int32)),
             "kind": kind_array(kind),
             "index": pa.array(index.astype(np.int32, copy=False)),
-            "gradient": _vector_array(gradient),
+            **_payload("gradient", gradient, ciphertext),
         }
+        if exponent is not None:
+            columns["exponent"] = pa.array(exponent.astype(np.int32))
         self._write("messages", columns)
 
     def _write(self, name: str, columns: dict[str, pa.Array]) -> None:
@@ -111,6 +133,19 @@ class TranscriptWriter:
 def truth_path(transcript: Path) -> Path:
     """``NAME.truth.arrow`` beside the transcript ``NAME``."""
     return transcript.with_name(f"{transcript.name}.truth.arrow")
+
+
+def key_path(transcript: Path) -> Path:
+    """``NAME.key.json`` beside the transcript ``NAME``: what its clients can decrypt with."""
+    return transcript.with_name(f"{transcript.name}.key.json")
+
+
+def write_key(path: Path, key: Mapping[str, str]) -> None:
+    """Write a key, readable by its owner only."""
+    partial = path.with_name(f"{path.name}.partial")
+    partial.touch(mode=0o600)
+    partial.write_text(json.dumps(dict(key), indent=1) + "\n", encoding="utf-8")
+    partial.replace(path)
 
 
 def write_columns(
