@@ -76,7 +76,7 @@ def _lengths(
     manifest: Manifest, batch: UserBatch, reduced: list[Reduced]
 ) -> Float[np.ndarray, "rounds users"]:
     pairs = zip(batch.rounds, reduced, strict=True)
-    return np.stack([_of_round(manifest, uploads, part) for uploads, part in pairs])
+    return np.stack([best_length(manifest, row_numbers(uploads, part)) for uploads, part in pairs])
 
 
 class RowNumbers(NamedTuple):
@@ -99,8 +99,8 @@ def row_numbers(uploads: Uploads, reduced: Reduced) -> RowNumbers:
     )
 
 
-def _of_round(manifest: Manifest, uploads: Uploads, reduced: Reduced) -> Float[np.ndarray, " users"]:
-    rows = row_numbers(uploads, reduced)
+def best_length(manifest: Manifest, rows: RowNumbers) -> Float[np.ndarray, " users"]:
+    """The one length that puts each client's rows on the grid; 0 where there is none, or more than one."""
     shape = rows.scalar.shape
     anchor = np.where(rows.valid, np.abs(rows.scalar), -1).argmax(axis=1)[:, None]
     one = RowNumbers(*(np.take_along_axis(part, anchor, axis=1)[:, 0] for part in rows))

@@ -306,10 +306,14 @@ class _Scenario:
 
 
 def _diagnostic_rows(shared: Row, reconstruction: Reconstruction) -> list[Row]:
-    """Share of clients on which a solver says it converged, and its time per client."""
+    """What an attack says of itself, mean over clients: convergence, time, share of the rows that it read."""
     rows = []
     solved = reconstruction.diagnostics
-    for metric, source in (("solver_success_rate", "converged"), ("seconds_per_user", "seconds")):
+    for metric, source in (
+        ("solver_success_rate", "converged"),
+        ("seconds_per_user", "seconds"),
+        ("share_of_rows_read", "read"),
+    ):
         if source in solved and solved[source].size:
             values = solved[source].astype(np.float64)
             rows.append(

@@ -119,7 +119,7 @@ def _score_block(
     perfect = scores["rating_accuracy"] == 1
     if manifest.n_attributes:
         attributes = _score_attributes(block, manifest, truth, row)
-        perfect &= attributes["attribute_accuracy"] == 1
+        perfect &= attributes["attribute_accuracy"] == 1  # not where nothing is said, which is NaN
         scores |= attributes
     scores["users_fully_recovered"] = perfect.astype(np.float64)
     return scores
@@ -232,7 +232,8 @@ def _score_attributes(
     scores = {"attribute_accuracy": ((estimate > 0.5) == (actual > 0.5)).mean(axis=1)}
     if manifest.attribute_groups:
         scores |= group_scores(estimate, actual, manifest)
-    return scores
+    answered = given.any(axis=1)  # an answer about ratings alone says nothing here
+    return {name: np.where(answered, values, np.nan) for name, values in scores.items()}
 
 
 def attribute_table(truth: Truth, manifest: Manifest, row: np.ndarray) -> np.ndarray:

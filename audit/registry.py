@@ -64,6 +64,9 @@ BUILT_IN: dict[str, dict[str, Entry]] = {
         "eq24-corrected": Entry(
             "attacks.eq24:Eq24", "paper 001's attack with its slips corrected", {"form": "corrected"}
         ),
+        "aggregate": Entry(
+            "attacks.aggregate:Aggregate", "decrypted sums, taken apart contributor by contributor"
+        ),
         "rated-set": Entry(
             "attacks.rated_set:RatedSet", "which items a client rated, from the lists it uploads"
         ),

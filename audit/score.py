@@ -11,6 +11,7 @@ import numpy as np
 from attacks.interface import RATED_SET, Reconstruction
 from audit.baselines import best_guess, guesses
 from audit.metrics import LOWER_IS_BETTER, UserScores, score_users
+from audit.pseudonyms import pseudonym_scores
 from audit.statistics import Summary, summarise
 from audit.truth import Truth
 from victims.manifest import Manifest
@@ -73,6 +74,8 @@ def score(
     InputError
         If a client is missing from the truth.
     """
+    if reconstruction.options.get("pseudonyms"):
+        return _of_pseudonyms(reconstruction, manifest, truth, seed)
     users = np.unique(reconstruction.users)
     found = score_users(reconstruction.blocks, manifest, truth, users)
     silent = np.isin(users, list(reconstruction.abstained))
@@ -90,6 +93,16 @@ def score(
         summary = summarise(metric, values, baseline, seed)
         rows.append(Score(metric, summary, name, _ceiling(metric, manifest, ceilings), int(silent.sum())))
     return rows
+
+
+def _of_pseudonyms(
+    reconstruction: Reconstruction, manifest: Manifest, truth: Truth, seed: int
+) -> list[Score]:
+    silent = len(reconstruction.abstained)
+    return [
+        Score(metric, summarise(metric, values, baseline, seed), name, None, silent)
+        for metric, (name, values, baseline) in pseudonym_scores(reconstruction, manifest, truth).items()
+    ]
 
 
 def _in_the_open(metric: str, manifest: Manifest) -> bool:

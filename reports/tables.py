@@ -20,6 +20,7 @@ SHOWN = {
     "rated_set_auc": "rated set (AUC)",
     "attribute_group_accuracy": "attributes (blocks)",
 }
+CLAIMED = "claimed_rating_accuracy"  # of answers about clients without a name
 VERDICT_STYLE = {"LEAK": "bold red", "NO EVIDENCE": "green", "INCONCLUSIVE": "yellow"}
 
 
@@ -58,6 +59,8 @@ def audit_table(rows: Sequence[Row], title: str) -> Table:
     for (update, weighting, attack), part in _cells(rows):
         first = part[0]
         metrics = {row["metric"]: row for row in part}
+        if CLAIMED in metrics:  # nameless clients: nothing else is scored
+            metrics["rated_rating_accuracy"] = metrics[CLAIMED]
         cell = f"{update}\n{weighting}\n[bold]{attack}[/]"
         if first["status"] != "ran":
             words = f"{first['status']}: {first['reason']}"
@@ -71,7 +74,7 @@ def audit_table(rows: Sequence[Row], title: str) -> Table:
         table.add_row(
             cell,
             *(score_cell(metrics.get(name)) for name in SHOWN),
-            clients,
+            clients if CLAIMED not in metrics else f"{clients}\nnameless",
             f"[{VERDICT_STYLE[found]}]{found}[/]",
         )
     return table
@@ -92,7 +95,7 @@ def cell_verdict(rows: Sequence[Row]) -> str:
     judged = [
         row["verdict"]
         for row in rows
-        if row["metric"] in ("rated_rating_accuracy", "rating_accuracy", "attribute_group_accuracy")
+        if row["metric"] in ("rated_rating_accuracy", "rating_accuracy", "attribute_group_accuracy", CLAIMED)
         and row["verdict"]
     ]
     if not judged:  # an attack on the rated set alone
@@ -119,21 +122,25 @@ def in_words(rows: Sequence[Row]) -> list[str]:
             for name, words in (
                 ("rated_rating_accuracy", "of the ratings"),
                 ("attribute_group_accuracy", "of the attributes"),
+                (CLAIMED, "of the ratings that it claims of nameless clients"),
             )
         ]
-        rated = "which items were rated lies in the open (uploads name them)"
-        if weighting == "include-unrated":
-            rated = _claim(metrics.get("rated_set_auc"), "AUC on which items were rated", "")
-        clients = metrics["rating_accuracy"]["n_users"]
-        said = "; ".join(filter(None, [", ".join(filter(None, claims)), rated]))
         who = part[0]["adversary"]
+        rated = "which items were rated lies in the open (uploads name them)"
+        if CLAIMED in metrics:
+            rated = ""
+        elif weighting == "include-unrated":
+            rated = _claim(metrics.get("rated_set_auc"), "AUC on which items were rated", "")
+        clients = next(iter(metrics.values()))["n_users"]
+        said = "; ".join(filter(None, [", ".join(filter(None, claims)), rated]))
         sentences.append(f"{update}/{weighting}: the {who} reads, with {best}, {said} ({clients} clients).")
     return sentences
 
 
 def _strongest(rows: Sequence[Row]) -> str | None:
     """The attack with the best advantage on rated items, else on the rated set; guesses do not count."""
-    return _best(rows, "rated_rating_accuracy") or _best(rows, "rated_set_auc")
+    metrics = ("rated_rating_accuracy", CLAIMED, "rated_set_auc")
+    return next(filter(None, (_best(rows, metric) for metric in metrics)), None)
 
 
 def _best(rows: Sequence[Row], metric: str) -> str | None:

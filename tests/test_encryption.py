@@ -61,7 +61,8 @@ def assert_same_view(one, other):
     for name in ("sender", "kind", "index", "gradient"):
         for a, b in zip(getattr(one.messages, name) or (), getattr(other.messages, name) or (), strict=True):
             np.testing.assert_array_equal(a, b)
-    assert set(one.sums) == set(other.sums) and set(one.broadcasts) == set(other.broadcasts)
+    assert set(one.sums) == set(other.sums)
+    assert set(one.broadcasts) == set(other.broadcasts)
     for number, sums in one.sums.items():
         np.testing.assert_array_equal(sums.values, other.sums[number].values)
         np.testing.assert_array_equal(sums.index, other.sums[number].index)
@@ -79,9 +80,11 @@ def test_the_stand_in_shows_the_same_bit_for_bit(real, ideal, system, adversary)
 def test_unpacked_is_the_same(ratings, tmp_path, ideal):
     """One number per ciphertext, as published."""
     few = {"rounds": (1,), "key_bits": 1024, "decrypters": 3}
-    with pytest.warns(UserWarning, match="1024-bit"):
-        packed = privmvmf(ratings, tmp_path / "a", **few)
-        single = privmvmf(ratings, tmp_path / "b", packed=False, **few)
+    found = []
+    for packed in (True, False):
+        with pytest.warns(UserWarning, match="1024-bit"):
+            found.append(privmvmf(ratings, tmp_path / f"{packed}", packed=packed, **few))
+    packed, single = found
     assert_same_view(view_of(packed, "server+client"), view_of(single, "server+client"))
     lengths = [len(t.sealed.uploads[0][0].as_py()) for t in (packed, single)]
     assert lengths == [256, 6 * 256]
@@ -118,7 +121,9 @@ class TestViews:
 
     def test_the_server_of_fedmf_has_lists_alone(self, ideal):
         view = view_of(ideal["fedmf"], "server")
-        assert view.messages.gradient is None and not view.broadcasts and not view.sums
+        assert view.messages.gradient is None
+        assert not view.broadcasts
+        assert not view.sums
         assert view.messages.n_rows > 0
 
     def test_decrypters_share_the_sums(self, ideal):
@@ -134,8 +139,10 @@ class TestViews:
 
     def test_a_client_of_fedmf_reads_the_factors_and_its_own_rows(self, ideal):
         view = view_of(ideal["fedmf"], "client:5")
-        assert set(view.broadcasts) == {3, 4} and np.isfinite(view.broadcasts[3].factors).all()
-        assert view.users.tolist() == [5] and view.messages.gradient is not None
+        assert set(view.broadcasts) == {3, 4}
+        assert np.isfinite(view.broadcasts[3].factors).all()
+        assert view.users.tolist() == [5]
+        assert view.messages.gradient is not None
 
     def test_collusion_reads_everything(self, ideal):
         for system, attack in (("privmvmf", "spectral"), ("fedmf", "grid")):
@@ -147,7 +154,7 @@ class TestViews:
             assert rows["rated_rating_accuracy"].value > 0.85, (system, rows["rated_rating_accuracy"])
 
     def test_without_the_key_file_the_key_holder_is_refused(self, ideal):
-        with pytest.raises(InputError, match="put the key file p.key.json beside the recording"):
+        with pytest.raises(InputError, match=r"put the key file p\.key\.json beside the recording"):
             ideal["privmvmf"].view("server+client")
 
     @pytest.mark.parametrize("attack", ["spectral", "grid", "likelihood", "root-hybr", "eq24-corrected"])
@@ -296,7 +303,8 @@ def test_nothing_of_the_key_or_the_numbers_is_in_the_recording(ideal, real):
                 assert bytes.fromhex(value.zfill(len(value) + len(value) % 2)) not in content
         opened = view_of(recorded, "server+client").messages.gradient
         row = opened[0][0]
-        assert row.any() and row[0].tobytes() not in content.replace(b"\0" * 8, b"")
+        assert row.any()
+        assert row[0].tobytes() not in content.replace(b"\0" * 8, b"")
     assert oct(key_path(ideal["fedmf"].path).stat().st_mode)[-3:] == "600"
 
 

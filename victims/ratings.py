@@ -278,6 +278,34 @@ def split(ratings: Ratings, test_fraction: float, seed: int) -> tuple[Ratings, R
     return _select(ratings, ~is_test), _select(ratings, is_test)
 
 
+def of_users(ratings: Ratings, users: Int[np.ndarray, " some"]) -> Ratings:
+    """Some users as a community of their own, in ascending order; all items stay."""
+    chosen = np.unique(users)
+    part = _select(ratings, np.isin(ratings.users, chosen))
+    indptr = np.concatenate([[0], np.cumsum(np.diff(part.indptr)[chosen])])
+    return replace(
+        part,
+        indptr=indptr,
+        attributes=ratings.attributes[chosen],
+        user_ids=ratings.user_ids[chosen],
+    )
+
+
+def most_rated(ratings: Ratings, n_items: int) -> Ratings:
+    """The items with most ratings, and all users; ties go to the lower item."""
+    if not 1 <= n_items <= ratings.n_items:
+        raise InputError(f"items must be between 1 and {ratings.n_items}, got {n_items}")
+    counts = np.bincount(ratings.items, minlength=ratings.n_items)
+    chosen = np.sort(np.argsort(-counts, kind="stable")[:n_items])
+    part = _select(ratings, np.isin(ratings.items, chosen))
+    return replace(
+        part,
+        items=np.searchsorted(chosen, part.items).astype(ratings.items.dtype),
+        item_features=ratings.item_features[chosen],
+        item_ids=ratings.item_ids[chosen],
+    )
+
+
 def _select(ratings: Ratings, keep: np.ndarray) -> Ratings:
     indptr = np.zeros_like(ratings.indptr)
     np.cumsum(np.bincount(ratings.users[keep], minlength=ratings.n_users), out=indptr[1:])

@@ -1,0 +1,351 @@
+"""What decrypted sums give away: clients who are alone in one, and everybody who can be peeled off next.
+
+Papers 000 (section 5, Eq. 37) and 001 (section 5) hand the sums of all clients' rows to the server, or to
+every client. Paper 000 argues that the sums have more unknowns than equations. But an item with one
+contributor shows that client's row itself, and from there a sum T = sum of y_i p_i is taken apart:
+
+1. a client that is the only unknown contributor of several sums: its direction d lies in the span of T and
+   the known p_i of each of them; the one vector in all these spans is d. With one contributor the span is T;
+2. its rows in those sums are y = g / s along d; the length s is the one that puts them on the rating grid
+   (``attacks.grid``), and then p = s d and its answers follow;
+3. a sum of at most K - 1 rows with known p_i is an over-determined linear system for its y_i, so the answers
+   of all of them follow (of some more, when all combinations of a few answers are tried), and what is known
+   is subtracted, in this round by its row, in others by its answer.
+
+Repeated until nothing follows any more. Who contributed to which sum is read off the lists of the uploads,
+encrypted or not. An adversary without these lists (a decrypter; a client of FedMF, who sees V fall by the sum
+in every round) still finds who was alone: rows of one client are parallel (``attacks.parallel``).
+
+What it assumes: sums in the clear and without noise, alpha in include-unrated. What it did not read is
+answered by the most frequent answer that it read.
+"""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass, field
+from itertools import product
+from typing import NamedTuple
+
+import numpy as np
+import scipy.sparse as sp
+from jaxtyping import Bool, Float, Int
+
+from attacks.decode import distance_to_levels, looks_unrated
+from attacks.grid import RowNumbers, best_length, distance_from_grid
+from attacks.interface import Estimates, Progress, Reconstruction, all_abstain, alpha_unknown, silent
+from attacks.parallel import read_parallel
+from victims.manifest import Manifest
+from victims.view import ITEM, Broadcast, Sums, View
+
+ALONE = 1e-8  # smallest eigenvalue of the spans' complement, of the next one, for one direction in all
+APART = 1e-6  # next eigenvalue, below which two directions are in all spans
+FITS = 1e-6  # residual of an over-determined system, of its right side
+ON_GRID = 1e-3  # stars, within which answers must be on the grid
+COMBINATIONS = 4096  # of answers that are tried for one sum
+DECRYPTED = "the adversary sees no decrypted sums"
+
+
+@dataclass(frozen=True)
+class Aggregate:
+    """Hyper-parameters.
+
+    Attributes
+    ----------
+    passes : int
+        Most repetitions over all rounds.
+    """
+
+    passes: int = 20
+    name: str = "aggregate"
+
+    def __post_init__(self) -> None:
+        if self.passes < 1:
+            raise ValueError(f"aggregate passes must be >= 1, got {self.passes}")
+
+    def attack(self, view: View, key: int, progress: Progress = silent) -> Reconstruction:
+        """Take the sums of all rounds apart.
+
+        Parameters
+        ----------
+        view : View
+        key : int
+            Unused: the attack draws nothing at random.
+        progress : callable
+            Called with (repetitions, most repetitions).
+
+        Returns
+        -------
+        Reconstruction
+            ``probability`` is 1 for answers that follow, and the share of the most frequent answer for the
+            others. Diagnostics: ``read``, the share of each client's listed rows that follow. Without lists
+            the clients are pseudonyms (option ``pseudonyms``): see ``attacks.parallel``.
+        """
+        options = {**asdict(self), "seed": key}
+        obstacle = alpha_unknown(view)
+        if obstacle:
+            return all_abstain(self.name, view.users, obstacle, options)
+        if view.adversary.startswith(("client:", "decrypter")):
+            return read_parallel(self.name, view, options)
+        if not view.sums:
+            return all_abstain(self.name, view.users, DECRYPTED, options)
+        knowledge = _Knowledge.of(view)
+        for number in range(self.passes):
+            before = knowledge.known()
+            for part in knowledge.rounds:
+                _peel(view.manifest, part, knowledge.answers)
+            progress(number + 1, self.passes)
+            if knowledge.known() == before:
+                break
+        return _answered(self.name, view, knowledge, options)
+
+
+@dataclass
+class _Round:
+    """Sums of one round, who contributed to each, and the factors found so far.
+
+    sums (n_sums, K): sum of y_i p_i; column (n_sums,): place among items, then attributes; item (n_sums,);
+    factor (n_sums, K): what was broadcast; members: clients of each sum, CSR (n_sums, clients); p (clients,
+    K): NaN where unknown.
+    """
+
+    sums: Float[np.ndarray, "sums K"]
+    column: Int[np.ndarray, " sums"]
+    item: Bool[np.ndarray, " sums"]
+    factor: Float[np.ndarray, "sums K"]
+    members: sp.csr_array
+    p: Float[np.ndarray, "clients K"]
+
+    def clients(self, row: int) -> Int[np.ndarray, " contributors"]:
+        """Contributors of one sum."""
+        return self.members.indices[self.members.indptr[row] : self.members.indptr[row + 1]]
+
+
+@dataclass
+class _Knowledge:
+    """Answers of all clients, (clients, items + attributes), NaN unknown; and the rounds."""
+
+    answers: Float[np.ndarray, "clients columns"]
+    rounds: list[_Round] = field(default_factory=list)
+
+    @staticmethod
+    def of(view: View) -> _Knowledge:
+        manifest = view.manifest
+        width = manifest.n_items + manifest.n_attributes
+        found = _Knowledge(np.full((view.users.size, width), np.nan))
+        for number in sorted(view.sums):
+            found.rounds.append(_round_of(view.during([number]), view.users, view.sums[number]))
+        return found
+
+    def known(self) -> tuple[int, int]:
+        """Numbers of answers and of factors that are known."""
+        factors = sum(int(np.isfinite(part.p[:, 0]).sum()) for part in self.rounds)
+        return int(np.isfinite(self.answers).sum()), factors
+
+
+def columns_of(manifest: Manifest, kind: np.ndarray, index: np.ndarray) -> Int[np.ndarray, " rows"]:
+    """Items first, then attributes."""
+    return np.where(kind == ITEM, index, manifest.n_items + index).astype(np.int64)
+
+
+def broadcast_of(broadcast: Broadcast, sums: Sums) -> Float[np.ndarray, "sums K"]:
+    """The factor that belongs to each sum."""
+    return broadcast.factors[broadcast.positions(sums.kind, sums.index)]
+
+
+def _round_of(part: View, users: np.ndarray, sums: Sums) -> _Round:
+    manifest, messages = part.manifest, part.messages
+    column = columns_of(manifest, sums.kind, sums.index)
+    place = np.full(manifest.n_items + manifest.n_attributes, -1)
+    place[column] = np.arange(column.size)
+    kind, index, sender = (np.concatenate(c) for c in (messages.kind, messages.index, messages.sender))
+    row = place[columns_of(manifest, kind, index)]
+    seen = row >= 0
+    pairs = row[seen], np.searchsorted(users, sender[seen])
+    members = sp.csr_array(
+        sp.coo_array((np.ones(seen.sum()), pairs), shape=(column.size, users.size)).tocsr()
+    )
+    (number,) = part.sums
+    factor = broadcast_of(part.broadcasts[number], sums)
+    count = np.diff(members.indptr)[:, None]
+    values = (sums.values - count * manifest.upload.regularization * factor) / manifest.upload.scale
+    unknown = np.full((users.size, manifest.factors), np.nan)
+    return _Round(values, column, sums.kind == ITEM, factor, members, unknown)
+
+
+class _Open(NamedTuple):
+    """A sum of which the known rows were subtracted: what is left, and whose rows those are.
+
+    solved: clients with known p and unknown answer; unknown: clients without p.
+    """
+
+    row: int
+    rest: Float[np.ndarray, " K"]
+    solved: Int[np.ndarray, " solved"]
+    unknown: Int[np.ndarray, " unknown"]
+
+
+def _open(manifest: Manifest, part: _Round, answers: np.ndarray) -> list[_Open]:
+    """Sums that may tell something, after what is known was subtracted."""
+    k = part.p.shape[1]
+    has_p = np.isfinite(part.p[:, 0])
+    counts = np.diff(part.members.indptr)
+    owner = np.repeat(np.arange(counts.size), counts)
+    without = np.bincount(owner, ~has_p[part.members.indices], minlength=counts.size)
+    open_answer = has_p[part.members.indices] & np.isnan(answers[part.members.indices, part.column[owner]])
+    waiting = np.bincount(owner, open_answer, minlength=counts.size)
+    most = k - 1 + _guessed(manifest)
+    small = np.where(without == 0, (waiting > 0) & (waiting <= most), (without == 1) & (waiting <= k - 2))
+    found = []
+    for row in np.flatnonzero(small).tolist():
+        clients = part.clients(row)
+        answer = answers[clients, part.column[row]]
+        done = has_p[clients] & np.isfinite(answer)
+        predicted = part.p[clients[done]] @ part.factor[row]
+        y = _scalars(manifest, answer[done], predicted, bool(part.item[row]))
+        rest = part.sums[row] - y @ part.p[clients[done]]
+        solved = clients[has_p[clients] & ~done]
+        found.append(_Open(row, rest, solved, clients[~has_p[clients]]))
+    return found
+
+
+def _options(manifest: Manifest, item: bool) -> Float[np.ndarray, " options"]:
+    """Possible answers."""
+    if not item:
+        return np.array([0.0, 1.0])
+    unrated = [0.0] if manifest.weighting == "include-unrated" else []
+    return np.array([*unrated, *manifest.rating_levels])
+
+
+def _guessed(manifest: Manifest) -> int:
+    """How many answers of one sum are found by trying all combinations."""
+    return int(np.log(COMBINATIONS) / np.log(max(_options(manifest, item=True).size, 2)))
+
+
+def _scalars(
+    manifest: Manifest, answer: np.ndarray, predicted: np.ndarray, item: bool
+) -> Float[np.ndarray, " *rows"]:
+    """y = c (z - p . q) of known answers."""
+    weight = np.ones_like(answer)
+    if item and manifest.weighting == "include-unrated":
+        weight[answer == 0] = manifest.hyperparameters["alpha"]
+    return weight * (answer - predicted)
+
+
+def _peel(manifest: Manifest, part: _Round, answers: np.ndarray) -> None:
+    """One repetition over a round; new factors and answers are written into it."""
+    of_client: dict[int, list[_Open]] = {}
+    for each in _open(manifest, part, answers):
+        if each.unknown.size == 1:
+            of_client.setdefault(int(each.unknown[0]), []).append(each)
+        elif each.solved.size:
+            _solve_sum(manifest, part, each, answers)
+    for client, sums in of_client.items():
+        _solve_client(manifest, part, client, sums, answers)
+
+
+def _solve_sum(manifest: Manifest, part: _Round, each: _Open, answers: np.ndarray) -> None:
+    """Step 3: the answers of clients whose factors are known."""
+    p, item = part.p[each.solved], bool(part.item[each.row])
+    guessed = max(0, each.solved.size - (p.shape[1] - 1))
+    options = _options(manifest, item)
+    if options.size**guessed > COMBINATIONS:
+        return
+    predicted = p @ part.factor[each.row]
+    table = np.array(list(product(options, repeat=guessed))).reshape(options.size**guessed, guessed)
+    rest = each.rest - _scalars(manifest, table, predicted[:guessed], item) @ p[:guessed]
+    columns = p[guessed:].T
+    y = rest @ np.linalg.pinv(columns).T
+    off = np.linalg.norm(y @ columns.T - rest, axis=1)
+    found = _decoded(manifest, y, np.broadcast_to(predicted[guessed:], y.shape), np.array(item))
+    size = max(float(np.linalg.norm(part.sums[each.row])), 1e-12)
+    # all answers together and one way only, so that no wrong one stands beside right ones
+    fits = np.flatnonzero((off <= FITS * size) & np.isfinite(found).all(axis=1))
+    if fits.size == 1:
+        answers[each.solved, part.column[each.row]] = np.concatenate([table[fits[0]], found[fits[0]]])
+
+
+def _solve_client(
+    manifest: Manifest, part: _Round, client: int, sums: list[_Open], answers: np.ndarray
+) -> None:
+    """Steps 1 and 2: the factor of one client from the sums in which nobody else is unknown."""
+    bases = [np.linalg.qr(np.column_stack([each.rest, *part.p[each.solved]]))[0] for each in sums]
+    complement = sum(np.eye(basis.shape[0]) - basis @ basis.T for basis in bases)
+    values, vectors = np.linalg.eigh(np.asarray(complement))
+    if values.size > 1 and (values[1] < APART or values[0] > ALONE * values[1]):
+        return
+    direction = vectors[:, 0]
+    scalar = np.array([_along(part, each, direction) for each in sums])
+    row = np.array([each.row for each in sums])
+    known = np.isfinite(scalar) & (scalar != 0)
+    if known.sum() < 2:
+        return
+    item = part.item[row]
+    row, item, scalar = row[known], item[known], scalar[known]
+    along = part.factor[row] @ direction
+    rows = RowNumbers(scalar[None], along[None], item[None], np.ones((1, row.size), bool))
+    length = best_length(manifest, rows)
+    if not length[0] > 0 or distance_from_grid(manifest, rows, length)[0] > ON_GRID:
+        return
+    for sign in (1.0, -1.0):
+        p = sign * length[0] * direction
+        found = _decoded(manifest, sign * scalar / length[0], part.factor[row] @ p, item)
+        if np.isfinite(found).all():
+            part.p[client] = p
+            answers[client, part.column[row]] = found
+            return
+
+
+def _along(part: _Round, each: _Open, direction: np.ndarray) -> float:
+    """y s of a client whose direction is found: its share of one sum."""
+    columns = np.column_stack([direction, *part.p[each.solved]])
+    y, *_ = np.linalg.lstsq(columns, each.rest)
+    off = np.linalg.norm(columns @ y - each.rest)
+    return float(y[0]) if off <= FITS * max(float(np.linalg.norm(part.sums[each.row])), 1e-12) else np.nan
+
+
+def _decoded(
+    manifest: Manifest, y: np.ndarray, predicted: np.ndarray, item: np.ndarray
+) -> Float[np.ndarray, " *rows"]:
+    """Answers from y = c (z - p . q), NaN where none is near."""
+    value = y + predicted
+    levels = np.array(manifest.rating_levels)
+    away = distance_to_levels(value, levels)
+    nearest = levels[np.abs(value[..., None] - levels).argmin(axis=-1)]
+    if manifest.weighting == "include-unrated":
+        alpha = manifest.hyperparameters["alpha"]
+        unrated = looks_unrated(y, predicted, levels, alpha)
+        nearest = np.where(unrated, 0.0, nearest)
+        away = np.where(unrated, np.abs(y + alpha * predicted), away)
+    flag = np.clip(np.rint(value), 0, 1)
+    away, nearest = np.where(item, away, np.abs(value - flag)), np.where(item, nearest, flag)
+    return np.where(away < ON_GRID, nearest, np.nan)
+
+
+def _answered(name: str, view: View, knowledge: _Knowledge, options: dict[str, object]) -> Reconstruction:
+    """Read answers, and the most frequent one for what was listed and not read."""
+    manifest, users = view.manifest, view.users
+    answers = knowledge.answers
+    listed = np.zeros(answers.shape, bool)
+    for part in knowledge.rounds:
+        counts = np.diff(part.members.indptr)
+        listed[part.members.indices, np.repeat(part.column, counts)] = True
+    read = np.isfinite(answers)
+    silent_ones = ~read.any(axis=1)
+    reason = "no sum of few enough contributors shows this client"
+    if silent_ones.all():
+        return all_abstain(name, users, reason, options)
+    value, sure = answers.copy(), np.where(read, 1.0, np.nan)
+    for columns in (slice(0, manifest.n_items), slice(manifest.n_items, None)):
+        told = read[:, columns].any(axis=1, keepdims=True)  # nothing is said of a client's attributes at all
+        gaps = listed[:, columns] & ~read[:, columns] & (told | (columns.start == 0))
+        seen, counts = np.unique(answers[:, columns][read[:, columns]], return_counts=True)
+        if seen.size:
+            value[:, columns][gaps] = seen[counts.argmax()]
+            sure[:, columns][gaps] = counts.max() / counts.sum()
+    value[silent_ones] = np.nan
+    kind = np.repeat([0, 1], [manifest.n_items, manifest.n_attributes]).astype(np.int8)[None]
+    index = np.concatenate([np.arange(manifest.n_items), np.arange(manifest.n_attributes)]).astype(np.int32)
+    block = Estimates(users.astype(np.int32), kind, index[None], value, sure)
+    share = read.sum(axis=1) / np.maximum(listed.sum(axis=1), 1)
+    abstained = dict.fromkeys(users[silent_ones].tolist(), reason)
+    return Reconstruction(name, users, (block,), abstained, options, {"read": share})
