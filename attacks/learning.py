@@ -244,6 +244,8 @@ def _improved(job: Job, total: Summary) -> Job:
     """New prior and noise scale after a pass."""
     n_users = job.view.users.size
     prior, spread, constants = job.prior, job.spread, job.constants
+    if not all(np.isfinite(part).all() for part in total.moments):
+        return job  # rows so far from the model that nothing is left of the posterior
     if job.estimated:
         prior, spread = priors.improve(job.layer, prior, spread, total.moments, n_users)
     if not job.layer.tied:

@@ -18,7 +18,7 @@ from typing import Any
 
 import numpy as np
 
-from attacks.interface import Progress, Reconstruction
+from attacks.interface import Progress, Reconstruction, all_abstain
 from audit.ceiling import ceilings, computable
 from audit.cells import content_of, digest, failed_row, metric_rows, read_cell, write_cell
 from audit.keys import view_of
@@ -261,6 +261,7 @@ class _Scenario:
             start = time.perf_counter()
             reconstruction = attack.attack(view, campaign.seed, progress)
             shared["seconds"] = time.perf_counter() - start
+            reconstruction = _of_others(campaign.adversary, reconstruction)
             shared["bytes"] = view.messages.n_rows * recorded.manifest.factors * 8
             null = self._null(name, view, truth)
             limits = None
@@ -303,6 +304,15 @@ class _Scenario:
         attack = make_attack(name, self.campaign.attack_options.get(name))
         found = attack.attack(shuffled, self.campaign.seed)
         return score_users(found.blocks, view.manifest, truth, np.unique(found.users))
+
+
+def _of_others(adversary: str, found: Reconstruction) -> Reconstruction:
+    """What a client reads of its own uploads is no leak."""
+    alone = adversary.startswith("client:") or adversary == "decrypter"
+    if not alone or found.options.get("pseudonyms"):
+        return found
+    reason = "the adversary is a client and receives nobody else's uploads"
+    return all_abstain(found.attack, found.users, reason, found.options)
 
 
 def _diagnostic_rows(shared: Row, reconstruction: Reconstruction) -> list[Row]:

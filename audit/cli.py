@@ -5,14 +5,36 @@ from __future__ import annotations
 import json
 import sys
 import time
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from enum import StrEnum
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
+from audit.cli_defenses import compare, cost, quality
+from audit.options import (
+    AdversaryOption,
+    AttackOptions,
+    ComponentsOption,
+    DataOption,
+    DefenseOption,
+    OneAttackOption,
+    RoundsOption,
+    SeedOption,
+    Update,
+    UpdateOption,
+    UpdatesOption,
+    UsersOption,
+    VictimOptions,
+    Weighting,
+    WeightingOption,
+    WeightingsOption,
+    load,
+    parse_rounds,
+    progress,
+    show,
+)
 from victims.errors import InputError
 
 INTERRUPTED = 130
@@ -27,20 +49,9 @@ app = typer.Typer(
 )
 data_app = typer.Typer(help="List or fetch rating data sets.", no_args_is_help=True)
 app.add_typer(data_app, name="data")
-
-
-class Update(StrEnum):
-    """How clients update their factor."""
-
-    SEMI_ALS = "semi-als"
-    SGD = "sgd"
-
-
-class Weighting(StrEnum):
-    """Which rows clients upload."""
-
-    OBSERVED_ONLY = "observed-only"
-    INCLUDE_UNRATED = "include-unrated"
+app.command()(compare)
+app.command()(quality)
+app.command()(cost)
 
 
 class Group(StrEnum):
@@ -50,42 +61,6 @@ class Group(StrEnum):
     DEFENSES = "defenses"
     ATTACKS = "attacks"
     ADVERSARIES = "adversaries"
-
-
-DataOption = Annotated[
-    str,
-    typer.Option(
-        help="synthetic, synthetic:users=500,items=800,seed=1, ml-100k or filmtrust (fetched), or a path"
-    ),
-]
-SeedOption = Annotated[int, typer.Option(min=0, help="Every random choice derives from it.")]
-RoundsOption = Annotated[str, typer.Option(help="Rounds to record, counted from 0: 4,5 or 0-9 or both.")]
-VictimOptions = Annotated[
-    list[str] | None,
-    typer.Option("--set", help="Hyper-parameter of the victim, name=value. Repeatable."),
-]
-AttackOptions = Annotated[
-    list[str] | None, typer.Option("--option", help="Option of the attack, name=value. Repeatable.")
-]
-ComponentsOption = Annotated[
-    int | None,
-    typer.Option(min=1, help="Replace item features by their first principal components."),
-]
-UpdatesOption = Annotated[list[Update] | None, typer.Option(help="Restrict the scenarios. Repeatable.")]
-WeightingsOption = Annotated[list[Weighting] | None, typer.Option(help="Restrict the scenarios. Repeatable.")]
-UpdateOption = Annotated[Update | None, typer.Option(help="Default: the victim's first.")]
-WeightingOption = Annotated[Weighting | None, typer.Option(help="Default: the victim's first.")]
-OneAttackOption = Annotated[
-    list[str] | None, typer.Option(help="Option of one attack, ATTACK.name=value. Repeatable.")
-]
-DefenseOption = Annotated[
-    list[str] | None,
-    typer.Option(help="As laplace:scale=2,clip=10,known=false; several are applied in order."),
-]
-AdversaryOption = Annotated[
-    str, typer.Option(help="Whose view is attacked; see `factorleak list adversaries`.")
-]
-UsersOption = Annotated[int | None, typer.Option(min=1, help="Record a random sample of this many clients.")]
 
 
 def main() -> None:
@@ -102,71 +77,6 @@ def main() -> None:
     except BrokenPipeError:
         sys.stderr.close()
         sys.exit(0)
-
-
-def parse_rounds(text: str) -> list[int]:
-    """``4,5`` or ``0-9`` as ascending numbers.
-
-    Raises
-    ------
-    InputError
-        If it is neither, or names more than 100,000 rounds.
-
-    Examples
-    --------
-    >>> parse_rounds("0-2,7")
-    [0, 1, 2, 7]
-    """
-    rounds: set[int] = set()
-    for part in text.split(","):
-        low, _, high = part.strip().partition("-")
-        high = high or low
-        if not (low.isdigit() and high.isdigit()) or len(low) > 6 or len(high) > 6:
-            raise InputError(f"--rounds must look like 4,5 or 0-9, got {text!r}")
-        if int(high) < int(low) or int(high) - int(low) > 100_000:
-            raise InputError(f"--rounds range must ascend and be at most 100,000 long, got {part!r}")
-        rounds.update(range(int(low), int(high) + 1))
-    return sorted(rounds)
-
-
-def _load(data: str, components: int | None) -> Any:
-    from victims.datasets import load
-    from victims.ratings import with_principal_components
-
-    ratings = load(data)
-    if components is not None:
-        ratings = with_principal_components(ratings, components)
-    return ratings
-
-
-@contextmanager
-def _progress(label: str) -> Iterator[Any]:
-    """A progress bar on a terminal, silence elsewhere; yields update(done, total, text)."""
-    from rich.console import Console
-    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
-
-    console = Console(stderr=True)
-    if not console.is_terminal:
-        yield lambda done, total, text=None: None
-        return
-    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
-    with Progress(*columns, console=console, transient=True) as bar:
-        task = bar.add_task(label, total=None)
-
-        def update(done: int, total: int, text: str | None = None) -> None:
-            bar.update(task, completed=done, total=total, description=text or label)
-
-        yield update
-
-
-def _print(renderable: object) -> None:
-    """Print a table or text; wide enough for a table when the output is no terminal."""
-    from rich.console import Console
-
-    console = Console()
-    if not console.is_terminal:
-        console = Console(width=200)
-    console.print(renderable, highlight=False)
 
 
 @app.command()
@@ -222,8 +132,8 @@ def audit(
     if out.exists() and not out.is_dir():
         raise InputError(f"--out {out} is a file; name a directory")
     start = time.perf_counter()
-    ratings = _load(data, item_components)
-    with _progress("audit") as update_bar:
+    ratings = load(data, item_components)
+    with progress("audit") as update_bar:
         rows = run(
             campaign,
             ratings,
@@ -231,18 +141,18 @@ def audit(
             keep_transcripts=keep_transcripts,
             report=lambda what, done, total: update_bar(done, total, what),
         )
-    _print(ratings.describe())
+    show(ratings.describe())
     for note in ratings.notes:
-        _print(f"note: {note}")
-    _print(audit_table(rows, f"What the {adversary} reads from {victim}, rounds {rounds}"))
+        show(f"note: {note}")
+    show(audit_table(rows, f"What the {adversary} reads from {victim}, rounds {rounds}"))
     for sentence in in_words(rows):
-        _print(sentence)
-    _print(
+        show(sentence)
+    show(
         "value [95 % interval over clients]; guess: the best guess without the transcript; abst.: "
         "clients on which the attack abstains count with that guess."
     )
     _print_accounts(map(make_defense, defense or []), ratings, campaign.weightings, len(campaign.rounds))
-    _print(f"{len(rows)} rows in {out}/results.json, .csv, .parquet; {time.perf_counter() - start:.1f} s")
+    show(f"{len(rows)} rows in {out}/results.json, .csv, .parquet; {time.perf_counter() - start:.1f} s")
     if bar is not None and _crossed(rows, *bar):
         raise typer.Exit(1)
 
@@ -322,11 +232,11 @@ def record(
     options = {**parse_options(set_ or []), **scenario}
     model = make_victim(victim, options)
     defenses = [make_defense(text) for text in defense or []]
-    ratings = _load(data, item_components)
+    ratings = load(data, item_components)
     kept = None
     if users is not None and users < ratings.n_users:
         kept = np.random.default_rng([seed, 1]).choice(ratings.n_users, users, replace=False)
-    with _progress("round") as update_bar:
+    with progress("round") as update_bar:
         run_and_record(
             model,
             ratings,
@@ -337,8 +247,8 @@ def record(
             seed=seed,
             progress=update_bar,
         )
-    _print(ratings.describe())
-    _print(f"transcript {out}, truth {truth_path(out)}")
+    show(ratings.describe())
+    show(f"transcript {out}, truth {truth_path(out)}")
     _print_accounts(defenses, ratings, [scenario["weighting"]], len(parse_rounds(rounds)))
 
 
@@ -350,14 +260,14 @@ def _print_accounts(defenses: Any, ratings: Any, weightings: Sequence[str], n_ro
         return
     for defense in accounted:
         if defense.clip is None or defense.scale == 0:
-            _print(
+            show(
                 "there is no finite epsilon: rows have no bound without clipping and noise (clip=C, scale=b)"
             )
             continue
         for weighting in weightings:
             _print_account(defense, ratings, weighting, n_rounds)
     for sentence in dict.fromkeys(s for weighting in weightings for s in NOT_HIDDEN[weighting]):
-        _print(f"not hidden: {sentence}")
+        show(f"not hidden: {sentence}")
 
 
 def _print_account(defense: Any, ratings: Any, weighting: str, n_rounds: int) -> None:
@@ -377,7 +287,7 @@ def _print_account(defense: Any, ratings: Any, weighting: str, n_rounds: int) ->
     }
     entry = {"name": defense.name, "scale": defense.scale, "clip": defense.clip}
     title = f"Privacy account of {defense.name}, {weighting}"
-    _print(account_table(rows_of_account(entry, counts, n_rounds), title))
+    show(account_table(rows_of_account(entry, counts, n_rounds), title))
 
 
 @app.command()
@@ -406,19 +316,19 @@ def attack(
         chosen = np.random.default_rng([seed, 2]).choice(view.users, users, replace=False)
         view = view.select(chosen)
     start = time.perf_counter()
-    with _progress(attack) as update_bar:
+    with progress(attack) as update_bar:
         found = method.attack(view, seed, update_bar)
     seconds = time.perf_counter() - start
     write_reconstruction(out, found, view.manifest, adversary=adversary, seconds=seconds)
-    _print(
+    show(
         f"{attack}: {found.users.size} clients in {seconds:.2f} s, {len(found.abstained)} abstained; "
         f"wrote {out}"
     )
     for reason, count in _count(found.abstained.values()):
-        _print(f"  abstained on {count}: {reason}")
+        show(f"  abstained on {count}: {reason}")
     if "converged" in found.diagnostics:
         converged = found.diagnostics["converged"]
-        _print(f"  the solver converged for {int(converged.sum())} of {converged.size} clients")
+        show(f"  the solver converged for {int(converged.sum())} of {converged.size} clients")
 
 
 def _count(reasons: Any) -> list[tuple[str, int]]:
@@ -484,12 +394,12 @@ def score(
         print(json.dumps(content, indent=1))
         return
     name = f"{stored.reconstruction.attack} on {manifest.protocol} {manifest.update}/{manifest.weighting}"
-    _print(score_table(rows, name))
+    show(score_table(rows, name))
     abstained = stored.reconstruction.abstained
     if manifest.defenses and recorded is None:
-        _print("the ceiling under a defense needs the uploads: give --transcript DIR")
+        show("the ceiling under a defense needs the uploads: give --transcript DIR")
     for reason, count in _count(abstained.values()):
-        _print(f"abstained on {count} (they count with the best guess): {reason}")
+        show(f"abstained on {count} (they count with the best guess): {reason}")
 
 
 @app.command()
@@ -520,10 +430,10 @@ def train(
     wanted = parse_rounds(rounds)
     if wanted[0] < 1:
         raise InputError("--rounds of train must be >= 1: 0 rounds train nothing")
-    ratings = _load(data, item_components)
+    ratings = load(data, item_components)
     kept, held_out = split(ratings, test_fraction, seed)
     start = time.perf_counter()
-    with _progress("round") as update_bar:
+    with progress("round") as update_bar:
         learned = learning_curve(
             model,
             kept,
@@ -536,13 +446,13 @@ def train(
             unrated_weight=model.alpha if scenario["weighting"] == "include-unrated" else 0.0,
             progress=update_bar,
         )
-    _print(ratings.describe())
+    show(ratings.describe())
     under = f" under {', '.join(defense)}" if defense else ""
     name = f"{victim} {'/'.join(scenario.values())}{under}: RMSE on held-out ratings, stars"
-    _print(learning_table(learned.rounds, learned.rmse, learned.centralised, learned.bias,
+    show(learning_table(learned.rounds, learned.rmse, learned.centralised, learned.bias,
                           learned.mean, name))  # fmt: skip
     _print_accounts(defenses, ratings, [scenario["weighting"]], wanted[-1])
-    _print(f"{time.perf_counter() - start:.1f} s, seed {seed}")
+    show(f"{time.perf_counter() - start:.1f} s, seed {seed}")
 
 
 @app.command()
@@ -603,16 +513,16 @@ def sweep(
         attack_options=given,
     )
     start = time.perf_counter()
-    ratings = _load(data, item_components)
-    with _progress("sweep") as update_bar:
+    ratings = load(data, item_components)
+    with progress("sweep") as update_bar:
         rows = run(plan, ratings, out, jobs=jobs, report=update_bar)
-    _print(ratings.describe())
-    _print(sweep_table(rows, f"Ratings that {names[0]} reads from {victim} under Laplace noise", names[0]))
+    show(ratings.describe())
+    show(sweep_table(rows, f"Ratings that {names[0]} reads from {victim} under Laplace noise", names[0]))
     noisy = [make_defense(f"laplace:scale={max(plan.scales)}")]
     _print_accounts(noisy, ratings, plan.weightings, max(counts))
     for path in sweep_figures(rows, out, names[0], names[1] if len(names) > 1 else names[0]):
-        _print(f"figure {path}")
-    _print(f"{len(rows)} rows in {out}/results.json, .csv, .parquet; {time.perf_counter() - start:.1f} s")
+        show(f"figure {path}")
+    show(f"{len(rows)} rows in {out}/results.json, .csv, .parquet; {time.perf_counter() - start:.1f} s")
 
 
 def _parse_scales(text: str) -> tuple[float, ...]:

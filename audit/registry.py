@@ -19,13 +19,15 @@ from victims.protocol import Defense, Victim
 class Entry:
     """Where a component lives, without importing it.
 
-    ``per_client`` marks attacks that solve client by client: they run on a sample of clients.
+    ``per_client`` marks attacks that solve client by client: they run on a sample of clients; ``short`` are
+    other names of options.
     """
 
     location: str
     summary: str
     fixed: dict[str, Any] = field(default_factory=dict)
     per_client: bool = False
+    short: dict[str, str] = field(default_factory=dict)
 
     def load(self) -> type:
         """Import the component."""
@@ -46,7 +48,9 @@ BUILT_IN: dict[str, dict[str, Entry]] = {
         "fedmf": Entry("victims.fedmf:FedMF", "user-level distributed matrix factorisation (paper 001)"),
     },
     "defenses": {
-        "laplace": Entry("defenses.laplace:Laplace", "noise of scale b on every uploaded coordinate"),
+        "laplace": Entry(
+            "defenses.laplace:Laplace", "noise of scale b on every uploaded coordinate", short={"b": "scale"}
+        ),
         "unrated-sampling": Entry(
             "defenses.sampling:UnratedSampling", "rows of some unrated items (paper 000, Eq. 36)"
         ),
@@ -82,6 +86,9 @@ BUILT_IN: dict[str, dict[str, Entry]] = {
         "guess-popularity": Entry("attacks.guess:GuessPopularity", "popularity from the broadcast"),
     },
 }
+
+
+COMBINED = {"privmvmf": "unrated-sampling:rho=1+paillier"}  # paper 000, section 5
 
 
 def entries(group: str) -> dict[str, Entry]:
@@ -122,6 +129,13 @@ def scenarios_of(victim: str) -> tuple[tuple[str, ...], tuple[str, ...]]:
     return get_args(hints["update"]), get_args(hints["weighting"])
 
 
+def make_defenses(text: str) -> list[Defense]:
+    """Several defenses in order, as ``laplace:b=2+paillier``; ``none``, or one of ``COMBINED``."""
+    if text == "none":
+        return []
+    return [make_defense(part) for part in COMBINED.get(text, text).split("+")]
+
+
 def make_defense(text: str) -> Defense:
     """A defense as ``laplace`` or ``laplace:scale=2,clip=10,known=false``."""
     name, _, options = text.partition(":")
@@ -131,6 +145,7 @@ def make_defense(text: str) -> Defense:
 def _make(group: str, name: str, options: dict[str, Any]) -> Any:
     found = entry(group, name)
     factory = found.load()
+    options = {found.short.get(key, key): value for key, value in options.items()}
     known = {f.name for f in dataclasses.fields(factory)} - set(found.fixed) - {"name"}
     for option in options:
         if option not in known:

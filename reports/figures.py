@@ -66,10 +66,10 @@ def sweep_figures(rows: Sequence[Row], directory: Path, strongest: str, paper: s
         if not usable:
             continue
         by_scale = accuracy_against_scale(usable, metric, strongest, paper)
-        written += _save(by_scale, directory / f"{metric}_against_scale")
+        written += save(by_scale, directory / f"{metric}_against_scale")
         if len({row["rounds"] for row in usable}) > 1:
             by_rounds = accuracy_against_rounds(usable, metric, strongest)
-            written += _save(by_rounds, directory / f"{metric}_against_rounds")
+            written += save(by_rounds, directory / f"{metric}_against_rounds")
     return written
 
 
@@ -225,7 +225,8 @@ def _finish(
     figure.legend(handles=handles, loc="outside upper center", ncols=min(4, len(handles)), frameon=False)
 
 
-def _save(figure: Figure, path: Path) -> list[Path]:
+def save(figure: Figure, path: Path) -> list[Path]:
+    """Write a figure as SVG and PNG, the same bytes for the same figure."""
     path.parent.mkdir(parents=True, exist_ok=True)
     svg, png = path.with_name(path.name + ".svg"), path.with_name(path.name + ".png")
     with mpl.rc_context(STYLE):

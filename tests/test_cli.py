@@ -12,7 +12,8 @@ import pandas as pd
 import pyarrow as pa
 import pytest
 
-from audit.cli import app, main, parse_rounds
+from audit.cli import app, main
+from audit.options import parse_rounds
 from audit.results import COLUMNS
 from tests.reference import Reference
 from victims.errors import InputError

@@ -178,6 +178,23 @@ class FedMVMF:
         data = self._data(ratings, sample)
         return np.asarray(_client_factors(self, state, data, sample is not None))
 
+    def new_clients(
+        self, state: State, attributes: Float[np.ndarray, "users attributes"]
+    ) -> Float[np.ndarray, "users K"]:
+        """Factors of clients without ratings from their attributes, Eq. (15)."""
+        return self._folded_in(np.asarray(state.attribute_factors), attributes)
+
+    def new_items(
+        self, state: State, features: Float[np.ndarray, "items features"]
+    ) -> Float[np.ndarray, "items K"]:
+        """Factors of items without ratings from their features, Eq. (17)."""
+        return self._folded_in(np.asarray(state.feature_factors), features)
+
+    def _folded_in(self, sides: np.ndarray, known: np.ndarray) -> np.ndarray:
+        """Ridge regression of known columns on their factors; (14) and (16) must regularise p and q."""
+        ridge = self.lambda_factors / max(self.lambda_attributes, 1e-12)
+        return np.linalg.solve(sides.T @ sides + ridge * np.eye(self.factors), sides.T @ known.T).T
+
     def uploads(
         self, state: State, ratings: Ratings, users: np.ndarray, sample: Sample | None = None
     ) -> Iterator[Rows]:

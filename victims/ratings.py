@@ -10,7 +10,7 @@ from dataclasses import dataclass, field, replace
 
 import numpy as np
 import scipy.sparse as sp
-from jaxtyping import Float, Int
+from jaxtyping import Bool, Float, Int
 
 from victims.errors import InputError
 
@@ -276,6 +276,11 @@ def split(ratings: Ratings, test_fraction: float, seed: int) -> tuple[Ratings, R
     users = ratings.users
     is_test = rank - ratings.indptr[users] < held_out[users]
     return _select(ratings, ~is_test), _select(ratings, is_test)
+
+
+def without(ratings: Ratings, entries: Bool[np.ndarray, " ratings"]) -> Ratings:
+    """The same users and items without some of the ratings; a user may end with none."""
+    return _select(ratings, ~entries)
 
 
 def of_users(ratings: Ratings, users: Int[np.ndarray, " some"]) -> Ratings:

@@ -151,7 +151,7 @@ def _write_round(writer: TranscriptWriter, run: Run, users: np.ndarray, number: 
     hidden = run.cipher is not None and run.victim.blind_server
     sealed = run.cipher.seal(np.concatenate([items, attributes])) if run.cipher and hidden else None
     writer.state(number, items, attributes, sealed)
-    for rows in _defended(run, users, number):
+    for rows in sent_rows(run, users, number):
         columns = number, rows.sender, rows.kind, rows.index, rows.gradient
         if run.cipher is None:
             writer.messages(*columns)
@@ -176,7 +176,7 @@ def _write_sums(writer: TranscriptWriter, cipher: Cipher, sums: Sums, number: in
     )
 
 
-def _defended(run: Run, users: np.ndarray, number: int) -> Iterator[Rows]:
+def sent_rows(run: Run, users: np.ndarray, number: int) -> Iterator[Rows]:
     """Uploads as they leave the clients, before they are encrypted."""
     sample = sampled(run.defenses, run.ratings, number, run.seed)
     for piece in run.victim.uploads(run.state, run.ratings, users, sample):
@@ -234,7 +234,7 @@ def _sums(run: Run, number: int) -> Sums:
     new = run.cipher.total if run.cipher is not None else _Plain
     total: Total = new(size, items.shape[1])
     count = np.zeros(size, np.int64)
-    for rows in _defended(run, np.arange(run.ratings.n_users), number):
+    for rows in sent_rows(run, np.arange(run.ratings.n_users), number):
         group = np.where(rows.kind == ATTRIBUTE, items.shape[0] + rows.index, rows.index).astype(np.int64)
         total.add(group, rows.gradient)
         count += np.bincount(group, minlength=size)

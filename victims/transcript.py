@@ -162,7 +162,7 @@ class Transcript:
             return _Party(-1, everything=True)
         if adversary == "decrypter":
             if self.sums.sender.size == 0:
-                raise InputError(f"adversary 'decrypter' needs decrypted sums, {self.path} holds none")
+                raise InputError("adversary 'decrypter' needs decrypted sums, and nobody decrypts here")
             return _Party(int(self.sums.sender.min()), key=True)
         if adversary.startswith("client:"):
             number = adversary.removeprefix("client:")

@@ -1,0 +1,250 @@
+"""Defenses side by side: what each adversary reads, how well the recommender ranks, and what it costs.
+
+Behind ``factorleak compare``. Each defense is three kinds of cells: leakage (one per adversary, every attack
+tried: ``audit.campaign``), ranking quality (one per run: ``victims.ranking``) and cost (``audit.cost``).
+Cells run in parallel processes and are kept (``audit.cells``). What encryption leaks is measured with the
+ideal stand-in, which shows the same views and numbers; what it costs, with the real cryptosystem.
+"""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+import joblib
+
+from audit import campaign
+from audit.cells import content_of, digest, read_cell, write_cell
+from audit.cost import cost_of
+from audit.registry import COMBINED, make_defenses, make_victim
+from audit.results import Row, make_row, write_results
+from victims.errors import InputError
+from victims.ranking import case, measure, popular
+from victims.ratings import Ratings
+
+SCHEMA = 1  # of a cell file; part of its name
+ADVERSARIES = ("server", "server+client", "decrypter", "eavesdropper", "item-server")
+ATTACKS = ("spectral", "likelihood", "aggregate", "rated-set")
+QUALITY = "ndcg_at_10"
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """What to compare.
+
+    Attributes
+    ----------
+    defenses : tuple of str
+        As ``none``, ``laplace:b=2``, ``unrated-sampling:rho=1+paillier`` or ``privmvmf``.
+    victim, data, update, weighting : str
+    adversaries, attacks : tuple of str
+    rounds : tuple of int
+        Rounds that the adversary watches, counted from 0.
+    users : int
+        Clients to record where nothing is encrypted; else all are, for the sums are of all.
+    trained : int
+        Rounds of training before the ranking is measured.
+    runs : int
+        Seeds of the ranking.
+    seed : int
+    victim_options : dict
+    """
+
+    defenses: tuple[str, ...]
+    victim: str = "fedmvmf"
+    data: str = "synthetic"
+    update: str = "semi-als"
+    weighting: str = "include-unrated"
+    adversaries: tuple[str, ...] = ADVERSARIES
+    attacks: tuple[str, ...] = ATTACKS
+    rounds: tuple[int, ...] = (4, 5)
+    users: int = 120
+    trained: int = 50
+    runs: int = 3
+    seed: int = 0
+    victim_options: dict[str, Any] = field(default_factory=dict)
+
+    @property
+    def options(self) -> dict[str, Any]:
+        """All options of the victim."""
+        return {**self.victim_options, "update": self.update, "weighting": self.weighting}
+
+
+def run(
+    comparison: Comparison,
+    ratings: Ratings,
+    directory: Path,
+    *,
+    jobs: int = -1,
+    report: Callable[[int, int], None] = lambda done, total: None,
+) -> list[Row]:
+    """Run every cell that is not there yet and write the result files.
+
+    Parameters
+    ----------
+    comparison : Comparison
+    ratings : Ratings
+    directory : Path
+        Created if missing.
+    jobs : int
+        Parallel processes; -1 is one per core.
+    report : callable
+        Called with (cells done, cells in all).
+    """
+    make_victim(comparison.victim, comparison.options)
+    if not comparison.defenses:
+        raise InputError("--defenses must name at least one defense, or none")
+    for text in comparison.defenses:
+        make_defenses(text)
+    content = content_of(ratings)
+    cells = [
+        _Cell(comparison, directory, content, defense, *part)
+        for defense in comparison.defenses
+        for part in (("leakage", 0), ("cost", 0), *(("quality", run) for run in range(comparison.runs)))
+    ]
+    open_ = [cell for cell in cells if not cell.path.exists()]
+    done = len(cells) - len(open_)
+    report(done, len(cells))
+    failed: dict[Path, list[Row]] = {}  # not kept: repeating the command tries again
+    pool = joblib.Parallel(n_jobs=jobs, return_as="generator_unordered", batch_size=1, pre_dispatch="n_jobs")
+    for path, rows in pool(joblib.delayed(_run_cell)(cell, ratings) for cell in open_):
+        if any(row["status"] == "failed" for row in rows):
+            failed[path] = rows
+        done += 1
+        report(done, len(cells))
+    rows = [row for cell in cells for row in failed.get(cell.path) or read_cell(cell.path)]
+    write_results(rows, directory)
+    return rows
+
+
+@dataclass(frozen=True)
+class _Cell:
+    comparison: Comparison
+    directory: Path
+    content: str
+    defense: str
+    part: str
+    number: int
+
+    @property
+    def path(self) -> Path:
+        """Where the rows are kept."""
+        varying: dict[str, Any] = {"defenses": (), "runs": 0, "data": ""}
+        if self.part != "quality":
+            varying |= {"trained": 0}
+        if self.part != "leakage":
+            varying |= {"adversaries": (), "attacks": (), "users": 0}
+        identity = {
+            "schema": SCHEMA,
+            "plan": replace(self.comparison, **varying).__dict__,
+            "ratings": self.content,
+            "cell": (self.defense, self.part, self.number),
+        }
+        words = "".join(c if c.isalnum() or c in "-.=" else "_" for c in self.defense)[:60]
+        name = f"{words}-{self.part}-{self.number}-{digest(identity)}.json"
+        return self.directory / "cells" / name
+
+    def shared(self) -> Row:
+        """The columns that all rows of the cell have in common."""
+        plan = self.comparison
+        return {
+            "victim": plan.victim,
+            "update": plan.update,
+            "weighting": plan.weighting,
+            "data": plan.data,
+            "defense": self.defense,
+            "seed": plan.seed + self.number,
+        }
+
+
+def _run_cell(cell: _Cell, ratings: Ratings) -> tuple[Path, list[Row]]:
+    parts = {"leakage": _leakage, "quality": _quality, "cost": _cost}
+    try:
+        rows = parts[cell.part](cell, ratings)
+    except InputError as error:  # does not apply to this victim, say
+        status = {"status": "not applicable", "reason": str(error)[:300]}
+        rows = [make_row(**cell.shared(), metric=cell.part, **status)]
+    except Exception as error:  # a failed cell is a row with its reason, never a missing row
+        reason = f"{type(error).__name__}: {error}"[:300]
+        rows = [make_row(**cell.shared(), metric=cell.part, status="failed", reason=reason)]
+    if not any(row["status"] == "failed" for row in rows):
+        write_cell(cell.path, rows)
+    return cell.path, rows
+
+
+def standing_in(text: str) -> str:
+    """A defense with ideal encryption in the place of the real one."""
+    parts = [] if text == "none" else COMBINED.get(text, text).split("+")
+    out = []
+    for part in parts:
+        name, _, options = part.partition(":")
+        out.append(
+            f"{name}:{','.join(filter(None, (options, 'ideal=true')))}" if name == "paillier" else part
+        )
+    return "+".join(out)
+
+
+def _leakage(cell: _Cell, ratings: Ratings) -> list[Row]:
+    """Every attack on every view of one recording."""
+    plan, text = cell.comparison, standing_in(cell.defense)
+    encrypted = "paillier" in text
+    rows: list[Row] = []
+    folder = cell.directory / "leakage" / cell.path.stem
+    for adversary in plan.adversaries:
+        one = campaign.Campaign(
+            victim=plan.victim,
+            data=plan.data,
+            updates=(plan.update,),
+            weightings=(plan.weighting,),
+            attacks=plan.attacks,
+            rounds=plan.rounds,
+            adversary=adversary,
+            seed=plan.seed,
+            users=None if encrypted else plan.users,
+            defenses=tuple(text.split("+")) if text else (),
+            victim_options=plan.victim_options,
+        )
+        try:
+            rows += campaign.run(one, ratings, folder, keep_transcripts=True)
+        except InputError as error:  # nobody decrypts under this defense, say
+            status = {"status": "not applicable", "reason": str(error)[:300]}
+            rows.append(make_row(**cell.shared(), adversary=adversary, metric="rating_accuracy", **status))
+    shutil.rmtree(folder / "transcripts", ignore_errors=True)
+    return [{**row, "defense": cell.defense} for row in rows]
+
+
+def _quality(cell: _Cell, ratings: Ratings) -> list[Row]:
+    """Ranking of known users and items, among the items that they rated; see ``victims.ranking``."""
+    plan = cell.comparison
+    seed = plan.seed + cell.number
+    chosen = case("existing", ratings, seed)
+    victim: Any = make_victim(plan.victim, plan.options)
+    defenses = make_defenses(standing_in(cell.defense) or "none")
+    found = measure(victim, chosen, rounds=plan.trained, defenses=defenses, seed=seed)["rated"]
+    guess = popular(chosen, seed)["rated"]
+    return [
+        make_row(
+            **cell.shared(),
+            metric=QUALITY if name == "ndcg" else name,
+            rounds=plan.trained,
+            value=value,
+            baseline=beside,
+            baseline_name="popularity",
+            status="ran",
+        )
+        for name, value, beside in zip(found._fields, found, guess, strict=True)
+    ]
+
+
+def _cost(cell: _Cell, ratings: Ratings) -> list[Row]:
+    """Seconds and bytes of a client in one round."""
+    plan = cell.comparison
+    victim: Any = make_victim(plan.victim, plan.options)
+    found = cost_of(victim, ratings, make_defenses(cell.defense), plan.seed)
+    return [
+        make_row(**cell.shared(), metric=metric, value=value, rounds=1, status="ran", reason=found.note)
+        for metric, value in found.metrics().items()
+    ]

@@ -1,0 +1,128 @@
+"""What the commands share: options, progress, and printing."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from enum import StrEnum
+from typing import Annotated, Any
+
+import typer
+
+from victims.errors import InputError
+
+
+class Update(StrEnum):
+    """How clients update their factor."""
+
+    SEMI_ALS = "semi-als"
+    SGD = "sgd"
+
+
+class Weighting(StrEnum):
+    """Which rows clients upload."""
+
+    OBSERVED_ONLY = "observed-only"
+    INCLUDE_UNRATED = "include-unrated"
+
+
+DataOption = Annotated[
+    str,
+    typer.Option(
+        help="synthetic, synthetic:users=500,items=800,seed=1, ml-100k or filmtrust (fetched), or a path"
+    ),
+]
+SeedOption = Annotated[int, typer.Option(min=0, help="Every random choice derives from it.")]
+RoundsOption = Annotated[str, typer.Option(help="Rounds to record, counted from 0: 4,5 or 0-9 or both.")]
+VictimOptions = Annotated[
+    list[str] | None,
+    typer.Option("--set", help="Hyper-parameter of the victim, name=value. Repeatable."),
+]
+AttackOptions = Annotated[
+    list[str] | None, typer.Option("--option", help="Option of the attack, name=value. Repeatable.")
+]
+ComponentsOption = Annotated[
+    int | None,
+    typer.Option(min=1, help="Replace item features by their first principal components."),
+]
+UpdatesOption = Annotated[list[Update] | None, typer.Option(help="Restrict the scenarios. Repeatable.")]
+WeightingsOption = Annotated[list[Weighting] | None, typer.Option(help="Restrict the scenarios. Repeatable.")]
+UpdateOption = Annotated[Update | None, typer.Option(help="Default: the victim's first.")]
+WeightingOption = Annotated[Weighting | None, typer.Option(help="Default: the victim's first.")]
+OneAttackOption = Annotated[
+    list[str] | None, typer.Option(help="Option of one attack, ATTACK.name=value. Repeatable.")
+]
+DefenseOption = Annotated[
+    list[str] | None,
+    typer.Option(help="As laplace:scale=2,clip=10,known=false; several are applied in order."),
+]
+AdversaryOption = Annotated[
+    str, typer.Option(help="Whose view is attacked; see `factorleak list adversaries`.")
+]
+UsersOption = Annotated[int | None, typer.Option(min=1, help="Record a random sample of this many clients.")]
+
+
+def parse_rounds(text: str) -> list[int]:
+    """``4,5`` or ``0-9`` as ascending numbers.
+
+    Raises
+    ------
+    InputError
+        If it is neither, or names more than 100,000 rounds.
+
+    Examples
+    --------
+    >>> parse_rounds("0-2,7")
+    [0, 1, 2, 7]
+    """
+    rounds: set[int] = set()
+    for part in text.split(","):
+        low, _, high = part.strip().partition("-")
+        high = high or low
+        if not (low.isdigit() and high.isdigit()) or len(low) > 6 or len(high) > 6:
+            raise InputError(f"--rounds must look like 4,5 or 0-9, got {text!r}")
+        if int(high) < int(low) or int(high) - int(low) > 100_000:
+            raise InputError(f"--rounds range must ascend and be at most 100,000 long, got {part!r}")
+        rounds.update(range(int(low), int(high) + 1))
+    return sorted(rounds)
+
+
+def load(data: str, components: int | None) -> Any:
+    """The ratings that ``--data`` names; features replaced by their components if wanted."""
+    from victims import datasets
+    from victims.ratings import with_principal_components
+
+    ratings = datasets.load(data)
+    if components is not None:
+        ratings = with_principal_components(ratings, components)
+    return ratings
+
+
+@contextmanager
+def progress(label: str) -> Iterator[Any]:
+    """A progress bar on a terminal, silence elsewhere; yields update(done, total, text)."""
+    from rich.console import Console
+    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+
+    console = Console(stderr=True)
+    if not console.is_terminal:
+        yield lambda done, total, text=None: None
+        return
+    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
+    with Progress(*columns, console=console, transient=True) as bar:
+        task = bar.add_task(label, total=None)
+
+        def update(done: int, total: int, text: str | None = None) -> None:
+            bar.update(task, completed=done, total=total, description=text or label)
+
+        yield update
+
+
+def show(renderable: object) -> None:
+    """Print a table or text; wide enough for a table when the output is no terminal."""
+    from rich.console import Console
+
+    console = Console()
+    if not console.is_terminal:
+        console = Console(width=200)
+    console.print(renderable, highlight=False)
