@@ -37,6 +37,7 @@ HELPERS = {
         "knowledge",
         "rank_one",
         "constants",
+        "parallel",
     },
     "defenses": {"__init__", "accounting", "cipher", "fixedpoint"},
 }
