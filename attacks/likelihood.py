@@ -254,6 +254,7 @@ def _learned(attack: Likelihood, view: View, size: Size, key: int) -> tuple[Job,
         return _schooled(attack, view, size, key)
     school, _ = _schooled(attack, some, size, key)
     job = carried(_prepare(attack, view, size, key, ONCE), school)
+    del school  # and the rows that it keeps in memory
     return learn(job, None, 2 if job.estimated else 1)[:2]
 
 

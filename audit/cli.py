@@ -16,6 +16,7 @@ from audit.cli_defenses import compare, cost, quality
 from audit.options import (
     AdversaryOption,
     AttackOptions,
+    CommunityOption,
     ComponentsOption,
     DataOption,
     DefenseOption,
@@ -99,6 +100,7 @@ def audit(
     seed: SeedOption = 0,
     set_: VictimOptions = None,
     option: OneAttackOption = None,
+    community: CommunityOption = None,
     item_components: ComponentsOption = None,
     fail_on: Annotated[
         str | None,
@@ -132,7 +134,7 @@ def audit(
     if out.exists() and not out.is_dir():
         raise InputError(f"--out {out} is a file; name a directory")
     start = time.perf_counter()
-    ratings = load(data, item_components)
+    ratings = load(data, item_components, community, seed)
     with progress("audit") as update_bar:
         rows = run(
             campaign,
@@ -219,6 +221,7 @@ def record(
     defense: DefenseOption = None,
     seed: SeedOption = 0,
     set_: VictimOptions = None,
+    community: CommunityOption = None,
     item_components: ComponentsOption = None,
 ) -> None:
     """Run one victim and keep its transcript; the truth goes to NAME.truth.arrow beside it."""
@@ -232,7 +235,7 @@ def record(
     options = {**parse_options(set_ or []), **scenario}
     model = make_victim(victim, options)
     defenses = [make_defense(text) for text in defense or []]
-    ratings = load(data, item_components)
+    ratings = load(data, item_components, community, seed)
     kept = None
     if users is not None and users < ratings.n_users:
         kept = np.random.default_rng([seed, 1]).choice(ratings.n_users, users, replace=False)

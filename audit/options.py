@@ -60,6 +60,10 @@ AdversaryOption = Annotated[
     str, typer.Option(help="Whose view is attacked; see `factorleak list adversaries`.")
 ]
 UsersOption = Annotated[int | None, typer.Option(min=1, help="Record a random sample of this many clients.")]
+CommunityOption = Annotated[
+    int | None,
+    typer.Option(min=1, help="Let a random sample of this many clients be all that there are."),
+]
 
 
 def parse_rounds(text: str) -> list[int]:
@@ -87,14 +91,19 @@ def parse_rounds(text: str) -> list[int]:
     return sorted(rounds)
 
 
-def load(data: str, components: int | None) -> Any:
-    """The ratings that ``--data`` names; features replaced by their components if wanted."""
+def load(data: str, components: int | None, community: int | None = None, seed: int = 0) -> Any:
+    """The ratings that ``--data`` names; features replaced by their components, fewer clients if wanted."""
+    import numpy as np
+
     from victims import datasets
-    from victims.ratings import with_principal_components
+    from victims.ratings import of_users, with_principal_components
 
     ratings = datasets.load(data)
     if components is not None:
         ratings = with_principal_components(ratings, components)
+    if community is not None and community < ratings.n_users:
+        chosen = np.random.default_rng([seed, 8]).choice(ratings.n_users, community, replace=False)
+        ratings = of_users(ratings, chosen)
     return ratings
 
 

@@ -55,10 +55,10 @@ class UnratedSampling:
         for user in range(ratings.n_users):
             rng = np.random.default_rng([seed, STAGE, round_, user])
             rated = ratings.items[ratings.indptr[user] : ratings.indptr[user + 1]]
-            unrated = np.setdiff1d(np.arange(ratings.n_items, dtype=np.int32), rated, assume_unique=True)
-            items[end[user] - wanted[user] : end[user]] = np.sort(
-                rng.choice(unrated, wanted[user], replace=False)
-            )
+            place = np.sort(rng.choice(ratings.n_items - rated.size, wanted[user], replace=False))
+            # unrated item number u comes after as many rated ones as have at most u unrated before them
+            before = np.searchsorted(rated - np.arange(rated.size), place, side="right")
+            items[end[user] - wanted[user] : end[user]] = place + before
         return Sample(np.repeat(np.arange(ratings.n_users, dtype=np.int32), wanted), items)
 
     def uploaded(self, rows: Rows, number: int, seed: int) -> Rows:

@@ -45,10 +45,18 @@ def device_data(ratings: Ratings) -> Data:
     return cached
 
 
-def with_sample(data: Data, sample: Sample | None, alpha: float) -> Data:
-    """The entries and sampled unrated items beside them, grouped by user."""
+def sampled_data(ratings: Ratings, sample: Sample | None, alpha: float) -> Data:
+    """The entries and sampled unrated items beside them, grouped by user; the last ones are kept."""
     if sample is None:
-        return data
+        return device_data(ratings)
+    kept = ratings.__dict__.get("_sampled_data")
+    if kept is None or kept[0] is not sample or kept[1] != alpha:
+        kept = sample, alpha, _joined(device_data(ratings), sample, alpha)
+        object.__setattr__(ratings, "_sampled_data", kept)
+    return kept[2]
+
+
+def _joined(data: Data, sample: Sample, alpha: float) -> Data:
     order = np.argsort(np.concatenate([np.asarray(data.user), sample.user]), kind="stable")
 
     def joined(entries: Array, more: np.ndarray) -> Array:

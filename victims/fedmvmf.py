@@ -33,7 +33,7 @@ import numpy as np
 import optax
 from jaxtyping import Array, Float, Int
 
-from victims.device import Data, device_data, with_sample
+from victims.device import Data, sampled_data
 from victims.errors import InputError
 from victims.manifest import Manifest
 from victims.protocol import Received, Rows, Sample, pieces
@@ -171,7 +171,7 @@ class FedMVMF:
                 "fedmvmf weighting must be include-unrated where unrated items are sampled, for they have "
                 f"the weight alpha; got {self.weighting}"
             )
-        return with_sample(device_data(ratings), sample, self.alpha)
+        return sampled_data(ratings, sample, self.alpha)
 
     def user_factors(self, state: State, ratings: Ratings, sample: Sample | None = None) -> np.ndarray:
         """P as it is used in this round."""

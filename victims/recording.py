@@ -105,8 +105,8 @@ class Run(NamedTuple):
 
     def trained(self, number: int, sums: Sums | None = None, on_received: bool = True) -> Run:
         """The next state; ``sums`` of round ``number``, where they are known already."""
-        arrived = received(self, number, sums) if on_received else None
         sample = sampled(self.defenses, self.ratings, number, self.seed)
+        arrived = received(self, number, sums, sample) if on_received else None
         return self._replace(state=self.victim.round(self.state, self.ratings, arrived, sample))
 
     def user_factors(self, number: int) -> Float[np.ndarray, "users factors"]:
@@ -176,9 +176,9 @@ def _write_sums(writer: TranscriptWriter, cipher: Cipher, sums: Sums, number: in
     )
 
 
-def sent_rows(run: Run, users: np.ndarray, number: int) -> Iterator[Rows]:
-    """Uploads as they leave the clients, before they are encrypted."""
-    sample = sampled(run.defenses, run.ratings, number, run.seed)
+def sent_rows(run: Run, users: np.ndarray, number: int, sample: Sample | None = None) -> Iterator[Rows]:
+    """Uploads as they leave the clients, before they are encrypted; ``sample`` where it is known already."""
+    sample = sample or sampled(run.defenses, run.ratings, number, run.seed)
     for piece in run.victim.uploads(run.state, run.ratings, users, sample):
         rows = piece
         for defense in run.defenses:
@@ -227,14 +227,14 @@ class _Plain:
         return self._values
 
 
-def _sums(run: Run, number: int) -> Sums:
+def _sums(run: Run, number: int, sample: Sample | None = None) -> Sums:
     """Form the sums as the server does, and decrypt those that may be."""
     items, attributes = run.victim.broadcast(run.state)
     size = items.shape[0] + attributes.shape[0]
     new = run.cipher.total if run.cipher is not None else _Plain
     total: Total = new(size, items.shape[1])
     count = np.zeros(size, np.int64)
-    for rows in sent_rows(run, np.arange(run.ratings.n_users), number):
+    for rows in sent_rows(run, np.arange(run.ratings.n_users), number, sample):
         group = np.where(rows.kind == ATTRIBUTE, items.shape[0] + rows.index, rows.index).astype(np.int64)
         total.add(group, rows.gradient)
         count += np.bincount(group, minlength=size)
@@ -243,14 +243,16 @@ def _sums(run: Run, number: int) -> Sums:
     return Sums(total.opened(released), released, items.shape[0])
 
 
-def received(run: Run, number: int, sums: Sums | None = None) -> Received | None:
+def received(
+    run: Run, number: int, sums: Sums | None = None, sample: Sample | None = None
+) -> Received | None:
     """Sums over all clients of what they send in a round, as the server's step uses them.
 
     None without defenses: the victim then sums by itself, without forming the rows.
     """
     if not run.defenses:
         return None
-    sums = sums or _sums(run, number)
+    sums = sums or _sums(run, number, sample)
     return Received(sums.values[: sums.n_items], sums.values[sums.n_items :])
 
 
