@@ -27,6 +27,7 @@ from victims.view import ITEM, Messages, Sums, View
 PARALLEL = 1e-6  # between unit vectors
 SMALL = 1e-9  # of the largest sum: rounding
 LEAST = 2  # sums of a client
+NOBODY_ALONE = "no two sums are parallel, so no client is seen to be alone in any"
 
 
 def read_parallel(name: str, view: View, options: Mapping[str, object]) -> Reconstruction:
@@ -47,8 +48,10 @@ def read_parallel(name: str, view: View, options: Mapping[str, object]) -> Recon
         group = _groups(foreign.values)
         if best is None or (group >= 0).sum() > (best[2] >= 0).sum():
             best = number, foreign, group
-    if best is None or not (best[2] >= 0).any():
-        return Reconstruction(name, nobody, (), {}, options)
+    if best is None:
+        return Reconstruction(name, nobody, (), {}, {**options, "obstacle": "the adversary sees no sums"})
+    if not (best[2] >= 0).any():
+        return Reconstruction(name, nobody, (), {}, {**options, "obstacle": NOBODY_ALONE})
     found = Grid().attack(_rows_of(view, *best), 0)
     if len(found.abstained) == found.users.size:
         return all_abstain(name, found.users, "parallel sums fit no rating grid", options)

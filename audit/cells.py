@@ -84,7 +84,8 @@ def metric_rows(
     n_silent = len(reconstruction.abstained)
     if n_users == 0 or (n_silent == n_users and not reconstruction.options.get("found_nothing")):
         reasons = sorted(set(reconstruction.abstained.values()))
-        reason = reasons[0] if reasons else "the adversary receives no uploads"
+        words = reconstruction.options.get("obstacle", "the adversary receives no uploads")
+        reason = reasons[0] if reasons else str(words)
         status = {"status": "not applicable", "reason": reason}
         counts = {"n_users": n_users, "n_abstained": n_silent}
         return [make_row(**shared, metric="rating_accuracy", **status, **counts)]

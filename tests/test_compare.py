@@ -54,7 +54,7 @@ def test_what_leaks_to_whom(compared):
 
     assert advantage("none", "server", "rated_rating_accuracy") == 1
     assert advantage("unrated-sampling:rho=1", "server", "rated_rating_accuracy") == 1
-    assert advantage("privmvmf", "server", "rated_rating_accuracy") is None
+    assert advantage("privmvmf", "server", "rated_rating_accuracy") == 0
     assert advantage("privmvmf", "server", "rated_set_auc") > 0.2
     assert advantage("privmvmf", "server+client", "rated_rating_accuracy") == 1
     assert advantage("privmvmf", "item-server", "rated_set_auc") is None

@@ -245,6 +245,18 @@ def test_known_scale_ignores_what_is_not_a_number(transcripts):
     assert known_scale(told_scale) == 2.0
 
 
+@pytest.mark.parametrize("scale", [1.0, 1e-6])
+def test_one_client_whose_rows_fit_nothing(transcripts, scale):
+    """Rows of one client dealt out anew, under a scale that makes them impossible: no crash, no answer."""
+    view = transcripts["semi-als", "include-unrated"].view("server")
+    alone = view.select(view.users[[7]]).shuffled(0)
+    known = [{"name": "laplace", "scale": scale}]
+    view = replace(alone, manifest=alone.manifest.model_copy(update={"defenses": known}))
+    found = Likelihood().attack(view, 0)
+    assert len(found.abstained) in (0, 1)
+    assert found.users.size == 1
+
+
 def test_clipping_with_regularisation_is_not_modelled(transcripts):
     """FedMF's rows hold 2 gamma mu q, and a clip applies to the whole."""
     view = transcripts["sgd", "observed-only"].view("server")
