@@ -3,6 +3,12 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
+from functools import cache
+from pathlib import Path
+
+import numpy as np
+from jaxtyping import Float
 
 from defenses.paillier import opener
 from victims.errors import InputError
@@ -21,13 +27,21 @@ def view_of(recorded: Transcript, adversary: str) -> View:
     InputError
         If the party is unknown or was not recorded, or the key or a ciphertext is damaged.
     """
-    return recorded.view(adversary, _opener(recorded))
-
-
-def _opener(recorded: Transcript) -> Opener | None:
     path = key_path(recorded.path)
     if not path.is_file():
-        return None
+        return recorded.view(adversary)
+
+    @cache
+    def found() -> Opener:  # only if this adversary opens anything
+        return opener(recorded.manifest, _content(path))
+
+    def opened(sealed: Sequence[bytes]) -> Float[np.ndarray, "rows factors"]:
+        return found()(sealed)
+
+    return recorded.view(adversary, opened)
+
+
+def _content(path: Path) -> dict[str, str]:
     if path.stat().st_size > KEY_BYTES:
         raise InputError(f"{path} must be at most {KEY_BYTES} bytes")
     try:
@@ -36,4 +50,4 @@ def _opener(recorded: Transcript) -> Opener | None:
         raise InputError(f"{path} is not valid JSON: {error}") from None
     if not isinstance(content, dict):
         raise InputError(f"{path} must hold a JSON object, got {str(content)[:80]}")
-    return opener(recorded.manifest, content)
+    return content
