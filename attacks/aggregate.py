@@ -4,8 +4,9 @@ Papers 000 (section 5, Eq. 37) and 001 (section 5) hand the sums of all clients'
 every client. Paper 000 argues that the sums have more unknowns than equations. But an item with one
 contributor shows that client's row itself, and from there a sum T = sum of y_i p_i is taken apart:
 
-1. a client that is the only unknown contributor of several sums: its direction d lies in the span of T and
-   the known p_i of each of them; the one vector in all these spans is d. With one contributor the span is T;
+1. a client's direction d lies in the span of T and the known p_i, where it is the only unknown contributor
+   (with one contributor that is T itself), and in the span of c sums of the same c < K unknown clients. Where
+   these spans have one direction in common it is d: nobody need be alone, if K is larger than the sets;
 2. its rows in those sums are y = g / s along d; the length s is the one that puts them on the rating grid
    (``attacks.grid``), and then p = s d and its answers follow;
 3. a sum of at most K - 1 rows with known p_i is an over-determined linear system for its y_i, so the answers
@@ -194,7 +195,9 @@ def _open(manifest: Manifest, part: _Round, answers: np.ndarray) -> list[_Open]:
     open_answer = has_p[part.members.indices] & np.isnan(answers[part.members.indices, part.column[owner]])
     waiting = np.bincount(owner, open_answer, minlength=counts.size)
     most = k - 1 + _guessed(manifest)
-    small = np.where(without == 0, (waiting > 0) & (waiting <= most), (without == 1) & (waiting <= k - 2))
+    small = (waiting > 0) & (waiting <= most) & (without == 0)
+    small |= (without == 1) & (waiting <= k - 2)
+    small |= (without > 1) & (without < k) & (waiting == 0)
     found = []
     for row in np.flatnonzero(small).tolist():
         clients = part.clients(row)
@@ -233,14 +236,20 @@ def _scalars(
 
 def _peel(manifest: Manifest, part: _Round, answers: np.ndarray) -> None:
     """One repetition over a round; new factors and answers are written into it."""
-    of_client: dict[int, list[_Open]] = {}
-    for each in _open(manifest, part, answers):
-        if each.unknown.size == 1:
-            of_client.setdefault(int(each.unknown[0]), []).append(each)
-        elif each.solved.size:
+    sums = _open(manifest, part, answers)
+    for each in sums:
+        if not each.unknown.size:
             _solve_sum(manifest, part, each, answers)
-    for client, sums in of_client.items():
-        _solve_client(manifest, part, client, sums, answers)
+    unknown = [each for each in sums if each.unknown.size]
+    directions = _directions(part, unknown)
+    rows: dict[int, list[tuple[int, float]]] = {}
+    for each in unknown:
+        if all(client in directions for client in each.unknown.tolist()):
+            shares = _shares(part, each, directions)
+            for client, share in zip(each.unknown.tolist(), shares, strict=True):
+                rows.setdefault(client, []).append((each.row, share))
+    for client, own in rows.items():
+        _solve_length(manifest, part, client, directions[client], own, answers)
 
 
 def _solve_sum(manifest: Manifest, part: _Round, each: _Open, answers: np.ndarray) -> None:
@@ -264,23 +273,62 @@ def _solve_sum(manifest: Manifest, part: _Round, each: _Open, answers: np.ndarra
         answers[each.solved, part.column[each.row]] = np.concatenate([table[fits[0]], found[fits[0]]])
 
 
-def _solve_client(
-    manifest: Manifest, part: _Round, client: int, sums: list[_Open], answers: np.ndarray
-) -> None:
-    """Steps 1 and 2: the factor of one client from the sums in which nobody else is unknown."""
-    bases = [np.linalg.qr(np.column_stack([each.rest, *part.p[each.solved]]))[0] for each in sums]
-    complement = sum(np.eye(basis.shape[0]) - basis @ basis.T for basis in bases)
-    values, vectors = np.linalg.eigh(np.asarray(complement))
+def _directions(part: _Round, sums: list[_Open]) -> dict[int, Float[np.ndarray, " K"]]:
+    """Step 1: clients for whom one direction alone lies in all spans that must hold theirs."""
+    spans: dict[int, list[np.ndarray]] = {}
+    same: dict[tuple[int, ...], list[np.ndarray]] = {}
+    for each in sums:
+        if each.unknown.size == 1:
+            basis = np.linalg.qr(np.column_stack([each.rest, *part.p[each.solved]]))[0]
+            spans.setdefault(int(each.unknown[0]), []).append(basis)
+        else:
+            same.setdefault(tuple(each.unknown.tolist()), []).append(each.rest)
+    for clients, rests in same.items():
+        size = len(clients)
+        if len(rests) < size:
+            continue
+        _, values, axes = np.linalg.svd(np.stack(rests), full_matrices=False)
+        if values[size - 1] > APART * values[0]:
+            for client in clients:
+                spans.setdefault(client, []).append(axes[:size].T)
+    found = {client: _common(bases) for client, bases in spans.items()}
+    return {client: direction for client, direction in found.items() if direction is not None}
+
+
+def _common(bases: list[np.ndarray]) -> Float[np.ndarray, " K"] | None:
+    """The one direction in all spans, or None."""
+    complement = np.sum([np.eye(basis.shape[0]) - basis @ basis.T for basis in bases], axis=0)
+    values, vectors = np.linalg.eigh(complement)
     if values.size > 1 and (values[1] < APART or values[0] > ALONE * values[1]):
-        return
-    direction = vectors[:, 0]
-    scalar = np.array([_along(part, each, direction) for each in sums])
-    row = np.array([each.row for each in sums])
+        return None
+    return vectors[:, 0]
+
+
+def _shares(part: _Round, each: _Open, directions: dict[int, np.ndarray]) -> Float[np.ndarray, " unknown"]:
+    """y s of the unknown clients of a sum, along their directions; NaN where the sum does not fit them."""
+    own = [directions[client] for client in each.unknown.tolist()]
+    columns = np.column_stack([*own, *part.p[each.solved]])
+    y, *_ = np.linalg.lstsq(columns, each.rest)
+    off = np.linalg.norm(columns @ y - each.rest)
+    fits = off <= FITS * max(float(np.linalg.norm(part.sums[each.row])), 1e-12)
+    return y[: len(own)] if fits else np.full(len(own), np.nan)
+
+
+def _solve_length(
+    manifest: Manifest,
+    part: _Round,
+    client: int,
+    direction: Float[np.ndarray, " K"],
+    own: list[tuple[int, float]],
+    answers: np.ndarray,
+) -> None:
+    """Step 2: the length that puts a client's rows on the rating grid, and the answers."""
+    row, scalar = np.array([at for at, _ in own]), np.array([share for _, share in own])
     known = np.isfinite(scalar) & (scalar != 0)
     if known.sum() < 2:
         return
+    row, scalar = row[known], scalar[known]
     item = part.item[row]
-    row, item, scalar = row[known], item[known], scalar[known]
     along = part.factor[row] @ direction
     rows = RowNumbers(scalar[None], along[None], item[None], np.ones((1, row.size), bool))
     length = best_length(manifest, rows)
@@ -293,14 +341,6 @@ def _solve_client(
             part.p[client] = p
             answers[client, part.column[row]] = found
             return
-
-
-def _along(part: _Round, each: _Open, direction: np.ndarray) -> float:
-    """y s of a client whose direction is found: its share of one sum."""
-    columns = np.column_stack([direction, *part.p[each.solved]])
-    y, *_ = np.linalg.lstsq(columns, each.rest)
-    off = np.linalg.norm(columns @ y - each.rest)
-    return float(y[0]) if off <= FITS * max(float(np.linalg.norm(part.sums[each.row])), 1e-12) else np.nan
 
 
 def _decoded(
@@ -325,10 +365,9 @@ def _answered(name: str, view: View, knowledge: _Knowledge, options: dict[str, o
     """Read answers, and the most frequent one for what was listed and not read."""
     manifest, users = view.manifest, view.users
     answers = knowledge.answers
-    listed = np.zeros(answers.shape, bool)
-    for part in knowledge.rounds:
-        counts = np.diff(part.members.indptr)
-        listed[part.members.indices, np.repeat(part.column, counts)] = True
+    listed, messages = np.zeros(answers.shape, bool), view.messages
+    for sender, kind, index in zip(messages.sender, messages.kind, messages.index, strict=True):
+        listed[np.searchsorted(users, sender), columns_of(manifest, kind, index)] = True
     read = np.isfinite(answers)
     silent_ones = ~read.any(axis=1)
     reason = "no sum of few enough contributors shows this client"

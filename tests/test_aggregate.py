@@ -91,7 +91,34 @@ def test_a_threshold_of_contributors_helps(sparse, tmp_path):
         _, found = read(transcript, truth)
         shares.append(found.diagnostics["read"].mean() if found.diagnostics else 0.0)
     assert shares[0] > 0.1
-    assert shares[1] == shares[2] == 0
+    assert shares[0] > shares[1] >= shares[2] == 0
+
+
+@pytest.mark.parametrize("fewest", [2, 3])
+def test_nobody_need_be_alone(tmp_path, fewest):
+    """Sums of the same few clients span their factors; spans that share one client show it."""
+    many = generate(Synthetic(users=60, items=300, ratings_per_user=80.0, seed=2))
+    dense = of_users(many, np.argsort(np.abs(np.diff(many.indptr) - 100))[:6])
+    transcript, truth = recorded(FedMVMF(), dense, tmp_path / "t", f"{IDEAL},min_contributors={fewest}")
+    count = np.bincount(dense.items, minlength=dense.n_items)
+    assert count.max() > fewest
+    _, found = read(transcript, truth)
+    (block,) = found.blocks
+    certain = (block.probability == 1)[:, : dense.n_items]
+    table = truth.ratings.toarray()
+    released = (count >= fewest)[: table.shape[1]] & (table > 0)
+    assert certain[:, : table.shape[1]][released].mean() > 0.5
+    assert (block.value[:, : dense.n_items] == np.pad(table, ((0, 0), (0, dense.n_items - table.shape[1]))))[
+        certain
+    ].all()
+
+
+def test_a_threshold_of_k_hides_everybody(tmp_path):
+    """K sums of K clients span everything."""
+    dense = generate(Synthetic(users=12, items=300, ratings_per_user=120.0, seed=2))
+    transcript, truth = recorded(FedMVMF(), dense, tmp_path / "t", f"{IDEAL},min_contributors=6")
+    _, found = read(transcript, truth)
+    assert found.options["found_nothing"]
 
 
 def test_noise_under_the_encryption_ends_in_abstention(sparse, tmp_path):
