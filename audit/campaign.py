@@ -295,7 +295,7 @@ class _Scenario:
         """The same attack on shuffled gradients, for attacks that are fast enough to repeat."""
         if entry("attacks", name).per_client or view.users.size == 0:
             return None
-        if view.users.size > NULL_USERS and not view.sums:  # sums are of all clients
+        if view.users.size > NULL_USERS and not entry("attacks", name).whole:
             rng = np.random.default_rng([self.campaign.seed, 3])
             view = view.select(rng.choice(view.users, NULL_USERS, replace=False))
         shuffled = view.shuffled(self.campaign.seed)

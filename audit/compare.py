@@ -193,7 +193,13 @@ def _leakage(cell: _Cell, ratings: Ratings) -> list[Row]:
     encrypted = "paillier" in text
     rows: list[Row] = []
     folder = cell.directory / "leakage" / cell.path.stem
+    # without encryption a client's key adds nothing, and on the wire lies what the server receives
+    alike = {"eavesdropper": "server"} | ({} if encrypted else {"server+client": "server"})
     for adversary in plan.adversaries:
+        twin = alike.get(adversary)
+        if twin in plan.adversaries:
+            rows += [{**row, "adversary": adversary} for row in rows if row["adversary"] == twin]
+            continue
         one = campaign.Campaign(
             victim=plan.victim,
             data=plan.data,

@@ -19,14 +19,15 @@ from victims.protocol import Defense, Victim
 class Entry:
     """Where a component lives, without importing it.
 
-    ``per_client`` marks attacks that solve client by client: they run on a sample of clients; ``short`` are
-    other names of options.
+    ``per_client`` marks attacks that solve client by client: they run on a sample of clients; ``whole`` those
+    that need every client's rows; ``short`` are other names of options.
     """
 
     location: str
     summary: str
     fixed: dict[str, Any] = field(default_factory=dict)
     per_client: bool = False
+    whole: bool = False
     short: dict[str, str] = field(default_factory=dict)
 
     def load(self) -> type:
@@ -69,7 +70,9 @@ BUILT_IN: dict[str, dict[str, Entry]] = {
             "attacks.eq24:Eq24", "paper 001's attack with its slips corrected", {"form": "corrected"}
         ),
         "aggregate": Entry(
-            "attacks.aggregate:Aggregate", "decrypted sums, taken apart contributor by contributor"
+            "attacks.aggregate:Aggregate",
+            "decrypted sums, taken apart contributor by contributor",
+            whole=True,
         ),
         "rated-set": Entry(
             "attacks.rated_set:RatedSet", "which items a client rated, from the lists it uploads"
