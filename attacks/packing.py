@@ -88,7 +88,8 @@ def plan(view: View, worth: float = 1e6, cells: int = CELL_BUDGET) -> Packing:
     cells : int
         Upper bound of numbers in one batch, rounded up to one client.
     """
-    length, order = view.layout.length.max(axis=0), view.layout.order
+    length = _slots(view)
+    order = np.argsort(length, kind="stable")
     weight = view.manifest.factors * max(view.layout.rounds.size, 1)
     members, sizes, widths = [], [], []
     width_of = _widths(length[order], worth / max(view.layout.rounds.size, 1))
@@ -107,6 +108,34 @@ def plan(view: View, worth: float = 1e6, cells: int = CELL_BUDGET) -> Packing:
     item_ids = np.unique(np.concatenate(ids)) if ids else np.zeros(0, np.int32)
     items, own = _public(view, item_ids)
     return Packing(item_ids, items, own.swapaxes(1, 2), tuple(members), tuple(sizes), tuple(widths))
+
+
+def _slots(view: View) -> Int[np.ndarray, " users"]:
+    """Slots that each client needs: its rows, or its items of all rounds where they differ by round."""
+    layout, messages, manifest = view.layout, view.messages, view.manifest
+    length = layout.length.max(axis=0, initial=0)
+    if layout.rounds.size < 2:
+        return length
+    # a sum of random numbers, one per item, is the same in two rounds for the same list only
+    name = np.random.default_rng(0).integers(1, 1 << 31, manifest.n_items + 1).astype(np.float64)
+    n_users, total = layout.users.size, np.zeros(layout.rounds.size * layout.users.size)
+    for round_, sender, kind, index in zip(
+        messages.round, messages.sender, messages.kind, messages.index, strict=True
+    ):
+        run = np.searchsorted(layout.rounds, round_) * n_users + np.searchsorted(layout.users, sender)
+        weight = np.where(kind == ITEM, name[np.minimum(index, manifest.n_items)], 0.0)
+        total += np.bincount(run, weight, minlength=total.size)
+    by_round = total.reshape(layout.rounds.size, n_users)
+    changing = layout.users[(by_round != by_round[0]).any(axis=0)]
+    if not changing.size:
+        return length
+    pairs = [
+        np.searchsorted(layout.users, sender[keep]).astype(np.int64) * manifest.n_items + index[keep]
+        for sender, kind, index in zip(messages.sender, messages.kind, messages.index, strict=True)
+        for keep in [(kind == ITEM) & np.isin(sender, changing)]
+    ]
+    distinct = np.unique(np.concatenate(pairs)) // manifest.n_items
+    return np.maximum(length, np.bincount(distinct, minlength=n_users))
 
 
 def _widths(length: Int[np.ndarray, " users"], worth: float) -> Int[np.ndarray, " users"]:
@@ -175,7 +204,7 @@ def pack(view: View, packing: Packing, number: int, kind: DTypeLike = np.float64
         slot = slot_of[np.searchsorted(everything, keys[t])]
         own = upload.regularization * packing.items[t, position]
         _place(rows[t], sent[t], blank, (user, slot), (gradient - own) / upload.scale)
-        public = packing.items[t][item].swapaxes(1, 2) * valid[:, None]
+        public = packing.items[t][item].swapaxes(1, 2) * sent[t][:, None]  # (8) knows rows of this round
         factors[t] = public
         middle += public / n_rounds
         who, column, own_rows = _flat(batch.rounds[t], ATTRIBUTE, np.arange(n_attributes))

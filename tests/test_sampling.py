@@ -6,11 +6,14 @@ import numpy as np
 import pytest
 
 from audit.registry import make_attack, make_defense, make_victim
+from audit.score import score
+from audit.truth import read_truth
 from defenses.sampling import UnratedSampling
 from victims.errors import InputError
 from victims.fedmvmf import FedMVMF
 from victims.recording import record
 from victims.transcript import open_transcript
+from victims.writing import truth_path
 
 
 @pytest.mark.parametrize("rho", [0.3, 1.0, 100.0])
@@ -114,3 +117,16 @@ def test_refusals(ratings, tmp_path):
     twice = [UnratedSampling(1.0), UnratedSampling(2.0)]
     with pytest.raises(InputError, match="at most one defense"):
         record(FedMVMF(weighting="include-unrated"), ratings, tmp_path / "t", rounds=[0], defenses=twice)
+
+
+def test_noise_on_lists_that_change_every_round(ratings, tmp_path):
+    """A client has more items over the rounds than rows in one; (8) holds for each round's own list."""
+    defenses = [UnratedSampling(1.0), make_defense("laplace:scale=0.2")]
+    victim = FedMVMF(weighting="include-unrated")
+    record(victim, ratings, tmp_path / "t", rounds=[2, 3, 4], defenses=defenses)
+    transcript = open_transcript(tmp_path / "t")
+    found = make_attack("likelihood").attack(transcript.view("server"), 0)
+    rows = score(found, transcript.manifest, read_truth(truth_path(tmp_path / "t")))
+    values = {row.metric: row.summary for row in rows}
+    assert values["rated_rating_accuracy"].value > 0.8
+    assert values["attribute_group_accuracy"].value > 0.8
