@@ -128,7 +128,7 @@ def comparison_figure(rows: Sequence[Row], directory: Path) -> list[Path]:
                 size = _area(float(sent[name][0]), known) if sent[name].size else SIZES[0]
                 _mark(axes, part, adversary, look, size)
             axes.set_title(words)
-            axes.set_ylabel("advantage over the guess")
+            axes.set_ylabel("advantage, rated items")
             axes.set_ylim(-0.1, 1.12)
         panels[-1].set_xlabel("NDCG@10 on held-out ratings (mean, sd over runs)")
         for number_, name in enumerate(defenses):
