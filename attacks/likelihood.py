@@ -21,6 +21,7 @@ from __future__ import annotations
 from dataclasses import asdict, dataclass, replace
 from typing import Any, Literal, NamedTuple
 
+import jax
 import numpy as np
 
 from attacks import softdecode as soft
@@ -255,6 +256,7 @@ def _learned(attack: Likelihood, view: View, size: Size, key: int) -> tuple[Job,
     school, _ = _schooled(attack, some, size, key)
     job = carried(_prepare(attack, view, size, key, ONCE), school)
     del school  # and the rows that it keeps in memory
+    jax.clear_caches()  # its shapes do not come again, and their programs take a gigabyte
     return learn(job, None, 2 if job.estimated else 1)[:2]
 
 

@@ -7,7 +7,9 @@ import json
 import numpy as np
 import pyarrow as pa
 import pytest
+from typer.testing import CliRunner
 
+from audit.cli import app
 from audit.keys import view_of
 from audit.registry import make_attack, make_defense, make_victim
 from audit.score import score
@@ -322,3 +324,28 @@ def test_exponents_tell_rated_from_unrated(ratings, tmp_path):
         rows = score(found, recorded.manifest, read_truth(truth_path(recorded.path)))
         values = {row.metric: row.summary.value for row in rows}
         assert values["rated_set_f1"] == 1.0
+
+
+def test_the_command_line_records_attacks_and_scores(tmp_path):
+    """A round of few clients: sums by the server's view, everything with the key, and no key no answer."""
+    base = ["--data", "synthetic:users=60,items=80,seed=1", "--community", "4"]
+    defenses = ["--defense", "unrated-sampling:rho=1", "--defense", "paillier:ideal=true"]
+    path, out = tmp_path / "t", tmp_path / "found.arrow"
+    done = CliRunner().invoke(
+        app, ["record", str(path), *base, "--weighting", "include-unrated", "--rounds", "2", *defenses]
+    )
+    assert done.exit_code == 0, done.output
+    assert "4 users" in done.output
+    attack = ["attack", str(path), "--out", str(out)]
+    done = CliRunner().invoke(app, [*attack, "--attack", "aggregate"])
+    assert done.exit_code == 0, done.output
+    truth = ["--truth", str(truth_path(path)), "--transcript", str(path), "--json"]
+    done = CliRunner().invoke(app, ["score", str(out), *truth])
+    assert done.exit_code == 0, done.output
+    rows = {row["metric"]: row for row in json.loads(done.output)["scores"]}
+    assert rows["rating_accuracy"]["baseline"] < 1
+    done = CliRunner().invoke(app, [*attack, "--adversary", "server+client"])
+    assert "0 abstained" in done.output
+    key_path(path).unlink()
+    done = CliRunner().invoke(app, [*attack, "--adversary", "server+client"])
+    assert "put the key file t.key.json beside the recording" in str(done.exception)
