@@ -29,6 +29,7 @@ METRICS = {
     "attribute_group_accuracy": "attributes right (blocks)",
 }
 MARKERS = "osD^vP*X"
+ONE_PANEL = 3.4  # inches, a column of a paper
 STYLE: Any = {
     "font.size": 8,
     "axes.titlesize": 8,
@@ -148,7 +149,7 @@ def _panels(rows: Sequence[Row]) -> tuple[Figure, dict[tuple[str, str], Axes]]:
     scenarios = list(dict.fromkeys((row["update"], row["weighting"]) for row in rows))
     columns = min(2, len(scenarios))
     height = -(-len(scenarios) // columns)
-    figure = Figure(figsize=(3.4 * columns, 2.2 * height + 0.7), layout="constrained")
+    figure = Figure(figsize=(ONE_PANEL * columns, 2.2 * height + 0.7), layout="constrained")
     grid = figure.subplots(height, columns, sharex=True, sharey=True, squeeze=False)
     for axis in grid.ravel()[len(scenarios) :]:
         axis.set_visible(False)
@@ -222,7 +223,8 @@ def _finish(
         Line2D([], [], color="0.2", linestyle=(0, (1, 1)), linewidth=0.8, label="ceiling (told p)"),
         Line2D([], [], color="0.6", linestyle=":", label="best guess"),
     ]
-    figure.legend(handles=handles, loc="outside upper center", ncols=min(4, len(handles)), frameon=False)
+    widest = 4 if figure.get_figwidth() > ONE_PANEL else 2
+    figure.legend(handles=handles, loc="outside upper center", ncols=min(widest, len(handles)), frameon=False)
 
 
 def save(figure: Figure, path: Path) -> list[Path]:
