@@ -11,6 +11,7 @@ from victims.errors import InputError
 from victims.fedmf import FedMF
 from victims.fedmvmf import FedMVMF
 from victims.ranking import SCENARIOS, case, measure, popular, rank
+from victims.ratings import of_users
 from victims.recording import start
 
 VICTIM = FedMVMF(weighting="include-unrated")
@@ -111,6 +112,10 @@ def test_popularity_is_by_training_ratings(ratings):
 
 
 def test_refusals(ratings):
+    lonely = of_users(ratings, np.flatnonzero(np.diff(ratings.indptr) == 1))
+    assert lonely.n_users > 0
+    with pytest.raises(InputError, match="existing holds out no rating of synthetic"):
+        case("existing", lonely, 0)
     with pytest.raises(InputError, match="scenario must be one of existing, new user, new item"):
         case("cold", ratings, 0)
     with pytest.raises(InputError, match="no factors for a new item"):

@@ -63,8 +63,15 @@ def case(scenario: str, ratings: Ratings, seed: int) -> Case:
     Raises
     ------
     InputError
-        If the scenario is unknown, or there are too few users or items.
+        If the scenario is unknown, or there are too few users, items or ratings to hold some out.
     """
+    found = _split(scenario, ratings, seed)
+    if found.test.n_ratings == 0:
+        raise InputError(f"{scenario} holds out no rating of {ratings.name}: users have too few of them")
+    return found
+
+
+def _split(scenario: str, ratings: Ratings, seed: int) -> Case:
     everything = np.ones(ratings.n_items, bool)
     if scenario == "existing":
         return Case(scenario, *split(ratings, HELD_OUT, seed), everything)
