@@ -8,15 +8,16 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol, TypeVar, runtime_checkable
 
+import joblib
 import numpy as np
 
 from attacks.interface import RATED_SET, Reconstruction
 from audit.metrics import UserScores
-from audit.results import Row, make_row
+from audit.results import Row, make_row, write_results
 from audit.score import Ceiling, as_record, score
 from audit.truth import Truth
 from victims.errors import InputError
@@ -58,6 +59,46 @@ def read_cell(path: Path) -> list[Row]:
         return json.loads(path.read_text(encoding="utf-8"))
     except (OSError, ValueError) as error:
         raise InputError(f"{path} is damaged ({error}); remove it to run that cell again") from None
+
+
+@runtime_checkable
+class Cell(Protocol):
+    """A piece of work that knows where its rows are kept."""
+
+    @property
+    def path(self) -> Path:
+        """The file of its rows."""
+        ...
+
+
+C = TypeVar("C", bound=Cell)
+
+
+def run_cells(
+    cells: Sequence[C],
+    work: Callable[[C, Ratings], tuple[Path, list[Row]]],
+    ratings: Ratings,
+    directory: Path,
+    jobs: int,
+    report: Callable[[int, int], None],
+) -> list[Row]:
+    """Run every cell that is not there yet, in parallel processes, and write the result files.
+
+    ``work`` keeps the rows of a cell itself (``write_cell``) unless one failed: repeating tries again.
+    """
+    open_ = [cell for cell in cells if not cell.path.exists()]
+    done = len(cells) - len(open_)
+    report(done, len(cells))
+    failed: dict[Path, list[Row]] = {}
+    pool = joblib.Parallel(n_jobs=jobs, return_as="generator_unordered", batch_size=1, pre_dispatch="n_jobs")
+    for path, rows in pool(joblib.delayed(work)(cell, ratings) for cell in open_):
+        if any(row["status"] == "failed" for row in rows):
+            failed[path] = rows
+        done += 1
+        report(done, len(cells))
+    rows = [row for cell in cells for row in failed.get(cell.path) or read_cell(cell.path)]
+    write_results(rows, directory)
+    return rows
 
 
 def failed_row(shared: Row, error: Exception) -> Row:

@@ -50,9 +50,6 @@ app = typer.Typer(
 )
 data_app = typer.Typer(help="List or fetch rating data sets.", no_args_is_help=True)
 app.add_typer(data_app, name="data")
-app.command()(compare)
-app.command()(quality)
-app.command()(cost)
 
 
 class Group(StrEnum):
@@ -224,7 +221,7 @@ def record(
     community: CommunityOption = None,
     item_components: ComponentsOption = None,
 ) -> None:
-    """Run one victim and keep its transcript; the truth goes to NAME.truth.arrow beside it."""
+    """Run one victim and keep its transcript; truth (and the clients' key) go beside it."""
     import numpy as np
 
     from audit.registry import make_defense, make_victim, parse_options
@@ -534,6 +531,11 @@ def _parse_scales(text: str) -> tuple[float, ...]:
     except ValueError:
         raise InputError(f"--scales must be numbers as in 0,0.5,2, got {text!r}") from None
     return scales
+
+
+app.command()(compare)
+app.command()(quality)
+app.command()(cost)
 
 
 @app.command("list")

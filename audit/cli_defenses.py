@@ -12,6 +12,7 @@ from audit.options import (
     ComponentsOption,
     DataOption,
     SeedOption,
+    Update,
     UpdateOption,
     UsersOption,
     VictimOptions,
@@ -22,6 +23,17 @@ from audit.options import (
     show,
 )
 from victims.errors import InputError
+
+
+def _scenario(victim: str, update: Update | None, weighting: Weighting | None) -> tuple[str, str]:
+    """As given, else the victim's first update, and include-unrated where it has that."""
+    from audit.registry import scenarios_of
+
+    updates, weightings = scenarios_of(victim)
+    preferred = Weighting.INCLUDE_UNRATED.value
+    usual = preferred if preferred in weightings else weightings[0]
+    return update.value if update else updates[0], weighting.value if weighting else usual
+
 
 VictimOption = Annotated[str, typer.Option(help="See `factorleak list victims`.")]
 JobsOption = Annotated[int, typer.Option(min=-1, help="Parallel processes; -1 is one per core.")]
@@ -53,19 +65,18 @@ def compare(
 ) -> None:
     """Defenses side by side: leakage to each adversary, recommendation quality, cost."""
     from audit.compare import Comparison, run
-    from audit.registry import parse_options, scenarios_of
+    from audit.registry import parse_options
     from reports.compare import comparison_figure, comparison_table
 
     if out.exists() and not out.is_dir():
         raise InputError(f"--out {out} is a file; name a directory")
-    updates, weightings = scenarios_of(victim)
-    preferred = Weighting.INCLUDE_UNRATED.value
+    update_, weighting_ = _scenario(victim, update, weighting)
     plan = Comparison(
         defenses=tuple(dict.fromkeys([*(defenses or []), *(more or [])])),
         victim=victim,
         data=data,
-        update=updates[0] if update is None else update.value,
-        weighting=weighting.value if weighting else preferred if preferred in weightings else weightings[0],
+        update=update_,
+        weighting=weighting_,
         rounds=tuple(parse_rounds(rounds)),
         users=users or 120,
         trained=trained,
@@ -106,15 +117,14 @@ def quality(
 ) -> None:
     """Ranking quality with and without encryption, for known and new users and items."""
     from audit.quality import Plan, run
-    from audit.registry import parse_options, scenarios_of
+    from audit.registry import parse_options
     from reports.compare import quality_table
 
-    updates, weightings = scenarios_of(victim)
-    preferred = Weighting.INCLUDE_UNRATED.value
+    update_, weighting_ = _scenario(victim, update, weighting)
     plan = Plan(
         victim=victim,
-        update=updates[0] if update is None else update.value,
-        weighting=weighting.value if weighting else preferred if preferred in weightings else weightings[0],
+        update=update_,
+        weighting=weighting_,
         defense=defense,
         rounds=rounds,
         runs=runs,
@@ -153,16 +163,14 @@ def cost(
 ) -> None:
     """Seconds in each phase of an encrypted round, bytes and memory, beside the papers' numbers."""
     from audit.cost import Sheet, run
-    from audit.registry import parse_options, scenarios_of
+    from audit.registry import parse_options
     from reports.cost import cost_table, fedmf_paper, privmvmf_lines
 
-    updates, weightings = scenarios_of(victim)
-    preferred = Weighting.INCLUDE_UNRATED.value
-    chosen = weighting.value if weighting else preferred if preferred in weightings else weightings[0]
+    update_, weighting_ = _scenario(victim, update, weighting)
     options = parse_options(set_ or [])
     sheet = Sheet(
         victim=victim,
-        options={**options, "update": updates[0] if update is None else update.value, "weighting": chosen},
+        options={**options, "update": update_, "weighting": weighting_},
         items=_numbers("--items", items) if items else (),
         key_bits=_numbers("--key-bits", key_bits),
         phe=phe,

@@ -14,13 +14,11 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-import joblib
-
 from audit import campaign
-from audit.cells import content_of, digest, read_cell, write_cell
+from audit.cells import content_of, digest, run_cells, write_cell
 from audit.cost import cost_of
 from audit.registry import COMBINED, make_defenses, make_victim
-from audit.results import Row, make_row, write_results
+from audit.results import Row, make_row
 from victims.errors import InputError
 from victims.ranking import case, measure, popular
 from victims.ratings import Ratings
@@ -105,19 +103,7 @@ def run(
         for defense in comparison.defenses
         for part in (("leakage", 0), ("cost", 0), *(("quality", run) for run in range(comparison.runs)))
     ]
-    open_ = [cell for cell in cells if not cell.path.exists()]
-    done = len(cells) - len(open_)
-    report(done, len(cells))
-    failed: dict[Path, list[Row]] = {}  # not kept: repeating the command tries again
-    pool = joblib.Parallel(n_jobs=jobs, return_as="generator_unordered", batch_size=1, pre_dispatch="n_jobs")
-    for path, rows in pool(joblib.delayed(_run_cell)(cell, ratings) for cell in open_):
-        if any(row["status"] == "failed" for row in rows):
-            failed[path] = rows
-        done += 1
-        report(done, len(cells))
-    rows = [row for cell in cells for row in failed.get(cell.path) or read_cell(cell.path)]
-    write_results(rows, directory)
-    return rows
+    return run_cells(cells, _run_cell, ratings, directory, jobs, report)
 
 
 @dataclass(frozen=True)

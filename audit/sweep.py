@@ -13,14 +13,13 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-import joblib
 import numpy as np
 
 from audit.campaign import UPDATES, WEIGHTINGS
 from audit.ceiling import ceilings, computable
-from audit.cells import content_of, digest, failed_row, metric_rows, read_cell, write_cell
+from audit.cells import content_of, digest, failed_row, metric_rows, run_cells, write_cell
 from audit.registry import entry, make_attack, make_defense, make_victim
-from audit.results import Row, write_results
+from audit.results import Row
 from audit.score import Ceiling
 from audit.truth import Truth, read_truth
 from victims.errors import InputError
@@ -107,19 +106,7 @@ def run(
         for weighting in sweep.weightings
         for scale in sweep.scales
     ]
-    open_ = [cell for cell in cells if not cell.path.exists()]
-    done = len(cells) - len(open_)
-    report(done, len(cells))
-    failed: dict[Path, list[Row]] = {}  # not kept: repeating the command tries again
-    pool = joblib.Parallel(n_jobs=jobs, return_as="generator_unordered", batch_size=1, pre_dispatch="n_jobs")
-    for path, rows in pool(joblib.delayed(_run_cell)(cell, ratings) for cell in open_):
-        if any(row["status"] == "failed" for row in rows):
-            failed[path] = rows
-        done += 1
-        report(done, len(cells))
-    rows = [row for cell in cells for row in failed.get(cell.path) or read_cell(cell.path)]
-    write_results(rows, directory)
-    return rows
+    return run_cells(cells, _run_cell, ratings, directory, jobs, report)
 
 
 def _check(sweep: Sweep) -> None:

@@ -19,7 +19,7 @@ from __future__ import annotations
 
 import hashlib
 import secrets
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -35,11 +35,11 @@ from victims.errors import InputError
 from victims.manifest import Manifest
 from victims.protocol import Cipher, Rows, Sample, Total
 from victims.ratings import Ratings
+from victims.transcript import Opener
 
 STAGE = 7  # of the seeds, so that no other draw shares them
 PIECE = 4096  # rows encrypted together
 COUNTER_BYTES = 8
-Opener = Callable[[Sequence[bytes]], Float[np.ndarray, "rows factors"]]
 
 
 @dataclass(frozen=True)
