@@ -17,7 +17,7 @@ from typing import Any
 from audit import campaign
 from audit.cells import content_of, digest, run_cells, write_cell
 from audit.cost import cost_of
-from audit.registry import COMBINED, make_defenses, make_victim
+from audit.registry import expanded, make_defenses, make_victim
 from audit.results import Row, make_row
 from victims.errors import InputError
 from victims.ranking import case, measure, popular
@@ -163,9 +163,8 @@ def _run_cell(cell: _Cell, ratings: Ratings) -> tuple[Path, list[Row]]:
 
 def standing_in(text: str) -> str:
     """A defense with ideal encryption in the place of the real one."""
-    parts = [] if text == "none" else COMBINED.get(text, text).split("+")
     out = []
-    for part in parts:
+    for part in expanded(text):
         name, _, options = part.partition(":")
         out.append(
             f"{name}:{','.join(filter(None, (options, 'ideal=true')))}" if name == "paillier" else part

@@ -47,6 +47,9 @@ BUILT_IN: dict[str, dict[str, Entry]] = {
             "federated multi-view matrix factorisation (paper 000), four scenarios",
         ),
         "fedmf": Entry("victims.fedmf:FedMF", "user-level distributed matrix factorisation (paper 001)"),
+        "mf": Entry(
+            "victims.mf:MF", "decentralised matrix factorisation, clients on the unit ball (paper 002)"
+        ),
     },
     "defenses": {
         "laplace": Entry(
@@ -54,6 +57,17 @@ BUILT_IN: dict[str, dict[str, Entry]] = {
         ),
         "unrated-sampling": Entry(
             "defenses.sampling:UnratedSampling", "rows of some unrated items (paper 000, Eq. 36)"
+        ),
+        "stretching": Entry(
+            "defenses.stretching:Stretching", "ratings shrunk by privacy weights (paper 002)"
+        ),
+        "personalized-sampling": Entry(
+            "defenses.personalized_sampling:PersonalizedSampling",
+            "ratings left out at random, by their budgets (paper 002, Eq. 5)",
+        ),
+        "objective-noise": Entry(
+            "defenses.objective_noise:ObjectiveNoise",
+            "Laplace noise that raters share (paper 002, Theorem 3)",
         ),
         "paillier": Entry(
             "defenses.paillier:Paillier", "uploads encrypted, sums decrypted by clients (papers 000, 001)"
@@ -91,7 +105,14 @@ BUILT_IN: dict[str, dict[str, Entry]] = {
 }
 
 
-COMBINED = {"privmvmf": "unrated-sampling:rho=1+paillier"}  # paper 000, section 5
+# systems that are several defenses at once, with the options that define them
+COMBINED: dict[str, dict[str, dict[str, str]]] = {
+    "privmvmf": {"unrated-sampling": {"rho": "1"}, "paillier": {}},  # paper 000, section 5
+    "hdpmf": {"stretching": {}, "objective-noise": {}},  # paper 002
+    "hdpmf-r": {"stretching": {"rescale": "false"}, "objective-noise": {}},
+    "pdpmf": {"personalized-sampling": {}, "objective-noise": {"budget": "mean"}},
+    "dpmf": {"objective-noise": {"budget": "smallest"}},
+}
 
 
 def entries(group: str) -> dict[str, Entry]:
@@ -133,28 +154,74 @@ def scenarios_of(victim: str) -> tuple[tuple[str, ...], tuple[str, ...]]:
 
 
 def make_defenses(text: str) -> list[Defense]:
-    """Several defenses in order, as ``laplace:b=2+paillier``; ``none``, or one of ``COMBINED``."""
-    if text == "none":
-        return []
-    return [make_defense(part) for part in COMBINED.get(text, text).split("+")]
+    """Several defenses in order, as ``laplace:b=2+paillier``, ``none``, or ``hdpmf:noise=fresh``."""
+    return [make_defense(part) for part in expanded(text)]
 
 
 def make_defense(text: str) -> Defense:
     """A defense as ``laplace`` or ``laplace:scale=2,clip=10,known=false``."""
+    name, options = _named(text)
+    return _make("defenses", name, options)
+
+
+def expanded(text: str) -> list[str]:
+    """The single defenses that a text stands for, none for ``none``.
+
+    Options of a combined name go to the parts that know them.
+
+    Raises
+    ------
+    InputError
+        If no part knows an option, or the combined name defines it already.
+
+    Examples
+    --------
+    >>> expanded("privmvmf")
+    ['unrated-sampling:rho=1', 'paillier']
+    """
+    if text == "none":
+        return []
+    return [single for part in text.split("+") for single in _parts(part)]
+
+
+def _parts(text: str) -> list[str]:
+    name, options = _named(text)
+    if name not in COMBINED:
+        return [text]
+    known = {part: _options_of(entry("defenses", part)) for part in COMBINED[name]}
+    for option in options:
+        if any(option in fixed for fixed in COMBINED[name].values()):
+            raise InputError(f"{name} fixes the option {option!r}; name its parts to choose another value")
+        if not any(option in names for names in known.values()):
+            every = ", ".join(sorted(set().union(*known.values())))
+            raise InputError(f"{name} has no option {option!r}; it takes {every}")
+    out = []
+    for part, fixed in COMBINED[name].items():
+        own = {**fixed, **{key: value for key, value in options.items() if key in known[part]}}
+        pairs = ",".join(f"{key}={value}" for key, value in own.items())
+        out.append(f"{part}:{pairs}" if pairs else part)
+    return out
+
+
+def _named(text: str) -> tuple[str, dict[str, str]]:
     name, _, options = text.partition(":")
-    return _make("defenses", name, parse_options([part for part in options.split(",") if part]))
+    return name, parse_options([part for part in options.split(",") if part])
+
+
+def _options_of(found: Entry) -> set[str]:
+    names = {f.name for f in dataclasses.fields(found.load())} - set(found.fixed) - {"name"}
+    return names | {short for short, long in found.short.items() if long in names}
 
 
 def _make(group: str, name: str, options: dict[str, Any]) -> Any:
     found = entry(group, name)
     factory = found.load()
-    options = {found.short.get(key, key): value for key, value in options.items()}
-    known = {f.name for f in dataclasses.fields(factory)} - set(found.fixed) - {"name"}
+    known = _options_of(found)
     for option in options:
         if option not in known:
-            raise InputError(
-                f"{name} has no option {option!r}; it takes {', '.join(sorted(known)) or 'none'}"
-            )
+            names = sorted(known - set(found.short))
+            raise InputError(f"{name} has no option {option!r}; it takes {', '.join(names) or 'none'}")
+    options = {found.short.get(key, key): value for key, value in options.items()}
     values = {key: None if value == "none" else value for key, value in options.items()}
     try:
         return TypeAdapter(factory).validate_python({**values, **found.fixed})

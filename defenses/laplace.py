@@ -13,20 +13,20 @@ measured with the attack ``likelihood``.
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from itertools import pairwise
 from typing import Any
 
 import numpy as np
 
+from defenses.drawing import by_client
 from victims.errors import InputError
-from victims.protocol import Cipher, Rows, Sample
+from victims.protocol import Rows, Unchanged
 from victims.ratings import Ratings
 
 STAGE = 5  # of the seeds, so that no other draw shares them
 
 
 @dataclass(frozen=True)
-class Laplace:
+class Laplace(Unchanged):
     """Noise of the clients.
 
     Attributes
@@ -54,11 +54,12 @@ class Laplace:
             if not holds:
                 raise InputError(f"laplace {name} must be {rule}, got {getattr(self, name)!r}")
 
-    def sampled(self, ratings: Ratings, number: int, seed: int) -> Sample | None:
-        """No choice of unrated items."""
-        return None
+    @property
+    def additive(self) -> bool:
+        """Clipping depends on the row."""
+        return self.clip is None
 
-    def uploaded(self, rows: Rows, number: int, seed: int) -> Rows:
+    def uploaded(self, rows: Rows, ratings: Ratings, number: int, seed: int) -> Rows:
         """The rows as they leave the clients in round ``number``.
 
         The noise of a client depends on (seed, round, client) alone: which other clients are recorded,
@@ -69,12 +70,9 @@ class Laplace:
             norm = np.abs(gradient).sum(axis=1, keepdims=True)
             gradient = gradient * np.minimum(1.0, self.clip / np.maximum(norm, np.finfo(float).tiny))
         if self.scale > 0:
-            gradient = gradient + self.scale * _standard(rows.sender, gradient.shape, number, seed)
+            noise = by_client(rows.sender, gradient.shape[1], (seed, STAGE, number), _standard)
+            gradient = gradient + self.scale * noise
         return replace(rows, gradient=gradient)
-
-    def cipher(self, n_users: int, factors: int, seed: int) -> Cipher | None:
-        """Uploads stay in the clear."""
-        return None
 
     def public(self) -> dict[str, Any]:
         """What the manifest tells about this defense."""
@@ -86,12 +84,6 @@ class Laplace:
         return told
 
 
-def _standard(sender: np.ndarray, shape: tuple[int, ...], number: int, seed: int) -> np.ndarray:
-    """Laplace noise of scale 1, client by client."""
-    noise = np.empty(shape)
-    start = np.concatenate([[0], np.flatnonzero(np.diff(sender)) + 1, [sender.size]])
-    for low, high in pairwise(start):
-        if high > low:
-            rng = np.random.default_rng([seed, STAGE, number, int(sender[low])])
-            noise[low:high] = rng.laplace(size=(high - low, shape[1]))
-    return noise
+def _standard(rng: np.random.Generator, shape: tuple[int, int]) -> np.ndarray:
+    """Laplace noise of scale 1."""
+    return rng.laplace(size=shape)

@@ -33,7 +33,7 @@ from defenses.cipher import KEY_BITS, SecretKey, generate_keys
 from defenses.fixedpoint import LANE_BITS, FixedPoint
 from victims.errors import InputError
 from victims.manifest import Manifest
-from victims.protocol import Cipher, Rows, Sample, Total
+from victims.protocol import Cipher, Rows, Total, Unchanged
 from victims.ratings import Ratings
 from victims.transcript import Opener
 
@@ -43,7 +43,7 @@ COUNTER_BYTES = 8
 
 
 @dataclass(frozen=True)
-class Paillier:
+class Paillier(Unchanged):
     """The clients' encryption.
 
     Attributes
@@ -90,11 +90,7 @@ class Paillier:
         lanes = min(factors, (self.key_bits - 2) // LANE_BITS) if self.packed else 1
         return FixedPoint(lanes, self.fraction_bits, n_users + 1)
 
-    def sampled(self, ratings: Ratings, number: int, seed: int) -> Sample | None:
-        """No choice of unrated items."""
-        return None
-
-    def uploaded(self, rows: Rows, number: int, seed: int) -> Rows:
+    def uploaded(self, rows: Rows, ratings: Ratings, number: int, seed: int) -> Rows:
         """The numbers that the ciphertexts stand for."""
         point = FixedPoint(1, self.fraction_bits)
         return replace(rows, gradient=point.restored(point.quantised(rows.gradient)))

@@ -19,14 +19,14 @@ from typing import Any
 import numpy as np
 
 from victims.errors import InputError
-from victims.protocol import Cipher, Rows, Sample
+from victims.protocol import Sample, Unchanged
 from victims.ratings import Ratings
 
 STAGE = 6  # of the seeds, so that no other draw shares them
 
 
 @dataclass(frozen=True)
-class UnratedSampling:
+class UnratedSampling(Unchanged):
     """The clients' choice.
 
     Attributes
@@ -60,14 +60,6 @@ class UnratedSampling:
             before = np.searchsorted(rated - np.arange(rated.size), place, side="right")
             items[end[user] - wanted[user] : end[user]] = place + before
         return Sample(np.repeat(np.arange(ratings.n_users, dtype=np.int32), wanted), items)
-
-    def uploaded(self, rows: Rows, number: int, seed: int) -> Rows:
-        """Rows are not changed."""
-        return rows
-
-    def cipher(self, n_users: int, factors: int, seed: int) -> Cipher | None:
-        """Uploads stay in the clear."""
-        return None
 
     def public(self) -> dict[str, Any]:
         """What the manifest tells about this defense."""

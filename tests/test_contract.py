@@ -39,7 +39,7 @@ HELPERS = {
         "constants",
         "parallel",
     },
-    "defenses": {"__init__", "accounting", "cipher", "fixedpoint"},
+    "defenses": {"__init__", "accounting", "budgets", "cipher", "drawing", "fixedpoint"},
 }
 
 

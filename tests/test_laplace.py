@@ -8,11 +8,14 @@ from scipy import stats
 
 from audit.registry import make_defense
 from defenses.laplace import Laplace
+from victims.datasets import load
 from victims.errors import InputError
 from victims.fedmvmf import FedMVMF
 from victims.protocol import Defense, Rows
 from victims.recording import record
 from victims.transcript import open_transcript
+
+NOBODY = load("synthetic:users=2,items=40")
 
 
 def rows(n_users=4, n=50, k=3):
@@ -28,23 +31,23 @@ def gradients(path):
 
 def test_law():
     """A Kolmogorov-Smirnov test of a fixed draw; under the law it fails once in 1000 seeds."""
-    noise = Laplace(scale=2.0).uploaded(rows(4, 2000), 3, 0).gradient
+    noise = Laplace(scale=2.0).uploaded(rows(4, 2000), NOBODY, 3, 0).gradient
     assert stats.kstest(noise.ravel(), stats.laplace(scale=2.0).cdf).pvalue > 1e-3
 
 
 def test_seeds_are_per_client_and_round():
     defense, everyone = Laplace(scale=1.0), rows()
-    whole = defense.uploaded(everyone, 1, 0).gradient
+    whole = defense.uploaded(everyone, NOBODY, 1, 0).gradient
     third = Rows(*(part[100:150] for part in (everyone.sender, everyone.kind, everyone.index)),
                  everyone.gradient[100:150])  # fmt: skip
-    np.testing.assert_array_equal(defense.uploaded(third, 1, 0).gradient, whole[100:150])
-    assert not np.isin(defense.uploaded(everyone, 2, 0).gradient, whole).any()
-    assert not np.isin(defense.uploaded(everyone, 1, 1).gradient, whole).any()
+    np.testing.assert_array_equal(defense.uploaded(third, NOBODY, 1, 0).gradient, whole[100:150])
+    assert not np.isin(defense.uploaded(everyone, NOBODY, 2, 0).gradient, whole).any()
+    assert not np.isin(defense.uploaded(everyone, NOBODY, 1, 1).gradient, whole).any()
 
 
 def test_clipping_bounds_the_l1_norm():
     big = Rows(*(np.zeros(2, np.int32),) * 3, np.array([[3.0, -4.0], [0.1, 0.2]]))
-    clipped = Laplace(scale=0.0, clip=1.0).uploaded(big, 0, 0).gradient
+    clipped = Laplace(scale=0.0, clip=1.0).uploaded(big, NOBODY, 0, 0).gradient
     np.testing.assert_allclose(clipped, [[3 / 7, -4 / 7], [0.1, 0.2]])
 
 

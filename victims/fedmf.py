@@ -104,6 +104,11 @@ class FedMF:
         """Steps 1 to 4 of section 5: the server holds V encrypted and adds encrypted uploads to it."""
         return True
 
+    @property
+    def stepwise(self) -> bool:
+        """The server steps once a round, on sums."""
+        return False
+
     def init(self, ratings: Ratings, seed: int) -> State:
         """Start factors."""
         shapes = (ratings.n_items, self.factors), (ratings.n_users, self.factors)

@@ -121,6 +121,11 @@ class FedMVMF:
         """Adam needs the sums in the clear, and the server knows Q and U."""
         return False
 
+    @property
+    def stepwise(self) -> bool:
+        """The server steps once a round, on sums."""
+        return False
+
     def init(self, ratings: Ratings, seed: int) -> State:
         """Draw all factors from N(0, ``init_scale``)."""
         keys = jax.random.split(jax.random.key(seed), 4)

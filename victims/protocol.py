@@ -57,13 +57,15 @@ class Sample(NamedTuple):
 
 
 class Received(NamedTuple):
-    """What the server adds up in one round: sums of the uploaded rows over clients.
+    """What reaches the server in one round: sums of the uploaded rows over clients.
 
-    items (n_items, factors), attributes (n_attributes, factors).
+    items (n_items, factors), attributes (n_attributes, factors). Where the server steps at every upload
+    (``Victim.stepwise``) the sums are empty, and added (n_ratings, factors) is what defenses add to each.
     """
 
     items: Float[np.ndarray, "items factors"]
     attributes: Float[np.ndarray, "attributes factors"]
+    added: Float[np.ndarray, "entries factors"] | None = None
 
 
 @runtime_checkable
@@ -134,10 +136,11 @@ class Cipher(Protocol):
 
 @runtime_checkable
 class Defense(Protocol):
-    """What is done to uploads on the client, before anybody sees them.
+    """What clients do before anybody sees their uploads; ``Unchanged`` does nothing.
 
-    ``uploaded`` is a pure function of the rows, the round and the seed, and treats each client by
-    itself; ``public`` is the manifest's entry: a name and what the adversary is taken to know.
+    All verbs are pure functions and treat each client by itself, except for what is public. ``ratings`` are
+    those that clients train on (``on_device``); ``public`` is the manifest's entry: a name and what the
+    adversary is taken to know.
     """
 
     @property
@@ -145,12 +148,33 @@ class Defense(Protocol):
         """The name in the registry and in the manifest."""
         ...
 
+    @property
+    def additive(self) -> bool:
+        """What is added to a row does not depend on the row."""
+        ...
+
+    def on_device(self, ratings: Ratings, seed: int) -> Ratings:
+        """The ratings that clients train on."""
+        ...
+
     def sampled(self, ratings: Ratings, number: int, seed: int) -> Sample | None:
         """Unrated items that take part in round ``number``; None leaves the choice to the victim."""
         ...
 
-    def uploaded(self, rows: Rows, number: int, seed: int) -> Rows:
+    def uploaded(self, rows: Rows, ratings: Ratings, number: int, seed: int) -> Rows:
         """The rows as they leave the clients in round ``number``; those of a client are together."""
+        ...
+
+    def noise_scale(
+        self, ratings: Ratings, factors: int, number: int, seed: int
+    ) -> Float[np.ndarray, "items factors"] | None:
+        """Standard deviation of Gaussian noise in every upload about an item, where the server knows it."""
+        ...
+
+    def predicted(
+        self, values: Float[np.ndarray, " entries"], at: Ratings, seed: int
+    ) -> Float[np.ndarray, " entries"]:
+        """Predictions for the entries of ``at`` as the clients use them."""
         ...
 
     def cipher(self, n_users: int, factors: int, seed: int) -> Cipher | None:
@@ -160,6 +184,49 @@ class Defense(Protocol):
     def public(self) -> dict[str, Any]:
         """What the manifest tells about this defense."""
         ...
+
+
+class Unchanged:
+    """The verbs of a defense that does nothing; a defense overrides those that it is about."""
+
+    name: str
+
+    @property
+    def additive(self) -> bool:
+        """What is added to a row may depend on the row."""
+        return False
+
+    def on_device(self, ratings: Ratings, seed: int) -> Ratings:
+        """Clients train on what they rated."""
+        return ratings
+
+    def sampled(self, ratings: Ratings, number: int, seed: int) -> Sample | None:
+        """No choice of unrated items."""
+        return None
+
+    def uploaded(self, rows: Rows, ratings: Ratings, number: int, seed: int) -> Rows:
+        """Rows are not changed."""
+        return rows
+
+    def noise_scale(
+        self, ratings: Ratings, factors: int, number: int, seed: int
+    ) -> Float[np.ndarray, "items factors"] | None:
+        """No noise whose scale the server is told."""
+        return None
+
+    def predicted(
+        self, values: Float[np.ndarray, " entries"], at: Ratings, seed: int
+    ) -> Float[np.ndarray, " entries"]:
+        """Predictions are used as they are."""
+        return values
+
+    def cipher(self, n_users: int, factors: int, seed: int) -> Cipher | None:
+        """Uploads stay in the clear."""
+        return None
+
+    def public(self) -> dict[str, Any]:
+        """The name alone."""
+        return {"name": self.name}
 
 
 @runtime_checkable
@@ -174,6 +241,11 @@ class Victim(Protocol[State]):
     @property
     def blind_server(self) -> bool:
         """The server only adds the sums to the item factors, so under encryption it never sees either."""
+        ...
+
+    @property
+    def stepwise(self) -> bool:
+        """The server steps at every single upload, so that no sums are formed."""
         ...
 
     def init(self, ratings: Ratings, seed: int) -> State:

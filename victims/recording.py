@@ -10,7 +10,7 @@ import numpy as np
 from jaxtyping import Bool, Float, Int
 
 from victims.errors import InputError
-from victims.protocol import Cipher, Defense, Received, Rows, Sample, Total, Victim
+from victims.protocol import Cipher, Defense, Received, Rows, Sample, Total, Unchanged, Victim
 from victims.ratings import Ratings
 from victims.view import ATTRIBUTE, ITEM, KINDS
 from victims.writing import TranscriptWriter, key_path, truth_path, write_key, write_truth
@@ -74,7 +74,7 @@ def record(
             f"users must be all {ratings.n_users} where sums are decrypted, for they are sums over all "
             f"clients; got {kept.size}"
         )
-    manifest = victim.manifest(ratings, wanted)
+    manifest = victim.manifest(run.ratings, wanted)
     manifest = manifest.model_copy(update={"defenses": [_told(defense, run) for defense in defenses]})
     with TranscriptWriter(path, manifest) as writer:
         for number in range(wanted[-1] + 1):
@@ -94,7 +94,10 @@ def record(
 
 
 class Run(NamedTuple):
-    """A training in progress: who trains on what, under which defenses, and the state of the moment."""
+    """A training in progress: who trains on what, under which defenses, and the state of the moment.
+
+    ``ratings`` are those that clients train on, on their devices.
+    """
 
     victim: Victim
     ratings: Ratings
@@ -123,6 +126,13 @@ def start(victim: Victim, ratings: Ratings, defenses: Sequence[Defense], seed: i
     InputError
         If encryption is not the last defense, or named twice.
     """
+    for defense in defenses:
+        ratings = defense.on_device(ratings, seed)
+        if victim.stepwise and not defense.additive and _touches(defense):
+            raise InputError(
+                f"{defense.name} cannot be applied where the server steps at every upload: what is done to "
+                "a row must not depend on the row; use order=batch"
+            )
     state, cipher = victim.init(ratings, seed), None
     factors = victim.broadcast(state)[0].shape[1]
     for place, defense in enumerate(defenses):
@@ -135,6 +145,11 @@ def start(victim: Victim, ratings: Ratings, defenses: Sequence[Defense], seed: i
     if cipher is not None and victim.blind_server:  # which starts from encrypted, so from rounded, factors
         state = state._replace(item_factors=cipher.rules.rounded(np.asarray(state.item_factors)))
     return Run(victim, ratings, tuple(defenses), seed, cipher, state)
+
+
+def _touches(defense: Defense) -> bool:
+    """Whether a defense changes uploads at all."""
+    return type(defense).uploaded is not Unchanged.uploaded
 
 
 def _told(defense: Defense, run: Run) -> dict[str, Any]:
@@ -150,7 +165,7 @@ def _write_round(writer: TranscriptWriter, run: Run, users: np.ndarray, number: 
     items, attributes = run.victim.broadcast(run.state)
     hidden = run.cipher is not None and run.victim.blind_server
     sealed = run.cipher.seal(np.concatenate([items, attributes])) if run.cipher and hidden else None
-    writer.state(number, items, attributes, sealed)
+    writer.state(number, items, attributes, sealed, _noise_scale(run, items, attributes, number))
     for rows in sent_rows(run, users, number):
         columns = number, rows.sender, rows.kind, rows.index, rows.gradient
         if run.cipher is None:
@@ -158,6 +173,17 @@ def _write_round(writer: TranscriptWriter, run: Run, users: np.ndarray, number: 
         else:
             exponents = run.cipher.rules.exponents(rows.gradient)
             writer.messages(*columns, ciphertext=run.cipher.seal(rows.gradient), exponent=exponents)
+
+
+def _noise_scale(
+    run: Run, items: np.ndarray, attributes: np.ndarray, number: int
+) -> Float[np.ndarray, "rows factors"] | None:
+    """Standard deviation of the noise in every upload about each broadcast row, where the server knows it."""
+    known = [d.noise_scale(run.ratings, items.shape[1], number, run.seed) for d in run.defenses]
+    squares = [scale**2 for scale in known if scale is not None]
+    if not squares:
+        return None
+    return np.concatenate([np.sqrt(sum(squares)), np.zeros_like(attributes)])
 
 
 def _write_sums(writer: TranscriptWriter, cipher: Cipher, sums: Sums, number: int) -> None:
@@ -182,7 +208,7 @@ def sent_rows(run: Run, users: np.ndarray, number: int, sample: Sample | None = 
     for piece in run.victim.uploads(run.state, run.ratings, users, sample):
         rows = piece
         for defense in run.defenses:
-            rows = defense.uploaded(rows, number, run.seed)
+            rows = defense.uploaded(rows, run.ratings, number, run.seed)
         yield rows
 
 
@@ -248,12 +274,25 @@ def received(
 ) -> Received | None:
     """Sums over all clients of what they send in a round, as the server's step uses them.
 
-    None without defenses: the victim then sums by itself, without forming the rows.
+    None where nothing is done to them: the victim then sums by itself, without forming the rows.
     """
-    if not run.defenses:
+    if run.cipher is None and not any(_touches(defense) for defense in run.defenses):
         return None
+    if run.victim.stepwise:
+        return _added(run, number)
     sums = sums or _sums(run, number, sample)
     return Received(sums.values[: sums.n_items], sums.values[sums.n_items :])
+
+
+def _added(run: Run, number: int) -> Received:
+    """What additive defenses add to the upload of every rating."""
+    ratings, factors = run.ratings, run.victim.broadcast(run.state)[0].shape[1]
+    kind = np.full(ratings.n_ratings, ITEM, np.int8)
+    rows = Rows(ratings.users, kind, ratings.items, np.zeros((ratings.n_ratings, factors)))
+    for defense in run.defenses:
+        rows = defense.uploaded(rows, ratings, number, run.seed)
+    nothing = np.zeros((0, factors))
+    return Received(nothing, nothing, rows.gradient)
 
 
 def truth_columns(

@@ -308,12 +308,21 @@ def _read_state(file: ColumnFile, manifest: Manifest) -> tuple[dict[int, Broadca
     if repeated.any():
         row = int(order[1:][repeated].min())
         raise InputError(f"{file.path} row {row}: each round, kind and index must occur once")
+    noise = None
+    if file.has("noise_scale"):
+        noise = np.concatenate(vector_chunks(file, "noise_scale", manifest.factors)).astype(np.float64)
+        if (noise < 0).any():
+            row = int(np.flatnonzero((noise < 0).any(axis=1))[0])
+            raise InputError(f"{file.path} row {row}: noise_scale must be >= 0, got {noise[row].min():g}")
     broadcasts, sealed = {}, {}
     for number in sorted(manifest.rounds):
         here = slice(*np.searchsorted(round_, [number, number + 1]))
         ids, kind_here = position[here], kind[here]
         broadcasts[number] = Broadcast(
-            ids[kind_here == ITEM], ids[kind_here == ATTRIBUTE], factors[order[here]]
+            ids[kind_here == ITEM],
+            ids[kind_here == ATTRIBUTE],
+            factors[order[here]],
+            None if noise is None else noise[order[here]],
         )
         if hidden.any():
             sealed[number] = ciphertext[here]

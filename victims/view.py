@@ -30,11 +30,14 @@ class Broadcast:
     item_ids, attribute_ids : ascending int32
     factors : (n_item_ids + n_attribute_ids, factors) float64
         Item factors Q, then attribute factors U.
+    noise_scale : (n_item_ids + n_attribute_ids, factors) float64, or None
+        Standard deviation of Gaussian noise in every upload about a row, where the protocol tells it.
     """
 
     item_ids: Int[np.ndarray, " items"]
     attribute_ids: Int[np.ndarray, " attributes"]
     factors: Float[np.ndarray, "rows factors"]
+    noise_scale: Float[np.ndarray, "rows factors"] | None = None
 
     def positions(self, kind: np.ndarray, index: np.ndarray) -> np.ndarray:
         """Row in ``factors`` of each (kind, index); a pair that was not broadcast gives -1."""

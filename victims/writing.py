@@ -84,8 +84,13 @@ class TranscriptWriter:
         items: Float[np.ndarray, "items factors"],
         attributes: Float[np.ndarray, "attributes factors"],
         ciphertext: Sequence[bytes] | None = None,
+        noise_scale: Float[np.ndarray, "rows factors"] | None = None,
     ) -> None:
-        """Write what was broadcast before the uploads of ``round_``: the factors, or their ciphertexts."""
+        """Write what was broadcast before the uploads of ``round_``: the factors, or their ciphertexts.
+
+        ``noise_scale`` is the standard deviation of Gaussian noise in every upload about a row, where the
+        protocol broadcasts that.
+        """
         sizes = [items.shape[0], attributes.shape[0]]
         columns = {
             "round": pa.array(np.full(sum(sizes), round_, np.int32)),
@@ -93,6 +98,8 @@ class TranscriptWriter:
             "index": pa.array(np.concatenate([np.arange(n, dtype=np.int32) for n in sizes])),
             **_payload("factor", np.concatenate([items, attributes]), ciphertext),
         }
+        if noise_scale is not None:
+            columns["noise_scale"] = _vector_array(noise_scale)
         self._write("state", columns)
 
     def messages(

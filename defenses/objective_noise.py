@@ -1,0 +1,128 @@
+"""Noise in the objective: raters of an item share Laplace noise that none of them knows (paper 002, Theorem
+3).
+
+The recommender draws h_j ~ Exp(1)^K and hands it to the raters of item j; rater i adds
+x_j^i = 2 Delta sqrt(2 K h_j) o c / t with c ~ N(0, 1 / |R_j|) to its upload, Delta = max R - min R. As
+sqrt(2 h) c of a standard normal c is a Laplace variable (Kotz, Kozubowski, Podgorski 2001), the sum over the
+raters has independent coordinates of Laplace's law with scale 2 Delta sqrt(K) / t. h stands inside the root.
+
+The paper leaves open when noise is drawn, and that decides everything:
+
+- ``once``: one draw for the whole training, as the proof of Theorem 2 has it;
+- ``fresh``: a new draw at the same t in every epoch, which the published accuracy needs;
+- ``composed``: a new draw in every epoch at t / epochs.
+
+t is the largest budget where ratings are stretched, the mean budget where they are sampled, the smallest
+where all are treated alike. Mean and smallest are over all pairs of user and item, rated or not, so that they
+say nothing of who rated what (the paper: of the training ratings; they differ by the luck of the draw).
+
+What this does not hide: which items a client rated. With ``once``, the difference of two rounds is free of
+noise. The recommender knows h_j, so to it the noise is Gaussian of known scale, and one rater's share is
+1 / sqrt(|R_j|) of the whole. ``defenses.budget_account`` says what is proved against whom.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Any, Literal
+
+import numpy as np
+from jaxtyping import Float
+
+from defenses.budgets import Specification, draw
+from defenses.drawing import by_client
+from victims.errors import InputError
+from victims.protocol import Rows, Unchanged
+from victims.ratings import Ratings
+
+STAGE = 13  # of the seeds, so that no other draw shares them
+NOISES = ("once", "fresh", "composed")
+
+
+@dataclass(frozen=True)
+class ObjectiveNoise(Specification, Unchanged):
+    """Noise of the raters.
+
+    Attributes
+    ----------
+    noise : "once", "fresh" or "composed"
+    budget : "largest", "mean" or "smallest"
+        Which budget of the specification t is.
+    epochs : int
+        Epochs that share the budget where ``composed``, >= 1.
+    """
+
+    noise: Literal["once", "fresh", "composed"] = "once"
+    budget: Literal["largest", "mean", "smallest"] = "largest"
+    epochs: int = 100
+    name: str = "objective-noise"
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.noise not in NOISES:
+            raise InputError(f"objective-noise noise must be one of {', '.join(NOISES)}, got {self.noise!r}")
+        if self.budget not in ("largest", "mean", "smallest"):
+            raise InputError(f"objective-noise budget must be largest, mean or smallest, got {self.budget!r}")
+        if self.epochs < 1:
+            raise InputError(f"objective-noise epochs must be >= 1, got {self.epochs!r}")
+
+    @property
+    def additive(self) -> bool:
+        """Noise does not depend on the rows."""
+        return True
+
+    def threshold(self, ratings: Ratings, seed: int) -> float:
+        """t: the budget that the noise of one draw is made for; with ``composed`` that of one epoch."""
+        weights = draw(self, ratings, seed)
+        share = {
+            "largest": 1.0,
+            "mean": float(weights.user.mean() * weights.item.mean()),
+            "smallest": float(weights.user.min() * weights.item.min()),
+        }
+        whole = self.epsilon * share[self.budget]
+        return whole / self.epochs if self.noise == "composed" else whole
+
+    def laplace_scale(self, ratings: Ratings, factors: int, seed: int) -> float:
+        """b of the noise in an item's sum, 2 Delta sqrt(K) / t, in stars."""
+        width = ratings.levels[-1] - ratings.levels[0]
+        return float(2 * width * np.sqrt(factors) / self.threshold(ratings, seed))
+
+    def noise_scale(
+        self, ratings: Ratings, factors: int, number: int, seed: int
+    ) -> Float[np.ndarray, "items factors"]:
+        """Standard deviation of each rater's share, b sqrt(2 h_j / |R_j|).
+
+        Raises
+        ------
+        InputError
+            If all ratings are the same, so that Delta = 0.
+        """
+        if ratings.levels[-1] <= ratings.levels[0]:
+            raise InputError(
+                "objective-noise needs ratings of at least two levels, for its noise has the size of their "
+                f"range; got the one level {ratings.levels[0]:g}"
+            )
+        raters = np.bincount(ratings.items, minlength=ratings.n_items)
+        shape = ratings.n_items, factors
+        mixed = np.random.default_rng([seed, STAGE, self._draw(number)]).exponential(size=shape)
+        per_rater = np.sqrt(2 * mixed / np.maximum(raters, 1)[:, None])
+        return self.laplace_scale(ratings, factors, seed) * per_rater
+
+    def uploaded(self, rows: Rows, ratings: Ratings, number: int, seed: int) -> Rows:
+        """Each row with its client's share."""
+        scale = self.noise_scale(ratings, rows.gradient.shape[1], number, seed)
+        key = seed, STAGE, self._draw(number)
+        share = by_client(rows.sender, rows.gradient.shape[1], key, _standard)
+        return replace(rows, gradient=rows.gradient + scale[rows.index] * share)
+
+    def public(self) -> dict[str, Any]:
+        """What the recommender knows beside h: when noise is drawn, and for which budget."""
+        return {"name": self.name, "noise": self.noise, "budget": self.budget, "epsilon": self.epsilon}
+
+    def _draw(self, number: int) -> int:
+        return 0 if self.noise == "once" else number
+
+
+def _standard(rng: np.random.Generator, shape: tuple[int, int]) -> np.ndarray:
+    """Normal noise of scale 1."""
+    return rng.standard_normal(shape)
