@@ -78,6 +78,11 @@ BUILT_IN: dict[str, dict[str, Entry]] = {
         "likelihood": Entry(
             "attacks.likelihood:Likelihood", "noisy uploads of any rounds, maximum likelihood or a posteriori"
         ),
+        "trajectory": Entry(
+            "attacks.trajectory:Trajectory",
+            "clients' start and ratings fitted to several rounds of uploads",
+            whole=True,
+        ),
         "grid": Entry("attacks.grid:Grid", "one round and no update rule: the rating grid tells the length"),
         "eq24-printed": Entry("attacks.eq24:Eq24", "paper 001's attack as printed", {"form": "printed"}),
         "eq24-corrected": Entry(

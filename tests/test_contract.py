@@ -38,6 +38,10 @@ HELPERS = {
         "rank_one",
         "constants",
         "parallel",
+        "differences",
+        "fitting",
+        "steps",
+        "stretched",
     },
     "defenses": {"__init__", "accounting", "budgets", "cipher", "drawing", "fixedpoint"},
 }

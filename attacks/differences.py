@@ -1,0 +1,107 @@
+"""Noise that repeats, in closed form: what the differences of rounds say without any update rule.
+
+Beyond paper 002. Where a client's noise is drawn once, a row of round t is w_j (s_j - p^t . t_j^t) p^t + x_j,
+and the difference of two rounds, free of x_j, is a combination of p^t and p^{t+1}. So the rows of one
+difference span a plane that holds both; two consecutive planes meet in the direction of the p between them (K
+>= 3). In these directions a difference splits into a_j^t = w_j (s_j - p^t . t_j) |p^t| of either round, and
+s_j = a_j^t / (w_j l) + l d . t_j is the same in both: the null vector of four columns is
+(1/l, l, 1/l', l'). Four rounds and four rated items are enough; learning rate, regularisation, start,
+and the noise's size may be unknown.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+from jaxtyping import Bool, Float
+
+
+class Guess(NamedTuple):
+    """start (users, K): p of the first round; value (users, n): s; misfit (users,), inf where there is none."""
+
+    start: Float[np.ndarray, "users K"]
+    value: Float[np.ndarray, "users n"]
+    misfit: Float[np.ndarray, " users"]
+
+
+def from_differences(
+    rows: Float[np.ndarray, "users T n K"],
+    factors: Float[np.ndarray, "users T n K"],
+    row_weight: Float[np.ndarray, "users n"],
+    valid: Bool[np.ndarray, "users n"],
+) -> Guess:
+    """The best of all pairs of neighbouring rounds, client by client.
+
+    Parameters
+    ----------
+    rows, factors : (users, T, n, K)
+        Uploads, whose noise is the same in all T >= 4 consecutive rounds, and broadcast factors.
+    row_weight : (users, n)
+        w_j > 0.
+    valid : (users, n)
+    """
+    users, rounds, n, k = rows.shape
+    nothing = Guess(np.zeros((users, k)), np.zeros((users, n)), np.full(users, np.inf))
+    if rounds < 4 or k < 3:
+        return nothing
+    weight = np.where(valid, row_weight, 1.0)
+    apart = np.diff(rows, axis=1)
+    gram = np.einsum("utnk,utnl->utkl", apart, apart)
+    planes = np.linalg.eigh(gram)[1][..., -2:]
+    inside = planes @ planes.swapaxes(-1, -2)
+    between = np.linalg.eigh(inside[:, :-1] + inside[:, 1:])[1][..., -1]  # directions of rounds 1 .. T - 2
+    best = nothing
+    for number in range(1, rounds - 2):
+        now, then = between[:, number - 1], between[:, number]
+        both = np.stack([-now, then], axis=-1)
+        split = np.einsum("unk,ukc->unc", apart[:, number], _inverse(both)) / weight[..., None]
+        along = [np.einsum("unk,uk->un", factors[:, number + later], d) for later, d in ((0, now), (1, then))]
+        table = np.stack([split[..., 0], along[0], -split[..., 1], -along[1]], axis=-1) * valid[..., None]
+        size = np.linalg.norm(table, axis=1)
+        scaled = table / np.where(size > 0, size, 1)[:, None]
+        _, singular, right = np.linalg.svd(np.einsum("unc,und->ucd", scaled, scaled))
+        null = right[:, -1] / np.where(size > 0, size, 1)
+        with np.errstate(divide="ignore", invalid="ignore"):
+            square, square_then = null[:, 1] / null[:, 0], null[:, 3] / null[:, 2]
+            misfit = np.sqrt(singular[:, 3] / singular[:, 2])
+        usable = (square > 0) & (square_then > 0) & np.isfinite(square + square_then) & (misfit < 1)
+        length = np.sqrt(np.where(usable, square, 1))[:, None]
+        value = split[..., 0] / length + length * along[0]
+        sign = np.where((value * valid).sum(axis=1) < 0, -1.0, 1.0)[:, None]
+        value, factor = value * sign * valid, now * length * sign
+        start = _first_factor(rows, factors, weight, valid, value, factor, number)
+        closer = usable & (misfit < best.misfit)
+        best = Guess(
+            np.where(closer[:, None], start, best.start),
+            np.where(closer[:, None], value, best.value),
+            np.where(closer, misfit, best.misfit),
+        )
+    return best
+
+
+def _inverse(pair: Float[np.ndarray, "users K 2"]) -> Float[np.ndarray, "users K 2"]:
+    """Columns that pick the coefficients of two directions out of a row; pseudo-inverse, transposed."""
+    return np.linalg.pinv(pair).swapaxes(-1, -2)
+
+
+def _first_factor(
+    rows: np.ndarray,
+    factors: np.ndarray,
+    weight: np.ndarray,
+    valid: np.ndarray,
+    value: np.ndarray,
+    factor: np.ndarray,
+    number: int,
+) -> Float[np.ndarray, "users K"]:
+    """p^0, given s and p of round ``number``: the rows of round 0 without noise have rank one."""
+    error = value - np.einsum("unk,uk->un", factors[:, number], factor)
+    clean = (weight * error * valid)[..., None] * factor[:, None] + rows[:, 0] - rows[:, number]
+    clean *= valid[..., None]
+    direction = np.linalg.eigh(np.einsum("unk,unl->ukl", clean, clean))[1][..., -1]
+    scalar = np.einsum("unk,uk->un", clean, direction) / weight
+    along = np.einsum("unk,uk->un", factors[:, 0], direction) * valid
+    # scalar = l s - l^2 along, linear in l and l^2
+    columns = np.stack([value, -along], axis=-1)
+    length = np.einsum("ucn,un->uc", np.linalg.pinv(columns), scalar)[:, :1]
+    return direction * length
