@@ -18,7 +18,7 @@ from jaxtyping import Bool, Float
 
 
 class Guess(NamedTuple):
-    """start (users, K): p of the first round; value (users, n): s; misfit (users,), inf where there is none."""
+    """start (users, K): p of the first round; value (users, n): s; misfit (users,), inf without one."""
 
     start: Float[np.ndarray, "users K"]
     value: Float[np.ndarray, "users n"]

@@ -69,6 +69,7 @@ def fit(
     *,
     repeated: bool,
     steps: int,
+    enough: float = 0.0,
 ) -> Fit:
     """Fit every client from one start.
 
@@ -81,13 +82,15 @@ def fit(
         The noise of a row is the same in all rounds.
     steps : int
         At most this many steps.
+    enough : float
+        A client is done when a step lowers its cost by no more than this.
     """
     theta = jnp.concatenate([start, value], axis=1)
-    return _fit(problem, theta, repeated, steps)
+    return _fit(problem, theta, repeated, steps, enough)
 
 
 @partial(jax.jit, static_argnums=(2, 3))
-def _fit(problem: Problem, theta: Array, repeated: bool, steps: int) -> Fit:
+def _fit(problem: Problem, theta: Array, repeated: bool, steps: int, enough: float) -> Fit:
     normal = jax.vmap(partial(_normal, repeated), in_axes=(_AXES, 0))
 
     class Loop(NamedTuple):
@@ -110,7 +113,7 @@ def _fit(problem: Problem, theta: Array, repeated: bool, steps: int) -> Fit:
         better = (new.cost < loop.at.cost) & ~loop.done
         keep = partial(_where, better)
         damping = jnp.clip(jnp.where(better, loop.damping / 5, loop.damping * 6), LEAST_DAMPING, MOST_DAMPING)
-        small = better & (loop.at.cost - new.cost <= CONVERGED * loop.at.cost)
+        small = better & (loop.at.cost - new.cost <= CONVERGED * loop.at.cost + enough)
         done = loop.done | small | (damping >= MOST_DAMPING) | (new.cost == 0)
         return Loop(
             loop.number + 1,
@@ -135,7 +138,7 @@ def _fit(problem: Problem, theta: Array, repeated: bool, steps: int) -> Fit:
     return Fit(factor, last.theta[:, k:], jnp.sqrt(jnp.maximum(variance, 0)), last.at.cost)
 
 
-_AXES = Problem(0, 0, 0, 0, 0, 0, None, Step(0, None, None, None))
+_AXES: Any = Problem(0, 0, 0, 0, 0, 0, None, Step(0, None, None, None))  # type: ignore[arg-type]
 
 
 def _where(better: Array, new: Array, old: Array) -> Array:

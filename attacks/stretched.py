@@ -20,6 +20,7 @@ from jaxtyping import Array, Float, Int
 
 TOLERANCES = np.geomspace(0.3, 1e-3, 14)  # relative error of a weight that is allowed for, pass by pass
 GRID = np.geomspace(1 / 6, 6, 145)  # factors by which a weight may be off
+RESOLVED = 0.03  # relative error of a search that found one factor of its grid
 FLOOR = 1e-12
 
 
@@ -51,29 +52,39 @@ def unstretch(
         Ascending, > 0.
     """
     weights = [np.ones(user.max() + 1), np.ones(item.max() + 1)]
+    unsure = [np.zeros_like(weight) for weight in weights]  # relative standard errors
+    blurred = [np.zeros_like(weight) for weight in weights]  # the same, as the last search left them
     sides = (user, item)
     share = np.full(levels.size, 1 / levels.size)
-    precision = 1 / np.maximum(deviation, FLOOR * levels[-1]) ** 2
-    _rank_one(sides, value, precision, weights, float(levels.mean()))
+    deviation = np.maximum(deviation, FLOOR * levels[-1])
+    _rank_one(sides, value, 1 / deviation**2, weights, float(levels.mean()))
+    posterior = np.zeros((value.size, levels.size))
     for number, tolerance in enumerate(TOLERANCES):
         for side in (0, 1):
-            other = weights[1 - side][sides[1 - side]]
+            mine, other = sides[side], weights[1 - side][sides[1 - side]]
+            allowed = np.sqrt(tolerance**2 + unsure[1 - side][sides[1 - side]] ** 2)
             if number < TOLERANCES.size - 3:
-                weights[side] *= _search(
-                    sides[side], weights[side], other, value, deviation, levels, share, tolerance
+                factor, blurred[side] = _search(
+                    mine, weights[side], other, value, deviation, levels, share, allowed
                 )
+                weights[side] *= factor
             for _ in range(3):
-                posterior = _posterior(
-                    weights[side][sides[side]] * other, value, deviation, levels, share, tolerance
+                posterior = _posterior(weights[side][mine] * other, value, deviation, levels, share, allowed)
+                weights[side], unsure[side] = _least_squares(
+                    mine,
+                    weights[side],
+                    other,
+                    value,
+                    deviation,
+                    levels,
+                    posterior,
+                    unsure[1 - side][sides[1 - side]],
                 )
-                weights[side] = _least_squares(
-                    sides[side], weights[side], other, value, precision, levels, posterior
-                )
+            unsure[side] = np.maximum(unsure[side], blurred[side])
         share = posterior.mean(axis=0)
         _gauge(weights)
-    posterior = _posterior(
-        weights[0][user] * weights[1][item], value, deviation, levels, share, float(TOLERANCES[-1])
-    )
+    allowed = np.sqrt(TOLERANCES[-1] ** 2 + unsure[0][user] ** 2 + unsure[1][item] ** 2)
+    posterior = _posterior(weights[0][user] * weights[1][item], value, deviation, levels, share, allowed)
     return Stretched(posterior, weights[0], weights[1], share)
 
 
@@ -87,7 +98,8 @@ def on_grid(
     """The same where nothing is stretched: all weights are 1."""
     share = np.full(levels.size, 1 / levels.size)
     for _ in range(20):
-        posterior = _posterior(np.ones_like(value), value, deviation, levels, share, float(TOLERANCES[-1]))
+        one = np.ones_like(value)
+        posterior = _posterior(one, value, deviation, levels, share, TOLERANCES[-1] * one)
         share = posterior.mean(axis=0)
     return Stretched(posterior, np.ones(user.max() + 1), np.ones(item.max() + 1), share)
 
@@ -126,11 +138,11 @@ def _log_likelihood(
     value: np.ndarray,
     deviation: np.ndarray,
     levels: np.ndarray,
-    tolerance: float,
+    tolerance: np.ndarray,
 ) -> np.ndarray:
     """log N(value; scale r, deviation^2 + (tolerance scale r)^2) for every level, (..., levels)."""
     expected = scale[..., None] * levels
-    variance = deviation[..., None] ** 2 + (tolerance * expected) ** 2
+    variance = deviation[..., None] ** 2 + (tolerance[..., None] * expected) ** 2
     return -0.5 * ((value[..., None] - expected) ** 2 / variance + np.log(variance))
 
 
@@ -140,7 +152,7 @@ def _posterior(
     deviation: np.ndarray,
     levels: np.ndarray,
     share: np.ndarray,
-    tolerance: float,
+    tolerance: np.ndarray,
 ) -> Float[np.ndarray, "entries levels"]:
     score = _log_likelihood(scale, value, deviation, levels, tolerance) + np.log(np.maximum(share, 1e-6))
     score = np.exp(score - score.max(axis=1, keepdims=True))
@@ -155,16 +167,26 @@ def _search(
     deviation: np.ndarray,
     levels: np.ndarray,
     share: np.ndarray,
-    tolerance: float,
-) -> Float[np.ndarray, " members"]:
-    """The factor of ``GRID`` that makes each member's ratings most likely."""
+    tolerance: np.ndarray,
+) -> tuple[Float[np.ndarray, " members"], Float[np.ndarray, " members"]]:
+    """The factor of each member's weight, a posteriori, and its relative error."""
     logs = np.log(np.maximum(share, 1e-6))
     score = np.asarray(
         _scores(side, weight[side] * other, value, deviation, levels, logs, tolerance, weight.size)
     )
-    # weights above 1 do not exist
-    score = score - 1e3 * np.maximum(weight * GRID[:, None] - 1.02, 0)
-    return GRID[score.argmax(axis=0)]
+    # weights above 1 do not exist, and few are far from the others
+    logs_of = np.log(weight * GRID[:, None])
+    centre, spread = np.log(weight).mean(), max(float(np.log(weight).std()), 0.1)
+    score = (
+        score - 1e3 * np.maximum(weight * GRID[:, None] - 1.02, 0) - 0.5 * ((logs_of - centre) / spread) ** 2
+    )
+    likely = np.exp(score - score.max(axis=0))
+    likely /= likely.sum(axis=0)
+    steps = np.log(GRID)[:, None]
+    mean = (likely * steps).sum(axis=0)
+    wide = np.sqrt((likely * (steps - mean) ** 2).sum(axis=0))
+    clear = wide < RESOLVED
+    return np.where(clear, GRID[score.argmax(axis=0)], np.exp(mean)), np.where(clear, 0, wide)
 
 
 @partial(jax.jit, static_argnums=7)
@@ -175,17 +197,17 @@ def _scores(
     deviation: Array,
     levels: Array,
     logs: Array,
-    tolerance: float,
+    tolerance: Array,
     members: int,
 ) -> Float[Array, "grid members"]:
     """Log likelihood of each member's values, its weight times each factor of the grid."""
-    single = [jnp.asarray(part, jnp.float32) for part in (base, value, deviation**2, logs)]
+    single = [jnp.asarray(part, jnp.float32) for part in (base, value, deviation**2, logs, tolerance)]
 
     def one(factor: Array) -> Array:
-        scale, seen, noise, prior = single[0] * factor, *single[1:]
+        scale, seen, noise, prior, allowed = single[0] * factor, *single[1:]
         likely = [
             prior[number]
-            - 0.5 * (seen - scale * level) ** 2 / (variance := noise + (tolerance * scale * level) ** 2)
+            - 0.5 * (seen - scale * level) ** 2 / (variance := noise + (allowed * scale * level) ** 2)
             - 0.5 * jnp.log(variance)
             for number, level in enumerate(jnp.asarray(levels, jnp.float32))
         ]
@@ -199,12 +221,20 @@ def _least_squares(
     weight: np.ndarray,
     other: np.ndarray,
     value: np.ndarray,
-    precision: np.ndarray,
+    deviation: np.ndarray,
     levels: np.ndarray,
     posterior: np.ndarray,
-) -> Float[np.ndarray, " members"]:
-    """The M step: weighted regression of s on gamma E r."""
-    trust = precision / np.maximum(np.bincount(side, precision, weight.size), 1e-300)[side]
-    above = np.bincount(side, trust * value * other * (posterior @ levels), weight.size)
-    below = np.bincount(side, trust * other**2 * (posterior @ levels**2), weight.size)
-    return np.where((below > 0) & (above > 0), above / np.maximum(below, 1e-300), weight)
+    unsure: np.ndarray,
+) -> tuple[Float[np.ndarray, " members"], Float[np.ndarray, " members"]]:
+    """The M step: weighted regression of s on gamma E r, drawn to the mean of all, and its relative error."""
+    mean, square = posterior @ levels, posterior @ levels**2
+    precision = 1 / (deviation**2 + (weight[side] * other * mean * unsure) ** 2)
+    below = np.bincount(side, precision * other**2 * square, weight.size)
+    above = np.bincount(side, precision * value * other * mean, weight.size)
+    known = below > 0
+    own = weight if not known.any() else weight[known]
+    spread = max(float(own.var()), 1e-4 * float(own.mean()) ** 2)
+    total = below + 1 / spread
+    found = (above + own.mean() / spread) / total
+    found = np.maximum(found, 1e-3 * own.mean())
+    return found, np.minimum(1 / np.sqrt(total) / found, 1.0)

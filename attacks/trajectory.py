@@ -20,7 +20,7 @@ them only where a client has fewer than four ratings. It abstains where no start
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import Any, Literal, NamedTuple
 
 import jax.numpy as jnp
@@ -40,6 +40,7 @@ BATCH_BYTES = 192 << 20  # of the derivatives of one batch
 WIDTH = 16  # batches are padded to this times a power of two: few shapes to compile
 EXACT = 1e-6  # share of the rows' own size that an exact answer may leave
 PRIOR_PASSES = 3
+ENOUGH = 0.1  # nats by which a step must still improve a posterior
 MOST_LEFT = 0.05  # share of the rows' own size above which an exact answer is none
 STAGE = 15  # of the seeds, so that no other draw shares them
 
@@ -122,7 +123,7 @@ class Trajectory:
 
 
 class Known(NamedTuple):
-    """rounds: the consecutive ones that are used; fresh: noise is drawn in every round; repeated: drawn once."""
+    """rounds: the consecutive ones that are used; noise is fresh in each, or repeated."""
 
     rounds: Int[np.ndarray, " T"]
     fresh: bool
@@ -151,7 +152,8 @@ def _known(attack: Trajectory, view: View) -> Known | str:
     return Known(rounds, fresh, noise == "once", "stretching" in defenses)
 
 
-class Packed(NamedTuple):
+@dataclass(frozen=True)
+class Packed:
     """Some clients and T rounds, padded to n rows.
 
     users (users,); kind, index, valid (users, n); rows, factors, deviation (users, T, n, K): uploads as
@@ -170,7 +172,8 @@ class Packed(NamedTuple):
     alike: Bool[np.ndarray, " users"]
 
 
-class Fitted(NamedTuple):
+@dataclass(frozen=True)
+class Fitted:
     """A batch's answers: fields of ``Packed``; s and its deviation by the rows alone; p^0; s for the next
     pass, the prior counted in; what is left, and starts used.
     """
@@ -324,16 +327,20 @@ def _fit_fresh(
     chosen = np.resize(np.arange(users), 1 << int(users - 1).bit_length())
     problem = _problem(manifest, known, packed, weight, prior, 1.0, chosen)
     found = fit(
-        problem, jnp.asarray(start[chosen]), jnp.asarray(value[chosen]), repeated=False, steps=attack.steps
+        problem,
+        jnp.asarray(start[chosen]),
+        jnp.asarray(value[chosen]),
+        repeated=False,
+        steps=attack.steps,
+        enough=ENOUGH,
     )
     counted = packed.valid.sum(axis=1) * packed.rows.shape[1] * packed.rows.shape[3]
-    listed = packed.users, packed.kind, packed.index, packed.valid, packed.alike
     value, deviation, begin = (
         np.asarray(part)[:users] for part in (found.value, found.deviation, found.factor[:, 0])
     )
     left = np.sqrt(2 * np.asarray(found.cost)[:users] / np.maximum(counted, 1))
-    alone = _without(prior, value, deviation)
-    return Fitted(*listed, *alone, begin, value, left, np.ones(users, int))
+    alone, spread = _without(prior, value, deviation)
+    return _fitted(packed, alone, spread, begin, value, left, np.ones(users, int))
 
 
 def _without(prior: Prior, value: np.ndarray, deviation: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
@@ -348,11 +355,16 @@ def _without(prior: Prior, value: np.ndarray, deviation: np.ndarray) -> tuple[np
 
 
 def _blank(packed: Packed) -> Fitted:
+    """Nothing found yet."""
     users, n = packed.valid.shape
-    listed = packed.users, packed.kind, packed.index, packed.valid, packed.alike
-    shapes = (users, n), (users, n), (users, packed.rows.shape[3]), (users, n)
-    zeros = (np.zeros(shape) for shape in shapes)
-    return Fitted(*listed, *zeros, np.full(users, np.inf), np.zeros(users, int))
+    value, deviation, following = (np.zeros((users, n)) for _ in range(3))
+    start = np.zeros((users, packed.rows.shape[3]))
+    return _fitted(packed, value, deviation, start, following, np.full(users, np.inf), np.zeros(users, int))
+
+
+def _fitted(packed: Packed, *answers: Any) -> Fitted:
+    """Answers beside what they are about."""
+    return Fitted(packed.users, packed.kind, packed.index, packed.valid, packed.alike, *answers)
 
 
 def _problem(
@@ -367,9 +379,16 @@ def _problem(
     """What is fitted, for some clients of a batch; a prior without a deviation is none."""
     spread = np.where(prior.deviation > 0, prior.deviation, np.inf)
     precision = np.where(packed.valid, 1 / spread**2, 1.0)
-    arrays = packed.rows, packed.factors, weight, packed.row_weight, prior.mean, precision
-    step = step_of(manifest, known.rounds, packed.valid.sum(axis=1)[chosen])
-    return Problem(*(jnp.asarray(part[chosen]) for part in arrays), jnp.asarray(start_precision), step)
+    return Problem(
+        rows=jnp.asarray(packed.rows[chosen]),
+        factors=jnp.asarray(packed.factors[chosen]),
+        weight=jnp.asarray(weight[chosen]),
+        row_weight=jnp.asarray(packed.row_weight[chosen]),
+        mean=jnp.asarray(prior.mean[chosen]),
+        precision=jnp.asarray(precision[chosen]),
+        start_precision=jnp.asarray(start_precision),
+        step=step_of(manifest, known.rounds, packed.valid.sum(axis=1)[chosen]),
+    )
 
 
 def _middle(manifest: Manifest, known: Known) -> float:
@@ -442,11 +461,11 @@ def _answered(
     levels = np.array(view.manifest.rating_levels)
     answered = [part.alike & ((part.left < MOST_LEFT) | known.fresh) for part in found]
     found = [
-        part._replace(valid=part.valid & here[:, None]) for part, here in zip(found, answered, strict=True)
+        replace(part, valid=part.valid & here[:, None]) for part, here in zip(found, answered, strict=True)
     ]
     apart = None
     if attack.answer == "ratings" and sum(part.valid.sum() for part in found):
-        items = [part._replace(valid=part.valid & (part.kind == ITEM)) for part in found]
+        items = [replace(part, valid=part.valid & (part.kind == ITEM)) for part in found]
         apart = _apart(view.manifest, known, _flat(items))
     blocks, start = [], 0
     abstained: dict[int, str] = {}

@@ -12,6 +12,7 @@ from typing import Annotated, Any
 
 import typer
 
+from audit.cli_budgets import predict
 from audit.cli_defenses import compare, cost, quality
 from audit.options import (
     AdversaryOption,
@@ -536,6 +537,7 @@ def _parse_scales(text: str) -> tuple[float, ...]:
 app.command()(compare)
 app.command()(quality)
 app.command()(cost)
+app.command()(predict)
 
 
 @app.command("list")

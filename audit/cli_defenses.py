@@ -18,6 +18,7 @@ from audit.options import (
     VictimOptions,
     Weighting,
     load,
+    parse_numbers,
     parse_rounds,
     progress,
     show,
@@ -171,8 +172,8 @@ def cost(
     sheet = Sheet(
         victim=victim,
         options={**options, "update": update_, "weighting": weighting_},
-        items=_numbers("--items", items) if items else (),
-        key_bits=_numbers("--key-bits", key_bits),
+        items=parse_numbers("--items", items) if items else (),
+        key_bits=parse_numbers("--key-bits", key_bits),
         phe=phe,
         defense=defense,
         sample=sample,
@@ -196,10 +197,3 @@ def cost(
         for line in privmvmf_lines():
             show(line)
     show(f"{time.perf_counter() - begin:.1f} s")
-
-
-def _numbers(option: str, text: str) -> tuple[int, ...]:
-    parts = [part.strip() for part in text.split(",")]
-    if not all(part.isdigit() and len(part) < 10 for part in parts):
-        raise InputError(f"{option} must be numbers as in 1024,2048, got {text!r}")
-    return tuple(int(part) for part in parts)

@@ -91,6 +91,20 @@ def parse_rounds(text: str) -> list[int]:
     return sorted(rounds)
 
 
+def parse_numbers(option: str, text: str) -> tuple[int, ...]:
+    """``1024,2048`` as numbers.
+
+    Raises
+    ------
+    InputError
+        If it is anything else.
+    """
+    parts = [part.strip() for part in text.split(",")]
+    if not all(part.isdigit() and len(part) < 10 for part in parts):
+        raise InputError(f"{option} must be numbers as in 1024,2048, got {text!r}")
+    return tuple(int(part) for part in parts)
+
+
 def load(data: str, components: int | None, community: int | None = None, seed: int = 0) -> Any:
     """The ratings that ``--data`` names; features replaced by their components, fewer clients if wanted."""
     import numpy as np

@@ -15,7 +15,7 @@ import pandas as pd
 from victims import movielens
 from victims.errors import InputError
 from victims.fetch import FETCHABLE, cached
-from victims.ratings import Ratings, from_triples, one_hot
+from victims.ratings import Ratings, from_triples, one_hot, without
 from victims.synthetic import generate, parse_synthetic
 from victims.tables import (
     TextFormat,
@@ -137,6 +137,29 @@ def movielens_100k(directory: Path) -> Ratings:
     years = [movielens.year_of_title(title) for title in films["title"]]
     return _movielens("ml-100k", (frame, path), (people, people_path), (films, films_path),
                       genres, years)  # fmt: skip
+
+
+def published_split(source: str, ratings: Ratings) -> tuple[Ratings, Ratings] | None:
+    """The split of MovieLens 100K with ten test ratings per user (``ua.test``), where its file is there.
+
+    Returns
+    -------
+    (train, test) or None
+        Same users, items and attributes.
+    """
+    path = Path(source).expanduser()
+    file = _find(path, "ua.test") if path.is_dir() else None
+    if file is None or ratings.name != "ml-100k":
+        return None
+    frame = read_text_table(file, TextFormat("\t", ("user", "item", "rating", "time")))
+    known = {ids: {str(name): place for place, name in enumerate(names)} for ids, names in (
+        ("user", ratings.user_ids), ("item", ratings.item_ids))}  # fmt: skip
+    pairs = [frame[column].astype(str).map(known[column]) for column in ("user", "item")]
+    if any(part.isna().any() for part in pairs):
+        raise InputError(f"{file} must name users and items of u.data only")
+    tested = pairs[0].to_numpy(np.int64) * ratings.n_items + pairs[1].to_numpy(np.int64)
+    is_test = np.isin(ratings.users.astype(np.int64) * ratings.n_items + ratings.items, tested)
+    return without(ratings, is_test), without(ratings, ~is_test)
 
 
 def movielens_100k_atomic(directory: Path) -> Ratings:

@@ -20,7 +20,7 @@ from jaxtyping import Float
 
 from victims.protocol import Defense, Victim
 from victims.ratings import Ratings
-from victims.recording import start
+from victims.recording import Run, start
 
 
 @dataclass(frozen=True)
@@ -87,6 +87,15 @@ def learning_curve(
         _bias_model(train, test),
         float(np.sqrt(np.mean((test.values - train.values.mean()) ** 2))),
     )
+
+
+def predictions(run: Run, test: Ratings) -> Float[np.ndarray, " entries"]:
+    """Predicted ratings for the entries of ``test``, clipped to the rating grid."""
+    clients, items = run.user_factors(int(run.state.round)), run.victim.broadcast(run.state)[0]
+    predicted = np.einsum("rk,rk->r", clients[test.users], items[test.items])
+    for defense in run.defenses:
+        predicted = defense.predicted(predicted, test, run.seed)
+    return np.clip(predicted, test.levels[0], test.levels[-1])
 
 
 def rmse(clients: Float[np.ndarray, "users K"], items: Float[np.ndarray, "items K"], test: Ratings) -> float:

@@ -267,12 +267,28 @@ def split(ratings: Ratings, test_fraction: float, seed: int) -> tuple[Ratings, R
     """
     if not 0 < test_fraction < 1:
         raise InputError(f"test fraction must be between 0 and 1, got {test_fraction:g}")
+    return _held_out(ratings, np.rint(test_fraction * np.diff(ratings.indptr)).astype(np.int64), seed)
+
+
+def leave_out(ratings: Ratings, each: int, seed: int) -> tuple[Ratings, Ratings]:
+    """Hold out that many ratings of every user; a user always keeps at least one for training.
+
+    Returns
+    -------
+    train, test : Ratings
+        Same users, items and attributes.
+    """
+    if each < 1:
+        raise InputError(f"the number of ratings held out of every user must be >= 1, got {each}")
+    return _held_out(ratings, np.full(ratings.n_users, each), seed)
+
+
+def _held_out(ratings: Ratings, wanted: Int[np.ndarray, " users"], seed: int) -> tuple[Ratings, Ratings]:
     rng = np.random.default_rng(seed)
     shuffled = np.lexsort((rng.random(ratings.n_ratings), ratings.users))
     rank = np.empty(ratings.n_ratings, np.int64)
     rank[shuffled] = np.arange(ratings.n_ratings)
-    counts = np.diff(ratings.indptr)
-    held_out = np.minimum(np.rint(test_fraction * counts).astype(np.int64), counts - 1)
+    held_out = np.minimum(wanted, np.diff(ratings.indptr) - 1)
     users = ratings.users
     is_test = rank - ratings.indptr[users] < held_out[users]
     return _select(ratings, ~is_test), _select(ratings, is_test)

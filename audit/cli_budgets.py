@@ -1,0 +1,72 @@
+"""Commands about differential privacy by stretching (paper 002): ``predict`` and ``claims``."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from audit.options import DataOption, SeedOption, VictimOptions, load, parse_numbers, progress, show
+from victims.errors import InputError
+
+JobsOption = Annotated[int, typer.Option(min=-1, help="Parallel processes; -1 is one per core.")]
+NoiseOption = Annotated[
+    str, typer.Option(help="When noise is drawn: once, fresh (every epoch) or composed (every epoch, eps/T).")
+]
+
+
+def predict(
+    data: DataOption = "synthetic",
+    out: Annotated[Path, typer.Option(help="Directory for results; cells in it are reused.")] = Path(
+        "PREDICT"
+    ),
+    method: Annotated[
+        list[str] | None, typer.Option(help="mf, hdpmf, pdpmf, dpmf, hdpmf-r. Repeatable; all by default.")
+    ] = None,
+    noise: NoiseOption = "fresh",
+    factors: Annotated[str, typer.Option(help="Numbers of factors.")] = "10,5",
+    epochs: Annotated[int, typer.Option(min=1, help="Epochs of training.")] = 100,
+    runs: Annotated[int, typer.Option(min=1, help="Seeds.")] = 5,
+    vary: Annotated[
+        str,
+        typer.Option(
+            help="nothing (Table 3), user_low (Fig. 2, 3), user_conservative (4, 5), fraction (6, 7), epsilon"
+        ),
+    ] = "nothing",
+    jobs: JobsOption = -1,
+    seed: SeedOption = 0,
+    set_: VictimOptions = None,
+) -> None:
+    """Prediction error of private matrix factorisation over seeds: paper 002, Table 3 and Figures 2 to 8."""
+    from audit.prediction import METHODS, Plan, run
+    from audit.registry import parse_options
+    from reports.prediction import prediction_figure, prediction_table
+
+    if out.exists() and not out.is_dir():
+        raise InputError(f"--out {out} is a file; name a directory")
+    plan = Plan(
+        methods=tuple(method) if method else METHODS,
+        data=data,
+        noise=noise,
+        factors=parse_numbers("--factors", factors),
+        epochs=epochs,
+        runs=runs,
+        seed=seed,
+        vary=vary,
+        victim_options=parse_options(set_ or []),
+    )
+    begin = time.perf_counter()
+    ratings = load(data, None)
+    with progress("predict") as update_bar:
+        rows = run(plan, ratings, out, jobs=jobs, report=update_bar)
+    show(ratings.describe())
+    if vary == "nothing":
+        show(prediction_table(rows, ratings.name, f"Held-out error, noise {noise}, {epochs} epochs"))
+    else:
+        for path in prediction_figure(rows, vary, out):
+            show(f"figure {path}")
+    for reason in dict.fromkeys(row["reason"] for row in rows if row["status"] == "failed"):
+        show(f"failed: {reason}")
+    show(f"{len(rows)} rows in {out}/results.json, .csv, .parquet; {time.perf_counter() - begin:.1f} s")

@@ -1,0 +1,184 @@
+"""Prediction error of private matrix factorisation over seeds: paper 002, Table 3 and Figures 2 to 8.
+
+Behind ``factorleak predict``. A cell trains one method once on all but the test ratings and measures squared
+and absolute error beside the mean of the training ratings. Ten test ratings per user: those that
+MovieLens 100K publishes (``ua``) where they are there, else random ones; one where sparsity varies.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from audit.cells import content_of, digest, run_cells, write_cell
+from audit.registry import make_defenses, make_victim
+from audit.results import Row, make_row
+from victims.datasets import published_split
+from victims.errors import InputError
+from victims.quality import predictions
+from victims.ratings import Ratings, leave_out, split
+from victims.recording import start
+
+SCHEMA = 1  # of a cell file; part of its name
+METHODS = ("mf", "hdpmf", "pdpmf", "dpmf", "hdpmf-r")
+VARIED = {
+    "nothing": (float("nan"),),
+    "user_low": (0.1, 0.2, 0.3, 0.4),  # Figures 2 and 3
+    "user_conservative": (0.1, 0.2, 0.3, 0.4, 0.54),  # Figures 4 and 5
+    "fraction": (0.2, 0.4, 0.6, 0.8, 1.0),  # Figures 6 and 7
+    "epsilon": (0.1, 0.3, 1.0, 3.0, 10.0),
+}
+TESTED = 10  # ratings per user
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What to train.
+
+    Attributes
+    ----------
+    methods : tuple of str
+        "mf", or a defense without its noise option: "hdpmf", "pdpmf", "dpmf", "hdpmf-r".
+    data : str
+        As given to ``--data``; the published split is looked for beside it.
+    noise : str
+        See ``defenses.objective_noise``.
+    factors : tuple of int
+    epochs, runs, seed : int
+    vary : str
+        A key of ``VARIED``.
+    victim_options : dict
+    """
+
+    methods: tuple[str, ...] = METHODS
+    data: str = "synthetic"
+    noise: str = "fresh"
+    factors: tuple[int, ...] = (10, 5)
+    epochs: int = 100
+    runs: int = 5
+    seed: int = 0
+    vary: str = "nothing"
+    victim_options: dict[str, Any] = field(default_factory=dict)
+
+    def defense(self, method: str, point: float) -> str:
+        """What protects a method at one point."""
+        if method == "mf":
+            return "none"
+        more = f",{self.vary}={point:g}" if self.vary not in ("nothing", "fraction") else ""
+        return f"{method}:noise={self.noise},epochs={self.epochs}{more}"
+
+    def victim(self, factors: int) -> dict[str, Any]:
+        """Options of the victim."""
+        usual = {"order": "per-rating", "learning_rate": "0.005"}
+        return {**usual, **self.victim_options, "factors": str(factors), "epochs": str(self.epochs)}
+
+
+def run(
+    plan: Plan,
+    ratings: Ratings,
+    directory: Path,
+    *,
+    jobs: int = -1,
+    report: Callable[[int, int], None] = lambda done, total: None,
+) -> list[Row]:
+    """Train every cell that is not there yet and write the result files.
+
+    Raises
+    ------
+    InputError
+        If a name or option is unknown.
+    """
+    if plan.vary not in VARIED:
+        raise InputError(f"--vary must be one of {', '.join(VARIED)}, got {plan.vary!r}")
+    content = content_of(ratings)
+    cells = [
+        _Cell(plan, directory, content, method, factors, point, number)
+        for factors in plan.factors
+        for point in VARIED[plan.vary]
+        for method in plan.methods
+        for number in range(plan.runs)
+    ]
+    for cell in cells:
+        make_defenses(plan.defense(cell.method, cell.point))
+        make_victim("mf", plan.victim(cell.factors))
+    return run_cells(cells, _work, ratings, directory, jobs, report)
+
+
+@dataclass(frozen=True)
+class _Cell:
+    plan: Plan
+    directory: Path
+    content: str
+    method: str
+    factors: int
+    point: float
+    number: int
+
+    @property
+    def path(self) -> Path:
+        """Where the rows are kept."""
+        plan = self.plan
+        identity = {
+            "schema": SCHEMA,
+            "ratings": self.content,
+            "defense": plan.defense(self.method, self.point),
+            "victim": plan.victim(self.factors),
+            "fraction": self.point if plan.vary == "fraction" else None,
+            "seed": plan.seed + self.number,
+        }
+        words = f"{self.method}-{self.factors}-{plan.vary}-{self.point:g}-{self.number}"
+        return self.directory / "cells" / f"{words}-{digest(identity)}.json"
+
+    def cut(self, ratings: Ratings) -> tuple[Ratings, Ratings]:
+        """Training and test ratings."""
+        seed = self.plan.seed + self.number
+        if self.plan.vary == "fraction":
+            train, test = leave_out(ratings, 1, seed)
+            return (train if self.point == 1 else split(train, 1 - self.point, seed)[0]), test
+        return published_split(self.plan.data, ratings) or leave_out(ratings, TESTED, seed)
+
+
+def _work(cell: _Cell, ratings: Ratings) -> tuple[Path, list[Row]]:
+    plan, seed = cell.plan, cell.plan.seed + cell.number
+    shared: Row = {
+        "victim": f"{cell.method} K={cell.factors}",
+        "update": "sgd",
+        "weighting": "observed-only",
+        "data": plan.data if plan.vary != "fraction" else f"{plan.data} fraction={cell.point:g}",
+        "defense": plan.defense(cell.method, cell.point),
+        "rounds": plan.epochs,
+        "seed": seed,
+        "n_users": ratings.n_users,
+    }
+    train, test = cell.cut(ratings)
+    begin = time.perf_counter()
+    try:
+        trained = start(
+            make_victim("mf", plan.victim(cell.factors)), train, make_defenses(shared["defense"]), seed
+        )
+        for number in range(plan.epochs):
+            trained = trained.trained(number)
+        away = predictions(trained, test) - test.values
+    except InputError as error:  # diverged, say
+        return cell.path, [make_row(**shared, metric="mse", status="failed", reason=str(error)[:300])]
+    mean = train.values.mean() - test.values
+    seconds = time.perf_counter() - begin
+    rows = [
+        make_row(
+            **shared,
+            metric=name,
+            value=float(size(away)),
+            baseline=float(size(mean)),
+            baseline_name="training mean",
+            status="ran",
+            seconds=seconds,
+        )
+        for name, size in (("mse", lambda x: np.mean(x**2)), ("mae", lambda x: np.mean(np.abs(x))))
+    ]
+    write_cell(cell.path, rows)
+    return cell.path, rows
