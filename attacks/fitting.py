@@ -13,6 +13,7 @@ is the least-squares estimate of it.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from functools import partial
 from typing import Any, NamedTuple
 
@@ -89,9 +90,32 @@ def fit(
     return _fit(problem, theta, repeated, steps, enough)
 
 
+def fit_start(
+    problem: Problem, start: Float[Array, "users K"], *, repeated: bool, steps: int, enough: float = 0.0
+) -> Float[Array, " users"]:
+    """The least cost over p^0 alone, s being the prior's mean; parameters as in ``fit``."""
+    return _fit_start(problem, start, repeated, steps, enough)
+
+
 @partial(jax.jit, static_argnums=(2, 3))
 def _fit(problem: Problem, theta: Array, repeated: bool, steps: int, enough: float) -> Fit:
-    normal = jax.vmap(partial(_normal, repeated), in_axes=(_AXES, 0))
+    theta, at = _minimise(partial(_normal, repeated), problem, theta, steps, enough)
+    k = problem.rows.shape[3]
+    variance = jnp.diagonal(jnp.linalg.inv(at.matrix), axis1=1, axis2=2)[:, k:]
+    factor = jax.vmap(_factors, in_axes=(_AXES, 0))(problem, theta)
+    return Fit(factor, theta[:, k:], jnp.sqrt(jnp.maximum(variance, 0)), at.cost)
+
+
+@partial(jax.jit, static_argnums=(2, 3))
+def _fit_start(problem: Problem, start: Array, repeated: bool, steps: int, enough: float) -> Array:
+    return _minimise(partial(_start_normal, repeated), problem, start, steps, enough)[1].cost
+
+
+def _minimise(
+    of_one: Callable[[Problem, Array], _Normal], problem: Problem, theta: Array, steps: int, enough: float
+) -> tuple[Array, _Normal]:
+    """Levenberg-Marquardt for all clients of a batch at once."""
+    normal = jax.vmap(of_one, in_axes=(_AXES, 0))
 
     class Loop(NamedTuple):
         number: Array
@@ -107,35 +131,26 @@ def _fit(problem: Problem, theta: Array, repeated: bool, steps: int, enough: flo
         diagonal = jnp.diagonal(loop.at.matrix, axis1=1, axis2=2)
         extra = loop.damping[:, None] * diagonal + 1e-300
         damped = loop.at.matrix + extra[:, :, None] * jnp.eye(diagonal.shape[1])
-        change = -jnp.linalg.solve(damped, loop.at.gradient[:, :, None])[:, :, 0]
-        trial = loop.theta + change
+        trial = loop.theta - jnp.linalg.solve(damped, loop.at.gradient[:, :, None])[:, :, 0]
         new = normal(problem, trial)
         better = (new.cost < loop.at.cost) & ~loop.done
         keep = partial(_where, better)
-        damping = jnp.clip(jnp.where(better, loop.damping / 5, loop.damping * 6), LEAST_DAMPING, MOST_DAMPING)
+        damping = jnp.where(better, loop.damping / 5, loop.damping * 6)
         small = better & (loop.at.cost - new.cost <= CONVERGED * loop.at.cost + enough)
-        done = loop.done | small | (damping >= MOST_DAMPING) | (new.cost == 0)
         return Loop(
             loop.number + 1,
             keep(trial, loop.theta),
             _Normal(*(keep(a, b) for a, b in zip(new, loop.at, strict=True))),
-            damping,
-            done,
+            jnp.clip(damping, LEAST_DAMPING, MOST_DAMPING),
+            loop.done | small | (damping >= MOST_DAMPING) | (new.cost == 0),
         )
 
     users = theta.shape[0]
-    first = Loop(
-        jnp.asarray(0),
-        theta,
-        normal(problem, theta),
-        jnp.full(users, FIRST_DAMPING),
-        jnp.zeros(users, bool),
+    damping, done = jnp.full(users, FIRST_DAMPING), jnp.zeros(users, bool)
+    last = jax.lax.while_loop(
+        going_on, once_more, Loop(jnp.asarray(0), theta, normal(problem, theta), damping, done)
     )
-    last = jax.lax.while_loop(going_on, once_more, first)
-    k = problem.rows.shape[3]
-    variance = jnp.diagonal(jnp.linalg.inv(last.at.matrix), axis1=1, axis2=2)[:, k:]
-    factor = jax.vmap(_factors, in_axes=(_AXES, 0))(problem, last.theta)
-    return Fit(factor, last.theta[:, k:], jnp.sqrt(jnp.maximum(variance, 0)), last.at.cost)
+    return last.theta, last.at
 
 
 _AXES: Any = Problem(0, 0, 0, 0, 0, 0, None, Step(0, None, None, None))  # type: ignore[arg-type]
@@ -217,6 +232,30 @@ def _normal(repeated: bool, one: Problem, theta: Array) -> _Normal:
     gradient = gradient.at[k:].add(-onto.sum(axis=0)) + prior * away
     cost = 0.5 * (jnp.sum(left**2) + jnp.sum(prior * away**2))
     return _Normal(cost, gradient, matrix)
+
+
+def _start_normal(repeated: bool, one: Problem, start: Array) -> _Normal:
+    """The same for p^0 alone."""
+
+    def left(p: Array) -> Array:
+        used = one.factors
+        seen = jnp.where(one.step.after, jnp.concatenate([used[1:], used[-1:]]), used)
+
+        def go(p: Array, round_: tuple[Array, Array, Array]) -> tuple[Array, Array]:
+            return advance(one.step, p, one.mean, one.row_weight, *round_), p
+
+        _, path = jax.lax.scan(go, p, (seen, one.step.shrink, one.step.pull))
+        error = one.mean - jnp.einsum("tk,tnk->tn", path, used)
+        out = one.weight * (one.rows - one.row_weight[:, None] * error[:, :, None] * path[:, None, :])
+        return (out - out.mean(axis=0) * (one.weight[0] > 0) if repeated else out).ravel()
+
+    residual, slope = left(start), jax.jacfwd(left)(start)
+    prior = one.start_precision
+    return _Normal(
+        0.5 * (residual @ residual + prior * start @ start),
+        slope.T @ residual + prior * start,
+        slope.T @ slope + prior * jnp.eye(start.size),
+    )
 
 
 def _between_rounds(

@@ -19,7 +19,6 @@ them only where a client has fewer than four ratings. It abstains where no start
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import asdict, dataclass, replace
 from typing import Any, Literal, NamedTuple
 
@@ -27,6 +26,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Bool, Float, Int
 
+from attacks.courses import Packed, batches, pack
 from attacks.differences import from_differences
 from attacks.fitting import Problem, fit
 from attacks.interface import Estimates, Progress, Reconstruction, all_abstain, silent, unreadable
@@ -34,10 +34,8 @@ from attacks.steps import step_of, unknown_step
 from attacks.stretched import Stretched, on_grid, unstretch
 from victims.errors import InputError
 from victims.manifest import Manifest
-from victims.view import ATTRIBUTE, ITEM, Uploads, UserBatch, View
+from victims.view import ITEM, View
 
-BATCH_BYTES = 192 << 20  # of the derivatives of one batch
-WIDTH = 16  # batches are padded to this times a power of two: few shapes to compile
 EXACT = 1e-6  # share of the rows' own size that an exact answer may leave
 PRIOR_PASSES = 3
 ENOUGH = 0.1  # nats by which a step must still improve a posterior
@@ -109,8 +107,8 @@ class Trajectory:
             priors = _priors(view.manifest, known, found) if number else None
             rng = np.random.default_rng([key, STAGE])
             before, found = found, []
-            for place, members in enumerate(_batches(view, known.rounds.size)):
-                packed = _pack(view, view.batch(members), known.rounds)
+            for place, members in enumerate(batches(view, known.rounds.size)):
+                packed = pack(view, view.batch(members), known.rounds)
                 if known.fresh:
                     prior = priors[place] if priors else _flat_prior(view.manifest, known, packed)
                     warm = before[place] if before else None
@@ -153,26 +151,6 @@ def _known(attack: Trajectory, view: View) -> Known | str:
 
 
 @dataclass(frozen=True)
-class Packed:
-    """Some clients and T rounds, padded to n rows.
-
-    users (users,); kind, index, valid (users, n); rows, factors, deviation (users, T, n, K): uploads as
-    w (s - p . t) p plus noise of that standard deviation (None where there is none, or it repeats);
-    row_weight (users, n); alike (users,): the client sent the same list in every round.
-    """
-
-    users: Int[np.ndarray, " users"]
-    kind: Int[np.ndarray, "users n"]
-    index: Int[np.ndarray, "users n"]
-    valid: Bool[np.ndarray, "users n"]
-    rows: Float[np.ndarray, "users T n K"]
-    factors: Float[np.ndarray, "users T n K"]
-    deviation: Float[np.ndarray, "users T n K"] | None
-    row_weight: Float[np.ndarray, "users n"]
-    alike: Bool[np.ndarray, " users"]
-
-
-@dataclass(frozen=True)
 class Fitted:
     """A batch's answers: fields of ``Packed``; s and its deviation by the rows alone; p^0; s for the next
     pass, the prior counted in; what is left, and starts used.
@@ -196,74 +174,6 @@ class Prior(NamedTuple):
 
     mean: Float[np.ndarray, "users n"]
     deviation: Float[np.ndarray, "users n"]
-
-
-def _batches(view: View, rounds: int) -> Iterator[Int[np.ndarray, " members"]]:
-    """Numbers of clients of similar length, always as many as fit, so that few shapes are compiled."""
-    longest = view.layout.length.max(axis=0)
-    order, factors = view.layout.order, view.manifest.factors
-    start = 0
-    while start < order.size:
-        limit = _width(int(longest[order[start]]))
-        stop = start + int(np.searchsorted(longest[order[start:]], limit, side="right"))
-        fits = max(1, BATCH_BYTES // (8 * rounds * limit * factors**2))
-        fits = min(1 << (fits.bit_length() - 1), 256)
-        yield from np.split(order[start:stop], range(fits, stop - start, fits))
-        start = stop
-
-
-def _width(rows: int) -> int:
-    """The next width that batches are padded to."""
-    width = WIDTH
-    while width < rows:
-        width *= 2
-    return width
-
-
-def _pack(view: View, batch: UserBatch, rounds: Int[np.ndarray, " T"]) -> Packed:
-    """A batch as arrays of one shape, its rows freed of scale and regularisation."""
-    manifest = view.manifest
-    wanted = [uploads for uploads in batch.rounds if uploads.round in rounds]
-    first = wanted[0]
-    users, n = batch.users.size, first.gradients.shape[1]
-    width = _width(max(uploads.gradients.shape[1] for uploads in wanted))
-    shape = users, n
-    kind, index = (np.broadcast_to(part, shape) for part in (first.kind, first.index))
-    valid = np.broadcast_to(first.valid, shape)
-    alike = np.ones(users, bool)
-    for uploads in wanted[1:]:
-        alike &= _same_list(first, uploads, users)
-    k = manifest.factors
-    rows, factors = np.zeros((users, rounds.size, width, k)), np.zeros((users, rounds.size, width, k))
-    noisy = first.broadcast.noise_scale is not None
-    deviation = np.ones((users, rounds.size, width, k)) if noisy else None
-    for number, uploads in enumerate(wanted):
-        here = alike if uploads is not first else np.ones(users, bool)
-        position = np.broadcast_to(uploads.position, (users, uploads.gradients.shape[1]))[here][:, :n]
-        known = uploads.broadcast.factors[position] * valid[here][..., None]
-        clean = uploads.gradients[here][:, :n] - manifest.upload.regularization * known
-        rows[here, number, :n] = clean / manifest.upload.scale * valid[here][..., None]
-        factors[here, number, :n] = known
-        if deviation is not None and uploads.broadcast.noise_scale is not None:
-            told = uploads.broadcast.noise_scale[position] / abs(manifest.upload.scale)
-            deviation[here, number, :n] = np.where(valid[here][..., None], told, 1.0)
-
-    def padded(part: np.ndarray) -> np.ndarray:
-        return np.pad(part, ((0, 0), (0, width - n)))
-
-    attribute_weight = manifest.hyperparameters.get("lambda_attributes", 1.0)
-    row_weight = np.where(padded(kind) == ATTRIBUTE, attribute_weight, 1.0)
-    return Packed(
-        batch.users, padded(kind), padded(index), padded(valid), rows, factors, deviation, row_weight, alike
-    )
-
-
-def _same_list(first: Uploads, other: Uploads, users: int) -> Bool[np.ndarray, " users"]:
-    """Whether each client sent the same items and attributes in both rounds."""
-    if first.gradients.shape[1] != other.gradients.shape[1]:
-        return first.valid.sum(axis=1) < 0  # in a batch of one length a longer list is another list
-    same = (first.index == other.index) & (first.kind == other.kind) & (first.valid == other.valid)
-    return np.broadcast_to((same | ~(first.valid | other.valid)).all(axis=1), (users,))
 
 
 def _fit_exact(

@@ -12,7 +12,7 @@ from typing import Annotated, Any
 
 import typer
 
-from audit.cli_budgets import predict
+from audit.cli_budgets import claims, predict
 from audit.cli_defenses import compare, cost, quality
 from audit.options import (
     AdversaryOption,
@@ -538,6 +538,7 @@ app.command()(compare)
 app.command()(quality)
 app.command()(cost)
 app.command()(predict)
+app.command()(claims)
 
 
 @app.command("list")

@@ -70,3 +70,64 @@ def predict(
     for reason in dict.fromkeys(row["reason"] for row in rows if row["status"] == "failed"):
         show(f"failed: {reason}")
     show(f"{len(rows)} rows in {out}/results.json, .csv, .parquet; {time.perf_counter() - begin:.1f} s")
+
+
+def claims(
+    data: DataOption = "synthetic",
+    out: Annotated[Path, typer.Option(help="Directory for results; cells in it are reused.")] = Path(
+        "CLAIMS"
+    ),
+    protocol: Annotated[
+        list[str] | None,
+        typer.Option(help="hdpmf, pdpmf, dpmf, mf, hdpmf-r. Repeatable; the first four by default."),
+    ] = None,
+    noise: Annotated[
+        list[str] | None, typer.Option(help="once, fresh, composed. Repeatable; all by default.")
+    ] = None,
+    epsilons: Annotated[
+        str, typer.Option(help="Largest budgets, as 0.1,1,10; several draw the figure.")
+    ] = "1",
+    rounds: Annotated[
+        int, typer.Option(min=2, help="Rounds that the recommender watches, from the first.")
+    ] = 12,
+    epochs: Annotated[int, typer.Option(min=2, help="Epochs of the whole training.")] = 100,
+    jobs: JobsOption = -1,
+    seed: SeedOption = 0,
+    set_: VictimOptions = None,
+) -> None:
+    """A claimed epsilon against what the recommender sees, reads and can prove."""
+    from audit.claims import NOISES, PROTOCOLS, Plan, run
+    from audit.registry import parse_options
+    from reports.claims import claims_figure, claims_table
+
+    if out.exists() and not out.is_dir():
+        raise InputError(f"--out {out} is a file; name a directory")
+    plan = Plan(
+        protocols=tuple(protocol) if protocol else PROTOCOLS,
+        noises=tuple(noise) if noise else NOISES,
+        epsilons=_budgets(epsilons),
+        data=data,
+        rounds=rounds,
+        epochs=epochs,
+        seed=seed,
+        victim_options=parse_options(set_ or []),
+    )
+    begin = time.perf_counter()
+    ratings = load(data, None)
+    with progress("claims") as update_bar:
+        rows = run(plan, ratings, out, jobs=jobs, report=update_bar)
+    show(ratings.describe())
+    show(claims_table(rows, f"Claims and what the recommender sees in {rounds} rounds"))
+    for path in claims_figure(rows, out) if len(plan.epsilons) > 1 else []:
+        show(f"figure {path}")
+    show(f"{len(rows)} rows in {out}/results.json, .csv, .parquet; {time.perf_counter() - begin:.1f} s")
+
+
+def _budgets(text: str) -> tuple[float, ...]:
+    try:
+        found = tuple(float(part) for part in text.split(","))
+    except ValueError:
+        found = (0.0,)
+    if not all(0 < value < float("inf") for value in found):
+        raise InputError(f"--epsilons must be numbers > 0 as in 0.1,1,10, got {text!r}")
+    return found
