@@ -87,18 +87,18 @@ def fit(
         A client is done when a step lowers its cost by no more than this.
     """
     theta = jnp.concatenate([start, value], axis=1)
-    return _fit(problem, theta, repeated, steps, enough)
+    return _fit(problem, theta, repeated, steps, jnp.asarray(enough))
 
 
 def fit_start(
     problem: Problem, start: Float[Array, "users K"], *, repeated: bool, steps: int, enough: float = 0.0
-) -> Float[Array, " users"]:
-    """The least cost over p^0 alone, s being the prior's mean; parameters as in ``fit``."""
-    return _fit_start(problem, start, repeated, steps, enough)
+) -> tuple[Float[Array, "users K"], Float[Array, " users"]]:
+    """The best p^0 and its cost, s being the prior's mean; parameters as in ``fit``."""
+    return _fit_start(problem, start, repeated, steps, jnp.asarray(enough))
 
 
 @partial(jax.jit, static_argnums=(2, 3))
-def _fit(problem: Problem, theta: Array, repeated: bool, steps: int, enough: float) -> Fit:
+def _fit(problem: Problem, theta: Array, repeated: bool, steps: int, enough: Array) -> Fit:
     theta, at = _minimise(partial(_normal, repeated), problem, theta, steps, enough)
     k = problem.rows.shape[3]
     variance = jnp.diagonal(jnp.linalg.inv(at.matrix), axis1=1, axis2=2)[:, k:]
@@ -107,12 +107,15 @@ def _fit(problem: Problem, theta: Array, repeated: bool, steps: int, enough: flo
 
 
 @partial(jax.jit, static_argnums=(2, 3))
-def _fit_start(problem: Problem, start: Array, repeated: bool, steps: int, enough: float) -> Array:
-    return _minimise(partial(_start_normal, repeated), problem, start, steps, enough)[1].cost
+def _fit_start(
+    problem: Problem, start: Array, repeated: bool, steps: int, enough: Array
+) -> tuple[Array, Array]:
+    theta, at = _minimise(partial(_start_normal, repeated), problem, start, steps, enough)
+    return theta, at.cost
 
 
 def _minimise(
-    of_one: Callable[[Problem, Array], _Normal], problem: Problem, theta: Array, steps: int, enough: float
+    of_one: Callable[[Problem, Array], _Normal], problem: Problem, theta: Array, steps: int, enough: Array
 ) -> tuple[Array, _Normal]:
     """Levenberg-Marquardt for all clients of a batch at once."""
     normal = jax.vmap(of_one, in_axes=(_AXES, 0))

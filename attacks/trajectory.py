@@ -20,15 +20,17 @@ them only where a client has fewer than four ratings. It abstains where no start
 from __future__ import annotations
 
 from dataclasses import asdict, dataclass, replace
+from functools import reduce
 from typing import Any, Literal, NamedTuple
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Bool, Float, Int
 
 from attacks.courses import Packed, batches, pack
 from attacks.differences import from_differences
-from attacks.fitting import Problem, fit
+from attacks.fitting import Fit, Problem, fit
 from attacks.interface import Estimates, Progress, Reconstruction, all_abstain, silent, unreadable
 from attacks.steps import step_of, unknown_step
 from attacks.stretched import Stretched, on_grid, unstretch
@@ -38,6 +40,8 @@ from victims.view import ITEM, View
 
 EXACT = 1e-6  # share of the rows' own size that an exact answer may leave
 PRIOR_PASSES = 3
+FRESH_STARTS = 2  # with growing horizons hardly any client needs the second
+HORIZONS = (2, 5)  # rounds that the first fits of a start look at
 ENOUGH = 0.1  # nats by which a step must still improve a posterior
 MOST_LEFT = 0.05  # share of the rows' own size above which an exact answer is none
 STAGE = 15  # of the seeds, so that no other draw shares them
@@ -54,7 +58,7 @@ class Trajectory:
     rounds : int
         Longest run of consecutive rounds that is used where noise repeats, >= 2; otherwise all are.
     starts : int
-        Starts per client, >= 1.
+        Starts per client, >= 1; with fresh noise at most 2.
     steps : int
         Steps of one start, >= 1.
     """
@@ -184,7 +188,7 @@ def _fit_exact(
     moving = packed.rows - packed.rows.mean(axis=1, keepdims=True) if known.repeated else packed.rows
     counted = packed.valid.sum(axis=1) * packed.rows.shape[1] * packed.rows.shape[3]
     size = np.sqrt((moving**2).sum(axis=(1, 2, 3)) / np.maximum(counted, 1))
-    weight = there / np.where(size > 0, size, 1.0)[:, None, None, None]
+    weight = np.broadcast_to(there / np.where(size > 0, size, 1.0)[:, None, None, None], packed.rows.shape)
     nothing = np.zeros(packed.valid.shape)
     guess = from_differences(packed.rows, packed.factors, packed.row_weight, packed.valid)
     out = _blank(packed)
@@ -232,18 +236,27 @@ def _fit_fresh(
     assert packed.deviation is not None
     users = packed.users.size
     weight = packed.valid[:, None, :, None] / packed.deviation
-    start = _random_start(known, manifest, packed, rng)[0] if warm is None else warm.start
-    value = prior.mean if warm is None else warm.next
     chosen = np.resize(np.arange(users), 1 << int(users - 1).bit_length())
-    problem = _problem(manifest, known, packed, weight, prior, 1.0, chosen)
-    found = fit(
-        problem,
-        jnp.asarray(start[chosen]),
-        jnp.asarray(value[chosen]),
-        repeated=False,
-        steps=attack.steps,
-        enough=ENOUGH,
-    )
+    rounds = packed.rows.shape[1]
+
+    def improved(start: np.ndarray, value: np.ndarray, horizon: int) -> Fit:
+        seen = weight * (np.arange(rounds) < horizon)[:, None, None]
+        problem = _problem(manifest, known, packed, seen, prior, 1.0, chosen)
+        begin, guess = jnp.asarray(start), jnp.asarray(value)
+        return fit(problem, begin, guess, repeated=False, steps=attack.steps, enough=ENOUGH)
+
+    if warm is not None:
+        found = improved(warm.start[chosen], warm.next[chosen], rounds)
+    else:
+        answers = []
+        for _ in range(min(attack.starts, FRESH_STARTS)):
+            start, value = _random_start(known, manifest, packed, rng)[0][chosen], prior.mean[chosen]
+            # a client's course is smooth in its start over few rounds, so that the horizon grows
+            for horizon in sorted({min(first, rounds) for first in (*HORIZONS, rounds)}):
+                last = improved(start, value, horizon)
+                start, value = np.asarray(last.factor[:, 0]), np.asarray(last.value)
+            answers.append(last)
+        found = reduce(_better, answers)
     counted = packed.valid.sum(axis=1) * packed.rows.shape[1] * packed.rows.shape[3]
     value, deviation, begin = (
         np.asarray(part)[:users] for part in (found.value, found.deviation, found.factor[:, 0])
@@ -251,6 +264,12 @@ def _fit_fresh(
     left = np.sqrt(2 * np.asarray(found.cost)[:users] / np.maximum(counted, 1))
     alone, spread = _without(prior, value, deviation)
     return _fitted(packed, alone, spread, begin, value, left, np.ones(users, int))
+
+
+def _better(one: Fit, other: Fit) -> Fit:
+    """For each client the answer that explains more."""
+    take = other.cost < one.cost
+    return jax.tree.map(lambda a, b: jnp.where(take.reshape(-1, *[1] * (a.ndim - 1)), b, a), one, other)
 
 
 def _without(prior: Prior, value: np.ndarray, deviation: np.ndarray) -> tuple[np.ndarray, np.ndarray]:

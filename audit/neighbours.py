@@ -16,18 +16,18 @@ from typing import NamedTuple
 
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Bool, Float, Int
+from jaxtyping import Array, Bool, Float, Int
 
 from attacks.courses import Packed, batches, pack
 from attacks.fitting import Problem, fit_start
 from attacks.steps import step_of
-from attacks.trajectory import Trajectory
+from attacks.trajectory import HORIZONS, Trajectory
 from victims.protocol import Defense
 from victims.ratings import Ratings
 from victims.view import ITEM, View
 
 STAGE = 16  # of the seeds, so that no other draw shares them
-STARTS, STEPS = 3, 40
+STARTS, STEPS = 2, 40
 ENOUGH = 1e-3  # nats by which a step must still improve a fit
 RIDGE = 0.1
 
@@ -128,13 +128,20 @@ def score_noisy(view: View, both: Worlds, seed: int) -> Float[np.ndarray, " user
         costs = []
         for world in (both.low, both.high):
             problem = _problem(view, packed, world)
-            found = [
-                fit_start(problem, jnp.asarray(start), repeated=False, steps=STEPS, enough=ENOUGH)
-                for start in starts
-            ]
-            costs.append(np.min(np.asarray(found), axis=0))
+            costs.append(np.min([_least(problem, jnp.asarray(start)) for start in starts], axis=0))
         score[packed.users] = costs[0] - costs[1]
     return np.where(both.entry >= 0, score, 0.0)
+
+
+def _least(problem: Problem, start: Array) -> Float[np.ndarray, " users"]:
+    """Cost of the best start factor; the horizon grows, as in ``attacks.trajectory``."""
+    rounds = problem.rows.shape[1]
+    cost = np.zeros(0)
+    for horizon in sorted({min(first, rounds) for first in (*HORIZONS, rounds)}):
+        seen = problem._replace(weight=problem.weight * (jnp.arange(rounds) < horizon)[:, None, None])
+        start, least = fit_start(seen, start, repeated=False, steps=STEPS, enough=ENOUGH)
+        cost = np.asarray(least)
+    return cost
 
 
 def _problem(view: View, packed: Packed, world: Ratings) -> Problem:

@@ -43,6 +43,7 @@ from victims.view import ITEM
 
 jax.config.update("jax_enable_x64", True)
 
+Scalar = float | Array
 STAGE = 10  # of the seeds, so that no other draw shares them
 DROP = 5.0
 DROPS = (0.25, 0.75)  # of the epochs
@@ -232,7 +233,7 @@ def _projected(clients: Float[Array, "users K"]) -> Float[Array, "users K"]:
 
 @jax.jit
 def _at_once(
-    items: Array, clients: Array, data: Data, rate: float, ridge: float, sums: Array | None
+    items: Array, clients: Array, data: Data, rate: Scalar, ridge: Scalar, sums: Array | None
 ) -> tuple[Array, Array]:
     """Algorithm 1: one step of V, then one of U with the new V."""
     counted = jnp.ones(data.item.shape)
@@ -275,7 +276,7 @@ def _one_by_one(
 
 @jax.jit
 def _item_steps(
-    items: Array, table: Array, clients: Array, data: Data, rate: float, ridge: float, added: Array | None
+    items: Array, table: Array, clients: Array, data: Data, rate: Scalar, ridge: Scalar, added: Array | None
 ) -> Array:
     def step(v: Array, entry: Array) -> tuple[Array, None]:
         known = jnp.maximum(entry, 0)
@@ -289,7 +290,9 @@ def _item_steps(
 
 
 @jax.jit
-def _client_steps(clients: Array, table: Array, items: Array, data: Data, rate: float, ridge: float) -> Array:
+def _client_steps(
+    clients: Array, table: Array, items: Array, data: Data, rate: Scalar, ridge: Scalar
+) -> Array:
     def step(u: Array, entry: Array) -> tuple[Array, None]:
         known = jnp.maximum(entry, 0)
         v = items[data.item[known]]
