@@ -23,7 +23,7 @@ from audit.ceiling import ceilings, computable
 from audit.cells import content_of, digest, failed_row, metric_rows, read_cell, write_cell
 from audit.keys import view_of
 from audit.metrics import UserScores, score_users
-from audit.registry import entry, make_attack, make_defense, make_victim
+from audit.registry import entry, make_attack, make_defenses, make_victim
 from audit.results import Row, make_row, write_results
 from audit.truth import Truth, read_truth
 from victims.errors import InputError
@@ -149,7 +149,7 @@ def _check(campaign: Campaign, scenarios: list[tuple[str, str]]) -> None:
         known = ", ".join(ADVERSARIES)
         raise InputError(f"adversary must be one of {known}, got {campaign.adversary!r}")
     for text in campaign.defenses:
-        make_defense(text)
+        make_defenses(text)
     for update, weighting in scenarios:
         _victim(campaign, update, weighting)
 
@@ -244,7 +244,7 @@ class _Scenario:
                 path,
                 rounds=self.campaign.rounds,
                 users=users,
-                defenses=[make_defense(text) for text in self.campaign.defenses],
+                defenses=[part for text in self.campaign.defenses for part in make_defenses(text)],
                 seed=self.campaign.seed,
             )
         return open_transcript(path)

@@ -27,7 +27,7 @@ from audit.results import Row, make_row
 from audit.score import Ceiling
 from audit.truth import read_truth
 from defenses.budget_account import accounts
-from defenses.budgets import budgets
+from defenses.budgets import Specification, budgets, draw
 from victims.datasets import published_split
 from victims.errors import InputError
 from victims.quality import predictions
@@ -108,6 +108,18 @@ def run(
         make_defenses(cell.defense)
     make_victim("mf", plan.victim)
     return run_cells(cells, _work, ratings, directory, jobs, report)
+
+
+def budget_quantiles(epsilon: float, ratings: Ratings, seed: int) -> dict[str, list[float]]:
+    """Quantiles 0, 1/4, 1/2, 3/4, 1 of the budgets of users and items, and of ratings."""
+    specification = Specification(epsilon=epsilon)
+    weights = draw(specification, ratings, seed)
+    parts = {
+        "users": epsilon * weights.user,
+        "items": epsilon * weights.item,
+        "ratings": budgets(specification, ratings, seed),
+    }
+    return {name: np.quantile(part, [0, 0.25, 0.5, 0.75, 1]).tolist() for name, part in parts.items()}
 
 
 @dataclass(frozen=True)

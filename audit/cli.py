@@ -110,7 +110,7 @@ def audit(
 ) -> None:
     """Run victims, attack them, score, print the table, write RESULTS/."""
     from audit.campaign import Campaign, run
-    from audit.registry import make_defense, parse_options, scenarios_of
+    from audit.registry import make_defenses, parse_options, scenarios_of
     from reports.tables import audit_table, in_words
 
     bar = _parse_fail_on(fail_on)
@@ -151,7 +151,8 @@ def audit(
         "value [95 % interval over clients]; guess: the best guess without the transcript; abst.: "
         "clients on which the attack abstains count with that guess."
     )
-    _print_accounts(map(make_defense, defense or []), ratings, campaign.weightings, len(campaign.rounds))
+    used = [part for text in defense or [] for part in make_defenses(text)]
+    _print_accounts(used, ratings, campaign.weightings, len(campaign.rounds))
     show(f"{len(rows)} rows in {out}/results.json, .csv, .parquet; {time.perf_counter() - start:.1f} s")
     if bar is not None and _crossed(rows, *bar):
         raise typer.Exit(1)
@@ -225,14 +226,14 @@ def record(
     """Run one victim and keep its transcript; truth (and the clients' key) go beside it."""
     import numpy as np
 
-    from audit.registry import make_defense, make_victim, parse_options
+    from audit.registry import make_defenses, make_victim, parse_options
     from victims.recording import record as run_and_record
     from victims.writing import truth_path
 
     scenario = _scenario(victim, update, weighting)
     options = {**parse_options(set_ or []), **scenario}
     model = make_victim(victim, options)
-    defenses = [make_defense(text) for text in defense or []]
+    defenses = [part for text in defense or [] for part in make_defenses(text)]
     ratings = load(data, item_components, community, seed)
     kept = None
     if users is not None and users < ratings.n_users:
@@ -257,6 +258,9 @@ def _print_accounts(defenses: Any, ratings: Any, weightings: Sequence[str], n_ro
     """The privacy accounts of defenses that have one, and what they do not hide."""
     from defenses.accounting import NOT_HIDDEN
 
+    for defense in defenses:
+        if hasattr(defense, "threshold"):
+            _print_budgets(defense, ratings, n_rounds)
     if not (accounted := [defense for defense in defenses if hasattr(defense, "clip")]):
         return
     for defense in accounted:
@@ -269,6 +273,20 @@ def _print_accounts(defenses: Any, ratings: Any, weightings: Sequence[str], n_ro
             _print_account(defense, ratings, weighting, n_rounds)
     for sentence in dict.fromkeys(s for weighting in weightings for s in NOT_HIDDEN[weighting]):
         show(f"not hidden: {sentence}")
+
+
+def _print_budgets(defense: Any, ratings: Any, n_rounds: int) -> None:
+    """What is proved about objective-noise for a rating of the noise's own budget, view by view."""
+    import numpy as np
+
+    from defenses.budget_account import accounts
+    from reports.claims import budget_table
+
+    raters = int(np.median(np.bincount(ratings.items, minlength=ratings.n_items)[ratings.items]))
+    budget = defense.threshold(ratings, 0)
+    title = f"Noise for budget {budget:.3g}, drawn {defense.noise}: what is proved, {raters} raters"
+    show(budget_table([line.__dict__ for line in accounts(budget, defense.noise, raters, n_rounds)], title))
+    show("not hidden: which items a client rated: the uploads name them")
 
 
 def _print_account(defense: Any, ratings: Any, weighting: str, n_rounds: int) -> None:
@@ -419,7 +437,7 @@ def train(
     item_components: ComponentsOption = None,
 ) -> None:
     """Train a victim without recording and show how well it predicts held-out ratings."""
-    from audit.registry import make_defense, make_victim, parse_options
+    from audit.registry import make_defenses, make_victim, parse_options
     from reports.tables import learning_table
     from victims.quality import learning_curve
     from victims.ratings import split
@@ -427,7 +445,7 @@ def train(
     scenario = _scenario(victim, update, weighting)
     options = {**parse_options(set_ or []), **scenario}
     model: Any = make_victim(victim, options)
-    defenses = [make_defense(text) for text in defense or []]
+    defenses = [part for text in defense or [] for part in make_defenses(text)]
     wanted = parse_rounds(rounds)
     if wanted[0] < 1:
         raise InputError("--rounds of train must be >= 1: 0 rounds train nothing")

@@ -96,9 +96,9 @@ def claims(
     set_: VictimOptions = None,
 ) -> None:
     """A claimed epsilon against what the recommender sees, reads and can prove."""
-    from audit.claims import NOISES, PROTOCOLS, Plan, run
+    from audit.claims import NOISES, PROTOCOLS, Plan, budget_quantiles, run
     from audit.registry import parse_options
-    from reports.claims import claims_figure, claims_table
+    from reports.claims import budgets_line, claims_figure, claims_table
 
     if out.exists() and not out.is_dir():
         raise InputError(f"--out {out} is a file; name a directory")
@@ -117,6 +117,8 @@ def claims(
     with progress("claims") as update_bar:
         rows = run(plan, ratings, out, jobs=jobs, report=update_bar)
     show(ratings.describe())
+    for epsilon in plan.epsilons:
+        show(budgets_line(budget_quantiles(epsilon, ratings, seed), epsilon))
     show(claims_table(rows, f"Claims and what the recommender sees in {rounds} rounds"))
     for path in claims_figure(rows, out) if len(plan.epsilons) > 1 else []:
         show(f"figure {path}")

@@ -25,10 +25,12 @@ from attacks.learning import new_job, start_lam
 from attacks.roots import Root
 from attacks.softdecode import Point
 from attacks.spectral import Spectral
+from audit.registry import make_defenses
 from tests.conftest import SCENARIOS
 from victims.datasets import load
 from victims.fedmvmf import FedMVMF
-from victims.recording import record
+from victims.mf import MF
+from victims.recording import record, start
 from victims.transcript import open_transcript
 
 DATA = Path(os.environ.get("FACTORLEAK_ML_1M", "../shared/data/ml-1m"))
@@ -183,3 +185,16 @@ class PeakMemory:
             if line.startswith("RssAnon"):
                 return int(line.split()[1]) / 1000
         return 0.0
+
+
+@pytest.mark.parametrize("order", ["batch", "per-rating"])
+@pytest.mark.parametrize("noise", ["none", "hdpmf:noise=fresh"])
+def test_epoch_of_mf(benchmark, ml_1m, order, noise):
+    """One epoch of decentralised MF, K = 10; the floor reads and writes one factor per rating and side."""
+    run = start(MF(order=order, learning_rate=2e-4), ml_1m, make_defenses(noise), 0).trained(0)
+    benchmark.extra_info["floor_bytes"] = 4 * 8 * 10 * ml_1m.n_ratings
+
+    def epoch():
+        np.asarray(run.trained(1).state.client_factors)
+
+    benchmark.pedantic(epoch, rounds=5, warmup_rounds=1)
