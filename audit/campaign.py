@@ -41,6 +41,12 @@ SCHEMA = 2  # of a cell file; part of its name
 Report = Callable[[str, int, int], None]
 
 
+def usual_attacks(victim: str) -> tuple[str, ...]:
+    """What is tried on a victim where nothing is chosen: paper 000's systems are about its own protocol."""
+    middle = "trajectory" if victim == "mf" else "root-hybr"
+    return ("spectral", middle, "guess-majority")
+
+
 @dataclass(frozen=True)
 class Campaign:
     """What to run.
@@ -73,7 +79,7 @@ class Campaign:
     data: str = "synthetic"
     updates: tuple[str, ...] = UPDATES
     weightings: tuple[str, ...] = WEIGHTINGS
-    attacks: tuple[str, ...] = ("spectral", "root-hybr", "guess-majority")
+    attacks: tuple[str, ...] = usual_attacks("fedmvmf")
     rounds: tuple[int, ...] = (4, 5)
     adversary: str = "server"
     seed: int = 0

@@ -109,7 +109,7 @@ def audit(
     ] = False,
 ) -> None:
     """Run victims, attack them, score, print the table, write RESULTS/."""
-    from audit.campaign import Campaign, run
+    from audit.campaign import Campaign, run, usual_attacks
     from audit.registry import make_defenses, parse_options, scenarios_of
     from reports.tables import audit_table, in_words
 
@@ -119,7 +119,7 @@ def audit(
         data=data,
         updates=_chosen(update, scenarios_of(victim)[0]),
         weightings=_chosen(weighting, scenarios_of(victim)[1]),
-        attacks=tuple(dict.fromkeys(attack)) if attack else Campaign.attacks,
+        attacks=tuple(dict.fromkeys(attack)) if attack else usual_attacks(victim),
         rounds=tuple(parse_rounds(rounds)),
         adversary=adversary,
         seed=seed,
@@ -152,7 +152,7 @@ def audit(
         "clients on which the attack abstains count with that guess."
     )
     used = [part for text in defense or [] for part in make_defenses(text)]
-    _print_accounts(used, ratings, campaign.weightings, len(campaign.rounds))
+    _print_accounts(victim, used, ratings, campaign.weightings, len(campaign.rounds))
     show(f"{len(rows)} rows in {out}/results.json, .csv, .parquet; {time.perf_counter() - start:.1f} s")
     if bar is not None and _crossed(rows, *bar):
         raise typer.Exit(1)
@@ -251,16 +251,20 @@ def record(
         )
     show(ratings.describe())
     show(f"transcript {out}, truth {truth_path(out)}")
-    _print_accounts(defenses, ratings, [scenario["weighting"]], len(parse_rounds(rounds)))
+    _print_accounts(victim, defenses, ratings, [scenario["weighting"]], len(parse_rounds(rounds)))
 
 
-def _print_accounts(defenses: Any, ratings: Any, weightings: Sequence[str], n_rounds: int) -> None:
+def _print_accounts(
+    victim: str, defenses: Any, ratings: Any, weightings: Sequence[str], n_rounds: int
+) -> None:
     """The privacy accounts of defenses that have one, and what they do not hide."""
     from defenses.accounting import NOT_HIDDEN
 
     for defense in defenses:
-        if hasattr(defense, "threshold"):
+        if hasattr(defense, "threshold") and victim == "mf":
             _print_budgets(defense, ratings, n_rounds)
+        elif hasattr(defense, "threshold"):
+            show(f"nothing is proved about {defense.name}: factors of {victim}'s clients have no bound")
     if not (accounted := [defense for defense in defenses if hasattr(defense, "clip")]):
         return
     for defense in accounted:
@@ -470,7 +474,7 @@ def train(
     name = f"{victim} {'/'.join(scenario.values())}{under}: RMSE on held-out ratings, stars"
     show(learning_table(learned.rounds, learned.rmse, learned.centralised, learned.bias,
                           learned.mean, name))  # fmt: skip
-    _print_accounts(defenses, ratings, [scenario["weighting"]], wanted[-1])
+    _print_accounts(victim, defenses, ratings, [scenario["weighting"]], wanted[-1])
     show(f"{time.perf_counter() - start:.1f} s, seed {seed}")
 
 
@@ -538,7 +542,7 @@ def sweep(
     show(ratings.describe())
     show(sweep_table(rows, f"Ratings that {names[0]} reads from {victim} under Laplace noise", names[0]))
     noisy = [make_defense(f"laplace:scale={max(plan.scales)}")]
-    _print_accounts(noisy, ratings, plan.weightings, max(counts))
+    _print_accounts(victim, noisy, ratings, plan.weightings, max(counts))
     for path in sweep_figures(rows, out, names[0], names[1] if len(names) > 1 else names[0]):
         show(f"figure {path}")
     show(f"{len(rows)} rows in {out}/results.json, .csv, .parquet; {time.perf_counter() - start:.1f} s")

@@ -114,7 +114,9 @@ def in_words(rows: Sequence[Row]) -> list[str]:
     for (update, weighting), part in scenarios.items():
         best = _strongest(part)
         if best is None:
-            sentences.append(f"{update}/{weighting}: no attack applies to what the adversary sees.")
+            sentences.append(
+                f"{update}/{weighting}: none of the attacks tried applies to what the adversary sees."
+            )
             continue
         metrics = {row["metric"]: row for row in part if row["attack"] == best}
         claims = [
