@@ -329,3 +329,54 @@ def test_help_imports_nothing_heavy():
     )
     assert done.stdout.strip() == "[]"
     assert app.info.name == "factorleak"
+
+
+class TestStretching:
+    """The commands about paper 002."""
+
+    def test_predict_and_claims(self, run, tmp_path):
+        quick = ["--set", "factors=3", "--set", "learning_rate=0.01"]
+        code, text, _ = run("predict", "--data", SMALL, "--out", tmp_path / "P", "--method", "mf",
+                            "--epochs", 2, "--runs", 2, "--factors", 3, "--jobs", 1, "--set", "order=batch")  # fmt: skip
+        assert code == 0
+        assert "training mean" in text
+        code, text, _ = run("claims", "--data", SMALL, "--out", tmp_path / "C", "--protocol", "mf",
+                            "--rounds", 3, "--epochs", 3, "--jobs", 1, *quick)  # fmt: skip
+        assert code == 0
+        assert "budgets for epsilon 1" in text
+        assert "no claim" in text
+
+    def test_recording_prints_what_is_proved(self, run, tmp_path):
+        words = ["record", tmp_path / "x", "--data", SMALL, "--rounds", "0,1", "--defense", "hdpmf"]
+        code, text, _ = run(*words, "--victim", "mf")
+        assert code == 0
+        assert "what is proved" in text
+        assert "differences of rounds have no noise" in text
+        words[1] = tmp_path / "y"
+        assert "nothing is proved about objective-noise" in run(*words, "--victim", "fedmf")[1]
+
+    def test_audit_tries_the_attack_that_applies(self, run, tmp_path):
+        words = ["audit", "--data", SMALL, "--out", tmp_path / "R", "--victim", "mf", "--rounds", "0-4"]
+        code, text, _ = run(*words, "--defense", "hdpmf", "--sample", 3)
+        assert code == 0
+        assert "with trajectory" in text
+
+    @pytest.mark.parametrize(
+        ("words", "message"),
+        [
+            (["predict", "--noise", "often"], "noise"),
+            (["predict", "--factors", "a"], "--factors must be numbers"),
+            (["predict", "--vary", "mood"], "--vary must be one of"),
+            (["claims", "--rounds", "30", "--epochs", "20"], "rounds must be between 2 and the 20 epochs"),
+            (["claims", "--epsilons", "0"], "--epsilons must be numbers > 0"),
+            (["claims", "--protocol", "netflix"], "unknown defense"),
+            (["record", "x", "--victim", "mf", "--defense", "hdpmf:user_low=2"], "user_low must be a weight"),
+            (["record", "x", "--victim", "mf", "--set", "order=per-rating"], "order must be batch"),
+        ],
+    )
+    def test_bad_options(self, run, tmp_path, monkeypatch, words, message):
+        monkeypatch.chdir(tmp_path)
+        code, _, error = run(*words, "--data", SMALL)
+        assert code == 2
+        assert message in error
+        assert len(error.strip().splitlines()) == 1
