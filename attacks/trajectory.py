@@ -20,10 +20,8 @@ them only where a client has fewer than four ratings. It abstains where no start
 from __future__ import annotations
 
 from dataclasses import asdict, dataclass, replace
-from functools import reduce
 from typing import Any, Literal, NamedTuple
 
-import jax
 import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Bool, Float, Int
@@ -39,8 +37,8 @@ from victims.manifest import Manifest
 from victims.view import ITEM, View
 
 EXACT = 1e-6  # share of the rows' own size that an exact answer may leave
-PRIOR_PASSES = 3
-FRESH_STARTS = 2  # with growing horizons hardly any client needs the second
+PRIOR_PASSES = 2
+SHORT_STEPS = 12  # of a fit that looks at the first rounds only
 HORIZONS = (2, 5)  # rounds that the first fits of a start look at
 ENOUGH = 0.1  # nats by which a step must still improve a posterior
 MOST_LEFT = 0.05  # share of the rows' own size above which an exact answer is none
@@ -58,7 +56,7 @@ class Trajectory:
     rounds : int
         Longest run of consecutive rounds that is used where noise repeats, >= 2; otherwise all are.
     starts : int
-        Starts per client, >= 1; with fresh noise at most 2.
+        Starts per client, >= 1; with fresh noise one, whose horizon grows.
     steps : int
         Steps of one start, >= 1.
     """
@@ -242,21 +240,19 @@ def _fit_fresh(
     def improved(start: np.ndarray, value: np.ndarray, horizon: int) -> Fit:
         seen = weight * (np.arange(rounds) < horizon)[:, None, None]
         problem = _problem(manifest, known, packed, seen, prior, 1.0, chosen)
-        begin, guess = jnp.asarray(start), jnp.asarray(value)
-        return fit(problem, begin, guess, repeated=False, steps=attack.steps, enough=ENOUGH)
+        steps = attack.steps if horizon == rounds else min(attack.steps, SHORT_STEPS)
+        return fit(
+            problem, jnp.asarray(start), jnp.asarray(value), repeated=False, steps=steps, enough=ENOUGH
+        )
 
     if warm is not None:
         found = improved(warm.start[chosen], warm.next[chosen], rounds)
     else:
-        answers = []
-        for _ in range(min(attack.starts, FRESH_STARTS)):
-            start, value = _random_start(known, manifest, packed, rng)[0][chosen], prior.mean[chosen]
-            # a client's course is smooth in its start over few rounds, so that the horizon grows
-            for horizon in sorted({min(first, rounds) for first in (*HORIZONS, rounds)}):
-                last = improved(start, value, horizon)
-                start, value = np.asarray(last.factor[:, 0]), np.asarray(last.value)
-            answers.append(last)
-        found = reduce(_better, answers)
+        start, value = _random_start(known, manifest, packed, rng)[0][chosen], prior.mean[chosen]
+        # a client's course is smooth in its start over few rounds, so that the horizon grows
+        for horizon in sorted({min(first, rounds) for first in (*HORIZONS, rounds)}):
+            found = improved(start, value, horizon)
+            start, value = np.asarray(found.factor[:, 0]), np.asarray(found.value)
     counted = packed.valid.sum(axis=1) * packed.rows.shape[1] * packed.rows.shape[3]
     value, deviation, begin = (
         np.asarray(part)[:users] for part in (found.value, found.deviation, found.factor[:, 0])
@@ -264,12 +260,6 @@ def _fit_fresh(
     left = np.sqrt(2 * np.asarray(found.cost)[:users] / np.maximum(counted, 1))
     alone, spread = _without(prior, value, deviation)
     return _fitted(packed, alone, spread, begin, value, left, np.ones(users, int))
-
-
-def _better(one: Fit, other: Fit) -> Fit:
-    """For each client the answer that explains more."""
-    take = other.cost < one.cost
-    return jax.tree.map(lambda a, b: jnp.where(take.reshape(-1, *[1] * (a.ndim - 1)), b, a), one, other)
 
 
 def _without(prior: Prior, value: np.ndarray, deviation: np.ndarray) -> tuple[np.ndarray, np.ndarray]:

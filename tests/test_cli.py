@@ -336,12 +336,12 @@ class TestStretching:
 
     def test_predict_and_claims(self, run, tmp_path):
         quick = ["--set", "factors=3", "--set", "learning_rate=0.01"]
-        code, text, _ = run("predict", "--data", SMALL, "--out", tmp_path / "P", "--method", "mf",
-                            "--epochs", 2, "--runs", 2, "--factors", 3, "--jobs", 1, "--set", "order=batch")  # fmt: skip
+        words = ["predict", "--data", SMALL, "--out", tmp_path / "P", "--method", "mf", "--epochs", 2]
+        code, text, _ = run(*words, "--runs", 2, "--factors", 3, "--jobs", 1, "--set", "order=batch")
         assert code == 0
         assert "training mean" in text
-        code, text, _ = run("claims", "--data", SMALL, "--out", tmp_path / "C", "--protocol", "mf",
-                            "--rounds", 3, "--epochs", 3, "--jobs", 1, *quick)  # fmt: skip
+        words = ["claims", "--data", SMALL, "--out", tmp_path / "C", "--protocol", "mf", "--rounds", 3]
+        code, text, _ = run(*words, "--epochs", 3, "--jobs", 1, *quick)
         assert code == 0
         assert "budgets for epsilon 1" in text
         assert "no claim" in text
