@@ -78,7 +78,7 @@ def test_bad_scores(scores):
 
 @pytest.fixture(scope="module")
 def small():
-    return generate(Synthetic(users=60, items=50, ratings_per_user=15.0, single=0.0, seed=5))
+    return generate(Synthetic(users=60, items=16, ratings_per_user=10.0, single=0.0, seed=5))
 
 
 def test_worlds_differ_in_the_canaries_alone(small):

@@ -32,7 +32,7 @@ VICTIM = MF(factors=5, learning_rate=0.01)
 @pytest.fixture(scope="module")
 def community():
     """120 users with as few as one rating."""
-    return generate(Synthetic(users=120, items=64, ratings_per_user=20.0, single=0.03, seed=2))
+    return generate(Synthetic(users=120, items=32, ratings_per_user=16.0, single=0.03, seed=2))
 
 
 @pytest.fixture(scope="module")
