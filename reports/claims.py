@@ -32,7 +32,7 @@ def budgets_line(quantiles: Mapping[str, Sequence[float]], epsilon: float) -> st
 
     Examples
     --------
-    >>> budgets_line({"users": [0.1, 0.3, 0.5, 0.8, 1.0]}, 1)
+    >>> budgets_line({"users": [0.1, 0.3, 0.5, 0.8, 1.0]}, 1.0)
     'budgets for epsilon 1 (least, quartiles, most): users 0.1 0.3 0.5 0.8 1'
     """
     parts = [f"{who} {' '.join(f'{value:.2g}' for value in part)}" for who, part in quantiles.items()]
