@@ -8,10 +8,18 @@ from typing import Annotated
 
 import typer
 
-from audit.options import DataOption, SeedOption, VictimOptions, load, parse_numbers, progress, show
+from audit.options import (
+    DataOption,
+    JobsOption,
+    SeedOption,
+    VictimOptions,
+    load,
+    parse_numbers,
+    progress,
+    show,
+)
 from victims.errors import InputError
 
-JobsOption = Annotated[int, typer.Option(min=-1, help="Parallel processes; -1 is one per core.")]
 NoiseOption = Annotated[
     str, typer.Option(help="When noise is drawn: once, fresh (every epoch) or composed (every epoch, eps/T).")
 ]

@@ -11,6 +11,7 @@ import typer
 from audit.options import (
     ComponentsOption,
     DataOption,
+    JobsOption,
     SeedOption,
     Update,
     UpdateOption,
@@ -37,7 +38,6 @@ def _scenario(victim: str, update: Update | None, weighting: Weighting | None) -
 
 
 VictimOption = Annotated[str, typer.Option(help="See `factorleak list victims`.")]
-JobsOption = Annotated[int, typer.Option(min=-1, help="Parallel processes; -1 is one per core.")]
 
 
 def compare(

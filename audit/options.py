@@ -32,6 +32,7 @@ DataOption = Annotated[
         help="synthetic, synthetic:users=500,items=800,seed=1, ml-100k or filmtrust (fetched), or a path"
     ),
 ]
+JobsOption = Annotated[int, typer.Option(min=-1, help="Parallel processes; -1 is one per core.")]
 SeedOption = Annotated[int, typer.Option(min=0, help="Every random choice derives from it.")]
 RoundsOption = Annotated[str, typer.Option(help="Rounds to record, counted from 0: 4,5 or 0-9 or both.")]
 VictimOptions = Annotated[

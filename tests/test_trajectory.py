@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -118,11 +120,17 @@ class TestNoiseOnce:
         assert np.mean(worst < 1e-6) >= 0.99
         assert found.diagnostics["starts"].max() <= 6
 
+    def test_no_constant_of_the_step_is_needed(self, community, recorded):
+        view = recorded("hdpmf").view("server")
+        silent = replace(view, manifest=view.manifest.model_copy(update={"hyperparameters": {}}))
+        user, _, item, value, _ = answers(Trajectory(answer="stretched").attack(silent, 0))
+        away = np.abs(value - stretched_truth(community, "hdpmf")[user, item])
+        assert user.size > 0.95 * community.n_ratings
+        assert np.mean(away < 1e-6) > 0.99
+
     def test_float32_recordings(self, community, recorded):
         view = recorded("hdpmf").view("server")
         single = tuple(part.astype(np.float32) for part in view.messages.gradient)
-        from dataclasses import replace
-
         view = replace(view, messages=replace(view.messages, gradient=single))
         user, _, item, value, _ = answers(Trajectory(answer="stretched").attack(view, 0))
         away = np.abs(value - stretched_truth(community, "hdpmf")[user, item])
