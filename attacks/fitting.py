@@ -13,13 +13,13 @@ is the least-squares estimate of it.
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from functools import partial
 from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
-from jaxtyping import Array, Bool, Float
+import numpy as np
+from jaxtyping import Array, Bool, Float, Int
 
 from attacks.steps import Step, advance
 
@@ -28,6 +28,9 @@ jax.config.update("jax_enable_x64", True)
 FIRST_DAMPING = 1e-3
 LEAST_DAMPING, MOST_DAMPING = 1e-15, 1e12
 CONVERGED = 1e-14  # relative change of the cost
+SHRINK = 8  # a batch goes on as a smaller one when one in so many clients is left,
+LARGE = 1 << 18  # if its matrices hold more numbers than this: a new shape is compiled in seconds
+PER_CLIENT = ("rows", "factors", "weight", "row_weight", "mean", "precision")
 
 
 class Problem(NamedTuple):
@@ -87,73 +90,120 @@ def fit(
         A client is done when a step lowers its cost by no more than this.
     """
     theta = jnp.concatenate([start, value], axis=1)
-    return _fit(problem, theta, repeated, steps, jnp.asarray(enough))
+    theta, at = _minimise(_Kind(False, repeated), problem, theta, steps, enough)
+    return _described(problem, theta, at)
 
 
 def fit_start(
     problem: Problem, start: Float[Array, "users K"], *, repeated: bool, steps: int, enough: float = 0.0
 ) -> tuple[Float[Array, "users K"], Float[Array, " users"]]:
     """The best p^0 and its cost, s being the prior's mean; parameters as in ``fit``."""
-    return _fit_start(problem, start, repeated, steps, jnp.asarray(enough))
-
-
-@partial(jax.jit, static_argnums=(2, 3))
-def _fit(problem: Problem, theta: Array, repeated: bool, steps: int, enough: Array) -> Fit:
-    theta, at = _minimise(partial(_normal, repeated), problem, theta, steps, enough)
-    k = problem.rows.shape[3]
-    variance = jnp.diagonal(jnp.linalg.inv(at.matrix), axis1=1, axis2=2)[:, k:]
-    factor = jax.vmap(_factors, in_axes=(_AXES, 0))(problem, theta)
-    return Fit(factor, theta[:, k:], jnp.sqrt(jnp.maximum(variance, 0)), at.cost)
-
-
-@partial(jax.jit, static_argnums=(2, 3))
-def _fit_start(
-    problem: Problem, start: Array, repeated: bool, steps: int, enough: Array
-) -> tuple[Array, Array]:
-    theta, at = _minimise(partial(_start_normal, repeated), problem, start, steps, enough)
+    theta, at = _minimise(_Kind(True, repeated), problem, start, steps, enough)
     return theta, at.cost
 
 
+@jax.jit
+def _described(problem: Problem, theta: Array, at: _Normal) -> Fit:
+    k = problem.rows.shape[3]
+    variance = jnp.diagonal(jnp.linalg.inv(at.matrix), axis1=1, axis2=2)[:, k:]
+    path = partial(_path, by_value=False)
+    factor, _ = jax.vmap(path, in_axes=(_AXES, 0, 0))(problem, theta[:, :k], theta[:, k:])
+    return Fit(factor, theta[:, k:], jnp.sqrt(jnp.maximum(variance, 0)), at.cost)
+
+
+class _Kind(NamedTuple):
+    """Whether the start alone is fitted, and whether the noise repeats."""
+
+    start_only: bool
+    repeated: bool
+
+    def equations(self, problem: Problem, theta: Array) -> _Normal:
+        """Normal equations of all clients of a batch."""
+        return jax.vmap(partial(_normal, self), in_axes=(_AXES, 0))(problem, theta)
+
+
+class _Loop(NamedTuple):
+    """Where every client of a batch is."""
+
+    theta: Array
+    at: _Normal
+    damping: Array
+    done: Bool[Array, " users"]
+
+
 def _minimise(
-    of_one: Callable[[Problem, Array], _Normal], problem: Problem, theta: Array, steps: int, enough: Array
+    kind: _Kind, problem: Problem, theta: Array, steps: int, enough: float
 ) -> tuple[Array, _Normal]:
-    """Levenberg-Marquardt for all clients of a batch at once."""
-    normal = jax.vmap(of_one, in_axes=(_AXES, 0))
+    """Levenberg-Marquardt for all clients of a batch at once, which shrinks as clients are done."""
+    loop = _begun(kind, problem, theta)
+    whole, members, number = loop, np.arange(theta.shape[0]), 0
+    while True:
+        number, loop = _stepped(kind, problem, loop, number, steps, enough)
+        whole = _put(whole, members, loop)
+        open_ = np.flatnonzero(~np.asarray(loop.done))
+        if open_.size == 0 or number >= steps:
+            return whole.theta, whole.at
+        chosen = np.resize(open_, members.size // SHRINK)
+        members, problem, loop = members[chosen], _taken(problem, chosen), _left_over(loop, chosen)
 
-    class Loop(NamedTuple):
-        number: Array
-        theta: Array
-        at: _Normal
-        damping: Array
-        done: Bool[Array, " users"]
 
-    def going_on(loop: Loop) -> Array:
-        return (loop.number < steps) & ~loop.done.all()
+@partial(jax.jit, static_argnums=0)
+def _begun(kind: _Kind, problem: Problem, theta: Array) -> _Loop:
+    users = theta.shape[0]
+    return _Loop(
+        theta, kind.equations(problem, theta), jnp.full(users, FIRST_DAMPING), jnp.zeros(users, bool)
+    )
 
-    def once_more(loop: Loop) -> Loop:
+
+@partial(jax.jit, static_argnums=0)
+def _stepped(
+    kind: _Kind, problem: Problem, loop: _Loop, number: Array, steps: Array, enough: Array
+) -> tuple[Array, _Loop]:
+    """Steps until few clients are left that are not done."""
+
+    few = loop.done.size // SHRINK if loop.at.matrix.size > LARGE else 0
+
+    def going_on(state: tuple[Array, _Loop]) -> Array:
+        number, loop = state
+        return (number < steps) & ((~loop.done).sum() > few)
+
+    def once_more(state: tuple[Array, _Loop]) -> tuple[Array, _Loop]:
+        number, loop = state
         diagonal = jnp.diagonal(loop.at.matrix, axis1=1, axis2=2)
         extra = loop.damping[:, None] * diagonal + 1e-300
         damped = loop.at.matrix + extra[:, :, None] * jnp.eye(diagonal.shape[1])
-        trial = loop.theta - jnp.linalg.solve(damped, loop.at.gradient[:, :, None])[:, :, 0]
-        new = normal(problem, trial)
+        # NaN where rounding left no positive matrix: no step then, and more damping
+        root = jnp.linalg.cholesky(damped, symmetrize_input=False)
+        trial = loop.theta - jax.scipy.linalg.cho_solve((root, True), loop.at.gradient[:, :, None])[:, :, 0]
+        new = kind.equations(problem, trial)
         better = (new.cost < loop.at.cost) & ~loop.done
         keep = partial(_where, better)
         damping = jnp.where(better, loop.damping / 5, loop.damping * 6)
         small = better & (loop.at.cost - new.cost <= CONVERGED * loop.at.cost + enough)
-        return Loop(
-            loop.number + 1,
+        return number + 1, _Loop(
             keep(trial, loop.theta),
             _Normal(*(keep(a, b) for a, b in zip(new, loop.at, strict=True))),
             jnp.clip(damping, LEAST_DAMPING, MOST_DAMPING),
             loop.done | small | (damping >= MOST_DAMPING) | (new.cost == 0),
         )
 
-    users = theta.shape[0]
-    damping, done = jnp.full(users, FIRST_DAMPING), jnp.zeros(users, bool)
-    last = jax.lax.while_loop(
-        going_on, once_more, Loop(jnp.asarray(0), theta, normal(problem, theta), damping, done)
-    )
-    return last.theta, last.at
+    return jax.lax.while_loop(going_on, once_more, (jnp.asarray(number), loop))
+
+
+def _put(whole: _Loop, members: Int[np.ndarray, " few"], loop: _Loop) -> _Loop:
+    """Some clients' places in those of all."""
+    return jax.tree.map(lambda every, some: every.at[members].set(some), whole, loop)
+
+
+def _left_over(loop: _Loop, chosen: Int[np.ndarray, " few"]) -> _Loop:
+    return jax.tree.map(lambda part: part[chosen], loop)
+
+
+def _taken(problem: Problem, chosen: Int[np.ndarray, " few"]) -> Problem:
+    """Some clients of a batch."""
+    step = problem.step._replace(shrink=problem.step.shrink[chosen])
+    own = {name: getattr(problem, name)[chosen] for name in PER_CLIENT}
+    return problem._replace(**own, step=step)
 
 
 _AXES: Any = Problem(0, 0, 0, 0, 0, 0, None, Step(0, None, None, None))  # type: ignore[arg-type]
@@ -163,11 +213,10 @@ def _where(better: Array, new: Array, old: Array) -> Array:
     return jnp.where(better.reshape(-1, *[1] * (new.ndim - 1)), new, old)
 
 
-def _path(one: Problem, theta: Array) -> tuple[Array, Array]:
-    """p^t (T, K), and its derivatives by theta, (T, K, K + n)."""
-    k = one.rows.shape[2]
-    start, value = theta[:k], theta[k:]
-    sensitivity = jnp.concatenate([jnp.eye(k), jnp.zeros((k, value.size))], axis=1)
+def _path(one: Problem, start: Array, value: Array, by_value: bool) -> tuple[Array, Array]:
+    """p^t (T, K), and its derivatives by p^0 and, where asked for, by s: (T, K, K + n)."""
+    k = start.size
+    sensitivity = jnp.concatenate([jnp.eye(k), jnp.zeros((k, value.size * by_value))], axis=1)
 
     def go(carry: tuple[Array, Array], round_: tuple[Array, Array, Array]) -> tuple[Any, Any]:
         p, s = carry
@@ -176,8 +225,9 @@ def _path(one: Problem, theta: Array) -> tuple[Array, Array]:
         def move(p: Array, value: Array) -> Array:
             return advance(one.step, p, value, one.row_weight, factors, shrink, pull)
 
-        by_p, by_value = jax.jacfwd(move)(p, value), jax.jacrev(move, argnums=1)(p, value)
-        onward = (by_p @ s).at[:, k:].add(by_value)
+        onward = jax.jacfwd(move)(p, value) @ s
+        if by_value:
+            onward = onward.at[:, k:].add(jax.jacrev(move, argnums=1)(p, value))
         return (move(p, value), onward), (p, s)
 
     used = one.factors
@@ -187,19 +237,15 @@ def _path(one: Problem, theta: Array) -> tuple[Array, Array]:
     return path, derivatives
 
 
-def _factors(one: Problem, theta: Array) -> Array:
-    return _path(one, theta)[0]
-
-
-def _normal(repeated: bool, one: Problem, theta: Array) -> _Normal:
+def _normal(kind: _Kind, one: Problem, theta: Array) -> _Normal:
     """Cost, gradient and normal matrix of one client.
 
     d row / d p = w (e I - p t') with e = s - p . t, and d row / d s = w p, so that all sums over rows are
     products of matrices with n rows.
     """
     rounds, _, k = one.rows.shape
-    value = theta[k:]
-    path, derivatives = _path(one, theta)
+    value = one.mean if kind.start_only else theta[k:]
+    path, derivatives = _path(one, theta[:k], value, not kind.start_only)
     factors = one.factors
     error = value - jnp.einsum("tk,tnk->tn", path, factors)
     left = one.weight * (one.rows - one.row_weight[:, None] * error[:, :, None] * path[:, None, :])
@@ -210,7 +256,7 @@ def _normal(repeated: bool, one: Problem, theta: Array) -> _Normal:
     inner = inner + jnp.einsum("tn,tnl->tl", error**2, square)[:, :, None] * jnp.eye(k)
     cross = error[..., None] * square * path[:, None] - factors * along[..., None]
     own = along.sum(axis=0)
-    if repeated:
+    if kind.repeated:
         left = left - left.mean(axis=0) * (one.weight[0] > 0)
         whole, same = path.sum(axis=0), square[0, :, 0]
         own = own - same * (whole @ whole) / rounds
@@ -219,45 +265,30 @@ def _normal(repeated: bool, one: Problem, theta: Array) -> _Normal:
         blocks = _between_rounds(path, error, factors, same) / -rounds
         at = jnp.arange(rounds)
         blocks = blocks.at[at, :, at, :].add(inner)
-        flat = derivatives.reshape(rounds * k, -1)
-        matrix = flat.T @ (blocks.reshape(rounds * k, -1) @ flat)
+        within = blocks.reshape(rounds * k, -1)
+        onto = (within @ derivatives.reshape(rounds * k, -1)).reshape(derivatives.shape)
     else:
-        matrix = jnp.einsum("tlp,tlq->pq", derivatives, jnp.einsum("tlm,tmq->tlq", inner, derivatives))
-    half = jnp.einsum("tlp,tnl->pn", derivatives, cross)
-    matrix = matrix.at[:, k:].add(half).at[k:, :].add(half.T)
-    prior = jnp.concatenate([jnp.full(k, one.start_precision), one.precision])
-    away = theta - jnp.concatenate([jnp.zeros(k), one.mean])
-    matrix = matrix + jnp.diag(prior + jnp.concatenate([jnp.zeros(k), own]))
+        onto = jnp.einsum("tlm,tmq->tlq", inner, derivatives)
+    flat = derivatives.reshape(rounds * k, -1)
+    onto = 0.5 * onto
+    if not kind.start_only:
+        onto = onto.at[:, :, k:].add(cross.swapaxes(1, 2))
+    # S' X S + S' C + C' S is a matrix and its transpose: one large product instead of two
+    half = flat.T @ onto.reshape(rounds * k, -1)
     scaled = one.row_weight[:, None] * one.weight * left
-    onto = jnp.einsum("tnk,tk->tn", scaled, path)
-    pull = jnp.einsum("tnk,tn->tk", scaled, error) - jnp.einsum("tnk,tn->tk", factors, onto)
-    gradient = -jnp.einsum("tlp,tl->p", derivatives, pull)
-    gradient = gradient.at[k:].add(-onto.sum(axis=0)) + prior * away
-    cost = 0.5 * (jnp.sum(left**2) + jnp.sum(prior * away**2))
-    return _Normal(cost, gradient, matrix)
-
-
-def _start_normal(repeated: bool, one: Problem, start: Array) -> _Normal:
-    """The same for p^0 alone."""
-
-    def left(p: Array) -> Array:
-        used = one.factors
-        seen = jnp.where(one.step.after, jnp.concatenate([used[1:], used[-1:]]), used)
-
-        def go(p: Array, round_: tuple[Array, Array, Array]) -> tuple[Array, Array]:
-            return advance(one.step, p, one.mean, one.row_weight, *round_), p
-
-        _, path = jax.lax.scan(go, p, (seen, one.step.shrink, one.step.pull))
-        error = one.mean - jnp.einsum("tk,tnk->tn", path, used)
-        out = one.weight * (one.rows - one.row_weight[:, None] * error[:, :, None] * path[:, None, :])
-        return (out - out.mean(axis=0) * (one.weight[0] > 0) if repeated else out).ravel()
-
-    residual, slope = left(start), jax.jacfwd(left)(start)
-    prior = one.start_precision
+    along_row = jnp.einsum("tnk,tk->tn", scaled, path)
+    pull = jnp.einsum("tnk,tn->tk", scaled, error) - jnp.einsum("tnk,tn->tk", factors, along_row)
+    prior, middle = jnp.full(k, one.start_precision), jnp.zeros(k)
+    direct, downhill = prior, flat.T @ pull.ravel()
+    if not kind.start_only:
+        prior, middle = jnp.concatenate([prior, one.precision]), jnp.concatenate([middle, one.mean])
+        direct = prior.at[k:].add(own)
+        downhill = downhill.at[k:].add(along_row.sum(axis=0))
+    away = theta - middle
     return _Normal(
-        0.5 * (residual @ residual + prior * start @ start),
-        slope.T @ residual + prior * start,
-        slope.T @ slope + prior * jnp.eye(start.size),
+        0.5 * (jnp.sum(left**2) + jnp.sum(prior * away**2)),
+        prior * away - downhill,
+        half + half.T + jnp.diag(direct),
     )
 
 

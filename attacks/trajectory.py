@@ -14,7 +14,8 @@ Where ratings are stretched, ``attacks.stretched`` then takes W o R apart into r
 the grid, all clients together.
 
 What it assumes: uploads in the clear in consecutive rounds, and the constants of the step; noise once needs
-them only where a client has fewer than four ratings. It abstains where no start explains the rows.
+them only where a client has fewer than four ratings. It abstains where no start explains the rows,
+and where the noise leaves next to nothing about a rating.
 """
 
 from __future__ import annotations
@@ -42,6 +43,7 @@ SHORT_STEPS = 12  # of a fit that looks at the first rounds only
 HORIZONS = (2, 5)  # rounds that the first fits of a start look at
 ENOUGH = 0.1  # nats by which a step must still improve a posterior
 MOST_LEFT = 0.05  # share of the rows' own size above which an exact answer is none
+SAID = 0.01  # nats about a rating, below which no answer is given: it could be better by 0.07 (Pinsker)
 STAGE = 15  # of the seeds, so that no other draw shares them
 
 
@@ -377,6 +379,16 @@ def _apart(manifest: Manifest, known: Known, flat: Flat) -> Stretched:
     return (unstretch if known.stretched else on_grid)(*flat, levels)
 
 
+def _information(
+    flat: Flat, apart: Stretched, levels: Float[np.ndarray, " levels"], users: int
+) -> Float[np.ndarray, " users"]:
+    """Nats that a client's rows tell about one of its ratings, were all levels as likely and normal."""
+    signal = apart.user[flat.user] * apart.item[flat.item] * levels.std()
+    nats = 0.5 * np.log1p((signal / flat.deviation) ** 2)
+    counts = np.bincount(flat.user, minlength=users)
+    return np.where(counts > 0, np.bincount(flat.user, nats, users) / np.maximum(counts, 1), np.inf)
+
+
 def _answered(
     attack: Trajectory, view: View, known: Known, found: list[Fitted], options: dict[str, Any]
 ) -> Reconstruction:
@@ -386,10 +398,12 @@ def _answered(
     found = [
         replace(part, valid=part.valid & here[:, None]) for part, here in zip(found, answered, strict=True)
     ]
-    apart = None
+    apart, told = None, np.full(int(view.users.max(initial=0)) + 1, np.inf)
     if attack.answer == "ratings" and sum(part.valid.sum() for part in found):
-        items = [replace(part, valid=part.valid & (part.kind == ITEM)) for part in found]
-        apart = _apart(view.manifest, known, _flat(items))
+        flat = _flat([replace(part, valid=part.valid & (part.kind == ITEM)) for part in found])
+        apart = _apart(view.manifest, known, flat)
+        if known.fresh:
+            told = _information(flat, apart, levels, told.size)
     blocks, start = [], 0
     abstained: dict[int, str] = {}
     for part in found:
@@ -410,6 +424,8 @@ def _answered(
                 abstained[user] = (
                     f"no start explains the client's rows (the best leaves {left:.2g} of their size)"
                 )
+            elif told[user] < SAID:
+                abstained[user] = f"the noise leaves {told[user]:.1g} nats about a rating"
     users = np.concatenate([part.users for part in found])
     order = np.argsort(users)
     diagnostics = {
