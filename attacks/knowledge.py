@@ -36,6 +36,9 @@ def unmodelled(manifest: Manifest) -> str:
     """Why the decoder's law is not that of the uploads, or nothing."""
     if known_clip(manifest) is not None and manifest.upload.regularization != 0:
         return "rows are clipped together with their regularisation, which the decoder does not model"
+    for name in ("stretching", "objective-noise"):
+        if any(entry.get("name") == name for entry in manifest.defenses):
+            return f"the uploads are under {name}, whose law the decoder does not model; trajectory does"
     return ""
 
 

@@ -37,7 +37,7 @@ from victims.transcript import open_transcript
 from victims.view import View
 from victims.writing import truth_path
 
-SCHEMA = 1  # of a cell file; part of its name
+SCHEMA = 2  # of a cell file; part of its name
 PROTOCOLS = ("hdpmf", "pdpmf", "dpmf", "mf")
 NOISES = ("once", "fresh", "composed")
 VIEWS = ("all rounds", "first round", "final V")
@@ -223,7 +223,11 @@ def _leak(cell: _Cell, ratings: Ratings, folder: Path, shared: Row) -> list[Row]
     truth = read_truth(truth_path(folder / "leak"))
     limits = {"rated_rating_accuracy": _told(cell, ratings)} if cell.noise in ("fresh", "composed") else None
     rows = []
-    for name in ("trajectory", "rated-set", *(("spectral", "grid") if cell.protocol == "mf" else ())):
+    for name in (
+        "trajectory",
+        "rated-set",
+        *(("spectral", "grid", "likelihood") if cell.protocol == "mf" else ()),
+    ):
         begin = time.perf_counter()
         found = make_attack(name).attack(view, plan.seed)
         here = {**shared, "adversary": "server", "attack": name, "rounds": plan.rounds}

@@ -160,12 +160,17 @@ class TestNoiseOnce:
 class TestOtherProtocols:
     def test_without_noise_everything_falls(self, community, recorded):
         transcript = recorded("none", range(3))
-        for name in ("trajectory", "spectral", "grid"):
+        for name in ("trajectory", "spectral", "grid", "likelihood"):
             found = make_attack(name).attack(transcript.view("server"), 0)
             user, _, item, value, _ = answers(found)
             actual = community.matrix().toarray()[user, item]
             right = round_ratings(value, transcript.manifest.rating_levels) == actual
             assert right.sum() >= 0.99 * community.n_ratings, name
+
+    def test_likelihood_knows_no_law_of_stretched_uploads(self, community, recorded):
+        found = make_attack("likelihood").attack(recorded("hdpmf").view("server"), 0)
+        assert len(found.abstained) == community.n_users
+        assert "objective-noise" in found.abstained[0] or "stretching" in found.abstained[0]
 
     def test_fedmf(self, community, recorded):
         view = recorded("none", range(4), FedMF(factors=5)).view("server")
