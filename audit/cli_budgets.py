@@ -40,7 +40,8 @@ def predict(
     vary: Annotated[
         str,
         typer.Option(
-            help="nothing (Table 3), user_low (Fig. 2, 3), user_conservative (4, 5), fraction (6, 7), epsilon"
+            help="nothing (Table 3, Fig. 8), user_low (Fig. 2, 3), user_conservative (4, 5), "
+            "fraction (6, 7), epsilon"
         ),
     ] = "nothing",
     jobs: JobsOption = -1,
@@ -70,11 +71,9 @@ def predict(
     with progress("predict") as update_bar:
         rows = run(plan, ratings, out, jobs=jobs, report=update_bar)
     show(ratings.describe())
-    if vary == "nothing":
-        show(prediction_table(rows, ratings.name, f"Held-out error, noise {noise}, {epochs} epochs"))
-    else:
-        for path in prediction_figure(rows, vary, out):
-            show(f"figure {path}")
+    show(prediction_table(rows, ratings.name, f"Held-out error, noise {noise}, {epochs} epochs", vary))
+    for path in prediction_figure(rows, vary, out):
+        show(f"figure {path}")
     for reason in dict.fromkeys(row["reason"] for row in rows if row["status"] == "failed"):
         show(f"failed: {reason}")
     show(f"{len(rows)} rows in {out}/results.json, .csv, .parquet; {time.perf_counter() - begin:.1f} s")

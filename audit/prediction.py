@@ -95,6 +95,8 @@ def run(
     """
     if plan.vary not in VARIED:
         raise InputError(f"--vary must be one of {', '.join(VARIED)}, got {plan.vary!r}")
+    if plan.vary not in ("nothing", "fraction") and set(plan.methods) == {"mf"}:
+        raise InputError(f"--vary {plan.vary} needs a method with budgets beside mf; add --method hdpmf, say")
     content = content_of(ratings)
     cells = [
         _Cell(plan, directory, content, method, factors, point, number)

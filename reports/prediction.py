@@ -6,16 +6,19 @@ Work on plain mappings with the columns of ``results.json``.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import matplotlib as mpl
 import numpy as np
+import pandas as pd
 import seaborn as sns
+from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from rich.table import Table
 
-from reports.figures import MARKERS, STYLE, save
+from reports.figures import MARKERS, ONE_PANEL, STYLE, save
 
 Row = Mapping[str, Any]
 
@@ -38,99 +41,128 @@ WORDS = {
 }
 
 
-def prediction_table(rows: Sequence[Row], data: str, title: str) -> Table:
-    """Mean (standard deviation) over seeds of both errors, the paper's beside them."""
+def prediction_table(rows: Sequence[Row], data: str, title: str, vary: str = "nothing") -> Table:
+    """Mean (standard deviation) over seeds of both errors; Table 3's are beside them where nothing varies.
+
+    Parameters
+    ----------
+    rows : sequence of mappings
+    data : str
+        Name of the data, for the paper's numbers.
+    title, vary : str
+    """
+    plain = vary == "nothing"
     table = Table(title=title, title_justify="left")
-    for name in ("K", "method", "MSE (sd)", "paper", "MAE (sd)", "paper", "seeds", "s a seed"):
+    place = [] if plain else [WORDS[vary]]
+    paper = ["paper"] if plain else []
+    for name in ("K", *place, "method", "MSE (sd)", *paper, "MAE (sd)", *paper, "seeds", "s a seed"):
         table.add_column(name, justify="left" if name == "method" else "right")
-    groups: dict[tuple[int, str], list[Row]] = {}
-    for row in rows:
-        method, factors = _method(row)
-        groups.setdefault((factors, method), []).append(row)
-    for factors in dict.fromkeys(key[0] for key in groups):
+    frame = _frame(rows, vary)
+    for _, part in frame.groupby(["K", "place"], sort=False):
+        factors, x = int(part["K"].iloc[0]), float(part["place"].iloc[0])
         table.add_section()
-        part = {method: found for (k, method), found in groups.items() if k == factors}
-        for method, found in part.items():
-            ran = [row for row in found if row["status"] == "ran"]
-            if not ran:
-                table.add_row(str(factors), method, found[0]["reason"], "", "", "", "0", "")
-                continue
-            paper = PAPER.get((data, method), (("-", "-"),) * 2)[0 if factors == 10 else 1]
-            known = [f"{p:.3f}" if isinstance(p, float) and factors in (10, 5) else "-" for p in paper]
-            cells = [_spread([r["value"] for r in ran if r["metric"] == name]) for name in ("mse", "mae")]
-            seconds = np.mean([row["seconds"] for row in ran])
-            count = len({row["seed"] for row in ran})
-            table.add_row(
-                str(factors), method, cells[0], known[0], cells[1], known[1], str(count), f"{seconds:.1f}"
-            )
-        everything = [row for found in part.values() for row in found if row["status"] == "ran"]
-        cells = [
-            _spread(list({r["seed"]: r["baseline"] for r in everything if r["metric"] == name}.values()))
-            for name in ("mse", "mae")
-        ]
-        table.add_row(str(factors), "training mean", cells[0], "-", cells[1], "-", "", "")
+        head = [str(factors)] if plain else [str(factors), f"{x:g}"]
+        for method, found in part.groupby("method", sort=False):
+            paper_has = PAPER.get((data, str(method)))
+            table.add_row(*head, *_cells(str(method), found, paper_has, factors, plain))
+        ran = part[part["status"] == "ran"].drop_duplicates(["seed", "metric"])
+        mean = [_spread(ran.loc[ran["metric"] == name, "baseline"]) for name in ("mse", "mae")]
+        beside = ["-"] if plain else []
+        table.add_row(*head, "training mean", mean[0], *beside, mean[1], *beside, "", "")
     return table
 
 
-def _method(row: Row) -> tuple[str, int]:
-    method, _, factors = str(row["victim"]).partition(" K=")
-    return method, int(factors)
+def _cells(method: str, found: pd.DataFrame, paper: Any, factors: int, plain: bool) -> list[str]:
+    """One line of the table, from its method on."""
+    ran = found[found["status"] == "ran"]
+    if ran.empty:
+        return [method, found["reason"].iloc[0], *[""] * (3 if plain else 1), "0", ""]
+    known = (
+        [f"{value:.3f}" for value in paper[0 if factors == 10 else 1]]
+        if paper and factors in (10, 5)
+        else ["-"] * 2
+    )
+    cells = [method]
+    for name, value in zip(("mse", "mae"), known, strict=True):
+        cells += [_spread(ran.loc[ran["metric"] == name, "value"]), *([value] if plain else [])]
+    return [*cells, str(ran["seed"].nunique()), f"{ran['seconds'].mean():.1f}"]
 
 
-def _spread(values: Sequence[float]) -> str:
-    if not values:
+def _spread(values: pd.Series) -> str:
+    if values.empty:
         return "-"
-    deviation = np.std(values, ddof=1) if len(values) > 1 else float("nan")
-    return f"{np.mean(values):.3f} ({deviation:.3f})" if np.isfinite(deviation) else f"{np.mean(values):.3f}"
+    deviation = values.std()
+    return f"{values.mean():.3f} ({deviation:.3f})" if np.isfinite(deviation) else f"{values.mean():.3f}"
 
 
-def _place(row: Row, vary: str) -> float:
-    text = str(row["data"] if vary == "fraction" else row["defense"])
-    return float(text.rpartition(f"{vary}=")[2].partition(",")[0])
+def _frame(rows: Sequence[Row], vary: str) -> pd.DataFrame:
+    """The rows, with columns ``method``, ``K`` and ``place``, the value of what is varied."""
+    frame = pd.DataFrame(rows)
+    words = frame["victim"].str.split(" K=", expand=True)
+    frame = frame.assign(method=words[0], K=words[1].astype(int), place=0.0)
+    if vary == "nothing":
+        return frame
+    text = frame["data" if vary == "fraction" else "defense"]
+    frame["place"] = text.str.extract(rf"{vary}=([-+.e\d]+)")[0].astype(float)
+    # a method without budgets is the same at every place
+    same = frame[frame["place"].isna()].drop_duplicates(["method", "K", "seed", "metric"])
+    placed = frame.dropna(subset="place")
+    places = placed["place"].unique()
+    return pd.concat([placed, *(same.assign(place=x) for x in places)]).sort_values(
+        ["K", "place"], ascending=[False, True], kind="stable"
+    )
 
 
 def prediction_figure(rows: Sequence[Row], vary: str, directory: Path) -> list[Path]:
-    """MSE against what is varied, one panel per K, a bar of one standard deviation over seeds."""
-    usable = [row for row in rows if row["metric"] == "mse" and row["status"] == "ran"]
-    if not usable:
+    """MSE of every method, or against what is varied; a panel per K, a bar of one deviation over seeds."""
+    frame = _frame(rows, vary)
+    frame = frame[(frame["metric"] == "mse") & (frame["status"] == "ran")]
+    if frame.empty:
         return []
-    sizes = sorted({_method(row)[1] for row in usable}, reverse=True)
-    methods = list(dict.fromkeys(_method(row)[0] for row in usable))
-    colours = dict(zip(methods, sns.color_palette("colorblind", len(methods)), strict=True))
+    sizes = list(frame["K"].unique())
     with mpl.rc_context(STYLE):
-        figure = Figure(figsize=(3.4 * len(sizes), 2.6), layout="constrained")
-        for axis, factors in zip(np.atleast_1d(figure.subplots(1, len(sizes))), sizes, strict=True):
-            part = [row for row in usable if _method(row)[1] == factors]
-            for number, method in enumerate(methods):
-                lines: dict[float, list[float]] = {}
-                for row in part:
-                    if _method(row)[0] == method:
-                        x = _place(row, vary) if row["defense"] != "none" or vary == "fraction" else None
-                        places = (
-                            {_place(r, vary) for r in part if r["defense"] != "none"} if x is None else {x}
-                        )
-                        for place in places:
-                            lines.setdefault(place, []).append(row["value"])
-                xs = sorted(lines)
-                axis.errorbar(
-                    xs,
-                    [np.mean(lines[x]) for x in xs],
-                    yerr=[np.std(lines[x], ddof=1) if len(lines[x]) > 1 else 0 for x in xs],
-                    color=colours[method],
-                    marker=MARKERS[number % len(MARKERS)],
-                    capsize=2,
-                    label=method,
-                )
-            means: dict[float, list[float]] = {}
-            for row in part:
-                if row["defense"] != "none" or vary == "fraction":
-                    means.setdefault(_place(row, vary), []).append(row["baseline"])
-            xs = sorted(means)
-            axis.plot(xs, [np.mean(means[x]) for x in xs], color="0.5", linestyle=":", label="training mean")
-            if vary == "epsilon":
-                axis.set_xscale("log")
-            axis.set_xlabel(WORDS[vary])
-            axis.set_ylabel("MSE on held-out ratings (stars$^2$)")
+        figure = Figure(figsize=(ONE_PANEL * len(sizes), 2.6), layout="constrained")
+        axes = figure.subplots(1, len(sizes), sharey=True, squeeze=False)[0]
+        for axis, factors in zip(axes, sizes, strict=True):
+            part = frame[frame["K"] == factors]
+            (_bars if vary == "nothing" else partial(_lines, vary))(axis, part)
             axis.set_title(f"K = {factors}")
-        axis.legend(frameon=False)
-        return save(figure, directory / f"mse_against_{vary}")
+        axes[0].set_ylabel("MSE on held-out ratings (stars$^2$)")
+        axes[-1].legend(frameon=False)
+        return save(figure, directory / ("mse_of_methods" if vary == "nothing" else f"mse_against_{vary}"))
+
+
+def _bars(axis: Axes, part: pd.DataFrame) -> None:
+    """Figure 8."""
+    found = part.groupby("method", sort=False)["value"].agg(["mean", "std"])
+    axis.bar(
+        found.index,
+        found["mean"],
+        yerr=found["std"].fillna(0),
+        capsize=2,
+        color=sns.color_palette("colorblind")[0],
+    )
+    axis.axhline(part["baseline"].mean(), color="0.4", linestyle=":", label="training mean")
+
+
+def _lines(vary: str, axis: Axes, part: pd.DataFrame) -> None:
+    """Figures 2 to 7."""
+    methods = part["method"].unique()
+    for colour, marker, method in zip(
+        sns.color_palette("colorblind", len(methods)), MARKERS, methods, strict=False
+    ):
+        found = part[part["method"] == method].groupby("place")["value"].agg(["mean", "std"])
+        axis.errorbar(
+            found.index,
+            found["mean"],
+            yerr=found["std"].fillna(0),
+            color=colour,
+            marker=marker,
+            capsize=2,
+            label=method,
+        )
+    mean = part.groupby("place")["baseline"].mean()
+    axis.plot(mean.index, mean, color="0.4", linestyle=":", label="training mean")
+    if vary == "epsilon":
+        axis.set_xscale("log")
+    axis.set_xlabel(WORDS[vary])

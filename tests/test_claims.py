@@ -129,10 +129,9 @@ def test_prediction(small, tmp_path, vary):
     rows = prediction.run(plan, small, tmp_path, jobs=1)
     assert {row["status"] for row in rows} == {"ran"}
     assert all(np.isfinite([row["value"], row["baseline"]]).all() for row in rows)
-    if vary == "nothing":
-        assert prediction_table(rows, "ml-100k", "x").row_count == 3
-    else:
-        assert all(path.exists() for path in prediction_figure(rows, vary, tmp_path))
+    table = prediction_table(rows, "ml-100k", "x", vary)
+    assert table.row_count == 3 * len(prediction.VARIED[vary])
+    assert len([path for path in prediction_figure(rows, vary, tmp_path) if path.exists()]) == 2
 
 
 def test_a_failed_training_is_a_row(small, tmp_path):
@@ -142,6 +141,8 @@ def test_a_failed_training_is_a_row(small, tmp_path):
     rows = prediction.run(plan, small, tmp_path, jobs=1)
     assert rows[0]["status"] == "failed"
     assert "diverged" in rows[0]["reason"]
+    with pytest.raises(InputError, match="needs a method with budgets"):
+        prediction.run(prediction.Plan(("mf",), vary="user_low"), small, tmp_path)
     with pytest.raises(InputError, match="--vary must be one of"):
         prediction.run(prediction.Plan(vary="mood"), small, tmp_path)
 
