@@ -139,7 +139,7 @@ def _minimise(
     whole, members, number = loop, np.arange(theta.shape[0]), 0
     while True:
         number, loop = _stepped(kind, problem, loop, number, steps, enough)
-        whole = _put(whole, members, loop)
+        whole = loop if members.size == whole.done.size else _put(whole, members, loop)
         open_ = np.flatnonzero(~np.asarray(loop.done))
         if open_.size == 0 or number >= steps:
             return whole.theta, whole.at

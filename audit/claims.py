@@ -3,7 +3,8 @@
 Behind ``factorleak claims``. A cell is one protocol and reading of the noise: the recommender's transcript is
 recorded and attacked (``trajectory``), a second one with planted canaries gives the empirical lower bound of
 epsilon view by view (``audit.neighbours``, ``audit.empirical``), and training to the end gives the
-recommender's error. The claim of a rating is its budget; a bound above the largest claim refutes it.
+recommender's error. A cell of repetitions gives a second bound, of one client's rating (``audit.repeated``).
+The claim of a rating is its budget; a bound above the largest claim refutes it.
 """
 
 from __future__ import annotations
@@ -19,10 +20,11 @@ import numpy as np
 from jaxtyping import Float
 
 from audit.cells import content_of, digest, metric_rows, run_cells, write_cell
-from audit.empirical import Bound, from_one_run
+from audit.empirical import Bound, from_one_run, from_repetitions
 from audit.neighbours import Worlds, plant, score_exact, score_final, score_noisy, worlds
 from audit.prediction import TESTED
 from audit.registry import make_attack, make_defenses, make_victim
+from audit.repeated import repeat, typical_client
 from audit.results import Row, make_row
 from audit.score import Ceiling
 from audit.truth import read_truth
@@ -59,6 +61,8 @@ class Plan:
         Rounds that the recommender watches, from the first.
     epochs : int
         Of the whole training.
+    repetitions : int
+        Runs of the protocol in each of two worlds, for one client; 0 for none.
     seed : int
     victim_options : dict
     """
@@ -69,6 +73,7 @@ class Plan:
     data: str = "synthetic"
     rounds: int = 12
     epochs: int = 100
+    repetitions: int = 0
     seed: int = 0
     victim_options: dict[str, Any] = field(default_factory=dict)
 
@@ -99,10 +104,11 @@ def run(
         raise InputError("every client must have a rating, for one of each is planted; drop the others")
     content = content_of(ratings)
     cells = [
-        _Cell(plan, directory, content, protocol, noise, epsilon)
+        _Cell(plan, directory, content, protocol, noise, epsilon, repetitions)
         for epsilon in plan.epsilons
         for protocol in plan.protocols
         for noise in (plan.noises if protocol != "mf" else ("none",))
+        for repetitions in ((0, plan.repetitions) if plan.repetitions and noise != "none" else (0,))
     ]
     for cell in cells:
         make_defenses(cell.defense)
@@ -130,6 +136,7 @@ class _Cell:
     protocol: str
     noise: str
     epsilon: float
+    repetitions: int
 
     @property
     def defense(self) -> str:
@@ -149,7 +156,9 @@ class _Cell:
             "rounds": self.plan.rounds,
             "seed": self.plan.seed,
         }
-        words = f"{self.protocol}-{self.noise}-{self.epsilon:g}"
+        if self.repetitions:
+            identity["repetitions"] = self.repetitions
+        words = f"{self.protocol}-{self.noise}-{self.epsilon:g}{'-repeated' if self.repetitions else ''}"
         return self.directory / "cells" / f"{words}-{digest(identity)}.json"
 
 
@@ -166,7 +175,7 @@ def _work(cell: _Cell, ratings: Ratings) -> tuple[Path, list[Row]]:
     }
     rows: list[Row] = []
     try:
-        for part in (_error, _leak, _bounds):
+        for part in (_repeated,) if cell.repetitions else (_error, _leak, _bounds):
             shutil.rmtree(folder, ignore_errors=True)
             rows += part(cell, ratings, folder, shared)
     except InputError as error:  # diverged, say
@@ -317,44 +326,78 @@ def _bound_rows(
     entry: np.ndarray,
     shared: Row,
 ) -> list[Row]:
-    claim = _claims(cell, ratings)[entry]
+    claim = _claims(cell, ratings, cell.plan.seed)[entry]
     groups = {"all": np.ones(claim.size, bool)}
     if claim.min() < claim.max():
         groups["smallest third"] = claim <= np.quantile(claim, 1 / 3)
-    rows = []
-    for words, chosen in groups.items():
-        bound: Bound = from_one_run(score[chosen], coin[chosen])
-        largest = float(claim[chosen].max())
-        rows.append(
-            make_row(
-                **{**shared, "n_users": bound.trials},
-                adversary=f"{view}, {words}",
-                attack="neighbours",
-                rounds=1 if view == "first round" else cell.plan.rounds,
-                metric=BOUND,
-                value=bound.epsilon,
-                ci_low=bound.epsilon,
-                ci_high=float("inf"),
-                baseline=largest,
-                baseline_name="largest claim",
-                ceiling=bound.most,
-                status="ran",
-                verdict=_refuted(bound.epsilon, largest),
-                reason=_account(cell, view, largest, ratings),
-            )
-        )
-    return rows
+    return [
+        _bound_row(cell, view, words, from_one_run(score[chosen], coin[chosen]), float(claim[chosen].max()),
+                   ratings, shared)
+        for words, chosen in groups.items()
+    ]  # fmt: skip
 
 
-def _claims(cell: _Cell, ratings: Ratings) -> Float[np.ndarray, " ratings"]:
+def _bound_row(
+    cell: _Cell, view: str, words: str, bound: Bound, claim: float, ratings: Ratings, shared: Row
+) -> Row:
+    """A bound beside the largest claim that it speaks of."""
+    return make_row(
+        **{**shared, "n_users": bound.trials},
+        adversary=f"{view}, {words}",
+        attack="neighbours",
+        rounds=1 if view == "first round" else cell.plan.rounds,
+        metric=BOUND,
+        value=bound.epsilon,
+        ci_low=bound.epsilon,
+        ci_high=float("inf"),
+        baseline=claim,
+        baseline_name="largest claim",
+        ceiling=bound.most,
+        status="ran",
+        verdict=_refuted(bound.epsilon, claim),
+        reason=_account(cell, view, claim, ratings),
+    )
+
+
+def _repeated(cell: _Cell, ratings: Ratings, folder: Path, shared: Row) -> list[Row]:
+    """Lower bounds for one client's rating, from independent runs."""
+    plan = cell.plan
+    canaries = plant(ratings, plan.seed)
+    begin = time.perf_counter()
+    found = repeat(
+        make_victim("mf", plan.victim),
+        canaries,
+        lambda: make_defenses(cell.defense),
+        folder / "repeated",
+        rounds=plan.rounds,
+        noisy=cell.noise != "once",
+        runs=cell.repetitions,
+        seed=plan.seed,
+    )
+    who = typical_client(ratings)
+    words = f"client {who}, {cell.repetitions} runs a world"
+    seeds = range(plan.seed + 1, plan.seed + 1 + 2 * cell.repetitions)
+    claim = max(float(_claims(cell, ratings, seed)[canaries.entry[who]]) for seed in seeds)
+    seconds = time.perf_counter() - begin
+    return [
+        {
+            **_bound_row(cell, view, words, from_repetitions(found.high[view], found.low[view]), claim,
+                         ratings, shared),
+            "seconds": seconds,
+        }
+        for view in found.high
+    ]  # fmt: skip
+
+
+def _claims(cell: _Cell, ratings: Ratings, seed: int) -> Float[np.ndarray, " ratings"]:
     """The budget that each rating was promised; none without a defense."""
     found = [defense for defense in make_defenses(cell.defense) if defense.name == "objective-noise"]
     if not found:
         return np.full(ratings.n_ratings, np.inf)
     noise: Any = found[0]
     if noise.budget == "smallest":
-        return np.full(ratings.n_ratings, float(budgets(noise, ratings, cell.plan.seed).min()))
-    return budgets(noise, ratings, cell.plan.seed)
+        return np.full(ratings.n_ratings, float(budgets(noise, ratings, seed).min()))
+    return budgets(noise, ratings, seed)
 
 
 def _refuted(bound: float, claim: float) -> str:

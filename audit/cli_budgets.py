@@ -98,6 +98,10 @@ def claims(
         int, typer.Option(min=2, help="Rounds that the recommender watches, from the first.")
     ] = 12,
     epochs: Annotated[int, typer.Option(min=2, help="Epochs of the whole training.")] = 100,
+    repetitions: Annotated[
+        int,
+        typer.Option(min=0, help="Runs in each of two worlds for a second bound, of one client; 0: none."),
+    ] = 0,
     jobs: JobsOption = -1,
     seed: SeedOption = 0,
     set_: VictimOptions = None,
@@ -116,6 +120,7 @@ def claims(
         data=data,
         rounds=rounds,
         epochs=epochs,
+        repetitions=repetitions,
         seed=seed,
         victim_options=parse_options(set_ or []),
     )

@@ -23,7 +23,8 @@ BOUND = "empirical_epsilon"
 LEAK = "rated_rating_accuracy"
 LEGEND = (
     "empirical epsilon: one-run lower bounds at 95 %, for all planted ratings and for the third with the "
-    "smallest claims, each beside its largest claim; \\[most that so many ratings can show]"
+    "smallest claims, each beside its largest claim; \\[most that so many ratings can show]; then from "
+    "repetitions for one client, if asked for"
 )
 
 
