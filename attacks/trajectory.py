@@ -2,7 +2,7 @@
 
 Beyond paper 002, against protocols whose clients keep their factor from round to round. The unknown start p^0
 and the (stretched) ratings s = W o R determine every later factor by the client's own step, so that T
-rounds of n K numbers overdetermine K + n unknowns. ``attacks.fitting`` solves that by least squares:
+rounds of n K numbers overdetermine K + n unknowns. ``attacks.course_fits`` solves that by least squares:
 
 - noise drawn once (``objective-noise`` with noise=once) cancels in differences; the start is the closed form
   of ``attacks.differences``, else random, and the answer is exact;
@@ -23,25 +23,18 @@ from __future__ import annotations
 from dataclasses import asdict, dataclass, replace
 from typing import Any, Literal, NamedTuple
 
-import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Bool, Float, Int
+from jaxtyping import Float, Int
 
-from attacks.courses import Packed, batches, pack
-from attacks.differences import from_differences
-from attacks.fitting import Fit, Problem, fit
+from attacks.course_fits import Fitted, Known, Prior, fit_exact, fit_fresh, flat_prior
+from attacks.courses import batches, pack
 from attacks.interface import Estimates, Progress, Reconstruction, all_abstain, silent, unreadable
-from attacks.steps import step_of, unknown_step
+from attacks.steps import unknown_step
 from attacks.stretched import Stretched, on_grid, unstretch
 from victims.errors import InputError
-from victims.manifest import Manifest
 from victims.view import ITEM, View
 
-EXACT = 1e-6  # share of the rows' own size that an exact answer may leave
 PRIOR_PASSES = 2
-SHORT_STEPS = 12  # of a fit that looks at the first rounds only
-HORIZONS = (2, 5)  # rounds that the first fits of a start look at
-ENOUGH = 0.1  # nats by which a step must still improve a posterior
 MOST_LEFT = 0.05  # share of the rows' own size above which an exact answer is none
 SAID = 0.01  # nats about a rating, below which no answer is given: it could be better by 0.07 (Pinsker)
 STAGE = 15  # of the seeds, so that no other draw shares them
@@ -108,30 +101,20 @@ class Trajectory:
         passes = PRIOR_PASSES if known.fresh else 1
         found: list[Fitted] = []
         for number in range(passes):
-            priors = _priors(view.manifest, known, found) if number else None
+            priors = _priors(known, found) if number else None
             rng = np.random.default_rng([key, STAGE])
             before, found = found, []
             for place, members in enumerate(batches(view, known.rounds.size)):
                 packed = pack(view, view.batch(members), known.rounds)
                 if known.fresh:
-                    prior = priors[place] if priors else _flat_prior(view.manifest, known, packed)
+                    prior = priors[place] if priors else flat_prior(known, packed)
                     warm = before[place] if before else None
-                    found.append(_fit_fresh(self, view.manifest, known, packed, prior, warm, rng))
+                    found.append(fit_fresh(known, packed, prior, warm, rng))
                 else:
-                    found.append(_fit_exact(self, view.manifest, known, packed, rng))
+                    found.append(fit_exact(known, packed, rng))
                 done = number * view.users.size + sum(part.users.size for part in found)
                 progress(done, passes * view.users.size)
         return found
-
-
-class Known(NamedTuple):
-    """rounds: those that are used; noise is fresh in each, or repeated; stepped: the step is known."""
-
-    rounds: Int[np.ndarray, " T"]
-    fresh: bool
-    repeated: bool
-    stretched: bool
-    stepped: bool
 
 
 def _known(attack: Trajectory, view: View) -> Known | str:
@@ -155,193 +138,23 @@ def _known(attack: Trajectory, view: View) -> Known | str:
     # the closed form needs four rounds of rows with one weight, and no step
     if open_step and (fresh or rounds.size < 4 or view.manifest.weighting != "observed-only"):
         return open_step
-    return Known(rounds, fresh, noise == "once", "stretching" in defenses, not open_step)
-
-
-@dataclass(frozen=True)
-class Fitted:
-    """A batch's answers: fields of ``Packed``; s and its deviation by the rows alone; p^0; s for the next
-    pass, the prior counted in; what is left, and starts used.
-    """
-
-    users: Int[np.ndarray, " users"]
-    kind: Int[np.ndarray, "users n"]
-    index: Int[np.ndarray, "users n"]
-    valid: Bool[np.ndarray, "users n"]
-    alike: Bool[np.ndarray, " users"]
-    value: Float[np.ndarray, "users n"]
-    deviation: Float[np.ndarray, "users n"]
-    start: Float[np.ndarray, "users K"]
-    next: Float[np.ndarray, "users n"]
-    left: Float[np.ndarray, " users"]
-    starts: Int[np.ndarray, " users"]
-
-
-class Prior(NamedTuple):
-    """Mean and standard deviation of s, Gaussian, for each client and row (users, n)."""
-
-    mean: Float[np.ndarray, "users n"]
-    deviation: Float[np.ndarray, "users n"]
-
-
-def _fit_exact(
-    attack: Trajectory, manifest: Manifest, known: Known, packed: Packed, rng: np.random.Generator
-) -> Fitted:
-    """The closed form where it is clear, else fits from random starts until the rows are explained."""
-    there = packed.valid[:, None, :, None]
-    moving = packed.rows - packed.rows.mean(axis=1, keepdims=True) if known.repeated else packed.rows
-    counted = packed.valid.sum(axis=1) * packed.rows.shape[1] * packed.rows.shape[3]
-    size = np.sqrt((moving**2).sum(axis=(1, 2, 3)) / np.maximum(counted, 1))
-    weight = np.broadcast_to(there / np.where(size > 0, size, 1.0)[:, None, None, None], packed.rows.shape)
-    nothing = np.zeros(packed.valid.shape)
-    guess = from_differences(packed.rows, packed.factors, packed.row_weight, packed.valid)
-    out = _blank(packed)
-    clear = np.flatnonzero((guess.misfit < EXACT) & packed.alike)
-    out.value[clear], out.start[clear] = guess.value[clear], guess.start[clear]
-    out.left[clear], out.starts[clear] = guess.misfit[clear], 1
-    for number in range(attack.starts if known.stepped else 0):
-        open_ = np.flatnonzero((out.left > EXACT) & packed.alike)
-        if open_.size == 0:
-            break
-        start, value = _random_start(known, manifest, packed, rng)
-        if number == 0:
-            usable = np.isfinite(guess.misfit)[:, None]
-            start, value = np.where(usable, guess.start, start), np.where(usable, guess.value, value)
-        # as many clients as a power of two, so that few shapes are compiled
-        chosen = np.resize(open_, 1 << int(open_.size - 1).bit_length())
-        problem = _problem(manifest, known, packed, weight, Prior(nothing, nothing), 0.0, chosen)
-        found = fit(
-            problem,
-            jnp.asarray(start[chosen]),
-            jnp.asarray(value[chosen]),
-            repeated=known.repeated,
-            steps=attack.steps,
-        )
-        left = np.sqrt(2 * np.asarray(found.cost)[: open_.size] / np.maximum(counted[open_], 1))
-        better = left < out.left[open_]
-        here = open_[better]
-        out.value[here] = np.asarray(found.value)[: open_.size][better]
-        out.start[here] = np.asarray(found.factor)[: open_.size, 0][better]
-        out.left[here] = left[better]
-        out.starts[open_] += 1
-    return out
-
-
-def _fit_fresh(
-    attack: Trajectory,
-    manifest: Manifest,
-    known: Known,
-    packed: Packed,
-    prior: Prior,
-    warm: Fitted | None,
-    rng: np.random.Generator,
-) -> Fitted:
-    """Maximum a posteriori under noise of known scale, from a random start or from an earlier answer."""
-    assert packed.deviation is not None
-    users = packed.users.size
-    weight = packed.valid[:, None, :, None] / packed.deviation
-    chosen = np.resize(np.arange(users), 1 << int(users - 1).bit_length())
-    rounds = packed.rows.shape[1]
-
-    def improved(start: np.ndarray, value: np.ndarray, horizon: int) -> Fit:
-        seen = weight * (np.arange(rounds) < horizon)[:, None, None]
-        problem = _problem(manifest, known, packed, seen, prior, 1.0, chosen)
-        steps = attack.steps if horizon == rounds else min(attack.steps, SHORT_STEPS)
-        return fit(
-            problem, jnp.asarray(start), jnp.asarray(value), repeated=False, steps=steps, enough=ENOUGH
-        )
-
-    if warm is not None:
-        found = improved(warm.start[chosen], warm.next[chosen], rounds)
-    else:
-        start, value = _random_start(known, manifest, packed, rng)[0][chosen], prior.mean[chosen]
-        # a client's course is smooth in its start over few rounds, so that the horizon grows
-        for horizon in sorted({min(first, rounds) for first in (*HORIZONS, rounds)}):
-            found = improved(start, value, horizon)
-            start, value = np.asarray(found.factor[:, 0]), np.asarray(found.value)
-    counted = packed.valid.sum(axis=1) * packed.rows.shape[1] * packed.rows.shape[3]
-    value, deviation, begin = (
-        np.asarray(part)[:users] for part in (found.value, found.deviation, found.factor[:, 0])
-    )
-    left = np.sqrt(2 * np.asarray(found.cost)[:users] / np.maximum(counted, 1))
-    alone, spread = _without(prior, value, deviation)
-    return _fitted(packed, alone, spread, begin, value, left, np.ones(users, int))
-
-
-def _without(prior: Prior, value: np.ndarray, deviation: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """What the rows alone say: a Gaussian posterior divided by its prior."""
-    with np.errstate(divide="ignore", invalid="ignore"):
-        whole, before = 1 / deviation**2, np.where(prior.deviation > 0, 1 / prior.deviation**2, 0)
-        precision = np.where(np.isfinite(whole), np.maximum(whole - before, 1e-6 * whole), 0)
-        alone = (value * whole - prior.mean * before) / precision
-        spread = 1 / np.sqrt(precision)
-    usable = np.isfinite(alone) & np.isfinite(spread)
-    return np.where(usable, alone, prior.mean), np.where(usable, spread, 1e6)
-
-
-def _blank(packed: Packed) -> Fitted:
-    """Nothing found yet."""
-    users, n = packed.valid.shape
-    value, deviation, following = (np.zeros((users, n)) for _ in range(3))
-    start = np.zeros((users, packed.rows.shape[3]))
-    return _fitted(packed, value, deviation, start, following, np.full(users, np.inf), np.zeros(users, int))
-
-
-def _fitted(packed: Packed, *answers: Any) -> Fitted:
-    """Answers beside what they are about."""
-    return Fitted(packed.users, packed.kind, packed.index, packed.valid, packed.alike, *answers)
-
-
-def _problem(
-    manifest: Manifest,
-    known: Known,
-    packed: Packed,
-    weight: np.ndarray,
-    prior: Prior,
-    start_precision: float,
-    chosen: np.ndarray,
-) -> Problem:
-    """What is fitted, for some clients of a batch; a prior without a deviation is none."""
-    spread = np.where(prior.deviation > 0, prior.deviation, np.inf)
-    precision = np.where(packed.valid, 1 / spread**2, 1.0)
-    return Problem(
-        rows=jnp.asarray(packed.rows[chosen]),
-        factors=jnp.asarray(packed.factors[chosen]),
-        weight=jnp.asarray(weight[chosen]),
-        row_weight=jnp.asarray(packed.row_weight[chosen]),
-        mean=jnp.asarray(prior.mean[chosen]),
-        precision=jnp.asarray(precision[chosen]),
-        start_precision=jnp.asarray(start_precision),
-        step=step_of(manifest, known.rounds, packed.valid.sum(axis=1)[chosen]),
+    return Known(
+        view.manifest,
+        rounds,
+        fresh,
+        noise == "once",
+        "stretching" in defenses,
+        not open_step,
+        attack.starts,
+        attack.steps,
     )
 
 
-def _middle(manifest: Manifest, known: Known) -> float:
-    """A first guess of s."""
-    return float(np.mean(manifest.rating_levels)) * (0.3 if known.stretched else 1.0)
-
-
-def _random_start(
-    known: Known, manifest: Manifest, packed: Packed, rng: np.random.Generator
-) -> tuple[Float[np.ndarray, "users K"], Float[np.ndarray, "users n"]]:
-    """p^0 in the unit ball, and one value for all of a client's ratings."""
-    users, k = packed.users.size, packed.rows.shape[3]
-    direction = rng.standard_normal((users, k))
-    direction *= rng.uniform(0.05, 1, (users, 1)) / np.linalg.norm(direction, axis=1, keepdims=True)
-    return direction, _middle(manifest, known) * rng.uniform(0.5, 2, (users, 1)) * packed.valid
-
-
-def _flat_prior(manifest: Manifest, known: Known, packed: Packed) -> Prior:
-    """Before anything is known of the clients."""
-    middle = _middle(manifest, known)
-    return Prior(np.full(packed.valid.shape, middle) * packed.valid, np.full(packed.valid.shape, middle))
-
-
-def _priors(manifest: Manifest, known: Known, found: list[Fitted]) -> list[Prior]:
+def _priors(known: Known, found: list[Fitted]) -> list[Prior]:
     """Mean and spread of s given the weights and the shares of levels that the last pass found."""
-    levels = np.array(manifest.rating_levels)
+    levels = np.array(known.manifest.rating_levels)
     flat = _flat(found)
-    apart = _apart(manifest, known, flat)
+    apart = _apart(known, flat)
     scale = apart.user[flat.user] * apart.item[flat.item]
     mean, square = apart.share @ levels, apart.share @ levels**2
     spread = np.sqrt(np.maximum(square - mean**2, 0.01 * mean**2))
@@ -373,9 +186,9 @@ def _flat(found: list[Fitted]) -> Flat:
     return Flat(user, *columns)
 
 
-def _apart(manifest: Manifest, known: Known, flat: Flat) -> Stretched:
+def _apart(known: Known, flat: Flat) -> Stretched:
     """Ratings and weights behind the values."""
-    levels = np.array(manifest.rating_levels)
+    levels = np.array(known.manifest.rating_levels)
     return (unstretch if known.stretched else on_grid)(*flat, levels)
 
 
@@ -401,7 +214,7 @@ def _answered(
     apart, told = None, np.full(int(view.users.max(initial=0)) + 1, np.inf)
     if attack.answer == "ratings" and sum(part.valid.sum() for part in found):
         flat = _flat([replace(part, valid=part.valid & (part.kind == ITEM)) for part in found])
-        apart = _apart(view.manifest, known, flat)
+        apart = _apart(known, flat)
         if known.fresh:
             told = _information(flat, apart, levels, told.size)
     blocks, start = [], 0
@@ -432,4 +245,6 @@ def _answered(
         "left": np.concatenate([part.left for part in found])[order],
         "starts": np.concatenate([part.starts for part in found])[order],
     }
+    if apart is not None and known.fresh:
+        options = {**options, "found_nothing": True}  # it applied, also where the noise leaves nothing
     return Reconstruction(attack.name, users[order], tuple(blocks), abstained, options, diagnostics)

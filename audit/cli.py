@@ -371,6 +371,9 @@ def score(
             "of uploads under a defense."
         ),
     ] = None,
+    reliability: Annotated[
+        bool, typer.Option(help="Also show whether the attack's own probabilities are right.")
+    ] = False,
     json_: Annotated[bool, typer.Option("--json", help="Print JSON instead of a table.")] = False,
     seed: SeedOption = 0,
 ) -> None:
@@ -382,7 +385,7 @@ def score(
     from audit.score import as_record
     from audit.score import score as score_all
     from audit.truth import read_truth
-    from reports.tables import score_table
+    from reports.tables import reliability_table, score_table
     from victims.transcript import open_transcript
 
     stored = read_reconstruction(reconstruction)
@@ -406,6 +409,11 @@ def score(
         limits = ceilings(view, actual) if computable(view) else None
     scores = score_all(stored.reconstruction, manifest, actual, ceilings=limits, seed=seed)
     rows = [as_record(part) for part in scores]
+    bins = []
+    if reliability:
+        from audit.reliability import reliability as measured
+
+        bins = [part._asdict() for part in measured(stored.reconstruction, manifest, actual, seed)]
     if json_:
         content = {
             "attack": stored.reconstruction.attack,
@@ -413,11 +421,14 @@ def score(
             "weighting": manifest.weighting,
             "abstained": {str(k): v for k, v in stored.reconstruction.abstained.items()},
             "scores": [finite(row) for row in rows],
+            **({"reliability": bins} if reliability else {}),
         }
         print(json.dumps(content, indent=1))
         return
     name = f"{stored.reconstruction.attack} on {manifest.protocol} {manifest.update}/{manifest.weighting}"
     show(score_table(rows, name))
+    if reliability:
+        show(reliability_table(bins) if bins else "reliability: the attack gave no probabilities")
     abstained = stored.reconstruction.abstained
     if manifest.defenses and recorded is None:
         show("the ceiling under a defense needs the uploads: give --transcript DIR")

@@ -107,7 +107,8 @@ def claims(
     set_: VictimOptions = None,
 ) -> None:
     """A claimed epsilon against what the recommender sees, reads and can prove."""
-    from audit.claims import NOISES, PROTOCOLS, Plan, budget_quantiles, run
+    from audit.claim_cells import NOISES, PROTOCOLS, Plan
+    from audit.claims import budget_quantiles, run
     from audit.registry import parse_options
     from reports.claims import budgets_line, claims_figure, claims_table
 

@@ -18,10 +18,11 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Bool, Float, Int
 
+from attacks.course_fits import HORIZONS
 from attacks.courses import Packed, batches, pack
 from attacks.fitting import Problem, fit_start
 from attacks.steps import step_of
-from attacks.trajectory import HORIZONS, Trajectory
+from attacks.trajectory import Trajectory
 from victims.protocol import Defense
 from victims.ratings import Ratings
 from victims.view import ITEM, View

@@ -63,8 +63,8 @@ def summarise(
     if values.size == 0:
         nan = float("nan")
         return Summary(nan, nan, nan, nan, nan, nan, nan, nan, "INCONCLUSIVE", 0)
-    ci_low, ci_high = _interval(lambda v, axis: v.mean(axis=axis), (values,), seed)
-    advantage_low, advantage_high = _interval(
+    ci_low, ci_high = interval(lambda v, axis: v.mean(axis=axis), (values,), seed)
+    advantage_low, advantage_high = interval(
         lambda v, b, axis: _advantage(metric, v.mean(axis=axis), b.mean(axis=axis)),
         (values, baseline),
         seed,
@@ -85,7 +85,7 @@ def summarise(
     )
 
 
-def _interval(
+def interval(
     statistic: Callable[..., np.ndarray], samples: tuple[np.ndarray, ...], seed: int
 ) -> tuple[float, float]:
     """95 % percentile bootstrap interval, clients resampled together."""

@@ -109,11 +109,12 @@ def _read(part: Sequence[Row]) -> str:
     best = _best(part)
     if best is None:
         return "-"
-    ceiling = best["ceiling"]
-    return (
+    words = (
         f"{best['value']:.3f} \\[{best['ci_low']:.3f}, {best['ci_high']:.3f}]\nguess {best['baseline']:.3f}, "
-        f"ceiling {number(ceiling)}\n{best['attack']}, {best['verdict']}"
+        f"ceiling {number(best['ceiling'])}\n{best['attack']}, {best['verdict']}"
     )
+    silent = int(best["n_abstained"])
+    return f"{words}\nno answer for {silent} clients" if silent else words
 
 
 def claims_figure(rows: Sequence[Row], directory: Path) -> list[Path]:

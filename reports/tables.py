@@ -189,6 +189,24 @@ def score_table(rows: Sequence[Row], title: str) -> Table:
     return table
 
 
+def reliability_table(bins: Sequence[Row]) -> Table:
+    """What an attack claimed of its answers, beside the share that is right."""
+    table = Table(title="Reliability of the attack's probabilities", title_justify="left")
+    for name in ("answers about", "probability", "answers", "clients", "claimed", "right", "95 % interval"):
+        table.add_column(name, justify="left" if name == "answers about" else "right")
+    for row in bins:
+        table.add_row(
+            row["what"],
+            f"{row['least']:g} to {row['below']:g}",
+            f"{row['answers']:,}",
+            str(row["clients"]),
+            number(row["claimed"]),
+            number(row["right"]),
+            f"[{number(row['right_low'])}, {number(row['right_high'])}]",
+        )
+    return table
+
+
 def _limit(row: Row) -> str:
     """The ceiling, and what maximum likelihood alone reaches where that is less."""
     both = number(row["ceiling"])

@@ -8,6 +8,8 @@ import numpy as np
 import pytest
 
 from audit import claims, prediction
+from audit.claim_bounds import BOUND
+from audit.claim_cells import Plan
 from audit.empirical import from_one_run, from_repetitions
 from audit.neighbours import plant, worlds
 from audit.registry import make_defenses
@@ -92,16 +94,14 @@ def test_worlds_differ_in_the_canaries_alone(small):
 
 
 def test_claims(small, tmp_path):
-    plan = claims.Plan(
+    plan = Plan(
         protocols=("hdpmf", "mf"), noises=("once", "fresh"), rounds=5, epochs=6,
         epsilons=(1.0,), repetitions=10, victim_options={"factors": "4", "learning_rate": "0.01"},
     )  # fmt: skip
     rows = claims.run(plan, small, tmp_path, jobs=1)
     assert {row["status"] for row in rows} <= {"ran", "not applicable"}
     bounds = {
-        (row["victim"], row["defense"], row["adversary"]): row
-        for row in rows
-        if row["metric"] == claims.BOUND
+        (row["victim"], row["defense"], row["adversary"]): row for row in rows if row["metric"] == BOUND
     }
     once = bounds["hdpmf", "hdpmf:noise=once,epochs=6,epsilon=1", "all rounds, all"]
     assert once["verdict"] == "CLAIM REFUTED"
@@ -125,7 +125,7 @@ def test_claims(small, tmp_path):
     again = claims.run(plan, small, tmp_path, jobs=1)
     assert json.dumps(again) == json.dumps(rows)
     with pytest.raises(InputError, match="rounds must be between 2"):
-        claims.run(claims.Plan(rounds=1), small, tmp_path)
+        claims.run(Plan(rounds=1), small, tmp_path)
 
 
 @pytest.mark.parametrize("vary", ["nothing", "user_low", "fraction"])

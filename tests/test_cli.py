@@ -158,6 +158,17 @@ class TestRecordAttackScore:
         assert code == 0
         assert "rating_accuracy" in text
         assert "all-zero" in text
+        assert "gave no probabilities" in run("score", out, "--truth", truth, "--reliability")[1]
+
+    def test_reliability(self, run, recorded, tmp_path):
+        """Without noise the answers are certain, and right."""
+        out, truth = tmp_path / "r.arrow", recorded.with_name("t.truth.arrow")
+        assert run("attack", recorded, "--attack", "likelihood", "--out", out)[0] == 0
+        _, text, _ = run("score", out, "--truth", truth, "--reliability", "--json")
+        bins = json.loads(text)["reliability"]
+        assert {part["what"] for part in bins} == {"ratings", "attributes"}
+        assert all(part["least"] == 0.95 and part["right"] == 1 for part in bins)
+        assert "0.95 to 1" in run("score", out, "--truth", truth, "--reliability")[1]
 
     def test_reconstruction_of_other_software(self, run, recorded, tmp_path):
         with pa.ipc.open_file(recorded.with_name("t.truth.arrow")) as reader:

@@ -38,6 +38,7 @@ HELPERS = {
         "rank_one",
         "constants",
         "parallel",
+        "course_fits",
         "courses",
         "differences",
         "fitting",

@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from attacks.interface import Estimates, Reconstruction
 from audit.baselines import best_guess, guesses
 from audit.metrics import round_ratings, score_users
+from audit.reliability import reliability
 from audit.score import score
 from audit.statistics import sign_test, summarise, verdict
 from audit.truth import Truth
@@ -226,3 +227,38 @@ class TestStatistics:
         found = summarise("rating_accuracy", np.full(3, np.nan), np.zeros(3))
         assert found.n_users == 0
         assert found.verdict == "INCONCLUSIVE"
+
+
+def test_reliability_is_what_a_loop_counts():
+    """An attack that is right as often as it says; then the same answers, each called certain."""
+    rng, ratings, attributes = population(4, n_users=300, n_items=20)
+    claimed = rng.choice([0.4, 0.6, 0.9], (300, 25))
+    truth = np.concatenate([ratings, attributes], axis=1)
+    right = rng.random(truth.shape) < claimed
+    wrong = np.where(np.arange(25) < 20, (truth + 1) % 6, 1 - truth)
+    whole = block(np.zeros((300, 20)), attributes, np.ones((300, 20), bool))
+    value = np.where(right, truth, wrong)
+    value[0, :3] = np.nan
+    for probability in (claimed, np.ones_like(claimed)):
+        answer = Estimates(whole.users, whole.kind, whole.index, value, probability)
+        bins = reliability(
+            Reconstruction("test", whole.users, (answer,)), manifest("observed-only", 300, 20),
+            truth_of(ratings, attributes),
+        )  # fmt: skip
+        assert sum(part.answers for part in bins) == 300 * 25 - 3
+        for part in bins:
+            columns = slice(0, 20) if part.what == "ratings" else slice(20, 25)
+            here = (probability[:, columns] >= part.least) & (probability[:, columns] <= part.below)
+            here &= ~np.isnan(value[:, columns])
+            assert part.answers == here.sum()
+            assert part.right == pytest.approx(right[:, columns][here].mean())
+            assert part.right_low < part.right < part.right_high
+            calibrated = part.right_low - 0.02 <= part.claimed <= part.right_high + 0.02
+            assert calibrated == (probability is claimed)
+
+
+def test_reliability_without_probabilities_is_nothing():
+    _, ratings, attributes = population(5)
+    whole = block(np.zeros((9, 14)), attributes, np.ones((9, 14), bool))
+    found = Reconstruction("test", np.arange(9), (whole,))
+    assert reliability(found, manifest("observed-only", 9, 14), truth_of(ratings, attributes)) == []

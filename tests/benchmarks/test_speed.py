@@ -25,6 +25,7 @@ from attacks.learning import new_job, start_lam
 from attacks.roots import Root
 from attacks.softdecode import Point
 from attacks.spectral import Spectral
+from attacks.trajectory import Trajectory
 from audit.registry import make_defenses
 from tests.conftest import SCENARIOS
 from victims.datasets import load
@@ -198,3 +199,34 @@ def test_epoch_of_mf(benchmark, ml_1m, order, noise):
         np.asarray(run.trained(1).state.client_factors)
 
     benchmark.pedantic(epoch, rounds=5, warmup_rounds=1)
+
+
+COURSE = 12  # rounds
+FEW = 100  # clients with fresh noise
+
+
+@pytest.fixture(scope="module", params=["once", "fresh"])
+def course(request, ml_1m, tmp_path_factory):
+    """HDPMF, K = 10, as the recommender sees it: noise once, all clients; fresh noise, a few of them."""
+    folder = tmp_path_factory.mktemp("courses") / request.param
+    users = np.linspace(0, ml_1m.n_users - 1, FEW).astype(int) if request.param == "fresh" else None
+    defenses = make_defenses(f"hdpmf:noise={request.param}")
+    record(MF(learning_rate=2e-4), ml_1m, folder, rounds=range(COURSE), users=users, defenses=defenses)
+    yield folder
+    for file in folder.iterdir():
+        file.unlink()
+
+
+def test_floor_of_trajectory(benchmark, course):
+    """One pass over the memory-mapped gradients of all rounds."""
+    view = open_transcript(course).view("server")
+    benchmark.extra_info["gradients"] = view.messages.n_rows
+    benchmark.pedantic(lambda: [np.sum(part) for part in view.messages.gradient], rounds=5, warmup_rounds=1)
+
+
+def test_trajectory(benchmark, course):
+    """W o R of all recorded clients: the closed form (once), or two passes of least squares (fresh)."""
+    transcript = open_transcript(course)
+    attack = Trajectory(answer="stretched")
+    found = benchmark.pedantic(lambda: attack.attack(transcript.view("server"), 0), rounds=1, warmup_rounds=1)
+    benchmark.extra_info["abstained"] = len(found.abstained)
