@@ -26,6 +26,7 @@ from attacks.steps import Step, advance
 jax.config.update("jax_enable_x64", True)
 
 FIRST_DAMPING = 1e-3
+DOWN, UP = 5.0, 6.0  # what damping is divided by after a step, and multiplied by instead of one
 LEAST_DAMPING, MOST_DAMPING = 1e-15, 1e12
 CONVERGED = 1e-14  # relative change of the cost
 SHRINK = 8  # a batch goes on as a smaller one when one in so many clients is left,
@@ -123,10 +124,11 @@ class _Kind(NamedTuple):
 
 
 class _Loop(NamedTuple):
-    """Where every client of a batch is."""
+    """Where every client of a batch is: the best so far, the equations there, and what is tried next."""
 
     theta: Array
     at: _Normal
+    trial: Array
     damping: Array
     done: Bool[Array, " users"]
 
@@ -135,24 +137,23 @@ def _minimise(
     kind: _Kind, problem: Problem, theta: Array, steps: int, enough: float
 ) -> tuple[Array, _Normal]:
     """Levenberg-Marquardt for all clients of a batch at once, which shrinks as clients are done."""
-    loop = _begun(kind, problem, theta)
+    loop = _begun(theta)
     whole, members, number = loop, np.arange(theta.shape[0]), 0
     while True:
-        number, loop = _stepped(kind, problem, loop, number, steps, enough)
+        number, loop = _stepped(kind, problem, loop, number, steps + 1, enough)
         whole = loop if members.size == whole.done.size else _put(whole, members, loop)
         open_ = np.flatnonzero(~np.asarray(loop.done))
-        if open_.size == 0 or number >= steps:
+        if open_.size == 0 or number > steps:
             return whole.theta, whole.at
         chosen = np.resize(open_, members.size // SHRINK)
         members, problem, loop = members[chosen], _taken(problem, chosen), _left_over(loop, chosen)
 
 
-@partial(jax.jit, static_argnums=0)
-def _begun(kind: _Kind, problem: Problem, theta: Array) -> _Loop:
-    users = theta.shape[0]
-    return _Loop(
-        theta, kind.equations(problem, theta), jnp.full(users, FIRST_DAMPING), jnp.zeros(users, bool)
-    )
+def _begun(theta: Array) -> _Loop:
+    """Before the first step, which evaluates the start."""
+    users, size = theta.shape
+    nothing = _Normal(jnp.full(users, jnp.inf), jnp.zeros((users, size)), jnp.zeros((users, size, size)))
+    return _Loop(theta, nothing, theta, jnp.full(users, FIRST_DAMPING * DOWN), jnp.zeros(users, bool))
 
 
 @partial(jax.jit, static_argnums=0)
@@ -160,7 +161,6 @@ def _stepped(
     kind: _Kind, problem: Problem, loop: _Loop, number: Array, steps: Array, enough: Array
 ) -> tuple[Array, _Loop]:
     """Steps until few clients are left that are not done."""
-
     few = loop.done.size // SHRINK if loop.at.matrix.size > LARGE else 0
 
     def going_on(state: tuple[Array, _Loop]) -> Array:
@@ -169,23 +169,23 @@ def _stepped(
 
     def once_more(state: tuple[Array, _Loop]) -> tuple[Array, _Loop]:
         number, loop = state
-        diagonal = jnp.diagonal(loop.at.matrix, axis1=1, axis2=2)
-        extra = loop.damping[:, None] * diagonal + 1e-300
-        damped = loop.at.matrix + extra[:, :, None] * jnp.eye(diagonal.shape[1])
-        # NaN where rounding left no positive matrix: no step then, and more damping
-        root = jnp.linalg.cholesky(damped, symmetrize_input=False)
-        trial = loop.theta - jax.scipy.linalg.cho_solve((root, True), loop.at.gradient[:, :, None])[:, :, 0]
-        new = kind.equations(problem, trial)
+        new = kind.equations(problem, loop.trial)
         better = (new.cost < loop.at.cost) & ~loop.done
         keep = partial(_where, better)
-        damping = jnp.where(better, loop.damping / 5, loop.damping * 6)
-        small = better & (loop.at.cost - new.cost <= CONVERGED * loop.at.cost + enough)
-        return number + 1, _Loop(
-            keep(trial, loop.theta),
-            _Normal(*(keep(a, b) for a, b in zip(new, loop.at, strict=True))),
-            jnp.clip(damping, LEAST_DAMPING, MOST_DAMPING),
-            loop.done | small | (damping >= MOST_DAMPING) | (new.cost == 0),
+        theta = keep(loop.trial, loop.theta)
+        at = _Normal(*(keep(a, b) for a, b in zip(new, loop.at, strict=True)))
+        damping = jnp.where(better, loop.damping / DOWN, loop.damping * UP)
+        small = better & (loop.at.cost - new.cost <= CONVERGED * new.cost + enough)
+        done = loop.done | small | (damping >= MOST_DAMPING) | (at.cost == 0)
+        damping = jnp.clip(damping, LEAST_DAMPING, MOST_DAMPING)
+        diagonal = jnp.diagonal(at.matrix, axis1=1, axis2=2)
+        extra = damping[:, None] * diagonal + 1e-300
+        # NaN where rounding left no positive matrix: no step then, and more damping
+        root = jnp.linalg.cholesky(
+            at.matrix + extra[:, :, None] * jnp.eye(diagonal.shape[1]), symmetrize_input=False
         )
+        trial = theta - jax.scipy.linalg.cho_solve((root, True), at.gradient[:, :, None])[:, :, 0]
+        return number + 1, _Loop(theta, at, trial, damping, done)
 
     return jax.lax.while_loop(going_on, once_more, (jnp.asarray(number), loop))
 

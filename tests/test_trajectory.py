@@ -90,13 +90,14 @@ def test_normal_matrix_is_that_of_automatic_differentiation():
             prior = jnp.sqrt(jnp.concatenate([jnp.full(k, 0.3), one.precision]))
             return jnp.concatenate([left.ravel(), prior * (theta - mean)])
 
-        slope, value = jax.jacfwd(residual)(theta), residual(theta)
-        found = _normal(_Kind(False, repeated), one, theta)
+        slope, value = jax.jit(jax.jacfwd(residual))(theta), jax.jit(residual)(theta)
+        found = jax.jit(_normal, static_argnums=0)(_Kind(False, repeated), one, theta)
         np.testing.assert_allclose(found.cost, value @ value / 2, rtol=1e-10)
         np.testing.assert_allclose(found.gradient, slope.T @ value, rtol=1e-9, atol=1e-9)
         np.testing.assert_allclose(found.matrix, slope.T @ slope, rtol=1e-9, atol=1e-9)
         held = one._replace(mean=theta[k:], precision=jnp.zeros(n))
-        alone, slope = _normal(_Kind(True, repeated), held, theta[:k]), slope[:, :k]
+        alone = jax.jit(_normal, static_argnums=0)(_Kind(True, repeated), held, theta[:k])
+        slope = slope[:, :k]
         np.testing.assert_allclose(alone.gradient, slope.T @ value, rtol=1e-9, atol=1e-9)
         np.testing.assert_allclose(alone.matrix, slope.T @ slope, rtol=1e-9, atol=1e-9)
 
