@@ -17,6 +17,7 @@ import numpy as np
 
 from attacks import prior as priors
 from attacks.learning import UNRATED, Job, learn
+from attacks.typical import TYPICAL
 from victims.manifest import Manifest
 from victims.view import View
 
@@ -147,7 +148,7 @@ def _found(tried: dict[tuple[float, ...], float], best: Values, name: str) -> Fo
 
 def _evidence(job: Job, values: Values) -> float:
     parts = {FIELDS[name]: jnp.asarray(value) for name, value in values.items()}
-    level = jnp.asarray(priors.bell(job.layer, priors.TYPICAL, UNRATED))
+    level = jnp.asarray(priors.bell(job.layer, TYPICAL, UNRATED))
     prior = job.prior._replace(level=level) if job.estimated else job.prior
     job = replace(job, constants=job.constants._replace(**parts), prior=prior)
     value = learn(job, None, PASSES if job.estimated else 1)[2]

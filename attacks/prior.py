@@ -17,6 +17,7 @@ from jaxtyping import Float
 
 from attacks.posterior import Moments
 from attacks.softdecode import Layer, Prior
+from attacks.typical import TYPICAL, WORTH, log_shares
 
 STEP = 0.8
 LARGEST_STEP = 1.0
@@ -24,9 +25,6 @@ LARGEST_LEVEL_STEP = 0.5
 LARGEST_VARIANCE = np.array([4.0, 0.5])  # of activity or popularity, and of mean ratings, in nats squared
 SMALLEST_VARIANCE = 1e-3
 START_VARIANCE = 0.25
-# what everybody knows of ratings, as a law and the number of ratings that it is worth: means of published
-# sets lie between 0.63 (MovieLens) and 0.8 (Amazon) of the grid
-TYPICAL, WORTH = 0.7, 100.0
 
 
 class Spread(NamedTuple):
@@ -54,14 +52,11 @@ def start_spread() -> Spread:
 
 
 def bell(layer: Layer, middle: float, unrated: float) -> Float[np.ndarray, " candidates"]:
-    """Log frequencies of a discretised normal law: ``middle`` in 0..1 of the grid, a quarter of it wide."""
-    place = layer.features()[:, 1] / 4 + 0.5
-    rated = np.array(layer.levels) > 0
-    log = -0.5 * ((place - middle) / 0.25) ** 2
-    log -= np.log(np.exp(log[rated]).sum())
-    if not rated.all():
-        log[rated] += np.log(1 - unrated)
-        log[~rated] = np.log(unrated)
+    """Log frequencies of a discretised normal law: ``middle`` in 0..1 of the grid (``attacks.typical``)."""
+    levels = np.array(layer.levels)
+    rated = levels > 0
+    log = np.full(levels.shape, np.log(unrated))
+    log[rated] = log_shares(levels[rated], middle) + (0.0 if rated.all() else np.log(1 - unrated))
     return log
 
 

@@ -5,7 +5,8 @@ gamma_j r_ij with known errors, for all clients together: expectation-maximisati
 of users and of items are fitted in turn, each by a search over its one unknown factor (a wrong level of one
 rating looks like another weight, so that this is where wrong answers hide) and then by weighted least
 squares; a tolerance for the errors of the other weights is lowered step by step. beta and gamma are at most 1
-and often equal to it, which fixes what a common factor of both would leave open.
+and often equal to it, which fixes what a common factor of both would leave open. Levels start as frequent as
+in published sets.
 """
 
 from __future__ import annotations
@@ -17,6 +18,8 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, Int
+
+from attacks.typical import WORTH, log_shares
 
 TOLERANCES = np.geomspace(0.3, 1e-3, 14)  # relative error of a weight that is allowed for, pass by pass
 GRID = np.geomspace(1 / 6, 6, 145)  # factors by which a weight may be off
@@ -55,9 +58,10 @@ def unstretch(
     unsure = [np.zeros_like(weight) for weight in weights]  # relative standard errors
     blurred = [np.zeros_like(weight) for weight in weights]  # the same, as the last search left them
     sides = (user, item)
-    share = np.full(levels.size, 1 / levels.size)
+    usual = np.exp(log_shares(levels))
+    share = usual
     deviation = np.maximum(deviation, FLOOR * levels[-1])
-    _rank_one(sides, value, 1 / deviation**2, weights, float(levels.mean()))
+    _rank_one(sides, value, 1 / deviation**2, weights, float(share @ levels))
     posterior = np.zeros((value.size, levels.size))
     for number, tolerance in enumerate(TOLERANCES):
         for side in (0, 1):
@@ -81,7 +85,7 @@ def unstretch(
                     unsure[1 - side][sides[1 - side]],
                 )
             unsure[side] = np.maximum(unsure[side], blurred[side])
-        share = posterior.mean(axis=0)
+        share = _shares(posterior, usual)
         _gauge(weights)
     allowed = np.sqrt(TOLERANCES[-1] ** 2 + unsure[0][user] ** 2 + unsure[1][item] ** 2)
     posterior = _posterior(weights[0][user] * weights[1][item], value, deviation, levels, share, allowed)
@@ -96,12 +100,20 @@ def on_grid(
     levels: Float[np.ndarray, " levels"],
 ) -> Stretched:
     """The same where nothing is stretched: all weights are 1."""
-    share = np.full(levels.size, 1 / levels.size)
+    usual = np.exp(log_shares(levels))
+    share = usual
     for _ in range(20):
         one = np.ones_like(value)
         posterior = _posterior(one, value, deviation, levels, share, TOLERANCES[-1] * one)
-        share = posterior.mean(axis=0)
+        share = _shares(posterior, usual)
     return Stretched(posterior, np.ones(user.max() + 1), np.ones(item.max() + 1), share)
+
+
+def _shares(
+    posterior: Float[np.ndarray, "entries levels"], usual: Float[np.ndarray, " levels"]
+) -> Float[np.ndarray, " levels"]:
+    """Frequencies of the levels, what is known of ratings anyhow counted in."""
+    return (posterior.sum(axis=0) + WORTH * usual) / (posterior.shape[0] + WORTH)
 
 
 def _rank_one(

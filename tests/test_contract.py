@@ -44,6 +44,7 @@ HELPERS = {
         "fitting",
         "steps",
         "stretched",
+        "typical",
     },
     "defenses": {"__init__", "accounting", "budget_account", "budgets", "cipher", "drawing", "fixedpoint"},
 }
