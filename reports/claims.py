@@ -152,8 +152,9 @@ def claims_figure(rows: Sequence[Row], directory: Path) -> list[Path]:
                     capsize=2,
                     label=noise,
                 )
-                for (place, _, _), x, y in zip(points, xs, ys, strict=True):
-                    axis.annotate(f"{place:g}", (x, y), (3, 3), textcoords="offset points", fontsize=6)
+                for count, ((place, _, _), x, y) in enumerate(zip(points, xs, ys, strict=True)):
+                    away = (3, 3 if count % 2 else -8)  # neighbours may lie on one another
+                    axis.annotate(f"{place:g}", (x, y), away, textcoords="offset points", fontsize=6)
             guess = next(iter(lines.values()))[0][2]["baseline"]
             axis.axvline(guess, color="0.6", linestyle=":")
             axis.annotate("training mean", (guess, 0.5), rotation=90, fontsize=6, color="0.4", ha="right")
