@@ -158,4 +158,5 @@ def _account(cell: Cell, view: str, claim: float, ratings: Ratings) -> str:
         return f"nothing proved: {line.why}"
     if np.isinf(line.at_delta):
         return f"none: {line.why}"
-    return f"delta = 0: none; delta = {line.delta:g}: {line.at_delta:,.0f} ({raters} raters)"
+    size = f"{line.at_delta:,.0f}" if line.at_delta >= 100 else f"{line.at_delta:.2g}"
+    return f"delta = 0: none; delta = {line.delta:g}: {size} ({raters} raters)"
