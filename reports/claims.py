@@ -153,7 +153,7 @@ def claims_figure(rows: Sequence[Row], directory: Path) -> list[Path]:
                     label=noise,
                 )
                 for count, ((place, _, _), x, y) in enumerate(zip(points, xs, ys, strict=True)):
-                    away = (3, 3 if count % 2 else -8)  # neighbours may lie on one another
+                    away = (3, 3 if (count + number) % 2 else -8)  # neighbours may lie on one another
                     axis.annotate(f"{place:g}", (x, y), away, textcoords="offset points", fontsize=6)
             guess = next(iter(lines.values()))[0][2]["baseline"]
             axis.axvline(guess, color="0.6", linestyle=":")
