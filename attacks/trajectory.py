@@ -217,6 +217,7 @@ def _answered(
         apart = _apart(known, flat)
         if known.fresh:
             told = _information(flat, apart, levels, told.size)
+    quiet = told < SAID
     blocks, start = [], 0
     abstained: dict[int, str] = {}
     for part in found:
@@ -228,6 +229,7 @@ def _answered(
             probability = np.full(value.shape, np.nan)
             value[rows] = levels[posterior.argmax(axis=1)]
             probability[rows] = posterior.max(axis=1)
+            value[quiet[part.users]] = probability[quiet[part.users]] = np.nan
             start = stop
         blocks.append(Estimates(part.users, part.kind, part.index, value, probability))
         for user, alike, left in zip(part.users.tolist(), part.alike, part.left, strict=True):
@@ -237,7 +239,7 @@ def _answered(
                 abstained[user] = (
                     f"no start explains the client's rows (the best leaves {left:.2g} of their size)"
                 )
-            elif told[user] < SAID:
+            elif quiet[user]:
                 abstained[user] = f"the noise leaves {told[user]:.1g} nats about a rating"
     users = np.concatenate([part.users for part in found])
     order = np.argsort(users)

@@ -380,6 +380,7 @@ def score(
     """Score a reconstruction against the truth, beside the best guess without the transcript."""
     import numpy as np
 
+    from attacks.knowledge import unmodelled
     from audit.reconstructions import read_reconstruction
     from audit.results import finite
     from audit.score import as_record
@@ -430,8 +431,10 @@ def score(
     if reliability:
         show(reliability_table(bins) if bins else "reliability: the attack gave no probabilities")
     abstained = stored.reconstruction.abstained
-    if manifest.defenses and recorded is None:
-        show("the ceiling under a defense needs the uploads: give --transcript DIR")
+    if manifest.defenses and limits is None:
+        needs = "under a defense it needs the uploads: give --transcript DIR" if recorded is None else ""
+        if why := unmodelled(manifest) or needs:
+            show(f"no ceiling: {why}")
     for reason, count in _count(abstained.values()):
         show(f"abstained on {count} (they count with the best guess): {reason}")
 

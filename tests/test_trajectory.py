@@ -212,6 +212,8 @@ class TestFreshNoise:
         # h is near 0 for some items, so that a few clients are left with something
         assert silent[100] == 0
         assert silent[0.01] > 0.9 * community.n_users
+        answered = np.concatenate([part[0] for part in found.rows()])
+        assert not np.isin(answered, list(found.abstained)).any()
 
     def test_the_start_alone(self, community, recorded):
         """``fit_start`` ends where ``fit`` does with ratings that a sharp prior fixes."""
