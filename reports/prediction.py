@@ -33,6 +33,7 @@ PAPER = {
     ("ml-1m", "pdpmf"): ((1.0801, 0.8136), (0.9399, 0.7635)),
     ("ml-1m", "dpmf"): ((1.8032, 1.0350), (1.3912, 0.9166)),
 }
+METHODS = ("hdpmf", "pdpmf", "mf", "dpmf", "hdpmf-r")  # in the order of their colours in all figures
 WORDS = {
     "user_low": "least weight of conservative users",
     "user_conservative": "share of conservative users",
@@ -147,17 +148,17 @@ def _bars(axis: Axes, part: pd.DataFrame) -> None:
 
 def _lines(vary: str, axis: Axes, part: pd.DataFrame) -> None:
     """Figures 2 to 7."""
-    methods = part["method"].unique()
-    for colour, marker, method in zip(
-        sns.color_palette("colorblind", len(methods)), MARKERS, methods, strict=False
-    ):
+    methods = sorted(part["method"].unique(), key=METHODS.index)
+    colours = sns.color_palette("colorblind", len(METHODS))
+    for method in methods:
+        number = METHODS.index(method)
         found = part[part["method"] == method].groupby("place")["value"].agg(["mean", "std"])
         axis.errorbar(
             found.index,
             found["mean"],
             yerr=found["std"].fillna(0),
-            color=colour,
-            marker=marker,
+            color=colours[number],
+            marker=MARKERS[number],
             capsize=2,
             label=method,
         )
