@@ -2,21 +2,22 @@
 
 The constants lambda_1, lambda_2, gamma and alpha of paper 000, Eq. (8)-(10), enter the decoder's law as
 single numbers, so each is found on a logarithmic grid, constant by constant until nothing changes, and then
-between the grid's points in ever smaller steps. Every candidate is judged by the evidence that learning
-from a cold start ends with. A constant is determined where both ends of its grid are ``WITHIN`` nats or
-more behind.
+between the grid's points in ever smaller steps. Candidates of the grid are judged by the evidence that
+learning from a cold start ends with, later ones by that of learning on from the state of the best so far:
+cold starts may end in different optima, whose difference would hide theirs. A constant is determined where
+both ends of its grid are ``WITHIN`` nats or more behind.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
-from dataclasses import dataclass, replace
+from collections.abc import Iterable
+from dataclasses import dataclass, field, replace
 
 import jax.numpy as jnp
 import numpy as np
 
 from attacks import prior as priors
-from attacks.learning import UNRATED, Job, learn
+from attacks.learning import FURTHER, UNRATED, Job, State, learn
 from attacks.typical import TYPICAL
 from victims.manifest import Manifest
 from victims.view import View
@@ -35,12 +36,11 @@ GRIDS = {
 }
 START = {"lambda_attributes": 1.0, "lambda_factors": 10.0, "client_learning_rate": 1e-3, "alpha": 0.1}
 FIRST_STEP, LAST_STEP = 10**0.25, 1.001  # factors tried around the best; the square root is next
-ENOUGH = 0.5  # nats below the best, at which both neighbours are close enough
+ENOUGH = 0.5  # nats, a difference to the neighbours that is close enough
 SWEEPS = 3  # most, over all constants
-PASSES = 3  # estimates of the prior for each candidate
+PASSES = 5  # estimates of the prior for each candidate
 WITHIN = 2.0  # nats
 Values = dict[str, float]
-Evidence = Callable[[Values], float]
 
 
 @dataclass(frozen=True)
@@ -92,42 +92,75 @@ def settle(job: Job, names: Iterable[str]) -> dict[str, Found]:
     """
     names = list(names)
     best = {name: START[name] for name in names}
-    tried: dict[tuple[float, ...], float] = {}
-
-    def evidence(values: Values) -> float:
-        key = tuple(values.values())
-        if key not in tried:
-            tried[key] = _evidence(job, values)
-        return tried[key]
-
+    candidates = _Candidates(job)
     for _ in range(SWEEPS):
         before = best
         for name in names:
-            best = _best_of(evidence, best, name, GRIDS[name])
+            best = _best_of(candidates, best, name, GRIDS[name])
         if before == best:
             break
+    candidates.learn_on()
     for name in names:
-        best = _refined(evidence, best, name)
+        best = _refined(candidates, best, name)
     for name in names:
         for value in GRIDS[name]:
-            evidence(best | {name: float(value)})
-    return {name: _found(tried, best, name) for name in names}
+            candidates.evidence(best | {name: float(value)})
+    return {name: _found(candidates.tried, best, name) for name in names}
 
 
-def _best_of(evidence: Evidence, best: Values, name: str, candidates: Iterable[float]) -> Values:
-    return max([best, *(best | {name: float(value)} for value in candidates)], key=evidence)
+@dataclass
+class _Candidates:
+    """Values of the constants that were tried, their evidence, and the state of the best of them."""
+
+    job: Job
+    tried: dict[tuple[float, ...], float] = field(default_factory=dict)
+    best: State | None = None
+    warm: bool = False
+
+    def evidence(self, values: Values) -> float:
+        """Evidence of one candidate, learned at most once."""
+        key = tuple(values.values())
+        if key not in self.tried:
+            parts = {FIELDS[name]: jnp.asarray(value) for name, value in values.items()}
+            state = self._learned(parts)
+            self.tried[key] = state.evidence if np.isfinite(state.evidence) else -np.inf
+            if self.best is None or state.evidence > self.best.evidence:
+                self.best = state
+        return self.tried[key]
+
+    def learn_on(self) -> None:
+        """Learn the best to its end; all candidates are learned from its state from now on."""
+        assert self.best is not None
+        key = max(self.tried, key=lambda key: self.tried[key])
+        self.best = learn(self.best.job, FURTHER if self.job.estimated else 1, self.best.points)
+        self.tried = {key: self.best.evidence}
+        self.warm = True
+
+    def _learned(self, parts: dict[str, jnp.ndarray]) -> State:
+        passes = PASSES if self.job.estimated else 1
+        if self.warm and self.best is not None:
+            job = self.best.job
+            return learn(replace(job, constants=job.constants._replace(**parts)), passes, self.best.points)
+        level = jnp.asarray(priors.bell(self.job.layer, TYPICAL, UNRATED))
+        prior = self.job.prior._replace(level=level) if self.job.estimated else self.job.prior
+        return learn(replace(self.job, constants=self.job.constants._replace(**parts), prior=prior), passes)
 
 
-def _refined(evidence: Evidence, best: Values, name: str) -> Values:
+def _best_of(tried: _Candidates, best: Values, name: str, values: Iterable[float]) -> Values:
+    return max([best, *(best | {name: float(value)} for value in values)], key=tried.evidence)
+
+
+def _refined(tried: _Candidates, best: Values, name: str) -> Values:
     """Ever smaller steps up and down, until they hardly change the evidence."""
     step = FIRST_STEP
     while step > LAST_STEP:
         around = best[name] / step, best[name] * step
-        losses = [evidence(best) - evidence(best | {name: value}) for value in around]
-        best = _best_of(evidence, best, name, around)
-        if all(0 <= loss < ENOUGH for loss in losses):
+        top = tried.evidence(best)
+        losses = [top - tried.evidence(best | {name: value}) for value in around]
+        best = _best_of(tried, best, name, around)
+        if all(abs(loss) < ENOUGH for loss in losses):
             break
-        if min(losses) >= 0:
+        if min(losses) > -ENOUGH:
             step = step**0.5
     return best
 
@@ -144,12 +177,3 @@ def _found(tried: dict[tuple[float, ...], float], best: Values, name: str) -> Fo
     close = {value for value, found in profile.items() if found >= top - WITHIN}
     ends = {float(GRIDS[name][0]), float(GRIDS[name][-1])}
     return Found(best[name], min(close), max(close), not close & ends)
-
-
-def _evidence(job: Job, values: Values) -> float:
-    parts = {FIELDS[name]: jnp.asarray(value) for name, value in values.items()}
-    level = jnp.asarray(priors.bell(job.layer, TYPICAL, UNRATED))
-    prior = job.prior._replace(level=level) if job.estimated else job.prior
-    job = replace(job, constants=job.constants._replace(**parts), prior=prior)
-    value = learn(job, None, PASSES if job.estimated else 1)[2]
-    return value if np.isfinite(value) else -np.inf

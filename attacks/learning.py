@@ -9,6 +9,7 @@ over clients the mean rating from which the passes end with the most evidence is
 from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
+from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -29,6 +30,8 @@ FINER = 0.075  # further candidates at this distance from the best
 SAME = 1.0  # nats within which the extremes are taken to have ended in the same place
 CLEAR = 0.5  # nats per client, by which a place is ahead that needs no finer search
 UNRATED = 0.9
+FURTHER = 24  # most passes after the best start
+SMALLEST_SHARE = 1 / 8  # of a step of the prior, where all of it loses evidence
 LENGTHS = np.geomspace(0.03, 30.0, 20)  # of the client's factor, tried along the leading direction
 CLOSER = np.geomspace(0.7, 1.43, 40)  # times the best of them (as many, so that nothing is compiled anew)
 TRIED_ROUNDS = 8  # most rounds that tell the length
@@ -272,48 +275,80 @@ def _start_law(job: Job, total: Summary, n_users: int) -> dict[str, jnp.ndarray]
     return {"start_mean": jnp.asarray(mean), "start_precision": jnp.asarray(precision)}
 
 
-def learn(job: Job, points: list[soft.Point] | None, passes: int) -> tuple[Job, list[soft.Point], float]:
-    """Passes of climbing and estimating; the state with the most evidence, and that evidence (nats)."""
-    best: tuple[Job, list[soft.Point], float] | None = None
-    for number in range(passes):
-        points, total = _pass(job, points)
-        cost = priors.penalty(job.layer, job.prior, job.spread, total.moments)
-        # evidence is against noise alone; under different scales that has a likelihood of its own
-        b = float(job.constants.noise)
-        alone = float(total.blank) / b + float(total.coordinates) * np.log(2 * b)
-        value = float(np.sum(total.evidence, where=np.isfinite(total.evidence))) - cost - alone
-        gain = np.inf if best is None else value - best[2]
-        if best is None or (np.isfinite(value) and gain > 0):
-            best = job, points, value
-        if abs(gain) < SAME:
+class State(NamedTuple):
+    """A job, its points batch by batch, their evidence (nats), and sums over the clients at these points."""
+
+    job: Job
+    points: list[soft.Point]
+    evidence: float
+    total: Summary
+
+
+def _state(job: Job, points: list[soft.Point] | None) -> State:
+    points, total = _pass(job, points)
+    cost = priors.penalty(job.layer, job.prior, job.spread, total.moments)
+    # evidence is against noise alone; under different scales that has a likelihood of its own
+    b = float(job.constants.noise)
+    alone = float(total.blank) / b + float(total.coordinates) * np.log(2 * b)
+    value = float(np.sum(total.evidence, where=np.isfinite(total.evidence))) - cost - alone
+    return State(job, points, value, total)
+
+
+def _between(old: Job, new: Job, share: float) -> Job:
+    """What is learned, a share of the way from one job to another."""
+    parts = [(job.prior, job.spread, job.constants) for job in (old, new)]
+    prior, spread, constants = jax.tree.map(lambda a, b: a + share * (b - a), *parts)
+    return replace(new, prior=prior, spread=spread, constants=constants)
+
+
+def learn(job: Job, passes: int, points: list[soft.Point] | None = None) -> State:
+    """Passes of climbing and estimating, from given points or from cold starts.
+
+    Only states with more evidence are kept; where a step loses some, half of it is tried, and so on. It
+    ends before its passes do where next to nothing is gained.
+    """
+    best = _state(job, points)
+    proposed, share = _improved(best.job, best.total), 1.0
+    for _ in range(passes - 1):
+        if proposed is best.job:
             break
-        if number < passes - 1:
-            job = _improved(job, total)
-    assert best is not None
+        state = _state(_between(best.job, proposed, share), best.points)
+        gain = state.evidence - best.evidence
+        if gain > 0 or not np.isfinite(best.evidence):
+            best = state
+            proposed, share = _improved(best.job, best.total), 1.0
+        else:
+            share /= 2
+        if 0 < gain < SAME or share < SMALLEST_SHARE:
+            break
     return best
 
 
-def search(job: Job, passes: int) -> tuple[Job, list[soft.Point]]:
-    """The middle of the rating law from which the passes end with the most evidence."""
+def search(job: Job, passes: int) -> State:
+    """The middle of the rating law from which the passes end with the most evidence, learned to its end."""
     if not job.estimated:
-        return learn(job, None, 1 if job.known_noise else 3)[:2]
+        return learn(job, 1 if job.known_noise else 3)
+    best = _best_start(job, passes)
+    return learn(best.job, FURTHER, best.points)
+
+
+def _best_start(job: Job, passes: int) -> State:
     found = {middle: _from(job, middle, passes) for middle in MIDDLES[:2]}
-    low, high = (state[2] for state in found.values())
+    low, high = (state.evidence for state in found.values())
     if abs(low - high) < SAME:
-        return max(found.values(), key=lambda state: state[2])[:2]
+        return max(found.values(), key=lambda state: state.evidence)
     found |= {middle: _from(job, middle, passes) for middle in MIDDLES[2:]}
-    best, second = sorted(found, key=lambda middle: -found[middle][2])[:2]
-    lead = found[best][2] - found[second][2]
-    if lead < SAME or lead > CLEAR * job.view.users.size:
-        return found[best][:2]
-    for middle in (best - FINER, best + FINER):
-        found[middle] = _from(job, middle, passes)
-    return max(found.values(), key=lambda state: state[2])[:2]
+    best, second = sorted(found, key=lambda middle: -found[middle].evidence)[:2]
+    lead = found[best].evidence - found[second].evidence
+    if SAME <= lead <= CLEAR * job.view.users.size:
+        for middle in (best - FINER, best + FINER):
+            found[middle] = _from(job, middle, passes)
+    return max(found.values(), key=lambda state: state.evidence)
 
 
-def _from(job: Job, middle: float, passes: int) -> tuple[Job, list[soft.Point], float]:
+def _from(job: Job, middle: float, passes: int) -> State:
     level = jnp.asarray(priors.bell(job.layer, middle, UNRATED))
-    return learn(replace(job, prior=job.prior._replace(level=level)), None, passes)
+    return learn(replace(job, prior=job.prior._replace(level=level)), passes)
 
 
 def estimates(job: Job, number: int, answers: soft.Answers) -> Estimates:

@@ -29,7 +29,8 @@ from attacks.constants import START, missing, settle, with_constants
 from attacks.grid import Grid
 from attacks.interface import Progress, Reconstruction, all_abstain, alpha_unknown, silent, unreadable
 from attacks.knowledge import known_scale, law_of, ties, unmodelled
-from attacks.learning import Job, carried, estimates, learn, new_job, search, start_lam
+from attacks.learning import Job, carried, estimates, learn, new_job, search
+from attacks.maxima import read
 from attacks.spectral import Spectral
 from victims.view import View
 
@@ -198,18 +199,6 @@ def _prepare(attack: Likelihood, view: View, size: Size, key: int, worth: float)
     )
 
 
-def _jump(job: Job, number: int, point: soft.Point) -> soft.Point:
-    """Try all ratings one level higher or lower: p and the ratings can move together."""
-    levels = np.array(job.view.manifest.rating_levels)
-    unit = float(np.median(np.diff(levels))) if levels.size > 1 else 1.0
-    shift = soft.shift_of_one(job.rows(number))
-    for sign in (1, -1):
-        p = point.p + sign * unit * shift
-        moved = job.climb(number, soft.Point(p, start_lam(job.layer, p)), max(3, job.steps // 2))
-        point = job.better(number, [point, moved])
-    return point
-
-
 def _learners(attack: Likelihood, view: View, key: int) -> View:
     """As many clients and rounds as tell the prior."""
     rows_of_one = view.messages.n_rows / view.users.size
@@ -245,7 +234,8 @@ def _settled(attack: Likelihood, view: View, size: Size, key: int) -> tuple[View
 def _schooled(attack: Likelihood, view: View, size: Size, key: int) -> tuple[Job, list[soft.Point]]:
     """The job of a view that is small enough to try starts of the prior."""
     job = _prepare(attack, view, size, key, OFTEN)
-    return search(job, attack.passes if job.layer.tied else 3 * attack.passes)
+    state = search(job, attack.passes if job.layer.tied else 3 * attack.passes)
+    return state.job, state.points
 
 
 def _learned(attack: Likelihood, view: View, size: Size, key: int) -> tuple[Job, list[soft.Point]]:
@@ -257,7 +247,8 @@ def _learned(attack: Likelihood, view: View, size: Size, key: int) -> tuple[Job,
     job = carried(_prepare(attack, view, size, key, ONCE), school)
     del school  # and the rows that it keeps in memory
     jax.clear_caches()  # its shapes do not come again, and their programs take a gigabyte
-    return learn(job, None, 2 if job.estimated else 1)[:2]
+    state = learn(job, 2 if job.estimated else 1)
+    return state.job, state.points
 
 
 def _run(
@@ -275,12 +266,11 @@ def _run(
     blocks, evidence, length = [], np.zeros(n_users), np.zeros(n_users)
     done = 0
     for number, start in enumerate(points):
-        point = _jump(job, number, start)
-        found = job.summarise(number, point, attack.samples)
+        found = read(job, number, start, attack.samples)
         count = job.packing.sizes[number]
         members = job.packing.members[number][:count]
-        evidence[members] = np.asarray(found.evidence)[:count]
-        length[members] = np.linalg.norm(np.asarray(point.p), axis=-1).mean(axis=1)[:count]
+        evidence[members] = found.evidence[:count]
+        length[members] = found.length[:count]
         blocks.append(estimates(job, number, found.answers))
         done += count
         progress(done, n_users)

@@ -1,8 +1,8 @@
 """What is known at the end of a climb: posteriors, evidence, and sums that an estimate of the prior needs.
 
 Posteriors are averaged over draws of the client's factor from its normal approximation (Laplace's method)
-and over the client's own tilts of the prior; the evidence integrates the factor out in the same way, in
-semi-als with the saddlepoint's cost of the tilt (``attacks.softdecode``).
+and, where p is free, over the client's own tilts of the prior; the evidence integrates the factor out in
+the same way, in semi-als with the saddlepoint's cost of the tilt (``attacks.softdecode``).
 """
 
 from __future__ import annotations
@@ -83,11 +83,7 @@ def summarise(
     singular = ~jnp.isfinite(factor).all(axis=(1, 2))
     factor = jnp.where(singular[:, None, None], 0.0, factor)
     covariance = jnp.where(singular[:, None, None], 0.0, covariance)
-    before = _variance(layer, jnp.exp(assumed) * rows.valid).sum(axis=-1)
-    after = _variance(layer, fit.answers.items).sum(axis=-1)
-    weight = jnp.maximum(before - after, 0.1 * before).T.astype(jnp.float64)
-    tilt_variance = 1 / (weight + 1 / user_variance)
-    response = _response(layer, rows, constants, point.p, fit.answers, covariance)
+    tilt_variance = _tilt_variance(layer, rows, assumed, fit.answers, user_variance)
     size = point.lam.shape[1]
 
     away = point.lam - prior.start_mean
@@ -96,7 +92,6 @@ def summarise(
         noise = jax.random.normal(jax.random.fold_in(key, number), (point.lam.shape[0], size + 2))
         tilt = noise[:, size:] * jnp.sqrt(tilt_variance)
         move = jnp.einsum("ulm,um->ul", factor, noise[:, :size])
-        move += jnp.einsum("ulf,uf->ul", response, tilt)
         p = point.p + jnp.einsum("utkl,ul->utk", linked.basis, move)
         varied = prior._replace(user=prior.user + tilt)
         leaning = soft.log_prior(layer, varied, rows)
@@ -162,16 +157,17 @@ def _variance(layer: Layer, weights: Array) -> Float[Array, "2 users slots"]:
     return square - _mean(layer, weights) ** 2
 
 
-def _response(
-    layer: Layer, rows: Rows, constants: Constants, p: Array, answers: Answers, covariance: Array
-) -> Float[Array, "users L 2"]:
-    """How lam moves when the client's tilts a, h do, through the sum in (8)."""
-    if not layer.tied:
-        return jnp.zeros((p.shape[0], covariance.shape[-1], 2))
-    w = answers.items
-    pulled = w * soft.pulls(layer, rows, constants, p)
-    shared = _mean(layer, pulled) - pulled.sum(axis=0) * _mean(layer, w)
-    return covariance @ jnp.einsum("fur,ukr->ukf", shared, rows.middle).astype(jnp.float64)
+def _tilt_variance(
+    layer: Layer, rows: Rows, assumed: Array, answers: Answers, user_variance: Array
+) -> Float[Array, "users 2"]:
+    """Uncertainty of the client's tilts. None where p is tied: the tilts then move the ratings and with them
+    p, and draws of one without the other make the evidence jump while the prior is learned."""
+    if layer.tied:
+        return jnp.zeros((answers.items.shape[1], 2))
+    before = _variance(layer, jnp.exp(assumed) * rows.valid).sum(axis=-1)
+    after = _variance(layer, answers.items).sum(axis=-1)
+    weight = jnp.maximum(before - after, 0.1 * before).T.astype(jnp.float64)
+    return 1 / (weight + 1 / user_variance)
 
 
 def _paid(

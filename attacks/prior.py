@@ -16,7 +16,7 @@ import scipy.special
 from jaxtyping import Float
 
 from attacks.posterior import Moments
-from attacks.softdecode import Layer, Prior
+from attacks.softdecode import AnyArray, Layer, Prior
 from attacks.typical import TYPICAL, WORTH, log_shares
 
 STEP = 0.8
@@ -110,22 +110,30 @@ def _information(moments: np.ndarray) -> np.ndarray:
     return np.maximum(before - after, 0.1 * before)
 
 
+def _open(layer: Layer) -> tuple[int, ...]:
+    """The features that are not known: where every listed item is rated, activity tells nothing."""
+    return (1,) if layer.levels[0] > 0 else (0, 1)
+
+
+def _tilt_step(now: np.ndarray, table: np.ndarray, variance: float) -> tuple[np.ndarray, np.ndarray]:
+    """A Newton step of one feature's tilts, and the precision of their posterior."""
+    weight = _information(table) + 1 / variance
+    step = STEP * (table[:, 0] - now / variance) / weight
+    return np.clip(step, -LARGEST_STEP, LARGEST_STEP), weight
+
+
 def _tilts(
     layer: Layer, now: np.ndarray, moments: np.ndarray, variance: np.ndarray
 ) -> tuple[np.ndarray, np.ndarray]:
     """New tilts with mean zero (the common part belongs to the levels), and their variance."""
     out, spread = now.copy(), variance.copy()
-    for feature in range(2):
-        if feature == 0 and layer.levels[0] > 0:
-            continue  # every listed item is rated
-        information = _information(moments[:, feature])
+    for feature in _open(layer):
         known = moments[:, feature, 1] > 1e-9
         if not known.any():
             continue
-        weight = information + 1 / variance[feature]
-        step = STEP * (moments[:, feature, 0] - now[:, feature] / variance[feature]) / weight
-        tilt = now[:, feature] + np.clip(step, -LARGEST_STEP, LARGEST_STEP)
-        tilt -= np.average(tilt[known], weights=information[known] + 1e-12)
+        step, weight = _tilt_step(now[:, feature], moments[:, feature], variance[feature])
+        tilt = now[:, feature] + step
+        tilt -= np.average(tilt[known], weights=_information(moments[:, feature])[known] + 1e-12)
         out[:, feature] = np.where(known, tilt, 0.0)
         estimate = np.mean((out[:, feature] ** 2 + 1 / weight)[known])
         spread[feature] = np.clip(estimate, SMALLEST_VARIANCE, LARGEST_VARIANCE[feature])
@@ -140,12 +148,25 @@ def penalty(layer: Layer, prior: Prior, spread: Spread, moments: Moments) -> flo
     """
     typical, now = _typical(layer), _among_rated(layer, prior)
     total = WORTH * float(np.sum(scipy.special.rel_entr(typical, now)))
-    users = [(prior.user, moments.user, spread.user)] if layer.tied else []
-    for tilt, table, variance in (*users, (prior.item, moments.item, spread.item)):
-        for feature in range(2):
-            if feature == 0 and layer.levels[0] > 0:
-                continue
-            information = _information(np.asarray(table)[:, feature])
-            total += np.sum(0.5 * np.asarray(tilt)[:, feature] ** 2 / variance[feature])
-            total += np.sum(0.5 * np.log1p(information * variance[feature]))
-    return float(total)
+    if layer.tied:
+        total += float(tilt_cost(layer, prior.user, moments.user, spread.user).sum())
+    return total + float(tilt_cost(layer, prior.item, moments.item, spread.item).sum())
+
+
+def tilt_cost(layer: Layer, tilt: AnyArray, table: AnyArray, variance: np.ndarray) -> np.ndarray:
+    """What each client's or item's tilts (owners, 2) cost in evidence, (owners,) nats."""
+    cost = np.zeros(len(tilt))
+    for feature in _open(layer):
+        information = _information(np.asarray(table)[:, feature])
+        cost += 0.5 * np.asarray(tilt)[:, feature] ** 2 / variance[feature]
+        cost += 0.5 * np.log1p(information * variance[feature])
+    return cost
+
+
+def leaning(layer: Layer, prior: Prior, moments: Moments, variance: np.ndarray) -> Prior:
+    """The prior after one Newton step in the clients' own tilts, everything else as it is."""
+    now, table = np.asarray(prior.user), np.asarray(moments.user)
+    user = now.copy()
+    for feature in _open(layer):
+        user[:, feature] += _tilt_step(now[:, feature], table[:, feature], variance[feature])[0]
+    return prior._replace(user=jnp.asarray(user))

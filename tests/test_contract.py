@@ -34,6 +34,7 @@ HELPERS = {
         "softdecode",
         "posterior",
         "learning",
+        "maxima",
         "knowledge",
         "rank_one",
         "constants",
