@@ -146,7 +146,7 @@ def new_job(
     packing = plan(view, worth)
     size = view.manifest.factors * (1 if layer.tied else layer.n_runs)
     prior = priors.flat(layer, view.users.size, packing.item_ids.size, size)
-    spread = priors.start_spread()
+    spread = priors.start_spread(layer)
     return Job(
         view, packing, layer, steps, key, estimated, known_noise, floor, precision, constants, prior, spread
     )
@@ -155,9 +155,9 @@ def new_job(
 def carried(job: Job, learned: Job) -> Job:
     """What some clients taught, for all of them: the clients' own tilts start anew."""
     place = np.searchsorted(job.packing.item_ids, learned.packing.item_ids)
-    item = np.zeros((job.packing.item_ids.size, 2))
+    item = np.zeros((job.packing.item_ids.size, job.layer.tilts[1]))
     item[place] = np.asarray(learned.prior.item)
-    user = jnp.zeros((job.view.users.size, 2))
+    user = jnp.zeros((job.view.users.size, job.layer.tilts[0]))
     prior = learned.prior._replace(user=user, item=jnp.asarray(item))
     return replace(job, prior=prior, spread=learned.spread, constants=learned.constants)
 

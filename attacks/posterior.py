@@ -44,16 +44,16 @@ class Summary(NamedTuple):
 class Moments(NamedTuple):
     """Sums over rows of the posterior minus the prior, and of both variances.
 
-    level_gap (candidates,), level_prior and level_posterior (candidates, candidates); user (users, 2, 3)
-    and item (items, 2, 3): gap, prior variance, posterior variance of the two features; attribute
+    level_gap (candidates,), level_prior and level_posterior (candidates, candidates); user (users, tilts, 3)
+    and item (items, tilts, 3): gap, prior variance, posterior variance of the features; attribute
     (attributes,): expected number of clients.
     """
 
     level_gap: Float[Array, " candidates"]
     level_prior: Float[Array, "candidates candidates"]
     level_posterior: Float[Array, "candidates candidates"]
-    user: Float[Array, "users 2 3"]
-    item: Float[Array, "items 2 3"]
+    user: Float[Array, "users user_tilts 3"]
+    item: Float[Array, "items item_tilts 3"]
     attribute: Float[Array, " attributes"]
 
 
@@ -65,7 +65,7 @@ def summarise(
     constants: Constants,
     prior: Prior,
     point: Point,
-    user_variance: Float[AnyArray, " 2"],
+    user_variance: Float[AnyArray, " tilts"],
     samples: Int[AnyArray, ""],
     key: Array,
 ) -> Summary:
@@ -89,7 +89,9 @@ def summarise(
     away = point.lam - prior.start_mean
 
     def draw(number: Array, total: tuple[Answers, Array]) -> tuple[Answers, Array]:
-        noise = jax.random.normal(jax.random.fold_in(key, number), (point.lam.shape[0], size + 2))
+        noise = jax.random.normal(
+            jax.random.fold_in(key, number), (point.lam.shape[0], size + user_variance.shape[0])
+        )
         tilt = noise[:, size:] * jnp.sqrt(tilt_variance)
         move = jnp.einsum("ulm,um->ul", factor, noise[:, :size])
         p = point.p + jnp.einsum("utkl,ul->utk", linked.basis, move)
@@ -147,26 +149,26 @@ def _square(x: Float[Array, "users L"], metric: Float[Array, "users L L"]) -> Fl
     return jnp.einsum("ul,ulm,um->u", x, metric, x)
 
 
-def _mean(layer: Layer, weights: Array) -> Float[Array, "2 users slots"]:
-    """Means of the two features of a rating under weights over candidates."""
+def _mean(layer: Layer, weights: Array) -> Float[Array, "tilts users slots"]:
+    """Means of the features of a rating under weights over candidates."""
     return jnp.einsum("fv,vur->fur", layer.features().T.astype(weights.dtype), weights)
 
 
-def _variance(layer: Layer, weights: Array) -> Float[Array, "2 users slots"]:
+def _variance(layer: Layer, weights: Array) -> Float[Array, "tilts users slots"]:
     square = jnp.einsum("fv,vur->fur", (layer.features().T ** 2).astype(weights.dtype), weights)
     return square - _mean(layer, weights) ** 2
 
 
 def _tilt_variance(
     layer: Layer, rows: Rows, assumed: Array, answers: Answers, user_variance: Array
-) -> Float[Array, "users 2"]:
+) -> Float[Array, "users tilts"]:
     """Uncertainty of the client's tilts. None where p is tied: the tilts then move the ratings and with them
     p, and draws of one without the other make the evidence jump while the prior is learned."""
     if layer.tied:
-        return jnp.zeros((answers.items.shape[1], 2))
+        return jnp.zeros((answers.items.shape[1], user_variance.shape[0]))
     before = _variance(layer, jnp.exp(assumed) * rows.valid).sum(axis=-1)
     after = _variance(layer, answers.items).sum(axis=-1)
-    weight = jnp.maximum(before - after, 0.1 * before).T.astype(jnp.float64)
+    weight = jnp.maximum(before - after, 0.1 * before)[: user_variance.shape[0]].T.astype(jnp.float64)
     return 1 / (weight + 1 / user_variance)
 
 
@@ -195,12 +197,13 @@ def moments(layer: Layer, rows: Rows, prior: Prior, assumed: Array, answers: Ans
         diagonal = jnp.diag(weights.sum(axis=(1, 2), dtype=jnp.float64))
         return diagonal - jnp.einsum("vur,wur->vw", weights, weights).astype(jnp.float64)
 
-    flat = table.transpose(2, 3, 1, 0).reshape(-1, 2, 3)
+    of_user, of_item = (table[:, :width] for width in layer.tilts)
+    flat = of_item.transpose(2, 3, 1, 0).reshape(-1, layer.tilts[1], 3)
     return Moments(
         (found - assumed).sum(axis=(1, 2), dtype=jnp.float64),
         second(assumed),
         second(found),
-        table.sum(axis=3).transpose(2, 1, 0),
+        of_user.sum(axis=3).transpose(2, 1, 0),
         jax.ops.segment_sum(flat, jnp.asarray(rows.item).ravel(), prior.item.shape[0]),
         jnp.sum(rows.live[:, None] * answers.attributes, axis=0),
     )

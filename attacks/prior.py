@@ -22,33 +22,33 @@ from attacks.typical import TYPICAL, WORTH, log_shares
 STEP = 0.8
 LARGEST_STEP = 1.0
 LARGEST_LEVEL_STEP = 0.5
-LARGEST_VARIANCE = np.array([4.0, 0.5])  # of activity or popularity, and of mean ratings, in nats squared
+LARGEST_VARIANCE = np.array([4.0, 0.5, 0.2])  # of activity or popularity, means, dispersions, nats squared
 SMALLEST_VARIANCE = 1e-3
-START_VARIANCE = 0.25
+START_VARIANCE = np.array([0.25, 0.25, 0.05])
 
 
 class Spread(NamedTuple):
-    """Variances of (a, h) over clients and over items, (2,) each."""
+    """Variances of the tilts over clients and over items (``Layer.tilts``)."""
 
-    user: Float[np.ndarray, " 2"]
-    item: Float[np.ndarray, " 2"]
+    user: Float[np.ndarray, " user_tilts"]
+    item: Float[np.ndarray, " item_tilts"]
 
 
 def flat(layer: Layer, n_users: int, n_items: int, size: int) -> Prior:
     """Every answer equally likely; free factors from N(0, 10^2)."""
     return Prior(
         jnp.zeros(len(layer.levels)),
-        jnp.zeros((n_users, 2)),
-        jnp.zeros((n_items, 2)),
+        jnp.zeros((n_users, layer.tilts[0])),
+        jnp.zeros((n_items, layer.tilts[1])),
         jnp.zeros(len(layer.blocks)),
         jnp.zeros(size),
         0.01 * jnp.eye(size),
     )
 
 
-def start_spread() -> Spread:
+def start_spread(layer: Layer) -> Spread:
     """Variances before anything was read."""
-    return Spread(np.full(2, START_VARIANCE), np.full(2, START_VARIANCE))
+    return Spread(*(START_VARIANCE[:width] for width in layer.tilts))
 
 
 def bell(layer: Layer, middle: float, unrated: float) -> Float[np.ndarray, " candidates"]:
@@ -110,9 +110,9 @@ def _information(moments: np.ndarray) -> np.ndarray:
     return np.maximum(before - after, 0.1 * before)
 
 
-def _open(layer: Layer) -> tuple[int, ...]:
+def _open(layer: Layer, width: int) -> tuple[int, ...]:
     """The features that are not known: where every listed item is rated, activity tells nothing."""
-    return (1,) if layer.levels[0] > 0 else (0, 1)
+    return tuple(range(1 if layer.levels[0] > 0 else 0, width))
 
 
 def _tilt_step(now: np.ndarray, table: np.ndarray, variance: float) -> tuple[np.ndarray, np.ndarray]:
@@ -127,7 +127,7 @@ def _tilts(
 ) -> tuple[np.ndarray, np.ndarray]:
     """New tilts with mean zero (the common part belongs to the levels), and their variance."""
     out, spread = now.copy(), variance.copy()
-    for feature in _open(layer):
+    for feature in _open(layer, now.shape[1]):
         known = moments[:, feature, 1] > 1e-9
         if not known.any():
             continue
@@ -135,7 +135,9 @@ def _tilts(
         tilt = now[:, feature] + step
         tilt -= np.average(tilt[known], weights=_information(moments[:, feature])[known] + 1e-12)
         out[:, feature] = np.where(known, tilt, 0.0)
-        estimate = np.mean((out[:, feature] ** 2 + 1 / weight)[known])
+        # MacKay's fixed point, which needs fewer passes than EM: tilts that the rows determine count
+        determined = np.sum((1 - 1 / (weight * variance[feature]))[known])
+        estimate = np.sum(out[known, feature] ** 2) / max(determined, 1e-12)
         spread[feature] = np.clip(estimate, SMALLEST_VARIANCE, LARGEST_VARIANCE[feature])
     return out, spread
 
@@ -154,9 +156,9 @@ def penalty(layer: Layer, prior: Prior, spread: Spread, moments: Moments) -> flo
 
 
 def tilt_cost(layer: Layer, tilt: AnyArray, table: AnyArray, variance: np.ndarray) -> np.ndarray:
-    """What each client's or item's tilts (owners, 2) cost in evidence, (owners,) nats."""
+    """What each client's or item's tilts (owners, tilts) cost in evidence, (owners,) nats."""
     cost = np.zeros(len(tilt))
-    for feature in _open(layer):
+    for feature in _open(layer, len(variance)):
         information = _information(np.asarray(table)[:, feature])
         cost += 0.5 * np.asarray(tilt)[:, feature] ** 2 / variance[feature]
         cost += 0.5 * np.log1p(information * variance[feature])
@@ -167,6 +169,6 @@ def leaning(layer: Layer, prior: Prior, moments: Moments, variance: np.ndarray) 
     """The prior after one Newton step in the clients' own tilts, everything else as it is."""
     now, table = np.asarray(prior.user), np.asarray(moments.user)
     user = now.copy()
-    for feature in _open(layer):
+    for feature in _open(layer, now.shape[1]):
         user[:, feature] += _tilt_step(now[:, feature], table[:, feature], variance[feature])[0]
     return prior._replace(user=jnp.asarray(user))

@@ -32,6 +32,7 @@ from jax.scipy.special import logsumexp
 from jaxtyping import Array, Float, Int
 
 from attacks.packing import Rows
+from attacks.typical import log_shares
 from victims.manifest import Manifest
 
 jax.config.update("jax_enable_x64", True)
@@ -84,15 +85,28 @@ class Layer:
         """Whether each round is the first of its run."""
         return tuple(a != b for a, b in zip(self.runs, (-1, *self.runs[:-1]), strict=True))
 
-    def features(self) -> Float[np.ndarray, "candidates 2"]:
-        """Is rated, and the rating's place on the grid from -SPAN/2 to SPAN/2 (0 for unrated)."""
+    @property
+    def tilts(self) -> tuple[int, int]:
+        """How many features a client's and an item's own tilts of the prior multiply.
+
+        Items have too few raters to show a dispersion; and where p is free its length is open, which a
+        dispersion of the client's own would leave more open still.
+        """
+        return (3 if self.tied else 2), 2
+
+    def features(self) -> Float[np.ndarray, "candidates 3"]:
+        """What tilts of the prior multiply: is rated; the rating's place on the grid from -SPAN/2 to
+        SPAN/2; its square, less what the first two tell of it in typical ratings (0 for unrated)."""
         levels = np.array(self.levels)
         rated = levels > 0
         lowest, highest = levels[rated].min(), levels.max()
         place = SPAN * ((levels - lowest) / max(highest - lowest, 1e-300) - 0.5)
         if highest == lowest:
             place = np.zeros_like(levels)
-        return np.stack([rated * 1.0, np.where(rated, place, 0.0)], axis=1)
+        known = np.stack([np.ones(place.shape), place], axis=1)
+        root = np.sqrt(np.exp(log_shares(levels[rated])))[:, None]
+        fit = np.linalg.lstsq(root * known[rated], root[:, 0] * place[rated] ** 2, rcond=None)[0]
+        return np.stack([rated * 1.0, rated * place, rated * (place**2 - known @ fit)], axis=1)
 
 
 def layer(
@@ -139,16 +153,16 @@ class Constants(NamedTuple):
 
 
 class Prior(NamedTuple):
-    """log pi_ij(z) = level_z + rated(z) (a_i + a_j) + place(z) (h_i + h_j), and attributes.
+    """log pi_ij(z) = level_z + features(z) . (a_i + a_j), and attributes.
 
-    level (candidates,); user (users, 2) and item (items, 2): a and h; attribute (attributes,) or (users,
-    attributes): log odds inside a block; start_mean (L,), start_precision (L, L): normal law of the free
-    factors.
+    level (candidates,); user (users, 2 or 3) and item (items, 2): the tilts a of activity, mean and
+    dispersion (``Layer.tilts``); attribute (attributes,) or (users, attributes): log odds inside a block;
+    start_mean (L,), start_precision (L, L): normal law of the free factors.
     """
 
     level: Float[Array, " candidates"]
-    user: Float[Array, "users two"]
-    item: Float[Array, "items two"]
+    user: Float[Array, "users user_tilts"]
+    item: Float[Array, "items item_tilts"]
     attribute: Float[Array, "*users attributes"]
     start_mean: Float[Array, " L"]
     start_precision: Float[Array, "L L"]
@@ -171,11 +185,11 @@ class Answers(NamedTuple):
 @partial(jax.jit, static_argnums=0)
 def log_prior(layer: Layer, prior: Prior, rows: Rows) -> Float[Array, "candidates users slots"]:
     """Log prior of every slot, normalised, in the precision of the rows."""
-    own = jnp.asarray(prior.item)[rows.item]
-    activity = prior.user[:, :1] + own[..., 0]
-    taste = prior.user[:, 1:] + own[..., 1]
-    features = jnp.asarray(layer.features())[:, :, None, None]
-    logits = prior.level[:, None, None] + features[:, 0] * activity + features[:, 1] * taste
+    features, item = layer.features(), jnp.asarray(prior.item)
+    logits = prior.level[:, None, None]
+    for owner, width in zip((prior.user[:, None], item[rows.item]), layer.tilts, strict=True):
+        for number in range(width):  # not a matrix product, which XLA fuses wrongly here (jaxlib 0.10.2)
+            logits += jnp.asarray(features)[:, number, None, None] * owner[..., number]
     return jax.nn.log_softmax(logits, axis=0).astype(rows.items.dtype)
 
 
