@@ -135,9 +135,7 @@ def _tilts(
         tilt = now[:, feature] + step
         tilt -= np.average(tilt[known], weights=_information(moments[:, feature])[known] + 1e-12)
         out[:, feature] = np.where(known, tilt, 0.0)
-        # MacKay's fixed point, which needs fewer passes than EM: tilts that the rows determine count
-        determined = np.sum((1 - 1 / (weight * variance[feature]))[known])
-        estimate = np.sum(out[known, feature] ** 2) / max(determined, 1e-12)
+        estimate = np.mean((out[:, feature] ** 2 + 1 / weight)[known])
         spread[feature] = np.clip(estimate, SMALLEST_VARIANCE, LARGEST_VARIANCE[feature])
     return out, spread
 
