@@ -9,10 +9,10 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from attacks import packing, softdecode
+from attacks import learning, maxima, packing, softdecode
 from attacks import prior as priors
 from attacks.knowledge import known_scale
-from attacks.likelihood import Likelihood
+from attacks.likelihood import OFTEN, Likelihood, _prepare, size_up
 from attacks.spectral import Spectral
 from audit.registry import make_attack
 from audit.score import score
@@ -162,6 +162,83 @@ class TestDecoding:
             step[:, 0, column] = 1e-6
             numeric = (value(p + step) - value(p - step)) / 2e-6
             np.testing.assert_allclose(slope.gradient[:, column], numeric, rtol=1e-4, atol=1e-4)
+
+
+@pytest.mark.parametrize("tied", [True, False])
+def test_prior_of_many_rows(tied):
+    """Against numpy, at a size at which XLA once gave other numbers than for a few rows."""
+    layer = softdecode.Layer(tied, (0,), (0.0, 1.0, 2.0, 3.0, 4.0, 5.0), (True,) + (False,) * 5, (), ())
+    rng = np.random.default_rng(0)
+    n_users, n_items, n_slots, k = 120, 300, 520, 2
+    flat = priors.flat(layer, n_users, n_items, k)
+    prior = flat._replace(
+        level=jnp.asarray(rng.normal(size=6)),
+        user=jnp.asarray(rng.normal(size=flat.user.shape)),
+        item=jnp.asarray(rng.normal(size=flat.item.shape)),
+    )
+    item = rng.integers(n_items, size=(n_users, n_slots))
+    blank = packing.Rows(*(jnp.zeros(0) for _ in packing.Rows._fields))
+    rows = blank._replace(item=jnp.asarray(item), items=jnp.zeros((1, n_users, k, n_slots)))
+    features = layer.features()
+    expected = np.asarray(prior.level)[:, None, None] + np.zeros((1, n_users, n_slots))
+    for number in range(prior.user.shape[1]):
+        expected += features[:, number, None, None] * np.asarray(prior.user)[:, number, None]
+    for number in range(prior.item.shape[1]):
+        expected += features[:, number, None, None] * np.asarray(prior.item)[item, number]
+    expected -= np.logaddexp.reduce(expected, axis=0)
+    np.testing.assert_allclose(softdecode.log_prior(layer, prior, rows), expected, atol=1e-9)
+
+
+class TestLearning:
+    def job(self, transcripts):
+        view = noisy(transcripts["semi-als", "observed-only"].view("server"), 0.3)
+        return _prepare(Likelihood(steps=6), view, size_up(view), 0, OFTEN)
+
+    def test_only_better_states_are_kept(self, transcripts):
+        """More passes never end with less evidence, and the evidence belongs to the state."""
+        job = self.job(transcripts)
+        states = [learning.learn(job, passes) for passes in (1, 3, 6)]
+        values = [state.evidence for state in states]
+        assert values[0] < values[1] <= values[2]
+        for state in states:
+            total = float(np.sum(state.total.evidence))
+            assert learning.learn(state.job, 1, state.points).evidence >= state.evidence - 0.01 * total
+
+    def test_a_step_that_loses_is_halved(self, transcripts, monkeypatch):
+        """Levels that overshoot eightfold lose at first, and still gain in the end."""
+        job, improved, tried = self.job(transcripts), learning._improved, []
+
+        def far(job, total):
+            new = improved(job, total)
+            level = job.prior.level + 8 * (new.prior.level - job.prior.level)
+            return replace(new, prior=new.prior._replace(level=level))
+
+        def state(job, points):
+            tried.append(old(job, points))
+            return tried[-1]
+
+        old = learning._state
+        monkeypatch.setattr(learning, "_improved", far)
+        monkeypatch.setattr(learning, "_state", state)
+        best = learning.learn(job, 6).evidence
+        values = [state.evidence for state in tried]
+        assert min(values[1:]) < values[0] < best == max(values)
+
+
+def test_shares_of_maxima():
+    """By evidence; a climb that ended where an earlier one did, or nowhere, does not count."""
+    evidence = np.log(
+        np.array([[0.5, 0.5, np.nan, np.nan], [0.5, 0.5, 1.0, np.nan], [1.0, 1.0, 1.0, np.nan]])
+    )
+    p = np.zeros((3, 4, 1, 2))
+    p[1:, 0] = [[1.0, 0.0]], [[-1.0, 0.0]]
+    p[1:, 1] = [[1.0, 0.0]], [[1.1, 0.0]]
+    p[1:, 2] = [[1.0, 0.0]], [[-1.0, 0.0]]
+    step = np.zeros((4, 1, 2)) + [1.0, 0.0]
+    share = maxima._shares(evidence, maxima._repeated(p, step))
+    np.testing.assert_allclose(share.T, [[0.25, 0.25, 0.5], [0.5, 0.5, 0], [0, 0.5, 0.5], [1, 0, 0]])
+    parts = jnp.ones((4, 5)), jnp.zeros((4, 5)), jnp.full((4, 5), jnp.nan)
+    np.testing.assert_allclose(maxima._mean(share, parts)[:, 0], share[0])
 
 
 @pytest.mark.parametrize("scale", [0.1, 0.3])
