@@ -5,8 +5,8 @@ the noise is known, ratings lie on a grid, attributes are one-hot, and ratings d
 rounds. The attack maximises the marginal likelihood of all uploads over the client's factor and reads
 each rating off its posterior (``attacks.softdecode``), with a prior that it estimates from the same
 uploads (``attacks.prior``; ``prior="flat"`` is maximum likelihood). Several starts: the prior's mean, the
-leading direction of the rows with the best length on a grid, and the best point so far moved by one
-rating level; the one with the most evidence wins, client by client.
+leading direction of the rows with the best length on a grid; the one with the most evidence wins, client
+by client. Posteriors are of that maximum and of those one rating level away (``attacks.maxima``).
 
 What it assumes: independent Laplace noise on every coordinate, drawn afresh in each round; its scale is
 read from the manifest or estimated. Constants of the update rule, and alpha, that the manifest lacks are
@@ -55,7 +55,8 @@ class Likelihood:
     steps : int
         Newton steps of a cold start; later passes take a third of them.
     passes : int
-        Most estimates of the prior; three times as many where p is free, for they converge slowly.
+        Most estimates of the prior from each start; three times as many where p is free, for they converge
+        slowly. The best start goes on until next to nothing is gained.
     learners : int
         Most clients on which starts of the prior are tried; fewer, and fewer rounds, where each one has
         many rows.
