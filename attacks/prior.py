@@ -2,8 +2,8 @@
 
 Empirical Bayes: level frequencies, the activity, mean and dispersion of each client's ratings and the
 popularity and mean rating of each item (popularity is public through Q as well), with normal laws over
-clients and over items whose variances are estimated, too. One Newton step per pass, with Louis' observed information: the
-prior's variance minus the posterior's. Nothing here sees the truth.
+clients and over items whose variances are estimated, too. One Newton step per pass, with Louis' observed
+information: the prior's variance minus the posterior's. Nothing here sees the truth.
 """
 
 from __future__ import annotations
