@@ -19,12 +19,13 @@ from attacks.posterior import Moments
 from attacks.softdecode import AnyArray, Layer, Prior
 from attacks.typical import TYPICAL, WORTH, log_shares
 
+MEAN_WORTH = 40.0  # ratings of each client that what is known of their mean anyhow is worth
 STEP = 0.8
 LARGEST_STEP = 1.0
 LARGEST_LEVEL_STEP = 0.5
-LARGEST_VARIANCE = np.array([4.0, 0.5, 0.2])  # of activity or popularity, means, dispersions, nats squared
+LARGEST_VARIANCE = np.array([4.0, 0.2, 0.2])  # of activity or popularity, means, dispersions, nats squared
 SMALLEST_VARIANCE = 1e-3
-START_VARIANCE = np.array([0.25, 0.25, 0.05])
+START_VARIANCE = np.array([0.25, 0.15, 0.05])
 
 
 class Spread(NamedTuple):
@@ -64,7 +65,7 @@ def improve(
     layer: Layer, prior: Prior, spread: Spread, moments: Moments, n_users: int
 ) -> tuple[Prior, Spread]:
     """One Newton step in every parameter."""
-    level = np.asarray(prior.level) + _level_step(layer, prior, moments)
+    level = np.asarray(prior.level) + _level_step(layer, prior, moments, n_users)
     # Laplace's rule of succession in each block
     attribute = jnp.log((moments.attribute + 1) / (n_users + 2))
     loose = np.array(layer.loose)[np.array(layer.blocks, int)] if layer.blocks else np.zeros(0, bool)
@@ -78,14 +79,18 @@ def improve(
     return prior, Spread(user_spread, item_spread)
 
 
-def _level_step(layer: Layer, prior: Prior, moments: Moments) -> Float[np.ndarray, " candidates"]:
+def _level_step(
+    layer: Layer, prior: Prior, moments: Moments, n_users: int
+) -> Float[np.ndarray, " candidates"]:
     before, after = np.asarray(moments.level_prior), np.asarray(moments.level_posterior)
     typical, now = _typical(layer), _among_rated(layer, prior)
-    gap = np.asarray(moments.level_gap) + WORTH * (typical - now)
+    away, slope = _mean_away(layer, prior)
+    gap = np.asarray(moments.level_gap) + WORTH * (typical - now) - MEAN_WORTH * n_users * away * slope
     size, axes = np.linalg.eigh(before - after)
     floor = np.maximum(np.einsum("vi,vw,wi->i", axes, before, axes), 0)
     information = (axes * np.maximum(size, 0.1 * floor)) @ axes.T
     information += WORTH * (np.diag(now) - np.outer(now, now)) + np.eye(now.size)
+    information += MEAN_WORTH * n_users * np.outer(slope, slope)
     step = np.linalg.solve(information, gap)
     return np.clip(STEP * (step - step.mean()), -LARGEST_LEVEL_STEP, LARGEST_LEVEL_STEP)
 
@@ -103,6 +108,16 @@ def _among_rated(layer: Layer, prior: Prior) -> Float[np.ndarray, " candidates"]
     log = np.where(rated, np.asarray(prior.level), -np.inf)
     frequency = np.exp(log - log.max())
     return frequency / frequency.sum()
+
+
+def _mean_away(layer: Layer, prior: Prior) -> tuple[float, Float[np.ndarray, " candidates"]]:
+    """How far the prior's mean rating is from a typical one, in standard deviations, and the slope in the
+    levels. The uploads tell how ratings differ much better than how high they are: where the length of p is
+    open, small errors of the evidence would carry the mean away. Their shape (half stars are rare) is told.
+    """
+    place, now, typical = layer.features()[:, 1], _among_rated(layer, prior), _typical(layer)
+    width = np.sqrt(max(typical @ place**2 - (typical @ place) ** 2, 1e-12))
+    return float((now - typical) @ place / width), now * (place - now @ place) / width
 
 
 def _information(moments: np.ndarray) -> np.ndarray:
@@ -148,6 +163,7 @@ def penalty(layer: Layer, prior: Prior, spread: Spread, moments: Moments) -> flo
     """
     typical, now = _typical(layer), _among_rated(layer, prior)
     total = WORTH * float(np.sum(scipy.special.rel_entr(typical, now)))
+    total += MEAN_WORTH * len(prior.user) * _mean_away(layer, prior)[0] ** 2 / 2
     if layer.tied:
         total += float(tilt_cost(layer, prior.user, moments.user, spread.user).sum())
     return total + float(tilt_cost(layer, prior.item, moments.item, spread.item).sum())
