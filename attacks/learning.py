@@ -27,7 +27,7 @@ from victims.view import ATTRIBUTE, ITEM, View
 CACHE_BYTES = 1 << 28
 MIDDLES = (0.4, 0.85, 0.55, 0.7)  # of the grid: candidates for the mean rating, the extremes first
 FINER = 0.075  # further candidates at this distance from the best
-SAME = 1.0  # nats within which the extremes are taken to have ended in the same place
+SAME = 1.0  # nats within which two states are taken to be in the same place, and a gain to be the last
 CLEAR = 0.5  # nats per client, by which a place is ahead that needs no finer search
 UNRATED = 0.9
 FURTHER = 24  # most passes after the best start

@@ -39,8 +39,8 @@ def read(job: Job, number: int, start: soft.Point, samples: int) -> Reading:
     unit = float(np.median(np.diff(levels))) if levels.size > 1 else 1.0
     step = unit * soft.shift_of_one(job.rows(number))
     points, summaries, evidence = [], [], []
-    for sign in (0, 1, -1):
-        point, found, weight = _settled(job, number, _moved(job, number, start, sign * step), samples)
+    for place in (start, _moved(job, number, start, step), _moved(job, number, start, -step)):
+        point, found, weight = _settled(job, number, place, samples)
         points.append(point.p)
         summaries.append(found)
         evidence.append(weight)
@@ -53,10 +53,8 @@ def read(job: Job, number: int, start: soft.Point, samples: int) -> Reading:
     return Reading(answers, alone[best, everyone], length[best, everyone])
 
 
-def _moved(job: Job, number: int, start: soft.Point, step: jnp.ndarray | np.ndarray) -> soft.Point:
+def _moved(job: Job, number: int, start: soft.Point, step: jnp.ndarray) -> soft.Point:
     """The point from which the maximum that far away is climbed."""
-    if not np.any(step):
-        return start
     p = start.p + step
     return job.climb(number, soft.Point(p, start_lam(job.layer, p)), max(3, job.steps // 2))
 
