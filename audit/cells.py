@@ -8,12 +8,18 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Callable, Mapping, Sequence
+import os
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any, Protocol, TypeVar, runtime_checkable
 
+import jax
 import joblib
 import numpy as np
+from jax.experimental.compilation_cache import compilation_cache
 
 from attacks.interface import RATED_SET, Reconstruction
 from audit.metrics import UserScores
@@ -71,7 +77,39 @@ class Cell(Protocol):
         ...
 
 
+FOLDER, LEAST = "jax_compilation_cache_dir", "jax_persistent_cache_min_compile_time_secs"
+SLOW = 0.1  # seconds of compiling, from which a program is kept
 C = TypeVar("C", bound=Cell)
+T = TypeVar("T")
+
+
+@contextmanager
+def programs_kept(folder: Path) -> Iterator[None]:
+    """What is compiled meanwhile is kept in ``folder``, and found there: attacks drop it from memory.
+
+    A folder that the user chose (``JAX_COMPILATION_CACHE_DIR``) goes before.
+    """
+    if getattr(jax.config, FOLDER) is not None:
+        yield
+        return
+    old = getattr(jax.config, LEAST)
+    _configure(str(folder), SLOW)
+    try:
+        yield
+    finally:
+        _configure(None, old)
+
+
+def _configure(folder: str | None, slow: float) -> None:
+    jax.config.update(FOLDER, folder)
+    jax.config.update(LEAST, slow)
+    compilation_cache.reset_cache()  # the open folder is remembered otherwise
+
+
+def _with_programs(work: Callable[[C, Ratings], T], folder: str, cell: C, ratings: Ratings) -> T:
+    """``work``, with a folder for this process alone: JAX does not write programs atomically."""
+    with programs_kept(Path(folder, str(os.getpid()))):
+        return work(cell, ratings)
 
 
 def run_cells(
@@ -91,11 +129,13 @@ def run_cells(
     report(done, len(cells))
     failed: dict[Path, list[Row]] = {}
     pool = joblib.Parallel(n_jobs=jobs, return_as="generator_unordered", batch_size=1, pre_dispatch="n_jobs")
-    for path, rows in pool(joblib.delayed(work)(cell, ratings) for cell in open_):
-        if any(row["status"] == "failed" for row in rows):
-            failed[path] = rows
-        done += 1
-        report(done, len(cells))
+    with TemporaryDirectory(prefix="factorleak-", ignore_cleanup_errors=True) as programs:
+        task = joblib.delayed(partial(_with_programs, work, programs))
+        for path, rows in pool(task(cell, ratings) for cell in open_):
+            if any(row["status"] == "failed" for row in rows):
+                failed[path] = rows
+            done += 1
+            report(done, len(cells))
     rows = [row for cell in cells for row in failed.get(cell.path) or read_cell(cell.path)]
     write_results(rows, directory)
     return rows

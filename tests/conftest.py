@@ -3,9 +3,14 @@
 from __future__ import annotations
 
 import os
+import shutil
 from pathlib import Path
+from tempfile import mkdtemp
 
 os.environ.setdefault("JAX_PLATFORMS", "cpu")
+# what one test compiles serves the next, also in the commands that tests start; a folder for each worker
+os.environ["JAX_COMPILATION_CACHE_DIR"] = mkdtemp(prefix="factorleak-tests-")
+os.environ["JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS"] = "0.1"
 
 import pytest
 
@@ -22,6 +27,10 @@ SCENARIOS = [
     for update in ("semi-als", "sgd")
     for weighting in ("observed-only", "include-unrated")
 ]
+
+
+def pytest_unconfigure() -> None:
+    shutil.rmtree(os.environ["JAX_COMPILATION_CACHE_DIR"], ignore_errors=True)
 
 
 @pytest.fixture(scope="session")

@@ -5,9 +5,11 @@ from __future__ import annotations
 import json
 from dataclasses import replace
 
+import jax
 import numpy as np
 import pytest
 
+from audit import cells
 from audit.ceiling import ceilings, computable
 from audit.sweep import Sweep, run
 from audit.truth import read_truth
@@ -96,6 +98,36 @@ class TestSweep:
         ):
             with pytest.raises(InputError, match=words):
                 run(replace(SMALL, **change), ratings, tmp_path, jobs=1)
+
+
+@pytest.fixture
+def no_folder():
+    """Without the folder for programs that all tests share."""
+    chosen, least = (getattr(jax.config, option) for option in (cells.FOLDER, cells.LEAST))
+    cells._configure(None, least)
+    yield
+    cells._configure(chosen, least)
+
+
+def test_programs_are_kept(tmp_path, monkeypatch, no_folder):
+    """A second cell finds what the first compiled, with the same numbers; afterwards nothing is kept."""
+    monkeypatch.setattr(cells, "SLOW", 0.0)
+    found = []
+    for _ in range(2):
+        with cells.programs_kept(tmp_path):
+            number = float(jax.jit(lambda x: (x @ x.T).sum())(np.eye(3)))
+        found.append((number, {path.name for path in tmp_path.glob("*-cache")}))
+        jax.clear_caches()
+        jax.jit(lambda x: x @ x)(np.eye(3))  # outside: not kept
+    assert found[0] == found[1]
+    assert found[0][0] == 3.0
+    assert len(found[0][1]) > 0
+
+
+def test_programs_in_the_folder_of_the_user(tmp_path, no_folder):
+    cells._configure(str(tmp_path / "mine"), 0.0)
+    with cells.programs_kept(tmp_path / "ours"):
+        assert getattr(jax.config, cells.FOLDER) == str(tmp_path / "mine")
 
 
 def test_a_view_of_some_rounds(transcripts):
