@@ -521,7 +521,7 @@ def sweep(
 ) -> None:
     """Accuracy against noise scale and rounds watched: rows, figures, and how strong the attack is."""
     from audit.registry import make_defense, parse_options, scenarios_of
-    from audit.sweep import PAPER, Sweep, run
+    from audit.sweep import INSTEAD, PAPER, Sweep, run
     from reports.figures import sweep_figures
     from reports.tables import sweep_table
 
@@ -557,7 +557,7 @@ def sweep(
     show(sweep_table(rows, f"Ratings that {names[0]} reads from {victim} under Laplace noise", names[0]))
     noisy = [make_defense(f"laplace:scale={max(plan.scales)}")]
     _print_accounts(victim, noisy, ratings, plan.weightings, max(counts))
-    for path in sweep_figures(rows, out, names[0], names[1] if len(names) > 1 else names[0]):
+    for path in sweep_figures(rows, out, names[0], *names[1:], INSTEAD):
         show(f"figure {path}")
     show(f"{len(rows)} rows in {out}/results.json, .csv, .parquet; {time.perf_counter() - start:.1f} s")
 

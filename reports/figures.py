@@ -46,7 +46,7 @@ STYLE: Any = {
 }
 
 
-def sweep_figures(rows: Sequence[Row], directory: Path, strongest: str, paper: str) -> list[Path]:
+def sweep_figures(rows: Sequence[Row], directory: Path, strongest: str, *paper: str) -> list[Path]:
     """Draw all figures of a sweep as SVG and PNG.
 
     Parameters
@@ -54,8 +54,10 @@ def sweep_figures(rows: Sequence[Row], directory: Path, strongest: str, paper: s
     rows : sequence of mappings
         Of a sweep, ``defense`` as "laplace:scale=2".
     directory : Path
-    strongest, paper : str
-        The attack that is drawn for every number of rounds, and the one drawn dashed beside it.
+    strongest : str
+        The attack that is drawn for every number of rounds.
+    *paper : str
+        Attacks of which the first that ran in a scenario is drawn dashed beside it.
 
     Returns
     -------
@@ -66,7 +68,7 @@ def sweep_figures(rows: Sequence[Row], directory: Path, strongest: str, paper: s
         usable = [row for row in rows if row["metric"] == metric and row["status"] == "ran"]
         if not usable:
             continue
-        by_scale = accuracy_against_scale(usable, metric, strongest, paper)
+        by_scale = accuracy_against_scale(usable, metric, strongest, *paper)
         written += save(by_scale, directory / f"{metric}_against_scale")
         if len({row["rounds"] for row in usable}) > 1:
             by_rounds = accuracy_against_rounds(usable, metric, strongest)
@@ -85,7 +87,7 @@ def scale_of(row: Row) -> float:
     return float(str(row["defense"]).rpartition("scale=")[2].partition(",")[0])
 
 
-def accuracy_against_scale(rows: Sequence[Row], metric: str, strongest: str, paper: str) -> Figure:
+def accuracy_against_scale(rows: Sequence[Row], metric: str, strongest: str, *paper: str) -> Figure:
     """One panel per scenario; a colour per number of rounds watched, the paper's procedure dashed grey."""
     counts = sorted({row["rounds"] for row in rows if row["attack"] == strongest})
     colours = dict(zip(counts, sns.color_palette("viridis", len(counts) + 1), strict=False))
@@ -98,9 +100,10 @@ def accuracy_against_scale(rows: Sequence[Row], metric: str, strongest: str, pap
                 line = _line(part, strongest, scale_of, rounds=count)
                 _draw(axis, line, _place(scales), colours[count], MARKERS[number % len(MARKERS)])
             # the fewest rounds that the paper's systems can be formed from
-            watches = sorted({r["rounds"] for r in part if r["attack"] == paper})
-            if watches:
-                line = _line(part, paper, scale_of, rounds=watches[0])
+            ran = {row["attack"] for row in part}
+            for name in [name for name in paper if name in ran][:1]:
+                fewest = min(r["rounds"] for r in part if r["attack"] == name)
+                line = _line(part, name, scale_of, rounds=fewest)
                 _draw(axis, line, _place(scales), "0.35", "x", dashed=True, limits=False)
             guess = _line(part, strongest, scale_of, rounds=counts[0])
             axis.plot([_place(scales)(r) for r, _ in guess], [r["baseline"] for _, r in guess], color="0.6",

@@ -11,7 +11,7 @@ import pytest
 
 from audit import cells
 from audit.ceiling import ceilings, computable
-from audit.sweep import Sweep, run
+from audit.sweep import INSTEAD, PAPER, Sweep, run
 from audit.truth import read_truth
 from reports.figures import scale_of, sweep_figures
 from tests.test_likelihood import noisy, told
@@ -89,6 +89,19 @@ class TestSweep:
             if row["attack"] == "guess-majority" and row["metric"] == "rating_accuracy"
         }  # fmt: skip
         assert len(values) == 1
+
+    def test_the_papers_procedure_where_there_are_many_unknowns(self, ratings, tmp_path):
+        """The row that says why one solver does not apply, and the rows of the other."""
+        plan = replace(
+            SMALL, attacks=(PAPER,), scales=(1.0,), rounds=(1,), weightings=("include-unrated",), sample=2,
+            attack_options={PAPER: {"solutions": "2", "max_dense": "10"}},
+        )  # fmt: skip
+        rows = run(plan, ratings, tmp_path, jobs=1)
+        assert rows[0]["attack"] == PAPER
+        assert "unknowns exceed" in rows[0]["reason"]
+        other = [row for row in rows[1:] if row["metric"] == "rating_accuracy"]
+        assert [(row["attack"], row["status"], row["n_users"]) for row in other] == [(INSTEAD, "ran", 2)]
+        assert 0 <= other[0]["value"] <= 1
 
     def test_bad_settings(self, ratings, tmp_path):
         for change, words in (
