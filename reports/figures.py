@@ -101,7 +101,8 @@ def accuracy_against_scale(rows: Sequence[Row], metric: str, strongest: str, *pa
                 _draw(axis, line, _place(scales), colours[count], MARKERS[number % len(MARKERS)])
             # the fewest rounds that the paper's systems can be formed from
             ran = {row["attack"] for row in part}
-            for name in [name for name in paper if name in ran][:1]:
+            name = next((name for name in paper if name in ran), None)
+            if name:
                 fewest = min(r["rounds"] for r in part if r["attack"] == name)
                 line = _line(part, name, scale_of, rounds=fewest)
                 _draw(axis, line, _place(scales), "0.35", "x", dashed=True, limits=False)
