@@ -2,7 +2,8 @@
 
 All ratings one level higher and p moved accordingly explain a single round's uploads nearly as well, so
 that one maximum alone claims too much. Each is climbed with tilts of the prior of its own, for a client
-whose ratings are one level higher is a more generous client, and counts by its evidence.
+whose ratings are one level higher is a more generous client, and counts by its evidence. Many rounds leave
+one maximum: a place that no client of a batch can need is dropped before it is settled.
 """
 
 from __future__ import annotations
@@ -20,8 +21,9 @@ from attacks import softdecode as soft
 from attacks.learning import QUICK, Job, start_lam
 from attacks.posterior import Summary
 
-SETTLING = 3  # steps of the client's own tilts at a maximum
+SETTLING = 3  # steps of the clients' own tilts at a maximum
 SAME_PLACE = 0.25  # of the way to the next level, within which two climbs ended at the same maximum
+HOPELESS = 20.0  # nats behind the start, after which a maximum's share of the answers is not worth its time
 
 
 class Reading(NamedTuple):
@@ -33,23 +35,33 @@ class Reading(NamedTuple):
     length: Float[np.ndarray, " users"]
 
 
+class _Place(NamedTuple):
+    """A maximum on the way to it: the job with the clients' own tilts there, the point, its log marginal
+    likelihood less the tilts' cost, and what better tilts gain (nats)."""
+
+    job: Job
+    point: soft.Point
+    evidence: Float[np.ndarray, " users"]
+    gain: Float[np.ndarray, " users"]
+
+
 def read(job: Job, number: int, start: soft.Point, samples: int) -> Reading:
     """The start and the maxima one level above and below it, all together."""
     levels = np.array(job.view.manifest.rating_levels)
     unit = float(np.median(np.diff(levels))) if levels.size > 1 else 1.0
     step = unit * soft.shift_of_one(job.rows(number))
-    points, summaries, evidence = [], [], []
-    for place in (start, _moved(job, number, start, step), _moved(job, number, start, -step)):
-        point, found, weight = _settled(job, number, place, samples)
-        points.append(point.p)
-        summaries.append(found)
-        evidence.append(weight)
-    places = np.stack([np.asarray(p) for p in points])
-    share = _shares(np.stack(evidence), _repeated(places, np.asarray(step)))
-    answers = jax.tree.map(lambda *parts: _mean(share, parts), *(found.answers for found in summaries))
+    unknown = np.full(start.p.shape[0], np.nan)
+    points = start, _moved(job, number, start, step), _moved(job, number, start, -step)
+    places = _needed([_Place(job, point, unknown, unknown) for point in points], np.asarray(step))
+    for _ in range(SETTLING):
+        places = _needed([_leaning(place, number) for place in places], np.asarray(step))
+    settled = [_settled(place, number, samples) for place in places]
+    where = np.stack([np.asarray(point.p) for point, _, _ in settled])
+    share = _shares(np.stack([weight for _, _, weight in settled]), _repeated(where, np.asarray(step)))
+    answers = jax.tree.map(lambda *parts: _mean(share, parts), *(found.answers for _, found, _ in settled))
     best, everyone = share.argmax(axis=0), np.arange(share.shape[1])
-    length = np.linalg.norm(places, axis=-1).mean(axis=-1)
-    alone = np.stack([np.asarray(found.evidence) for found in summaries])
+    length = np.linalg.norm(where, axis=-1).mean(axis=-1)
+    alone = np.stack([np.asarray(found.evidence) for _, found, _ in settled])
     return Reading(answers, alone[best, everyone], length[best, everyone])
 
 
@@ -59,35 +71,65 @@ def _moved(job: Job, number: int, start: soft.Point, step: jnp.ndarray) -> soft.
     return job.climb(number, soft.Point(p, start_lam(job.layer, p)), max(3, job.steps // 2))
 
 
-def _settled(
-    job: Job, number: int, point: soft.Point, samples: int
-) -> tuple[soft.Point, Summary, Float[np.ndarray, " users"]]:
-    """The maximum with the client's own tilts, what is known there, and the evidence less the tilts' cost."""
+def _needed(places: list[_Place], step: Float[np.ndarray, "users rounds K"]) -> list[_Place]:
+    """Without those where every client of the batch is back at the start, or has so much less evidence that
+    better tilts cannot make up for it: they gain what Newton's method says, or twice as much where it errs.
+    """
+    start, *others = places
+    behind = [place.evidence + 2 * place.gain < start.evidence - HOPELESS for place in others]
+    if not start.job.layer.tied:  # draws tell the evidence too roughly
+        behind = [np.zeros_like(part) for part in behind]
+    at = np.asarray(start.point.p)
+    back = [_near(np.asarray(place.point.p), at, step) for place in others]
+    return [start, *(others[n] for n in range(len(others)) if not (behind[n] | back[n]).all())]
+
+
+def _leaning(place: _Place, number: int) -> _Place:
+    """Closer to the maximum, with better tilts of the clients' own."""
+    job = place.job
+    point, found, weight = _settled(place, number, QUICK)
+    if not job.estimated:
+        return _Place(job, point, weight, np.zeros_like(weight))
+    own, spread = job.prior_of(number), job.spread.user
+    gain = priors.tilt_gain(job.layer, own.user, found.moments.user, spread)
     size = job.packing.sizes[number]
     members = job.packing.members[number][:size]
-    for left in reversed(range(SETTLING + 1)):
-        point = job.climb(number, point, max(3, job.steps // 3))
-        found = job.summarise(number, point, QUICK if left else samples)
-        if left and job.estimated:
-            own = priors.leaning(job.layer, job.prior_of(number), found.moments, job.spread.user)
-            user = job.prior.user.at[members].set(own.user[:size])
-            job = replace(job, prior=job.prior._replace(user=user))
+    better = priors.leaning(job.layer, own, found.moments, spread)
+    user = job.prior.user.at[members].set(better.user[:size])
+    return _Place(replace(job, prior=job.prior._replace(user=user)), point, weight, gain)
+
+
+def _settled(
+    place: _Place, number: int, samples: int
+) -> tuple[soft.Point, Summary, Float[np.ndarray, " users"]]:
+    """The maximum, what is known there, and the evidence less the tilts' cost."""
+    job = place.job
+    point = job.climb(number, place.point, max(3, job.steps // 3))
+    found = job.summarise(number, point, samples)
     weight = np.asarray(found.evidence)
     if job.layer.tied:  # where p is free the evidence has integrated the tilts out
-        own_tilts = np.asarray(job.prior_of(number).user)
-        weight = weight - priors.tilt_cost(job.layer, own_tilts, found.moments.user, job.spread.user)
+        own = np.asarray(job.prior_of(number).user)
+        weight = weight - priors.tilt_cost(job.layer, own, found.moments.user, job.spread.user)
     return point, found, weight
+
+
+def _near(
+    places: Float[np.ndarray, "*maxima users rounds K"],
+    other: Float[np.ndarray, "users rounds K"],
+    step: Float[np.ndarray, "users rounds K"],
+) -> Bool[np.ndarray, "*maxima users"]:
+    """Which places are, client by client, the same maximum as the other one."""
+    away = np.linalg.norm(places - other, axis=(-2, -1))
+    return away < SAME_PLACE * np.linalg.norm(step, axis=(-2, -1))
 
 
 def _repeated(
     places: Float[np.ndarray, "maxima users rounds K"], step: Float[np.ndarray, "users rounds K"]
 ) -> Bool[np.ndarray, "maxima users"]:
     """Which climbs ended where an earlier one did."""
-    near = SAME_PLACE * np.linalg.norm(step, axis=(1, 2))
     out = np.zeros(places.shape[:2], bool)
     for later in range(1, len(places)):
-        away = np.linalg.norm(places[:later] - places[later], axis=(2, 3))
-        out[later] = (away < near).any(axis=0)
+        out[later] = _near(places[:later], places[later], step).any(axis=0)
     return out
 
 

@@ -23,6 +23,7 @@ from attacks.interface import Estimates, alpha_unknown, unreadable
 from attacks.knowledge import known_scale, law_of, ties, unmodelled
 from attacks.learning import Job, along_the_rows, estimates, new_job, scattered, start_lam
 from attacks.likelihood import size_up
+from attacks.packing import Rows
 from attacks.posterior import moments
 from audit.metrics import attribute_table, lookup, score_users
 from audit.score import Ceiling
@@ -93,18 +94,20 @@ def _job(view: View) -> Job:
 
 
 class _Told(NamedTuple):
-    """One batch with the true answers and the factors p (users, rounds, K) that they imply."""
+    """One batch with the true answers and the factors p (users, rounds, K) that they imply; ``slots`` are its
+    rows without the uploads, which a prior does not need and which are costly to read again."""
 
     number: int
     answers: soft.Answers
     p: Float[jnp.ndarray, "users rounds K"]
+    slots: Rows
 
 
 def _told(job: Job, number: int, truth: Truth) -> _Told:
     answers = _true_answers(job, number, truth)
     by_the_update, _ = ties(job.view.manifest)
     p = (_by_the_update if by_the_update else _by_the_uploads)(job, number, answers)
-    return _Told(number, answers, p)
+    return _Told(number, answers, p, job.rows(number).during(np.zeros(0, int)))
 
 
 def _true_answers(job: Job, number: int, truth: Truth) -> soft.Answers:
@@ -185,7 +188,7 @@ def _fitted(job: Job, told: list[_Told]) -> Job:
     for _ in range(PASSES):
         total = None
         for part in told:
-            number, rows, prior = part.number, job.rows(part.number), job.prior_of(part.number)
+            number, rows, prior = part.number, part.slots, job.prior_of(part.number)
             assumed = jnp.exp(soft.log_prior(job.layer, prior, rows)) * rows.valid
             found = moments(job.layer, rows, prior, assumed, part.answers)
             found = found._replace(user=scattered(job, number, found.user))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 from dataclasses import replace
+from types import SimpleNamespace
 
 import jax.numpy as jnp
 import numpy as np
@@ -239,6 +240,57 @@ def test_shares_of_maxima():
     np.testing.assert_allclose(share.T, [[0.25, 0.25, 0.5], [0.5, 0.5, 0], [0, 0.5, 0.5], [1, 0, 0]])
     parts = jnp.ones((4, 5)), jnp.zeros((4, 5)), jnp.full((4, 5), jnp.nan)
     np.testing.assert_allclose(maxima._mean(share, parts)[:, 0], share[0])
+
+
+class TestMaximaThatNobodyNeeds:
+    """They are dropped before they are settled."""
+
+    def place(self, p, evidence, *, gain=0.0, tied=True):
+        job = SimpleNamespace(layer=SimpleNamespace(tied=tied))
+        point = softdecode.Point(jnp.asarray(p).reshape(2, 1, 1), jnp.zeros((2, 1)))
+        return maxima._Place(job, point, np.array(evidence), np.full(2, gain))
+
+    @pytest.mark.parametrize(
+        ("p", "evidence", "gain", "kept"),
+        [
+            ([0.1, -0.1], [0.0, 0.0], 0.0, False),  # back at the start
+            ([0.1, 1.0], [0.0, -21.0], 0.0, False),  # back, or far behind
+            ([0.1, 1.0], [0.0, -19.0], 0.0, True),
+            ([0.1, 1.0], [0.0, -21.0], 1.0, True),  # tilts may make up for it
+            ([0.1, 1.0], [0.0, np.nan], 0.0, True),
+        ],
+    )
+    def test_rule(self, p, evidence, gain, kept):
+        start, other = self.place([0.0, 0.0], [0.0, 0.0]), self.place(p, evidence, gain=gain)
+        assert len(maxima._needed([start, other], np.ones((2, 1, 1)))) == 1 + kept
+
+    def test_evidence_by_draws_drops_nothing(self):
+        places = [self.place(p, [e, e], tied=False) for p, e in (([0.0, 0.0], 0.0), ([1.0, 1.0], -99.0))]
+        assert maxima._needed(places, np.ones((2, 1, 1))) == places
+
+    def test_answers_are_those_of_all(self, transcripts, monkeypatch):
+        view = noisy(transcripts["semi-als", "observed-only"].view("server"), 0.1)
+        job = _prepare(Likelihood(steps=9), view, size_up(view), 0, OFTEN)
+        state = learning.learn(job, 2)
+        left, needed = [], maxima._needed
+        monkeypatch.setattr(maxima, "_needed", lambda *args: left.append(needed(*args)) or left[-1])
+        some = maxima.read(state.job, 0, state.points[0], 8)
+        monkeypatch.setattr(maxima, "_needed", lambda places, step: places)
+        everything = maxima.read(state.job, 0, state.points[0], 8)
+        assert len(left[-1]) < 3
+        for part, whole in zip(some.answers, everything.answers, strict=True):
+            np.testing.assert_allclose(part, whole, atol=1e-6)
+        np.testing.assert_allclose(some.evidence, everything.evidence, atol=1e-6)
+
+
+def test_gain_of_tilts():
+    """Of a quadratic: half the squared slope over the curvature, of the tilts that are open."""
+    layer = softdecode.Layer(True, (0,), (1.0, 2.0, 3.0), (False,) * 3, (), ())
+    table = np.array(
+        [[[9.0, 9.0, 9.0], [2.0, 4.0, 1.0], [0.0, 1.0, 0.0]]]
+    )  # gap, prior and posterior variance
+    gain = priors.tilt_gain(layer, np.array([[9.0, 0.5, 0.0]]), table, np.array([1.0, 0.5, 1.0]))
+    assert gain == pytest.approx(0.5 * (2 - 0.5 / 0.5) ** 2 / (4 - 1 + 1 / 0.5))  # every item is rated
 
 
 @pytest.mark.parametrize("scale", [0.1, 0.3])
