@@ -23,6 +23,7 @@ from attacks.posterior import Summary
 
 SETTLING = 3  # steps of the clients' own tilts at a maximum
 SAME_PLACE = 0.25  # of the way to the next level, within which two climbs ended at the same maximum
+SOON = 3  # parts of the way to another maximum, after the first of which one sees who goes back
 HOPELESS = 20.0  # nats behind the start, after which a maximum's share of the answers is not worth its time
 
 
@@ -50,9 +51,8 @@ def read(job: Job, number: int, start: soft.Point, samples: int) -> Reading:
     levels = np.array(job.view.manifest.rating_levels)
     unit = float(np.median(np.diff(levels))) if levels.size > 1 else 1.0
     step = unit * soft.shift_of_one(job.rows(number))
-    unknown = np.full(start.p.shape[0], np.nan)
-    points = start, _moved(job, number, start, step), _moved(job, number, start, -step)
-    places = _needed([_Place(job, point, unknown, unknown) for point in points], np.asarray(step))
+    places = [_Place(job, start, *np.full((2, start.p.shape[0]), np.nan))]
+    places += [place for way in (step, -step) for place in _moved(places[0], number, way)]
     for _ in range(SETTLING):
         places = _needed([_leaning(place, number) for place in places], np.asarray(step))
     settled = [_settled(place, number, samples) for place in places]
@@ -65,10 +65,16 @@ def read(job: Job, number: int, start: soft.Point, samples: int) -> Reading:
     return Reading(answers, alone[best, everyone], length[best, everyone])
 
 
-def _moved(job: Job, number: int, start: soft.Point, step: jnp.ndarray) -> soft.Point:
-    """The point from which the maximum that far away is climbed."""
-    p = start.p + step
-    return job.climb(number, soft.Point(p, start_lam(job.layer, p)), max(3, job.steps // 2))
+def _moved(start: _Place, number: int, step: jnp.ndarray) -> list[_Place]:
+    """On the way to the maximum that far away; nothing where all clients soon go back to the start."""
+    job, p = start.job, start.point.p + step
+    place = start._replace(point=soft.Point(p, start_lam(job.layer, p)))
+    steps = max(SOON, job.steps // 2)
+    for part in (steps // SOON, steps - steps // SOON):
+        place = place._replace(point=job.climb(number, place.point, part))
+        if len(_needed([start, place], np.asarray(step))) == 1:
+            return []
+    return [place]
 
 
 def _needed(places: list[_Place], step: Float[np.ndarray, "users rounds K"]) -> list[_Place]:
