@@ -149,8 +149,8 @@ def _shares(
     return weight / weight.sum(axis=0)
 
 
-def _mean(share: Float[np.ndarray, "maxima users"], parts: tuple[jnp.ndarray, ...]) -> jnp.ndarray:
+def _mean(share: Float[np.ndarray, "maxima users"], parts: tuple[jnp.ndarray, ...]) -> np.ndarray:
     """Answers (candidates, users, slots) or (users, attributes) of the maxima, by their shares."""
     shape = (-1, 1) if parts[0].ndim == 2 else (1, -1, 1)
-    by = jnp.asarray(share.reshape(len(share), *shape[: parts[0].ndim]), parts[0].dtype)
-    return (by * jnp.nan_to_num(jnp.stack(parts))).sum(axis=0)
+    by = share.reshape(len(share), *shape[: parts[0].ndim]).astype(parts[0].dtype)
+    return np.sum([weight * np.nan_to_num(part) for weight, part in zip(by, parts, strict=True)], axis=0)

@@ -355,9 +355,10 @@ class _Sums(NamedTuple):
 
 
 def _scores(
-    layer: Layer, kind: _Kind, p: Array, answers: Array, squares: Array, inside: Array | None
+    layer: Layer, kind: _Kind, p: Array, answers: Array, squares: Array, average: Array, inside: Array | None
 ) -> _Sums:
-    """Score of each row under its posterior; ``squares`` is sum of E[c^2] q q' (rounds, users, K, K).
+    """Score of each row under its posterior; ``squares`` is sum of E[c^2] q q' (rounds, users, K, K),
+    ``average`` (users, runs x K, L) what lam does to p in each run.
 
     d(y p)/dp = y I - c p q', and the Laplace log-density has the derivative sign(f - y p) / b. A clipped
     row is y' p with y' = +-C / |p|_1, and d(y' p)/dp = y' (I - p sign(p)' / |p|_1).
@@ -411,7 +412,11 @@ def _scores(
         total = total.swapaxes(0, 1).reshape(n_users, layer.n_runs * k, -1)
     if inside is not None:
         total = total @ inside.astype(dtype)
-    return _Sums(score, info, jnp.einsum("ukr,ulr->ukl", total, total).astype(jnp.float64))
+    if layer.n_runs > 1:  # many more rows than L: not their products, but those of what lam does to them
+        total = average.astype(dtype).swapaxes(1, 2) @ total
+        return _Sums(score, info, (total @ total.swapaxes(1, 2)).astype(jnp.float64))
+    outer = jnp.einsum("ukr,ulr->ukl", total, total).astype(jnp.float64)
+    return _Sums(score, info, average.swapaxes(1, 2) @ outer @ average)
 
 
 def _gram(factors: AnyArray, share: Array, other: AnyArray | None = None) -> Float[Array, "rounds users K K"]:
@@ -544,26 +549,26 @@ def slope(
     squares = known.items
     if squares is None:
         squares = _gram(rows.factors, jnp.einsum("v,vur->ur", items.weights**2, answers.items))
-    sums = _scores(layer, items, p, answers.items, squares, None)
+    basis = link.basis
+    member = np.array(layer.runs)[:, None] == np.arange(layer.n_runs)
+    average = jnp.einsum("utkl,tg->ugkl", basis, member / member.sum(axis=0))
+    average = average.reshape(basis.shape[0], -1, basis.shape[3])
+    sums = _scores(layer, items, p, answers.items, squares, average, None)
     if layer.blocks:
         x = answers.attributes
         both = jnp.stack([1 - x, x]).astype(items.rows.dtype)
         inside = jnp.array(layer.blocks)[:, None] == jnp.arange(len(layer.loose))
         kind = _attributes(layer, jnp.asarray(own), rows)
-        more = _scores(layer, kind, p, both, known.attributes[:, None], inside)
+        more = _scores(layer, kind, p, both, known.attributes[:, None], average, inside)
         sums = jax.tree.map(lambda a, b: a + b, sums, more)
     score, info = sums.score.swapaxes(0, 1), sums.info.swapaxes(0, 1)
-    basis = link.basis
-    member = np.array(layer.runs)[:, None] == np.arange(layer.n_runs)
-    average = jnp.einsum("utkl,tg->ugkl", basis, member / member.sum(axis=0))
-    average = average.reshape(basis.shape[0], -1, basis.shape[3])
     lifted = jnp.einsum("utkl,utkm->utlm", basis, info)
     b = constants.noise
     return Slope(
         jnp.einsum("utkl,utk->ul", basis, score) / b,
         jnp.einsum("utlm,utm->ul", lifted, p - link.mean) / b**2,
         jnp.einsum("utlm,utmn->uln", lifted, basis) / b**2,
-        average.swapaxes(1, 2) @ sums.outer @ average / b**2,
+        sums.outer / b**2,
     )
 
 

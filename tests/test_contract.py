@@ -34,6 +34,7 @@ HELPERS = {
         "softdecode",
         "posterior",
         "learning",
+        "ahead",
         "maxima",
         "knowledge",
         "rank_one",
