@@ -19,7 +19,6 @@ from numpy.typing import DTypeLike
 
 from attacks import prior as priors
 from attacks import softdecode as soft
-from attacks.ahead import Ahead
 from attacks.interface import Estimates
 from attacks.packing import Packing, Rows, pack, plan
 from attacks.posterior import Summary, summarise
@@ -78,7 +77,6 @@ class Job:
     spread: priors.Spread
     cache: dict[int, Rows] = field(default_factory=dict, repr=False)
     recent: dict[int, Rows] = field(default_factory=dict, repr=False)
-    ahead: Ahead = field(default_factory=Ahead, repr=False)
 
     @property
     def own(self) -> np.ndarray:
@@ -96,16 +94,10 @@ class Job:
             if number in kept:
                 return kept[number]
         self.recent.clear()
-        rows = jax.tree.map(jnp.asarray, self.ahead.take(number, self._packed))
-        following = (number + 1) % self.n_batches
-        if following != number and following not in self.cache:
-            self.ahead.ask(following, self._packed)
+        rows = jax.tree.map(jnp.asarray, pack(self.view, self.packing, number, self.precision))
         room = sum(_bytes(part) for part in self.cache.values()) + _bytes(rows) < CACHE_BYTES
         (self.cache if room else self.recent)[number] = rows
         return rows
-
-    def _packed(self, number: int) -> Rows:
-        return pack(self.view, self.packing, number, self.precision)
 
     def prior_of(self, number: int) -> soft.Prior:
         """The prior of a batch's clients."""

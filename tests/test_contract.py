@@ -34,7 +34,6 @@ HELPERS = {
         "softdecode",
         "posterior",
         "learning",
-        "ahead",
         "maxima",
         "knowledge",
         "rank_one",

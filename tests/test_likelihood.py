@@ -12,7 +12,6 @@ import pytest
 
 from attacks import learning, maxima, packing, softdecode
 from attacks import prior as priors
-from attacks.ahead import Ahead
 from attacks.knowledge import known_scale
 from attacks.likelihood import OFTEN, Likelihood, _prepare, size_up
 from attacks.spectral import Spectral
@@ -225,34 +224,6 @@ class TestLearning:
         best = learning.learn(job, 6).evidence
         values = [state.evidence for state in tried]
         assert min(values[1:]) < values[0] < best == max(values)
-
-
-class TestAhead:
-    """The batch that was asked for, once; any other one is packed when it is taken."""
-
-    @staticmethod
-    def batch(number):
-        return packing.Rows(*(np.full(1, number) for _ in packing.Rows._fields))
-
-    def here(self, number):
-        return self.batch(-number)
-
-    @pytest.mark.parametrize(("asked", "number"), [(2, 2), (2, -3), (None, -3)])
-    def test_take(self, asked, number):
-        ahead = Ahead()
-        if asked is not None:
-            ahead.ask(asked, self.batch)
-        assert ahead.take(abs(number), self.here).item == number
-        assert ahead.take(2, self.here).item == -2
-
-    def test_errors_come_when_it_is_taken(self):
-        def fails(number):
-            raise InputError(f"batch {number}")
-
-        ahead = Ahead()
-        ahead.ask(2, fails)
-        with pytest.raises(InputError, match="batch 2"):
-            ahead.take(2, self.here)
 
 
 def test_shares_of_maxima():
