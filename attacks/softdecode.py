@@ -345,8 +345,8 @@ class _Sums(NamedTuple):
     """Sums over the rows of one kind.
 
     score (rounds, users, K): of the marginal likelihood in p^t, times b; info (rounds, users, K, K): of
-    the complete data, times b^2; outer (users, runs x K, runs x K): of the rows' scores, summed over the
-    rounds of a run, times b^2.
+    the complete data, times b^2; outer (users, L, L): of the rows' scores in lam, summed over the rounds of
+    a run, times b^2.
     """
 
     score: Array

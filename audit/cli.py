@@ -502,7 +502,11 @@ def sweep(
     update: UpdatesOption = None,
     weighting: WeightingsOption = None,
     attacks: Annotated[
-        str, typer.Option(help="Attacks: the first is drawn for all rounds, the second beside it.")
+        str,
+        typer.Option(
+            help="Attacks: the first is drawn for all rounds, the second beside it "
+            "(root-anderson where root-hybr has too many unknowns)."
+        ),
     ] = "likelihood,root-hybr",
     scales: Annotated[
         str, typer.Option(help="Laplace scales b of the uploads; 0 is none.")

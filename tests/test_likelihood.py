@@ -286,9 +286,8 @@ class TestMaximaThatNobodyNeeds:
 def test_gain_of_tilts():
     """Of a quadratic: half the squared slope over the curvature, of the tilts that are open."""
     layer = softdecode.Layer(True, (0,), (1.0, 2.0, 3.0), (False,) * 3, (), ())
-    table = np.array(
-        [[[9.0, 9.0, 9.0], [2.0, 4.0, 1.0], [0.0, 1.0, 0.0]]]
-    )  # gap, prior and posterior variance
+    # gap, prior and posterior variance of each feature
+    table = np.array([[[9.0, 9.0, 9.0], [2.0, 4.0, 1.0], [0.0, 1.0, 0.0]]])
     gain = priors.tilt_gain(layer, np.array([[9.0, 0.5, 0.0]]), table, np.array([1.0, 0.5, 1.0]))
     assert gain == pytest.approx(0.5 * (2 - 0.5 / 0.5) ** 2 / (4 - 1 + 1 / 0.5))  # every item is rated
 
