@@ -372,7 +372,7 @@ def _answered(name: str, view: View, knowledge: _Knowledge, options: dict[str, o
     silent_ones = ~read.any(axis=1)
     reason = "no sum of few enough contributors shows this client"
     if silent_ones.all():
-        return all_abstain(name, users, reason, {**options, "found_nothing": True})
+        return all_abstain(name, users, reason, options)
     value, sure = answers.copy(), np.where(read, 1.0, np.nan)
     for columns in (slice(0, manifest.n_items), slice(manifest.n_items, None)):
         told = read[:, columns].any(axis=1, keepdims=True)  # nothing is said of a client's attributes at all

@@ -12,8 +12,10 @@ What it assumes: independent Laplace noise on every coordinate, drawn afresh in 
 read from the manifest or estimated. Constants of the update rule, and alpha, that the manifest lacks are
 estimated (``attacks.constants``). Where the uploads do not determine them, ``estimated_constants`` says so:
 then every round's factor is free (less is read), and without alpha it abstains in include-unrated.
-Uploads that noise alone explains as well are abstained on. Where the rows have no noise to speak of, the
-closed form (``attacks.spectral``, else ``attacks.grid``) is the maximum, and its answer is given.
+Uploads that noise alone explains as well are abstained on; where all are, and yet the rows of a client have
+a direction in common (``attacks.noise_test``), it says that its model fails instead of "noise". Where the
+rows have no noise to speak of, the closed form (``attacks.spectral``, else ``attacks.grid``) is the maximum,
+and its answer is given.
 """
 
 from __future__ import annotations
@@ -31,6 +33,7 @@ from attacks.interface import Progress, Reconstruction, all_abstain, alpha_unkno
 from attacks.knowledge import known_scale, law_of, ties, unmodelled
 from attacks.learning import Job, carried, estimates, learn, new_job, search
 from attacks.maxima import read
+from attacks.noise_test import has_structure
 from attacks.spectral import Spectral
 from victims.view import View
 
@@ -39,6 +42,10 @@ COARSE = 1e-3  # noise over the rows' root mean square, above which float32 rows
 OFTEN, ONCE = 1e5, 4e5  # slots x rounds that cost as much as a compilation, while learning and later
 FEWEST, FEWEST_ROUNDS, ENOUGH = 64, 4, 400_000  # clients, rounds, and rows, that tell the prior
 UNDETERMINED = "its evidence hardly changes from 0.001 to 1"
+UNEXPLAINED = (
+    "the rows of a client have a direction in common, and no ratings explain them: the clients' rule is not "
+    "the declared one"
+)
 LEAST_ODDS = 3.0  # nats by which the model must beat noise alone, over all clients
 
 
@@ -276,8 +283,8 @@ def _run(
         done += count
         progress(done, n_users)
     options = options | {"noise": float(job.constants.noise)}
-    silent_ones = _silent(view.users, evidence)
-    if len(silent_ones) == n_users:
+    silent_ones, noise_alone = _silent(view, evidence, key)
+    if noise_alone and not size.unusable:
         options["found_nothing"] = True
     abstained = dict(size.unusable) | silent_ones
     silenced = np.array(sorted(abstained), np.int64)
@@ -291,10 +298,20 @@ def _run(
     return Reconstruction(attack.name, everyone, tuple(blocks), abstained, options, diagnostics)
 
 
-def _silent(users: np.ndarray, evidence: np.ndarray) -> dict[int, str]:
-    """Clients whose uploads cannot be told from noise, and why."""
-    if not float(np.sum(evidence, where=np.isfinite(evidence))) > LEAST_ODDS:
-        reason = "the uploads of all clients together cannot be told from noise alone"
-        return dict.fromkeys(users.tolist(), reason)
-    reason = "noise alone explains this client's uploads better than any rating does"
-    return dict.fromkeys(users[~(evidence > -LEAST_ODDS)].tolist(), reason)
+def _silent(view: View, evidence: np.ndarray, key: int) -> tuple[dict[int, str], bool]:
+    """Clients without an answer, and why; and whether that says that there is nothing in their uploads.
+
+    It does where the model explains the uploads of others, and where all of them are noise to a test that
+    knows no model.
+    """
+    users = view.users
+    if float(np.sum(evidence, where=np.isfinite(evidence))) > LEAST_ODDS:
+        quiet = users[~(evidence > -LEAST_ODDS)].tolist()
+        return dict.fromkeys(
+            quiet, "noise alone explains this client's uploads better than any rating does"
+        ), bool(quiet)
+    if has_structure(view, np.random.default_rng([key, 16])):
+        return dict.fromkeys(users.tolist(), UNEXPLAINED), False
+    return dict.fromkeys(
+        users.tolist(), "the uploads of all clients together cannot be told from noise alone"
+    ), True

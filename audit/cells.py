@@ -22,9 +22,11 @@ import numpy as np
 from jax.experimental.compilation_cache import compilation_cache
 
 from attacks.interface import RATED_SET, Reconstruction
+from audit.abstentions import in_words
 from audit.metrics import UserScores
 from audit.results import Row, make_row, write_results
 from audit.score import Ceiling, as_record, score
+from audit.statistics import NOT_TESTED
 from audit.truth import Truth
 from victims.errors import InputError
 from victims.manifest import Manifest
@@ -145,7 +147,8 @@ def failed_row(shared: Row, error: Exception) -> Row:
     """The row of a cell that failed, with its reason."""
     name = "" if isinstance(error, InputError) else f"{type(error).__name__}: "
     reason = f"{name}{error}"[:300]
-    return make_row(**shared, metric="rating_accuracy", status="failed", reason=reason)
+    row = {**shared, "metric": "rating_accuracy", "status": "failed", "reason": reason}
+    return make_row(**row, verdict=NOT_TESTED)
 
 
 def metric_rows(
@@ -163,18 +166,14 @@ def metric_rows(
     """
     n_users = reconstruction.users.size
     n_silent = len(reconstruction.abstained)
+    left = {"status": "not applicable", "verdict": NOT_TESTED, "n_users": n_users, "n_abstained": n_silent}
     if n_users == 0 or (n_silent == n_users and not reconstruction.options.get("found_nothing")):
-        reasons = sorted(set(reconstruction.abstained.values()))
-        words = reconstruction.options.get("obstacle", "the adversary receives no uploads")
-        reason = reasons[0] if reasons else str(words)
-        status = {"status": "not applicable", "reason": reason}
-        counts = {"n_users": n_users, "n_abstained": n_silent}
-        return [make_row(**shared, metric="rating_accuracy", **status, **counts)]
+        nobody = str(reconstruction.options.get("obstacle", "the adversary receives no uploads"))
+        reason = in_words(reconstruction.abstained, n_users) or nobody
+        return [make_row(**shared, metric="rating_accuracy", **left, reason=reason)]
     scores = score(reconstruction, manifest, truth, shuffled=shuffled, ceilings=ceilings)
     rows = [make_row(**shared, **as_record(part), status="ran") for part in scores]
     if reconstruction.options.get("reads") == RATED_SET:
-        left = {"status": "not applicable", "reason": "it reads which items are rated and nothing else"}
-        rows.append(
-            make_row(**shared, metric="rating_accuracy", **left, n_users=n_users, n_abstained=n_silent)
-        )
+        reason = "it reads which items are rated and nothing else"
+        rows.append(make_row(**shared, metric="rating_accuracy", **left, reason=reason))
     return rows

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import sys
 import time
+import traceback
 from collections.abc import Sequence
 from enum import StrEnum
 from pathlib import Path
@@ -21,6 +22,7 @@ from audit.options import (
     ComponentsOption,
     DataOption,
     DefenseOption,
+    FailOnOption,
     OneAttackOption,
     RoundsOption,
     SeedOption,
@@ -32,6 +34,7 @@ from audit.options import (
     Weighting,
     WeightingOption,
     WeightingsOption,
+    judge,
     load,
     parse_rounds,
     progress,
@@ -40,6 +43,7 @@ from audit.options import (
 from victims.errors import InputError
 
 INTERRUPTED = 130
+INTERNAL = 70
 
 app = typer.Typer(
     name="factorleak",
@@ -63,7 +67,11 @@ class Group(StrEnum):
 
 
 def main() -> None:
-    """Run the program: 0 done, 1 the --fail-on bar was crossed, 2 wrong usage or unusable input."""
+    """Run the program.
+
+    Exit codes: 0 done, 1 a --fail-on bar was crossed, 2 wrong usage or unusable input, 3 a bar was set and
+    not measured, 70 an error of the program itself.
+    """
     try:
         app()
     except InputError as error:
@@ -76,6 +84,10 @@ def main() -> None:
     except BrokenPipeError:
         sys.stderr.close()
         sys.exit(0)
+    except Exception:
+        traceback.print_exc()
+        print("factorleak: internal error, a defect of this program; the traceback is above", file=sys.stderr)
+        sys.exit(INTERNAL)
 
 
 @app.command()
@@ -100,20 +112,17 @@ def audit(
     option: OneAttackOption = None,
     community: CommunityOption = None,
     item_components: ComponentsOption = None,
-    fail_on: Annotated[
-        str | None,
-        typer.Option(help="Exit 1 on `leak` (any verdict), or METRIC=X: an advantage above X."),
-    ] = None,
+    fail_on: FailOnOption = None,
     keep_transcripts: Annotated[
         bool, typer.Option(help="Leave the recordings in RESULTS/transcripts.")
     ] = False,
 ) -> None:
     """Run victims, attack them, score, print the table, write RESULTS/."""
     from audit.campaign import Campaign, run, usual_attacks
+    from audit.gate import OF_ATTACKS, Vocabulary, parse
     from audit.registry import make_defenses, parse_options, scenarios_of
     from reports.tables import audit_table, in_words
 
-    bar = _parse_fail_on(fail_on)
     campaign = Campaign(
         victim=victim,
         data=data,
@@ -129,6 +138,14 @@ def audit(
         victim_options=parse_options(set_ or []),
         attack_options=_attack_options(option or []),
     )
+    columns = {
+        "update": campaign.updates,
+        "weighting": campaign.weightings,
+        "scenario": [f"{u}/{w}" for u in campaign.updates for w in campaign.weightings],
+        "attack": campaign.attacks,
+        "adversary": (adversary,),
+    }
+    bars = parse(fail_on or [], Vocabulary(values=OF_ATTACKS, columns=columns))
     if out.exists() and not out.is_dir():
         raise InputError(f"--out {out} is a file; name a directory")
     start = time.perf_counter()
@@ -154,8 +171,7 @@ def audit(
     used = [part for text in defense or [] for part in make_defenses(text)]
     _print_accounts(victim, used, ratings, campaign.weightings, len(campaign.rounds))
     show(f"{len(rows)} rows in {out}/results.json, .csv, .parquet; {time.perf_counter() - start:.1f} s")
-    if bar is not None and _crossed(rows, *bar):
-        raise typer.Exit(1)
+    judge(bars, rows)
 
 
 def _chosen(given: Sequence[StrEnum] | None, known: tuple[str, ...]) -> tuple[str, ...]:
@@ -184,28 +200,6 @@ def _attack_options(pairs: list[str]) -> dict[str, dict[str, Any]]:
             raise InputError(f"--option of audit must be ATTACK.name=value, got {pair!r}")
         options.setdefault(attack, {}).update(parse_options([rest]))
     return options
-
-
-def _parse_fail_on(text: str | None) -> tuple[str, float] | None:
-    if text is None:
-        return None
-    if text == "leak":
-        return "leak", 0.0
-    metric, _, limit = text.partition("=")
-    try:
-        return metric, float(limit)
-    except ValueError:
-        raise InputError(f"--fail-on must be leak or METRIC=NUMBER, got {text!r}") from None
-
-
-def _crossed(rows: list[dict[str, Any]], metric: str, limit: float) -> bool:
-    """Did any attack cross the bar? A metric that no row has is wrong usage, not a pass."""
-    if metric == "leak":
-        return any(row["verdict"] == "LEAK" for row in rows)
-    measured = [row for row in rows if row["metric"] == metric and row["status"] == "ran"]
-    if not measured:
-        raise InputError(f"--fail-on names {metric!r}, but no row has that metric")
-    return any(row["advantage"] is not None and row["advantage"] > limit for row in measured)
 
 
 @app.command()
@@ -328,6 +322,7 @@ def attack(
     """Attack a transcript and write what was read."""
     import numpy as np
 
+    from audit.abstentions import grouped
     from audit.keys import view_of
     from audit.reconstructions import write_reconstruction
     from audit.registry import make_attack, parse_options
@@ -347,17 +342,11 @@ def attack(
         f"{attack}: {found.users.size} clients in {seconds:.2f} s, {len(found.abstained)} abstained; "
         f"wrote {out}"
     )
-    for reason, count in _count(found.abstained.values()):
+    for reason, count in grouped(found.abstained.values())[:5]:
         show(f"  abstained on {count}: {reason}")
     if "converged" in found.diagnostics:
         converged = found.diagnostics["converged"]
         show(f"  the solver converged for {int(converged.sum())} of {converged.size} clients")
-
-
-def _count(reasons: Any) -> list[tuple[str, int]]:
-    from collections import Counter
-
-    return Counter(reasons).most_common(5)
 
 
 @app.command()
@@ -375,12 +364,13 @@ def score(
         bool, typer.Option(help="Also show whether the attack's own probabilities are right.")
     ] = False,
     json_: Annotated[bool, typer.Option("--json", help="Print JSON instead of a table.")] = False,
+    fail_on: FailOnOption = None,
     seed: SeedOption = 0,
 ) -> None:
     """Score a reconstruction against the truth, beside the best guess without the transcript."""
-    import numpy as np
-
     from attacks.knowledge import unmodelled
+    from audit.abstentions import grouped
+    from audit.gate import parse
     from audit.reconstructions import read_reconstruction
     from audit.results import finite
     from audit.score import as_record
@@ -389,6 +379,7 @@ def score(
     from reports.tables import reliability_table, score_table
     from victims.transcript import open_transcript
 
+    bars = parse(fail_on or [])
     stored = read_reconstruction(reconstruction)
     adversary = "server" if stored.origin is None else stored.origin.adversary
     recorded = None
@@ -400,16 +391,13 @@ def score(
     else:
         raise InputError(f"{reconstruction} does not say which transcript it is about; give --transcript DIR")
     actual = read_truth(truth)
-    limits = None
-    if recorded is not None and manifest.defenses:
-        from audit.ceiling import ceilings, computable
-        from audit.keys import view_of
-
-        view = view_of(recorded, adversary)
-        view = view.select(np.intersect1d(view.users, stored.reconstruction.users))
-        limits = ceilings(view, actual) if computable(view) else None
+    limits = (
+        None if recorded is None else _ceilings_of(recorded, adversary, stored.reconstruction.users, actual)
+    )
     scores = score_all(stored.reconstruction, manifest, actual, ceilings=limits, seed=seed)
     rows = [as_record(part) for part in scores]
+    about = {"update": manifest.update, "weighting": manifest.weighting, "adversary": adversary}
+    judged = [{**row, **about, "attack": stored.reconstruction.attack, "status": "ran"} for row in rows]
     bins = []
     if reliability:
         from audit.reliability import reliability as measured
@@ -425,6 +413,7 @@ def score(
             **({"reliability": bins} if reliability else {}),
         }
         print(json.dumps(content, indent=1))
+        judge(bars, judged)
         return
     name = f"{stored.reconstruction.attack} on {manifest.protocol} {manifest.update}/{manifest.weighting}"
     show(score_table(rows, name))
@@ -435,8 +424,23 @@ def score(
         needs = "under a defense it needs the uploads: give --transcript DIR" if recorded is None else ""
         if why := unmodelled(manifest) or needs:
             show(f"no ceiling: {why}")
-    for reason, count in _count(abstained.values()):
+    for reason, count in grouped(abstained.values())[:5]:
         show(f"abstained on {count} (they count with the best guess): {reason}")
+    judge(bars, judged)
+
+
+def _ceilings_of(recorded: Any, adversary: str, users: Any, truth: Any) -> Any:
+    """The limits of a recording's uploads for the scored clients; None without a defense, or a law."""
+    import numpy as np
+
+    from audit.ceiling import ceilings, computable
+    from audit.keys import view_of
+
+    if not recorded.manifest.defenses:
+        return None
+    view = view_of(recorded, adversary)
+    view = view.select(np.intersect1d(view.users, users))
+    return ceilings(view, truth) if computable(view) else None
 
 
 @app.command()

@@ -10,9 +10,11 @@ import typer
 
 from audit.options import (
     DataOption,
+    FailOnOption,
     JobsOption,
     SeedOption,
     VictimOptions,
+    judge,
     load,
     parse_numbers,
     progress,
@@ -103,12 +105,14 @@ def claims(
         typer.Option(min=0, help="Runs in each of two worlds for a second bound, of one client; 0: none."),
     ] = 0,
     jobs: JobsOption = -1,
+    fail_on: FailOnOption = None,
     seed: SeedOption = 0,
     set_: VictimOptions = None,
 ) -> None:
     """A claimed epsilon against what the recommender sees, reads and can prove."""
     from audit.claim_cells import NOISES, PROTOCOLS, Plan
     from audit.claims import budget_quantiles, run
+    from audit.gate import OF_CLAIMS, Vocabulary, parse
     from audit.registry import parse_options
     from reports.claims import budgets_line, claims_figure, claims_table
 
@@ -125,6 +129,7 @@ def claims(
         seed=seed,
         victim_options=parse_options(set_ or []),
     )
+    bars = parse(fail_on or [], Vocabulary(("leak", "refuted"), OF_CLAIMS, {"victim": plan.protocols}))
     begin = time.perf_counter()
     ratings = load(data, None)
     with progress("claims") as update_bar:
@@ -136,6 +141,7 @@ def claims(
     for path in claims_figure(rows, out) if len(plan.epsilons) > 1 else []:
         show(f"figure {path}")
     show(f"{len(rows)} rows in {out}/results.json, .csv, .parquet; {time.perf_counter() - begin:.1f} s")
+    judge(bars, rows)
 
 
 def _budgets(text: str) -> tuple[float, ...]:

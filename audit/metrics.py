@@ -19,6 +19,14 @@ from victims.view import ATTRIBUTE, ITEM
 
 LOWER_IS_BETTER = frozenset({"rating_mae"})
 FALSE_POSITIVE_RATE = 0.001
+RATING_METRICS = (
+    "rating_accuracy",
+    "rated_rating_accuracy",
+    "rating_mae",
+    "rated_set_auc",
+    "rated_set_f1",
+    "tpr_at_fpr_0.1pct",
+)
 BLOCK_ROWS = 1 << 21  # rows of one block that are scored at a time
 
 
@@ -82,14 +90,7 @@ def score_users(
 
 def metric_names(manifest: Manifest) -> list[str]:
     """Metrics that are defined for a protocol, in the order of the result tables."""
-    names = [
-        "rating_accuracy",
-        "rated_rating_accuracy",
-        "rating_mae",
-        "rated_set_auc",
-        "rated_set_f1",
-        "tpr_at_fpr_0.1pct",
-    ]
+    names = list(RATING_METRICS)
     if manifest.n_attributes:
         names.append("attribute_accuracy")
     if manifest.attribute_groups:

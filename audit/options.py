@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import sys
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from enum import StrEnum
 from typing import Annotated, Any
@@ -67,6 +68,15 @@ CommunityOption = Annotated[
 ]
 
 
+FailOnOption = Annotated[
+    list[str] | None,
+    typer.Option(
+        help="Exit 1 where a bar is crossed, 3 where it was not measured: leak, METRIC=X (an advantage above "
+        "X), METRIC.advantage_low>X, METRIC.value>X; @adversary=server,attack=NAME restricts it. Repeatable."
+    ),
+]
+
+
 def parse_rounds(text: str) -> list[int]:
     """``4,5`` or ``0-9`` as ascending numbers.
 
@@ -120,6 +130,23 @@ def load(data: str, components: int | None, community: int | None = None, seed: 
         chosen = np.random.default_rng([seed, 8]).choice(ratings.n_users, community, replace=False)
         ratings = of_users(ratings, chosen)
     return ratings
+
+
+def judge(conditions: Sequence[Any], rows: Sequence[Mapping[str, Any]]) -> None:
+    """Hold the rows against the bars of ``--fail-on``: a line on stderr for each, and the exit code.
+
+    Raises
+    ------
+    typer.Exit
+        With 1 where a bar is crossed, else 3 where one was not measured.
+    """
+    from audit.gate import check
+
+    outcome = check(conditions, rows)
+    for line in outcome.lines:
+        print(f"factorleak: {line}", file=sys.stderr)
+    if outcome.code:
+        raise typer.Exit(outcome.code)
 
 
 @contextmanager

@@ -9,12 +9,15 @@ from typing import NamedTuple
 import numpy as np
 
 from attacks.interface import RATED_SET, Reconstruction
+from audit.abstentions import in_words
 from audit.baselines import best_guess, guesses
 from audit.metrics import LOWER_IS_BETTER, UserScores, score_users
 from audit.pseudonyms import pseudonym_scores
 from audit.statistics import Summary, summarise
 from audit.truth import Truth
 from victims.manifest import Manifest
+
+BELOW = "answers are significantly worse than the best guess: what the attack assumes does not hold here"
 
 
 class Ceiling(NamedTuple):
@@ -34,8 +37,10 @@ class Score:
 
     ``ceiling`` is what a decoder that is told every p_i reaches, by maximum likelihood and a posteriori;
     None where it is not computed.
-    Clients on which the attack abstained count with the best guess, so that abstaining neither helps
-    nor hurts; ``n_abstained`` says how many they are.
+    Clients without an answer count with the best guess, so that abstaining neither helps nor hurts;
+    ``n_abstained`` says how many they are, ``reason`` why, and where answers are worse than the guess.
+    An attack that looked at everything and could not tell the uploads from noise (option
+    ``found_nothing``) has answered: with the guess.
     """
 
     metric: str
@@ -43,6 +48,7 @@ class Score:
     baseline_name: str
     ceiling: Ceiling | None
     n_abstained: int
+    reason: str = ""
 
 
 def score(
@@ -79,7 +85,9 @@ def score(
     users = np.unique(reconstruction.users)
     found = score_users(reconstruction.blocks, manifest, truth, users)
     silent = np.isin(users, list(reconstruction.abstained))
+    looked = bool(reconstruction.options.get("found_nothing"))
     everything = guesses(manifest, truth, users)
+    why = in_words(reconstruction.abstained, users.size)
     rows = []
     for metric, candidates in everything.items():
         if reconstruction.options.get("reads") == RATED_SET and not _of_the_set(metric):
@@ -90,17 +98,28 @@ def score(
         values = found.values[metric]
         unanswered = silent | np.isnan(values)
         values = np.where(unanswered, baseline, values)
-        summary = summarise(metric, values, baseline, seed)
-        rows.append(Score(metric, summary, name, _ceiling(metric, manifest, ceilings), int(silent.sum())))
+        summary = summarise(metric, values, baseline, seed, unanswered & ~(silent & looked))
+        limit = _ceiling(metric, manifest, ceilings)
+        n_abstained = int((unanswered & ~np.isnan(baseline)).sum())
+        rows.append(Score(metric, summary, name, limit, n_abstained, _reason(summary, why, n_abstained)))
     return rows
+
+
+def _reason(summary: Summary, why: str, n_abstained: int) -> str:
+    """What must be said beside the numbers, or nothing."""
+    words = [why or f"{n_abstained:,} clients got no answer"] if n_abstained else []
+    if summary.below:
+        words.append(BELOW)
+    return "; ".join(words)
 
 
 def _of_pseudonyms(
     reconstruction: Reconstruction, manifest: Manifest, truth: Truth, seed: int
 ) -> list[Score]:
     silent = len(reconstruction.abstained)
+    why = in_words(reconstruction.abstained, reconstruction.users.size)
     return [
-        Score(metric, summarise(metric, values, baseline, seed), name, None, silent)
+        Score(metric, summarise(metric, values, baseline, seed), name, None, silent, why)
         for metric, (name, values, baseline) in pseudonym_scores(reconstruction, manifest, truth).items()
     ]
 
@@ -133,6 +152,8 @@ def as_record(score: Score) -> dict[str, object]:
     """Flat mapping with the column names of the result table."""
     summary = asdict(score.summary)
     n_users = summary.pop("n_users")
+    for inside in ("below", "n_unanswered"):
+        del summary[inside]
     return {
         "metric": score.metric,
         **summary,
@@ -140,6 +161,7 @@ def as_record(score: Score) -> dict[str, object]:
         **_flat(score),
         "n_users": n_users,
         "n_abstained": score.n_abstained,
+        "reason": score.reason,
     }
 
 

@@ -6,14 +6,17 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
-from jaxtyping import Float
+from jaxtyping import Bool, Float
 from scipy import stats
 
 from audit.metrics import LOWER_IS_BETTER
 
 RESAMPLES = 1000
 CONFIDENCE = 0.95
-LEAK_LEVEL = 0.01  # of the one-sided sign test
+LEAK, NO_EVIDENCE, INCONCLUSIVE = "LEAK", "NO EVIDENCE", "INCONCLUSIVE"
+NOT_TESTED = "NOT TESTED"
+LEAK_LEVEL = 0.01  # of the one-sided sign tests
+MOST_UNANSWERED = 0.5  # share of clients without an answer, above which what is not a leak was not tested
 NEGLIGIBLE = 0.05  # an advantage below this at the upper end of its interval counts as bounded
 RESAMPLE_CELLS = 4_000_000
 
@@ -33,10 +36,16 @@ class Summary:
         everything. The interval resamples clients, value and baseline together.
     p_value : float
         Exact one-sided sign test over clients that the attack beats the guess.
+    below : bool
+        The answers are significantly worse than the guess: the same test of the other side, and an
+        interval of the advantage below 0.
     verdict : str
-        "LEAK", "NO EVIDENCE" or "INCONCLUSIVE".
+        "LEAK", "NO EVIDENCE", "INCONCLUSIVE" or "NOT TESTED".
     n_users : int
         Clients for which the metric is defined.
+    n_unanswered : int
+        Those of them who got no answer and count with the guess. Where nobody got one, value, interval,
+        advantage and p-value are NaN.
     """
 
     value: float
@@ -47,8 +56,10 @@ class Summary:
     advantage_low: float
     advantage_high: float
     p_value: float
+    below: bool
     verdict: str
     n_users: int
+    n_unanswered: int
 
 
 def summarise(
@@ -56,13 +67,27 @@ def summarise(
     values: Float[np.ndarray, " users"],
     baseline: Float[np.ndarray, " users"],
     seed: int = 0,
+    unanswered: Bool[np.ndarray, " users"] | None = None,
 ) -> Summary:
-    """Summarise a metric; clients where it or its baseline is NaN are left out."""
+    """Summarise a metric; clients where it or its baseline is NaN are left out.
+
+    Parameters
+    ----------
+    metric : str
+    values, baseline : (n_users,)
+    seed : int
+        Of the bootstrap.
+    unanswered : (n_users,) bool, optional
+        Clients without an answer, whose value is the guess.
+    """
+    silent = np.zeros(values.size, bool) if unanswered is None else unanswered
     defined = ~(np.isnan(values) | np.isnan(baseline))
-    values, baseline = values[defined], baseline[defined]
-    if values.size == 0:
+    values, baseline, silent = values[defined], baseline[defined], silent[defined]
+    if silent.all():
         nan = float("nan")
-        return Summary(nan, nan, nan, nan, nan, nan, nan, nan, "INCONCLUSIVE", 0)
+        guess = float(baseline.mean()) if baseline.size else nan
+        n_users = int(values.size)
+        return Summary(nan, nan, nan, guess, nan, nan, nan, nan, False, NOT_TESTED, n_users, n_users)
     ci_low, ci_high = interval(lambda v, axis: v.mean(axis=axis), (values,), seed)
     advantage_low, advantage_high = interval(
         lambda v, b, axis: _advantage(metric, v.mean(axis=axis), b.mean(axis=axis)),
@@ -71,6 +96,7 @@ def summarise(
     )
     advantage = float(_advantage(metric, values.mean(), baseline.mean()))
     p_value = sign_test(metric, values, baseline)
+    below = sign_test(metric, values, baseline, worse=True) < LEAK_LEVEL and advantage_high < 0
     return Summary(
         float(values.mean()),
         ci_low,
@@ -80,8 +106,10 @@ def summarise(
         advantage_low,
         advantage_high,
         p_value,
-        verdict(advantage_low, advantage_high, p_value),
+        below,
+        verdict(advantage_low, advantage_high, p_value, float(silent.mean()), below),
         int(values.size),
+        int(silent.sum()),
     )
 
 
@@ -114,15 +142,17 @@ def _advantage(metric: str, value: np.ndarray | float, baseline: np.ndarray | fl
     return np.where(room > 1e-12, better / np.maximum(room, 1e-12), np.minimum(better, 0.0))
 
 
-def sign_test(metric: str, values: np.ndarray, baseline: np.ndarray) -> float:
-    """Exact one-sided sign test over clients; ties say nothing and are left out.
+def sign_test(metric: str, values: np.ndarray, baseline: np.ndarray, worse: bool = False) -> float:
+    """Exact one-sided sign test over clients, that values are better (``worse``: worse) than the guess.
+
+    Ties say nothing and are left out.
 
     Examples
     --------
     >>> round(sign_test("rating_accuracy", np.ones(10), np.zeros(10)), 6)
     0.000977
     """
-    sign = -1 if metric in LOWER_IS_BETTER else 1
+    sign = -1 if (metric in LOWER_IS_BETTER) != worse else 1
     wins = int((sign * (values - baseline) > 1e-12).sum())
     losses = int((sign * (values - baseline) < -1e-12).sum())
     if wins + losses == 0:
@@ -130,15 +160,25 @@ def sign_test(metric: str, values: np.ndarray, baseline: np.ndarray) -> float:
     return float(stats.binomtest(wins, wins + losses, alternative="greater").pvalue)
 
 
-def verdict(advantage_low: float, advantage_high: float, p_value: float) -> str:
-    """LEAK, NO EVIDENCE or INCONCLUSIVE from preset thresholds.
+def verdict(
+    advantage_low: float,
+    advantage_high: float,
+    p_value: float,
+    unanswered: float = 0.0,
+    below: bool = False,
+) -> str:
+    """One of four verdicts, from preset thresholds.
 
-    LEAK needs both a significant sign test and an interval of the advantage above 0. NO EVIDENCE needs
-    an interval that reaches 0 and ends below 0.05: at this power the advantage is bounded by its upper
-    end. Everything else is INCONCLUSIVE.
+    LEAK needs both a significant sign test and an interval of the advantage above 0: it stands also where
+    most clients got no answer, for what is read of the others is read. Else NOT TESTED where more than half
+    of the clients got none. NO EVIDENCE needs an interval that reaches 0 and ends below 0.05: at this power
+    the advantage is bounded by its upper end. Answers significantly ``below`` the guess are no such bound,
+    for something in the transcript moved them: they are INCONCLUSIVE, as everything else is.
     """
     if p_value < LEAK_LEVEL and advantage_low > 0:
-        return "LEAK"
-    if advantage_low <= 0 and advantage_high < NEGLIGIBLE:
-        return "NO EVIDENCE"
-    return "INCONCLUSIVE"
+        return LEAK
+    if unanswered > MOST_UNANSWERED:
+        return NOT_TESTED
+    if advantage_low <= 0 and advantage_high < NEGLIGIBLE and not below:
+        return NO_EVIDENCE
+    return INCONCLUSIVE

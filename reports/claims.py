@@ -16,7 +16,7 @@ from matplotlib.figure import Figure
 from rich.table import Table
 
 from reports.figures import MARKERS, STYLE, save
-from reports.tables import number
+from reports.tables import NOT_TESTED, number, tested
 
 Row = Mapping[str, Any]
 BOUND = "empirical_epsilon"
@@ -101,14 +101,14 @@ def claims_table(rows: Sequence[Row], title: str) -> Table:
 
 
 def _best(part: Sequence[Row]) -> Row | None:
-    ran = [row for row in part if row["metric"] == LEAK and row["status"] == "ran"]
-    return max(ran, key=lambda row: row["advantage"]) if ran else None
+    answered = [row for row in part if row["metric"] == LEAK and tested(row)]
+    return max(answered, key=lambda row: row["advantage"]) if answered else None
 
 
 def _read(part: Sequence[Row]) -> str:
     best = _best(part)
     if best is None:
-        return "-"
+        return NOT_TESTED
     words = (
         f"{best['value']:.3f} \\[{best['ci_low']:.3f}, {best['ci_high']:.3f}]\nguess {best['baseline']:.3f}, "
         f"ceiling {number(best['ceiling'])}\n{best['attack']}, {best['verdict']}"

@@ -21,7 +21,18 @@ SHOWN = {
     "attribute_group_accuracy": "attributes (blocks)",
 }
 CLAIMED = "claimed_rating_accuracy"  # of answers about clients without a name
-VERDICT_STYLE = {"LEAK": "bold red", "NO EVIDENCE": "green", "INCONCLUSIVE": "yellow"}
+NOT_TESTED = "NOT TESTED"
+VERDICT_STYLE = {
+    "LEAK": "bold red",
+    "NO EVIDENCE": "green",
+    "INCONCLUSIVE": "yellow",
+    NOT_TESTED: "bold yellow",
+}
+
+
+def tested(row: Row) -> bool:
+    """Whether a row holds a number that an attack answered for."""
+    return row["status"] == "ran" and row["verdict"] != NOT_TESTED and number(row["advantage"]) != "-"
 
 
 def number(value: Any, digits: int = 3) -> str:

@@ -116,19 +116,42 @@ class TestAudit:
         assert "not applicable" in text
 
     @pytest.mark.parametrize(
-        ("bar", "code"), [("leak", 1), ("rating_accuracy=0.5", 1), ("rating_accuracy=1.5", 0)]
+        ("attack", "bar", "code", "says"),
+        [
+            ("spectral", "leak", 1, "is crossed: spectral on semi-als/observed-only"),
+            ("spectral", "rating_accuracy=0.5", 1, "rating_accuracy has advantage 1"),
+            ("spectral", "rating_accuracy=1.5", 0, ""),
+            ("spectral", "rating_accuracy=nan", 2, "finite number"),
+            ("spectral", "solver_success_rate=0.5", 2, "has no advantage"),
+            ("spectral", "speed=1", 2, "names no metric"),
+            ("guess-majority", "rated_rating_accuracy=0.2", 3, "no attack answered"),
+            ("eq24-corrected", "leak", 3, "no attack answered"),
+            ("likelihood", "leak", 3, "likelihood failed"),
+        ],
     )
-    def test_fail_on(self, run, tmp_path, bar, code):
-        words = ["audit", "--data", SMALL, "--out", tmp_path / "R", "--update", "semi-als",
-                 "--weighting", "observed-only", "--attack", "spectral"]  # fmt: skip
-        assert run(*words, "--fail-on", bar)[0] == code
+    def test_fail_on(self, run, tmp_path, monkeypatch, attack, bar, code, says):
+        """Before: 0 for an attack that raised, for one that does not apply, and for nan."""
 
-    def test_fail_on_a_metric_that_nobody_measured(self, run, tmp_path):
-        words = ["audit", "--data", SMALL, "--out", tmp_path / "R", "--update", "semi-als",
-                 "--weighting", "observed-only", "--attack", "guess-majority"]  # fmt: skip
-        code, _, error = run(*words, "--fail-on", "speed=1")
-        assert code == 2
-        assert "no row has that metric" in error
+        def explode(*_: object, **__: object) -> None:
+            raise ArithmeticError("boom")
+
+        monkeypatch.setattr("attacks.likelihood.Likelihood.attack", explode)
+        out = tmp_path / "R"
+        words = ["audit", "--data", SMALL, "--out", out, "--update", "semi-als",
+                 "--weighting", "observed-only", "--attack", attack]  # fmt: skip
+        found, _, error = run(*words, "--fail-on", bar)
+        assert found == code
+        assert says in error
+        assert out.exists() == (code != 2)  # what cannot be tested is refused before anything runs
+
+    def test_an_internal_error_is_not_a_crossed_bar(self, run, tmp_path, monkeypatch):
+        def explode(*_: object, **__: object) -> None:
+            raise ArithmeticError("boom")
+
+        monkeypatch.setattr("audit.campaign.run", explode)
+        code, _, error = run("audit", "--data", SMALL, "--out", tmp_path / "R", "--fail-on", "leak")
+        assert code == 70
+        assert "internal error" in error
 
 
 class TestRecordAttackScore:

@@ -226,7 +226,7 @@ class TestStatistics:
     def test_nothing_defined(self):
         found = summarise("rating_accuracy", np.full(3, np.nan), np.zeros(3))
         assert found.n_users == 0
-        assert found.verdict == "INCONCLUSIVE"
+        assert found.verdict == "NOT TESTED"
 
 
 def test_reliability_is_what_a_loop_counts():
