@@ -55,7 +55,7 @@ BLOCK = re.compile(r"attribute_group_accuracy/\d+")
 OF_ATTACKS = ("solver_success_rate", "seconds_per_user", "share_of_rows_read")
 OF_QUALITY = tuple("ndcg_at_10" if name == "ndcg" else name for name in Quality._fields)
 OF_CLAIMS = (BOUND, "mse")
-OF_COST = tuple(Cost(0, 0, 0, 0, 0, 0, 0, 0, 0, 0).metrics())
+OF_COST = tuple(Cost(*10 * (0.0,)).metrics())
 
 
 class Vocabulary(NamedTuple):
