@@ -250,7 +250,7 @@ def _not_measured(condition: Condition, rows: Sequence[Mapping[str, Any]]) -> li
         if row["status"] != "failed" and _is_evidence(condition, row):
             places.setdefault(tuple(str(row.get(name)) for name in PLACE), []).append(row)
     if not (places or out):
-        out.append("no row of the results is what it speaks of")
+        out.append("nothing but guesses ran")
     for found in places.values():
         if not any(_answers(condition, row) for row in found):
             reasons = [row["reason"] for row in found if row.get("reason")]

@@ -124,7 +124,7 @@ class TestAudit:
             ("spectral", "rating_accuracy=nan", 2, "finite number"),
             ("spectral", "solver_success_rate=0.5", 2, "has no advantage"),
             ("spectral", "speed=1", 2, "names no metric"),
-            ("guess-majority", "rated_rating_accuracy=0.2", 3, "no attack answered"),
+            ("guess-majority", "rated_rating_accuracy=0.2", 3, "nothing but guesses ran"),
             ("eq24-corrected", "leak", 3, "no attack answered"),
             ("likelihood", "leak", 3, "likelihood failed"),
         ],
