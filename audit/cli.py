@@ -466,7 +466,7 @@ def train(
 
     scenario = _scenario(victim, update, weighting)
     options = {**parse_options(set_ or []), **scenario}
-    model: Any = make_victim(victim, options)
+    model = make_victim(victim, options)
     defenses = [part for text in defense or [] for part in make_defenses(text)]
     wanted = parse_rounds(rounds)
     if wanted[0] < 1:
@@ -482,9 +482,6 @@ def train(
             wanted,
             defenses=defenses,
             seed=seed,
-            factors=model.factors,
-            ridge=model.lambda_factors,
-            unrated_weight=model.alpha if scenario["weighting"] == "include-unrated" else 0.0,
             progress=update_bar,
         )
     show(ratings.describe())

@@ -228,7 +228,7 @@ class TestSynthetic:
         from victims.quality import learning_curve
 
         train, test = split(generate(Synthetic(users=300, items=100)), 0.2, 0)
-        learned = learning_curve(FedMVMF(), train, test, [1], factors=4, ridge=4.0)
+        learned = learning_curve(FedMVMF(factors=4, lambda_factors=4.0), train, test, [1])
         assert learned.centralised < 0.95 * learned.mean
 
     @pytest.mark.parametrize(

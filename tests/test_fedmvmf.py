@@ -116,7 +116,7 @@ def test_learning_beats_the_mean_and_nears_the_centralised_twin(ratings):
     train, test = split(bigger, 0.2, 0)
     for update in ("semi-als", "sgd"):
         victim = FedMVMF(update=update, lambda_factors=3.0, client_learning_rate=1e-3)
-        learned = learning_curve(victim, train, test, [300], ridge=3.0)
+        learned = learning_curve(victim, train, test, [300])
         assert learned.rmse[-1] < learned.mean
         assert learned.rmse[-1] < learned.centralised + 0.1
 

@@ -36,7 +36,7 @@ from jaxtyping import Array, Float, Int
 from victims.device import Data, device_data
 from victims.errors import InputError
 from victims.manifest import Manifest, Upload
-from victims.protocol import Received, Rows, Sample, pieces
+from victims.protocol import Centralised, Received, Rows, Sample, pieces
 from victims.ratings import Ratings
 from victims.view import ITEM
 
@@ -108,6 +108,11 @@ class FedMF:
     def stepwise(self) -> bool:
         """The server steps once a round, on sums."""
         return False
+
+    @property
+    def centralised(self) -> Centralised:
+        """Both sides with the clients' regularization."""
+        return Centralised(self.factors, self.lambda_factors)
 
     def init(self, ratings: Ratings, seed: int) -> State:
         """Start factors."""

@@ -36,7 +36,7 @@ from jaxtyping import Array, Float, Int
 from victims.device import Data, sampled_data
 from victims.errors import InputError
 from victims.manifest import Manifest
-from victims.protocol import Received, Rows, Sample, pieces
+from victims.protocol import Centralised, Received, Rows, Sample, pieces
 from victims.ratings import Ratings
 from victims.view import ATTRIBUTE, ITEM
 
@@ -125,6 +125,12 @@ class FedMVMF:
     def stepwise(self) -> bool:
         """The server steps once a round, on sums."""
         return False
+
+    @property
+    def centralised(self) -> Centralised:
+        """Ratings alone, both sides with the clients' regularization; unrated items where they take part."""
+        weight = self.alpha if self.weighting == "include-unrated" else 0.0
+        return Centralised(self.factors, self.lambda_factors, weight)
 
     def init(self, ratings: Ratings, seed: int) -> State:
         """Draw all factors from N(0, ``init_scale``)."""

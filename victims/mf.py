@@ -36,7 +36,7 @@ from jaxtyping import Array, Float
 from victims.device import Data, device_data
 from victims.errors import InputError
 from victims.manifest import Manifest, Upload
-from victims.protocol import Received, Rows, Sample, pieces
+from victims.protocol import Centralised, Received, Rows, Sample, pieces
 from victims.ratings import Ratings
 from victims.sequential import chains
 from victims.view import ITEM
@@ -113,6 +113,11 @@ class MF:
     def stepwise(self) -> bool:
         """Whether v_j changes with every upload."""
         return self.order == "per-rating"
+
+    @property
+    def centralised(self) -> Centralised:
+        """The regularization counts once per rating; clients are not kept on the unit ball."""
+        return Centralised(self.factors, self.regularization, per_rating=True)
 
     def rate(self, number: int) -> float:
         """The learning rate of round ``number``."""

@@ -56,6 +56,19 @@ class Sample(NamedTuple):
         return Sample(self.user[keep], self.item[keep])
 
 
+class Centralised(NamedTuple):
+    """The model of a victim as one who holds every rating would fit it: r = p . q with ridge on both sides.
+
+    factors is K; ridge counts once per row, or where ``per_rating`` once per rating of the row (Y. Zhou et al.,
+    AAIM 2008); unrated_weight is the weight of unrated items as zeros, 0 where they do not take part.
+    """
+
+    factors: int
+    ridge: float
+    unrated_weight: float = 0.0
+    per_rating: bool = False
+
+
 class Received(NamedTuple):
     """What reaches the server in one round: sums of the uploaded rows over clients.
 
@@ -235,7 +248,7 @@ class Victim(Protocol[State]):
 
     ``round`` must be a pure function of the state and the ratings. What the server broadcasts before
     the uploads of a round and what the clients upload in it are read off the state before the round.
-    States are named tuples with ``item_factors``.
+    States are named tuples with ``round``, how many rounds are done, and ``item_factors``.
     """
 
     @property
@@ -246,6 +259,11 @@ class Victim(Protocol[State]):
     @property
     def stepwise(self) -> bool:
         """The server steps at every single upload, so that no sums are formed."""
+        ...
+
+    @property
+    def centralised(self) -> Centralised:
+        """The same model without the federation; what a client's own step adds to it is left out."""
         ...
 
     def init(self, ratings: Ratings, seed: int) -> State:

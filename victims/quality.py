@@ -3,7 +3,7 @@
 The centralised baseline fits the same kind of model (r = p . q, ridge on both sides, the same weight on
 unrated items) to the same ratings by alternating least squares (Y. Zhou et al., AAIM 2008,
 doi:10.1007/978-3-540-68880-8_32; with unrated items Y. Hu et al., ICDM 2008, doi:10.1109/ICDM.2008.22), with
-every rating in one place and both sides solved exactly. The bias baseline is mu + b_i + b_j.
+every rating in one place and both sides solved exactly; ``Victim.centralised`` says which model it is. The bias baseline is mu + b_i + b_j.
 
 A model that counts unrated items as zeros predicts low on purpose: its error on ratings says how far it
 is from its centralised twin, not how well it ranks.
@@ -18,7 +18,7 @@ import numpy as np
 import scipy.sparse as sp
 from jaxtyping import Float
 
-from victims.protocol import Defense, Victim
+from victims.protocol import Centralised, Defense, Victim
 from victims.ratings import Ratings
 from victims.recording import Run, start
 
@@ -51,9 +51,6 @@ def learning_curve(
     *,
     defenses: Sequence[Defense] = (),
     seed: int = 0,
-    factors: int = 6,
-    ridge: float = 10.0,
-    unrated_weight: float = 0.0,
     sweeps: int = 15,
     progress: Callable[[int, int], None] = lambda done, total: None,
 ) -> Learning:
@@ -69,8 +66,8 @@ def learning_curve(
     defenses : sequence of Defense
         Applied to the uploads in order; the server learns from what it receives.
     seed : int
-    factors, ridge, unrated_weight, sweeps :
-        Of the centralised baseline; the weight is alpha in include-unrated, else 0.
+    sweeps : int
+        Of the centralised baseline.
     progress : callable
     """
     run = start(victim, train, defenses, seed)
@@ -78,12 +75,12 @@ def learning_curve(
     for done in range(1, rounds[-1] + 1):
         run = run.trained(done - 1)
         if done in rounds:
-            errors.append(rmse(run.user_factors(done), victim.broadcast(run.state)[0], test))
+            errors.append(float(np.sqrt(np.mean((predictions(run, test) - test.values) ** 2))))
         progress(done, rounds[-1])
     return Learning(
         rounds,
         errors,
-        _alternating_least_squares(train, test, factors, ridge, unrated_weight, sweeps, seed),
+        _alternating_least_squares(train, test, victim.centralised, sweeps, seed),
         _bias_model(train, test),
         float(np.sqrt(np.mean((test.values - train.values.mean()) ** 2))),
     )
@@ -106,21 +103,15 @@ def rmse(clients: Float[np.ndarray, "users K"], items: Float[np.ndarray, "items 
 
 
 def _alternating_least_squares(
-    train: Ratings,
-    test: Ratings,
-    factors: int,
-    ridge: float,
-    unrated_weight: float,
-    sweeps: int,
-    seed: int,
+    train: Ratings, test: Ratings, model: Centralised, sweeps: int, seed: int
 ) -> float:
     ratings = train.matrix()
     rng = np.random.default_rng(seed)
-    items = rng.normal(0, 0.1, (train.n_items, factors))
+    items = rng.normal(0, 0.1, (train.n_items, model.factors))
     best = np.inf
     for _ in range(sweeps):
-        clients = _ridge_rows(ratings, items, ridge, unrated_weight)
-        items = _ridge_rows(sp.csr_array(ratings.T), clients, ridge, unrated_weight)
+        clients = _ridge_rows(ratings, items, model)
+        items = _ridge_rows(sp.csr_array(ratings.T), clients, model)
         best = min(best, rmse(clients, items, test))
     return best
 
@@ -128,15 +119,20 @@ def _alternating_least_squares(
 def _ridge_rows(
     ratings: sp.csr_array,
     other: Float[np.ndarray, "columns K"],
-    ridge: float,
-    unrated_weight: float,
+    model: Centralised,
 ) -> Float[np.ndarray, "rows K"]:
     """Ridge regression of every row on the factors of all columns, unrated ones down-weighted."""
     k = other.shape[1]
     rated = sp.csr_array((np.ones_like(ratings.data), ratings.indices, ratings.indptr), ratings.shape)
     squares = (rated @ (other[:, :, None] * other[:, None, :]).reshape(-1, k * k)).reshape(-1, k, k)
-    squares = (1 - unrated_weight) * squares + unrated_weight * other.T @ other
-    return np.linalg.solve(squares + ridge * np.eye(k), (ratings @ other)[..., None])[..., 0]
+    squares = (1 - model.unrated_weight) * squares + model.unrated_weight * other.T @ other
+    # a row without ratings keeps one ridge, so that it is solved to zeros
+    times = np.maximum(np.diff(ratings.indptr), 1) if model.per_rating else np.ones(ratings.shape[0])
+    sums = (ratings @ other)[..., None]
+    if model.ridge == 0:  # rows with fewer ratings than factors: the shortest solution
+        return (np.linalg.pinv(squares, hermitian=True) @ sums)[..., 0]
+    ridge = model.ridge * times[:, None, None] * np.eye(k)
+    return np.linalg.solve(squares + ridge, sums)[..., 0]
 
 
 def _bias_model(train: Ratings, test: Ratings, damping: float = 5.0) -> float:
