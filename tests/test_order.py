@@ -20,7 +20,6 @@ from victims.fedmvmf import FedMVMF
 from victims.mf import MF
 from victims.protocol import Victim
 from victims.recording import record
-from victims.synthetic import Synthetic, generate
 from victims.transcript import open_transcript
 from victims.view import Messages, View
 from victims.writing import truth_path
