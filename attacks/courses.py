@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 from jaxtyping import Bool, Float, Int
 
-from victims.view import ATTRIBUTE, Uploads, UserBatch, View
+from victims.view import ATTRIBUTE, UserBatch, View
 
 BATCH_BYTES = 192 << 20  # of the derivatives of one batch
 WIDTH = 16  # batches are padded to this times a power of two: few shapes to compile
@@ -68,21 +68,23 @@ def pack(view: View, batch: UserBatch, rounds: Int[np.ndarray, " T"]) -> Packed:
     valid = np.broadcast_to(first.valid, shape)
     alike = np.ones(users, bool)
     for uploads in wanted[1:]:
-        alike &= _same_list(first, uploads, users)
+        alike &= first.same_list(uploads)
     k = manifest.factors
     rows, factors = np.zeros((users, rounds.size, width, k)), np.zeros((users, rounds.size, width, k))
     noisy = first.broadcast.noise_scale is not None
     deviation = np.ones((users, rounds.size, width, k)) if noisy else None
     for number, uploads in enumerate(wanted):
         here = alike if uploads is not first else np.ones(users, bool)
-        position = np.broadcast_to(uploads.position, (users, uploads.gradients.shape[1]))[here][:, :n]
-        known = uploads.broadcast.factors[position] * valid[here][..., None]
-        clean = uploads.gradients[here][:, :n] - manifest.upload.regularization * known
-        rows[here, number, :n] = clean / manifest.upload.scale * valid[here][..., None]
-        factors[here, number, :n] = known
+        sent = min(n, uploads.gradients.shape[1])  # padding apart, a list of the same length
+        position = np.broadcast_to(uploads.position, (users, uploads.gradients.shape[1]))[here][:, :sent]
+        there = valid[here][:, :sent, None]
+        known = uploads.broadcast.factors[position] * there
+        clean = uploads.gradients[here][:, :sent] - manifest.upload.regularization * known
+        rows[here, number, :sent] = clean / manifest.upload.scale * there
+        factors[here, number, :sent] = known
         if deviation is not None and uploads.broadcast.noise_scale is not None:
             told = uploads.broadcast.noise_scale[position] / abs(manifest.upload.scale)
-            deviation[here, number, :n] = np.where(valid[here][..., None], told, 1.0)
+            deviation[here, number, :sent] = np.where(there, told, 1.0)
 
     def padded(part: np.ndarray) -> np.ndarray:
         return np.pad(part, ((0, 0), (0, width - n)))
@@ -92,11 +94,3 @@ def pack(view: View, batch: UserBatch, rounds: Int[np.ndarray, " T"]) -> Packed:
     return Packed(
         batch.users, padded(kind), padded(index), padded(valid), rows, factors, deviation, row_weight, alike
     )
-
-
-def _same_list(first: Uploads, other: Uploads, users: int) -> Bool[np.ndarray, " users"]:
-    """Whether each client sent the same items and attributes in both rounds."""
-    if first.gradients.shape[1] != other.gradients.shape[1]:
-        return first.valid.sum(axis=1) < 0  # in a batch of one length a longer list is another list
-    same = (first.index == other.index) & (first.kind == other.kind) & (first.valid == other.valid)
-    return np.broadcast_to((same | ~(first.valid | other.valid)).all(axis=1), (users,))

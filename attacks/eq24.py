@@ -95,13 +95,14 @@ def _obstacle(view: View) -> str:
 def _lengths(
     attack: Eq24, manifest: Manifest, batch: UserBatch, reduced: list[Reduced]
 ) -> Float[np.ndarray, "rounds users"]:
-    """s in the first round of the first pair of consecutive rounds with the same items."""
+    """s in the first round of each client's first pair of consecutive rounds with the same items."""
     lengths = np.zeros((len(reduced), batch.users.size))
     for first in range(len(reduced) - 1):
         now, then = batch.rounds[first], batch.rounds[first + 1]
-        if then.round == now.round + 1 and np.array_equal(now.index, then.index):
-            lengths[first] = _of_pair(attack, manifest, (now, then), (reduced[first], reduced[first + 1]))
-            break
+        open_ = now.same_list(then) & (lengths == 0).all(axis=0)
+        if then.round == now.round + 1 and open_.any():
+            pair = _of_pair(attack, manifest, (now, then), (reduced[first], reduced[first + 1]))
+            lengths[first] = np.where(open_, pair, 0)
     return lengths
 
 
@@ -115,10 +116,13 @@ def _of_pair(
         shrink, step = 1.0, 1.0
     now, then = reduced
     everyone = np.arange(now.energy.size)
-    j = np.where(uploads[0].valid, np.abs(now.scalar), -1).argmax(axis=1)
+    width = min(now.scalar.shape[1], then.scalar.shape[1])
+    j = np.where(uploads[0].valid, np.abs(now.scalar), -1)[:, :width].argmax(axis=1)
     k = np.abs(now.direction).argmax(axis=1)
-    position = np.broadcast_to(uploads[0].position, now.scalar.shape)[everyone, j]
-    v, v_next = (part.broadcast.factors[position] for part in uploads)
+    v, v_next = (
+        part.broadcast.factors[np.broadcast_to(part.position, rows.scalar.shape)[everyone, j]]
+        for part, rows in zip(uploads, reduced, strict=True)
+    )
     g, d_k = now.scalar[everyone, j], now.direction[everyone, k]
     g_jk = g * d_k
     g_next = then.scalar[everyone, j] * then.direction[everyone, k]

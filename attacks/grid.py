@@ -20,7 +20,8 @@ from jaxtyping import Float
 
 from attacks.decode import distance_to_levels
 from attacks.interface import Progress, Reconstruction, all_abstain, alpha_unknown, silent, unreadable
-from attacks.rank_one import FIT_ROWS, Reduced, projection, solve_clients
+from attacks.misfit import FIT_ROWS
+from attacks.rank_one import Reduced, projection, solve_clients
 from victims.manifest import Manifest
 from victims.view import ITEM, Uploads, UserBatch, View
 
@@ -69,6 +70,7 @@ class Grid:
             max_misfit=self.max_misfit,
             no_length="no length of the client's factor, or more than one, puts its rows on the rating grid",
             progress=progress,
+            tried=len(_candidates(view.manifest)),
         )
 
 
@@ -120,22 +122,31 @@ def best_length(manifest: Manifest, rows: RowNumbers) -> Float[np.ndarray, " use
 
 def _roots(manifest: Manifest, row: RowNumbers) -> list[Float[np.ndarray, " users"]]:
     """Positive s at which one row per client is on a level; 0 where there is none."""
+    roots = []
+    for weight, value, is_item, larger_one in _candidates(manifest):
+        with np.errstate(divide="ignore", invalid="ignore"):
+            # the stable pair of roots of c h s^2 - c z s + g
+            middle = weight * value
+            discriminant = np.sqrt(middle**2 - 4 * weight * row.along * row.scalar)
+            larger = 0.5 * (middle + np.copysign(discriminant, middle))
+            root = larger / (weight * row.along) if larger_one else row.scalar / larger
+            usable = np.isfinite(root) & (root > 0) & (row.item == is_item)
+            roots.append(np.where(usable, root, 0))
+    return roots
+
+
+def _candidates(manifest: Manifest) -> list[tuple[float, float, bool, bool]]:
+    """Weight, value with sign, whether of an item, and which root: what one row may say of s."""
     values = [(1.0, level, True) for level in manifest.rating_levels]
     values += [(1.0, 0.0, False), (1.0, 1.0, False)] if manifest.n_attributes else []
     if manifest.weighting == "include-unrated":
         values.append((manifest.hyperparameters["alpha"], 0.0, True))
-    roots = []
-    for weight, level, is_item in values:
-        for sign in (1, -1) if level else (1,):  # the direction's sign is open
-            with np.errstate(divide="ignore", invalid="ignore"):
-                # the stable pair of roots of c h s^2 - c z s + g
-                middle = weight * sign * level
-                discriminant = np.sqrt(middle**2 - 4 * weight * row.along * row.scalar)
-                larger = 0.5 * (middle + np.copysign(discriminant, middle))
-                for root in (larger / (weight * row.along), row.scalar / larger):
-                    usable = np.isfinite(root) & (root > 0) & (row.item == is_item)
-                    roots.append(np.where(usable, root, 0))
-    return roots
+    return [
+        (weight, sign * value, is_item, larger_one)
+        for weight, value, is_item in values
+        for sign in ((1, -1) if value else (1,))  # the direction's sign is open
+        for larger_one in (True, False)
+    ]
 
 
 def distance_from_grid(

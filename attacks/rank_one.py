@@ -17,17 +17,16 @@ from functools import partial
 from typing import Any, NamedTuple
 
 import numpy as np
-from jaxtyping import Float, Int
+from jaxtyping import Bool, Float, Int
 from threadpoolctl import threadpool_limits
 
-from attacks.decode import distance_to_levels, looks_unrated
+from attacks.decode import looks_unrated
 from attacks.interface import Estimates, Progress, Reconstruction
+from attacks.misfit import accidental, misfit
 from victims.manifest import Manifest
 from victims.view import ATTRIBUTE, BATCH_BYTES, ITEM, Uploads, UserBatch, View
 
-FIT_ROWS = 64  # rows per client that the check of the fit looks at
 SAMPLE_ROWS = 256  # rows per client that give the direction where they have rank one
-TINY = np.finfo(np.float64).tiny
 
 
 class _Answer(NamedTuple):
@@ -51,6 +50,7 @@ def solve_clients(
     max_misfit: float,
     no_length: str,
     progress: Progress,
+    tried: int = 1,
 ) -> Reconstruction:
     """Read all clients of a view.
 
@@ -63,10 +63,14 @@ def solve_clients(
         From a batch and its reduced rounds to s >= 0 of every client in every round, (rounds, users);
         0 where it is not determined.
     max_misfit : float
-        Largest misfit at which a client is answered.
+        Largest misfit at which a client is answered; of few ratings less, so that accidents are rare
+        (``attacks.misfit``). ``inf`` answers everybody.
     no_length : str
         Why a client without a length is abstained on.
     progress : callable
+    tried : int
+        Lengths of which the one was taken that fits the grid best, one rating having told them; 1 where the
+        grid did not choose.
 
     Returns
     -------
@@ -74,7 +78,8 @@ def solve_clients(
         Values are not rounded; diagnostics hold ``length`` (the estimated norm of p_i, stars) and ``misfit``
         (0 fits the grid exactly, 1 no better than chance).
     """
-    solved = list(_each(view, partial(_solve, lengths, view.manifest, max_misfit, no_length), progress))
+    solve = partial(_solve, lengths, view.manifest, max_misfit, tried, no_length)
+    solved = list(_each(view, solve, progress))
     users = np.concatenate([part.users for part in solved])
     order = np.argsort(users)
     names = solved[0].diagnostics
@@ -101,31 +106,42 @@ def _each(view: View, solve: Callable[[UserBatch], _Answer], progress: Progress)
 
 
 def _solve(
-    lengths: Lengths, manifest: Manifest, max_misfit: float, no_length: str, batch: UserBatch
+    lengths: Lengths, manifest: Manifest, max_misfit: float, tried: int, no_length: str, batch: UserBatch
 ) -> _Answer:
     # finite files may hold numbers whose squares are not; such clients are abstained on below
     with np.errstate(over="ignore", invalid="ignore"):
         reduced = [reduce_rows(manifest, uploads) for uploads in batch.rounds]
         scales = lengths(batch, reduced)
-        kind, index, value, misfit = _decode(manifest, batch, reduced, scales)
+        kind, index, value, fit, judged = _decode(manifest, batch, reduced, scales)
     used = scales.max(axis=0)
+    allowed = np.full(fit.shape, max_misfit)
+    if np.isfinite(max_misfit):
+        # one rating tells the length where no attribute does
+        free = judged - (tried > 1) * ~_sends_attributes(batch)
+        allowed = np.minimum(max_misfit, np.where(judged > 0, accidental(free, tried), np.inf))
     abstained = {}
     energy = np.stack([part.energy for part in reduced]).max(axis=0)
-    for user, size, scale, fit in zip(batch.users, energy, used, misfit, strict=True):
+    for user, size, scale, off, most in zip(batch.users, energy, used, fit, allowed, strict=True):
         if size == 0:
             abstained[int(user)] = "all uploaded rows are zero"
         elif not np.isfinite(size):
             abstained[int(user)] = "the uploaded numbers are too large to square"
         elif not scale > 0:
             abstained[int(user)] = no_length
-        elif not fit <= max_misfit:
+        elif not off <= most:
             abstained[int(user)] = (
-                f"the answer fits the rating grid little better than chance (misfit {fit:.2f} of 1)"
+                "the answer fits the rating grid little better than chance "
+                f"(misfit {off:.2g} of 1, at most {most:.2g} with so many ratings)"
             )
     silenced = np.isin(batch.users, list(abstained))
     value[silenced] = np.nan
     blocks = (Estimates(batch.users, kind, index, value),)
-    return _Answer(batch.users, blocks, abstained, {"length": used, "misfit": misfit})
+    return _Answer(batch.users, blocks, abstained, {"length": used, "misfit": fit})
+
+
+def _sends_attributes(batch: UserBatch) -> Bool[np.ndarray, " users"]:
+    sent = [((part.kind == ATTRIBUTE) & part.valid).any(axis=1) for part in batch.rounds]
+    return np.broadcast_to(np.any(np.broadcast_arrays(*sent), axis=0), batch.users.shape)
 
 
 @dataclass(frozen=True)
@@ -207,8 +223,8 @@ def projection(uploads: Uploads, along: Float[np.ndarray, "users K"]) -> np.ndar
 
 def _decode(
     manifest: Manifest, batch: UserBatch, reduced: list[Reduced], scales: np.ndarray
-) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
-    """Kind, index, value and misfit, from the round in which the client's factor is longest.
+) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
+    """Kind, index, value, misfit and ratings judged, from the round in which the client's factor is longest.
 
     The length of p_i is what carries the answer: an error in a row is divided by it.
     """
@@ -216,28 +232,28 @@ def _decode(
     if (best == best[0]).all():
         number = int(best[0])
         uploads = batch.rounds[number]
-        value, misfit = _read(manifest, uploads, reduced[number], scales[number])
-        return uploads.kind, uploads.index, value, misfit
+        return uploads.kind, uploads.index, *_read(manifest, uploads, reduced[number], scales[number])
     width = max(uploads.gradients.shape[1] for uploads in batch.rounds)
     shape = batch.users.size, width
     kind, index = np.zeros(shape, np.int8), np.zeros(shape, np.int32)
-    value, misfit = np.full(shape, np.nan, np.float32), np.ones(batch.users.size)
+    value, fit = np.full(shape, np.nan, np.float32), np.ones(batch.users.size)
+    judged = np.zeros(batch.users.size, int)
     for number in np.unique(best):
         uploads = batch.rounds[number]
         here = best == number
-        part, fit = _read(manifest, uploads, reduced[number], scales[number])
+        part, *judgement = _read(manifest, uploads, reduced[number], scales[number])
         rows = part.shape[1]
         kind[here, :rows] = np.broadcast_to(uploads.kind, part.shape)[here]
         index[here, :rows] = np.broadcast_to(uploads.index, part.shape)[here]
         value[here, :rows] = part[here]
-        misfit[here] = fit[here]
-    return kind, index, value, misfit
+        fit[here], judged[here] = (of_all[here] for of_all in judgement)
+    return kind, index, value, fit, judged
 
 
 def _read(
     manifest: Manifest, uploads: Uploads, reduced: Reduced, scale: np.ndarray
-) -> tuple[Float[np.ndarray, "users rows"], Float[np.ndarray, " users"]]:
-    """Values of one round: g / s + s d . t, or 0 where the row says "unrated"."""
+) -> tuple[Float[np.ndarray, "users rows"], Float[np.ndarray, " users"], Int[np.ndarray, " users"]]:
+    """Values of one round: g / s + s d . t, or 0 where the row says "unrated"; misfit, and of how many."""
     usable = np.where(scale > 0, scale, 1)[:, None]
     level = np.array(manifest.rating_levels, np.float32)
     # float32 from here on: a quarter of a star is 2^20 of its steps, and half the memory traffic
@@ -253,14 +269,16 @@ def _read(
         value *= flip[:, None]
         error *= flip[:, None]
         predicted *= flip[:, None]
-    misfit = _misfit(error, predicted, uploads, level, weight)
+    shape = value.shape
+    item, valid = (np.broadcast_to(part, shape) for part in (uploads.kind == ITEM, uploads.valid))
+    fit, judged = misfit(error, predicted, item, valid, level, weight)
     if weight is not None:
         unrated = looks_unrated(error, predicted, level, weight)
         unrated &= uploads.kind == ITEM
         value[unrated] = 0
     if not uploads.valid.all():
-        value[np.broadcast_to(~uploads.valid, value.shape)] = np.nan
-    return value, misfit
+        value[~valid] = np.nan
+    return value, fit, judged
 
 
 def _sign(
@@ -287,38 +305,3 @@ def _sign(
         strength *= np.broadcast_to(uploads.valid & (uploads.kind == ITEM), value.shape)[open_]
         total[open_] = np.einsum("ur,ur->u", value[open_], strength)
     return np.where(total < 0, np.float32(-1), np.float32(1))
-
-
-def _misfit(
-    error: np.ndarray,
-    predicted: np.ndarray,
-    uploads: Uploads,
-    level: np.ndarray,
-    weight: np.float32 | None,
-) -> Float[np.ndarray, " users"]:
-    """Mean distance from the grid, relative to chance; 0 is a perfect fit, 1 is chance.
-
-    Chance is a quarter of a rating step (observed-only, where that is the larger), or what the same
-    rows give when every error is paired with the next row's prediction.
-    """
-    stride = max(1, -(-error.shape[1] // FIT_ROWS))
-    rows = slice(None, None, stride)
-    error, predicted = error[:, rows], predicted[:, rows]
-    item = np.broadcast_to((uploads.kind == ITEM), uploads.position.shape)[:, rows]
-    valid = np.broadcast_to(uploads.valid[:, rows], error.shape)
-
-    def mean_distance(pairing: np.ndarray) -> np.ndarray:
-        value = error + pairing
-        near = distance_to_levels(value, level)
-        if weight is not None:
-            near = np.minimum(near, np.abs(error + weight * pairing))
-        flag = np.minimum(np.abs(value), np.abs(value - 1))
-        near = np.where(item, near, flag) * valid
-        return near.sum(axis=1) / np.maximum(valid.sum(axis=1), 1)
-
-    fit = mean_distance(predicted)
-    chance = mean_distance(np.roll(predicted, 1, axis=1))
-    if weight is None:
-        step = np.diff(level).min(initial=level[0]) if level.size > 1 else level[0]
-        chance = np.maximum(chance, step / 4)
-    return (fit / np.maximum(chance, np.float32(TINY))).astype(np.float64)

@@ -186,18 +186,16 @@ def _repeat_scales(
     manifest: Manifest, batch: UserBatch, reduced: list[Reduced], first: int
 ) -> tuple[np.ndarray, np.ndarray]:
     """s and s' from the rows whose rating or attribute is the same in two rounds."""
-    none = np.zeros(batch.users.size)
     a, b = batch.rounds[first], batch.rounds[first + 1]
-    same = a.index.shape == b.index.shape and (a.index == b.index).all() and (a.kind == b.kind).all()
-    if not same:
-        return none, none
-    counted = a.valid & b.valid
+    width = min(a.gradients.shape[1], b.gradients.shape[1])
+    counted = a.valid[:, :width] & a.same_list(b)[:, None]
     if manifest.weighting == "include-unrated":
-        counted = counted & (a.kind == ATTRIBUTE)
+        counted = counted & (a.kind[:, :width] == ATTRIBUTE)
     columns = []
     for part, uploads, sign in ((reduced[first], a, 1), (reduced[first + 1], b, -1)):
-        columns += [sign * part.scalar, sign * projection(uploads, part.direction)]
-    table = np.stack(columns, axis=-1) * np.broadcast_to(counted, part.scalar.shape)[..., None]
+        pair = part.scalar, projection(uploads, part.direction)
+        columns += [sign * column[:, :width] for column in pair]
+    table = np.stack(columns, axis=-1) * counted[..., None]
     norm = np.linalg.norm(table, axis=1)
     table = table / np.where(norm > 0, norm, 1)[:, None, :]
     _, singular, right = np.linalg.svd(np.matmul(table.transpose(0, 2, 1), table))

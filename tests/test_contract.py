@@ -35,6 +35,7 @@ HELPERS = {
         "posterior",
         "learning",
         "maxima",
+        "misfit",
         "knowledge",
         "rank_one",
         "constants",

@@ -46,7 +46,7 @@ def device_data(ratings: Ratings) -> Data:
 
 
 def sampled_data(ratings: Ratings, sample: Sample | None, alpha: float) -> Data:
-    """The entries and sampled unrated items beside them, grouped by user; the last ones are kept."""
+    """The entries and sampled unrated items, ascending by user, then item; the last ones are kept."""
     if sample is None:
         return device_data(ratings)
     kept = ratings.__dict__.get("_sampled_data")
@@ -57,7 +57,12 @@ def sampled_data(ratings: Ratings, sample: Sample | None, alpha: float) -> Data:
 
 
 def _joined(data: Data, sample: Sample, alpha: float) -> Data:
-    order = np.argsort(np.concatenate([np.asarray(data.user), sample.user]), kind="stable")
+    # among each other, or the order of the uploaded rows would tell which items are rated
+    items, users = (
+        np.concatenate([np.asarray(own), more])
+        for own, more in ((data.item, sample.item), (data.user, sample.user))
+    )
+    order = np.lexsort((items, users))
 
     def joined(entries: Array, more: np.ndarray) -> Array:
         return jnp.asarray(np.concatenate([np.asarray(entries), more])[order])

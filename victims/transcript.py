@@ -402,14 +402,9 @@ def _read_sums(
     if any(part.any() for part in mine):
         chunks = vector_chunks(file, "gradient", manifest.factors, mine)
         gradient = np.concatenate(chunks).astype(np.float64)
-    return Decrypted(
-        of_sums(messages.round),
-        of_sums(messages.sender),
-        of_sums(receiver),
-        of_sums(messages.kind),
-        of_sums(messages.index),
-        gradient,
-    )
+    columns = [of_sums(c) for c in (messages.round, messages.sender, receiver, messages.kind, messages.index)]
+    order = np.lexsort([columns[column] for column in (4, 3, 0)])  # rows come in any order
+    return Decrypted(*(column[order] for column in (*columns, gradient)))
 
 
 def _refuse_absurd_sizes(

@@ -6,6 +6,7 @@ broadcast, and the uploads that the adversary receives: no ratings, no victim, n
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
@@ -18,6 +19,7 @@ from victims.manifest import Manifest
 
 KINDS = ("item", "attribute", "item-sum", "attribute-sum")
 ITEM, ATTRIBUTE = 0, 1
+BLOCK_ROWS = 1 << 20  # of a check of all rows: few calls, yet little memory
 BATCH_BYTES = 12 << 20  # gradients of one batch and round: few calls, yet near the processor
 
 
@@ -149,6 +151,20 @@ class Messages:
             None if self.exponent is None else kept(self.exponent),
         )
 
+    def in_order(self) -> Int[np.ndarray, " rows"]:
+        """Row numbers by round, sender, kind and index: the order that attacks see, whatever the file's."""
+        columns = [np.concatenate(column) for column in (self.round, self.sender, self.kind, self.index)]
+        least = [int(column.min(initial=0)) for column in columns]
+        spans = [int(column.max(initial=0)) - low + 1 for column, low in zip(columns, least, strict=True)]
+        if math.prod(spans) >= 1 << 63:
+            return np.lexsort(columns[::-1])
+        key = np.zeros(self.n_rows, np.int64)  # one number for all four: sorted several times as fast
+        for column, low, span in zip(columns, least, spans, strict=True):
+            key *= span
+            key += column
+            key -= low
+        return np.argsort(key, kind="stable")
+
 
 @dataclass(frozen=True)
 class Uploads:
@@ -180,6 +196,17 @@ class Uploads:
         """All clients of the batch sent the same list of items and attributes."""
         return self.position.shape[0] == 1
 
+    def same_list(self, other: Uploads) -> Bool[np.ndarray, " users"]:
+        """Which clients sent the same items and attributes in two rounds of one batch."""
+        width = min(self.gradients.shape[1], other.gradients.shape[1])
+        here, there = self.valid[:, :width], other.valid[:, :width]
+        same = (self.index[:, :width] == other.index[:, :width]) & (
+            self.kind[:, :width] == other.kind[:, :width]
+        )
+        alike = ((same & here & there) | ~(here | there)).all(axis=1)
+        alike = alike & ~self.valid[:, width:].any(axis=1) & ~other.valid[:, width:].any(axis=1)
+        return np.broadcast_to(alike, (self.gradients.shape[0],))
+
 
 @dataclass(frozen=True)
 class UserBatch:
@@ -192,6 +219,9 @@ class UserBatch:
 @dataclass(frozen=True)
 class View:
     """What one adversary sees.
+
+    Rows come in any order, and no answer depends on it: ``batches``, ``batch`` and ``shuffled`` show each
+    client's rows of a round by kind and index. Whoever reads ``messages`` itself must not mind the order.
 
     Attributes
     ----------
@@ -263,7 +293,8 @@ class View:
         """The null: gradients, and sums, are dealt out anew among the rows of their round and kind.
 
         Lists of items and attributes, sizes of gradients and the broadcast stay as they are; the
-        tie between a row and its client, item and rating is cut. None where the view has neither.
+        tie between a row and its client, item and rating is cut. Rows come back in the order of
+        ``Messages.in_order``. None where the view has neither.
         """
         messages = self.messages
         if messages.gradient is None and not self.sums:
@@ -272,15 +303,14 @@ class View:
         sums = {number: _dealt(seen, rng) for number, seen in self.sums.items()}
         if messages.gradient is None:
             return replace(self, sums=sums)
-        rounds = np.concatenate(messages.round)
-        kinds = np.concatenate(messages.kind)
+        whole = _taken(messages, messages.in_order())
+        rounds, kinds = whole.round[0], whole.kind[0]
         deal = np.lexsort((rng.random(rounds.size), kinds, rounds))
         place = np.lexsort((kinds, rounds))
         source = np.empty_like(deal)
         source[place] = deal
-        (gradient,) = messages.take(source, messages.gradient)
-        whole = _taken(messages, np.arange(rounds.size))
-        return replace(self, messages=replace(whole, gradient=(gradient,)), sums=sums)
+        assert whole.gradient is not None
+        return replace(self, messages=replace(whole, gradient=(whole.gradient[0][source],)), sums=sums)
 
     def batches(self, max_bytes: int = BATCH_BYTES) -> Iterator[UserBatch]:
         """Clients in batches of similar length, each with its uploads of all rounds.
@@ -307,10 +337,9 @@ class Layout:
     ----------
     users, rounds : ascending
     start, length : (n_rounds, n_users)
-        In row numbers of the messages, or of ``permutation`` where the rows are not grouped.
-    chunk : (n_users,)
-        Chunk of the file in which each client's first row lies.
-    permutation : row numbers grouped by round and client, or None where they already are
+        In row numbers of the messages, or of ``permutation``.
+    permutation : ``Messages.in_order``, or None
+        None where each client's rows of a round lie together and ascend by kind and index.
     order : (n_users,)
         Clients by the number of their rows, stable.
     """
@@ -319,12 +348,15 @@ class Layout:
     rounds: np.ndarray
     start: np.ndarray
     length: np.ndarray
-    chunk: np.ndarray
     permutation: np.ndarray | None
     order: np.ndarray
 
     def slices(self, factors: int, max_bytes: int) -> list[tuple[int, int]]:
-        """Cut ``order`` so that padding at most doubles a batch and a batch stays in its budget."""
+        """Cut ``order`` so that padding at most doubles a batch and a batch stays in its budget.
+
+        How the file is cut into chunks changes nothing: the last bits of a product of matrices depend on
+        who is in a batch.
+        """
         if self.order.size == 0:
             return []
         longest = self.length.max(axis=0)[self.order]
@@ -335,60 +367,73 @@ class Layout:
             limit = np.searchsorted(longest, 2 * max(longest[start], 8), side="right")
             size = np.arange(1, limit - start + 1) * longest[start:limit] * factors * 8
             count = max(1, int(np.searchsorted(size, max_bytes, side="right")))
-            # a batch that ends with a chunk of the file needs no copy
-            ends = np.flatnonzero(np.diff(self.chunk[self.order[start : start + count + 1]])) + 1
-            if ends.size and 2 * ends[-1] >= count:
-                count = int(ends[-1])
             cuts.append((start, start + count))
             start += count
         return cuts
 
 
 def lay_out(messages: Messages) -> Layout:
-    """Find the runs of rows of one client and round; sort only where a pair has several runs."""
-    starts, rounds, senders = [], [], []
-    for first, round_, sender in zip(messages.offsets[:-1], messages.round, messages.sender, strict=True):
-        if sender.size == 0:
-            continue
-        change = (sender[1:] != sender[:-1]) | (round_[1:] != round_[:-1])
-        begin = np.concatenate([[0], np.flatnonzero(change) + 1])
-        starts.append(begin + first)
-        rounds.append(round_[begin])
-        senders.append(sender[begin])
-    if not starts:
-        empty = np.zeros(0, np.int32)
-        none = np.zeros((0, 0), np.int64)
-        return Layout(empty, empty, none, none, empty, None, np.zeros(0, np.int64))
-    start = np.concatenate(starts)
-    round_, sender = np.concatenate(rounds), np.concatenate(senders)
-    joint = np.concatenate([[True], (sender[1:] != sender[:-1]) | (round_[1:] != round_[:-1])])
-    start, round_, sender = start[joint], round_[joint], sender[joint]
+    """Find the runs of rows of one client and round; sort only where they are not as attacks see them."""
+    start, round_, sender = _runs(messages)
     users, user = np.unique(sender, return_inverse=True)
     all_rounds, number = np.unique(round_, return_inverse=True)
     run = number * users.size + user
     permutation = None
-    if np.unique(run).size < run.size:
-        whole = [np.concatenate(column) for column in (messages.sender, messages.round)]
-        permutation = np.lexsort(whole)
-        sender, round_ = whole[0][permutation], whole[1][permutation]
-        change = (sender[1:] != sender[:-1]) | (round_[1:] != round_[:-1])
+    if np.unique(run).size < run.size or not _ascend_in_runs(messages):
+        permutation = messages.in_order()
+        whole = messages.take(permutation, messages.round, messages.sender)
+        change = (whole[0][1:] != whole[0][:-1]) | (whole[1][1:] != whole[1][:-1])
         start = np.concatenate([[0], np.flatnonzero(change) + 1])
-        run = np.searchsorted(all_rounds, round_[start]) * users.size
-        run += np.searchsorted(users, sender[start])
+        run = np.searchsorted(all_rounds, whole[0][start]) * users.size
+        run += np.searchsorted(users, whole[1][start])
     shape = all_rounds.size, users.size
     first, length = np.zeros(shape, np.int64), np.zeros(shape, np.int64)
     first.flat[run] = start
     length.flat[run] = np.diff(np.append(start, messages.n_rows))
-    order = np.argsort(length.max(axis=0), kind="stable")
-    chunk = np.searchsorted(messages.offsets, first[0], side="right")
-    return Layout(users, all_rounds, first, length, chunk, permutation, order)
+    order = np.argsort(length.max(axis=0, initial=0), kind="stable")
+    return Layout(users, all_rounds, first, length, permutation, order)
+
+
+def _runs(messages: Messages) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """First row, round and sender of each run of rows of one round and sender."""
+    found: tuple[list[np.ndarray], ...] = ([], [], [])
+    for first, round_, sender in zip(messages.offsets[:-1], messages.round, messages.sender, strict=True):
+        change = (sender[1:] != sender[:-1]) | (round_[1:] != round_[:-1])
+        begin = np.concatenate([[0], np.flatnonzero(change) + 1])[: sender.size]
+        for out, part in zip(found, (begin + first, round_[begin], sender[begin]), strict=True):
+            out.append(part)
+    nothing = np.zeros(0, np.int32)
+    start, round_, sender = (np.concatenate([nothing, *parts]) for parts in found)
+    joint = np.ones(start.size, bool)
+    joint[1:] = (sender[1:] != sender[:-1]) | (round_[1:] != round_[:-1])
+    return start[joint], round_[joint], sender[joint]
+
+
+def _ascend_in_runs(messages: Messages) -> bool:
+    """Kind, then index, ascend from row to row of one round and sender."""
+    before: list[np.ndarray] = []
+    for chunk in range(len(messages.sender)):
+        columns = [
+            column[chunk] for column in (messages.index, messages.kind, messages.sender, messages.round)
+        ]
+        for low in range(0, columns[0].size, BLOCK_ROWS):
+            part = [column[low : low + BLOCK_ROWS] for column in columns]
+            joined = list(map(np.concatenate, zip(before, part, strict=True))) if before else part
+            index, kind, sender, round_ = joined
+            # few rows are suspect, and only those are looked at closely
+            at = np.flatnonzero((index[1:] <= index[:-1]) | (kind[1:] < kind[:-1]))
+            same = (sender[at + 1] == sender[at]) & (round_[at + 1] == round_[at])
+            if (same & (kind[at + 1] <= kind[at])).any():
+                return False
+            before = [column[-1:] for column in part]
+    return True
 
 
 def _dealt(sums: Sums, rng: np.random.Generator) -> Sums:
     """Values of sums dealt out among those of the same kind."""
-    place, deal = np.argsort(sums.kind, kind="stable"), np.lexsort((rng.random(sums.kind.size), sums.kind))
+    place, deal = np.lexsort((sums.index, sums.kind)), np.lexsort((rng.random(sums.kind.size), sums.kind))
     values = np.empty_like(sums.values)
-    values[place] = sums.values[deal]
+    values[place] = sums.values[place][deal]
     return replace(sums, values=values)
 
 
@@ -407,28 +452,23 @@ def _gather(view: View, number: int, members: np.ndarray) -> Uploads:
     broadcast = view.broadcasts[round_]
     start, length = layout.start[number, members], layout.length[number, members]
     n_users, n_rows = members.size, int(length.max(initial=0))
-    together = (
-        layout.permutation is None
-        and (length == n_rows).all()
-        and (start[1:] == start[:-1] + n_rows).all()
-        and n_rows > 0
-    )
-    if together:
+    alike = n_rows > 0 and bool((length == n_rows).all())
+    if alike and layout.permutation is None and (start[1:] == start[:-1] + n_rows).all():
         low, high = int(start[0]), int(start[-1]) + n_rows
         shape = n_users, n_rows
         kind = messages.between(messages.kind, low, high).reshape(shape)
         index = messages.between(messages.index, low, high).reshape(shape)
         gradients = messages.between(messages.gradient, low, high).reshape(*shape, -1)
-        if n_users > 1 and (index[1:] == index[0]).all() and (kind[1:] == kind[0]).all():
-            kind, index = kind[:1], index[:1]
-        valid = np.ones((1, n_rows), bool)
     else:
         slot = np.arange(n_rows)
-        valid = slot < length[:, None]
-        rows = np.where(valid, start[:, None] + slot, 0)
+        there = slot < length[:, None]
+        rows = np.where(there, start[:, None] + slot, 0)
         if layout.permutation is not None:
             rows = layout.permutation[rows]
         kind, index, gradients = messages.take(rows, messages.kind, messages.index, messages.gradient)
-        gradients[~valid] = 0
+        gradients[~there] = 0
+    valid = np.ones((1, n_rows), bool) if alike else there
+    if alike and (index[1:] == index[0]).all() and (kind[1:] == kind[0]).all():
+        kind, index = kind[:1], index[:1]
     position = np.where(valid, broadcast.positions(kind, index), 0)
     return Uploads(round_, kind, index, position, valid, gradients, broadcast)
