@@ -32,6 +32,7 @@ from attacks.knowledge import known_scale, law_of, ties, unmodelled
 from attacks.learning import Job, carried, estimates, learn, new_job, search
 from attacks.maxima import read
 from attacks.spectral import Spectral
+from victims.seeds import Purpose, generator
 from victims.view import View
 
 CLEAN = 1e-5  # rows whose part off their leading direction is below this share have no noise
@@ -205,7 +206,7 @@ def _learners(attack: Likelihood, view: View, key: int) -> View:
     rows_of_one = view.messages.n_rows / view.users.size
     enough = min(attack.learners, max(FEWEST, int(ENOUGH / max(rows_of_one, 1))))
     if view.users.size > enough:
-        rng = np.random.default_rng([key, 4])
+        rng = generator(key, Purpose.LIKELIHOOD_SAMPLE)
         view = view.select(np.sort(rng.choice(view.users, enough, replace=False)))
     n_rounds = view.rounds.size
     most = max(FEWEST_ROUNDS, int(ENOUGH * n_rounds / max(view.messages.n_rows, 1)))

@@ -21,6 +21,7 @@ from jaxtyping import Float
 from victims.protocol import Defense, Victim
 from victims.ratings import Ratings
 from victims.recording import Run, start
+from victims.seeds import Purpose, generator
 
 
 @dataclass(frozen=True)
@@ -115,7 +116,7 @@ def _alternating_least_squares(
     seed: int,
 ) -> float:
     ratings = train.matrix()
-    rng = np.random.default_rng(seed)
+    rng = generator(seed, Purpose.LEAST_SQUARES_START)
     items = rng.normal(0, 0.1, (train.n_items, factors))
     best = np.inf
     for _ in range(sweeps):
