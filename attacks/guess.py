@@ -13,6 +13,7 @@ import numpy as np
 
 from attacks.interface import Estimates, Progress, Reconstruction, silent
 from victims.manifest import Manifest
+from victims.seeds import Purpose, generator
 from victims.view import ITEM, Uploads, View
 
 # a guess is drawn or looked up per row of the last round: (manifest, uploads, generator) -> value
@@ -28,7 +29,7 @@ def _guess(view: View, key: int, name: str, options: dict, answer: Answer) -> Re
                      for user in view.users}  # fmt: skip
     for number, batch in enumerate(view.batches()):
         uploads = batch.rounds[-1]
-        value = answer(view.manifest, uploads, np.random.default_rng([key, number]))
+        value = answer(view.manifest, uploads, generator(key, Purpose.GUESSES, number))
         value = np.where(uploads.valid, value, np.nan)
         blocks.append(Estimates(batch.users, uploads.kind, uploads.index, value))
     return Reconstruction(name, view.users, tuple(blocks), abstained, options)

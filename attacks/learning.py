@@ -22,6 +22,7 @@ from attacks import softdecode as soft
 from attacks.interface import Estimates
 from attacks.packing import Packing, Rows, pack, plan
 from attacks.posterior import Summary, summarise
+from victims.seeds import Purpose, jax_key
 from victims.view import ATTRIBUTE, ITEM, View
 
 CACHE_BYTES = 1 << 28
@@ -112,7 +113,7 @@ class Job:
     def summarise(self, number: int, point: soft.Point, samples: int) -> Summary:
         """What is known at a point of one batch."""
         rows, prior = self.rows(number), self.prior_of(number)
-        key = jax.random.fold_in(jax.random.key(self.key), number)
+        key = jax_key(self.key, Purpose.POSTERIOR_DRAWS, number)
         spread = self.spread.user
         samples = samples if self.layer.tied else max(samples, FEWEST_DRAWS)
         return summarise(self.layer, self.own, rows, self.constants, prior, point, spread, samples, key)

@@ -35,6 +35,7 @@ from attacks.learning import Job, carried, estimates, learn, new_job, search
 from attacks.maxima import read
 from attacks.noise_test import has_structure
 from attacks.spectral import Spectral
+from victims.seeds import Purpose, generator
 from victims.view import View
 
 CLEAN = 1e-5  # rows whose part off their leading direction is below this share have no noise
@@ -212,7 +213,7 @@ def _learners(attack: Likelihood, view: View, key: int) -> View:
     rows_of_one = view.messages.n_rows / view.users.size
     enough = min(attack.learners, max(FEWEST, int(ENOUGH / max(rows_of_one, 1))))
     if view.users.size > enough:
-        rng = np.random.default_rng([key, 4])
+        rng = generator(key, Purpose.LIKELIHOOD_SAMPLE)
         view = view.select(np.sort(rng.choice(view.users, enough, replace=False)))
     n_rounds = view.rounds.size
     most = max(FEWEST_ROUNDS, int(ENOUGH * n_rounds / max(view.messages.n_rows, 1)))
@@ -310,7 +311,7 @@ def _silent(view: View, evidence: np.ndarray, key: int) -> tuple[dict[int, str],
         return dict.fromkeys(
             quiet, "noise alone explains this client's uploads better than any rating does"
         ), bool(quiet)
-    if has_structure(view, np.random.default_rng([key, 16])):
+    if has_structure(view, generator(key, Purpose.SIGN_FLIPS)):
         return dict.fromkeys(users.tolist(), UNEXPLAINED), False
     return dict.fromkeys(
         users.tolist(), "the uploads of all clients together cannot be told from noise alone"

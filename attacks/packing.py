@@ -15,6 +15,7 @@ import numpy as np
 from jaxtyping import Bool, Float, Int, Shaped
 from numpy.typing import DTypeLike
 
+from victims.seeds import Purpose, generator
 from victims.view import ATTRIBUTE, ITEM, Uploads, View
 
 CELL_BUDGET = 3_000_000  # gradients x factors x rounds of one batch
@@ -117,7 +118,7 @@ def _slots(view: View) -> Int[np.ndarray, " users"]:
     if layout.rounds.size < 2:
         return length
     # a sum of random numbers, one per item, is the same in two rounds for the same list only
-    name = np.random.default_rng(0).integers(1, 1 << 31, manifest.n_items + 1).astype(np.float64)
+    name = generator(0, Purpose.LIST_CHECKSUMS).integers(1, 1 << 31, manifest.n_items + 1).astype(np.float64)
     n_users, total = layout.users.size, np.zeros(layout.rounds.size * layout.users.size)
     for round_, sender, kind, index in zip(
         messages.round, messages.sender, messages.kind, messages.index, strict=True

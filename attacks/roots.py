@@ -29,6 +29,7 @@ from attacks import systems
 from attacks.decode import looks_unrated
 from attacks.interface import Estimates, Progress, Reconstruction, all_abstain, silent
 from victims.manifest import Manifest
+from victims.seeds import Purpose, generator
 from victims.view import ATTRIBUTE, ITEM, Uploads, View
 
 METHODS = ("hybr", "broyden2", "linearmixing", "df-sane", "anderson", "lm", "krylov")
@@ -221,7 +222,7 @@ def _one(uploads: Uploads, row: int, manifest: Manifest) -> _Round:
 
 def _solve(attack: Root, manifest: Manifest, client: _Client, key: int) -> _Answer:
     start = time.perf_counter()
-    rng = np.random.default_rng([key, client.user])
+    rng = generator(key, Purpose.FIXED_FACTORS, client.user)
     last = client.rounds[-1]
     if any(part.rows.size == 0 or not part.rows.any() for part in client.rounds):
         return _Answer(client.user, None, "all uploaded rows of a needed round are zero or missing")

@@ -32,12 +32,12 @@ from attacks.interface import Estimates, Progress, Reconstruction, all_abstain, 
 from attacks.steps import unknown_step
 from attacks.stretched import Stretched, on_grid, unstretch
 from victims.errors import InputError
+from victims.seeds import Purpose, generator
 from victims.view import ITEM, View
 
 PRIOR_PASSES = 2
 MOST_LEFT = 0.05  # share of the rows' own size above which an exact answer is none
 SAID = 0.01  # nats about a rating, below which no answer is given: it could be better by 0.07 (Pinsker)
-STAGE = 15  # of the seeds, so that no other draw shares them
 
 
 @dataclass(frozen=True)
@@ -102,7 +102,7 @@ class Trajectory:
         found: list[Fitted] = []
         for number in range(passes):
             priors = _priors(known, found) if number else None
-            rng = np.random.default_rng([key, STAGE])
+            rng = generator(key, Purpose.TRAJECTORY_STARTS)
             before, found = found, []
             for place, members in enumerate(batches(view, known.rounds.size)):
                 packed = pack(view, view.batch(members), known.rounds)

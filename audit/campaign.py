@@ -29,6 +29,7 @@ from audit.truth import Truth, read_truth
 from victims.errors import InputError
 from victims.ratings import Ratings
 from victims.recording import record
+from victims.seeds import Purpose, generator
 from victims.transcript import ADVERSARIES, Transcript, open_transcript
 from victims.view import View
 from victims.writing import key_path, truth_path
@@ -36,7 +37,7 @@ from victims.writing import key_path, truth_path
 UPDATES = ("semi-als", "sgd")
 WEIGHTINGS = ("observed-only", "include-unrated")
 NULL_USERS = 200  # clients on which an attack is repeated with shuffled gradients
-SCHEMA = 2  # of a cell file; part of its name
+SCHEMA = 3  # of a cell file; part of its name
 
 Report = Callable[[str, int, int], None]
 
@@ -241,7 +242,7 @@ class _Scenario:
                 beside.unlink(missing_ok=True)
             users = None
             if self.campaign.users is not None and self.campaign.users < self.ratings.n_users:
-                rng = np.random.default_rng([self.campaign.seed, 1])
+                rng = generator(self.campaign.seed, Purpose.RECORDED_CLIENTS)
                 users = rng.choice(self.ratings.n_users, self.campaign.users, replace=False)
             victim = _victim(self.campaign, self.update, self.weighting)
             record(
@@ -261,7 +262,7 @@ class _Scenario:
         try:
             view = view_of(recorded, campaign.adversary)
             if entry("attacks", name).per_client and view.users.size > campaign.sample:
-                rng = np.random.default_rng([campaign.seed, 2])
+                rng = generator(campaign.seed, Purpose.ATTACKED_CLIENTS)
                 view = view.select(rng.choice(view.users, campaign.sample, replace=False))
             attack = make_attack(name, campaign.attack_options.get(name))
             start = time.perf_counter()
@@ -302,7 +303,7 @@ class _Scenario:
         if entry("attacks", name).per_client or view.users.size == 0:
             return None
         if view.users.size > NULL_USERS and not entry("attacks", name).whole:
-            rng = np.random.default_rng([self.campaign.seed, 3])
+            rng = generator(self.campaign.seed, Purpose.SHUFFLED_CLIENTS)
             view = view.select(rng.choice(view.users, NULL_USERS, replace=False))
         shuffled = view.shuffled(self.campaign.seed)
         if shuffled is None:

@@ -218,10 +218,9 @@ def record(
     item_components: ComponentsOption = None,
 ) -> None:
     """Run one victim and keep its transcript; truth (and the clients' key) go beside it."""
-    import numpy as np
-
     from audit.registry import make_defenses, make_victim, parse_options
     from victims.recording import record as run_and_record
+    from victims.seeds import Purpose, generator
     from victims.writing import truth_path
 
     scenario = _scenario(victim, update, weighting)
@@ -231,7 +230,7 @@ def record(
     ratings = load(data, item_components, community, seed)
     kept = None
     if users is not None and users < ratings.n_users:
-        kept = np.random.default_rng([seed, 1]).choice(ratings.n_users, users, replace=False)
+        kept = generator(seed, Purpose.RECORDED_CLIENTS).choice(ratings.n_users, users, replace=False)
     with progress("round") as update_bar:
         run_and_record(
             model,
@@ -320,18 +319,17 @@ def attack(
     option: AttackOptions = None,
 ) -> None:
     """Attack a transcript and write what was read."""
-    import numpy as np
-
     from audit.abstentions import grouped
     from audit.keys import view_of
     from audit.reconstructions import write_reconstruction
     from audit.registry import make_attack, parse_options
+    from victims.seeds import Purpose, generator
     from victims.transcript import open_transcript
 
     method = make_attack(attack, parse_options(option or []))
     view = view_of(open_transcript(transcript), adversary)
     if users is not None and users < view.users.size:
-        chosen = np.random.default_rng([seed, 2]).choice(view.users, users, replace=False)
+        chosen = generator(seed, Purpose.ATTACKED_CLIENTS).choice(view.users, users, replace=False)
         view = view.select(chosen)
     start = time.perf_counter()
     with progress(attack) as update_bar:

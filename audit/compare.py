@@ -23,7 +23,7 @@ from victims.errors import InputError
 from victims.ranking import case, measure, popular
 from victims.ratings import Ratings
 
-SCHEMA = 1  # of a cell file; part of its name
+SCHEMA = 2  # of a cell file; part of its name
 ADVERSARIES = ("server", "server+client", "decrypter", "eavesdropper", "item-server")
 ATTACKS = ("spectral", "likelihood", "aggregate", "rated-set")
 QUALITY = "ndcg_at_10"

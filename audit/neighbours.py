@@ -25,9 +25,9 @@ from attacks.steps import step_of
 from attacks.trajectory import Trajectory
 from victims.protocol import Defense
 from victims.ratings import Ratings
+from victims.seeds import Purpose, generator
 from victims.view import ITEM, View
 
-STAGE = 16  # of the seeds, so that no other draw shares them
 STEPS = 30
 ENOUGH = 1e-3  # nats by which a step must still improve a fit
 RIDGE = 0.1
@@ -54,7 +54,7 @@ class Canaries:
 
 def plant(ratings: Ratings, seed: int) -> Canaries:
     """Choose a rating of every client, and its value by a coin; every client has a rating."""
-    rng = np.random.default_rng([seed, STAGE])
+    rng = generator(seed, Purpose.CANARIES)
     entry = ratings.indptr[:-1] + rng.integers(0, np.diff(ratings.indptr))
     coin = rng.random(ratings.n_users) < 0.5
     values = ratings.values.copy()
@@ -121,7 +121,7 @@ def score_noisy(view: View, both: Worlds, seed: int) -> Float[np.ndarray, " user
         Of the random start.
     """
     score = np.zeros(both.low.n_users)
-    rng = np.random.default_rng([seed, STAGE, 1])
+    rng = generator(seed, Purpose.HYPOTHESIS_STARTS)
     for members in batches(view, view.rounds.size):
         packed = pack(view, view.batch(members), view.rounds)
         users, k = packed.users.size, packed.rows.shape[3]

@@ -34,7 +34,7 @@ DataOption = Annotated[
     ),
 ]
 JobsOption = Annotated[int, typer.Option(min=-1, help="Parallel processes; -1 is one per core.")]
-SeedOption = Annotated[int, typer.Option(min=0, help="Every random choice derives from it.")]
+SeedOption = Annotated[int, typer.Option(min=0, max=2**63 - 1, help="Every random choice derives from it.")]
 RoundsOption = Annotated[str, typer.Option(help="Rounds to record, counted from 0: 4,5 or 0-9 or both.")]
 VictimOptions = Annotated[
     list[str] | None,
@@ -118,16 +118,15 @@ def parse_numbers(option: str, text: str) -> tuple[int, ...]:
 
 def load(data: str, components: int | None, community: int | None = None, seed: int = 0) -> Any:
     """The ratings that ``--data`` names; features replaced by their components, fewer clients if wanted."""
-    import numpy as np
-
     from victims import datasets
     from victims.ratings import of_users, with_principal_components
+    from victims.seeds import Purpose, generator
 
     ratings = datasets.load(data)
     if components is not None:
         ratings = with_principal_components(ratings, components)
     if community is not None and community < ratings.n_users:
-        chosen = np.random.default_rng([seed, 8]).choice(ratings.n_users, community, replace=False)
+        chosen = generator(seed, Purpose.COMMUNITY).choice(ratings.n_users, community, replace=False)
         ratings = of_users(ratings, chosen)
     return ratings
 

@@ -24,7 +24,7 @@ from victims.quality import predictions
 from victims.ratings import Ratings, leave_out, split
 from victims.recording import start
 
-SCHEMA = 1  # of a cell file; part of its name
+SCHEMA = 2  # of a cell file; part of its name
 METHODS = ("mf", "hdpmf", "pdpmf", "dpmf", "hdpmf-r")
 VARIED = {
     "nothing": (float("nan"),),

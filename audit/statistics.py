@@ -10,6 +10,7 @@ from jaxtyping import Bool, Float
 from scipy import stats
 
 from audit.metrics import LOWER_IS_BETTER
+from victims.seeds import Purpose, generator
 
 RESAMPLES = 1000
 CONFIDENCE = 0.95
@@ -129,7 +130,7 @@ def interval(
         paired=len(samples) > 1,
         confidence_level=CONFIDENCE,
         method="percentile",
-        rng=np.random.default_rng(seed),
+        rng=generator(seed, Purpose.BOOTSTRAP),
     ).confidence_interval
     return float(interval.low), float(interval.high)
 

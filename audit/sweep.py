@@ -25,11 +25,12 @@ from audit.truth import Truth, read_truth
 from victims.errors import InputError
 from victims.ratings import Ratings
 from victims.recording import record
+from victims.seeds import Purpose, generator
 from victims.transcript import open_transcript
 from victims.view import View
 from victims.writing import truth_path
 
-SCHEMA = 2  # of a cell file; part of its name
+SCHEMA = 3  # of a cell file; part of its name
 PAPER = "root-hybr"  # with several solutions it is the paper's procedure
 INSTEAD = "root-anderson"  # without a dense Jacobian: the paper's solver where there are many unknowns
 
@@ -205,7 +206,7 @@ def _recorded(cell: _Cell, ratings: Ratings, path: Path) -> tuple[View, Truth]:
     options = {**sweep.victim_options, "update": cell.update, "weighting": cell.weighting}
     users = np.arange(ratings.n_users)
     if sweep.users < users.size:
-        users = np.random.default_rng([sweep.seed, 1]).choice(users, sweep.users, replace=False)
+        users = generator(sweep.seed, Purpose.RECORDED_CLIENTS).choice(users, sweep.users, replace=False)
     record(
         make_victim(sweep.victim, options),
         ratings,
@@ -223,7 +224,7 @@ def _attacked(cell: _Cell, name: str, rounds: int, view: View, truth: Truth) -> 
     sweep, shared = cell.sweep, cell.shared(name, rounds)
     try:
         if entry("attacks", name).per_client and view.users.size > sweep.sample:
-            rng = np.random.default_rng([sweep.seed, 2])
+            rng = generator(sweep.seed, Purpose.ATTACKED_CLIENTS)
             view = view.select(rng.choice(view.users, sweep.sample, replace=False))
         options = dict(sweep.attack_options.get(name if name in sweep.attacks else PAPER, {}))
         if entry("attacks", name).per_client:

@@ -4,7 +4,7 @@ Users and items fall into three groups (conservative, moderate, liberal) by fixe
 in [low, middle) for the conservative, in [middle, 1) for the moderate, and 1 for the liberal. The budget of a
 rating is epsilon_ij = epsilon beta_i gamma_j, with W = beta gamma^T the privacy weights.
 
-W is drawn from (seed, stage) alone, so all parts of one system see the same W.
+W is drawn from the seed alone, so all parts of one system see the same W.
 """
 
 from __future__ import annotations
@@ -16,8 +16,7 @@ from jaxtyping import Float
 
 from victims.errors import InputError
 from victims.ratings import Ratings
-
-STAGE = 11  # of the seeds, so that no other draw shares them
+from victims.seeds import Purpose, generator
 
 
 @dataclass(frozen=True)
@@ -88,7 +87,7 @@ class Weights:
 def draw(specification: Specification, ratings: Ratings, seed: int) -> Weights:
     """Weights of all users and items; group sizes are the shares, rounded, and members are random."""
     s = specification
-    user, item = np.random.default_rng([seed, STAGE]).spawn(2)
+    user, item = (generator(seed, purpose) for purpose in (Purpose.USER_WEIGHTS, Purpose.ITEM_WEIGHTS))
     return Weights(
         _groups(user, ratings.n_users, (s.user_conservative, s.user_moderate), (s.user_low, s.user_middle)),
         _groups(item, ratings.n_items, (s.item_conservative, s.item_moderate), (s.item_low, s.item_middle)),

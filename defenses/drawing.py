@@ -8,14 +8,18 @@ from itertools import pairwise
 import numpy as np
 from jaxtyping import Float, Int
 
+from victims.seeds import Purpose, generator
+
 
 def by_client(
     sender: Int[np.ndarray, " rows"],
     factors: int,
-    key: tuple[int, ...],
+    seed: int,
+    purpose: Purpose,
+    number: int,
     law: Callable[[np.random.Generator, tuple[int, int]], Float[np.ndarray, "some K"]],
 ) -> Float[np.ndarray, "rows K"]:
-    """Noise of law ``law``, seeded by ``key`` and the client.
+    """Noise of law ``law``, seeded by (seed, purpose, number, client).
 
     Parameters
     ----------
@@ -23,8 +27,11 @@ def by_client(
         Rows of one client follow each other.
     factors : int
         K
-    key : tuple of int
-        The seed, the defense's stage and the round.
+    seed : int
+    purpose : Purpose
+        The defense's own.
+    number : int
+        Of the draw: the round, say.
     law : callable
         From a generator and a shape to noise.
     """
@@ -32,6 +39,6 @@ def by_client(
     start = np.concatenate([[0], np.flatnonzero(np.diff(sender)) + 1, [sender.size]])
     for low, high in pairwise(start):
         if high > low:
-            rng = np.random.default_rng([*key, int(sender[low])])
+            rng = generator(seed, purpose, number, int(sender[low]))
             noise[low:high] = law(rng, (int(high - low), factors))
     return noise

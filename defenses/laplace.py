@@ -21,8 +21,7 @@ from defenses.drawing import by_client
 from victims.errors import InputError
 from victims.protocol import Rows, Unchanged
 from victims.ratings import Ratings
-
-STAGE = 5  # of the seeds, so that no other draw shares them
+from victims.seeds import Purpose
 
 
 @dataclass(frozen=True)
@@ -70,7 +69,7 @@ class Laplace(Unchanged):
             norm = np.abs(gradient).sum(axis=1, keepdims=True)
             gradient = gradient * np.minimum(1.0, self.clip / np.maximum(norm, np.finfo(float).tiny))
         if self.scale > 0:
-            noise = by_client(rows.sender, gradient.shape[1], (seed, STAGE, number), _standard)
+            noise = by_client(rows.sender, gradient.shape[1], seed, Purpose.LAPLACE_NOISE, number, _standard)
             gradient = gradient + self.scale * noise
         return replace(rows, gradient=gradient)
 

@@ -34,8 +34,8 @@ from defenses.drawing import by_client
 from victims.errors import InputError
 from victims.protocol import Rows, Unchanged
 from victims.ratings import Ratings
+from victims.seeds import Purpose, generator
 
-STAGE = 13  # of the seeds, so that no other draw shares them
 NOISES = ("once", "fresh", "composed")
 
 
@@ -104,15 +104,15 @@ class ObjectiveNoise(Specification, Unchanged):
             )
         raters = np.bincount(ratings.items, minlength=ratings.n_items)
         shape = ratings.n_items, factors
-        mixed = np.random.default_rng([seed, STAGE, self._draw(number)]).exponential(size=shape)
+        mixed = generator(seed, Purpose.SHARED_NOISE_SCALE, self._draw(number)).exponential(size=shape)
         per_rater = np.sqrt(2 * mixed / np.maximum(raters, 1)[:, None])
         return self.laplace_scale(ratings, factors, seed) * per_rater
 
     def uploaded(self, rows: Rows, ratings: Ratings, number: int, seed: int) -> Rows:
         """Each row with its client's share."""
         scale = self.noise_scale(ratings, rows.gradient.shape[1], number, seed)
-        key = seed, STAGE, self._draw(number)
-        share = by_client(rows.sender, rows.gradient.shape[1], key, _standard)
+        factors, drawn = rows.gradient.shape[1], self._draw(number)
+        share = by_client(rows.sender, factors, seed, Purpose.CLIENT_NOISE_SHARE, drawn, _standard)
         return replace(rows, gradient=rows.gradient + scale[rows.index] * share)
 
     def public(self) -> dict[str, Any]:

@@ -35,9 +35,9 @@ from victims.errors import InputError
 from victims.manifest import Manifest
 from victims.protocol import Cipher, Rows, Total, Unchanged
 from victims.ratings import Ratings
+from victims.seeds import Purpose, generator
 from victims.transcript import Opener
 
-STAGE = 7  # of the seeds, so that no other draw shares them
 PIECE = 4096  # rows encrypted together
 COUNTER_BYTES = 8
 
@@ -105,7 +105,7 @@ class Paillier(Unchanged):
         """
         if self.decrypters > n_users:
             raise InputError(f"paillier decrypters must be at most {n_users} clients, got {self.decrypters}")
-        rng = np.random.default_rng([seed, STAGE])
+        rng = generator(seed, Purpose.DECRYPTERS)
         decrypters = np.sort(rng.choice(n_users, self.decrypters, replace=False))
         rules = Rules(
             self.encoding(factors, n_users),

@@ -22,8 +22,7 @@ from jaxtyping import Float
 from defenses.budgets import Specification, draw
 from victims.protocol import Unchanged
 from victims.ratings import Ratings, without
-
-STAGE = 12  # of the seeds, so that no other draw shares them
+from victims.seeds import Purpose, generator
 
 
 def probabilities(budget: Float[np.ndarray, " ratings"], threshold: float) -> Float[np.ndarray, " ratings"]:
@@ -48,7 +47,7 @@ class PersonalizedSampling(Specification, Unchanged):
         weights = draw(self, ratings, seed)
         mean = self.epsilon * float(weights.user.mean() * weights.item.mean())
         taking_part = probabilities(self.epsilon * weights.of(ratings), mean)
-        drawn = np.random.default_rng([seed, STAGE]).random(ratings.n_ratings)
+        drawn = generator(seed, Purpose.PERSONALIZED_SAMPLE).random(ratings.n_ratings)
         return without(ratings, drawn >= taking_part)
 
     def public(self) -> dict[str, Any]:

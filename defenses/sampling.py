@@ -21,8 +21,7 @@ import numpy as np
 from victims.errors import InputError
 from victims.protocol import Sample, Unchanged
 from victims.ratings import Ratings
-
-STAGE = 6  # of the seeds, so that no other draw shares them
+from victims.seeds import Purpose, generator
 
 
 @dataclass(frozen=True)
@@ -53,7 +52,7 @@ class UnratedSampling(Unchanged):
         items = np.empty(wanted.sum(), np.int32)
         end = np.cumsum(wanted)
         for user in range(ratings.n_users):
-            rng = np.random.default_rng([seed, STAGE, round_, user])
+            rng = generator(seed, Purpose.UNRATED_SAMPLE, round_, user)
             rated = ratings.items[ratings.indptr[user] : ratings.indptr[user + 1]]
             place = np.sort(rng.choice(ratings.n_items - rated.size, wanted[user], replace=False))
             # unrated item number u comes after as many rated ones as have at most u unrated before them

@@ -13,9 +13,10 @@ from audit.registry import make_defenses
 from victims.errors import InputError
 from victims.fedmf import FedMF
 from victims.fedmvmf import FedMVMF
-from victims.mf import MF, STAGE
+from victims.mf import MF
 from victims.quality import predictions
 from victims.recording import record, start
+from victims.seeds import Purpose, generator
 from victims.sequential import chains
 from victims.transcript import open_transcript
 from victims.view import ATTRIBUTE
@@ -62,7 +63,7 @@ def test_per_rating_is_a_loop_over_ratings(ratings, defense):
         from victims.recording import received
 
         added = received(run, 0).added
-    rng = np.random.default_rng([5, STAGE, 0])
+    rng = generator(5, Purpose.RATING_ORDER, 0)
     for entry in order_of(chains(ratings.items, ratings.n_items, rng)):
         u, v = clients[ratings.users[entry]], items[ratings.items[entry]]
         gradient = 2 * (u @ v - ratings.values[entry]) * u + added[entry] + 2 * 0.01 * v

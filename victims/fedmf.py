@@ -38,6 +38,7 @@ from victims.errors import InputError
 from victims.manifest import Manifest, Upload
 from victims.protocol import Centralised, Received, Rows, Sample, pieces
 from victims.ratings import Ratings
+from victims.seeds import Purpose, jax_key
 from victims.view import ITEM
 
 jax.config.update("jax_enable_x64", True)
@@ -120,7 +121,7 @@ class FedMF:
         if self.start == "constant":
             items, clients = (jnp.full(shape, self.init_scale) for shape in shapes)
         else:
-            keys = jax.random.split(jax.random.key(seed))
+            keys = (jax_key(seed, Purpose.FEDMF_START, part) for part in range(len(shapes)))
             items, clients = (
                 self.init_scale * jax.random.normal(key, shape, jnp.float64)
                 for key, shape in zip(keys, shapes, strict=True)

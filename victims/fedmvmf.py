@@ -38,6 +38,7 @@ from victims.errors import InputError
 from victims.manifest import Manifest
 from victims.protocol import Centralised, Received, Rows, Sample, pieces
 from victims.ratings import Ratings
+from victims.seeds import Purpose, jax_key
 from victims.view import ATTRIBUTE, ITEM
 
 jax.config.update("jax_enable_x64", True)
@@ -134,13 +135,13 @@ class FedMVMF:
 
     def init(self, ratings: Ratings, seed: int) -> State:
         """Draw all factors from N(0, ``init_scale``)."""
-        keys = jax.random.split(jax.random.key(seed), 4)
         rows = (
             ratings.n_items,
             ratings.n_attributes,
             ratings.item_features.shape[1],
             ratings.n_users,
         )
+        keys = (jax_key(seed, Purpose.FEDMVMF_START, part) for part in range(len(rows)))
         items, attributes, features, clients = (
             self.init_scale * jax.random.normal(key, (n, self.factors), jnp.float64)
             for key, n in zip(keys, rows, strict=True)

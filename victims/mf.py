@@ -38,13 +38,13 @@ from victims.errors import InputError
 from victims.manifest import Manifest, Upload
 from victims.protocol import Centralised, Received, Rows, Sample, pieces
 from victims.ratings import Ratings
+from victims.seeds import Purpose, generator, jax_key
 from victims.sequential import chains
 from victims.view import ITEM
 
 jax.config.update("jax_enable_x64", True)
 
 Scalar = float | Array
-STAGE = 10  # of the seeds, so that no other draw shares them
 DROP = 5.0
 DROPS = (0.25, 0.75)  # of the epochs
 
@@ -127,10 +127,9 @@ class MF:
     def init(self, ratings: Ratings, seed: int) -> State:
         """Start factors."""
         shapes = (ratings.n_items, self.factors), (ratings.n_users, self.factors)
-        keys = jax.random.split(jax.random.key(seed))
         items, clients = (
-            self.init_scale * jax.random.normal(key, shape, jnp.float64)
-            for key, shape in zip(keys, shapes, strict=True)
+            self.init_scale * jax.random.normal(jax_key(seed, Purpose.MF_START, part), shape, jnp.float64)
+            for part, shape in enumerate(shapes)
         )
         return State(0, seed, items, _projected(clients))
 
@@ -262,7 +261,7 @@ def _one_by_one(
     state: State, ratings: Ratings, data: Data, rate: float, ridge: float, received: Received | None
 ) -> tuple[Array, Array]:
     """All ratings in random order, a step of v_j for each; then the same for u_i."""
-    rng = np.random.default_rng([state.seed, STAGE, state.round])
+    rng = generator(state.seed, Purpose.RATING_ORDER, state.round)
     added = None if received is None else jnp.asarray(received.added)
     items, clients = state.item_factors, state.client_factors
     by_item = chains(ratings.items, ratings.n_items, rng)

@@ -21,6 +21,7 @@ from jaxtyping import Float
 from victims.protocol import Centralised, Defense, Victim
 from victims.ratings import Ratings
 from victims.recording import Run, start
+from victims.seeds import Purpose, generator
 
 
 @dataclass(frozen=True)
@@ -106,7 +107,7 @@ def _alternating_least_squares(
     train: Ratings, test: Ratings, model: Centralised, sweeps: int, seed: int
 ) -> float:
     ratings = train.matrix()
-    rng = np.random.default_rng(seed)
+    rng = generator(seed, Purpose.LEAST_SQUARES_START)
     items = rng.normal(0, 0.1, (train.n_items, model.factors))
     best = np.inf
     for _ in range(sweeps):

@@ -22,6 +22,7 @@ from victims.errors import InputError
 from victims.protocol import Defense, Victim
 from victims.ratings import Ratings, of_users, split, without
 from victims.recording import start
+from victims.seeds import Purpose, generator
 
 TOP = 10
 RELEVANT = 4.0  # stars
@@ -81,7 +82,7 @@ def _split(scenario: str, ratings: Ratings, seed: int) -> Case:
     count = round(NEW * sizes[scenario])
     if count < 1:
         raise InputError(f"{scenario} holds out a tenth of {sizes[scenario]}, which is none")
-    rng = np.random.default_rng([seed, SCENARIOS.index(scenario)])
+    rng = generator(seed, Purpose.NEW_USERS if scenario == "new user" else Purpose.NEW_ITEMS)
     chosen = np.zeros(sizes[scenario], bool)
     chosen[rng.choice(sizes[scenario], count, replace=False)] = True
     if scenario == "new user":
@@ -132,7 +133,7 @@ def measure(
 def popular(chosen: Case, seed: int) -> dict[str, Quality]:
     """The same with items ranked by their number of training ratings; ties, and new items, at random."""
     counts = np.bincount(chosen.train.items, minlength=chosen.train.n_items).astype(np.float64)
-    counts += np.random.default_rng([seed, 9]).random(counts.size)
+    counts += generator(seed, Purpose.POPULARITY_TIES).random(counts.size)
     return rank(chosen, lambda users: np.broadcast_to(counts, (users.size, counts.size)))
 
 

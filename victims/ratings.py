@@ -13,6 +13,7 @@ import scipy.sparse as sp
 from jaxtyping import Bool, Float, Int
 
 from victims.errors import InputError
+from victims.seeds import Purpose, generator
 
 MAX_LEVELS = 101  # a 0-100 scale in whole points; more distinct values are not a rating grid
 
@@ -267,7 +268,8 @@ def split(ratings: Ratings, test_fraction: float, seed: int) -> tuple[Ratings, R
     """
     if not 0 < test_fraction < 1:
         raise InputError(f"test fraction must be between 0 and 1, got {test_fraction:g}")
-    return _held_out(ratings, np.rint(test_fraction * np.diff(ratings.indptr)).astype(np.int64), seed)
+    wanted = np.rint(test_fraction * np.diff(ratings.indptr)).astype(np.int64)
+    return _held_out(ratings, wanted, generator(seed, Purpose.HELD_OUT_SHARE))
 
 
 def leave_out(ratings: Ratings, each: int, seed: int) -> tuple[Ratings, Ratings]:
@@ -280,11 +282,13 @@ def leave_out(ratings: Ratings, each: int, seed: int) -> tuple[Ratings, Ratings]
     """
     if each < 1:
         raise InputError(f"the number of ratings held out of every user must be >= 1, got {each}")
-    return _held_out(ratings, np.full(ratings.n_users, each), seed)
+    rng = generator(seed, Purpose.HELD_OUT_NUMBER)
+    return _held_out(ratings, np.full(ratings.n_users, each), rng)
 
 
-def _held_out(ratings: Ratings, wanted: Int[np.ndarray, " users"], seed: int) -> tuple[Ratings, Ratings]:
-    rng = np.random.default_rng(seed)
+def _held_out(
+    ratings: Ratings, wanted: Int[np.ndarray, " users"], rng: np.random.Generator
+) -> tuple[Ratings, Ratings]:
     shuffled = np.lexsort((rng.random(ratings.n_ratings), ratings.users))
     rank = np.empty(ratings.n_ratings, np.int64)
     rank[shuffled] = np.arange(ratings.n_ratings)

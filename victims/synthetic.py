@@ -12,6 +12,7 @@ import numpy as np
 
 from victims.errors import InputError
 from victims.ratings import Ratings, from_triples, one_hot
+from victims.seeds import LARGEST_SEED, Purpose, generator
 
 
 @dataclass(frozen=True)
@@ -55,7 +56,7 @@ class Synthetic:
             "single": (0 <= self.single <= 1, "between 0 and 1"),
             "factors": (1 <= self.factors <= 1000, "between 1 and 1000"),
             "noise": (0 <= self.noise < np.inf, ">= 0"),
-            "seed": (self.seed >= 0, ">= 0"),
+            "seed": (0 <= self.seed <= LARGEST_SEED, f"between 0 and {LARGEST_SEED}"),
         }
         for name, (holds, rule) in rules.items():
             if not holds:
@@ -91,7 +92,7 @@ def parse_synthetic(text: str) -> Synthetic:
 
 def generate(spec: Synthetic) -> Ratings:
     """Draw the ratings; the same ``spec`` gives the same bytes."""
-    rng = np.random.default_rng(spec.seed)
+    rng = generator(spec.seed, Purpose.SYNTHETIC_RATINGS)
     blocks = {
         "age": (rng.integers(0, 7, spec.users), tuple(str(k) for k in range(7))),
         "gender": (rng.choice(2, spec.users, p=[0.3, 0.7]), ("F", "M")),

@@ -1,7 +1,8 @@
 """What one adversary sees of a recording, laid out so that all clients are solved together.
 
-This is the only module of ``victims`` that attacks import. A view holds the public manifest, what was
-broadcast, and the uploads that the adversary receives: no ratings, no victim, no other party's rows.
+Of ``victims``, attacks import this, the manifest, errors and seeds, nothing else. A view holds the public
+manifest, what was broadcast, and the uploads that the adversary receives: no ratings, no victim, no other
+party's rows.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ from jaxtyping import Bool, Float, Int
 
 from victims.errors import InputError
 from victims.manifest import Manifest
+from victims.seeds import Purpose, generator
 
 KINDS = ("item", "attribute", "item-sum", "attribute-sum")
 ITEM, ATTRIBUTE = 0, 1
@@ -299,7 +301,7 @@ class View:
         messages = self.messages
         if messages.gradient is None and not self.sums:
             return None
-        rng = np.random.default_rng(seed)
+        rng = generator(seed, Purpose.SHUFFLED_VIEW)
         sums = {number: _dealt(seen, rng) for number, seen in self.sums.items()}
         if messages.gradient is None:
             return replace(self, sums=sums)
