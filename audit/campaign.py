@@ -10,7 +10,7 @@ from __future__ import annotations
 import json
 import shutil
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, field
 from importlib.metadata import version
 from pathlib import Path
@@ -23,7 +23,7 @@ from audit.ceiling import ceilings, computable
 from audit.cells import content_of, digest, failed_row, metric_rows, read_cell, write_cell
 from audit.keys import view_of
 from audit.metrics import UserScores, score_users
-from audit.registry import entry, make_attack, make_defenses, make_victim
+from audit.registry import attackers_of, entry, make_attack, make_defenses, make_victim
 from audit.results import Row, make_row, write_results
 from audit.truth import Truth, read_truth
 from victims.errors import InputError
@@ -42,10 +42,12 @@ SCHEMA = 3  # of a cell file; part of its name
 Report = Callable[[str, int, int], None]
 
 
-def usual_attacks(victim: str) -> tuple[str, ...]:
-    """What is tried on a victim where nothing is chosen: paper 000's systems are about its own protocol."""
-    middle = "trajectory" if victim == "mf" else "root-hybr"
-    return ("spectral", middle, "guess-majority")
+def usual_attacks(
+    victim: str, options: dict[str, Any] | None = None, defenses: Sequence[str] = ()
+) -> tuple[str, ...]:
+    """What is tried where nothing is chosen: the attacks that adapt to the victim and its defenses."""
+    text = "+".join(defenses) or "none"
+    return (*(one.name for one in attackers_of(victim, options or {}, text)), "guess-majority")
 
 
 @dataclass(frozen=True)
@@ -152,13 +154,23 @@ def _check(campaign: Campaign, scenarios: list[tuple[str, str]]) -> None:
     idle = set(campaign.attack_options) - set(campaign.attacks)
     if idle:
         raise InputError(f"options are given for {', '.join(sorted(idle))}, which does not run")
-    if campaign.adversary not in ADVERSARIES and not campaign.adversary.startswith("client:"):
-        known = ", ".join(ADVERSARIES)
-        raise InputError(f"adversary must be one of {known}, got {campaign.adversary!r}")
+    check_adversary(campaign.adversary)
     for text in campaign.defenses:
         make_defenses(text)
     for update, weighting in scenarios:
         _victim(campaign, update, weighting)
+
+
+def check_adversary(name: str) -> None:
+    """Refuse an adversary that no recording has.
+
+    Raises
+    ------
+    InputError
+        If nobody has that name.
+    """
+    if name not in ADVERSARIES and not name.startswith("client:"):
+        raise InputError(f"adversary must be one of {', '.join(ADVERSARIES)}, got {name!r}")
 
 
 def _victim(campaign: Campaign, update: str, weighting: str) -> Any:

@@ -123,19 +123,20 @@ def audit(
     from audit.registry import make_defenses, parse_options, scenarios_of
     from reports.tables import audit_table, in_words
 
+    options = parse_options(set_ or [])
     campaign = Campaign(
         victim=victim,
         data=data,
         updates=_chosen(update, scenarios_of(victim)[0]),
         weightings=_chosen(weighting, scenarios_of(victim)[1]),
-        attacks=tuple(dict.fromkeys(attack)) if attack else usual_attacks(victim),
+        attacks=tuple(dict.fromkeys(attack)) if attack else usual_attacks(victim, options, defense or ()),
         rounds=tuple(parse_rounds(rounds)),
         adversary=adversary,
         seed=seed,
         sample=sample,
         users=users,
         defenses=tuple(defense or ()),
-        victim_options=parse_options(set_ or []),
+        victim_options=options,
         attack_options=_attack_options(option or []),
     )
     columns = {

@@ -11,6 +11,7 @@ import typer
 from audit.options import (
     ComponentsOption,
     DataOption,
+    FailOnOption,
     JobsOption,
     SeedOption,
     Update,
@@ -18,6 +19,7 @@ from audit.options import (
     UsersOption,
     VictimOptions,
     Weighting,
+    judge,
     load,
     parse_numbers,
     parse_rounds,
@@ -55,19 +57,34 @@ def compare(
     weighting: Annotated[
         Weighting | None, typer.Option(help="Default: include-unrated where the victim has it.")
     ] = None,
-    rounds: Annotated[str, typer.Option(help="Rounds that the adversaries watch, counted from 0.")] = "4,5",
+    attack: Annotated[
+        list[str] | None,
+        typer.Option(help="Attack to run on all. Default: those that adapt to each. Repeatable."),
+    ] = None,
+    adversary: Annotated[
+        list[str] | None, typer.Option(help="See `factorleak list adversaries`. Repeatable; five by default.")
+    ] = None,
+    rounds: Annotated[
+        str | None,
+        typer.Option(
+            help="Rounds that the adversaries watch, counted from 0: 4,5 or 0-9. Default: as many from the "
+            "first as the adapted attacks use."
+        ),
+    ] = None,
     users: UsersOption = 120,
     trained: Annotated[int, typer.Option(min=1, help="Rounds before the ranking is measured.")] = 50,
     runs: Annotated[int, typer.Option(min=1, help="Seeds of the ranking.")] = 3,
+    fail_on: FailOnOption = None,
     jobs: JobsOption = -1,
     seed: SeedOption = 0,
     set_: VictimOptions = None,
     item_components: ComponentsOption = None,
 ) -> None:
     """Defenses side by side: leakage to each adversary, recommendation quality, cost."""
-    from audit.compare import Comparison, run
+    from audit.compare import ADVERSARIES, Comparison, run, settled, short_of_rounds
+    from audit.gate import OF_ATTACKS, OF_COST, OF_QUALITY, Vocabulary, parse
     from audit.registry import parse_options
-    from reports.compare import comparison_figure, comparison_table
+    from reports.compare import comparison_figure, comparison_table, cost_of_defenses_table
 
     if out.exists() and not out.is_dir():
         raise InputError(f"--out {out} is a file; name a directory")
@@ -78,22 +95,33 @@ def compare(
         data=data,
         update=update_,
         weighting=weighting_,
-        rounds=tuple(parse_rounds(rounds)),
+        adversaries=tuple(dict.fromkeys(adversary)) if adversary else ADVERSARIES,
+        attacks=tuple(dict.fromkeys(attack or ())),
+        rounds=tuple(parse_rounds(rounds)) if rounds else (),
         users=users or 120,
         trained=trained,
         runs=runs,
         seed=seed,
         victim_options=parse_options(set_ or []),
     )
+    columns = {"defense": plan.defenses, "adversary": plan.adversaries}
+    bars = parse(fail_on or [], Vocabulary(values=(*OF_ATTACKS, *OF_QUALITY, *OF_COST), columns=columns))
+    notes = short_of_rounds(plan)
+    watched = settled(plan).rounds
     start = time.perf_counter()
     ratings = load(data, item_components)
     with progress("compare") as update_bar:
         rows = run(plan, ratings, out, jobs=jobs, report=update_bar)
     show(ratings.describe())
-    show(comparison_table(rows, f"Defenses of {victim}, {plan.update}/{plan.weighting}"))
+    title = f"Defenses of {victim}, {plan.update}/{plan.weighting}, rounds {watched[0]} to {watched[-1]}"
+    show(comparison_table(rows, title))
+    show(cost_of_defenses_table(rows, f"What they leave and cost, {trained} rounds of training"))
+    for note in notes:
+        show(f"note: {note}")
     for path in comparison_figure(rows, out):
         show(f"figure {path}")
     show(f"{len(rows)} rows in {out}/results.json, .csv, .parquet; {time.perf_counter() - start:.1f} s")
+    judge(bars, rows)
 
 
 def quality(

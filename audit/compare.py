@@ -1,9 +1,10 @@
 """Defenses side by side: what each adversary reads, how well the recommender ranks, and what it costs.
 
 Behind ``factorleak compare``. Each defense is three kinds of cells: leakage (one per adversary, every attack
-tried: ``audit.campaign``), ranking quality (one per run: ``victims.ranking``) and cost (``audit.cost``).
-Cells run in parallel processes and are kept (``audit.cells``). What encryption leaks is measured with the
-ideal stand-in, which shows the same views and numbers; what it costs, with the real cryptosystem.
+that adapts to the victim or to the defense: ``audit.campaign``), ranking quality (one per run:
+``victims.ranking``) and cost (``audit.cost``). Cells run in parallel processes and are kept
+(``audit.cells``). What encryption leaks is measured with the ideal stand-in, which shows the same views and
+numbers; what it costs, with the real cryptosystem.
 """
 
 from __future__ import annotations
@@ -14,18 +15,22 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from audit import campaign
 from audit.cells import content_of, digest, run_cells, write_cell
 from audit.cost import cost_of
-from audit.registry import expanded, make_defenses, make_victim
+from audit.registry import attackers_of, expanded, make_attack, make_defenses, make_victim
 from audit.results import Row, make_row
+from audit.statistics import NOT_TESTED
 from victims.errors import InputError
+from victims.protocol import Attacker
 from victims.ranking import case, measure, popular
 from victims.ratings import Ratings
 
 SCHEMA = 2  # of a cell file; part of its name
+FEWEST = 2  # rounds that are watched where no attack says how many it uses
 ADVERSARIES = ("server", "server+client", "decrypter", "eavesdropper", "item-server")
-ATTACKS = ("spectral", "likelihood", "aggregate", "rated-set")
 QUALITY = "ndcg_at_10"
 
 
@@ -38,9 +43,12 @@ class Comparison:
     defenses : tuple of str
         As ``none``, ``laplace:b=2``, ``unrated-sampling:rho=1+paillier`` or ``privmvmf``.
     victim, data, update, weighting : str
-    adversaries, attacks : tuple of str
+    adversaries : tuple of str
+    attacks : tuple of str
+        What is tried on every defense; empty: what the victim and each defense say adapts to them.
     rounds : tuple of int
-        Rounds that the adversary watches, counted from 0.
+        Rounds that the adversary watches, counted from 0; empty: as many from the first as the adapted
+        attacks of any of the defenses use, the same for all.
     users : int
         Clients to record where nothing is encrypted; else all are, for the sums are of all.
     trained : int
@@ -57,8 +65,8 @@ class Comparison:
     update: str = "semi-als"
     weighting: str = "include-unrated"
     adversaries: tuple[str, ...] = ADVERSARIES
-    attacks: tuple[str, ...] = ATTACKS
-    rounds: tuple[int, ...] = (4, 5)
+    attacks: tuple[str, ...] = ()
+    rounds: tuple[int, ...] = ()
     users: int = 120
     trained: int = 50
     runs: int = 3
@@ -92,11 +100,9 @@ def run(
     report : callable
         Called with (cells done, cells in all).
     """
-    make_victim(comparison.victim, comparison.options)
     if not comparison.defenses:
         raise InputError("--defenses must name at least one defense, or none")
-    for text in comparison.defenses:
-        make_defenses(text)
+    comparison = settled(comparison)
     content = content_of(ratings)
     cells = [
         _Cell(comparison, directory, content, defense, *part)
@@ -104,6 +110,42 @@ def run(
         for part in (("leakage", 0), ("cost", 0), *(("quality", run) for run in range(comparison.runs)))
     ]
     return run_cells(cells, _run_cell, ratings, directory, jobs, report)
+
+
+def settled(comparison: Comparison) -> Comparison:
+    """The comparison with its rounds chosen, every name in it checked.
+
+    Raises
+    ------
+    InputError
+        If a victim, defense, attack or adversary is unknown.
+    """
+    for name in comparison.attacks:
+        make_attack(name)
+    for name in comparison.adversaries:
+        campaign.check_adversary(name)
+    needed = [attacker.rounds for text in comparison.defenses for attacker in adapted(comparison, text)]
+    rounds = comparison.rounds or tuple(range(max(needed, default=FEWEST)))
+    return replace(comparison, rounds=rounds)
+
+
+def adapted(comparison: Comparison, defense: str) -> tuple[Attacker, ...]:
+    """The attacks that one defense meets."""
+    if comparison.attacks:
+        return tuple(Attacker(name) for name in comparison.attacks)
+    return attackers_of(comparison.victim, comparison.options, defense)
+
+
+def short_of_rounds(comparison: Comparison) -> list[str]:
+    """Where fewer rounds are watched than an adapted attack uses, in words."""
+    rounds = np.array(settled(comparison).rounds)
+    longest = max(part.size for part in np.split(rounds, np.flatnonzero(np.diff(rounds) != 1) + 1))
+    return [
+        f"{text}: {one.name} uses {one.rounds} consecutive rounds, {longest} are watched"
+        for text in comparison.defenses
+        for one in adapted(comparison, text)
+        if one.rounds > longest
+    ]
 
 
 @dataclass(frozen=True)
@@ -190,7 +232,7 @@ def _leakage(cell: _Cell, ratings: Ratings) -> list[Row]:
             data=plan.data,
             updates=(plan.update,),
             weightings=(plan.weighting,),
-            attacks=plan.attacks,
+            attacks=tuple(one.name for one in adapted(plan, cell.defense)),
             rounds=plan.rounds,
             adversary=adversary,
             seed=plan.seed,
@@ -201,7 +243,7 @@ def _leakage(cell: _Cell, ratings: Ratings) -> list[Row]:
         try:
             rows += campaign.run(one, ratings, folder, keep_transcripts=True)
         except InputError as error:  # nobody decrypts under this defense, say
-            status = {"status": "not applicable", "reason": str(error)[:300]}
+            status = {"status": "not applicable", "verdict": NOT_TESTED, "reason": str(error)[:300]}
             rows.append(make_row(**cell.shared(), adversary=adversary, metric="rating_accuracy", **status))
     shutil.rmtree(folder / "transcripts", ignore_errors=True)
     return [{**row, "defense": cell.defense} for row in rows]

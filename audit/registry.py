@@ -12,7 +12,7 @@ from pydantic import TypeAdapter, ValidationError
 
 from attacks.interface import Attack
 from victims.errors import InputError
-from victims.protocol import Defense, Victim
+from victims.protocol import Attacker, Defense, Victim
 
 
 @dataclass(frozen=True)
@@ -187,6 +187,16 @@ def expanded(text: str) -> list[str]:
     if text == "none":
         return []
     return [single for part in text.split("+") for single in _parts(part)]
+
+
+def attackers_of(victim: str, options: dict[str, Any], defense: str = "none") -> tuple[Attacker, ...]:
+    """The attacks that a victim, and the defenses that a text stands for, say adapt to them; each once."""
+    declared: list[Victim | Defense] = [make_victim(victim, options), *make_defenses(defense)]
+    found: dict[str, Attacker] = {}
+    for attacker in (attacker for part in declared for attacker in part.attackers):
+        before = found.get(attacker.name, attacker)
+        found[attacker.name] = max(before, attacker, key=lambda one: one.rounds)
+    return tuple(found.values())
 
 
 def _parts(text: str) -> list[str]:

@@ -19,7 +19,7 @@ import numpy as np
 
 from defenses.drawing import by_client
 from victims.errors import InputError
-from victims.protocol import Rows, Unchanged
+from victims.protocol import Attacker, Rows, Unchanged
 from victims.ratings import Ratings
 from victims.seeds import Purpose
 
@@ -52,6 +52,11 @@ class Laplace(Unchanged):
         for name, (holds, rule) in rules.items():
             if not holds:
                 raise InputError(f"laplace {name} must be {rule}, got {getattr(self, name)!r}")
+
+    @property
+    def attackers(self) -> tuple[Attacker, ...]:
+        """Maximum likelihood under its law; more rounds average the noise."""
+        return (Attacker("likelihood", 2),)
 
     @property
     def additive(self) -> bool:

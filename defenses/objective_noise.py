@@ -32,7 +32,7 @@ from jaxtyping import Float
 from defenses.budgets import Specification, draw
 from defenses.drawing import by_client
 from victims.errors import InputError
-from victims.protocol import Rows, Unchanged
+from victims.protocol import Attacker, Rows, Unchanged
 from victims.ratings import Ratings
 from victims.seeds import Purpose, generator
 
@@ -65,6 +65,11 @@ class ObjectiveNoise(Specification, Unchanged):
             raise InputError(f"objective-noise budget must be largest, mean or smallest, got {self.budget!r}")
         if self.epochs < 1:
             raise InputError(f"objective-noise epochs must be >= 1, got {self.epochs!r}")
+
+    @property
+    def attackers(self) -> tuple[Attacker, ...]:
+        """Noise that repeats cancels in differences of rounds; fresh noise averages out over them."""
+        return (Attacker("trajectory", 12),)
 
     @property
     def additive(self) -> bool:

@@ -33,7 +33,7 @@ from defenses.cipher import KEY_BITS, SecretKey, generate_keys
 from defenses.fixedpoint import LANE_BITS, FixedPoint
 from victims.errors import InputError
 from victims.manifest import Manifest
-from victims.protocol import Cipher, Rows, Total, Unchanged
+from victims.protocol import Attacker, Cipher, Rows, Total, Unchanged
 from victims.ratings import Ratings
 from victims.seeds import Purpose, generator
 from victims.transcript import Opener
@@ -89,6 +89,11 @@ class Paillier(Unchanged):
         """The encoding of rows of ``factors`` numbers, for sums over all clients and one row more."""
         lanes = min(factors, (self.key_bits - 2) // LANE_BITS) if self.packed else 1
         return FixedPoint(lanes, self.fraction_bits, n_users + 1)
+
+    @property
+    def attackers(self) -> tuple[Attacker, ...]:
+        """Decrypted sums taken apart, and the lists."""
+        return (Attacker("aggregate", 2), Attacker("rated-set", 2))
 
     def uploaded(self, rows: Rows, ratings: Ratings, number: int, seed: int) -> Rows:
         """The numbers that the ciphertexts stand for."""

@@ -20,7 +20,7 @@ import numpy as np
 from jaxtyping import Float
 
 from defenses.budgets import Specification, draw
-from victims.protocol import Unchanged
+from victims.protocol import Attacker, Unchanged
 from victims.ratings import Ratings, without
 from victims.seeds import Purpose, generator
 
@@ -41,6 +41,11 @@ class PersonalizedSampling(Specification, Unchanged):
     """Budgets of ``defenses.budgets``."""
 
     name: str = "personalized-sampling"
+
+    @property
+    def attackers(self) -> tuple[Attacker, ...]:
+        """What is left is uploaded as before."""
+        return (Attacker("trajectory", 2), Attacker("rated-set"))
 
     def on_device(self, ratings: Ratings, seed: int) -> Ratings:
         """The ratings that take part."""

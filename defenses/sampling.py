@@ -19,7 +19,7 @@ from typing import Any
 import numpy as np
 
 from victims.errors import InputError
-from victims.protocol import Sample, Unchanged
+from victims.protocol import Attacker, Sample, Unchanged
 from victims.ratings import Ratings
 from victims.seeds import Purpose, generator
 
@@ -43,6 +43,11 @@ class UnratedSampling(Unchanged):
     def __post_init__(self) -> None:
         if not 0 < self.rho < np.inf:
             raise InputError(f"unrated-sampling rho must be > 0, got {self.rho!r}")
+
+    @property
+    def attackers(self) -> tuple[Attacker, ...]:
+        """The lists of several rounds."""
+        return (Attacker("rated-set", 2),)
 
     def sampled(self, ratings: Ratings, number: int, seed: int) -> Sample | None:
         """Each client's own draw, which depends on (seed, round, client) alone."""

@@ -18,7 +18,7 @@ import numpy as np
 from jaxtyping import Float
 
 from defenses.budgets import Specification, draw
-from victims.protocol import Unchanged
+from victims.protocol import Attacker, Unchanged
 from victims.ratings import Ratings
 
 
@@ -34,6 +34,11 @@ class Stretching(Specification, Unchanged):
 
     rescale: bool = True
     name: str = "stretching"
+
+    @property
+    def attackers(self) -> tuple[Attacker, ...]:
+        """W o R fitted and taken apart."""
+        return (Attacker("trajectory", 12),)
 
     def on_device(self, ratings: Ratings, seed: int) -> Ratings:
         """W o R; the levels stay those of the ratings as they were given."""

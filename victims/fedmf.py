@@ -36,7 +36,7 @@ from jaxtyping import Array, Float, Int
 from victims.device import Data, device_data
 from victims.errors import InputError
 from victims.manifest import Manifest, Upload
-from victims.protocol import Centralised, Received, Rows, Sample, pieces
+from victims.protocol import Attacker, Centralised, Received, Rows, Sample, pieces
 from victims.ratings import Ratings
 from victims.seeds import Purpose, jax_key
 from victims.view import ITEM
@@ -104,6 +104,16 @@ class FedMF:
     def blind_server(self) -> bool:
         """Steps 1 to 4 of section 5: the server holds V encrypted and adds encrypted uploads to it."""
         return True
+
+    @property
+    def attackers(self) -> tuple[Attacker, ...]:
+        """The closed form, the rating grid, the paper's own attack corrected, and what V gives away."""
+        return (
+            Attacker("spectral", 2),
+            Attacker("grid"),
+            Attacker("eq24-corrected", 2),
+            Attacker("aggregate", 2),
+        )
 
     @property
     def stepwise(self) -> bool:

@@ -36,7 +36,7 @@ from jaxtyping import Array, Float, Int
 from victims.device import Data, sampled_data
 from victims.errors import InputError
 from victims.manifest import Manifest
-from victims.protocol import Centralised, Received, Rows, Sample, pieces
+from victims.protocol import Attacker, Centralised, Received, Rows, Sample, pieces
 from victims.ratings import Ratings
 from victims.seeds import Purpose, jax_key
 from victims.view import ATTRIBUTE, ITEM
@@ -121,6 +121,11 @@ class FedMVMF:
     def blind_server(self) -> bool:
         """Adam needs the sums in the clear, and the server knows Q and U."""
         return False
+
+    @property
+    def attackers(self) -> tuple[Attacker, ...]:
+        """The closed form, and the paper's own procedure."""
+        return (Attacker("spectral", 2), Attacker("root-hybr", 2))
 
     @property
     def stepwise(self) -> bool:

@@ -36,7 +36,7 @@ from jaxtyping import Array, Float
 from victims.device import Data, device_data
 from victims.errors import InputError
 from victims.manifest import Manifest, Upload
-from victims.protocol import Centralised, Received, Rows, Sample, pieces
+from victims.protocol import Attacker, Centralised, Received, Rows, Sample, pieces
 from victims.ratings import Ratings
 from victims.seeds import Purpose, generator, jax_key
 from victims.sequential import chains
@@ -108,6 +108,16 @@ class MF:
     def blind_server(self) -> bool:
         """The recommender knows V."""
         return False
+
+    @property
+    def attackers(self) -> tuple[Attacker, ...]:
+        """The closed form, the rating grid, the clients' trajectory, and what V gives away."""
+        return (
+            Attacker("spectral", 2),
+            Attacker("grid"),
+            Attacker("trajectory", 2),
+            Attacker("aggregate", 2),
+        )
 
     @property
     def stepwise(self) -> bool:

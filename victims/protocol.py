@@ -69,6 +69,13 @@ class Centralised(NamedTuple):
     per_rating: bool = False
 
 
+class Attacker(NamedTuple):
+    """The name of an attack that adapts to a victim or a defense, and how many consecutive rounds it uses."""
+
+    name: str
+    rounds: int = 1
+
+
 class Received(NamedTuple):
     """What reaches the server in one round: sums of the uploaded rows over clients.
 
@@ -166,6 +173,11 @@ class Defense(Protocol):
         """What is added to a row does not depend on the row."""
         ...
 
+    @property
+    def attackers(self) -> tuple[Attacker, ...]:
+        """Attacks that know of this defense, the strongest first; none where nobody has written one."""
+        ...
+
     def on_device(self, ratings: Ratings, seed: int) -> Ratings:
         """The ratings that clients train on."""
         ...
@@ -208,6 +220,11 @@ class Unchanged:
     def additive(self) -> bool:
         """What is added to a row may depend on the row."""
         return False
+
+    @property
+    def attackers(self) -> tuple[Attacker, ...]:
+        """No attack knows of it."""
+        return ()
 
     def on_device(self, ratings: Ratings, seed: int) -> Ratings:
         """Clients train on what they rated."""
@@ -264,6 +281,11 @@ class Victim(Protocol[State]):
     @property
     def centralised(self) -> Centralised:
         """The same model without the federation; what a client's own step adds to it is left out."""
+        ...
+
+    @property
+    def attackers(self) -> tuple[Attacker, ...]:
+        """Attacks that know its clients' rule, the strongest first."""
         ...
 
     def init(self, ratings: Ratings, seed: int) -> State:
