@@ -148,8 +148,8 @@ def audit(
     for sentence in in_words(rows):
         show(sentence)
     show(
-        "value [95 % interval over clients]; guess: the best guess without the transcript; abst.: "
-        "clients on which the attack abstains count with that guess."
+        "value [95 % interval over clients]; guess: the best guess without the transcript; answered: "
+        "clients with an answer, the others count with that guess."
     )
     used = [part for text in defense or [] for part in make_defenses(text)]
     _print_accounts(victim, used, ratings, campaign.weightings, len(campaign.rounds))
