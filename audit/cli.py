@@ -12,6 +12,7 @@ from typing import Annotated, Any
 
 import typer
 
+from audit import debugging
 from audit.cli_budgets import claims, predict
 from audit.cli_defenses import compare, cost, quality
 from audit.options import (
@@ -62,11 +63,24 @@ class Group(StrEnum):
     ADVERSARIES = "adversaries"
 
 
+@app.callback()
+def options(
+    debug: Annotated[
+        bool,
+        typer.Option(debugging.FLAG, help="Show the traceback of an error; or set FACTORLEAK_DEBUG=1."),
+    ] = False,
+) -> None:
+    """Tell what the traffic of a federated matrix-factorisation recommender gives away."""
+    debugging.turned_on([debugging.FLAG] if debug else [])
+
+
 def main() -> None:
     """Run the program: 0 done, 1 the --fail-on bar was crossed, 2 wrong usage or unusable input."""
+    words = debugging.turned_on(sys.argv[1:])
     try:
-        app()
+        app(words)
     except InputError as error:
+        debugging.trace(error)
         print(f"factorleak: error: {error}", file=sys.stderr)
         sys.exit(2)
     except SystemExit as leave:
@@ -328,19 +342,21 @@ def attack(
     """Attack a transcript and write what was read."""
     import numpy as np
 
+    from audit.answers import answered_or_refused
     from audit.keys import view_of
     from audit.reconstructions import write_reconstruction
     from audit.registry import make_attack, parse_options
     from victims.transcript import open_transcript
 
-    method = make_attack(attack, parse_options(option or []))
+    options = parse_options(option or [])
+    make_attack(attack, options)  # a misspelt name comes before opening the transcript
     view = view_of(open_transcript(transcript), adversary)
     if users is not None and users < view.users.size:
         chosen = np.random.default_rng([seed, 2]).choice(view.users, users, replace=False)
         view = view.select(chosen)
     start = time.perf_counter()
     with progress(attack) as update_bar:
-        found = method.attack(view, seed, update_bar)
+        found = answered_or_refused(attack, options, view, seed, update_bar)
     seconds = time.perf_counter() - start
     write_reconstruction(out, found, view.manifest, adversary=adversary, seconds=seconds)
     show(
@@ -586,11 +602,14 @@ def list_(group: Annotated[Group, typer.Argument(help="What to list.")]) -> None
 
         lines = dict(ADVERSARIES)
     else:
-        from audit.registry import entries
+        from audit.registry import entries, problem_of
 
-        lines = {name: entry.summary for name, entry in entries(group.value).items()}
+        lines = {
+            name: problem_of(group.value, name) or entry.summary
+            for name, entry in entries(group.value).items()
+        }
     for name, summary in lines.items():
-        print(f"{name:20} {summary}")
+        print(f"{name:21} {summary}")
     if not lines:
         print(f"no {group.value} yet")
 

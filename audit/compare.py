@@ -17,13 +17,12 @@ from typing import Any
 from audit import campaign
 from audit.cells import content_of, digest, run_cells, write_cell
 from audit.cost import cost_of
-from audit.registry import expanded, make_defenses, make_victim
+from audit.registry import code_used, expanded, make_defenses, make_victim
 from audit.results import Row, make_row
 from victims.errors import InputError
 from victims.ranking import case, measure, popular
 from victims.ratings import Ratings
 
-SCHEMA = 1  # of a cell file; part of its name
 ADVERSARIES = ("server", "server+client", "decrypter", "eavesdropper", "item-server")
 ATTACKS = ("spectral", "likelihood", "aggregate", "rated-set")
 QUALITY = "ndcg_at_10"
@@ -124,7 +123,7 @@ class _Cell:
         if self.part != "leakage":
             varying |= {"adversaries": (), "attacks": (), "users": 0}
         identity = {
-            "schema": SCHEMA,
+            "code": code_used(self.comparison.victim, [self.defense], self.comparison.attacks),
             "plan": replace(self.comparison, **varying).__dict__,
             "ratings": self.content,
             "cell": (self.defense, self.part, self.number),

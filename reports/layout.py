@@ -174,9 +174,7 @@ def _stacked(sheet: Sheet) -> Sheet:
     return replace(sheet, columns=tuple(joined), rows=rows, right=right, stacks=())
 
 
-def _drawn(
-    sheet: Sheet, widths: list[int], blocks: Sequence[str], notes: Sequence[str], width: int
-) -> Text:
+def _drawn(sheet: Sheet, widths: list[int], blocks: Sequence[str], notes: Sequence[str], width: int) -> Text:
     out = Text()
     _title(out, sheet.title, width)
     _row(out, sheet.columns, sheet, widths, "bold")
