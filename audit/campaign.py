@@ -19,11 +19,12 @@ from typing import Any
 import numpy as np
 
 from attacks.interface import Progress, Reconstruction, all_abstain
+from audit.answers import answered
 from audit.ceiling import ceilings, computable
 from audit.cells import content_of, digest, failed_row, metric_rows, read_cell, write_cell
 from audit.keys import view_of
 from audit.metrics import UserScores, score_users
-from audit.registry import attackers_of, entry, make_attack, make_defenses, make_victim
+from audit.registry import attackers_of, code_used, entry, make_attack, make_defenses, make_victim
 from audit.results import Row, make_row, write_results
 from audit.truth import Truth, read_truth
 from victims.errors import InputError
@@ -37,7 +38,6 @@ from victims.writing import key_path, truth_path
 UPDATES = ("semi-als", "sgd")
 WEIGHTINGS = ("observed-only", "include-unrated")
 NULL_USERS = 200  # clients on which an attack is repeated with shuffled gradients
-SCHEMA = 3  # of a cell file; part of its name
 
 Report = Callable[[str, int, int], None]
 
@@ -141,7 +141,11 @@ def _write_settings(campaign: Campaign, directory: Path) -> None:
     """``campaign.json``: every option of the run, and the versions that ran it."""
     directory.mkdir(parents=True, exist_ok=True)
     packages = ("factorleak", "numpy", "scipy", "jax")
-    content = {**asdict(campaign), "versions": {name: version(name) for name in packages}}
+    content = {
+        **asdict(campaign),
+        "versions": {name: version(name) for name in packages},
+        "code": code_used(campaign.victim, campaign.defenses, campaign.attacks),
+    }
     partial = directory / "campaign.json.partial"
     partial.write_text(json.dumps(content, indent=1) + "\n", encoding="utf-8")
     partial.replace(directory / "campaign.json")
@@ -194,7 +198,7 @@ class _Scenario:
             step(f"{label}: recording", 0)
             try:
                 recorded = self._record()
-            except InputError as error:  # training diverged, say: a row for each attack, tried again
+            except Exception as error:  # training diverged, say: a row for each attack, tried again
                 return [failed_row(self._shared(name), error) for name in cells]
             truth = read_truth(truth_path(recorded.path))
             for number, (name, path) in enumerate(cells.items(), start=1):
@@ -219,7 +223,7 @@ class _Scenario:
         """Everything that determines the recording; the ratings by their content."""
         campaign = self.campaign
         return {
-            "schema": SCHEMA,
+            "code": code_used(campaign.victim, campaign.defenses),
             "victim": campaign.victim,
             "options": campaign.victim_options,
             "update": self.update,
@@ -238,6 +242,7 @@ class _Scenario:
             **self._identity(),
             "data": campaign.data,
             "attack": attack,
+            "attack_code": code_used(campaign.victim, attacks=[attack]),
             "attack_options": options,
             "adversary": campaign.adversary,
             "sample": campaign.sample if entry("attacks", attack).per_client else None,
@@ -276,9 +281,9 @@ class _Scenario:
             if entry("attacks", name).per_client and view.users.size > campaign.sample:
                 rng = generator(campaign.seed, Purpose.ATTACKED_CLIENTS)
                 view = view.select(rng.choice(view.users, campaign.sample, replace=False))
-            attack = make_attack(name, campaign.attack_options.get(name))
             start = time.perf_counter()
-            reconstruction = attack.attack(view, campaign.seed, progress)
+            options = campaign.attack_options.get(name)
+            reconstruction = answered(name, options, view, campaign.seed, progress)
             shared["seconds"] = time.perf_counter() - start
             reconstruction = _of_others(campaign.adversary, reconstruction)
             shared["bytes"] = view.messages.n_rows * recorded.manifest.factors * 8
@@ -320,8 +325,7 @@ class _Scenario:
         shuffled = view.shuffled(self.campaign.seed)
         if shuffled is None:
             return None
-        attack = make_attack(name, self.campaign.attack_options.get(name))
-        found = attack.attack(shuffled, self.campaign.seed)
+        found = answered(name, self.campaign.attack_options.get(name), shuffled, self.campaign.seed)
         return score_users(found.blocks, view.manifest, truth, np.unique(found.users))
 
 

@@ -23,6 +23,7 @@ from jax.experimental.compilation_cache import compilation_cache
 
 from attacks.interface import RATED_SET, Reconstruction
 from audit.abstentions import in_words
+from audit.debugging import trace
 from audit.metrics import UserScores
 from audit.results import Row, make_row, write_results
 from audit.score import Ceiling, as_record, score
@@ -145,6 +146,7 @@ def run_cells(
 
 def failed_row(shared: Row, error: Exception) -> Row:
     """The row of a cell that failed, with its reason."""
+    trace(error)
     name = "" if isinstance(error, InputError) else f"{type(error).__name__}: "
     reason = f"{name}{error}"[:300]
     row = {**shared, "metric": "rating_accuracy", "status": "failed", "reason": reason}

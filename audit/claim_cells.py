@@ -7,13 +7,12 @@ from pathlib import Path
 from typing import Any
 
 from audit.cells import digest
-from audit.registry import make_defenses, make_victim
+from audit.registry import code_used, make_defenses, make_victim
 from victims.ratings import Ratings
 from victims.recording import Run, record, start
 from victims.transcript import open_transcript
 from victims.view import View
 
-SCHEMA = 3  # of a cell file; part of its name
 PROTOCOLS = ("hdpmf", "pdpmf", "dpmf", "mf")
 NOISES = ("once", "fresh", "composed")
 
@@ -78,7 +77,7 @@ class Cell:
     def path(self) -> Path:
         """Where the rows are kept."""
         identity = {
-            "schema": SCHEMA,
+            "code": code_used("mf", [self.defense]),
             "ratings": self.content,
             "defense": self.defense,
             "victim": self.plan.victim,

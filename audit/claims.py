@@ -17,11 +17,12 @@ from pathlib import Path
 import numpy as np
 from jaxtyping import Float
 
+from audit.answers import answered
 from audit.cells import content_of, metric_rows, run_cells, write_cell
 from audit.claim_bounds import BOUND, planted_bounds, repeated_bounds
 from audit.claim_cells import Cell, Plan, recorded, trained
 from audit.prediction import TESTED
-from audit.registry import make_attack, make_defenses, make_victim
+from audit.registry import make_defenses, make_victim
 from audit.results import Row, make_row
 from audit.score import Ceiling
 from audit.truth import read_truth
@@ -138,7 +139,7 @@ def _leak(cell: Cell, ratings: Ratings, folder: Path, shared: Row) -> list[Row]:
         *(("spectral", "grid", "likelihood") if cell.protocol == "mf" else ()),
     ):
         begin = time.perf_counter()
-        found = make_attack(name).attack(view, plan.seed)
+        found = answered(name, None, view, plan.seed)
         here = {**shared, "adversary": "server", "attack": name, "rounds": plan.rounds}
         here.pop("n_users")
         seconds = time.perf_counter() - begin

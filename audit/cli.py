@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import sys
 import time
-import traceback
 from collections.abc import Sequence
 from enum import StrEnum
 from pathlib import Path
@@ -13,6 +12,7 @@ from typing import Annotated, Any
 
 import typer
 
+from audit import debugging
 from audit.cli_budgets import claims, predict
 from audit.cli_defenses import compare, cost, quality
 from audit.options import (
@@ -66,15 +66,28 @@ class Group(StrEnum):
     ADVERSARIES = "adversaries"
 
 
+@app.callback()
+def options(
+    debug: Annotated[
+        bool,
+        typer.Option(debugging.FLAG, help="Show the traceback of an error; or set FACTORLEAK_DEBUG=1."),
+    ] = False,
+) -> None:
+    """Tell what the traffic of a federated matrix-factorisation recommender gives away."""
+    debugging.turned_on([debugging.FLAG] if debug else [])
+
+
 def main() -> None:
     """Run the program.
 
     Exit codes: 0 done, 1 a --fail-on bar was crossed, 2 wrong usage or unusable input, 3 a bar was set and
     not measured, 70 an error of the program itself.
     """
+    words = debugging.turned_on(sys.argv[1:])
     try:
-        app()
+        app(words)
     except InputError as error:
+        debugging.trace(error)
         print(f"factorleak: error: {error}", file=sys.stderr)
         sys.exit(2)
     except SystemExit as leave:
@@ -84,9 +97,10 @@ def main() -> None:
     except BrokenPipeError:
         sys.stderr.close()
         sys.exit(0)
-    except Exception:
-        traceback.print_exc()
-        print("factorleak: internal error, a defect of this program; the traceback is above", file=sys.stderr)
+    except Exception as error:
+        debugging.trace(error)
+        words = " ".join(f"{type(error).__name__}: {error}".split())[:200]
+        print(f"factorleak: internal error: {words}; {debugging.HINT}", file=sys.stderr)
         sys.exit(INTERNAL)
 
 
@@ -166,8 +180,8 @@ def audit(
     for sentence in in_words(rows):
         show(sentence)
     show(
-        "value [95 % interval over clients]; guess: the best guess without the transcript; abst.: "
-        "clients on which the attack abstains count with that guess."
+        "value [95 % interval over clients]; guess: the best guess without the transcript; answered: "
+        "clients with an answer, the others count with that guess."
     )
     used = [part for text in defense or [] for part in make_defenses(text)]
     _print_accounts(victim, used, ratings, campaign.weightings, len(campaign.rounds))
@@ -321,20 +335,22 @@ def attack(
 ) -> None:
     """Attack a transcript and write what was read."""
     from audit.abstentions import grouped
+    from audit.answers import answered_or_refused
     from audit.keys import view_of
     from audit.reconstructions import write_reconstruction
     from audit.registry import make_attack, parse_options
     from victims.seeds import Purpose, generator
     from victims.transcript import open_transcript
 
-    method = make_attack(attack, parse_options(option or []))
+    options = parse_options(option or [])
+    make_attack(attack, options)  # a misspelt name comes before opening the transcript
     view = view_of(open_transcript(transcript), adversary)
     if users is not None and users < view.users.size:
         chosen = generator(seed, Purpose.ATTACKED_CLIENTS).choice(view.users, users, replace=False)
         view = view.select(chosen)
     start = time.perf_counter()
     with progress(attack) as update_bar:
-        found = method.attack(view, seed, update_bar)
+        found = answered_or_refused(attack, options, view, seed, update_bar)
     seconds = time.perf_counter() - start
     write_reconstruction(out, found, view.manifest, adversary=adversary, seconds=seconds)
     show(
@@ -589,11 +605,14 @@ def list_(group: Annotated[Group, typer.Argument(help="What to list.")]) -> None
 
         lines = dict(ADVERSARIES)
     else:
-        from audit.registry import entries
+        from audit.registry import entries, problem_of
 
-        lines = {name: entry.summary for name, entry in entries(group.value).items()}
+        lines = {
+            name: problem_of(group.value, name) or entry.summary
+            for name, entry in entries(group.value).items()
+        }
     for name, summary in lines.items():
-        print(f"{name:20} {summary}")
+        print(f"{name:21} {summary}")
     if not lines:
         print(f"no {group.value} yet")
 

@@ -20,7 +20,7 @@ import numpy as np
 from audit import campaign
 from audit.cells import content_of, digest, run_cells, write_cell
 from audit.cost import cost_of
-from audit.registry import attackers_of, expanded, make_attack, make_defenses, make_victim
+from audit.registry import attackers_of, code_used, expanded, make_attack, make_defenses, make_victim
 from audit.results import Row, make_row
 from audit.statistics import NOT_TESTED
 from victims.errors import InputError
@@ -28,7 +28,6 @@ from victims.protocol import Attacker
 from victims.ranking import case, measure, popular
 from victims.ratings import Ratings
 
-SCHEMA = 2  # of a cell file; part of its name
 FEWEST = 2  # rounds that are watched where no attack says how many it uses
 ADVERSARIES = ("server", "server+client", "decrypter", "eavesdropper", "item-server")
 QUALITY = "ndcg_at_10"
@@ -164,9 +163,10 @@ class _Cell:
         if self.part != "quality":
             varying |= {"trained": 0}
         if self.part != "leakage":
-            varying |= {"adversaries": (), "attacks": (), "users": 0}
+            varying |= {"adversaries": (), "attacks": (), "rounds": (), "users": 0}
+        attacks = [one.name for one in adapted(self.comparison, self.defense)]
         identity = {
-            "schema": SCHEMA,
+            "code": code_used(self.comparison.victim, [self.defense], attacks),
             "plan": replace(self.comparison, **varying).__dict__,
             "ratings": self.content,
             "cell": (self.defense, self.part, self.number),

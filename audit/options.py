@@ -3,14 +3,21 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from enum import StrEnum
-from typing import Annotated, Any
+from threading import Event, Lock, Thread
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from victims.errors import InputError
+
+if TYPE_CHECKING:
+    from rich.table import Table
+
+    from reports.layout import Sheet
 
 
 class Update(StrEnum):
@@ -150,13 +157,14 @@ def judge(conditions: Sequence[Any], rows: Sequence[Mapping[str, Any]]) -> None:
 
 @contextmanager
 def progress(label: str) -> Iterator[Any]:
-    """A progress bar on a terminal, silence elsewhere; yields update(done, total, text)."""
+    """A bar on a terminal, a line now and then elsewhere, on stderr; yields update(done, total, text)."""
     from rich.console import Console
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
     console = Console(stderr=True)
     if not console.is_terminal:
-        yield lambda done, total, text=None: None
+        with Heartbeat(label) as lines:
+            yield lines.update
         return
     columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
     with Progress(*columns, console=console, transient=True) as bar:
@@ -168,11 +176,84 @@ def progress(label: str) -> Iterator[Any]:
         yield update
 
 
-def show(renderable: object) -> None:
-    """Print a table or text; wide enough for a table when the output is no terminal."""
+class Heartbeat:
+    """Plain progress lines for build logs: what is going on, and for how long.
+
+    Nothing in the first seconds; then a line when a step ends, but not sooner than ``FIRST`` seconds after
+    the last one, and in a long step one every ``EVERY`` seconds, written by a thread that ends with the
+    context. A last line says when it ended, if there was any before.
+    """
+
+    FIRST, EVERY = 10.0, 30.0
+
+    def __init__(
+        self,
+        label: str,
+        clock: Callable[[], float] = time.monotonic,
+        write: Callable[[str], None] | None = None,
+    ) -> None:
+        self._label, self._clock = label, clock
+        self._write = write or (lambda line: print(line, file=sys.stderr, flush=True))
+        self._state: tuple[int, int, str | None] | None = None
+        self._begin = self._last = clock()
+        self._wrote = False
+        self._lock, self._ended = Lock(), Event()
+        self._thread = Thread(target=self._beat, name="factorleak-progress", daemon=True)
+
+    def __enter__(self) -> Heartbeat:
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._ended.set()
+        self._thread.join()
+        if self._wrote:
+            self._line()
+
+    def update(self, done: int, total: int, text: str | None = None) -> None:
+        """Remember the state; say it if a step has ended."""
+        ended = self._state is not None and done > self._state[0]
+        self._state = done, total, text
+        self._say(self.FIRST if ended else self.EVERY)
+
+    def tick(self) -> None:
+        """Say the state if nothing was said for long."""
+        self._say(self.EVERY if self._wrote else self.FIRST)
+
+    def _say(self, after: float) -> None:
+        with self._lock:
+            if self._clock() - self._last >= after:
+                self._line()
+
+    def _line(self) -> None:
+        self._last, self._wrote = self._clock(), True
+        words = self._label
+        if self._state is not None:
+            done, total, text = self._state
+            words += f": {done} of {total}" + (f" ({text})" if text else "")
+        with suppress(OSError, ValueError):  # nobody reads on: no reason to end the work
+            self._write(f"{words}, {self._last - self._begin:.0f} s")
+
+    def _beat(self) -> None:
+        while not self._ended.wait(1.0):
+            self.tick()
+
+
+def show(what: str | Table | Sheet) -> None:
+    """Print a table or a line of text: folded to the width of a terminal, plain where there is none."""
     from rich.console import Console
+    from rich.table import Table
+    from rich.text import Text
+
+    from reports.layout import on_terminal, piped, sheet_of
 
     console = Console()
-    if not console.is_terminal:
-        console = Console(width=200)
-    console.print(renderable, highlight=False)
+    if isinstance(what, str):
+        text = Text(what)
+    else:
+        sheet = sheet_of(what) if isinstance(what, Table) else what
+        text = on_terminal(sheet, console.width) if console.is_terminal else Text(piped(sheet))
+    if console.is_terminal:
+        console.print(text)
+    else:
+        print(text.plain)

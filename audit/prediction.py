@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 
 from audit.cells import content_of, digest, run_cells, write_cell
-from audit.registry import make_defenses, make_victim
+from audit.registry import code_used, make_defenses, make_victim
 from audit.results import Row, make_row
 from victims.datasets import published_split
 from victims.errors import InputError
@@ -24,7 +24,6 @@ from victims.quality import predictions
 from victims.ratings import Ratings, leave_out, split
 from victims.recording import start
 
-SCHEMA = 2  # of a cell file; part of its name
 METHODS = ("mf", "hdpmf", "pdpmf", "dpmf", "hdpmf-r")
 VARIED = {
     "nothing": (float("nan"),),
@@ -126,7 +125,7 @@ class _Cell:
         """Where the rows are kept."""
         plan = self.plan
         identity = {
-            "schema": SCHEMA,
+            "code": code_used("mf", [plan.defense(self.method, self.point)]),
             "ratings": self.content,
             "defense": plan.defense(self.method, self.point),
             "victim": plan.victim(self.factors),

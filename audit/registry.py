@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import dataclasses
 import importlib
+import re
+from collections.abc import Iterable
 from dataclasses import dataclass, field
-from importlib.metadata import entry_points
 from typing import Any, get_args, get_type_hints
 
 from pydantic import TypeAdapter, ValidationError
 
 from attacks.interface import Attack
+from audit.debugging import HINT
+from audit.plugins import OURS, broken_member, code_at, imported, offered, own_code, package_of, said
 from victims.errors import InputError
 from victims.protocol import Attacker, Defense, Victim
 
@@ -20,7 +23,8 @@ class Entry:
     """Where a component lives, without importing it.
 
     ``per_client`` marks attacks that solve client by client: they run on a sample of clients; ``whole`` those
-    that need every client's rows; ``short`` are other names of options.
+    that need every client's rows; ``short`` are other names of options; ``package`` is the other
+    package that it comes from, with its version; ``refused`` says why the name cannot be used.
     """
 
     location: str
@@ -29,9 +33,13 @@ class Entry:
     per_client: bool = False
     whole: bool = False
     short: dict[str, str] = field(default_factory=dict)
+    package: str = ""
+    refused: str = ""
 
-    def load(self) -> type:
-        """Import the component."""
+    def load(self, what: str) -> type:
+        """Import the component, which messages call ``what``."""
+        if self.package:
+            return imported(what, self.location, self.package)
         module, _, name = self.location.partition(":")
         return getattr(importlib.import_module(module), name)
 
@@ -120,11 +128,27 @@ COMBINED: dict[str, dict[str, dict[str, str]]] = {
 }
 
 
+NAME = re.compile(r"[\w.-]+")
+
+
 def entries(group: str) -> dict[str, Entry]:
-    """Built-in components and those that installed packages offer under ``factorleak.GROUP``."""
+    """Built-in components and those that installed packages offer under ``factorleak.GROUP``.
+
+    A name that is offered twice, or that a command line could not hold, is refused: nobody could tell which
+    of the two has answered.
+    """
     found = dict(BUILT_IN[group])
-    for point in entry_points(group=f"factorleak.{group}"):
-        found.setdefault(point.name, Entry(point.value, f"from {point.value.partition(':')[0]}"))
+    ours = {*found, *(("none", *COMBINED) if group == "defenses" else ())}
+    for name, points in offered(group).items():
+        owners = [OURS] if name in ours else []
+        owners += [f"{package_of(point)} ({point.value})" for point in points]
+        refused = ""
+        if len(owners) > 1:
+            refused = f"the name is offered by {' and by '.join(owners)}; rename one or uninstall its package"
+        elif not NAME.fullmatch(name):
+            refused = f"a name must be letters, digits, '-', '_' and '.'; rename it in {owners[0]}"
+        package = package_of(points[0])
+        found[name] = Entry(points[0].value, f"from {package}", package=package, refused=refused)
     return found
 
 
@@ -134,12 +158,44 @@ def entry(group: str, name: str) -> Entry:
     Raises
     ------
     InputError
-        If nothing has that name.
+        If nothing has that name, or two have it.
     """
     known = entries(group)
     if name not in known:
-        raise InputError(f"unknown {group[:-1]} {name!r}; known are {', '.join(known) or 'none'}")
+        names = [other for other, found in known.items() if not found.refused]
+        raise InputError(f"unknown {group[:-1]} {name!r}; known are {', '.join(names) or 'none'}")
+    if known[name].refused:
+        raise InputError(f"{group[:-1]} {name!r} is refused: {known[name].refused}")
     return known[name]
+
+
+def problem_of(group: str, name: str) -> str:
+    """Why a component cannot be used with its default options, or nothing; ours are not looked at."""
+    found = entries(group)[name]
+    if found.refused or not found.package:
+        return found.refused and f"refused: {found.refused}"
+    try:
+        _make(group, name, {})
+    except InputError as error:
+        return str(error)
+    return ""
+
+
+def code_used(victim: str, defenses: Iterable[str] = (), attacks: Iterable[str] = ()) -> dict[str, str]:
+    """Package, version and source of all that a cell runs: part of its name, so that other code runs anew.
+
+    Any change of our own source counts, a comment's, too: cells are cheap beside a wrong answer.
+    """
+    parts = [part for text in defenses for part in expanded(text)]
+    names = [("victims", victim), *(("defenses", _named(part)[0]) for part in parts)]
+    names += [("attacks", name) for name in attacks]
+    found = {(group, name): entry(group, name) for group, name in names}
+    theirs = {
+        f"{group[:-1]} {name}": code_at(one.location, one.package)
+        for (group, name), one in found.items()
+        if one.package
+    }
+    return {OURS: own_code(), **theirs}
 
 
 def make_attack(name: str, options: dict[str, Any] | None = None) -> Attack:
@@ -154,8 +210,13 @@ def make_victim(name: str, options: dict[str, Any] | None = None) -> Victim:
 
 def scenarios_of(victim: str) -> tuple[tuple[str, ...], tuple[str, ...]]:
     """Updates and weightings that a victim knows, its default first."""
-    hints = get_type_hints(entry("victims", victim).load())
-    return get_args(hints["update"]), get_args(hints["weighting"])
+    hints = get_type_hints(entry("victims", victim).load(f"victim {victim!r}"))
+    found = get_args(hints.get("update")), get_args(hints.get("weighting"))
+    if not all(found):
+        raise InputError(
+            f"victim {victim!r} must have the fields update and weighting, each a Literal of its choices"
+        )
+    return found
 
 
 def make_defenses(text: str) -> list[Defense]:
@@ -203,7 +264,9 @@ def _parts(text: str) -> list[str]:
     name, options = _named(text)
     if name not in COMBINED:
         return [text]
-    known = {part: _options_of(entry("defenses", part)) for part in COMBINED[name]}
+    if name in offered("defenses"):
+        entry("defenses", name)
+    known = {part: _options_of("defenses", part) for part in COMBINED[name]}
     for option in options:
         if any(option in fixed for fixed in COMBINED[name].values()):
             raise InputError(f"{name} fixes the option {option!r}; name its parts to choose another value")
@@ -223,15 +286,17 @@ def _named(text: str) -> tuple[str, dict[str, str]]:
     return name, parse_options([part for part in options.split(",") if part])
 
 
-def _options_of(found: Entry) -> set[str]:
-    names = {f.name for f in dataclasses.fields(found.load())} - set(found.fixed) - {"name"}
+def _options_of(group: str, name: str) -> set[str]:
+    found = entry(group, name)
+    fields = dataclasses.fields(found.load(f"{group[:-1]} {name!r}"))
+    names = {f.name for f in fields} - set(found.fixed) - {"name"}
     return names | {short for short, long in found.short.items() if long in names}
 
 
 def _make(group: str, name: str, options: dict[str, Any]) -> Any:
-    found = entry(group, name)
-    factory = found.load()
-    known = _options_of(found)
+    found, what = entry(group, name), f"{group[:-1]} {name!r}"
+    factory = found.load(what)
+    known = _options_of(group, name)
     for option in options:
         if option not in known:
             names = sorted(known - set(found.short))
@@ -239,12 +304,19 @@ def _make(group: str, name: str, options: dict[str, Any]) -> Any:
     options = {found.short.get(key, key): value for key, value in options.items()}
     values = {key: None if value == "none" else value for key, value in options.items()}
     try:
-        return TypeAdapter(factory).validate_python({**values, **found.fixed})
+        made: Any = TypeAdapter(factory).validate_python({**values, **found.fixed})
     except ValidationError as error:
         first = error.errors(include_url=False)[0]
         where = ".".join(map(str, first["loc"]))
         message = first["msg"].removeprefix("Value error, ")
         raise InputError(f"{name} option {where}: {message}" if where else message) from None
+    except Exception as error:
+        if not found.package:
+            raise
+        raise InputError(f"{what} of {found.package} cannot be made: {said(error)}; {HINT}") from error
+    if found.package and (missing := broken_member(group, made)):
+        raise InputError(f"{what} of {found.package} ({found.location}) {missing}")
+    return made
 
 
 def parse_options(pairs: list[str]) -> dict[str, str]:

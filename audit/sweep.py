@@ -15,10 +15,11 @@ from typing import Any
 
 import numpy as np
 
+from audit.answers import answered
 from audit.campaign import UPDATES, WEIGHTINGS
 from audit.ceiling import ceilings, computable
 from audit.cells import content_of, digest, failed_row, metric_rows, run_cells, write_cell
-from audit.registry import entry, make_attack, make_defense, make_victim
+from audit.registry import code_used, entry, make_attack, make_defense, make_victim
 from audit.results import Row
 from audit.score import Ceiling
 from audit.truth import Truth, read_truth
@@ -30,7 +31,6 @@ from victims.transcript import open_transcript
 from victims.view import View
 from victims.writing import truth_path
 
-SCHEMA = 3  # of a cell file; part of its name
 PAPER = "root-hybr"  # with several solutions it is the paper's procedure
 INSTEAD = "root-anderson"  # without a dense Jacobian: the paper's solver where there are many unknowns
 
@@ -147,7 +147,7 @@ class _Cell:
     def name(self) -> str:
         sweep = replace(self.sweep, updates=(), weightings=(), scales=())
         identity = {
-            "schema": SCHEMA,
+            "code": code_used(sweep.victim, attacks=(*sweep.attacks, INSTEAD)),
             "sweep": repr(sweep),
             "ratings": self.content,
             "scenario": (self.update, self.weighting, self.scale),
@@ -229,7 +229,7 @@ def _attacked(cell: _Cell, name: str, rounds: int, view: View, truth: Truth) -> 
         options = dict(sweep.attack_options.get(name if name in sweep.attacks else PAPER, {}))
         if entry("attacks", name).per_client:
             options["jobs"] = "1"  # the cells are what runs in parallel
-        found = make_attack(name, options).attack(view, sweep.seed)
+        found = answered(name, options, view, sweep.seed)
         limits: dict[str, Ceiling] | None = None
         if cell.scale > 0 and computable(view):
             limits = ceilings(view, truth)

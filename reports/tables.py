@@ -7,32 +7,30 @@ baseline and its interval.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections import Counter
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from rich.table import Table
 
+from reports.layout import Sheet
+
 Row = Mapping[str, Any]
 
-SHOWN = {
-    "rating_accuracy": "ratings (Eq. 43)",
-    "rated_rating_accuracy": "rated items only",
-    "rated_set_auc": "rated set (AUC)",
-    "attribute_group_accuracy": "attributes (blocks)",
-}
+SHOWN = (
+    "rating_accuracy",
+    "rated_rating_accuracy",
+    "rated_set_auc",
+    "attribute_group_accuracy",
+    "claimed_rating_accuracy",
+)
 CLAIMED = "claimed_rating_accuracy"  # of answers about clients without a name
 NOT_TESTED = "NOT TESTED"
-VERDICT_STYLE = {
-    "LEAK": "bold red",
-    "NO EVIDENCE": "green",
-    "INCONCLUSIVE": "yellow",
-    NOT_TESTED: "bold yellow",
-}
 
 
 def tested(row: Row) -> bool:
     """Whether a row holds a number that an attack answered for."""
-    return row["status"] == "ran" and row["verdict"] != NOT_TESTED and number(row["advantage"]) != "-"
+    return verdict_of(row) != NOT_TESTED and number(row["advantage"]) != "-"
 
 
 def number(value: Any, digits: int = 3) -> str:
@@ -59,95 +57,96 @@ def score_cell(row: Row | None) -> str:
     return cell
 
 
-def audit_table(rows: Sequence[Row], title: str) -> Table:
-    """One line per scenario and attack: the main metrics, each over its best guess."""
-    table = Table(title=title, title_justify="left", show_lines=True)
-    table.add_column("scenario\nattack", overflow="fold")
-    for heading in SHOWN.values():
-        table.add_column(heading)
-    table.add_column("clients\nseconds", justify="right")
-    table.add_column("verdict")
-    for (update, weighting, attack), part in _cells(rows):
-        first = part[0]
-        metrics = {row["metric"]: row for row in part}
-        if CLAIMED in metrics:  # nameless clients: nothing else is scored
-            metrics["rated_rating_accuracy"] = metrics[CLAIMED]
-        cell = f"{update}\n{weighting}\n[bold]{attack}[/]"
-        if first["status"] != "ran":
-            words = f"{first['status']}: {first['reason']}"
-            blank = ["-"] * (len(SHOWN) - 1)
-            table.add_row(cell, words, *blank, f"-\n{number(first['seconds'], 2)} s", "-")
-            continue
-        clients = f"{first['n_users']}\n{number(first['seconds'], 2)} s"
-        if first["n_abstained"]:
-            clients += f"\n{first['n_abstained']} abst."
-        found = cell_verdict(part)
-        table.add_row(
-            cell,
-            *(score_cell(metrics.get(name)) for name in SHOWN),
-            clients if CLAIMED not in metrics else f"{clients}\nnameless",
-            f"[{VERDICT_STYLE[found]}]{found}[/]",
-        )
-    return table
+def verdict_of(row: Row) -> str:
+    """The row's verdict; NOT TESTED where the attack did not run.
 
-
-def _cells(rows: Sequence[Row]) -> Iterable[tuple[tuple[str, str, str], list[Row]]]:
-    cells: dict[tuple[str, str, str], list[Row]] = {}
-    for row in rows:
-        cells.setdefault((row["update"], row["weighting"], row["attack"]), []).append(row)
-    return cells.items()
-
-
-def cell_verdict(rows: Sequence[Row]) -> str:
-    """LEAK if ratings or attributes leak; NO EVIDENCE only if none of the two leaves it open.
-
-    The rated set is judged by its own row: in observed-only it is in the open by design.
+    Examples
+    --------
+    >>> verdict_of({"status": "failed", "verdict": ""}), verdict_of({"status": "ran", "verdict": "LEAK"})
+    ('NOT TESTED', 'LEAK')
     """
-    judged = [
-        row["verdict"]
+    return str(row["verdict"]) if row["status"] == "ran" else NOT_TESTED
+
+
+def why_not(row: Row) -> str:
+    """Why a row has no number, in words; empty where it has one."""
+    if verdict_of(row) != NOT_TESTED:
+        return ""
+    if row["status"] != "ran":
+        return f"{row['status']}: {row['reason']}"
+    return f"no answer for {row['n_abstained']} of {row['n_users']} clients" + (
+        f": {row['reason']}" if row["reason"] else ""
+    )
+
+
+def _numbers(row: Row, digits: int = 3) -> dict[str, str]:
+    """Value, interval, guess and ceiling in words; dashes where nothing was tested."""
+    names = ("value", "ci_low", "ci_high", "baseline", "ceiling", "ceiling_ml", "advantage")
+    if verdict_of(row) == NOT_TESTED:
+        return {"interval": "-", "answered": "-", **dict.fromkeys(names, "-")}
+    found = {name: number(row[name]) for name in names}
+    answered = row["n_users"] - row["n_abstained"]
+    return {
+        **found,
+        "value": number(row["value"], digits),
+        "interval": "-" if found["ci_low"] == "-" else f"[{found['ci_low']}, {found['ci_high']}]",
+        "answered": f"{answered}/{row['n_users']}",
+    }
+
+
+def audit_table(rows: Sequence[Row], title: str) -> Sheet:
+    """A block for each scenario and attack, in it a line and a verdict for each of the main metrics."""
+    lines = [
+        (
+            f"{row['update']}/{row['weighting']}",
+            str(row["attack"]),
+            "" if number(row["seconds"]) == "-" else f"{row['seconds']:.2f} s",
+            row["metric"],
+            *(_numbers(row)[name] for name in ("value", "interval", "baseline", "ceiling", "answered")),
+            verdict_of(row),
+            why_not(row),
+        )
         for row in rows
-        if row["metric"] in ("rated_rating_accuracy", "rating_accuracy", "attribute_group_accuracy", CLAIMED)
-        and row["verdict"]
+        if row["metric"] in SHOWN and (row["status"] != "ran" or verdict_of(row))
     ]
-    if not judged:  # an attack on the rated set alone
-        judged = [row["verdict"] for row in rows if row["metric"] == "rated_set_auc" and row["verdict"]]
-    if "LEAK" in judged:
-        return "LEAK"
-    return "NO EVIDENCE" if judged and set(judged) == {"NO EVIDENCE"} else "INCONCLUSIVE"
+    heads = ("scenario", "attack", "seconds", "metric", "value", "95 % interval", "guess", "ceiling")
+    sheet = Sheet(
+        title=title,
+        columns=(*heads, "answered", "verdict", "reason"),
+        rows=tuple(lines),
+        right=("value", "95 % interval", "guess", "ceiling", "answered"),
+        blocks=3,
+        stacks=(("value", "95 % interval"), ("guess", "ceiling")),
+        note="reason",
+    )
+    trivial = {"-", number(0.0), number(1.0)}
+    return sheet.without("ceiling") if set(sheet.column("ceiling")) <= trivial else sheet
 
 
 def in_words(rows: Sequence[Row]) -> list[str]:
     """One sentence per scenario: what the strongest attack that ran reads, beside the guess."""
-    sentences = []
-    scenarios: dict[tuple[str, str], list[Row]] = {}
+    scenarios: dict[str, list[Row]] = {}
     for row in rows:
-        scenarios.setdefault((row["update"], row["weighting"]), []).append(row)
-    for (update, weighting), part in scenarios.items():
-        best = _strongest(part)
-        if best is None:
-            sentences.append(
-                f"{update}/{weighting}: none of the attacks tried applies to what the adversary sees."
-            )
-            continue
-        metrics = {row["metric"]: row for row in part if row["attack"] == best}
-        claims = [
-            _claim(metrics.get(name), words)
-            for name, words in (
-                ("rated_rating_accuracy", "of the ratings"),
-                ("attribute_group_accuracy", "of the attributes"),
-                (CLAIMED, "of the ratings that it claims of nameless clients"),
-            )
-        ]
-        who = part[0]["adversary"]
-        rated = "which items were rated lies in the open (uploads name them)"
-        if CLAIMED in metrics:
-            rated = ""
-        elif weighting == "include-unrated":
-            rated = _claim(metrics.get("rated_set_auc"), "AUC on which items were rated", "")
-        clients = next(iter(metrics.values()))["n_users"]
-        said = "; ".join(filter(None, [", ".join(filter(None, claims)), rated]))
-        sentences.append(f"{update}/{weighting}: the {who} reads, with {best}, {said} ({clients} clients).")
-    return sentences
+        scenarios.setdefault(f"{row['update']}/{row['weighting']}", []).append(row)
+    return [f"{scenario}: {_said(part)}" for scenario, part in scenarios.items()]
+
+
+def _said(part: Sequence[Row]) -> str:
+    best = _strongest(part)
+    if best is None:
+        reasons = Counter(why for row in part if not _is_guess(row) and (why := why_not(row)))
+        commonest = "".join(f" ({why})" for why, _ in reasons.most_common(1))
+        return f"{NOT_TESTED}: no attack that was tried answers from what the adversary sees{commonest}."
+    metrics = {row["metric"]: row for row in part if row["attack"] == best}
+    named = ["rated_rating_accuracy", "attribute_group_accuracy", CLAIMED]
+    rated = ""
+    if part[0]["weighting"] == "include-unrated":
+        named.append("rated_set_auc")
+    elif CLAIMED not in metrics:
+        rated = "; which items were rated lies in the open (uploads name them)"
+    claims = ", ".join(filter(None, (_claim(metrics.get(name)) for name in named)))
+    clients = next(iter(metrics.values()))["n_users"]
+    return f"the {part[0]['adversary']} reads, with {best}, {claims}{rated} ({clients} clients)."
 
 
 def _strongest(rows: Sequence[Row]) -> str | None:
@@ -161,8 +160,8 @@ def _best(rows: Sequence[Row], metric: str) -> str | None:
         row
         for row in rows
         if row["metric"] == metric
-        and row["status"] == "ran"
-        and not row["attack"].startswith("guess")
+        and verdict_of(row) != NOT_TESTED
+        and not _is_guess(row)
         and number(row["advantage"]) != "-"
     ]
     if not candidates:
@@ -170,34 +169,49 @@ def _best(rows: Sequence[Row], metric: str) -> str | None:
     return max(candidates, key=lambda row: (row["advantage"], row["n_users"]))["attack"]
 
 
-def _claim(row: Row | None, words: str, unit: str = "%") -> str:
-    if row is None or number(row["value"]) == "-":
+def _is_guess(row: Row) -> bool:
+    return str(row["attack"]).startswith("guess")
+
+
+def _claim(row: Row | None) -> str:
+    """A metric by its name, its number, the guess and the verdict; a share in percent."""
+    if row is None or verdict_of(row) == NOT_TESTED or number(row["value"]) == "-":
         return ""
-    if unit == "%":
-        value, guess = f"{100 * row['value']:.1f} %", f"{100 * row['baseline']:.1f} %"
-        return f"{value} {words} (best guess without the transcript {guess})"
-    return f"{number(row['value'])} {words} (best guess {number(row['baseline'])})"
+    value, guess = (
+        f"{100 * row[name]:.1f} %" if row["metric"].endswith("accuracy") else number(row[name])
+        for name in ("value", "baseline")
+    )
+    return f"{row['metric']} {value} (best guess without the transcript {guess}): {verdict_of(row)}"
 
 
-def score_table(rows: Sequence[Row], title: str) -> Table:
+def score_table(rows: Sequence[Row], title: str) -> Sheet:
     """Every metric of one reconstruction."""
-    table = Table(title=title, title_justify="left")
-    for name in ("metric", "value", "95 % interval", "best guess", "ceiling", "advantage", "clients"):
-        table.add_column(name, justify="left" if name == "metric" else "right")
-    table.add_column("verdict")
-    for row in rows:
-        found = row["verdict"]
-        table.add_row(
+    lines = [
+        (
             row["metric"],
-            number(row["value"], 4),
-            f"[{number(row['ci_low'])}, {number(row['ci_high'])}]",
-            f"{number(row['baseline'])} ({row['baseline_name']})",
-            _limit(row),
-            number(row["advantage"]),
-            str(row["n_users"]),
-            f"[{VERDICT_STYLE.get(found, 'dim')}]{found}[/]",
+            *(_numbers(row, 4)[name] for name in ("value", "interval", "baseline")),
+            row["baseline_name"],
+            *(_numbers(row)[name] for name in ("ceiling", "ceiling_ml", "answered")),
+            verdict_of(row),
+            _numbers(row)["advantage"],
+            why_not(row),
         )
-    return table
+        for row in ({"status": "ran", "reason": "", **row} for row in rows)
+    ]
+    heads = ("metric", "value", "95 % interval", "best guess", "which", "ceiling", "ceiling ML", "answered")
+    return Sheet(
+        title=title,
+        columns=(*heads, "verdict", "advantage", "reason"),
+        rows=tuple(lines),
+        right=heads[1:4] + heads[5:] + ("advantage",),
+        stacks=(
+            ("value", "95 % interval"),
+            ("best guess", "which"),
+            ("ceiling", "ceiling ML"),
+            ("verdict", "advantage"),
+        ),
+        note="reason",
+    )
 
 
 def reliability_table(bins: Sequence[Row]) -> Table:
@@ -218,43 +232,38 @@ def reliability_table(bins: Sequence[Row]) -> Table:
     return table
 
 
-def _limit(row: Row) -> str:
-    """The ceiling, and what maximum likelihood alone reaches where that is less."""
-    both = number(row["ceiling"])
-    if number(row["ceiling_ml"]) not in ("-", both):
-        both += f" (ML {number(row['ceiling_ml'])})"
-    return both
-
-
-def sweep_table(rows: Sequence[Row], title: str, attack: str) -> Table:
+def sweep_table(rows: Sequence[Row], title: str, attack: str) -> Sheet:
     """One line per scenario, scale and number of rounds: value, interval, guess, ceiling and its share."""
-    table = Table(title=title, title_justify="left")
-    for name in ("scenario", "b", "rounds", "ratings", "95 % interval", "best guess", "ceiling", "of it"):
-        table.add_column(name, justify="left" if name == "scenario" else "right")
-    table.add_column("verdict")
+    metric = "rating_accuracy"
+    lines = []
     for row in rows:
-        if row["attack"] != attack or row["metric"] != "rating_accuracy":
+        if row["attack"] != attack or row["metric"] != metric:
             continue
-        scenario = f"{row['update']}/{row['weighting']}"
-        scale = str(row["defense"]).rpartition("=")[2]
-        if row["status"] != "ran":
-            words = f"{row['status']}: {row['reason']}"
-            table.add_row(scenario, scale, str(row["rounds"]), "-", "-", "-", "-", "-", words)
-            continue
+        found = _numbers(row)
         limit = row["ceiling"]
-        share = "-" if number(limit) == "-" or limit <= 0 else number(row["value"] / limit)
-        table.add_row(
-            scenario,
-            scale,
-            str(row["rounds"]),
-            number(row["value"]),
-            f"[{number(row['ci_low'])}, {number(row['ci_high'])}]",
-            number(row["baseline"]),
-            _limit(row),
-            share,
-            f"[{VERDICT_STYLE.get(row['verdict'], 'dim')}]{row['verdict']}[/]",
+        known = found["ceiling"] != "-" and limit > 0
+        lines.append(
+            (
+                f"{row['update']}/{row['weighting']}",
+                str(row["defense"]).rpartition("=")[2],
+                str(row["rounds"]),
+                *(found[name] for name in ("value", "interval", "baseline", "ceiling", "ceiling_ml")),
+                number(row["value"] / limit) if known else "-",
+                found["answered"],
+                verdict_of(row),
+                why_not(row),
+            )
         )
-    return table
+    heads = ("scenario", "b", "rounds", metric, "95 % interval", "best guess", "ceiling", "ceiling ML")
+    return Sheet(
+        title=title,
+        columns=(*heads, "of it", "answered", "verdict", "reason"),
+        rows=tuple(lines),
+        right=(*heads[1:], "of it", "answered"),
+        blocks=1,
+        stacks=((metric, "95 % interval"), ("ceiling", "ceiling ML")),
+        note="reason",
+    )
 
 
 def account_table(rows: Sequence[Row], title: str) -> Table:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import shutil
+import sys
 from pathlib import Path
 from tempfile import mkdtemp
 
@@ -14,12 +15,14 @@ os.environ["JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS"] = "0.1"
 
 import pytest
 
+from audit.cli import main
 from tests.reference import Reference
 from victims.fedmvmf import FedMVMF
 from victims.ratings import Ratings
 from victims.recording import record
 from victims.synthetic import Synthetic, generate
 from victims.transcript import Transcript, open_transcript
+from victims.view import View
 
 SHARED = Path(__file__).resolve().parents[2] / "shared"
 SCENARIOS = [
@@ -62,6 +65,33 @@ def outside(tmp_path: Path):
         return reference, open_transcript(path)
 
     return make
+
+
+@pytest.fixture
+def run(monkeypatch, capsys):
+    """Run the program in this process; returns (exit code, stdout, stderr)."""
+
+    def call(*words: object) -> tuple[int, str, str]:
+        monkeypatch.setattr(sys, "argv", ["factorleak", *map(str, words)])
+        code = 0
+        try:
+            main()
+        except SystemExit as leave:
+            code = leave.code if isinstance(leave.code, int) else int(leave.code is not None)
+        captured = capsys.readouterr()
+        return code, captured.out, captured.err
+
+    return call
+
+
+@pytest.fixture(scope="session")
+def small_view(tmp_path_factory: pytest.TempPathFactory) -> View:
+    """What a server sees of 12 clients and 20 items in one round."""
+    path = tmp_path_factory.mktemp("small") / "t"
+    record(
+        FedMVMF(factors=2), generate(Synthetic(users=12, items=20, ratings_per_user=6.0)), path, rounds=[0]
+    )
+    return open_transcript(path).view("server")
 
 
 def shared(*parts: str) -> Path:

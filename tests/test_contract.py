@@ -11,7 +11,7 @@ import pytest
 
 from attacks.interface import Attack
 from audit.metrics import score_users
-from audit.registry import BUILT_IN, entries, entry, make_attack, make_victim, parse_options
+from audit.registry import BUILT_IN, make_attack, make_victim, parse_options
 from audit.score import score
 from audit.truth import read_truth
 from tests.conftest import SCENARIOS
@@ -111,15 +111,6 @@ class TestRegistry:
     def test_unknown_pair(self):
         with pytest.raises(InputError, match="name=value"):
             parse_options(["factors"])
-
-    def test_other_packages_may_add(self, monkeypatch):
-        class Point:
-            name = "theirs"
-            value = "somewhere:Attack"
-
-        monkeypatch.setattr("audit.registry.entry_points", lambda group: [Point])
-        assert entries("attacks")["theirs"].location == "somewhere:Attack"
-        assert entry("attacks", "spectral").location == "attacks.spectral:Spectral"
 
 
 @pytest.mark.parametrize("name", ATTACKS)

@@ -59,8 +59,8 @@ class Sample(NamedTuple):
 class Centralised(NamedTuple):
     """The model of a victim as one who holds every rating would fit it: r = p . q with ridge on both sides.
 
-    factors is K; ridge counts once per row, or where ``per_rating`` once per rating of the row (Y. Zhou et al.,
-    AAIM 2008); unrated_weight is the weight of unrated items as zeros, 0 where they do not take part.
+    factors is K; ridge counts once per row, or where ``per_rating`` once per rating of the row (Y. Zhou et
+    al., AAIM 2008); unrated_weight is the weight of unrated items as zeros, 0 where they do not take part.
     """
 
     factors: int
