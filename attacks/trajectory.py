@@ -216,41 +216,42 @@ def _information(
 def _judged(
     attack: Trajectory, known: Known, part: Fitted, apart: Stretched | None
 ) -> tuple[Float[np.ndarray, " users"], dict[int, str]]:
-    """Misfit of a batch's clients, and why some are not answered: the rows do not follow the declared rule."""
-    levels = np.array(known.manifest.rating_levels)
-    counts = part.valid.sum(axis=1)
-    nothing = np.full(counts.shape, np.nan)
+    """Misfit of a batch's clients, and why some are not answered: the declared rule is not theirs."""
     if known.fresh:
-        numbers = known.rounds.size * known.manifest.factors * np.maximum(counts, 1)
-        # the priors' own terms are in what is left, too
-        most = np.sqrt(chi2.isf(ACCIDENT, numbers + counts + known.manifest.factors) / numbers)
-        reasons = {
-            int(user): f"what the fit leaves is {left:.2g} times the declared noise (at most {limit:.2g} by "
-            "chance): the clients' rule, or the noise, is not the declared one"
-            for user, left, limit in zip(part.users, part.left, most, strict=True)
-            if not left <= limit
-        }
-        return nothing, reasons
+        return np.full(part.users.size, np.nan), _other_noise(known, part)
     if known.stretched and apart is None:
-        return nothing, {}
-    weight = np.ones(part.valid.shape) if apart is None else _weights(apart, part)
-    value, item = part.value / weight, part.kind == ITEM
-    off, judged = misfit(value, np.zeros_like(value), item, part.valid, levels, None)
+        return np.full(part.users.size, np.nan), {}
+    levels = np.array(known.manifest.rating_levels)
+    value = part.value / (np.ones(part.valid.shape) if apart is None else _weights(apart, part))
+    off, judged = misfit(value, np.zeros_like(value), part.kind == ITEM, part.valid, levels, None)
     # a weight that one rating tells, on any level
     limit = accidental(judged - 1, levels.size) if known.stretched else accidental(judged)
     most = np.minimum(attack.max_misfit, np.where(judged > 0, limit, np.inf))
     reasons = {
-        int(
-            user
-        ): f"the rows are explained ({left:.2g} of their size is left), but by numbers off the rating "
-        f"grid (misfit {away:.2g}, at most {bar:.2g} with so many ratings, 1 by chance): the clients' rule is "
+        int(user): f"the rows are explained ({left:.2g} of their size is left), but by numbers off the "
+        f"rating grid (misfit {away:.2g} of 1, at most {bar:.2g} with so many ratings): the clients' rule is "
         "not the declared one"
         for user, left, away, bar in zip(part.users, part.left, off, most, strict=True)
         if not away <= bar
     }
-    for user in part.users[(judged == 1) & known.stretched].tolist():
-        reasons[user] = "a single stretched rating cannot be told from its weight"
-    return off, reasons
+    lone = part.users[(judged == 1) & known.stretched].tolist()
+    return off, reasons | dict.fromkeys(lone, "a single stretched rating cannot be told from its weight")
+
+
+def _other_noise(known: Known, part: Fitted) -> dict[int, str]:
+    """Clients whose rows are further from the fit, or nearer to it, than noise as declared could be."""
+    k = known.manifest.factors
+    counts = part.valid.sum(axis=1)
+    numbers = known.rounds.size * k * np.maximum(counts, 1)
+    # with the priors' own terms; without as many numbers as were fitted
+    most = np.sqrt(chi2.isf(ACCIDENT, numbers + counts + k) / numbers)
+    least = np.sqrt(chi2.ppf(ACCIDENT, np.maximum(numbers - counts - k, 1)) / numbers)
+    return {
+        int(user): f"what the fit leaves is {left:.2g} times the declared noise (by chance {low:.2g} to "
+        f"{high:.2g}): the clients' rule, or the noise, is not the declared one"
+        for user, left, low, high in zip(part.users, part.left, least, most, strict=True)
+        if not low <= left <= high
+    }
 
 
 def _weights(apart: Stretched, part: Fitted) -> Float[np.ndarray, "users n"]:
