@@ -14,8 +14,12 @@ Where ratings are stretched, ``attacks.stretched`` then takes W o R apart into r
 the grid, all clients together.
 
 What it assumes: uploads in the clear in consecutive rounds, and the constants of the step; noise once needs
-them only where a client has fewer than four ratings. It abstains where no start explains the rows,
-and where the noise leaves next to nothing about a rating.
+them only where a client has fewer than four ratings. It abstains where no start explains the rows, where the
+noise leaves next to nothing about a rating, and where the clients' rule is seen not to be the declared one:
+rows that are explained without noise by numbers off the rating grid (``attacks.misfit``; stretched ratings
+once their weights are taken off, one rating of each client having told its weight, so that a single one
+cannot be judged), or under fresh noise by no numbers at all (a chi-square test of what is left).
+``answer="stretched"`` is not judged by the grid where weights lie between.
 """
 
 from __future__ import annotations
@@ -25,10 +29,12 @@ from typing import Any, Literal, NamedTuple
 
 import numpy as np
 from jaxtyping import Float, Int
+from scipy.stats import chi2
 
 from attacks.course_fits import Fitted, Known, Prior, fit_exact, fit_fresh, flat_prior
 from attacks.courses import batches, pack
 from attacks.interface import Estimates, Progress, Reconstruction, all_abstain, silent, unreadable
+from attacks.misfit import ACCIDENT, accidental, misfit
 from attacks.steps import unknown_step
 from attacks.stretched import Stretched, on_grid, unstretch
 from victims.errors import InputError
@@ -54,12 +60,15 @@ class Trajectory:
         Starts per client, >= 1; with fresh noise one, whose horizon grows.
     steps : int
         Steps of one start, >= 1.
+    max_misfit : float
+        As in ``attacks.spectral``, > 0, where there is no fresh noise.
     """
 
     answer: Literal["ratings", "stretched"] = "ratings"
     rounds: int = 12
     starts: int = 5
     steps: int = 100
+    max_misfit: float = 0.5
     name: str = "trajectory"
 
     def __post_init__(self) -> None:
@@ -68,6 +77,7 @@ class Trajectory:
             "rounds": (self.rounds >= 2, ">= 2"),
             "starts": (self.starts >= 1, ">= 1"),
             "steps": (self.steps >= 1, ">= 1"),
+            "max_misfit": (self.max_misfit > 0, "> 0"),
         }
         for name, (holds, rule) in rules.items():
             if not holds:
@@ -87,8 +97,9 @@ class Trajectory:
         -------
         Reconstruction
             Ratings with probabilities, or W o R with ``answer="stretched"``; diagnostics ``starts`` (how many
-            were tried) and ``left`` (share of the rows' size that is not explained; with fresh
-            noise the mean square of what is left, in units of the noise).
+            were tried), ``left`` (share of the rows' size that is not explained; with fresh
+            noise the root of the mean square of what is left, in units of the noise) and ``misfit`` (0 fits
+            the grid, 1 no better than chance; NaN where it is not judged).
         """
         options = {**asdict(self), "seed": key}
         known = _known(self, view)
@@ -202,25 +213,88 @@ def _information(
     return np.where(counts > 0, np.bincount(flat.user, nats, users) / np.maximum(counts, 1), np.inf)
 
 
+def _judged(
+    attack: Trajectory, known: Known, part: Fitted, apart: Stretched | None
+) -> tuple[Float[np.ndarray, " users"], dict[int, str]]:
+    """Misfit of a batch's clients, and why some are not answered: the declared rule is not theirs."""
+    if known.fresh:
+        return np.full(part.users.size, np.nan), _other_noise(known, part)
+    if known.stretched and apart is None:
+        return np.full(part.users.size, np.nan), {}
+    levels = np.array(known.manifest.rating_levels)
+    value = part.value / (np.ones(part.valid.shape) if apart is None else _weights(apart, part))
+    off, judged = misfit(value, np.zeros_like(value), part.kind == ITEM, part.valid, levels, None)
+    # a weight that one rating tells, on any level
+    limit = accidental(judged - 1, levels.size) if known.stretched else accidental(judged)
+    most = np.minimum(attack.max_misfit, np.where(judged > 0, limit, np.inf))
+    reasons = {
+        int(user): f"the rows are explained ({left:.2g} of their size is left), but by numbers off the "
+        f"rating grid (misfit {away:.2g} of 1, at most {bar:.2g} with so many ratings): the clients' rule is "
+        "not the declared one"
+        for user, left, away, bar in zip(part.users, part.left, off, most, strict=True)
+        if not away <= bar
+    }
+    lone = part.users[(judged == 1) & known.stretched].tolist()
+    return off, reasons | dict.fromkeys(lone, "a single stretched rating cannot be told from its weight")
+
+
+def _other_noise(known: Known, part: Fitted) -> dict[int, str]:
+    """Clients whose rows are further from the fit, or nearer to it, than noise as declared could be."""
+    k = known.manifest.factors
+    counts = part.valid.sum(axis=1)
+    numbers = known.rounds.size * k * np.maximum(counts, 1)
+    # with the priors' own terms; without as many numbers as were fitted
+    most = np.sqrt(chi2.isf(ACCIDENT, numbers + counts + k) / numbers)
+    least = np.sqrt(chi2.ppf(ACCIDENT, np.maximum(numbers - counts - k, 1)) / numbers)
+    return {
+        int(user): f"what the fit leaves is {left:.2g} times the declared noise (by chance {low:.2g} to "
+        f"{high:.2g}): the clients' rule, or the noise, is not the declared one"
+        for user, left, low, high in zip(part.users, part.left, least, most, strict=True)
+        if not low <= left <= high
+    }
+
+
+def _weights(apart: Stretched, part: Fitted) -> Float[np.ndarray, "users n"]:
+    """The weights of a batch's rows; 1 for attributes and for what was not fitted."""
+
+    def of(weights: np.ndarray, number: np.ndarray) -> np.ndarray:
+        return np.where(number < weights.size, weights[np.minimum(number, weights.size - 1)], 1.0)
+
+    both = of(apart.user, part.users)[:, None] * of(apart.item, part.index)
+    return np.where(part.valid & (part.kind == ITEM), both, 1.0)
+
+
 def _answered(
     attack: Trajectory, view: View, known: Known, found: list[Fitted], options: dict[str, Any]
 ) -> Reconstruction:
     """Estimates of all clients, and reasons where there are none."""
     levels = np.array(view.manifest.rating_levels)
-    answered = [part.alike & ((part.left < MOST_LEFT) | known.fresh) for part in found]
-    found = [
-        replace(part, valid=part.valid & here[:, None]) for part, here in zip(found, answered, strict=True)
-    ]
+    abstained: dict[int, str] = {}
+    for part in found:
+        for user, alike, left in zip(part.users.tolist(), part.alike, part.left, strict=True):
+            if not alike:
+                abstained[user] = "the client's list of items changes from round to round"
+            elif not known.fresh and not left < MOST_LEFT:
+                abstained[user] = (
+                    f"no start explains the client's rows (the best leaves {left:.2g} of their size)"
+                )
+    found = _without_rows_of(found, abstained)
     apart, told = None, np.full(int(view.users.max(initial=0)) + 1, np.inf)
     if attack.answer == "ratings" and sum(part.valid.sum() for part in found):
         flat = _flat([replace(part, valid=part.valid & (part.kind == ITEM)) for part in found])
         apart = _apart(known, flat)
         if known.fresh:
             told = _information(flat, apart, levels, told.size)
-    quiet = told < SAID
-    blocks, start = [], 0
-    abstained: dict[int, str] = {}
+    blocks, start, off = [], 0, []
     for part in found:
+        away, reasons = _judged(attack, known, part, apart)
+        quiet = {
+            user: f"the noise leaves {told[user]:.1g} nats about a rating"
+            for user in part.users[told[part.users] < SAID].tolist()
+        }
+        for user, reason in (reasons | quiet).items():
+            abstained.setdefault(user, reason)
+        off.append(away)
         value, probability = np.where(part.valid, part.value, np.nan), None
         if apart is not None:
             rows = part.valid & (part.kind == ITEM)
@@ -229,24 +303,24 @@ def _answered(
             probability = np.full(value.shape, np.nan)
             value[rows] = levels[posterior.argmax(axis=1)]
             probability[rows] = posterior.max(axis=1)
-            value[quiet[part.users]] = probability[quiet[part.users]] = np.nan
             start = stop
+        silenced = np.isin(part.users, list(abstained))
+        value[silenced] = np.nan
+        if probability is not None:
+            probability[silenced] = np.nan
         blocks.append(Estimates(part.users, part.kind, part.index, value, probability))
-        for user, alike, left in zip(part.users.tolist(), part.alike, part.left, strict=True):
-            if not alike:
-                abstained[user] = "the client's list of items changes from round to round"
-            elif not known.fresh and not left < MOST_LEFT:
-                abstained[user] = (
-                    f"no start explains the client's rows (the best leaves {left:.2g} of their size)"
-                )
-            elif quiet[user]:
-                abstained[user] = f"the noise leaves {told[user]:.1g} nats about a rating"
     users = np.concatenate([part.users for part in found])
     order = np.argsort(users)
     diagnostics = {
         "left": np.concatenate([part.left for part in found])[order],
         "starts": np.concatenate([part.starts for part in found])[order],
+        "misfit": np.concatenate(off)[order],
     }
     if apart is not None and known.fresh:
         options = {**options, "found_nothing": True}  # it applied, also where the noise leaves nothing
     return Reconstruction(attack.name, users[order], tuple(blocks), abstained, options, diagnostics)
+
+
+def _without_rows_of(found: list[Fitted], abstained: dict[int, str]) -> list[Fitted]:
+    silenced = list(abstained)
+    return [replace(part, valid=part.valid & ~np.isin(part.users, silenced)[:, None]) for part in found]

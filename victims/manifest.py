@@ -2,14 +2,80 @@
 
 from __future__ import annotations
 
+import re
+from collections.abc import Iterable, Mapping
+from difflib import SequenceMatcher
 from itertools import pairwise
 from typing import Annotated, Any, Literal
 
+import numpy as np
 from pydantic import BaseModel, ConfigDict, Field, FiniteFloat, field_validator, model_validator
 
 INT32_MAX = 2**31 - 1
 Size = Annotated[int, Field(ge=0, le=INT32_MAX)]
 Count = Annotated[int, Field(ge=1, le=INT32_MAX)]
+
+CONSTANTS = (  # of all protocols: what ``hyperparameters`` is read for
+    "lambda_attributes",
+    "lambda_factors",
+    "alpha",
+    "server_learning_rate",
+    "client_learning_rate",
+    "learning_rate",
+    "regularization",
+    "epochs",
+)
+ALIKE = 0.8  # share of letters in common from which a word is another one misspelt
+
+
+def nearest(key: str, known: Iterable[str]) -> str | None:
+    """The known key that an unknown one is taken to be a misspelling of, or None.
+
+    Both have the same letters without case and separators, or as many words, each of which is the same or,
+    from three letters on, has four fifths of its letters in common: ``lamda_factors``, ``hyper_parameters``
+    and ``regularisation`` are misspelt, ``user_learning_rate`` and ``alpha_decay`` are keys of other software.
+
+    Examples
+    --------
+    >>> nearest("lamda_factors", CONSTANTS)
+    'lambda_factors'
+    >>> nearest("user_learning_rate", CONSTANTS) is None
+    True
+    """
+    for name in known:
+        if "".join(_words(key)) == "".join(_words(name)):
+            return name
+        pairs = list(zip(_words(key), _words(name), strict=False))
+        same_length = len(_words(key)) == len(_words(name))
+        if same_length and all(
+            a == b or (min(len(a), len(b)) > 2 and SequenceMatcher(None, a, b).ratio() >= ALIKE)
+            for a, b in pairs
+        ):
+            return name
+    return None
+
+
+def _words(key: str) -> list[str]:
+    """``clientLearningRate`` and ``client-learning_rate`` alike."""
+    return re.sub(r"(?<=[a-z0-9])(?=[A-Z])", "_", key).lower().replace("-", "_").replace(" ", "_").split("_")
+
+
+def _refuse_misspelt(given: Mapping[str, Any], known: Iterable[str], where: str) -> None:
+    names = list(known)
+    for key in given:
+        if key not in names and (meant := nearest(str(key), names)):
+            raise ValueError(f"{where} has no key {key!r}; did you mean {meant!r}?")
+
+
+def _plain(value: Any) -> Any:
+    """NumPy's numbers and arrays, tuples and ranges, as those of JSON."""
+    if isinstance(value, np.ndarray | np.generic):
+        return value.tolist()
+    if isinstance(value, dict):
+        return {key: _plain(part) for key, part in value.items()}
+    if isinstance(value, list | tuple | range):
+        return [_plain(part) for part in value]
+    return value
 
 
 class Upload(BaseModel):
@@ -23,6 +89,13 @@ class Upload(BaseModel):
     regularization: FiniteFloat = 0.0
     zeros_if_unrated: bool = False
 
+    @model_validator(mode="before")
+    @classmethod
+    def _known_keys(cls, value: Any) -> Any:
+        if isinstance(value, dict):
+            _refuse_misspelt(value, cls.model_fields, "upload")
+        return _plain(value)
+
     @model_validator(mode="after")
     def _check(self) -> Any:
         if self.scale == 0:
@@ -31,7 +104,11 @@ class Upload(BaseModel):
 
 
 class Manifest(BaseModel):
-    """Public facts of a recording; unknown extra fields are ignored.
+    """Public facts of a recording.
+
+    Unknown keys are ignored, as is what other software says beside them, unless they are misspellings of a
+    known one (``nearest``), here, in ``upload`` and in ``hyperparameters``: such a key is refused, or what it
+    says would be taken for unknown. NumPy's numbers and arrays, tuples and ranges are accepted.
 
     ``hyperparameters`` holds what the protocol publishes: ``lambda_attributes`` (lambda 1),
     ``lambda_factors`` (lambda 2; lambda of FedMF), ``alpha``, ``server_learning_rate``,
@@ -61,12 +138,20 @@ class Manifest(BaseModel):
     defenses: list[dict[str, Any]] = Field(default_factory=list)
     recorded_by: Annotated[str, Field(max_length=1000)] = "unknown"
 
+    @model_validator(mode="before")
+    @classmethod
+    def _known_keys(cls, value: Any) -> Any:
+        if isinstance(value, dict):
+            _refuse_misspelt(value, cls.model_fields, "the manifest")
+        return _plain(value)
+
     @field_validator("hyperparameters", mode="before")
     @classmethod
     def _numbers_only(cls, value: Any) -> Any:
         """Null means unknown; names and flags of other software say nothing that is used here."""
         if not isinstance(value, dict):
             return value
+        _refuse_misspelt(value, CONSTANTS, "hyperparameters")
         return {
             name: number
             for name, number in value.items()
