@@ -75,7 +75,7 @@ def score(
         If a client is missing from the truth.
     """
     if reconstruction.options.get("pseudonyms"):
-        return _of_pseudonyms(reconstruction, manifest, truth, seed)
+        return _of_pseudonyms(reconstruction, manifest, truth, shuffled, seed)
     users = np.unique(reconstruction.users)
     found = score_users(reconstruction.blocks, manifest, truth, users)
     silent = np.isin(users, list(reconstruction.abstained))
@@ -96,13 +96,17 @@ def score(
 
 
 def _of_pseudonyms(
-    reconstruction: Reconstruction, manifest: Manifest, truth: Truth, seed: int
+    reconstruction: Reconstruction, manifest: Manifest, truth: Truth, shuffled: UserScores | None, seed: int
 ) -> list[Score]:
-    silent = len(reconstruction.abstained)
-    return [
-        Score(metric, summarise(metric, values, baseline, seed), name, None, silent)
-        for metric, (name, values, baseline) in pseudonym_scores(reconstruction, manifest, truth).items()
-    ]
+    silent, rows = len(reconstruction.abstained), []
+    for metric, (name, values, guess) in pseudonym_scores(reconstruction, manifest, truth).items():
+        candidates = {name: guess}
+        if shuffled is not None and shuffled.values[metric].size:
+            null = float(np.nanmean(shuffled.values[metric]))
+            candidates["shuffled"] = np.where(np.isnan(guess), np.nan, null)
+        best, baseline = best_guess(metric, candidates)
+        rows.append(Score(metric, summarise(metric, values, baseline, seed), best, None, silent))
+    return rows
 
 
 def _in_the_open(metric: str, manifest: Manifest) -> bool:
