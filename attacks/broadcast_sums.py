@@ -202,8 +202,8 @@ def _item_server_terms(view: View, broadcast: Broadcast) -> Float[np.ndarray, "i
         return np.zeros((n_items, manifest.factors))
     if manifest.update != "semi-als" or n_items < manifest.n_items:
         return None
-    _, feature = np.unique(np.concatenate(manifest.item_features), return_inverse=True)
-    has = sp.csr_array((np.ones(owner.size), (owner, feature)))
+    named, feature = np.unique(np.concatenate(manifest.item_features), return_inverse=True)
+    has = sp.csr_array((np.ones(owner.size), (owner, feature)), shape=(n_items, named.size))
     q, known = broadcast.factors[:n_items], manifest.hyperparameters
     ridge = known["lambda_factors"] / max(known["lambda_attributes"], 1e-12)
     v = np.linalg.solve(q.T @ q + ridge * np.eye(manifest.factors), (has.T @ q).T).T  # Eq. (11)

@@ -315,9 +315,7 @@ class _Scenario:
         null = attack.attack(shuffled, self.campaign.seed)
         return score_users(null.blocks, view.manifest, truth, np.unique(null.users))
 
-    def _nameless_null(
-        self, name: str, view: View, truth: Truth, found: Reconstruction
-    ) -> UserScores | None:
+    def _nameless_null(self, name: str, view: View, truth: Truth, found: Reconstruction) -> UserScores | None:
         """Sums of others dealt out among items: those that the broadcasts tell are shuffled, too."""
         shuffled = sums_of_others(view)[0].shuffled(self.campaign.seed)
         if shuffled is None:

@@ -13,7 +13,7 @@ from victims.recording import Run, record, start
 from victims.transcript import open_transcript
 from victims.view import View
 
-SCHEMA = 2  # of a cell file; part of its name
+SCHEMA = 3  # of a cell file; part of its name
 PROTOCOLS = ("hdpmf", "pdpmf", "dpmf", "mf")
 NOISES = ("once", "fresh", "composed")
 

@@ -55,15 +55,14 @@ def pseudonym_scores(
 def null_scores(
     reconstruction: Reconstruction, manifest: Manifest, truth: Truth, n_pseudonyms: int
 ) -> UserScores:
-    """The same of a reconstruction from dealt-out sums, beside one that claims ``n_pseudonyms`` clients.
+    """What claims from dealt-out sums are worth, beside an attack that claims ``n_pseudonyms`` clients.
 
-    Whom the null does not claim counts as wrong: one lucky claim is no guess about all of them.
+    One number for everybody: whom the null does not claim counts as wrong, for one lucky claim is no guess
+    about all of them.
     """
-    found = pseudonym_scores(reconstruction, manifest, truth)
-    values = {metric: scores for metric, (_, scores, _) in found.items()}
-    silent = max(n_pseudonyms - values[CLAIMED].size, 0)
-    values[CLAIMED] = np.append(values[CLAIMED], np.zeros(silent))
-    return UserScores(truth.users, values)
+    right = pseudonym_scores(reconstruction, manifest, truth)[CLAIMED][1]
+    worth = right.sum() / max(n_pseudonyms, right.size, 1)
+    return UserScores(truth.users, {CLAIMED: np.full(truth.users.size, worth)})
 
 
 def _claims(

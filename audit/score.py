@@ -101,9 +101,8 @@ def _of_pseudonyms(
     silent, rows = len(reconstruction.abstained), []
     for metric, (name, values, guess) in pseudonym_scores(reconstruction, manifest, truth).items():
         candidates = {name: guess}
-        if shuffled is not None and shuffled.values[metric].size:
-            null = float(np.nanmean(shuffled.values[metric]))
-            candidates["shuffled"] = np.where(np.isnan(guess), np.nan, null)
+        if shuffled is not None and metric in shuffled.values:
+            candidates["shuffled"] = _aligned(shuffled, metric, guess)
         best, baseline = best_guess(metric, candidates)
         rows.append(Score(metric, summarise(metric, values, baseline, seed), best, None, silent))
     return rows

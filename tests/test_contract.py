@@ -39,6 +39,7 @@ HELPERS = {
         "rank_one",
         "constants",
         "parallel",
+        "broadcast_sums",
         "course_fits",
         "courses",
         "differences",
