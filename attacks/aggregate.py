@@ -14,8 +14,9 @@ contributor shows that client's row itself, and from there a sum T = sum of y_i 
    is subtracted, in this round by its row, in others by its answer.
 
 Repeated until nothing follows any more. Who contributed to which sum is read off the lists of the uploads,
-encrypted or not. An adversary without these lists (a decrypter; a client of FedMF, who sees V fall by the sum
-in every round) still finds who was alone: rows of one client are parallel (``attacks.parallel``).
+encrypted or not. An adversary without these lists (a decrypter; a client of FedMF or ``mf``, who sees V fall
+by the sum in every round; the item server or a client of FedMVMF, who sees the first step of Adam) still
+finds who was alone: rows of one client are parallel (``attacks.parallel``).
 
 What it assumes: sums in the clear and without noise, alpha in include-unrated. What it did not read is
 answered by the most frequent answer that it read.
@@ -85,7 +86,7 @@ class Aggregate:
         obstacle = alpha_unknown(view)
         if obstacle:
             return all_abstain(self.name, view.users, obstacle, options)
-        if view.adversary.startswith(("client:", "decrypter")):
+        if view.adversary.startswith(("client:", "decrypter", "item-server")):
             return read_parallel(self.name, view, options)
         if not view.sums:
             return all_abstain(self.name, view.users, DECRYPTED, options)

@@ -49,12 +49,18 @@ def unknown_step(manifest: Manifest) -> str:
     return f"{' and '.join(missing)} are not public" if missing else ""
 
 
+def rate_of(manifest: Manifest, rounds: Int[np.ndarray, "*T"]) -> Float[np.ndarray, "*T"]:
+    """eta of paper 002 in the given rounds; its recommender and its clients step with the same."""
+    known = manifest.hyperparameters
+    passed = sum((rounds >= share * known["epochs"]).astype(int) for share in DROPS)
+    return np.asarray(known["learning_rate"] / DROP**passed)
+
+
 def step_of(manifest: Manifest, rounds: Int[np.ndarray, " T"], rows: Int[np.ndarray, " users"]) -> Step:
     """The step of clients with that many rated items in those rounds."""
     known = manifest.hyperparameters
     if manifest.protocol == "mf":
-        passed = sum((rounds >= share * known["epochs"]).astype(int) for share in DROPS)
-        rate = known["learning_rate"] / DROP**passed
+        rate = rate_of(manifest, rounds)
         shrink = 1 - 2 * rate * known["regularization"] * rows[:, None]
     else:
         rate = np.full(rounds.size, known["client_learning_rate"])

@@ -19,11 +19,13 @@ from typing import Any
 import numpy as np
 
 from attacks.interface import Progress, Reconstruction, all_abstain
+from attacks.parallel import sums_of_others
 from audit.answers import answered
 from audit.ceiling import ceilings, computable
 from audit.cells import content_of, digest, failed_row, metric_rows, read_cell, write_cell
 from audit.keys import view_of
 from audit.metrics import UserScores, score_users
+from audit.pseudonyms import null_scores
 from audit.registry import attackers_of, code_used, entry, make_attack, make_defenses, make_victim
 from audit.results import Row, make_row, write_results
 from audit.truth import Truth, read_truth
@@ -287,7 +289,7 @@ class _Scenario:
             shared["seconds"] = time.perf_counter() - start
             reconstruction = _of_others(campaign.adversary, reconstruction)
             shared["bytes"] = view.messages.n_rows * recorded.manifest.factors * 8
-            null = self._null(name, view, truth)
+            null = self._null(name, view, truth, reconstruction)
             limits = None
             if campaign.defenses and computable(view):
                 limits = ceilings(view, truth)
@@ -315,8 +317,10 @@ class _Scenario:
             "seed": campaign.seed,
         }
 
-    def _null(self, name: str, view: View, truth: Truth) -> UserScores | None:
+    def _null(self, name: str, view: View, truth: Truth, found: Reconstruction) -> UserScores | None:
         """The same attack on shuffled gradients, for attacks that are fast enough to repeat."""
+        if found.options.get("pseudonyms"):
+            return self._nameless_null(name, view, truth, found)
         if entry("attacks", name).per_client or view.users.size == 0:
             return None
         if view.users.size > NULL_USERS and not entry("attacks", name).whole:
@@ -325,8 +329,16 @@ class _Scenario:
         shuffled = view.shuffled(self.campaign.seed)
         if shuffled is None:
             return None
-        found = answered(name, self.campaign.attack_options.get(name), shuffled, self.campaign.seed)
-        return score_users(found.blocks, view.manifest, truth, np.unique(found.users))
+        null = answered(name, self.campaign.attack_options.get(name), shuffled, self.campaign.seed)
+        return score_users(null.blocks, view.manifest, truth, np.unique(null.users))
+
+    def _nameless_null(self, name: str, view: View, truth: Truth, found: Reconstruction) -> UserScores | None:
+        """Sums of others dealt out among items: those that the broadcasts tell are shuffled, too."""
+        shuffled = sums_of_others(view)[0].shuffled(self.campaign.seed)
+        if shuffled is None:
+            return None
+        null = answered(name, self.campaign.attack_options.get(name), shuffled, self.campaign.seed)
+        return null_scores(null, view.manifest, truth, found.users.size - len(found.abstained))
 
 
 def _of_others(adversary: str, found: Reconstruction) -> Reconstruction:

@@ -1,10 +1,11 @@
 """A claimed epsilon against what the recommender sees: paper 002's protocols, three readings of the noise.
 
 Behind ``factorleak claims``. A cell is one protocol and reading of the noise: the recommender's transcript is
-recorded and attacked (``trajectory``), a second one with planted canaries gives the empirical lower bound of
-epsilon view by view (``audit.neighbours``, ``audit.empirical``), and training to the end gives the
-recommender's error. A cell of repetitions gives a second bound, of one client's rating (``audit.repeated``).
-The claim of a rating is its budget; a bound above the largest claim refutes it.
+recorded and attacked (``trajectory``), and so is what a fellow client sees, V of every round (``aggregate``);
+a second one with planted canaries gives the empirical lower bound of epsilon view by view
+(``audit.neighbours``, ``audit.empirical``), and training to the end gives the recommender's error. A cell of
+repetitions gives a second bound, of one client's rating (``audit.repeated``). The claim of a rating is its
+budget; a bound above the largest claim refutes it.
 """
 
 from __future__ import annotations
@@ -22,16 +23,18 @@ from audit.cells import content_of, metric_rows, run_cells, write_cell
 from audit.claim_bounds import BOUND, planted_bounds, repeated_bounds
 from audit.claim_cells import Cell, Plan, recorded, trained
 from audit.prediction import TESTED
-from audit.registry import make_defenses, make_victim
+from audit.registry import make_attack, make_defenses, make_victim
+from audit.repeated import typical_client
 from audit.results import Row, make_row
 from audit.score import Ceiling
-from audit.truth import read_truth
+from audit.truth import Truth, read_truth
 from defenses.budgets import Specification, budgets, draw
 from victims.datasets import published_split
 from victims.errors import InputError
 from victims.quality import predictions
 from victims.ratings import Ratings, leave_out
 from victims.recording import sent_rows
+from victims.transcript import open_transcript
 from victims.writing import truth_path
 
 
@@ -145,7 +148,19 @@ def _leak(cell: Cell, ratings: Ratings, folder: Path, shared: Row) -> list[Row]:
         seconds = time.perf_counter() - begin
         scored = metric_rows(here, found, view.manifest, truth, ceilings=limits)
         rows += [{**row, "seconds": seconds} for row in scored]
-    return rows
+    return [*rows, *_fellow(cell, ratings, folder / "leak", truth, shared)]
+
+
+def _fellow(cell: Cell, ratings: Ratings, path: Path, truth: Truth, shared: Row) -> list[Row]:
+    """What another client reads: the typical one, of V in all rounds and its own uploads."""
+    adversary = f"client:{typical_client(ratings)}"
+    view = open_transcript(path).view(adversary)
+    begin = time.perf_counter()
+    found = make_attack("aggregate").attack(view, cell.plan.seed)
+    here = {**shared, "adversary": adversary, "attack": "aggregate", "rounds": cell.plan.rounds}
+    here.pop("n_users")
+    seconds = time.perf_counter() - begin
+    return [{**row, "seconds": seconds} for row in metric_rows(here, found, view.manifest, truth)]
 
 
 def _told(cell: Cell, ratings: Ratings) -> Ceiling:

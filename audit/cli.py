@@ -99,8 +99,8 @@ def main() -> None:
         sys.exit(0)
     except Exception as error:
         debugging.trace(error)
-        words = " ".join(f"{type(error).__name__}: {error}".split())[:200]
-        print(f"factorleak: internal error: {words}; {debugging.HINT}", file=sys.stderr)
+        said = " ".join(f"{type(error).__name__}: {error}".split())[:200]
+        print(f"factorleak: internal error: {said}; {debugging.HINT}", file=sys.stderr)
         sys.exit(INTERNAL)
 
 

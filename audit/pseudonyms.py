@@ -12,12 +12,12 @@ from collections.abc import Iterator
 import numpy as np
 
 from attacks.interface import Reconstruction
-from audit.metrics import round_ratings
+from audit.metrics import UserScores, round_ratings
 from audit.truth import Truth
 from victims.manifest import Manifest
 from victims.view import ITEM
 
-CLAIMED, SHARE = "claimed_rating_accuracy", "share_of_ratings_read"
+CLAIMED, SHARE, CLIENTS = "claimed_rating_accuracy", "share_of_ratings_read", "share_of_clients_read"
 
 
 def pseudonym_scores(
@@ -27,7 +27,8 @@ def pseudonym_scores(
 
     ``claimed_rating_accuracy``, one entry per pseudonym: share of its claimed ratings that its client gave;
     beside it the most frequent rating. ``share_of_ratings_read``, one entry per client of the truth: share
-    of its ratings that some pseudonym of it claims rightly; beside it 0, for nothing is claimed unseen.
+    of its ratings that some pseudonym of it claims rightly; ``share_of_clients_read``: 1 where there is one.
+    Beside both 0, for nothing is claimed unseen.
     """
     levels, counts = np.unique(truth.ratings.data, return_counts=True)
     mode = levels[counts.argmax()]
@@ -43,10 +44,25 @@ def pseudonym_scores(
         read[client] += np.sum(table[client] == answer)
     n_rated = np.diff(truth.ratings.indptr)
     share = np.where(n_rated > 0, np.minimum(read / np.maximum(n_rated, 1), 1), np.nan)
+    nothing = np.where(n_rated > 0, 0.0, np.nan)
     return {
         CLAIMED: ("majority", np.array(right), np.array(guessed)),
-        SHARE: ("nothing", share, np.where(n_rated > 0, 0.0, np.nan)),
+        SHARE: ("nothing", share, nothing),
+        CLIENTS: ("nothing", np.where(n_rated > 0, np.sign(read), np.nan), nothing),
     }
+
+
+def null_scores(
+    reconstruction: Reconstruction, manifest: Manifest, truth: Truth, n_pseudonyms: int
+) -> UserScores:
+    """What claims from dealt-out sums are worth, beside an attack that claims ``n_pseudonyms`` clients.
+
+    One number for everybody: whom the null does not claim counts as wrong, for one lucky claim is no guess
+    about all of them.
+    """
+    right = pseudonym_scores(reconstruction, manifest, truth)[CLAIMED][1]
+    worth = right.sum() / max(n_pseudonyms, right.size, 1)
+    return UserScores(truth.users, {CLAIMED: np.full(truth.users.size, worth)})
 
 
 def _claims(

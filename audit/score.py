@@ -81,7 +81,7 @@ def score(
         If a client is missing from the truth.
     """
     if reconstruction.options.get("pseudonyms"):
-        return _of_pseudonyms(reconstruction, manifest, truth, seed)
+        return _of_pseudonyms(reconstruction, manifest, truth, shuffled, seed)
     users = np.unique(reconstruction.users)
     found = score_users(reconstruction.blocks, manifest, truth, users)
     silent = np.isin(users, list(reconstruction.abstained))
@@ -114,14 +114,17 @@ def _reason(summary: Summary, why: str, n_abstained: int) -> str:
 
 
 def _of_pseudonyms(
-    reconstruction: Reconstruction, manifest: Manifest, truth: Truth, seed: int
+    reconstruction: Reconstruction, manifest: Manifest, truth: Truth, shuffled: UserScores | None, seed: int
 ) -> list[Score]:
-    silent = len(reconstruction.abstained)
+    silent, rows = len(reconstruction.abstained), []
     why = in_words(reconstruction.abstained, reconstruction.users.size)
-    return [
-        Score(metric, summarise(metric, values, baseline, seed), name, None, silent, why)
-        for metric, (name, values, baseline) in pseudonym_scores(reconstruction, manifest, truth).items()
-    ]
+    for metric, (name, values, guess) in pseudonym_scores(reconstruction, manifest, truth).items():
+        candidates = {name: guess}
+        if shuffled is not None and metric in shuffled.values:
+            candidates["shuffled"] = _aligned(shuffled, metric, guess)
+        best, baseline = best_guess(metric, candidates)
+        rows.append(Score(metric, summarise(metric, values, baseline, seed), best, None, silent, why))
+    return rows
 
 
 def _in_the_open(metric: str, manifest: Manifest) -> bool:

@@ -16,11 +16,12 @@ from matplotlib.figure import Figure
 from rich.table import Table
 
 from reports.figures import MARKERS, STYLE, save
-from reports.tables import NOT_TESTED, number, tested
+from reports.tables import CLAIMED, NOT_TESTED, number, tested
 
 Row = Mapping[str, Any]
 BOUND = "empirical_epsilon"
 LEAK = "rated_rating_accuracy"
+CLIENTS = "share_of_clients_read"
 LEGEND = (
     "empirical epsilon: one-run lower bounds at 95 %, for all planted ratings and for the third with the "
     "smallest claims, each beside its largest claim; \\[most that so many ratings can show]; then from "
@@ -97,7 +98,24 @@ def claims_table(rows: Sequence[Row], title: str) -> Table:
             read = _read(part) if view == "all rounds" else "-"
             first = names if place == 0 else ("", "", "")
             table.add_row(*first, view, found[0]["reason"], bounds, words, read, error if place == 0 else "")
+        fellow = [row for row in part if str(row["adversary"]).startswith("client:")]
+        if fellow:
+            table.add_row("", "", "", f"V of all rounds ({fellow[0]['adversary']})", "-", "-", "-",
+                          _read_by_a_fellow(fellow), "")  # fmt: skip
     return table
+
+
+def _read_by_a_fellow(part: Sequence[Row]) -> str:
+    """What one client reads of the others, who have no names there."""
+    rows = {str(row["metric"]): row for row in part if row["status"] == "ran"}
+    if CLAIMED not in rows:
+        return f"NOT TESTED: {part[0]['reason']}"
+    claimed, clients = rows[CLAIMED], rows[CLIENTS]
+    return (
+        f"{claimed['value']:.3f} \\[{claimed['ci_low']:.3f}, {claimed['ci_high']:.3f}]\nof what it claims of "
+        f"{round(clients['value'] * clients['n_users'])} nameless clients\nguess {claimed['baseline']:.3f}\n"
+        f"{claimed['attack']}, {claimed['verdict']}"
+    )
 
 
 def _best(part: Sequence[Row]) -> Row | None:

@@ -190,7 +190,8 @@ class TestWithoutLists:
         transcript, truth = fedmf["part-text"]
         found = Aggregate().attack(view_of(transcript, "client:7"), 0)
         rows = metric_rows({"attack": "aggregate"}, found, transcript.manifest, truth)
-        assert {row["metric"] for row in rows} == {"claimed_rating_accuracy", "share_of_ratings_read"}
+        metrics = {"claimed_rating_accuracy", "share_of_ratings_read", "share_of_clients_read"}
+        assert {row["metric"] for row in rows} == metrics
         assert all(row["status"] == "ran" and row["baseline_name"] for row in rows)
 
     def test_the_server_of_fedmf_sees_no_sums(self, fedmf):

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import io
 import json
 
 import numpy as np
 import pytest
+from rich.console import Console
 
 from audit import claims, prediction
 from audit.claim_bounds import BOUND
@@ -121,12 +123,33 @@ def test_claims(small, tmp_path):
         assert np.isfinite([row["value"], row["baseline"], row["ci_low"], row["ci_high"]]).all()
     fresh = next(row for row in read if "noise=fresh" in row["defense"])
     assert 0 < fresh["ceiling"] <= 1
-    assert claims_table(rows, "x").row_count > 4
+    fellows = [row for row in rows if row["adversary"].startswith("client:")]
+    assert {row["attack"] for row in fellows} == {"aggregate"}
+    assert all(row["reason"] for row in fellows if row["status"] != "ran")
+    assert {row["victim"] for row in fellows} == {"hdpmf", "mf"}
+    assert claims_table(rows, "x").row_count > 4 + len({(row["victim"], row["defense"]) for row in fellows})
     assert len(claims_figure(rows, tmp_path)) == 2
     again = claims.run(plan, small, tmp_path, jobs=1)
     assert json.dumps(again) == json.dumps(rows)
     with pytest.raises(InputError, match="rounds must be between 2"):
         claims.run(Plan(rounds=1), small, tmp_path)
+
+
+def test_what_a_fellow_client_reads(tmp_path):
+    """Under mf V tells the sums in every round, and clients who are alone in some of them show."""
+    sparse = generate(Synthetic(users=40, items=200, ratings_per_user=6.0, single=0.0, seed=5))
+    plan = Plan(protocols=("mf",), rounds=2, epochs=2, victim_options={"factors": "4"})
+    rows = claims.run(plan, sparse, tmp_path, jobs=1)
+    assert {row["status"] for row in rows} == {"ran"}
+    fellow = {row["metric"]: row for row in rows if row["adversary"].startswith("client:")}
+    assert fellow["claimed_rating_accuracy"]["verdict"] == "LEAK"
+    assert fellow["claimed_rating_accuracy"]["value"] > 0.99
+    lone = np.bincount(sparse.items, minlength=sparse.n_items)[sparse.items] == 1
+    alone = np.bincount(sparse.users[lone], minlength=sparse.n_users) >= 3
+    assert fellow["share_of_clients_read"]["value"] >= 0.9 * alone.mean()
+    text = io.StringIO()
+    Console(file=text, width=250).print(claims_table(rows, "x"))
+    assert "nameless clients" in text.getvalue()
 
 
 @pytest.mark.parametrize("vary", ["nothing", "user_low", "fraction"])

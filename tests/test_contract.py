@@ -40,6 +40,7 @@ HELPERS = {
         "rank_one",
         "constants",
         "parallel",
+        "broadcast_sums",
         "course_fits",
         "courses",
         "differences",

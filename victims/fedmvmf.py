@@ -229,12 +229,19 @@ class FedMVMF:
         for part in pieces(users, counts, self.factors):
             yield _sparse_rows(self, entries, ratings.attributes, part, clients[part], items, attributes)
 
+    def item_server_rows(self, state: State, ratings: Ratings) -> Float[np.ndarray, "items K"]:
+        """sum_y (y_jy - v_y . q_j) v_y of every item, with which the item server takes part in the step."""
+        known = jnp.asarray(ratings.item_features)
+        features = _feature_factors(self, state, known)
+        return np.asarray((known - state.item_factors @ features.T) @ features)
+
     def manifest(self, ratings: Ratings, rounds: list[int]) -> Manifest:
         """Everything a participant of the protocol knows."""
         constants = {
             "lambda_attributes": self.lambda_attributes,
             "lambda_factors": self.lambda_factors,
             "server_learning_rate": self.server_learning_rate,
+            "adam_epsilon": self.epsilon,
         }
         if self.weighting == "include-unrated":
             constants["alpha"] = self.alpha
@@ -254,10 +261,19 @@ class FedMVMF:
             hyperparameters=constants,
             rating_levels=list(ratings.levels),
             attribute_groups=[list(group) for group in ratings.attribute_groups],
+            item_features=_named_features(ratings),
             parties={"server": -1, "item_server": -2},
             adversary="all",
             recorded_by="factorleak",
         )
+
+
+def _named_features(ratings: Ratings) -> list[list[int]] | None:
+    """Genres and decades are public; principal components have no names."""
+    table = ratings.item_features
+    if not np.isin(table, (0, 1)).all():
+        return None
+    return [np.flatnonzero(row).tolist() for row in table]
 
 
 def _optimizer(victim: FedMVMF) -> optax.GradientTransformation:
@@ -304,6 +320,18 @@ def _solve_clients(
     return jnp.linalg.solve(square, right[..., None])[..., 0]
 
 
+def _feature_factors(
+    victim: FedMVMF, state: State, known: Float[Array, "items features"]
+) -> Float[Array, "features K"]:
+    """V as this round uses it: Eq. (11) in semi-als."""
+    items = state.item_factors
+    if victim.update == "sgd" or not known.shape[1]:
+        return state.feature_factors
+    ridge = victim.lambda_factors / jnp.maximum(victim.lambda_attributes, 1e-12)
+    square = items.T @ items + ridge * jnp.eye(victim.factors)
+    return jnp.linalg.solve(square, items.T @ known).T
+
+
 @partial(jax.jit, static_argnums=(0, 4))
 def _round(
     victim: FedMVMF, state: State, data: Data, received: Received | None, sampled: bool = False
@@ -321,11 +349,7 @@ def _round(
     if received is not None:
         to_items, to_attributes = jnp.asarray(received.items), jnp.asarray(received.attributes)
 
-    features = state.feature_factors
-    if victim.update == "semi-als" and features.shape[0]:  # Eq. (11)
-        ridge = victim.lambda_factors / jnp.maximum(victim.lambda_attributes, 1e-12)
-        square = items.T @ items + ridge * jnp.eye(victim.factors)
-        features = jnp.linalg.solve(square, items.T @ data.item_features).T
+    features = _feature_factors(victim, state, data.item_features)
     misfit = data.item_features - items @ features.T
     item_gradient = (
         -2 * to_items - 2 * victim.lambda_attributes * misfit @ features + 2 * victim.lambda_factors * items

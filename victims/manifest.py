@@ -112,7 +112,9 @@ class Manifest(BaseModel):
 
     ``hyperparameters`` holds what the protocol publishes: ``lambda_attributes`` (lambda 1),
     ``lambda_factors`` (lambda 2; lambda of FedMF), ``alpha``, ``server_learning_rate``,
-    ``client_learning_rate`` (gamma of the clients' step). A missing one is unknown to the adversary.
+    ``client_learning_rate`` (gamma of the clients' step), ``adam_epsilon`` where the server steps with Adam.
+    A missing one is unknown to the adversary. ``item_features`` names the features that each item has, where
+    everybody knows them (genres, say); None where they are not public.
     """
 
     model_config = ConfigDict(frozen=True, strict=True)
@@ -131,6 +133,7 @@ class Manifest(BaseModel):
     upload: Upload = Field(default_factory=Upload)
     rating_levels: Annotated[list[FiniteFloat], Field(min_length=1, max_length=1000)]
     attribute_groups: list[list[Size]] = Field(default_factory=list)
+    item_features: list[list[Size]] | None = None
     parties: dict[str, Annotated[int, Field(ge=-INT32_MAX, le=-1)]] = Field(
         default_factory=lambda: {"server": -1}
     )
@@ -168,6 +171,11 @@ class Manifest(BaseModel):
         columns = [column for group in self.attribute_groups for column in group]
         if len(set(columns)) < len(columns):
             raise ValueError("attribute_groups must not share a column")
+        if self.item_features is not None and len(self.item_features) != self.n_items:
+            raise ValueError(
+                f"item_features must have a list for each of {self.n_items} items, "
+                f"got {len(self.item_features)}"
+            )
         if columns and max(columns) >= self.n_attributes:
             raise ValueError(
                 f"attribute_groups must name columns below n_attributes = {self.n_attributes}, "

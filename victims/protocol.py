@@ -332,3 +332,12 @@ class Victim(Protocol[State]):
     def manifest(self, ratings: Ratings, rounds: list[int]) -> Manifest:
         """What is public about a recording of these rounds."""
         ...
+
+
+@runtime_checkable
+class WithItemServer(Protocol[State]):
+    """A victim with a third party, who sends the server rows about items that are no client's upload."""
+
+    def item_server_rows(self, state: State, ratings: Ratings) -> Float[np.ndarray, "items factors"]:
+        """What the item server sends in this round."""
+        ...

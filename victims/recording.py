@@ -10,11 +10,22 @@ import numpy as np
 from jaxtyping import Bool, Float, Int
 
 from victims.errors import InputError
-from victims.protocol import Cipher, Defense, Received, Rows, Sample, Total, Unchanged, Victim
+from victims.protocol import (
+    Cipher,
+    Defense,
+    Received,
+    Rows,
+    Sample,
+    Total,
+    Unchanged,
+    Victim,
+    WithItemServer,
+)
 from victims.ratings import Ratings
 from victims.view import ATTRIBUTE, ITEM, KINDS
 from victims.writing import TranscriptWriter, key_path, truth_path, write_key, write_truth
 
+ITEM_SERVER = -2  # of the parties
 ITEM_SUM, ATTRIBUTE_SUM = KINDS.index("item-sum"), KINDS.index("attribute-sum")
 
 
@@ -173,6 +184,11 @@ def _write_round(writer: TranscriptWriter, run: Run, users: np.ndarray, number: 
         else:
             exponents = run.cipher.rules.exponents(rows.gradient)
             writer.messages(*columns, ciphertext=run.cipher.seal(rows.gradient), exponent=exponents)
+    if isinstance(run.victim, WithItemServer) and run.ratings.item_features.shape[1]:
+        rows_of_items = run.victim.item_server_rows(run.state, run.ratings)
+        index = np.arange(items.shape[0])
+        sender = np.full(index.size, ITEM_SERVER)
+        _write_plain(writer, run.cipher, number, sender, np.full(index.size, ITEM), index, rows_of_items)
 
 
 def _noise_scale(
@@ -191,15 +207,26 @@ def _write_sums(writer: TranscriptWriter, cipher: Cipher, sums: Sums, number: in
     index = np.flatnonzero(sums.released)
     n_items = sums.n_items
     kind = np.where(index < n_items, ITEM_SUM, ATTRIBUTE_SUM)
-    writer.messages(
-        number,
-        cipher.rules.decrypters[index % cipher.rules.decrypters.size],
-        kind,
-        np.where(index < n_items, index, index - n_items),
-        sums.values[index],
-        ciphertext=[None] * index.size,
-        exponent=None if cipher.rules.exponents(sums.values[:0]) is None else np.zeros(index.size, np.int32),
-    )
+    sender = cipher.rules.decrypters[index % cipher.rules.decrypters.size]
+    place = np.where(index < n_items, index, index - n_items)
+    _write_plain(writer, cipher, number, sender, kind, place, sums.values[index])
+
+
+def _write_plain(
+    writer: TranscriptWriter,
+    cipher: Cipher | None,
+    number: int,
+    sender: Int[np.ndarray, " rows"],
+    kind: Int[np.ndarray, " rows"],
+    index: Int[np.ndarray, " rows"],
+    values: Float[np.ndarray, "rows factors"],
+) -> None:
+    """Rows to the server that stay in the clear, also where uploads are encrypted."""
+    if cipher is None:
+        writer.messages(number, sender, kind, index, values)
+        return
+    exponent = None if cipher.rules.exponents(values[:0]) is None else np.zeros(index.size, np.int32)
+    writer.messages(number, sender, kind, index, values, ciphertext=[None] * index.size, exponent=exponent)
 
 
 def sent_rows(run: Run, users: np.ndarray, number: int, sample: Sample | None = None) -> Iterator[Rows]:

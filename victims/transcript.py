@@ -39,23 +39,22 @@ ADVERSARIES = {
     "server+client": "the server together with one client, whose key opens whatever is encrypted",
     "eavesdropper": "reads every message on the wire and the broadcast",
     "decrypter": "the first client who decrypts sums: those that it decrypts, and the broadcast",
-    "item-server": "knows the broadcast item factors and receives no client's upload",
-    "client:N": "client N: its own messages and the broadcast",
+    "item-server": "knows the broadcast, which tells sums of uploads, and its own part of the server's step",
+    "client:N": "client N: its own messages and the broadcast, which tells sums of uploads",
 }
-ITEM_SUM = KINDS.index("item-sum")
 Opener = Callable[[Sequence[bytes]], Float[np.ndarray, "rows factors"]]
 
 
 @dataclass(frozen=True)
-class Decrypted:
-    """Decrypted sums and who sent and received them, (n_sums, ...) each."""
+class Sent:
+    """Rows in the clear that are no client's upload, and who sent and received them, (n_rows, ...) each."""
 
-    round: Int[np.ndarray, " sums"]
-    sender: Int[np.ndarray, " sums"]
-    receiver: Int[np.ndarray, " sums"]
-    kind: Int[np.ndarray, " sums"]
-    index: Int[np.ndarray, " sums"]
-    gradient: Float[np.ndarray, "sums factors"]
+    round: Int[np.ndarray, " rows"]
+    sender: Int[np.ndarray, " rows"]
+    receiver: Int[np.ndarray, " rows"]
+    kind: Int[np.ndarray, " rows"]
+    index: Int[np.ndarray, " rows"]
+    gradient: Float[np.ndarray, "rows factors"]
 
 
 class Sealed(NamedTuple):
@@ -78,7 +77,10 @@ class Transcript:
     messages : Messages
         What clients uploaded.
     receiver : chunks of int32
-    sums : Decrypted
+    sums : Sent
+        Decrypted ones.
+    item_server : Sent
+        What the item server sends about items.
     sealed : Sealed
         Empty where nothing is encrypted.
     """
@@ -88,7 +90,8 @@ class Transcript:
     broadcasts: dict[int, Broadcast]
     messages: Messages
     receiver: tuple[np.ndarray, ...]
-    sums: Decrypted
+    sums: Sent
+    item_server: Sent
     sealed: Sealed
 
     def view(self, adversary: str = "server", opener: Opener | None = None) -> View:
@@ -118,7 +121,8 @@ class Transcript:
             # zeros in the clear say what they stand for
             keep = [(part != 0).any(axis=1) for part in messages.gradient]
             messages = messages if all(part.all() for part in keep) else messages.rows(keep)
-        return View(adversary, self.manifest, broadcasts, messages, self._sums_of(party))
+        sums, item_server = (_seen_by(party, rows) for rows in (self.sums, self.item_server))
+        return View(adversary, self.manifest, broadcasts, messages, sums, item_server)
 
     def _uploads(self, party: _Party) -> Messages:
         keep = self._received(party)
@@ -132,16 +136,6 @@ class Transcript:
         for number, broadcast in self.broadcasts.items():
             (factors,) = _opened([self.sealed.state[number]], opener, self.path)
             out[number] = replace(broadcast, factors=factors)
-        return out
-
-    def _sums_of(self, party: _Party) -> dict[int, Sums]:
-        seen = np.full(self.sums.round.size, party.everything)
-        seen |= (self.sums.receiver == party.number) | (self.sums.sender == party.number)
-        out = {}
-        for number in np.unique(self.sums.round[seen]).tolist():
-            here = seen & (self.sums.round == number)
-            kind = np.where(self.sums.kind[here] == ITEM_SUM, ITEM, ATTRIBUTE).astype(np.int8)
-            out[number] = Sums(kind, self.sums.index[here], self.sums.gradient[here])
         return out
 
     def _party(self, adversary: str) -> _Party:
@@ -197,6 +191,17 @@ class _Party(NamedTuple):
     key: bool = False
 
 
+def _seen_by(party: _Party, rows: Sent) -> dict[int, Sums]:
+    """Those that a party sent or received, by round."""
+    seen = np.full(rows.round.size, party.everything)
+    seen |= (rows.receiver == party.number) | (rows.sender == party.number)
+    out = {}
+    for number in np.unique(rows.round[seen]).tolist():
+        here = seen & (rows.round == number)
+        out[number] = Sums((rows.kind[here] % 2).astype(np.int8), rows.index[here], rows.gradient[here])
+    return out
+
+
 def _opened(column: list[pa.Array], opener: Opener | None, path: Path) -> tuple[np.ndarray, ...]:
     """Ciphertexts, chunk by chunk, as rows in the clear."""
     if opener is None:
@@ -223,11 +228,13 @@ def open_transcript(path: Path | str) -> Transcript:
     state = open_columns(find_columns(path, "state"))
     broadcasts, sealed_state = _read_state(state, manifest)
     file = open_columns(find_columns(path, "messages"))
-    messages, receiver, sums, sealed = _read_messages(file, manifest)
+    messages, receiver, sums, item_server, sealed = _read_messages(file, manifest)
     _refuse_absurd_sizes(path, manifest, broadcasts, messages)
     _check_rows(file.path, manifest, broadcasts, messages)
-    _check_sums(file.path, sums, broadcasts)
-    return Transcript(path, manifest, broadcasts, messages, receiver, sums, Sealed(sealed, sealed_state))
+    for rows in (sums, item_server):
+        _check_sums(file.path, rows, broadcasts)
+    hidden = Sealed(sealed, sealed_state)
+    return Transcript(path, manifest, broadcasts, messages, receiver, sums, item_server, hidden)
 
 
 def read_manifest(path: Path) -> Manifest:
@@ -331,8 +338,8 @@ def _read_state(file: ColumnFile, manifest: Manifest) -> tuple[dict[int, Broadca
 
 def _read_messages(
     file: ColumnFile, manifest: Manifest
-) -> tuple[Messages, tuple[np.ndarray, ...], Decrypted, tuple[pa.Array, ...]]:
-    """Uploads, their receivers, decrypted sums, and the uploads' ciphertexts."""
+) -> tuple[Messages, tuple[np.ndarray, ...], Sent, Sent, tuple[pa.Array, ...]]:
+    """Uploads, their receivers, decrypted sums, the item server's rows, and the uploads' ciphertexts."""
     rounds = integer_chunks(file, "round", 0, INT32_MAX, ">= 0")
     if sum(chunk.size for chunk in rounds) == 0:
         raise InputError(f"{file.path} must hold at least one row")
@@ -365,13 +372,19 @@ def _read_messages(
         exponent = tuple(integer_chunks(file, "exponent", -INT32_MAX, INT32_MAX, "an integer"))
     receiver = tuple(people[1])
     messages = Messages(tuple(rounds), tuple(people[0]), tuple(kinds), tuple(index), gradient, exponent)
-    sums = _read_sums(file, manifest, messages, receiver)
+    item_server = manifest.parties.get("item_server")
+    of_item_server = [
+        (kind == ITEM) & (sender < 0) & (sender == item_server)
+        for kind, sender in zip(kinds, people[0], strict=True)
+    ]
+    sums = _read_sent(file, manifest, messages, receiver, [kind > ATTRIBUTE for kind in kinds])
+    from_item_server = _read_sent(file, manifest, messages, receiver, of_item_server)
     sealed = tuple(file.columns("ciphertext")) if encrypted else ()
     if not all(part.all() for part in uploaded):
         messages = messages.rows(uploaded)
         receiver = tuple(part[keep] for part, keep in zip(receiver, uploaded, strict=True))
         sealed = tuple(part.filter(pa.array(keep)) for part, keep in zip(sealed, uploaded, strict=False))
-    return messages, receiver, sums, sealed
+    return messages, receiver, sums, from_item_server, sealed
 
 
 def _encrypted(path: Path, uploaded: list[np.ndarray], hidden: list[np.ndarray]) -> bool:
@@ -389,22 +402,27 @@ def _encrypted(path: Path, uploaded: list[np.ndarray], hidden: list[np.ndarray])
     return bool(first)
 
 
-def _read_sums(
-    file: ColumnFile, manifest: Manifest, messages: Messages, receiver: tuple[np.ndarray, ...]
-) -> Decrypted:
-    """The rows that hold sums."""
-    mine = [kind > ATTRIBUTE for kind in messages.kind]
+def _read_sent(
+    file: ColumnFile,
+    manifest: Manifest,
+    messages: Messages,
+    receiver: tuple[np.ndarray, ...],
+    chosen: list[np.ndarray],
+) -> Sent:
+    """The chosen rows, which are no uploads."""
 
-    def of_sums(column: Sequence[np.ndarray]) -> np.ndarray:
-        return np.concatenate([chunk[keep] for chunk, keep in zip(column, mine, strict=True)])
+    def of_these(column: Sequence[np.ndarray]) -> np.ndarray:
+        return np.concatenate([chunk[keep] for chunk, keep in zip(column, chosen, strict=True)])
 
     gradient = np.zeros((0, manifest.factors))
-    if any(part.any() for part in mine):
-        chunks = vector_chunks(file, "gradient", manifest.factors, mine)
+    if any(part.any() for part in chosen):
+        chunks = vector_chunks(file, "gradient", manifest.factors, chosen)
         gradient = np.concatenate(chunks).astype(np.float64)
-    columns = [of_sums(c) for c in (messages.round, messages.sender, receiver, messages.kind, messages.index)]
+    columns = [
+        of_these(c) for c in (messages.round, messages.sender, receiver, messages.kind, messages.index)
+    ]
     order = np.lexsort([columns[column] for column in (4, 3, 0)])  # rows come in any order
-    return Decrypted(*(column[order] for column in (*columns, gradient)))
+    return Sent(*(column[order] for column in (*columns, gradient)))
 
 
 def _refuse_absurd_sizes(
@@ -458,7 +476,7 @@ def _check_state(path: Path, part: list[np.ndarray], broadcasts: dict[int, Broad
             )
 
 
-def _check_sums(path: Path, sums: Decrypted, broadcasts: dict[int, Broadcast]) -> None:
+def _check_sums(path: Path, sums: Sent, broadcasts: dict[int, Broadcast]) -> None:
     """State for every sum; no (round, kind, index) twice."""
     for number in np.unique(sums.round).tolist():
         here = sums.round == number

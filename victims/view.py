@@ -73,11 +73,15 @@ class Sums:
         ``ITEM`` or ``ATTRIBUTE``.
     index : (n_sums,) int32
     values : (n_sums, factors) float64
+    error : (n_sums,) float64, or None
+        Bound of the error of each row of ``values``, as a length; None where they are exact but for their
+        last digits.
     """
 
     kind: Int[np.ndarray, " sums"]
     index: Int[np.ndarray, " sums"]
     values: Float[np.ndarray, "sums factors"]
+    error: Float[np.ndarray, " sums"] | None = None
 
 
 @dataclass(frozen=True)
@@ -139,10 +143,12 @@ class Messages:
         return out
 
     def rows(self, keep: Sequence[np.ndarray]) -> Messages:
-        """The rows that a mask per chunk keeps, as copies."""
+        """The rows that a mask per chunk keeps; chunks that stay whole are not copied."""
+        whole = [bool(mask.all()) for mask in keep]
 
         def kept(column: Sequence[np.ndarray]) -> tuple[np.ndarray, ...]:
-            return tuple(chunk[mask] for chunk, mask in zip(column, keep, strict=True))
+            parts = zip(column, keep, whole, strict=True)
+            return tuple(chunk if all_of_it else chunk[mask] for chunk, mask, all_of_it in parts)
 
         return Messages(
             kept(self.round),
@@ -234,6 +240,9 @@ class View:
     messages : Messages
     sums : mapping of round to Sums
         Rounds whose decrypted sums the adversary sees; no uploads are among them.
+    item_server : mapping of round to Sums
+        What the item server sends the server about each item, where the adversary is one of them or reads
+        the wire.
     """
 
     adversary: str
@@ -241,6 +250,7 @@ class View:
     broadcasts: Mapping[int, Broadcast]
     messages: Messages
     sums: Mapping[int, Sums] = field(default_factory=dict)
+    item_server: Mapping[int, Sums] = field(default_factory=dict)
 
     @cached_property
     def layout(self) -> Layout:
@@ -288,8 +298,9 @@ class View:
         chosen = wanted.tolist()
         broadcasts = {number: self.broadcasts[number] for number in chosen if number in self.broadcasts}
         sums = {number: self.sums[number] for number in chosen if number in self.sums}
+        sent = {number: self.item_server[number] for number in chosen if number in self.item_server}
         messages = _taken(self.messages, np.concatenate(keep))
-        return View(self.adversary, manifest, broadcasts, messages, sums)
+        return View(self.adversary, manifest, broadcasts, messages, sums, sent)
 
     def shuffled(self, seed: int) -> View | None:
         """The null: gradients, and sums, are dealt out anew among the rows of their round and kind.
@@ -433,10 +444,15 @@ def _ascend_in_runs(messages: Messages) -> bool:
 
 def _dealt(sums: Sums, rng: np.random.Generator) -> Sums:
     """Values of sums dealt out among those of the same kind."""
-    place, deal = np.lexsort((sums.index, sums.kind)), np.lexsort((rng.random(sums.kind.size), sums.kind))
+    place = np.lexsort((sums.index, sums.kind))
+    deal = np.lexsort((rng.random(sums.kind.size), sums.kind[place]))
     values = np.empty_like(sums.values)
     values[place] = sums.values[place][deal]
-    return replace(sums, values=values)
+    if sums.error is None:
+        return replace(sums, values=values)
+    error = np.empty_like(sums.error)
+    error[place] = sums.error[place][deal]
+    return replace(sums, values=values, error=error)
 
 
 def _taken(messages: Messages, rows: np.ndarray) -> Messages:
