@@ -107,7 +107,7 @@ def _solve(
     with np.errstate(over="ignore", invalid="ignore"):
         reduced = [reduce_rows(manifest, uploads) for uploads in batch.rounds]
         scales = lengths(batch, reduced)
-        kind, index, value, misfit = _decode(manifest, batch, reduced, scales)
+        kind, index, value, if_rated, misfit = _decode(manifest, batch, reduced, scales)
     used = scales.max(axis=0)
     abstained = {}
     energy = np.stack([part.energy for part in reduced]).max(axis=0)
@@ -124,7 +124,7 @@ def _solve(
             )
     silenced = np.isin(batch.users, list(abstained))
     value[silenced] = np.nan
-    blocks = (Estimates(batch.users, kind, index, value),)
+    blocks = (Estimates(batch.users, kind, index, value, rating_if_rated=if_rated),)
     return _Answer(batch.users, blocks, abstained, {"length": used, "misfit": misfit})
 
 
@@ -207,8 +207,8 @@ def projection(uploads: Uploads, along: Float[np.ndarray, "users K"]) -> np.ndar
 
 def _decode(
     manifest: Manifest, batch: UserBatch, reduced: list[Reduced], scales: np.ndarray
-) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
-    """Kind, index, value and misfit, from the round in which the client's factor is longest.
+) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray | None, np.ndarray]:
+    """Kind, index, value, value if rated, and misfit, from the round in which the client's factor is longest.
 
     The length of p_i is what carries the answer: an error in a row is divided by it.
     """
@@ -216,28 +216,33 @@ def _decode(
     if (best == best[0]).all():
         number = int(best[0])
         uploads = batch.rounds[number]
-        value, misfit = _read(manifest, uploads, reduced[number], scales[number])
-        return uploads.kind, uploads.index, value, misfit
+        value, if_rated, misfit = _read(manifest, uploads, reduced[number], scales[number])
+        return uploads.kind, uploads.index, value, if_rated, misfit
     width = max(uploads.gradients.shape[1] for uploads in batch.rounds)
     shape = batch.users.size, width
     kind, index = np.zeros(shape, np.int8), np.zeros(shape, np.int32)
     value, misfit = np.full(shape, np.nan, np.float32), np.ones(batch.users.size)
+    if_rated = value.copy() if manifest.weighting == "include-unrated" else None
     for number in np.unique(best):
         uploads = batch.rounds[number]
         here = best == number
-        part, fit = _read(manifest, uploads, reduced[number], scales[number])
+        part, other, fit = _read(manifest, uploads, reduced[number], scales[number])
         rows = part.shape[1]
         kind[here, :rows] = np.broadcast_to(uploads.kind, part.shape)[here]
         index[here, :rows] = np.broadcast_to(uploads.index, part.shape)[here]
         value[here, :rows] = part[here]
+        if if_rated is not None and other is not None:
+            if_rated[here, :rows] = other[here]
         misfit[here] = fit[here]
-    return kind, index, value, misfit
+    return kind, index, value, if_rated, misfit
 
 
 def _read(
     manifest: Manifest, uploads: Uploads, reduced: Reduced, scale: np.ndarray
-) -> tuple[Float[np.ndarray, "users rows"], Float[np.ndarray, " users"]]:
-    """Values of one round: g / s + s d . t, or 0 where the row says "unrated"."""
+) -> tuple[
+    Float[np.ndarray, "users rows"], Float[np.ndarray, "users rows"] | None, Float[np.ndarray, " users"]
+]:
+    """Values of one round: g / s + s d . t, or 0 where the row says "unrated"; and without the latter."""
     usable = np.where(scale > 0, scale, 1)[:, None]
     level = np.array(manifest.rating_levels, np.float32)
     # float32 from here on: a quarter of a star is 2^20 of its steps, and half the memory traffic
@@ -254,13 +259,15 @@ def _read(
         error *= flip[:, None]
         predicted *= flip[:, None]
     misfit = _misfit(error, predicted, uploads, level, weight)
-    if weight is not None:
-        unrated = looks_unrated(error, predicted, level, weight)
-        unrated &= uploads.kind == ITEM
-        value[unrated] = 0
     if not uploads.valid.all():
         value[np.broadcast_to(~uploads.valid, value.shape)] = np.nan
-    return value, misfit
+    if_rated = None
+    if weight is not None:
+        if_rated = value.copy()
+        unrated = looks_unrated(error, predicted, level, weight)
+        unrated &= (uploads.kind == ITEM) & uploads.valid
+        value[unrated] = 0
+    return value, if_rated, misfit
 
 
 def _sign(

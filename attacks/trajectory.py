@@ -221,7 +221,7 @@ def _answered(
     blocks, start = [], 0
     abstained: dict[int, str] = {}
     for part in found:
-        value, probability = np.where(part.valid, part.value, np.nan), None
+        value, probability, median = np.where(part.valid, part.value, np.nan), None, None
         if apart is not None:
             rows = part.valid & (part.kind == ITEM)
             stop = start + int(rows.sum())
@@ -229,9 +229,12 @@ def _answered(
             probability = np.full(value.shape, np.nan)
             value[rows] = levels[posterior.argmax(axis=1)]
             probability[rows] = posterior.max(axis=1)
+            median = np.full(value.shape, np.nan)
+            median[rows] = levels[(np.cumsum(posterior, axis=1) >= 0.5 - 1e-12).argmax(axis=1)]
             value[quiet[part.users]] = probability[quiet[part.users]] = np.nan
             start = stop
-        blocks.append(Estimates(part.users, part.kind, part.index, value, probability))
+        block = Estimates(part.users, part.kind, part.index, value, probability)
+        blocks.append(replace(block, median_if_rated=median))
         for user, alike, left in zip(part.users.tolist(), part.alike, part.left, strict=True):
             if not alike:
                 abstained[user] = "the client's list of items changes from round to round"

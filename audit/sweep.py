@@ -29,7 +29,7 @@ from victims.transcript import open_transcript
 from victims.view import View
 from victims.writing import truth_path
 
-SCHEMA = 2  # of a cell file; part of its name
+SCHEMA = 3  # of a cell file; part of its name
 PAPER = "root-hybr"  # with several solutions it is the paper's procedure
 INSTEAD = "root-anderson"  # without a dense Jacobian: the paper's solver where there are many unknowns
 
