@@ -3,7 +3,7 @@
 It knows the uploads, the law of the noise, every rating and attribute of the client but the one in question,
 in sgd also the client's factor in the first round, and how ratings are distributed: a prior of the form that
 ``likelihood`` estimates (levels, activity, mean and dispersion of each client, popularity and mean of each
-item), fitted to the true answers, the one in question among them. Given all that the posterior of the answer
+item), fitted to the true answers; an item's tilts to those of the other clients. Given all that the posterior
 is exact (``audit.all_but_one``), and each metric gets the answer to its own question. An attack sees the
 uploads alone, so that on average over the noise it does not pass this decoder: each of its answers is a
 function of what the decoder has. On few clients it may by chance.
@@ -87,13 +87,15 @@ def ceilings(view: View, truth: Truth) -> dict[str, Ceiling]:
     factors = [_factors(job, number, answers) for number, answers in enumerate(known)]
     if not job.known_noise:
         job = _with_noise(job, known, factors)
-    informed, totals = _fitted(job, known)
+    informed, of_item = _fitted(job, known)
     blocks: tuple[list[Estimates], list[Estimates]] = ([], [])
     for number, (answers, p) in enumerate(zip(known, factors, strict=True)):
         rows = job.rows(number)
         likely = log_likelihoods(job.layer, job.own, rows, job.constants, answers, p)
         flat = soft.log_prior(job.layer, job.prior_of(number), rows)
-        for out, prior in zip(blocks, (flat, _of_the_others(informed, number, answers, totals)), strict=True):
+        for out, prior in zip(
+            blocks, (flat, _of_the_others(informed, number, answers, of_item)), strict=True
+        ):
             told = job if prior is flat else informed
             out.append(estimates(told, number, _posterior(told, number, prior, *likely)))
     users = np.unique(view.users)
@@ -187,28 +189,30 @@ def _posterior(
 
 
 def _of_the_others(
-    job: Job, number: int, answers: soft.Answers, totals: Moments
+    job: Job, number: int, answers: soft.Answers, item: Float[np.ndarray, "items tilts 3"]
 ) -> Float[jnp.ndarray, "candidates users slots"]:
-    """Log prior of every slot by tilts fitted to all answers but its own: one Newton step back."""
+    """Log prior of every slot with the item's tilts fitted to the other clients: one Newton step back.
+
+    Items have few raters, and their tilts would give the answer away. The client's own tilts stay: it would
+    be told that each answer is less usual for it than it is. ``item``: sums that the tilts were fitted with.
+    """
     rows, features = job.rows(number), jnp.asarray(job.layer.features().T)
     fitted = soft.log_prior(job.layer, job.prior_of(number), rows)
-    share = jnp.exp(fitted)
-    mean = jnp.einsum("fv,vus->fus", features, share)
-    variance = jnp.einsum("fv,vus->fus", features**2, share) - mean**2
-    gap = jnp.einsum("fv,vus->fus", features, answers.items) - mean
-    back = jnp.zeros_like(gap)
-    of_user = totals.user[job.packing.members[number]][:, None]
-    of_item = totals.item[jnp.asarray(rows.item)]
-    for table, spread in ((of_user, job.spread.user), (of_item, job.spread.item)):
-        for feature, prior_variance in enumerate(spread):
-            others = jnp.maximum(table[..., feature, 1] - variance[feature], 0.0) + 1 / prior_variance
-            back = back.at[feature].add(gap[feature] / others)
-    return jax.nn.log_softmax(fitted - jnp.einsum("fv,fus->vus", features, back), axis=0)
+    share, back = jnp.exp(fitted), jnp.zeros_like(fitted)
+    for column, spread in enumerate(job.spread.item):
+        feature = features[column]
+        mean = jnp.einsum("v,vus->us", feature, share)
+        variance = jnp.einsum("v,vus->us", feature**2, share) - mean**2
+        of_item = jnp.asarray(item)[jnp.asarray(rows.item), column, 1]
+        others = jnp.maximum(of_item - variance, 0.0) + 1 / spread
+        gap = jnp.einsum("v,vus->us", feature, answers.items) - mean
+        back += feature[:, None, None] * gap / others
+    return jax.nn.log_softmax(fitted - back, axis=0)
 
 
-def _fitted(job: Job, known: list[soft.Answers]) -> tuple[Job, Moments]:
+def _fitted(job: Job, known: list[soft.Answers]) -> tuple[Job, Float[np.ndarray, "items tilts 3"]]:
     """A prior fitted to the true answers, with a dispersion of each client's own whatever the update; and
-    the sums that it was fitted with."""
+    the sums that the items' tilts were fitted with (``attacks.posterior.Moments``)."""
     job = replace(job, layer=replace(job.layer, tied=True))
     n_users, n_items = job.view.users.size, job.packing.item_ids.size
     count = sum(answers.items.sum(axis=(1, 2)) for answers in known)
@@ -218,8 +222,9 @@ def _fitted(job: Job, known: list[soft.Answers]) -> tuple[Job, Moments]:
     )
     # a prior needs the rows without the uploads, which are costly to read again
     slots = [job.rows(number).during(np.zeros(0, int)) for number in range(job.n_batches)]
+    total: Moments | None = None
     for _ in range(PASSES):
-        total: Moments | None = None
+        total = None
         for number, (answers, rows) in enumerate(zip(known, slots, strict=True)):
             prior = job.prior_of(number)
             assumed = jnp.exp(soft.log_prior(job.layer, prior, rows)) * rows.valid
@@ -233,4 +238,5 @@ def _fitted(job: Job, known: list[soft.Answers]) -> tuple[Job, Moments]:
         job = replace(job, prior=prior, spread=spread)
         if away < SETTLED:
             break
-    return job, total
+    assert total is not None
+    return job, np.asarray(total.item)
