@@ -383,9 +383,27 @@ def _answered(name: str, view: View, knowledge: _Knowledge, options: dict[str, o
             value[:, columns][gaps] = seen[counts.argmax()]
             sure[:, columns][gaps] = counts.max() / counts.sum()
     value[silent_ones] = np.nan
+    rated, if_rated = None, None
+    if manifest.weighting == "include-unrated":
+        rated, if_rated = _if_rated(manifest, read, answers)
     kind = np.repeat([0, 1], [manifest.n_items, manifest.n_attributes]).astype(np.int8)[None]
     index = np.concatenate([np.arange(manifest.n_items), np.arange(manifest.n_attributes)]).astype(np.int32)
-    block = Estimates(users.astype(np.int32), kind, index[None], value, sure)
+    block = Estimates(users.astype(np.int32), kind, index[None], value, sure, rated, if_rated)
     share = read.sum(axis=1) / np.maximum(listed.sum(axis=1), 1)
     abstained = dict.fromkeys(users[silent_ones].tolist(), reason)
     return Reconstruction(name, users, (block,), abstained, options, {"read": share})
+
+
+def _if_rated(
+    manifest: Manifest, read: Bool[np.ndarray, "users rows"], answers: Float[np.ndarray, "users rows"]
+) -> tuple[Float[np.ndarray, "users rows"], Float[np.ndarray, "users rows"]]:
+    """How likely each item is rated, and its rating if it is: what was read, else what is most frequent."""
+    items = slice(0, manifest.n_items)
+    seen = answers[:, items][read[:, items]]
+    levels, counts = np.unique(seen[seen > 0], return_counts=True)
+    rated, value = np.full((2, *answers.shape), np.nan)
+    share = np.mean(seen > 0) if seen.size else np.nan
+    rated[:, items] = np.where(read[:, items], answers[:, items] > 0, share)
+    if levels.size:
+        value[:, items] = np.where(answers[:, items] > 0, answers[:, items], levels[counts.argmax()])
+    return rated, value

@@ -7,7 +7,7 @@ broadcast factors, never a number that a client computed. Every other attack has
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 
 import numpy as np
 
@@ -20,7 +20,10 @@ from victims.view import ITEM, Uploads, View
 Answer = Callable[[Manifest, Uploads, np.random.Generator], np.ndarray]
 
 
-def _guess(view: View, key: int, name: str, options: dict, answer: Answer) -> Reconstruction:
+def _guess(
+    view: View, key: int, name: str, options: dict, answer: Answer, if_rated: Answer
+) -> Reconstruction:
+    """One answer for every row, and one for the same row in case the item is rated."""
     options = {**options, "seed": key}
     blocks = []
     abstained = {}
@@ -29,9 +32,12 @@ def _guess(view: View, key: int, name: str, options: dict, answer: Answer) -> Re
                      for user in view.users}  # fmt: skip
     for number, batch in enumerate(view.batches()):
         uploads = batch.rounds[-1]
-        value = answer(view.manifest, uploads, generator(key, Purpose.GUESSES, number))
-        value = np.where(uploads.valid, value, np.nan)
-        blocks.append(Estimates(batch.users, uploads.kind, uploads.index, value))
+        rng = generator(key, Purpose.GUESSES, number)
+        value = np.where(uploads.valid, answer(view.manifest, uploads, rng), np.nan)
+        block = Estimates(batch.users, uploads.kind, uploads.index, value)
+        if view.manifest.weighting == "include-unrated":
+            block = replace(block, rating_if_rated=if_rated(view.manifest, uploads, rng))
+        blocks.append(block)
     return Reconstruction(name, view.users, tuple(blocks), abstained, options)
 
 
@@ -65,7 +71,10 @@ class GuessUniform:
             shape = uploads.gradients.shape[:2]
             return np.where(uploads.kind == ITEM, rng.choice(levels, shape), rng.integers(0, 2, shape))
 
-        return _guess(view, key, self.name, asdict(self), answer)
+        def if_rated(manifest: Manifest, uploads: Uploads, rng: np.random.Generator) -> np.ndarray:
+            return rng.choice(manifest.rating_levels, uploads.gradients.shape[:2])
+
+        return _guess(view, key, self.name, asdict(self), answer, if_rated)
 
 
 @dataclass(frozen=True)
@@ -86,10 +95,14 @@ class GuessMajority:
         """Answer the same for every row."""
 
         def answer(manifest: Manifest, uploads: Uploads, rng: np.random.Generator) -> np.ndarray:
-            unrated = manifest.weighting == "include-unrated"
-            return _constant(uploads, 0.0 if unrated else self.level or _common_level(manifest))
+            if manifest.weighting == "include-unrated":
+                return _constant(uploads, 0.0)
+            return if_rated(manifest, uploads, rng)
 
-        return _guess(view, key, self.name, asdict(self), answer)
+        def if_rated(manifest: Manifest, uploads: Uploads, rng: np.random.Generator) -> np.ndarray:
+            return _constant(uploads, self.level or _common_level(manifest))
+
+        return _guess(view, key, self.name, asdict(self), answer, if_rated)
 
 
 @dataclass(frozen=True)
@@ -108,10 +121,13 @@ class GuessPopularity:
 
         def answer(manifest: Manifest, uploads: Uploads, rng: np.random.Generator) -> np.ndarray:
             if manifest.weighting == "observed-only":
-                return _constant(uploads, _common_level(manifest))
+                return if_rated(manifest, uploads, rng)
             factors = uploads.broadcast.factors
             norm = np.linalg.norm(factors / max(1.0, np.abs(factors).max(initial=0)), axis=1)
             share = norm / (1e-300 + norm.max(initial=0))
             return _constant(uploads, 0.49 * manifest.rating_levels[0] * share[uploads.position])
 
-        return _guess(view, key, self.name, asdict(self), answer)
+        def if_rated(manifest: Manifest, uploads: Uploads, rng: np.random.Generator) -> np.ndarray:
+            return _constant(uploads, _common_level(manifest))
+
+        return _guess(view, key, self.name, asdict(self), answer, if_rated)

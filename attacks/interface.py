@@ -35,6 +35,16 @@ class Estimates:
         padding and clients that the attack abstains on.
     probability : (n_users, n_rows), optional
         The attack's own probability that ``value``, rounded to the grid, is right.
+    rated_probability : (n_users, n_rows), optional
+        The attack's own probability that the item is rated at all.
+    rating_if_rated : (n_users, n_rows), optional
+        The most probable rating in stars, given that the item is rated; not rounded. Without it ``value``
+        answers that question, too.
+    median_if_rated : (n_users, n_rows), optional
+        The median of the same posterior in stars, which has the least expected absolute error.
+
+    The last three are about items and may be NaN anywhere; each metric uses the answer to its own question
+    (``audit.metrics``).
     """
 
     users: Int[np.ndarray, " users"]
@@ -42,6 +52,12 @@ class Estimates:
     index: Int[np.ndarray, "b rows"]
     value: Float[np.ndarray, "users rows"]
     probability: Float[np.ndarray, "users rows"] | None = None
+    rated_probability: Float[np.ndarray, "users rows"] | None = None
+    rating_if_rated: Float[np.ndarray, "users rows"] | None = None
+    median_if_rated: Float[np.ndarray, "users rows"] | None = None
+
+
+OPTIONAL = ("probability", "rated_probability", "rating_if_rated", "median_if_rated")  # of Estimates
 
 
 @dataclass(frozen=True)
@@ -70,17 +86,24 @@ class Reconstruction:
 
     def rows(self) -> Iterator[tuple[np.ndarray, ...]]:
         """Flat columns user, kind, index, value, probability, block by block, without padding."""
+        for part in self.columns():
+            yield tuple(part[name] for name in ("user", "kind", "index", "value", "probability"))
+
+    def columns(self) -> Iterator[dict[str, np.ndarray]]:
+        """All flat columns by name, block by block, without padding; NaN where the attack says nothing."""
         for block in self.blocks:
             shape = block.value.shape
             keep = ~np.isnan(block.value)
-            probability = np.full(shape, np.nan) if block.probability is None else block.probability
-            yield (
-                np.broadcast_to(block.users[:, None], shape)[keep],
-                np.broadcast_to(block.kind, shape)[keep],
-                np.broadcast_to(block.index, shape)[keep],
-                block.value[keep].astype(np.float64),
-                probability[keep],
-            )
+            found = {
+                "user": np.broadcast_to(block.users[:, None], shape)[keep],
+                "kind": np.broadcast_to(block.kind, shape)[keep],
+                "index": np.broadcast_to(block.index, shape)[keep],
+                "value": block.value[keep].astype(np.float64),
+            }
+            for name in OPTIONAL:
+                given = getattr(block, name)
+                found[name] = np.full(keep.sum(), np.nan) if given is None else given[keep].astype(np.float64)
+            yield found
 
 
 def all_abstain(

@@ -52,16 +52,13 @@ def ties(manifest: Manifest) -> tuple[bool, bool]:
 
 
 def law_of(
-    manifest: Manifest, rounds: Int[np.ndarray, " rounds"], noise: float, *, told: bool = False
+    manifest: Manifest, rounds: Int[np.ndarray, " rounds"], noise: float
 ) -> tuple[soft.Layer, soft.Constants]:
-    """The layer and the constants of a view; ``noise`` is b in stars squared.
-
-    With ``told`` p is given, so that (8) ties nothing.
-    """
+    """The layer and the constants of a view; ``noise`` is b in stars squared."""
     known = dict(manifest.hyperparameters)
     values = [known.get(name, default) for name, default in DEFAULTS.items()]
     constants = soft.Constants(*(jnp.asarray(value, jnp.float64) for value in (*values, noise)))
     tied, linked = ties(manifest)
     clip = known_clip(manifest)
     clip = None if clip is None else clip / abs(manifest.upload.scale)
-    return soft.layer(manifest, rounds, tied=tied and not told, linked=linked, clip=clip), constants
+    return soft.layer(manifest, rounds, tied=tied, linked=linked, clip=clip), constants

@@ -353,7 +353,7 @@ def _from(job: Job, middle: float, passes: int) -> State:
 
 
 def estimates(job: Job, number: int, answers: soft.Answers) -> Estimates:
-    """The most probable answer of every row of a batch, and its probability."""
+    """The most probable answer of every row of a batch, its probability, and what holds if it is rated."""
     rows, size = job.rows(number), job.packing.sizes[number]
     users = job.view.users[job.packing.members[number][:size]]
     items = np.asarray(answers.items)[:, :size]
@@ -369,4 +369,22 @@ def estimates(job: Job, number: int, answers: soft.Answers) -> Estimates:
     index[:, :n_slots] = job.packing.item_ids[rows.item[:size]] if job.packing.item_ids.size else 0
     index[:, n_slots:] = np.arange(n_attributes)
     kind = np.repeat([ITEM, ATTRIBUTE], [n_slots, n_attributes]).astype(np.int8)[None]
-    return Estimates(users.astype(np.int32), kind, index, value, sure)
+    found = Estimates(users.astype(np.int32), kind, index, value, sure)
+    return replace(found, **_if_rated(job.layer, items, n_attributes))
+
+
+def _if_rated(
+    layer: soft.Layer, items: Float[np.ndarray, "candidates users slots"], n_attributes: int
+) -> dict[str, Float[np.ndarray, "users rows"]]:
+    """How likely items are rated, and the most probable and the median rating if they are."""
+    levels = np.array(layer.levels)
+    rated, levels = items[levels > 0], levels[levels > 0]
+    below = np.cumsum(rated, axis=0)
+    found = {"median_if_rated": levels[(below >= below[-1] / 2).argmax(axis=0)]}
+    if any(layer.weighted):
+        found |= {
+            "rated_probability": np.clip(below[-1], 0, 1),
+            "rating_if_rated": levels[rated.argmax(axis=0)],
+        }
+    beside = (0, 0), (0, n_attributes)
+    return {name: np.pad(part, beside, constant_values=np.nan) for name, part in found.items()}

@@ -29,14 +29,22 @@ import numpy as np
 from attacks import softdecode as soft
 from attacks.constants import START, missing, settle, with_constants
 from attacks.grid import Grid
-from attacks.interface import Progress, Reconstruction, all_abstain, alpha_unknown, silent, unreadable
+from attacks.interface import (
+    Estimates,
+    Progress,
+    Reconstruction,
+    all_abstain,
+    alpha_unknown,
+    silent,
+    unreadable,
+)
 from attacks.knowledge import known_scale, law_of, ties, unmodelled
 from attacks.learning import Job, carried, estimates, learn, new_job, search
 from attacks.maxima import read
 from attacks.noise_test import has_structure
 from attacks.spectral import Spectral
 from victims.seeds import Purpose, generator
-from victims.view import View
+from victims.view import ITEM, View
 
 CLEAN = 1e-5  # rows whose part off their leading direction is below this share have no noise
 COARSE = 1e-3  # noise over the rows' root mean square, above which float32 rows are exact enough
@@ -107,8 +115,9 @@ class Likelihood:
         -------
         Reconstruction
             ``value`` is the most probable rating (0 for unrated) or the probability that an attribute is
-            active; ``probability`` that the rounded value is right. Diagnostics: ``evidence`` against
-            noise alone (nats) and ``length`` (mean norm of p_i, stars).
+            active; ``probability`` that the rounded value is right; of items also the median rating, and
+            in include-unrated the probability that the item is rated and its rating if it is. Diagnostics:
+            ``evidence`` against noise alone (nats) and ``length`` (mean norm of p_i, stars).
         """
         options: dict[str, Any] = {**asdict(self), "seed": key}
         obstacle = unreadable(view) or unmodelled(view.manifest)
@@ -135,11 +144,17 @@ class Likelihood:
 
 def _renamed(name: str, closed: Reconstruction, options: dict[str, Any]) -> Reconstruction:
     """The closed form's answer as this attack's: without noise it is certain."""
-    blocks = tuple(
-        replace(block, probability=np.where(np.isnan(block.value), np.nan, 1.0)) for block in closed.blocks
-    )
+    blocks = tuple(_certain(block) for block in closed.blocks)
     options = {**options, "closed_form": True}
     return Reconstruction(name, closed.users, blocks, closed.abstained, options, {})
+
+
+def _certain(block: Estimates) -> Estimates:
+    there = ~np.isnan(block.value)
+    block = replace(block, probability=np.where(there, 1.0, np.nan))
+    if block.rating_if_rated is None:
+        return block
+    return replace(block, rated_probability=np.where(there & (block.kind == ITEM), block.value > 0, np.nan))
 
 
 class Size(NamedTuple):

@@ -62,10 +62,11 @@ def bell(layer: Layer, middle: float, unrated: float) -> Float[np.ndarray, " can
 
 
 def improve(
-    layer: Layer, prior: Prior, spread: Spread, moments: Moments, n_users: int
+    layer: Layer, prior: Prior, spread: Spread, moments: Moments, n_users: int, *, pulled: bool = True
 ) -> tuple[Prior, Spread]:
-    """One Newton step in every parameter."""
-    level = np.asarray(prior.level) + _level_step(layer, prior, moments, n_users)
+    """One Newton step in every parameter; ``pulled``: levels are drawn to what is known of ratings anyhow."""
+    worth, mean_worth = (WORTH, MEAN_WORTH * n_users) if pulled else (0.0, 0.0)
+    level = np.asarray(prior.level) + _level_step(layer, prior, moments, worth, mean_worth)
     # Laplace's rule of succession in each block
     attribute = jnp.log((moments.attribute + 1) / (n_users + 2))
     loose = np.array(layer.loose)[np.array(layer.blocks, int)] if layer.blocks else np.zeros(0, bool)
@@ -80,17 +81,17 @@ def improve(
 
 
 def _level_step(
-    layer: Layer, prior: Prior, moments: Moments, n_users: int
+    layer: Layer, prior: Prior, moments: Moments, worth: float, mean_worth: float
 ) -> Float[np.ndarray, " candidates"]:
     before, after = np.asarray(moments.level_prior), np.asarray(moments.level_posterior)
     typical, now = _typical(layer), _among_rated(layer, prior)
     away, slope = _mean_away(layer, prior)
-    gap = np.asarray(moments.level_gap) + WORTH * (typical - now) - MEAN_WORTH * n_users * away * slope
+    gap = np.asarray(moments.level_gap) + worth * (typical - now) - mean_worth * away * slope
     size, axes = np.linalg.eigh(before - after)
     floor = np.maximum(np.einsum("vi,vw,wi->i", axes, before, axes), 0)
     information = (axes * np.maximum(size, 0.1 * floor)) @ axes.T
-    information += WORTH * (np.diag(now) - np.outer(now, now)) + np.eye(now.size)
-    information += MEAN_WORTH * n_users * np.outer(slope, slope)
+    information += worth * (np.diag(now) - np.outer(now, now)) + np.eye(now.size)
+    information += mean_worth * np.outer(slope, slope)
     step = np.linalg.solve(information, gap)
     return np.clip(STEP * (step - step.mean()), -LARGEST_LEVEL_STEP, LARGEST_LEVEL_STEP)
 

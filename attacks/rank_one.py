@@ -112,7 +112,7 @@ def _solve(
     with np.errstate(over="ignore", invalid="ignore"):
         reduced = [reduce_rows(manifest, uploads) for uploads in batch.rounds]
         scales = lengths(batch, reduced)
-        kind, index, value, fit, judged = _decode(manifest, batch, reduced, scales)
+        kind, index, value, if_rated, fit, judged = _decode(manifest, batch, reduced, scales)
     used = scales.max(axis=0)
     allowed = np.full(fit.shape, max_misfit)
     if np.isfinite(max_misfit):
@@ -135,7 +135,7 @@ def _solve(
             )
     silenced = np.isin(batch.users, list(abstained))
     value[silenced] = np.nan
-    blocks = (Estimates(batch.users, kind, index, value),)
+    blocks = (Estimates(batch.users, kind, index, value, rating_if_rated=if_rated),)
     return _Answer(batch.users, blocks, abstained, {"length": used, "misfit": fit})
 
 
@@ -223,8 +223,8 @@ def projection(uploads: Uploads, along: Float[np.ndarray, "users K"]) -> np.ndar
 
 def _decode(
     manifest: Manifest, batch: UserBatch, reduced: list[Reduced], scales: np.ndarray
-) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
-    """Kind, index, value, misfit and ratings judged, from the round in which the client's factor is longest.
+) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray | None, np.ndarray, np.ndarray]:
+    """Kind, index, value, value if rated, misfit and ratings judged, of the round where p_i is longest.
 
     The length of p_i is what carries the answer: an error in a row is divided by it.
     """
@@ -237,23 +237,32 @@ def _decode(
     shape = batch.users.size, width
     kind, index = np.zeros(shape, np.int8), np.zeros(shape, np.int32)
     value, fit = np.full(shape, np.nan, np.float32), np.ones(batch.users.size)
+    if_rated = value.copy() if manifest.weighting == "include-unrated" else None
     judged = np.zeros(batch.users.size, int)
     for number in np.unique(best):
         uploads = batch.rounds[number]
         here = best == number
-        part, *judgement = _read(manifest, uploads, reduced[number], scales[number])
+        part, other, *judgement = _read(manifest, uploads, reduced[number], scales[number])
         rows = part.shape[1]
         kind[here, :rows] = np.broadcast_to(uploads.kind, part.shape)[here]
         index[here, :rows] = np.broadcast_to(uploads.index, part.shape)[here]
         value[here, :rows] = part[here]
+        if if_rated is not None and other is not None:
+            if_rated[here, :rows] = other[here]
         fit[here], judged[here] = (of_all[here] for of_all in judgement)
-    return kind, index, value, fit, judged
+    return kind, index, value, if_rated, fit, judged
 
 
 def _read(
     manifest: Manifest, uploads: Uploads, reduced: Reduced, scale: np.ndarray
-) -> tuple[Float[np.ndarray, "users rows"], Float[np.ndarray, " users"], Int[np.ndarray, " users"]]:
-    """Values of one round: g / s + s d . t, or 0 where the row says "unrated"; misfit, and of how many."""
+) -> tuple[
+    Float[np.ndarray, "users rows"],
+    Float[np.ndarray, "users rows"] | None,
+    Float[np.ndarray, " users"],
+    Int[np.ndarray, " users"],
+]:
+    """Values of one round: g / s + s d . t, or 0 where the row says "unrated"; the same without the latter;
+    misfit, and of how many."""
     usable = np.where(scale > 0, scale, 1)[:, None]
     level = np.array(manifest.rating_levels, np.float32)
     # float32 from here on: a quarter of a star is 2^20 of its steps, and half the memory traffic
@@ -272,13 +281,15 @@ def _read(
     shape = value.shape
     item, valid = (np.broadcast_to(part, shape) for part in (uploads.kind == ITEM, uploads.valid))
     fit, judged = misfit(error, predicted, item, valid, level, weight)
-    if weight is not None:
-        unrated = looks_unrated(error, predicted, level, weight)
-        unrated &= uploads.kind == ITEM
-        value[unrated] = 0
     if not uploads.valid.all():
         value[~valid] = np.nan
-    return value, fit, judged
+    if_rated = None
+    if weight is not None:
+        if_rated = value.copy()
+        unrated = looks_unrated(error, predicted, level, weight)
+        unrated &= item & valid
+        value[unrated] = 0
+    return value, if_rated, fit, judged
 
 
 def _sign(

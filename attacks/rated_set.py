@@ -173,4 +173,5 @@ def _estimates(
         index,
         value,
         np.maximum(dense, 1 - dense),
+        rated_probability=dense,
     )

@@ -253,7 +253,7 @@ def _distance(kind: _Kind, p: Array) -> Float[Array, "candidates users slots"]:
     return jax.lax.scan(add, jnp.zeros(shape, kind.rows.dtype), (kind.rows, kind.factors, kind.sent, p))[0]
 
 
-def _posterior_attributes(layer: Layer, odds: Array) -> tuple[Array, Array]:
+def posterior_attributes(layer: Layer, odds: Array) -> tuple[Array, Array]:
     """Softmax inside each block, of the log odds of each column being active; and its log norm."""
     block = np.array(layer.blocks)
     inside = block[:, None] == np.arange(len(layer.loose))
@@ -305,8 +305,8 @@ def decode(
         odds = prior.attribute - (on - off) / b
         if layer.tied:
             odds = odds + constants.lambda_attributes * point.lam @ own.mean(axis=0)
-        attributes, log_norm = _posterior_attributes(layer, odds)
-        empty = _posterior_attributes(layer, jnp.atleast_2d(prior.attribute))[1]
+        attributes, log_norm = posterior_attributes(layer, odds)
+        empty = posterior_attributes(layer, jnp.atleast_2d(prior.attribute))[1]
         fit += (log_norm - empty).sum(axis=-1) - off.sum(axis=-1) / b
         distance += jnp.sum(off + attributes * (on - off), axis=-1)
     return Fit(Answers(items, attributes), fit, distance)
@@ -633,7 +633,7 @@ def start_from_prior(
     attributes = jnp.zeros((n_users, 0))
     if layer.blocks:
         odds = jnp.broadcast_to(prior.attribute, (n_users, prior.attribute.shape[-1]))
-        attributes = _posterior_attributes(layer, odds)[0]
+        attributes = posterior_attributes(layer, odds)[0]
     answers, known = Answers(items, attributes), fixed(layer, own, rows)
     square, right = normal_equations(layer, own, rows, constants, answers, known)
     square += constants.lambda_factors * jnp.eye(k)

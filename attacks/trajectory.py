@@ -295,7 +295,7 @@ def _answered(
         for user, reason in (reasons | quiet).items():
             abstained.setdefault(user, reason)
         off.append(away)
-        value, probability = np.where(part.valid, part.value, np.nan), None
+        value, probability, median = np.where(part.valid, part.value, np.nan), None, None
         if apart is not None:
             rows = part.valid & (part.kind == ITEM)
             stop = start + int(rows.sum())
@@ -303,12 +303,15 @@ def _answered(
             probability = np.full(value.shape, np.nan)
             value[rows] = levels[posterior.argmax(axis=1)]
             probability[rows] = posterior.max(axis=1)
+            median = np.full(value.shape, np.nan)
+            median[rows] = levels[(np.cumsum(posterior, axis=1) >= 0.5 - 1e-12).argmax(axis=1)]
             start = stop
         silenced = np.isin(part.users, list(abstained))
         value[silenced] = np.nan
         if probability is not None:
             probability[silenced] = np.nan
-        blocks.append(Estimates(part.users, part.kind, part.index, value, probability))
+        block = Estimates(part.users, part.kind, part.index, value, probability)
+        blocks.append(replace(block, median_if_rated=median))
     users = np.concatenate([part.users for part in found])
     order = np.argsort(users)
     diagnostics = {

@@ -1,16 +1,26 @@
-"""The limit beside an accuracy: a decoder that is told every client's factor and must still read the rows.
+"""The limit beside a score: a decoder that reads each answer with all other answers of the client in hand.
 
-Knowing p_i^t, the rows of a client are independent and each is decoded exactly: by maximum likelihood, and
-a posteriori with a prior of the attack's own form that is fitted to the true answers. No attack on the
-same rows is told as much, though on few clients one may score higher by chance. In semi-als p_i^t follows
-from the truth by Eq. (8) of paper 000; in sgd, and where the constants of (8) are unknown, it is fitted to
-the uploads with the true answers in hand.
+It knows the uploads, the law of the noise, every rating and attribute of the client but the one in question,
+in sgd also the client's factor in the first round, and how ratings are distributed: a prior of the form that
+``likelihood`` estimates (levels, activity, mean and dispersion of each client, popularity and mean of each
+item), fitted to the true answers; an item's tilts to those of the other clients. Given all that the posterior
+is exact (``audit.all_but_one``), and each metric gets the answer to its own question. An attack sees the
+uploads alone, so that on average over the noise it does not pass this decoder: each of its answers is a
+function of what the decoder has. On few clients it may by chance.
+
+Why not the decoder that is told p_i alone: in semi-als p_i is a function of the ratings, so that whoever is
+told p_i to the last digit could search for the ratings that give it, and whoever reads row by row instead
+knows less than an attack that uses (8), where a client has few ratings. The limit here has the same
+knowledge of p_i and uses it; where a client has few ratings for the number of factors it is generous.
+
+What it is no limit for: an attack that knows more of ratings than that prior, say from similar clients. In
+sgd the truth has no factors: the likeliest one under the true answers stands for it, which favours them. Not
+computed where constants of the clients' step are not public, for an attack may estimate them and read more.
 """
 
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -23,30 +33,43 @@ from attacks.interface import Estimates, alpha_unknown, unreadable
 from attacks.knowledge import known_scale, law_of, ties, unmodelled
 from attacks.learning import Job, along_the_rows, estimates, new_job, scattered, start_lam
 from attacks.likelihood import size_up
-from attacks.packing import Rows
-from attacks.posterior import moments
+from attacks.posterior import Moments, moments
+from audit.all_but_one import log_likelihoods
 from audit.metrics import attribute_table, lookup, score_users
 from audit.score import Ceiling
 from audit.truth import Truth
 from victims.view import View
 
 STEPS = 60
-PASSES = 12
+PASSES = 60  # most Newton steps of the prior; it ends where no parameter moves by SETTLED nats
+SETTLED = 1e-3
 WARM = 3.0  # times b, where fitting p to the uploads starts at least; else at the rows' own size
 SMALLEST = 1e-12  # noise scale
 SURE = 1e9  # log odds of the true answers
 MODELLED = frozenset({"laplace"})
 
 
+def obstacle(view: View) -> str:
+    """Why there is no limit for a view, or nothing."""
+    other = [str(entry.get("name")) for entry in view.manifest.defenses if entry.get("name") not in MODELLED]
+    if other:
+        return f"the limit does not model {', '.join(other)}"
+    reason = unreadable(view) or alpha_unknown(view) or unmodelled(view.manifest)
+    if reason or view.users.size == 0:
+        return reason or "the view has no clients"
+    tied, linked = ties(view.manifest)
+    if not (tied or linked or (view.manifest.update == "sgd" and view.rounds.size == 1)):
+        return "constants of the clients' step are not public, and an attack may estimate them"
+    return ""
+
+
 def computable(view: View) -> bool:
-    """Whether there are uploads to read, under a law that the told decoder models."""
-    modelled = all(defense.get("name") in MODELLED for defense in view.manifest.defenses)
-    obstacle = unreadable(view) or alpha_unknown(view) or unmodelled(view.manifest)
-    return modelled and view.users.size > 0 and not obstacle
+    """Whether there are uploads to read, under a law that the decoder models."""
+    return not obstacle(view)
 
 
 def ceilings(view: View, truth: Truth) -> dict[str, Ceiling]:
-    """Both limits of every metric on the clients of a view.
+    """The limit of every metric, for each client of a view.
 
     Parameters
     ----------
@@ -57,28 +80,33 @@ def ceilings(view: View, truth: Truth) -> dict[str, Ceiling]:
     Returns
     -------
     dict of metric name to Ceiling
+        By maximum likelihood (every answer as likely a priori), and a posteriori.
     """
     job = _job(view)
-    told = [_told(job, number, truth) for number in range(job.n_batches)]
+    known = [_true_answers(job, number, truth) for number in range(job.n_batches)]
+    factors = [_factors(job, number, answers) for number, answers in enumerate(known)]
     if not job.known_noise:
-        job = _with_noise(job, told)
-    means = []
-    for informed in (job, _fitted(job, told)):
-        blocks = tuple(_decoded(informed, part) for part in told)
-        scores = score_users(blocks, view.manifest, truth, np.unique(view.users))
-        means.append({metric: _mean(values) for metric, values in scores.values.items()})
-    ml, informed_map = means
-    return {metric: Ceiling(ml[metric], informed_map[metric]) for metric in ml}
-
-
-def _mean(values: np.ndarray) -> float:
-    return float("nan") if np.isnan(values).all() else float(np.nanmean(values))
+        job = _with_noise(job, known, factors)
+    informed, of_item = _fitted(job, known)
+    blocks: tuple[list[Estimates], list[Estimates]] = ([], [])
+    for number, (answers, p) in enumerate(zip(known, factors, strict=True)):
+        rows = job.rows(number)
+        likely = log_likelihoods(job.layer, job.own, rows, job.constants, answers, p)
+        flat = soft.log_prior(job.layer, job.prior_of(number), rows)
+        for out, prior in zip(
+            blocks, (flat, _of_the_others(informed, number, answers, of_item)), strict=True
+        ):
+            told = job if prior is flat else informed
+            out.append(estimates(told, number, _posterior(told, number, prior, *likely)))
+    users = np.unique(view.users)
+    ml, by_prior = (score_users(tuple(part), view.manifest, truth, users).values for part in blocks)
+    return {metric: Ceiling(users, ml[metric], by_prior[metric]) for metric in ml}
 
 
 def _job(view: View) -> Job:
     noise = known_scale(view.manifest)
     b = size_up(view).scale if noise is None else noise / abs(view.manifest.upload.scale)
-    layer, constants = law_of(view.manifest, view.rounds, max(b, SMALLEST), told=True)
+    layer, constants = law_of(view.manifest, view.rounds, max(b, SMALLEST))
     return new_job(
         view,
         layer,
@@ -91,23 +119,6 @@ def _job(view: View) -> Job:
         precision=np.float64,
         worth=1e6,
     )
-
-
-class _Told(NamedTuple):
-    """One batch with the true answers and the factors p (users, rounds, K) that they imply; ``slots`` are its
-    rows without the uploads, which a prior does not need and which are costly to read again."""
-
-    number: int
-    answers: soft.Answers
-    p: Float[jnp.ndarray, "users rounds K"]
-    slots: Rows
-
-
-def _told(job: Job, number: int, truth: Truth) -> _Told:
-    answers = _true_answers(job, number, truth)
-    by_the_update, _ = ties(job.view.manifest)
-    p = (_by_the_update if by_the_update else _by_the_uploads)(job, number, answers)
-    return _Told(number, answers, p, job.rows(number).during(np.zeros(0, int)))
 
 
 def _true_answers(job: Job, number: int, truth: Truth) -> soft.Answers:
@@ -125,19 +136,15 @@ def _true_answers(job: Job, number: int, truth: Truth) -> soft.Answers:
     return soft.Answers(jnp.asarray(items, jnp.float64), jnp.asarray(attributes))
 
 
-def _by_the_update(job: Job, number: int, answers: soft.Answers) -> Float[jnp.ndarray, "users rounds K"]:
-    """Eq. (8) of paper 000."""
+def _factors(job: Job, number: int, answers: soft.Answers) -> Float[jnp.ndarray, "users rounds K"]:
+    """By (8) of paper 000; in sgd the likeliest ones if the answers are the true ones."""
     rows = job.rows(number)
-    known = soft.fixed(job.layer, job.own, rows)
-    square, right = soft.normal_equations(job.layer, job.own, rows, job.constants, answers, known)
-    square += job.constants.lambda_factors * jnp.eye(square.shape[-1])
-    return jnp.linalg.solve(square, right[..., None])[..., 0]
-
-
-def _by_the_uploads(job: Job, number: int, answers: soft.Answers) -> Float[jnp.ndarray, "users rounds K"]:
-    """The likeliest factors if the answers are the true ones."""
-    rows, prior = job.rows(number), _certain(job, number, answers)
-    assumed = _log_certain(answers)
+    if job.layer.tied:
+        known = soft.fixed(job.layer, job.own, rows)
+        square, right = soft.normal_equations(job.layer, job.own, rows, job.constants, answers, known)
+        square += job.constants.lambda_factors * jnp.eye(square.shape[-1])
+        return jnp.linalg.solve(square, right[..., None])[..., 0]
+    prior, assumed = _certain(job, number, answers), _log_certain(answers)
     start = along_the_rows(job, number, assumed)
     point = soft.Point(start, start_lam(job.layer, start))
     size = float(jnp.sqrt(jnp.mean(rows.items**2))) / float(job.constants.noise)
@@ -155,19 +162,15 @@ def _certain(job: Job, number: int, answers: soft.Answers) -> soft.Prior:
     return job.prior_of(number)._replace(attribute=sure)
 
 
-def _fit(job: Job, told: _Told, prior: soft.Prior, assumed: jnp.ndarray) -> soft.Fit:
-    point = soft.Point(told.p, jnp.zeros((told.p.shape[0], 1)))
-    rows = job.rows(told.number)
-    return soft.decode(job.layer, job.own, rows, job.constants, prior, assumed, point)
-
-
-def _with_noise(job: Job, told: list[_Told]) -> Job:
+def _with_noise(job: Job, known: list[soft.Answers], factors: list[jnp.ndarray]) -> Job:
     """The scale that makes the true answers likeliest: the mean of |noise|."""
     total = coordinates = 0.0
-    for part in told:
-        rows = job.rows(part.number)
-        prior = _certain(job, part.number, part.answers)
-        fit = _fit(job, part, prior, _log_certain(part.answers))
+    for number, (answers, p) in enumerate(zip(known, factors, strict=True)):
+        rows, prior = job.rows(number), _certain(job, number, answers)
+        point = soft.Point(
+            p, jnp.zeros((p.shape[0], p.shape[2] * (1 if job.layer.tied else job.layer.n_runs)))
+        )
+        fit = soft.decode(job.layer, job.own, rows, job.constants, prior, _log_certain(answers), point)
         sent = rows.sent.sum(axis=(0, 2)) + rows.attributes_sent.sum(axis=(0, 2))
         total += float(jnp.sum((fit.distance + rows.blank) * rows.live))
         coordinates += float(jnp.sum(sent * rows.live)) * rows.items.shape[2]
@@ -175,25 +178,65 @@ def _with_noise(job: Job, told: list[_Told]) -> Job:
     return replace(job, constants=job.constants._replace(noise=noise))
 
 
-def _decoded(job: Job, told: _Told) -> Estimates:
-    """What the rows of a batch say under the job's prior."""
-    prior = job.prior_of(told.number)
-    assumed = soft.log_prior(job.layer, prior, job.rows(told.number))
-    return estimates(job, told.number, _fit(job, told, prior, assumed).answers)
+def _posterior(
+    job: Job, number: int, prior: jnp.ndarray, items: jnp.ndarray, attributes: jnp.ndarray
+) -> soft.Answers:
+    """Log likelihoods with a log prior of the items, and with the job's of the attributes."""
+    found = jax.nn.softmax(items + prior, axis=0) * job.rows(number).valid
+    if job.layer.blocks:
+        attributes = soft.posterior_attributes(job.layer, attributes + job.prior.attribute)[0]
+    return soft.Answers(found, attributes)
 
 
-def _fitted(job: Job, told: list[_Told]) -> Job:
-    """A prior that was fitted to the true answers."""
-    n_users = job.view.users.size
+def _of_the_others(
+    job: Job, number: int, answers: soft.Answers, item: Float[np.ndarray, "items tilts 3"]
+) -> Float[jnp.ndarray, "candidates users slots"]:
+    """Log prior of every slot with the item's tilts fitted to the other clients: one Newton step back.
+
+    Items have few raters, and their tilts would give the answer away. The client's own tilts stay: it would
+    be told that each answer is less usual for it than it is. ``item``: sums that the tilts were fitted with.
+    """
+    rows, features = job.rows(number), jnp.asarray(job.layer.features().T)
+    fitted = soft.log_prior(job.layer, job.prior_of(number), rows)
+    share, back = jnp.exp(fitted), jnp.zeros_like(fitted)
+    for column, spread in enumerate(job.spread.item):
+        feature = features[column]
+        mean = jnp.einsum("v,vus->us", feature, share)
+        variance = jnp.einsum("v,vus->us", feature**2, share) - mean**2
+        of_item = jnp.asarray(item)[jnp.asarray(rows.item), column, 1]
+        others = jnp.maximum(of_item - variance, 0.0) + 1 / spread
+        gap = jnp.einsum("v,vus->us", feature, answers.items) - mean
+        back += feature[:, None, None] * gap / others
+    return jax.nn.log_softmax(fitted - back, axis=0)
+
+
+def _fitted(job: Job, known: list[soft.Answers]) -> tuple[Job, Float[np.ndarray, "items tilts 3"]]:
+    """A prior fitted to the true answers, with a dispersion of each client's own whatever the update; and
+    the sums that the items' tilts were fitted with (``attacks.posterior.Moments``)."""
+    job = replace(job, layer=replace(job.layer, tied=True))
+    n_users, n_items = job.view.users.size, job.packing.item_ids.size
+    count = sum(answers.items.sum(axis=(1, 2)) for answers in known)
+    start = priors.flat(job.layer, n_users, n_items, job.prior.start_mean.size)
+    job = replace(
+        job, prior=start._replace(level=jnp.log(count + 1.0)), spread=priors.start_spread(job.layer)
+    )
+    # a prior needs the rows without the uploads, which are costly to read again
+    slots = [job.rows(number).during(np.zeros(0, int)) for number in range(job.n_batches)]
+    total: Moments | None = None
     for _ in range(PASSES):
         total = None
-        for part in told:
-            number, rows, prior = part.number, part.slots, job.prior_of(part.number)
+        for number, (answers, rows) in enumerate(zip(known, slots, strict=True)):
+            prior = job.prior_of(number)
             assumed = jnp.exp(soft.log_prior(job.layer, prior, rows)) * rows.valid
-            found = moments(job.layer, rows, prior, assumed, part.answers)
-            found = found._replace(user=scattered(job, number, found.user))
+            found = moments(job.layer, rows, prior, assumed, answers)
+            found = found._replace(user=jnp.asarray(scattered(job, number, found.user)))
             total = found if total is None else jax.tree.map(lambda a, b: a + b, total, found)
         assert total is not None
-        prior, spread = priors.improve(job.layer, job.prior, job.spread, total, n_users)
+        prior, spread = priors.improve(job.layer, job.prior, job.spread, total, n_users, pulled=False)
+        pairs = zip(prior, job.prior, strict=True)
+        away = max(float(jnp.abs(new - old).max()) if new.size else 0.0 for new, old in pairs)
         job = replace(job, prior=prior, spread=spread)
-    return job
+        if away < SETTLED:
+            break
+    assert total is not None
+    return job, np.asarray(total.item)

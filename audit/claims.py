@@ -195,9 +195,9 @@ def _told(cell: Cell, ratings: Ratings) -> Ceiling:
     right = [np.where(ratings.values == levels[share.argmax()], 1.0, 0.0) for _ in range(2)]
     for number, prior in enumerate((0.0, np.log(np.maximum(share, 1e-12)))):
         right[number][whole] = levels[(score + prior).argmax(axis=1)] == actual
-    return Ceiling(*(_mean_over_users(part, ratings) for part in right))
+    return Ceiling(everybody, *(_over_ratings(part, ratings) for part in right))
 
 
-def _mean_over_users(values: Float[np.ndarray, " ratings"], ratings: Ratings) -> float:
+def _over_ratings(values: Float[np.ndarray, " ratings"], ratings: Ratings) -> Float[np.ndarray, " users"]:
     counts = np.diff(ratings.indptr)
-    return float((np.bincount(ratings.users, values, ratings.n_users) / counts).mean())
+    return np.bincount(ratings.users, values, ratings.n_users) / counts

@@ -2,6 +2,11 @@
 
 Names are public (see README). Rounding and clipping as in paper 000, Eq. (43): an estimate is clipped
 to [0, largest level] and rounded to the nearest of 0 and the rating levels; attributes to 0 or 1.
+
+Each metric uses the answer to its own question, where a reconstruction carries one: ``rating_accuracy`` and
+``users_fully_recovered`` the answer itself, ``rated_rating_accuracy`` the best rating given that the item is
+rated, ``rating_mae`` the median of that posterior, the rated-set metrics the probability that the item is
+rated. Without them (other software, the paper's solvers) the answer itself stands for all.
 """
 
 from __future__ import annotations
@@ -12,7 +17,7 @@ import numpy as np
 from jaxtyping import Float, Int
 from scipy.stats import rankdata
 
-from attacks.interface import Estimates
+from attacks.interface import OPTIONAL, Estimates
 from audit.truth import Truth
 from victims.manifest import Manifest
 from victims.view import ATTRIBUTE, ITEM
@@ -103,12 +108,13 @@ def _slice(block: Estimates, start: int, stop: int) -> Estimates:
     def cut(array: np.ndarray) -> np.ndarray:
         return array if array.shape[0] == 1 else array[start:stop]
 
+    given = {name: getattr(block, name) for name in OPTIONAL}
     return Estimates(
         block.users[start:stop],
         cut(block.kind),
         cut(block.index),
         block.value[start:stop],
-        None if block.probability is None else block.probability[start:stop],
+        **{name: None if part is None else part[start:stop] for name, part in given.items()},
     )
 
 
@@ -138,16 +144,17 @@ def _score_items(
     n_rated = np.diff(truth.ratings.indptr)[row].astype(np.float64)
     found = rated.sum(axis=1)
     right = (answer == actual) & given
-    right_rated = (right & rated).sum(axis=1)
+    right_rated = (rated & given & (_if_rated(block, answer, manifest) == actual)).sum(axis=1)
     if manifest.weighting == "include-unrated":
         # an item without a row is answered "unrated": right unless it is rated
         silent_unrated = manifest.n_items - given.sum(axis=1) - (n_rated - found)
         accuracy = (right.sum(axis=1) + silent_unrated) / manifest.n_items
     else:
         accuracy = _ratio(right.sum(axis=1), given.sum(axis=1) + (n_rated - found))
-    error = np.where(rated, np.abs(np.clip(value, 0, manifest.rating_levels[-1]) - actual), 0)
+    stars = _first(block.median_if_rated, block.rating_if_rated, value)
+    error = np.where(rated, np.abs(np.clip(stars, 0, manifest.rating_levels[-1]) - actual), 0)
     missed_stars = truth.ratings.sum(axis=1)[row] - actual.sum(axis=1)
-    claimed = (answer > 0) & given
+    claimed = _claimed(block, answer, manifest) & given
     scores = {
         "rating_accuracy": accuracy,
         "rated_rating_accuracy": _ratio(right_rated, n_rated),
@@ -159,15 +166,50 @@ def _score_items(
     return scores
 
 
+def _first(*answers: np.ndarray | None) -> np.ndarray:
+    """Row by row the first answer that is given."""
+    given = [answer for answer in answers if answer is not None]
+    found = given[-1]
+    for answer in given[-2::-1]:
+        found = np.where(np.isnan(answer), found, answer)
+    return found
+
+
+def _if_rated(block: Estimates, answer: np.ndarray, manifest: Manifest) -> np.ndarray:
+    """The rating of each row if the item is rated, rounded to the levels alone."""
+    if block.rating_if_rated is None:
+        return answer
+    levels = np.array(manifest.rating_levels)
+    middle = (levels[1:] + levels[:-1]) / 2
+    there = ~np.isnan(block.rating_if_rated)
+    nearest = levels[np.searchsorted(middle, np.where(there, block.rating_if_rated, 0.0))]
+    return np.where(there, nearest, answer)
+
+
+def _claimed(block: Estimates, answer: np.ndarray, manifest: Manifest) -> np.ndarray:
+    """Which rows are said to be rated: the most probable ones, as many as maximise the expected F1."""
+    if block.rated_probability is None or manifest.weighting == "observed-only":
+        return answer > 0
+    probability = np.nan_to_num(block.rated_probability, nan=0.0)
+    order = np.argsort(-probability, axis=1, kind="stable")
+    hits = np.cumsum(np.take_along_axis(probability, order, axis=1), axis=1)
+    expected = hits / (np.arange(1, probability.shape[1] + 1) + hits[:, -1:])
+    rank = np.empty_like(order)
+    np.put_along_axis(rank, order, np.arange(order.shape[1])[None], axis=1)
+    return (rank <= expected.argmax(axis=1)[:, None]) & (probability > 0)
+
+
 def _rated_strength(
     block: Estimates, value: np.ndarray, answer: np.ndarray, manifest: Manifest
 ) -> np.ndarray:
-    """How strongly each row says "rated": its probability where given, else its value.
+    """How strongly each row says "rated": the probability of that where given, else what the answer implies.
 
     In observed-only an uploaded row says it by itself.
     """
     if manifest.weighting == "observed-only":
         return np.ones_like(value)
+    if block.rated_probability is not None:
+        return np.nan_to_num(block.rated_probability, nan=0.0)
     if block.probability is None:
         return value
     probability = np.nan_to_num(block.probability, nan=0.5)

@@ -1,5 +1,8 @@
 """Reconstruction files: user, kind, index, value (0 = unrated) and probability, Arrow IPC.
 
+Where the attack has them also rated_probability, rating_if_rated and median_if_rated (``Estimates``). All
+columns but the first four are optional and may be null anywhere.
+
 The schema metadata under ``factorleak-reconstruction`` says which attack read what, on which view, and
 which clients it abstained on and why, so that scoring needs no other file than the truth.
 """
@@ -7,16 +10,24 @@ which clients it abstained on and why, so that scoring needs no other file than 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
+from jaxtyping import Float
 from pydantic import BaseModel, ValidationError
 
-from attacks.interface import Estimates, Reconstruction
-from victims.arrow import INT32_MAX, finite_chunks, integer_chunks, kind_chunks, open_columns
+from attacks.interface import OPTIONAL, Estimates, Reconstruction
+from victims.arrow import (
+    INT32_MAX,
+    ColumnFile,
+    finite_chunks,
+    integer_chunks,
+    kind_chunks,
+    open_columns,
+)
 from victims.errors import InputError
 from victims.manifest import Manifest
 from victims.view import KINDS
@@ -68,25 +79,22 @@ def write_reconstruction(
 
 
 def _batches(reconstruction: Reconstruction) -> Iterator[dict[str, pa.Array]]:
-    none, number = np.zeros(0, np.int32), np.zeros(0)
-    yield _columns(none, none, none, number, number)  # a file without answers still has its columns
-    for rows in reconstruction.rows():
-        yield _columns(*rows)
+    blocks = reconstruction.blocks
+    some = [name for name in OPTIONAL if any(getattr(block, name) is not None for block in blocks)]
+    names = list(dict.fromkeys(["probability", *some]))
+    blank = dict.fromkeys(("user", "kind", "index", "value", *names), np.zeros(0))
+    yield _columns(blank, names)  # a file without answers still has its columns
+    for columns in reconstruction.columns():
+        yield _columns(columns, names)
 
 
-def _columns(
-    user: np.ndarray,
-    kind: np.ndarray,
-    index: np.ndarray,
-    value: np.ndarray,
-    probability: np.ndarray,
-) -> dict[str, pa.Array]:
+def _columns(columns: Mapping[str, np.ndarray], names: list[str]) -> dict[str, pa.Array]:
     return {
-        "user": pa.array(user.astype(np.int32)),
-        "kind": kind_array(kind),
-        "index": pa.array(index.astype(np.int32)),
-        "value": pa.array(value.astype(np.float64)),
-        "probability": pa.array(probability.astype(np.float64), mask=np.isnan(probability)),
+        "user": pa.array(columns["user"].astype(np.int32)),
+        "kind": kind_array(columns["kind"]),
+        "index": pa.array(columns["index"].astype(np.int32)),
+        "value": pa.array(columns["value"]),
+        **{name: pa.array(columns[name], mask=np.isnan(columns[name])) for name in names},
     }
 
 
@@ -108,16 +116,8 @@ def read_reconstruction(path: Path) -> StoredReconstruction:
         finite_chunks(file, "value"),
     ]
     user, kind, index, value = (np.concatenate(chunks) if chunks else np.zeros(0) for chunks in columns)
-    probability = None
-    if file.has("probability"):
-        chunks = [chunk.to_numpy(zero_copy_only=False) for chunk in file.columns("probability")]
-        probability = np.concatenate(chunks).astype(np.float64) if chunks else np.zeros(0)
-        wrong = np.flatnonzero(~np.isnan(probability) & ((probability < 0) | (probability > 1)))
-        if wrong.size:
-            raise InputError(
-                f"{path} row {wrong[0]}: probability must be in 0..1 or null, got {probability[wrong[0]]:g}"
-            )
-        probability = None if np.isnan(probability).all() else probability
+    others = {name: _optional(path, file, name) for name in OPTIONAL if file.has(name)}
+    others = {name: column for name, column in others.items() if not np.isnan(column).all()}
     _refuse_repeats(path, user, kind, index)
     origin = _origin(path, file.metadata)
     users = np.unique(user) if origin is None else np.unique(origin.users).astype(np.int32)
@@ -126,7 +126,7 @@ def read_reconstruction(path: Path) -> StoredReconstruction:
     strange = np.flatnonzero(~np.isin(user, users))
     if strange.size:
         raise InputError(f"{path} row {strange[0]}: client {user[strange[0]]} is not in its header")
-    blocks = tuple(_blocks(user, kind, index, value, probability))
+    blocks = tuple(_blocks(user, kind, index, value, others))
     return StoredReconstruction(
         Reconstruction(
             "unknown" if origin is None else origin.attack,
@@ -137,6 +137,21 @@ def read_reconstruction(path: Path) -> StoredReconstruction:
         ),
         origin,
     )
+
+
+def _optional(path: Path, file: ColumnFile, name: str) -> Float[np.ndarray, " rows"]:
+    """A column that may be null anywhere, as NaN there."""
+    chunks = [chunk.to_numpy(zero_copy_only=False) for chunk in file.columns(name)]
+    try:
+        column = np.concatenate(chunks).astype(np.float64) if chunks else np.zeros(0)
+    except (TypeError, ValueError):
+        raise InputError(f"{path}: {name} must hold numbers or null") from None
+    probability = name.endswith("probability")
+    rule = "in 0..1" if probability else "finite"
+    wrong = np.flatnonzero(np.isinf(column) | (probability & ((column < 0) | (column > 1))))
+    if wrong.size:
+        raise InputError(f"{path} row {wrong[0]}: {name} must be {rule} or null, got {column[wrong[0]]:g}")
+    return column
 
 
 def _origin(path: Path, metadata: dict[bytes, bytes]) -> Origin | None:
@@ -167,7 +182,7 @@ def _blocks(
     kind: np.ndarray,
     index: np.ndarray,
     value: np.ndarray,
-    probability: np.ndarray | None,
+    others: Mapping[str, np.ndarray],
 ) -> Iterator[Estimates]:
     """Pad clients with similar numbers of rows to common blocks."""
     order = np.argsort(user, kind="stable")
@@ -189,5 +204,5 @@ def _blocks(
             kind[rows].astype(np.int8),
             index[rows].astype(np.int32),
             np.where(valid, value[rows], np.nan),
-            None if probability is None else np.where(valid, probability[rows], np.nan),
+            **{name: np.where(valid, column[rows], np.nan) for name, column in others.items()},
         )

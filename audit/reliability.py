@@ -1,4 +1,7 @@
-"""Are an attack's probabilities right? Answers in bins of what was claimed, and the share that is right."""
+"""Are an attack's probabilities right? Answers in bins of what was claimed, and the share that is right.
+
+Of the probability that an item is rated, "right" is the share that is.
+"""
 
 from __future__ import annotations
 
@@ -16,7 +19,8 @@ from victims.manifest import Manifest
 from victims.view import ATTRIBUTE, ITEM
 
 EDGES = (0.0, 0.35, 0.45, 0.55, 0.65, 0.75, 0.85, 0.95, 1.0)  # the last but one is "0.9"
-KINDS = {ITEM: "ratings", ATTRIBUTE: "attributes"}
+RATED = "is it rated"
+KINDS = {"ratings": ITEM, "attributes": ATTRIBUTE, RATED: ITEM}
 
 
 class Bin(NamedTuple):
@@ -38,7 +42,7 @@ class Bin(NamedTuple):
 
 
 def reliability(reconstruction: Reconstruction, manifest: Manifest, truth: Truth, seed: int = 0) -> list[Bin]:
-    """Bins of claimed probability that hold an answer, ratings first.
+    """Bins of claimed probability that hold an answer: ratings, attributes, whether items are rated.
 
     Parameters
     ----------
@@ -58,11 +62,11 @@ def reliability(reconstruction: Reconstruction, manifest: Manifest, truth: Truth
     users = np.unique(reconstruction.users)
     truth.rows(users)
     found = []
-    for kind, what in KINDS.items():
+    for what in KINDS:
         # per client and bin: answers, sum of probabilities, right answers
         sums = np.zeros((3, len(EDGES) - 1, users.size))
         for block in reconstruction.blocks:
-            _add(sums, block, kind, manifest, truth, users)
+            _add(sums, block, what, manifest, truth, users)
         for number, (least, below) in enumerate(pairwise(EDGES)):
             there = sums[0, number] > 0
             if there.any():
@@ -86,18 +90,18 @@ def _bin(what: str, least: float, below: float, sums: Float[np.ndarray, "3 clien
 def _add(
     sums: Float[np.ndarray, "3 bins users"],
     block: Estimates,
-    kind: int,
+    what: str,
     manifest: Manifest,
     truth: Truth,
     users: np.ndarray,
 ) -> None:
     """Count a block's answers of one kind."""
-    if block.probability is None:
+    claimed = block.rated_probability if what == RATED else block.probability
+    if claimed is None:
         return
-    probability = np.where(np.broadcast_to(block.kind, block.value.shape) == kind, block.probability, np.nan)
+    probability = np.where(np.broadcast_to(block.kind, block.value.shape) == KINDS[what], claimed, np.nan)
     keep = ~np.isnan(probability) & ~np.isnan(block.value)
-    row = truth.rows(block.users)
-    right = (_right_ratings if kind == ITEM else _right_attributes)(block, manifest, truth, row)
+    right = RIGHT[what](block, manifest, truth, truth.rows(block.users))
     place = np.clip(np.searchsorted(EDGES, probability[keep], side="right") - 1, 0, len(EDGES) - 2)
     user = np.broadcast_to(np.searchsorted(users, block.users)[:, None], keep.shape)[keep]
     for part, values in zip(sums, (np.ones(user.size), probability[keep], right[keep]), strict=True):
@@ -119,3 +123,13 @@ def _right_attributes(
     padded = np.pad(truth.attributes, ((0, 0), (0, 1)))  # beyond the last one: the empty last column
     actual = padded[row[:, None], np.minimum(index, truth.attributes.shape[1])]
     return (block.value >= 0.5) == (actual > 0.5)
+
+
+def _rated(
+    block: Estimates, manifest: Manifest, truth: Truth, row: np.ndarray
+) -> Bool[np.ndarray, "users rows"]:
+    index = np.where(block.kind == ITEM, block.index, 0)
+    return lookup(truth, row, index, block.value.shape) > 0
+
+
+RIGHT = {"ratings": _right_ratings, "attributes": _right_attributes, RATED: _rated}

@@ -7,6 +7,7 @@ from dataclasses import asdict, dataclass
 from typing import NamedTuple
 
 import numpy as np
+from jaxtyping import Float, Int
 
 from attacks.interface import RATED_SET, Reconstruction
 from audit.abstentions import in_words
@@ -21,21 +22,30 @@ BELOW = "answers are significantly worse than the best guess: what the attack as
 
 
 class Ceiling(NamedTuple):
-    """What the told decoder reads by maximum likelihood and a posteriori, means over clients."""
+    """What a decoder with help reads of each client, by maximum likelihood and a posteriori.
+
+    users (n_users,) ascending; ml, map (n_users,): NaN where the metric is not defined.
+    """
+
+    users: Int[np.ndarray, " users"]
+    ml: Float[np.ndarray, " users"]
+    map: Float[np.ndarray, " users"]
+
+
+class Limit(NamedTuple):
+    """Means of a ``Ceiling`` over the clients that are scored, and what no attack should pass: the better of
+    both, or the best guess where that is better, for whoever has help may still guess."""
 
     ml: float
     map: float
-
-    def best(self, metric: str) -> float:
-        """The better of the two."""
-        return min(self) if metric in LOWER_IS_BETTER else max(self)
+    best: float
 
 
 @dataclass(frozen=True)
 class Score:
     """One metric of one reconstruction.
 
-    ``ceiling`` is what a decoder that is told every p_i reaches, by maximum likelihood and a posteriori;
+    ``ceiling`` is what a decoder reaches that knows all other answers of the client (``audit.ceiling``);
     None where it is not computed.
     Clients without an answer count with the best guess, so that abstaining neither helps nor hurts;
     ``n_abstained`` says how many they are, ``reason`` why, and where answers are worse than the guess.
@@ -46,7 +56,7 @@ class Score:
     metric: str
     summary: Summary
     baseline_name: str
-    ceiling: Ceiling | None
+    ceiling: Limit | None
     n_abstained: int
     reason: str = ""
 
@@ -99,7 +109,7 @@ def score(
         unanswered = silent | np.isnan(values)
         values = np.where(unanswered, baseline, values)
         summary = summarise(metric, values, baseline, seed, unanswered & ~(silent & looked))
-        limit = _ceiling(metric, manifest, ceilings)
+        limit = _limit(metric, manifest, ceilings, users, np.where(np.isnan(values), np.nan, baseline))
         n_abstained = int((unanswered & ~np.isnan(baseline)).sum())
         rows.append(Score(metric, summary, name, limit, n_abstained, _reason(summary, why, n_abstained)))
     return rows
@@ -143,12 +153,31 @@ def _aligned(scores: UserScores, metric: str, users: np.ndarray) -> np.ndarray:
     return np.full(users.size, np.nan if np.isnan(values).all() else np.nanmean(values))
 
 
-def _ceiling(metric: str, manifest: Manifest, ceilings: Mapping[str, Ceiling] | None) -> Ceiling | None:
-    """Without a defense the decoder that is told p_i divides every row by it and reads all."""
-    if manifest.defenses:
-        return (ceilings or {}).get(metric)
+def _limit(
+    metric: str,
+    manifest: Manifest,
+    ceilings: Mapping[str, Ceiling] | None,
+    users: Int[np.ndarray, " users"],
+    baseline: Float[np.ndarray, " users"],
+) -> Limit | None:
+    """Over the clients whose baseline is given; one that the decoder says nothing of counts with the guess.
+
+    Without a defense the decoder that is told all but one answer divides every row by p_i and reads it.
+    """
     perfect = 0.0 if metric in LOWER_IS_BETTER else 1.0
-    return Ceiling(perfect, perfect)
+    if not manifest.defenses:
+        return Limit(perfect, perfect, perfect)
+    found, counted = (ceilings or {}).get(metric), ~np.isnan(baseline)
+    if found is None or not counted.any():
+        return None
+    place = np.minimum(np.searchsorted(found.users, users), found.users.size - 1)
+    there = found.users[place] == users
+    ml, informed = (
+        float(np.mean(np.where(np.isnan(part), baseline, part)[counted]))
+        for part in (np.where(there, values[place], np.nan) for values in (found.ml, found.map))
+    )
+    best = min if metric in LOWER_IS_BETTER else max
+    return Limit(ml, informed, best(ml, informed, float(np.mean(baseline[counted]))))
 
 
 def as_record(score: Score) -> dict[str, object]:
@@ -172,7 +201,7 @@ def _flat(score: Score) -> dict[str, float]:
     if score.ceiling is None:
         return dict.fromkeys(("ceiling", "ceiling_ml", "ceiling_map"), float("nan"))
     return {
-        "ceiling": score.ceiling.best(score.metric),
+        "ceiling": score.ceiling.best,
         "ceiling_ml": score.ceiling.ml,
         "ceiling_map": score.ceiling.map,
     }
