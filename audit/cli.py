@@ -380,7 +380,6 @@ def score(
     """Score a reconstruction against the truth, beside the best guess without the transcript."""
     import numpy as np
 
-    from attacks.knowledge import unmodelled
     from audit.reconstructions import read_reconstruction
     from audit.results import finite
     from audit.score import as_record
@@ -400,14 +399,15 @@ def score(
     else:
         raise InputError(f"{reconstruction} does not say which transcript it is about; give --transcript DIR")
     actual = read_truth(truth)
-    limits = None
+    limits, why = None, "under a defense it needs the uploads: give --transcript DIR"
     if recorded is not None and manifest.defenses:
-        from audit.ceiling import ceilings, computable
+        from audit.ceiling import ceilings, obstacle
         from audit.keys import view_of
 
         view = view_of(recorded, adversary)
         view = view.select(np.intersect1d(view.users, stored.reconstruction.users))
-        limits = ceilings(view, actual) if computable(view) else None
+        why = obstacle(view)
+        limits = None if why else ceilings(view, actual)
     scores = score_all(stored.reconstruction, manifest, actual, ceilings=limits, seed=seed)
     rows = [as_record(part) for part in scores]
     bins = []
@@ -432,9 +432,7 @@ def score(
         show(reliability_table(bins) if bins else "reliability: the attack gave no probabilities")
     abstained = stored.reconstruction.abstained
     if manifest.defenses and limits is None:
-        needs = "under a defense it needs the uploads: give --transcript DIR" if recorded is None else ""
-        if why := unmodelled(manifest) or needs:
-            show(f"no ceiling: {why}")
+        show(f"no ceiling: {why}")
     for reason, count in _count(abstained.values()):
         show(f"abstained on {count} (they count with the best guess): {reason}")
 
