@@ -383,7 +383,6 @@ def score(
     seed: SeedOption = 0,
 ) -> None:
     """Score a reconstruction against the truth, beside the best guess without the transcript."""
-    from attacks.knowledge import unmodelled
     from audit.abstentions import grouped
     from audit.gate import parse
     from audit.reconstructions import read_reconstruction
@@ -406,9 +405,7 @@ def score(
     else:
         raise InputError(f"{reconstruction} does not say which transcript it is about; give --transcript DIR")
     actual = read_truth(truth)
-    limits = (
-        None if recorded is None else _ceilings_of(recorded, adversary, stored.reconstruction.users, actual)
-    )
+    limits, why = _ceilings_of(recorded, manifest, adversary, stored.reconstruction.users, actual)
     scores = score_all(stored.reconstruction, manifest, actual, ceilings=limits, seed=seed)
     rows = [as_record(part) for part in scores]
     about = {"update": manifest.update, "weighting": manifest.weighting, "adversary": adversary}
@@ -436,26 +433,25 @@ def score(
         show(reliability_table(bins) if bins else "reliability: the attack gave no probabilities")
     abstained = stored.reconstruction.abstained
     if manifest.defenses and limits is None:
-        needs = "under a defense it needs the uploads: give --transcript DIR" if recorded is None else ""
-        if why := unmodelled(manifest) or needs:
-            show(f"no ceiling: {why}")
+        show(f"no ceiling: {why}")
     for reason, count in grouped(abstained.values())[:5]:
         show(f"abstained on {count} (they count with the best guess): {reason}")
     judge(bars, judged)
 
 
-def _ceilings_of(recorded: Any, adversary: str, users: Any, truth: Any) -> Any:
-    """The limits of a recording's uploads for the scored clients; None without a defense, or a law."""
+def _ceilings_of(recorded: Any, manifest: Any, adversary: str, users: Any, truth: Any) -> tuple[Any, str]:
+    """The limits of a recording's uploads for the scored clients under a defense; else None, and why."""
     import numpy as np
 
-    from audit.ceiling import ceilings, computable
+    from audit.ceiling import ceilings, obstacle
     from audit.keys import view_of
 
-    if not recorded.manifest.defenses:
-        return None
+    if recorded is None or not manifest.defenses:
+        return None, "under a defense it needs the uploads: give --transcript DIR"
     view = view_of(recorded, adversary)
     view = view.select(np.intersect1d(view.users, users))
-    return ceilings(view, truth) if computable(view) else None
+    why = obstacle(view)
+    return (None if why else ceilings(view, truth)), why
 
 
 @app.command()

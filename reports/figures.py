@@ -1,8 +1,9 @@
 """Figures of a sweep: accuracy against noise scale, and against rounds watched.
 
 Work on plain mappings with the columns of ``results.json``. Every line has its 95 % band over clients, the
-best guess without the transcript and the ceiling in the same axes. Files are the same bytes for the same
-rows: no dates, fixed identifiers in SVG.
+best guess without the transcript (dark, dash-dotted, named in the panel) and the ceiling (the line's colour,
+dotted, capped) in the same axes. Where most clients got no answer the value is the guess's: the mark is
+hollow. Files are the same bytes for the same rows: no dates, fixed identifiers in SVG.
 """
 
 from __future__ import annotations
@@ -30,6 +31,8 @@ METRICS = {
 }
 MARKERS = "osD^vP*X"
 ONE_PANEL = 3.4  # inches, a column of a paper
+GUESS: Any = {"color": "0.15", "linestyle": (0, (7, 2, 1, 2)), "linewidth": 1.0}
+CEILING: Any = {"linestyle": (0, (1, 1.5)), "linewidth": 0.9, "marker": "_", "markersize": 7}
 STYLE: Any = {
     "font.size": 8,
     "axes.titlesize": 8,
@@ -107,8 +110,7 @@ def accuracy_against_scale(rows: Sequence[Row], metric: str, strongest: str, *pa
                 line = _line(part, name, scale_of, rounds=fewest)
                 _draw(axis, line, _place(scales), "0.35", "x", dashed=True, limits=False)
             guess = _line(part, strongest, scale_of, rounds=counts[0])
-            axis.plot([_place(scales)(r) for r, _ in guess], [r["baseline"] for _, r in guess], color="0.6",
-                      linestyle=":")  # fmt: skip
+            _draw_guess(axis, guess, _place(scales))
             _scale_axis(axis, scales)
         handles = [
             Line2D([], [], color=colours[c], marker=MARKERS[n % len(MARKERS)],
@@ -118,7 +120,7 @@ def accuracy_against_scale(rows: Sequence[Row], metric: str, strongest: str, *pa
         handles.append(
             Line2D([], [], color="0.35", marker="x", linestyle="--", label="paper's procedure, fewest rounds")
         )
-        _finish(figure, axes, METRICS[metric], "noise scale b (stars²)", handles)
+        _finish(figure, axes, METRICS[metric], "noise scale b (stars²)", handles, any(map(fell_back, rows)))
     return figure
 
 
@@ -136,7 +138,7 @@ def accuracy_against_rounds(rows: Sequence[Row], metric: str, strongest: str) ->
                 line = _line(part, strongest, lambda row: float(row["rounds"]), scale=scale)
                 _draw(axis, line, float, colours[scale], MARKERS[number % len(MARKERS)])
             guess = _line(part, strongest, lambda row: float(row["rounds"]), scale=scales[0])
-            axis.plot([x for x, _ in guess], [r["baseline"] for _, r in guess], color="0.6", linestyle=":")
+            _draw_guess(axis, guess, float)
             axis.set_xscale("log")
             axis.xaxis.set_major_locator(FixedLocator(counts))
             axis.xaxis.set_minor_locator(FixedLocator([]))
@@ -145,7 +147,7 @@ def accuracy_against_rounds(rows: Sequence[Row], metric: str, strongest: str) ->
             Line2D([], [], color=colours[b], marker=MARKERS[n % len(MARKERS)], label=f"b = {b:g}")
             for n, b in enumerate(scales)
         ]
-        _finish(figure, axes, METRICS[metric], "rounds watched", handles)
+        _finish(figure, axes, METRICS[metric], "rounds watched", handles, any(map(fell_back, rows)))
     return figure
 
 
@@ -184,12 +186,40 @@ def _draw(
 ) -> None:
     x = [place(value) for value, _ in line]
     style = "--" if dashed else "-"
-    axis.plot(x, [row["value"] for _, row in line], style, color=colour, marker=marker)
-    low, high = ([row[name] for _, row in line] for name in ("ci_low", "ci_high"))
+    y = [row["baseline"] if fell_back(row) else row["value"] for _, row in line]
+    axis.plot(x, y, style, color=colour)
+    for hollow in (False, True):
+        chosen = [number for number, (_, row) in enumerate(line) if fell_back(row) == hollow]
+        shape = "o" if hollow and marker == "x" else marker
+        axis.plot([x[n] for n in chosen], [y[n] for n in chosen], linestyle="", color=colour, marker=shape,
+                  markerfacecolor="white" if hollow else colour, zorder=3)  # fmt: skip
+    low, high = ([_number(row[name]) for _, row in line] for name in ("ci_low", "ci_high"))
     axis.fill_between(x, low, high, color=colour, alpha=0.2, linewidth=0)
     if limits:
-        ceiling = [np.nan if row["ceiling"] is None else row["ceiling"] for _, row in line]
-        axis.plot(x, ceiling, color=colour, linestyle=(0, (1, 1)), linewidth=0.8)
+        axis.plot(x, [_number(row["ceiling"]) for _, row in line], color=colour, **CEILING)
+
+
+def fell_back(row: Row) -> bool:
+    """Whether most clients got no answer, so that they count with the best guess.
+
+    Examples
+    --------
+    >>> fell_back({"n_users": 10, "n_abstained": 6, "verdict": ""})
+    True
+    """
+    most = (row["n_abstained"] or 0) > (row["n_users"] or 0) / 2
+    return row["verdict"] == "NOT TESTED" or bool(most)
+
+
+def _number(value: Any) -> float:
+    return float("nan") if value is None else float(value)
+
+
+def _draw_guess(axis: Axes, line: list[tuple[float, Row]], place: Any) -> None:
+    x, y = [place(value) for value, _ in line], [_number(row["baseline"]) for _, row in line]
+    axis.plot(x, y, **GUESS)
+    if x:
+        axis.annotate("best guess", (x[0], y[0]), (0, -2), textcoords="offset points", va="top", fontsize=6)
 
 
 def _place(scales: Sequence[float]) -> Any:
@@ -215,6 +245,7 @@ def _finish(
     metric: str,
     unit: str,
     handles: list[Line2D],
+    hollow: bool,
 ) -> None:
     for (update, weighting), axis in axes.items():
         axis.set_title(f"{update} / {weighting}")
@@ -224,9 +255,14 @@ def _finish(
     figure.supylabel(f"share of {metric}", fontsize=8)
     handles = [
         *handles,
-        Line2D([], [], color="0.2", linestyle=(0, (1, 1)), linewidth=0.8, label="ceiling (told p)"),
-        Line2D([], [], color="0.6", linestyle=":", label="best guess"),
+        Line2D([], [], color="0.4", **CEILING, label="ceiling (knows all other answers)"),
+        Line2D([], [], **GUESS, label="best guess"),
     ]
+    if hollow:
+        label = "falls back to the guess: most clients got no answer"
+        handles.append(
+            Line2D([], [], color="0.4", linestyle="", marker="o", markerfacecolor="white", label=label)
+        )
     widest = 4 if figure.get_figwidth() > ONE_PANEL else 2
     figure.legend(handles=handles, loc="outside upper center", ncols=min(widest, len(handles)), frameon=False)
 
