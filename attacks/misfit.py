@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import numpy as np
 from jaxtyping import Bool, Float, Int
-from scipy.special import gammaln
+from scipy.special import gammaln, ndtr
 
 from attacks.decode import distance_to_levels
 
@@ -89,3 +89,30 @@ def misfit(
         by_chance = np.maximum((chance * kind).sum(axis=1) / count, step / 4)
         worst = np.maximum(worst, (fit * kind).sum(axis=1) / count / np.maximum(by_chance, TINY))
     return worst, (item & valid).sum(axis=1)
+
+
+def log_odds_between(
+    value: Float[np.ndarray, "*shape"],
+    deviation: Float[np.ndarray, "*shape"],
+    levels: Float[np.ndarray, " levels"],
+    share: Float[np.ndarray, " levels"],
+) -> Float[np.ndarray, "*shape"]:
+    """Nats for numbers anywhere around the levels, against numbers on them, both seen through Gaussian noise.
+
+    Where they are on the levels, a sum of these exceeds log(1 / a) with a probability of at most a (Markov's
+    inequality: the mean of a ratio of densities is 1).
+
+    Parameters
+    ----------
+    value, deviation : any shape
+        Estimates and their standard errors > 0.
+    levels, share : (n_levels,)
+        The grid, and how frequent its levels are.
+    """
+    half = step_of(levels) / 2
+    away = (value[..., None] - levels) / deviation[..., None]
+    wide = half / deviation[..., None]
+    on = np.exp(-0.5 * away**2) / (deviation[..., None] * np.sqrt(2 * np.pi)) @ share
+    around = (ndtr(away + wide) - ndtr(away - wide)) / (2 * half) @ share
+    least = 1e-300
+    return np.log(np.maximum(around, least)) - np.log(np.maximum(on, least))

@@ -18,7 +18,8 @@ them only where a client has fewer than four ratings. It abstains where no start
 noise leaves next to nothing about a rating, and where the clients' rule is seen not to be the declared one:
 rows that are explained without noise by numbers off the rating grid (``attacks.misfit``; stretched ratings
 once their weights are taken off, one rating of each client having told its weight, so that a single one
-cannot be judged), or under fresh noise by no numbers at all (a chi-square test of what is left).
+cannot be judged), or under fresh noise by no numbers at all (a chi-square test of what is left) or, where
+nothing is stretched, by numbers off the grid.
 ``answer="stretched"`` is not judged by the grid where weights lie between.
 """
 
@@ -34,7 +35,7 @@ from scipy.stats import chi2
 from attacks.course_fits import Fitted, Known, Prior, fit_exact, fit_fresh, flat_prior
 from attacks.courses import batches, pack
 from attacks.interface import Estimates, Progress, Reconstruction, all_abstain, silent, unreadable
-from attacks.misfit import ACCIDENT, accidental, misfit
+from attacks.misfit import ACCIDENT, accidental, log_odds_between, misfit
 from attacks.steps import unknown_step
 from attacks.stretched import Stretched, on_grid, unstretch
 from victims.errors import InputError
@@ -218,7 +219,8 @@ def _judged(
 ) -> tuple[Float[np.ndarray, " users"], dict[int, str]]:
     """Misfit of a batch's clients, and why some are not answered: the declared rule is not theirs."""
     if known.fresh:
-        return np.full(part.users.size, np.nan), _other_noise(known, part)
+        reasons = {} if apart is None or known.stretched else _between_levels(known, part, apart)
+        return np.full(part.users.size, np.nan), reasons | _other_noise(known, part)
     if known.stretched and apart is None:
         return np.full(part.users.size, np.nan), {}
     levels = np.array(known.manifest.rating_levels)
@@ -251,6 +253,19 @@ def _other_noise(known: Known, part: Fitted) -> dict[int, str]:
         f"{high:.2g}): the clients' rule, or the noise, is not the declared one"
         for user, left, low, high in zip(part.users, part.left, least, most, strict=True)
         if not low <= left <= high
+    }
+
+
+def _between_levels(known: Known, part: Fitted, apart: Stretched) -> dict[int, str]:
+    """Clients whose numbers are surely not on the rating grid, where no weights lie between."""
+    levels, item = np.array(known.manifest.rating_levels), part.valid & (part.kind == ITEM)
+    nats = np.zeros(part.valid.shape)
+    nats[item] = log_odds_between(part.value[item], part.deviation[item], levels, apart.share)
+    return {
+        int(user): f"the odds are e^{odds:.2g} that the client's numbers are not on the rating grid: the "
+        "clients' rule is not the declared one"
+        for user, odds in zip(part.users, nats.sum(axis=1), strict=True)
+        if odds > -np.log(ACCIDENT)
     }
 
 
