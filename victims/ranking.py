@@ -12,14 +12,15 @@ from attributes by (15)), ``new item`` (10 % of the items, factors from features
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
 from typing import Any, NamedTuple
 
 import numpy as np
 import scipy.sparse as sp
-from jaxtyping import Bool, Float
+from jaxtyping import Bool, Float, Int
 
 from victims.errors import InputError
-from victims.protocol import Defense, Victim
+from victims.protocol import Defense, Unchanged, Victim
 from victims.ratings import Ratings, of_users, split, without
 from victims.recording import start
 from victims.seeds import Purpose, generator
@@ -127,7 +128,33 @@ def measure(
     if chosen.scenario == "new item":
         new = chosen.open_items
         items[new] = folds.new_items(run.state, chosen.train.item_features[new])
-    return rank(chosen, lambda users: clients[users] @ items.T)
+
+    def scores(users: np.ndarray) -> np.ndarray:
+        return _as_used(clients[users] @ items.T, users, chosen.test, defenses, seed)
+
+    return rank(chosen, scores)
+
+
+def _as_used(
+    scores: Float[np.ndarray, "some items"],
+    users: Int[np.ndarray, " some"],
+    ratings: Ratings,
+    defenses: Sequence[Defense],
+    seed: int,
+) -> Float[np.ndarray, "some items"]:
+    """Scores as the clients use them: a defense may rescale predictions, which reorders items."""
+    changing = [part for part in defenses if type(part).predicted is not Unchanged.predicted]
+    if not changing:
+        return scores
+    counts = np.zeros(ratings.n_users, np.int64)
+    counts[users] = ratings.n_items
+    every = np.tile(np.arange(ratings.n_items, dtype=np.int32), users.size)
+    indptr = np.concatenate([[0], np.cumsum(counts)])
+    pairs = replace(ratings, indptr=indptr, items=every, values=np.zeros(every.size))
+    flat = scores.ravel()
+    for defense in changing:
+        flat = defense.predicted(flat, pairs, seed)
+    return flat.reshape(scores.shape)
 
 
 def popular(chosen: Case, seed: int) -> dict[str, Quality]:
