@@ -110,6 +110,11 @@ class FedMF:
         """The server steps once a round, on sums."""
         return False
 
+    @property
+    def factor_bound(self) -> float | None:
+        """Nothing bounds a client's factor."""
+        return None
+
     def init(self, ratings: Ratings, seed: int) -> State:
         """Start factors."""
         shapes = (ratings.n_items, self.factors), (ratings.n_users, self.factors)

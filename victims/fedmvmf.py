@@ -127,6 +127,11 @@ class FedMVMF:
         """The server steps once a round, on sums."""
         return False
 
+    @property
+    def factor_bound(self) -> float | None:
+        """Nothing bounds a client's factor."""
+        return None
+
     def init(self, ratings: Ratings, seed: int) -> State:
         """Draw all factors from N(0, ``init_scale``)."""
         rows = (
