@@ -8,6 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 from jaxtyping import Bool, Float, Int
 
+from attacks.knowledge import fresh_normal
 from victims.view import ATTRIBUTE, UserBatch, View
 
 BATCH_BYTES = 192 << 20  # of the derivatives of one batch
@@ -71,7 +72,8 @@ def pack(view: View, batch: UserBatch, rounds: Int[np.ndarray, " T"]) -> Packed:
         alike &= first.same_list(uploads)
     k = manifest.factors
     rows, factors = np.zeros((users, rounds.size, width, k)), np.zeros((users, rounds.size, width, k))
-    noisy = first.broadcast.noise_scale is not None
+    own = fresh_normal(manifest)
+    noisy = own is not None or first.broadcast.noise_scale is not None
     deviation = np.ones((users, rounds.size, width, k)) if noisy else None
     for number, uploads in enumerate(wanted):
         here = alike if uploads is not first else np.ones(users, bool)
@@ -82,8 +84,10 @@ def pack(view: View, batch: UserBatch, rounds: Int[np.ndarray, " T"]) -> Packed:
         clean = uploads.gradients[here][:, :sent] - manifest.upload.regularization * known
         rows[here, number, :sent] = clean / manifest.upload.scale * there
         factors[here, number, :sent] = known
-        if deviation is not None and uploads.broadcast.noise_scale is not None:
-            told = uploads.broadcast.noise_scale[position] / abs(manifest.upload.scale)
+        if deviation is not None:
+            scale = uploads.broadcast.noise_scale
+            told = np.zeros(known.shape) if scale is None else scale[position]
+            told = np.hypot(told, own or 0.0) / abs(manifest.upload.scale)
             deviation[here, number, :sent] = np.where(there, told, 1.0)
 
     def padded(part: np.ndarray) -> np.ndarray:

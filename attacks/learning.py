@@ -95,7 +95,9 @@ class Job:
             if number in kept:
                 return kept[number]
         self.recent.clear()
-        rows = jax.tree.map(jnp.asarray, pack(self.view, self.packing, number, self.precision))
+        rows = jax.tree.map(
+            jnp.asarray, pack(self.view, self.packing, number, self.precision, self.layer.law)
+        )
         room = sum(_bytes(part) for part in self.cache.values()) + _bytes(rows) < CACHE_BYTES
         (self.cache if room else self.recent)[number] = rows
         return rows
@@ -255,7 +257,7 @@ def _improved(job: Job, total: Summary) -> Job:
     if not job.layer.tied:
         prior = prior._replace(**_start_law(job, total, n_users))
     if not job.known_noise:
-        noise = float(total.distance) / max(float(total.coordinates), 1.0)
+        noise = job.layer.law.scale_of(float(total.distance) / max(float(total.coordinates), 1.0))
         constants = constants._replace(noise=jnp.asarray(max(noise, job.floor)))
     return replace(job, prior=prior, spread=spread, constants=constants)
 
@@ -289,8 +291,8 @@ def _state(job: Job, points: list[soft.Point] | None) -> State:
     points, total = _pass(job, points)
     cost = priors.penalty(job.layer, job.prior, job.spread, total.moments)
     # evidence is against noise alone; under different scales that has a likelihood of its own
-    b = float(job.constants.noise)
-    alone = float(total.blank) / b + float(total.coordinates) * np.log(2 * b)
+    law, scale = job.layer.law, float(job.constants.noise)
+    alone = float(total.blank) / law.unit(scale) + float(total.coordinates) * law.log_volume(scale)
     value = float(np.sum(total.evidence, where=np.isfinite(total.evidence))) - cost - alone
     return State(job, points, value, total)
 

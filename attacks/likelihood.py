@@ -38,7 +38,7 @@ from attacks.interface import (
     silent,
     unreadable,
 )
-from attacks.knowledge import known_scale, law_of, ties, unmodelled
+from attacks.knowledge import known_scale, law_of, noise_law, ties, unmodelled
 from attacks.learning import Job, carried, estimates, learn, new_job, search
 from attacks.maxima import read
 from attacks.noise_test import has_structure
@@ -158,9 +158,9 @@ def _certain(block: Estimates) -> Estimates:
 
 
 class Size(NamedTuple):
-    """off_share: root of the rows' energy off their leading direction, over all of it; scale: the Laplace
-    scale that this part would have; length: root mean square of the coordinates; unusable: clients that
-    no attack can read, and why. Scale and length are in stars squared."""
+    """off_share: root of the rows' energy off their leading direction, over all of it; scale: of noise of
+    the manifest's law that would be this part; length: root mean square of the coordinates; unusable: clients
+    that no attack can read, and why. Scale and length are in stars squared."""
 
     off_share: float
     scale: float
@@ -196,7 +196,7 @@ def size_up(view: View) -> Size:
         }
     variance = off / freedom if freedom else energy / max(view.messages.n_rows * k, 1)
     unit = abs(view.manifest.upload.scale)
-    scale = float(np.sqrt(variance / 2)) / unit
+    scale = noise_law(view.manifest).scale_of_variance(variance) / unit
     length = float(np.sqrt(energy / max(view.messages.n_rows * k, 1))) / unit
     share = float(np.sqrt(off / energy)) if energy and freedom else (1.0 if energy else 0.0)
     return Size(share, scale, length, unusable)

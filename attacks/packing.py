@@ -15,6 +15,7 @@ import numpy as np
 from jaxtyping import Bool, Float, Int, Shaped
 from numpy.typing import DTypeLike
 
+from attacks.noise_law import LAPLACE, Law
 from victims.seeds import Purpose, generator
 from victims.view import ATTRIBUTE, ITEM, Uploads, View
 
@@ -29,8 +30,8 @@ class Rows(NamedTuple):
     items (rounds, users, K, slots): uploaded rows, scale and regularisation removed, 0 where none came;
     factors (rounds, users, K, slots): factors broadcast for these items, 0 on padding; middle (users, K,
     slots): their mean over rounds; sent (rounds, users, slots): which rows were sent; attributes,
-    attributes_sent: the same, one slot per attribute; blank (users,): sum of all |coordinates|; live
-    (users,): 0 for clients that only fill the batch.
+    attributes_sent: the same, one slot per attribute; blank (users,): sum of the law's loss of all
+    coordinates, were there no row; live (users,): 0 for clients that only fill the batch.
     """
 
     item: Int[np.ndarray, "users slots"]
@@ -179,8 +180,8 @@ def _public(view: View, item_ids: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     return np.stack(tables[0]).astype(np.float64), np.stack(tables[1]).astype(np.float64)
 
 
-def pack(view: View, packing: Packing, number: int, kind: DTypeLike = np.float64) -> Rows:
-    """Align the rounds of one batch's clients; ``kind`` is the precision of the rows."""
+def pack(view: View, packing: Packing, number: int, kind: DTypeLike = np.float64, law: Law = LAPLACE) -> Rows:
+    """Align the rounds of one batch's clients; ``kind`` is the precision of the rows, ``law`` the noise's."""
     manifest, upload = view.manifest, view.manifest.upload
     members, size, width = packing.members[number], packing.sizes[number], packing.widths[number]
     batch = view.batch(members[:size])
@@ -204,13 +205,16 @@ def pack(view: View, packing: Packing, number: int, kind: DTypeLike = np.float64
     for t, (user, position, gradient) in enumerate(found):
         slot = slot_of[np.searchsorted(everything, keys[t])]
         own = upload.regularization * packing.items[t, position]
-        _place(rows[t], sent[t], blank, (user, slot), (gradient - own) / upload.scale)
+        clean = (gradient - own) / upload.scale
+        _place(rows[t], sent[t], (user, slot), clean)
+        blank += np.bincount(user, law.loss(clean).sum(axis=1), minlength=n_users)
         public = packing.items[t][item].swapaxes(1, 2) * sent[t][:, None]  # (8) knows rows of this round
         factors[t] = public
         middle += public / n_rounds
         who, column, own_rows = _flat(batch.rounds[t], ATTRIBUTE, np.arange(n_attributes))
-        own_rows = own_rows - upload.regularization * packing.own[t].T[column]
-        _place(others[t], others_sent[t], blank, (who, column), own_rows / upload.scale)
+        own_rows = (own_rows - upload.regularization * packing.own[t].T[column]) / upload.scale
+        _place(others[t], others_sent[t], (who, column), own_rows)
+        blank += np.bincount(who, law.loss(own_rows).sum(axis=1), minlength=n_users)
     live = (np.arange(n_users) < size).astype(np.float64)
     padded = item, valid, *(a.swapaxes(0, 1) for a in (rows, factors, sent, others, others_sent))
     for array in (*padded, blank, middle):
@@ -221,7 +225,6 @@ def pack(view: View, packing: Packing, number: int, kind: DTypeLike = np.float64
 def _place(
     table: Shaped[np.ndarray, "users K slots"],
     sent: Bool[np.ndarray, "users slots"],
-    blank: Float[np.ndarray, " users"],
     where: tuple[np.ndarray, np.ndarray],
     gradient: Float[np.ndarray, "rows K"],
 ) -> None:
@@ -229,7 +232,6 @@ def _place(
     user, slot = where
     table[user, :, slot] = gradient
     sent[user, slot] = True
-    blank += np.bincount(user, np.abs(gradient).sum(axis=1), minlength=blank.size)
 
 
 def _flat(uploads: Uploads, kind: int, ids: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:

@@ -26,9 +26,9 @@ class Summary(NamedTuple):
     """What is known at the end of a climb.
 
     answers: posteriors averaged over the uncertainty of p; evidence (users,): log marginal likelihood
-    against noise alone, by Laplace's method; distance, coordinates, blank: expected sum of |f - y p|, number
-    of coordinates and sum of |f|, for the noise scale; moments: for the prior, see ``attacks.prior``;
-    lam_mean, lam_square: sums over clients.
+    against noise alone, by Laplace's method; distance, coordinates, blank: expected loss of f - y p
+    (``attacks.noise_law``), number of coordinates and loss of f, for the noise scale; moments: for the prior,
+    see ``attacks.prior``; lam_mean, lam_square: sums over clients.
     """
 
     answers: Answers

@@ -2,9 +2,9 @@
 
 Paper 000, Eq. (8)-(10), (18), (22). A client's rating or attribute z has weight
 c(z) (alpha for "unrated", else 1) and in round t uploads f = y p + noise with y = c(z) (z - p . q) and
-independent Laplace noise of scale b on every coordinate. Ratings and attributes are the same in all
-rounds; p^t follows from them. Given p^t the rows are independent, so their posteriors are exact. What is
-left is one K-dimensional unknown per client:
+independent noise on every coordinate, Laplace's of scale b unless the manifest names another law
+(``attacks.noise_law``). Ratings and attributes are the same in all rounds; p^t follows from them. Given p^t
+the rows are independent, so their posteriors are exact. What is left is one K-dimensional unknown per client:
 
 - semi-als: sum_j y_j q_j + lambda_1 sum_a y_a u_a = lambda_2 p (8) ties p to the ratings. Given the
   rows' posteriors the sum is nearly normal (many independent terms), with the mean m^t and covariance
@@ -31,6 +31,7 @@ import numpy as np
 from jax.scipy.special import logsumexp
 from jaxtyping import Array, Float, Int
 
+from attacks.noise_law import LAPLACE, Law
 from attacks.packing import Rows
 from attacks.typical import log_shares
 from victims.manifest import Manifest
@@ -64,7 +65,9 @@ class Layer:
     loose : tuple of bool
         Blocks of a single attribute outside all groups, which may be inactive.
     clip : float or None
-        L1 norm that the clients clip their rows to before they add noise.
+        Norm (the law's) that the clients clip their rows to before they add noise.
+    law : Law
+        Of the noise.
     """
 
     tied: bool
@@ -74,6 +77,7 @@ class Layer:
     blocks: tuple[int, ...]
     loose: tuple[bool, ...]
     clip: float | None = None
+    law: Law = LAPLACE
 
     @property
     def n_runs(self) -> int:
@@ -116,6 +120,7 @@ def layer(
     tied: bool,
     linked: bool,
     clip: float | None = None,
+    law: Law = LAPLACE,
 ) -> Layer:
     """The layer of a view; ``linked`` says that consecutive rounds are connected by (9), (10)."""
     blocks = np.full(manifest.n_attributes, -1)
@@ -139,11 +144,12 @@ def layer(
         tuple(blocks.tolist()),
         tuple(loose),
         clip,
+        law,
     )
 
 
 class Constants(NamedTuple):
-    """lambda_1, lambda_2, gamma, alpha and the noise scale b (stars), scalars."""
+    """lambda_1, lambda_2, gamma, alpha and the noise scale (stars), scalars."""
 
     lambda_attributes: Float[Array, ""]
     lambda_factors: Float[Array, ""]
@@ -202,6 +208,7 @@ class _Kind(NamedTuple):
     factors: Float[AnyArray, "rounds users K slots"]
     sent: AnyArray
     cap: float | None
+    law: Law
 
     def predicted(self, factors: Array, p: Array) -> Array:
         """p . q of one round, (users, slots)."""
@@ -216,7 +223,7 @@ class _Kind(NamedTuple):
         """y as the clients clip it."""
         if self.cap is None:
             return y
-        most = (self.cap / jnp.maximum(jnp.abs(p).sum(axis=-1), 1e-30))[:, None]
+        most = (self.cap / jnp.maximum(self.law.norm(p), 1e-30))[:, None]
         return jnp.clip(y, -most, most)
 
 
@@ -224,7 +231,8 @@ def _items(layer: Layer, constants: Constants, rows: Rows) -> _Kind:
     kind = rows.items.dtype
     weights = jnp.where(jnp.array(layer.weighted), constants.alpha, 1.0)
     levels = jnp.array(layer.levels)
-    return _Kind(levels.astype(kind), weights.astype(kind), rows.items, rows.factors, rows.sent, layer.clip)
+    values, weights = levels.astype(kind), weights.astype(kind)
+    return _Kind(values, weights, rows.items, rows.factors, rows.sent, layer.clip, layer.law)
 
 
 def _attributes(layer: Layer, own: Array, rows: Rows) -> _Kind:
@@ -232,11 +240,11 @@ def _attributes(layer: Layer, own: Array, rows: Rows) -> _Kind:
     factors = jnp.broadcast_to(own.astype(kind)[:, None], rows.attributes.shape)
     levels = jnp.array([0.0, 1.0], kind)
     sent = rows.attributes_sent
-    return _Kind(levels, jnp.ones(2, kind), rows.attributes, factors, sent, layer.clip)
+    return _Kind(levels, jnp.ones(2, kind), rows.attributes, factors, sent, layer.clip, layer.law)
 
 
 def _distance(kind: _Kind, p: Array) -> Float[Array, "candidates users slots"]:
-    """sum over rounds and coordinates of |f - y p| - |f|: against a row that says nothing."""
+    """sum over rounds and coordinates of loss(f - y p) - loss(f): against a row that says nothing."""
     p = p.swapaxes(0, 1).astype(kind.rows.dtype)
 
     def add(total: Array, part: tuple[Any, ...]) -> tuple[Array, None]:
@@ -246,7 +254,7 @@ def _distance(kind: _Kind, p: Array) -> Float[Array, "candidates users slots"]:
         # coordinates one by one: one fused loop over slots, with nothing of the size of the rows written
         for k in range(rows.shape[1]):
             f = rows[:, k]
-            away = away + (jnp.abs(f - y * p[:, k, None]) - jnp.abs(f))
+            away = away + kind.law.gain(f, y * p[:, k, None])
         return total + jnp.where(sent, away, 0), None
 
     shape = kind.levels.shape + kind.rows.shape[1:2] + kind.rows.shape[3:]
@@ -268,8 +276,8 @@ def posterior_attributes(layer: Layer, odds: Array) -> tuple[Array, Array]:
 class Fit(NamedTuple):
     """Posteriors at a point; all sums are relative to uploads that say nothing.
 
-    log_likelihood (users,): tilted, of the uploads given p; distance (users,): expected sum of
-    |f - y p| - |f|.
+    log_likelihood (users,): tilted, of the uploads given p; distance (users,): expected loss of
+    f - y p less that of f.
     """
 
     answers: Answers
@@ -287,10 +295,10 @@ def decode(
     point: Point,
 ) -> Fit:
     """Posterior of every row given p, with the tilt lam where p is tied; ``assumed`` is the log prior."""
-    p, b = point.p, constants.noise
+    p, unit = point.p, layer.law.unit(constants.noise)
     kind = rows.items.dtype
     away = _distance(_items(layer, constants, rows), p)
-    logits = assumed - away / b.astype(kind)
+    logits = assumed - away / unit.astype(kind)
     if layer.tied:
         pull = jnp.einsum("ukr,uk->ur", rows.middle, point.lam.astype(kind))
         logits = logits + pulls(layer, rows, constants, p) * pull
@@ -302,12 +310,12 @@ def decode(
     if layer.blocks:
         own = jnp.asarray(own)
         off, on = _distance(_attributes(layer, own, rows), p).astype(jnp.float64)
-        odds = prior.attribute - (on - off) / b
+        odds = prior.attribute - (on - off) / unit
         if layer.tied:
             odds = odds + constants.lambda_attributes * point.lam @ own.mean(axis=0)
         attributes, log_norm = posterior_attributes(layer, odds)
         empty = posterior_attributes(layer, jnp.atleast_2d(prior.attribute))[1]
-        fit += (log_norm - empty).sum(axis=-1) - off.sum(axis=-1) / b
+        fit += (log_norm - empty).sum(axis=-1) - off.sum(axis=-1) / unit
         distance += jnp.sum(off + attributes * (on - off), axis=-1)
     return Fit(Answers(items, attributes), fit, distance)
 
@@ -344,9 +352,9 @@ class Slope(NamedTuple):
 class _Sums(NamedTuple):
     """Sums over the rows of one kind.
 
-    score (rounds, users, K): of the marginal likelihood in p^t, times b; info (rounds, users, K, K): of
-    the complete data, times b^2; outer (users, L, L): of the rows' scores in lam, summed over the rounds of
-    a run, times b^2.
+    score (rounds, users, K): of the marginal likelihood in p^t, times the law's unit; info (rounds, users, K,
+    K): of the complete data, times the scale squared; outer (users, L, L): of the rows' scores in lam, summed
+    over the rounds of a run, times the unit squared.
     """
 
     score: Array
@@ -360,8 +368,8 @@ def _scores(
     """Score of each row under its posterior; ``squares`` is sum of E[c^2] q q' (rounds, users, K, K),
     ``average`` (users, runs x K, L) what lam does to p in each run.
 
-    d(y p)/dp = y I - c p q', and the Laplace log-density has the derivative sign(f - y p) / b. A clipped
-    row is y' p with y' = +-C / |p|_1, and d(y' p)/dp = y' (I - p sign(p)' / |p|_1).
+    d(y p)/dp = y I - c p q', and the log-density has the derivative score(f - y p) / unit, Laplace's sign(f -
+    y p) / b. A clipped row is y' p with y' = +-C / |p|, and d(y' p)/dp = y' (I - p (d|p|/dp)' / |p|).
     """
     dtype = kind.rows.dtype
     n_users, k = kind.rows.shape[1:3]
@@ -377,22 +385,22 @@ def _scores(
         for v in range(kind.levels.size):
             y = kind.y(v, predicted)
             cut = kind.clipped(y, p)
-            sign = jnp.sign(rows - cut[:, None] * p[:, :, None])
+            left = kind.law.score(rows - cut[:, None] * p[:, :, None])
             share = answers[v] * kind.weights[v]
             if kind.cap is not None:
                 bound = cut != y
-                bound_part += jnp.where(bound, answers[v] * cut, 0)[:, None] * sign
+                bound_part += jnp.where(bound, answers[v] * cut, 0)[:, None] * left
                 share = jnp.where(bound, 0, share)
-            turned += share[:, None] * sign
-            straight += (answers[v] * cut)[:, None] * sign
+            turned += share[:, None] * left
+            straight += (answers[v] * cut)[:, None] * left
             energy += answers[v] * cut**2
             lean += share * y
         across = jnp.einsum("uk,ukr->ur", p, turned)
         score = straight - across[:, None] * factors
         if kind.cap is not None:
-            size = jnp.maximum(jnp.abs(p).sum(axis=-1), 1e-30)
+            size = jnp.maximum(kind.law.norm(p), 1e-30)
             along = jnp.einsum("uk,ukr->ur", p, bound_part) / size[:, None]
-            score -= along[:, None] * jnp.sign(p)[:, :, None]
+            score -= along[:, None] * kind.law.norm_slope(p)[:, :, None]
         score = jnp.where(sent[:, None], score, 0)
         energy = jnp.sum(jnp.where(sent, energy, 0), axis=-1)
         lean = jnp.einsum("ur,ukr->uk", jnp.where(sent, lean, 0), factors)
@@ -563,12 +571,12 @@ def slope(
         sums = jax.tree.map(lambda a, b: a + b, sums, more)
     score, info = sums.score.swapaxes(0, 1), sums.info.swapaxes(0, 1)
     lifted = jnp.einsum("utkl,utkm->utlm", basis, info)
-    b = constants.noise
+    scale, unit = constants.noise, layer.law.unit(constants.noise)
     return Slope(
-        jnp.einsum("utkl,utk->ul", basis, score) / b,
-        jnp.einsum("utlm,utm->ul", lifted, p - link.mean) / b**2,
-        jnp.einsum("utlm,utmn->uln", lifted, basis) / b**2,
-        sums.outer / b**2,
+        jnp.einsum("utkl,utk->ul", basis, score) / unit,
+        jnp.einsum("utlm,utm->ul", lifted, p - link.mean) / scale**2,
+        jnp.einsum("utlm,utmn->uln", lifted, basis) / scale**2,
+        sums.outer / unit**2,
     )
 
 
@@ -589,7 +597,7 @@ def climb(
     steps: Int[AnyArray, ""],
     heat: Float[AnyArray, ""],
 ) -> Point:
-    """``steps`` rounds of posteriors and Newton; the noise cools from ``heat`` times b to b on the way."""
+    """``steps`` rounds of posteriors and Newton; the noise cools from ``heat`` times its scale on the way."""
     cooling = jnp.maximum(1, (2 * steps) // 3)
     known = fixed(layer, own, rows)
 

@@ -6,8 +6,8 @@ rounds of n K numbers overdetermine K + n unknowns. ``attacks.course_fits`` solv
 
 - noise drawn once (``objective-noise`` with noise=once) cancels in differences; the start is the closed form
   of ``attacks.differences``, else random, and the answer is exact;
-- fresh noise of known scale: maximum a posteriori, with a Gaussian prior of s fitted to the clients
-  themselves;
+- fresh normal noise of known scale (``objective-noise``, ``gaussian``): maximum a posteriori, with a Gaussian
+  prior of s fitted to the clients themselves;
 - no noise: as fresh, with equal weights.
 
 Where ratings are stretched, ``attacks.stretched`` then takes W o R apart into rank-one weights and ratings on
@@ -35,10 +35,12 @@ from scipy.stats import chi2
 from attacks.course_fits import Fitted, Known, Prior, fit_exact, fit_fresh, flat_prior
 from attacks.courses import batches, pack
 from attacks.interface import Estimates, Progress, Reconstruction, all_abstain, silent, unreadable
+from attacks.knowledge import fresh_normal, known_clip
 from attacks.misfit import ACCIDENT, accidental, log_odds_between, misfit
 from attacks.steps import unknown_step
 from attacks.stretched import Stretched, on_grid, unstretch
 from victims.errors import InputError
+from victims.manifest import Manifest
 from victims.seeds import Purpose, generator
 from victims.view import ITEM, View
 
@@ -131,19 +133,17 @@ class Trajectory:
 
 def _known(attack: Trajectory, view: View) -> Known | str:
     """What the manifest and the rounds tell, or why the attack does not apply."""
-    if obstacle := unreadable(view):
+    if obstacle := unreadable(view) or _unmodelled(view.manifest):
         return obstacle
     defenses = {str(entry.get("name")): entry for entry in view.manifest.defenses}
-    strange = set(defenses) - {"stretching", "personalized-sampling", "objective-noise"}
-    if strange:
-        return f"this attack has no law of the uploads under {sorted(strange)[0]}"
     numbers = view.rounds
     rounds = max(np.split(numbers, np.flatnonzero(np.diff(numbers) != 1) + 1), key=len)
     if rounds.size < 2:
         return "two consecutive rounds are needed, none were recorded"
     noise = defenses["objective-noise"].get("noise") if "objective-noise" in defenses else "none"
-    fresh = noise not in ("once", "none")
-    if fresh and any(view.broadcasts[int(number)].noise_scale is None for number in rounds):
+    told, normal = noise not in ("once", "none"), "gaussian" in defenses
+    fresh = told or normal
+    if told and any(view.broadcasts[int(number)].noise_scale is None for number in rounds):
         return "the recording does not tell the scale of the noise (noise_scale in state.arrow)"
     rounds = rounds if fresh else rounds[: attack.rounds]
     open_step = unknown_step(view.manifest)
@@ -160,6 +160,22 @@ def _known(attack: Trajectory, view: View) -> Known | str:
         attack.starts,
         attack.steps,
     )
+
+
+def _unmodelled(manifest: Manifest) -> str:
+    """Why uploads under these defenses are no course with noise of a law that this attack has, or nothing."""
+    names = [str(entry.get("name")) for entry in manifest.defenses]
+    once = any(entry.get("noise") == "once" for entry in manifest.defenses)
+    strange = set(names) - {"stretching", "personalized-sampling", "objective-noise", "gaussian"}
+    if strange:
+        return f"this attack has no law of the uploads under {sorted(strange)[0]}"
+    if "gaussian" not in names:
+        return ""
+    if known_clip(manifest) is not None:
+        return "rows are clipped, which this attack does not model; likelihood does"
+    if names.count("gaussian") > 1 or once:
+        return "the uploads hold normal noise above other noise, which this attack does not model"
+    return "" if fresh_normal(manifest) else "the manifest does not tell the scale of the normal noise"
 
 
 def _priors(known: Known, found: list[Fitted]) -> list[Prior]:

@@ -153,7 +153,7 @@ def _account(cell: Cell, view: str, claim: float, ratings: Ratings) -> str:
     raters = int(np.median(np.bincount(ratings.items, minlength=ratings.n_items)[ratings.items]))
     lines = accounts(share, cell.noise, raters, cell.plan.rounds)
     wanted = {"final V": "final V", "all rounds": "all rounds"}.get(view, "(the recommender)")
-    line = next(line for line in lines if wanted in line.view)
+    line = next(line for line in lines if wanted in line.what)
     if np.isnan(line.epsilon):
         return f"nothing proved: {line.why}"
     if np.isinf(line.at_delta):

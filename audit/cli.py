@@ -13,6 +13,7 @@ from typing import Annotated, Any
 import typer
 
 from audit import debugging
+from audit.cli_accounts import print_accounts
 from audit.cli_budgets import claims, predict
 from audit.cli_defenses import compare, cost, quality
 from audit.options import (
@@ -134,7 +135,7 @@ def audit(
     """Run victims, attack them, score, print the table, write RESULTS/."""
     from audit.campaign import Campaign, run, usual_attacks
     from audit.gate import OF_ATTACKS, Vocabulary, parse
-    from audit.registry import make_defenses, parse_options, scenarios_of
+    from audit.registry import make_defenses, make_victim, parse_options, scenarios_of
     from reports.tables import audit_table, in_words
 
     options = parse_options(set_ or [])
@@ -184,7 +185,16 @@ def audit(
         "clients with an answer, the others count with that guess."
     )
     used = [part for text in defense or [] for part in make_defenses(text)]
-    _print_accounts(victim, used, ratings, campaign.weightings, len(campaign.rounds))
+    model = make_victim(victim, {**campaign.victim_options, "weighting": campaign.weightings[0]})
+    print_accounts(
+        victim,
+        model,
+        used,
+        ratings,
+        weightings=campaign.weightings,
+        n_rounds=len(campaign.rounds),
+        seed=seed,
+    )
     show(f"{len(rows)} rows in {out}/results.json, .csv, .parquet; {time.perf_counter() - start:.1f} s")
     judge(bars, rows)
 
@@ -259,66 +269,15 @@ def record(
         )
     show(ratings.describe())
     show(f"transcript {out}, truth {truth_path(out)}")
-    _print_accounts(victim, defenses, ratings, [scenario["weighting"]], len(parse_rounds(rounds)))
-
-
-def _print_accounts(
-    victim: str, defenses: Any, ratings: Any, weightings: Sequence[str], n_rounds: int
-) -> None:
-    """The privacy accounts of defenses that have one, and what they do not hide."""
-    from defenses.accounting import NOT_HIDDEN
-
-    for defense in defenses:
-        if hasattr(defense, "threshold") and victim == "mf":
-            _print_budgets(defense, ratings, n_rounds)
-        elif hasattr(defense, "threshold"):
-            show(f"nothing is proved about {defense.name}: factors of {victim}'s clients have no bound")
-    if not (accounted := [defense for defense in defenses if hasattr(defense, "clip")]):
-        return
-    for defense in accounted:
-        if defense.clip is None or defense.scale == 0:
-            show(
-                "there is no finite epsilon: rows have no bound without clipping and noise (clip=C, scale=b)"
-            )
-            continue
-        for weighting in weightings:
-            _print_account(defense, ratings, weighting, n_rounds)
-    for sentence in dict.fromkeys(s for weighting in weightings for s in NOT_HIDDEN[weighting]):
-        show(f"not hidden: {sentence}")
-
-
-def _print_budgets(defense: Any, ratings: Any, n_rounds: int) -> None:
-    """What is proved about objective-noise for a rating of the noise's own budget, view by view."""
-    import numpy as np
-
-    from defenses.budget_account import accounts
-    from reports.claims import budget_table
-
-    raters = int(np.median(np.bincount(ratings.items, minlength=ratings.n_items)[ratings.items]))
-    budget = defense.threshold(ratings, 0)
-    title = f"Noise for budget {budget:.3g}, drawn {defense.noise}: what is proved, {raters} raters"
-    show(budget_table([line.__dict__ for line in accounts(budget, defense.noise, raters, n_rounds)], title))
-    show("not hidden: which items a client rated: the uploads name them")
-
-
-def _print_account(defense: Any, ratings: Any, weighting: str, n_rounds: int) -> None:
-    import numpy as np
-
-    from defenses.accounting import rows_of_account
-    from reports.tables import account_table
-
-    rated = np.full(ratings.n_users, ratings.n_items)
-    if weighting == Weighting.OBSERVED_ONLY.value:
-        rated = np.diff(ratings.indptr)
-    rows = rated + ratings.n_attributes
-    counts = {
-        "one row, nothing else of the client moving": 1,
-        "one rating or one client, median client": int(np.median(rows)),
-        "one rating or one client, largest client": int(rows.max()),
-    }
-    entry = {"name": defense.name, "scale": defense.scale, "clip": defense.clip}
-    title = f"Privacy account of {defense.name}, {weighting}"
-    show(account_table(rows_of_account(entry, counts, n_rounds), title))
+    print_accounts(
+        victim,
+        model,
+        defenses,
+        ratings,
+        weightings=[scenario["weighting"]],
+        n_rounds=len(parse_rounds(rounds)),
+        seed=seed,
+    )
 
 
 @app.command()
@@ -500,7 +459,15 @@ def train(
     name = f"{victim} {'/'.join(scenario.values())}{under}: RMSE on held-out ratings, stars"
     show(learning_table(learned.rounds, learned.rmse, learned.centralised, learned.bias,
                           learned.mean, name))  # fmt: skip
-    _print_accounts(victim, defenses, ratings, [scenario["weighting"]], wanted[-1])
+    print_accounts(
+        victim,
+        model,
+        defenses,
+        ratings,
+        weightings=[scenario["weighting"]],
+        n_rounds=wanted[-1],
+        seed=seed,
+    )
     show(f"{time.perf_counter() - start:.1f} s, seed {seed}")
 
 
@@ -536,7 +503,7 @@ def sweep(
     item_components: ComponentsOption = None,
 ) -> None:
     """Accuracy against noise scale and rounds watched: rows, figures, and how strong the attack is."""
-    from audit.registry import make_defense, parse_options, scenarios_of
+    from audit.registry import make_defense, make_victim, parse_options, scenarios_of
     from audit.sweep import INSTEAD, PAPER, Sweep, run
     from reports.figures import sweep_figures
     from reports.tables import sweep_table
@@ -571,8 +538,15 @@ def sweep(
         rows = run(plan, ratings, out, jobs=jobs, report=update_bar)
     show(ratings.describe())
     show(sweep_table(rows, f"Ratings that {names[0]} reads from {victim} under Laplace noise", names[0]))
-    noisy = [make_defense(f"laplace:scale={max(plan.scales)}")]
-    _print_accounts(victim, noisy, ratings, plan.weightings, max(counts))
+    print_accounts(
+        victim,
+        make_victim(victim, {**plan.victim_options, "weighting": plan.weightings[0]}),
+        [make_defense(f"laplace:scale={max(plan.scales)}")],
+        ratings,
+        weightings=plan.weightings,
+        n_rounds=max(counts),
+        seed=seed,
+    )
     for path in sweep_figures(rows, out, names[0], *names[1:], INSTEAD):
         show(f"figure {path}")
     show(f"{len(rows)} rows in {out}/results.json, .csv, .parquet; {time.perf_counter() - start:.1f} s")

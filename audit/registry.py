@@ -63,6 +63,11 @@ BUILT_IN: dict[str, dict[str, Entry]] = {
         "laplace": Entry(
             "defenses.laplace:Laplace", "noise of scale b on every uploaded coordinate", short={"b": "scale"}
         ),
+        "gaussian": Entry(
+            "defenses.gaussian:Gaussian",
+            "normal noise of deviation sigma on every uploaded coordinate",
+            short={"sigma": "scale"},
+        ),
         "unrated-sampling": Entry(
             "defenses.sampling:UnratedSampling", "rows of some unrated items (paper 000, Eq. 36)"
         ),

@@ -23,44 +23,17 @@ epochs has neither.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import numpy as np
 from scipy import integrate, optimize, stats
 
 from victims.errors import InputError
+from victims.privacy import DELTA, Line
 
-DELTA = 1e-5
 MOST = 1e9  # epsilon that counts as none
 NODES = 4000  # of the integral over x
 
 
-@dataclass(frozen=True)
-class BudgetAccount:
-    """One line of an account.
-
-    Attributes
-    ----------
-    view : str
-        What is seen, and by whom.
-    epsilon : float
-        With delta = 0; infinite where no finite number holds, NaN where nothing is proved.
-    at_delta : float
-        Epsilon at ``delta``; NaN where nothing is proved.
-    delta : float
-    why : str
-    """
-
-    view: str
-    epsilon: float
-    at_delta: float
-    delta: float
-    why: str
-
-
-def accounts(
-    budget: float, noise: str, raters: int, rounds: int, delta: float = DELTA
-) -> list[BudgetAccount]:
+def accounts(budget: float, noise: str, raters: int, rounds: int, delta: float = DELTA) -> list[Line]:
     """The account of one rating under one reading of the noise, view by view.
 
     Parameters
@@ -93,22 +66,22 @@ def accounts(
     nothing, infinite = float("nan"), float("inf")
     one = "first round"
     lines = [
-        BudgetAccount(f"{one}: the item's sum, h unknown", budget, budget, delta, "Theorem 2's count"),
-        BudgetAccount(
+        Line(f"{one}: the item's sum, h unknown", budget, budget, delta, "Theorem 2's count"),
+        Line(
             f"{one}: the client's upload, h unknown",
             budget * np.sqrt(raters),
             budget * np.sqrt(raters),
             delta,
             "a share has 1/sqrt(n) of the noise",
         ),
-        BudgetAccount(
+        Line(
             f"{one}: the item's sum, h known",
             infinite,
             epsilon_given_h(budget, 1, delta),
             delta,
             "normal noise given h",
         ),
-        BudgetAccount(
+        Line(
             f"{one}: the client's upload, h known (the recommender)",
             infinite,
             epsilon_given_h(budget, raters, delta),
@@ -117,15 +90,13 @@ def accounts(
         ),
     ]
     if noise == "once":
-        every = BudgetAccount(
-            "all rounds: uploads", infinite, infinite, delta, "differences of rounds have no noise"
-        )
+        every = Line("all rounds: uploads", infinite, infinite, delta, "differences of rounds have no noise")
     else:
         why = "u_p depends on the rating after the first round: no bound of the shift is proved"
-        every = BudgetAccount("all rounds: uploads", nothing, nothing, delta, why)
+        every = Line("all rounds: uploads", nothing, nothing, delta, why)
     if rounds == 1:
-        every = BudgetAccount("all rounds: uploads", lines[3].epsilon, lines[3].at_delta, delta, lines[3].why)
-    final = BudgetAccount(
+        every = Line("all rounds: uploads", lines[3].epsilon, lines[3].at_delta, delta, lines[3].why)
+    final = Line(
         "final V", nothing, nothing, delta, "the proof needs V stationary and U unchanged; neither holds"
     )
     return [*lines, every, final]

@@ -42,3 +42,8 @@ def by_client(
             rng = generator(seed, purpose, number, int(sender[low]))
             noise[low:high] = law(rng, (int(high - low), factors))
     return noise
+
+
+def standard_normal(rng: np.random.Generator, shape: tuple[int, int]) -> Float[np.ndarray, "rows K"]:
+    """Normal noise of scale 1."""
+    return rng.standard_normal(shape)

@@ -13,12 +13,15 @@ measured with the attack ``likelihood``.
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 
 import numpy as np
 
+from defenses.accounting import of_laplace, of_rows
 from defenses.drawing import by_client
 from victims.errors import InputError
+from victims.privacy import Account, Setting
 from victims.protocol import Attacker, Rows, Unchanged
 from victims.ratings import Ratings
 from victims.seeds import Purpose
@@ -77,6 +80,12 @@ class Laplace(Unchanged):
             noise = by_client(rows.sender, gradient.shape[1], seed, Purpose.LAPLACE_NOISE, number, _standard)
             gradient = gradient + self.scale * noise
         return replace(rows, gradient=gradient)
+
+    def account(self, ratings: Ratings, setting: Setting) -> Account:
+        """Of one row and of clients: Laplace mechanisms at distance 2 C (``defenses.accounting``)."""
+        spent = partial(of_laplace, self.scale, self.clip)
+        how = "by the plain sum, at delta by the privacy loss distribution"
+        return of_rows(self.name, ratings, setting, spent, how)
 
     def public(self) -> dict[str, Any]:
         """What the manifest tells about this defense."""

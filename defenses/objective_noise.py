@@ -29,9 +29,11 @@ from typing import Any, Literal
 import numpy as np
 from jaxtyping import Float
 
+from defenses.budget_account import accounts
 from defenses.budgets import Specification, draw
-from defenses.drawing import by_client
+from defenses.drawing import by_client, standard_normal
 from victims.errors import InputError
+from victims.privacy import Account, Setting
 from victims.protocol import Attacker, Rows, Unchanged
 from victims.ratings import Ratings
 from victims.seeds import Purpose, generator
@@ -117,8 +119,23 @@ class ObjectiveNoise(Specification, Unchanged):
         """Each row with its client's share."""
         scale = self.noise_scale(ratings, rows.gradient.shape[1], number, seed)
         factors, drawn = rows.gradient.shape[1], self._draw(number)
-        share = by_client(rows.sender, factors, seed, Purpose.CLIENT_NOISE_SHARE, drawn, _standard)
+        share = by_client(rows.sender, factors, seed, Purpose.CLIENT_NOISE_SHARE, drawn, standard_normal)
         return replace(rows, gradient=rows.gradient + scale[rows.index] * share)
+
+    def account(self, ratings: Ratings, setting: Setting) -> Account:
+        """View by view, for an item of the median rating's number of raters (``defenses.budget_account``).
+
+        Its proofs need clients whose factors are bounded; a bound other than 1 scales what a rating changes.
+        """
+        if setting.factor_bound is None:
+            why = f"nothing is proved, for factors of {setting.victim}'s clients have no bound"
+            return Account(f"Privacy account of {self.name}", unproved=why)
+        raters = int(np.median(np.bincount(ratings.items, minlength=ratings.n_items)[ratings.items]))
+        threshold = self.threshold(ratings, setting.seed)
+        lines = accounts(threshold * setting.factor_bound, self.noise, raters, setting.n_rounds)
+        title = f"Noise for budget {threshold:.3g}, drawn {self.noise}: what is proved, {raters} raters"
+        hidden = "which items a client rated: the uploads name them"
+        return Account(title, tuple(lines), not_hidden=(hidden,))
 
     def public(self) -> dict[str, Any]:
         """What the recommender knows beside h: when noise is drawn, and for which budget."""
@@ -126,8 +143,3 @@ class ObjectiveNoise(Specification, Unchanged):
 
     def _draw(self, number: int) -> int:
         return 0 if self.noise == "once" else number
-
-
-def _standard(rng: np.random.Generator, shape: tuple[int, int]) -> np.ndarray:
-    """Normal noise of scale 1."""
-    return rng.standard_normal(shape)

@@ -41,23 +41,6 @@ def budgets_line(quantiles: Mapping[str, Sequence[float]], epsilon: float) -> st
     return f"budgets for epsilon {epsilon:g} (least, quartiles, most): {'; '.join(parts)}"
 
 
-def budget_table(lines: Sequence[Row], title: str) -> Table:
-    """An account of ``objective-noise``, one line per view."""
-    table = Table(title=title, title_justify="left")
-    delta = f"eps at delta = {lines[0]['delta']:g}" if lines else "eps at delta"
-    for name in ("view", "eps, delta = 0", delta, "why"):
-        table.add_column(name, overflow="fold")
-    for line in lines:
-        table.add_row(line["view"], _epsilon(line["epsilon"]), _epsilon(line["at_delta"]), line["why"])
-    return table
-
-
-def _epsilon(value: float) -> str:
-    if math.isnan(value):
-        return "nothing proved"
-    return f"{value:,.4g}" if math.isfinite(value) else "none"
-
-
 def _grouped(rows: Sequence[Row]) -> dict[tuple[str, str], list[Row]]:
     groups: dict[tuple[str, str], list[Row]] = {}
     for row in rows:

@@ -266,19 +266,21 @@ def sweep_table(rows: Sequence[Row], title: str, attack: str) -> Sheet:
     )
 
 
-def account_table(rows: Sequence[Row], title: str) -> Table:
-    """Epsilon of some numbers of rows, by the plain sum and by composition."""
+def account_table(lines: Sequence[Row], title: str) -> Table:
+    """A defense's privacy account: columns what, epsilon (delta = 0), at_delta, delta and why."""
     table = Table(title=title, title_justify="left")
-    table.add_column("of whose values")
-    for name in ("rows", "rounds", "epsilon, plain sum", "epsilon, composed", "delta"):
-        table.add_column(name, justify="right")
-    for row in rows:
-        plain, composed = (
-            f"{row[name]:.4g}" if math.isfinite(row[name]) else "infinite" for name in ("plain", "composed")
-        )
-        cells = (str(row["rows"]), str(row["rounds"]), plain, composed, f"{row['delta']:g}")
-        table.add_row(row["who"], *cells)
+    for name in ("what", "eps, delta = 0", "eps at delta", "delta", "why"):
+        table.add_column(name, overflow="fold")
+    for line in lines:
+        values = (_epsilon(line[name]) for name in ("epsilon", "at_delta"))
+        table.add_row(line["what"], *values, f"{line['delta']:g}", line["why"])
     return table
+
+
+def _epsilon(value: float) -> str:
+    if math.isnan(value):
+        return "nothing proved"
+    return f"{value:,.4g}" if math.isfinite(value) else "none"
 
 
 def learning_table(

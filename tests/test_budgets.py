@@ -228,7 +228,7 @@ class TestAccount:
 
     def test_nothing_is_claimed_that_is_not_covered(self):
         for noise in ("once", "fresh", "composed"):
-            lines = {line.view: line for line in accounts(0.5, noise, 10, 12)}
+            lines = {line.what: line for line in accounts(0.5, noise, 10, 12)}
             every, final = lines["all rounds: uploads"], lines["final V"]
             assert np.isinf(every.epsilon) if noise == "once" else np.isnan(every.epsilon)
             assert np.isnan(final.epsilon)

@@ -10,6 +10,7 @@ import numpy as np
 from jaxtyping import Bool, Float, Int
 
 from victims.manifest import Manifest
+from victims.privacy import Account, Setting
 from victims.ratings import Ratings
 
 State = TypeVar("State")
@@ -206,6 +207,10 @@ class Defense(Protocol):
         """What the uploads are encrypted with, under a new key; None leaves them in the clear."""
         ...
 
+    def account(self, ratings: Ratings, setting: Setting) -> Account | None:
+        """What is proved about this defense on these ratings; None where it states nothing."""
+        ...
+
     def public(self) -> dict[str, Any]:
         """What the manifest tells about this defense."""
         ...
@@ -254,6 +259,10 @@ class Unchanged:
         """Uploads stay in the clear."""
         return None
 
+    def account(self, ratings: Ratings, setting: Setting) -> Account | None:
+        """Nothing is stated."""
+        return None
+
     def public(self) -> dict[str, Any]:
         """The name alone."""
         return {"name": self.name}
@@ -286,6 +295,11 @@ class Victim(Protocol[State]):
     @property
     def attackers(self) -> tuple[Attacker, ...]:
         """Attacks that know its clients' rule, the strongest first."""
+        ...
+
+    @property
+    def factor_bound(self) -> float | None:
+        """Largest Euclidean norm that a client's factor can have; None where nothing bounds it."""
         ...
 
     def init(self, ratings: Ratings, seed: int) -> State:

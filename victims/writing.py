@@ -96,7 +96,7 @@ class TranscriptWriter:
     was at ``path`` before.
 
     What is written is checked against the manifest, so that the files can be read: whole numbers of any
-    width that fit (floats and flags are refused), finite numbers, shapes, and rows for every round in the end.
+    width that fit (floats and flags are refused), finite numbers, shapes, and in the end rows of every round.
     Lists are as good as arrays. The first call fixes whether vectors have float32 or float64: narrower
     ones are widened, wider ones are refused, for they would lose digits.
 
