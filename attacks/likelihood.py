@@ -12,7 +12,8 @@ What it assumes: independent Laplace noise on every coordinate, drawn afresh in 
 read from the manifest or estimated. Constants of the update rule, and alpha, that the manifest lacks are
 estimated (``attacks.constants``). Where the uploads do not determine them, ``estimated_constants`` says so:
 then every round's factor is free (less is read), and without alpha it abstains in include-unrated.
-Uploads that noise alone explains as well are abstained on. Where the rows have no noise to speak of, the
+Uploads that noise alone explains as well are abstained on, and so are all where noise of unknown scale turns
+out larger along the rows' directions than off them: the declared rule does not hold. Where the rows have no noise to speak of, the
 closed form (``attacks.spectral``, else ``attacks.grid``) is the maximum, and its answer is given.
 """
 
@@ -39,6 +40,7 @@ COARSE = 1e-3  # noise over the rows' root mean square, above which float32 rows
 OFTEN, ONCE = 1e5, 4e5  # slots x rounds that cost as much as a compilation, while learning and later
 FEWEST, FEWEST_ROUNDS, ENOUGH = 64, 4, 400_000  # clients, rounds, and rows, that tell the prior
 UNDETERMINED = "its evidence hardly changes from 0.001 to 1"
+ALONG = 2.0  # times the noise off the rows' directions that noise along them may have
 LEAST_ODDS = 3.0  # nats by which the model must beat noise alone, over all clients
 
 
@@ -263,6 +265,13 @@ def _run(
     """Learn, then read all clients."""
     key = options["seed"]
     job, points = _learned(attack, view, size, key)
+    noise = float(job.constants.noise)
+    if not job.known_noise and noise > ALONG * max(size.scale, job.floor):
+        reason = (
+            f"the fit leaves {noise:.2g} along the clients' directions and {size.scale:.2g} off them, and noise "
+            "would leave as much: the clients' rule is not the declared one"
+        )
+        return all_abstain(attack.name, everyone, reason, {**options, "noise": noise})
     n_users = view.users.size
     blocks, evidence, length = [], np.zeros(n_users), np.zeros(n_users)
     done = 0
@@ -275,7 +284,7 @@ def _run(
         blocks.append(estimates(job, number, found.answers))
         done += count
         progress(done, n_users)
-    options = options | {"noise": float(job.constants.noise)}
+    options = options | {"noise": noise}
     silent_ones = _silent(view.users, evidence)
     if len(silent_ones) == n_users:
         options["found_nothing"] = True
