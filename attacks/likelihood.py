@@ -13,9 +13,10 @@ read from the manifest or estimated. Constants of the update rule, and alpha, th
 estimated (``attacks.constants``). Where the uploads do not determine them, ``estimated_constants`` says so:
 then every round's factor is free (less is read), and without alpha it abstains in include-unrated.
 Uploads that noise alone explains as well are abstained on; where all are, and yet the rows of a client have
-a direction in common (``attacks.noise_test``), it says that its model fails instead of "noise". Where the
-rows have no noise to speak of, the closed form (``attacks.spectral``, else ``attacks.grid``) is the maximum,
-and its answer is given.
+a direction in common (``attacks.noise_test``), it says that its model fails instead of "noise". So it does
+where noise of unknown scale turns out larger along the rows' directions than off them. Where the rows have no
+noise to speak of, the closed form (``attacks.spectral``, else ``attacks.grid``) is the maximum, and its
+answer is given.
 """
 
 from __future__ import annotations
@@ -55,6 +56,7 @@ UNEXPLAINED = (
     "the rows of a client have a direction in common, and no ratings explain them: the clients' rule is not "
     "the declared one"
 )
+ALONG = 2.0  # times the noise off the rows' directions that noise along them may have
 LEAST_ODDS = 3.0  # nats by which the model must beat noise alone, over all clients
 
 
@@ -286,6 +288,13 @@ def _run(
     """Learn, then read all clients."""
     key = options["seed"]
     job, points = _learned(attack, view, size, key)
+    noise = float(job.constants.noise)
+    if not job.known_noise and noise > ALONG * max(size.scale, job.floor):
+        reason = (
+            f"the fit leaves {noise:.2g} along the clients' directions and {size.scale:.2g} off them, and "
+            "noise would leave as much: the clients' rule is not the declared one"
+        )
+        return all_abstain(attack.name, everyone, reason, {**options, "noise": noise})
     n_users = view.users.size
     blocks, evidence, length = [], np.zeros(n_users), np.zeros(n_users)
     done = 0
@@ -298,7 +307,7 @@ def _run(
         blocks.append(estimates(job, number, found.answers))
         done += count
         progress(done, n_users)
-    options = options | {"noise": float(job.constants.noise)}
+    options = options | {"noise": noise}
     silent_ones, noise_alone = _silent(view, evidence, key)
     if noise_alone and not size.unusable:
         options["found_nothing"] = True
