@@ -257,9 +257,14 @@ def _improved(job: Job, total: Summary) -> Job:
     if not job.layer.tied:
         prior = prior._replace(**_start_law(job, total, n_users))
     if not job.known_noise:
-        noise = job.layer.law.scale_of(float(total.distance) / max(float(total.coordinates), 1.0))
+        noise = _residual(job, total)
         constants = constants._replace(noise=jnp.asarray(max(noise, job.floor)))
     return replace(job, prior=prior, spread=spread, constants=constants)
+
+
+def _residual(job: Job, total: Summary) -> float:
+    """The scale of noise that would leave what the answers leave of the rows."""
+    return float(job.layer.law.scale_of(float(total.distance) / max(float(total.coordinates), 1.0)))
 
 
 def _start_law(job: Job, total: Summary, n_users: int) -> dict[str, jnp.ndarray]:
@@ -285,6 +290,11 @@ class State(NamedTuple):
     points: list[soft.Point]
     evidence: float
     total: Summary
+
+    @property
+    def residual(self) -> float:
+        """The scale of noise that would leave what the answers leave of the rows."""
+        return _residual(self.job, self.total)
 
 
 def _state(job: Job, points: list[soft.Point] | None) -> State:

@@ -27,7 +27,6 @@ from typing import Any, Literal, NamedTuple
 import jax
 import numpy as np
 
-from attacks import softdecode as soft
 from attacks.constants import START, missing, settle, with_constants
 from attacks.grid import Grid
 from attacks.interface import (
@@ -40,7 +39,7 @@ from attacks.interface import (
     unreadable,
 )
 from attacks.knowledge import known_scale, law_of, noise_law, ties, unmodelled
-from attacks.learning import Job, carried, estimates, learn, new_job, search
+from attacks.learning import Job, State, carried, estimates, learn, new_job, search
 from attacks.maxima import read
 from attacks.noise_test import has_structure
 from attacks.spectral import Spectral
@@ -56,6 +55,7 @@ UNEXPLAINED = (
     "the rows of a client have a direction in common, and no ratings explain them: the clients' rule is not "
     "the declared one"
 )
+APPROXIMATE = 0.05  # share of noise of known scale that the model's approximations may add to it
 ALONG = 2.0  # times the noise off the rows' directions that noise along them may have
 LEAST_ODDS = 3.0  # nats by which the model must beat noise alone, over all clients
 
@@ -257,24 +257,22 @@ def _settled(attack: Likelihood, view: View, size: Size, key: int) -> tuple[View
     return with_constants(view, determined), told
 
 
-def _schooled(attack: Likelihood, view: View, size: Size, key: int) -> tuple[Job, list[soft.Point]]:
-    """The job of a view that is small enough to try starts of the prior."""
+def _schooled(attack: Likelihood, view: View, size: Size, key: int) -> State:
+    """A view that is small enough to try starts of the prior."""
     job = _prepare(attack, view, size, key, OFTEN)
-    state = search(job, attack.passes if job.layer.tied else 3 * attack.passes)
-    return state.job, state.points
+    return search(job, attack.passes if job.layer.tied else 3 * attack.passes)
 
 
-def _learned(attack: Likelihood, view: View, size: Size, key: int) -> tuple[Job, list[soft.Point]]:
+def _learned(attack: Likelihood, view: View, size: Size, key: int) -> State:
     """Learn on some clients, then climb with all of them."""
     some = _learners(attack, view, key)
     if some is view:
         return _schooled(attack, view, size, key)
-    school, _ = _schooled(attack, some, size, key)
-    job = carried(_prepare(attack, view, size, key, ONCE), school)
+    school = _schooled(attack, some, size, key)
+    job = carried(_prepare(attack, view, size, key, ONCE), school.job)
     del school  # and the rows that it keeps in memory
     jax.clear_caches()  # its shapes do not come again, and their programs take a gigabyte
-    state = learn(job, 2 if job.estimated else 1)
-    return state.job, state.points
+    return learn(job, 2 if job.estimated else 1)
 
 
 def _run(
@@ -287,18 +285,14 @@ def _run(
 ) -> Reconstruction:
     """Learn, then read all clients."""
     key = options["seed"]
-    job, points = _learned(attack, view, size, key)
-    noise = float(job.constants.noise)
-    if not job.known_noise and noise > ALONG * max(size.scale, job.floor):
-        reason = (
-            f"the fit leaves {noise:.2g} along the clients' directions and {size.scale:.2g} off them, and "
-            "noise would leave as much: the clients' rule is not the declared one"
-        )
+    state = _learned(attack, view, size, key)
+    job, noise = state.job, float(state.job.constants.noise)
+    if reason := _wrong_rule(state, size):
         return all_abstain(attack.name, everyone, reason, {**options, "noise": noise})
     n_users = view.users.size
     blocks, evidence, length = [], np.zeros(n_users), np.zeros(n_users)
     done = 0
-    for number, start in enumerate(points):
+    for number, start in enumerate(state.points):
         found = read(job, number, start, attack.samples)
         count = job.packing.sizes[number]
         members = job.packing.members[number][:count]
@@ -321,6 +315,29 @@ def _run(
         full[np.searchsorted(everyone, view.users)] = values
         diagnostics[name] = full
     return Reconstruction(attack.name, everyone, tuple(blocks), abstained, options, diagnostics)
+
+
+def _wrong_rule(state: State, size: Size) -> str:
+    """Why what the fit leaves is more than noise, or nothing.
+
+    Answers of a rule that does not hold leave signal along the clients' directions. Noise of a known scale
+    leaves itself, but for five standard errors of its mean size (that of Laplace and normal noise is at most
+    its scale over the root of the number of coordinates) and a twentieth for what the model approximates; of
+    an unknown one, what lies off the directions, whose law is not known either.
+    """
+    left, b = state.residual, float(state.job.constants.noise)
+    allowed = 1 + APPROXIMATE + 5 / np.sqrt(max(float(state.total.coordinates), 1.0))
+    if state.job.known_noise and left > allowed * b:
+        return (
+            f"the fit leaves {left:.2g} where noise of the declared scale leaves {b:.2g}: the clients' rule, "
+            "or the scale, is not the declared one"
+        )
+    if not state.job.known_noise and left > ALONG * max(size.scale, state.job.floor):
+        return (
+            f"the fit leaves {left:.2g} along the clients' directions and {size.scale:.2g} off them, and "
+            "noise would leave as much: the clients' rule is not the declared one"
+        )
+    return ""
 
 
 def _silent(view: View, evidence: np.ndarray, key: int) -> tuple[dict[int, str], bool]:

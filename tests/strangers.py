@@ -9,14 +9,13 @@ import numpy as np
 import pyarrow as pa
 
 
-def item_biases(
-    path: Path, *, noise: float = 0.0, n_users: int = 30, n_items: int = 40, seed: int = 0
-) -> None:
+def item_biases(path: Path, *, noise: float = 0.0, declared: bool = False, seed: int = 0) -> None:
     """Plain federated matrix factorisation with item biases that the server broadcasts: r = b_j + p.q_j.
 
     Version 1 of the format cannot declare the biases. ``noise`` is the scale of Laplace noise in the uploads,
-    which the manifest does not declare either.
+    which the manifest declares or not.
     """
+    n_users, n_items = 30, 40
     rng = np.random.default_rng(seed)
     factors, rate, ridge, rounds = 4, 0.01, 0.1, (3, 4)
     ratings = np.where(rng.random((n_users, n_items)) < 0.35, rng.integers(1, 6, (n_users, n_items)), 0)
@@ -56,6 +55,8 @@ def item_biases(
         "rating_levels": [1, 2, 3, 4, 5],
         "recorded_by": "another program",
     }
+    if declared:
+        manifest["defenses"] = [{"name": "laplace", "scale": noise}]
     (path / "manifest.json").write_text(json.dumps(manifest))
     _write(path / "state.arrow", ("round", "index"), [row[:2] for row in state], factor=[r[2] for r in state])
     people = [(t, i, -1, j) for t, i, j, _ in sent]

@@ -120,6 +120,16 @@ def test_item_biases_are_not_called_safe(tmp_path: Path, attack: str):
     assert all("got no answer" in row["reason"] for row in judged)
 
 
+@pytest.mark.parametrize("noise", [0.05, 0.2])
+def test_a_wrong_rule_is_noticed_under_noise_of_known_scale(tmp_path: Path, noise: float):
+    """Before: 0.155 of the ratings right where the guess has 0.227, and NO EVIDENCE."""
+    item_biases(tmp_path / "t", noise=noise, declared=True)
+    found = make_attack("likelihood").attack(open_transcript(tmp_path / "t").view(), 0)
+    assert len(found.abstained) == found.users.size
+    assert not found.options.get("found_nothing")
+    assert "is not the declared one" in found.abstained[0]
+
+
 class TestNoiseAlone:
     def test_a_direction_in_common_is_seen_under_noise(self, tmp_path):
         item_biases(tmp_path / "t", noise=0.1)
