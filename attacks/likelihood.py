@@ -13,8 +13,9 @@ read from the manifest or estimated. Constants of the update rule, and alpha, th
 estimated (``attacks.constants``). Where the uploads do not determine them, ``estimated_constants`` says so:
 then every round's factor is free (less is read), and without alpha it abstains in include-unrated.
 Uploads that noise alone explains as well are abstained on, and so are all where noise of unknown scale turns
-out larger along the rows' directions than off them: the declared rule does not hold. Where the rows have no noise to speak of, the
-closed form (``attacks.spectral``, else ``attacks.grid``) is the maximum, and its answer is given.
+out larger along the rows' directions than off them: the declared rule does not hold. Where the rows have no
+noise to speak of, the closed form (``attacks.spectral``, else ``attacks.grid``) is the maximum, and its answer
+is given.
 """
 
 from __future__ import annotations
@@ -268,8 +269,8 @@ def _run(
     noise = float(job.constants.noise)
     if not job.known_noise and noise > ALONG * max(size.scale, job.floor):
         reason = (
-            f"the fit leaves {noise:.2g} along the clients' directions and {size.scale:.2g} off them, and noise "
-            "would leave as much: the clients' rule is not the declared one"
+            f"the fit leaves {noise:.2g} along the clients' directions and {size.scale:.2g} off them, and "
+            "noise would leave as much: the clients' rule is not the declared one"
         )
         return all_abstain(attack.name, everyone, reason, {**options, "noise": noise})
     n_users = view.users.size
