@@ -14,8 +14,8 @@ estimated (``attacks.constants``). Where the uploads do not determine them, ``es
 then every round's factor is free (less is read), and without alpha it abstains in include-unrated.
 Uploads that noise alone explains as well are abstained on, and so are all where noise of unknown scale turns
 out larger along the rows' directions than off them: the declared rule does not hold. Where the rows have no
-noise to speak of, the closed form (``attacks.spectral``, else ``attacks.grid``) is the maximum, and its answer
-is given.
+noise to speak of, the closed form (``attacks.spectral``, else ``attacks.grid``) is the maximum, and its
+answer is given.
 """
 
 from __future__ import annotations
