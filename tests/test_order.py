@@ -51,8 +51,8 @@ FAST = [
 ]
 # what compiles or iterates runs short, and where it reads most
 SLOW = {
-    "likelihood": ({"steps": 3, "passes": 1, "samples": 2}, ["laplace"]),
-    "trajectory": ({"steps": 5, "starts": 1}, ["noise once", "fresh noise"]),
+    "likelihood": ({"steps": 3, "passes": 1, "samples": 2, "prior": "flat"}, ["laplace"]),
+    "trajectory": ({"steps": 5, "starts": 1}, ["noise once"]),
 } | {
     name: ({"max_iterations": 3, "jobs": 1}, ["/".join(scenario) for scenario in SCENARIOS])
     for name in BUILT_IN["attacks"]

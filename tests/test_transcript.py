@@ -18,9 +18,10 @@ from tests.reference import Reference, table, write_table
 from victims.arrow import open_columns
 from victims.errors import InputError
 from victims.fedmvmf import FedMVMF
+from victims.manifest import Manifest
 from victims.recording import record
 from victims.transcript import open_transcript
-from victims.writing import TranscriptWriter
+from victims.writing import TranscriptWriter, truth_path, write_truth
 
 
 def rewrite(path: Path, name: str, change) -> None:
@@ -373,3 +374,130 @@ class TestWriter:
             record(FedMVMF(), ratings, tmp_path / name, rounds=[1], seed=9)
         for file in ("manifest.json", "state.arrow", "messages.arrow"):
             assert (tmp_path / "a" / file).read_bytes() == (tmp_path / "b" / file).read_bytes()
+
+    def test_lists_numpy_sizes_and_text_paths(self, tmp_path):
+        """What arrays and paths say may be said by lists, NumPy's scalars and text."""
+        manifest = Manifest.model_validate(
+            {
+                **Reference().manifest(),
+                "n_users": np.int64(3),
+                "n_items": np.int32(2),
+                "n_attributes": np.uint8(0),
+                "factors": np.int64(2),
+                "rounds": np.array([0, 1]),
+                "rating_levels": np.arange(1.0, 6.0),
+                "attribute_groups": (),
+                "hyperparameters": {"lambda_factors": np.float64(2)},
+                "upload": {"scale": np.float32(0.5)},
+            }
+        )
+        assert manifest.hyperparameters == {"lambda_factors": 2.0}
+        with TranscriptWriter(str(tmp_path / "t"), manifest) as writer:
+            for number in np.array([0, 1]):
+                writer.state(number, [[1, 2], [3, 4]], [])
+                writer.messages(number, [0, 2], [0, 0], [1, 0], [[0.5, 1.0], [2.0, 3.0]])
+        write_truth(str(truth_path(str(tmp_path / "t"))), [0, 2], [0, 0], [1, 0], [5, 3])
+        view = open_transcript(str(tmp_path / "t")).view("server")
+        assert view.users.tolist() == [0, 2]
+        np.testing.assert_array_equal(view.messages.gradient[1], [[0.5, 1.0], [2.0, 3.0]])
+        np.testing.assert_array_equal(view.broadcasts[1].factors, [[1, 2], [3, 4]])
+
+    @pytest.mark.parametrize(
+        ("changes", "message"),
+        [
+            (
+                {"sender": np.array([2**32 + 2])},
+                r"sender must be a client below n_users = 12.*got 4294967298",
+            ),
+            ({"sender": np.array([12])}, "sender must be a client below n_users = 12"),
+            ({"sender": np.array([1.0])}, "sender must be one whole number a row, got float64"),
+            ({"sender": np.array([True])}, "sender must be one whole number a row, got bool"),
+            ({"sender": [-5]}, "sender must be .* or a party of the manifest, got -5 in row 0"),
+            ({"receiver": 12}, "receiver must be a client"),
+            ({"kind": [4]}, "kind must be a place in item, attribute, item-sum, attribute-sum, got 4"),
+            ({"index": [2**31]}, "index must be >= 0 and fit into 32 bits, got 2147483648 in row 0"),
+            ({"index": [30]}, r"index of kind item must be below 30 \(manifest\), got 30"),
+            ({"index": [0, 1]}, "index must have as many rows as sender, 1, got 2"),
+            ({"gradient": np.zeros((1, 4))}, r"gradient must have K = 3 .*got shape \(1, 4\)"),
+            ({"gradient": np.full((1, 3), np.nan)}, "gradient must be finite"),
+            ({"gradient": [["a", "b", "c"]]}, "gradient must be float32 or float64"),
+            ({"round_": 7}, "round must be one of the manifest's rounds, got 7"),
+            ({"round_": True}, "round must be a whole number, got True"),
+            ({"exponent": [2**40]}, "exponent must be an integer of 32 bits"),
+        ],
+    )
+    def test_bad_rows_are_refused_and_leave_nothing(self, tmp_path, changes, message):
+        manifest = Manifest.model_validate(Reference().manifest())
+        good = {"round_": 1, "sender": [0], "kind": [0], "index": [0], "gradient": np.zeros((1, 3))}
+        with pytest.raises(InputError, match=message), TranscriptWriter(tmp_path / "t", manifest) as writer:
+            writer.messages(**(good | changes))
+        assert list(tmp_path.iterdir()) == []
+
+    def test_widths_of_numbers(self, tmp_path):
+        """The first call fixes the width: narrower numbers are widened, wider ones would lose digits."""
+        manifest = Manifest.model_validate(Reference(rounds=(1,)).manifest())
+        rows = np.zeros((2, 3))
+        with TranscriptWriter(tmp_path / "wide", manifest) as writer:
+            writer.state(1, np.ones((30, 3), np.float32), np.zeros((5, 3), np.float16))
+            for number, width in enumerate((np.float64, np.float32, np.float16)):
+                writer.messages(1, [number] * 2, [0, 0], [0, 1], rows.astype(width))
+        types = {part.dtype for part in open_transcript(tmp_path / "wide").messages.gradient}
+        assert types == {np.dtype(np.float64)}
+        with (
+            pytest.raises(InputError, match="gradient must be float32, as in the first call, got float64"),
+            TranscriptWriter(tmp_path / "narrow", manifest) as writer,
+        ):
+            writer.messages(1, [0, 0], [0, 0], [0, 1], rows.astype(np.float32))
+            writer.messages(1, [1, 1], [0, 0], [0, 1], rows)
+
+    def test_a_round_must_not_be_missing(self, tmp_path):
+        manifest = Manifest.model_validate(Reference().manifest())
+        with (
+            pytest.raises(InputError, match="state must have rows for every round .* none for round 2"),
+            TranscriptWriter(tmp_path / "t", manifest) as writer,
+        ):
+            writer.state(1, np.zeros((30, 3)), np.zeros((5, 3)))
+            writer.messages(1, [0], [0], [0], np.zeros((1, 3)))
+        assert list(tmp_path.iterdir()) == []
+
+    @pytest.mark.parametrize(
+        ("column", "value", "message"),
+        [("user", [2**32], "user must be >= 0 and fit into 32 bits, got 4294967296"),
+         ("kind", [2], "kind must be 0"), ("value", [np.inf], "value must be finite"),
+         ("index", [0, 1], "index must have as many rows as user, 1, got 2")],
+    )  # fmt: skip
+    def test_bad_truth(self, tmp_path, column, value, message):
+        good = {"user": [0], "kind": [0], "index": [0], "value": [3.0]}
+        with pytest.raises(InputError, match=message):
+            write_truth(tmp_path / "t.truth.arrow", **(good | {column: value}))
+        assert list(tmp_path.iterdir()) == []
+
+
+class TestMisspeltKeys:
+    @pytest.mark.parametrize(
+        ("where", "key", "meant"),
+        [
+            ((), "hyper_parameters", "hyperparameters"),
+            ((), "rating_level", "rating_levels"),
+            ((), "ratingLevels", "rating_levels"),
+            ((), "defense", "defenses"),
+            (("hyperparameters",), "lamda_factors", "lambda_factors"),
+            (("hyperparameters",), "regularisation", "regularization"),
+            (("hyperparameters",), "client-learning-rate", "client_learning_rate"),
+            (("upload",), "regularisation", "regularization"),
+        ],
+    )
+    def test_refused_with_the_nearest(self, tmp_path, where, key, meant):
+        path = Reference().write(tmp_path / "t")
+        manifest = Reference().manifest()
+        (manifest[where[0]] if where else manifest)[key] = 1
+        (path / "manifest.json").write_text(json.dumps(manifest))
+        with pytest.raises(InputError, match=f"no key '{key}'; did you mean '{meant}'"):
+            open_transcript(path)
+
+    def test_keys_of_other_software_are_ignored(self, tmp_path):
+        path = Reference().write(tmp_path / "t")
+        manifest = Reference().manifest() | {"comment": "x", "git": {"rounds": 1}, "n_test_items": 4}
+        manifest["hyperparameters"] |= {"user_learning_rate": 1.0, "alpha_decay": 0.5, "momentum": 0.9}
+        (path / "manifest.json").write_text(json.dumps(manifest))
+        assert open_transcript(path).manifest.hyperparameters["momentum"] == 0.9

@@ -33,8 +33,7 @@ def nearest(key: str, known: Iterable[str]) -> str | None:
 
     Both have the same letters without case and separators, or as many words, each of which is the same or,
     from three letters on, has four fifths of its letters in common: ``lamda_factors``, ``hyper_parameters``
-    and ``regularisation`` are misspelt, ``user_learning_rate`` and ``alpha_decay`` are keys of other
-    software.
+    and ``regularisation`` are misspelt; ``user_learning_rate`` and ``alpha_decay`` are other software's keys.
 
     Examples
     --------

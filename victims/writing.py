@@ -96,7 +96,7 @@ class TranscriptWriter:
     was at ``path`` before.
 
     What is written is checked against the manifest, so that the files can be read: whole numbers of any
-    width that fit (floats and flags are refused), finite numbers, shapes, and in the end rows of every round.
+    width that fit (floats and flags are refused), finite numbers, shapes, and rows for every round.
     Lists are as good as arrays. The first call fixes whether vectors have float32 or float64: narrower
     ones are widened, wider ones are refused, for they would lose digits.
 
@@ -152,7 +152,7 @@ class TranscriptWriter:
                     f"{name} must have rows for every round of the manifest, got none for round {missing[0]}"
                 )
 
-    def _round(self, name: str, round_: int, rows: int) -> None:
+    def _round(self, name: str, round_: Any, rows: int) -> None:
         if isinstance(round_, bool) or not isinstance(round_, int | np.integer):
             raise InputError(f"round must be a whole number, got {round_!r}")
         if int(round_) not in self._known_rounds:
@@ -162,7 +162,7 @@ class TranscriptWriter:
 
     def state(
         self,
-        round_: int,
+        round_: int | np.integer,
         items: Numbers,
         attributes: Numbers,
         ciphertext: Sequence[bytes] | None = None,
@@ -207,12 +207,12 @@ class TranscriptWriter:
 
     def messages(
         self,
-        round_: int,
+        round_: int | np.integer,
         sender: Numbers,
         kind: Numbers,
         index: Numbers,
         gradient: Numbers,
-        receiver: int = -1,
+        receiver: int | np.integer = -1,
         ciphertext: Sequence[bytes | None] | None = None,
         exponent: Numbers | None = None,
     ) -> None:
@@ -282,7 +282,7 @@ def _fitted(name: str, batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBat
             f"{name} must have the same columns in every call, got {', '.join(apart)} in some of them only"
         )
     for given, wanted in zip(batch.schema, schema, strict=True):
-        if given.type.value_type != wanted.type.value_type and wanted.type.value_type == pa.float32():
+        if given.type != wanted.type and wanted.type.value_type == pa.float32():
             raise InputError(
                 f"{given.name} must be float32, as in the first call, got float64; "
                 "write float64 from the start"
