@@ -4,8 +4,8 @@ All of them are p <- P(shrink p + pull sum_j w_j (s_j - p . t_j) t_j):
 
 - FedMVMF, sgd (paper 000, Eq. 9, 10) and FedMF (paper 001, Eq. 2): shrink = 1 - 2 gamma lambda, pull = 2
 gamma, t_j as broadcast before the uploads, w = lambda_1 for attributes, no projection;
-- decentralised MF (paper 002, Algorithm 1): shrink = 1 - 2 eta lambda n for n ratings, pull = 2 eta, t_j as
-  broadcast after the server's step, P the projection to the unit ball; eta is divided by 5 after a
+- MF on the unit ball (paper 002, Algorithm 1): shrink = 1 - 2 eta lambda n for n ratings, pull = 2 eta, t_j
+  as broadcast after the server's step, P the projection to the unit ball; eta is divided by 5 after a
   quarter and after three quarters of the epochs.
 """
 

@@ -148,10 +148,10 @@ def _leak(cell: Cell, ratings: Ratings, folder: Path, shared: Row) -> list[Row]:
         seconds = time.perf_counter() - begin
         scored = metric_rows(here, found, view.manifest, truth, ceilings=limits)
         rows += [{**row, "seconds": seconds} for row in scored]
-    return [*rows, *_fellow(cell, ratings, folder / "leak", truth, shared)]
+    return [*rows, *read_by_a_fellow(cell, ratings, folder / "leak", truth, shared)]
 
 
-def _fellow(cell: Cell, ratings: Ratings, path: Path, truth: Truth, shared: Row) -> list[Row]:
+def read_by_a_fellow(cell: Cell, ratings: Ratings, path: Path, truth: Truth, shared: Row) -> list[Row]:
     """What another client reads: the typical one, of V in all rounds and its own uploads."""
     adversary = f"client:{typical_client(ratings)}"
     view = open_transcript(path).view(adversary)

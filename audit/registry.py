@@ -55,9 +55,7 @@ BUILT_IN: dict[str, dict[str, Entry]] = {
             "federated multi-view matrix factorisation (paper 000), four scenarios",
         ),
         "fedmf": Entry("victims.fedmf:FedMF", "user-level distributed matrix factorisation (paper 001)"),
-        "mf": Entry(
-            "victims.mf:MF", "decentralised matrix factorisation, clients on the unit ball (paper 002)"
-        ),
+        "mf": Entry("victims.mf:MF", "matrix factorisation with clients on the unit ball (paper 002)"),
     },
     "defenses": {
         "laplace": Entry(
@@ -103,7 +101,7 @@ BUILT_IN: dict[str, dict[str, Entry]] = {
         ),
         "aggregate": Entry(
             "attacks.aggregate:Aggregate",
-            "decrypted sums, taken apart contributor by contributor",
+            "sums, decrypted or told by broadcasts, taken apart contributor by contributor",
             whole=True,
         ),
         "rated-set": Entry(

@@ -11,8 +11,9 @@ almost no cost: integers are added in the clear inside the simulation, and recor
 the output of a hash. It is for measuring leakage; it is no encryption to deploy.
 
 What this does not hide: which rows a client sends; the sums, once they are decrypted, so an item with one
-contributor shows that client's gradient, and with a few of them more follows (attack ``aggregate``); anything
-at all, if the server holds the key, which any one client or decrypter can give it.
+contributor shows that client's gradient, and with a few of them more follows (attack ``aggregate``); the sums
+from whoever receives the item factors, which are a function of them, in FedMF in every round, in FedMVMF in
+the first; anything at all, if the server holds the key, which any one client or decrypter can give it.
 """
 
 from __future__ import annotations

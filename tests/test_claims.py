@@ -11,16 +11,19 @@ from rich.console import Console
 
 from audit import claims, prediction
 from audit.claim_bounds import BOUND
-from audit.claim_cells import Plan
+from audit.claim_cells import Cell, Plan, recorded
 from audit.empirical import from_one_run, from_repetitions
 from audit.neighbours import plant, worlds
 from audit.registry import make_defenses
+from audit.repeated import typical_client
+from audit.truth import read_truth
 from reports.claims import claims_figure, claims_table
 from reports.prediction import prediction_figure, prediction_table
 from victims.datasets import published_split
 from victims.errors import InputError
 from victims.ratings import leave_out
 from victims.synthetic import Synthetic, generate
+from victims.writing import truth_path
 
 RUNS = 100
 
@@ -137,16 +140,20 @@ def test_claims(small, tmp_path):
 
 def test_what_a_fellow_client_reads(tmp_path):
     """Under mf V tells the sums in every round, and clients who are alone in some of them show."""
-    sparse = generate(Synthetic(users=40, items=200, ratings_per_user=6.0, single=0.0, seed=5))
-    plan = Plan(protocols=("mf",), rounds=2, epochs=2, victim_options={"factors": "4"})
-    rows = claims.run(plan, sparse, tmp_path, jobs=1)
-    assert {row["status"] for row in rows} == {"ran"}
-    fellow = {row["metric"]: row for row in rows if row["adversary"].startswith("client:")}
-    assert fellow["claimed_rating_accuracy"]["verdict"] == "LEAK"
-    assert fellow["claimed_rating_accuracy"]["value"] > 0.99
+    sparse = generate(Synthetic(users=60, items=300, ratings_per_user=6.0, single=0.0, seed=5))
+    cell = Cell(Plan(protocols=("mf",), rounds=2, epochs=2), tmp_path, "", "mf", "none", 1.0, 0)
+    recorded(cell, sparse, tmp_path / "leak")
+    truth = read_truth(truth_path(tmp_path / "leak"))
+    shared = {"victim": "mf", "defense": "none", "n_users": 60}
+    rows = claims.read_by_a_fellow(cell, sparse, tmp_path / "leak", truth, shared)
+    assert {row["adversary"] for row in rows} == {f"client:{typical_client(sparse)}"}
+    found = {row["metric"]: row for row in rows}
+    assert found["claimed_rating_accuracy"]["verdict"] == "LEAK"
+    assert found["claimed_rating_accuracy"]["value"] > 0.99
     lone = np.bincount(sparse.items, minlength=sparse.n_items)[sparse.items] == 1
     alone = np.bincount(sparse.users[lone], minlength=sparse.n_users) >= 3
-    assert fellow["share_of_clients_read"]["value"] >= 0.9 * alone.mean()
+    assert alone.sum() > 10
+    assert found["share_of_clients_read"]["value"] >= 0.9 * alone.mean()
     text = io.StringIO()
     Console(file=text, width=250).print(claims_table(rows, "x"))
     assert "nameless clients" in text.getvalue()

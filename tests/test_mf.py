@@ -1,4 +1,4 @@
-"""Decentralised matrix factorisation: both orders against plain loops, and what it refuses."""
+"""Matrix factorisation on the unit ball: both orders against plain loops, and what it refuses."""
 
 from __future__ import annotations
 

@@ -18,7 +18,8 @@ of all uploads from V. Equations as corrected: the sums in (2), mu in (6), gamma
 nothing is rated, so that row numbers say nothing once the rows are encrypted.
 
 The server sees every row with its sender, and knows V and the constants. Under encryption (section 5) it
-sees which rows each client sends, and nothing else: V is encrypted, too, and clients decrypt it.
+sees which rows each client sends, and nothing else: V is encrypted, too, and clients decrypt it. Every
+client sees V fall by the sum of all uploads in every round.
 """
 
 from __future__ import annotations

@@ -17,7 +17,9 @@ Three parties: clients hold ratings, attributes and P; the server holds Q and U;
 the item features and V. Equations as corrected: lambda 1 in (5) and (13), the sum over j in (10).
 
 The server sees every row f(i,j) = c_ij (r_ij - p_i q_j) p_i and f(i,a) = (x_ia - p_i u_a) p_i with its
-sender, and knows Q, U, the weighting, alpha and the constants.
+sender, what the item server sends, and knows Q, U, the weighting, alpha and the constants. The item server
+and every client receive Q and U: their first step, and it alone without further work, tells the sums of the
+rows of round 0, to clients in sgd only where they know the item server's part of it.
 """
 
 from __future__ import annotations

@@ -67,7 +67,6 @@ FETCHABLE = {
         "orangecontrib/recommendation/datasets/filmtrust",
         {
             "ratings.tab": "ad676f4f8083397009431589b7cb4ff1a7c84ed07b7ec0dc50608a90edf6a7d3",
-            "trust.tab": "29bd7b82e5dc42e4b7e7e90bc779be2a2f6833e9fb40630b5596b290b03e4372",
         },
         "FilmTrust (copyright 2013 Guibing Guo): for research. Cite Guo, Zhang and Yorke-Smith, "
         "IJCAI 2013, pages 2619-2625",

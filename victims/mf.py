@@ -1,7 +1,7 @@
-"""Decentralised matrix factorisation with clients on the unit ball; with defenses it is HDPMF and its family.
+"""Matrix factorisation with clients on the unit ball; with defenses it is HDPMF and its family.
 
 Paper 002: W. Hu, H. Fang, "Decentralized Matrix Factorization with Heterogeneous Differential Privacy",
-2022, section 4, Algorithm 1.
+2022, section 4, Algorithm 1. In spite of its title all clients upload to one recommender.
 
 =============  =====================================================================================
 u_i, U         client factors, kept within the unit ball   ``client_factors``  (n_users, K)
@@ -14,6 +14,9 @@ Client i uploads 2 (u_i . v_j - r_ij) u_i for each of its items, Eq. (4); the re
 the client then steps with u_i and projects it to the unit ball. Defenses make the family of it:
 ``stretching`` and ``objective-noise`` HDPMF, ``personalized-sampling`` and ``objective-noise`` PDPMF, noise
 for the smallest budget the method of Hua et al.; none of them MF.
+
+V of every round goes to every client, and in the order batch it moves by the sums of the uploads: who is
+alone on an item shows its upload to all others, unless noise covers it.
 
 Two orders. ``batch`` is Algorithm 1: all uploads of an epoch are computed from the same V, added up, and then
 all clients step with the new V. ``per-rating`` goes through the ratings in random order, first with a step

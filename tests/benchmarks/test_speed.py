@@ -196,7 +196,7 @@ class PeakMemory:
 @pytest.mark.parametrize("order", ["batch", "per-rating"])
 @pytest.mark.parametrize("noise", ["none", "hdpmf:noise=fresh"])
 def test_epoch_of_mf(benchmark, ml_1m, order, noise):
-    """One epoch of decentralised MF, K = 10; the floor reads and writes one factor per rating and side."""
+    """One epoch of `mf`, K = 10; the floor reads and writes one factor per rating and side."""
     run = start(MF(order=order, learning_rate=2e-4), ml_1m, make_defenses(noise), 0).trained(0)
     benchmark.extra_info["floor_bytes"] = 4 * 8 * 10 * ml_1m.n_ratings
 
