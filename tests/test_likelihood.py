@@ -14,6 +14,7 @@ from attacks import learning, maxima, packing, softdecode
 from attacks import prior as priors
 from attacks.knowledge import known_scale
 from attacks.likelihood import OFTEN, Likelihood, _prepare, size_up
+from attacks.noise_law import LAPLACE, NORMAL
 from attacks.spectral import Spectral
 from audit.registry import make_attack
 from audit.score import score
@@ -25,24 +26,26 @@ from victims.view import Messages
 from victims.writing import truth_path
 
 
-def noisy(view, scale, seed=0, *, only_noise=False, tell=True):
-    """The view with Laplace noise on every uploaded coordinate."""
+def noisy(view, scale, seed=0, *, only_noise=False, tell=True, law="laplace"):
+    """The view with noise on every uploaded coordinate."""
     messages = view.messages
     rows = np.arange(messages.n_rows)
     round_, sender, kind, index, gradient = messages.take(
         rows, messages.round, messages.sender, messages.kind, messages.index, messages.gradient
     )
-    noise = np.random.default_rng(seed).laplace(0, scale, gradient.shape)
+    rng = np.random.default_rng(seed)
+    noise = (rng.normal if law == "gaussian" else rng.laplace)(0, scale, gradient.shape)
     gradient = noise if only_noise else gradient + noise
-    known = [{"name": "laplace", "scale": scale}] if tell else []
+    known = [{"name": law, **({"scale": scale} if tell else {})}]
     manifest = view.manifest.model_copy(update={"defenses": known})
     columns = Messages((round_,), (sender,), (kind,), (index,), (gradient,))
     return replace(view, messages=columns, manifest=manifest)
 
 
-def told(transcript, view, scale):
+def told(transcript, view, power=1):
     """Rating accuracy of a decoder that is told p: the exact p^t by (8) from the truth, then the level
-    with the smallest sum of absolute distances, one row at a time. semi-als/observed-only."""
+    with the smallest sum of absolute distances (squares for normal noise), one row at a time.
+    semi-als/observed-only."""
     truth = read_truth(truth_path(transcript.path))
     constants = view.manifest.hyperparameters
     messages = view.messages
@@ -67,17 +70,17 @@ def told(transcript, view, scale):
             mine = np.flatnonzero((sender == user) & (round_ == number) & (kind == 0))
             for row in mine:
                 y = levels - q[index[row]] @ p
-                away = np.abs(gradient[row] - y[:, None] * p).sum(axis=1)
+                away = (np.abs(gradient[row] - y[:, None] * p) ** power).sum(axis=1)
                 cost[int(index[row])] = cost.get(int(index[row]), 0) + away
         means.append(np.mean([levels[c.argmin()] == r[item] for item, c in cost.items()]))
     return float(np.mean(means))
 
 
-def decoded(view, p, prior, scale, clip=None):
+def decoded(view, p, prior, scale, clip=None, law=LAPLACE):
     """Layer, packed rows and posteriors at free factors p (users, rounds, K)."""
     plan = packing.plan(view)
-    rows = packing.pack(view, plan, 0)
-    layer = softdecode.layer(view.manifest, view.rounds, tied=False, linked=False, clip=clip)
+    rows = packing.pack(view, plan, 0, law=law)
+    layer = softdecode.layer(view.manifest, view.rounds, tied=False, linked=False, clip=clip, law=law)
     alpha = view.manifest.hyperparameters.get("alpha", 1.0)
     constants = softdecode.Constants(*(jnp.asarray(v) for v in (1.0, 1.0, 0.0, alpha, scale)))
     prior = prior(layer, rows, plan)
@@ -87,10 +90,10 @@ def decoded(view, p, prior, scale, clip=None):
     return layer, plan, rows, constants, prior, assumed, fit
 
 
-@pytest.mark.parametrize("clip", [None, 1.5])
+@pytest.mark.parametrize(("clip", "law"), [(None, LAPLACE), (1.5, LAPLACE), (1.5, NORMAL)])
 class TestDecoding:
-    def test_posterior_by_enumeration(self, tmp_path, clip):
-        """Given p, the posterior of a client's answers equals the normalised product of Laplace
+    def test_posterior_by_enumeration(self, tmp_path, clip, law):
+        """Given p, the posterior of a client's answers equals the normalised product of the noise's
         densities and priors over all combinations of ratings and attributes."""
         path = Reference(n_users=3, n_items=4, single_raters=0, density=0.9, weighting="include-unrated")
         view = noisy(open_transcript(path.write(tmp_path / "t")).view("server"), 0.3)
@@ -106,12 +109,14 @@ class TestDecoding:
             )
 
         b = 0.3
-        layer, plan, rows, _, prior, log_prior, fit = decoded(view, p, prior, b, clip)
+        layer, plan, rows, _, prior, log_prior, fit = decoded(view, p, prior, b, clip, law)
         alpha = view.manifest.hyperparameters["alpha"]
 
         def cost(row, y, p):
-            longest = np.inf if clip is None else clip / np.abs(p).sum()
-            return np.abs(row - np.clip(y, -longest, longest) * p).sum() / b
+            size = np.abs(p).sum() if law is LAPLACE else np.linalg.norm(p)
+            longest = np.inf if clip is None else clip / size
+            left = row - np.clip(y, -longest, longest) * p
+            return np.abs(left).sum() / b if law is LAPLACE else (left**2).sum() / (2 * b**2)
 
         for user, slot in itertools.product(range(3), range(4)):
             log = np.array(log_prior[:, user, slot])
@@ -136,7 +141,7 @@ class TestDecoding:
                 share = sum(np.exp(log - norm) for active, log in logs.items() if column in active)
                 np.testing.assert_allclose(fit.answers.attributes[user, column], share, atol=1e-12)
 
-    def test_gradient_by_differences(self, transcripts, clip):
+    def test_gradient_by_differences(self, transcripts, clip, law):
         """The score with respect to p against central differences of the marginal likelihood; the
         Laplace density has kinks, which a random point misses."""
         view = noisy(transcripts["sgd", "include-unrated"].view("server"), 0.5)
@@ -148,7 +153,7 @@ class TestDecoding:
         def flat(layer, rows, plan):
             return priors.flat(layer, 3, plan.item_ids.size, n_rounds * k)
 
-        layer, plan, rows, constants, prior, assumed, fit = decoded(view, p, flat, 0.5, clip)
+        layer, plan, rows, constants, prior, assumed, fit = decoded(view, p, flat, 0.5, clip, law)
         known = softdecode.fixed(layer, plan.own, rows)
         args = layer, plan.own, rows, constants
         link = softdecode.link(*args, prior, jnp.asarray(p), fit.answers, known)
@@ -300,7 +305,7 @@ def test_reaches_the_decoder_that_is_told_p(transcripts, scale):
     found = make_attack("likelihood").attack(view, 0)
     truth = read_truth(truth_path(transcript.path))
     rows = {row.metric: row.summary for row in score(found, view.manifest, truth)}
-    assert rows["rating_accuracy"].value >= 0.97 * told(transcript, view, scale)
+    assert rows["rating_accuracy"].value >= 0.97 * told(transcript, view)
     assert rows["rating_accuracy"].value > rows["rating_accuracy"].baseline + 0.05
 
 
@@ -309,6 +314,27 @@ def test_estimates_the_noise_scale(transcripts):
     view = noisy(transcript.view("server"), 0.3, tell=False)
     found = make_attack("likelihood").attack(view, 0)
     assert found.options["noise"] == pytest.approx(0.3, rel=0.05)
+
+
+def test_reads_normal_noise_by_its_own_law(transcripts):
+    """The share of the decoder that is told p and the scale, and the scale itself, of one run."""
+    transcript = transcripts["semi-als", "observed-only"]
+    view = noisy(transcript.view("server"), 0.3, tell=False, law="gaussian")
+    found = make_attack("likelihood").attack(view, 0)
+    assert found.options["noise"] == pytest.approx(0.3, rel=0.05)
+    truth = read_truth(truth_path(transcript.path))
+    rows = {row.metric: row.summary for row in score(found, view.manifest, truth)}
+    assert rows["rating_accuracy"].value >= 0.97 * told(transcript, view, power=2)
+    assert rows["rating_accuracy"].value > rows["rating_accuracy"].baseline + 0.05
+
+
+def test_noise_of_two_defenses_is_not_read_as_that_of_one(transcripts):
+    view = transcripts["semi-als", "observed-only"].view("server")
+    entries = [{"name": "laplace", "scale": 1.0}, {"name": "gaussian", "scale": 1.0}]
+    both = replace(view, manifest=view.manifest.model_copy(update={"defenses": entries}))
+    found = make_attack("likelihood").attack(both, 0)
+    assert len(found.abstained) == found.users.size
+    assert "noise of two defenses" in next(iter(found.abstained.values()))
 
 
 def test_without_noise_it_is_the_closed_form(transcripts):

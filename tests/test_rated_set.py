@@ -63,7 +63,7 @@ def test_rounds_with_fresh_samples_intersect(many, views):
         false.append(((probability > 0) & ~rated).sum())
     n = np.diff(many.indptr).astype(float)
     n = np.minimum(n, many.n_items - n)
-    chance = n / (many.n_items - np.diff(many.indptr))
+    chance = n / np.maximum(many.n_items - np.diff(many.indptr), 1)  # who rated everything samples nothing
     for found, n_rounds in zip(false, (1, 2, 4), strict=True):
         expected = np.sum(n * chance ** (n_rounds - 1))
         # a sum of nearly independent indicators: 5 standard deviations, failure below 1e-6

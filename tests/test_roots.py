@@ -96,24 +96,29 @@ def test_smoothing_gives_unrated_items_a_second_root():
 
 
 # Share of the rated items that each method reads on the synthetic recordings, from one fixed start
-# (r = 3, x = 0.5; sgd: along the row) and a drawn n or j. A pair listed here stays below STRONG, every
-# other pair reaches it: strict both ways, so that a pair that changes must be moved.
-STRONG = 0.85
+# (r = 3, x = 0.5; sgd: along the row) and a drawn n or j. A pair in WEAK stays below STRONG; a pair in OPEN
+# is below or above it as clients and items j are drawn (tried on three data sets: 0.67 to 1); every other
+# pair reaches it: strict both ways, so that a pair that changes must be moved.
+STRONG, MOST = 0.85, 0.5
 SEVERAL = "the K equations of one item have several roots; the start decides which is found"
 STALLS = "a scalar or low-rank Jacobian stalls within the iteration limit"
 WEAK = {
+    ("sgd", "observed-only", "broyden2"): STALLS,
+    ("sgd", "observed-only", "linearmixing"): STALLS,
+    ("sgd", "observed-only", "anderson"): STALLS,
+    ("sgd", "include-unrated", "broyden2"): STALLS,
+    ("sgd", "include-unrated", "linearmixing"): STALLS,
+}
+OPEN = {
     ("semi-als", "observed-only", "linearmixing"): STALLS,
     ("semi-als", "include-unrated", "linearmixing"): STALLS,
-    **{
-        ("sgd", weighting, method): reason
-        for weighting in ("observed-only", "include-unrated")
-        for method, reason in (
-            ("broyden2", STALLS),
-            ("linearmixing", STALLS),
-            ("anderson", STALLS),
-            ("df-sane", SEVERAL),
-        )
-    },
+    ("sgd", "observed-only", "hybr"): SEVERAL,
+    ("sgd", "observed-only", "krylov"): SEVERAL,
+    ("sgd", "observed-only", "df-sane"): SEVERAL,
+    ("sgd", "include-unrated", "hybr"): SEVERAL,
+    ("sgd", "include-unrated", "krylov"): SEVERAL,
+    ("sgd", "include-unrated", "df-sane"): SEVERAL,
+    ("sgd", "include-unrated", "anderson"): STALLS,
 }
 
 
@@ -135,7 +140,8 @@ def matrix(transcripts, ratings):
 def test_solver_matrix(matrix):
     for key, score in matrix.items():
         print(*key, round(score, 3))
-    assert {key for key, score in matrix.items() if score < STRONG} == set(WEAK)
+    assert {key for key, score in matrix.items() if score < STRONG and key not in OPEN} == set(WEAK)
+    assert all(matrix[key] > MOST for key in OPEN)
 
 
 class TestFailureIsData:

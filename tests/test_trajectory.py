@@ -199,6 +199,15 @@ class TestFreshNoise:
         )
         assert np.quantile(np.abs(score_), 0.68) == pytest.approx(1.0, abs=0.2)
 
+    def test_normal_noise_of_a_known_scale(self, community, recorded):
+        """As sure as it says, under the defense ``gaussian``."""
+        view = recorded("gaussian:sigma=0.5").view("server")
+        found = Trajectory()._fitted(view, _known(view), 0, lambda done, total: None)
+        truth = community.matrix().toarray()
+        away = [part.value - truth[part.users[:, None], part.index] for part in found]
+        score_ = np.concatenate([(a / p.deviation)[p.valid] for a, p in zip(away, found, strict=True)])
+        assert np.quantile(np.abs(score_), 0.68) == pytest.approx(1.0, abs=0.2)
+
     def test_reads_at_little_noise_and_abstains_at_much(self, community, recorded):
         verdicts, silent = {}, {}
         for epsilon in (100, 0.01):
@@ -264,7 +273,9 @@ class TestWhereItDoesNotApply:
     @pytest.mark.parametrize(
         ("rounds", "defense", "why"),
         [([3], "none", "two consecutive rounds"), ([1, 3], "none", "two consecutive rounds"),
-         ([1, 2], "laplace:scale=1", "no law of the uploads under laplace")],
+         ([1, 2], "laplace:scale=1", "no law of the uploads under laplace"),
+         ([1, 2], "gaussian:clip=1", "rows are clipped"), ([1, 2], "gaussian:known=false", "tell the scale"),
+         ([1, 2], "gaussian+objective-noise", "normal noise above other noise")],
     )  # fmt: skip
     def test_reasons(self, recorded, rounds, defense, why):
         found = Trajectory().attack(recorded(defense, rounds).view("server"), 0)
