@@ -29,6 +29,13 @@ def saved(tmp_path, *blocks: Estimates) -> Reconstruction:
     return read_reconstruction(path).reconstruction
 
 
+def two_rows() -> dict[str, pa.Array]:
+    """What every file has."""
+    zero = np.zeros(2, np.int32)
+    index = pa.array(np.array([0, 3], np.int32))
+    return {"user": pa.array(zero), "kind": kind_array(zero), "index": index, "value": pa.array([3.0, 0.0])}
+
+
 def rows_of(found: Reconstruction) -> dict[str, np.ndarray]:
     parts = list(found.columns())
     columns = {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}
@@ -56,14 +63,8 @@ def test_a_file_without_them(tmp_path):
     """As ``attack`` wrote files before, and as other software may: only what has a column is answered."""
     (block,) = saved(tmp_path, estimates(np.array([1])), estimates(np.array([4]))).blocks
     assert [getattr(block, name) for name in OPTIONAL] == [None] * 4
-    none = np.zeros(2, np.int32)
-    columns = {
-        "user": pa.array(none),
-        "kind": kind_array(none),
-        "index": pa.array(np.array([0, 3], np.int32)),
-    }
     path = tmp_path / "other.arrow"
-    write_columns(path, iter([columns | {"value": pa.array([3.0, 0.0])}]), {})
+    write_columns(path, iter([two_rows()]), {})
     found = read_reconstruction(path)
     assert found.origin is None
     assert rows_of(found.reconstruction)["value"].tolist() == [3.0, 0.0]
@@ -78,14 +79,7 @@ def test_a_file_without_them(tmp_path):
     ],
 )
 def test_a_bad_column_is_refused(tmp_path, name, values, words):
-    none = np.zeros(2, np.int32)
-    columns = {
-        "user": pa.array(none),
-        "kind": kind_array(none),
-        "index": pa.array(np.array([0, 3], np.int32)),
-    }
-    columns |= {"value": pa.array([3.0, 0.0]), name: pa.array(values)}
     path = tmp_path / "bad.arrow"
-    write_columns(path, iter([columns]), {})
+    write_columns(path, iter([two_rows() | {name: pa.array(values)}]), {})
     with pytest.raises(InputError, match=words):
         read_reconstruction(path)
