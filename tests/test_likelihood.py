@@ -309,6 +309,27 @@ def test_reaches_the_decoder_that_is_told_p(transcripts, scale):
     assert rows["rating_accuracy"].value > rows["rating_accuracy"].baseline + 0.05
 
 
+def test_each_question_has_its_answer(transcripts):
+    """include-unrated at a noise where most rated items look unrated: the ratings if they are rated are still
+    known better than the best guess, and how likely an item is rated ranks no worse than the answer did."""
+    transcript = transcripts["semi-als", "include-unrated"]
+    view = noisy(transcript.view("server"), 1.0)
+    truth = read_truth(truth_path(transcript.path))
+    found = make_attack("likelihood").attack(view, 0)
+    names = dict.fromkeys(("rated_probability", "rating_if_rated", "median_if_rated"))
+    bare = replace(found, blocks=tuple(replace(block, **names) for block in found.blocks))
+    now, before = (
+        {row.metric: row.summary for row in score(part, view.manifest, truth)} for part in (found, bare)
+    )
+    assert now["rating_accuracy"] == before["rating_accuracy"]
+    exact = now["rated_rating_accuracy"]
+    assert exact.ci_low > exact.baseline
+    assert exact.value > before["rated_rating_accuracy"].value + 0.1
+    assert now["rating_mae"].value < before["rating_mae"].value - 0.1
+    for metric in ("rated_set_auc", "rated_set_f1", "tpr_at_fpr_0.1pct"):
+        assert now[metric].value > before[metric].value - 0.01, metric
+
+
 def test_estimates_the_noise_scale(transcripts):
     transcript = transcripts["semi-als", "observed-only"]
     view = noisy(transcript.view("server"), 0.3, tell=False)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 import scipy.sparse as sp
@@ -10,7 +12,7 @@ from hypothesis import strategies as st
 
 from attacks.interface import Estimates, Reconstruction
 from audit.baselines import best_guess, guesses
-from audit.metrics import round_ratings, score_users
+from audit.metrics import _claimed, round_ratings, score_users
 from audit.reliability import reliability
 from audit.score import score
 from audit.statistics import sign_test, summarise, verdict
@@ -262,3 +264,63 @@ def test_reliability_without_probabilities_is_nothing():
     whole = block(np.zeros((9, 14)), attributes, np.ones((9, 14), bool))
     found = Reconstruction("test", np.arange(9), (whole,))
     assert reliability(found, manifest("observed-only", 9, 14), truth_of(ratings, attributes)) == []
+
+
+class TestEachQuestionHasItsAnswer:
+    """include-unrated: "unrated" is the most probable answer, and a rating is known if it is rated."""
+
+    def scored(self, **given):
+        ratings = np.array([[4.0, 2.0, 0, 0, 0, 0]])
+        whole = block(np.zeros((1, 6)), np.zeros((1, 5)), np.ones((1, 6), bool))
+        blank = np.full((1, 5), np.nan)
+        given = {name: np.concatenate([np.array([part]), blank], axis=1) for name, part in given.items()}
+        answer = replace(whole, **given)
+        facts = manifest("include-unrated", 1, 6)
+        scores = score_users((answer,), facts, truth_of(ratings, np.zeros((1, 5))), np.arange(1)).values
+        return {name: values[0] for name, values in scores.items()}
+
+    def test_without_them_the_answer_itself_stands_for_all(self):
+        found = self.scored()
+        assert found["rating_accuracy"] == pytest.approx(4 / 6)
+        assert (found["rated_rating_accuracy"], found["rated_set_f1"], found["rated_set_auc"]) == (0, 0, 0.5)
+        assert found["rating_mae"] == 3
+
+    def test_ratings_if_rated(self):
+        """Rounded to the levels alone: whoever is told that an item is rated does not answer 0."""
+        found = self.scored(rating_if_rated=[3.8, -1.0, 5, 5, 5, 5])
+        assert found["rating_accuracy"] == pytest.approx(4 / 6)
+        assert found["rated_rating_accuracy"] == 0.5
+        assert found["rating_mae"] == pytest.approx((0.2 + 2) / 2)
+        assert self.scored(rating_if_rated=[4, np.nan, 5, 5, 5, 5])["rated_rating_accuracy"] == 0.5
+
+    def test_the_median_if_rated(self):
+        found = self.scored(rating_if_rated=[5, 1, 5, 5, 5, 5], median_if_rated=[4, 2, 3, 3, 3, 3])
+        assert (found["rated_rating_accuracy"], found["rating_mae"]) == (0, 0)
+
+    def test_probability_of_being_rated(self):
+        """Ranks, and the set of the largest expected F1: none is above one half, and two are claimed."""
+        found = self.scored(rated_probability=[0.4, 0.3, 0.35, 0.01, 0.01, 0.01])
+        assert found["rated_set_auc"] == pytest.approx(7 / 8)
+        assert found["rated_set_f1"] == pytest.approx(2 * 2 / (3 + 2))
+        assert found["rating_accuracy"] == pytest.approx(4 / 6)
+
+    @pytest.mark.parametrize("seed", range(5))
+    def test_claims_of_the_largest_expected_f1(self, seed):
+        """Expected F1 of k claims as 2 E[hits] / (k + E[rated]): no other number of claims has more."""
+        share = np.random.default_rng(seed).beta(0.3, 1, (3, 30))
+        whole = Estimates(np.arange(3), np.zeros((1, 30), np.int8), np.arange(30)[None], share)
+        claimed = _claimed(replace(whole, rated_probability=share), share, manifest("include-unrated", 3, 30))
+        for row, mine in zip(share, claimed, strict=True):
+            ordered = np.sort(row)[::-1]
+            expected = [2 * ordered[:k].sum() / (k + row.sum()) for k in range(1, 31)]
+            assert 2 * row[mine].sum() / (mine.sum() + row.sum()) == pytest.approx(max(expected))
+
+
+def test_reliability_of_being_rated():
+    _, ratings, attributes = population(6, n_users=200, n_items=20)
+    whole = block(np.zeros((200, 20)), attributes, np.ones((200, 20), bool))
+    share = np.pad(np.full((200, 20), 0.4), ((0, 0), (0, 5)), constant_values=np.nan)
+    found = Reconstruction("test", whole.users, (replace(whole, rated_probability=share),))
+    (only,) = reliability(found, manifest("include-unrated", 200, 20), truth_of(ratings, attributes))
+    assert (only.what, only.answers, only.claimed) == ("is it rated", 4000, pytest.approx(0.4))
+    assert only.right == pytest.approx((ratings > 0).mean())

@@ -1,4 +1,4 @@
-"""The sweep, its figures, and the ceiling that they show."""
+"""The sweep and its figures."""
 
 from __future__ import annotations
 
@@ -10,13 +10,9 @@ import numpy as np
 import pytest
 
 from audit import cells
-from audit.ceiling import ceilings, computable
 from audit.sweep import INSTEAD, PAPER, Sweep, run
-from audit.truth import read_truth
 from reports.figures import scale_of, sweep_figures
-from tests.test_likelihood import noisy, told
 from victims.errors import InputError
-from victims.writing import truth_path
 
 SMALL = Sweep(
     updates=("semi-als",),
@@ -27,38 +23,6 @@ SMALL = Sweep(
     first=2,
     users=12,
 )
-
-
-class TestCeiling:
-    @pytest.mark.parametrize("scale", [0.1, 0.5])
-    def test_maximum_likelihood_by_hand(self, transcripts, scale):
-        """Against p by (8) and the nearest level, one row at a time."""
-        transcript = transcripts["semi-als", "observed-only"]
-        view = noisy(transcript.view("server"), scale)
-        found = ceilings(view, read_truth(truth_path(transcript.path)))
-        assert found["rating_accuracy"].ml == pytest.approx(told(transcript, view, scale), abs=1e-9)
-
-    def test_without_noise_to_speak_of_everything_is_read(self, transcripts):
-        for transcript in transcripts.values():
-            view = noisy(transcript.view("server"), 1e-7)
-            found = ceilings(view, read_truth(truth_path(transcript.path)))
-            assert found["rating_accuracy"].ml > 0.999, transcript.path
-            assert found["attribute_group_accuracy"].map == pytest.approx(1.0)
-
-    def test_an_unknown_scale_is_fitted(self, transcripts):
-        transcript = transcripts["semi-als", "include-unrated"]
-        truth = read_truth(truth_path(transcript.path))
-        known, hidden = (
-            ceilings(noisy(transcript.view("server"), 0.5, tell=tell), truth)["rating_accuracy"]
-            for tell in (True, False)
-        )
-        assert hidden.map == pytest.approx(known.map, abs=0.02)
-
-    def test_not_where_the_law_is_another(self, transcripts):
-        view = transcripts["semi-als", "observed-only"].view("server")
-        manifest = view.manifest.model_copy(update={"defenses": [{"name": "paillier"}]})
-        assert computable(view)
-        assert not computable(replace(view, manifest=manifest))
 
 
 class TestSweep:
