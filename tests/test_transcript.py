@@ -443,21 +443,20 @@ class TestWriter:
                 writer.messages(1, [number] * 2, [0, 0], [0, 1], rows.astype(width))
         types = {part.dtype for part in open_transcript(tmp_path / "wide").messages.gradient}
         assert types == {np.dtype(np.float64)}
-        with (
-            pytest.raises(InputError, match="gradient must be float32, as in the first call, got float64"),
-            TranscriptWriter(tmp_path / "narrow", manifest) as writer,
-        ):
-            writer.messages(1, [0, 0], [0, 0], [0, 1], rows.astype(np.float32))
-            writer.messages(1, [1, 1], [0, 0], [0, 1], rows)
+        narrow = TranscriptWriter(tmp_path / "narrow", manifest).__enter__()
+        narrow.messages(1, [0, 0], [0, 0], [0, 1], rows.astype(np.float32))
+        with pytest.raises(InputError, match="gradient must be float32, as in the first call, got float64"):
+            narrow.messages(1, [1, 1], [0, 0], [0, 1], rows)
+        narrow.__exit__(InputError)
+        assert not (tmp_path / "narrow.partial").exists()
 
     def test_a_round_must_not_be_missing(self, tmp_path):
         manifest = Manifest.model_validate(Reference().manifest())
-        with (
-            pytest.raises(InputError, match="state must have rows for every round .* none for round 2"),
-            TranscriptWriter(tmp_path / "t", manifest) as writer,
-        ):
-            writer.state(1, np.zeros((30, 3)), np.zeros((5, 3)))
-            writer.messages(1, [0], [0], [0], np.zeros((1, 3)))
+        writer = TranscriptWriter(tmp_path / "t", manifest).__enter__()
+        writer.state(1, np.zeros((30, 3)), np.zeros((5, 3)))
+        writer.messages(1, [0], [0], [0], np.zeros((1, 3)))
+        with pytest.raises(InputError, match=r"state must have rows for every round .* none for round 2"):
+            writer.__exit__(None)
         assert list(tmp_path.iterdir()) == []
 
     @pytest.mark.parametrize(
