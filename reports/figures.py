@@ -255,15 +255,15 @@ def _finish(
     figure.supylabel(f"share of {metric}", fontsize=8)
     handles = [
         *handles,
-        Line2D([], [], color="0.4", **CEILING, label="ceiling (knows all other answers)"),
+        Line2D([], [], color="0.4", **CEILING, label="ceiling"),
         Line2D([], [], **GUESS, label="best guess"),
     ]
     if hollow:
-        label = "falls back to the guess: most clients got no answer"
+        label = "hollow: most clients unanswered, so the guess"
         handles.append(
             Line2D([], [], color="0.4", linestyle="", marker="o", markerfacecolor="white", label=label)
         )
-    widest = 4 if figure.get_figwidth() > ONE_PANEL else 2
+    widest = 3 if figure.get_figwidth() > ONE_PANEL else 1
     figure.legend(handles=handles, loc="outside upper center", ncols=min(widest, len(handles)), frameon=False)
 
 
