@@ -417,14 +417,15 @@ def score(
         raise InputError(f"{reconstruction} does not say which transcript it is about; give --transcript DIR")
     actual = read_truth(truth)
     limits = None
-    if recorded is not None and manifest.defenses:
-        from audit.ceiling import ceilings, computable
-        from audit.keys import view_of
+    with progress("score"):
+        if recorded is not None and manifest.defenses:
+            from audit.ceiling import ceilings, computable
+            from audit.keys import view_of
 
-        view = view_of(recorded, adversary)
-        view = view.select(np.intersect1d(view.users, stored.reconstruction.users))
-        limits = ceilings(view, actual) if computable(view) else None
-    scores = score_all(stored.reconstruction, manifest, actual, ceilings=limits, seed=seed)
+            view = view_of(recorded, adversary)
+            view = view.select(np.intersect1d(view.users, stored.reconstruction.users))
+            limits = ceilings(view, actual) if computable(view) else None
+        scores = score_all(stored.reconstruction, manifest, actual, ceilings=limits, seed=seed)
     rows = [as_record(part) for part in scores]
     bins = []
     if reliability:

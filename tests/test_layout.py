@@ -90,7 +90,7 @@ class TestNarrow:
         assert on_terminal(sheet, 20).plain.splitlines()[2] == "one two  1  x"
         assert on_terminal(sheet, 12).plain.splitlines()[3:] == ["one two  x", "1"]
         assert on_terminal(sheet, 9).plain.splitlines()[3:] == ["one     x", "two", "1"]
-        assert on_terminal(sheet, 5).plain.splitlines() == ["a  one", "   two", "b  1", "c  x"]
+        assert on_terminal(sheet, 5).plain.splitlines() == ["a  one two", "b  1", "c  x"]
 
 
 class TestPipe:

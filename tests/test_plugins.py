@@ -222,7 +222,7 @@ class TestAnswers:
                 name: str = "half"
 
                 def uploaded(self, rows, ratings, number, seed):
-                    raise OSError("boom")
+                    raise ArithmeticError("boom")
         """
         install(source=source, group="defenses", half="theirs.mod:Half")
         words = [
@@ -238,7 +238,7 @@ class TestAnswers:
         ]
         run(*words, "--attack", "guess-majority", "--out", tmp_path / "R")
         (row,) = json.loads((tmp_path / "R" / "results.json").read_text())
-        assert (row["status"], row["reason"]) == ("failed", "OSError: boom")
+        assert (row["status"], row["reason"]) == ("failed", "ArithmeticError: boom")
 
     @pytest.mark.parametrize(
         ("change", "complaint"),
