@@ -200,6 +200,8 @@ class _Scenario:
             step(f"{label}: recording", 0)
             try:
                 recorded = self._record()
+            except OSError:  # no room for the recording
+                raise
             except Exception as error:  # training diverged, say: a row for each attack, tried again
                 return [failed_row(self._shared(name), error) for name in cells]
             truth = read_truth(truth_path(recorded.path))

@@ -364,8 +364,9 @@ def score(
     else:
         raise InputError(f"{reconstruction} does not say which transcript it is about; give --transcript DIR")
     actual = read_truth(truth)
-    limits, why = _ceilings_of(recorded, manifest, adversary, stored.reconstruction.users, actual)
-    scores = score_all(stored.reconstruction, manifest, actual, ceilings=limits, seed=seed)
+    with progress("score"):
+        limits, why = _ceilings_of(recorded, manifest, adversary, stored.reconstruction.users, actual)
+        scores = score_all(stored.reconstruction, manifest, actual, ceilings=limits, seed=seed)
     rows = [as_record(part) for part in scores]
     about = {"update": manifest.update, "weighting": manifest.weighting, "adversary": adversary}
     judged = [{**row, **about, "attack": stored.reconstruction.attack, "status": "ran"} for row in rows]

@@ -196,7 +196,7 @@ class Heartbeat:
         self._write = write or (lambda line: print(line, file=sys.stderr, flush=True))
         self._state: tuple[int, int, str | None] | None = None
         self._begin = self._last = clock()
-        self._wrote = False
+        self._said = ""
         self._lock, self._ended = Lock(), Event()
         self._thread = Thread(target=self._beat, name="factorleak-progress", daemon=True)
 
@@ -207,7 +207,7 @@ class Heartbeat:
     def __exit__(self, *_: object) -> None:
         self._ended.set()
         self._thread.join()
-        if self._wrote:
+        if self._said and self._said != self._words():
             self._line()
 
     def update(self, done: int, total: int, text: str | None = None) -> None:
@@ -218,7 +218,7 @@ class Heartbeat:
 
     def tick(self) -> None:
         """Say the state if nothing was said for long."""
-        self._say(self.EVERY if self._wrote else self.FIRST)
+        self._say(self.EVERY if self._said else self.FIRST)
 
     def _say(self, after: float) -> None:
         with self._lock:
@@ -226,13 +226,16 @@ class Heartbeat:
                 self._line()
 
     def _line(self) -> None:
-        self._last, self._wrote = self._clock(), True
+        self._last, self._said = self._clock(), self._words()
+        with suppress(OSError, ValueError):  # nobody reads on: no reason to end the work
+            self._write(self._said)
+
+    def _words(self) -> str:
         words = self._label
         if self._state is not None:
             done, total, text = self._state
             words += f": {done} of {total}" + (f" ({text})" if text else "")
-        with suppress(OSError, ValueError):  # nobody reads on: no reason to end the work
-            self._write(f"{words}, {self._last - self._begin:.0f} s")
+        return f"{words}, {self._clock() - self._begin:.0f} s"
 
     def _beat(self) -> None:
         while not self._ended.wait(1.0):

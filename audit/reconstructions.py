@@ -82,7 +82,7 @@ def _batches(reconstruction: Reconstruction) -> Iterator[dict[str, pa.Array]]:
     blocks = reconstruction.blocks
     some = [name for name in OPTIONAL if any(getattr(block, name) is not None for block in blocks)]
     names = list(dict.fromkeys(["probability", *some]))
-    blank = dict.fromkeys(("user", "kind", "index"), np.zeros(0, np.int32))
+    blank: dict[str, np.ndarray] = dict.fromkeys(("user", "kind", "index"), np.zeros(0, np.int32))
     blank |= dict.fromkeys(("value", *names), np.zeros(0))
     yield _columns(blank, names)  # a file without answers still has its columns
     for columns in reconstruction.columns():

@@ -85,11 +85,12 @@ def _numbers(row: Row, digits: int = 3) -> dict[str, str]:
     if verdict_of(row) == NOT_TESTED:
         return {"interval": "-", "answered": "-", **dict.fromkeys(names, "-")}
     found = {name: number(row[name]) for name in names}
-    answered = row["n_users"] - row["n_abstained"]
+    answered = max(row["n_users"] - row["n_abstained"], 0)
     return {
         **found,
         "value": number(row["value"], digits),
         "interval": "-" if found["ci_low"] == "-" else f"[{found['ci_low']}, {found['ci_high']}]",
+        "ceiling_ml": "-" if found["ceiling_ml"] == found["ceiling"] else found["ceiling_ml"],
         "answered": f"{answered}/{row['n_users']}",
     }
 
@@ -205,6 +206,7 @@ def score_table(rows: Sequence[Row], title: str) -> Sheet:
         rows=tuple(lines),
         right=heads[1:4] + heads[5:] + ("advantage",),
         stacks=(
+            ("metric", "answered"),
             ("value", "95 % interval"),
             ("best guess", "which"),
             ("ceiling", "ceiling ML"),

@@ -18,6 +18,7 @@ import pytest
 from audit.cli import main
 from tests.reference import Reference
 from victims.fedmvmf import FedMVMF
+from victims.mf import MF
 from victims.ratings import Ratings
 from victims.recording import record
 from victims.synthetic import Synthetic, generate
@@ -88,9 +89,7 @@ def run(monkeypatch, capsys):
 def small_view(tmp_path_factory: pytest.TempPathFactory) -> View:
     """What a server sees of 12 clients and 20 items in one round."""
     path = tmp_path_factory.mktemp("small") / "t"
-    record(
-        FedMVMF(factors=2), generate(Synthetic(users=12, items=20, ratings_per_user=6.0)), path, rounds=[0]
-    )
+    record(MF(factors=2), generate(Synthetic(users=12, items=20, ratings_per_user=6.0)), path, rounds=[0])
     return open_transcript(path).view("server")
 
 

@@ -77,7 +77,7 @@ def install(tmp_path, monkeypatch) -> Callable[..., Path]:
 def test_a_whole_one_is_listed_and_runs(install, run, tmp_path):
     install()
     assert "stars                 from theirs 0.1\n" in run("list", "attacks")[1]
-    words = ["audit", "--data", DATA, "--update", "sgd", "--weighting", "observed-only", "--attack", "stars"]
+    words = ["audit", "--data", DATA, "--victim", "mf", "--attack", "stars"]
     code, text, _ = run(*words, "--option", "stars.stars=4", "--out", tmp_path / "R")
     assert code == 0
     assert "stars   " in text
@@ -191,7 +191,7 @@ class TestAnswers:
         lines = dedent(ATTACK).replace("return Reconstruction", "return WRONG(view, Reconstruction")
         lines = lines.replace('{"seed": key})', '{"seed": key}))')
         install(source=f"from dataclasses import replace\n{lines}\nWRONG = {WRONG[reason]}\n")
-        words = ["--data", DATA, "--update", "sgd", "--weighting", "observed-only", "--attack", "stars"]
+        words = ["--data", DATA, "--victim", "mf", "--attack", "stars"]
         text = run("audit", *words, "--attack", "guess-majority", "--out", tmp_path / "R")[1]
         rows = json.loads((tmp_path / "R" / "results.json").read_text())
         (row,) = [row for row in rows if row["attack"] == "stars"]
@@ -202,7 +202,7 @@ class TestAnswers:
 
     def test_one_line(self, install, run, tmp_path):
         install(source=ATTACK.replace("return Reconstruction", "raise OSError('boom')  #"))
-        words = ["record", tmp_path / "t", "--data", DATA, "--rounds", "0", "--update", "sgd"]
+        words = ["record", tmp_path / "t", "--data", DATA, "--rounds", "0", "--victim", "mf"]
         assert run(*words)[0] == 0
         code, _, error = run("attack", tmp_path / "t", "--attack", "stars", "--out", tmp_path / "r.arrow")
         assert code == 2
@@ -222,7 +222,7 @@ class TestAnswers:
                 name: str = "half"
 
                 def uploaded(self, rows, ratings, number, seed):
-                    raise OSError("boom")
+                    raise ArithmeticError("boom")
         """
         install(source=source, group="defenses", half="theirs.mod:Half")
         words = [
@@ -238,7 +238,7 @@ class TestAnswers:
         ]
         run(*words, "--attack", "guess-majority", "--out", tmp_path / "R")
         (row,) = json.loads((tmp_path / "R" / "results.json").read_text())
-        assert (row["status"], row["reason"]) == ("failed", "OSError: boom")
+        assert (row["status"], row["reason"]) == ("failed", "ArithmeticError: boom")
 
     @pytest.mark.parametrize(
         ("change", "complaint"),
@@ -274,7 +274,7 @@ class TestCode:
     """A cell is named by the code that answers."""
 
     def test_a_changed_attack_is_run_again(self, install, run, tmp_path):
-        words = ["audit", "--data", DATA, "--update", "sgd", "--weighting", "observed-only"]
+        words = ["audit", "--data", DATA, "--victim", "mf"]
         words += ["--attack", "stars", "--attack", "guess-majority", "--out", tmp_path / "R"]
 
         def value() -> float:
