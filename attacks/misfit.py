@@ -36,8 +36,8 @@ def accidental(
 
     Examples
     --------
-    >>> accidental(np.array([0, 1, 3, 10, 40])).round(3)
-    array([0.   , 0.002, 0.121, 0.454, 0.662])
+    >>> accidental(np.array([0, 1, 3, 10, 40])).round(2)
+    array([0.  , 0.  , 0.12, 0.45, 0.66])
     """
     n = np.maximum(count, 1)
     bound = 2 / n * np.exp((gammaln(n + 1) + np.log(accident / tried)) / n)

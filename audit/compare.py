@@ -28,7 +28,7 @@ from victims.protocol import Attacker
 from victims.ranking import case, measure, popular
 from victims.ratings import Ratings
 
-FEWEST = 2  # rounds that are watched where no attack says how many it uses
+FEWEST = 2  # rounds that are watched at least, where nothing else is said
 ADVERSARIES = ("server", "server+client", "decrypter", "eavesdropper", "item-server")
 QUALITY = "ndcg_at_10"
 
@@ -124,15 +124,17 @@ def settled(comparison: Comparison) -> Comparison:
     for name in comparison.adversaries:
         campaign.check_adversary(name)
     needed = [attacker.rounds for text in comparison.defenses for attacker in adapted(comparison, text)]
-    rounds = comparison.rounds or tuple(range(max(needed, default=FEWEST)))
+    rounds = comparison.rounds or tuple(range(max(FEWEST, *needed)))
     return replace(comparison, rounds=rounds)
 
 
 def adapted(comparison: Comparison, defense: str) -> tuple[Attacker, ...]:
     """The attacks that one defense meets."""
-    if comparison.attacks:
-        return tuple(Attacker(name) for name in comparison.attacks)
-    return attackers_of(comparison.victim, comparison.options, defense)
+    declared = attackers_of(comparison.victim, comparison.options, defense)
+    if not comparison.attacks:
+        return declared
+    rounds = {attacker.name: attacker.rounds for attacker in declared}
+    return tuple(Attacker(name, rounds.get(name, 1)) for name in comparison.attacks)
 
 
 def short_of_rounds(comparison: Comparison) -> list[str]:

@@ -253,11 +253,16 @@ def expanded(text: str) -> list[str]:
     return [single for part in text.split("+") for single in _parts(part)]
 
 
+# what a defense meets that names no attack: one that estimates noise, and one that reads lists
+UNDECLARED = (Attacker("likelihood", 2), Attacker("rated-set", 2))
+
+
 def attackers_of(victim: str, options: dict[str, Any], defense: str = "none") -> tuple[Attacker, ...]:
     """The attacks that a victim, and the defenses that a text stands for, say adapt to them; each once."""
-    declared: list[Victim | Defense] = [make_victim(victim, options), *make_defenses(defense)]
+    declared = [make_victim(victim, options).attackers]
+    declared += [one.attackers or UNDECLARED for one in make_defenses(defense)]
     found: dict[str, Attacker] = {}
-    for attacker in (attacker for part in declared for attacker in part.attackers):
+    for attacker in (attacker for part in declared for attacker in part):
         before = found.get(attacker.name, attacker)
         found[attacker.name] = max(before, attacker, key=lambda one: one.rounds)
     return tuple(found.values())

@@ -70,10 +70,16 @@ def cost_of_defenses_table(rows: Sequence[Row], title: str) -> Table:
 
 
 def best(rows: Sequence[Row], metric: str) -> Row | None:
-    """The tested row with the largest advantage, of ratings also that of nameless clients."""
+    """The strongest answer: a leak before all others, then by advantage; guesses do not count.
+
+    Of ratings also that of nameless clients. Where an attack failed, what is no leak is no answer.
+    """
     names = {metric, CLAIMED} if metric == "rated_rating_accuracy" else {metric}
+    rows = [row for row in rows if not str(row["attack"]).startswith("guess")]
     found = [row for row in rows if row["metric"] in names and tested(row)]
-    return max(found, key=lambda row: row["advantage"]) if found else None
+    if any(row["status"] == "failed" for row in rows):
+        found = [row for row in found if row["verdict"] == "LEAK"]
+    return max(found, key=lambda row: (row["verdict"] == "LEAK", row["advantage"])) if found else None
 
 
 def worst(leaks: Sequence[Leak]) -> Leak | None:

@@ -13,7 +13,16 @@ from audit.compare import Comparison, run, standing_in
 from audit.cost import Sheet, cost_of
 from audit.cost import run as run_costs
 from audit.registry import make_defenses
-from reports.compare import best, comparison_figure, comparison_table
+from reports.compare import (
+    LEAKS,
+    _leak,
+    _leak_cell,
+    _worst_cell,
+    best,
+    comparison_figure,
+    comparison_table,
+    worst,
+)
 from victims.errors import InputError
 from victims.fedmf import FedMF
 from victims.fedmvmf import FedMVMF
@@ -25,7 +34,8 @@ DEFENSES = ("none", "unrated-sampling:rho=1", "privmvmf")
 @pytest.fixture(scope="module")
 def compared(ratings, tmp_path_factory):
     folder = tmp_path_factory.mktemp("compare")
-    plan = Comparison(DEFENSES, attacks=("spectral", "aggregate", "rated-set"), trained=3, runs=2)
+    attacks = ("spectral", "aggregate", "rated-set")
+    plan = Comparison(DEFENSES, attacks=attacks, rounds=(4, 5), trained=3, runs=2)
     return plan, folder, run(plan, ratings, folder, jobs=1)
 
 
@@ -54,7 +64,7 @@ def test_what_leaks_to_whom(compared):
 
     assert advantage("none", "server", "rated_rating_accuracy") == 1
     assert advantage("unrated-sampling:rho=1", "server", "rated_rating_accuracy") == 1
-    assert advantage("privmvmf", "server", "rated_rating_accuracy") == 0
+    assert advantage("privmvmf", "server", "rated_rating_accuracy") is None
     assert advantage("privmvmf", "server", "rated_set_auc") > 0.2
     assert advantage("privmvmf", "server+client", "rated_rating_accuracy") == 1
     assert advantage("privmvmf", "item-server", "rated_set_auc") is None
@@ -64,7 +74,8 @@ def test_own_uploads_are_no_leak(compared):
     _, _, rows = compared
     part = [row for row in rows if row["adversary"] == "decrypter" and row["attack"] == "spectral"]
     assert part
-    assert {row["reason"] for row in part} == {"the adversary is a client and receives nobody else's uploads"}
+    (reason,) = {row["reason"] for row in part}
+    assert "the adversary is a client and receives nobody else's uploads" in reason
 
 
 def test_repeating_reads_the_cells(compared, ratings):
@@ -74,6 +85,32 @@ def test_repeating_reads_the_cells(compared, ratings):
     again = run(plan, ratings, folder, jobs=1)
     assert {path: path.stat().st_mtime_ns for path in folder.glob("cells/*.json")} == kept
     assert len(again) == len(rows)
+
+
+def test_what_nobody_answered_is_words_and_no_number(compared):
+    """Before: PrivMVMF's server stood at advantage 0, as the winner, though it reads the rated set."""
+    _, _, rows = compared
+    part = [row for row in rows if row["defense"] == "privmvmf" and row["adversary"] == "server"]
+    leaks = [_leak(part, metric) for metric in LEAKS]
+    cells = [_leak_cell(leak) for leak in leaks]
+    assert cells[0].startswith("NOT TESTED")
+    assert "no sum of few enough contributors" in cells[0]
+    assert cells[1].splitlines()[2:] == ["LEAK", "rated-set"]
+    assert worst(leaks).kind == "rated set"
+    assert "untested: ratings, attributes" in _worst_cell(leaks)
+    nobody = [row for row in part if row["status"] != "ran"]
+    assert _worst_cell([_leak(nobody, metric) for metric in LEAKS]) == "NOT TESTED"
+
+
+def test_a_failure_is_no_safety(compared):
+    _, _, rows = compared
+    part = [row for row in rows if row["defense"] == "none" and row["adversary"] == "server"]
+    failed = {**part[0], "status": "failed", "verdict": "NOT TESTED", "reason": "ArithmeticError: boom"}
+    read = best(part, "rated_rating_accuracy")
+    assert best([read, failed], "rated_rating_accuracy") is read  # a leak stands
+    for others in ([], [{**read, "verdict": "NO EVIDENCE"}]):
+        cell = _leak_cell(_leak([*others, failed], "rated_rating_accuracy"))
+        assert cell == "NOT TESTED\nfailed: ArithmeticError: boom"
 
 
 def test_table_and_figure(compared, tmp_path):

@@ -36,6 +36,8 @@ HELPERS = {
         "learning",
         "maxima",
         "misfit",
+        "noise_test",
+        "noise_law",
         "knowledge",
         "rank_one",
         "constants",
@@ -165,8 +167,12 @@ def test_a_shuffled_transcript_gives_no_advantage(transcripts, name, scenario):
     for row in score(found, transcript.manifest, truth):
         in_the_open = row.metric.startswith(("rated_set", "tpr")) and scenario[1] == "observed-only"
         if not in_the_open:  # observed-only uploads name the rated items, shuffled or not
-            assert row.summary.advantage_low <= 0
             assert row.summary.verdict != "LEAK"
+            if row.summary.n_unanswered == row.summary.n_users:
+                assert row.summary.verdict == "NOT TESTED"
+                continue
+            if not name.startswith("root"):  # which always answer: one interval in forty is above 0 by chance
+                assert row.summary.advantage_low <= 0
             if name == "spectral":
                 assert row.summary.advantage_high >= 0
 

@@ -165,9 +165,11 @@ def test_a_permuted_recording_is_read_whole(folder, name):
     truth = read_truth(truth_path(folder / "fedmf"))
     user, _, item, value, _ = columns(found)
     np.testing.assert_allclose(value, truth.ratings.toarray()[user, item], atol=1e-3)
-    lone = np.diff(truth.ratings.indptr) == 1
-    assert lone.any()
-    assert set(found.abstained) == (set() if name == "trajectory" else set(np.flatnonzero(lone).tolist()))
+    counts = np.diff(truth.ratings.indptr)
+    lone, few = (set(np.flatnonzero(counts <= most).tolist()) for most in (1, 2))
+    assert lone
+    silent = set(found.abstained)
+    assert not silent if name == "trajectory" else lone <= silent <= few
 
 
 def test_a_permuted_view_in_memory(folder):

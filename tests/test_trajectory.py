@@ -219,7 +219,7 @@ class TestFreshNoise:
         assert verdicts[100] == "LEAK"
         assert verdicts[0.01] == "NO EVIDENCE"
         # h is near 0 for some items, so that a few clients are left with something
-        assert silent[100] <= 0.03 * community.n_users  # fits that end beside the best one are seen as such
+        assert silent[100] <= 0.05 * community.n_users  # fits that end beside the best one are seen as such
         assert silent[0.01] > 0.9 * community.n_users
         answered = np.concatenate([part[0] for part in found.rows()])
         assert not np.isin(answered, list(found.abstained)).any()

@@ -96,9 +96,10 @@ def client_factors(view: View) -> np.ndarray:
                 factor = uploads.broadcast.factors[uploads.position[row][valid]]
                 rows = (uploads.gradients[place][valid] - upload.regularization * factor) / upload.scale
                 direction = np.linalg.svd(rows)[2][0]
-                scalar, along = rows @ direction, factor @ direction
                 # scalar = l r - l^2 along, linear in l and l^2
-                known = np.stack([value[user, uploads.index[row][valid]], -along], axis=1)
+                known = np.stack([value[user, uploads.index[row][valid]], -factor @ direction], axis=1)
+                read = np.isfinite(known[:, 0])
+                scalar, known = (rows @ direction)[read], known[read]
                 length = np.linalg.lstsq(known, scalar)[0][0] if scalar.size > 1 else 0.0
                 out[uploads.round, user] = np.nan_to_num(length) * direction
     return out
