@@ -62,7 +62,13 @@ def test_declared_attacks_exist_and_answer(name, community, tmp_path):
 
 def test_what_a_comparison_runs():
     plan = Comparison(("none", "hdpmf:noise=once"), victim="mf", update="sgd", weighting="observed-only")
-    assert [one.name for one in adapted(plan, "none")] == ["spectral", "grid", "trajectory", "aggregate"]
+    assert [one.name for one in adapted(plan, "none")] == [
+        "spectral",
+        "grid",
+        "trajectory",
+        "aggregate",
+        "rated-set",
+    ]
     assert settled(plan).rounds == tuple(range(12))
     assert not short_of_rounds(plan)
     short = Comparison(plan.defenses, "mf", update="sgd", weighting="observed-only", rounds=(4, 5))

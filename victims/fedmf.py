@@ -108,12 +108,13 @@ class FedMF:
 
     @property
     def attackers(self) -> tuple[Attacker, ...]:
-        """The closed form, the rating grid, the paper's own attack corrected, and what V gives away."""
+        """The closed form, the rating grid, the paper's own attack corrected, what V gives away, the lists."""
         return (
             Attacker("spectral", 2),
             Attacker("grid"),
             Attacker("eq24-corrected", 2),
             Attacker("aggregate", 2),
+            Attacker("rated-set", 2),
         )
 
     @property

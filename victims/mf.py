@@ -114,12 +114,13 @@ class MF:
 
     @property
     def attackers(self) -> tuple[Attacker, ...]:
-        """The closed form, the rating grid, the clients' trajectory, and what V gives away."""
+        """The closed form, the rating grid, the clients' trajectory, what V gives away, the lists."""
         return (
             Attacker("spectral", 2),
             Attacker("grid"),
             Attacker("trajectory", 2),
             Attacker("aggregate", 2),
+            Attacker("rated-set", 2),
         )
 
     @property
