@@ -26,6 +26,7 @@ SHOWN = (
 )
 CLAIMED = "claimed_rating_accuracy"  # of answers about clients without a name
 NOT_TESTED = "NOT TESTED"
+BELOW = "worse than the guess"
 
 
 def tested(row: Row) -> bool:
@@ -69,14 +70,17 @@ def verdict_of(row: Row) -> str:
 
 
 def why_not(row: Row) -> str:
-    """Why a row has no number, in words; empty where it has one."""
+    """Why a row has no number, or one that is worse than the guess, in words; else empty."""
     if verdict_of(row) != NOT_TESTED:
-        return ""
+        return BELOW if number(row["advantage_high"]) != "-" and _is_below(row) else ""
     if row["status"] != "ran":
         return f"{row['status']}: {row['reason']}"
-    return f"no answer for {row['n_abstained']} of {row['n_users']} clients" + (
-        f": {row['reason']}" if row["reason"] else ""
-    )
+    return str(row["reason"]) or f"{row['n_abstained']} of {row['n_users']} clients got no answer"
+
+
+def _is_below(row: Row) -> bool:
+    """Significantly worse than the guess, which scoring says in the row's reason."""
+    return bool(row["verdict"] == "INCONCLUSIVE" and row["advantage_high"] < 0)
 
 
 def _numbers(row: Row, digits: int = 3) -> dict[str, str]:
