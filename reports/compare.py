@@ -218,7 +218,7 @@ def comparison_figure(rows: Sequence[Row], directory: Path) -> list[Path]:
                 for mark in marks:
                     seen = [row for row in defenses[mark.name] if row["adversary"] == adversary]
                     _draw(axes, mark, best(seen, metric) if seen else None, bool(seen))
-                axes.set_title(f"{who}: {LEAKS[metric]}", fontsize=7)
+                axes.set_title(f"{who}\n{LEAKS[metric]}", fontsize=7)
         for axes in panels[:, 0]:
             axes.set_ylabel("advantage over the guess")
         for axes in panels[-1]:

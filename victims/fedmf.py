@@ -108,7 +108,7 @@ class FedMF:
 
     @property
     def attackers(self) -> tuple[Attacker, ...]:
-        """The closed form, the rating grid, the paper's own attack corrected, what V gives away, the lists."""
+        """The closed form, the rating grid, paper 001's attack corrected, what V gives away, the lists."""
         return (
             Attacker("spectral", 2),
             Attacker("grid"),
