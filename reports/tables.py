@@ -47,17 +47,6 @@ def number(value: Any, digits: int = 3) -> str:
     return f"{value:.{digits}f}"
 
 
-def score_cell(row: Row | None) -> str:
-    """Value, interval and baseline in one cell."""
-    if row is None or number(row["value"]) == "-":
-        return "-"
-    interval = f"[{number(row['ci_low'])}, {number(row['ci_high'])}]"
-    cell = f"{number(row['value'])}\n{interval}\nguess {number(row['baseline'])}"
-    if number(row["ceiling"]) not in ("-", number(1.0)):
-        cell += f"\nceiling {number(row['ceiling'])}"
-    return cell
-
-
 def verdict_of(row: Row) -> str:
     """The row's verdict; NOT TESTED where the attack did not run.
 
