@@ -1,6 +1,22 @@
-"""``python -m audit`` is the command ``factorleak``."""
+"""The program ``factorleak``, also ``python -m audit``: signals first, what takes long after them."""
 
-from audit.cli import main
+from __future__ import annotations
+
+from audit import interrupts
+
+
+def main() -> None:
+    """Run the program; see ``audit.exits`` for how it ends."""
+    interrupts.watch()
+    from audit.cli import main as run
+
+    try:
+        run()
+        code = 0
+    except SystemExit as leave:
+        code = leave.code if isinstance(leave.code, int) else int(leave.code is not None)
+    interrupts.finish(code)
+
 
 if __name__ == "__main__":
     main()

@@ -8,7 +8,6 @@ option runs anew.
 from __future__ import annotations
 
 import json
-import shutil
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, field
@@ -22,14 +21,25 @@ from attacks.interface import Progress, Reconstruction, all_abstain
 from attacks.parallel import sums_of_others
 from audit.answers import answered
 from audit.ceiling import ceilings, computable
-from audit.cells import content_of, digest, failed_row, metric_rows, read_cell, write_cell
+from audit.cells import (
+    claimed,
+    content_of,
+    digest,
+    failed_row,
+    kept_rows,
+    metric_rows,
+    remove_stale,
+    supervised,
+    write_cell,
+)
 from audit.keys import view_of
 from audit.metrics import UserScores, score_users
 from audit.pseudonyms import null_scores
 from audit.registry import attackers_of, code_used, entry, make_attack, make_defenses, make_victim
 from audit.results import Row, make_row, write_results
 from audit.truth import Truth, read_truth
-from victims.errors import InputError
+from victims.errors import InputError, OutputError
+from victims.files import remove, write_text
 from victims.ratings import Ratings
 from victims.recording import record
 from victims.seeds import Purpose, generator
@@ -125,6 +135,7 @@ def run(
     scenarios = [(u, w) for u in campaign.updates for w in campaign.weightings]
     _check(campaign, scenarios)
     _write_settings(campaign, directory)
+    remove_stale(directory)
     rows: list[Row] = []
     total = len(scenarios) * (len(campaign.attacks) + 1)
     for number, (update, weighting) in enumerate(scenarios):
@@ -133,7 +144,8 @@ def run(
         def step(what: str, inside: int, before: int = number * (len(campaign.attacks) + 1)) -> None:
             report(what, before + inside, total)
 
-        rows += scenario.rows(step, keep_transcripts)
+        with supervised(), claimed(scenario.recording):
+            rows += scenario.rows(step, keep_transcripts)
         write_results(rows, directory)
     report("done", total, total)
     return rows
@@ -141,16 +153,13 @@ def run(
 
 def _write_settings(campaign: Campaign, directory: Path) -> None:
     """``campaign.json``: every option of the run, and the versions that ran it."""
-    directory.mkdir(parents=True, exist_ok=True)
     packages = ("factorleak", "numpy", "scipy", "jax")
     content = {
         **asdict(campaign),
         "versions": {name: version(name) for name in packages},
         "code": code_used(campaign.victim, campaign.defenses, campaign.attacks),
     }
-    partial = directory / "campaign.json.partial"
-    partial.write_text(json.dumps(content, indent=1) + "\n", encoding="utf-8")
-    partial.replace(directory / "campaign.json")
+    write_text(directory / "campaign.json", json.dumps(content, indent=1) + "\n")
 
 
 def _check(campaign: Campaign, scenarios: list[tuple[str, str]]) -> None:
@@ -193,35 +202,44 @@ class _Scenario:
     weighting: str
 
     def rows(self, step: Callable[..., None], keep: bool) -> list[Row]:
-        cells = {name: self._cell_path(name) for name in self.campaign.attacks}
-        failed: dict[str, list[Row]] = {}  # not kept on disk: repeating the command tries again
-        label = f"{self.update}/{self.weighting}"
-        if any(not path.exists() for path in cells.values()):
-            step(f"{label}: recording", 0)
+        paths = {name: self._cell_path(name) for name in self.campaign.attacks}
+        found = {name: kept_rows(path) for name, path in paths.items()}
+        left = [name for name, rows in found.items() if rows is None]
+        if left:
             try:
-                recorded = self._record()
-            except OSError:  # no room for the recording
+                found |= self._attacked({name: paths[name] for name in left}, step)
+            except OutputError:  # room for what is still to be written
+                keep = False
                 raise
-            except Exception as error:  # training diverged, say: a row for each attack, tried again
-                return [failed_row(self._shared(name), error) for name in cells]
-            truth = read_truth(truth_path(recorded.path))
-            for number, (name, path) in enumerate(cells.items(), start=1):
-                if not path.exists():
+            finally:
+                if not keep:
+                    for path in (self.recording, truth_path(self.recording), key_path(self.recording)):
+                        remove(path)
+        return [row for rows in found.values() for row in rows or []]
 
-                    def progress(done: int, clients: int, name: str = name, number: int = number) -> None:
-                        step(f"{label}: {name}, {done} of {clients} clients", number)
+    def _attacked(self, attacks: dict[str, Path], step: Callable[..., None]) -> dict[str, list[Row]]:
+        """Record the scenario and run attacks on it; each one's rows are kept at its path when it is done."""
+        label = f"{self.update}/{self.weighting}"
+        step(f"{label}: recording", 0)
+        try:
+            recorded = self._record()
+        except OutputError:  # no room for the recording
+            raise
+        except Exception as error:  # training diverged, say: a row for each attack
+            return {name: [failed_row(self._shared(name), error)] for name in attacks}
+        truth = read_truth(truth_path(recorded.path))
+        found = {}
+        for name, path in attacks.items():
+            number = 1 + self.campaign.attacks.index(name)
 
-                    step(f"{label}: {name}", number)
-                    found = self._attack(name, recorded, truth, progress)
-                    if any(row["status"] == "failed" for row in found):
-                        failed[name] = found
-                    else:
-                        write_cell(path, found)
-            if not keep:
-                shutil.rmtree(recorded.path, ignore_errors=True)
-                for beside in (truth_path(recorded.path), key_path(recorded.path)):
-                    beside.unlink(missing_ok=True)
-        return [row for name, path in cells.items() for row in failed.get(name) or read_cell(path)]
+            def progress(done: int, clients: int, name: str = name, number: int = number) -> None:
+                step(f"{label}: {name}, {done} of {clients} clients", number)
+
+            step(f"{label}: {name}", number)
+            found[name] = self._attack(name, recorded, truth, progress)
+            if not any(row["status"] == "failed" for row in found[name]):  # repeating the command tries again
+                write_cell(path, found[name])
+        return found
 
     def _identity(self) -> dict[str, Any]:
         """Everything that determines the recording; the ratings by their content."""
@@ -254,13 +272,17 @@ class _Scenario:
         name = f"{self.update}-{self.weighting}-{attack}-{digest(identity)}.json"
         return self.directory / "cells" / name
 
-    def _record(self) -> Transcript:
+    @property
+    def recording(self) -> Path:
+        """Where it is recorded."""
         name = f"{self.update}-{self.weighting}-{digest(self._identity())}"
-        path = self.directory / "transcripts" / name
+        return self.directory / "transcripts" / name
+
+    def _record(self) -> Transcript:
+        path = self.recording
         if not (path.exists() and truth_path(path).exists()):
-            shutil.rmtree(path, ignore_errors=True)
-            for beside in (truth_path(path), key_path(path)):
-                beside.unlink(missing_ok=True)
+            for old in (path, truth_path(path), key_path(path)):
+                remove(old)
             users = None
             if self.campaign.users is not None and self.campaign.users < self.ratings.n_users:
                 rng = generator(self.campaign.seed, Purpose.RECORDED_CLIENTS)

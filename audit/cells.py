@@ -9,27 +9,33 @@ from __future__ import annotations
 import hashlib
 import json
 import os
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures.process import BrokenProcessPool
 from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
-from tempfile import TemporaryDirectory
 from typing import Any, Protocol, TypeVar, runtime_checkable
 
 import jax
 import joblib
 import numpy as np
+import psutil
+from filelock import FileLock, Timeout
 from jax.experimental.compilation_cache import compilation_cache
 
 from attacks.interface import RATED_SET, Reconstruction
+from audit import interrupts
 from audit.abstentions import in_words
 from audit.debugging import trace
 from audit.metrics import UserScores
-from audit.results import Row, make_row, write_results
+from audit.notes import note
+from audit.results import COLUMNS, Row, make_row, write_results
 from audit.score import Ceiling, as_record, score
 from audit.statistics import NOT_TESTED
 from audit.truth import Truth
-from victims.errors import InputError
+from victims.errors import InputError, one_line
+from victims.files import output, remove, scratch_folder, small_file, write_text, writer_of
 from victims.manifest import Manifest
 from victims.ratings import Ratings
 
@@ -49,11 +55,9 @@ def content_of(ratings: Ratings) -> str:
 
 
 def write_cell(path: Path, rows: list[Row]) -> None:
-    """Keep a finished cell, atomically."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    partial = path.with_suffix(".partial")
-    partial.write_text(json.dumps(rows), encoding="utf-8")
-    partial.replace(path)
+    """Keep a finished cell: its rows, and a checksum of them."""
+    content = {"format": FORMAT, "sha256": _checksum(rows), "rows": rows}
+    write_text(path, json.dumps(content))
 
 
 def read_cell(path: Path) -> list[Row]:
@@ -65,9 +69,79 @@ def read_cell(path: Path) -> list[Row]:
         If the file is damaged.
     """
     try:
-        return json.loads(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError) as error:
+        content = json.loads(small_file(path, CELL_BYTES))
+    except (ValueError, RecursionError) as error:
+        if isinstance(error, InputError):
+            raise
         raise InputError(f"{path} is damaged ({error}); remove it to run that cell again") from None
+    for broken, rule in (
+        (not isinstance(content, dict) or content.get("format") != FORMAT, f"be a {FORMAT}"),
+        (not _are_rows(_part(content, "rows")), "hold result rows"),
+        (_part(content, "sha256") != _checksum(_part(content, "rows")), "have the checksum that it states"),
+    ):
+        if broken:
+            raise InputError(f"{path} must {rule}; remove it to run that cell again")
+    rows: list[Row] = content["rows"]
+    return rows
+
+
+def _part(content: Any, name: str) -> Any:
+    return content.get(name) if isinstance(content, dict) else None
+
+
+def _are_rows(rows: Any) -> bool:
+    """At least one row, each with every column, of plain values."""
+    return (
+        isinstance(rows, list)
+        and bool(rows)
+        and all(isinstance(row, dict) and tuple(row) == COLUMNS for row in rows)
+        and all(
+            value is None or isinstance(value, str | int | float) for row in rows for value in row.values()
+        )
+    )
+
+
+def _checksum(rows: Any) -> str:
+    return hashlib.sha256(json.dumps(rows, sort_keys=True).encode()).hexdigest()
+
+
+def kept_rows(path: Path) -> list[Row] | None:
+    """The rows of a cell that was finished before; a damaged one is as none, and that is said."""
+    if not os.path.lexists(path):
+        return None
+    try:
+        return read_cell(path)
+    except InputError as error:
+        note(f"a cell is computed again: {error}")
+        return None
+
+
+@contextmanager
+def claimed(path: Path) -> Iterator[None]:
+    """Nobody else works on ``path`` meanwhile; where somebody does, wait, and say so.
+
+    The claim is a lock of the operating system, which ends with the process.
+    """
+    with output(path):
+        folder = path.parent.parent / ".locks"  # of the whole run
+        folder.mkdir(parents=True, exist_ok=True)
+        lock = FileLock(folder / f"{digest({'name': path.name})}.lock")
+        try:
+            lock.acquire(blocking=False)
+        except Timeout:
+            note(f"another run works on {path.stem}; waiting for it")
+            lock.acquire(poll_interval=0.2)
+    try:
+        yield
+    finally:
+        lock.release()
+
+
+def remove_stale(directory: Path) -> None:
+    """Remove what processes that were killed had begun to write below a directory."""
+    for path in directory.rglob(".*.partial"):
+        if (number := writer_of(path)) is not None and not psutil.pid_exists(number):
+            remove(path)
 
 
 @runtime_checkable
@@ -79,11 +153,18 @@ class Cell(Protocol):
         """The file of its rows."""
         ...
 
+    def failed(self, error: Exception) -> list[Row]:
+        """Its rows where it could not be finished."""
+        ...
 
+
+FORMAT = "factorleak-cell-1"
+CELL_BYTES = 64 << 20
 FOLDER, LEAST = "jax_compilation_cache_dir", "jax_persistent_cache_min_compile_time_secs"
 SLOW = 0.1  # seconds of compiling, from which a program is kept
 C = TypeVar("C", bound=Cell)
 T = TypeVar("T")
+R = TypeVar("R")
 
 
 @contextmanager
@@ -109,15 +190,30 @@ def _configure(folder: str | None, slow: float) -> None:
     compilation_cache.reset_cache()  # the open folder is remembered otherwise
 
 
-def _with_programs(work: Callable[[C, Ratings], T], folder: str, cell: C, ratings: Ratings) -> T:
-    """``work``, with a folder for this process alone: JAX does not write programs atomically."""
-    with programs_kept(Path(folder, str(os.getpid()))):
-        return work(cell, ratings)
+Work = Callable[[C, Ratings], list[Row]]
+
+
+def _run_one(work: Work[C], folder: str, cell: C, ratings: Ratings) -> list[Row]:
+    """One cell, unless another run finished it meanwhile; kept unless it failed: repeating tries again.
+
+    JAX does not write compiled programs atomically, so each process has a folder for them.
+    """
+    with claimed(cell.path), programs_kept(Path(folder, str(os.getpid()))):
+        rows = kept_rows(cell.path)
+        if rows is None:
+            rows = work(cell, ratings)
+            if not _has_failed(rows):
+                write_cell(cell.path, rows)
+    return rows
+
+
+def _has_failed(rows: list[Row]) -> bool:
+    return any(row["status"] == "failed" for row in rows)
 
 
 def run_cells(
     cells: Sequence[C],
-    work: Callable[[C, Ratings], tuple[Path, list[Row]]],
+    work: Work[C],
     ratings: Ratings,
     directory: Path,
     jobs: int,
@@ -125,30 +221,90 @@ def run_cells(
 ) -> list[Row]:
     """Run every cell that is not there yet, in parallel processes, and write the result files.
 
-    ``work`` keeps the rows of a cell itself (``write_cell``) unless one failed: repeating tries again.
+    A cell whose process was killed twice is a failed row.
     """
-    open_ = [cell for cell in cells if not cell.path.exists()]
-    done = len(cells) - len(open_)
-    report(done, len(cells))
-    failed: dict[Path, list[Row]] = {}
-    pool = joblib.Parallel(n_jobs=jobs, return_as="generator_unordered", batch_size=1, pre_dispatch="n_jobs")
-    with TemporaryDirectory(prefix="factorleak-", ignore_cleanup_errors=True) as programs:
-        task = joblib.delayed(partial(_with_programs, work, programs))
-        for path, rows in pool(task(cell, ratings) for cell in open_):
-            if any(row["status"] == "failed" for row in rows):
-                failed[path] = rows
-            done += 1
-            report(done, len(cells))
-    rows = [row for cell in cells for row in failed.get(cell.path) or read_cell(cell.path)]
+    remove_stale(directory)
+    found = {cell.path: rows for cell in cells if (rows := kept_rows(cell.path)) is not None}
+    left = [cell for cell in cells if cell.path not in found]
+    report(len(found), len(cells))
+    with scratch_folder() as programs:
+        one = partial(_run_one, work, str(programs), ratings=ratings)
+        for place, result in in_processes(one, left, jobs):
+            cell = left[place]
+            found[cell.path] = cell.failed(result) if isinstance(result, KilledError) else result
+            report(len(found), len(cells))
+    remove_stale(directory)
+    rows = [row for cell in cells for row in found[cell.path]]
     write_results(rows, directory)
     return rows
+
+
+class KilledError(Exception):
+    """The process that worked on something was killed twice."""
+
+    def __init__(self) -> None:
+        super().__init__(
+            "its process was killed twice, perhaps for want of memory; try fewer clients or --jobs 1"
+        )
+
+
+def in_processes(
+    work: Callable[[T], R], tasks: Sequence[T], jobs: int
+) -> Iterator[tuple[int, R | KilledError]]:
+    """Place and result of each task, in the order in which they end.
+
+    The processes end with this one. Where one of them is killed, what was begun is tried once more, and then
+    the result is a ``KilledError``.
+    """
+    left, killed = dict(enumerate(tasks)), Counter[int]()
+    with joblib.parallel_config("loky", initializer=interrupts.in_worker):
+        while left:
+            begun: list[int] = []
+            pool = joblib.Parallel(
+                n_jobs=jobs, return_as="generator_unordered", batch_size=1, pre_dispatch="n_jobs"
+            )
+            try:
+                for place, result in pool(_begun(work, left, begun)):
+                    del left[place]
+                    yield place, result
+            except BrokenProcessPool:
+                interrupts.halt()
+                killed.update(place for place in begun if place in left)
+                note("a process was killed, perhaps for want of memory; what it worked on is tried again")
+                for place in [place for place, times in killed.items() if times > 1 and place in left]:
+                    del left[place]
+                    yield place, KilledError()
+
+
+def _begun(work: Callable[[T], R], left: Mapping[int, T], begun: list[int]) -> Iterator[Any]:
+    """The tasks for joblib, each one noted when it is begun."""
+    task = joblib.delayed(_placed)
+    for place, given in list(left.items()):
+        begun.append(place)
+        yield task(work, place, given)
+
+
+def _placed(work: Callable[[T], R], place: int, given: T) -> tuple[int, R]:
+    return place, work(given)
+
+
+@contextmanager
+def supervised() -> Iterator[None]:
+    """Processes that are started meanwhile end with this one."""
+    with joblib.parallel_config("loky", initializer=interrupts.in_worker):
+        yield
+
+
+def reason_of_failure(error: Exception) -> str:
+    """Why a cell failed, in one line."""
+    known = isinstance(error, InputError | KilledError)
+    return one_line(error if known else f"{type(error).__name__}: {error}")
 
 
 def failed_row(shared: Row, error: Exception) -> Row:
     """The row of a cell that failed, with its reason."""
     trace(error)
-    name = "" if isinstance(error, InputError) else f"{type(error).__name__}: "
-    reason = f"{name}{error}"[:300]
+    reason = reason_of_failure(error)
     row = {**shared, "metric": "rating_accuracy", "status": "failed", "reason": reason}
     return make_row(**row, verdict=NOT_TESTED)
 

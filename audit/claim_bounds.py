@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 from jaxtyping import Float
 
-from audit.claim_cells import Cell, recorded, trained
+from audit.claim_cells import BOUND, Cell, recorded, trained
 from audit.empirical import Bound, from_one_run, from_repetitions
 from audit.neighbours import Worlds, plant, score_exact, score_final, score_noisy, worlds
 from audit.registry import make_defenses, make_victim
@@ -25,7 +25,6 @@ from victims.ratings import Ratings
 from victims.view import View
 
 VIEWS = ("all rounds", "first round", "final V")
-BOUND = "empirical_epsilon"
 
 
 def planted_bounds(cell: Cell, ratings: Ratings, folder: Path, shared: Row) -> list[Row]:

@@ -6,13 +6,15 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from audit.cells import digest
+from audit.cells import digest, reason_of_failure
 from audit.registry import code_used, make_defenses, make_victim
+from audit.results import Row, make_row
 from victims.ratings import Ratings
 from victims.recording import Run, record, start
 from victims.transcript import open_transcript
 from victims.view import View
 
+BOUND = "empirical_epsilon"  # the metric
 PROTOCOLS = ("hdpmf", "pdpmf", "dpmf", "mf")
 NOISES = ("once", "fresh", "composed")
 
@@ -88,6 +90,23 @@ class Cell:
             identity["repetitions"] = self.repetitions
         words = f"{self.protocol}-{self.noise}-{self.epsilon:g}{'-repeated' if self.repetitions else ''}"
         return self.directory / "cells" / f"{words}-{digest(identity)}.json"
+
+    def shared(self, n_users: int) -> Row:
+        """The columns that all rows have in common."""
+        return {
+            "victim": self.protocol,
+            "update": "sgd",
+            "weighting": "observed-only",
+            "data": self.plan.data,
+            "defense": self.defense,
+            "seed": self.plan.seed,
+            "n_users": n_users,
+        }
+
+    def failed(self, error: Exception, n_users: int = 0) -> list[Row]:
+        """Its row where it could not be finished."""
+        reason = reason_of_failure(error)
+        return [make_row(**self.shared(n_users), metric=BOUND, status="failed", reason=reason)]
 
 
 def trained(cell: Cell, ratings: Ratings, rounds: int) -> Run:

@@ -10,7 +10,6 @@ budget; a bound above the largest claim refutes it.
 
 from __future__ import annotations
 
-import shutil
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -19,8 +18,8 @@ import numpy as np
 from jaxtyping import Float
 
 from audit.answers import answered
-from audit.cells import content_of, metric_rows, run_cells, write_cell
-from audit.claim_bounds import BOUND, planted_bounds, repeated_bounds
+from audit.cells import content_of, metric_rows, run_cells
+from audit.claim_bounds import planted_bounds, repeated_bounds
 from audit.claim_cells import Cell, Plan, recorded, trained
 from audit.prediction import TESTED
 from audit.registry import make_attack, make_defenses, make_victim
@@ -31,6 +30,7 @@ from audit.truth import Truth, read_truth
 from defenses.budgets import Specification, budgets, draw
 from victims.datasets import published_split
 from victims.errors import InputError
+from victims.files import remove, unfinished
 from victims.quality import predictions
 from victims.ratings import Ratings, leave_out
 from victims.recording import sent_rows
@@ -83,29 +83,17 @@ def budget_quantiles(epsilon: float, ratings: Ratings, seed: int) -> dict[str, l
     return {name: np.quantile(part, [0, 0.25, 0.5, 0.75, 1]).tolist() for name, part in parts.items()}
 
 
-def _work(cell: Cell, ratings: Ratings) -> tuple[Path, list[Row]]:
-    folder = cell.path.with_suffix(".parts")
-    shared: Row = {
-        "victim": cell.protocol,
-        "update": "sgd",
-        "weighting": "observed-only",
-        "data": cell.plan.data,
-        "defense": cell.defense,
-        "seed": cell.plan.seed,
-        "n_users": ratings.n_users,
-    }
+def _work(cell: Cell, ratings: Ratings) -> list[Row]:
+    shared = cell.shared(ratings.n_users)
     rows: list[Row] = []
-    try:
-        for part in (repeated_bounds,) if cell.repetitions else (_error, _leak, planted_bounds):
-            shutil.rmtree(folder, ignore_errors=True)
-            rows += part(cell, ratings, folder, shared)
-    except InputError as error:  # diverged, say
-        rows.append(make_row(**shared, metric=BOUND, status="failed", reason=str(error)[:300]))
-    finally:
-        shutil.rmtree(folder, ignore_errors=True)
-    if not any(row["status"] == "failed" for row in rows):
-        write_cell(cell.path, rows)
-    return cell.path, rows
+    with unfinished(cell.path.with_suffix(".parts")) as folder:
+        try:
+            for part in (repeated_bounds,) if cell.repetitions else (_error, _leak, planted_bounds):
+                remove(folder)
+                rows += part(cell, ratings, folder, shared)
+        except InputError as error:  # diverged, say
+            rows += cell.failed(error, ratings.n_users)
+    return rows
 
 
 def _error(cell: Cell, ratings: Ratings, folder: Path, shared: Row) -> list[Row]:

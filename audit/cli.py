@@ -7,15 +7,18 @@ import sys
 import time
 from collections.abc import Sequence
 from enum import StrEnum
+from errno import EDQUOT, EFBIG, EIO, ENOSPC, EROFS
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, NoReturn
 
 import typer
 
-from audit import debugging
+from audit import debugging, interrupts
 from audit.cli_accounts import print_accounts
 from audit.cli_budgets import claims, predict
 from audit.cli_defenses import compare, cost, quality
+from audit.exits import Exit
+from audit.notes import complain
 from audit.options import (
     AdversaryOption,
     AttackOptions,
@@ -35,16 +38,15 @@ from audit.options import (
     Weighting,
     WeightingOption,
     WeightingsOption,
+    emit,
     judge,
     load,
     parse_rounds,
     progress,
     show,
 )
-from victims.errors import InputError
-
-INTERRUPTED = 130
-INTERNAL = 70
+from victims.errors import InputError, OutputError, one_line, printable
+from victims.files import refuse_unwritable, reason_of
 
 app = typer.Typer(
     name="factorleak",
@@ -79,30 +81,38 @@ def options(
 
 
 def main() -> None:
-    """Run the program.
-
-    Exit codes: 0 done, 1 a --fail-on bar was crossed, 2 wrong usage or unusable input, 3 a bar was set and
-    not measured, 70 an error of the program itself.
-    """
+    """Run the command line in this process; ``audit.exits`` has the codes with which it leaves."""
     words = debugging.turned_on(sys.argv[1:])
     try:
         app(words)
-    except InputError as error:
-        debugging.trace(error)
-        print(f"factorleak: error: {error}", file=sys.stderr)
-        sys.exit(2)
+        sys.stdout.flush()
     except SystemExit as leave:
-        if leave.code == INTERRUPTED:  # Ctrl-C, as the command-line library reports it
-            print("factorleak: stopped; finished work is kept, repeat to go on", file=sys.stderr)
+        if leave.code == Exit.INTERRUPTED:  # Ctrl-C, as the command-line library reports it
+            complain("stopped; finished work is kept, repeat to go on")
         raise
-    except BrokenPipeError:
-        sys.stderr.close()
-        sys.exit(0)
+    except InputError as error:
+        _leave(Exit.UNUSABLE, error, str(error))
+    except OutputError as error:
+        _leave(Exit.UNWRITABLE, error, str(error))
+    except BrokenPipeError:  # of somebody else than the reader of stdout, whom ``show`` does not miss
+        _leave(Exit.UNWRITABLE, None, "the output cannot be written: nobody reads it")
+    except OSError as error:
+        written = error.errno in (ENOSPC, EDQUOT, EROFS, EFBIG, EIO)
+        where = error.filename or ("the output" if written else "a file")
+        reason = f"{where} cannot be {'written' if written else 'used'}: {reason_of(error)}"
+        _leave(Exit.UNWRITABLE if written else Exit.UNUSABLE, error, f"{reason}; {debugging.HINT}")
     except Exception as error:
+        said = one_line(f"{type(error).__name__}: {error}", 200)
+        _leave(Exit.INTERNAL, error, f"internal error: {said}; {debugging.HINT}")
+
+
+def _leave(code: Exit, error: BaseException | None, message: str) -> NoReturn:
+    """One line, and out; nothing more is said where a signal ends the process already."""
+    interrupts.halt()
+    if error is not None:
         debugging.trace(error)
-        said = " ".join(f"{type(error).__name__}: {error}".split())[:200]
-        print(f"factorleak: internal error: {said}; {debugging.HINT}", file=sys.stderr)
-        sys.exit(INTERNAL)
+    complain(message if message.startswith("internal") else f"error: {message}")
+    sys.exit(code)
 
 
 @app.command()
@@ -162,8 +172,7 @@ def audit(
         "adversary": (adversary,),
     }
     bars = parse(fail_on or [], Vocabulary(values=OF_ATTACKS, columns=columns))
-    if out.exists() and not out.is_dir():
-        raise InputError(f"--out {out} is a file; name a directory")
+    refuse_unwritable(out)
     start = time.perf_counter()
     ratings = load(data, item_components, community, seed)
     with progress("audit") as update_bar:
@@ -384,7 +393,7 @@ def score(
             "scores": [finite(row) for row in rows],
             **({"reliability": bins} if reliability else {}),
         }
-        print(json.dumps(content, indent=1))
+        emit(lambda: print(json.dumps(content, indent=1)))
         judge(bars, judged)
         return
     name = f"{stored.reconstruction.attack} on {manifest.protocol} {manifest.update}/{manifest.weighting}"
@@ -509,8 +518,7 @@ def sweep(
     from reports.figures import sweep_figures
     from reports.tables import sweep_table
 
-    if out.exists() and not out.is_dir():
-        raise InputError(f"--out {out} is a file; name a directory")
+    refuse_unwritable(out)
     names = tuple(dict.fromkeys(name.strip() for name in attacks.split(",") if name.strip()))
     if not names:
         raise InputError("--attacks must name at least one attack")
@@ -582,10 +590,16 @@ def list_(group: Annotated[Group, typer.Argument(help="What to list.")]) -> None
             name: problem_of(group.value, name) or entry.summary
             for name, entry in entries(group.value).items()
         }
+    width = max(20, *map(len, lines)) + 2 if lines else 0
     for name, summary in lines.items():
-        print(f"{name:21} {summary}")
+        _line(f"{printable(name):{width}}{printable(summary)}")
     if not lines:
-        print(f"no {group.value} yet")
+        show(f"no {group.value} yet")
+
+
+def _line(text: str) -> None:
+    """A line as it is: several blanks stay, and nothing is folded."""
+    emit(lambda: print(text))
 
 
 @data_app.command("list")
@@ -593,13 +607,13 @@ def data_list() -> None:
     """List the data sets that are known by name."""
     from victims.fetch import BY_HAND, FETCHABLE, cache_directory
 
-    print(f"{'synthetic':20} built in; sizes as in synthetic:users=500,items=800,seed=1")
+    _line(f"{'synthetic':20} built in; sizes as in synthetic:users=500,items=800,seed=1")
     for name in FETCHABLE:
         there = (cache_directory() / name).is_dir()
         state = "fetched" if there else f"run `factorleak data fetch {name}`"
-        print(f"{name:20} {state}")
+        _line(f"{name:20} {state}")
     for name, way in BY_HAND.items():
-        print(f"{name:20} {way}")
+        _line(f"{name:20} {way}")
 
 
 @data_app.command("fetch")
@@ -608,5 +622,5 @@ def data_fetch(name: Annotated[str, typer.Argument(help="ml-100k or filmtrust.")
     from victims.fetch import FETCHABLE, fetch
 
     directory = fetch(name)
-    print(f"{name} is in {directory}; use --data {name}")
-    print(f"Terms: {FETCHABLE[name].terms}")
+    show(f"{name} is in {directory}; use --data {name}")
+    show(f"Terms: {FETCHABLE[name].terms}")

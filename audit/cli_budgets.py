@@ -21,6 +21,7 @@ from audit.options import (
     show,
 )
 from victims.errors import InputError
+from victims.files import refuse_unwritable
 
 NoiseOption = Annotated[
     str, typer.Option(help="When noise is drawn: once, fresh (every epoch) or composed (every epoch, eps/T).")
@@ -55,8 +56,7 @@ def predict(
     from audit.registry import parse_options
     from reports.prediction import prediction_figure, prediction_table
 
-    if out.exists() and not out.is_dir():
-        raise InputError(f"--out {out} is a file; name a directory")
+    refuse_unwritable(out)
     plan = Plan(
         methods=tuple(method) if method else METHODS,
         data=data,
@@ -116,8 +116,7 @@ def claims(
     from audit.registry import parse_options
     from reports.claims import budgets_line, claims_figure, claims_table
 
-    if out.exists() and not out.is_dir():
-        raise InputError(f"--out {out} is a file; name a directory")
+    refuse_unwritable(out)
     plan = Plan(
         protocols=tuple(protocol) if protocol else PROTOCOLS,
         noises=tuple(noise) if noise else NOISES,

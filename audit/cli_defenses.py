@@ -26,7 +26,7 @@ from audit.options import (
     progress,
     show,
 )
-from victims.errors import InputError
+from victims.files import refuse_unwritable
 
 
 def _scenario(victim: str, update: Update | None, weighting: Weighting | None) -> tuple[str, str]:
@@ -86,8 +86,7 @@ def compare(
     from audit.registry import parse_options
     from reports.compare import comparison_figure, comparison_table, cost_of_defenses_table
 
-    if out.exists() and not out.is_dir():
-        raise InputError(f"--out {out} is a file; name a directory")
+    refuse_unwritable(out)
     update_, weighting_ = _scenario(victim, update, weighting)
     plan = Comparison(
         defenses=tuple(dict.fromkeys([*(defenses or []), *(more or [])])),

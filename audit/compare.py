@@ -9,7 +9,6 @@ numbers; what it costs, with the real cryptosystem.
 
 from __future__ import annotations
 
-import shutil
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -18,12 +17,14 @@ from typing import Any
 import numpy as np
 
 from audit import campaign
-from audit.cells import content_of, digest, run_cells, write_cell
+from audit.cells import content_of, digest, reason_of_failure, run_cells
 from audit.cost import cost_of
+from audit.debugging import trace
 from audit.registry import attackers_of, code_used, expanded, make_attack, make_defenses, make_victim
 from audit.results import Row, make_row
 from audit.statistics import NOT_TESTED
-from victims.errors import InputError
+from victims.errors import InputError, OutputError
+from victims.files import remove
 from victims.protocol import Attacker
 from victims.ranking import case, measure, popular
 from victims.ratings import Ratings
@@ -189,20 +190,23 @@ class _Cell:
             "seed": plan.seed + self.number,
         }
 
+    def failed(self, error: Exception) -> list[Row]:
+        """Its row where it could not be finished."""
+        reason = reason_of_failure(error)
+        return [make_row(**self.shared(), metric=self.part, status="failed", reason=reason)]
 
-def _run_cell(cell: _Cell, ratings: Ratings) -> tuple[Path, list[Row]]:
+
+def _run_cell(cell: _Cell, ratings: Ratings) -> list[Row]:
     parts = {"leakage": _leakage, "quality": _quality, "cost": _cost}
     try:
-        rows = parts[cell.part](cell, ratings)
+        return parts[cell.part](cell, ratings)
+    except OutputError:
+        raise
     except InputError as error:  # does not apply to this victim, say
-        status = {"status": "not applicable", "reason": str(error)[:300]}
-        rows = [make_row(**cell.shared(), metric=cell.part, **status)]
+        return [make_row(**cell.shared(), metric=cell.part, status="not applicable", reason=str(error))]
     except Exception as error:  # a failed cell is a row with its reason, never a missing row
-        reason = f"{type(error).__name__}: {error}"[:300]
-        rows = [make_row(**cell.shared(), metric=cell.part, status="failed", reason=reason)]
-    if not any(row["status"] == "failed" for row in rows):
-        write_cell(cell.path, rows)
-    return cell.path, rows
+        trace(error)
+        return cell.failed(error)
 
 
 def standing_in(text: str) -> str:
@@ -245,9 +249,9 @@ def _leakage(cell: _Cell, ratings: Ratings) -> list[Row]:
         try:
             rows += campaign.run(one, ratings, folder, keep_transcripts=True)
         except InputError as error:  # nobody decrypts under this defense, say
-            status = {"status": "not applicable", "verdict": NOT_TESTED, "reason": str(error)[:300]}
+            status = {"status": "not applicable", "verdict": NOT_TESTED, "reason": str(error)}
             rows.append(make_row(**cell.shared(), adversary=adversary, metric="rating_accuracy", **status))
-    shutil.rmtree(folder / "transcripts", ignore_errors=True)
+    remove(folder / "transcripts")
     return [{**row, "defense": cell.defense} for row in rows]
 
 

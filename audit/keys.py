@@ -12,6 +12,7 @@ from jaxtyping import Float
 
 from defenses.paillier import opener
 from victims.errors import InputError
+from victims.files import small_file
 from victims.transcript import Opener, Transcript
 from victims.view import View
 from victims.writing import key_path
@@ -42,10 +43,8 @@ def view_of(recorded: Transcript, adversary: str) -> View:
 
 
 def _content(path: Path) -> dict[str, str]:
-    if path.stat().st_size > KEY_BYTES:
-        raise InputError(f"{path} must be at most {KEY_BYTES} bytes")
     try:
-        content = json.loads(path.read_bytes())
+        content = json.loads(small_file(path, KEY_BYTES))
     except (ValueError, RecursionError) as error:
         raise InputError(f"{path} is not valid JSON: {error}") from None
     if not isinstance(content, dict):

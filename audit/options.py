@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -12,7 +13,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from victims.errors import InputError
+from audit.notes import complain
+from victims.errors import InputError, printable
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -150,7 +152,7 @@ def judge(conditions: Sequence[Any], rows: Sequence[Mapping[str, Any]]) -> None:
 
     outcome = check(conditions, rows)
     for line in outcome.lines:
-        print(f"factorleak: {line}", file=sys.stderr)
+        complain(line)
     if outcome.code:
         raise typer.Exit(outcome.code)
 
@@ -159,6 +161,7 @@ def judge(conditions: Sequence[Any], rows: Sequence[Mapping[str, Any]]) -> None:
 def progress(label: str) -> Iterator[Any]:
     """A bar on a terminal, a line now and then elsewhere, on stderr; yields update(done, total, text)."""
     from rich.console import Console
+    from rich.markup import escape
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
     console = Console(stderr=True)
@@ -171,7 +174,7 @@ def progress(label: str) -> Iterator[Any]:
         task = bar.add_task(label, total=None)
 
         def update(done: int, total: int, text: str | None = None) -> None:
-            bar.update(task, completed=done, total=total, description=text or label)
+            bar.update(task, completed=done, total=total, description=escape(printable(text or label)))
 
         yield update
 
@@ -234,7 +237,7 @@ class Heartbeat:
         words = self._label
         if self._state is not None:
             done, total, text = self._state
-            words += f": {done} of {total}" + (f" ({text})" if text else "")
+            words += f": {done} of {total}" + (f" ({printable(text)})" if text else "")
         return f"{words}, {self._clock() - self._begin:.0f} s"
 
     def _beat(self) -> None:
@@ -243,7 +246,10 @@ class Heartbeat:
 
 
 def show(what: str | Table | Sheet) -> None:
-    """Print a table or a line of text: folded to the width of a terminal, plain where there is none."""
+    """Print a table or a line of text: folded to the width of a terminal, plain where there is none.
+
+    Nothing in it is obeyed: control characters are shown.
+    """
     from rich.console import Console
     from rich.table import Table
     from rich.text import Text
@@ -252,11 +258,18 @@ def show(what: str | Table | Sheet) -> None:
 
     console = Console()
     if isinstance(what, str):
-        text = Text(what)
+        text = Text(printable(what))
     else:
         sheet = sheet_of(what) if isinstance(what, Table) else what
         text = on_terminal(sheet, console.width) if console.is_terminal else Text(piped(sheet))
-    if console.is_terminal:
-        console.print(text)
-    else:
-        print(text.plain)
+    emit((lambda: console.print(text)) if console.is_terminal else (lambda: print(text.plain)))
+
+
+def emit(write: Callable[[], None]) -> None:
+    """Write to stdout; where its reader has gone, the work and its exit code still count."""
+    try:
+        write()
+        sys.stdout.flush()
+    except BrokenPipeError:
+        nowhere = os.open(os.devnull, os.O_WRONLY)
+        os.dup2(nowhere, sys.stdout.fileno())

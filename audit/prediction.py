@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 
-from audit.cells import content_of, digest, run_cells, write_cell
+from audit.cells import content_of, digest, reason_of_failure, run_cells
 from audit.registry import code_used, make_defenses, make_victim
 from audit.results import Row, make_row
 from victims.datasets import published_split
@@ -135,6 +135,25 @@ class _Cell:
         words = f"{self.method}-{self.factors}-{plan.vary}-{self.point:g}-{self.number}"
         return self.directory / "cells" / f"{words}-{digest(identity)}.json"
 
+    def shared(self, n_users: int) -> Row:
+        """The columns that all rows have in common."""
+        plan = self.plan
+        return {
+            "victim": f"{self.method} K={self.factors}",
+            "update": "sgd",
+            "weighting": "observed-only",
+            "data": plan.data if plan.vary != "fraction" else f"{plan.data} fraction={self.point:g}",
+            "defense": plan.defense(self.method, self.point),
+            "rounds": plan.epochs,
+            "seed": plan.seed + self.number,
+            "n_users": n_users,
+        }
+
+    def failed(self, error: Exception, n_users: int = 0) -> list[Row]:
+        """Its row where it could not be finished."""
+        reason = reason_of_failure(error)
+        return [make_row(**self.shared(n_users), metric="mse", status="failed", reason=reason)]
+
     def cut(self, ratings: Ratings) -> tuple[Ratings, Ratings]:
         """Training and test ratings."""
         seed = self.plan.seed + self.number
@@ -144,18 +163,9 @@ class _Cell:
         return published_split(self.plan.data, ratings) or leave_out(ratings, TESTED, seed)
 
 
-def _work(cell: _Cell, ratings: Ratings) -> tuple[Path, list[Row]]:
-    plan, seed = cell.plan, cell.plan.seed + cell.number
-    shared: Row = {
-        "victim": f"{cell.method} K={cell.factors}",
-        "update": "sgd",
-        "weighting": "observed-only",
-        "data": plan.data if plan.vary != "fraction" else f"{plan.data} fraction={cell.point:g}",
-        "defense": plan.defense(cell.method, cell.point),
-        "rounds": plan.epochs,
-        "seed": seed,
-        "n_users": ratings.n_users,
-    }
+def _work(cell: _Cell, ratings: Ratings) -> list[Row]:
+    plan, shared = cell.plan, cell.shared(ratings.n_users)
+    seed = shared["seed"]
     train, test = cell.cut(ratings)
     begin = time.perf_counter()
     try:
@@ -166,10 +176,10 @@ def _work(cell: _Cell, ratings: Ratings) -> tuple[Path, list[Row]]:
             trained = trained.trained(number)
         away = predictions(trained, test) - test.values
     except InputError as error:  # diverged, say
-        return cell.path, [make_row(**shared, metric="mse", status="failed", reason=str(error)[:300])]
+        return cell.failed(error, ratings.n_users)
     mean = train.values.mean() - test.values
     seconds = time.perf_counter() - begin
-    rows = [
+    return [
         make_row(
             **shared,
             metric=name,
@@ -181,5 +191,3 @@ def _work(cell: _Cell, ratings: Ratings) -> tuple[Path, list[Row]]:
         )
         for name, size in (("mse", lambda x: np.mean(x**2)), ("mae", lambda x: np.mean(np.abs(x))))
     ]
-    write_cell(cell.path, rows)
-    return cell.path, rows

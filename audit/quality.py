@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
-import joblib
-
+from audit.cells import KilledError, in_processes
 from audit.compare import standing_in
 from audit.registry import make_defenses, make_victim
 from victims.errors import InputError
@@ -66,20 +66,22 @@ def run(
         for number in range(plan.runs)
         for system in SYSTEMS
     ]
-    pool = joblib.Parallel(n_jobs=jobs, return_as="generator", batch_size=1, pre_dispatch="n_jobs")
-    rows: list[dict[str, Any]] = []
+    found: dict[int, list[dict[str, Any]]] = {}
     report(0, len(tasks))
-    for done, part in enumerate(pool(joblib.delayed(_one)(plan, ratings, *task) for task in tasks), start=1):
-        rows += part
-        report(done, len(tasks))
-    return rows
+    for place, rows in in_processes(partial(_one, plan, ratings), tasks, jobs):
+        if isinstance(rows, KilledError):
+            raise rows
+        found[place] = rows
+        report(len(found), len(tasks))
+    return [row for place in range(len(tasks)) for row in found[place]]
 
 
 def _options(plan: Plan) -> dict[str, Any]:
     return {**plan.victim_options, "update": plan.update, "weighting": plan.weighting}
 
 
-def _one(plan: Plan, ratings: Ratings, scenario: str, number: int, system: str) -> list[dict[str, Any]]:
+def _one(plan: Plan, ratings: Ratings, task: tuple[str, int, str]) -> list[dict[str, Any]]:
+    scenario, number, system = task
     seed = plan.seed + number
     chosen = case(scenario, ratings, seed)
     if system == "popularity":

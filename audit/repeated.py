@@ -9,7 +9,6 @@ that a bound speaks of the largest of them.
 
 from __future__ import annotations
 
-import shutil
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -19,6 +18,7 @@ import numpy as np
 from jaxtyping import Float
 
 from audit.neighbours import Canaries, score_exact, score_noisy, worlds
+from victims.files import remove
 from victims.protocol import Defense, Victim
 from victims.ratings import Ratings
 from victims.recording import record
@@ -81,16 +81,16 @@ def repeat(
         here = Canaries(replace(canaries.ratings, values=values), canaries.entry, coin)
         defenses = defenses_of()
         both = worlds(here, defenses, fresh)
-        shutil.rmtree(folder, ignore_errors=True)
-        truth_path(folder).unlink(missing_ok=True)
+        remove(folder)
+        remove(truth_path(folder))
         record(victim, here.ratings, folder, rounds=range(rounds), defenses=defenses, seed=fresh, users=[who])
         view = open_transcript(folder).view("server")
         for name in names:
             seen = view if name == "all rounds" else view.during([int(view.rounds[0])])
             score = score_noisy(seen, both, fresh) if noisy else score_exact(seen, both)
             found[high][name].append(float(score[who]))
-    shutil.rmtree(folder, ignore_errors=True)
-    truth_path(folder).unlink(missing_ok=True)
+    remove(folder)
+    remove(truth_path(folder))
     return Repeated(
         *({name: np.array(scores) for name, scores in found[high].items()} for high in (True, False))
     )

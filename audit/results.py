@@ -10,12 +10,15 @@ from typing import Any
 
 import pandas as pd
 
+from victims.files import replacing, write_text
+
 COLUMNS = (
     "victim", "update", "weighting", "data", "defense", "adversary", "attack", "rounds", "seed",
     "metric", "value", "ci_low", "ci_high", "baseline", "baseline_name", "ceiling", "advantage",
     "n_users", "n_abstained", "status", "reason", "seconds", "bytes",
     "advantage_low", "advantage_high", "p_value", "verdict", "ceiling_ml", "ceiling_map",
 )  # fmt: skip
+FORMULA = ("=", "+", "-", "@", "\t", "\r", "\n")  # with which spreadsheets let a formula begin
 Row = dict[str, Any]
 
 
@@ -29,19 +32,23 @@ def make_row(**values: Any) -> Row:
 
 
 def write_results(rows: list[Row], directory: Path) -> None:
-    """Write ``results.json``, ``results.csv`` and ``results.parquet``, each one atomically."""
+    """Write ``results.json``, ``results.csv`` and ``results.parquet``, each one whole or not at all.
+
+    In the CSV a text that a spreadsheet would take for a formula stands behind an apostrophe; the other two
+    hold it as it is.
+    """
     frame = pd.DataFrame(rows, columns=list(COLUMNS))
-    directory.mkdir(parents=True, exist_ok=True)
-
-    def replace(name: str, write: Any) -> None:
-        partial = directory / f"{name}.partial"
-        write(partial)
-        partial.replace(directory / name)
-
     text = json.dumps([finite(row) for row in rows], indent=1) + "\n"
-    replace("results.json", lambda path: path.write_text(text, encoding="utf-8"))
-    replace("results.csv", lambda path: frame.to_csv(path, index=False))
-    replace("results.parquet", lambda path: frame.to_parquet(path, index=False))
+    write_text(directory / "results.json", text)
+    with replacing(directory / "results.csv") as partial:
+        frame.map(_no_formula).to_csv(partial, index=False)
+    with replacing(directory / "results.parquet") as partial:
+        frame.to_parquet(partial, index=False)
+
+
+def _no_formula(cell: Any) -> Any:
+    """A cell that a spreadsheet shows and does not evaluate."""
+    return f"'{cell}" if isinstance(cell, str) and cell.startswith(FORMULA) else cell
 
 
 def finite(row: Mapping[str, Any]) -> Row:

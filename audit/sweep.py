@@ -7,7 +7,6 @@ the noise, so that all scales show the same factors and only what the adversary 
 
 from __future__ import annotations
 
-import shutil
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -18,12 +17,13 @@ import numpy as np
 from audit.answers import answered
 from audit.campaign import UPDATES, WEIGHTINGS
 from audit.ceiling import ceilings, computable
-from audit.cells import content_of, digest, failed_row, metric_rows, run_cells, write_cell
+from audit.cells import content_of, digest, failed_row, metric_rows, run_cells
 from audit.registry import code_used, entry, make_attack, make_defense, make_victim
 from audit.results import Row
 from audit.score import Ceiling
 from audit.truth import Truth, read_truth
 from victims.errors import InputError
+from victims.files import remove, unfinished
 from victims.ratings import Ratings
 from victims.recording import record
 from victims.seeds import Purpose, generator
@@ -173,18 +173,27 @@ class _Cell:
             "seed": sweep.seed,
         }
 
+    def failed(self, error: Exception) -> list[Row]:
+        """Its rows where it could not be finished."""
+        plan = self.sweep
+        return [failed_row(self.shared(name, t), error) for t in plan.rounds for name in plan.attacks]
 
-def _run_cell(cell: _Cell, ratings: Ratings) -> tuple[Path, list[Row]]:
+
+def _run_cell(cell: _Cell, ratings: Ratings) -> list[Row]:
+    folder = cell.directory / "transcripts"
+    with unfinished(folder / cell.name) as recording, unfinished(truth_path(recording)) as beside:
+        for path in (recording, beside):
+            remove(path)
+        try:
+            view, truth = _recorded(cell, ratings, recording)
+        except InputError as error:  # training diverged, say
+            return cell.failed(error)
+        return _rows_of(cell, view, truth)
+
+
+def _rows_of(cell: _Cell, view: View, truth: Truth) -> list[Row]:
     sweep = cell.sweep
-    recording = cell.directory / "transcripts" / cell.name
-    try:
-        shutil.rmtree(recording, ignore_errors=True)
-        truth_path(recording).unlink(missing_ok=True)
-        view, truth = _recorded(cell, ratings, recording)
-    except InputError as error:  # training diverged, say
-        rows = [failed_row(cell.shared(name, t), error) for t in sweep.rounds for name in sweep.attacks]
-        return cell.path, rows
-    rows = []
+    rows: list[Row] = []
     for rounds in sweep.rounds:
         watched = view.during(np.arange(sweep.first, sweep.first + rounds))
         for name in sweep.attacks:
@@ -193,12 +202,7 @@ def _run_cell(cell: _Cell, ratings: Ratings) -> tuple[Path, list[Row]]:
                 other = _attacked(cell, INSTEAD, rounds, watched, truth)
                 found += [row for row in other if row["status"] != "not applicable"]
             rows += found
-    del view, watched
-    shutil.rmtree(recording, ignore_errors=True)
-    truth_path(recording).unlink(missing_ok=True)
-    if not any(row["status"] == "failed" for row in rows):
-        write_cell(cell.path, rows)
-    return cell.path, rows
+    return rows
 
 
 def _recorded(cell: _Cell, ratings: Ratings, path: Path) -> tuple[View, Truth]:

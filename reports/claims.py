@@ -24,7 +24,7 @@ LEAK = "rated_rating_accuracy"
 CLIENTS = "share_of_clients_read"
 LEGEND = (
     "empirical epsilon: one-run lower bounds at 95 %, for all planted ratings and for the third with the "
-    "smallest claims, each beside its largest claim; \\[most that so many ratings can show]; then from "
+    "smallest claims, each beside its largest claim; [most that so many ratings can show]; then from "
     "repetitions for one client, if asked for"
 )
 
@@ -74,9 +74,7 @@ def claims_table(rows: Sequence[Row], title: str) -> Table:
             if row["metric"] == BOUND and row["status"] == "ran":
                 views.setdefault(str(row["adversary"]).partition(",")[0], []).append(row)
         for place, (view, found) in enumerate(views.items()):
-            bounds = "\n".join(
-                f"{row['value']:.2f} ({_claim(row)}) \\[{row['ceiling']:.1f}]" for row in found
-            )
+            bounds = "\n".join(f"{row['value']:.2f} ({_claim(row)}) [{row['ceiling']:.1f}]" for row in found)
             words = "\n".join(str(row["verdict"]) for row in found)
             read = _read(part) if view == "all rounds" else "-"
             first = names if place == 0 else ("", "", "")
@@ -95,7 +93,7 @@ def _read_by_a_fellow(part: Sequence[Row]) -> str:
         return f"NOT TESTED: {part[0]['reason']}"
     claimed, clients = rows[CLAIMED], rows[CLIENTS]
     return (
-        f"{claimed['value']:.3f} \\[{claimed['ci_low']:.3f}, {claimed['ci_high']:.3f}]\nof what it claims of "
+        f"{claimed['value']:.3f} [{claimed['ci_low']:.3f}, {claimed['ci_high']:.3f}]\nof what it claims of "
         f"{round(clients['value'] * clients['n_users'])} nameless clients\nguess {claimed['baseline']:.3f}\n"
         f"{claimed['attack']}, {claimed['verdict']}"
     )
@@ -111,7 +109,7 @@ def _read(part: Sequence[Row]) -> str:
     if best is None:
         return NOT_TESTED
     words = (
-        f"{best['value']:.3f} \\[{best['ci_low']:.3f}, {best['ci_high']:.3f}]\nguess {best['baseline']:.3f}, "
+        f"{best['value']:.3f} [{best['ci_low']:.3f}, {best['ci_high']:.3f}]\nguess {best['baseline']:.3f}, "
         f"ceiling {number(best['ceiling'])}\n{best['attack']}, {best['verdict']}"
     )
     silent = int(best["n_abstained"])
@@ -159,7 +157,7 @@ def claims_figure(rows: Sequence[Row], directory: Path) -> list[Path]:
             guess = next(iter(lines.values()))[0][2]["baseline"]
             axis.axvline(guess, color="0.6", linestyle=":")
             axis.annotate("training mean", (guess, 0.5), rotation=90, fontsize=6, color="0.4", ha="right")
-            axis.set_xlabel("MSE of the recommender (stars$^2$)")
+            axis.set_xlabel("MSE of the recommender (stars²)")
             axis.set_title(protocol)
         axes[0].set_ylabel("advantage of the best attack over the guess")
         axes[0].legend(frameon=False, title="noise drawn (numbers: largest budget)")

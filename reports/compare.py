@@ -53,7 +53,7 @@ def comparison_table(rows: Sequence[Row], title: str) -> Table:
     table.add_column("worst\nadvantage", overflow="fold")
     for defense, part in _grouped(rows, "defense").items():
         for number_, (who, leaks) in enumerate(_lines(part, kinds)):
-            name = f"[bold]{_plain(defense)}[/]\n{who}" if number_ == 0 else who
+            name = f"{defense}\n{who}" if number_ == 0 else who
             table.add_row(name, *(_leak_cell(leak) for leak in leaks), _worst_cell(leaks))
     return table
 
@@ -65,7 +65,7 @@ def cost_of_defenses_table(rows: Sequence[Row], title: str) -> Table:
     for name in ("NDCG@10 (sd)", "popularity", "client: s", "MB a round"):
         table.add_column(name, justify="right", overflow="fold")
     for defense, part in _grouped(rows, "defense").items():
-        table.add_row(_plain(defense), *_quality_cells(part), *_cost_cells(part))
+        table.add_row(defense, *_quality_cells(part), *_cost_cells(part))
     return table
 
 
@@ -86,11 +86,6 @@ def worst(leaks: Sequence[Leak]) -> Leak | None:
     """The kind of which most is read; None where nothing was tested."""
     found = [leak for leak in leaks if leak.row is not None]
     return max(found, key=lambda leak: leak.row["advantage"]) if found else None  # type: ignore[index]
-
-
-def _plain(text: object) -> str:
-    """Text from outside, which is no markup."""
-    return str(text).replace("[", "\\[")
 
 
 def _kinds(rows: Sequence[Row]) -> list[str]:
@@ -128,13 +123,13 @@ def _grouped(rows: Sequence[Row], column: str) -> dict[Any, list[Row]]:
 
 def _leak_cell(leak: Leak) -> str:
     if leak.row is None:
-        return f"{NOT_TESTED}\n{_plain(leak.why)}"
+        return f"{NOT_TESTED}\n{leak.why}"
     row = leak.row
     nameless = " (nameless)" if row["metric"] == CLAIMED else ""
     return (
         f"{number(row['value'])} ({number(row['baseline'])})\n"
-        f"\\[{number(row['ci_low'])}, {number(row['ci_high'])}]\n"
-        f"{row['verdict']}\n{_plain(row['attack'])}{nameless}"
+        f"[{number(row['ci_low'])}, {number(row['ci_high'])}]\n"
+        f"{row['verdict']}\n{row['attack']}{nameless}"
     )
 
 
@@ -164,7 +159,7 @@ def _values(rows: Sequence[Row], metric: str) -> np.ndarray:
 def _quality_cells(rows: Sequence[Row]) -> list[str]:
     values = _values(rows, QUALITY)
     if not values.size:
-        return [_plain(_why([row for row in rows if row["metric"] == "quality"])), "-"]
+        return [_why([row for row in rows if row["metric"] == "quality"]), "-"]
     beside = np.mean([row["baseline"] for row in rows if row["metric"] == QUALITY])
     spread = values.std(ddof=1) if values.size > 1 else float("nan")
     return [f"{values.mean():.3f} ({number(spread)})", f"{beside:.3f}"]
@@ -173,7 +168,7 @@ def _quality_cells(rows: Sequence[Row]) -> list[str]:
 def _cost_cells(rows: Sequence[Row]) -> list[str]:
     sent = _values(rows, "bytes_sent_mean")
     if not sent.size:
-        return [_plain(_why([row for row in rows if row["metric"] == "cost"])), "-"]
+        return [_why([row for row in rows if row["metric"] == "cost"]), "-"]
     seconds = sum(float(_values(rows, metric)[0]) for metric in SECONDS)
     return [f"{seconds:.3g}", f"{sent[0] / 1e6:.3g}"]
 

@@ -22,6 +22,8 @@ from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from matplotlib.ticker import FixedLocator, FuncFormatter
 
+from victims.files import replacing
+
 Row = Mapping[str, Any]
 
 METRICS = {
@@ -42,6 +44,7 @@ STYLE: Any = {
     "legend.fontsize": 7,
     "lines.linewidth": 1.3,
     "lines.markersize": 3.5,
+    "text.parse_math": False,  # names from outside are no formulas
     "svg.hashsalt": "factorleak",
     "svg.fonttype": "path",
     "axes.spines.top": False,
@@ -269,10 +272,11 @@ def _finish(
 
 def save(figure: Figure, path: Path) -> list[Path]:
     """Write a figure as SVG and PNG, the same bytes for the same figure."""
-    path.parent.mkdir(parents=True, exist_ok=True)
     svg, png = path.with_name(path.name + ".svg"), path.with_name(path.name + ".png")
     with mpl.rc_context(STYLE):
-        FigureCanvasSVG(figure).print_svg(svg, metadata={"Date": None, "Creator": "factorleak"})
+        with replacing(svg) as partial:
+            FigureCanvasSVG(figure).print_svg(partial, metadata={"Date": None, "Creator": "factorleak"})
         FigureCanvasAgg(figure)
-        figure.savefig(png, dpi=200, metadata={"Software": "factorleak"})
+        with replacing(png) as partial:
+            figure.savefig(partial, dpi=200, format="png", metadata={"Software": "factorleak"})
     return [svg, png]

@@ -15,6 +15,8 @@ from rich.cells import cell_len
 from rich.table import Table
 from rich.text import Text
 
+from victims.errors import printable
+
 GAP = "  "
 STYLES = {
     "LEAK": "bold red",
@@ -89,9 +91,10 @@ def sheet_of(table: Table) -> Sheet:
 
 
 def _plain(cell: object) -> str:
+    """What a cell says, markup and escape sequences included; its lines stay."""
     if cell is None:
         return ""
-    return cell.plain if isinstance(cell, Text) else Text.from_markup(str(cell)).plain
+    return "\n".join(map(printable, str(cell).split("\n")))
 
 
 def _flat(cell: str) -> str:

@@ -128,7 +128,7 @@ def prediction_figure(rows: Sequence[Row], vary: str, directory: Path) -> list[P
             part = frame[frame["K"] == factors]
             (_bars if vary == "nothing" else partial(_lines, vary))(axis, part)
             axis.set_title(f"K = {factors}")
-        axes[0].set_ylabel("MSE on held-out ratings (stars$^2$)")
+        axes[0].set_ylabel("MSE on held-out ratings (stars²)")
         axes[-1].legend(frameon=False)
         return save(figure, directory / ("mse_of_methods" if vary == "nothing" else f"mse_against_{vary}"))
 

@@ -47,7 +47,7 @@ SHEETS = [
 
 def wide() -> Table:
     """As other reports make them: many columns, repeated names left out, markup."""
-    table = Table(title="Defenses", caption="what \\[this] means")
+    table = Table(title="Defenses", caption="what [this] means")
     for name in (
         "defense",
         "adversary",

