@@ -9,10 +9,9 @@ from __future__ import annotations
 import hashlib
 import json
 import os
-from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures.process import BrokenProcessPool
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from functools import partial
 from pathlib import Path
 from typing import Any, Protocol, TypeVar, runtime_checkable
@@ -123,9 +122,8 @@ def claimed(path: Path) -> Iterator[None]:
     The claim is a lock of the operating system, which ends with the process.
     """
     with output(path):
-        folder = path.parent.parent / ".locks"  # of the whole run
-        folder.mkdir(parents=True, exist_ok=True)
-        lock = FileLock(folder / f"{digest({'name': path.name})}.lock")
+        lock = _lock(path)
+        Path(lock.lock_file).parent.mkdir(parents=True, exist_ok=True)
         try:
             lock.acquire(blocking=False)
         except Timeout:
@@ -137,11 +135,23 @@ def claimed(path: Path) -> Iterator[None]:
         lock.release()
 
 
+def _lock(path: Path) -> FileLock:
+    """The lock of a cell, in a folder beside that of the cells."""
+    return FileLock(path.parent.parent / ".locks" / f"{digest({'name': path.name})}.lock")
+
+
 def remove_stale(directory: Path) -> None:
     """Remove what processes that were killed had begun to write below a directory."""
     for path in directory.rglob(".*.partial"):
-        if (number := writer_of(path)) is not None and not psutil.pid_exists(number):
+        if (number := writer_of(path)) is not None and not _runs(number):
             remove(path)
+
+
+def _runs(number: int) -> bool:
+    try:
+        return psutil.Process(number).status() != psutil.STATUS_ZOMBIE
+    except psutil.Error:
+        return False
 
 
 @runtime_checkable
@@ -151,6 +161,11 @@ class Cell(Protocol):
     @property
     def path(self) -> Path:
         """The file of its rows."""
+        ...
+
+    @property
+    def scratch(self) -> tuple[Path, ...]:
+        """Files and folders that are of no use once it is finished, or was stopped."""
         ...
 
     def failed(self, error: Exception) -> list[Row]:
@@ -227,16 +242,28 @@ def run_cells(
     found = {cell.path: rows for cell in cells if (rows := kept_rows(cell.path)) is not None}
     left = [cell for cell in cells if cell.path not in found]
     report(len(found), len(cells))
-    with scratch_folder() as programs:
-        one = partial(_run_one, work, str(programs), ratings=ratings)
-        for place, result in in_processes(one, left, jobs):
-            cell = left[place]
-            found[cell.path] = cell.failed(result) if isinstance(result, KilledError) else result
-            report(len(found), len(cells))
-    remove_stale(directory)
+    try:
+        with scratch_folder() as programs:
+            one = partial(_run_one, work, str(programs), ratings=ratings)
+            for place, result in in_processes(one, left, jobs):
+                cell = left[place]
+                found[cell.path] = cell.failed(result) if isinstance(result, KilledError) else result
+                report(len(found), len(cells))
+    finally:
+        _tidy(left, directory)
     rows = [row for cell in cells for row in found[cell.path]]
     write_results(rows, directory)
     return rows
+
+
+def _tidy(cells: Iterable[C], directory: Path) -> None:
+    """Remove what killed workers left; not what another run works on."""
+    remove_stale(directory)
+    for cell in cells:
+        lock = _lock(cell.path)
+        with suppress(Timeout, OSError), lock.acquire(blocking=False):
+            for path in cell.scratch:
+                remove(path)
 
 
 class KilledError(Exception):
@@ -253,27 +280,37 @@ def in_processes(
 ) -> Iterator[tuple[int, R | KilledError]]:
     """Place and result of each task, in the order in which they end.
 
-    The processes end with this one. Where one of them is killed, what was begun is tried once more, and then
-    the result is a ``KilledError``.
+    The processes end with this one. Where one of them is killed, what was begun is tried once more, each task
+    alone, so that it is known which one it was; its result is a ``KilledError``.
     """
-    left, killed = dict(enumerate(tasks)), Counter[int]()
-    with joblib.parallel_config("loky", initializer=interrupts.in_worker):
-        while left:
-            begun: list[int] = []
-            pool = joblib.Parallel(
-                n_jobs=jobs, return_as="generator_unordered", batch_size=1, pre_dispatch="n_jobs"
-            )
+    left = dict(enumerate(tasks))
+    begun: list[int] = []
+    with supervised():
+        try:
+            for place, result in _pool(jobs)(_begun(work, left, begun)):
+                del left[place]
+                yield place, result
+        except BrokenProcessPool:
+            interrupts.halt()
+            note("a process was killed, perhaps for want of memory; what it worked on is tried again")
+        for place in [place for place in begun if place in left]:
             try:
-                for place, result in pool(_begun(work, left, begun)):
-                    del left[place]
-                    yield place, result
+                ((_, again),) = _pool(FEWEST)(_begun(work, {place: left.pop(place)}, []))
+                yield place, again
             except BrokenProcessPool:
                 interrupts.halt()
-                killed.update(place for place in begun if place in left)
-                note("a process was killed, perhaps for want of memory; what it worked on is tried again")
-                for place in [place for place, times in killed.items() if times > 1 and place in left]:
-                    del left[place]
-                    yield place, KilledError()
+                yield place, KilledError()
+    if left:  # what the killed one kept from being begun
+        places = list(left)
+        for place, result in in_processes(work, list(left.values()), jobs):
+            yield places[place], result
+
+
+FEWEST = 2  # processes with which joblib does not work in this one
+
+
+def _pool(jobs: int) -> joblib.Parallel:
+    return joblib.Parallel(n_jobs=jobs, return_as="generator_unordered", batch_size=1, pre_dispatch="n_jobs")
 
 
 def _begun(work: Callable[[T], R], left: Mapping[int, T], begun: list[int]) -> Iterator[Any]:

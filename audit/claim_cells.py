@@ -103,6 +103,11 @@ class Cell:
             "n_users": n_users,
         }
 
+    @property
+    def scratch(self) -> tuple[Path, ...]:
+        """Where it records one system after the other."""
+        return (self.path.with_suffix(".parts"),)
+
     def failed(self, error: Exception, n_users: int = 0) -> list[Row]:
         """Its row where it could not be finished."""
         reason = reason_of_failure(error)

@@ -86,7 +86,7 @@ def budget_quantiles(epsilon: float, ratings: Ratings, seed: int) -> dict[str, l
 def _work(cell: Cell, ratings: Ratings) -> list[Row]:
     shared = cell.shared(ratings.n_users)
     rows: list[Row] = []
-    with unfinished(cell.path.with_suffix(".parts")) as folder:
+    with unfinished(*cell.scratch) as folder:
         try:
             for part in (repeated_bounds,) if cell.repetitions else (_error, _leak, planted_bounds):
                 remove(folder)

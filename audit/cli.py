@@ -46,7 +46,7 @@ from audit.options import (
     show,
 )
 from victims.errors import InputError, OutputError, one_line, printable
-from victims.files import refuse_unwritable, reason_of
+from victims.files import reason_of, refuse_unwritable
 
 app = typer.Typer(
     name="factorleak",
@@ -261,6 +261,7 @@ def record(
     options = {**parse_options(set_ or []), **scenario}
     model = make_victim(victim, options)
     defenses = [part for text in defense or [] for part in make_defenses(text)]
+    refuse_unwritable(out)
     ratings = load(data, item_components, community, seed)
     kept = None
     if users is not None and users < ratings.n_users:

@@ -190,6 +190,11 @@ class _Cell:
             "seed": plan.seed + self.number,
         }
 
+    @property
+    def scratch(self) -> tuple[Path, ...]:
+        """Its recordings; the rows of attacks on them that ended are kept beside them."""
+        return (self.directory / "leakage" / self.path.stem / "transcripts",)
+
     def failed(self, error: Exception) -> list[Row]:
         """Its row where it could not be finished."""
         reason = reason_of_failure(error)

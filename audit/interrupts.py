@@ -3,9 +3,9 @@
 XLA compiles in threads of its own, which go on when their caller is interrupted. Taking the interpreter down
 destroys the devices that they compile for, and the process dies of SIGSEGV after the right message (seen in
 ``PjRtCompiler::CompileAndLoad``). Nor can the main thread answer a signal while it waits for a compiled
-program. So the signals are blocked in all threads (workers and other children inherit that, and leave Ctrl-C
-to this process), one thread waits for them, and the process is left without taking the interpreter down. All
-output is written whole or not at all (``victims.files``), so that it may end anywhere.
+program. So one thread waits for the signals, which are blocked in the others (workers and other children
+inherit that, and leave Ctrl-C to this process), and leaves the process without taking the interpreter down.
+All output is written whole or not at all (``victims.files``), so that it may end anywhere.
 
 Only the standard library is imported here, before anything that takes long.
 """
@@ -17,6 +17,7 @@ import signal
 import sys
 import threading
 import time
+import warnings
 from typing import NoReturn
 
 from audit.exits import Exit
@@ -24,6 +25,11 @@ from audit.exits import Exit
 STOPPED = "factorleak: stopped; finished work is kept, repeat to go on\n"
 CODES = {signal.SIGINT: Exit.INTERRUPTED, signal.SIGTERM: Exit.TERMINATED}
 SHOW_CURSOR = "\x1b[?25h"
+UNSAID = (
+    "resource_tracker",
+    "Error reading persistent compilation cache",
+    "Error writing persistent compilation cache",
+)
 FLUSHED = 0.5  # seconds that what was printed may take to be read by somebody
 KILLED = 1.0  # seconds that workers may take to remove what is unfinished
 LOOK = 0.5  # seconds between two looks of a worker at its parent
@@ -35,17 +41,32 @@ def watch() -> None:
     """From now on a signal ends this process. Call it first in the main thread, and only in a program."""
     if sys.platform == "win32":  # no signal masks; Python's own way has to do
         return
-    os.environ["PYTHONWARNINGS"] = ",".join(  # what killed workers leave is removed, no need to say so
-        filter(None, (os.environ.get("PYTHONWARNINGS"), "ignore:resource_tracker"))
-    )
+    _say_less()
     heard = {number for number in CODES if signal.getsignal(number) is not signal.SIG_IGN}
+    if not heard:
+        return
+    read, write = os.pipe()
+    os.set_blocking(write, False)
+    signal.set_wakeup_fd(write, warn_on_full_buffer=False)  # also for threads whose mask a library changes
+    for number in heard:
+        signal.signal(number, lambda *_: None)
     signal.pthread_sigmask(signal.SIG_BLOCK, heard)
 
     def wait() -> None:
-        leave(CODES[signal.Signals(signal.sigwait(heard))], STOPPED)
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, heard)
+        while (number := os.read(read, 1)[0]) not in heard:
+            pass
+        leave(CODES[signal.Signals(number)], STOPPED)
 
-    if heard:
-        threading.Thread(target=wait, name="factorleak-signals", daemon=True).start()
+    threading.Thread(target=wait, name="factorleak-signals", daemon=True).start()
+
+
+def _say_less() -> None:
+    """No warning, here and in workers, of what killed workers left, which is removed, and of JAX's cache."""
+    given = os.environ.get("PYTHONWARNINGS")
+    os.environ["PYTHONWARNINGS"] = ",".join(filter(None, (given, *(f"ignore:{text}" for text in UNSAID))))
+    for text in UNSAID:
+        warnings.filterwarnings("ignore", message=text)
 
 
 def leave(code: int, line: str = "") -> NoReturn:
@@ -71,6 +92,8 @@ def finish(code: int) -> NoReturn:
     if _leaving.locked():
         halt()
     if code == Exit.DONE:
+        for number in CODES:  # the interpreter would put back what kills it while it is taken down
+            signal.signal(number, signal.SIG_IGN)
         sys.exit(code)
     leave(code)
 

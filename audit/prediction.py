@@ -149,6 +149,11 @@ class _Cell:
             "n_users": n_users,
         }
 
+    @property
+    def scratch(self) -> tuple[Path, ...]:
+        """Nothing."""
+        return ()
+
     def failed(self, error: Exception, n_users: int = 0) -> list[Row]:
         """Its row where it could not be finished."""
         reason = reason_of_failure(error)

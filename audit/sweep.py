@@ -8,6 +8,7 @@ the noise, so that all scales show the same factors and only what the adversary 
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -173,6 +174,12 @@ class _Cell:
             "seed": sweep.seed,
         }
 
+    @property
+    def scratch(self) -> tuple[Path, ...]:
+        """Its recording, and the truth beside it."""
+        recording = self.directory / "transcripts" / self.name
+        return recording, truth_path(recording)
+
     def failed(self, error: Exception) -> list[Row]:
         """Its rows where it could not be finished."""
         plan = self.sweep
@@ -180,12 +187,12 @@ class _Cell:
 
 
 def _run_cell(cell: _Cell, ratings: Ratings) -> list[Row]:
-    folder = cell.directory / "transcripts"
-    with unfinished(folder / cell.name) as recording, unfinished(truth_path(recording)) as beside:
-        for path in (recording, beside):
+    with ExitStack() as stack:
+        for path in cell.scratch:
             remove(path)
+            stack.enter_context(unfinished(path))
         try:
-            view, truth = _recorded(cell, ratings, recording)
+            view, truth = _recorded(cell, ratings, cell.scratch[0])
         except InputError as error:  # training diverged, say
             return cell.failed(error)
         return _rows_of(cell, view, truth)

@@ -10,13 +10,26 @@ import stat
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
-from errno import EACCES, EDQUOT, EEXIST, EISDIR, ENAMETOOLONG, ENOSPC, ENOTDIR, ENOTEMPTY, EPERM, EROFS
+from errno import (
+    EACCES,
+    EDQUOT,
+    EEXIST,
+    EFBIG,
+    EISDIR,
+    ENAMETOOLONG,
+    ENOSPC,
+    ENOTDIR,
+    ENOTEMPTY,
+    EPERM,
+    EROFS,
+)
 from itertools import count
 from pathlib import Path
 
 from victims.errors import InputError, OutputError
 
 REMEDIES = {
+    EFBIG: "raise the limit on the size of files, or record less",
     ENOSPC: "free some space or choose another disk; what was finished before is kept",
     EDQUOT: "free some space or choose another disk; what was finished before is kept",
     EROFS: "choose a directory that can be written to",
@@ -86,8 +99,12 @@ def output(path: Path) -> Iterator[None]:
     try:
         yield
     except OSError as error:
-        remedy = REMEDIES.get(error.errno or 0, "choose another place")
-        raise OutputError(f"{path} cannot be written: {reason_of(error)}; {remedy}") from error
+        number = error.errno or 0
+        if number == EEXIST and any(above.is_file() for above in path.parents):
+            number = ENOTDIR
+        reason = os.strerror(number).lower() if number else reason_of(error)
+        remedy = REMEDIES.get(number, "choose another place")
+        raise OutputError(f"{path} cannot be written: {reason}; {remedy}") from error
 
 
 @contextmanager
@@ -171,8 +188,8 @@ def refuse_unwritable(directory: Path) -> None:
     OutputError
         If it is a file, or cannot be made or written to.
     """
-    made = [path for path in (directory, *directory.parents) if not path.exists()]
     with output(directory):
+        made = [path for path in (directory, *directory.parents) if not path.exists()]
         try:
             directory.mkdir(parents=True, exist_ok=True)
             with unfinished(partial_name(directory / "probe")) as probe:
