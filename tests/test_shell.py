@@ -131,8 +131,9 @@ class TestDisk:
         words = {
             "audit": ["audit", *ONE, "--out", out / "R"],
             "record": ["record", out / "t", "--data", SMALL],
-            "sweep": ["sweep", "--data", SMALL, "--update", "sgd", "--weighting", "observed-only", "--attacks",
-                      "spectral", "--scales", "0,1", "--rounds", "1", "--jobs", "2", "--out", out / "S"],
+            "sweep": ["sweep", "--data", SMALL, "--update", "sgd", "--weighting", "observed-only",
+                      "--attacks", "spectral", "--scales", "0,1", "--rounds", "1", "--jobs", "2",
+                      "--out", out / "S"],
         }[command]  # fmt: skip
         limited = [
             "bash",
@@ -144,9 +145,14 @@ class TestDisk:
             "audit",
             *map(str, words),
         ]
-        programs = {"JAX_COMPILATION_CACHE_DIR": str(tmp_path / "programs")}  # those of the tests stay whole
+        # the compiled programs of the other tests stay whole
+        settings = {**os.environ, "JAX_COMPILATION_CACHE_DIR": str(tmp_path / "programs")}
         done = subprocess.run(
-            limited, capture_output=True, text=True, check=False, env={**os.environ, **programs}
+            [*limited, *map(str, words)],
+            capture_output=True,
+            text=True,
+            check=False,
+            env=settings,
         )
         assert done.returncode == Exit.UNWRITABLE, done.stderr
         (said,) = [line for line in done.stderr.splitlines() if not PROGRESS.search(line)]

@@ -64,7 +64,7 @@ def _run(words: list[str]) -> None:
     subprocess.run([sys.executable, "-m", "audit", *words], check=True, capture_output=True)
 
 
-def _members(group: int) -> list[int]:
+def members(group: int) -> list[int]:
     """Processes of a group or session that are still there, zombies aside."""
     found = []
     for entry in Path("/proc").iterdir():
@@ -103,7 +103,7 @@ def interrupted(name: str, places: dict[str, str], sent: signal.Signals, after: 
         _, errors = process.communicate()
     seconds = time.monotonic() - begin
     time.sleep(1.0)
-    if left := _members(process.pid):
+    if left := members(process.pid):
         faults.append(f"{len(left)} processes left")
         os.killpg(process.pid, signal.SIGKILL)
     told = [line for line in errors.decode().splitlines() if not PROGRESS.search(line)]
