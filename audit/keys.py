@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from functools import cache
 from pathlib import Path
 
@@ -34,12 +35,24 @@ def view_of(recorded: Transcript, adversary: str) -> View:
 
     @cache
     def found() -> Opener:  # only if this adversary opens anything
-        return opener(recorded.manifest, _content(path))
+        with _about(path):
+            return opener(recorded.manifest, _content(path))
 
     def opened(sealed: Sequence[bytes]) -> Float[np.ndarray, "rows factors"]:
-        return found()(sealed)
+        key = found()
+        with _about(recorded.path):
+            return key(sealed)
 
     return recorded.view(adversary, opened)
+
+
+@contextmanager
+def _about(path: Path) -> Iterator[None]:
+    """Errors inside name the file that they are about."""
+    try:
+        yield
+    except InputError as error:
+        raise (error if str(path) in str(error) else InputError(f"{path}: {error}")) from None
 
 
 def _content(path: Path) -> dict[str, str]:

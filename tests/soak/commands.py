@@ -39,8 +39,9 @@ SIZES = "synthetic:users={},items={},ratings_per_user={}"
 UPDATES, WEIGHTINGS = ("semi-als", "sgd"), ("observed-only", "include-unrated")
 DEFENSES = (
     "laplace:scale=1", "laplace:scale=0.3,clip=1", "gaussian:scale=1,clip=1", "unrated-sampling:rho=1",
-    "privmvmf", "paillier:key_bits=2048", "laplace:scale=-1", "nothing", "laplace:b=nan",
+    "privmvmf", "paillier:key_bits=2048",
 )  # fmt: skip
+WRONG = ("laplace:scale=-1", "nothing", "laplace:b=nan", "paillier+laplace:scale=1", "laplace:scale=1e308")
 ATTACKS = (
     "spectral",
     "grid",
@@ -69,9 +70,13 @@ class Soak:
         """One of them."""
         return self.rng.choice(choices)
 
+    def defense(self) -> str:
+        """A defense, now and then a wrong one."""
+        return self.some(*(WRONG if self.rng.random() < 0.1 else DEFENSES))
+
     def data(self) -> str:
         """Synthetic ratings, or a file that is often damaged."""
-        if self.rng.random() < 0.6:
+        if self.rng.random() < 0.7:
             return SIZES.format(self.rng.choice((1, 2, 25, 60)), self.rng.choice((1, 30, 80)), 5)
         path = self.folder / f"ratings.{self.some('csv', 'tsv', 'parquet', 'txt', 'csv.gz')}"
         rows = [
@@ -81,7 +86,7 @@ class Soak:
         lines = ([] if blank == " " else [("user", "item", "rating")]) + rows  # type: ignore[operator]
         with contextlib.suppress(OSError):
             path.write_text("\n".join(blank.join(map(str, row)) for row in lines) + "\n")
-            if self.rng.random() < 0.5:
+            if self.rng.random() < 0.4:
                 self.damage(path)
         return str(path)
 
@@ -106,8 +111,8 @@ class Soak:
     def command(self) -> list[str]:
         """Words of a random command."""
         makers = (
-            self._audit, self._record, self._attack, self._attack, self._score, self._sweep, self._compare,
-            self._train, self._list, self._cost, self._quality, self._predict,
+            self._audit, self._record, self._record, self._attack, self._attack, self._score, self._score,
+            self._sweep, self._compare, self._train, self._list, self._cost, self._quality, self._predict,
         )  # fmt: skip
         return self.rng.choice(makers)()
 
@@ -121,8 +126,8 @@ class Soak:
     @property
     def _defended(self) -> list[str]:
         """Defense, rounds and seed."""
-        defense = ["--defense", self.some(*DEFENSES)] if self.rng.random() < 0.5 else []
-        rounds = self.some("0", "4,5", "0-3", "9-1")
+        defense = ["--defense", self.defense()] if self.rng.random() < 0.5 else []
+        rounds = self.some("0", "4,5", "4,5", "0-3", "0-3", "2-3,7", "0-5", "9-1")
         return [*defense, "--rounds", rounds, "--seed", self.some("0", "1", "2")]
 
     @property
@@ -173,7 +178,7 @@ class Soak:
 
     def _compare(self) -> list[str]:
         few = ["--attack", self.some("spectral", "rated-set"), "--trained", "2", "--runs", "1"]
-        return ["compare", "none", self.some(*DEFENSES), *self._run, *few, *self._bar, *self._out]
+        return ["compare", "none", self.defense(), *self._run, *few, *self._bar, *self._out]
 
     def _train(self) -> list[str]:
         return ["train", *self._run, "--rounds", "1,3", "--victim", self.some("fedmvmf", "mf", "fedmf")]
@@ -191,7 +196,7 @@ class Soak:
         return ["list", self.some("victims", "defenses", "attacks", "adversaries", "nothing")]
 
     def _damage_one(self, recording: Path, answer: Path) -> None:
-        if self.rng.random() < 0.4:
+        if self.rng.random() < 0.25:
             files = [*recording.glob("*"), *self.folder.glob(f"{recording.name}.*"), answer]
             path = self.rng.choice(files)
             if path.is_file():
