@@ -123,13 +123,25 @@ def parse_numbers(option: str, text: str) -> tuple[int, ...]:
     return tuple(int(part) for part in parts)
 
 
+def note(text: str) -> None:
+    """A line on stderr: what the program decided, and the reader should know."""
+    from victims.errors import one_line
+
+    print(f"note: {one_line(text)}", file=sys.stderr)
+
+
 def load(data: str, components: int | None, community: int | None = None, seed: int = 0) -> Any:
-    """The ratings that ``--data`` names; features replaced by their components, fewer clients if wanted."""
+    """The ratings that ``--data`` names; features replaced by their components, fewer clients if wanted.
+
+    What the loader decided about the file is said on stderr.
+    """
     from victims import datasets
     from victims.ratings import of_users, with_principal_components
     from victims.seeds import Purpose, generator
 
     ratings = datasets.load(data)
+    for text in ratings.notes:
+        note(f"{ratings.name}: {text}")
     if components is not None:
         ratings = with_principal_components(ratings, components)
     if community is not None and community < ratings.n_users:
