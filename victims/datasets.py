@@ -79,6 +79,8 @@ def load(source: str) -> Ratings:
         return _recognise(path)(path)
     except MemoryError:
         raise InputError(f"{path} does not fit in memory; subsample it") from None
+    except pa.ArrowException as error:
+        raise InputError(f"{path} cannot be read: {error}; convert it") from None
 
 
 def _path_of(source: str) -> Path:

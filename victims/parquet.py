@@ -18,6 +18,12 @@ from victims.tables import MAX_COLUMNS, chosen, shown
 MAX_FOOTER = 16 * MIB
 BATCH_ROWS = 1 << 16
 BYTES_OF_A_RATING = 20  # two identifiers and a number, at least
+KINDS = (
+    pa.types.is_integer,
+    pa.types.is_floating,
+    pa.types.is_string,
+    pa.types.is_large_string,
+)
 TAIL = 8  # bytes: the footer's length and PAR1
 
 
@@ -33,8 +39,8 @@ def parquet_chunks(path: Path, names: Mapping[str, Sequence[str]]) -> Iterator[C
     Raises
     ------
     InputError
-        If the file is damaged, declares more than the limits, lacks a column or has it twice, a column is of a
-        type that is no identifier or no rating, or a text is not UTF-8.
+        If the file is damaged, declares more than the limits, lacks a column or has it twice, a column is of
+        a type that is no identifier or no rating, or a text is not UTF-8.
     """
     _check_footer(path)
     with _refusals(path):
@@ -102,21 +108,13 @@ def _check_types(path: Path, schema: pa.Schema, columns: Mapping[str, int]) -> N
     for name, place in columns.items():
         kind = schema.field(place).type
         value = kind.value_type if pa.types.is_dictionary(kind) else kind
-        if not any(is_kind(value) for is_kind in KINDS):
-            what = "numbers or text" if name == "rating" else "integers or text"
+        stars = name == "rating"
+        if not (any(is_kind(value) for is_kind in KINDS) or (stars and pa.types.is_decimal(kind))):
+            what = "numbers or text" if stars else "whole numbers or text"
             raise InputError(
                 f"{path}: column {shown(schema.names[place])} must hold {what}, it holds {shown(str(kind))}; "
                 "convert it"
             )
-
-
-KINDS = (
-    pa.types.is_integer,
-    pa.types.is_floating,
-    pa.types.is_decimal,
-    pa.types.is_string,
-    pa.types.is_large_string,
-)
 
 
 def _check_sizes(path: Path, metadata: pq.FileMetaData, wanted: Sequence[str]) -> None:

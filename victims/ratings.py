@@ -181,10 +181,10 @@ def from_triples(
 ) -> Ratings:
     """Build ``Ratings`` from one row per rating.
 
-    ``users`` and ``items`` hold identifiers of any sortable type, ``values`` the ratings; each may be coded. A pair
-    that occurs more than once keeps its last row, and a note says how many rows that dropped, with the ``repeated``
-    ones that are not among the rows any more. ``user_ids`` and ``item_ids`` fix the order of rows and columns
-    and may name users or items without ratings.
+    ``users`` and ``items`` hold identifiers of any sortable type, ``values`` the ratings; each may be coded.
+    A pair that occurs more than once keeps its last row, and a note says how many rows that dropped, with the
+    ``repeated`` ones that were left out before. ``user_ids`` and ``item_ids`` fix the order of rows and
+    columns and may name users or items without ratings.
 
     Raises
     ------

@@ -122,10 +122,7 @@ class RatingRows:
 
     def _coded_stars(self, chunk: Chunk) -> np.ndarray:
         """Index of the rating level of each row, as uint8."""
-        column = chunk.rating
-        if pa.types.is_floating(column.type) or pa.types.is_decimal(column.type):
-            column = column.cast(pa.float64())
-        codes, distinct = _codes_of(_dictionary(column))
+        codes, distinct = _coded(_floats_as_double(chunk.rating))
         numbers = pd.to_numeric(pd.Series(distinct.to_pylist(), dtype=object), errors="coerce")
         values = np.append(numbers.to_numpy(np.float64), np.nan)  # code -1: nothing there
         chunk.fail("rating", ~np.isfinite(values)[codes], "a finite number")
@@ -175,17 +172,24 @@ def _too_much_text(path: Path, name: str) -> str:
     return f"{path}: the identifiers of {name} must fit into {MAX_TEXT_BYTES // MIB} MiB; number them"
 
 
-def _dictionary(column: pa.Array) -> pa.DictionaryArray:
-    if isinstance(column, pa.DictionaryArray) and not column.dictionary.null_count:
-        return column
-    plain = column.dictionary_decode() if isinstance(column, pa.DictionaryArray) else column
-    return plain.dictionary_encode()
+def _coded(column: pa.Array) -> tuple[np.ndarray, pa.Array]:
+    """Code of each row, -1 where nothing is there, and what the codes mean: only what is used."""
+    if not isinstance(column, pa.DictionaryArray):
+        encoded = column.dictionary_encode()
+        return _codes(encoded), encoded.dictionary
+    used, places = np.unique(_codes(column), return_inverse=True)
+    nothing = int(used[0] < 0)
+    return places.astype(np.int32) - np.int32(nothing), column.dictionary.take(pa.array(used[nothing:]))
 
 
-def _codes_of(column: pa.DictionaryArray) -> tuple[np.ndarray, pa.Array]:
-    """Code of each row, -1 where nothing is there, and what the codes mean."""
-    codes = column.indices.cast(pa.int32()).fill_null(-1)
-    return np.asarray(codes), column.dictionary
+def _floats_as_double(column: pa.Array) -> pa.Array:
+    """Arrow encodes neither half floats nor short decimals."""
+    is_float = pa.types.is_floating(column.type) or pa.types.is_decimal(column.type)
+    return column.cast(pa.float64()) if is_float else column
+
+
+def _codes(column: pa.DictionaryArray) -> np.ndarray:
+    return np.asarray(column.indices.cast(pa.int32()).fill_null(-1))
 
 
 def _with_codes(column: pa.DictionaryArray, codes: np.ndarray) -> pa.DictionaryArray:
@@ -198,9 +202,8 @@ def _bytes(column: pa.DictionaryArray) -> int:
 
 def _encoded(chunk: Chunk, name: str) -> pa.DictionaryArray:
     """Identifiers as codes of a dictionary of int64 or of text without blanks around it."""
-    codes, distinct = _codes_of(_dictionary(getattr(chunk, name)))
-    if pa.types.is_integer(distinct.type) or pa.types.is_floating(distinct.type) \
-            or pa.types.is_decimal(distinct.type):  # fmt: skip
+    codes, distinct = _coded(_floats_as_double(getattr(chunk, name)))
+    if pa.types.is_integer(distinct.type) or pa.types.is_floating(distinct.type):
         chunk.fail(name, codes < 0, "a non-empty identifier")
         ids = _whole_numbers(chunk, name, codes, distinct)
     else:
