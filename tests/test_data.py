@@ -121,6 +121,7 @@ class TestFormats:
             ("a.csv", "user,item,rating\n" + "1,2,3\n" * 400_000 + "1,2,-3\n", "line 400002: rating"),
             ("a.csv", "user,item,rating\n1,2,3\n1,\0,3\n", "line 3: must be utf-8 text, got byte 0x00"),
             ("a.csv", "user,item,rating\n1,2,True\n", "line 2: rating must be a finite"),
+            ("a.csv", "user,item,rating\n1,2,1\n1,3,1e308\n", "line 3: rating must be at most 1,000,000,000"),
             ("a.csv", "user;item;rating\n1;2;3\n", "'user;item;rating'"),
             ("a.csv", "user,item,userId,rating\n1,2,1,3\n", "one column 'user'.*'user' and 'userId'"),
             ("a.csv", "user,item,rating\n1," + "x" * 257 + ",3\n", "line 2: item must be .* at most 256"),

@@ -16,6 +16,7 @@ from victims.errors import InputError
 from victims.seeds import Purpose, generator
 
 MAX_CELLS = 1 << 27  # of dense attributes or features: 1 GiB of float64
+MAX_RATING = 1e9  # stars; squares of ratings are summed
 MAX_LEVELS = 101  # a 0-100 scale in whole points; more distinct values are not a rating grid
 
 
@@ -49,7 +50,7 @@ def rating_grid(values: Float[np.ndarray, " ratings"]) -> tuple[float, ...]:
             "distinct values; round them to the levels that users could choose"
         )
     for step in (1.0, 0.5):
-        count = round((distinct[-1] - distinct[0]) / step) + 1
+        count = round(min((distinct[-1] - distinct[0]) / step, MAX_LEVELS)) + 1
         grid = distinct[0] + step * np.arange(min(count, MAX_LEVELS))
         if count <= MAX_LEVELS and np.all(np.isin(distinct, grid)):
             return tuple(float(level) for level in grid)

@@ -17,7 +17,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from victims.errors import InputError
-from victims.ratings import MAX_LEVELS, Coded, last_of_each
+from victims.ratings import MAX_LEVELS, MAX_RATING, Coded, last_of_each
 from victims.streams import MIB
 from victims.tables import MAX_IDENTIFIER, shown
 
@@ -127,6 +127,7 @@ class RatingRows:
         values = np.append(numbers.to_numpy(np.float64), np.nan)  # code -1: nothing there
         chunk.fail("rating", ~np.isfinite(values)[codes], "a finite number")
         chunk.fail("rating", (values <= 0)[codes], "> 0 (0 means unrated)")
+        chunk.fail("rating", (values > MAX_RATING)[codes], f"at most {MAX_RATING:,.0f}")
         levels = [self._levels.setdefault(value, len(self._levels)) for value in values[:-1].tolist()]
         if len(self._levels) > MAX_LEVELS:
             raise InputError(

@@ -1,0 +1,1 @@
+"""Long checks on demand; not part of the test run."""
