@@ -18,6 +18,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from audit.options import load as load_option
 from tests.conftest import shared
 from victims import fetch, tables
 from victims import rows as rows_module
@@ -86,6 +87,13 @@ class TestFormats:
         assert ratings.levels == (0.5, 1.0, 1.5, 2.0, 2.5, 3.0, 3.5)
         assert "1 repeated" in ratings.notes[0]
 
+    def test_every_command_says_what_the_loader_did(self, tmp_path, capsys):
+        (tmp_path / "a.csv").write_text("user,item,rating\n1,5,3\n1,5,4\n2,6,1\n")
+        assert load_option(str(tmp_path / "a.csv"), None).n_ratings == 2
+        said = capsys.readouterr()
+        assert said.err == "note: a: 1 repeated user-item rows dropped, the last of each pair kept\n"
+        assert said.out == ""
+
     def test_csv_tsv_and_parquet_with_text_identifiers(self, tmp_path):
         frame = pd.DataFrame({"item": ["x", "y"], "rating": [1, 2], "user": ["b", "a"]})
         frame.to_csv(tmp_path / "a.csv", index=False)
@@ -106,7 +114,7 @@ class TestFormats:
             ("a.csv", "user,item,rating\n1,2,3,4,5\n", "line 2"),
             ("a.csv", "user,item,stars\n1,2,3\n", "column 'rating'"),
             ("a.csv", "user,item,rating\n", "at least one rating"),
-            ("a.csv", "", "No columns"),
+            ("a.csv", "", "must hold at least one line"),
             ("ratings.txt", "1 2\n", "line 1: must have 3 fields"),
             ("ratings.txt", "1 2 3\n1 2\n", "line 2: rating"),
             ("ratings.txt", "1 2 3\n1 2 3 4 5\n", "line 2"),
@@ -273,6 +281,18 @@ class TestHostile:
             load(str(ml_100k))
         with pytest.raises(InputError, match="genres and decades of 20,000 rows must have at most 6,710"):
             genre_and_decade([[f"g{k}"] for k in range(20_000)], [None] * 20_000)
+
+    def test_a_catalogue_with_other_names(self, tmp_path):
+        """Numbers in the ratings, numbers and a text in the list of films: both are read as text."""
+        (tmp_path / "ratings.csv").write_text("userId,movieId,rating\n1,5,4\n")
+        (tmp_path / "movies.csv").write_text("movieId,title,genres\n5,A,B\nx,A,B\n")
+        ratings = load(str(tmp_path))
+        assert ratings.item_ids.tolist() == ["5", "x"]
+        assert ratings.items.tolist() == [0]
+        (tmp_path / "ratings.csv").write_text("userId,movieId,rating\n1,y,4\n")
+        (tmp_path / "movies.csv").write_text("movieId,title,genres\n5,A,B\n")
+        with pytest.raises(InputError, match=r"rates item 'y', which .*movies\.csv must list"):
+            load(str(tmp_path))
 
     def test_repeats_are_dropped_on_the_way(self, tmp_path, monkeypatch):
         """The last row of each pair stays, whether it is dropped early or at the end."""

@@ -150,8 +150,8 @@ def _text_chunks(path: Path, layout: TextFormat) -> Iterator[Chunk]:
     """User, item and rating of a delimited file, found by the names in its header where it has one."""
     for table in chunks(path, layout):
         places = chosen(path, list(table.frame.columns), COLUMN_NAMES)
-        cells = (_text_array(table.frame.iloc[:, place]) for place in places.values())
-        yield Chunk(*cells, path, table.place)
+        cells = {name: _text_array(table.frame.iloc[:, place]) for name, place in places.items()}
+        yield Chunk(**cells, path=path, place=table.place)
 
 
 def _text_array(column: pd.Series) -> pa.Array:
@@ -266,8 +266,8 @@ def _movielens(
     """Join ratings, users and films; the catalogue is every film in the film list."""
     user_ids, item_ids = identifiers(people, "user"), identifiers(films, "item")
     user_order, item_order = np.argsort(user_ids), np.argsort(item_ids)
-    _check_known(rated.path, "user", rated.users, user_ids, people.path)
-    _check_known(rated.path, "item", rated.items, item_ids, films.path)
+    users = _listed(rated.path, "user", rated.users, user_ids, people.path)
+    items = _listed(rated.path, "item", rated.items, item_ids, films.path)
     occupations = tuple(sorted(set(people.text("occupation")), key=lambda o: (len(o), o)))
     if len(occupations) > MAX_OCCUPATIONS:
         raise InputError(
@@ -287,8 +287,8 @@ def _movielens(
     features, feature_names = movielens.genre_and_decade(genres, years)
     return from_triples(
         name,
-        rated.users,
-        rated.items,
+        users,
+        items,
         rated.values,
         user_ids=user_ids[user_order],
         item_ids=item_ids[item_order],
@@ -301,14 +301,14 @@ def _movielens(
     )
 
 
-def _check_known(path: Path, what: str, column: Coded, ids: np.ndarray, listed: Path) -> None:
-    """Refuse a rating of a user or an item that the table beside it does not list."""
-    if column.ids.dtype.kind != ids.dtype.kind:
-        column = Coded(column.ids.astype(str), column.codes)
-        ids = ids.astype(str)
-    strange = column.ids[~np.isin(column.ids, ids)]
-    if strange.size:
-        raise InputError(f"{path} rates {what} {shown(str(strange[0]))}, which {listed} must list")
+def _listed(path: Path, what: str, column: Coded, ids: np.ndarray, listed: Path) -> Coded:
+    """The users or items of a rating file, as the table beside it writes them, which must list them all."""
+    names = column.ids.astype(str) if ids.dtype.kind == "U" else column.ids
+    strange = ~np.isin(names, ids) if names.dtype.kind == ids.dtype.kind else ~np.isin(names, ids.astype(str))
+    if strange.any():
+        name = shown(str(names[np.argmax(strange)]))
+        raise InputError(f"{path} rates {what} {name}, which {listed} must list")
+    return Coded(names, column.codes)
 
 
 def movielens_csv(directory: Path) -> Ratings:
@@ -322,14 +322,14 @@ def movielens_csv(directory: Path) -> Ratings:
     films.require("movieId", "title", "genres")
     films = films.renamed(lambda name: "item" if name == "movieId" else name)
     item_ids = identifiers(films, "item")
-    _check_known(path, "item", rated.items, item_ids, films_path)
+    items = _listed(path, "item", rated.items, item_ids, films_path)
     order = np.argsort(item_ids)
     genres = [[g for g in row.split("|") if not g.startswith("(")] for row in films.text("genres")]
     features, names = movielens.genre_and_decade(genres, _years(films))
     return from_triples(
         directory.resolve().name,
         rated.users,
-        rated.items,
+        items,
         rated.values,
         item_ids=item_ids[order],
         item_features=features[order],

@@ -77,9 +77,9 @@ def _batches(path: Path, wanted: Mapping[str, str]) -> Iterator[Chunk]:
                     _check_content(path, name, batch.column(column))
             start = before
             yield Chunk(
-                *(batch.column(wanted[name]) for name in ("user", "item", "rating")),
-                path,
-                lambda row, start=start: f"row {start + row}",
+                **{name: batch.column(column) for name, column in wanted.items()},
+                path=path,
+                place=lambda row, start=start: f"row {start + row}",
             )
             before += batch.num_rows
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 import gzip
 import io
 import zlib
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 from pathlib import Path
 
 from victims.errors import InputError
@@ -199,7 +199,7 @@ def line_ends(block: bytes) -> int:
     return block.count(b"\n") or block.count(b"\r")
 
 
-def _whole_lines(path: Path, most: int) -> Iterator[bytes]:
+def _whole_lines(path: Path, most: int) -> Generator[bytes, None, None]:
     """Blocks that end with a line, but for the last one."""
     rest, lines = b"", 0
     for block in byte_blocks(path, most):

@@ -11,7 +11,7 @@ import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import NoReturn
+from typing import Any, NoReturn
 
 import numpy as np
 import pandas as pd
@@ -22,7 +22,7 @@ from victims.streams import MAX_BYTES, MIB, TextStream
 MAX_COLUMNS = 1000
 MAX_IDENTIFIER = 256  # characters
 MAX_TABLE_BYTES = 64 * MIB  # of a table beside the ratings; the film list of MovieLens 32M has 4 MiB
-MAX_TABLE_CELLS = 1 << 24
+MAX_TABLE_CELLS = 1 << 22
 CHUNK_CELLS = MIB
 CHUNK_BYTES = 8 * MIB
 MAX_CHUNK_BYTES = 16 * CHUNK_BYTES  # lines may be longer than the first ones, but not by that much
@@ -168,7 +168,7 @@ def _lines(text: str) -> Iterator[str]:
 
 def _frames(path: Path, layout: TextFormat, stream: TextStream, rows: int) -> Iterator[pd.DataFrame]:
     separator = r"\s+" if layout.separator == " " else _single(layout.separator)
-    budget = _Budget(path, layout, stream)
+    budget: Any = _Budget(path, layout, stream)
     try:
         with pd.read_csv(
             budget,
@@ -188,7 +188,9 @@ def _frames(path: Path, layout: TextFormat, stream: TextStream, rows: int) -> It
                 stream.delivered = 0
     except InputError:
         raise
-    except (pd.errors.ParserError, pd.errors.EmptyDataError, ValueError) as error:
+    except pd.errors.EmptyDataError:
+        raise InputError(f"{path} must hold at least one line, it is empty; get it again") from None
+    except (pd.errors.ParserError, ValueError) as error:
         raise InputError(_parser_message(path, layout, stream, str(error))) from None
 
 
@@ -314,12 +316,12 @@ def identifiers(table: Table, column: str) -> np.ndarray:
     bad = np.flatnonzero((text.str.len() > MAX_IDENTIFIER).to_numpy())
     if bad.size:
         fail(table, column, int(bad[0]), f"an identifier of at most {MAX_IDENTIFIER} characters")
-    if text.str.fullmatch(r"-?\d{1,18}").all():
-        text = text.astype(np.int64)
-    bad = np.flatnonzero(text.duplicated().to_numpy())
+    all_integers = text.str.fullmatch(r"-?\d{1,18}").all()
+    ids = text.astype(np.int64).to_numpy() if all_integers else text.to_numpy(dtype=str)
+    bad = np.flatnonzero(pd.Series(ids).duplicated().to_numpy())
     if bad.size:
         fail(table, column, int(bad[0]), "an identifier that no line above has")
-    return text.to_numpy() if text.dtype == np.int64 else text.to_numpy(dtype=str)
+    return ids
 
 
 def categories(table: Table, column: str, names: Sequence[str]) -> np.ndarray:

@@ -93,7 +93,10 @@ def parquet(rows: list[tuple[int, int, int]], rng: np.random.Generator) -> bytes
                 column = column.cast(kind)
             except pa.ArrowException:
                 column = pa.nulls(len(values), kind)
-        columns[name] = column.dictionary_encode() if rng.random() < 0.2 else column
+        encodes = (
+            not column.null_count and not pa.types.is_nested(column.type) and column.type != pa.float16()
+        )
+        columns[name] = column.dictionary_encode() if encodes and rng.random() < 0.2 else column
     file = io.BytesIO()
     compression = ("none", "snappy", "zstd", "gzip")[rng.integers(4)]
     pq.write_table(pa.table(columns), file, compression=compression, use_dictionary=bool(rng.random() < 0.5))
@@ -200,7 +203,11 @@ def rule_of(message: str) -> str:
     if "\n" in message:
         return "SEVERAL LINES"
     found = re.search(r"(must|cannot|is not|rates|does not|no known)\b.*", message)
-    words = re.sub(r"'[^']*'|\"[^\"]*\"|0x\w+|[\d.,e+-]*\d[\d.,]*", "_", found.group() if found else message)
+    words = re.sub(
+        r"'[^']*'|\"[^\"]*\"|0x\w+|[\d.,e+-]*\d[\d.,]*",
+        "_",
+        found.group() if found else message.partition(" ")[2],
+    )
     return " ".join(re.split(r", got|;|: ", words)[0].split()[:7])
 
 
