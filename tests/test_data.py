@@ -279,8 +279,24 @@ class TestHostile:
         (ml_100k / "u.item").write_text(film)
         with pytest.raises(InputError, match=r"u\.data rates item '2', which .*u\.item must list"):
             load(str(ml_100k))
+        (ml_100k / "u.user").write_text("x" * 250 + "|24|M|writer|8\n" + "1|24|M|writer|8\n" * 300_000)
+        with pytest.raises(InputError, match="identifiers of column user must fit into 256 MiB"):
+            load(str(ml_100k))
         with pytest.raises(InputError, match="genres and decades of 20,000 rows must have at most 6,710"):
             genre_and_decade([[f"g{k}"] for k in range(20_000)], [None] * 20_000)
+
+    @pytest.mark.parametrize(
+        ("limit", "value", "rule"),
+        [
+            ("MAX_TABLE_CELLS", 9, r"u\.user must have at most 9 fields"),
+            ("MAX_TABLE_BYTES", 0, r"u\.user must hold at most 0 MiB"),
+            ("MAX_CHUNK_BYTES", 0, r"from line 1 on is too long for its chunk"),
+        ],
+    )
+    def test_limits_of_tables(self, ml_100k, monkeypatch, limit, value, rule):
+        monkeypatch.setattr(tables, limit, value)
+        with pytest.raises(InputError, match=rule):
+            load(str(ml_100k))
 
     def test_a_catalogue_with_other_names(self, tmp_path):
         """Numbers in the ratings, numbers and a text in the list of films: both are read as text."""

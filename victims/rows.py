@@ -19,11 +19,10 @@ import pyarrow.compute as pc
 from victims.errors import InputError
 from victims.ratings import MAX_LEVELS, MAX_RATING, Coded, last_of_each
 from victims.streams import MIB
-from victims.tables import MAX_IDENTIFIER, shown
+from victims.tables import MAX_IDENTIFIER, MAX_TEXT_BYTES, shown, too_much_text
 
 MAX_RATINGS = 1 << 27  # pairs; all of the Netflix Prize, five times MovieLens 25M
 MAX_IDENTIFIERS = 1 << 24  # users, and items: victims hold dense factors of each
-MAX_TEXT_BYTES = 256 * MIB  # of the distinct identifiers
 PENDING_BYTES = 128 * MIB
 INTEGER = r"^-?[0-9]{1,18}$"
 
@@ -166,11 +165,7 @@ class RatingRows:
             not pa.types.is_integer(ids.type)
             and (pc.sum(pc.binary_length(ids)).as_py() or 0) > MAX_TEXT_BYTES
         ):
-            raise InputError(_too_much_text(self._path, name))
-
-
-def _too_much_text(path: Path, name: str) -> str:
-    return f"{path}: the identifiers of {name} must fit into {MAX_TEXT_BYTES // MIB} MiB; number them"
+            raise InputError(too_much_text(self._path, name))
 
 
 def _coded(column: pa.Array) -> tuple[np.ndarray, pa.Array]:
@@ -238,7 +233,7 @@ def _sorted_ids(path: Path, name: str, column: pa.DictionaryArray) -> Coded:
         values = np.asarray(ids.cast(pa.int64()))
     else:
         if len(ids) * pc.max(pc.utf8_length(ids)).as_py() * 4 > MAX_TEXT_BYTES:
-            raise InputError(_too_much_text(path, f"{name}s"))
+            raise InputError(too_much_text(path, f"{name}s"))
         values = np.array(ids.to_pylist(), dtype=str)
     distinct, places = np.unique(values, return_inverse=True)
     return Coded(distinct, places.astype(np.int32)[np.asarray(column.indices)])

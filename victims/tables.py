@@ -21,6 +21,7 @@ from victims.streams import MAX_BYTES, MIB, TextStream
 
 MAX_COLUMNS = 1000
 MAX_IDENTIFIER = 256  # characters
+MAX_TEXT_BYTES = 256 * MIB  # of distinct identifiers, in an array of one width
 MAX_TABLE_BYTES = 64 * MIB  # of a table beside the ratings; the film list of MovieLens 32M has 4 MiB
 MAX_TABLE_CELLS = 1 << 22
 CHUNK_CELLS = MIB
@@ -316,12 +317,19 @@ def identifiers(table: Table, column: str) -> np.ndarray:
     bad = np.flatnonzero((text.str.len() > MAX_IDENTIFIER).to_numpy())
     if bad.size:
         fail(table, column, int(bad[0]), f"an identifier of at most {MAX_IDENTIFIER} characters")
+    if len(text) * text.str.len().max() * 4 > MAX_TEXT_BYTES:
+        raise InputError(too_much_text(table.path, f"column {column}"))
     all_integers = text.str.fullmatch(r"-?\d{1,18}").all()
     ids = text.astype(np.int64).to_numpy() if all_integers else text.to_numpy(dtype=str)
     bad = np.flatnonzero(pd.Series(ids).duplicated().to_numpy())
     if bad.size:
         fail(table, column, int(bad[0]), "an identifier that no line above has")
     return ids
+
+
+def too_much_text(path: Path, name: str) -> str:
+    """The message about identifiers that are too long for their number."""
+    return f"{path}: the identifiers of {name} must fit into {MAX_TEXT_BYTES // MIB} MiB; number them"
 
 
 def categories(table: Table, column: str, names: Sequence[str]) -> np.ndarray:
