@@ -184,8 +184,6 @@ def audit(
             report=lambda what, done, total: update_bar(done, total, what),
         )
     show(ratings.describe())
-    for note in ratings.notes:
-        show(f"note: {note}")
     show(audit_table(rows, f"What the {adversary} reads from {victim}, rounds {rounds}"))
     for sentence in in_words(rows):
         show(sentence)

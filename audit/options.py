@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from audit.notes import complain
+from audit.notes import complain, note
 from victims.errors import InputError, printable
 
 if TYPE_CHECKING:
@@ -126,12 +126,17 @@ def parse_numbers(option: str, text: str) -> tuple[int, ...]:
 
 
 def load(data: str, components: int | None, community: int | None = None, seed: int = 0) -> Any:
-    """The ratings that ``--data`` names; features replaced by their components, fewer clients if wanted."""
+    """The ratings that ``--data`` names; features replaced by their components, fewer clients if wanted.
+
+    What the loader decided about the file is said on stderr.
+    """
     from victims import datasets
     from victims.ratings import of_users, with_principal_components
     from victims.seeds import Purpose, generator
 
     ratings = datasets.load(data)
+    for text in ratings.notes:
+        note(f"{ratings.name}: {text}")
     if components is not None:
         ratings = with_principal_components(ratings, components)
     if community is not None and community < ratings.n_users:

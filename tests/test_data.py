@@ -4,18 +4,27 @@ from __future__ import annotations
 
 import gzip
 import hashlib
+import os
+import subprocess
+import sys
 import zipfile
+from decimal import Decimal
 
 import numpy as np
 import pandas as pd
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from audit.options import load as load_option
 from tests.conftest import shared
-from victims import fetch
+from victims import fetch, tables
+from victims import rows as rows_module
 from victims.datasets import load
 from victims.errors import InputError
+from victims.movielens import genre_and_decade
 from victims.ratings import from_triples, rating_grid, split, with_principal_components
 from victims.synthetic import Synthetic, generate, parse_synthetic
 
@@ -78,6 +87,13 @@ class TestFormats:
         assert ratings.levels == (0.5, 1.0, 1.5, 2.0, 2.5, 3.0, 3.5)
         assert "1 repeated" in ratings.notes[0]
 
+    def test_every_command_says_what_the_loader_did(self, tmp_path, capsys):
+        (tmp_path / "a.csv").write_text("user,item,rating\n1,5,3\n1,5,4\n2,6,1\n")
+        assert load_option(str(tmp_path / "a.csv"), None).n_ratings == 2
+        said = capsys.readouterr()
+        assert said.err == "note: a: 1 repeated user-item rows dropped, the last of each pair kept\n"
+        assert said.out == ""
+
     def test_csv_tsv_and_parquet_with_text_identifiers(self, tmp_path):
         frame = pd.DataFrame({"item": ["x", "y"], "rating": [1, 2], "user": ["b", "a"]})
         frame.to_csv(tmp_path / "a.csv", index=False)
@@ -98,13 +114,30 @@ class TestFormats:
             ("a.csv", "user,item,rating\n1,2,3,4,5\n", "line 2"),
             ("a.csv", "user,item,stars\n1,2,3\n", "column 'rating'"),
             ("a.csv", "user,item,rating\n", "at least one rating"),
-            ("a.csv", "", "No columns"),
+            ("a.csv", "", "must hold at least one line"),
             ("ratings.txt", "1 2\n", "line 1: must have 3 fields"),
             ("ratings.txt", "1 2 3\n1 2\n", "line 2: rating"),
             ("ratings.txt", "1 2 3\n1 2 3 4 5\n", "line 2"),
             ("ratings.txt", "1 2 3\n\n1 4 3\n", "line 2"),
             ("a.parquet", "PAR1 nonsense", "not a readable Parquet"),
             ("a.xls", "", "no known format"),
+            # quoted line ends and blank lines count, in whatever chunk the row is
+            ("a.csv", 'user,item,rating,x\n1,2,3,"a\nb"\n1,2,?,c\n', "line 4: rating"),
+            ("a.csv", 'user,item,rating,x\n1,2,3,"a\r\n\r\nb"\n1,2,3,c,d\n', "line 5: must have 4 fields"),
+            ("a.csv", 'user,item,rating\n1,2,3\n"1,2,3\n1,2,4\n', "line 3: a quote must be closed"),
+            ("a.csv", "user,item,rating\n\n1,2,3\n", "line 2: rating"),
+            ("a.csv", "user,item,rating\n" + "1,2,3\n" * 400_000 + "1,2,-3\n", "line 400002: rating"),
+            ("a.csv", "user,item,rating\n1,2,3\n1,\0,3\n", "line 3: must be utf-8 text, got byte 0x00"),
+            ("a.csv", "user,item,rating\n1,2,True\n", "line 2: rating must be a finite"),
+            ("a.csv", "user,item,rating\n1,2,1\n1,3,1e308\n", "line 3: rating must be at most 1,000,000,000"),
+            ("a.csv", "user;item;rating\n1;2;3\n", "'user;item;rating'"),
+            ("a.csv", "user,item,userId,rating\n1,2,1,3\n", "one column 'user'.*'user' and 'userId'"),
+            ("a.csv", "user,item,rating\n1," + "x" * 257 + ",3\n", "line 2: item must be .* at most 256"),
+            ("a.csv", "user,item,rating" + ",x" * 998, "at most 1,000 columns, got 1,001"),
+            ("a.csv", "u" * 1_000_083 + ",item,rating\n", "line 1: must name short columns"),
+            ("a.csv", "user,item,rating\n" + "1" * (2 << 20), "line 2: must have at most 1 MiB"),
+            ("a.csv", "user,item,rating\n1,2,3" + "\n" * (2 << 20) + "1,2,3", "1 MiB of blank lines"),
+            ("a.csv", "user,item,rating\n" + "".join(f"1,{k},{k}\n" for k in range(1, 200)), "101 levels"),
         ],
     )
     def test_malformed(self, tmp_path, name, content, message):
@@ -155,6 +188,191 @@ class TestFormats:
         except InputError:
             return
         assert (ratings.values > 0).all()
+
+
+def table(**columns):
+    whole = {"user": ["a", "b"], "item": [1, 2], "rating": [3, 4]}
+    return pa.table({**whole, **columns})
+
+
+class TestHostile:
+    """Files that would fill the memory or stop the program end with the rule that they broke."""
+
+    @pytest.mark.parametrize(
+        ("column", "values", "rule"),
+        [
+            ("rating", pa.array([0, 10**9], pa.timestamp("s")), "must hold numbers or text.*timestamp"),
+            ("rating", pa.array([1, 2], pa.duration("s")), "must hold numbers or text.*duration"),
+            ("rating", pa.array([True, False]), "must hold numbers or text.*bool"),
+            ("rating", pa.array([1.0, None]), "row 1: rating must be a finite number, got nothing"),
+            ("user", pa.array([[1], [2]]), "must hold whole numbers or text.*list"),
+            ("user", pa.array([{"a": 1}, {"a": 2}]), "must hold whole numbers or text.*struct"),
+            ("user", pa.array([b"a", b"b"]), "must hold whole numbers or text.*binary"),
+            ("item", pa.array([1.0, 2.5]), r"row 1: item must be a whole number .* or text, got 2\.5"),
+            ("item", pa.array([1, 2**64 - 1], pa.uint64()), "row 1: item must be a whole number below"),
+            ("item", pa.array([1, None]), "row 1: item must be a non-empty identifier"),
+            ("user", pa.array(["a", "x" * 4000]), "row 1: user must be an identifier of at most 256"),
+            ("user_id", pa.array(["a", "b"]), "one column 'user'.*'user' and 'user_id'"),
+            ("user", pa.array([b"a", b"\xff"]).view(pa.string()), r"column user must be UTF-8.*xff"),
+        ],
+    )
+    def test_parquet_columns(self, tmp_path, column, values, rule):
+        pq.write_table(table(**{column: values}), tmp_path / "a.parquet")
+        with pytest.raises(InputError, match=rule):
+            load(str(tmp_path / "a.parquet"))
+
+    @pytest.mark.parametrize(
+        "column",
+        [
+            {"rating": pa.array([Decimal("0.5"), Decimal("1.5")])},
+            {"rating": pa.array(["0.5", "1.5"])},
+            {"rating": pa.array([0.5, 1.5], pa.float16())},
+            {"rating": pa.DictionaryArray.from_arrays([1, 2], pa.array([0, 0.5, 1.5]))},
+        ],
+    )
+    def test_parquet_ratings(self, tmp_path, column):
+        pq.write_table(table(**column), tmp_path / "a.parquet")
+        assert load(str(tmp_path / "a.parquet")).values.tolist() == [0.5, 1.5]
+
+    @pytest.mark.parametrize(
+        "values",
+        [
+            pa.array([7, 9], pa.uint8()),
+            pa.array([7.0, 9.0]),
+            pa.array(["7", "9 "]).dictionary_encode(),
+            pa.DictionaryArray.from_arrays([1, 2], pa.array([8, 7, 9])),  # nobody is 8
+        ],
+    )
+    def test_parquet_identifiers(self, tmp_path, values):
+        pq.write_table(table(user=values), tmp_path / "a.parquet")
+        ids = load(str(tmp_path / "a.parquet")).user_ids
+        assert ids.tolist() == [7, 9]
+        assert ids.dtype == np.int64
+
+    def test_wide_text_and_mark(self, tmp_path):
+        (tmp_path / "a.csv").write_bytes("user,item,rating\r\n1,2,3\r\n\r\n".encode("utf-8-sig"))
+        assert load(str(tmp_path / "a.csv")).values.tolist() == [3.0]
+        (tmp_path / "a.csv").write_bytes("user,item,rating\n1,2,3\n".encode("utf-16"))
+        with pytest.raises(InputError, match="must be utf-8 text, it is UTF-16"):
+            load(str(tmp_path / "a.csv"))
+
+    def test_what_is_no_file(self, ml_100k):
+        os.mkfifo(ml_100k / "a.csv")
+        (ml_100k / "u.user").unlink()
+        os.mkfifo(ml_100k / "u.user")
+        for name in ("a.csv", "u.data"):
+            with pytest.raises(InputError, match="must be a file, it is a pipe"):
+                load(str(ml_100k / name))
+        with pytest.raises(InputError, match="no user of this machine"):
+            load("~nosuchuser/a.csv")
+        with pytest.raises(InputError, match="file name too long"):
+            load("x" * 5000 + ".csv")
+
+    def test_tables_beside_the_ratings(self, ml_100k):
+        flags = "|".join("0" * 19)
+        film = f"1|A|||url|{flags}\n"
+        (ml_100k / "u.item").write_text(film + film)
+        with pytest.raises(
+            InputError, match=r"u\.item line 2: item must be an identifier that no line above"
+        ):
+            load(str(ml_100k))
+        (ml_100k / "u.item").write_text(film)
+        with pytest.raises(InputError, match=r"u\.data rates item '2', which .*u\.item must list"):
+            load(str(ml_100k))
+        (ml_100k / "u.user").write_text("x" * 250 + "|24|M|writer|8\n" + "1|24|M|writer|8\n" * 300_000)
+        with pytest.raises(InputError, match="identifiers of column user must fit into 256 MiB"):
+            load(str(ml_100k))
+        with pytest.raises(InputError, match="genres and decades of 20,000 rows must have at most 6,710"):
+            genre_and_decade([[f"g{k}"] for k in range(20_000)], [None] * 20_000)
+
+    @pytest.mark.parametrize(
+        ("limit", "value", "rule"),
+        [
+            ("MAX_TABLE_CELLS", 9, r"u\.user must have at most 9 fields"),
+            ("MAX_TABLE_BYTES", 0, r"u\.user must hold at most 0 MiB"),
+            ("MAX_CHUNK_BYTES", 0, r"from line 1 on is too long for its chunk"),
+        ],
+    )
+    def test_limits_of_tables(self, ml_100k, monkeypatch, limit, value, rule):
+        monkeypatch.setattr(tables, limit, value)
+        with pytest.raises(InputError, match=rule):
+            load(str(ml_100k))
+
+    def test_a_catalogue_with_other_names(self, tmp_path):
+        """Numbers in the ratings, numbers and a text in the list of films: both are read as text."""
+        (tmp_path / "ratings.csv").write_text("userId,movieId,rating\n1,5,4\n")
+        (tmp_path / "movies.csv").write_text("movieId,title,genres\n5,A,B\nx,A,B\n")
+        ratings = load(str(tmp_path))
+        assert ratings.item_ids.tolist() == ["5", "x"]
+        assert ratings.items.tolist() == [0]
+        (tmp_path / "ratings.csv").write_text("userId,movieId,rating\n1,y,4\n")
+        (tmp_path / "movies.csv").write_text("movieId,title,genres\n5,A,B\n")
+        with pytest.raises(InputError, match=r"rates item 'y', which .*movies\.csv must list"):
+            load(str(tmp_path))
+
+    def test_repeats_are_dropped_on_the_way(self, tmp_path, monkeypatch):
+        """The last row of each pair stays, whether it is dropped early or at the end."""
+        rng = np.random.default_rng(0)
+        users, items, stars = rng.integers(0, 30, 5000), rng.integers(0, 30, 5000), rng.integers(1, 6, 5000)
+        rows = "".join(f"u{u}, {i},{s}\n" for u, i, s in zip(users, items, stars, strict=True))
+        (tmp_path / "a.csv").write_text("user,item,rating\n" + rows)
+        expected = from_triples("a", np.array([f"u{u}" for u in users]), items, stars)
+        monkeypatch.setattr(tables, "CHUNK_CELLS", 300)
+        for pending in (1 << 27, 2000):
+            monkeypatch.setattr(rows_module, "PENDING_BYTES", pending)
+            ratings = load(str(tmp_path / "a.csv"))
+            for name in ("indptr", "items", "values", "user_ids", "item_ids", "notes"):
+                np.testing.assert_array_equal(getattr(ratings, name), getattr(expected, name))
+
+    def test_limits_of_identifiers_and_ratings(self, tmp_path, monkeypatch):
+        (tmp_path / "a.csv").write_text("user,item,rating\n" + "".join(f"u,i{k},1\n" for k in range(40)))
+        for name, value, rule in (
+            ("MAX_IDENTIFIERS", 39, "at most 39 items, got 40"),
+            ("MAX_TEXT_BYTES", 400, "identifiers of items must fit"),
+            ("MAX_RATINGS", 39, "at most 39 ratings"),
+        ):
+            with monkeypatch.context() as patch:
+                patch.setattr(rows_module, "PENDING_BYTES", 1)
+                patch.setattr(rows_module, name, value)
+                with pytest.raises(InputError, match=rule):
+                    load(str(tmp_path / "a.csv"))
+
+    def test_small_files_in_little_memory(self, tmp_path):
+        """A million rows of a long identifier, archives that grow, a footer of columns: under 1.5 GiB."""
+        rows = 1_000_000
+        long = pa.DictionaryArray.from_arrays(np.zeros(rows, np.int32), pa.array(["x" * 4000]))
+        ones = pa.array(np.ones(rows, np.int32))
+        pq.write_table(pa.table({"user": long, "item": ones, "rating": ones}), tmp_path / "long.parquet",
+                       compression="zstd", store_schema=False)  # fmt: skip
+        many = pa.array(np.zeros(6_000_000, np.int8))
+        pq.write_table(pa.table(dict.fromkeys(("user", "item", "rating"), many)), tmp_path / "many.parquet")
+        pq.write_table(pa.table({f"c{k}": [1] for k in range(1001)}), tmp_path / "wide.parquet")
+        with gzip.open(tmp_path / "grows.csv.gz", "wb") as file:
+            file.write(b"user,item,rating\n" + b"1,1,5\n" * 12_000_000)
+        done = subprocess.run(
+            [sys.executable, "-c", UNDER_A_LIMIT, *map(str, sorted(tmp_path.iterdir()))],
+            capture_output=True, text=True, check=False, timeout=300,
+        )  # fmt: skip
+        assert done.returncode == 0, done.stderr[-2000:]
+        grows, long_line, many_line, wide = done.stdout.splitlines()
+        assert "must not grow to more than 200 times" in grows
+        assert "at most 256 characters" in long_line
+        assert "must not grow to more than 200 times" in many_line
+        assert "at most 1,000 columns, got 1,001" in wide
+
+
+UNDER_A_LIMIT = """
+import resource, sys
+from victims.datasets import load
+from victims.errors import InputError
+from victims.movielens import genre_and_decade
+resource.setrlimit(resource.RLIMIT_AS, (3 << 29, 3 << 29))
+for file in sys.argv[1:]:
+    try:
+        print(load(file).n_ratings)
+    except InputError as error:
+        print(error)
+"""
 
 
 class TestRealData:

@@ -17,6 +17,8 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from victims.ratings import check_cells
+
 AGE_STARTS = (0, 18, 25, 35, 45, 50, 56)
 AGE_LABELS = ("under 18", "18-24", "25-34", "35-44", "45-49", "50-55", "56+")
 GENDERS = ("F", "M")
@@ -71,6 +73,11 @@ def genre_and_decade(
     features : (n_items, n_genres + n_decades) float64
     names : tuple of str
 
+    Raises
+    ------
+    InputError
+        If there are so many that they do not fit (``ratings.MAX_CELLS``).
+
     Examples
     --------
     >>> genre_and_decade([["Drama"], ["Comedy", "Drama"]], [1994, None])[1]
@@ -80,6 +87,7 @@ def genre_and_decade(
     decade_names = sorted({year // 10 * 10 for year in years if year is not None})
     column = {genre: k for k, genre in enumerate(genre_names)}
     decade_column = {decade: len(column) + k for k, decade in enumerate(decade_names)}
+    check_cells("genres and decades", len(genres), len(column) + len(decade_column))
     features = np.zeros((len(genres), len(column) + len(decade_column)))
     for row, (names, year) in enumerate(zip(genres, years, strict=True)):
         features[row, [column[name] for name in names]] = 1
