@@ -13,11 +13,12 @@ import json
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Annotated
 
 import numpy as np
 import pyarrow as pa
 from jaxtyping import Float
-from pydantic import BaseModel, ValidationError
+from pydantic import BaseModel, Field, ValidationError
 
 from attacks.interface import OPTIONAL, Estimates, Reconstruction
 from victims.arrow import (
@@ -28,23 +29,27 @@ from victims.arrow import (
     kind_chunks,
     open_columns,
 )
-from victims.errors import InputError
-from victims.manifest import Manifest
-from victims.view import KINDS
+from victims.errors import InputError, one_line, printable
+from victims.files import existing_file
+from victims.manifest import Manifest, refuse_absurd_sizes
+from victims.view import ATTRIBUTE, ITEM, KINDS
 from victims.writing import kind_array, write_columns
 
 KEY = b"factorleak-reconstruction"
 PAD_CELLS = 1 << 22
 
 
+Client = Annotated[int, Field(ge=0, lt=INT32_MAX)]
+
+
 class Origin(BaseModel):
     """Where a reconstruction comes from."""
 
-    attack: str
-    adversary: str = "server"
+    attack: Annotated[str, Field(max_length=200)]
+    adversary: Annotated[str, Field(max_length=200)] = "server"
     options: dict[str, object] = {}
-    users: list[int]
-    abstained: dict[int, str] = {}
+    users: Annotated[list[Client], Field(min_length=1)]
+    abstained: dict[Client, str] = {}
     seconds: float = float("nan")
     manifest: Manifest
 
@@ -107,9 +112,7 @@ def read_reconstruction(path: Path) -> StoredReconstruction:
     InputError
         Naming file, row and rule.
     """
-    if not path.is_file():
-        raise InputError(f"{path} does not exist; RECONSTRUCTION is a file that attack --out wrote")
-    file = open_columns(path)
+    file = open_columns(existing_file(path))
     columns = [
         integer_chunks(file, "user", 0, INT32_MAX - 1, ">= 0"),
         kind_chunks(file, KINDS[:2]),
@@ -127,6 +130,8 @@ def read_reconstruction(path: Path) -> StoredReconstruction:
     strange = np.flatnonzero(~np.isin(user, users))
     if strange.size:
         raise InputError(f"{path} row {strange[0]}: client {user[strange[0]]} is not in its header")
+    if origin is not None:
+        _refuse_beyond(path, origin, kind, index)
     blocks = tuple(_blocks(user, kind, index, value, others))
     return StoredReconstruction(
         Reconstruction(
@@ -140,13 +145,28 @@ def read_reconstruction(path: Path) -> StoredReconstruction:
     )
 
 
+def _refuse_beyond(path: Path, origin: Origin, kind: np.ndarray, index: np.ndarray) -> None:
+    """Hold the rows against the header, and the header against the rows."""
+    manifest = origin.manifest
+    limit = np.where(kind == ITEM, manifest.n_items, manifest.n_attributes)
+    beyond = np.flatnonzero(index >= limit)
+    if beyond.size:
+        row = int(beyond[0])
+        raise InputError(f"{path} row {row}: index must be below {limit[row]} (its header), got {index[row]}")
+    items, attributes = (np.unique(index[kind == number]).size for number in (ITEM, ATTRIBUTE))
+    refuse_absurd_sizes(f"{path}, header", manifest, items, attributes, len(origin.users))
+    nobody = sorted(set(origin.abstained) - set(origin.users))
+    if nobody:
+        raise InputError(f"{path}, header: client {nobody[0]} abstained and is not among its users")
+
+
 def _optional(path: Path, file: ColumnFile, name: str) -> Float[np.ndarray, " rows"]:
     """A column that may be null anywhere, as NaN there."""
+    for chunk in file.columns(name):
+        if not (pa.types.is_floating(chunk.type) or pa.types.is_integer(chunk.type)):
+            raise InputError(f"{path}: {name} must hold numbers or null, got {chunk.type}")
     chunks = [chunk.to_numpy(zero_copy_only=False) for chunk in file.columns(name)]
-    try:
-        column = np.concatenate(chunks).astype(np.float64) if chunks else np.zeros(0)
-    except (TypeError, ValueError):
-        raise InputError(f"{path}: {name} must hold numbers or null") from None
+    column = np.concatenate(chunks).astype(np.float64) if chunks else np.zeros(0)
     probability = name.endswith("probability")
     rule = "in 0..1" if probability else "finite"
     wrong = np.flatnonzero(np.isinf(column) | (probability & ((column < 0) | (column > 1))))
@@ -159,10 +179,12 @@ def _origin(path: Path, metadata: dict[bytes, bytes]) -> Origin | None:
     if KEY not in metadata:
         return None
     try:
-        return Origin.model_validate_json(metadata[KEY])
+        origin = Origin.model_validate_json(metadata[KEY])
     except (ValidationError, RecursionError, ValueError) as error:
         first = str(error).splitlines()[0]
         raise InputError(f"{path}: its header is damaged ({first}); run the attack again") from None
+    reasons = {client: one_line(reason) for client, reason in origin.abstained.items()}
+    return origin.model_copy(update={"abstained": reasons, "attack": printable(origin.attack)})
 
 
 def _refuse_repeats(path: Path, user: np.ndarray, kind: np.ndarray, index: np.ndarray) -> None:

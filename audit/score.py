@@ -90,6 +90,7 @@ def score(
     InputError
         If a client is missing from the truth.
     """
+    truth.refuse_beyond(manifest)
     if reconstruction.options.get("pseudonyms"):
         return _of_pseudonyms(reconstruction, manifest, truth, shuffled, seed)
     users = np.unique(reconstruction.users)

@@ -11,6 +11,8 @@ from jaxtyping import Float, Int
 
 from victims.arrow import INT32_MAX, finite_chunks, integer_chunks, kind_chunks, open_columns
 from victims.errors import InputError
+from victims.files import existing_file
+from victims.manifest import FREE, PLAUSIBLE, Manifest
 from victims.view import ITEM, KINDS
 
 
@@ -30,6 +32,25 @@ class Truth:
     users: Int[np.ndarray, " users"]
     ratings: sp.csr_array
     attributes: Float[np.ndarray, "users attributes"]
+
+    def refuse_beyond(self, manifest: Manifest) -> None:
+        """Hold the clients, items and attributes of the file against what a recording declares.
+
+        Raises
+        ------
+        InputError
+            If one is beyond it.
+        """
+        for name, seen, limit in (
+            ("client", int(self.users[-1]) + 1, manifest.n_users),
+            ("item", self.ratings.shape[1], manifest.n_items),
+            ("attribute", self.attributes.shape[1], manifest.n_attributes),
+        ):
+            if seen > limit:
+                raise InputError(
+                    f"the truth names {name} {seen - 1}, and the recording has {limit} of them; give "
+                    "the truth file that was recorded with it"
+                )
 
     def rows(self, users: np.ndarray) -> np.ndarray:
         """Row of each client.
@@ -57,9 +78,7 @@ def read_truth(path: Path) -> Truth:
     InputError
         Naming file, row and rule.
     """
-    if not path.is_file():
-        raise InputError(f"{path} does not exist; --truth takes a NAME.truth.arrow file")
-    file = open_columns(path)
+    file = open_columns(existing_file(path))
     user, index = (
         np.concatenate(integer_chunks(file, name, 0, INT32_MAX - 1, ">= 0") or [np.zeros(0, int)])
         for name in ("user", "index")
@@ -79,10 +98,13 @@ def read_truth(path: Path) -> Truth:
         raise InputError(f"{path} row {row}: each user, kind and index must occur once")
     users, client = np.unique(user, return_inverse=True)
     item = kind == ITEM
-    limit = 1000 * user.size + 1_000_000
-    if index[~item].max(initial=0) * users.size > limit:
-        worst = int(index[~item].max())
-        raise InputError(f"{path}: attribute index must be plausible beside the rows, got {worst}")
+    limit = PLAUSIBLE * user.size + FREE
+    for found, worst in (
+        ("item", int(index[item].max(initial=0))),
+        ("attribute", int(index[~item].max(initial=0))),
+    ):
+        if worst * (1 if found == "item" else users.size) > limit:
+            raise InputError(f"{path}: index of kind {found} must be plausible beside the rows, got {worst}")
     shape = users.size, int(index[item].max(initial=-1)) + 1
     ratings = sp.csr_array((value[item], (client[item], index[item])), shape=shape)
     ratings.sort_indices()

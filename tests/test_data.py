@@ -91,7 +91,9 @@ class TestFormats:
         (tmp_path / "a.csv").write_text("user,item,rating\n1,5,3\n1,5,4\n2,6,1\n")
         assert load_option(str(tmp_path / "a.csv"), None).n_ratings == 2
         said = capsys.readouterr()
-        assert said.err == "factorleak: note: a: 1 repeated user-item rows dropped, the last of each pair kept\n"
+        assert (
+            said.err == "factorleak: note: a: 1 repeated user-item rows dropped, the last of each pair kept\n"
+        )
         assert said.out == ""
 
     def test_csv_tsv_and_parquet_with_text_identifiers(self, tmp_path):

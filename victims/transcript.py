@@ -29,7 +29,7 @@ from victims.arrow import (
     vector_chunks,
 )
 from victims.errors import InputError
-from victims.manifest import Manifest
+from victims.manifest import Manifest, refuse_absurd_sizes
 from victims.view import ATTRIBUTE, ITEM, KINDS, Broadcast, Messages, Sums, View
 from victims.writing import key_path
 
@@ -229,7 +229,17 @@ def open_transcript(path: Path | str) -> Transcript:
     broadcasts, sealed_state = _read_state(state, manifest)
     file = open_columns(find_columns(path, "messages"))
     messages, receiver, sums, item_server, sealed = _read_messages(file, manifest)
-    _refuse_absurd_sizes(path, manifest, broadcasts, messages)
+    if sealed_state and messages.gradient is not None and messages.n_rows:
+        raise InputError(
+            f"{path}: uploads must be encrypted where the state is, for they tell it; encrypt both"
+        )
+    refuse_absurd_sizes(
+        str(path / "manifest.json"),
+        manifest,
+        max(b.item_ids.size for b in broadcasts.values()),
+        max(b.attribute_ids.size for b in broadcasts.values()),
+        messages.n_rows,
+    )
     _check_rows(file.path, manifest, broadcasts, messages)
     for rows in (sums, item_server):
         _check_sums(file.path, rows, broadcasts)
@@ -423,26 +433,6 @@ def _read_sent(
     ]
     order = np.lexsort([columns[column] for column in (4, 3, 0)])  # rows come in any order
     return Sent(*(column[order] for column in (*columns, gradient)))
-
-
-def _refuse_absurd_sizes(
-    path: Path, manifest: Manifest, broadcasts: dict[int, Broadcast], messages: Messages
-) -> None:
-    """Declared sizes must be plausible beside the rows, or scores would be about nothing."""
-    items = max(b.item_ids.size for b in broadcasts.values())
-    attributes = max(b.attribute_ids.size for b in broadcasts.values())
-    rows = messages.n_rows
-    for name, value, seen, what in (
-        ("n_items", manifest.n_items, items, "items in the state"),
-        ("n_attributes", manifest.n_attributes, attributes, "attributes in the state"),
-        ("n_users", manifest.n_users, rows, "uploaded rows"),
-    ):
-        limit = 1000 * seen + 1_000_000
-        if value > limit:
-            raise InputError(
-                f"{path / 'manifest.json'}: {name} must be at most {limit:,} with {seen:,} {what}, "
-                f"got {value:,}; correct the manifest"
-            )
 
 
 def _check_rows(path: Path, manifest: Manifest, broadcasts: dict[int, Broadcast], messages: Messages) -> None:
