@@ -19,7 +19,7 @@ Count = Annotated[int, Field(ge=1, le=INT32_MAX)]
 
 LARGEST = 1e12  # constants beyond it, or below its inverse and not 0, overflow in what follows
 LEVELS = (1e-6, 1e6)
-DEPTH, NODES = 20, 100_000  # of what other software says about a defense
+DEPTH, NODES = 20, 1e5  # of what other software says about a defense
 PLAUSIBLE, FREE = 1000, 1_000_000  # a declared size may be so many times what is seen, and so many more
 
 CONSTANTS = (  # of all protocols: what ``hyperparameters`` is read for
@@ -82,14 +82,14 @@ def _usable(name: str, value: float) -> None:
         )
 
 
-def _refuse_deep(value: Any) -> None:
+def _refuse_deep(value: Any, nodes: float = float("inf")) -> None:
     """Refuse what is nested too deeply, or has too many parts, to be written again."""
     parts, seen = [(value, 0)], 0
     while parts:
         part, depth = parts.pop()
         seen += 1
-        if depth > DEPTH or seen > NODES:
-            raise ValueError(f"defenses must be nested at most {DEPTH} deep and have at most {NODES:,} parts")
+        if depth > DEPTH or seen > nodes:
+            raise ValueError(f"must be nested at most {DEPTH} deep, defenses with at most {NODES:,} parts")
         inside = part.values() if isinstance(part, dict) else part if isinstance(part, list) else ()
         parts += [(each, depth + 1) for each in inside]
 
@@ -203,6 +203,7 @@ class Manifest(BaseModel):
     @classmethod
     def _known_keys(cls, value: Any) -> Any:
         if isinstance(value, dict):
+            _refuse_deep(value)
             _refuse_misspelt(value, cls.model_fields, "the manifest")
         return _plain(value)
 
@@ -222,7 +223,7 @@ class Manifest(BaseModel):
     @field_validator("defenses", mode="before")
     @classmethod
     def _shallow(cls, value: Any) -> Any:
-        _refuse_deep(value)
+        _refuse_deep(value, NODES)
         return value
 
     @model_validator(mode="after")
