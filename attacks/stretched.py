@@ -54,7 +54,7 @@ def unstretch(
     levels : (n_levels,)
         Ascending, > 0.
     """
-    weights = [np.ones(user.max(initial=-1) + 1), np.ones(item.max(initial=-1) + 1)]
+    weights = [np.ones(user.max() + 1), np.ones(item.max() + 1)]
     unsure = [np.zeros_like(weight) for weight in weights]  # relative standard errors
     blurred = [np.zeros_like(weight) for weight in weights]  # the same, as the last search left them
     sides = (user, item)
@@ -106,7 +106,7 @@ def on_grid(
         one = np.ones_like(value)
         posterior = _posterior(one, value, deviation, levels, share, TOLERANCES[-1] * one)
         share = _shares(posterior, usual)
-    return Stretched(posterior, np.ones(user.max(initial=-1) + 1), np.ones(item.max(initial=-1) + 1), share)
+    return Stretched(posterior, np.ones(user.max() + 1), np.ones(item.max() + 1), share)
 
 
 def _shares(
