@@ -72,11 +72,12 @@ def sweep_figures(rows: Sequence[Row], directory: Path, strongest: str, *paper: 
     written = []
     for metric in METRICS:
         usable = [row for row in rows if row["metric"] == metric and row["status"] == "ran"]
-        if not usable:
+        drawn = [row for row in usable if row["attack"] == strongest]
+        if not drawn:
             continue
         by_scale = accuracy_against_scale(usable, metric, strongest, *paper)
         written += save(by_scale, directory / f"{metric}_against_scale")
-        if len({row["rounds"] for row in usable}) > 1:
+        if len({row["rounds"] for row in drawn if scale_of(row) > 0}) > 1:
             by_rounds = accuracy_against_rounds(usable, metric, strongest)
             written += save(by_rounds, directory / f"{metric}_against_rounds")
     return written
