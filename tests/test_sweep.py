@@ -38,6 +38,7 @@ class TestSweep:
         first = [path.read_bytes() for path in sweep_figures(rows, tmp_path / "a", *SMALL.attacks)]
         again = [path.read_bytes() for path in sweep_figures(rows, tmp_path / "b", *SMALL.attacks)]
         assert first == again
+        assert len(first) == 12
 
     def test_an_attack_that_does_not_apply_under_noise(self, ratings, tmp_path):
         """Before: an IndexError after all the work."""
@@ -46,7 +47,6 @@ class TestSweep:
         assert "rating_accuracy_against_scale" in drawn
         assert not any(name.endswith("against_rounds") for name in drawn)
         assert sweep_figures(rows, tmp_path, "likelihood") == []
-        assert len(first) == 12
 
     def test_finished_cells_are_kept(self, ratings, tmp_path, monkeypatch):
         one = run(SMALL, ratings, tmp_path, jobs=1)
