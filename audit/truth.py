@@ -44,7 +44,8 @@ class Truth:
         for name, seen, limit in (
             ("client", int(self.users[-1]) + 1, manifest.n_users),
             ("item", self.ratings.shape[1], manifest.n_items),
-            ("attribute", self.attributes.shape[1], manifest.n_attributes),
+            # protocols without attributes keep those of the clients private altogether
+            ("attribute", self.attributes.shape[1] if manifest.n_attributes else 0, manifest.n_attributes),
         ):
             if seen > limit:
                 raise InputError(
