@@ -11,6 +11,17 @@ from typing import Annotated, Any, Literal
 import numpy as np
 from pydantic import BaseModel, ConfigDict, Field, FiniteFloat, field_validator, model_validator
 
+from victims.limits import (
+    DEEPEST,
+    FINEST_STEP,
+    LARGEST_LEVEL,
+    PLAUSIBLE,
+    SMALLEST_LEVEL,
+    depth_of,
+    first_implausible,
+    is_plausible,
+)
+
 INT32_MAX = 2**31 - 1
 Size = Annotated[int, Field(ge=0, le=INT32_MAX)]
 Count = Annotated[int, Field(ge=1, le=INT32_MAX)]
@@ -24,6 +35,7 @@ CONSTANTS = (  # of all protocols: what ``hyperparameters`` is read for
     "learning_rate",
     "regularization",
     "epochs",
+    "adam_epsilon",
 )
 ALIKE = 0.8  # share of letters in common from which a word is another one misspelt
 
@@ -100,6 +112,9 @@ class Upload(BaseModel):
     def _check(self) -> Any:
         if self.scale == 0:
             raise ValueError("scale must not be 0, or every upload is empty")
+        for name in ("scale", "regularization"):
+            if not is_plausible(getattr(self, name)):
+                raise ValueError(f"{name} must be {PLAUSIBLE}")
         return self
 
 
@@ -144,6 +159,8 @@ class Manifest(BaseModel):
     @model_validator(mode="before")
     @classmethod
     def _known_keys(cls, value: Any) -> Any:
+        if depth_of(value) > DEEPEST:
+            raise ValueError(f"the manifest must be nested at most {DEEPEST} deep")
         if isinstance(value, dict):
             _refuse_misspelt(value, cls.model_fields, "the manifest")
         return _plain(value)
@@ -161,6 +178,24 @@ class Manifest(BaseModel):
             if isinstance(number, int | float) and not isinstance(number, bool)
         }
 
+    @field_validator("hyperparameters")
+    @classmethod
+    def _plausible(cls, value: dict[str, float]) -> dict[str, float]:
+        for name in CONSTANTS:
+            if not is_plausible(value.get(name, 0.0)):
+                raise ValueError(f"{name} must be {PLAUSIBLE}")
+        return value
+
+    @field_validator("defenses")
+    @classmethod
+    def _usable(cls, value: list[dict[str, Any]]) -> list[dict[str, Any]]:
+        for entry in value:
+            if not isinstance(entry.get("name", ""), str):
+                raise ValueError("the name of a defense must be text")
+        if (number := first_implausible(value)) is not None:
+            raise ValueError(f"numbers of defenses must be {PLAUSIBLE}, got {str(number)[:20]}")
+        return value
+
     @model_validator(mode="after")
     def _check(self) -> Any:
         if len(set(self.rounds)) < len(self.rounds):
@@ -168,6 +203,10 @@ class Manifest(BaseModel):
         levels = self.rating_levels
         if levels[0] <= 0 or any(b <= a for a, b in pairwise(levels)):
             raise ValueError(f"rating_levels must ascend and be > 0 (0 means unrated), got {levels[:10]}")
+        if levels[0] < SMALLEST_LEVEL or levels[-1] > LARGEST_LEVEL:
+            raise ValueError(f"rating_levels must be within {SMALLEST_LEVEL:g}..{LARGEST_LEVEL:g}")
+        if min((b - a for a, b in pairwise(levels)), default=levels[0]) < FINEST_STEP * levels[-1]:
+            raise ValueError(f"rating_levels must be at least {FINEST_STEP:g} of the largest one apart")
         columns = [column for group in self.attribute_groups for column in group]
         if len(set(columns)) < len(columns):
             raise ValueError("attribute_groups must not share a column")

@@ -29,6 +29,7 @@ from victims.arrow import (
     vector_chunks,
 )
 from victims.errors import InputError
+from victims.limits import first_too_large, refuse_absurd_sizes, refuse_absurd_table
 from victims.manifest import Manifest
 from victims.view import ATTRIBUTE, ITEM, KINDS, Broadcast, Messages, Sums, View
 from victims.writing import key_path
@@ -209,7 +210,12 @@ def _opened(column: list[pa.Array], opener: Opener | None, path: Path) -> tuple[
             f"{path} is encrypted and this adversary holds the clients' key; "
             f"put the key file {key_path(path).name} beside the recording"
         )
-    return tuple(opener(part.to_pylist()) for part in column)
+    opened = tuple(opener(part.to_pylist()) for part in column)
+    if any(first_too_large(part) is not None for part in opened):
+        raise InputError(
+            f"{path} must hold numbers of a plausible size once it is decrypted; use its own key"
+        )
+    return opened
 
 
 def open_transcript(path: Path | str) -> Transcript:
@@ -431,18 +437,15 @@ def _refuse_absurd_sizes(
     """Declared sizes must be plausible beside the rows, or scores would be about nothing."""
     items = max(b.item_ids.size for b in broadcasts.values())
     attributes = max(b.attribute_ids.size for b in broadcasts.values())
-    rows = messages.n_rows
-    for name, value, seen, what in (
-        ("n_items", manifest.n_items, items, "items in the state"),
-        ("n_attributes", manifest.n_attributes, attributes, "attributes in the state"),
-        ("n_users", manifest.n_users, rows, "uploaded rows"),
-    ):
-        limit = 1000 * seen + 1_000_000
-        if value > limit:
-            raise InputError(
-                f"{path / 'manifest.json'}: {name} must be at most {limit:,} with {seen:,} {what}, "
-                f"got {value:,}; correct the manifest"
-            )
+    file = path / "manifest.json"
+    seen = {
+        "n_items": (items, "items in the state"),
+        "n_attributes": (attributes, "attributes in the state"),
+        "n_users": (messages.n_rows, "uploaded rows"),
+    }
+    refuse_absurd_sizes(file, {name: getattr(manifest, name) for name in seen}, seen)
+    senders = min(manifest.n_users, messages.n_rows)
+    refuse_absurd_table(file, senders, manifest.n_attributes, messages.n_rows)
 
 
 def _check_rows(path: Path, manifest: Manifest, broadcasts: dict[int, Broadcast], messages: Messages) -> None:
