@@ -93,12 +93,12 @@ def _array(name: str, column: Any) -> pa.Array:
 @cache
 def _plain(scenario: tuple[str, str], attributes: bool) -> tuple[str, pa.Table, pa.Table]:
     groups = GROUPS if attributes else ()
-    reference = Reference(*scenario, N_USERS, N_ITEMS, FACTORS, groups, density=0.5)
+    reference = Reference(*scenario, N_USERS, N_ITEMS, FACTORS, groups, rounds=(0, 1), density=0.5)
     return json.dumps(reference.manifest() | {"adversary": "all"}), *reference.tables()
 
 
 def draft(scenario: tuple[str, str], attributes: bool = True) -> Draft:
-    """A recording of a scenario of FedMVMF, rounds 1 and 2."""
+    """A recording of a scenario of FedMVMF, rounds 0 and 1."""
     manifest, *tables = _plain(scenario, attributes)
     columns = [
         {
@@ -113,7 +113,9 @@ def draft(scenario: tuple[str, str], attributes: bool = True) -> Draft:
 
 def truth_of(scenario: tuple[str, str], folder: Path) -> Truth:
     """What its clients kept private."""
-    Reference(*scenario, N_USERS, N_ITEMS, FACTORS, GROUPS, density=0.5).write_truth(folder / "t")
+    Reference(*scenario, N_USERS, N_ITEMS, FACTORS, GROUPS, rounds=(0, 1), density=0.5).write_truth(
+        folder / "t"
+    )
     return read_truth(folder / "t.truth.arrow")
 
 
@@ -150,7 +152,7 @@ def _of_tables() -> Iterator[Extreme]:
                 ("one client or many items", slice(0, 9)),
                 ("the attributes", "attribute"),
                 ("the items", "item"),
-                ("the last round", 2),
+                ("the last round", 1),
             ):
                 for how in ("times", "all", "first"):
 
@@ -238,10 +240,20 @@ def _of_constants() -> Iterator[Extreme]:
         def equal(d: Draft, protocol: str = protocol) -> None:
             _as(d, protocol)
             for columns, name in ((d.state, "factor"), (d.messages, "gradient")):
-                first = columns["round"] == 1
+                first = columns["round"] == 0
                 columns[name][~first] = columns[name][first]
 
         yield Extreme(f"{protocol} equal rounds", equal, protocol == "fedmvmf")
+    for features in ([[0]] * N_ITEMS, [[number % 3] for number in range(N_ITEMS)]):
+        for name in ("lambda_factors", "lambda_attributes", "adam_epsilon", "server_learning_rate"):
+            for value in NUMBERS:
+
+                def adam(d: Draft, name: str = name, value: float = value, features: Any = features) -> None:
+                    d.manifest["item_features"] = features
+                    d.manifest["hyperparameters"] |= {"adam_epsilon": 1e-8, "server_learning_rate": 100.0}
+                    d.manifest["hyperparameters"][name] = value
+
+                yield Extreme(f"{len(set(map(tuple, features)))} features, {name} = {value:g}", adam)
     for key in ("scale", "regularization"):
         for value in NUMBERS:
 
@@ -327,18 +339,18 @@ def _of_sizes() -> Iterator[Extreme]:
             d.manifest[key] = value
 
         yield Extreme(name, put)
-    for start in (0, 2**31 - 2):
+    for start in (1, 2**31 - 2):
 
         def shift(d: Draft, start: int = start) -> None:
             for columns in (d.state, d.messages):
-                columns["round"] = (columns["round"].astype(np.int64) - 1 + start).astype(np.int32)
+                columns["round"] = (columns["round"].astype(np.int64) + start).astype(np.int32)
             d.manifest["rounds"] = [start, start + 1]
 
         yield Extreme(f"rounds from {start}", shift)
 
     def apart(d: Draft) -> None:
         for columns in (d.state, d.messages):
-            columns["round"] = np.where(columns["round"] == 1, 0, 2**31 - 1).astype(np.int32)
+            columns["round"] = np.where(columns["round"] == 0, 0, 2**31 - 1).astype(np.int32)
         d.manifest["rounds"] = [2**31 - 1, 0]
 
     yield Extreme("rounds far apart", apart)
@@ -415,9 +427,9 @@ def _of_structure() -> Iterator[Extreme]:
             yield Extreme(f"{name}{' of zeros' * zero}", change)
 
     def lone(d: Draft) -> None:
-        d.keep("messages", d.messages["round"] == 2)
-        d.keep("state", d.state["round"] == 2)
-        d.manifest["rounds"] = [2]
+        d.keep("messages", d.messages["round"] == 1)
+        d.keep("state", d.state["round"] == 1)
+        d.manifest["rounds"] = [1]
 
     yield Extreme("one round", lone)
 
@@ -567,10 +579,13 @@ def outcome(name: str, view: View, truth: Truth | None, folder: Path) -> Outcome
 
 
 def _refuse_infinite(found: Reconstruction) -> None:
+    spoken = set(found.abstained)
     for block in found.blocks:
+        spoken |= set(block.users[~np.isnan(block.value).all(axis=1)].tolist())
         for name in ("value", *OPTIONAL):
             values = getattr(block, name)
             assert values is None or not np.isinf(values).any(), f"{name} is infinite"
+    assert spoken == set(found.users.tolist()), "a client has neither an answer nor a reason"
 
 
 assert all(name.startswith("client:") or name in ADVERSARIES for name in SEEN)
