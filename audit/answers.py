@@ -140,4 +140,4 @@ def _distinct(place: np.ndarray, below: int) -> int:
         return np.unique(place).size
     told = np.zeros(below, bool)
     told[place] = True
-    return np.count_nonzero(told)
+    return int(np.count_nonzero(told))

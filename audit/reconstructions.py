@@ -17,7 +17,7 @@ from pathlib import Path
 import numpy as np
 import pyarrow as pa
 from jaxtyping import Float
-from pydantic import BaseModel, ValidationError
+from pydantic import BaseModel, ValidationError, field_validator, model_validator
 
 from attacks.interface import OPTIONAL, Estimates, Reconstruction
 from victims.arrow import (
@@ -29,8 +29,9 @@ from victims.arrow import (
     open_columns,
 )
 from victims.errors import InputError
+from victims.limits import DEEPEST, depth_of, refuse_absurd_sizes
 from victims.manifest import Manifest
-from victims.view import KINDS
+from victims.view import ATTRIBUTE, KINDS
 from victims.writing import kind_array, write_columns
 
 KEY = b"factorleak-reconstruction"
@@ -38,7 +39,11 @@ PAD_CELLS = 1 << 22
 
 
 class Origin(BaseModel):
-    """Where a reconstruction comes from."""
+    """Where a reconstruction comes from.
+
+    ``users``, each once, are clients of the manifest, or pseudonyms where the option of that name is set; the
+    attack abstained on some of them.
+    """
 
     attack: str
     adversary: str = "server"
@@ -47,6 +52,27 @@ class Origin(BaseModel):
     abstained: dict[int, str] = {}
     seconds: float = float("nan")
     manifest: Manifest
+
+    @field_validator("options")
+    @classmethod
+    def _flat(cls, value: dict[str, object]) -> dict[str, object]:
+        if depth_of(value) > DEEPEST:
+            raise ValueError(f"options must be nested at most {DEEPEST} deep")
+        return value
+
+    @model_validator(mode="after")
+    def _check(self) -> Origin:
+        known = set(self.users)
+        if len(known) < len(self.users):
+            raise ValueError("users must name each client once")
+        most = INT32_MAX if self.options.get("pseudonyms") else self.manifest.n_users
+        strange = next((user for user in self.users if not 0 <= user < most), None)
+        if strange is not None:
+            raise ValueError(f"users must be clients below {most}, got {str(strange)[:20]}")
+        strange = next((user for user in self.abstained if user not in known), None)
+        if strange is not None:
+            raise ValueError(f"abstained must name clients among users, got {str(strange)[:20]}")
+        return self
 
 
 @dataclass(frozen=True)
@@ -121,6 +147,8 @@ def read_reconstruction(path: Path) -> StoredReconstruction:
     others = {name: column for name, column in others.items() if not np.isnan(column).all()}
     _refuse_repeats(path, user, kind, index)
     origin = _origin(path, file.metadata)
+    if origin is not None:
+        _refuse_unless_about(path, origin, user.size, kind, index)
     users = np.unique(user) if origin is None else np.unique(origin.users).astype(np.int32)
     if users.size == 0:
         raise InputError(f"{path} must hold at least one client")
@@ -142,11 +170,13 @@ def read_reconstruction(path: Path) -> StoredReconstruction:
 
 def _optional(path: Path, file: ColumnFile, name: str) -> Float[np.ndarray, " rows"]:
     """A column that may be null anywhere, as NaN there."""
-    chunks = [chunk.to_numpy(zero_copy_only=False) for chunk in file.columns(name)]
-    try:
-        column = np.concatenate(chunks).astype(np.float64) if chunks else np.zeros(0)
-    except (TypeError, ValueError):
-        raise InputError(f"{path}: {name} must hold numbers or null") from None
+    arrays = file.columns(name)
+    for array in arrays:
+        kind = array.type
+        if not (pa.types.is_floating(kind) or pa.types.is_integer(kind) or pa.types.is_null(kind)):
+            raise InputError(f"{path}: {name} must hold numbers or null, got {kind}")
+    chunks = [array.to_numpy(zero_copy_only=False) for array in arrays]
+    column = np.concatenate(chunks).astype(np.float64) if chunks else np.zeros(0)
     probability = name.endswith("probability")
     rule = "in 0..1" if probability else "finite"
     wrong = np.flatnonzero(np.isinf(column) | (probability & ((column < 0) | (column > 1))))
@@ -161,8 +191,36 @@ def _origin(path: Path, metadata: dict[bytes, bytes]) -> Origin | None:
     try:
         return Origin.model_validate_json(metadata[KEY])
     except (ValidationError, RecursionError, ValueError) as error:
-        first = str(error).splitlines()[0]
-        raise InputError(f"{path}: its header is damaged ({first}); run the attack again") from None
+        raise InputError(f"{path}: its header is damaged ({_first(error)}); run the attack again") from None
+
+
+def _first(error: Exception) -> str:
+    """The first thing that is wrong, and where."""
+    if not isinstance(error, ValidationError):
+        return str(error)
+    first = error.errors(include_url=False, include_input=False)[0]
+    where = ".".join(map(str, first["loc"])) or "header"
+    return f"{where}: {first['msg']}"
+
+
+def _refuse_unless_about(path: Path, origin: Origin, rows: int, kind: np.ndarray, index: np.ndarray) -> None:
+    """The manifest in the header has the items and attributes of the rows, and not many more."""
+    manifest = origin.manifest
+    n_attributes = int(np.count_nonzero(kind == ATTRIBUTE))
+    seen = {
+        "n_items": (rows - n_attributes, "answers about items"),
+        "n_attributes": (n_attributes, "answers about attributes"),
+        "n_users": (len(origin.users), "clients in the header"),
+    }
+    refuse_absurd_sizes(path, {name: getattr(manifest, name) for name in seen}, seen)
+    limit = np.where(kind == ATTRIBUTE, manifest.n_attributes, manifest.n_items)
+    bad = np.flatnonzero(index >= limit)
+    if bad.size:
+        row = int(bad[0])
+        raise InputError(
+            f"{path} row {row}: index of kind {KINDS[kind[row]]} must be below {limit[row]} (its header), "
+            f"got {index[row]}"
+        )
 
 
 def _refuse_repeats(path: Path, user: np.ndarray, kind: np.ndarray, index: np.ndarray) -> None:

@@ -26,7 +26,7 @@ BLOCK = 1 << 15  # numbers of one pass: they stay near the processor
 # sizes that are believed without seeing rows, and how many more for each row that is there
 UNSEEN = {"n_items": 1 << 24, "n_users": 1 << 24, "n_attributes": 1 << 16}
 EACH = 1000
-UNSEEN_CELLS, CELLS_EACH = 1 << 24, 100  # of tables of clients x attributes
+UNSEEN_CELLS, CELLS_EACH = 1 << 23, 100  # of tables of clients x attributes
 
 PLAUSIBLE = f"0 or of a magnitude in {SMALLEST:g}..{LARGEST:g}"
 
