@@ -34,7 +34,15 @@ from jaxtyping import Bool, Float, Int
 
 from attacks.decode import distance_to_levels, looks_unrated
 from attacks.grid import RowNumbers, best_length, distance_from_grid
-from attacks.interface import Estimates, Progress, Reconstruction, all_abstain, alpha_unknown, silent
+from attacks.interface import (
+    Estimates,
+    Progress,
+    Reconstruction,
+    all_abstain,
+    alpha_unknown,
+    factors_hidden,
+    silent,
+)
 from attacks.parallel import read_parallel
 from victims.manifest import Manifest
 from victims.view import ITEM, Broadcast, Sums, View
@@ -83,7 +91,7 @@ class Aggregate:
             the clients are pseudonyms (option ``pseudonyms``): see ``attacks.parallel``.
         """
         options = {**asdict(self), "seed": key}
-        obstacle = alpha_unknown(view)
+        obstacle = alpha_unknown(view) or factors_hidden(view)
         if obstacle:
             return all_abstain(self.name, view.users, obstacle, options)
         if view.adversary.startswith(("client:", "decrypter", "item-server")):

@@ -11,7 +11,7 @@ from dataclasses import asdict, dataclass, replace
 
 import numpy as np
 
-from attacks.interface import Estimates, Progress, Reconstruction, silent
+from attacks.interface import Estimates, Progress, Reconstruction, factors_hidden, silent
 from victims.manifest import Manifest
 from victims.seeds import Purpose, generator
 from victims.view import ITEM, Uploads, View
@@ -27,9 +27,11 @@ def _guess(
     options = {**options, "seed": key}
     blocks = []
     abstained = {}
+    reason = factors_hidden(view)
     if view.messages.gradient is None:
-        abstained = {int(user): "the uploads are encrypted; no list of rows to guess about"
-                     for user in view.users}  # fmt: skip
+        reason = "the uploads are encrypted; no list of rows to guess about"
+    if reason:
+        abstained = dict.fromkeys(view.users.tolist(), reason)
     for number, batch in enumerate(view.batches()):
         uploads = batch.rounds[-1]
         rng = generator(key, Purpose.GUESSES, number)

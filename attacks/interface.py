@@ -137,7 +137,12 @@ def unreadable(view: View) -> str:
         return "the adversary receives no uploads"
     if view.messages.gradient is None:
         return "the uploads are encrypted and the adversary holds no key"
-    return ""
+    return factors_hidden(view)
+
+
+def factors_hidden(view: View) -> str:
+    """Why nothing that needs the broadcast factors can be said, or nothing."""
+    return "" if view.broadcasts else "the broadcast factors are encrypted and the adversary holds no key"
 
 
 def alpha_unknown(view: View) -> str:

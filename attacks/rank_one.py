@@ -128,6 +128,8 @@ def _solve(
             abstained[int(user)] = "the uploaded numbers are too large to square"
         elif not scale > 0:
             abstained[int(user)] = no_length
+        elif np.isnan(off):
+            abstained[int(user)] = "the uploaded numbers and the broadcast factors are too far apart in size"
         elif not off <= most:
             abstained[int(user)] = (
                 "the answer fits the rating grid little better than chance "
@@ -135,6 +137,8 @@ def _solve(
             )
     silenced = np.isin(batch.users, list(abstained))
     value[silenced] = np.nan
+    if if_rated is not None:
+        if_rated[silenced] = np.nan
     blocks = (Estimates(batch.users, kind, index, value, rating_if_rated=if_rated),)
     return _Answer(batch.users, blocks, abstained, {"length": used, "misfit": fit})
 
@@ -262,7 +266,7 @@ def _read(
     Int[np.ndarray, " users"],
 ]:
     """Values of one round: g / s + s d . t, or 0 where the row says "unrated"; the same without the latter;
-    misfit, and of how many."""
+    misfit, NaN where a value is not finite, and of how many."""
     usable = np.where(scale > 0, scale, 1)[:, None]
     level = np.array(manifest.rating_levels, np.float32)
     # float32 from here on: a quarter of a star is 2^20 of its steps, and half the memory traffic
@@ -281,6 +285,7 @@ def _read(
     shape = value.shape
     item, valid = (np.broadcast_to(part, shape) for part in (uploads.kind == ITEM, uploads.valid))
     fit, judged = misfit(error, predicted, item, valid, level, weight)
+    fit[~np.isfinite(value).all(axis=1, where=valid)] = np.nan
     if not uploads.valid.all():
         value[~valid] = np.nan
     if_rated = None

@@ -7,12 +7,15 @@ from typing import Any
 
 import numpy as np
 
-from attacks.interface import Estimates, Progress, Reconstruction, silent
+from attacks.interface import OPTIONAL, Estimates, Progress, Reconstruction, all_abstain, silent
 from audit.debugging import HINT
 from audit.plugins import said
 from audit.registry import entry, make_attack
 from victims.errors import InputError
 from victims.view import ATTRIBUTE, ITEM, View
+
+# what arithmetic says that has left the numbers; errors of programming stay errors
+NUMERICAL = (np.linalg.LinAlgError, FloatingPointError, OverflowError)
 
 
 class WrongAnswer(Exception):
@@ -22,15 +25,20 @@ class WrongAnswer(Exception):
 def answered(
     name: str, options: dict[str, Any] | None, view: View, seed: int, progress: Progress = silent
 ) -> Reconstruction:
-    """What an attack reads of a view.
+    """What an attack reads of a view; where its arithmetic breaks down it has abstained on everybody.
 
     Raises
     ------
     WrongAnswer
         If it returns anything but a reconstruction of the clients of the view.
     """
-    found = make_attack(name, options).attack(view, seed, progress)
-    for complaint in _complaints(found, view):
+    attack = make_attack(name, options)
+    try:
+        found = attack.attack(view, seed, progress)
+    except NUMERICAL as error:
+        reason = f"the numbers of this recording are beyond the attack's arithmetic ({said(error)})"
+        return all_abstain(name, view.users, reason, {"seed": seed})
+    for complaint in complaints(found, view):
         raise WrongAnswer(f"attack {name!r} {complaint}")
     return found
 
@@ -56,7 +64,7 @@ def answered_or_refused(
         raise InputError(f"{reason}; it is part of {package}; {HINT}") from error
 
 
-def _complaints(found: object, view: View) -> Iterator[str]:
+def complaints(found: object, view: View) -> Iterator[str]:
     """How an answer breaks the interface, the worst first; what is below may need what is above."""
     if not isinstance(found, Reconstruction):
         yield f"must return a Reconstruction, got {type(found).__name__}"
@@ -98,6 +106,10 @@ def _of_block(block: object, users: np.ndarray, view: View) -> Iterator[str]:
         yield f"answers about client {client}, which is not among its users"
     if np.isinf(block.value).any():
         yield "values must be finite, or NaN where there is no answer"
+    for name in OPTIONAL:
+        given = getattr(block, name)
+        if given is not None and np.isinf(given).any():
+            yield f"{name} must be finite, or NaN where there is no answer"
     given = ~np.isnan(block.value)
     yield from _of_rows(block, given, view)
     if block.probability is None:
@@ -118,7 +130,14 @@ def _of_rows(block: Estimates, given: np.ndarray, view: View) -> Iterator[str]:
     if np.any((index < 0) | (index >= np.array(sizes)[kind.astype(np.intp)])):
         yield f"index must be one of {sizes[0]} items or {sizes[1]} attributes"
     place = np.nonzero(given)[0] * sum(sizes) + np.where(kind == ITEM, 0, sizes[0]) + index
-    told = np.zeros(given.shape[0] * sum(sizes), bool)
-    told[place] = True
-    if np.count_nonzero(told) < place.size:
+    if _distinct(place, given.shape[0] * sum(sizes)) < place.size:
         yield "must answer about each item and attribute of a client once"
+
+
+def _distinct(place: np.ndarray, below: int) -> int:
+    """How many different numbers; with a flag for each possible one, unless most would be unused."""
+    if below > 64 * place.size + (1 << 20):
+        return np.unique(place).size
+    told = np.zeros(below, bool)
+    told[place] = True
+    return int(np.count_nonzero(told))

@@ -88,7 +88,7 @@ def _rated_set_guesses(manifest: Manifest, truth: Truth, row: np.ndarray) -> Gue
     n_rated = np.diff(ratings.indptr).astype(np.float64)
     n_unrated = manifest.n_items - n_rated
     owner = np.repeat(np.arange(row.size), np.diff(ratings.indptr))
-    popularity = np.zeros(max(manifest.n_items, truth.ratings.shape[1]), np.int64)
+    popularity = np.zeros(max(manifest.n_items, truth.ratings.shape[1]), np.int32)
     popularity[: truth.ratings.shape[1]] = np.bincount(
         truth.ratings.indices, minlength=truth.ratings.shape[1]
     )
@@ -96,7 +96,7 @@ def _rated_set_guesses(manifest: Manifest, truth: Truth, row: np.ndarray) -> Gue
     others = own - 1  # this client's own rating does not count
 
     ascending = np.sort(popularity)
-    base = popularity.max(initial=0) + 2
+    base = int(popularity.max(initial=0)) + 2
     key = np.sort(owner * base + own)
     first = (np.cumsum(n_rated) - n_rated)[owner].astype(np.int64)
 
@@ -109,7 +109,7 @@ def _rated_set_guesses(manifest: Manifest, truth: Truth, row: np.ndarray) -> Gue
     pairs = n_rated * n_unrated
     auc = np.bincount(owner, wins, minlength=row.size) / np.maximum(pairs, 1)
 
-    place = np.empty(popularity.size, np.int64)
+    place = np.empty(popularity.size, np.int32)
     place[np.argsort(-popularity, kind="stable")] = np.arange(popularity.size)
     rank = np.sort(owner * popularity.size + place[ratings.indices]) - owner * popularity.size
     before = rank - (np.arange(owner.size) - first)  # more popular items that are unrated

@@ -82,7 +82,7 @@ def ceilings(view: View, truth: Truth) -> dict[str, Ceiling]:
     dict of metric name to Ceiling
         By maximum likelihood (every answer as likely a priori), and a posteriori.
     """
-    truth.refuse_beyond(view.manifest)
+    truth.refuse_unless_about(view.manifest)
     job = _job(view)
     known = [_true_answers(job, number, truth) for number in range(job.n_batches)]
     factors = [_factors(job, number, answers) for number, answers in enumerate(known)]

@@ -33,6 +33,7 @@ RATING_METRICS = (
     "tpr_at_fpr_0.1pct",
 )
 BLOCK_ROWS = 1 << 21  # rows of one block that are scored at a time
+DENSE = 16  # times the rows of a client that a table of all items may have columns
 
 
 def round_ratings(value: np.ndarray, levels: list[float]) -> np.ndarray:
@@ -223,7 +224,7 @@ def lookup(
     """Rating of each (client, item), 0 where unrated."""
     n_columns = truth.ratings.shape[1]
     index = np.minimum(index, n_columns)  # beyond the last rated item: the empty last column
-    if index.shape[0] == 1:
+    if index.shape[0] == 1 and n_columns <= DENSE * index.size + BLOCK_ROWS // row.size:
         dense = np.zeros((row.size, n_columns + 1))
         dense[:, :n_columns] = truth.ratings[row].toarray()
         return dense[:, index[0]]

@@ -13,12 +13,11 @@ import json
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated
 
 import numpy as np
 import pyarrow as pa
 from jaxtyping import Float
-from pydantic import BaseModel, Field, ValidationError
+from pydantic import BaseModel, ValidationError, field_validator, model_validator
 
 from attacks.interface import OPTIONAL, Estimates, Reconstruction
 from victims.arrow import (
@@ -31,27 +30,50 @@ from victims.arrow import (
 )
 from victims.errors import InputError, one_line, printable
 from victims.files import existing_file
-from victims.manifest import Manifest, refuse_absurd_sizes
-from victims.view import ATTRIBUTE, ITEM, KINDS
+from victims.limits import DEEPEST, depth_of, refuse_absurd_sizes
+from victims.manifest import Manifest
+from victims.view import ATTRIBUTE, KINDS
 from victims.writing import kind_array, write_columns
 
 KEY = b"factorleak-reconstruction"
 PAD_CELLS = 1 << 22
 
 
-Client = Annotated[int, Field(ge=0, lt=INT32_MAX)]
-
-
 class Origin(BaseModel):
-    """Where a reconstruction comes from."""
+    """Where a reconstruction comes from.
 
-    attack: Annotated[str, Field(max_length=200)]
-    adversary: Annotated[str, Field(max_length=200)] = "server"
+    ``users``, each once, are clients of the manifest, or pseudonyms where the option of that name is set; the
+    attack abstained on some of them.
+    """
+
+    attack: str
+    adversary: str = "server"
     options: dict[str, object] = {}
-    users: Annotated[list[Client], Field(min_length=1)]
-    abstained: dict[Client, str] = {}
+    users: list[int]
+    abstained: dict[int, str] = {}
     seconds: float = float("nan")
     manifest: Manifest
+
+    @field_validator("options")
+    @classmethod
+    def _flat(cls, value: dict[str, object]) -> dict[str, object]:
+        if depth_of(value) > DEEPEST:
+            raise ValueError(f"options must be nested at most {DEEPEST} deep")
+        return value
+
+    @model_validator(mode="after")
+    def _check(self) -> Origin:
+        known = set(self.users)
+        if len(known) < len(self.users):
+            raise ValueError("users must name each client once")
+        most = INT32_MAX if self.options.get("pseudonyms") else self.manifest.n_users
+        strange = next((user for user in self.users if not 0 <= user < most), None)
+        if strange is not None:
+            raise ValueError(f"users must be clients below {most}, got {str(strange)[:20]}")
+        strange = next((user for user in self.abstained if user not in known), None)
+        if strange is not None:
+            raise ValueError(f"abstained must name clients among users, got {str(strange)[:20]}")
+        return self
 
 
 @dataclass(frozen=True)
@@ -124,14 +146,14 @@ def read_reconstruction(path: Path) -> StoredReconstruction:
     others = {name: column for name, column in others.items() if not np.isnan(column).all()}
     _refuse_repeats(path, user, kind, index)
     origin = _origin(path, file.metadata)
+    if origin is not None:
+        _refuse_unless_about(path, origin, user.size, kind, index)
     users = np.unique(user) if origin is None else np.unique(origin.users).astype(np.int32)
     if users.size == 0:
         raise InputError(f"{path} must hold at least one client")
     strange = np.flatnonzero(~np.isin(user, users))
     if strange.size:
         raise InputError(f"{path} row {strange[0]}: client {user[strange[0]]} is not in its header")
-    if origin is not None:
-        _refuse_beyond(path, origin, kind, index)
     blocks = tuple(_blocks(user, kind, index, value, others))
     return StoredReconstruction(
         Reconstruction(
@@ -145,27 +167,14 @@ def read_reconstruction(path: Path) -> StoredReconstruction:
     )
 
 
-def _refuse_beyond(path: Path, origin: Origin, kind: np.ndarray, index: np.ndarray) -> None:
-    """Hold the rows against the header, and the header against the rows."""
-    manifest = origin.manifest
-    limit = np.where(kind == ITEM, manifest.n_items, manifest.n_attributes)
-    beyond = np.flatnonzero(index >= limit)
-    if beyond.size:
-        row = int(beyond[0])
-        raise InputError(f"{path} row {row}: index must be below {limit[row]} (its header), got {index[row]}")
-    items, attributes = (np.unique(index[kind == number]).size for number in (ITEM, ATTRIBUTE))
-    refuse_absurd_sizes(f"{path}, header", manifest, items, attributes, len(origin.users))
-    nobody = sorted(set(origin.abstained) - set(origin.users))
-    if nobody:
-        raise InputError(f"{path}, header: client {nobody[0]} abstained and is not among its users")
-
-
 def _optional(path: Path, file: ColumnFile, name: str) -> Float[np.ndarray, " rows"]:
     """A column that may be null anywhere, as NaN there."""
-    for chunk in file.columns(name):
-        if not (pa.types.is_floating(chunk.type) or pa.types.is_integer(chunk.type)):
-            raise InputError(f"{path}: {name} must hold numbers or null, got {chunk.type}")
-    chunks = [chunk.to_numpy(zero_copy_only=False) for chunk in file.columns(name)]
+    arrays = file.columns(name)
+    for array in arrays:
+        kind = array.type
+        if not (pa.types.is_floating(kind) or pa.types.is_integer(kind) or pa.types.is_null(kind)):
+            raise InputError(f"{path}: {name} must hold numbers or null, got {kind}")
+    chunks = [array.to_numpy(zero_copy_only=False) for array in arrays]
     column = np.concatenate(chunks).astype(np.float64) if chunks else np.zeros(0)
     probability = name.endswith("probability")
     rule = "in 0..1" if probability else "finite"
@@ -181,10 +190,38 @@ def _origin(path: Path, metadata: dict[bytes, bytes]) -> Origin | None:
     try:
         origin = Origin.model_validate_json(metadata[KEY])
     except (ValidationError, RecursionError, ValueError) as error:
-        first = str(error).splitlines()[0]
-        raise InputError(f"{path}: its header is damaged ({first}); run the attack again") from None
+        raise InputError(f"{path}: its header is damaged ({_first(error)}); run the attack again") from None
     reasons = {client: one_line(reason) for client, reason in origin.abstained.items()}
     return origin.model_copy(update={"abstained": reasons, "attack": printable(origin.attack)})
+
+
+def _first(error: Exception) -> str:
+    """The first thing that is wrong, and where."""
+    if not isinstance(error, ValidationError):
+        return str(error)
+    first = error.errors(include_url=False, include_input=False)[0]
+    where = ".".join(map(str, first["loc"])) or "header"
+    return f"{where}: {first['msg']}"
+
+
+def _refuse_unless_about(path: Path, origin: Origin, rows: int, kind: np.ndarray, index: np.ndarray) -> None:
+    """The manifest in the header has the items and attributes of the rows, and not many more."""
+    manifest = origin.manifest
+    n_attributes = int(np.count_nonzero(kind == ATTRIBUTE))
+    seen = {
+        "n_items": (rows - n_attributes, "answers about items"),
+        "n_attributes": (n_attributes, "answers about attributes"),
+        "n_users": (len(origin.users), "clients in the header"),
+    }
+    refuse_absurd_sizes(path, {name: getattr(manifest, name) for name in seen}, seen)
+    limit = np.where(kind == ATTRIBUTE, manifest.n_attributes, manifest.n_items)
+    bad = np.flatnonzero(index >= limit)
+    if bad.size:
+        row = int(bad[0])
+        raise InputError(
+            f"{path} row {row}: index of kind {KINDS[kind[row]]} must be below {limit[row]} (its header), "
+            f"got {index[row]}"
+        )
 
 
 def _refuse_repeats(path: Path, user: np.ndarray, kind: np.ndarray, index: np.ndarray) -> None:

@@ -57,9 +57,10 @@ def reliability(reconstruction: Reconstruction, manifest: Manifest, truth: Truth
     Raises
     ------
     InputError
-        If a client is missing from the truth.
+        If a client is missing from the truth, or that is not about this manifest.
     """
     users = np.unique(reconstruction.users)
+    truth.refuse_unless_about(manifest)
     truth.rows(users)
     found = []
     for what in KINDS:

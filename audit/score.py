@@ -16,6 +16,7 @@ from audit.metrics import LOWER_IS_BETTER, UserScores, score_users
 from audit.pseudonyms import pseudonym_scores
 from audit.statistics import Summary, summarise
 from audit.truth import Truth
+from victims.errors import InputError
 from victims.manifest import Manifest
 
 BELOW = "answers are significantly worse than the best guess: what the attack assumes does not hold here"
@@ -88,9 +89,11 @@ def score(
     Raises
     ------
     InputError
-        If a client is missing from the truth.
+        If a client is missing from the truth, or that is about more clients, items or attributes than the
+        manifest.
     """
-    truth.refuse_beyond(manifest)
+    truth.refuse_unless_about(manifest)
+    _refuse_unless_about(reconstruction, manifest)
     if reconstruction.options.get("pseudonyms"):
         return _of_pseudonyms(reconstruction, manifest, truth, shuffled, seed)
     users = np.unique(reconstruction.users)
@@ -114,6 +117,20 @@ def score(
         n_abstained = int((unanswered & ~np.isnan(baseline)).sum())
         rows.append(Score(metric, summary, name, limit, n_abstained, _reason(summary, why, n_abstained)))
     return rows
+
+
+def _refuse_unless_about(reconstruction: Reconstruction, manifest: Manifest) -> None:
+    """Answers are about items and attributes of the manifest."""
+    for block in reconstruction.blocks:
+        for number, (name, size) in enumerate(
+            (("item", manifest.n_items), ("attribute", manifest.n_attributes))
+        ):
+            largest = block.index.max(initial=-1, where=block.kind == number)
+            if largest >= size:
+                raise InputError(
+                    f"the reconstruction: index of kind {name} must be below {size} (manifest), got "
+                    f"{largest}; score it with the transcript that was attacked"
+                )
 
 
 def _reason(summary: Summary, why: str, n_abstained: int) -> str:

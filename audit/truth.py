@@ -12,7 +12,8 @@ from jaxtyping import Float, Int
 from victims.arrow import INT32_MAX, finite_chunks, integer_chunks, kind_chunks, open_columns
 from victims.errors import InputError
 from victims.files import existing_file
-from victims.manifest import FREE, PLAUSIBLE, Manifest
+from victims.limits import LARGEST_LEVEL, SMALLEST_LEVEL, refuse_absurd_table
+from victims.manifest import Manifest
 from victims.view import ITEM, KINDS
 
 
@@ -33,25 +34,30 @@ class Truth:
     ratings: sp.csr_array
     attributes: Float[np.ndarray, "users attributes"]
 
-    def refuse_beyond(self, manifest: Manifest) -> None:
-        """Hold the clients, items and attributes of the file against what a recording declares.
+    def refuse_unless_about(self, manifest: Manifest) -> None:
+        """Refuse to be scored beside a recording that is not its own, before a table is as wide as claimed.
 
         Raises
         ------
         InputError
-            If one is beyond it.
+            If a client, item or attribute is beyond those of the manifest (attributes count where the
+            protocol has some), or clients x attributes are too many for the rows that are there.
         """
-        for name, seen, limit in (
-            ("client", int(self.users[-1]) + 1, manifest.n_users),
-            ("item", self.ratings.shape[1], manifest.n_items),
-            # protocols without attributes keep those of the clients private altogether
-            ("attribute", self.attributes.shape[1] if manifest.n_attributes else 0, manifest.n_attributes),
-        ):
-            if seen > limit:
+        about = "give the truth file that was recorded with this transcript"
+        widths = (
+            ("user", "n_users", int(self.users[-1]) + 1),
+            ("item index", "n_items", self.ratings.shape[1]),
+            ("attribute index", "n_attributes", self.attributes.shape[1] if manifest.n_attributes else 0),
+        )
+        for what, size, width in widths:
+            if width > getattr(manifest, size):
                 raise InputError(
-                    f"the truth names {name} {seen - 1}, and the recording has {limit} of them; give "
-                    "the truth file that was recorded with it"
+                    f"the truth: {what} must be below {size} = {getattr(manifest, size)} (manifest), "
+                    f"got {width - 1}; {about}"
                 )
+        if manifest.n_attributes > self.attributes.shape[1]:
+            rows = self.ratings.nnz + self.users.size
+            refuse_absurd_table("the truth", self.users.size, manifest.n_attributes, rows)
 
     def rows(self, users: np.ndarray) -> np.ndarray:
         """Row of each client.
@@ -88,7 +94,13 @@ def read_truth(path: Path) -> Truth:
         raise InputError(f"{path} must hold at least one row")
     kind = np.concatenate(kind_chunks(file, KINDS[:2]))
     value = np.concatenate(finite_chunks(file, "value"))
-    wrong = np.flatnonzero(np.where(kind == ITEM, value <= 0, (value < 0) | (value > 1)))
+    implausible = (value < SMALLEST_LEVEL) | (value > LARGEST_LEVEL)
+    wrong = np.flatnonzero(np.where(kind == ITEM, implausible, (value < 0) | (value > 1)))
+    if wrong.size and kind[wrong[0]] == ITEM and value[wrong[0]] > 0:
+        raise InputError(
+            f"{path} row {wrong[0]}: value must be a rating within {SMALLEST_LEVEL:g}..{LARGEST_LEVEL:g}, "
+            f"got {value[wrong[0]]:g}"
+        )
     if wrong.size:
         rule = "> 0 (only ratings that exist are listed)" if kind[wrong[0]] == ITEM else "in 0..1"
         raise InputError(f"{path} row {wrong[0]}: value must be {rule}, got {value[wrong[0]]:g}")
@@ -99,13 +111,7 @@ def read_truth(path: Path) -> Truth:
         raise InputError(f"{path} row {row}: each user, kind and index must occur once")
     users, client = np.unique(user, return_inverse=True)
     item = kind == ITEM
-    limit = PLAUSIBLE * user.size + FREE
-    for found, worst in (
-        ("item", int(index[item].max(initial=0))),
-        ("attribute", int(index[~item].max(initial=0))),
-    ):
-        if worst * (1 if found == "item" else users.size) > limit:
-            raise InputError(f"{path}: index of kind {found} must be plausible beside the rows, got {worst}")
+    refuse_absurd_table(path, users.size, int(index[~item].max(initial=-1)) + 1, user.size)
     shape = users.size, int(index[item].max(initial=-1)) + 1
     ratings = sp.csr_array((value[item], (client[item], index[item])), shape=shape)
     ratings.sort_indices()

@@ -17,6 +17,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from victims.errors import InputError
+from victims.limits import LARGEST, first_too_large, without_tiny
 
 
 def _physical_memory() -> int:
@@ -27,8 +28,8 @@ def _physical_memory() -> int:
 
 
 DECODED_BYTES = min(8 << 30, _physical_memory() // 2)  # compressed files may not grow beyond this
+UNCOMPRESSED, EXPANSION = 256 << 20, 100  # nor beyond that, and as many times their own size
 INT32_MAX = 2**31 - 1
-LARGEST = 1e15  # a factor or gradient beyond it overflows in what follows
 
 
 @dataclass(frozen=True)
@@ -77,14 +78,16 @@ def open_columns(path: Path) -> ColumnFile:
     ------
     InputError
         If the file is neither, is truncated or damaged, or grows beyond 8 GiB (or half of the
-        memory) when decoded.
+        memory) when decoded, or beyond 256 MiB and a hundred times its size.
     """
     try:
-        with _memory_limit(DECODED_BYTES + path.stat().st_size):
+        size = path.stat().st_size
+        most = min(DECODED_BYTES, UNCOMPRESSED + EXPANSION * size)
+        with _memory_limit(2 * most + size):
             if path.suffix == ".parquet":
-                batches, metadata = _read_parquet(path)
+                batches, metadata = _read_parquet(path, most)
             else:
-                batches, metadata = _read_ipc(path)
+                batches, metadata = _read_ipc(path, most)
             for batch in batches:
                 batch.validate(full=True)
                 _ = batch.schema.names  # decodes them: damaged names fail here, not later
@@ -99,7 +102,7 @@ def open_columns(path: Path) -> ColumnFile:
     return ColumnFile(path, tuple(batches), metadata)
 
 
-def _read_ipc(path: Path) -> tuple[list[pa.RecordBatch], dict[bytes, bytes]]:
+def _read_ipc(path: Path, most: int) -> tuple[list[pa.RecordBatch], dict[bytes, bytes]]:
     with pa.memory_map(str(path)) as source, pa.ipc.open_file(source) as reader:
         batches = []
         decoded = 0
@@ -107,28 +110,28 @@ def _read_ipc(path: Path) -> tuple[list[pa.RecordBatch], dict[bytes, bytes]]:
             batches.append(reader.get_batch(number))
             decoded += batches[-1].get_total_buffer_size()
             # uncompressed buffers lie inside the file, so only compressed ones can outgrow it
-            if decoded > max(DECODED_BYTES, 2 * path.stat().st_size):
-                raise _too_large(path)
+            if decoded > max(most, 2 * path.stat().st_size):
+                raise _too_large(path, most)
         return batches, dict(reader.schema.metadata or {})
 
 
-def _read_parquet(path: Path) -> tuple[list[pa.RecordBatch], dict[bytes, bytes]]:
+def _read_parquet(path: Path, most: int) -> tuple[list[pa.RecordBatch], dict[bytes, bytes]]:
     with pq.ParquetFile(path) as source:
-        if source.metadata.num_rows * 4 * source.metadata.num_columns > DECODED_BYTES:
-            raise _too_large(path)
+        if source.metadata.num_rows * 4 * source.metadata.num_columns > most:
+            raise _too_large(path, most)
         batches = []
         decoded = 0
         for batch in source.iter_batches(batch_size=1 << 18):
             batches.append(batch)
             decoded += batch.get_total_buffer_size()
-            if decoded > DECODED_BYTES:
-                raise _too_large(path)
+            if decoded > most:
+                raise _too_large(path, most)
         return batches, dict(source.schema_arrow.metadata or {})
 
 
-def _too_large(path: Path) -> InputError:
+def _too_large(path: Path, most: int) -> InputError:
     return InputError(
-        f"{path} must decode to at most {DECODED_BYTES:,} bytes on this machine; split it into "
+        f"{path} must decode to at most {most:,} bytes, by its size and on this machine; split it into "
         "several transcripts, or write uncompressed Arrow, which is mapped and not decoded"
     )
 
@@ -236,18 +239,21 @@ def vector_chunks(
 ) -> list[np.ndarray]:
     """A column of finite float vectors as (rows, width) chunks; zero-copy for fixed_size_list.
 
-    ``keep`` masks the rows of each chunk that are read.
+    ``keep`` masks the rows of each chunk that are read. Numbers too small to matter are read as 0, which
+    copies the chunks that have some (``victims.limits``).
 
     Raises
     ------
     InputError
-        If the type or the length is wrong, or a row is null or not finite.
+        If the type or the length is wrong, or a row is null, not finite or too large.
     """
     chunks = []
     for number, (start, whole) in enumerate(zip(file.offsets, file.columns(name), strict=False)):
         array = whole if keep is None else whole.filter(pa.array(keep[number]))
         _refuse_null(file.path, name, array, start)
-        chunks.append(_finite(file.path, name, _vectors(file.path, name, array, width, start), start))
+        vectors = _vectors(file.path, name, array, width, start)
+        _refuse_too_large(file.path, name, vectors, start)
+        chunks.append(without_tiny(vectors))
     return chunks
 
 
@@ -279,27 +285,28 @@ def _vectors(path: Path, name: str, array: pa.Array, width: int, start: int) -> 
     return flat.to_numpy(zero_copy_only=True).reshape(-1, width)
 
 
-def _finite(path: Path, name: str, values: np.ndarray, start: int) -> np.ndarray:
-    """Refuse NaN, infinity and numbers that are too large."""
-    step = max(1, (1 << 18) // values.shape[1])
-    for low in range(0, values.shape[0], step):
-        part = values[low : low + step]
-        if not (part.max() <= LARGEST and part.min() >= -LARGEST):  # neither holds of NaN
-            row = int(np.flatnonzero(~(np.abs(part) <= LARGEST).all(axis=1))[0])
-            rule = "be finite" if not np.isfinite(part[row]).all() else f"be at most {LARGEST:g} in size"
-            raise InputError(f"{path} row {start + low + row}: {name} must {rule}, got {part[row]}")
-    return values
+def _refuse_too_large(path: Path, name: str, values: np.ndarray, start: int) -> None:
+    row = first_too_large(values)
+    if row is None:
+        return
+    if not np.isfinite(values[row]).all():
+        raise InputError(f"{path} row {start + row}: {name} must be finite, got {values[row]}")
+    raise InputError(
+        f"{path} row {start + row}: {name} must be at most {LARGEST:g} in size, got "
+        f"{np.abs(values[row]).max():g}; record before the training diverges"
+    )
 
 
 def finite_chunks(file: ColumnFile, name: str) -> list[np.ndarray]:
-    """A column of finite numbers as float64 chunks."""
+    """A column of finite numbers as float64 chunks; none may be beyond ``victims.limits.LARGEST``."""
     chunks = []
     for start, array in zip(file.offsets, file.columns(name), strict=False):
         if not (pa.types.is_floating(array.type) or pa.types.is_integer(array.type)):
             raise InputError(f"{file.path}: {name} must be float64, got {array.type}")
         _refuse_null(file.path, name, array, start)
         values = array.to_numpy(zero_copy_only=True).astype(np.float64, copy=False)
-        chunks.append(_finite(file.path, name, values[:, None], start)[:, 0])
+        _refuse_too_large(file.path, name, values[:, None], start)
+        chunks.append(values)
     return chunks
 
 

@@ -11,16 +11,20 @@ from typing import Annotated, Any, Literal
 import numpy as np
 from pydantic import BaseModel, ConfigDict, Field, FiniteFloat, field_validator, model_validator
 
-from victims.errors import InputError
+from victims.limits import (
+    DEEPEST,
+    FINEST_STEP,
+    LARGEST_LEVEL,
+    PLAUSIBLE,
+    SMALLEST_LEVEL,
+    depth_of,
+    first_implausible,
+    is_plausible,
+)
 
 INT32_MAX = 2**31 - 1
 Size = Annotated[int, Field(ge=0, le=INT32_MAX)]
 Count = Annotated[int, Field(ge=1, le=INT32_MAX)]
-
-LARGEST = 1e12  # constants beyond it, or below its inverse and not 0, overflow in what follows
-LEVELS = (1e-6, 1e6)
-DEPTH, NODES = 20, 1e5  # of what other software says about a defense
-PLAUSIBLE, FREE = 1000, 1_000_000  # a declared size may be so many times what is seen, and so many more
 
 CONSTANTS = (  # of all protocols: what ``hyperparameters`` is read for
     "lambda_attributes",
@@ -31,6 +35,7 @@ CONSTANTS = (  # of all protocols: what ``hyperparameters`` is read for
     "learning_rate",
     "regularization",
     "epochs",
+    "adam_epsilon",
 )
 ALIKE = 0.8  # share of letters in common from which a word is another one misspelt
 
@@ -74,55 +79,6 @@ def _refuse_misspelt(given: Mapping[str, Any], known: Iterable[str], where: str)
             raise ValueError(f"{where} has no key {key!r}; did you mean {meant!r}?")
 
 
-def _usable(name: str, value: float) -> None:
-    """Refuse a constant that arithmetic in double precision cannot carry."""
-    if value != 0 and not 1 / LARGEST <= abs(value) <= LARGEST:
-        raise ValueError(
-            f"{name} must be 0 or between {1 / LARGEST:g} and {LARGEST:g} in size, got {value:g}"
-        )
-
-
-def _refuse_deep(value: Any, nodes: float = float("inf")) -> None:
-    """Refuse what is nested too deeply, or has too many parts, to be written again."""
-    parts, seen = [(value, 0)], 0
-    while parts:
-        part, depth = parts.pop()
-        seen += 1
-        if depth > DEPTH or seen > nodes:
-            raise ValueError(f"must be nested at most {DEPTH} deep, defenses with at most {NODES:,} parts")
-        inside = part.values() if isinstance(part, dict) else part if isinstance(part, list) else ()
-        parts += [(each, depth + 1) for each in inside]
-
-
-def refuse_absurd_sizes(where: str, manifest: Manifest, items: int, attributes: int, rows: int) -> None:
-    """Declared sizes must be plausible beside what a file holds, or a small file asks for all memory.
-
-    Parameters
-    ----------
-    where : str
-        What declares them, for the message.
-    manifest : Manifest
-    items, attributes, rows : int
-        Items, attributes and rows that are there.
-
-    Raises
-    ------
-    InputError
-        If one is more than a thousand times as large, and a million more.
-    """
-    for name, value, seen, what in (
-        ("n_items", manifest.n_items, items, "items"),
-        ("n_attributes", manifest.n_attributes, attributes, "attributes"),
-        ("n_users", manifest.n_users, rows, "rows"),
-    ):
-        limit = PLAUSIBLE * seen + FREE
-        if value > limit:
-            raise InputError(
-                f"{where}: {name} must be at most {limit:,} with {seen:,} {what} in the file, "
-                f"got {value:,}; correct it"
-            )
-
-
 def _plain(value: Any) -> Any:
     """NumPy's numbers and arrays, tuples and ranges, as those of JSON."""
     if isinstance(value, np.ndarray | np.generic):
@@ -157,7 +113,8 @@ class Upload(BaseModel):
         if self.scale == 0:
             raise ValueError("scale must not be 0, or every upload is empty")
         for name in ("scale", "regularization"):
-            _usable(name, getattr(self, name))
+            if not is_plausible(getattr(self, name)):
+                raise ValueError(f"{name} must be {PLAUSIBLE}")
         return self
 
 
@@ -202,8 +159,9 @@ class Manifest(BaseModel):
     @model_validator(mode="before")
     @classmethod
     def _known_keys(cls, value: Any) -> Any:
+        if depth_of(value) > DEEPEST:
+            raise ValueError(f"the manifest must be nested at most {DEEPEST} deep")
         if isinstance(value, dict):
-            _refuse_deep(value)
             _refuse_misspelt(value, cls.model_fields, "the manifest")
         return _plain(value)
 
@@ -220,24 +178,35 @@ class Manifest(BaseModel):
             if isinstance(number, int | float) and not isinstance(number, bool)
         }
 
-    @field_validator("defenses", mode="before")
+    @field_validator("hyperparameters")
     @classmethod
-    def _shallow(cls, value: Any) -> Any:
-        _refuse_deep(value, NODES)
+    def _plausible(cls, value: dict[str, float]) -> dict[str, float]:
+        for name in CONSTANTS:
+            if not is_plausible(value.get(name, 0.0)):
+                raise ValueError(f"{name} must be {PLAUSIBLE}")
+        return value
+
+    @field_validator("defenses")
+    @classmethod
+    def _usable(cls, value: list[dict[str, Any]]) -> list[dict[str, Any]]:
+        for entry in value:
+            if not isinstance(entry.get("name", ""), str):
+                raise ValueError("the name of a defense must be text")
+        if (number := first_implausible(value)) is not None:
+            raise ValueError(f"numbers of defenses must be {PLAUSIBLE}, got {str(number)[:20]}")
         return value
 
     @model_validator(mode="after")
     def _check(self) -> Any:
-        for name, value in self.hyperparameters.items():
-            if name in CONSTANTS:
-                _usable(name, value)
         if len(set(self.rounds)) < len(self.rounds):
             raise ValueError("rounds must not repeat")
         levels = self.rating_levels
         if levels[0] <= 0 or any(b <= a for a, b in pairwise(levels)):
             raise ValueError(f"rating_levels must ascend and be > 0 (0 means unrated), got {levels[:10]}")
-        if self.rating_levels[0] < LEVELS[0] or self.rating_levels[-1] > LEVELS[1]:
-            raise ValueError(f"rating_levels must be between {LEVELS[0]:g} and {LEVELS[1]:g}; rescale them")
+        if levels[0] < SMALLEST_LEVEL or levels[-1] > LARGEST_LEVEL:
+            raise ValueError(f"rating_levels must be within {SMALLEST_LEVEL:g}..{LARGEST_LEVEL:g}")
+        if min((b - a for a, b in pairwise(levels)), default=levels[0]) < FINEST_STEP * levels[-1]:
+            raise ValueError(f"rating_levels must be at least {FINEST_STEP:g} of the largest one apart")
         columns = [column for group in self.attribute_groups for column in group]
         if len(set(columns)) < len(columns):
             raise ValueError("attribute_groups must not share a column")

@@ -29,7 +29,8 @@ from victims.arrow import (
     vector_chunks,
 )
 from victims.errors import InputError
-from victims.manifest import Manifest, refuse_absurd_sizes
+from victims.limits import first_too_large, refuse_absurd_sizes, refuse_absurd_table
+from victims.manifest import Manifest
 from victims.view import ATTRIBUTE, ITEM, KINDS, Broadcast, Messages, Sums, View
 from victims.writing import key_path
 
@@ -209,7 +210,12 @@ def _opened(column: list[pa.Array], opener: Opener | None, path: Path) -> tuple[
             f"{path} is encrypted and this adversary holds the clients' key; "
             f"put the key file {key_path(path).name} beside the recording"
         )
-    return tuple(opener(part.to_pylist()) for part in column)
+    opened = tuple(opener(part.to_pylist()) for part in column)
+    if any(first_too_large(part) is not None for part in opened):
+        raise InputError(
+            f"{path} must hold numbers of a plausible size once it is decrypted; use its own key"
+        )
+    return opened
 
 
 def open_transcript(path: Path | str) -> Transcript:
@@ -229,17 +235,7 @@ def open_transcript(path: Path | str) -> Transcript:
     broadcasts, sealed_state = _read_state(state, manifest)
     file = open_columns(find_columns(path, "messages"))
     messages, receiver, sums, item_server, sealed = _read_messages(file, manifest)
-    if sealed_state and messages.gradient is not None and messages.n_rows:
-        raise InputError(
-            f"{path}: uploads must be encrypted where the state is, for they tell it; encrypt both"
-        )
-    refuse_absurd_sizes(
-        str(path / "manifest.json"),
-        manifest,
-        max(b.item_ids.size for b in broadcasts.values()),
-        max(b.attribute_ids.size for b in broadcasts.values()),
-        messages.n_rows,
-    )
+    _refuse_absurd_sizes(path, manifest, broadcasts, messages)
     _check_rows(file.path, manifest, broadcasts, messages)
     for rows in (sums, item_server):
         _check_sums(file.path, rows, broadcasts)
@@ -433,6 +429,23 @@ def _read_sent(
     ]
     order = np.lexsort([columns[column] for column in (4, 3, 0)])  # rows come in any order
     return Sent(*(column[order] for column in (*columns, gradient)))
+
+
+def _refuse_absurd_sizes(
+    path: Path, manifest: Manifest, broadcasts: dict[int, Broadcast], messages: Messages
+) -> None:
+    """Declared sizes must be plausible beside the rows, or scores would be about nothing."""
+    items = max(b.item_ids.size for b in broadcasts.values())
+    attributes = max(b.attribute_ids.size for b in broadcasts.values())
+    file = path / "manifest.json"
+    seen = {
+        "n_items": (items, "items in the state"),
+        "n_attributes": (attributes, "attributes in the state"),
+        "n_users": (messages.n_rows, "uploaded rows"),
+    }
+    refuse_absurd_sizes(file, {name: getattr(manifest, name) for name in seen}, seen)
+    senders = min(manifest.n_users, messages.n_rows)
+    refuse_absurd_table(file, senders, manifest.n_attributes, messages.n_rows)
 
 
 def _check_rows(path: Path, manifest: Manifest, broadcasts: dict[int, Broadcast], messages: Messages) -> None:

@@ -329,9 +329,10 @@ class View:
         """Clients in batches of similar length, each with its uploads of all rounds.
 
         The gradients of a batch and round take about ``max_bytes``. Batches are views of the
-        memory-mapped file where clients with equal lists lie one after the other.
+        memory-mapped file where clients with equal lists lie one after the other. There is none where
+        uploads or factors are encrypted and the adversary has no key.
         """
-        if self.messages.gradient is None:
+        if self.messages.gradient is None or not self.broadcasts:
             return
         for start, stop in self.layout.slices(self.manifest.factors, max_bytes):
             yield self.batch(self.layout.order[start:stop])

@@ -14,6 +14,7 @@ from jaxtyping import Float, Int
 
 from victims.errors import InputError
 from victims.files import PRIVATE, PUBLIC, output, partial_name, replacing, unfinished, write_text
+from victims.limits import LARGEST, first_too_large
 from victims.manifest import INT32_MAX, Manifest
 from victims.view import ATTRIBUTE, ITEM, KINDS
 
@@ -50,11 +51,11 @@ def _rows(
     if array.dtype not in (np.float32, np.float64):  # both hold every number of the narrower ones
         array = array.astype(np.float32 if array.dtype == np.float16 else np.float64)
     seen = array if hidden is None or not hidden.any() else array[~hidden]
-    with np.errstate(over="ignore", invalid="ignore"):
-        suspicious = not np.isfinite(seen.sum())
-    if suspicious and not np.isfinite(seen).all():
-        row = int(np.flatnonzero(~np.isfinite(array).all(axis=1) & (True if hidden is None else ~hidden))[0])
-        raise InputError(f"{name} must be finite, got {array[row]} in row {row}")
+    bad = first_too_large(seen)
+    if bad is not None:
+        row = bad if seen is array or hidden is None else int(np.flatnonzero(~hidden)[bad])
+        rule = f"at most {LARGEST:g} in size" if np.isfinite(array[row]).all() else "finite"
+        raise InputError(f"{name} must be {rule}, got {array[row]} in row {row}")
     return array
 
 
