@@ -44,6 +44,7 @@ STEPS = 60
 PASSES = 60  # most Newton steps of the prior; it ends where no parameter moves by SETTLED nats
 SETTLED = 1e-3
 WARM = 3.0  # times b, where fitting p to the uploads starts at least; else at the rows' own size
+STARTS = ((1.0, 1.0), (1.0, 10.0), (0.5, 10.0))  # times the length along the rows, times that heat
 SMALLEST = 1e-12  # noise scale
 SURE = 1e9  # log odds of the true answers
 MODELLED = frozenset({"laplace"})
@@ -145,12 +146,33 @@ def _factors(job: Job, number: int, answers: soft.Answers) -> Float[jnp.ndarray,
         square, right = soft.normal_equations(job.layer, job.own, rows, job.constants, answers, known)
         square += job.constants.lambda_factors * jnp.eye(square.shape[-1])
         return jnp.linalg.solve(square, right[..., None])[..., 0]
-    prior, assumed = _certain(job, number, answers), _log_certain(answers)
-    start = along_the_rows(job, number, assumed)
-    point = soft.Point(start, start_lam(job.layer, start))
+    start = along_the_rows(job, number, _log_certain(answers))
     size = float(jnp.sqrt(jnp.mean(rows.items**2))) / float(job.constants.noise)
-    heat = max(WARM, size)
-    return soft.climb(job.layer, job.own, rows, job.constants, prior, assumed, point, STEPS, heat).p
+    best, least = start, jnp.full(start.shape[0], jnp.inf)
+    for length, heat in STARTS:  # a client of few rows and little noise has several maxima
+        found, cost = _climbed(job, number, answers, length * start, heat * max(WARM, size))
+        closer = cost < least
+        best, least = jnp.where(closer[:, None, None], found, best), jnp.where(closer, cost, least)
+    return best
+
+
+def _climbed(
+    job: Job, number: int, answers: soft.Answers, start: Float[jnp.ndarray, "users rounds K"], heat: float
+) -> tuple[Float[jnp.ndarray, "users rounds K"], Float[jnp.ndarray, " users"]]:
+    """Factors uphill of a start if the answers are the true ones, and sum |f - y p| there."""
+    prior, assumed, rows = _certain(job, number, answers), _log_certain(answers), job.rows(number)
+    point = soft.Point(start, start_lam(job.layer, start))
+    p = soft.climb(job.layer, job.own, rows, job.constants, prior, assumed, point, STEPS, heat).p
+    return p, _fit(job, number, answers, p).distance
+
+
+def _fit(job: Job, number: int, answers: soft.Answers, p: Float[jnp.ndarray, "users rounds K"]) -> soft.Fit:
+    """How the true answers and given factors fit the uploads."""
+    lam = jnp.zeros((p.shape[0], p.shape[2] * (1 if job.layer.tied else job.layer.n_runs)))
+    point, prior = soft.Point(p, lam), _certain(job, number, answers)
+    return soft.decode(
+        job.layer, job.own, job.rows(number), job.constants, prior, _log_certain(answers), point
+    )
 
 
 def _log_certain(answers: soft.Answers) -> Float[jnp.ndarray, "candidates users slots"]:
@@ -167,11 +189,7 @@ def _with_noise(job: Job, known: list[soft.Answers], factors: list[jnp.ndarray])
     """The scale that makes the true answers likeliest: the mean of |noise|."""
     total = coordinates = 0.0
     for number, (answers, p) in enumerate(zip(known, factors, strict=True)):
-        rows, prior = job.rows(number), _certain(job, number, answers)
-        point = soft.Point(
-            p, jnp.zeros((p.shape[0], p.shape[2] * (1 if job.layer.tied else job.layer.n_runs)))
-        )
-        fit = soft.decode(job.layer, job.own, rows, job.constants, prior, _log_certain(answers), point)
+        rows, fit = job.rows(number), _fit(job, number, answers, p)
         sent = rows.sent.sum(axis=(0, 2)) + rows.attributes_sent.sum(axis=(0, 2))
         total += float(jnp.sum((fit.distance + rows.blank) * rows.live))
         coordinates += float(jnp.sum(sent * rows.live)) * rows.items.shape[2]
