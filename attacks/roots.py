@@ -27,7 +27,7 @@ from scipy.sparse.linalg import LinearOperator, lgmres
 
 from attacks import systems
 from attacks.decode import looks_unrated
-from attacks.interface import Estimates, Progress, Reconstruction, all_abstain, silent
+from attacks.interface import Estimates, Progress, Reconstruction, all_abstain, silent, unreadable
 from victims.manifest import Manifest
 from victims.seeds import Purpose, generator
 from victims.view import ATTRIBUTE, ITEM, Uploads, View
@@ -180,10 +180,8 @@ class _Answer:
 def _obstacle(view: View) -> str:
     """Why no system can be formed, or nothing."""
     manifest = view.manifest
-    if view.messages.n_rows == 0:
-        return "the adversary receives no uploads"
-    if view.messages.gradient is None:
-        return "the uploads are encrypted and the adversary holds no key"
+    if reason := unreadable(view):
+        return reason
     needed = ["lambda_factors"]
     if manifest.n_attributes:
         needed.append("lambda_attributes")

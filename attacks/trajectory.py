@@ -311,7 +311,7 @@ def _answered(
                 )
     found = _without_rows_of(found, abstained)
     apart, told = None, np.full(int(view.users.max(initial=0)) + 1, np.inf)
-    if attack.answer == "ratings" and sum(part.valid.sum() for part in found):
+    if attack.answer == "ratings" and any((part.valid & (part.kind == ITEM)).any() for part in found):
         flat = _flat([replace(part, valid=part.valid & (part.kind == ITEM)) for part in found])
         apart = _apart(known, flat)
         if known.fresh:

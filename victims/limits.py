@@ -31,7 +31,7 @@ UNSEEN_CELLS, CELLS_EACH = 1 << 23, 100  # of tables of clients x attributes
 PLAUSIBLE = f"0 or of a magnitude in {SMALLEST:g}..{LARGEST:g}"
 
 
-def is_plausible(number: float) -> bool:
+def is_plausible(number: int | float) -> bool:
     """Whether a public constant may be used: 0, or of a magnitude whose squares can be divided.
 
     Examples
@@ -94,13 +94,13 @@ def first_implausible(content: Any) -> float | int | None:
     level = [content]
     while level:
         for part in level:
-            if isinstance(part, int | float) and not _may_stand(part):
+            if isinstance(part, int | float) and not isinstance(part, bool) and not _may_stand(part):
                 return part
         level = [part for whole in level if isinstance(whole, dict | list | tuple) for part in _parts(whole)]
     return None
 
 
-def _may_stand(number: float) -> bool:
+def _may_stand(number: int | float) -> bool:
     return is_plausible(number) or (isinstance(number, float) and not math.isfinite(number))
 
 
