@@ -21,7 +21,7 @@ from victims.transcript import open_transcript
 ATTACKS = list(entries("attacks"))
 COMPILED = [name for name in ATTACKS if name.startswith(("likelihood", "trajectory", "root"))]
 QUICK = [name for name in ATTACKS if name not in COMPILED]
-OPENED = {"quick": 16, "compiled": 1}  # cases of each scenario that are not refused
+OPENED = {"quick": 12, "compiled": 1}  # cases of each scenario that are not refused
 
 
 def shuffled(scenario: tuple[str, str]) -> list[Extreme]:
