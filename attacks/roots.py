@@ -286,7 +286,11 @@ def _solved(attack: Root, problem: _Problem) -> tuple[np.ndarray | None, bool, s
         detail = f" ({error})"
     if not np.isfinite(solution).all():
         return None, False, f"{attack.method} left the finite numbers{detail}; try another start"
-    return problem.read(solution), converged, ""
+    with np.errstate(all="ignore"):
+        value = problem.read(solution)
+    if not np.isfinite(value).all():
+        return None, False, f"{attack.method} ended where the answer is not finite; try another start"
+    return value, converged, ""
 
 
 def _run(attack: Root, problem: _Problem) -> tuple[np.ndarray, bool]:
