@@ -79,7 +79,10 @@ class RatedSet:
         progress(users.size, users.size)
         diagnostics = {"candidates": np.diff(candidate.indptr).astype(float), "expected": expected}
         block = _estimates(view.manifest, users, candidate, probability)
-        return Reconstruction(self.name, users, (block,), {}, options, diagnostics)
+        without = np.diff(lists.indptr) == 0
+        block.value[without] = np.nan
+        abstained = dict.fromkeys(users[without].tolist(), "the client listed no item")
+        return Reconstruction(self.name, users, (block,), abstained, options, diagnostics)
 
 
 def _obstacle(view: View) -> str:

@@ -27,7 +27,7 @@ from scipy.sparse.linalg import LinearOperator, lgmres
 
 from attacks import systems
 from attacks.decode import looks_unrated
-from attacks.interface import Estimates, Progress, Reconstruction, all_abstain, silent
+from attacks.interface import Estimates, Progress, Reconstruction, all_abstain, silent, unreadable
 from victims.manifest import Manifest
 from victims.seeds import Purpose, generator
 from victims.view import ATTRIBUTE, ITEM, Uploads, View
@@ -180,10 +180,8 @@ class _Answer:
 def _obstacle(view: View) -> str:
     """Why no system can be formed, or nothing."""
     manifest = view.manifest
-    if view.messages.n_rows == 0:
-        return "the adversary receives no uploads"
-    if view.messages.gradient is None:
-        return "the uploads are encrypted and the adversary holds no key"
+    if reason := unreadable(view):
+        return reason
     needed = ["lambda_factors"]
     if manifest.n_attributes:
         needed.append("lambda_attributes")
@@ -288,7 +286,11 @@ def _solved(attack: Root, problem: _Problem) -> tuple[np.ndarray | None, bool, s
         detail = f" ({error})"
     if not np.isfinite(solution).all():
         return None, False, f"{attack.method} left the finite numbers{detail}; try another start"
-    return problem.read(solution), converged, ""
+    with np.errstate(all="ignore"):
+        value = problem.read(solution)
+    if not np.isfinite(value).all():
+        return None, False, f"{attack.method} ended where the answer is not finite; try another start"
+    return value, converged, ""
 
 
 def _run(attack: Root, problem: _Problem) -> tuple[np.ndarray, bool]:

@@ -201,7 +201,7 @@ def _first(error: Exception) -> str:
         return str(error)
     first = error.errors(include_url=False, include_input=False)[0]
     where = ".".join(map(str, first["loc"])) or "header"
-    return f"{where}: {first['msg']}"
+    return f"{where}: {first['msg'].removeprefix('Value error, ')}"
 
 
 def _refuse_unless_about(path: Path, origin: Origin, rows: int, kind: np.ndarray, index: np.ndarray) -> None:

@@ -5,7 +5,6 @@ The suite runs a sample that does not change; ``python -m tests.soak.extremes`` 
 
 from __future__ import annotations
 
-from functools import cache
 from pathlib import Path
 
 import numpy as np
@@ -22,33 +21,31 @@ from victims.transcript import open_transcript
 ATTACKS = list(entries("attacks"))
 COMPILED = [name for name in ATTACKS if name.startswith(("likelihood", "trajectory", "root"))]
 QUICK = [name for name in ATTACKS if name not in COMPILED]
-CASES, FEW = 60, 2  # of each scenario: for the quick attacks, and for those that compile
+OPENED = {"quick": 12, "compiled": 1}  # cases of each scenario that are not refused
 
 
-@cache
-def sample(scenario: tuple[str, str], count: int) -> list[Extreme]:
-    """A sample that depends on the scenario alone."""
+def shuffled(scenario: tuple[str, str]) -> list[Extreme]:
+    """All extremes in an order that depends on the scenario alone."""
     every = extremes()
-    rng = np.random.default_rng(SCENARIOS.index(scenario))
-    return [every[place] for place in rng.choice(len(every), count, replace=False)]
+    order = np.random.default_rng(SCENARIOS.index(scenario)).permutation(len(every))
+    return [every[place] for place in order]
 
 
-@pytest.mark.parametrize("names", [QUICK, COMPILED], ids=["quick", "compiled"])
+@pytest.mark.parametrize("kind", ["quick", "compiled"])
 @pytest.mark.parametrize("scenario", SCENARIOS, ids="/".join)
-def test_refused_or_answered_or_abstained(tmp_path, scenario, names):
-    truth, found = truth_of(scenario, tmp_path), []
-    for extreme in sample(scenario, CASES if names is QUICK else FEW):
+def test_refused_or_answered_or_abstained(tmp_path, scenario, kind):
+    truth, opened = truth_of(scenario, tmp_path), 0
+    for extreme in shuffled(scenario):
         seen = views_of(extreme, scenario, tmp_path)
         if isinstance(seen, Outcome):
             assert seen.what == "refused", (extreme.name, seen.words)
-            found.append("refused")
             continue
-        for name in names:
+        for name in QUICK if kind == "quick" else COMPILED:
             result = outcome(name, seen["server"], truth, tmp_path)
             assert result.what in ("answered", "abstained"), (extreme.name, name, result.words)
-            found.append(result.what)
-    assert "answered" in found
-    assert "abstained" in found
+        opened += 1
+        if opened == OPENED[kind]:
+            break
 
 
 @pytest.mark.parametrize("name", ATTACKS)
@@ -125,7 +122,7 @@ def test_the_file_is_refused_in_words(tmp_path: Path):
         "fedmvmf alpha = 1e+300": "alpha must be 0 or of a magnitude",
         "defenses nested 900 deep": "at most 32 deep",
         "defenses name []list": "the name of a defense must be text",
-        "laplace scale = 1e+1505": "numbers of defenses must be",
+        "laplace scale = 1e+3006": "numbers of defenses must be",
     }
     known = {one.name: one for one in extremes()}
     for name, rule in rules.items():

@@ -2,12 +2,19 @@
 
 from __future__ import annotations
 
+import json
+import subprocess
+import sys
+from pathlib import Path
+
 import numpy as np
 import pyarrow as pa
 import pytest
 
 from attacks.interface import OPTIONAL, Estimates, Reconstruction
-from audit.reconstructions import read_reconstruction, write_reconstruction
+from audit.reconstructions import KEY, read_reconstruction, write_reconstruction
+from audit.score import score
+from audit.truth import read_truth
 from tests.test_metrics import manifest
 from victims.errors import InputError
 from victims.writing import kind_array, write_columns
@@ -83,3 +90,180 @@ def test_a_bad_column_is_refused(tmp_path, name, values, words):
     write_columns(path, iter([two_rows() | {name: pa.array(values)}]), {})
     with pytest.raises(InputError, match=words):
         read_reconstruction(path)
+
+
+def about(n_items: int = 9, n_attributes: int = 0, **changes: object) -> dict[str, object]:
+    """A header in the form of JSON."""
+    shape = manifest("include-unrated", 5, n_items, groups=()).model_dump() | {"n_attributes": n_attributes}
+    shape |= changes.pop("manifest", {})
+    return {"attack": "other", "users": [0], "manifest": shape, **changes}
+
+
+def written(path: Path, header: object = None, **columns: object) -> Path:
+    """A file of two rows about client 0 with some columns changed."""
+    metadata = {} if header is None else {KEY: header if isinstance(header, bytes) else dumps(header)}
+    write_columns(path, iter([two_rows() | columns]), metadata)
+    return path
+
+
+def dumps(content: object) -> bytes:
+    return json.dumps(content).encode()
+
+
+def nested(depth: int) -> bytes:
+    """A header with an option of that depth; Python's own writer would give up."""
+    return dumps(about(options={"deep": 0})).replace(b'"deep": 0', b'"deep": ' + b"[" * depth + b"]" * depth)
+
+
+STRUCT = pa.array([{"a": 1.0}, {"a": 2.0}])
+
+
+@pytest.mark.parametrize("name", OPTIONAL)
+@pytest.mark.parametrize(
+    "values",
+    [
+        pa.array(["0.5", "1"]),
+        pa.array([[0.5], [1.0]]),
+        STRUCT,
+        pa.array([True, False]),
+        pa.array([b"0", b"1"]),
+        pa.array([1, 2], pa.timestamp("s")),
+        pa.array(["1", "1"]).dictionary_encode(),
+    ],
+    ids=lambda values: str(values.type),
+)
+def test_columns_of_other_types_are_refused(tmp_path, name, values):
+    with pytest.raises(InputError, match=f"{name} must hold numbers or null, got"):
+        read_reconstruction(written(tmp_path / "r.arrow", **{name: values}))
+
+
+@pytest.mark.parametrize(
+    ("header", "words"),
+    [
+        (about(users=[10**30]), "users"),
+        (about(users=[-1, 0]), "users must be clients below 5, got -1"),
+        (about(users=[0, 5]), "users must be clients below 5, got 5"),
+        (about(users=[0, 0]), "users must name each client once"),
+        (about(users=[]), "client"),
+        (about(users=list(range(100_000))), "users must be clients below 5"),
+        (about(abstained={"3": "x"}), "abstained must name clients among users, got 3"),
+        (about(abstained={str(10**30): "x"}), "abstained"),
+        (about(abstained={"x": "y"}), "abstained"),
+        (about(n_items=3), r"row 1: index of kind item must be below 3 \(its header\), got 3"),
+        (about(n_items=2**31 - 1), "n_items must be at most"),
+        (about(manifest={"n_attributes": 2**31 - 1}), "n_attributes must be at most"),
+        (about(manifest={"n_users": 2**31 - 1}), "n_users must be at most"),
+        (about(manifest={"factors": 10**30}), "factors"),
+        (about(manifest={"rounds": [10**30]}), "rounds"),
+        (about(manifest={"rating_levels": [1e300]}), "rating_levels"),
+        (nested(900), "header is damaged"),
+        (nested(100), "options must be nested at most 32 deep"),
+        (nested(100_000), "header is damaged"),
+        (b"\xff\xfe", "header is damaged"),
+        (b"[]", "header is damaged"),
+    ],
+)
+def test_a_bad_header_is_refused(tmp_path, header, words):
+    with pytest.raises(InputError, match=words):
+        read_reconstruction(written(tmp_path / "r.arrow", header))
+
+
+@pytest.mark.parametrize(
+    ("columns", "words"),
+    [
+        ({"value": pa.array([np.nan, 1.0])}, "value must be finite"),
+        ({"value": pa.array([1.0, np.inf])}, "value must be finite"),
+        ({"value": pa.array([1.0, 1e300])}, r"value must be at most 1e\+30"),
+        ({"value": STRUCT}, "value must be float64"),
+        ({"user": pa.array([0, 2**31 - 1])}, "user must be >= 0"),
+        ({"user": pa.array([0.0, 1.0])}, "user must be int32"),
+        ({"user": pa.array([0, 4], pa.int32())}, "client 4 is not in its header"),
+        ({"kind": pa.array(["item", "item-sum"])}, "kind must be one of item, attribute"),
+        ({"kind": pa.array([0, 0])}, "kind must be dictionary"),
+        ({"kind": pa.array(["item", "attribute"])}, "index of kind attribute must be below 2"),
+        ({"index": pa.array([0, 0], pa.int32())}, "must occur once"),
+    ],
+)
+def test_bad_rows_are_refused(tmp_path, columns, words):
+    with pytest.raises(InputError, match=words):
+        read_reconstruction(written(tmp_path / "r.arrow", about(n_attributes=2), **columns))
+
+
+def truth_file(path: Path, user: list[int], kind: list[int], index: list[int], value: list[float]) -> Path:
+    columns = {"user": pa.array(user, pa.int32()), "kind": kind_array(np.array(kind, np.int8))}
+    columns |= {"index": pa.array(index, pa.int32()), "value": pa.array(value)}
+    write_columns(path, iter([columns]), {})
+    return path
+
+
+@pytest.mark.parametrize(
+    ("rows", "words"),
+    [
+        (([0], [0], [2**31 - 2], [3.0]), "item index must be below n_items = 9"),
+        (([0, 2**31 - 2], [0, 0], [1, 1], [3.0, 3.0]), "user must be below n_users = 5"),
+        (([0, 0], [0, 1], [1, 7], [3.0, 1.0]), "attribute index must be below n_attributes = 2"),
+        (([1], [0], [1], [3.0]), "no row for client 0"),
+    ],
+)
+def test_a_truth_beyond_the_manifest_is_refused(tmp_path, rows, words):
+    """Before any table is as wide as the file claims."""
+    truth = read_truth(truth_file(tmp_path / "x.truth.arrow", *rows))
+    stored = read_reconstruction(written(tmp_path / "r.arrow", about(n_attributes=2)))
+    assert stored.origin is not None
+    with pytest.raises(InputError, match=words):
+        score(stored.reconstruction, stored.origin.manifest, truth)
+
+
+@pytest.mark.parametrize(
+    ("rows", "words"),
+    [
+        (([0, 1], [1, 1], [2**31 - 2, 0], [1.0, 1.0]), "attributes must be plausible beside the rows"),
+        (([0], [0], [1], [1e300]), "value must be"),
+        (([0], [0], [1], [1e20]), r"value must be a rating within 1e-06\.\.1e\+06"),
+        (([0], [0], [1], [5e-324]), "value must be a rating within"),
+        (([0], [0], [1], [np.nan]), "value must be finite"),
+        (([0], [1], [1], [2.0]), r"value must be in 0\.\.1"),
+        (([0, 0], [0, 0], [1, 1], [2.0, 2.0]), "must occur once"),
+    ],
+)
+def test_a_bad_truth_is_refused(tmp_path, rows, words):
+    with pytest.raises(InputError, match=words):
+        read_truth(truth_file(tmp_path / "x.truth.arrow", *rows))
+
+
+def test_a_truth_may_have_attributes_that_the_protocol_ignores(tmp_path):
+    truth = read_truth(truth_file(tmp_path / "x.truth.arrow", [0, 0], [0, 1], [0, 3], [3.0, 1.0]))
+    stored = read_reconstruction(written(tmp_path / "r.arrow", about()))
+    assert stored.origin is not None
+    rows = score(stored.reconstruction, stored.origin.manifest, truth)
+    assert {row.metric for row in rows} >= {"rating_accuracy"}
+
+
+def test_answers_beyond_another_manifest_are_refused(tmp_path):
+    """A file of other software says nothing of its own sizes."""
+    truth = read_truth(truth_file(tmp_path / "x.truth.arrow", [0], [0], [0], [3.0]))
+    stored = read_reconstruction(written(tmp_path / "r.arrow"))
+    with pytest.raises(InputError, match=r"index of kind item must be below 2 \(manifest\), got 3"):
+        score(stored.reconstruction, manifest("include-unrated", 5, 2), truth)
+
+
+SCORED_IN = """
+import resource, sys
+from pathlib import Path
+from audit.reconstructions import read_reconstruction
+from audit.score import score
+from audit.truth import read_truth
+stored = read_reconstruction(Path(sys.argv[1]))
+score(stored.reconstruction, stored.origin.manifest, read_truth(Path(sys.argv[2])))
+print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss // 1024)
+"""
+
+
+def test_a_large_catalogue_takes_little_memory(tmp_path):
+    """16 million items, of which a small file names the last: below a gigabyte in a process of its own."""
+    truth = truth_file(tmp_path / "x.truth.arrow", [0, 0], [0, 0], [1, 15_999_999], [3.0, 4.0])
+    path = written(tmp_path / "r.arrow", about(n_items=16_000_000))
+    words = [sys.executable, "-c", SCORED_IN, str(path), str(truth)]
+    done = subprocess.run(words, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    assert int(done.stdout) < 1000

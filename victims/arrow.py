@@ -17,7 +17,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from victims.errors import InputError
-from victims.limits import LARGEST, first_too_large, without_tiny
+from victims.limits import LARGEST, scanned, without_tiny
 
 
 def _physical_memory() -> int:
@@ -252,8 +252,8 @@ def vector_chunks(
         array = whole if keep is None else whole.filter(pa.array(keep[number]))
         _refuse_null(file.path, name, array, start)
         vectors = _vectors(file.path, name, array, width, start)
-        _refuse_too_large(file.path, name, vectors, start)
-        chunks.append(without_tiny(vectors))
+        tiny = _scanned(file.path, name, vectors, start)
+        chunks.append(without_tiny(vectors) if tiny else vectors)
     return chunks
 
 
@@ -285,10 +285,11 @@ def _vectors(path: Path, name: str, array: pa.Array, width: int, start: int) -> 
     return flat.to_numpy(zero_copy_only=True).reshape(-1, width)
 
 
-def _refuse_too_large(path: Path, name: str, values: np.ndarray, start: int) -> None:
-    row = first_too_large(values)
+def _scanned(path: Path, name: str, values: np.ndarray, start: int) -> bool:
+    """Whether some numbers are tiny; those that are too large are refused."""
+    row, tiny = scanned(values)
     if row is None:
-        return
+        return tiny
     if not np.isfinite(values[row]).all():
         raise InputError(f"{path} row {start + row}: {name} must be finite, got {values[row]}")
     raise InputError(
@@ -305,7 +306,7 @@ def finite_chunks(file: ColumnFile, name: str) -> list[np.ndarray]:
             raise InputError(f"{file.path}: {name} must be float64, got {array.type}")
         _refuse_null(file.path, name, array, start)
         values = array.to_numpy(zero_copy_only=True).astype(np.float64, copy=False)
-        _refuse_too_large(file.path, name, values[:, None], start)
+        _scanned(file.path, name, values[:, None], start)
         chunks.append(values)
     return chunks
 

@@ -42,29 +42,33 @@ def is_plausible(number: int | float) -> bool:
     return number == 0 or SMALLEST <= abs(number) <= LARGEST
 
 
-def first_too_large(values: Float[np.ndarray, "rows width"]) -> int | None:
-    """The first row with a number that is not finite or beyond ``LARGEST``; one product for each block."""
-    step = max(1, BLOCK // max(values.shape[1], 1))
-    with np.errstate(over="ignore", invalid="ignore"):
-        for low in range(0, values.shape[0], step):
-            part = values[low : low + step].reshape(-1)
-            if not np.dot(part, part) <= LARGEST**2:  # also where it is NaN
-                bad = np.flatnonzero(~(np.abs(values[low : low + step]) <= LARGEST).all(axis=1))
-                if bad.size:
-                    return low + int(bad[0])
-    return None
+def scanned(values: Float[np.ndarray, "rows width"]) -> tuple[int | None, bool]:
+    """The first row with a number that is not finite or beyond ``LARGEST``, and whether some are tiny.
+
+    One pass over the memory, in blocks that stay near the processor.
+
+    Examples
+    --------
+    >>> scanned(np.array([[1.0, 0.0], [1e40, 2.0]]))
+    (1, False)
+    >>> scanned(np.array([[1.0, 1e-40]]))
+    (None, True)
+    """
+    step, tiny = max(1, BLOCK // max(values.shape[1], 1)), False
+    size = np.empty((min(step, values.shape[0]), values.shape[1]), values.dtype)
+    for low in range(0, values.shape[0] if values.shape[1] else 0, step):
+        part = values[low : low + step]
+        magnitude = np.abs(part, out=size[: part.shape[0]])
+        if not magnitude.max() <= LARGEST:  # also where it is NaN
+            return low + int((~(magnitude <= LARGEST)).any(axis=1).argmax()), tiny
+        if not tiny and magnitude.min() < SMALLEST:
+            tiny = bool(((magnitude > 0) & (magnitude < SMALLEST)).any())
+    return None, tiny
 
 
 def without_tiny(values: Float[np.ndarray, "rows width"]) -> Float[np.ndarray, "rows width"]:
-    """The same numbers, those below ``SMALLEST`` as 0; the same array where there are none."""
-    flat = values.reshape(-1)
-    size = np.empty(min(flat.size, BLOCK), flat.dtype)
-    for low in range(0, flat.size, BLOCK):
-        part = flat[low : low + BLOCK]
-        np.abs(part, out=size[: part.size])
-        if size[: part.size].min() < SMALLEST and ((part != 0) & (size[: part.size] < SMALLEST)).any():
-            return np.where(np.abs(values) < SMALLEST, values.dtype.type(0), values)
-    return values
+    """A copy with numbers below ``SMALLEST`` as 0."""
+    return np.where(np.abs(values) < SMALLEST, values.dtype.type(0), values)
 
 
 def depth_of(content: Any, most: int = DEEPEST) -> int:

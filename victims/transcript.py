@@ -29,7 +29,7 @@ from victims.arrow import (
     vector_chunks,
 )
 from victims.errors import InputError
-from victims.limits import first_too_large, refuse_absurd_sizes, refuse_absurd_table
+from victims.limits import refuse_absurd_sizes, refuse_absurd_table, scanned
 from victims.manifest import Manifest
 from victims.view import ATTRIBUTE, ITEM, KINDS, Broadcast, Messages, Sums, View
 from victims.writing import key_path
@@ -211,7 +211,7 @@ def _opened(column: list[pa.Array], opener: Opener | None, path: Path) -> tuple[
             f"put the key file {key_path(path).name} beside the recording"
         )
     opened = tuple(opener(part.to_pylist()) for part in column)
-    if any(first_too_large(part) is not None for part in opened):
+    if any(scanned(part)[0] is not None for part in opened):
         raise InputError(
             f"{path} must hold numbers of a plausible size once it is decrypted; use its own key"
         )

@@ -14,7 +14,7 @@ from jaxtyping import Float, Int
 
 from victims.errors import InputError
 from victims.files import PRIVATE, PUBLIC, output, partial_name, replacing, unfinished, write_text
-from victims.limits import LARGEST, first_too_large
+from victims.limits import LARGEST, scanned
 from victims.manifest import INT32_MAX, Manifest
 from victims.view import ATTRIBUTE, ITEM, KINDS
 
@@ -51,7 +51,7 @@ def _rows(
     if array.dtype not in (np.float32, np.float64):  # both hold every number of the narrower ones
         array = array.astype(np.float32 if array.dtype == np.float16 else np.float64)
     seen = array if hidden is None or not hidden.any() else array[~hidden]
-    bad = first_too_large(seen)
+    bad, _ = scanned(seen)
     if bad is not None:
         row = bad if seen is array or hidden is None else int(np.flatnonzero(~hidden)[bad])
         rule = f"at most {LARGEST:g} in size" if np.isfinite(array[row]).all() else "finite"
