@@ -91,13 +91,13 @@ class Aggregate:
             the clients are pseudonyms (option ``pseudonyms``): see ``attacks.parallel``.
         """
         options = {**asdict(self), "seed": key}
-        obstacle = alpha_unknown(view) or factors_hidden(view)
+        parallel = view.adversary.startswith(("client:", "decrypter", "item-server"))
+        no_sums = "" if parallel or view.sums else DECRYPTED
+        obstacle = alpha_unknown(view) or no_sums or factors_hidden(view)
         if obstacle:
             return all_abstain(self.name, view.users, obstacle, options)
-        if view.adversary.startswith(("client:", "decrypter", "item-server")):
+        if parallel:
             return read_parallel(self.name, view, options)
-        if not view.sums:
-            return all_abstain(self.name, view.users, DECRYPTED, options)
         knowledge = _Knowledge.of(view)
         for number in range(self.passes):
             before = knowledge.known()

@@ -8,7 +8,6 @@ Rows are encrypted, added and decrypted on a stated sample and scaled, for they 
 
 from __future__ import annotations
 
-import resource
 import time
 import warnings
 from collections.abc import Callable, Sequence
@@ -23,6 +22,7 @@ from phe import paillier
 from audit.registry import make_defense, make_defenses, make_victim
 from defenses.paillier import EncryptedTotal, PaillierCipher
 from victims.errors import InputError
+from victims.limits import peak_memory
 from victims.protocol import Cipher, Defense, Received, Rows, Victim
 from victims.ratings import Ratings, most_rated, of_users
 from victims.recording import Run, sampled, sent_rows, start
@@ -241,7 +241,7 @@ def _scaled(run: Run, counts: np.ndarray, local: float, update: float, each: Per
         bytes_sent_mean=float(counts.mean()) * each.size,
         bytes_received=float(n_state * (each.size if blind else 8 * run.state.item_factors.shape[1])),
         ciphertexts=most * each.ciphertexts,
-        peak_bytes=_peak(),
+        peak_bytes=float(peak_memory()),
         note=f"measured on {each.measured} rows; scaled to {int(most)} of the busiest client, "
         f"{int(everything)} of all and {n_state} sums",
     )
@@ -261,7 +261,3 @@ def _timed(work: Callable[[], Any]) -> tuple[float, Any]:
     begin = time.perf_counter()
     result = work()
     return time.perf_counter() - begin, result
-
-
-def _peak() -> float:
-    return float(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024)

@@ -248,14 +248,15 @@ def test_answers_beyond_another_manifest_are_refused(tmp_path):
 
 
 SCORED_IN = """
-import resource, sys
+import sys
 from pathlib import Path
 from audit.reconstructions import read_reconstruction
 from audit.score import score
 from audit.truth import read_truth
+from victims.limits import peak_memory
 stored = read_reconstruction(Path(sys.argv[1]))
 score(stored.reconstruction, stored.origin.manifest, read_truth(Path(sys.argv[2])))
-print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss // 1024)
+print(peak_memory() // 2**20)
 """
 
 

@@ -10,6 +10,9 @@ much memory.
 from __future__ import annotations
 
 import math
+import re
+import resource
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -149,3 +152,14 @@ def refuse_absurd_table(where: object, n_users: int, n_attributes: int, rows: in
             f"{where}: attributes must be plausible beside the rows: {n_users:,} clients x {n_attributes:,} "
             f"attributes make more than {limit:,} numbers with {rows:,} rows; correct the sizes"
         )
+
+
+def peak_memory() -> int:
+    """Most memory that this process held, in bytes.
+
+    On Linux without that of the process that started it, which ``getrusage`` hands on.
+    """
+    status = Path("/proc/self/status")
+    if status.exists():
+        return 1024 * int(re.findall(r"VmHWM:\s+(\d+)", status.read_text())[0])
+    return 1024 * resource.getrusage(resource.RUSAGE_SELF).ru_maxrss

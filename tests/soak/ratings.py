@@ -175,6 +175,7 @@ def read_all(sources: list[str]) -> None:
     """In the limited process: a line of JSON for each file."""
     from victims.datasets import load
     from victims.errors import InputError
+    from victims.limits import peak_memory
 
     resource.setrlimit(resource.RLIMIT_AS, (ADDRESS_SPACE, ADDRESS_SPACE))
     for source in sources:
@@ -188,14 +189,6 @@ def read_all(sources: list[str]) -> None:
             said = f"crashed: {type(error).__name__}: {error}"
         signal.alarm(0)
         print(json.dumps([said, peak_memory()]), flush=True)
-
-
-def peak_memory() -> int:
-    """Of this process in KiB; on Linux without that of its parent, which ``getrusage`` hands on."""
-    status = Path("/proc/self/status")
-    if status.exists():
-        return int(re.findall(r"VmHWM:\s+(\d+)", status.read_text())[0])
-    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
 
 
 def rule_of(message: str) -> str:
@@ -238,7 +231,7 @@ def soak(files: int, seed: int, keep: Path) -> tuple[Counter[str], str]:
                         folder = Path(scratch) / Path(source).relative_to(scratch).parts[0]
                         shutil.copytree(folder, keep / f"{seed}-{start}-{folder.name}", dirs_exist_ok=True)
                 waiting = waiting[len(answers) :]
-    return counts, f"{peak / 1024:.0f} MiB at {hungriest!r}"
+    return counts, f"{peak / 2**20:.0f} MiB at {hungriest!r}"
 
 
 def main() -> int:
