@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from audit import interrupts
+from audit.shell import interrupts
 
 
 def main() -> None:
-    """Run the program; see ``audit.exits`` for how it ends."""
+    """Run the program; see ``audit.shell.exits`` for how it ends."""
     interrupts.watch()
-    from audit.cli import main as run
+    from audit.cli.main import main as run
 
     try:
         run()

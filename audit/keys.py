@@ -11,12 +11,12 @@ from pathlib import Path
 import numpy as np
 from jaxtyping import Float
 
-from defenses.paillier import opener
-from victims.errors import InputError
-from victims.files import small_file
-from victims.transcript import Opener, Transcript
-from victims.view import View
-from victims.writing import key_path
+from defenses.encryption.paillier import opener
+from victims.common.errors import InputError
+from victims.common.files import small_file
+from victims.transcript.reader import Opener, Transcript
+from victims.transcript.view import View
+from victims.transcript.writer import key_path
 
 KEY_BYTES = 1 << 16
 

@@ -2,7 +2,7 @@
 
 A package offers a component by an entry point of the group ``factorleak.victims``, ``factorleak.defenses`` or
 ``factorleak.attacks``: a dataclass whose fields are the options and whose instances keep the interface
-(``victims.protocol.Victim``, ``victims.protocol.Defense``, ``attacks.interface.Attack``).
+(``victims.protocols.base.Victim``, ``victims.protocols.base.Defense``, ``attacks.base.Attack``).
 """
 
 from __future__ import annotations
@@ -20,10 +20,10 @@ from pathlib import Path
 from types import FunctionType
 from typing import Any
 
-from attacks.interface import Attack
-from audit.debugging import HINT
-from victims.errors import InputError
-from victims.protocol import Defense, Victim
+from attacks.base import Attack
+from audit.shell.debugging import HINT
+from victims.common.errors import InputError
+from victims.protocols.base import Defense, Victim
 
 INTERFACES: dict[str, Any] = {"victims": Victim, "defenses": Defense, "attacks": Attack}
 OURS = "factorleak"

@@ -11,11 +11,11 @@ from typing import Any, get_args, get_type_hints
 
 from pydantic import TypeAdapter, ValidationError
 
-from attacks.interface import Attack
-from audit.debugging import HINT
+from attacks.base import Attack
 from audit.plugins import OURS, broken_member, code_at, imported, offered, own_code, package_of, said
-from victims.errors import InputError
-from victims.protocol import Attacker, Defense, Victim
+from audit.shell.debugging import HINT
+from victims.common.errors import InputError
+from victims.protocols.base import Attacker, Defense, Victim
 
 
 @dataclass(frozen=True)
@@ -45,67 +45,86 @@ class Entry:
 
 
 def _root(method: str, words: str) -> Entry:
-    return Entry("attacks.roots:Root", f"paper 000's systems, {words}", {"method": method}, True)
+    return Entry(
+        "attacks.root_finding.scipy_root:Root", f"paper 000's systems, {words}", {"method": method}, True
+    )
 
 
 BUILT_IN: dict[str, dict[str, Entry]] = {
     "victims": {
         "fedmvmf": Entry(
-            "victims.fedmvmf:FedMVMF",
+            "victims.protocols.fedmvmf:FedMVMF",
             "federated multi-view matrix factorisation (paper 000), four scenarios",
         ),
-        "fedmf": Entry("victims.fedmf:FedMF", "user-level distributed matrix factorisation (paper 001)"),
-        "mf": Entry("victims.mf:MF", "matrix factorisation with clients on the unit ball (paper 002)"),
+        "fedmf": Entry(
+            "victims.protocols.fedmf:FedMF", "user-level distributed matrix factorisation (paper 001)"
+        ),
+        "mf": Entry(
+            "victims.protocols.decentralised_mf:MF",
+            "matrix factorisation with clients on the unit ball (paper 002)",
+        ),
     },
     "defenses": {
         "laplace": Entry(
-            "defenses.laplace:Laplace", "noise of scale b on every uploaded coordinate", short={"b": "scale"}
+            "defenses.noise.laplace:Laplace",
+            "noise of scale b on every uploaded coordinate",
+            short={"b": "scale"},
         ),
         "gaussian": Entry(
-            "defenses.gaussian:Gaussian",
+            "defenses.noise.gaussian:Gaussian",
             "normal noise of deviation sigma on every uploaded coordinate",
             short={"sigma": "scale"},
         ),
         "unrated-sampling": Entry(
-            "defenses.sampling:UnratedSampling", "rows of some unrated items (paper 000, Eq. 36)"
+            "defenses.selection.unrated_sampling:UnratedSampling",
+            "rows of some unrated items (paper 000, Eq. 36)",
         ),
         "stretching": Entry(
-            "defenses.stretching:Stretching", "ratings shrunk by privacy weights (paper 002)"
+            "defenses.noise.stretching:Stretching", "ratings shrunk by privacy weights (paper 002)"
         ),
         "personalized-sampling": Entry(
-            "defenses.personalized_sampling:PersonalizedSampling",
+            "defenses.selection.personalized_sampling:PersonalizedSampling",
             "ratings left out at random, by their budgets (paper 002, Eq. 5)",
         ),
         "objective-noise": Entry(
-            "defenses.objective_noise:ObjectiveNoise",
+            "defenses.noise.objective_noise:ObjectiveNoise",
             "Laplace noise that raters share (paper 002, Theorem 3)",
         ),
         "paillier": Entry(
-            "defenses.paillier:Paillier", "uploads encrypted, sums decrypted by clients (papers 000, 001)"
+            "defenses.encryption.paillier:Paillier",
+            "uploads encrypted, sums decrypted by clients (papers 000, 001)",
         ),
     },
     "attacks": {
-        "spectral": Entry("attacks.spectral:Spectral", "closed form, all clients at once"),
+        "spectral": Entry("attacks.closed_form.spectral:Spectral", "closed form, all clients at once"),
         "likelihood": Entry(
-            "attacks.likelihood:Likelihood", "noisy uploads of any rounds, maximum likelihood or a posteriori"
+            "attacks.likelihood.attack:Likelihood",
+            "noisy uploads of any rounds, maximum likelihood or a posteriori",
         ),
         "trajectory": Entry(
-            "attacks.trajectory:Trajectory",
+            "attacks.trajectory.attack:Trajectory",
             "clients' start and ratings fitted to several rounds of uploads",
             whole=True,
         ),
-        "grid": Entry("attacks.grid:Grid", "one round and no update rule: the rating grid tells the length"),
-        "eq24-printed": Entry("attacks.eq24:Eq24", "paper 001's attack as printed", {"form": "printed"}),
+        "grid": Entry(
+            "attacks.closed_form.rating_grid:Grid",
+            "one round and no update rule: the rating grid tells the length",
+        ),
+        "eq24-printed": Entry(
+            "attacks.closed_form.fedmf_eq24:Eq24", "paper 001's attack as printed", {"form": "printed"}
+        ),
         "eq24-corrected": Entry(
-            "attacks.eq24:Eq24", "paper 001's attack with its slips corrected", {"form": "corrected"}
+            "attacks.closed_form.fedmf_eq24:Eq24",
+            "paper 001's attack with its slips corrected",
+            {"form": "corrected"},
         ),
         "aggregate": Entry(
-            "attacks.aggregate:Aggregate",
+            "attacks.sums.aggregate:Aggregate",
             "sums, decrypted or told by broadcasts, taken apart contributor by contributor",
             whole=True,
         ),
         "rated-set": Entry(
-            "attacks.rated_set:RatedSet", "which items a client rated, from the lists it uploads"
+            "attacks.metadata.rated_set:RatedSet", "which items a client rated, from the lists it uploads"
         ),
         "root-hybr": _root("hybr", "Powell's hybrid method"),
         "root-broyden2": _root("broyden2", "Broyden's bad method"),
@@ -114,9 +133,9 @@ BUILT_IN: dict[str, dict[str, Entry]] = {
         "root-anderson": _root("anderson", "Anderson mixing"),
         "root-lm": _root("lm", "Levenberg-Marquardt"),
         "root-krylov": _root("krylov", "Newton-Krylov with exact Jacobian products"),
-        "guess-uniform": Entry("attacks.guess:GuessUniform", "every answer equally likely"),
-        "guess-majority": Entry("attacks.guess:GuessMajority", "the most common answer"),
-        "guess-popularity": Entry("attacks.guess:GuessPopularity", "popularity from the broadcast"),
+        "guess-uniform": Entry("attacks.metadata.guess:GuessUniform", "every answer equally likely"),
+        "guess-majority": Entry("attacks.metadata.guess:GuessMajority", "the most common answer"),
+        "guess-popularity": Entry("attacks.metadata.guess:GuessPopularity", "popularity from the broadcast"),
     },
 }
 

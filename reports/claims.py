@@ -15,7 +15,7 @@ import seaborn as sns
 from matplotlib.figure import Figure
 from rich.table import Table
 
-from reports.figures import MARKERS, STYLE, save
+from reports.sweep import MARKERS, STYLE, save
 from reports.tables import CLAIMED, NOT_TESTED, number, tested
 
 Row = Mapping[str, Any]

@@ -18,7 +18,7 @@ from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from rich.table import Table
 
-from reports.figures import MARKERS, STYLE, save
+from reports.sweep import MARKERS, STYLE, save
 from reports.tables import CLAIMED, NOT_TESTED, number, tested
 
 Row = Mapping[str, Any]

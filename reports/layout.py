@@ -15,7 +15,7 @@ from rich.cells import cell_len
 from rich.table import Table
 from rich.text import Text
 
-from victims.errors import printable
+from victims.common.errors import printable
 
 GAP = "  "
 STYLES = {

@@ -18,7 +18,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from rich.table import Table
 
-from reports.figures import MARKERS, ONE_PANEL, STYLE, save
+from reports.sweep import MARKERS, ONE_PANEL, STYLE, save
 
 Row = Mapping[str, Any]
 

@@ -15,15 +15,15 @@ os.environ["JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS"] = "0.1"
 
 import pytest
 
-from audit.cli import main
-from tests.reference import Reference
-from victims.fedmvmf import FedMVMF
-from victims.mf import MF
-from victims.ratings import Ratings
+from audit.cli.main import main
+from tests.oracles.simulator import Reference
+from victims.data.ratings import Ratings
+from victims.data.synthetic import Synthetic, generate
+from victims.protocols.decentralised_mf import MF
+from victims.protocols.fedmvmf import FedMVMF
 from victims.recording import record
-from victims.synthetic import Synthetic, generate
-from victims.transcript import Transcript, open_transcript
-from victims.view import View
+from victims.transcript.reader import Transcript, open_transcript
+from victims.transcript.view import View
 
 SHARED = Path(__file__).resolve().parents[2] / "shared"
 SCENARIOS = [

@@ -10,9 +10,10 @@ from typing import Any, NamedTuple
 import numpy as np
 from jaxtyping import Bool, Float, Int
 
-from victims.errors import InputError
-from victims.files import PRIVATE, replacing
-from victims.protocol import (
+from victims.common.errors import InputError
+from victims.common.files import PRIVATE, replacing
+from victims.data.ratings import Ratings
+from victims.protocols.base import (
     Cipher,
     Defense,
     Received,
@@ -23,9 +24,8 @@ from victims.protocol import (
     Victim,
     WithItemServer,
 )
-from victims.ratings import Ratings
-from victims.view import ATTRIBUTE, ITEM, KINDS
-from victims.writing import TranscriptWriter, key_path, truth_path, write_key, write_truth
+from victims.transcript.view import ATTRIBUTE, ITEM, KINDS
+from victims.transcript.writer import TranscriptWriter, key_path, truth_path, write_key, write_truth
 
 ITEM_SERVER = -2  # of the parties
 ITEM_SUM, ATTRIBUTE_SUM = KINDS.index("item-sum"), KINDS.index("attribute-sum")

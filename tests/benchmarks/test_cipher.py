@@ -14,8 +14,8 @@ import warnings
 import numpy as np
 import pytest
 
-from defenses.cipher import KEY_BITS, generate_keys
-from defenses.fixedpoint import LANE_BITS, FixedPoint
+from defenses.encryption.array_cipher import KEY_BITS, generate_keys
+from defenses.encryption.fixed_point import LANE_BITS, FixedPoint
 
 NUMBERS = 6000
 WITH_PHE = 120

@@ -20,19 +20,19 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from attacks.knowledge import law_of
-from attacks.learning import new_job, start_lam
-from attacks.roots import Root
-from attacks.softdecode import Point
-from attacks.spectral import Spectral
-from attacks.trajectory import Trajectory
+from attacks.closed_form.spectral import Spectral
+from attacks.likelihood.hyperparameters import new_job, start_lam
+from attacks.likelihood.manifest_model import law_of
+from attacks.likelihood.rating_posterior import Point
+from attacks.root_finding.scipy_root import Root
+from attacks.trajectory.attack import Trajectory
 from audit.registry import make_defenses
 from tests.conftest import SCENARIOS
-from victims.datasets import load
-from victims.fedmvmf import FedMVMF
-from victims.mf import MF
+from victims.data.loaders import load
+from victims.protocols.decentralised_mf import MF
+from victims.protocols.fedmvmf import FedMVMF
 from victims.recording import record, start
-from victims.transcript import open_transcript
+from victims.transcript.reader import open_transcript
 
 DATA = Path(os.environ.get("FACTORLEAK_ML_1M", "../shared/data/ml-1m"))
 pytestmark = pytest.mark.skipif(not DATA.exists(), reason=f"{DATA} is not here")
@@ -40,9 +40,9 @@ pytestmark = pytest.mark.skipif(not DATA.exists(), reason=f"{DATA} is not here")
 # one attack in a fresh process, whose allocator holds no freed memory to reuse
 MEMORY = """
 import sys
-from attacks.spectral import Spectral
+from attacks.closed_form.spectral import Spectral
 from tests.benchmarks.test_speed import PeakMemory
-from victims.transcript import open_transcript
+from victims.transcript.reader import open_transcript
 view = open_transcript(sys.argv[1]).view("server")
 with PeakMemory() as memory:
     Spectral().attack(view, 0)

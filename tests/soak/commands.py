@@ -2,10 +2,10 @@
 
 Every command runs in a process group of its own under a limit of 4 GiB of address space and writes to one
 folder, best on a small file system of its own (``--folder``), which it fills and empties now and then. One in
-eight is interrupted. Counted as a fault: a status that is none of ``audit.exits`` or does not fit what was
-done, a traceback or any line on stderr that is not the program's, processes or half-written files left, more
-than five minutes, a finished cell that is gone. ``--long-lived N`` instead runs N commands in one process and
-prints how it grows.
+eight is interrupted. Counted as a fault: a status that is none of ``audit.shell.exits`` or does not fit what
+was done, a traceback or any line on stderr that is not the program's, processes or half-written files left,
+more than five minutes, a finished cell that is gone. ``--long-lived N`` instead runs N commands in one
+process and prints how it grows.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from pathlib import Path
 
 import psutil
 
-from audit.exits import Exit
+from audit.shell.exits import Exit
 from tests.soak.interruptions import PROGRESS, STATUS, members
 
 LIMIT = 4 << 20  # KiB of address space
@@ -279,7 +279,7 @@ class Soak:
 
 def long_lived(number: int) -> None:
     """Memory of one process that runs many commands."""
-    from audit.cli import main
+    from audit.cli.main import main
 
     process = psutil.Process()
     with tempfile.TemporaryDirectory() as folder:

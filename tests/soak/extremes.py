@@ -1,7 +1,7 @@
 """Every attack on transcripts with extreme numbers, and how that ended: ``python -m tests.soak.extremes``.
 
-The suite runs a sample (``tests/test_extremes.py``). ``--attack`` names some of them, ``--share`` takes a
-part of the cases, ``--adversaries`` looks at all of them and not the server alone.
+The suite runs a sample (``tests/contract/test_extremes.py``). ``--attack`` names some of them, ``--share``
+takes a part of the cases, ``--adversaries`` looks at all of them and not the server alone.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ os.environ.setdefault("JAX_PLATFORMS", "cpu")
 import numpy as np
 
 from audit.registry import entries
-from tests.extremes import SCENARIOS, Outcome, extremes, outcome, truth_of, views_of
+from tests.contract.extremes import SCENARIOS, Outcome, extremes, outcome, truth_of, views_of
 
 
 def main() -> None:

@@ -173,9 +173,9 @@ def write_case(folder: Path, rng: np.random.Generator) -> Path:
 
 def read_all(sources: list[str]) -> None:
     """In the limited process: a line of JSON for each file."""
-    from victims.datasets import load
-    from victims.errors import InputError
-    from victims.limits import peak_memory
+    from victims.common.errors import InputError
+    from victims.common.limits import peak_memory
+    from victims.data.loaders import load
 
     resource.setrlimit(resource.RLIMIT_AS, (ADDRESS_SPACE, ADDRESS_SPACE))
     for source in sources:

@@ -1,0 +1,1 @@
+"""The clients' step of each protocol, restated from its paper."""

@@ -1,0 +1,1 @@
+"""Attacks by linear algebra and search on the rating grid."""

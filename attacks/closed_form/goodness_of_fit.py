@@ -1,0 +1,118 @@
+"""How well answers fit the rating grid, against chance: whether a client is answered at all.
+
+Where the clients' rule is another than the declared one, numbers come out between the levels. They are
+compared with chance: distances spread evenly over half a step, or what the same numbers give when they are
+paired at random. A few ratings lie near the grid by accident, so that the largest misfit at which a client is
+answered depends on how many there are, and on how many answers were tried: the mean of n numbers, uniform
+in 0..1, is below x / n with a probability of at most x^n / n! (Irwin-Hall distribution, its first term).
+"""
+
+from __future__ import annotations
+
+import numpy as np
+from jaxtyping import Bool, Float, Int
+from scipy.special import gammaln, ndtr
+
+from attacks.closed_form.decoding import distance_to_levels
+
+ACCIDENT = 1e-3  # probability that answers about nothing are taken for ratings, client by client
+FIT_ROWS = 64  # rows per client that are looked at
+TINY = np.finfo(np.float64).tiny
+
+
+def accidental(
+    count: Int[np.ndarray, " users"], tried: int = 1, accident: float = ACCIDENT
+) -> Float[np.ndarray, " users"]:
+    """Misfit below which answers about nothing fall with probability ``accident`` at most.
+
+    Parameters
+    ----------
+    count : (n_users,)
+        Independent distances from the grid; none can be judged at 0.
+    tried : int
+        Answers of which the best one was taken, >= 1.
+    accident : float
+        In 0..1.
+
+    Examples
+    --------
+    >>> accidental(np.array([0, 1, 3, 10, 40])).round(2)
+    array([0.  , 0.  , 0.12, 0.45, 0.66])
+    """
+    n = np.maximum(count, 1)
+    bound = 2 / n * np.exp((gammaln(n + 1) + np.log(accident / tried)) / n)
+    return np.where(count > 0, bound, 0.0)
+
+
+def step_of(levels: Float[np.ndarray, " levels"]) -> float:
+    """Smallest step of the grid; a quarter of it is the mean distance of numbers about nothing."""
+    return float(np.diff(levels).min()) if levels.size > 1 else float(levels[0])
+
+
+def misfit(
+    error: Float[np.ndarray, "users rows"],
+    predicted: Float[np.ndarray, "users rows"],
+    item: Bool[np.ndarray, "users rows"],
+    valid: Bool[np.ndarray, "users rows"],
+    levels: Float[np.ndarray, " levels"],
+    alpha: float | np.floating | None,
+) -> tuple[Float[np.ndarray, " users"], Int[np.ndarray, " users"]]:
+    """Mean distance from the grid relative to chance, 0 a perfect fit, 1 chance; and of how many ratings.
+
+    Chance is what the same rows give when every error is paired with the next row's prediction, or, in
+    observed-only and for attributes, a quarter of a step where that is the larger. Ratings and attributes
+    are judged apart and the worse of both counts: attributes come out near 0 at any wrong length.
+
+    Parameters
+    ----------
+    error, predicted : (n_users, n_rows)
+        c (r - p . q) and p . q.
+    item, valid : (n_users, n_rows)
+    levels : (n_levels,)
+    alpha : float or None
+        Weight of unrated items in include-unrated.
+    """
+    stride = max(1, -(-error.shape[1] // FIT_ROWS))
+    error, predicted, item, valid = (part[:, ::stride] for part in (error, predicted, item, valid))
+
+    def distances(pairing: np.ndarray) -> np.ndarray:
+        value = error + pairing
+        near = distance_to_levels(value, levels)
+        if alpha is not None:
+            near = np.minimum(near, np.abs(error + alpha * pairing))
+        return np.where(item, near, np.minimum(np.abs(value), np.abs(value - 1)))
+
+    fit, chance = distances(predicted), distances(np.roll(predicted, 1, axis=1))
+    worst = np.zeros(error.shape[0])
+    for kind, step in ((item & valid, step_of(levels) if alpha is None else 0.0), (~item & valid, 1.0)):
+        count = np.maximum(kind.sum(axis=1), 1)
+        by_chance = np.maximum((chance * kind).sum(axis=1) / count, step / 4)
+        worst = np.maximum(worst, (fit * kind).sum(axis=1) / count / np.maximum(by_chance, TINY))
+    return worst, (item & valid).sum(axis=1)
+
+
+def log_odds_between(
+    value: Float[np.ndarray, "*shape"],
+    deviation: Float[np.ndarray, "*shape"],
+    levels: Float[np.ndarray, " levels"],
+    share: Float[np.ndarray, " levels"],
+) -> Float[np.ndarray, "*shape"]:
+    """Nats for numbers anywhere around the levels, against numbers on them, both seen through Gaussian noise.
+
+    Where they are on the levels, a sum of these exceeds log(1 / a) with a probability of at most a (Markov's
+    inequality: the mean of a ratio of densities is 1).
+
+    Parameters
+    ----------
+    value, deviation : any shape
+        Estimates and their standard errors > 0.
+    levels, share : (n_levels,)
+        The grid, and how frequent its levels are.
+    """
+    half = step_of(levels) / 2
+    away = (value[..., None] - levels) / deviation[..., None]
+    wide = half / deviation[..., None]
+    on = np.exp(-0.5 * away**2) / (deviation[..., None] * np.sqrt(2 * np.pi)) @ share
+    around = (ndtr(away + wide) - ndtr(away - wide)) / (2 * half) @ share
+    least = 1e-300
+    return np.log(np.maximum(around, least)) - np.log(np.maximum(on, least))

@@ -1,0 +1,1 @@
+"""Attacks that read no gradient: lists of items, and guesses."""

@@ -1,0 +1,1 @@
+"""Attacks on sums of uploads, decrypted or implied by what is broadcast."""

@@ -1,0 +1,1 @@
+"""Fits of a client's factor over several rounds."""

@@ -1,0 +1,100 @@
+"""Several rounds of a view as arrays: what the fit of a client's course works on."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import numpy as np
+from jaxtyping import Bool, Float, Int
+
+from attacks.likelihood.manifest_model import fresh_normal
+from victims.transcript.view import ATTRIBUTE, UserBatch, View
+
+BATCH_BYTES = 192 << 20  # of the derivatives of one batch
+WIDTH = 16  # batches are padded to this times a power of two: few shapes to compile
+
+
+@dataclass(frozen=True)
+class Packed:
+    """Some clients and T rounds, padded to n rows.
+
+    users (users,); kind, index, valid (users, n); rows, factors, deviation (users, T, n, K): uploads as
+    w (s - p . t) p plus noise of that standard deviation (None where there is none, or it repeats);
+    row_weight (users, n); alike (users,): the client sent the same list in every round.
+    """
+
+    users: Int[np.ndarray, " users"]
+    kind: Int[np.ndarray, "users n"]
+    index: Int[np.ndarray, "users n"]
+    valid: Bool[np.ndarray, "users n"]
+    rows: Float[np.ndarray, "users T n K"]
+    factors: Float[np.ndarray, "users T n K"]
+    deviation: Float[np.ndarray, "users T n K"] | None
+    row_weight: Float[np.ndarray, "users n"]
+    alike: Bool[np.ndarray, " users"]
+
+
+def batches(view: View, rounds: int) -> Iterator[Int[np.ndarray, " members"]]:
+    """Numbers of clients of similar length, always as many as fit, so that few shapes are compiled."""
+    longest = view.layout.length.max(axis=0)
+    order, factors = view.layout.order, view.manifest.factors
+    start = 0
+    while start < order.size:
+        limit = _width(int(longest[order[start]]))
+        stop = start + int(np.searchsorted(longest[order[start:]], limit, side="right"))
+        fits = max(1, BATCH_BYTES // (8 * rounds * limit * factors**2))
+        fits = min(1 << (fits.bit_length() - 1), 256)
+        yield from np.split(order[start:stop], range(fits, stop - start, fits))
+        start = stop
+
+
+def _width(rows: int) -> int:
+    """The next width that batches are padded to."""
+    width = WIDTH
+    while width < rows:
+        width *= 2
+    return width
+
+
+def pack(view: View, batch: UserBatch, rounds: Int[np.ndarray, " T"]) -> Packed:
+    """A batch as arrays of one shape, its rows freed of scale and regularisation."""
+    manifest = view.manifest
+    wanted = [uploads for uploads in batch.rounds if uploads.round in rounds]
+    first = wanted[0]
+    users, n = batch.users.size, first.gradients.shape[1]
+    width = _width(max(uploads.gradients.shape[1] for uploads in wanted))
+    shape = users, n
+    kind, index = (np.broadcast_to(part, shape) for part in (first.kind, first.index))
+    valid = np.broadcast_to(first.valid, shape)
+    alike = np.ones(users, bool)
+    for uploads in wanted[1:]:
+        alike &= first.same_list(uploads)
+    k = manifest.factors
+    rows, factors = np.zeros((users, rounds.size, width, k)), np.zeros((users, rounds.size, width, k))
+    own = fresh_normal(manifest)
+    noisy = own is not None or first.broadcast.noise_scale is not None
+    deviation = np.ones((users, rounds.size, width, k)) if noisy else None
+    for number, uploads in enumerate(wanted):
+        here = alike if uploads is not first else np.ones(users, bool)
+        sent = min(n, uploads.gradients.shape[1])  # padding apart, a list of the same length
+        position = np.broadcast_to(uploads.position, (users, uploads.gradients.shape[1]))[here][:, :sent]
+        there = valid[here][:, :sent, None]
+        known = uploads.broadcast.factors[position] * there
+        clean = uploads.gradients[here][:, :sent] - manifest.upload.regularization * known
+        rows[here, number, :sent] = clean / manifest.upload.scale * there
+        factors[here, number, :sent] = known
+        if deviation is not None:
+            scale = uploads.broadcast.noise_scale
+            told = np.zeros(known.shape) if scale is None else scale[position]
+            told = np.hypot(told, own or 0.0) / abs(manifest.upload.scale)
+            deviation[here, number, :sent] = np.where(there, told, 1.0)
+
+    def padded(part: np.ndarray) -> np.ndarray:
+        return np.pad(part, ((0, 0), (0, width - n)))
+
+    attribute_weight = manifest.hyperparameters.get("lambda_attributes", 1.0)
+    row_weight = np.where(padded(kind) == ATTRIBUTE, attribute_weight, 1.0)
+    return Packed(
+        batch.users, padded(kind), padded(index), padded(valid), rows, factors, deviation, row_weight, alike
+    )

@@ -1,0 +1,310 @@
+"""Least squares on a client's whole trajectory: its start factor and its ratings explain all of its uploads.
+
+With p^t the client's factor, s_j its (stretched) ratings and t_j the broadcast factors, a row of round t is
+w_j (s_j - p^t . t_j) p^t, and p^{t+1} follows from p^t and s by the client's step
+(``attacks.client_rules.client_update``). So K + n numbers explain T n K. Gauss-Newton with
+Levenberg-Marquardt damping, all clients of a batch at once; the step's Jacobians come from JAX. Rows depend
+on s_j directly, and on all of s through the T factors p^t only: with S = d(p^0..p^T)/d(p^0, s) the normal
+matrix is S' X S + S' C + C' S + a diagonal, and X and C are products of matrices with n rows, so that nothing
+of size T n K times K or n is ever formed.
+
+Noise that is the same in every round is removed together with the mean of each row over the rounds, which
+is the least-squares estimate of it.
+"""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Bool, Float, Int
+
+from attacks.client_rules.client_update import Step, advance
+
+jax.config.update("jax_enable_x64", True)
+
+FIRST_DAMPING = 1e-3
+DOWN, UP = 5.0, 6.0  # what damping is divided by after a step, and multiplied by instead of one
+LEAST_DAMPING, MOST_DAMPING = 1e-15, 1e12
+CONVERGED = 1e-14  # relative change of the cost
+SHRINK = 8  # a batch goes on as a smaller one when one in so many clients is left,
+LARGE = 1 << 18  # if its matrices hold more numbers than this: a new shape is compiled in seconds
+PER_CLIENT = ("rows", "factors", "weight", "row_weight", "mean", "precision")
+
+
+class Problem(NamedTuple):
+    """Some clients, padded to n rows; T consecutive rounds.
+
+    rows, factors, weight (users, T, n, K): what was uploaded, the broadcast factor, and one over the noise's
+    standard deviation (0 on padding). row_weight (users, n): w_j. mean, precision (users, n): of the
+    prior of s, Gaussian; precision 1 on padding. start_precision: of p^0, whose prior mean is 0.
+    """
+
+    rows: Float[Array, "users T n K"]
+    factors: Float[Array, "users T n K"]
+    weight: Float[Array, "users T n K"]
+    row_weight: Float[Array, "users n"]
+    mean: Float[Array, "users n"]
+    precision: Float[Array, "users n"]
+    start_precision: Float[Array, ""]
+    step: Step
+
+
+class Fit(NamedTuple):
+    """factor (users, T, K); value, deviation (users, n) of s; cost (users,), half the weighted squares."""
+
+    factor: Float[Array, "users T K"]
+    value: Float[Array, "users n"]
+    deviation: Float[Array, "users n"]
+    cost: Float[Array, " users"]
+
+
+class _Normal(NamedTuple):
+    cost: Array
+    gradient: Array
+    matrix: Array
+
+
+def fit(
+    problem: Problem,
+    start: Float[Array, "users K"],
+    value: Float[Array, "users n"],
+    *,
+    repeated: bool,
+    steps: int,
+    enough: float = 0.0,
+) -> Fit:
+    """Fit every client from one start.
+
+    Parameters
+    ----------
+    problem : Problem
+    start, value
+        First guesses of p^0 and s.
+    repeated : bool
+        The noise of a row is the same in all rounds.
+    steps : int
+        At most this many steps.
+    enough : float
+        A client is done when a step lowers its cost by no more than this.
+    """
+    theta = jnp.concatenate([start, value], axis=1)
+    theta, at = _minimise(_Kind(False, repeated), problem, theta, steps, enough)
+    return _described(problem, theta, at)
+
+
+def fit_start(
+    problem: Problem, start: Float[Array, "users K"], *, repeated: bool, steps: int, enough: float = 0.0
+) -> tuple[Float[Array, "users K"], Float[Array, " users"]]:
+    """The best p^0 and its cost, s being the prior's mean; parameters as in ``fit``."""
+    theta, at = _minimise(_Kind(True, repeated), problem, start, steps, enough)
+    return theta, at.cost
+
+
+@jax.jit
+def _described(problem: Problem, theta: Array, at: _Normal) -> Fit:
+    k = problem.rows.shape[3]
+    variance = jnp.diagonal(jnp.linalg.inv(at.matrix), axis1=1, axis2=2)[:, k:]
+    path = partial(_path, by_value=False)
+    factor, _ = jax.vmap(path, in_axes=(_AXES, 0, 0))(problem, theta[:, :k], theta[:, k:])
+    return Fit(factor, theta[:, k:], jnp.sqrt(jnp.maximum(variance, 0)), at.cost)
+
+
+class _Kind(NamedTuple):
+    """Whether the start alone is fitted, and whether the noise repeats."""
+
+    start_only: bool
+    repeated: bool
+
+    def equations(self, problem: Problem, theta: Array) -> _Normal:
+        """Normal equations of all clients of a batch."""
+        return jax.vmap(partial(_normal, self), in_axes=(_AXES, 0))(problem, theta)
+
+
+class _Loop(NamedTuple):
+    """Where every client of a batch is: the best so far, the equations there, and what is tried next."""
+
+    theta: Array
+    at: _Normal
+    trial: Array
+    damping: Array
+    done: Bool[Array, " users"]
+
+
+def _minimise(
+    kind: _Kind, problem: Problem, theta: Array, steps: int, enough: float
+) -> tuple[Array, _Normal]:
+    """Levenberg-Marquardt for all clients of a batch at once, which shrinks as clients are done."""
+    loop = _begun(theta)
+    whole, members, number = loop, np.arange(theta.shape[0]), 0
+    while True:
+        number, loop = _stepped(kind, problem, loop, number, steps + 1, enough)
+        whole = loop if members.size == whole.done.size else _put(whole, members, loop)
+        open_ = np.flatnonzero(~np.asarray(loop.done))
+        if open_.size == 0 or number > steps:
+            return whole.theta, whole.at
+        chosen = np.resize(open_, members.size // SHRINK)
+        members, problem, loop = members[chosen], _taken(problem, chosen), _left_over(loop, chosen)
+
+
+def _begun(theta: Array) -> _Loop:
+    """Before the first step, which evaluates the start."""
+    users, size = theta.shape
+    nothing = _Normal(jnp.full(users, jnp.inf), jnp.zeros((users, size)), jnp.zeros((users, size, size)))
+    return _Loop(theta, nothing, theta, jnp.full(users, FIRST_DAMPING * DOWN), jnp.zeros(users, bool))
+
+
+@partial(jax.jit, static_argnums=0)
+def _stepped(
+    kind: _Kind, problem: Problem, loop: _Loop, number: Array, steps: Array, enough: Array
+) -> tuple[Array, _Loop]:
+    """Steps until few clients are left that are not done."""
+    few = loop.done.size // SHRINK if loop.at.matrix.size > LARGE else 0
+
+    def going_on(state: tuple[Array, _Loop]) -> Array:
+        number, loop = state
+        return (number < steps) & ((~loop.done).sum() > few)
+
+    def once_more(state: tuple[Array, _Loop]) -> tuple[Array, _Loop]:
+        number, loop = state
+        new = kind.equations(problem, loop.trial)
+        better = (new.cost < loop.at.cost) & ~loop.done
+        keep = partial(_where, better)
+        theta = keep(loop.trial, loop.theta)
+        at = _Normal(*(keep(a, b) for a, b in zip(new, loop.at, strict=True)))
+        damping = jnp.where(better, loop.damping / DOWN, loop.damping * UP)
+        small = better & (loop.at.cost - new.cost <= CONVERGED * new.cost + enough)
+        done = loop.done | small | (damping >= MOST_DAMPING) | (at.cost == 0)
+        damping = jnp.clip(damping, LEAST_DAMPING, MOST_DAMPING)
+        diagonal = jnp.diagonal(at.matrix, axis1=1, axis2=2)
+        extra = damping[:, None] * diagonal + 1e-300
+        # NaN where rounding left no positive matrix: no step then, and more damping
+        root = jnp.linalg.cholesky(
+            at.matrix + extra[:, :, None] * jnp.eye(diagonal.shape[1]), symmetrize_input=False
+        )
+        trial = theta - jax.scipy.linalg.cho_solve((root, True), at.gradient[:, :, None])[:, :, 0]
+        return number + 1, _Loop(theta, at, trial, damping, done)
+
+    return jax.lax.while_loop(going_on, once_more, (jnp.asarray(number), loop))
+
+
+def _put(whole: _Loop, members: Int[np.ndarray, " few"], loop: _Loop) -> _Loop:
+    """Some clients' places in those of all."""
+    return jax.tree.map(lambda every, some: every.at[members].set(some), whole, loop)
+
+
+def _left_over(loop: _Loop, chosen: Int[np.ndarray, " few"]) -> _Loop:
+    return jax.tree.map(lambda part: part[chosen], loop)
+
+
+def _taken(problem: Problem, chosen: Int[np.ndarray, " few"]) -> Problem:
+    """Some clients of a batch."""
+    step = problem.step._replace(shrink=problem.step.shrink[chosen])
+    own = {name: getattr(problem, name)[chosen] for name in PER_CLIENT}
+    return problem._replace(**own, step=step)
+
+
+_AXES: Any = Problem(0, 0, 0, 0, 0, 0, None, Step(0, None, None, None))  # type: ignore[arg-type]
+
+
+def _where(better: Array, new: Array, old: Array) -> Array:
+    return jnp.where(better.reshape(-1, *[1] * (new.ndim - 1)), new, old)
+
+
+def _path(one: Problem, start: Array, value: Array, by_value: bool) -> tuple[Array, Array]:
+    """p^t (T, K), and its derivatives by p^0 and, where asked for, by s: (T, K, K + n)."""
+    k = start.size
+    sensitivity = jnp.concatenate([jnp.eye(k), jnp.zeros((k, value.size * by_value))], axis=1)
+
+    def go(carry: tuple[Array, Array], round_: tuple[Array, Array, Array]) -> tuple[Any, Any]:
+        p, s = carry
+        factors, shrink, pull = round_
+
+        def move(p: Array, value: Array) -> Array:
+            return advance(one.step, p, value, one.row_weight, factors, shrink, pull)
+
+        onward = jax.jacfwd(move)(p, value) @ s
+        if by_value:
+            onward = onward.at[:, k:].add(jax.jacrev(move, argnums=1)(p, value))
+        return (move(p, value), onward), (p, s)
+
+    used = one.factors
+    after = jnp.concatenate([used[1:], used[-1:]])
+    seen = jnp.where(one.step.after, after, used)
+    _, (path, derivatives) = jax.lax.scan(go, (start, sensitivity), (seen, one.step.shrink, one.step.pull))
+    return path, derivatives
+
+
+def _normal(kind: _Kind, one: Problem, theta: Array) -> _Normal:
+    """Cost, gradient and normal matrix of one client.
+
+    d row / d p = w (e I - p t') with e = s - p . t, and d row / d s = w p, so that all sums over rows are
+    products of matrices with n rows.
+    """
+    rounds, _, k = one.rows.shape
+    value = one.mean if kind.start_only else theta[k:]
+    path, derivatives = _path(one, theta[:k], value, not kind.start_only)
+    factors = one.factors
+    error = value - jnp.einsum("tk,tnk->tn", path, factors)
+    left = one.weight * (one.rows - one.row_weight[:, None] * error[:, :, None] * path[:, None, :])
+    square = (one.weight * one.row_weight[:, None]) ** 2
+    along = jnp.einsum("tnk,tk->tn", square, path**2)
+    mixed = jnp.einsum("tnl,tnm->tlm", error[..., None] * square * path[:, None], factors)
+    inner = jnp.einsum("tnl,tnm->tlm", along[..., None] * factors, factors) - mixed - mixed.swapaxes(1, 2)
+    inner = inner + jnp.einsum("tn,tnl->tl", error**2, square)[:, :, None] * jnp.eye(k)
+    cross = error[..., None] * square * path[:, None] - factors * along[..., None]
+    own = along.sum(axis=0)
+    if kind.repeated:
+        left = left - left.mean(axis=0) * (one.weight[0] > 0)
+        whole, same = path.sum(axis=0), square[0, :, 0]
+        own = own - same * (whole @ whole) / rounds
+        shared = error[..., None] * whole - factors * (path @ whole)[:, None, None]
+        cross = cross - same[:, None] * shared / rounds
+        blocks = _between_rounds(path, error, factors, same) / -rounds
+        at = jnp.arange(rounds)
+        blocks = blocks.at[at, :, at, :].add(inner)
+        within = blocks.reshape(rounds * k, -1)
+        onto = (within @ derivatives.reshape(rounds * k, -1)).reshape(derivatives.shape)
+    else:
+        onto = jnp.einsum("tlm,tmq->tlq", inner, derivatives)
+    flat = derivatives.reshape(rounds * k, -1)
+    onto = 0.5 * onto
+    if not kind.start_only:
+        onto = onto.at[:, :, k:].add(cross.swapaxes(1, 2))
+    # S' X S + S' C + C' S is a matrix and its transpose: one large product instead of two
+    half = flat.T @ onto.reshape(rounds * k, -1)
+    scaled = one.row_weight[:, None] * one.weight * left
+    along_row = jnp.einsum("tnk,tk->tn", scaled, path)
+    pull = jnp.einsum("tnk,tn->tk", scaled, error) - jnp.einsum("tnk,tn->tk", factors, along_row)
+    prior, middle = jnp.full(k, one.start_precision), jnp.zeros(k)
+    direct, downhill = prior, flat.T @ pull.ravel()
+    if not kind.start_only:
+        prior, middle = jnp.concatenate([prior, one.precision]), jnp.concatenate([middle, one.mean])
+        direct = prior.at[k:].add(own)
+        downhill = downhill.at[k:].add(along_row.sum(axis=0))
+    away = theta - middle
+    return _Normal(
+        0.5 * (jnp.sum(left**2) + jnp.sum(prior * away**2)),
+        prior * away - downhill,
+        half + half.T + jnp.diag(direct),
+    )
+
+
+def _between_rounds(
+    path: Float[Array, "T K"],
+    error: Float[Array, "T n"],
+    factors: Float[Array, "T n K"],
+    square: Float[Array, " n"],
+) -> Float[Array, "T K T K"]:
+    """Sums over rows of (d row / d p^t)' (d row / d p^t')."""
+    k = path.shape[1]
+    weighted = error * square
+    both = weighted @ error.T
+    one_sided = jnp.einsum("tn,snm->tsm", weighted, factors)
+    outer = jnp.einsum("tnl,snm->tlsm", square[:, None] * factors, factors)
+    out = both[:, None, :, None] * jnp.eye(k)[None, :, None, :] + (path @ path.T)[:, None, :, None] * outer
+    out = out - jnp.einsum("sl,tsm->tlsm", path, one_sided)
+    return out - jnp.einsum("stl,tm->tlsm", one_sided, path)

@@ -1,0 +1,217 @@
+"""Fits of a batch of clients' factor trajectories, by what the noise allows.
+
+``fit_exact`` serves noise that is none or repeats: the closed form of ``attacks.trajectory.differencing``,
+then random starts until the rows are explained. ``fit_fresh`` serves fresh noise of known scale: maximum a
+posteriori.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Bool, Float, Int
+
+from attacks.client_rules.client_update import step_of
+from attacks.trajectory.differencing import from_differences
+from attacks.trajectory.factor_trajectories import Packed
+from attacks.trajectory.least_squares import Fit, Problem, fit
+from victims.transcript.manifest import Manifest
+
+EXACT = 1e-6  # share of the rows' own size that an exact answer may leave
+SHORT_STEPS = 12  # of a fit that looks at the first rounds only
+HORIZONS = (2, 5)  # rounds that the first fits of a start look at
+ENOUGH = 0.1  # nats by which a step must still improve a posterior
+
+
+class Known(NamedTuple):
+    """What the adversary knows of the protocol, and how long a fit may take.
+
+    rounds: those that are used; noise is fresh in each, or repeated; stretched: s is W o R, not R; stepped:
+    the step is known; starts, steps: as in ``attacks.trajectory.attack``.
+    """
+
+    manifest: Manifest
+    rounds: Int[np.ndarray, " T"]
+    fresh: bool
+    repeated: bool
+    stretched: bool
+    stepped: bool
+    starts: int
+    steps: int
+
+
+@dataclass(frozen=True)
+class Fitted:
+    """A batch's answers: fields of ``Packed``; s and its deviation by the rows alone; p^0; s for the next
+    pass, the prior counted in; what is left, and starts used.
+    """
+
+    users: Int[np.ndarray, " users"]
+    kind: Int[np.ndarray, "users n"]
+    index: Int[np.ndarray, "users n"]
+    valid: Bool[np.ndarray, "users n"]
+    alike: Bool[np.ndarray, " users"]
+    value: Float[np.ndarray, "users n"]
+    deviation: Float[np.ndarray, "users n"]
+    start: Float[np.ndarray, "users K"]
+    next: Float[np.ndarray, "users n"]
+    left: Float[np.ndarray, " users"]
+    starts: Int[np.ndarray, " users"]
+
+
+class Prior(NamedTuple):
+    """Mean and standard deviation of s, Gaussian, for each client and row (users, n)."""
+
+    mean: Float[np.ndarray, "users n"]
+    deviation: Float[np.ndarray, "users n"]
+
+
+def fit_exact(known: Known, packed: Packed, rng: np.random.Generator) -> Fitted:
+    """The closed form where it is clear, else fits from random starts until the rows are explained."""
+    there = packed.valid[:, None, :, None]
+    moving = packed.rows - packed.rows.mean(axis=1, keepdims=True) if known.repeated else packed.rows
+    counted = packed.valid.sum(axis=1) * packed.rows.shape[1] * packed.rows.shape[3]
+    size = np.sqrt((moving**2).sum(axis=(1, 2, 3)) / np.maximum(counted, 1))
+    weight = np.broadcast_to(there / np.where(size > 0, size, 1.0)[:, None, None, None], packed.rows.shape)
+    nothing = np.zeros(packed.valid.shape)
+    guess = from_differences(packed.rows, packed.factors, packed.row_weight, packed.valid)
+    out = _blank(packed)
+    clear = np.flatnonzero((guess.misfit < EXACT) & packed.alike)
+    out.value[clear], out.start[clear] = guess.value[clear], guess.start[clear]
+    out.left[clear], out.starts[clear] = guess.misfit[clear], 1
+    for number in range(known.starts if known.stepped else 0):
+        open_ = np.flatnonzero((out.left > EXACT) & packed.alike)
+        if open_.size == 0:
+            break
+        start, value = _random_start(known, packed, rng)
+        if number == 0:
+            usable = np.isfinite(guess.misfit)[:, None]
+            start, value = np.where(usable, guess.start, start), np.where(usable, guess.value, value)
+        # as many clients as a power of two, so that few shapes are compiled
+        chosen = np.resize(open_, 1 << int(open_.size - 1).bit_length())
+        problem = _problem(known, packed, weight, Prior(nothing, nothing), 0.0, chosen)
+        found = fit(
+            problem,
+            jnp.asarray(start[chosen]),
+            jnp.asarray(value[chosen]),
+            repeated=known.repeated,
+            steps=known.steps,
+        )
+        left = np.sqrt(2 * np.asarray(found.cost)[: open_.size] / np.maximum(counted[open_], 1))
+        better = left < out.left[open_]
+        here = open_[better]
+        out.value[here] = np.asarray(found.value)[: open_.size][better]
+        out.start[here] = np.asarray(found.factor)[: open_.size, 0][better]
+        out.left[here] = left[better]
+        out.starts[open_] += 1
+    return out
+
+
+def fit_fresh(
+    known: Known,
+    packed: Packed,
+    prior: Prior,
+    warm: Fitted | None,
+    rng: np.random.Generator,
+) -> Fitted:
+    """Maximum a posteriori under noise of known scale, from a random start or from an earlier answer."""
+    assert packed.deviation is not None
+    users = packed.users.size
+    weight = packed.valid[:, None, :, None] / packed.deviation
+    chosen = np.resize(np.arange(users), 1 << int(users - 1).bit_length())
+    rounds = packed.rows.shape[1]
+
+    def improved(start: np.ndarray, value: np.ndarray, horizon: int) -> Fit:
+        seen = weight * (np.arange(rounds) < horizon)[:, None, None]
+        problem = _problem(known, packed, seen, prior, 1.0, chosen)
+        steps = known.steps if horizon == rounds else min(known.steps, SHORT_STEPS)
+        return fit(
+            problem, jnp.asarray(start), jnp.asarray(value), repeated=False, steps=steps, enough=ENOUGH
+        )
+
+    if warm is not None:
+        found = improved(warm.start[chosen], warm.next[chosen], rounds)
+    else:
+        start, value = _random_start(known, packed, rng)[0][chosen], prior.mean[chosen]
+        # a client's course is smooth in its start over few rounds, so that the horizon grows
+        for horizon in sorted({min(first, rounds) for first in (*HORIZONS, rounds)}):
+            found = improved(start, value, horizon)
+            start, value = np.asarray(found.factor[:, 0]), np.asarray(found.value)
+    counted = packed.valid.sum(axis=1) * packed.rows.shape[1] * packed.rows.shape[3]
+    value, deviation, begin = (
+        np.asarray(part)[:users] for part in (found.value, found.deviation, found.factor[:, 0])
+    )
+    left = np.sqrt(2 * np.asarray(found.cost)[:users] / np.maximum(counted, 1))
+    alone, spread = _without(prior, value, deviation)
+    return _fitted(packed, alone, spread, begin, value, left, np.ones(users, int))
+
+
+def _without(prior: Prior, value: np.ndarray, deviation: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """What the rows alone say: a Gaussian posterior divided by its prior."""
+    with np.errstate(divide="ignore", invalid="ignore"):
+        whole, before = 1 / deviation**2, np.where(prior.deviation > 0, 1 / prior.deviation**2, 0)
+        precision = np.where(np.isfinite(whole), np.maximum(whole - before, 1e-6 * whole), 0)
+        alone = (value * whole - prior.mean * before) / precision
+        spread = 1 / np.sqrt(precision)
+    usable = np.isfinite(alone) & np.isfinite(spread)
+    return np.where(usable, alone, prior.mean), np.where(usable, spread, 1e6)
+
+
+def _blank(packed: Packed) -> Fitted:
+    """Nothing found yet."""
+    users, n = packed.valid.shape
+    value, deviation, following = (np.zeros((users, n)) for _ in range(3))
+    start = np.zeros((users, packed.rows.shape[3]))
+    return _fitted(packed, value, deviation, start, following, np.full(users, np.inf), np.zeros(users, int))
+
+
+def _fitted(packed: Packed, *answers: Any) -> Fitted:
+    """Answers beside what they are about."""
+    return Fitted(packed.users, packed.kind, packed.index, packed.valid, packed.alike, *answers)
+
+
+def _problem(
+    known: Known,
+    packed: Packed,
+    weight: np.ndarray,
+    prior: Prior,
+    start_precision: float,
+    chosen: np.ndarray,
+) -> Problem:
+    """What is fitted, for some clients of a batch; a prior without a deviation is none."""
+    spread = np.where(prior.deviation > 0, prior.deviation, np.inf)
+    precision = np.where(packed.valid, 1 / spread**2, 1.0)
+    return Problem(
+        rows=jnp.asarray(packed.rows[chosen]),
+        factors=jnp.asarray(packed.factors[chosen]),
+        weight=jnp.asarray(weight[chosen]),
+        row_weight=jnp.asarray(packed.row_weight[chosen]),
+        mean=jnp.asarray(prior.mean[chosen]),
+        precision=jnp.asarray(precision[chosen]),
+        start_precision=jnp.asarray(start_precision),
+        step=step_of(known.manifest, known.rounds, packed.valid.sum(axis=1)[chosen]),
+    )
+
+
+def _middle(known: Known) -> float:
+    """A first guess of s."""
+    return float(np.mean(known.manifest.rating_levels)) * (0.3 if known.stretched else 1.0)
+
+
+def _random_start(
+    known: Known, packed: Packed, rng: np.random.Generator
+) -> tuple[Float[np.ndarray, "users K"], Float[np.ndarray, "users n"]]:
+    """p^0 in the unit ball, and one value for all of a client's ratings."""
+    users, k = packed.users.size, packed.rows.shape[3]
+    direction = rng.standard_normal((users, k))
+    direction *= rng.uniform(0.05, 1, (users, 1)) / np.linalg.norm(direction, axis=1, keepdims=True)
+    return direction, _middle(known) * rng.uniform(0.5, 2, (users, 1)) * packed.valid
+
+
+def flat_prior(known: Known, packed: Packed) -> Prior:
+    """Before anything is known of the clients."""
+    middle = _middle(known)
+    return Prior(np.full(packed.valid.shape, middle) * packed.valid, np.full(packed.valid.shape, middle))

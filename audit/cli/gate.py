@@ -1,0 +1,274 @@
+"""Conditions on which a build fails: what ``--fail-on`` understands, and what its exit code means.
+
+    leak                                     any verdict LEAK
+    refuted                                  a claimed epsilon is refuted (``claims``)
+    METRIC=X                                 the advantage of METRIC is above X (the estimate)
+    METRIC>X  METRIC.FIELD>X  FIELD>X        FIELD of METRIC, or of any metric; >, >=, < or <=
+    ...@adversary=server,attack=spectral     only rows with these values
+
+FIELD is one of ``FIELDS``: ``advantage`` (the default) tests the estimate, ``advantage_low`` the lower end of
+its interval. A metric without an advantage (a time, an error) is tested by its ``value``.
+
+A condition is crossed if one row crosses it. Where none does, everything that it speaks of must have been
+measured: an attack that failed, or an adversary whom no attack answered (guesses do not count), is no pass.
+"""
+
+from __future__ import annotations
+
+import math
+import operator
+import re
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from difflib import get_close_matches
+from typing import Any, NamedTuple
+
+from audit.experiments.cost import Cost
+from audit.scoring.metrics import RATING_METRICS
+from audit.scoring.pseudonyms import CLAIMED, SHARE
+from audit.scoring.statistics import INCONCLUSIVE, LEAK, NO_EVIDENCE, NOT_TESTED
+from victims.common.errors import InputError
+from victims.evaluation.ranking import Quality
+
+PASSED, CROSSED, UNMEASURED = 0, 1, 3
+FIELDS = ("advantage", "advantage_low", "advantage_high", "value", "ci_low", "ci_high", "p_value")
+OPERATORS: dict[str, Callable[[float, float], bool]] = {
+    ">=": operator.ge,
+    "<=": operator.le,
+    ">": operator.gt,
+    "<": operator.lt,
+    "=": operator.gt,
+}
+RESTRICTED = ("victim", "update", "weighting", "data", "defense", "adversary", "attack", "scenario")
+PLACE = ("victim", "update", "weighting", "data", "defense", "adversary", "rounds")
+BOUND, REFUTED = "empirical_epsilon", "CLAIM REFUTED"
+WORDS = {"leak": ("", LEAK), "refuted": (BOUND, REFUTED)}  # metric, and its verdict
+SCORED = (
+    *RATING_METRICS,
+    "attribute_accuracy",
+    "attribute_group_accuracy",
+    "users_fully_recovered",
+    CLAIMED,
+    SHARE,
+)
+BLOCK = re.compile(r"attribute_group_accuracy/\d+")
+OF_ATTACKS = ("solver_success_rate", "seconds_per_user", "share_of_rows_read")
+OF_QUALITY = tuple("ndcg_at_10" if name == "ndcg" else name for name in Quality._fields)
+OF_CLAIMS = (BOUND, "mse")
+OF_COST = tuple(Cost(*10 * (0.0,)).metrics())
+
+
+class Vocabulary(NamedTuple):
+    """What conditions of a command may name.
+
+    words: verdicts; values: metrics that have no advantage, beside ``SCORED``, which have one; columns: known
+    values of the columns that a condition may be restricted to, checked before anything runs.
+    """
+
+    words: tuple[str, ...] = ("leak",)
+    values: tuple[str, ...] = ()
+    columns: Mapping[str, Collection[str]] = {}
+
+
+@dataclass(frozen=True)
+class Condition:
+    """One ``--fail-on``.
+
+    Attributes
+    ----------
+    text : str
+        As given.
+    metric : str
+        Empty for any metric.
+    field : str
+        One of ``FIELDS``, or "verdict".
+    operator : str
+    limit : float or str
+        A number, or a verdict.
+    only : dict
+        Column -> value of the rows that it speaks of.
+    """
+
+    text: str
+    metric: str
+    field: str
+    operator: str
+    limit: float | str
+    only: dict[str, str]
+
+    def speaks_of(self, row: Mapping[str, Any]) -> bool:
+        """Whether the row has the values that the condition is restricted to."""
+        return all(_value(row, column) == value for column, value in self.only.items())
+
+    def is_about(self, row: Mapping[str, Any]) -> bool:
+        """Whether the row holds what is tested: it ran, and its field is there."""
+        if row["status"] != "ran" or not self.speaks_of(row) or self.metric not in ("", row["metric"]):
+            return False
+        found = row[self.field]
+        if self.field == "verdict":
+            return bool(self.metric) or found in (LEAK, NO_EVIDENCE, INCONCLUSIVE)
+        return found is not None and math.isfinite(found)
+
+    def crossed_by(self, row: Mapping[str, Any]) -> bool:
+        """Whether the row crosses the bar."""
+        if not self.is_about(row):
+            return False
+        if isinstance(self.limit, str):
+            return row["verdict"] == self.limit
+        return OPERATORS[self.operator](row[self.field], self.limit)
+
+
+class Outcome(NamedTuple):
+    """The exit code of all conditions together, and a line for each thing that led to it."""
+
+    code: int
+    lines: list[str]
+
+
+def parse(texts: Iterable[str], vocabulary: Vocabulary | None = None) -> list[Condition]:
+    """Conditions as given on the command line.
+
+    Raises
+    ------
+    InputError
+        If one is not of the grammar, or names a metric, field or column that the command does not have.
+
+    Examples
+    --------
+    >>> condition, = parse(["rated_rating_accuracy.advantage_low>0.1@adversary=server"])
+    >>> condition.metric, condition.field, condition.operator, condition.limit, condition.only
+    ('rated_rating_accuracy', 'advantage_low', '>', 0.1, {'adversary': 'server'})
+    """
+    return [_parse(text, vocabulary or Vocabulary()) for text in texts]
+
+
+def check(conditions: Sequence[Condition], rows: Sequence[Mapping[str, Any]]) -> Outcome:
+    """Hold result rows against conditions: 1 if any is crossed, else 3 if any was not measured, else 0."""
+    crossed, unmeasured = [], []
+    for condition in conditions:
+        across = [row for row in rows if condition.crossed_by(row)]
+        crossed += [f"--fail-on {condition.text} is crossed: {_found(condition, row)}" for row in across]
+        if not across:
+            missing = _not_measured(condition, rows)
+            unmeasured += [f"--fail-on {condition.text} was not measured: {words}" for words in missing]
+    if crossed:
+        return Outcome(CROSSED, [*crossed, *unmeasured])
+    return Outcome(UNMEASURED if unmeasured else PASSED, unmeasured)
+
+
+def _parse(text: str, vocabulary: Vocabulary) -> Condition:
+    test, _, restriction = text.partition("@")
+    only = _restriction(text, restriction, vocabulary.columns) if "@" in text else {}
+    test = test.strip()
+    if test in vocabulary.words:
+        metric, found = WORDS[test]
+        return Condition(text, metric, "verdict", "=", found, only)
+    match = re.fullmatch(r"([\w./]+?)\s*(>=|<=|>|<|=)\s*(\S+)", test)
+    if not match:
+        words = " or ".join(vocabulary.words)
+        raise InputError(f"--fail-on must be {words}, METRIC=NUMBER or METRIC.FIELD>NUMBER, got {text!r}")
+    target, sign, number = match.groups()
+    metric, field = _target(text, target, vocabulary)
+    try:
+        limit = float(number)
+    except ValueError:
+        limit = math.nan
+    if not math.isfinite(limit):
+        raise InputError(f"--fail-on must compare with a finite number, got {number!r} in {text!r}")
+    return Condition(text, metric, field, sign, limit, only)
+
+
+def _target(text: str, target: str, vocabulary: Vocabulary) -> tuple[str, str]:
+    """Metric and field."""
+    if target in FIELDS:
+        return "", target
+    metric, _, field = target.rpartition(".")
+    if field not in FIELDS:
+        metric, field = target, ""
+    scored = metric in SCORED or BLOCK.fullmatch(metric) is not None
+    if not scored and metric not in vocabulary.values:
+        known = [*SCORED, *vocabulary.values]
+        raise InputError(f"--fail-on {text!r} names no metric of this command: {_nearest(metric, known)}")
+    if not scored and field in ("", *(name for name in FIELDS if name.startswith("advantage"))):
+        raise InputError(f"--fail-on {text!r}: {metric} has no advantage; test {metric}.value>NUMBER")
+    return metric, field or "advantage"
+
+
+def _restriction(text: str, words: str, columns: Mapping[str, Collection[str]]) -> dict[str, str]:
+    only = {}
+    for pair in words.split(","):
+        column, equals, value = (part.strip() for part in pair.partition("="))
+        if not equals or column not in RESTRICTED:
+            known = _nearest(column, RESTRICTED)
+            raise InputError(f"--fail-on {text!r} must be restricted as @adversary=server: {known}")
+        known_values = columns.get(column)
+        if known_values is not None and value not in known_values:
+            near = _nearest(value, known_values)
+            raise InputError(f"--fail-on {text!r} speaks of no row of this run: {column} is {near}")
+        only[column] = value
+    return only
+
+
+def _nearest(name: str, known: Collection[str]) -> str:
+    """What may have been meant, or all that there is."""
+    near = get_close_matches(name, known, n=1)
+    return f"did you mean {near[0]!r}, not {name!r}?" if near else f"one of {', '.join(known)}, not {name!r}"
+
+
+def _value(row: Mapping[str, Any], column: str) -> str:
+    if column == "scenario":
+        return f"{row.get('update')}/{row.get('weighting')}"
+    return str(row.get(column, ""))
+
+
+def _where(row: Mapping[str, Any]) -> str:
+    words = [f"{row.get('update')}/{row.get('weighting')}"]
+    words += [f"{name} {row[name]}" for name in ("defense", "adversary") if isinstance(row.get(name), str)]
+    return ", ".join(words)
+
+
+def _found(condition: Condition, row: Mapping[str, Any]) -> str:
+    """The row that crosses, with its number."""
+    by = f"{row.get('attack')} on {_where(row)}: {row['metric']}"
+    if condition.field == "verdict":
+        return f"{by} is {row['verdict']}"
+    return f"{by} has {condition.field} {row[condition.field]:.4g}"
+
+
+def _not_measured(condition: Condition, rows: Sequence[Mapping[str, Any]]) -> list[str]:
+    """Attacks that failed, and places where nothing answers the condition."""
+    mine = [row for row in rows if condition.speaks_of(row)]
+    if not mine:
+        return ["no row of the results is what it speaks of"]
+    out = [
+        f"{row.get('attack')} failed on {_where(row)} ({row['reason']})"
+        for row in mine
+        if row["status"] == "failed"
+    ]
+    places: dict[tuple[str, ...], list[Mapping[str, Any]]] = {}
+    for row in mine:
+        if row["status"] != "failed" and _is_evidence(condition, row):
+            places.setdefault(tuple(str(row.get(name)) for name in PLACE), []).append(row)
+    if not (places or out):
+        out.append("nothing but guesses ran")
+    for found in places.values():
+        if not any(_answers(condition, row) for row in found):
+            reasons = [row["reason"] for row in found if row.get("reason")]
+            why = f" ({reasons[0]})" if reasons else ""
+            out.append(f"no attack answered on {_where(found[0])}{why}; @adversary=NAME restricts it")
+    return list(dict.fromkeys(out))
+
+
+def _is_evidence(condition: Condition, row: Mapping[str, Any]) -> bool:
+    """Rows that could answer: of attacks that are more than guesses, or of the metric itself."""
+    if condition.metric and not _scored(condition.metric):
+        return row["metric"] == condition.metric
+    return isinstance(row.get("attack"), str) and not row["attack"].startswith("guess")
+
+
+def _scored(metric: str) -> bool:
+    return metric in SCORED or BLOCK.fullmatch(metric) is not None
+
+
+def _answers(condition: Condition, row: Mapping[str, Any]) -> bool:
+    return condition.is_about(row) and row["verdict"] != NOT_TESTED

@@ -1,0 +1,280 @@
+"""What the commands share: options, progress, and printing."""
+
+from __future__ import annotations
+
+import os
+import sys
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from enum import StrEnum
+from threading import Event, Lock, Thread
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from audit.shell.notes import complain, note
+from victims.common.errors import InputError, printable
+
+if TYPE_CHECKING:
+    from rich.table import Table
+
+    from reports.layout import Sheet
+
+
+class Update(StrEnum):
+    """How clients update their factor."""
+
+    SEMI_ALS = "semi-als"
+    SGD = "sgd"
+
+
+class Weighting(StrEnum):
+    """Which rows clients upload."""
+
+    OBSERVED_ONLY = "observed-only"
+    INCLUDE_UNRATED = "include-unrated"
+
+
+DataOption = Annotated[
+    str,
+    typer.Option(
+        help="synthetic, synthetic:users=500,items=800,seed=1, ml-100k or filmtrust (fetched), or a path"
+    ),
+]
+JobsOption = Annotated[int, typer.Option(min=-1, help="Parallel processes; -1 is one per core.")]
+SeedOption = Annotated[int, typer.Option(min=0, max=2**63 - 1, help="Every random choice derives from it.")]
+RoundsOption = Annotated[str, typer.Option(help="Rounds to record, counted from 0: 4,5 or 0-9 or both.")]
+VictimOptions = Annotated[
+    list[str] | None,
+    typer.Option("--set", help="Hyper-parameter of the victim, name=value. Repeatable."),
+]
+AttackOptions = Annotated[
+    list[str] | None, typer.Option("--option", help="Option of the attack, name=value. Repeatable.")
+]
+ComponentsOption = Annotated[
+    int | None,
+    typer.Option(min=1, help="Replace item features by their first principal components."),
+]
+UpdatesOption = Annotated[list[Update] | None, typer.Option(help="Restrict the scenarios. Repeatable.")]
+WeightingsOption = Annotated[list[Weighting] | None, typer.Option(help="Restrict the scenarios. Repeatable.")]
+UpdateOption = Annotated[Update | None, typer.Option(help="Default: the victim's first.")]
+WeightingOption = Annotated[Weighting | None, typer.Option(help="Default: the victim's first.")]
+OneAttackOption = Annotated[
+    list[str] | None, typer.Option(help="Option of one attack, ATTACK.name=value. Repeatable.")
+]
+DefenseOption = Annotated[
+    list[str] | None,
+    typer.Option(help="As laplace:scale=2,clip=10,known=false; several are applied in order."),
+]
+AdversaryOption = Annotated[
+    str, typer.Option(help="Whose view is attacked; see `factorleak list adversaries`.")
+]
+UsersOption = Annotated[int | None, typer.Option(min=1, help="Record a random sample of this many clients.")]
+CommunityOption = Annotated[
+    int | None,
+    typer.Option(min=1, help="Let a random sample of this many clients be all that there are."),
+]
+
+
+FailOnOption = Annotated[
+    list[str] | None,
+    typer.Option(
+        help="Exit 1 where a bar is crossed, 3 where it was not measured: leak, METRIC=X (an advantage above "
+        "X), METRIC.advantage_low>X, METRIC.value>X; @adversary=server,attack=NAME restricts it. Repeatable."
+    ),
+]
+
+
+def parse_rounds(text: str) -> list[int]:
+    """``4,5`` or ``0-9`` as ascending numbers.
+
+    Raises
+    ------
+    InputError
+        If it is neither, or names more than 100,000 rounds.
+
+    Examples
+    --------
+    >>> parse_rounds("0-2,7")
+    [0, 1, 2, 7]
+    """
+    rounds: set[int] = set()
+    for part in text.split(","):
+        low, _, high = part.strip().partition("-")
+        high = high or low
+        if not (low.isdigit() and high.isdigit()) or len(low) > 6 or len(high) > 6:
+            raise InputError(f"--rounds must look like 4,5 or 0-9, got {text!r}")
+        if int(high) < int(low) or int(high) - int(low) > 100_000:
+            raise InputError(f"--rounds range must ascend and be at most 100,000 long, got {part!r}")
+        rounds.update(range(int(low), int(high) + 1))
+    return sorted(rounds)
+
+
+def parse_numbers(option: str, text: str) -> tuple[int, ...]:
+    """``1024,2048`` as numbers.
+
+    Raises
+    ------
+    InputError
+        If it is anything else.
+    """
+    parts = [part.strip() for part in text.split(",")]
+    if not all(part.isdigit() and len(part) < 10 for part in parts):
+        raise InputError(f"{option} must be numbers as in 1024,2048, got {text!r}")
+    return tuple(int(part) for part in parts)
+
+
+def load(data: str, components: int | None, community: int | None = None, seed: int = 0) -> Any:
+    """The ratings that ``--data`` names; features replaced by their components, fewer clients if wanted.
+
+    What the loader decided about the file is said on stderr.
+    """
+    from victims.common.seeds import Purpose, generator
+    from victims.data import loaders as datasets
+    from victims.data.ratings import of_users, with_principal_components
+
+    ratings = datasets.load(data)
+    for text in ratings.notes:
+        note(f"{ratings.name}: {text}")
+    if components is not None:
+        ratings = with_principal_components(ratings, components)
+    if community is not None and community < ratings.n_users:
+        chosen = generator(seed, Purpose.COMMUNITY).choice(ratings.n_users, community, replace=False)
+        ratings = of_users(ratings, chosen)
+    return ratings
+
+
+def judge(conditions: Sequence[Any], rows: Sequence[Mapping[str, Any]]) -> None:
+    """Hold the rows against the bars of ``--fail-on``: a line on stderr for each, and the exit code.
+
+    Raises
+    ------
+    typer.Exit
+        With 1 where a bar is crossed, else 3 where one was not measured.
+    """
+    from audit.cli.gate import check
+
+    outcome = check(conditions, rows)
+    for line in outcome.lines:
+        complain(line)
+    if outcome.code:
+        raise typer.Exit(outcome.code)
+
+
+@contextmanager
+def progress(label: str) -> Iterator[Any]:
+    """A bar on a terminal, a line now and then elsewhere, on stderr; yields update(done, total, text)."""
+    from rich.console import Console
+    from rich.markup import escape
+    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+
+    console = Console(stderr=True)
+    if not console.is_terminal:
+        with Heartbeat(label) as lines:
+            yield lines.update
+        return
+    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
+    with Progress(*columns, console=console, transient=True) as bar:
+        task = bar.add_task(label, total=None)
+
+        def update(done: int, total: int, text: str | None = None) -> None:
+            bar.update(task, completed=done, total=total, description=escape(printable(text or label)))
+
+        yield update
+
+
+class Heartbeat:
+    """Plain progress lines for build logs: what is going on, and for how long.
+
+    Nothing in the first seconds; then a line when a step ends, but not sooner than ``FIRST`` seconds after
+    the last one, and in a long step one every ``EVERY`` seconds, written by a thread that ends with the
+    context. A last line says when it ended, if there was any before.
+    """
+
+    FIRST, EVERY = 10.0, 30.0
+
+    def __init__(
+        self,
+        label: str,
+        clock: Callable[[], float] = time.monotonic,
+        write: Callable[[str], None] | None = None,
+    ) -> None:
+        self._label, self._clock = label, clock
+        self._write = write or (lambda line: print(line, file=sys.stderr, flush=True))
+        self._state: tuple[int, int, str | None] | None = None
+        self._begin = self._last = clock()
+        self._said = ""
+        self._lock, self._ended = Lock(), Event()
+        self._thread = Thread(target=self._beat, name="factorleak-progress", daemon=True)
+
+    def __enter__(self) -> Heartbeat:
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._ended.set()
+        self._thread.join()
+        if self._said and self._said != self._words():
+            self._line()
+
+    def update(self, done: int, total: int, text: str | None = None) -> None:
+        """Remember the state; say it if a step has ended."""
+        ended = self._state is not None and done > self._state[0]
+        self._state = done, total, text
+        self._say(self.FIRST if ended else self.EVERY)
+
+    def tick(self) -> None:
+        """Say the state if nothing was said for long."""
+        self._say(self.EVERY if self._said else self.FIRST)
+
+    def _say(self, after: float) -> None:
+        with self._lock:
+            if self._clock() - self._last >= after:
+                self._line()
+
+    def _line(self) -> None:
+        self._last, self._said = self._clock(), self._words()
+        with suppress(OSError, ValueError):  # nobody reads on: no reason to end the work
+            self._write(self._said)
+
+    def _words(self) -> str:
+        words = self._label
+        if self._state is not None:
+            done, total, text = self._state
+            words += f": {done} of {total}" + (f" ({printable(text)})" if text else "")
+        return f"{words}, {self._clock() - self._begin:.0f} s"
+
+    def _beat(self) -> None:
+        while not self._ended.wait(1.0):
+            self.tick()
+
+
+def show(what: str | Table | Sheet) -> None:
+    """Print a table or a line of text: folded to the width of a terminal, plain where there is none.
+
+    Nothing in it is obeyed: control characters are shown.
+    """
+    from rich.console import Console
+    from rich.table import Table
+    from rich.text import Text
+
+    from reports.layout import on_terminal, piped, sheet_of
+
+    console = Console()
+    if isinstance(what, str):
+        text = Text(printable(what))
+    else:
+        sheet = sheet_of(what) if isinstance(what, Table) else what
+        text = on_terminal(sheet, console.width) if console.is_terminal else Text(piped(sheet))
+    emit((lambda: console.print(text)) if console.is_terminal else (lambda: print(text.plain)))
+
+
+def emit(write: Callable[[], None]) -> None:
+    """Write to stdout; where its reader has gone, the work and its exit code still count."""
+    try:
+        write()
+        sys.stdout.flush()
+    except BrokenPipeError:
+        nowhere = os.open(os.devnull, os.O_WRONLY)
+        os.dup2(nowhere, sys.stdout.fileno())

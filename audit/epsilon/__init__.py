@@ -1,0 +1,1 @@
+"""Empirical lower bounds of epsilon beside what is claimed."""

@@ -1,0 +1,161 @@
+"""Empirical lower bounds of epsilon beside what is claimed and what is proved, view by view.
+
+Part of ``audit.epsilon.claims``: from ratings planted in one run (all clients at once), and from repetitions
+of the protocol (one client).
+"""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from jaxtyping import Float
+
+from audit.epsilon.canaries import Worlds, plant, score_exact, score_final, score_noisy, worlds
+from audit.epsilon.claim_cells import BOUND, Cell, recorded, trained
+from audit.epsilon.lower_bounds import Bound, from_one_run, from_repetitions
+from audit.epsilon.many_runs import repeat, typical_client
+from audit.experiments.results import Row, make_row
+from audit.registry import make_defenses, make_victim
+from defenses.accounting.budgets import budgets
+from defenses.accounting.shared_noise import accounts
+from victims.data.ratings import Ratings
+from victims.transcript.view import View
+
+VIEWS = ("all rounds", "first round", "final V")
+
+
+def planted_bounds(cell: Cell, ratings: Ratings, folder: Path, shared: Row) -> list[Row]:
+    """Lower bounds of epsilon, view by view, for all canaries and for the third with the smallest claims."""
+    plan = cell.plan
+    canaries = plant(ratings, plan.seed)
+    defenses = make_defenses(cell.defense)
+    both = worlds(canaries, defenses, plan.seed)
+    view = recorded(cell, canaries.ratings, folder / "canaries")
+    rows = []
+    for name in VIEWS if cell.noise != "none" else ("all rounds", "final V"):
+        begin = time.perf_counter()
+        score = _scores(cell, name, view, both, canaries.ratings)
+        seconds = time.perf_counter() - begin
+        found = _bound_rows(cell, name, score, canaries.coin, ratings, canaries.entry, shared)
+        rows += [{**row, "seconds": seconds} for row in found]
+    return rows
+
+
+def _scores(cell: Cell, name: str, view: View, both: Worlds, ratings: Ratings) -> Float[np.ndarray, " users"]:
+    noisy = cell.noise in ("fresh", "composed")
+    if name == "final V":
+        last = trained(cell, ratings, cell.plan.epochs)
+        return score_final(np.asarray(last.state.item_factors), both)
+    if name == "first round":
+        first = view.during([int(view.rounds[0])])
+        return score_noisy(first, both, cell.plan.seed)
+    return score_noisy(view, both, cell.plan.seed) if noisy else score_exact(view, both)
+
+
+def _bound_rows(
+    cell: Cell,
+    view: str,
+    score: Float[np.ndarray, " users"],
+    coin: np.ndarray,
+    ratings: Ratings,
+    entry: np.ndarray,
+    shared: Row,
+) -> list[Row]:
+    claim = _claims(cell, ratings, cell.plan.seed)[entry]
+    groups = {"all": np.ones(claim.size, bool)}
+    if claim.min() < claim.max():
+        groups["smallest third"] = claim <= np.quantile(claim, 1 / 3)
+    return [
+        _bound_row(cell, view, words, from_one_run(score[chosen], coin[chosen]), float(claim[chosen].max()),
+                   ratings, shared)
+        for words, chosen in groups.items()
+    ]  # fmt: skip
+
+
+def _bound_row(
+    cell: Cell, view: str, words: str, bound: Bound, claim: float, ratings: Ratings, shared: Row
+) -> Row:
+    """A bound beside the largest claim that it speaks of."""
+    return make_row(
+        **{**shared, "n_users": bound.trials},
+        adversary=f"{view}, {words}",
+        attack="neighbours",
+        rounds=1 if view == "first round" else cell.plan.rounds,
+        metric=BOUND,
+        value=bound.epsilon,
+        ci_low=bound.epsilon,
+        ci_high=float("inf"),
+        baseline=claim,
+        baseline_name="largest claim",
+        ceiling=bound.most,
+        status="ran",
+        verdict=_refuted(bound.epsilon, claim),
+        reason=_account(cell, view, claim, ratings),
+    )
+
+
+def repeated_bounds(cell: Cell, ratings: Ratings, folder: Path, shared: Row) -> list[Row]:
+    """Lower bounds for one client's rating, from independent runs."""
+    plan = cell.plan
+    canaries = plant(ratings, plan.seed)
+    begin = time.perf_counter()
+    found = repeat(
+        make_victim("mf", plan.victim),
+        canaries,
+        lambda: make_defenses(cell.defense),
+        folder / "repeated",
+        rounds=plan.rounds,
+        noisy=cell.noise != "once",
+        runs=cell.repetitions,
+        seed=plan.seed,
+    )
+    who = typical_client(ratings)
+    words = f"client {who}, {cell.repetitions} runs a world"
+    seeds = range(plan.seed + 1, plan.seed + 1 + 2 * cell.repetitions)
+    claim = max(float(_claims(cell, ratings, seed)[canaries.entry[who]]) for seed in seeds)
+    seconds = time.perf_counter() - begin
+    return [
+        {
+            **_bound_row(cell, view, words, from_repetitions(found.high[view], found.low[view]), claim,
+                         ratings, shared),
+            "seconds": seconds,
+        }
+        for view in found.high
+    ]  # fmt: skip
+
+
+def _claims(cell: Cell, ratings: Ratings, seed: int) -> Float[np.ndarray, " ratings"]:
+    """The budget that each rating was promised; none without a defense."""
+    found = [defense for defense in make_defenses(cell.defense) if defense.name == "objective-noise"]
+    if not found:
+        return np.full(ratings.n_ratings, np.inf)
+    noise: Any = found[0]
+    if noise.budget == "smallest":
+        return np.full(ratings.n_ratings, float(budgets(noise, ratings, seed).min()))
+    return budgets(noise, ratings, seed)
+
+
+def _refuted(bound: float, claim: float) -> str:
+    if not np.isfinite(claim):
+        return "no claim"
+    return "CLAIM REFUTED" if bound > claim else "not refuted"
+
+
+def _account(cell: Cell, view: str, claim: float, ratings: Ratings) -> str:
+    """What is proved for that view, in words."""
+    if cell.noise == "none":
+        return "no noise"
+    share = claim / cell.plan.epochs if cell.noise == "composed" else claim
+    raters = int(np.median(np.bincount(ratings.items, minlength=ratings.n_items)[ratings.items]))
+    lines = accounts(share, cell.noise, raters, cell.plan.rounds)
+    wanted = {"final V": "final V", "all rounds": "all rounds"}.get(view, "(the recommender)")
+    line = next(line for line in lines if wanted in line.what)
+    if np.isnan(line.epsilon):
+        return f"nothing proved: {line.why}"
+    if np.isinf(line.at_delta):
+        return f"none: {line.why}"
+    size = f"{line.at_delta:,.0f}" if line.at_delta >= 100 else f"{line.at_delta:.2g}"
+    return f"delta = 0: none; delta = {line.delta:g}: {size} ({raters} raters)"

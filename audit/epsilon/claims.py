@@ -1,0 +1,191 @@
+"""A claimed epsilon against what the recommender sees: paper 002's protocols, three readings of the noise.
+
+Behind ``factorleak claims``. A cell is one protocol and reading of the noise: the recommender's transcript is
+recorded and attacked (``trajectory``), and so is what a fellow client sees, V of every round (``aggregate``);
+a second one with planted canaries gives the empirical lower bound of epsilon view by view
+(``audit.epsilon.canaries``, ``audit.epsilon.lower_bounds``), and training to the end gives the recommender's
+error. A cell of repetitions gives a second bound, of one client's rating (``audit.epsilon.many_runs``). The
+claim of a rating is its budget; a bound above the largest claim refutes it.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+from jaxtyping import Float
+
+from audit.epsilon.claim_bounds import planted_bounds, repeated_bounds
+from audit.epsilon.claim_cells import Cell, Plan, recorded, trained
+from audit.epsilon.many_runs import typical_client
+from audit.experiments.answers import answered
+from audit.experiments.cells import content_of, metric_rows, run_cells
+from audit.experiments.prediction import TESTED
+from audit.experiments.results import Row, make_row
+from audit.registry import make_attack, make_defenses, make_victim
+from audit.scoring.score import Ceiling
+from audit.scoring.truth import Truth, read_truth
+from defenses.accounting.budgets import Specification, budgets, draw
+from victims.common.errors import InputError
+from victims.common.files import remove, unfinished
+from victims.data.loaders import published_split
+from victims.data.ratings import Ratings, leave_out
+from victims.evaluation.rating_error import predictions
+from victims.recording import sent_rows
+from victims.transcript.reader import open_transcript
+from victims.transcript.writer import truth_path
+
+
+def run(
+    plan: Plan,
+    ratings: Ratings,
+    directory: Path,
+    *,
+    jobs: int = -1,
+    report: Callable[[int, int], None] = lambda done, total: None,
+) -> list[Row]:
+    """Audit every cell that is not there yet and write the result files.
+
+    Raises
+    ------
+    InputError
+        If a name or number is out of range.
+    """
+    if not 2 <= plan.rounds <= plan.epochs:
+        raise InputError(f"rounds must be between 2 and the {plan.epochs} epochs, got {plan.rounds}")
+    if np.diff(ratings.indptr).min() < 1:
+        raise InputError("every client must have a rating, for one of each is planted; drop the others")
+    content = content_of(ratings)
+    cells = [
+        Cell(plan, directory, content, protocol, noise, epsilon, repetitions)
+        for epsilon in plan.epsilons
+        for protocol in plan.protocols
+        for noise in (plan.noises if protocol != "mf" else ("none",))
+        for repetitions in ((0, plan.repetitions) if plan.repetitions and noise != "none" else (0,))
+    ]
+    for cell in cells:
+        make_defenses(cell.defense)
+    make_victim("mf", plan.victim)
+    return run_cells(cells, _work, ratings, directory, jobs, report)
+
+
+def budget_quantiles(epsilon: float, ratings: Ratings, seed: int) -> dict[str, list[float]]:
+    """Quantiles 0, 1/4, 1/2, 3/4, 1 of the budgets of users and items, and of ratings."""
+    specification = Specification(epsilon=epsilon)
+    weights = draw(specification, ratings, seed)
+    parts = {
+        "users": epsilon * weights.user,
+        "items": epsilon * weights.item,
+        "ratings": budgets(specification, ratings, seed),
+    }
+    return {name: np.quantile(part, [0, 0.25, 0.5, 0.75, 1]).tolist() for name, part in parts.items()}
+
+
+def _work(cell: Cell, ratings: Ratings) -> list[Row]:
+    shared = cell.shared(ratings.n_users)
+    rows: list[Row] = []
+    with unfinished(*cell.scratch) as folder:
+        try:
+            for part in (repeated_bounds,) if cell.repetitions else (_error, _leak, planted_bounds):
+                remove(folder)
+                rows += part(cell, ratings, folder, shared)
+        except InputError as error:  # diverged, say
+            rows += cell.failed(error, ratings.n_users)
+    return rows
+
+
+def _error(cell: Cell, ratings: Ratings, folder: Path, shared: Row) -> list[Row]:
+    """Held-out error of the same system, trained to the end."""
+    plan = cell.plan
+    begin = time.perf_counter()
+    train, test = published_split(plan.data, ratings) or leave_out(ratings, TESTED, plan.seed)
+    away = predictions(trained(cell, train, plan.epochs), test) - test.values
+    mean = train.values.mean() - test.values
+    return [
+        make_row(
+            **shared,
+            metric="mse",
+            rounds=plan.epochs,
+            value=float(np.mean(away**2)),
+            baseline=float(np.mean(mean**2)),
+            baseline_name="training mean",
+            status="ran",
+            seconds=time.perf_counter() - begin,
+        )
+    ]
+
+
+def _leak(cell: Cell, ratings: Ratings, folder: Path, shared: Row) -> list[Row]:
+    """What the attacks read of all recorded rounds."""
+    plan = cell.plan
+    view = recorded(cell, ratings, folder / "leak")
+    truth = read_truth(truth_path(folder / "leak"))
+    limits = {"rated_rating_accuracy": _told(cell, ratings)} if cell.noise in ("fresh", "composed") else None
+    rows = []
+    for name in (
+        "trajectory",
+        "rated-set",
+        *(("spectral", "grid", "likelihood") if cell.protocol == "mf" else ()),
+    ):
+        begin = time.perf_counter()
+        found = answered(name, None, view, plan.seed)
+        here = {**shared, "adversary": "server", "attack": name, "rounds": plan.rounds}
+        here.pop("n_users")
+        seconds = time.perf_counter() - begin
+        scored = metric_rows(here, found, view.manifest, truth, ceilings=limits)
+        rows += [{**row, "seconds": seconds} for row in scored]
+    return [*rows, *read_by_a_fellow(cell, ratings, folder / "leak", truth, shared)]
+
+
+def read_by_a_fellow(cell: Cell, ratings: Ratings, path: Path, truth: Truth, shared: Row) -> list[Row]:
+    """What another client reads: the typical one, of V in all rounds and its own uploads."""
+    adversary = f"client:{typical_client(ratings)}"
+    view = open_transcript(path).view(adversary)
+    begin = time.perf_counter()
+    found = make_attack("aggregate").attack(view, cell.plan.seed)
+    here = {**shared, "adversary": adversary, "attack": "aggregate", "rounds": cell.plan.rounds}
+    here.pop("n_users")
+    seconds = time.perf_counter() - begin
+    return [{**row, "seconds": seconds} for row in metric_rows(here, found, view.manifest, truth)]
+
+
+def _told(cell: Cell, ratings: Ratings) -> Ceiling:
+    """Rated items that a decoder reads which is told W, the clients' factors and the shares of levels."""
+    plan = cell.plan
+    now = trained(cell, ratings, 0)
+    held, levels = now.ratings, np.array(ratings.levels)
+    everybody = np.arange(ratings.n_users)
+    above, below = np.zeros(held.n_ratings), np.zeros(held.n_ratings)
+    for number in range(plan.rounds):
+        scale = sum(
+            known**2
+            for defense in now.defenses
+            if (known := defense.noise_scale(held, now.state.item_factors.shape[1], number, plan.seed))
+            is not None
+        )
+        u = now.user_factors(number)[held.users]
+        v = now.victim.broadcast(now.state)[0][held.items]
+        rows = np.concatenate([part.gradient for part in sent_rows(now, everybody, number)])
+        weight = 1 / np.asarray(scale)[held.items]
+        rest = 2 * np.einsum("rk,rk->r", u, v)[:, None] * u - rows  # 2 s u, and noise
+        above += np.einsum("rk,rk->r", rest * weight, 2 * u)
+        below += np.einsum("rk,rk->r", weight, 4 * u**2)
+        now = now.trained(number)
+    name = ratings.users.astype(np.int64) * ratings.n_items + ratings.items
+    whole = np.searchsorted(name, held.users.astype(np.int64) * ratings.n_items + held.items)
+    actual = ratings.values[whole]
+    stretch = held.values / actual
+    share = np.array([np.mean(ratings.values == level) for level in levels])
+    expected = stretch[:, None] * levels
+    score = -0.5 * below[:, None] * ((above / below)[:, None] - expected) ** 2
+    right = [np.where(ratings.values == levels[share.argmax()], 1.0, 0.0) for _ in range(2)]
+    for number, prior in enumerate((0.0, np.log(np.maximum(share, 1e-12)))):
+        right[number][whole] = levels[(score + prior).argmax(axis=1)] == actual
+    return Ceiling(everybody, *(_over_ratings(part, ratings) for part in right))
+
+
+def _over_ratings(values: Float[np.ndarray, " ratings"], ratings: Ratings) -> Float[np.ndarray, " users"]:
+    counts = np.diff(ratings.indptr)
+    return np.bincount(ratings.users, values, ratings.n_users) / counts

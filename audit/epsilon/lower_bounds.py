@@ -1,0 +1,143 @@
+"""Empirical epsilon: what an adversary who tells two worlds apart proves about a claimed budget.
+
+If a mechanism is epsilon-differentially private (delta = 0), no event is more than e^epsilon times as likely
+in one of two neighbouring worlds as in the other. So frequencies of an event give a lower bound:
+
+- ``from_repetitions``: independent runs in both worlds, events "score at least c" and "score at most -c" for
+  preset c, Clopper-Pearson bounds of both frequencies, corrected for the number of events (Bonferroni);
+- ``from_one_run``: many records whose values were chosen by fair coins in one and the same run; the number of
+  right guesses is at most Binomial(guesses, e^epsilon / (1 + e^epsilon)) in the stochastic order (Steinke,
+  Nasr, Jagielski 2023, arXiv:2305.08846, Theorem 5.2 with delta = 0), whatever the records have to do
+  with one another. The surest guesses count, in preset shares, corrected for their number.
+
+Scores are log likelihood ratios, or anything else: a bad score gives a low bound, never a wrong one.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from jaxtyping import Bool, Float
+from scipy import stats
+
+from victims.common.errors import InputError
+
+THRESHOLDS = (0.0, 0.5, 1.0, 2.0, 4.0)  # of the score, preset
+SHARES = (1.0, 0.5, 0.2, 0.05)  # of the guesses, surest first, preset
+CONFIDENCE = 0.95
+
+
+@dataclass(frozen=True)
+class Bound:
+    """A lower bound of epsilon.
+
+    Attributes
+    ----------
+    epsilon : float
+        >= 0, at ``confidence``.
+    confidence : float
+    most : float
+        The largest bound that so many trials could give.
+    trials : int
+    """
+
+    epsilon: float
+    confidence: float
+    most: float
+    trials: int
+
+
+def from_repetitions(
+    inside: Float[np.ndarray, " runs"],
+    outside: Float[np.ndarray, " more_runs"],
+    confidence: float = CONFIDENCE,
+) -> Bound:
+    """Lower bound from independent runs in two neighbouring worlds.
+
+    Parameters
+    ----------
+    inside, outside : (n_runs,)
+        Scores, large for the first world; infinite ones are fine.
+    confidence : float
+        Between 0 and 1.
+
+    Raises
+    ------
+    InputError
+        If a world has no run, or a score is NaN.
+    """
+    _check(confidence, inside, outside)
+    events = 2 * len(THRESHOLDS)
+    level = (1 - confidence) / (2 * events)
+    found = 0.0
+    for threshold in THRESHOLDS:
+        for more, less in (
+            (inside >= threshold, outside >= threshold),
+            (outside <= -threshold, inside <= -threshold),
+        ):
+            found = max(found, _log_ratio(more, less, level))
+    return Bound(
+        found,
+        confidence,
+        max(
+            _log_ratio(np.ones(a.size, bool), np.zeros(b.size, bool), level)
+            for a, b in ((inside, outside), (outside, inside))
+        ),
+        inside.size + outside.size,
+    )
+
+
+def _log_ratio(more: Bool[np.ndarray, " a"], less: Bool[np.ndarray, " b"], level: float) -> float:
+    """log of the least likely ratio of two frequencies."""
+    low = stats.beta.ppf(level, more.sum(), more.size - more.sum() + 1) if more.any() else 0.0
+    high = stats.beta.ppf(1 - level, less.sum() + 1, less.size - less.sum()) if not less.all() else 1.0
+    return float(np.log(low / high)) if low > 0 else -np.inf
+
+
+def from_one_run(
+    score: Float[np.ndarray, " records"],
+    coin: Bool[np.ndarray, " records"],
+    confidence: float = CONFIDENCE,
+) -> Bound:
+    """Lower bound from records whose values were chosen by fair coins in one run.
+
+    Parameters
+    ----------
+    score : (n_records,)
+        Positive where the adversary guesses True; 0 is no guess.
+    coin : (n_records,)
+    confidence : float
+        Between 0 and 1.
+
+    Raises
+    ------
+    InputError
+        If there is no record, or a score is NaN.
+    """
+    _check(confidence, score, score)
+    level = (1 - confidence) / len(SHARES)
+    surest = np.argsort(-np.abs(score), kind="stable")
+    found = most = 0.0
+    for share in SHARES:
+        chosen = surest[: max(1, round(share * score.size))]
+        chosen = chosen[score[chosen] != 0]
+        right = int(((score[chosen] > 0) == coin[chosen]).sum())
+        found = max(found, _logit_of_least(right, chosen.size, level))
+        most = max(most, _logit_of_least(chosen.size, chosen.size, level))
+    return Bound(found, confidence, most, score.size)
+
+
+def _logit_of_least(right: int, guesses: int, level: float) -> float:
+    if right == 0:
+        return 0.0
+    least = stats.beta.ppf(level, right, guesses - right + 1)
+    return float(max(np.log(least / (1 - least)), 0.0))
+
+
+def _check(confidence: float, *scores: np.ndarray) -> None:
+    if not 0 < confidence < 1:
+        raise InputError(f"confidence must be between 0 and 1, got {confidence!r}")
+    for score in scores:
+        if score.size == 0 or np.isnan(score).any():
+            raise InputError(f"scores must be at least one number and not NaN, got {score[:5]}")

@@ -1,0 +1,96 @@
+"""One client's rating told apart over many independent runs of the whole protocol.
+
+The other way to an empirical epsilon (``audit.epsilon.lower_bounds.from_repetitions``): the data of all
+clients stay as they are but for one rating, which is at the lowest level in half of the runs and at the
+highest in the others; everything that the protocol draws (start factors, privacy weights, h, noise) is drawn
+anew. The adversary is that of ``audit.epsilon.canaries``. Drawing the weights anew mixes mechanisms whose
+budgets differ, so that a bound speaks of the largest of them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+from jaxtyping import Float
+
+from audit.epsilon.canaries import Canaries, score_exact, score_noisy, worlds
+from victims.common.files import remove
+from victims.data.ratings import Ratings
+from victims.protocols.base import Defense, Victim
+from victims.recording import record
+from victims.transcript.reader import open_transcript
+from victims.transcript.writer import truth_path
+
+
+class Repeated(NamedTuple):
+    """Scores by view, (n_runs,) each: with the highest level, and with the lowest."""
+
+    high: dict[str, Float[np.ndarray, " runs"]]
+    low: dict[str, Float[np.ndarray, " runs"]]
+
+
+def typical_client(ratings: Ratings) -> int:
+    """The client whose number of ratings is the median, the first of them."""
+    counts = np.diff(ratings.indptr)
+    return int(np.argsort(counts, kind="stable")[counts.size // 2])
+
+
+def repeat(
+    victim: Victim,
+    canaries: Canaries,
+    defenses_of: Callable[[], Sequence[Defense]],
+    folder: Path,
+    *,
+    rounds: int,
+    noisy: bool,
+    runs: int,
+    seed: int,
+) -> Repeated:
+    """Run the protocol again and again, in both worlds.
+
+    Parameters
+    ----------
+    victim : Victim
+    canaries : Canaries
+        All clients' ratings; the planted one of the typical client is flipped.
+    defenses_of : callable
+        Makes the defenses of a run.
+    folder : Path
+        For one recording at a time; removed.
+    rounds : int
+        That the recommender watches, from the first.
+    noisy : bool
+        Fresh noise is left in every round.
+    runs : int
+        In each world, >= 1.
+    seed : int
+        The runs take the seeds after it.
+    """
+    who = typical_client(canaries.ratings)
+    names = ("all rounds", "first round") if noisy else ("all rounds",)
+    found: dict[bool, dict[str, list[float]]] = {high: {name: [] for name in names} for high in (True, False)}
+    for number in range(2 * runs):
+        high, fresh = number % 2 == 0, seed + 1 + number
+        values, coin = canaries.ratings.values.copy(), canaries.coin.copy()
+        values[canaries.entry[who]] = canaries.ratings.levels[-1 if high else 0]
+        coin[who] = high
+        here = Canaries(replace(canaries.ratings, values=values), canaries.entry, coin)
+        defenses = defenses_of()
+        both = worlds(here, defenses, fresh)
+        remove(folder)
+        remove(truth_path(folder))
+        record(victim, here.ratings, folder, rounds=range(rounds), defenses=defenses, seed=fresh, users=[who])
+        view = open_transcript(folder).view("server")
+        for name in names:
+            seen = view if name == "all rounds" else view.during([int(view.rounds[0])])
+            score = score_noisy(seen, both, fresh) if noisy else score_exact(seen, both)
+            found[high][name].append(float(score[who]))
+    remove(folder)
+    remove(truth_path(folder))
+    return Repeated(
+        *({name: np.array(scores) for name, scores in found[high].items()} for high in (True, False))
+    )

@@ -1,0 +1,1 @@
+"""Grids of runs: victims, defenses, attacks and metrics."""

@@ -1,0 +1,143 @@
+"""Run an attack and refuse an answer that is none: attacks may come from anywhere."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+
+from attacks.base import OPTIONAL, Estimates, Progress, Reconstruction, all_abstain, silent
+from audit.plugins import said
+from audit.registry import entry, make_attack
+from audit.shell.debugging import HINT
+from victims.common.errors import InputError
+from victims.transcript.view import ATTRIBUTE, ITEM, View
+
+# what arithmetic says that has left the numbers; errors of programming stay errors
+NUMERICAL = (np.linalg.LinAlgError, FloatingPointError, OverflowError)
+
+
+class WrongAnswer(Exception):
+    """An attack broke its interface; the message says how."""
+
+
+def answered(
+    name: str, options: dict[str, Any] | None, view: View, seed: int, progress: Progress = silent
+) -> Reconstruction:
+    """What an attack reads of a view; where its arithmetic breaks down it has abstained on everybody.
+
+    Raises
+    ------
+    WrongAnswer
+        If it returns anything but a reconstruction of the clients of the view.
+    """
+    attack = make_attack(name, options)
+    try:
+        found = attack.attack(view, seed, progress)
+    except NUMERICAL as error:
+        reason = f"the numbers of this recording are beyond the attack's arithmetic ({said(error)})"
+        return all_abstain(name, view.users, reason, {"seed": seed})
+    for complaint in complaints(found, view):
+        raise WrongAnswer(f"attack {name!r} {complaint}")
+    return found
+
+
+def answered_or_refused(
+    name: str, options: dict[str, Any] | None, view: View, seed: int, progress: Progress = silent
+) -> Reconstruction:
+    """The same for one attack alone, where nothing else goes on when it fails.
+
+    Raises
+    ------
+    InputError
+        If an attack of another package fails or breaks the interface.
+    """
+    try:
+        return answered(name, options, view, seed, progress)
+    except InputError:
+        raise
+    except Exception as error:
+        if not (package := entry("attacks", name).package):
+            raise
+        reason = str(error) if isinstance(error, WrongAnswer) else f"attack {name!r} failed: {said(error)}"
+        raise InputError(f"{reason}; it is part of {package}; {HINT}") from error
+
+
+def complaints(found: object, view: View) -> Iterator[str]:
+    """How an answer breaks the interface, the worst first; what is below may need what is above."""
+    if not isinstance(found, Reconstruction):
+        yield f"must return a Reconstruction, got {type(found).__name__}"
+        return
+    users = found.users
+    if not (isinstance(users, np.ndarray) and users.ndim == 1 and users.dtype.kind in "iu"):
+        yield "must give users as a vector of whole numbers"
+    if np.any(np.diff(users) <= 0):
+        yield "must name every client once, ascending"
+    if not found.options.get("pseudonyms"):
+        for client in np.setdiff1d(users, view.users):
+            yield f"answered about client {client}, which it was not asked about"
+        for client in np.setdiff1d(view.users, users):
+            yield f"said nothing about client {client}, which it was asked about"
+    for client in set(found.abstained) - set(users.tolist()):
+        yield f"abstained on client {client}, which is not among its users"
+    for name, values in found.diagnostics.items():
+        if np.shape(values) != users.shape:
+            yield f"must give diagnostics {name!r} one number a client"
+    for number, block in enumerate(found.blocks):
+        for complaint in _of_block(block, users, view):
+            yield f"block {number}: {complaint}"
+    answered = [client for block in found.blocks for client in block.users.tolist()]
+    if len(set(answered)) < len(answered):
+        yield "must answer about every client in one block"
+
+
+def _of_block(block: object, users: np.ndarray, view: View) -> Iterator[str]:
+    if not isinstance(block, Estimates):
+        yield f"must be Estimates, got {type(block).__name__}"
+        return
+    shape = np.shape(block.value)
+    if len(shape) != 2 or np.shape(block.users) != shape[:1]:
+        yield f"must have a row of values for each of its clients, got shape {shape}"
+    for name, part in (("kind", block.kind), ("index", block.index)):
+        if np.shape(part) not in ((1, shape[1]), shape):
+            yield f"{name} must have the shape of the values or one row, got {np.shape(part)}"
+    for client in set(block.users.tolist()) - set(users.tolist()):
+        yield f"answers about client {client}, which is not among its users"
+    if np.isinf(block.value).any():
+        yield "values must be finite, or NaN where there is no answer"
+    for name in OPTIONAL:
+        given = getattr(block, name)
+        if given is not None and np.isinf(given).any():
+            yield f"{name} must be finite, or NaN where there is no answer"
+    given = ~np.isnan(block.value)
+    yield from _of_rows(block, given, view)
+    if block.probability is None:
+        return
+    if np.shape(block.probability) != shape:
+        yield "probability must have the shape of the values"
+    claimed = block.probability[given]
+    if np.any((claimed < 0) | (claimed > 1)):
+        yield "probability must be in 0..1"
+
+
+def _of_rows(block: Estimates, given: np.ndarray, view: View) -> Iterator[str]:
+    """Items and attributes that do not exist, or occur twice for one client."""
+    sizes = view.manifest.n_items, view.manifest.n_attributes
+    kind, index = (np.broadcast_to(part, given.shape)[given] for part in (block.kind, block.index))
+    if not np.isin(kind, (ITEM, ATTRIBUTE)).all():
+        yield "kind must be item or attribute"
+    if np.any((index < 0) | (index >= np.array(sizes)[kind.astype(np.intp)])):
+        yield f"index must be one of {sizes[0]} items or {sizes[1]} attributes"
+    place = np.nonzero(given)[0] * sum(sizes) + np.where(kind == ITEM, 0, sizes[0]) + index
+    if _distinct(place, given.shape[0] * sum(sizes)) < place.size:
+        yield "must answer about each item and attribute of a client once"
+
+
+def _distinct(place: np.ndarray, below: int) -> int:
+    """How many different numbers; with a flag for each possible one, unless most would be unused."""
+    if below > 64 * place.size + (1 << 20):
+        return np.unique(place).size
+    told = np.zeros(below, bool)
+    told[place] = True
+    return int(np.count_nonzero(told))

@@ -1,0 +1,59 @@
+"""The tidy result table: one row per cell and metric; failed and inapplicable cells are rows too."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+
+from victims.common.files import replacing, write_text
+
+COLUMNS = (
+    "victim", "update", "weighting", "data", "defense", "adversary", "attack", "rounds", "seed",
+    "metric", "value", "ci_low", "ci_high", "baseline", "baseline_name", "ceiling", "advantage",
+    "n_users", "n_abstained", "status", "reason", "seconds", "bytes",
+    "advantage_low", "advantage_high", "p_value", "verdict", "ceiling_ml", "ceiling_map",
+)  # fmt: skip
+FORMULA = ("=", "+", "-", "@", "\t", "\r", "\n")  # with which spreadsheets let a formula begin
+Row = dict[str, Any]
+
+
+def make_row(**values: Any) -> Row:
+    """A row with every column; what is not given is NaN, or empty for words."""
+    unknown = set(values) - set(COLUMNS)
+    if unknown:
+        raise KeyError(f"no such result columns: {sorted(unknown)}")
+    words = {"baseline_name", "reason", "verdict", "status", "defense"}
+    return {name: values.get(name, "" if name in words else float("nan")) for name in COLUMNS}
+
+
+def write_results(rows: list[Row], directory: Path) -> None:
+    """Write ``results.json``, ``results.csv`` and ``results.parquet``, each one whole or not at all.
+
+    In the CSV a text that a spreadsheet would take for a formula stands behind an apostrophe; the other two
+    hold it as it is.
+    """
+    frame = pd.DataFrame(rows, columns=list(COLUMNS))
+    text = json.dumps([finite(row) for row in rows], indent=1) + "\n"
+    write_text(directory / "results.json", text)
+    with replacing(directory / "results.csv") as partial:
+        frame.map(_no_formula).to_csv(partial, index=False)
+    with replacing(directory / "results.parquet") as partial:
+        frame.to_parquet(partial, index=False)
+
+
+def _no_formula(cell: Any) -> Any:
+    """A cell that a spreadsheet shows and does not evaluate."""
+    return f"'{cell}" if isinstance(cell, str) and cell.startswith(FORMULA) else cell
+
+
+def finite(row: Mapping[str, Any]) -> Row:
+    """The row with null for NaN, as JSON has none."""
+    return {
+        name: None if isinstance(value, float) and not math.isfinite(value) else value
+        for name, value in row.items()
+    }

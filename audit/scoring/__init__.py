@@ -1,0 +1,1 @@
+"""How right a reconstruction is, beside its baseline and its ceiling."""

@@ -1,0 +1,243 @@
+"""How likely each possible answer of a client is to someone who knows all its other answers.
+
+An attack sees the uploads F and wants one answer z_j. Whoever also knows every other answer of the client
+knows strictly more, and p^t then follows from z_j alone: by (8) of paper 000 in semi-als, by (9), (10) from
+the factor at the start of the watch in sgd. So log P(F | z_j, the others) is exact: every candidate moves
+p^t, and with it every row of the client. The rows of the other items matter where they are few (a client
+with one rating shows p in its attributes alone); each answer moves p by about one part in their number, so
+that beyond ``FEW`` of them their log likelihood is taken as a quadratic of the move, with the score at the
+truth and the information of the complete data, which is never less than what the rows tell.
+"""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Float, Int
+
+from attacks.likelihood import rating_posterior as soft
+from attacks.likelihood.batches import Rows
+from attacks.likelihood.rating_posterior import Answers, Layer
+
+FEW = 384  # slots of a client, up to which all its rows are computed for every candidate of every slot
+
+
+class Known(NamedTuple):
+    """What belongs to one client, or to the clients of a batch with their axis first.
+
+    items, factors (rounds, K, slots); sent (rounds, slots); attributes (rounds, K, attributes);
+    attributes_sent (rounds, attributes); level (slots,): place of the true answer among the candidates;
+    active (attributes,): the true attributes; p (rounds, K): the factors that belong to them; square
+    (rounds, K, K): Q'CQ + lambda_1 U'U, right (rounds, K): Q'Cr + lambda_1 U'x.
+    """
+
+    items: Float[Array, "*users rounds K slots"]
+    factors: Float[Array, "*users rounds K slots"]
+    sent: Array
+    attributes: Float[Array, "*users rounds K attributes"]
+    attributes_sent: Array
+    level: Int[Array, "*users slots"]
+    active: Float[Array, "*users attributes"]
+    p: Float[Array, "*users rounds K"]
+    square: Float[Array, "*users rounds K K"]
+    right: Float[Array, "*users rounds K"]
+
+
+class _Law(NamedTuple):
+    """Layer, broadcast factors of the attributes (rounds, K, attributes), constants, values and weights."""
+
+    layer: Layer
+    own: Array
+    constants: soft.Constants
+    levels: Array
+    weights: Array
+
+
+@partial(jax.jit, static_argnums=0)
+def log_likelihoods(
+    layer: Layer,
+    own: Float[Array | np.ndarray, "rounds K attributes"],
+    rows: Rows,
+    constants: soft.Constants,
+    answers: Answers,
+    p: Float[Array, "users rounds K"],
+) -> tuple[Float[Array, "candidates users slots"], Float[Array, "users attributes"]]:
+    """Of every candidate of every slot, and log odds of every attribute being active, all else as it is.
+
+    Parameters
+    ----------
+    layer : Layer
+        ``tied``: p follows from (8); else from (9), (10) inside each run, given p at its start.
+    own : (rounds, K, attributes)
+    rows : Rows
+    constants : Constants
+    answers : Answers
+        The true ones, one-hot over the candidates.
+    p : (users, rounds, K)
+        Factors that belong to the true answers.
+
+    Returns
+    -------
+    items : (candidates, users, slots)
+        log P(uploads | candidate, the other answers) in nats, up to a constant of the slot; 0 on padding.
+    attributes : (users, attributes)
+        Log odds as ``softdecode`` has them: inside a block relative to one another, else against "inactive".
+    """
+    own = jnp.asarray(own)
+    square, right = soft.normal_equations(layer, own, rows, constants, answers, soft.fixed(layer, own, rows))
+    by_round = rows.items, rows.factors, rows.sent, rows.attributes, rows.attributes_sent
+    items, factors, sent, others, others_sent = (jnp.asarray(part).swapaxes(0, 1) for part in by_round)
+    level = answers.items.argmax(axis=0)
+    batch = Known(items, factors, sent, others, others_sent, level, answers.attributes, p, square, right)
+    weights = jnp.where(jnp.array(layer.weighted), constants.alpha, 1.0)
+    law = _Law(layer, own, constants, jnp.array(layer.levels), weights)
+    items, attributes = jax.lax.map(partial(_client, law), batch)
+    items = items.transpose(2, 0, 1) / -constants.noise
+    return jnp.where(rows.valid, items, 0.0), attributes / -constants.noise
+
+
+def _client(law: _Law, known: Known) -> tuple[Float[Array, "slots candidates"], Float[Array, " attributes"]]:
+    """Costs, sums of |f - y p|, of one client."""
+    n_slots = known.level.size
+    weight, level = law.weights[known.level], law.levels[known.level]
+    true = jnp.zeros_like(known.p), jnp.zeros(1), jnp.zeros((known.p.shape[0], 1, known.p.shape[1]))
+    known = known._replace(p=_moved(law, known, *true)[:, 0])
+    whole = None
+    if n_slots > FEW and law.layer.clip is None:
+        whole = _curve(law, known.p, known.items, known.factors, known.sent, weight, level)
+
+    def of_items(p: Array) -> Array:
+        """All items' rows at factors p (rounds, candidates, K)."""
+        if whole is not None:
+            return whole.at(p - known.p[:, None])
+        shape = p.shape[1], n_slots
+        answer = jnp.broadcast_to(weight, shape), jnp.broadcast_to(level, shape)
+        return _distance(law, known.items, known.factors, known.sent, p, *answer)
+
+    def of_attributes(p: Array, active: Array) -> Array:
+        ones = jnp.ones_like(active)
+        return _distance(law, known.attributes, law.own, known.attributes_sent, p, ones, active)
+
+    def item(slot: Array) -> Array:
+        f, q, sent = (part[..., slot][..., None] for part in (known.items, known.factors, known.sent))
+        own = weight[slot][None], level[slot][None]
+        heavier = law.weights - own[0]
+        pulled = law.weights * law.levels - own[0] * own[1]
+        p = _moved(law, known, q[..., 0], heavier, pulled[:, None] * q[:, None, :, 0])
+        if whole is None:
+            before = _distance(law, f, q, sent, p, *(jnp.broadcast_to(part, (p.shape[1], 1)) for part in own))
+        else:
+            before = _curve(law, known.p, f, q, sent, *own).at(p - known.p[:, None])
+        after = _distance(law, f, q, sent, p, law.weights[:, None], law.levels[:, None])
+        active = jnp.broadcast_to(known.active, (p.shape[1], known.active.size))
+        return of_items(p) - before + after + of_attributes(p, active)
+
+    items = jax.lax.map(item, jnp.arange(n_slots))
+    if not law.layer.blocks:
+        return items, jnp.zeros(0)
+    block = np.array(law.layer.blocks)
+    same, loose = jnp.asarray(block[:, None] == block), jnp.array(law.layer.loose)[block]
+
+    def attribute(column: Array) -> Array:
+        """Active, against the truth; against "inactive" where the column is no part of a block."""
+        cleared = jnp.where(same[column], 0.0, known.active)
+        active = jnp.stack([jnp.where(loose[column], cleared, known.active), cleared.at[column].set(1.0)])
+        pulled = jnp.einsum("tka,va->tvk", law.own, active - known.active)
+        p = _moved(
+            law, known, jnp.zeros_like(known.p), jnp.zeros(2), law.constants.lambda_attributes * pulled
+        )
+        cost = of_items(p) + of_attributes(p, active)
+        return cost[1] - cost[0]
+
+    return items, jax.lax.map(attribute, jnp.arange(block.size))
+
+
+def _distance(
+    law: _Law,
+    rows: Float[Array, "rounds K slots"],
+    factors: Float[Array, "rounds K slots"],
+    sent: Array,
+    p: Float[Array, "rounds candidates K"],
+    weight: Float[Array, "candidates slots"],
+    level: Float[Array, "candidates slots"],
+) -> Float[Array, " candidates"]:
+    """sum over rounds, rows and coordinates of |f - y p|."""
+    y = weight * (level - jnp.einsum("tvk,tks->tvs", p, factors))
+    if law.layer.clip is not None:
+        most = law.layer.clip / jnp.maximum(jnp.abs(p).sum(axis=-1), 1e-30)[..., None]
+        y = jnp.clip(y, -most, most)
+    away = jnp.zeros_like(y)
+    for k in range(rows.shape[1]):  # one fused loop
+        away = away + jnp.abs(rows[:, None, k] - y * p[:, :, k, None])
+    return jnp.sum(jnp.where(sent[:, None], away, 0.0), axis=(0, 2))
+
+
+def _moved(
+    law: _Law,
+    known: Known,
+    q: Float[Array, "rounds K"],
+    heavier: Float[Array, " candidates"],
+    pulled: Float[Array, "rounds candidates K"],
+) -> Float[Array, "rounds candidates K"]:
+    """p if Q'CQ had ``heavier`` q q' more, and Q'Cr + lambda_1 U'x ``pulled`` more."""
+    eye, constants = jnp.eye(q.shape[1]), law.constants
+    if law.layer.tied:  # (8), by Sherman and Morrison
+        inverse = jnp.linalg.inv(known.square + constants.lambda_factors * eye)
+        straight = known.p[:, None] + jnp.einsum("tkl,tvl->tvk", inverse, pulled)
+        aside = jnp.einsum("tkl,tl->tk", inverse, q)
+        lean = heavier * jnp.einsum("tk,tvk->tv", q, straight)
+        lean = lean / (1 + heavier * jnp.einsum("tk,tk->t", q, aside)[:, None])
+        return straight - lean[..., None] * aside[:, None]
+
+    def step(p: Array, part: tuple[Array, ...]) -> tuple[Array, Array]:
+        new, told, square, right, q, pulled = part
+        p = jnp.where(new, told, p)
+        pull = right - p @ square.T + pulled - (heavier * (p @ q))[:, None] * q
+        rate, ridge = constants.rate, constants.lambda_factors
+        return (1 - 2 * rate * ridge) * p + 2 * rate * pull, p
+
+    start = jnp.zeros((heavier.size, q.shape[1]))
+    parts = jnp.array(law.layer.starts), known.p, known.square, known.right, q, pulled
+    return jax.lax.scan(step, start, parts)[1]
+
+
+class _Curve(NamedTuple):
+    """A cost as a quadratic of how far p moves: slope (rounds, K), curvature (rounds, K, K)."""
+
+    slope: Array
+    curvature: Array
+
+    def at(self, moved: Float[Array, "rounds candidates K"]) -> Float[Array, " candidates"]:
+        """How much the cost grows."""
+        bent = jnp.einsum("tvk,tkl,tvl->v", moved, self.curvature, moved)
+        return jnp.einsum("tk,tvk->v", self.slope, moved) + 0.5 * bent
+
+
+def _curve(
+    law: _Law,
+    p: Float[Array, "rounds K"],
+    rows: Float[Array, "rounds K slots"],
+    factors: Float[Array, "rounds K slots"],
+    sent: Array,
+    weight: Float[Array, " slots"],
+    level: Float[Array, " slots"],
+) -> _Curve:
+    """Of sum |f - y p| over some rows of items, around the truth.
+
+    d(y p)/dp = y I - c p q'. Under Laplace noise of scale b a coordinate's |f - y p| grows by at most
+    (change)^2 / 2b on average.
+    """
+    y = jnp.where(sent, weight * (level - jnp.einsum("tk,tks->ts", p, factors)), 0.0)
+    c = jnp.where(sent, weight, 0.0)
+    sign = jnp.sign(rows - y[:, None] * p[..., None])
+    lean = c * jnp.einsum("tk,tks->ts", p, sign)
+    slope = jnp.einsum("ts,tks->tk", lean, factors) - jnp.einsum("ts,tks->tk", y, sign)
+    cross = jnp.einsum("tk,tl->tkl", jnp.einsum("ts,tks->tk", y * c, factors), p)
+    square = jnp.einsum("ts,tks,tls->tkl", c**2, factors, factors)
+    curvature = jnp.sum(y**2, axis=1)[:, None, None] * jnp.eye(p.shape[1])
+    curvature += jnp.sum(p**2, axis=1)[:, None, None] * square - cross - cross.swapaxes(1, 2)
+    return _Curve(slope, curvature / law.constants.noise)

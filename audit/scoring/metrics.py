@@ -1,0 +1,312 @@
+"""How right a reconstruction is, client by client.
+
+Names are public (see README). Rounding and clipping as in paper 000, Eq. (43): an estimate is clipped
+to [0, largest level] and rounded to the nearest of 0 and the rating levels; attributes to 0 or 1.
+
+Each metric uses the answer to its own question, where a reconstruction carries one: ``rating_accuracy`` and
+``users_fully_recovered`` the answer itself, ``rated_rating_accuracy`` the best rating given that the item is
+rated, ``rating_mae`` the median of that posterior, the rated-set metrics the probability that the item is
+rated. Without them (other software, the paper's solvers) the answer itself stands for all.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from jaxtyping import Float, Int
+from scipy.stats import rankdata
+
+from attacks.base import OPTIONAL, Estimates
+from audit.scoring.truth import Truth
+from victims.transcript.manifest import Manifest
+from victims.transcript.view import ATTRIBUTE, ITEM
+
+LOWER_IS_BETTER = frozenset({"rating_mae"})
+FALSE_POSITIVE_RATE = 0.001
+RATING_METRICS = (
+    "rating_accuracy",
+    "rated_rating_accuracy",
+    "rating_mae",
+    "rated_set_auc",
+    "rated_set_f1",
+    "tpr_at_fpr_0.1pct",
+)
+BLOCK_ROWS = 1 << 21  # rows of one block that are scored at a time
+DENSE = 16  # times the rows of a client that a table of all items may have columns
+
+
+def round_ratings(value: np.ndarray, levels: list[float]) -> np.ndarray:
+    """Clip to [0, largest level] and round to the nearest of 0 and the levels (Eq. 43).
+
+    Examples
+    --------
+    >>> round_ratings(np.array([-3.0, 0.4, 3.6, 9.0]), [1.0, 2.0, 3.0, 4.0, 5.0])
+    array([0., 0., 4., 5.])
+    """
+    grid = np.array([0.0, *levels])
+    middle = (grid[1:] + grid[:-1]) / 2
+    return grid[np.searchsorted(middle, value)]
+
+
+@dataclass(frozen=True)
+class UserScores:
+    """Metric name -> (n_users,) values; NaN where a metric is not defined for a client."""
+
+    users: Int[np.ndarray, " users"]
+    values: dict[str, Float[np.ndarray, " users"]]
+
+
+def score_users(
+    blocks: tuple[Estimates, ...], manifest: Manifest, truth: Truth, users: np.ndarray
+) -> UserScores:
+    """Score every client of ``users``; one without estimates gets NaN throughout.
+
+    Parameters
+    ----------
+    blocks : tuple of Estimates
+    manifest : Manifest
+    truth : Truth
+    users : (n_users,) ascending
+
+    Returns
+    -------
+    UserScores
+        ``rating_accuracy`` (Eq. 43, over the rated items in observed-only and all items in
+        include-unrated), ``rated_rating_accuracy``, ``rating_mae`` (stars, on rated items),
+        ``rated_set_auc``, ``rated_set_f1``, ``tpr_at_fpr_0.1pct`` (over all items),
+        ``attribute_accuracy``, ``attribute_group_accuracy`` and one of these per block,
+        ``users_fully_recovered`` (0 or 1).
+    """
+    truth.rows(users)
+    names = metric_names(manifest)
+    values = {name: np.full(users.size, np.nan) for name in names}
+    for block in blocks:
+        step = max(1, BLOCK_ROWS // max(block.value.shape[1], 1))
+        for start in range(0, block.users.size, step):
+            part = _slice(block, start, start + step)
+            answered = ~np.isnan(part.value).all(axis=1)
+            if not answered.any():
+                continue
+            row = np.searchsorted(users, part.users)
+            for name, score in _score_block(part, manifest, truth).items():
+                values[name][row[answered]] = score[answered]
+    return UserScores(users, values)
+
+
+def metric_names(manifest: Manifest) -> list[str]:
+    """Metrics that are defined for a protocol, in the order of the result tables."""
+    names = list(RATING_METRICS)
+    if manifest.n_attributes:
+        names.append("attribute_accuracy")
+    if manifest.attribute_groups:
+        names.append("attribute_group_accuracy")
+        names += [f"attribute_group_accuracy/{k}" for k in range(len(manifest.attribute_groups))]
+    return [*names, "users_fully_recovered"]
+
+
+def _slice(block: Estimates, start: int, stop: int) -> Estimates:
+    def cut(array: np.ndarray) -> np.ndarray:
+        return array if array.shape[0] == 1 else array[start:stop]
+
+    given = {name: getattr(block, name) for name in OPTIONAL}
+    return Estimates(
+        block.users[start:stop],
+        cut(block.kind),
+        cut(block.index),
+        block.value[start:stop],
+        **{name: None if part is None else part[start:stop] for name, part in given.items()},
+    )
+
+
+def _score_block(
+    block: Estimates, manifest: Manifest, truth: Truth
+) -> dict[str, Float[np.ndarray, " users"]]:
+    row = truth.rows(block.users)
+    scores = _score_items(block, manifest, truth, row)
+    perfect = scores["rating_accuracy"] == 1
+    if manifest.n_attributes:
+        attributes = _score_attributes(block, manifest, truth, row)
+        perfect &= attributes["attribute_accuracy"] == 1  # not where nothing is said, which is NaN
+        scores |= attributes
+    scores["users_fully_recovered"] = perfect.astype(np.float64)
+    return scores
+
+
+def _score_items(
+    block: Estimates, manifest: Manifest, truth: Truth, row: np.ndarray
+) -> dict[str, np.ndarray]:
+    shape = block.value.shape
+    given = ~np.isnan(block.value) & (block.kind == ITEM)
+    value = np.where(given, block.value, 0.0)
+    actual = np.where(given, lookup(truth, row, block.index, shape), 0.0)
+    answer = round_ratings(value, manifest.rating_levels)
+    rated = actual > 0
+    n_rated = np.diff(truth.ratings.indptr)[row].astype(np.float64)
+    found = rated.sum(axis=1)
+    right = (answer == actual) & given
+    right_rated = (rated & given & (_if_rated(block, answer, manifest) == actual)).sum(axis=1)
+    if manifest.weighting == "include-unrated":
+        # an item without a row is answered "unrated": right unless it is rated
+        silent_unrated = manifest.n_items - given.sum(axis=1) - (n_rated - found)
+        accuracy = (right.sum(axis=1) + silent_unrated) / manifest.n_items
+    else:
+        accuracy = _ratio(right.sum(axis=1), given.sum(axis=1) + (n_rated - found))
+    stars = _first(block.median_if_rated, block.rating_if_rated, value)
+    error = np.where(rated, np.abs(np.clip(stars, 0, manifest.rating_levels[-1]) - actual), 0)
+    missed_stars = truth.ratings.sum(axis=1)[row] - actual.sum(axis=1)
+    claimed = _claimed(block, answer, manifest) & given
+    scores = {
+        "rating_accuracy": accuracy,
+        "rated_rating_accuracy": _ratio(right_rated, n_rated),
+        "rating_mae": _ratio(error.sum(axis=1) + missed_stars, n_rated),
+        "rated_set_f1": _ratio(2 * (claimed & rated).sum(axis=1), claimed.sum(axis=1) + n_rated),
+    }
+    strength = _rated_strength(block, value, answer, manifest)
+    scores |= _rank_scores(strength, given, rated, n_rated, manifest.n_items)
+    return scores
+
+
+def _first(*answers: np.ndarray | None) -> np.ndarray:
+    """Row by row the first answer that is given."""
+    given = [answer for answer in answers if answer is not None]
+    found = given[-1]
+    for answer in given[-2::-1]:
+        found = np.where(np.isnan(answer), found, answer)
+    return found
+
+
+def _if_rated(block: Estimates, answer: np.ndarray, manifest: Manifest) -> np.ndarray:
+    """The rating of each row if the item is rated, rounded to the levels alone."""
+    if block.rating_if_rated is None:
+        return answer
+    levels = np.array(manifest.rating_levels)
+    middle = (levels[1:] + levels[:-1]) / 2
+    there = ~np.isnan(block.rating_if_rated)
+    nearest = levels[np.searchsorted(middle, np.where(there, block.rating_if_rated, 0.0))]
+    return np.where(there, nearest, answer)
+
+
+def _claimed(block: Estimates, answer: np.ndarray, manifest: Manifest) -> np.ndarray:
+    """Which rows are said to be rated: the most probable ones, as many as maximise the expected F1."""
+    if block.rated_probability is None or manifest.weighting == "observed-only":
+        return answer > 0
+    probability = np.nan_to_num(block.rated_probability, nan=0.0)
+    order = np.argsort(-probability, axis=1, kind="stable")
+    hits = np.cumsum(np.take_along_axis(probability, order, axis=1), axis=1)
+    expected = hits / (np.arange(1, probability.shape[1] + 1) + hits[:, -1:])
+    rank = np.empty_like(order)
+    np.put_along_axis(rank, order, np.arange(order.shape[1])[None], axis=1)
+    return (rank <= expected.argmax(axis=1)[:, None]) & (probability > 0)
+
+
+def _rated_strength(
+    block: Estimates, value: np.ndarray, answer: np.ndarray, manifest: Manifest
+) -> np.ndarray:
+    """How strongly each row says "rated": the probability of that where given, else what the answer implies.
+
+    In observed-only an uploaded row says it by itself.
+    """
+    if manifest.weighting == "observed-only":
+        return np.ones_like(value)
+    if block.rated_probability is not None:
+        return np.nan_to_num(block.rated_probability, nan=0.0)
+    if block.probability is None:
+        return value
+    probability = np.nan_to_num(block.probability, nan=0.5)
+    # a rating is claimed on rated rows only, however sure the attack is which one
+    return np.where(answer > 0, 1 + probability, 1 - probability)
+
+
+def lookup(
+    truth: Truth, row: np.ndarray, index: np.ndarray, shape: tuple[int, ...]
+) -> Float[np.ndarray, "users rows"]:
+    """Rating of each (client, item), 0 where unrated."""
+    n_columns = truth.ratings.shape[1]
+    index = np.minimum(index, n_columns)  # beyond the last rated item: the empty last column
+    if index.shape[0] == 1 and n_columns <= DENSE * index.size + BLOCK_ROWS // row.size:
+        dense = np.zeros((row.size, n_columns + 1))
+        dense[:, :n_columns] = truth.ratings[row].toarray()
+        return dense[:, index[0]]
+    indptr, columns = truth.ratings.indptr, truth.ratings.indices.astype(np.int64)
+    owner = np.repeat(np.arange(truth.users.size), np.diff(indptr))
+    key = owner * (n_columns + 1) + columns
+    wanted = row[:, None] * (n_columns + 1) + index
+    place = np.minimum(np.searchsorted(key, wanted), key.size - 1)
+    return np.where(key[place] == wanted, truth.ratings.data[place], 0.0).reshape(shape)
+
+
+def _rank_scores(
+    strength: np.ndarray,
+    given: np.ndarray,
+    rated: np.ndarray,
+    n_rated: np.ndarray,
+    n_items: int,
+) -> dict[str, np.ndarray]:
+    """AUC and TPR at FPR 0.1 % over all items; items without a row rank last, tied."""
+    n_unrated = n_items - n_rated
+    given_rated = rated.sum(axis=1)
+    given_unrated = given.sum(axis=1) - given_rated
+    silent_unrated = n_unrated - given_unrated
+    missed = n_rated - given_rated
+    ranks = rankdata(np.where(given, strength, np.inf), axis=1)
+    wins = (ranks * rated).sum(axis=1) - given_rated * (given_rated + 1) / 2
+    wins += given_rated * silent_unrated + missed * silent_unrated / 2
+    allowed = np.floor(FALSE_POSITIVE_RATE * n_unrated).astype(np.int64)
+    unrated = -np.sort(-np.where(given & ~rated, strength, -np.inf), axis=1)
+    column = np.minimum(allowed, unrated.shape[1] - 1)
+    threshold = np.take_along_axis(unrated, column[:, None], axis=1)
+    threshold[allowed >= unrated.shape[1]] = -np.inf
+    above = (rated & (strength > threshold)).sum(axis=1)
+    return {
+        "rated_set_auc": _ratio(wins, n_rated * n_unrated),
+        "tpr_at_fpr_0.1pct": np.where(n_unrated > 0, _ratio(above, n_rated), np.nan),
+    }
+
+
+def _score_attributes(
+    block: Estimates, manifest: Manifest, truth: Truth, row: np.ndarray
+) -> dict[str, np.ndarray]:
+    n_users = block.users.size
+    estimate = np.zeros((n_users, manifest.n_attributes))
+    given = ~np.isnan(block.value) & (block.kind == ATTRIBUTE)
+    user, slot = np.nonzero(given)
+    estimate[user, np.broadcast_to(block.index, block.value.shape)[user, slot]] = block.value[user, slot]
+    actual = attribute_table(truth, manifest, row)
+    scores = {"attribute_accuracy": ((estimate > 0.5) == (actual > 0.5)).mean(axis=1)}
+    if manifest.attribute_groups:
+        scores |= group_scores(estimate, actual, manifest)
+    answered = given.any(axis=1)  # an answer about ratings alone says nothing here
+    return {name: np.where(answered, values, np.nan) for name, values in scores.items()}
+
+
+def attribute_table(truth: Truth, manifest: Manifest, row: np.ndarray) -> np.ndarray:
+    """Attributes of some clients with exactly ``n_attributes`` columns."""
+    table = np.zeros((row.size, manifest.n_attributes))
+    width = min(manifest.n_attributes, truth.attributes.shape[1])
+    table[:, :width] = truth.attributes[row, :width]
+    return table
+
+
+def group_scores(
+    estimate: Float[np.ndarray, "users attributes"],
+    actual: Float[np.ndarray, "users attributes"],
+    manifest: Manifest,
+) -> dict[str, np.ndarray]:
+    """Is the largest estimate of each block at the active attribute? NaN where none is active."""
+    scores = {}
+    for number, group in enumerate(manifest.attribute_groups):
+        if group:
+            hit = estimate[:, group].argmax(axis=1) == actual[:, group].argmax(axis=1)
+            active = actual[:, group].max(axis=1) > 0.5
+            scores[f"attribute_group_accuracy/{number}"] = np.where(active, hit, np.nan)
+        else:
+            scores[f"attribute_group_accuracy/{number}"] = np.full(estimate.shape[0], np.nan)
+    table = np.stack(list(scores.values()))
+    scores["attribute_group_accuracy"] = _ratio(np.nansum(table, axis=0), np.sum(~np.isnan(table), axis=0))
+    return scores
+
+
+def _ratio(part: np.ndarray, whole: np.ndarray) -> Float[np.ndarray, " users"]:
+    """part / whole, NaN where the whole is empty."""
+    return np.where(whole > 0, part / np.maximum(whole, 1), np.nan)

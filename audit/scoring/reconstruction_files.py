@@ -1,0 +1,268 @@
+"""Reconstruction files: user, kind, index, value (0 = unrated) and probability, Arrow IPC.
+
+Where the attack has them also rated_probability, rating_if_rated and median_if_rated (``Estimates``). All
+columns but the first four are optional and may be null anywhere.
+
+The schema metadata under ``factorleak-reconstruction`` says which attack read what, on which view, and
+which clients it abstained on and why, so that scoring needs no other file than the truth.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+from jaxtyping import Float
+from pydantic import BaseModel, ValidationError, field_validator, model_validator
+
+from attacks.base import OPTIONAL, Estimates, Reconstruction
+from victims.common.errors import InputError, one_line, printable
+from victims.common.files import existing_file
+from victims.common.limits import DEEPEST, depth_of, refuse_absurd_sizes
+from victims.transcript.arrow import (
+    INT32_MAX,
+    ColumnFile,
+    finite_chunks,
+    integer_chunks,
+    kind_chunks,
+    open_columns,
+)
+from victims.transcript.manifest import Manifest
+from victims.transcript.view import ATTRIBUTE, KINDS
+from victims.transcript.writer import kind_array, write_columns
+
+KEY = b"factorleak-reconstruction"
+PAD_CELLS = 1 << 22
+
+
+class Origin(BaseModel):
+    """Where a reconstruction comes from.
+
+    ``users``, each once, are clients of the manifest, or pseudonyms where the option of that name is set; the
+    attack abstained on some of them.
+    """
+
+    attack: str
+    adversary: str = "server"
+    options: dict[str, object] = {}
+    users: list[int]
+    abstained: dict[int, str] = {}
+    seconds: float = float("nan")
+    manifest: Manifest
+
+    @field_validator("options")
+    @classmethod
+    def _flat(cls, value: dict[str, object]) -> dict[str, object]:
+        if depth_of(value) > DEEPEST:
+            raise ValueError(f"options must be nested at most {DEEPEST} deep")
+        return value
+
+    @model_validator(mode="after")
+    def _check(self) -> Origin:
+        known = set(self.users)
+        if len(known) < len(self.users):
+            raise ValueError("users must name each client once")
+        most = INT32_MAX if self.options.get("pseudonyms") else self.manifest.n_users
+        strange = next((user for user in self.users if not 0 <= user < most), None)
+        if strange is not None:
+            raise ValueError(f"users must be clients below {most}, got {str(strange)[:20]}")
+        strange = next((user for user in self.abstained if user not in known), None)
+        if strange is not None:
+            raise ValueError(f"abstained must name clients among users, got {str(strange)[:20]}")
+        return self
+
+
+@dataclass(frozen=True)
+class StoredReconstruction:
+    """A reconstruction read from a file; ``origin`` is None for files of other software."""
+
+    reconstruction: Reconstruction
+    origin: Origin | None
+
+
+def write_reconstruction(
+    path: Path,
+    reconstruction: Reconstruction,
+    manifest: Manifest,
+    *,
+    adversary: str,
+    seconds: float,
+) -> None:
+    """Write a reconstruction; the file appears under its name only when it is complete."""
+    origin = Origin(
+        attack=reconstruction.attack,
+        adversary=adversary,
+        options=json.loads(json.dumps(dict(reconstruction.options), default=str)),
+        users=reconstruction.users.tolist(),
+        abstained=dict(reconstruction.abstained),
+        seconds=seconds,
+        manifest=manifest,
+    )
+    write_columns(path, _batches(reconstruction), {KEY: origin.model_dump_json().encode()})
+
+
+def _batches(reconstruction: Reconstruction) -> Iterator[dict[str, pa.Array]]:
+    blocks = reconstruction.blocks
+    some = [name for name in OPTIONAL if any(getattr(block, name) is not None for block in blocks)]
+    names = list(dict.fromkeys(["probability", *some]))
+    blank: dict[str, np.ndarray] = dict.fromkeys(("user", "kind", "index"), np.zeros(0, np.int32))
+    blank |= dict.fromkeys(("value", *names), np.zeros(0))
+    yield _columns(blank, names)  # a file without answers still has its columns
+    for columns in reconstruction.columns():
+        yield _columns(columns, names)
+
+
+def _columns(columns: Mapping[str, np.ndarray], names: list[str]) -> dict[str, pa.Array]:
+    return {
+        "user": pa.array(columns["user"].astype(np.int32)),
+        "kind": kind_array(columns["kind"]),
+        "index": pa.array(columns["index"].astype(np.int32)),
+        "value": pa.array(columns["value"]),
+        **{name: pa.array(columns[name], mask=np.isnan(columns[name])) for name in names},
+    }
+
+
+def read_reconstruction(path: Path) -> StoredReconstruction:
+    """Read a reconstruction file, ours or another program's.
+
+    Raises
+    ------
+    InputError
+        Naming file, row and rule.
+    """
+    file = open_columns(existing_file(path))
+    columns = [
+        integer_chunks(file, "user", 0, INT32_MAX - 1, ">= 0"),
+        kind_chunks(file, KINDS[:2]),
+        integer_chunks(file, "index", 0, INT32_MAX - 1, ">= 0"),
+        finite_chunks(file, "value"),
+    ]
+    user, kind, index, value = (np.concatenate(chunks) if chunks else np.zeros(0) for chunks in columns)
+    others = {name: _optional(path, file, name) for name in OPTIONAL if file.has(name)}
+    others = {name: column for name, column in others.items() if not np.isnan(column).all()}
+    _refuse_repeats(path, user, kind, index)
+    origin = _origin(path, file.metadata)
+    if origin is not None:
+        _refuse_unless_about(path, origin, user.size, kind, index)
+    users = np.unique(user) if origin is None else np.unique(origin.users).astype(np.int32)
+    if users.size == 0:
+        raise InputError(f"{path} must hold at least one client")
+    strange = np.flatnonzero(~np.isin(user, users))
+    if strange.size:
+        raise InputError(f"{path} row {strange[0]}: client {user[strange[0]]} is not in its header")
+    blocks = tuple(_blocks(user, kind, index, value, others))
+    return StoredReconstruction(
+        Reconstruction(
+            "unknown" if origin is None else origin.attack,
+            users,
+            blocks,
+            {} if origin is None else origin.abstained,
+            {} if origin is None else origin.options,
+        ),
+        origin,
+    )
+
+
+def _optional(path: Path, file: ColumnFile, name: str) -> Float[np.ndarray, " rows"]:
+    """A column that may be null anywhere, as NaN there."""
+    arrays = file.columns(name)
+    for array in arrays:
+        kind = array.type
+        if not (pa.types.is_floating(kind) or pa.types.is_integer(kind) or pa.types.is_null(kind)):
+            raise InputError(f"{path}: {name} must hold numbers or null, got {kind}")
+    chunks = [array.to_numpy(zero_copy_only=False) for array in arrays]
+    column = np.concatenate(chunks).astype(np.float64) if chunks else np.zeros(0)
+    probability = name.endswith("probability")
+    rule = "in 0..1" if probability else "finite"
+    wrong = np.flatnonzero(np.isinf(column) | (probability & ((column < 0) | (column > 1))))
+    if wrong.size:
+        raise InputError(f"{path} row {wrong[0]}: {name} must be {rule} or null, got {column[wrong[0]]:g}")
+    return column
+
+
+def _origin(path: Path, metadata: dict[bytes, bytes]) -> Origin | None:
+    if KEY not in metadata:
+        return None
+    try:
+        origin = Origin.model_validate_json(metadata[KEY])
+    except (ValidationError, RecursionError, ValueError) as error:
+        raise InputError(f"{path}: its header is damaged ({_first(error)}); run the attack again") from None
+    reasons = {client: one_line(reason) for client, reason in origin.abstained.items()}
+    return origin.model_copy(update={"abstained": reasons, "attack": printable(origin.attack)})
+
+
+def _first(error: Exception) -> str:
+    """The first thing that is wrong, and where."""
+    if not isinstance(error, ValidationError):
+        return str(error)
+    first = error.errors(include_url=False, include_input=False)[0]
+    where = ".".join(map(str, first["loc"])) or "header"
+    return f"{where}: {first['msg'].removeprefix('Value error, ')}"
+
+
+def _refuse_unless_about(path: Path, origin: Origin, rows: int, kind: np.ndarray, index: np.ndarray) -> None:
+    """The manifest in the header has the items and attributes of the rows, and not many more."""
+    manifest = origin.manifest
+    n_attributes = int(np.count_nonzero(kind == ATTRIBUTE))
+    seen = {
+        "n_items": (rows - n_attributes, "answers about items"),
+        "n_attributes": (n_attributes, "answers about attributes"),
+        "n_users": (len(origin.users), "clients in the header"),
+    }
+    refuse_absurd_sizes(path, {name: getattr(manifest, name) for name in seen}, seen)
+    limit = np.where(kind == ATTRIBUTE, manifest.n_attributes, manifest.n_items)
+    bad = np.flatnonzero(index >= limit)
+    if bad.size:
+        row = int(bad[0])
+        raise InputError(
+            f"{path} row {row}: index of kind {KINDS[kind[row]]} must be below {limit[row]} (its header), "
+            f"got {index[row]}"
+        )
+
+
+def _refuse_repeats(path: Path, user: np.ndarray, kind: np.ndarray, index: np.ndarray) -> None:
+    if user.size < 2:
+        return
+    order = np.lexsort((index, kind, user))
+    same = np.ones(user.size - 1, bool)
+    for column in (user, kind, index):
+        ordered = column[order]
+        same &= ordered[1:] == ordered[:-1]
+    if same.any():
+        row = int(np.maximum(order[1:], order[:-1])[same].min())
+        raise InputError(f"{path} row {row}: each user, kind and index must occur once")
+
+
+def _blocks(
+    user: np.ndarray,
+    kind: np.ndarray,
+    index: np.ndarray,
+    value: np.ndarray,
+    others: Mapping[str, np.ndarray],
+) -> Iterator[Estimates]:
+    """Pad clients with similar numbers of rows to common blocks."""
+    order = np.argsort(user, kind="stable")
+    users, start, length = np.unique(user[order], return_index=True, return_counts=True)
+    by_length = np.argsort(length, kind="stable")
+    position = 0
+    while position < users.size:
+        longest = length[by_length]
+        limit = int(np.searchsorted(longest, 2 * longest[position], side="right"))
+        cells = np.arange(1, limit - position + 1) * longest[position:limit]
+        count = max(1, int(np.searchsorted(cells, PAD_CELLS, side="right")))
+        members = by_length[position : position + count]
+        position += count
+        slot = np.arange(int(length[members].max()))
+        valid = slot < length[members][:, None]
+        rows = order[np.where(valid, start[members][:, None] + slot, 0)]
+        yield Estimates(
+            users[members].astype(np.int32),
+            kind[rows].astype(np.int8),
+            index[rows].astype(np.int32),
+            np.where(valid, value[rows], np.nan),
+            **{name: np.where(valid, column[rows], np.nan) for name, column in others.items()},
+        )

@@ -1,0 +1,224 @@
+"""Score a reconstruction against the truth: one row per metric, never an accuracy without its baseline."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from typing import NamedTuple
+
+import numpy as np
+from jaxtyping import Float, Int
+
+from attacks.base import RATED_SET, Reconstruction
+from audit.scoring.abstentions import in_words
+from audit.scoring.baselines import best_guess, guesses
+from audit.scoring.metrics import LOWER_IS_BETTER, UserScores, score_users
+from audit.scoring.pseudonyms import pseudonym_scores
+from audit.scoring.statistics import Summary, summarise
+from audit.scoring.truth import Truth
+from victims.common.errors import InputError
+from victims.transcript.manifest import Manifest
+
+BELOW = "answers are significantly worse than the best guess: what the attack assumes does not hold here"
+
+
+class Ceiling(NamedTuple):
+    """What a decoder with help reads of each client, by maximum likelihood and a posteriori.
+
+    users (n_users,) ascending; ml, map (n_users,): NaN where the metric is not defined.
+    """
+
+    users: Int[np.ndarray, " users"]
+    ml: Float[np.ndarray, " users"]
+    map: Float[np.ndarray, " users"]
+
+
+class Limit(NamedTuple):
+    """Means of a ``Ceiling`` over the clients that are scored, and what no attack should pass: the better of
+    both, or the best guess where that is better, for whoever has help may still guess."""
+
+    ml: float
+    map: float
+    best: float
+
+
+@dataclass(frozen=True)
+class Score:
+    """One metric of one reconstruction.
+
+    ``ceiling`` is what a decoder reaches that knows all other answers of the client
+    (``audit.scoring.ceiling``); None where it is not computed. Clients without an answer count with the best
+    guess, so that abstaining neither helps nor hurts; ``n_abstained`` says how many they are, ``reason`` why,
+    and where answers are worse than the guess. An attack that looked at everything and could not tell the
+    uploads from noise (option ``found_nothing``) has answered: with the guess.
+    """
+
+    metric: str
+    summary: Summary
+    baseline_name: str
+    ceiling: Limit | None
+    n_abstained: int
+    reason: str = ""
+
+
+def score(
+    reconstruction: Reconstruction,
+    manifest: Manifest,
+    truth: Truth,
+    *,
+    shuffled: UserScores | None = None,
+    ceilings: Mapping[str, Ceiling] | None = None,
+    seed: int = 0,
+) -> list[Score]:
+    """Score every metric of a reconstruction.
+
+    Parameters
+    ----------
+    reconstruction : Reconstruction
+    manifest : Manifest
+        Of the transcript that was attacked.
+    truth : Truth
+    shuffled : UserScores, optional
+        The same attack on a shuffled transcript; becomes one more candidate for the baseline.
+    ceilings : mapping of metric to Ceiling, optional
+        See ``audit.scoring.ceiling``; without a defense they are known without computing.
+    seed : int
+        Of the bootstrap.
+
+    Raises
+    ------
+    InputError
+        If a client is missing from the truth, or that is about more clients, items or attributes than the
+        manifest.
+    """
+    truth.refuse_unless_about(manifest)
+    _refuse_unless_about(reconstruction, manifest)
+    if reconstruction.options.get("pseudonyms"):
+        return _of_pseudonyms(reconstruction, manifest, truth, shuffled, seed)
+    users = np.unique(reconstruction.users)
+    found = score_users(reconstruction.blocks, manifest, truth, users)
+    silent = np.isin(users, list(reconstruction.abstained))
+    looked = bool(reconstruction.options.get("found_nothing"))
+    everything = guesses(manifest, truth, users)
+    why = in_words(reconstruction.abstained, users.size)
+    rows = []
+    for metric, candidates in everything.items():
+        if reconstruction.options.get("reads") == RATED_SET and not _of_the_set(metric):
+            continue
+        if shuffled is not None and not _in_the_open(metric, manifest):
+            candidates |= {"shuffled": _aligned(shuffled, metric, users)}
+        name, baseline = best_guess(metric, candidates)
+        values = found.values[metric]
+        unanswered = silent | np.isnan(values)
+        values = np.where(unanswered, baseline, values)
+        summary = summarise(metric, values, baseline, seed, unanswered & ~(silent & looked))
+        limit = _limit(metric, manifest, ceilings, users, np.where(np.isnan(values), np.nan, baseline))
+        n_abstained = int((unanswered & ~np.isnan(baseline)).sum())
+        rows.append(Score(metric, summary, name, limit, n_abstained, _reason(summary, why, n_abstained)))
+    return rows
+
+
+def _refuse_unless_about(reconstruction: Reconstruction, manifest: Manifest) -> None:
+    """Answers are about items and attributes of the manifest."""
+    for block in reconstruction.blocks:
+        for number, (name, size) in enumerate(
+            (("item", manifest.n_items), ("attribute", manifest.n_attributes))
+        ):
+            largest = block.index.max(initial=-1, where=block.kind == number)
+            if largest >= size:
+                raise InputError(
+                    f"the reconstruction: index of kind {name} must be below {size} (manifest), got "
+                    f"{largest}; score it with the transcript that was attacked"
+                )
+
+
+def _reason(summary: Summary, why: str, n_abstained: int) -> str:
+    """What must be said beside the numbers, or nothing."""
+    words = [why or f"{n_abstained:,} clients got no answer"] if n_abstained else []
+    if summary.below:
+        words.append(BELOW)
+    return "; ".join(words)
+
+
+def _of_pseudonyms(
+    reconstruction: Reconstruction, manifest: Manifest, truth: Truth, shuffled: UserScores | None, seed: int
+) -> list[Score]:
+    silent, rows = len(reconstruction.abstained), []
+    why = in_words(reconstruction.abstained, reconstruction.users.size)
+    for metric, (name, values, guess) in pseudonym_scores(reconstruction, manifest, truth).items():
+        candidates = {name: guess}
+        if shuffled is not None and metric in shuffled.values:
+            candidates["shuffled"] = _aligned(shuffled, metric, guess)
+        best, baseline = best_guess(metric, candidates)
+        rows.append(Score(metric, summarise(metric, values, baseline, seed), best, None, silent, why))
+    return rows
+
+
+def _in_the_open(metric: str, manifest: Manifest) -> bool:
+    """Lists of uploads tell the rated items, wholly or in part, also when their gradients are shuffled."""
+    chosen = any(defense.get("name") == "unrated-sampling" for defense in manifest.defenses)
+    return _of_the_set(metric) and (chosen or manifest.weighting == "observed-only")
+
+
+def _of_the_set(metric: str) -> bool:
+    return metric.startswith(("rated_set", "tpr"))
+
+
+def _aligned(scores: UserScores, metric: str, users: np.ndarray) -> np.ndarray:
+    """The null's mean for every client: it may have been run on a sample of clients only."""
+    values = scores.values[metric]
+    return np.full(users.size, np.nan if np.isnan(values).all() else np.nanmean(values))
+
+
+def _limit(
+    metric: str,
+    manifest: Manifest,
+    ceilings: Mapping[str, Ceiling] | None,
+    users: Int[np.ndarray, " users"],
+    baseline: Float[np.ndarray, " users"],
+) -> Limit | None:
+    """Over the clients whose baseline is given; one that the decoder says nothing of counts with the guess.
+
+    Without a defense the decoder that is told all but one answer divides every row by p_i and reads it.
+    """
+    perfect = 0.0 if metric in LOWER_IS_BETTER else 1.0
+    if not manifest.defenses:
+        return Limit(perfect, perfect, perfect)
+    found, counted = (ceilings or {}).get(metric), ~np.isnan(baseline)
+    if found is None or not counted.any():
+        return None
+    place = np.minimum(np.searchsorted(found.users, users), found.users.size - 1)
+    there = found.users[place] == users
+    ml, informed = (
+        float(np.mean(np.where(np.isnan(part), baseline, part)[counted]))
+        for part in (np.where(there, values[place], np.nan) for values in (found.ml, found.map))
+    )
+    best = min if metric in LOWER_IS_BETTER else max
+    return Limit(ml, informed, best(ml, informed, float(np.mean(baseline[counted]))))
+
+
+def as_record(score: Score) -> dict[str, object]:
+    """Flat mapping with the column names of the result table."""
+    summary = asdict(score.summary)
+    n_users = summary.pop("n_users")
+    for inside in ("below", "n_unanswered"):
+        del summary[inside]
+    return {
+        "metric": score.metric,
+        **summary,
+        "baseline_name": score.baseline_name,
+        **_flat(score),
+        "n_users": n_users,
+        "n_abstained": score.n_abstained,
+        "reason": score.reason,
+    }
+
+
+def _flat(score: Score) -> dict[str, float]:
+    if score.ceiling is None:
+        return dict.fromkeys(("ceiling", "ceiling_ml", "ceiling_map"), float("nan"))
+    return {
+        "ceiling": score.ceiling.best,
+        "ceiling_ml": score.ceiling.ml,
+        "ceiling_map": score.ceiling.map,
+    }

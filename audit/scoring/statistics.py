@@ -1,0 +1,185 @@
+"""Intervals, the test for a leak, and the verdict in words."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+from jaxtyping import Bool, Float
+from scipy import stats
+
+from audit.scoring.metrics import LOWER_IS_BETTER
+from victims.common.seeds import Purpose, generator
+
+RESAMPLES = 1000
+CONFIDENCE = 0.95
+LEAK, NO_EVIDENCE, INCONCLUSIVE = "LEAK", "NO EVIDENCE", "INCONCLUSIVE"
+NOT_TESTED = "NOT TESTED"
+LEAK_LEVEL = 0.01  # of the one-sided sign tests
+MOST_UNANSWERED = 0.5  # share of clients without an answer, above which what is not a leak was not tested
+NEGLIGIBLE = 0.05  # an advantage below this at the upper end of its interval counts as bounded
+RESAMPLE_CELLS = 4_000_000
+
+
+@dataclass(frozen=True)
+class Summary:
+    """A metric over clients, beside the best guess without the transcript.
+
+    Attributes
+    ----------
+    value, ci_low, ci_high : float
+        Mean over clients and its 95 % percentile bootstrap interval.
+    baseline : float
+        Mean of the best guess over the same clients.
+    advantage, advantage_low, advantage_high : float
+        (value - baseline) / (1 - baseline); for errors 1 - value / baseline. 0 is the guess, 1 is
+        everything. The interval resamples clients, value and baseline together.
+    p_value : float
+        Exact one-sided sign test over clients that the attack beats the guess.
+    below : bool
+        The answers are significantly worse than the guess: the same test of the other side, and an
+        interval of the advantage below 0.
+    verdict : str
+        "LEAK", "NO EVIDENCE", "INCONCLUSIVE" or "NOT TESTED".
+    n_users : int
+        Clients for which the metric is defined.
+    n_unanswered : int
+        Those of them who got no answer and count with the guess. Where nobody got one, value, interval,
+        advantage and p-value are NaN.
+    """
+
+    value: float
+    ci_low: float
+    ci_high: float
+    baseline: float
+    advantage: float
+    advantage_low: float
+    advantage_high: float
+    p_value: float
+    below: bool
+    verdict: str
+    n_users: int
+    n_unanswered: int
+
+
+def summarise(
+    metric: str,
+    values: Float[np.ndarray, " users"],
+    baseline: Float[np.ndarray, " users"],
+    seed: int = 0,
+    unanswered: Bool[np.ndarray, " users"] | None = None,
+) -> Summary:
+    """Summarise a metric; clients where it or its baseline is NaN are left out.
+
+    Parameters
+    ----------
+    metric : str
+    values, baseline : (n_users,)
+    seed : int
+        Of the bootstrap.
+    unanswered : (n_users,) bool, optional
+        Clients without an answer, whose value is the guess.
+    """
+    silent = np.zeros(values.size, bool) if unanswered is None else unanswered
+    defined = ~(np.isnan(values) | np.isnan(baseline))
+    values, baseline, silent = values[defined], baseline[defined], silent[defined]
+    if silent.all():
+        nan = float("nan")
+        guess = float(baseline.mean()) if baseline.size else nan
+        n_users = int(values.size)
+        return Summary(nan, nan, nan, guess, nan, nan, nan, nan, False, NOT_TESTED, n_users, n_users)
+    ci_low, ci_high = interval(lambda v, axis: v.mean(axis=axis), (values,), seed)
+    advantage_low, advantage_high = interval(
+        lambda v, b, axis: _advantage(metric, v.mean(axis=axis), b.mean(axis=axis)),
+        (values, baseline),
+        seed,
+    )
+    advantage = float(_advantage(metric, values.mean(), baseline.mean()))
+    p_value = sign_test(metric, values, baseline)
+    below = sign_test(metric, values, baseline, worse=True) < LEAK_LEVEL and advantage_high < 0
+    return Summary(
+        float(values.mean()),
+        ci_low,
+        ci_high,
+        float(baseline.mean()),
+        advantage,
+        advantage_low,
+        advantage_high,
+        p_value,
+        below,
+        verdict(advantage_low, advantage_high, p_value, float(silent.mean()), below),
+        int(values.size),
+        int(silent.sum()),
+    )
+
+
+def interval(
+    statistic: Callable[..., np.ndarray], samples: tuple[np.ndarray, ...], seed: int
+) -> tuple[float, float]:
+    """95 % percentile bootstrap interval, clients resampled together."""
+    if all((sample == sample[0]).all() for sample in samples):
+        only = float(statistic(*samples, axis=-1))
+        return only, only
+    interval = stats.bootstrap(
+        samples,
+        statistic,
+        n_resamples=RESAMPLES,
+        batch=max(1, RESAMPLE_CELLS // samples[0].size),
+        vectorized=True,
+        paired=len(samples) > 1,
+        confidence_level=CONFIDENCE,
+        method="percentile",
+        rng=generator(seed, Purpose.BOOTSTRAP),
+    ).confidence_interval
+    return float(interval.low), float(interval.high)
+
+
+def _advantage(metric: str, value: np.ndarray | float, baseline: np.ndarray | float) -> np.ndarray:
+    value, baseline = np.asarray(value), np.asarray(baseline)
+    better, room = value - baseline, 1 - baseline
+    if metric in LOWER_IS_BETTER:
+        better, room = baseline - value, baseline
+    return np.where(room > 1e-12, better / np.maximum(room, 1e-12), np.minimum(better, 0.0))
+
+
+def sign_test(metric: str, values: np.ndarray, baseline: np.ndarray, worse: bool = False) -> float:
+    """Exact one-sided sign test over clients, that values are better (``worse``: worse) than the guess.
+
+    Ties say nothing and are left out.
+
+    Examples
+    --------
+    >>> round(sign_test("rating_accuracy", np.ones(10), np.zeros(10)), 6)
+    0.000977
+    """
+    sign = -1 if (metric in LOWER_IS_BETTER) != worse else 1
+    wins = int((sign * (values - baseline) > 1e-12).sum())
+    losses = int((sign * (values - baseline) < -1e-12).sum())
+    if wins + losses == 0:
+        return 1.0
+    return float(stats.binomtest(wins, wins + losses, alternative="greater").pvalue)
+
+
+def verdict(
+    advantage_low: float,
+    advantage_high: float,
+    p_value: float,
+    unanswered: float = 0.0,
+    below: bool = False,
+) -> str:
+    """One of four verdicts, from preset thresholds.
+
+    LEAK needs both a significant sign test and an interval of the advantage above 0: it stands also where
+    most clients got no answer, for what is read of the others is read. Else NOT TESTED where more than half
+    of the clients got none. NO EVIDENCE needs an interval that reaches 0 and ends below 0.05: at this power
+    the advantage is bounded by its upper end. Answers significantly ``below`` the guess are no such bound,
+    for something in the transcript moved them: they are INCONCLUSIVE, as everything else is.
+    """
+    if p_value < LEAK_LEVEL and advantage_low > 0:
+        return LEAK
+    if unanswered > MOST_UNANSWERED:
+        return NOT_TESTED
+    if advantage_low <= 0 and advantage_high < NEGLIGIBLE and not below:
+        return NO_EVIDENCE
+    return INCONCLUSIVE

@@ -1,0 +1,120 @@
+"""What the clients kept private, as scoring needs it. Attacks never see this."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import scipy.sparse as sp
+from jaxtyping import Float, Int
+
+from victims.common.errors import InputError
+from victims.common.files import existing_file
+from victims.common.limits import LARGEST_LEVEL, SMALLEST_LEVEL, refuse_absurd_table
+from victims.transcript.arrow import INT32_MAX, finite_chunks, integer_chunks, kind_chunks, open_columns
+from victims.transcript.manifest import Manifest
+from victims.transcript.view import ITEM, KINDS
+
+
+@dataclass(frozen=True)
+class Truth:
+    """Ratings and attributes of the clients in a truth file.
+
+    Attributes
+    ----------
+    users : (n_users,) ascending client numbers
+    ratings : (n_users, n_item_columns) CSR, absent means unrated
+        Columns up to the largest rated item.
+    attributes : (n_users, n_attribute_columns)
+        0 where the file has no row.
+    """
+
+    users: Int[np.ndarray, " users"]
+    ratings: sp.csr_array
+    attributes: Float[np.ndarray, "users attributes"]
+
+    def refuse_unless_about(self, manifest: Manifest) -> None:
+        """Refuse to be scored beside a recording that is not its own, before a table is as wide as claimed.
+
+        Raises
+        ------
+        InputError
+            If a client, item or attribute is beyond those of the manifest (attributes count where the
+            protocol has some), or clients x attributes are too many for the rows that are there.
+        """
+        about = "give the truth file that was recorded with this transcript"
+        widths = (
+            ("user", "n_users", int(self.users[-1]) + 1),
+            ("item index", "n_items", self.ratings.shape[1]),
+            ("attribute index", "n_attributes", self.attributes.shape[1] if manifest.n_attributes else 0),
+        )
+        for what, size, width in widths:
+            if width > getattr(manifest, size):
+                raise InputError(
+                    f"the truth: {what} must be below {size} = {getattr(manifest, size)} (manifest), "
+                    f"got {width - 1}; {about}"
+                )
+        if manifest.n_attributes > self.attributes.shape[1]:
+            rows = self.ratings.nnz + self.users.size
+            refuse_absurd_table("the truth", self.users.size, manifest.n_attributes, rows)
+
+    def rows(self, users: np.ndarray) -> np.ndarray:
+        """Row of each client.
+
+        Raises
+        ------
+        InputError
+            If a client is not in the file.
+        """
+        row = np.minimum(np.searchsorted(self.users, users), self.users.size - 1)
+        unknown = np.flatnonzero(self.users[row] != users)
+        if unknown.size:
+            raise InputError(
+                f"the truth has no row for client {users[unknown[0]]}; give the truth file that was "
+                "recorded with this transcript"
+            )
+        return row
+
+
+def read_truth(path: Path) -> Truth:
+    """Read ``NAME.truth.arrow`` (user, kind, index, value).
+
+    Raises
+    ------
+    InputError
+        Naming file, row and rule.
+    """
+    file = open_columns(existing_file(path))
+    user, index = (
+        np.concatenate(integer_chunks(file, name, 0, INT32_MAX - 1, ">= 0") or [np.zeros(0, int)])
+        for name in ("user", "index")
+    )
+    if user.size == 0:
+        raise InputError(f"{path} must hold at least one row")
+    kind = np.concatenate(kind_chunks(file, KINDS[:2]))
+    value = np.concatenate(finite_chunks(file, "value"))
+    implausible = (value < SMALLEST_LEVEL) | (value > LARGEST_LEVEL)
+    wrong = np.flatnonzero(np.where(kind == ITEM, implausible, (value < 0) | (value > 1)))
+    if wrong.size and kind[wrong[0]] == ITEM and value[wrong[0]] > 0:
+        raise InputError(
+            f"{path} row {wrong[0]}: value must be a rating within {SMALLEST_LEVEL:g}..{LARGEST_LEVEL:g}, "
+            f"got {value[wrong[0]]:g}"
+        )
+    if wrong.size:
+        rule = "> 0 (only ratings that exist are listed)" if kind[wrong[0]] == ITEM else "in 0..1"
+        raise InputError(f"{path} row {wrong[0]}: value must be {rule}, got {value[wrong[0]]:g}")
+    order = np.lexsort((index, kind, user))
+    same = (np.diff(user[order]) == 0) & (np.diff(kind[order]) == 0) & (np.diff(index[order]) == 0)
+    if same.any():
+        row = int(order[1:][same].min())
+        raise InputError(f"{path} row {row}: each user, kind and index must occur once")
+    users, client = np.unique(user, return_inverse=True)
+    item = kind == ITEM
+    refuse_absurd_table(path, users.size, int(index[~item].max(initial=-1)) + 1, user.size)
+    shape = users.size, int(index[item].max(initial=-1)) + 1
+    ratings = sp.csr_array((value[item], (client[item], index[item])), shape=shape)
+    ratings.sort_indices()
+    attributes = np.zeros((users.size, int(index[~item].max(initial=-1)) + 1))
+    attributes[client[~item], index[~item]] = value[~item]
+    return Truth(users, ratings, attributes)

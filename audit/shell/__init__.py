@@ -1,0 +1,1 @@
+"""The process: signals, exit codes, messages and tracebacks."""

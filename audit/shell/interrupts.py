@@ -1,0 +1,162 @@
+"""Ctrl-C and SIGTERM: one line, one exit code, no process left, at once.
+
+XLA compiles in threads of its own, which go on when their caller is interrupted. Taking the interpreter down
+destroys the devices that they compile for, and the process dies of SIGSEGV after the right message (seen in
+``PjRtCompiler::CompileAndLoad``). Nor can the main thread answer a signal while it waits for a compiled
+program. So one thread waits for the signals, which are blocked in the others (workers and other children
+inherit that, and leave Ctrl-C to this process), and leaves the process without taking the interpreter down.
+All output is written whole or not at all (``victims.common.files``), so that it may end anywhere.
+
+Only the standard library is imported here, before anything that takes long.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+import threading
+import time
+import warnings
+from typing import NoReturn
+
+from audit.shell.exits import Exit
+
+STOPPED = "factorleak: stopped; finished work is kept, repeat to go on\n"
+CODES = {signal.SIGINT: Exit.INTERRUPTED, signal.SIGTERM: Exit.TERMINATED}
+SHOW_CURSOR = "\x1b[?25h"
+UNSAID = (
+    "resource_tracker",
+    "Error reading persistent compilation cache",
+    "Error writing persistent compilation cache",
+)
+FLUSHED = 0.5  # seconds that what was printed may take to be read by somebody
+KILLED = 1.0  # seconds that workers may take to remove what is unfinished
+LOOK = 0.5  # seconds between two looks of a worker at its parent
+
+_leaving = threading.Lock()
+
+
+def watch() -> None:
+    """From now on a signal ends this process. Call it first in the main thread, and only in a program."""
+    if sys.platform == "win32":  # no signal masks; Python's own way has to do
+        return
+    _say_less()
+    heard = {number for number in CODES if signal.getsignal(number) is not signal.SIG_IGN}
+    if not heard:
+        return
+    read, write = os.pipe()
+    os.set_blocking(write, False)
+    signal.set_wakeup_fd(write, warn_on_full_buffer=False)  # also for threads whose mask a library changes
+    for number in heard:
+        signal.signal(number, lambda *_: None)
+    signal.pthread_sigmask(signal.SIG_BLOCK, heard)
+
+    def wait() -> None:
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, heard)
+        while (number := os.read(read, 1)[0]) not in heard:
+            pass
+        leave(CODES[signal.Signals(number)], STOPPED)
+
+    threading.Thread(target=wait, name="factorleak-signals", daemon=True).start()
+
+
+def _say_less() -> None:
+    """No warning, here and in workers, of what killed workers left, which is removed, and of JAX's cache."""
+    given = os.environ.get("PYTHONWARNINGS")
+    os.environ["PYTHONWARNINGS"] = ",".join(filter(None, (given, *(f"ignore:{text}" for text in UNSAID))))
+    for text in UNSAID:
+        warnings.filterwarnings("ignore", message=text)
+
+
+def leave(code: int, line: str = "") -> NoReturn:
+    """End this process and those that it started, with a last line on stderr."""
+    _leaving.acquire()  # never released: who comes second waits for the end
+    _flush()
+    _end_children()
+    _remove_unfinished()
+    try:
+        if line and os.isatty(2):
+            line = f"\r\x1b[K{SHOW_CURSOR}{line}"
+        os.write(2, line.encode())
+    except OSError:  # nobody listens
+        pass
+    os._exit(code)
+
+
+def finish(code: int) -> NoReturn:
+    """End the program by itself, unless a signal does that already.
+
+    Work that failed may have left a compilation behind, so only after success is the interpreter taken down.
+    """
+    if _leaving.locked():
+        halt()
+    if code == Exit.DONE:
+        for number in CODES:  # the interpreter would put back what kills it while it is taken down
+            signal.signal(number, signal.SIG_IGN)
+        sys.exit(code)
+    leave(code)
+
+
+def halt() -> None:
+    """Where the process is being left: wait for that, so that nothing is said or begun meanwhile."""
+    while _leaving.locked():
+        time.sleep(1)
+
+
+def in_worker() -> None:
+    """Set up a process that works for another one: it ends on SIGTERM and when its parent is gone."""
+    if sys.platform == "win32":
+        return
+    parent = os.getppid()
+    signal.pthread_sigmask(signal.SIG_BLOCK, CODES)
+
+    def wait() -> None:
+        while os.getppid() == parent:
+            if signal.sigtimedwait([signal.SIGTERM], LOOK) is not None:
+                break
+        _remove_unfinished()
+        os._exit(Exit.TERMINATED)
+
+    threading.Thread(target=wait, name="factorleak-parent", daemon=True).start()
+
+
+def _flush() -> None:
+    """Give what was printed to whoever reads it, unless it stands in the way."""
+
+    def flush() -> None:
+        for stream in (sys.stdout, sys.stderr):
+            try:
+                stream.flush()
+            except (OSError, ValueError, AttributeError):  # closed, or nobody reads on
+                continue
+
+    thread = threading.Thread(target=flush, daemon=True)
+    thread.start()
+    thread.join(FLUSHED)
+
+
+def _remove_unfinished() -> None:
+    files = sys.modules.get("victims.common.files")
+    if files is not None:
+        files.remove_unfinished()
+
+
+def _end_children() -> None:
+    """End all processes below this one but joblib's, which removes what workers left and then ends itself."""
+    import psutil
+
+    mine = []
+    for child in psutil.Process().children(recursive=True):
+        try:
+            if "resource_tracker" not in " ".join(child.cmdline()):
+                mine.append(child)
+        except psutil.Error:  # gone
+            continue
+    for number in (signal.SIGTERM, signal.SIGKILL):
+        for child in mine:
+            try:
+                child.send_signal(number)
+            except psutil.Error:
+                continue
+        _, mine = psutil.wait_procs(mine, timeout=KILLED)

@@ -1,0 +1,1 @@
+"""What noise proves: privacy accounts and budgets."""

@@ -1,0 +1,110 @@
+"""Who wants how much privacy: the specification of paper 002, Table 2.
+
+Users and items fall into three groups (conservative, moderate, liberal) by fixed shares. A weight is uniform
+in [low, middle) for the conservative, in [middle, 1) for the moderate, and 1 for the liberal. The budget of a
+rating is epsilon_ij = epsilon beta_i gamma_j, with W = beta gamma^T the privacy weights.
+
+W is drawn from the seed alone, so all parts of one system see the same W.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from jaxtyping import Float
+
+from victims.common.errors import InputError
+from victims.common.seeds import Purpose, generator
+from victims.data.ratings import Ratings
+
+
+@dataclass(frozen=True)
+class Specification:
+    """Table 2; the shares of the liberal are what is left.
+
+    Attributes
+    ----------
+    epsilon : float
+        Largest budget, > 0.
+    user_conservative, user_moderate, item_conservative, item_moderate : float
+        Shares f_uc, f_um, f_ic, f_im in 0..1, adding up to at most 1 for users and for items.
+    user_low, user_middle, item_low, item_middle : float
+        Weights eps_uc < eps_um, eps_ic < eps_im in (0, 1].
+    """
+
+    epsilon: float = 1.0
+    user_conservative: float = 0.54
+    user_moderate: float = 0.37
+    item_conservative: float = 1 / 3
+    item_moderate: float = 1 / 3
+    user_low: float = 0.1
+    user_middle: float = 0.5
+    item_low: float = 0.1
+    item_middle: float = 0.5
+
+    def __post_init__(self) -> None:
+        if not 0 < self.epsilon < np.inf:
+            raise InputError(f"epsilon must be > 0, got {self.epsilon!r}")
+        for who in ("user", "item"):
+            shares = [getattr(self, f"{who}_{group}") for group in ("conservative", "moderate")]
+            for group, share in zip(("conservative", "moderate"), shares, strict=True):
+                if not 0 <= share <= 1:
+                    raise InputError(f"{who}_{group} must be a share between 0 and 1, got {share!r}")
+            if sum(shares) > 1 + 1e-12:
+                raise InputError(
+                    f"{who}_conservative and {who}_moderate must add up to at most 1, for the liberal are "
+                    f"the rest; got {shares[0]!r} + {shares[1]!r} = {sum(shares):g}"
+                )
+            low, middle = getattr(self, f"{who}_low"), getattr(self, f"{who}_middle")
+            for name, weight in ((f"{who}_low", low), (f"{who}_middle", middle)):
+                if not 0 < weight <= 1:
+                    raise InputError(f"{name} must be a weight in (0, 1], got {weight!r}")
+            if low > middle:
+                raise InputError(f"{who}_low must be at most {who}_middle = {middle!r}, got {low!r}")
+
+
+@dataclass(frozen=True)
+class Weights:
+    """Privacy weights of one draw, all in (0, 1].
+
+    Attributes
+    ----------
+    user : (n_users,)
+        beta
+    item : (n_items,)
+        gamma
+    """
+
+    user: Float[np.ndarray, " users"]
+    item: Float[np.ndarray, " items"]
+
+    def of(self, ratings: Ratings) -> Float[np.ndarray, " ratings"]:
+        """W_ij of every rating."""
+        return self.user[ratings.users] * self.item[ratings.items]
+
+
+def draw(specification: Specification, ratings: Ratings, seed: int) -> Weights:
+    """Weights of all users and items; group sizes are the shares, rounded, and members are random."""
+    s = specification
+    user, item = (generator(seed, purpose) for purpose in (Purpose.USER_WEIGHTS, Purpose.ITEM_WEIGHTS))
+    return Weights(
+        _groups(user, ratings.n_users, (s.user_conservative, s.user_moderate), (s.user_low, s.user_middle)),
+        _groups(item, ratings.n_items, (s.item_conservative, s.item_moderate), (s.item_low, s.item_middle)),
+    )
+
+
+def budgets(specification: Specification, ratings: Ratings, seed: int) -> Float[np.ndarray, " ratings"]:
+    """epsilon_ij of every rating."""
+    return specification.epsilon * draw(specification, ratings, seed).of(ratings)
+
+
+def _groups(
+    rng: np.random.Generator, size: int, shares: tuple[float, float], bounds: tuple[float, float]
+) -> Float[np.ndarray, " members"]:
+    weights = np.ones(size)
+    order = rng.permutation(size)
+    first, second = round(shares[0] * size), min(round(sum(shares) * size), size)
+    weights[order[:first]] = rng.uniform(bounds[0], bounds[1], first)
+    weights[order[first:second]] = rng.uniform(bounds[1], 1.0, second - first)
+    return weights

@@ -1,0 +1,178 @@
+"""The differential privacy that noise on clipped rows gives: of one row, and of one client.
+
+Two recordings are neighbours if they differ in the values of one client's ratings and attributes. The set
+of rated items is not protected: in observed-only it is in the clear, in include-unrated all items are
+uploaded either way. A row that is clipped to norm C moves by at most 2 C in that norm. One rating enters
+its own row and, through p_i, every other row of its client; the bound of one rating is therefore that of
+the client, except where p_i does not depend on it yet (the first round of sgd), where one row moves. m rows
+in T rounds compose m T times.
+
+Laplace noise of scale b, rows clipped in L1: a row is 2 C / b - private (Dwork, McSherry, Nissim, Smith 2006,
+Proposition 1), m T of them by the plain sum, and by the privacy loss distribution (dp-accounting; Sommer,
+Meiser, Mohammadi 2019, doi:10.2478/popets-2019-0029), for which the one-dimensional Laplace pair at distance
+2 C dominates a row's.
+
+Normal noise of standard deviation sigma, rows clipped in L2: no finite epsilon with delta = 0. m T rows are
+one row at distance 2 C sqrt(m T), also where later rows depend on earlier ones (Dong, Roth, Su 2019,
+arXiv:1905.02383, Corollary 3.3), whose epsilon at delta is exact (Balle, Wang 2018, arXiv:1805.06530, Theorem
+8, as dp-accounting has it).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import NamedTuple
+
+import numpy as np
+
+from victims.common.errors import InputError
+from victims.data.ratings import Ratings
+from victims.protocols.account import DELTA, Account, Line, Setting
+
+NOT_HIDDEN = {
+    "observed-only": (
+        "which items a client rated: the uploads name them",
+        "what repeats: the noise is fresh in every round, the ratings stay, so T rounds average it",
+        "the direction that all rows of a client share: many rows tell it",
+    ),
+    "include-unrated": (
+        "what repeats: the noise is fresh in every round, the ratings stay, so T rounds average it",
+        "the direction that all rows of a client share: one row per item tells it",
+    ),
+}
+CELLS = 2_000_000  # of the discretised privacy loss
+
+
+class Spent(NamedTuple):
+    """What a number of noisy rows gives away at most.
+
+    rows : all rounds together; pure : epsilon with delta = 0, infinite where no finite one holds; composed :
+    epsilon at delta, never above ``pure``; delta.
+    """
+
+    rows: int
+    pure: float
+    composed: float
+    delta: float
+
+
+def of_laplace(scale: float, clip: float | None, rows: int, rounds: int = 1, delta: float = DELTA) -> Spent:
+    """What ``rows`` rows in each of ``rounds`` rounds give away under Laplace noise.
+
+    Parameters
+    ----------
+    scale : float
+        b >= 0.
+    clip : float or None
+        L1 norm to which rows are clipped, > 0; None gives no finite epsilon.
+    rows, rounds : int
+        >= 1.
+    delta : float
+        In 0..1, exclusive.
+
+    Raises
+    ------
+    InputError
+        If a number is out of range.
+
+    Examples
+    --------
+    >>> of_laplace(scale=2.0, clip=1.0, rows=1).pure
+    1.0
+    >>> of_laplace(scale=2.0, clip=None, rows=1).pure
+    inf
+    """
+    count = _checked(scale, clip, rows, rounds, delta)
+    if clip is None or scale == 0:
+        return Spent(count, float("inf"), float("inf"), delta)
+    single = 2 * clip / scale
+    return Spent(count, single * count, _composed(single, count, delta), delta)
+
+
+def of_gaussian(scale: float, clip: float | None, rows: int, rounds: int = 1, delta: float = DELTA) -> Spent:
+    """The same under normal noise of standard deviation ``scale``, rows clipped to the L2 norm ``clip``.
+
+    Examples
+    --------
+    >>> found = of_gaussian(scale=2.0, clip=1.0, rows=1)
+    >>> found.pure, round(found.composed, 3)
+    (inf, 4.377)
+    """
+    count = _checked(scale, clip, rows, rounds, delta)
+    if clip is None or scale == 0:
+        return Spent(count, float("inf"), float("inf"), delta)
+    from dp_accounting import get_epsilon_gaussian
+
+    composed = float(get_epsilon_gaussian(scale / (2 * clip * np.sqrt(count)), delta))
+    return Spent(count, float("inf"), composed, delta)
+
+
+def _checked(scale: float, clip: float | None, rows: int, rounds: int, delta: float) -> int:
+    """The number of rows of all rounds."""
+    rules = {
+        "scale": (0 <= scale < np.inf, ">= 0", scale),
+        "clip": (clip is None or 0 < clip < np.inf, "> 0, or none", clip),
+        "rows": (rows >= 1, ">= 1", rows),
+        "rounds": (rounds >= 1, ">= 1", rounds),
+        "delta": (0 < delta < 1, "between 0 and 1", delta),
+    }
+    for name, (holds, rule, value) in rules.items():
+        if not holds:
+            raise InputError(f"the account's {name} must be {rule}, got {value!r}")
+    return rows * rounds
+
+
+def _composed(single: float, count: int, delta: float) -> float:
+    """Epsilon of ``count`` Laplace mechanisms of epsilon ``single`` each."""
+    from dp_accounting.pld.privacy_loss_distribution import from_laplace_mechanism
+
+    total = single * count
+    step = max(single / 100, total / CELLS)
+    if step > single:  # the grid is too coarse to do better than the sum
+        return total
+    loss = from_laplace_mechanism(1 / single, value_discretization_interval=step)
+    return min(total, float(loss.self_compose(count).get_epsilon_for_delta(delta)))
+
+
+def of_rows(
+    name: str,
+    ratings: Ratings,
+    setting: Setting,
+    spent: Callable[[int, int], Spent],
+    how: str,
+) -> Account:
+    """The account of noise on clipped rows, for one row and for the median and the largest client.
+
+    Parameters
+    ----------
+    name : str
+        The defense.
+    ratings : Ratings
+        Those that clients train on.
+    setting : Setting
+    spent : callable
+        From rows in each round and rounds to what they give away; infinite where nothing bounds it.
+    how : str
+        How epsilon at delta is composed.
+    """
+    not_hidden = NOT_HIDDEN[setting.weighting]
+    if not np.isfinite(spent(1, 1).composed):
+        why = "there is no finite epsilon: rows have no bound without clipping and noise (clip=C, scale=b)"
+        return Account(f"Privacy account of {name}", unproved=why, not_hidden=not_hidden)
+    rated = np.full(ratings.n_users, ratings.n_items)
+    if setting.weighting == "observed-only":
+        rated = np.diff(ratings.indptr)
+    rows = rated + ratings.n_attributes
+    counts = {
+        "one row, nothing else of the client moving": 1,
+        "one rating or one client, median client": int(np.median(rows)),
+        "one rating or one client, largest client": int(rows.max()),
+    }
+    lines = []
+    for what, count in counts.items():
+        for length in dict.fromkeys((1, setting.n_rounds)):
+            found = spent(max(count, 1), length)
+            why = f"rows a round: {count:,}, rounds: {length}; {how}"
+            lines.append(Line(what, found.pure, found.composed, found.delta, why))
+    title = f"Privacy account of {name}, {setting.weighting}"
+    return Account(title, tuple(lines), not_hidden=not_hidden)

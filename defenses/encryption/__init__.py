@@ -1,0 +1,1 @@
+"""Additively homomorphic encryption of uploads."""

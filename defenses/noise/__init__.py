@@ -1,0 +1,1 @@
+"""Noise on uploads and in objectives, and the stretching that goes with it."""

@@ -1,0 +1,145 @@
+"""Noise in the objective: raters of an item share Laplace noise that none of them knows (paper 002, Theorem
+3).
+
+The recommender draws h_j ~ Exp(1)^K and hands it to the raters of item j; rater i adds
+x_j^i = 2 Delta sqrt(2 K h_j) o c / t with c ~ N(0, 1 / |R_j|) to its upload, Delta = max R - min R. As
+sqrt(2 h) c of a standard normal c is a Laplace variable (Kotz, Kozubowski, Podgorski 2001), the sum over the
+raters has independent coordinates of Laplace's law with scale 2 Delta sqrt(K) / t. h stands inside the root.
+
+The paper leaves open when noise is drawn, and that decides everything:
+
+- ``once``: one draw for the whole training, as the proof of Theorem 2 has it;
+- ``fresh``: a new draw at the same t in every epoch, which the published accuracy needs;
+- ``composed``: a new draw in every epoch at t / epochs.
+
+t is the largest budget where ratings are stretched, the mean budget where they are sampled, the smallest
+where all are treated alike. Mean and smallest are over all pairs of user and item, rated or not, so that they
+say nothing of who rated what (the paper: of the training ratings; they differ by the luck of the draw).
+
+What this does not hide: which items a client rated. With ``once``, the difference of two rounds is free of
+noise. The recommender knows h_j, so to it the noise is Gaussian of known scale, and one rater's share is
+1 / sqrt(|R_j|) of the whole. ``defenses.accounting.shared_noise`` says what is proved against whom.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Any, Literal
+
+import numpy as np
+from jaxtyping import Float
+
+from defenses.accounting.budgets import Specification, draw
+from defenses.accounting.shared_noise import accounts
+from defenses.noise.client_noise import by_client, standard_normal
+from victims.common.errors import InputError
+from victims.common.seeds import Purpose, generator
+from victims.data.ratings import Ratings
+from victims.protocols.account import Account, Setting
+from victims.protocols.base import Attacker, Rows, Unchanged
+
+NOISES = ("once", "fresh", "composed")
+
+
+@dataclass(frozen=True)
+class ObjectiveNoise(Specification, Unchanged):
+    """Noise of the raters.
+
+    Attributes
+    ----------
+    noise : "once", "fresh" or "composed"
+    budget : "largest", "mean" or "smallest"
+        Which budget of the specification t is.
+    epochs : int
+        Epochs that share the budget where ``composed``, >= 1.
+    """
+
+    noise: Literal["once", "fresh", "composed"] = "once"
+    budget: Literal["largest", "mean", "smallest"] = "largest"
+    epochs: int = 100
+    name: str = "objective-noise"
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.noise not in NOISES:
+            raise InputError(f"objective-noise noise must be one of {', '.join(NOISES)}, got {self.noise!r}")
+        if self.budget not in ("largest", "mean", "smallest"):
+            raise InputError(f"objective-noise budget must be largest, mean or smallest, got {self.budget!r}")
+        if self.epochs < 1:
+            raise InputError(f"objective-noise epochs must be >= 1, got {self.epochs!r}")
+
+    @property
+    def attackers(self) -> tuple[Attacker, ...]:
+        """Noise that repeats cancels in differences of rounds; fresh noise averages out over them."""
+        return (Attacker("trajectory", 12),)
+
+    @property
+    def additive(self) -> bool:
+        """Noise does not depend on the rows."""
+        return True
+
+    def threshold(self, ratings: Ratings, seed: int) -> float:
+        """t: the budget that the noise of one draw is made for; with ``composed`` that of one epoch."""
+        weights = draw(self, ratings, seed)
+        share = {
+            "largest": 1.0,
+            "mean": float(weights.user.mean() * weights.item.mean()),
+            "smallest": float(weights.user.min() * weights.item.min()),
+        }
+        whole = self.epsilon * share[self.budget]
+        return whole / self.epochs if self.noise == "composed" else whole
+
+    def laplace_scale(self, ratings: Ratings, factors: int, seed: int) -> float:
+        """b of the noise in an item's sum, 2 Delta sqrt(K) / t, in stars."""
+        width = ratings.levels[-1] - ratings.levels[0]
+        return float(2 * width * np.sqrt(factors) / self.threshold(ratings, seed))
+
+    def noise_scale(
+        self, ratings: Ratings, factors: int, number: int, seed: int
+    ) -> Float[np.ndarray, "items factors"]:
+        """Standard deviation of each rater's share, b sqrt(2 h_j / |R_j|).
+
+        Raises
+        ------
+        InputError
+            If all ratings are the same, so that Delta = 0.
+        """
+        if ratings.levels[-1] <= ratings.levels[0]:
+            raise InputError(
+                "objective-noise needs ratings of at least two levels, for its noise has the size of their "
+                f"range; got the one level {ratings.levels[0]:g}"
+            )
+        raters = np.bincount(ratings.items, minlength=ratings.n_items)
+        shape = ratings.n_items, factors
+        mixed = generator(seed, Purpose.SHARED_NOISE_SCALE, self._draw(number)).exponential(size=shape)
+        per_rater = np.sqrt(2 * mixed / np.maximum(raters, 1)[:, None])
+        return self.laplace_scale(ratings, factors, seed) * per_rater
+
+    def uploaded(self, rows: Rows, ratings: Ratings, number: int, seed: int) -> Rows:
+        """Each row with its client's share."""
+        scale = self.noise_scale(ratings, rows.gradient.shape[1], number, seed)
+        factors, drawn = rows.gradient.shape[1], self._draw(number)
+        share = by_client(rows.sender, factors, seed, Purpose.CLIENT_NOISE_SHARE, drawn, standard_normal)
+        return replace(rows, gradient=rows.gradient + scale[rows.index] * share)
+
+    def account(self, ratings: Ratings, setting: Setting) -> Account:
+        """View by view, for an item with the median rating's number of raters.
+
+        Its proofs need clients whose factors are bounded; a bound other than 1 scales what a rating changes.
+        """
+        if setting.factor_bound is None:
+            why = f"nothing is proved, for factors of {setting.victim}'s clients have no bound"
+            return Account(f"Privacy account of {self.name}", unproved=why)
+        raters = int(np.median(np.bincount(ratings.items, minlength=ratings.n_items)[ratings.items]))
+        threshold = self.threshold(ratings, setting.seed)
+        lines = accounts(threshold * setting.factor_bound, self.noise, raters, setting.n_rounds)
+        title = f"Noise for budget {threshold:.3g}, drawn {self.noise}: what is proved, {raters} raters"
+        hidden = "which items a client rated: the uploads name them"
+        return Account(title, tuple(lines), not_hidden=(hidden,))
+
+    def public(self) -> dict[str, Any]:
+        """What the recommender knows beside h: when noise is drawn, and for which budget."""
+        return {"name": self.name, "noise": self.noise, "budget": self.budget, "epsilon": self.epsilon}
+
+    def _draw(self, number: int) -> int:
+        return 0 if self.noise == "once" else number

@@ -1,0 +1,1 @@
+"""Which rows a client trains on and sends."""

@@ -1,0 +1,60 @@
+"""Personalized sampling: each rating takes part with a probability that its budget sets (PDPMF).
+
+Jorgensen, Yu, Cormode 2015 (doi:10.1109/ICDE.2015.7113353) and paper 002, Eq. (5): with noise for budget t, a
+rating of budget epsilon_ij < t takes part with probability (e^epsilon_ij - 1) / (e^t - 1), else always; t
+is the mean budget (over all pairs of user and item, see ``defenses.noise.objective_noise``). One draw serves
+the whole training.
+
+What this does not hide: which of its rated items a client uploads. Sampling amplifies privacy only where
+nobody sees who was sampled, and here every upload names its sender and item: the sampled ratings are
+protected by the noise at t alone, which may be several times their budget, and the others are left out of the
+recommender for good.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from jaxtyping import Float
+
+from defenses.accounting.budgets import Specification, draw
+from victims.common.seeds import Purpose, generator
+from victims.data.ratings import Ratings, without
+from victims.protocols.base import Attacker, Unchanged
+
+
+def probabilities(budget: Float[np.ndarray, " ratings"], threshold: float) -> Float[np.ndarray, " ratings"]:
+    """pi of Eq. (5), in (0, 1].
+
+    Examples
+    --------
+    >>> probabilities(np.array([0.5, 1.0, 2.0]), 1.0).round(3).tolist()
+    [0.378, 1.0, 1.0]
+    """
+    return np.where(budget < threshold, np.expm1(budget) / np.expm1(threshold), 1.0)
+
+
+@dataclass(frozen=True)
+class PersonalizedSampling(Specification, Unchanged):
+    """Budgets of ``defenses.accounting.budgets``."""
+
+    name: str = "personalized-sampling"
+
+    @property
+    def attackers(self) -> tuple[Attacker, ...]:
+        """What is left is uploaded as before."""
+        return (Attacker("trajectory", 2), Attacker("rated-set"))
+
+    def on_device(self, ratings: Ratings, seed: int) -> Ratings:
+        """The ratings that take part."""
+        weights = draw(self, ratings, seed)
+        mean = self.epsilon * float(weights.user.mean() * weights.item.mean())
+        taking_part = probabilities(self.epsilon * weights.of(ratings), mean)
+        drawn = generator(seed, Purpose.PERSONALIZED_SAMPLE).random(ratings.n_ratings)
+        return without(ratings, drawn >= taking_part)
+
+    def public(self) -> dict[str, Any]:
+        """The largest budget; weights stay with the users."""
+        return {"name": self.name, "epsilon": self.epsilon}

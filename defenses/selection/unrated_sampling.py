@@ -1,0 +1,70 @@
+"""Sampling of unrated items: rows of some of them hide which items a client rated.
+
+Paper 000, section 5.2, Eq. (36): a client draws rho times as many unrated items as it has rated and treats
+them as zeros of weight alpha (the victim's), in (8) and in its uploads; other unrated items do not take
+part. The paper bounds the probability that an uploaded item is rated by 1 / (rho + 1).
+
+What this does not hide: that bound holds for one round and an adversary who knows nothing of popularity. If
+the sample is drawn anew in each round, as published, items that a client uploads in every round are
+rated, for a sampled one comes back with probability about rho n / (m - n) only; drawn once, the sample
+keeps the bound. Values of plaintext rows tell rated items from sampled ones at once. Popular items are
+more often rated than sampled, and popularity is public through the sums.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from victims.common.errors import InputError
+from victims.common.seeds import Purpose, generator
+from victims.data.ratings import Ratings
+from victims.protocols.base import Attacker, Sample, Unchanged
+
+
+@dataclass(frozen=True)
+class UnratedSampling(Unchanged):
+    """The clients' choice.
+
+    Attributes
+    ----------
+    rho : float
+        Sampled unrated items per rated one, > 0, rounded up; all of them where there are not as many.
+    redrawn : bool
+        Whether the sample is drawn anew in each round (as published) or once for the whole training.
+    """
+
+    rho: float = 1.0
+    redrawn: bool = True
+    name: str = "unrated-sampling"
+
+    def __post_init__(self) -> None:
+        if not 0 < self.rho < np.inf:
+            raise InputError(f"unrated-sampling rho must be > 0, got {self.rho!r}")
+
+    @property
+    def attackers(self) -> tuple[Attacker, ...]:
+        """The lists of several rounds."""
+        return (Attacker("rated-set", 2),)
+
+    def sampled(self, ratings: Ratings, number: int, seed: int) -> Sample | None:
+        """Each client's own draw, which depends on (seed, round, client) alone."""
+        round_ = number if self.redrawn else 0
+        counts = np.diff(ratings.indptr)
+        wanted = np.minimum(np.ceil(self.rho * counts).astype(np.int64), ratings.n_items - counts)
+        items = np.empty(wanted.sum(), np.int32)
+        end = np.cumsum(wanted)
+        for user in range(ratings.n_users):
+            rng = generator(seed, Purpose.UNRATED_SAMPLE, round_, user)
+            rated = ratings.items[ratings.indptr[user] : ratings.indptr[user + 1]]
+            place = np.sort(rng.choice(ratings.n_items - rated.size, wanted[user], replace=False))
+            # unrated item number u comes after as many rated ones as have at most u unrated before them
+            before = np.searchsorted(rated - np.arange(rated.size), place, side="right")
+            items[end[user] - wanted[user] : end[user]] = place + before
+        return Sample(np.repeat(np.arange(ratings.n_users, dtype=np.int32), wanted), items)
+
+    def public(self) -> dict[str, Any]:
+        """What the manifest tells about this defense."""
+        return {"name": self.name, "rho": self.rho, "redrawn": self.redrawn}

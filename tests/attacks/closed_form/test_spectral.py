@@ -1,0 +1,222 @@
+"""The closed form against transcripts that it did not help to write."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+
+import numpy as np
+import pytest
+
+from attacks.base import Reconstruction
+from attacks.closed_form.spectral import Spectral
+from tests.conftest import SCENARIOS
+from tests.oracles.simulator import Reference
+from victims.transcript.reader import Transcript
+from victims.transcript.view import View
+
+
+def dense(found: Reconstruction, n_users: int, n_items: int, n_attributes: int):
+    """Estimates as (ratings, attributes); NaN where nothing was answered."""
+    ratings = np.full((n_users, n_items), np.nan)
+    attributes = np.full((n_users, n_attributes), np.nan)
+    for user, kind, index, value, _ in found.rows():
+        ratings[user[kind == 0], index[kind == 0]] = value[kind == 0]
+        attributes[user[kind == 1], index[kind == 1]] = value[kind == 1]
+    return ratings, attributes
+
+
+def assert_read(found: Reconstruction, reference: Reference, tolerance: float = 1e-4) -> None:
+    """Every rating and attribute is right, and nobody was abstained on."""
+    assert found.abstained == {}
+    ratings, attributes = dense(found, *reference.ratings.shape, reference.attributes.shape[1])
+    expected = reference.ratings
+    if reference.weighting == "observed-only":
+        expected = np.where(expected > 0, expected, np.nan)
+    np.testing.assert_allclose(ratings, expected, atol=tolerance)
+    np.testing.assert_allclose(attributes, reference.attributes, atol=tolerance)
+
+
+@pytest.mark.parametrize(("update", "weighting"), SCENARIOS)
+class TestOutsideTranscripts:
+    def test_plain(self, outside, update, weighting):
+        reference, transcript = outside(update=update, weighting=weighting)
+        assert_read(Spectral().attack(transcript.view("server"), 0), reference)
+
+    def test_shuffled_rows_later_rounds(self, outside, update, weighting):
+        reference, transcript = outside(update=update, weighting=weighting, rounds=(7, 8, 9), order=11)
+        assert_read(Spectral().attack(transcript.view("server"), 0), reference)
+
+    @pytest.mark.parametrize("form", ["chunked", "lz4", "parquet"])
+    def test_other_forms(self, outside, update, weighting, form):
+        reference, transcript = outside(update=update, weighting=weighting, form=form)
+        assert_read(Spectral().attack(transcript.view("server"), 0), reference)
+
+    def test_half_stars_without_attributes(self, outside, update, weighting):
+        reference, transcript = outside(
+            update=update,
+            weighting=weighting,
+            groups=(),
+            levels=tuple(np.arange(0.5, 5.1, 0.5)),
+        )
+        assert_read(Spectral().attack(transcript.view("server"), 0), reference)
+
+    def test_float32(self, outside, update, weighting):
+        reference, transcript = outside(update=update, weighting=weighting, dtype=np.float32)
+        found = Spectral().attack(transcript.view("server"), 0)
+        assert_read(found, reference, tolerance=0.1)
+
+    @pytest.mark.parametrize("factors", [2, 20])
+    def test_other_sizes(self, outside, update, weighting, factors):
+        reference, transcript = outside(
+            update=update,
+            weighting=weighting,
+            factors=factors,
+            n_users=33,
+            n_items=90,
+            density=0.1,
+            seed=8,
+            lambda_factors=0.7,
+            lambda_attributes=0.2,
+            alpha=0.4,
+        )
+        assert_read(Spectral().attack(transcript.view("server"), 0), reference)
+
+    def test_scaled_and_regularised_uploads(self, outside, update, weighting):
+        reference, transcript = outside(update=update, weighting=weighting, scale=-0.02, regularization=0.003)
+        assert_read(Spectral().attack(transcript.view("server"), 0), reference)
+
+    def test_shuffled_gradients_are_abstained_on(self, outside, update, weighting):
+        _, transcript = outside(update=update, weighting=weighting, n_users=60, n_items=80)
+        found = Spectral().attack(transcript.view("server").shuffled(3), 0)
+        # a client with very few rows can fit by accident; 60 clients, at most 5 % of them
+        assert len(found.abstained) >= 57
+        assert all("chance" in r or "length" in r for r in found.abstained.values())
+
+
+def with_constants(transcript: Transcript, **changes: float | None) -> View:
+    """The server's view with other public constants; None hides one."""
+    view = transcript.view("server")
+    constants = {**view.manifest.hyperparameters, **changes}
+    constants = {name: value for name, value in constants.items() if value is not None}
+    manifest = view.manifest.model_copy(update={"hyperparameters": constants})
+    return dataclasses.replace(view, manifest=manifest)
+
+
+class TestWithoutTheUpdateRule:
+    """Where the update leaves the length open, two rounds with the same ratings close it."""
+
+    @pytest.mark.parametrize("update", ["semi-als", "sgd"])
+    def test_hidden_constants_observed_only(self, outside, update):
+        reference, transcript = outside(
+            update=update, rounds=(1, 4), server_learning_rate=0.05, single_raters=0
+        )
+        view = with_constants(transcript, lambda_factors=None, client_learning_rate=None)
+        assert_read(Spectral().attack(view, 0), reference)
+
+    @pytest.mark.parametrize("update", ["semi-als", "sgd"])
+    @pytest.mark.parametrize("groups", [(), ((0, 1, 2), (3, 4))])
+    def test_one_round_of_include_unrated_needs_only_alpha(self, outside, update, groups):
+        reference, transcript = outside(
+            update=update, weighting="include-unrated", rounds=(2,), groups=groups
+        )
+        view = with_constants(
+            transcript, lambda_factors=None, lambda_attributes=None, client_learning_rate=None
+        )
+        assert_read(Spectral().attack(view, 0), reference)
+
+    def test_rounds_that_do_not_follow_each_other(self, outside):
+        reference, transcript = outside(update="sgd", rounds=(1, 5), server_learning_rate=0.05)
+        assert_read(Spectral().attack(transcript.view("server"), 0), reference)
+
+    def test_vanishing_shrinkage(self, outside):
+        rate, ridge = 0.004, 125.0
+        assert 1 - 2 * rate * ridge == 0
+        reference, transcript = outside(
+            update="sgd",
+            lambda_factors=ridge,
+            client_learning_rate=rate,
+            server_learning_rate=0.001,
+        )
+        assert_read(Spectral().attack(transcript.view("server"), 0), reference, tolerance=1e-3)
+
+    def test_one_factor_has_parallel_directions(self, outside):
+        reference, transcript = outside(update="sgd", factors=1, rounds=(1, 2), server_learning_rate=0.05)
+        assert_read(Spectral().attack(transcript.view("server"), 0), reference, tolerance=1e-3)
+
+
+class TestAbstains:
+    def test_one_round_of_sgd(self, outside):
+        _, transcript = outside(update="sgd", rounds=(1,))
+        found = Spectral().attack(transcript.view("server"), 0)
+        assert found.blocks == ()
+        assert len(found.abstained) == 12
+        assert "two rounds" in found.abstained[0]
+
+    def test_hidden_constant_in_one_round(self, outside):
+        _, transcript = outside(rounds=(1,))
+        view = with_constants(transcript, lambda_factors=None)
+        assert "lambda_factors" in Spectral().attack(view, 0).abstained[0]
+
+    def test_hidden_alpha(self, outside):
+        _, transcript = outside(weighting="include-unrated")
+        view = with_constants(transcript, alpha=None)
+        assert "alpha" in Spectral().attack(view, 0).abstained[0]
+
+    def test_zero_rows(self, outside):
+        _, transcript = outside()
+        view = transcript.view("server")
+        gradient = view.messages.gradient[0].copy()
+        gradient[view.messages.sender[0] == 4] = 0
+        messages = dataclasses.replace(view.messages, gradient=(gradient,))
+        found = Spectral().attack(dataclasses.replace(view, messages=messages), 0)
+        assert found.abstained == {4: "all uploaded rows are zero"}
+
+    def test_missing_attribute_rows(self, outside):
+        _, transcript = outside(rounds=(1,))
+        view = transcript.view("server")
+        keep = ~((view.messages.sender[0] == 2) & (view.messages.kind[0] == 1)
+                 & (view.messages.index[0] == 3))  # fmt: skip
+        messages = dataclasses.replace(
+            view.messages,
+            **{
+                name: (getattr(view.messages, name)[0][keep],)
+                for name in ("round", "sender", "kind", "index", "gradient")
+            },
+        )
+        found = Spectral().attack(dataclasses.replace(view, messages=messages), 0)
+        assert list(found.abstained) == [2]
+
+    def test_view_without_uploads(self, transcripts):
+        view = transcripts["semi-als", "observed-only"].view("item-server")
+        found = Spectral().attack(view, 0)
+        assert found.users.size == 0
+        assert found.blocks == ()
+
+
+def test_attribute_constant_is_not_needed_without_attributes(outside):
+    reference, transcript = outside(groups=(), rounds=(2,))
+    view = with_constants(transcript, lambda_attributes=None)
+    assert_read(Spectral().attack(view, 0), reference)
+
+
+def test_diagnostics_give_the_length_of_the_factor(outside):
+    reference, transcript = outside(rounds=(1,))
+    found = Spectral().attack(transcript.view("server"), 0)
+    state, messages = reference.run()
+    row = messages[1, 3, "attribute", 0]
+    p_norm = found.diagnostics["length"][3]
+    error = np.linalg.norm(row) / p_norm  # |f| = |e| |p|
+    r_hat = reference.attributes[3, 0]
+    p = row / np.linalg.norm(row) * p_norm
+    candidates = [abs(r_hat - sign * p @ state[1, "attribute", 0]) for sign in (-1, 1)]
+    assert min(abs(error - c) for c in candidates) < 1e-9
+    assert math.isclose(found.diagnostics["misfit"].max(), 0, abs_tol=1e-4)
+
+
+def test_order_of_workers_changes_no_byte(transcripts):
+    view = transcripts["sgd", "include-unrated"].view("server")
+    first, second = (Spectral().attack(view, 0) for _ in range(2))
+    for a, b in zip(first.rows(), second.rows(), strict=True):
+        for x, y in zip(a, b, strict=True):
+            np.testing.assert_array_equal(x, y)

@@ -1,0 +1,455 @@
+"""The noisy-upload attack against brute force, a decoder that is told p, and pure noise."""
+
+from __future__ import annotations
+
+import itertools
+from dataclasses import replace
+from types import SimpleNamespace
+
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from attacks.closed_form.spectral import Spectral
+from attacks.likelihood import batches as packing
+from attacks.likelihood import hyperparameters as learning
+from attacks.likelihood import modes as maxima
+from attacks.likelihood import prior as priors
+from attacks.likelihood import rating_posterior as softdecode
+from attacks.likelihood.attack import OFTEN, Likelihood, _prepare, size_up
+from attacks.likelihood.manifest_model import known_scale
+from attacks.likelihood.noise_laws import LAPLACE, NORMAL
+from audit.registry import make_attack
+from audit.scoring.score import score
+from audit.scoring.truth import read_truth
+from tests.oracles.simulator import Reference
+from victims.common.errors import InputError
+from victims.transcript.reader import open_transcript
+from victims.transcript.view import Messages
+from victims.transcript.writer import truth_path
+
+
+def noisy(view, scale, seed=0, *, only_noise=False, tell=True, law="laplace"):
+    """The view with noise on every uploaded coordinate."""
+    messages = view.messages
+    rows = np.arange(messages.n_rows)
+    round_, sender, kind, index, gradient = messages.take(
+        rows, messages.round, messages.sender, messages.kind, messages.index, messages.gradient
+    )
+    rng = np.random.default_rng(seed)
+    noise = (rng.normal if law == "gaussian" else rng.laplace)(0, scale, gradient.shape)
+    gradient = noise if only_noise else gradient + noise
+    known = [{"name": law, **({"scale": scale} if tell else {})}]
+    manifest = view.manifest.model_copy(update={"defenses": known})
+    columns = Messages((round_,), (sender,), (kind,), (index,), (gradient,))
+    return replace(view, messages=columns, manifest=manifest)
+
+
+def told(transcript, view, power=1):
+    """Rating accuracy of a decoder that is told p: the exact p^t by (8) from the truth, then the level
+    with the smallest sum of absolute distances (squares for normal noise), one row at a time.
+    semi-als/observed-only."""
+    truth = read_truth(truth_path(transcript.path))
+    constants = view.manifest.hyperparameters
+    messages = view.messages
+    round_, sender, kind, index, gradient = (
+        np.concatenate(column)
+        for column in (messages.round, messages.sender, messages.kind, messages.index, messages.gradient)
+    )
+    table = truth.ratings.toarray()
+    levels = np.array(view.manifest.rating_levels)
+    means = []
+    for user in view.users:
+        r = table[truth.rows(np.array([user]))[0]]
+        x = truth.attributes[truth.rows(np.array([user]))[0]]
+        cost: dict[int, np.ndarray] = {}
+        for number in view.rounds:
+            own = view.broadcasts[int(number)]
+            q, u = own.factors[: own.item_ids.size][: r.size], own.factors[own.item_ids.size :]
+            rated = q[r > 0]
+            left = rated.T @ rated + constants["lambda_attributes"] * u.T @ u
+            left += constants["lambda_factors"] * np.eye(q.shape[1])
+            p = np.linalg.solve(left, rated.T @ r[r > 0] + constants["lambda_attributes"] * u.T @ x)
+            mine = np.flatnonzero((sender == user) & (round_ == number) & (kind == 0))
+            for row in mine:
+                y = levels - q[index[row]] @ p
+                away = (np.abs(gradient[row] - y[:, None] * p) ** power).sum(axis=1)
+                cost[int(index[row])] = cost.get(int(index[row]), 0) + away
+        means.append(np.mean([levels[c.argmin()] == r[item] for item, c in cost.items()]))
+    return float(np.mean(means))
+
+
+def decoded(view, p, prior, scale, clip=None, law=LAPLACE):
+    """Layer, packed rows and posteriors at free factors p (users, rounds, K)."""
+    plan = packing.plan(view)
+    rows = packing.pack(view, plan, 0, law=law)
+    layer = softdecode.layer(view.manifest, view.rounds, tied=False, linked=False, clip=clip, law=law)
+    alpha = view.manifest.hyperparameters.get("alpha", 1.0)
+    constants = softdecode.Constants(*(jnp.asarray(v) for v in (1.0, 1.0, 0.0, alpha, scale)))
+    prior = prior(layer, rows, plan)
+    point = softdecode.Point(jnp.asarray(p), jnp.asarray(p.reshape(p.shape[0], -1)))
+    assumed = softdecode.log_prior(layer, prior, rows)
+    fit = softdecode.decode(layer, plan.own, rows, constants, prior, assumed, point)
+    return layer, plan, rows, constants, prior, assumed, fit
+
+
+@pytest.mark.parametrize(("clip", "law"), [(None, LAPLACE), (1.5, LAPLACE), (1.5, NORMAL)])
+class TestDecoding:
+    def test_posterior_by_enumeration(self, tmp_path, clip, law):
+        """Given p, the posterior of a client's answers equals the normalised product of the noise's
+        densities and priors over all combinations of ratings and attributes."""
+        path = Reference(n_users=3, n_items=4, single_raters=0, density=0.9, weighting="include-unrated")
+        view = noisy(open_transcript(path.write(tmp_path / "t")).view("server"), 0.3)
+        rng = np.random.default_rng(0)
+        p = rng.normal(0, 1, (3, 2, 3))
+
+        def prior(layer, rows, plan):
+            flat = priors.flat(layer, 3, 4, 6)
+            return flat._replace(
+                level=jnp.asarray(rng.normal(size=6)),
+                user=jnp.asarray(rng.normal(size=flat.user.shape)),
+                attribute=jnp.asarray(rng.normal(size=5)),
+            )
+
+        b = 0.3
+        layer, plan, rows, _, prior, log_prior, fit = decoded(view, p, prior, b, clip, law)
+        alpha = view.manifest.hyperparameters["alpha"]
+
+        def cost(row, y, p):
+            size = np.abs(p).sum() if law is LAPLACE else np.linalg.norm(p)
+            longest = np.inf if clip is None else clip / size
+            left = row - np.clip(y, -longest, longest) * p
+            return np.abs(left).sum() / b if law is LAPLACE else (left**2).sum() / (2 * b**2)
+
+        for user, slot in itertools.product(range(3), range(4)):
+            log = np.array(log_prior[:, user, slot])
+            for t, (v, z) in itertools.product(range(2), enumerate(layer.levels)):
+                q = plan.items[t, rows.item[user, slot]]
+                y = (alpha if z == 0 else 1) * (z - p[user, t] @ q)
+                log[v] -= cost(rows.items[t, user, :, slot], y, p[user, t])
+            expected = np.exp(log - np.logaddexp.reduce(log))
+            np.testing.assert_allclose(fit.answers.items[:, user, slot], expected, atol=1e-12)
+        # attributes: every way to have one active per block, as one table
+        for user in range(3):
+            logs = {}
+            for active in itertools.product((0, 1, 2), (3, 4)):
+                x = np.isin(np.arange(5), active)
+                logs[active] = np.sum(np.asarray(prior.attribute)[list(active)])
+                for t in range(2):
+                    y = x - plan.own[t].T @ p[user, t]
+                    for column in range(5):
+                        logs[active] -= cost(rows.attributes[t, user, :, column], y[column], p[user, t])
+            norm = np.logaddexp.reduce(list(logs.values()))
+            for column in range(5):
+                share = sum(np.exp(log - norm) for active, log in logs.items() if column in active)
+                np.testing.assert_allclose(fit.answers.attributes[user, column], share, atol=1e-12)
+
+    def test_gradient_by_differences(self, transcripts, clip, law):
+        """The score with respect to p against central differences of the marginal likelihood; the
+        Laplace density has kinks, which a random point misses."""
+        view = noisy(transcripts["sgd", "include-unrated"].view("server"), 0.5)
+        view = view.select(view.users[:3])
+        rng = np.random.default_rng(1)
+        n_rounds, k = view.rounds.size, view.manifest.factors
+        p = rng.normal(0, 0.7, (3, n_rounds, k))
+
+        def flat(layer, rows, plan):
+            return priors.flat(layer, 3, plan.item_ids.size, n_rounds * k)
+
+        layer, plan, rows, constants, prior, assumed, fit = decoded(view, p, flat, 0.5, clip, law)
+        known = softdecode.fixed(layer, plan.own, rows)
+        args = layer, plan.own, rows, constants
+        link = softdecode.link(*args, prior, jnp.asarray(p), fit.answers, known)
+        slope = softdecode.slope(*args, jnp.asarray(p), fit.answers, link, known)
+
+        def value(p):
+            point = softdecode.Point(jnp.asarray(p), jnp.asarray(p.reshape(3, -1)))
+            return softdecode.decode(*args, prior, assumed, point).log_likelihood
+
+        for column in range(k):
+            step = np.zeros_like(p)
+            step[:, 0, column] = 1e-6
+            numeric = (value(p + step) - value(p - step)) / 2e-6
+            np.testing.assert_allclose(slope.gradient[:, column], numeric, rtol=1e-4, atol=1e-4)
+
+
+@pytest.mark.parametrize("tied", [True, False])
+def test_prior_of_many_rows(tied):
+    """Against numpy, at a size at which XLA once gave other numbers than for a few rows."""
+    layer = softdecode.Layer(tied, (0,), (0.0, 1.0, 2.0, 3.0, 4.0, 5.0), (True,) + (False,) * 5, (), ())
+    rng = np.random.default_rng(0)
+    n_users, n_items, n_slots, k = 120, 300, 520, 2
+    flat = priors.flat(layer, n_users, n_items, k)
+    prior = flat._replace(
+        level=jnp.asarray(rng.normal(size=6)),
+        user=jnp.asarray(rng.normal(size=flat.user.shape)),
+        item=jnp.asarray(rng.normal(size=flat.item.shape)),
+    )
+    item = rng.integers(n_items, size=(n_users, n_slots))
+    blank = packing.Rows(*(jnp.zeros(0) for _ in packing.Rows._fields))
+    rows = blank._replace(item=jnp.asarray(item), items=jnp.zeros((1, n_users, k, n_slots)))
+    features = layer.features()
+    expected = np.asarray(prior.level)[:, None, None] + np.zeros((1, n_users, n_slots))
+    for number in range(prior.user.shape[1]):
+        expected += features[:, number, None, None] * np.asarray(prior.user)[:, number, None]
+    for number in range(prior.item.shape[1]):
+        expected += features[:, number, None, None] * np.asarray(prior.item)[item, number]
+    expected -= np.logaddexp.reduce(expected, axis=0)
+    np.testing.assert_allclose(softdecode.log_prior(layer, prior, rows), expected, atol=1e-9)
+
+
+class TestLearning:
+    def job(self, transcripts):
+        view = noisy(transcripts["semi-als", "observed-only"].view("server"), 0.3)
+        return _prepare(Likelihood(steps=6), view, size_up(view), 0, OFTEN)
+
+    def test_only_better_states_are_kept(self, transcripts):
+        """More passes never end with less evidence, and the evidence belongs to the state."""
+        job = self.job(transcripts)
+        states = [learning.learn(job, passes) for passes in (1, 3, 6)]
+        values = [state.evidence for state in states]
+        assert values[0] < values[1] <= values[2]
+        for state in states:
+            total = float(np.sum(state.total.evidence))
+            assert learning.learn(state.job, 1, state.points).evidence >= state.evidence - 0.01 * total
+
+    def test_a_step_that_loses_is_halved(self, transcripts, monkeypatch):
+        """Levels that overshoot eightfold lose at first, and still gain in the end."""
+        job, improved, tried = self.job(transcripts), learning._improved, []
+
+        def far(job, total):
+            new = improved(job, total)
+            level = job.prior.level + 8 * (new.prior.level - job.prior.level)
+            return replace(new, prior=new.prior._replace(level=level))
+
+        def state(job, points):
+            tried.append(old(job, points))
+            return tried[-1]
+
+        old = learning._state
+        monkeypatch.setattr(learning, "_improved", far)
+        monkeypatch.setattr(learning, "_state", state)
+        best = learning.learn(job, 6).evidence
+        values = [state.evidence for state in tried]
+        assert min(values[1:]) < values[0] < best == max(values)
+
+
+def test_shares_of_maxima():
+    """By evidence; a climb that ended where an earlier one did, or nowhere, does not count."""
+    evidence = np.log(
+        np.array([[0.5, 0.5, np.nan, np.nan], [0.5, 0.5, 1.0, np.nan], [1.0, 1.0, 1.0, np.nan]])
+    )
+    p = np.zeros((3, 4, 1, 2))
+    p[1:, 0] = [[1.0, 0.0]], [[-1.0, 0.0]]
+    p[1:, 1] = [[1.0, 0.0]], [[1.1, 0.0]]
+    p[1:, 2] = [[1.0, 0.0]], [[-1.0, 0.0]]
+    step = np.zeros((4, 1, 2)) + [1.0, 0.0]
+    share = maxima._shares(evidence, maxima._repeated(p, step))
+    np.testing.assert_allclose(share.T, [[0.25, 0.25, 0.5], [0.5, 0.5, 0], [0, 0.5, 0.5], [1, 0, 0]])
+    parts = jnp.ones((4, 5)), jnp.zeros((4, 5)), jnp.full((4, 5), jnp.nan)
+    np.testing.assert_allclose(maxima._mean(share, parts)[:, 0], share[0])
+
+
+class TestMaximaThatNobodyNeeds:
+    """They are dropped before they are settled."""
+
+    def place(self, p, evidence, *, gain=0.0, tied=True):
+        job = SimpleNamespace(layer=SimpleNamespace(tied=tied))
+        point = softdecode.Point(jnp.asarray(p).reshape(2, 1, 1), jnp.zeros((2, 1)))
+        return maxima._Place(job, point, np.array(evidence), np.full(2, gain))
+
+    @pytest.mark.parametrize(
+        ("p", "evidence", "gain", "kept"),
+        [
+            ([0.1, -0.1], [0.0, 0.0], 0.0, False),  # back at the start
+            ([0.1, 1.0], [0.0, -21.0], 0.0, False),  # back, or far behind
+            ([0.1, 1.0], [0.0, -19.0], 0.0, True),
+            ([0.1, 1.0], [0.0, -21.0], 1.0, True),  # tilts may make up for it
+            ([0.1, 1.0], [0.0, np.nan], 0.0, True),
+        ],
+    )
+    def test_rule(self, p, evidence, gain, kept):
+        start, other = self.place([0.0, 0.0], [0.0, 0.0]), self.place(p, evidence, gain=gain)
+        assert len(maxima._needed([start, other], np.ones((2, 1, 1)))) == 1 + kept
+
+    def test_evidence_by_draws_drops_nothing(self):
+        places = [self.place(p, [e, e], tied=False) for p, e in (([0.0, 0.0], 0.0), ([1.0, 1.0], -99.0))]
+        assert maxima._needed(places, np.ones((2, 1, 1))) == places
+
+    def test_answers_are_those_of_all(self, transcripts, monkeypatch):
+        view = noisy(transcripts["semi-als", "observed-only"].view("server"), 0.1)
+        job = _prepare(Likelihood(steps=9), view, size_up(view), 0, OFTEN)
+        state = learning.learn(job, 2)
+        left, needed = [], maxima._needed
+        monkeypatch.setattr(maxima, "_needed", lambda *args: left.append(needed(*args)) or left[-1])
+        some = maxima.read(state.job, 0, state.points[0], 8)
+        monkeypatch.setattr(maxima, "_needed", lambda places, step: places)
+        everything = maxima.read(state.job, 0, state.points[0], 8)
+        assert len(left[-1]) < 3
+        for part, whole in zip(some.answers, everything.answers, strict=True):
+            np.testing.assert_allclose(part, whole, atol=1e-6)
+        np.testing.assert_allclose(some.evidence, everything.evidence, atol=1e-6)
+
+
+def test_gain_of_tilts():
+    """Of a quadratic: half the squared slope over the curvature, of the tilts that are open."""
+    layer = softdecode.Layer(True, (0,), (1.0, 2.0, 3.0), (False,) * 3, (), ())
+    # gap, prior and posterior variance of each feature
+    table = np.array([[[9.0, 9.0, 9.0], [2.0, 4.0, 1.0], [0.0, 1.0, 0.0]]])
+    gain = priors.tilt_gain(layer, np.array([[9.0, 0.5, 0.0]]), table, np.array([1.0, 0.5, 1.0]))
+    assert gain == pytest.approx(0.5 * (2 - 0.5 / 0.5) ** 2 / (4 - 1 + 1 / 0.5))  # every item is rated
+
+
+@pytest.mark.parametrize("scale", [0.1, 0.3])
+def test_reaches_the_decoder_that_is_told_p(transcripts, scale):
+    """The share of the told decoder's accuracy, as a fixed run; the bar is far below what is measured."""
+    transcript = transcripts["semi-als", "observed-only"]
+    view = noisy(transcript.view("server"), scale)
+    found = make_attack("likelihood").attack(view, 0)
+    truth = read_truth(truth_path(transcript.path))
+    rows = {row.metric: row.summary for row in score(found, view.manifest, truth)}
+    assert rows["rating_accuracy"].value >= 0.97 * told(transcript, view)
+    assert rows["rating_accuracy"].value > rows["rating_accuracy"].baseline + 0.05
+
+
+def test_each_question_has_its_answer(transcripts):
+    """include-unrated at a noise where most rated items look unrated: the ratings if they are rated are still
+    known better than the best guess, and how likely an item is rated ranks no worse than the answer did."""
+    transcript = transcripts["semi-als", "include-unrated"]
+    view = noisy(transcript.view("server"), 1.0)
+    truth = read_truth(truth_path(transcript.path))
+    found = make_attack("likelihood").attack(view, 0)
+    names = dict.fromkeys(("rated_probability", "rating_if_rated", "median_if_rated"))
+    bare = replace(found, blocks=tuple(replace(block, **names) for block in found.blocks))
+    now, before = (
+        {row.metric: row.summary for row in score(part, view.manifest, truth)} for part in (found, bare)
+    )
+    assert now["rating_accuracy"] == before["rating_accuracy"]
+    exact = now["rated_rating_accuracy"]
+    assert exact.ci_low > exact.baseline
+    assert exact.value > before["rated_rating_accuracy"].value + 0.1
+    assert now["rating_mae"].value < before["rating_mae"].value - 0.1
+    for metric in ("rated_set_auc", "rated_set_f1", "tpr_at_fpr_0.1pct"):
+        assert now[metric].value > before[metric].value - 0.01, metric
+
+
+def test_estimates_the_noise_scale(transcripts):
+    transcript = transcripts["semi-als", "observed-only"]
+    view = noisy(transcript.view("server"), 0.3, tell=False)
+    found = make_attack("likelihood").attack(view, 0)
+    assert found.options["noise"] == pytest.approx(0.3, rel=0.05)
+
+
+def test_reads_normal_noise_by_its_own_law(transcripts):
+    """The share of the decoder that is told p and the scale, and the scale itself, of one run."""
+    transcript = transcripts["semi-als", "observed-only"]
+    view = noisy(transcript.view("server"), 0.3, tell=False, law="gaussian")
+    found = make_attack("likelihood").attack(view, 0)
+    assert found.options["noise"] == pytest.approx(0.3, rel=0.05)
+    truth = read_truth(truth_path(transcript.path))
+    rows = {row.metric: row.summary for row in score(found, view.manifest, truth)}
+    assert rows["rating_accuracy"].value >= 0.97 * told(transcript, view, power=2)
+    assert rows["rating_accuracy"].value > rows["rating_accuracy"].baseline + 0.05
+
+
+def test_noise_of_two_defenses_is_not_read_as_that_of_one(transcripts):
+    view = transcripts["semi-als", "observed-only"].view("server")
+    entries = [{"name": "laplace", "scale": 1.0}, {"name": "gaussian", "scale": 1.0}]
+    both = replace(view, manifest=view.manifest.model_copy(update={"defenses": entries}))
+    found = make_attack("likelihood").attack(both, 0)
+    assert len(found.abstained) == found.users.size
+    assert "noise of two defenses" in next(iter(found.abstained.values()))
+
+
+def test_without_noise_it_is_the_closed_form(transcripts):
+    for transcript in transcripts.values():
+        view = transcript.view("server")
+        ours, theirs = make_attack("likelihood").attack(view, 0), Spectral().attack(view, 0)
+        for a, b in zip(ours.rows(), theirs.rows(), strict=True):
+            np.testing.assert_array_equal(a[3], b[3])
+            assert (a[4] == 1).all()
+
+
+def test_pure_noise_is_recognised(transcripts):
+    """Where p is tied and where it is free; shuffled uploads of all scenarios are tried by the contract."""
+    for scenario in (("semi-als", "observed-only"), ("sgd", "include-unrated")):
+        transcript = transcripts[scenario]
+        view = noisy(transcript.view("server"), 0.5, only_noise=True)
+        found = make_attack("likelihood").attack(view, 0)
+        truth = read_truth(truth_path(transcript.path))
+        for row in score(found, view.manifest, truth):
+            if not row.metric.startswith(("rated_set", "tpr")):
+                assert row.summary.verdict == "NO EVIDENCE", row
+                assert row.summary.advantage_low <= 0 <= row.summary.advantage_high
+
+
+def without(view, *names):
+    """The view of an adversary to whom some constants are unknown."""
+    known = {k: v for k, v in view.manifest.hyperparameters.items() if k not in names}
+    return replace(view, manifest=view.manifest.model_copy(update={"hyperparameters": known}))
+
+
+@pytest.mark.parametrize(
+    ("scenario", "name", "factor"),
+    [
+        (("semi-als", "observed-only"), "lambda_factors", 1.5),
+        (("semi-als", "include-unrated"), "alpha", 1.5),
+        (("sgd", "observed-only"), "client_learning_rate", 2.0),
+    ],
+)
+def test_estimates_a_constant_that_is_not_published(transcripts, scenario, name, factor):
+    view = noisy(transcripts[scenario].view("server"), 0.05)
+    true = view.manifest.hyperparameters[name]
+    found = make_attack("likelihood").attack(without(view, name), 0)
+    constant = found.options["estimated_constants"][name]
+    assert constant["determined"]
+    assert true / factor < constant["value"] < true * factor
+    assert constant["low"] <= constant["value"] <= constant["high"]
+
+
+def test_says_that_a_constant_is_not_determined(transcripts):
+    """Nothing tells alpha from pure noise."""
+    view = noisy(transcripts["semi-als", "include-unrated"].view("server"), 0.5, only_noise=True)
+    found = make_attack("likelihood").attack(without(view, "alpha"), 0)
+    assert not found.options["estimated_constants"]["alpha"]["determined"]
+    assert set(found.abstained) == set(view.users.tolist())
+    assert "alpha" in next(iter(found.abstained.values()))
+
+
+def test_known_scale_ignores_what_is_not_a_number(transcripts):
+    manifest = transcripts["sgd", "observed-only"].view("server").manifest
+    for scale in (None, "2", True, -1, float("inf"), float("nan")):
+        entry = {"name": "laplace", "scale": scale}
+        assert known_scale(manifest.model_copy(update={"defenses": [entry]})) is None
+    told_scale = manifest.model_copy(update={"defenses": [{"name": "laplace", "scale": 2}]})
+    assert known_scale(told_scale) == 2.0
+
+
+@pytest.mark.parametrize("scale", [1.0, 1e-6])
+def test_one_client_whose_rows_fit_nothing(transcripts, scale):
+    """Rows of one client dealt out anew, under a scale that makes them impossible: no crash, no answer."""
+    view = transcripts["semi-als", "include-unrated"].view("server")
+    alone = view.select(view.users[[7]]).shuffled(0)
+    known = [{"name": "laplace", "scale": scale}]
+    view = replace(alone, manifest=alone.manifest.model_copy(update={"defenses": known}))
+    found = Likelihood().attack(view, 0)
+    assert len(found.abstained) in (0, 1)
+    assert found.users.size == 1
+
+
+def test_clipping_with_regularisation_is_not_modelled(transcripts):
+    """FedMF's rows hold 2 gamma mu q, and a clip applies to the whole."""
+    view = transcripts["sgd", "observed-only"].view("server")
+    upload = view.manifest.upload.model_copy(update={"regularization": 0.1})
+    known = [{"name": "laplace", "scale": 1.0, "clip": 2.0}]
+    manifest = view.manifest.model_copy(update={"upload": upload, "defenses": known})
+    found = make_attack("likelihood").attack(replace(view, manifest=manifest), 0)
+    assert set(found.abstained) == set(view.users.tolist())
+    assert "regularisation" in next(iter(found.abstained.values()))
+
+
+def test_bad_options():
+    with pytest.raises(InputError, match="steps must be >= 3"):
+        make_attack("likelihood", {"steps": "1"})
+    with pytest.raises(ValueError, match="scale must be >= 0"):
+        Likelihood(scale=-1.0)

@@ -1,0 +1,149 @@
+"""What is said where no attack answered, or answered worse than the guess."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from attacks.base import Estimates, Reconstruction, all_abstain
+from attacks.likelihood.sign_test import p_value
+from audit.experiments.cells import metric_rows
+from audit.registry import make_attack
+from audit.scoring.abstentions import grouped, in_words
+from audit.scoring.score import BELOW, score
+from audit.scoring.statistics import summarise
+from audit.scoring.truth import read_truth
+from tests.audit.scoring.test_metrics import block, manifest, population, truth_of
+from tests.oracles.strangers import item_biases
+from victims.transcript.reader import open_transcript
+from victims.transcript.writer import truth_path
+
+USERS, ITEMS = 40, 30
+
+
+@pytest.fixture(scope="module")
+def clients():
+    return population(7, n_users=USERS, n_items=ITEMS)
+
+
+def answers(clients, right: int, wrong: int = 0) -> Reconstruction:
+    """The first clients read rightly, the next ones wrongly, the others not at all."""
+    _, ratings, attributes = clients
+    whole = block(ratings, attributes, ratings > 0)
+    value = np.array(whole.value, float)
+    # the truth is the majority rating where it is wrong by one: never right, and far from the guess
+    value[right : right + wrong, :ITEMS] = 6 - value[right : right + wrong, :ITEMS]
+    value[right : right + wrong, :ITEMS][value[right : right + wrong, :ITEMS] == 3] = 1
+    value[right + wrong :] = np.nan
+    silent = {int(user): f"misfit {user}.5 of 1" for user in whole.users[right + wrong :]}
+    return Reconstruction(
+        "test", whole.users, (Estimates(whole.users, whole.kind, whole.index, value),), silent
+    )
+
+
+def scored(clients, found: Reconstruction):
+    _, ratings, attributes = clients
+    declared = manifest("observed-only", USERS, ITEMS)
+    return {row.metric: row for row in score(found, declared, truth_of(ratings, attributes))}
+
+
+def test_nobody_answered_is_not_tested(clients):
+    """Before: NO EVIDENCE with an advantage of exactly 0."""
+    row = scored(clients, answers(clients, 0))["rated_rating_accuracy"]
+    assert row.summary.verdict == "NOT TESTED"
+    assert np.isnan([row.summary.value, row.summary.advantage, row.summary.p_value]).all()
+    assert row.summary.baseline > 0
+    assert row.n_abstained == USERS
+    assert row.reason == f"{USERS} of {USERS} clients got no answer: misfit # of # ({USERS})"
+
+
+def test_most_unanswered_is_a_leak_or_not_tested(clients):
+    """15 of 40 clients read entirely are a leak; three are too few to tell, and 37 were not tested."""
+    assert scored(clients, answers(clients, 15))["rated_rating_accuracy"].summary.verdict == "LEAK"
+    few = scored(clients, answers(clients, 3))["rated_rating_accuracy"]
+    assert few.summary.verdict == "NOT TESTED"
+    assert few.n_abstained == USERS - 3
+
+
+def test_an_attack_that_found_noise_has_answered(clients):
+    _, ratings, attributes = clients
+    users = np.arange(USERS)
+    nothing = all_abstain("test", users, "noise alone explains it", {"found_nothing": True})
+    rows = scored(clients, nothing)
+    assert rows["rated_rating_accuracy"].summary.verdict == "NO EVIDENCE"
+    assert rows["rated_rating_accuracy"].n_abstained == USERS
+    declared, truth = manifest("observed-only", USERS, ITEMS), truth_of(ratings, attributes)
+    (row,) = metric_rows({}, all_abstain("test", users, "does not apply", {}), declared, truth)
+    assert (row["status"], row["verdict"]) == ("not applicable", "NOT TESTED")
+    assert {r["status"] for r in metric_rows({}, nothing, declared, truth)} == {"ran"}
+
+
+def test_worse_than_the_guess_is_said(clients):
+    """Before: NO EVIDENCE, for the interval of the advantage ends below 0.05."""
+    row = scored(clients, answers(clients, 0, USERS))["rated_rating_accuracy"]
+    assert row.summary.advantage_high < 0
+    assert row.summary.verdict == "INCONCLUSIVE"
+    assert BELOW in row.reason
+
+
+def test_chance_is_rarely_called_worse_than_the_guess():
+    """Values and baseline of one distribution, 200 times: a one-sided test at 1 % with the interval's 2.5 %
+    calls more than 8 of them with a probability below 1e-3."""
+    found = 0
+    for seed in range(200):
+        rng = np.random.default_rng(seed)
+        found += summarise("rating_accuracy", rng.random(80), rng.random(80), seed).below
+    assert found <= 8
+
+
+def test_reasons_are_grouped_without_their_numbers():
+    reasons = {n: f"the fit leaves {n / 7:.3g} of 1e-{n}" for n in range(1, 5)} | {9: "all rows are zero"}
+    assert grouped(reasons.values()) == [("the fit leaves # of #", 4), ("all rows are zero", 1)]
+    assert in_words({}, 5) == ""
+    assert in_words(reasons, 9).startswith("5 of 9 clients got no answer: the fit leaves # of # (4)")
+
+
+@pytest.mark.parametrize("attack", ["spectral", "grid", "trajectory"])
+def test_item_biases_are_not_called_safe(tmp_path: Path, attack: str):
+    """Federated MF with item biases, as a stranger writes it: its rows can be read whole by an SVD and a
+    search for the length. Before: every client abstained and the verdict was NO EVIDENCE with advantage 0."""
+    item_biases(tmp_path / "t")
+    transcript = open_transcript(tmp_path / "t")
+    found = make_attack(attack).attack(transcript.view(), 0)
+    rows = metric_rows({}, found, transcript.manifest, read_truth(truth_path(tmp_path / "t")))
+    judged = [row for row in rows if row["metric"] in ("rating_accuracy", "rated_rating_accuracy")]
+    assert judged
+    assert {row["verdict"] for row in judged} == {"NOT TESTED"}
+    assert all("got no answer" in row["reason"] for row in judged)
+
+
+@pytest.mark.parametrize("noise", [0.05, 0.2])
+def test_a_wrong_rule_is_noticed_under_noise_of_known_scale(tmp_path: Path, noise: float):
+    """Before: 0.155 of the ratings right where the guess has 0.227, and NO EVIDENCE."""
+    item_biases(tmp_path / "t", noise=noise, declared=True)
+    found = make_attack("likelihood").attack(open_transcript(tmp_path / "t").view(), 0)
+    assert len(found.abstained) == found.users.size
+    assert not found.options.get("found_nothing")
+    assert "is not the declared one" in found.abstained[0]
+
+
+class TestNoiseAlone:
+    def test_a_direction_in_common_is_seen_under_noise(self, tmp_path):
+        item_biases(tmp_path / "t", noise=0.1)
+        view = open_transcript(tmp_path / "t").view()
+        assert p_value(view, np.random.default_rng(0)) <= 0.01
+
+    def test_pure_noise_is_rarely_structure(self, tmp_path):
+        """100 recordings of noise alone: at a level of 1 %, more than 5 with a probability below 1e-3."""
+        item_biases(tmp_path / "t")
+        view = open_transcript(tmp_path / "t").view()
+        low = 0
+        for seed in range(100):
+            rng = np.random.default_rng(seed)
+            gradient = tuple(rng.laplace(size=chunk.shape) for chunk in view.messages.gradient)
+            noisy = replace(view, messages=replace(view.messages, gradient=gradient))
+            low += p_value(noisy, rng) <= 0.01
+        assert low <= 5

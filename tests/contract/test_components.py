@@ -1,0 +1,178 @@
+"""What every victim, defense and attack must do; a component that is not listed fails the suite."""
+
+from __future__ import annotations
+
+import ast
+import pickle
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from attacks.base import Attack
+from audit.registry import BUILT_IN, make_attack, make_victim, parse_options
+from audit.scoring.metrics import score_users
+from audit.scoring.score import score
+from audit.scoring.truth import read_truth
+from tests.conftest import SCENARIOS
+from victims.common.errors import InputError
+from victims.protocols.base import Victim
+from victims.transcript.reader import open_transcript
+from victims.transcript.writer import truth_path
+
+ROOT = Path(__file__).parents[2]
+ATTACKS = list(BUILT_IN["attacks"])
+VERBS = {"victims": {"init", "round", "uploads"}, "attacks": {"attack"}, "defenses": {"attackers"}}
+INTERFACES = {"Victim", "Attack", "Defense"}
+READERS = [name for name in ATTACKS if not name.startswith("guess")]
+
+
+def small(view):
+    """A few clients, so that the slow solvers stay fast."""
+    return view.select(view.users[:6])
+
+
+class TestRegistry:
+    @pytest.mark.parametrize(("group", "verbs"), list(VERBS.items()))
+    def test_every_class_is_registered(self, group, verbs):
+        """A class that has the verbs of a group is in its table."""
+        found = set()
+        for path in (ROOT / group).rglob("*.py"):
+            module = ".".join(path.relative_to(ROOT).with_suffix("").parts)
+            for node in ast.parse(path.read_text()).body:
+                if isinstance(node, ast.ClassDef) and not node.name.startswith("_"):
+                    methods = {n.name for n in node.body if isinstance(n, ast.FunctionDef)}
+                    if verbs <= methods and node.name not in INTERFACES:
+                        found.add(f"{module}:{node.name}")
+        assert found == {entry.location for entry in BUILT_IN[group].values()}
+
+    @pytest.mark.parametrize("name", ATTACKS)
+    def test_attacks_keep_the_interface(self, name):
+        attack = make_attack(name)
+        assert isinstance(attack, Attack)
+        assert attack.name == name
+        assert pickle.loads(pickle.dumps(attack)) == attack
+
+    @pytest.mark.parametrize("name", list(BUILT_IN["victims"]))
+    def test_victims_keep_the_interface(self, name):
+        assert isinstance(make_victim(name), Victim)
+
+    def test_text_options(self):
+        attack = make_attack("root-hybr", parse_options(["start-rating=2.5", "factor=none"]))
+        assert attack.start_rating == 2.5  # type: ignore[attr-defined]
+        assert attack.factor is None  # type: ignore[attr-defined]
+
+    @pytest.mark.parametrize(
+        ("name", "options", "message"),
+        [
+            ("spectre", {}, "known are spectral"),
+            ("spectral", {"speed": "9"}, "no option 'speed'"),
+            ("root-hybr", {"method": "lm"}, "no option 'method'"),
+            ("root-hybr", {"tolerance": "small"}, "tolerance"),
+            ("root-hybr", {"tolerance": "-1"}, "tolerance must be > 0"),
+        ],
+    )
+    def test_bad_names_and_options(self, name, options, message):
+        with pytest.raises(InputError, match=message):
+            make_attack(name, options)
+
+    def test_bad_scenario(self):
+        with pytest.raises(InputError, match="update"):
+            make_victim("fedmvmf", {"update": "adam"})
+
+    def test_unknown_pair(self):
+        with pytest.raises(InputError, match="name=value"):
+            parse_options(["factors"])
+
+
+@pytest.mark.parametrize("name", ATTACKS)
+class TestEveryAttack:
+    def test_deterministic(self, transcripts, name):
+        for transcript in transcripts.values():
+            view = small(transcript.view("server"))
+            first, second = (make_attack(name).attack(view, 7) for _ in range(2))
+            assert first.abstained == second.abstained
+            for a, b in zip(first.rows(), second.rows(), strict=True):
+                for x, y in zip(a, b, strict=True):
+                    np.testing.assert_array_equal(x, y)
+
+    def test_answers_or_abstains_for_every_client(self, transcripts, name):
+        for transcript in transcripts.values():
+            view = small(transcript.view("server"))
+            found = make_attack(name).attack(view, 0)
+            assert found.users.tolist() == view.users.tolist()
+            answered = {int(user) for rows in found.rows() for user in rows[0]}
+            assert answered | set(found.abstained) == set(view.users.tolist())
+            assert not answered & set(found.abstained)
+            assert found.options["seed"] == 0
+            for values in found.diagnostics.values():
+                assert values.shape == found.users.shape
+
+    def test_no_uploads_no_answer(self, transcripts, name):
+        view = transcripts["sgd", "include-unrated"].view("item-server")
+        found = make_attack(name).attack(view, 0)
+        assert found.blocks == ()
+        assert found.users.size == 0
+
+    def test_progress_ends_at_the_number_of_clients(self, transcripts, name):
+        view = small(transcripts["semi-als", "observed-only"].view("server"))
+        calls: list[tuple[int, int]] = []
+        found = make_attack(name).attack(view, 0, lambda done, total: calls.append((done, total)))
+        if found.blocks and not name.startswith("guess"):
+            assert calls[-1] == (6, 6)
+
+
+@pytest.mark.parametrize("name", READERS)
+@pytest.mark.parametrize("scenario", SCENARIOS, ids="/".join)
+def test_a_shuffled_transcript_gives_no_advantage(transcripts, name, scenario):
+    """The null: gradients dealt out anew. Where an attack answers at all it must not beat the guess,
+    and the attack that abstains on what does not fit has an interval that includes 0."""
+    transcript = transcripts[scenario]
+    view = transcript.view("server")
+    if name != "spectral":
+        view = view.select(view.users[:20])
+    truth = read_truth(truth_path(transcript.path))
+    found = make_attack(name).attack(view.shuffled(2), 0)
+    for row in score(found, transcript.manifest, truth):
+        in_the_open = row.metric.startswith(("rated_set", "tpr")) and scenario[1] == "observed-only"
+        if not in_the_open:  # observed-only uploads name the rated items, shuffled or not
+            assert row.summary.verdict != "LEAK"
+            if row.summary.n_unanswered == row.summary.n_users:
+                assert row.summary.verdict == "NOT TESTED"
+                continue
+            if not name.startswith("root"):  # which always answer: one interval in forty is above 0 by chance
+                assert row.summary.advantage_low <= 0
+            if name == "spectral":
+                assert row.summary.advantage_high >= 0
+
+
+@pytest.mark.parametrize("scenario", SCENARIOS, ids="/".join)
+def test_the_closed_form_reads_everything(transcripts, ratings, scenario):
+    transcript = transcripts[scenario]
+    truth = read_truth(truth_path(transcript.path))
+    found = make_attack("spectral").attack(transcript.view("server"), 0)
+    scores = score_users(found.blocks, transcript.manifest, truth, found.users).values
+    for metric, values in scores.items():
+        expected = 0 if metric == "rating_mae" else 1
+        np.testing.assert_allclose(values[~np.isnan(values)], expected, atol=1e-5, err_msg=metric)
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "semi-als-observed-only",
+        "semi-als-include-unrated",
+        "sgd-observed-only",
+        "sgd-include-unrated",
+    ],
+)
+def test_transcripts_of_other_software(name):
+    from tests.conftest import shared
+
+    path = shared("examples", name)
+    transcript = open_transcript(path)
+    truth = read_truth(path.with_name(f"{name}.truth.arrow"))
+    found = make_attack("spectral").attack(transcript.view("server"), 0)
+    rows = {row.metric: row.summary for row in score(found, transcript.manifest, truth)}
+    assert rows["rating_accuracy"].value == 1.0
+    assert rows["attribute_accuracy"].value == 1.0

@@ -1,0 +1,134 @@
+"""Extreme numbers in recordings: opening refuses by rule, or every attack answers or abstains, finitely.
+
+The suite runs a sample that does not change; ``python -m tests.soak.extremes`` runs all of them.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from attacks.base import Reconstruction
+from audit.experiments.answers import answered
+from audit.registry import entries
+from tests.contract.extremes import SCENARIOS, Extreme, Outcome, draft, extremes, outcome, truth_of, views_of
+from victims.common.errors import InputError
+from victims.common.limits import LARGEST, SMALLEST
+from victims.transcript.reader import open_transcript
+
+ATTACKS = list(entries("attacks"))
+COMPILED = [name for name in ATTACKS if name.startswith(("likelihood", "trajectory", "root"))]
+QUICK = [name for name in ATTACKS if name not in COMPILED]
+OPENED = {"quick": 12, "compiled": 1}  # cases of each scenario that are not refused
+
+
+def shuffled(scenario: tuple[str, str]) -> list[Extreme]:
+    """All extremes in an order that depends on the scenario alone."""
+    every = extremes()
+    order = np.random.default_rng(SCENARIOS.index(scenario)).permutation(len(every))
+    return [every[place] for place in order]
+
+
+@pytest.mark.parametrize("kind", ["quick", "compiled"])
+@pytest.mark.parametrize("scenario", SCENARIOS, ids="/".join)
+def test_refused_or_answered_or_abstained(tmp_path, scenario, kind):
+    truth, opened = truth_of(scenario, tmp_path), 0
+    for extreme in shuffled(scenario):
+        seen = views_of(extreme, scenario, tmp_path)
+        if isinstance(seen, Outcome):
+            assert seen.what == "refused", (extreme.name, seen.words)
+            continue
+        for name in QUICK if kind == "quick" else COMPILED:
+            result = outcome(name, seen["server"], truth, tmp_path)
+            assert result.what in ("answered", "abstained"), (extreme.name, name, result.words)
+        opened += 1
+        if opened == OPENED[kind]:
+            break
+
+
+@pytest.mark.parametrize("name", ATTACKS)
+@pytest.mark.parametrize("case", ["sealed state True uploads False sums False", "only attributes of zeros"])
+def test_nothing_to_read(tmp_path, name, case):
+    """Factors that the adversary cannot open, and clients who sent attributes alone, all zeros."""
+    (extreme,) = (one for one in extremes() if one.name == case)
+    seen = views_of(extreme, ("sgd", "observed-only"), tmp_path)
+    assert isinstance(seen, dict)
+    result = outcome(name, seen["server"], None, tmp_path)
+    assert result.what in ("answered", "abstained"), result.words
+    if case.startswith("sealed") and name not in ("rated-set", "aggregate"):
+        found = answered(name, None, seen["server"], 0)
+        assert set(found.abstained.values()) == {
+            "the broadcast factors are encrypted and the adversary holds no key"
+        }
+
+
+@pytest.mark.parametrize("table", ["state", "messages"])
+@pytest.mark.parametrize(
+    ("value", "rule"),
+    [(LARGEST * 1.01, "must be at most 1e\\+30 in size, got 1.01e\\+30"), (LARGEST, ""), (SMALLEST, "")],
+)
+def test_magnitudes(tmp_path, table, value, rule):
+    drafted = draft(SCENARIOS[0])
+    column = "factor" if table == "state" else "gradient"
+    getattr(drafted, table)[column][7, 1] = value
+    drafted.write(tmp_path / "t")
+    if rule:
+        with pytest.raises(InputError, match=rf"row 7: {column} {rule}"):
+            open_transcript(tmp_path / "t")
+    else:
+        open_transcript(tmp_path / "t")
+
+
+def test_what_decays_is_read_as_zero(tmp_path):
+    """Items that nobody rates may shrink without end; other numbers stay what they are."""
+    drafted = draft(SCENARIOS[0])
+    drafted.state["factor"][0] = 1e-200
+    drafted.messages["gradient"][3, 0] = 5e-324
+    drafted.write(tmp_path / "t")
+    view = open_transcript(tmp_path / "t").view("server")
+    assert view.broadcasts[0].factors[0].tolist() == [0.0, 0.0, 0.0]
+    assert view.messages.gradient is not None
+    drafted.messages["gradient"][3, 0] = 0.0
+    np.testing.assert_array_equal(np.concatenate(view.messages.gradient), drafted.messages["gradient"])
+
+
+@pytest.mark.parametrize(
+    "error", [np.linalg.LinAlgError("x"), OverflowError("x"), KeyError("x"), IndexError()]
+)
+def test_arithmetic_that_breaks_down_is_abstaining_and_a_slip_is_not(small_view, monkeypatch, error):
+    from attacks.closed_form.spectral import Spectral
+
+    def fails(*_: object) -> Reconstruction:
+        raise error
+
+    monkeypatch.setattr(Spectral, "attack", fails)
+    if isinstance(error, LookupError):
+        with pytest.raises(type(error)):
+            answered("spectral", None, small_view, 0)
+    else:
+        found = answered("spectral", None, small_view, 0)
+        assert found.abstained.keys() == set(small_view.users.tolist())
+        assert "beyond the attack's arithmetic" in next(iter(found.abstained.values()))
+
+
+def test_the_file_is_refused_in_words(tmp_path: Path):
+    """Each rule names what broke it."""
+    rules = {
+        "levels one level 1e+28": "rating_levels must be within 1e-06..1e\\+06",
+        "levels 1000 close levels": "1e-06 of the largest one apart",
+        "upload scale = 1e+38": "scale must be 0 or of a magnitude in 1e-30..1e\\+30",
+        "fedmvmf alpha = 1e+300": "alpha must be 0 or of a magnitude",
+        "defenses nested 900 deep": "at most 32 deep",
+        "defenses name []list": "the name of a defense must be text",
+        "laplace scale = 1e+3006": "numbers of defenses must be",
+    }
+    known = {one.name: one for one in extremes()}
+    for name, rule in rules.items():
+        drafted = draft(SCENARIOS[0])
+        known[name].change(drafted)
+        path = tmp_path / str(len(list(tmp_path.iterdir())))
+        drafted.write(path)
+        with pytest.raises(InputError, match=rule):
+            open_transcript(path)

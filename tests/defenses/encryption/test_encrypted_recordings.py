@@ -1,0 +1,351 @@
+"""The defense paillier on both victims: what is written, who reads it, and that nothing else changes."""
+
+from __future__ import annotations
+
+import json
+
+import numpy as np
+import pyarrow as pa
+import pytest
+from typer.testing import CliRunner
+
+from audit.cli.main import app
+from audit.keys import view_of
+from audit.registry import make_attack, make_defense, make_victim
+from audit.scoring.score import score
+from audit.scoring.truth import read_truth
+from defenses.encryption.paillier import Paillier, opener
+from victims.common.errors import InputError
+from victims.protocols.fedmf import FedMF
+from victims.protocols.fedmvmf import FedMVMF
+from victims.recording import record, start
+from victims.transcript.reader import open_transcript
+from victims.transcript.writer import key_path, truth_path
+
+WEAK = "ignore:1024-bit"
+PRIVMVMF = {"update": "semi-als", "weighting": "include-unrated"}
+
+
+def privmvmf(ratings, path, *, rounds=(1, 2), sampling="rho=1", **options):
+    """PrivMVMF: FedMVMF under two defenses."""
+    defenses = [make_defense(f"unrated-sampling:{sampling}"), Paillier(**options)]
+    record(FedMVMF(**PRIVMVMF), ratings, path, rounds=rounds, defenses=defenses)
+    return open_transcript(path)
+
+
+def fedmf(ratings, path, *, rounds=(3, 4), victim=None, **options):
+    victim = victim or FedMF(factors=5, client_learning_rate=3e-3)
+    record(victim, ratings, path, rounds=rounds, defenses=[Paillier(**options)])
+    return open_transcript(path)
+
+
+@pytest.fixture(scope="module")
+def real(ratings, tmp_path_factory):
+    """Both systems with the real cryptosystem, recorded once."""
+    folder = tmp_path_factory.mktemp("real")
+    with pytest.warns(UserWarning, match="1024-bit Paillier keys"):
+        return {
+            "privmvmf": privmvmf(ratings, folder / "p", key_bits=1024, decrypters=3),
+            "fedmf": fedmf(ratings, folder / "f", key_bits=1024),
+        }
+
+
+@pytest.fixture(scope="module")
+def ideal(ratings, tmp_path_factory):
+    folder = tmp_path_factory.mktemp("ideal")
+    return {
+        "privmvmf": privmvmf(ratings, folder / "p", ideal=True, decrypters=3),
+        "fedmf": fedmf(ratings, folder / "f", ideal=True),
+    }
+
+
+def assert_same_view(one, other):
+    for name in ("sender", "kind", "index", "gradient"):
+        for a, b in zip(getattr(one.messages, name) or (), getattr(other.messages, name) or (), strict=True):
+            np.testing.assert_array_equal(a, b)
+    assert set(one.sums) == set(other.sums)
+    assert set(one.broadcasts) == set(other.broadcasts)
+    for number, sums in one.sums.items():
+        np.testing.assert_array_equal(sums.values, other.sums[number].values)
+        np.testing.assert_array_equal(sums.index, other.sums[number].index)
+    for number, broadcast in one.broadcasts.items():
+        np.testing.assert_array_equal(broadcast.factors, other.broadcasts[number].factors)
+
+
+@pytest.mark.parametrize("system", ["privmvmf", "fedmf"])
+@pytest.mark.parametrize("adversary", ["server", "server+client", "eavesdropper", "client:3", "item-server"])
+def test_the_stand_in_shows_the_same_bit_for_bit(real, ideal, system, adversary):
+    """Sums went through encryption, multiplication and decryption on one side only."""
+    assert_same_view(view_of(real[system], adversary), view_of(ideal[system], adversary))
+
+
+def test_unpacked_is_the_same(ratings, tmp_path, ideal):
+    """One number per ciphertext, as published."""
+    few = {"rounds": (1,), "key_bits": 1024, "decrypters": 3}
+    found = []
+    for packed in (True, False):
+        with pytest.warns(UserWarning, match="1024-bit"):
+            found.append(privmvmf(ratings, tmp_path / f"{packed}", packed=packed, **few))
+    packed, single = found
+    assert_same_view(view_of(packed, "server+client"), view_of(single, "server+client"))
+    lengths = [len(t.sealed.uploads[0][0].as_py()) for t in (packed, single)]
+    assert lengths == [256, 6 * 256]
+
+
+@pytest.mark.parametrize("system", ["privmvmf", "fedmf"])
+def test_training_is_that_of_the_plain_run_up_to_rounding(ratings, system):
+    """Numbers are rounded to 2^-40, nothing else changes."""
+    victim = FedMVMF(**PRIVMVMF) if system == "privmvmf" else FedMF(factors=5, client_learning_rate=3e-3)
+    others = [make_defense("unrated-sampling:rho=1")] if system == "privmvmf" else []
+    plain = start(victim, ratings, others, 0)
+    sealed = start(victim, ratings, [*others, Paillier(ideal=True)], 0)
+    for number in range(5):
+        plain, sealed = plain.trained(number), sealed.trained(number)
+    # Adam divides by gradients that may be tiny, and carries the rounding on
+    np.testing.assert_allclose(sealed.state.item_factors, plain.state.item_factors, atol=1e-6)
+    assert not np.array_equal(sealed.state.item_factors, plain.state.item_factors)
+
+
+class TestViews:
+    def test_the_server_of_privmvmf_has_lists_and_sums(self, ideal, ratings):
+        view = view_of(ideal["privmvmf"], "server")
+        assert view.messages.gradient is None
+        assert view.rounds.tolist() == [1, 2] == sorted(view.broadcasts) == sorted(view.sums)
+        opened = view_of(ideal["privmvmf"], "server+client")
+        for number, sums in view.sums.items():
+            one = opened.during([number]).messages
+            index, kind = np.concatenate(one.index), np.concatenate(one.kind)
+            gradient = np.concatenate(one.gradient)
+            for at in range(sums.index.size):
+                mine = (index == sums.index[at]) & (kind == sums.kind[at])
+                np.testing.assert_allclose(sums.values[at], gradient[mine].sum(axis=0), atol=1e-9)
+            assert sums.index.size == np.unique(np.stack([index, kind]), axis=1).shape[1]
+
+    def test_the_server_of_fedmf_has_lists_alone(self, ideal):
+        view = view_of(ideal["fedmf"], "server")
+        assert view.messages.gradient is None
+        assert not view.broadcasts
+        assert not view.sums
+        assert view.messages.n_rows > 0
+
+    def test_decrypters_share_the_sums(self, ideal):
+        recorded = ideal["privmvmf"]
+        who = np.unique(recorded.sums.sender)
+        assert who.size == 3
+        view = view_of(recorded, "decrypter")
+        assert {1, 2} == set(view.sums)
+        whole = view_of(recorded, "server").sums[1].index.size
+        assert whole / 3 - 1 <= view.sums[1].index.size <= whole / 3 + 1
+        assert set(view.users) <= {who[0]}
+        assert not view_of(recorded, f"client:{(set(range(40)) - set(who.tolist())).pop()}").sums
+
+    def test_a_client_of_fedmf_reads_the_factors_and_its_own_rows(self, ideal):
+        view = view_of(ideal["fedmf"], "client:5")
+        assert set(view.broadcasts) == {3, 4}
+        assert np.isfinite(view.broadcasts[3].factors).all()
+        assert view.users.tolist() == [5]
+        assert view.messages.gradient is not None
+
+    def test_collusion_reads_everything(self, ideal):
+        for system, attack in (("privmvmf", "spectral"), ("fedmf", "grid")):
+            recorded = ideal[system]
+            view, truth = view_of(recorded, "server+client"), read_truth(truth_path(recorded.path))
+            found = make_attack(attack).attack(view, 0)
+            rows = {row.metric: row.summary for row in score(found, recorded.manifest, truth)}
+            # a client with one rating leaves grid more than one answer
+            assert rows["rated_rating_accuracy"].value > 0.85, (system, rows["rated_rating_accuracy"])
+
+    def test_without_the_key_file_the_key_holder_is_refused(self, ideal):
+        with pytest.raises(InputError, match=r"put the key file p\.key\.json beside the recording"):
+            ideal["privmvmf"].view("server+client")
+
+    @pytest.mark.parametrize("attack", ["spectral", "grid", "likelihood", "root-hybr", "eq24-corrected"])
+    def test_attacks_on_rows_abstain_and_say_why(self, ideal, attack):
+        for system in ("privmvmf", "fedmf"):
+            found = make_attack(attack).attack(view_of(ideal[system], "server"), 0)
+            assert len(found.abstained) == found.users.size > 0
+            assert {*found.abstained.values()} == {"the uploads are encrypted and the adversary holds no key"}
+
+    def test_no_decrypter_where_nothing_is_decrypted(self, ideal):
+        with pytest.raises(InputError, match="needs decrypted sums"):
+            view_of(ideal["fedmf"], "decrypter")
+
+
+class TestThreshold:
+    def test_small_sums_stay_encrypted(self, ratings, tmp_path):
+        recorded = privmvmf(ratings, tmp_path / "t", sampling="rho=0.1", ideal=True, min_contributors=9)
+        view = view_of(recorded, "server")
+        for number, sums in view.sums.items():
+            part = view.during([number]).messages
+            index = np.concatenate(part.index)[np.concatenate(part.kind) == 0]
+            count = np.bincount(index, minlength=ratings.n_items)
+            assert (count < 9).any()
+            np.testing.assert_array_equal(np.sort(sums.index[sums.kind == 0]), np.flatnonzero(count >= 9))
+
+
+class TestRefusals:
+    def test_encryption_comes_last(self, ratings):
+        with pytest.raises(InputError, match="paillier must be the last defense"):
+            start(FedMVMF(), ratings, [Paillier(ideal=True), make_defense("laplace:scale=1")], 0)
+
+    def test_sums_need_all_clients(self, ratings, tmp_path):
+        with pytest.raises(InputError, match="users must be all 40 where sums are decrypted"):
+            record(FedMVMF(), ratings, tmp_path / "x", rounds=[0], users=[1], defenses=[Paillier(ideal=True)])
+
+    def test_too_large_a_number(self, ratings):
+        with pytest.raises(InputError, match="numbers to encrypt must be below"):
+            start(FedMF(init_scale=1e9), ratings, [Paillier(ideal=True)], 0)
+
+    def test_more_decrypters_than_clients(self, ratings):
+        with pytest.raises(InputError, match="decrypters must be at most 40"):
+            start(FedMVMF(), ratings, [Paillier(ideal=True, decrypters=41)], 0)
+
+    @pytest.mark.parametrize(
+        ("options", "rule"),
+        [("key_bits=512", "one of 1024"), ("fraction_bits=60", "between 0 and 52"),
+         ("decrypters=0", ">= 1"), ("min_contributors=0", ">= 1")],
+    )  # fmt: skip
+    def test_options(self, options, rule):
+        with pytest.raises(InputError, match=f"paillier .* must be {rule}"):
+            make_defense(f"paillier:{options}")
+
+
+class TestHostileFiles:
+    def rewritten(self, recorded, tmp_path, change):
+        """A copy of a recording with its messages' columns changed."""
+        import shutil
+
+        path = tmp_path / "copy"
+        shutil.copytree(recorded.path, path)
+        shutil.copy(key_path(recorded.path), key_path(path))
+        with pa.ipc.open_file(str(path / "messages.arrow")) as reader:
+            table = reader.read_all()
+        columns = {name: table[name].to_pylist() for name in table.schema.names}
+        change(columns)
+        new = pa.table({name: pa.array(columns[name], table.schema.field(name).type) for name in columns})
+        with pa.ipc.new_file(str(path / "messages.arrow"), new.schema) as writer:
+            writer.write_table(new)
+        return path
+
+    @pytest.mark.parametrize("kind", ["real", "ideal"])
+    @pytest.mark.parametrize("system", ["privmvmf", "fedmf"])
+    def test_truncated(self, request, tmp_path, kind, system):
+        def change(columns):
+            columns["ciphertext"][0] = columns["ciphertext"][0][:-1]
+
+        path = self.rewritten(request.getfixturevalue(kind)[system], tmp_path, change)
+        with pytest.raises(InputError, match="ciphertext 0 must have"):
+            view_of(open_transcript(path), "server+client")
+
+    def test_altered(self, real, tmp_path):
+        def change(columns):
+            row = bytearray(columns["ciphertext"][0])
+            row[100] ^= 1
+            columns["ciphertext"][0] = bytes(row)
+
+        path = self.rewritten(real["privmvmf"], tmp_path, change)
+        with pytest.raises(InputError, match="the ciphertext was altered, or has another key"):
+            view_of(open_transcript(path), "server+client")
+
+    def test_neither_gradient_nor_ciphertext(self, ideal, tmp_path):
+        def change(columns):
+            columns["ciphertext"][3] = None
+
+        with pytest.raises(InputError, match="row 3: needs a gradient or a ciphertext"):
+            open_transcript(self.rewritten(ideal["privmvmf"], tmp_path, change))
+
+    def test_some_uploads_in_the_clear(self, ideal, tmp_path):
+        def change(columns):
+            columns["gradient"][3] = [0.0] * 6
+
+        with pytest.raises(InputError, match="row 3: either every upload has a gradient or none has"):
+            open_transcript(self.rewritten(ideal["privmvmf"], tmp_path, change))
+
+    def test_a_sum_twice(self, ideal, tmp_path):
+        def change(columns):
+            at = columns["kind"].index("item-sum")
+            for column in columns.values():
+                column.append(column[at])
+
+        with pytest.raises(InputError, match="must hold each sum once"):
+            open_transcript(self.rewritten(ideal["privmvmf"], tmp_path, change))
+
+    @pytest.mark.parametrize(
+        ("content", "message"),
+        [("{", "is not valid JSON"), ("[1]", "must hold a JSON object"), ("{}", "must have the scheme"),
+         ('{"scheme": "paillier"}', "must be hexadecimal"),
+         ('{"scheme": "paillier", "p": [1], "q": 5}', "must be hexadecimal"),
+         ('{"scheme": "paillier", "p": "3", "q": "5"}', "product of 1024 bits")],
+    )  # fmt: skip
+    def test_damaged_keys(self, real, tmp_path, content, message):
+        import shutil
+
+        path = tmp_path / "copy"
+        shutil.copytree(real["fedmf"].path, path)
+        key_path(path).write_text(content)
+        with pytest.raises(InputError, match=message):
+            view_of(open_transcript(path), "server+client")
+
+    def test_the_key_of_another_recording(self, real):
+        key = json.loads(key_path(real["fedmf"].path).read_text())
+        with pytest.raises(InputError, match="its modulus is another"):
+            opener(real["privmvmf"].manifest, key)
+        even = {**key, "p": f"{int(key['p'], 16) + 1:x}"}
+        with pytest.raises(InputError, match="must be primes"):
+            opener(real["fedmf"].manifest, even)
+
+
+def test_nothing_of_the_key_or_the_numbers_is_in_the_recording(ideal, real):
+    for recorded in (ideal["privmvmf"], real["privmvmf"], real["fedmf"]):
+        key = json.loads(key_path(recorded.path).read_text())
+        content = b"".join(file.read_bytes() for file in recorded.path.iterdir())
+        for value in key.values():
+            if len(value) > 20:
+                assert value.encode() not in content
+                assert bytes.fromhex(value.zfill(len(value) + len(value) % 2)) not in content
+        opened = view_of(recorded, "server+client").messages.gradient
+        row = opened[0][0]
+        assert row.any()
+        assert row[0].tobytes() not in content.replace(b"\0" * 8, b"")
+    assert oct(key_path(ideal["fedmf"].path).stat().st_mode)[-3:] == "600"
+
+
+def test_exponents_tell_rated_from_unrated(ratings, tmp_path):
+    """Full-text hides which items are rated, unless the encoding's exponents are published."""
+    victim = make_victim("fedmf", {"upload": "full-text", "factors": 5, "client_learning_rate": 3e-3})
+    for publish in (False, True):
+        recorded = fedmf(
+            ratings, tmp_path / f"{publish}", victim=victim, ideal=True, publish_exponents=publish
+        )
+        found = make_attack("rated-set").attack(view_of(recorded, "server"), 0)
+        if not publish:
+            assert len(found.abstained) == found.users.size
+            continue
+        rows = score(found, recorded.manifest, read_truth(truth_path(recorded.path)))
+        values = {row.metric: row.summary.value for row in rows}
+        assert values["rated_set_f1"] == 1.0
+
+
+def test_the_command_line_records_attacks_and_scores(tmp_path):
+    """A round of few clients: sums by the server's view, everything with the key, and no key no answer."""
+    base = ["--data", "synthetic:users=60,items=80,seed=1", "--community", "4"]
+    defenses = ["--defense", "unrated-sampling:rho=1", "--defense", "paillier:ideal=true"]
+    path, out = tmp_path / "t", tmp_path / "found.arrow"
+    done = CliRunner().invoke(
+        app, ["record", str(path), *base, "--weighting", "include-unrated", "--rounds", "2", *defenses]
+    )
+    assert done.exit_code == 0, done.output
+    assert "4 users" in done.output
+    attack = ["attack", str(path), "--out", str(out)]
+    done = CliRunner().invoke(app, [*attack, "--attack", "aggregate"])
+    assert done.exit_code == 0, done.output
+    truth = ["--truth", str(truth_path(path)), "--transcript", str(path), "--json"]
+    done = CliRunner().invoke(app, ["score", str(out), *truth])
+    assert done.exit_code == 0, done.output
+    rows = {row["metric"]: row for row in json.loads(done.output)["scores"]}
+    assert rows["rating_accuracy"]["baseline"] < 1
+    done = CliRunner().invoke(app, [*attack, "--adversary", "server+client"])
+    assert "0 abstained" in done.output
+    key_path(path).unlink()
+    done = CliRunner().invoke(app, [*attack, "--adversary", "server+client"])
+    assert "put the key file t.key.json beside the recording" in str(done.exception)

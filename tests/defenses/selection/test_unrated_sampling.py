@@ -1,0 +1,132 @@
+"""Sampling of unrated items: what is drawn, what is uploaded, and what FedMVMF learns from it."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from audit.registry import make_attack, make_defense, make_victim
+from audit.scoring.score import score
+from audit.scoring.truth import read_truth
+from defenses.selection.unrated_sampling import UnratedSampling
+from victims.common.errors import InputError
+from victims.protocols.fedmvmf import FedMVMF
+from victims.recording import record
+from victims.transcript.reader import open_transcript
+from victims.transcript.writer import truth_path
+
+
+@pytest.mark.parametrize("rho", [0.3, 1.0, 100.0])
+def test_numbers_and_disjointness(ratings, rho):
+    sample = UnratedSampling(rho).sampled(ratings, 3, 0)
+    counts = np.diff(ratings.indptr)
+    expected = np.minimum(np.ceil(rho * counts), ratings.n_items - counts)
+    np.testing.assert_array_equal(np.bincount(sample.user, minlength=ratings.n_users), expected)
+    pairs = set(zip(sample.user.tolist(), sample.item.tolist(), strict=True))
+    assert len(pairs) == sample.user.size
+    assert not pairs & set(zip(ratings.users.tolist(), ratings.items.tolist(), strict=True))
+    assert (np.diff(sample.user * 10_000 + sample.item) > 0).all()
+
+
+def test_redrawn_or_once_and_by_seed(ratings):
+    def drawn(redrawn, number, seed):
+        return UnratedSampling(1.0, redrawn).sampled(ratings, number, seed).item
+
+    assert not np.array_equal(drawn(True, 0, 0), drawn(True, 1, 0))
+    assert not np.array_equal(drawn(False, 0, 0), drawn(False, 0, 1))
+    np.testing.assert_array_equal(drawn(False, 0, 0), drawn(False, 7, 0))
+    np.testing.assert_array_equal(drawn(True, 5, 2), drawn(True, 5, 2))
+
+
+def test_every_item_is_drawn_equally_often(ratings):
+    """Of one client, over 600 rounds. Each count is binomial; a z-score above 4.5 for one of at most 60
+    items has probability below 5e-4."""
+    user = int(np.argmin(np.abs(np.diff(ratings.indptr) - 10)))
+    counts, n_rounds = np.zeros(ratings.n_items), 600
+    for number in range(n_rounds):
+        sample = UnratedSampling(1.0).sampled(ratings, number, 0)
+        counts[sample.item[sample.user == user]] += 1
+    rated = ratings.items[ratings.indptr[user] : ratings.indptr[user + 1]]
+    assert counts[rated].sum() == 0
+    share = rated.size / (ratings.n_items - rated.size)
+    rest = np.delete(counts, rated)
+    assert np.abs((rest - n_rounds * share) / np.sqrt(n_rounds * share * (1 - share))).max() < 4.5
+
+
+@pytest.mark.parametrize("update", ["semi-als", "sgd"])
+def test_a_sample_of_everything_is_include_unrated(ratings, update):
+    victim = FedMVMF(update=update, weighting="include-unrated")
+    everything = UnratedSampling(1e6).sampled(ratings, 0, 0)
+    state = victim.init(ratings, 0)
+    for _ in range(3):
+        plain, sampled = victim.round(state, ratings), victim.round(state, ratings, sample=everything)
+        np.testing.assert_allclose(sampled.item_factors, plain.item_factors, rtol=1e-9, atol=1e-12)
+        np.testing.assert_allclose(sampled.client_factors, plain.client_factors, rtol=1e-9, atol=1e-12)
+        state = plain
+    everybody = np.arange(ratings.n_users)
+    dense, sparse = ([*victim.uploads(state, ratings, everybody, s)] for s in (None, everything))
+
+    def table(pieces):
+        return {
+            (int(u), int(k), int(j)): g
+            for rows in pieces
+            for u, k, j, g in zip(rows.sender, rows.kind, rows.index, rows.gradient, strict=True)
+        }
+
+    expected, found = table(dense), table(sparse)
+    assert expected.keys() == found.keys()
+    for key, gradient in expected.items():
+        np.testing.assert_allclose(found[key], gradient, rtol=1e-9, atol=1e-12)
+
+
+def test_client_factors_solve_eq_8_with_the_weights_of_eq_36(ratings):
+    victim = FedMVMF(weighting="include-unrated")
+    state, sample = victim.init(ratings, 0), UnratedSampling(1.0).sampled(ratings, 0, 0)
+    q, u = (np.asarray(part) for part in (state.item_factors, state.attribute_factors))
+    found, table = victim.user_factors(state, ratings, sample), ratings.matrix().toarray()
+    for user in range(ratings.n_users):
+        c = np.where(table[user] > 0, 1.0, 0.0)
+        c[sample.item[sample.user == user]] = victim.alpha
+        left = q.T @ (c[:, None] * q) + victim.lambda_attributes * u.T @ u
+        left += victim.lambda_factors * np.eye(victim.factors)
+        right = q.T @ (c * table[user]) + victim.lambda_attributes * ratings.attributes[user] @ u
+        np.testing.assert_allclose(found[user], np.linalg.solve(left, right), rtol=1e-9)
+
+
+def test_plaintext_rows_tell_rated_from_sampled(ratings, tmp_path):
+    """Without encryption the sample hides nothing: the rows' values say which items are rated."""
+    victim = make_victim("fedmvmf", {"weighting": "include-unrated"})
+    record(victim, ratings, tmp_path / "t", rounds=[2, 3], defenses=[make_defense("unrated-sampling:rho=1")])
+    transcript = open_transcript(tmp_path / "t")
+    assert transcript.manifest.defenses == [{"name": "unrated-sampling", "rho": 1.0, "redrawn": True}]
+    found = make_attack("spectral").attack(transcript.view("server"), 0)
+    table = ratings.matrix().toarray()
+    for user, kind, index, value, _ in found.rows():
+        items = kind == 0
+        actual = table[user[items], index[items]]
+        assert np.mean(np.abs(value[items] - actual) < 0.01) > 0.99
+
+
+def test_refusals(ratings, tmp_path):
+    with pytest.raises(InputError, match="rho must be > 0"):
+        UnratedSampling(0.0)
+    sample = UnratedSampling(1.0).sampled(ratings, 0, 0)
+    for victim in (make_victim("fedmvmf"), make_victim("fedmf", {"factors": "3"})):
+        with pytest.raises(InputError, match="unrated items"):
+            victim.round(victim.init(ratings, 0), ratings, sample=sample)
+    twice = [UnratedSampling(1.0), UnratedSampling(2.0)]
+    with pytest.raises(InputError, match="at most one defense"):
+        record(FedMVMF(weighting="include-unrated"), ratings, tmp_path / "t", rounds=[0], defenses=twice)
+
+
+def test_noise_on_lists_that_change_every_round(ratings, tmp_path):
+    """A client has more items over the rounds than rows in one; (8) holds for each round's own list."""
+    defenses = [UnratedSampling(1.0), make_defense("laplace:scale=0.2")]
+    victim = FedMVMF(weighting="include-unrated")
+    record(victim, ratings, tmp_path / "t", rounds=[2, 3, 4], defenses=defenses)
+    transcript = open_transcript(tmp_path / "t")
+    found = make_attack("likelihood").attack(transcript.view("server"), 0)
+    rows = score(found, transcript.manifest, read_truth(truth_path(tmp_path / "t")))
+    values = {row.metric: row.summary for row in rows}
+    assert values["rated_rating_accuracy"].value > 0.8
+    assert values["attribute_group_accuracy"].value > 0.8

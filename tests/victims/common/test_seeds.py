@@ -1,0 +1,260 @@
+"""Streams of random numbers: different names, different streams; and nothing else makes a generator."""
+
+from __future__ import annotations
+
+import ast
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import jax
+import numpy as np
+import pytest
+from hypothesis import assume, given, settings
+from hypothesis import strategies as st
+from scipy import stats
+from typer.testing import CliRunner
+
+from audit.cli.main import app
+from audit.registry import make_defenses, make_victim
+from defenses.noise.objective_noise import ObjectiveNoise
+from victims.common.errors import InputError
+from victims.common.seeds import LARGEST_NUMBER, LARGEST_SEED, Purpose, checked, generator, jax_key
+from victims.protocols.base import Rows
+from victims.recording import record
+from victims.transcript.reader import open_transcript
+
+PACKAGES = ("audit", "victims", "attacks", "defenses", "reports")
+ROOT = Path(__file__).resolve().parents[3]
+SMALL = st.integers(0, 3) | st.sampled_from([2**32 - 1, 2**32, 2**32 + 1, 2**63, LARGEST_NUMBER])
+NAMES = st.tuples(
+    st.integers(0, 3) | st.sampled_from([2**32, 2**32 + 1, LARGEST_SEED]),
+    st.sampled_from(Purpose),
+    st.lists(SMALL, max_size=5),
+)
+
+
+def drawn(name):
+    seed, purpose, numbers = name
+    return generator(seed, purpose, *numbers).integers(0, 2**63, 2).tolist()
+
+
+@settings(max_examples=200, deadline=None)
+@given(NAMES, NAMES)
+def test_different_names_give_different_streams(one, other):
+    assume(one != other)
+    assert drawn(one) != drawn(other)
+
+
+@settings(max_examples=50, deadline=None)
+@given(NAMES, st.lists(SMALL, min_size=1, max_size=3))
+def test_a_name_that_goes_on_is_another_stream(name, more):
+    """Also with zeros, which NumPy fills short lists up with."""
+    seed, purpose, numbers = name
+    zeros = [0] * len(more)
+    streams = [drawn((seed, purpose, tail)) for tail in ([*numbers], [*numbers, *more], [*numbers, *zeros])]
+    assert streams[0] != streams[1]
+    assert streams[0] != streams[2]
+
+
+def test_wide_numbers_and_seeds_do_not_run_into_their_neighbours():
+    """As lists of words of 32 bits, all of a line would be one."""
+    purpose = Purpose.LAPLACE_NOISE
+    for names in (
+        [(0, purpose, (2**32,)), (0, purpose, (0, 1)), (0, purpose, (0, 1, 0))],
+        [(5 + (purpose << 32), purpose, ()), (5, purpose, (purpose,)), (5, purpose, ())],
+        [(2**32, purpose, (7,)), (0, purpose, (1, 7)), (0, purpose, (7, 1)), (1, purpose, (0, 7))],
+    ):
+        streams = [tuple(drawn(name)) for name in names]
+        assert len(set(streams)) == len(streams)
+
+
+def test_the_words_are_those_of_a_spawn_key():
+    """NumPy's own derivation, two words for each number."""
+    key = (int(Purpose.UNRATED_SAMPLE), 4, 0, 3, 1)
+    expected = np.random.default_rng(np.random.SeedSequence(11, spawn_key=key))
+    found = generator(11, Purpose.UNRATED_SAMPLE, 4, 2**32 + 3)
+    np.testing.assert_array_equal(found.integers(0, 2**63, 5), expected.integers(0, 2**63, 5))
+
+
+@settings(max_examples=25, deadline=None)
+@given(NAMES, NAMES)
+def test_jax_keys_differ_as_streams_do(one, other):
+    assume(one != other)
+    first, second = (jax.random.key_data(jax_key(seed, what, *rest)) for seed, what, rest in (one, other))
+    assert (first != second).any()
+
+
+@pytest.mark.parametrize("seed", [-1, 2**63, 10**30])
+def test_impossible_seeds_are_refused(seed):
+    for make in (generator, jax_key):
+        with pytest.raises(InputError, match=f"the seed must be a whole number between 0 and {LARGEST_SEED}"):
+            make(seed, Purpose.BOOTSTRAP)
+
+
+@pytest.mark.parametrize("seed", [1.5, float("nan"), "1", None])
+def test_seeds_are_whole_numbers(seed):
+    with pytest.raises(InputError, match="the seed must be a whole number"):
+        checked(seed)
+
+
+@pytest.mark.parametrize("number", [-1, 2**64])
+def test_impossible_numbers_are_refused(number):
+    with pytest.raises(InputError, match="the number of a random stream must be a whole number between 0"):
+        generator(0, Purpose.BOOTSTRAP, 3, number)
+
+
+def test_numpy_integers_are_numbers():
+    assert drawn((np.int64(3), Purpose.BOOTSTRAP, [np.uint32(7)])) == drawn((3, Purpose.BOOTSTRAP, [7]))
+
+
+def test_a_seed_that_is_too_large_is_wrong_usage():
+    found = CliRunner().invoke(app, ["record", "nowhere", "--seed", str(2**63)])
+    assert found.exit_code == 2
+    words = " ".join(found.output.split())
+    assert "--seed" in words
+    assert str(LARGEST_SEED) in words
+
+
+def test_the_shared_noise_says_nothing_of_a_client(ratings):
+    """Client 0's own noise about item 0 against h, which the recommender knows, over 1000 rounds.
+
+    Of one stream (as lists that end in zeros were) their rank correlation is 13 standard deviations here,
+    and that of the sizes 11; independent ones have more than 4 once in 16,000 seeds.
+    """
+    defense, zero = ObjectiveNoise(noise="fresh"), np.zeros(1, np.int32)
+    shares, shared = [], []
+    for number in range(1000):
+        scale = defense.noise_scale(ratings, 20, number, 2)[:1]
+        noise = defense.uploaded(Rows(zero, zero, zero, np.zeros((1, 20))), ratings, number, 2).gradient
+        shares.append(noise / scale)
+        shared.append(scale**2)
+    share, h = np.array(shares).ravel(), np.array(shared).ravel()
+    for part in (share, np.abs(share)):
+        assert abs(stats.spearmanr(part, h).statistic) * np.sqrt(h.size) < 4
+
+
+@pytest.mark.parametrize(
+    ("victim", "defense"),
+    [("fedmvmf", "unrated-sampling+laplace:b=2"), ("mf", "objective-noise:noise=fresh")],
+)
+def test_who_else_is_recorded_changes_no_byte_of_a_client(ratings, tmp_path, victim, defense):
+    options = {"weighting": "include-unrated"} if victim == "fedmvmf" else {}
+    for name, users in (("all", None), ("two", [17, 5])):
+        record(
+            make_victim(victim, options),
+            ratings,
+            tmp_path / name,
+            rounds=[0, 1],
+            users=users,
+            defenses=make_defenses(defense),
+            seed=4,
+        )
+    whole, part = (open_transcript(tmp_path / name).view("server") for name in ("all", "two"))
+    chosen = whole.select(np.array([5, 17]))
+    np.testing.assert_array_equal(
+        np.concatenate(part.messages.gradient), np.concatenate(chosen.messages.gradient)
+    )
+
+
+def test_the_module_needs_no_jax():
+    code = (
+        "import sys, victims.common.seeds as s; s.generator(0, s.Purpose.MF_START); "
+        "assert 'jax' not in sys.modules"
+    )
+    subprocess.run([sys.executable, "-c", code], check=True, cwd=ROOT)
+
+
+# what makes generators or keys, or draws from a hidden one; NumPy's by their last names
+MAKERS = {
+    "default_rng", "SeedSequence", "RandomState", "PCG64", "PCG64DXSM", "MT19937", "Philox", "SFC64",
+    "PRNGKey", "wrap_key_data", "spawn",
+}  # fmt: skip
+DRAWERS = {
+    "bootstrap",
+    "permutation_test",
+    "monte_carlo_test",
+    "rvs",
+    "differential_evolution",
+    "dual_annealing",
+}
+
+
+def dotted(node):
+    parts = []
+    while isinstance(node, ast.Attribute):
+        parts.append(node.attr)
+        node = node.value
+    return ".".join([*([node.id] if isinstance(node, ast.Name) else []), *reversed(parts)])
+
+
+def offences(text):
+    """Calls that make a generator, or that draw without being handed one of ours."""
+    for node in ast.walk(ast.parse(text)):
+        if isinstance(node, ast.Import | ast.ImportFrom):
+            names = [alias.name for alias in node.names]
+            module = getattr(node, "module", None)
+            drawing = module in (None, "jax", "numpy") and "random" in names
+            if module in ("random", "numpy.random", "jax.random") or drawing or MAKERS & set(names):
+                yield f"import of {module or names}"
+        if not isinstance(node, ast.Call):
+            continue
+        name = dotted(node.func)
+        last = name.rpartition(".")[2]
+        if last in MAKERS or name in ("jax.random.key", "random.random", "np.random.Generator"):
+            yield name
+        if re.match(r"(np|numpy)\.random\.[a-z]", name):
+            yield f"{name}, of NumPy's hidden generator"
+        given = {keyword.arg: keyword.value for keyword in node.keywords}
+        for argument in {"rng", "random_state"} & set(given):
+            value = given[argument]
+            ours = isinstance(value, ast.Call) and dotted(value.func) == "generator"
+            if not (ours or isinstance(value, ast.Name)):
+                yield f"{name}({argument}=...) without one of ours"
+        if last in DRAWERS and not {"rng", "random_state"} & set(given):
+            yield f"{name} without rng"
+
+
+def test_nothing_else_makes_a_generator():
+    found = [
+        f"{path.relative_to(ROOT)}: {offence}"
+        for package in PACKAGES
+        for path in sorted((ROOT / package).rglob("*.py"))
+        if path != ROOT / "victims" / "common" / "seeds.py"
+        for offence in offences(path.read_text())
+    ]
+    assert found == []
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "np.random.default_rng([seed, 1])",
+        "numpy.random.default_rng()",
+        "np.random.normal(size=3)",
+        "jax.random.key(seed)",
+        "jax.random.PRNGKey(0)",
+        "import random",
+        "from numpy.random import default_rng",
+        "from jax import random",
+        "rng.spawn(2)",
+        "stats.bootstrap(x, f)",
+        "stats.bootstrap(x, f, rng=3)",
+        "scipy.sparse.random_array((3, 4), rng=np.random.default_rng(1))",
+        "stats.norm.rvs(size=3)",
+    ],
+)
+def test_what_the_search_finds(line):
+    assert list(offences(line))
+
+
+def test_every_purpose_has_a_use_on_one_floor():
+    """So that an attack shares no stream with the protocol that it attacks."""
+    used = {purpose.name: set() for purpose in Purpose}
+    for package in PACKAGES:
+        for path in (ROOT / package).rglob("*.py"):
+            for name in re.findall(r"\bPurpose\.([A-Z_0-9]+)", path.read_text()):
+                if path.name != "seeds.py":
+                    used[name].add(package)
+    assert {name: where for name, where in used.items() if len(where) != 1} == {}

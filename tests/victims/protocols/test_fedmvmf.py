@@ -1,0 +1,149 @@
+"""The vectorised victim against the reference and against the paper's equations written out."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from tests.conftest import SCENARIOS
+from victims.common.errors import InputError
+from victims.data.ratings import Ratings, split
+from victims.evaluation.rating_error import learning_curve
+from victims.protocols.fedmvmf import FedMVMF
+
+
+def gradients_by_hand(victim: FedMVMF, state, ratings: Ratings):
+    """(7) and (5) with dense matrices: the gradients of J with respect to Q and U."""
+    q, u, v = (np.asarray(x) for x in (state.item_factors, state.attribute_factors, state.feature_factors))
+    p = victim.user_factors(state, ratings)
+    r, x, y = ratings.matrix().toarray(), ratings.attributes, ratings.item_features
+    unrated = victim.alpha if victim.weighting == "include-unrated" else 0.0
+    c = np.where(r > 0, 1.0, unrated)
+    if victim.update == "semi-als":  # (11)
+        ridge = victim.lambda_factors / victim.lambda_attributes
+        v = (y.T @ q) @ np.linalg.inv(q.T @ q + ridge * np.eye(q.shape[1]))
+    grad_q = -2 * (c * (r - p @ q.T)).T @ p
+    grad_q += -2 * victim.lambda_attributes * (y - q @ v.T) @ v + 2 * victim.lambda_factors * q
+    grad_u = -2 * victim.lambda_attributes * (x - p @ u.T).T @ p + 2 * victim.lambda_factors * u
+    return grad_q, grad_u
+
+
+@pytest.mark.parametrize(("update", "weighting"), SCENARIOS)
+class TestRound:
+    def test_first_adam_step_has_the_sign_of_the_gradient(self, ratings, update, weighting):
+        # with epsilon tiny, Adam's first step is -learning_rate * sign(gradient), whatever beta
+        victim = FedMVMF(update=update, weighting=weighting, epsilon=1e-30)
+        state = victim.init(ratings, 0)
+        grad_q, grad_u = gradients_by_hand(victim, state, ratings)
+        after = victim.round(state, ratings)
+        for before, now, grad in (
+            (state.item_factors, after.item_factors, grad_q),
+            (state.attribute_factors, after.attribute_factors, grad_u),
+        ):
+            step = np.asarray(now) - np.asarray(before)
+            np.testing.assert_allclose(step, -victim.server_learning_rate * np.sign(grad), rtol=1e-9)
+
+    def test_two_adam_steps(self, ratings, update, weighting):
+        victim = FedMVMF(update=update, weighting=weighting)
+        state = victim.init(ratings, 0)
+        m, v = 0.0, 0.0
+        for t in (1, 2):
+            grad, _ = gradients_by_hand(victim, state, ratings)
+            m = victim.beta_1 * m + (1 - victim.beta_1) * grad
+            v = victim.beta_2 * v + (1 - victim.beta_2) * grad**2
+            step = (m / (1 - victim.beta_1**t)) / (np.sqrt(v / (1 - victim.beta_2**t)) + victim.epsilon)
+            expected = np.asarray(state.item_factors) - victim.server_learning_rate * step
+            state = victim.round(state, ratings)
+            np.testing.assert_allclose(np.asarray(state.item_factors), expected, rtol=1e-9)
+
+    def test_client_step(self, ratings, update, weighting):
+        victim = FedMVMF(update=update, weighting=weighting, client_learning_rate=1e-3)
+        state = victim.round(victim.init(ratings, 0), ratings)
+        q, u = victim.broadcast(state)
+        p = victim.user_factors(state, ratings)
+        after = victim.round(state, ratings)
+        later = victim.user_factors(after, ratings)
+        q_after, u_after = victim.broadcast(after)
+        lam1, lam2, rate = victim.lambda_attributes, victim.lambda_factors, 1e-3
+        for i in (0, 7, 21):
+            r, x = ratings.matrix().toarray()[i], ratings.attributes[i]
+            unrated = victim.alpha if weighting == "include-unrated" else 0.0
+            c = np.where(r > 0, 1.0, unrated)
+            if update == "semi-als":  # (8) at the new broadcast
+                left = r * c @ q_after + lam1 * x @ u_after
+                square = q_after.T @ np.diag(c) @ q_after + lam1 * u_after.T @ u_after
+                expected = left @ np.linalg.inv(square + lam2 * np.eye(victim.factors))
+            else:  # (9), (10) at the old one
+                slope = -2 * (c * (r - q @ p[i])) @ q - 2 * lam1 * (x - u @ p[i]) @ u
+                expected = p[i] - rate * (slope + 2 * lam2 * p[i])
+            np.testing.assert_allclose(later[i], expected, rtol=1e-9)
+
+    def test_uploads_sum_to_the_gradient(self, ratings, update, weighting):
+        victim = FedMVMF(update=update, weighting=weighting)
+        state = victim.round(victim.init(ratings, 0), ratings)
+        q, u = victim.broadcast(state)
+        total_q, total_u = np.zeros_like(q), np.zeros_like(u)
+        for rows in victim.uploads(state, ratings, np.arange(ratings.n_users)):
+            item = rows.kind == 0
+            np.add.at(total_q, rows.index[item], rows.gradient[item])
+            np.add.at(total_u, rows.index[~item], rows.gradient[~item])
+        p = victim.user_factors(state, ratings)
+        r = ratings.matrix().toarray()
+        unrated = victim.alpha if weighting == "include-unrated" else 0.0
+        c = np.where(r > 0, 1.0, unrated)
+        np.testing.assert_allclose(total_q, (c * (r - p @ q.T)).T @ p, atol=1e-10)
+        np.testing.assert_allclose(total_u, (ratings.attributes - p @ u.T).T @ p, atol=1e-10)
+
+    def test_rows_are_the_protocol_rows(self, ratings, update, weighting):
+        victim = FedMVMF(update=update, weighting=weighting)
+        state = victim.init(ratings, 0)
+        users = np.array([3, 11])
+        rows = list(victim.uploads(state, ratings, users))
+        sender = np.concatenate([part.sender for part in rows])
+        kind = np.concatenate([part.kind for part in rows])
+        rated = np.diff(ratings.indptr)[users]
+        if weighting == "include-unrated":
+            rated = np.full(2, ratings.n_items)
+        for user, count in zip(users, rated, strict=True):
+            assert (kind[sender == user] == 0).sum() == count
+            assert (kind[sender == user] == 1).sum() == ratings.n_attributes
+
+
+def test_learning_beats_the_mean_and_nears_the_centralised_twin(ratings):
+    from victims.data.synthetic import Synthetic, generate
+
+    bigger = generate(Synthetic(users=300, items=120, ratings_per_user=30.0, seed=1))
+    train, test = split(bigger, 0.2, 0)
+    for update in ("semi-als", "sgd"):
+        victim = FedMVMF(update=update, lambda_factors=3.0, client_learning_rate=1e-3)
+        learned = learning_curve(victim, train, test, [300])
+        assert learned.rmse[-1] < learned.mean
+        assert learned.rmse[-1] < learned.centralised + 0.1
+
+
+def test_divergence_is_refused(ratings):
+    victim = FedMVMF(update="sgd", client_learning_rate=500.0)
+    state = victim.init(ratings, 0)
+
+    def train() -> None:
+        current = state
+        for _ in range(100):
+            current = victim.round(current, ratings)
+
+    with pytest.raises(InputError, match="client_learning_rate"):
+        train()
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [("factors", 0), ("alpha", 1.0), ("lambda_factors", -1.0), ("beta_1", 1.0)],
+)
+def test_bad_hyper_parameters_are_named(name, value):
+    with pytest.raises(InputError, match=name):
+        FedMVMF(**{name: value})
+
+
+def test_seeds_decide(ratings):
+    a, b, c = (FedMVMF().init(ratings, seed).item_factors for seed in (0, 0, 1))
+    np.testing.assert_array_equal(a, b)
+    assert not np.array_equal(a, c)

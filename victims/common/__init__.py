@@ -1,0 +1,1 @@
+"""Errors, files, limits and random streams that every package shares."""

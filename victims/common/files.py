@@ -1,0 +1,200 @@
+"""Files: those of others are looked at before they are opened, ours are written whole or not at all."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import platform
+import shutil
+import stat
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from errno import (
+    EACCES,
+    EDQUOT,
+    EEXIST,
+    EFBIG,
+    EISDIR,
+    ENAMETOOLONG,
+    ENOSPC,
+    ENOTDIR,
+    ENOTEMPTY,
+    EPERM,
+    EROFS,
+)
+from itertools import count
+from pathlib import Path
+
+from victims.common.errors import InputError, OutputError
+
+REMEDIES = {
+    EFBIG: "raise the limit on the size of files, or record less",
+    ENOSPC: "free some space or choose another disk; what was finished before is kept",
+    EDQUOT: "free some space or choose another disk; what was finished before is kept",
+    EROFS: "choose a directory that can be written to",
+    EACCES: "choose a place that you may write to",
+    EPERM: "choose a place that you may write to",
+    ENOTDIR: "choose a path below a directory, not below a file",
+    EEXIST: "choose another name or remove it first",
+    ENOTEMPTY: "choose another name or remove it first",
+    EISDIR: "choose the name of a file",
+    ENAMETOOLONG: "choose a shorter name",
+}
+PRIVATE, PUBLIC = 0o600, 0o666  # the latter as the user's mask allows
+_NUMBERS = count()
+_HOST = hashlib.sha256(platform.node().encode()).hexdigest()[:8]
+_UNFINISHED: set[Path] = set()  # of this process, also while it is ended from another thread
+
+
+def reason_of(error: OSError) -> str:
+    """What the operating system says, without number and path."""
+    said = os.strerror(error.errno) if error.errno else str(error)
+    return (said or type(error).__name__).lower()
+
+
+def existing_file(path: Path) -> Path:
+    """The path, if a regular file stands there that may be read.
+
+    Raises
+    ------
+    InputError
+        If nothing is there, or a directory, a pipe or a device: reading one may never end.
+    """
+    try:
+        kind = path.stat().st_mode
+    except (OSError, ValueError) as error:
+        reason = reason_of(error) if isinstance(error, OSError) else error
+        raise InputError(f"{path} cannot be read: {reason}; check the name") from None
+    if not stat.S_ISREG(kind):
+        what = "a directory" if stat.S_ISDIR(kind) else "a pipe, socket or device"
+        raise InputError(f"{path} must be a file, it is {what}; give a regular file")
+    if not os.access(path, os.R_OK):
+        raise InputError(f"{path} cannot be read: permission denied; change its mode")
+    return path
+
+
+def small_file(path: Path, most: int) -> bytes:
+    """The content of a file that must be small.
+
+    Raises
+    ------
+    InputError
+        If it cannot be read or has more than ``most`` bytes.
+    """
+    existing_file(path)
+    try:
+        with path.open("rb") as file:
+            content = file.read(most + 1)
+    except OSError as error:
+        raise InputError(f"{path} cannot be read: {reason_of(error)}") from None
+    if len(content) > most:
+        raise InputError(f"{path} must be at most {most:,} bytes")
+    return content
+
+
+@contextmanager
+def output(path: Path) -> Iterator[None]:
+    """What the operating system refuses inside is an ``OutputError`` about ``path``."""
+    try:
+        yield
+    except OSError as error:
+        number = error.errno or 0
+        if number == EEXIST and any(above.is_file() for above in path.parents):
+            number = ENOTDIR
+        reason = os.strerror(number).lower() if number else reason_of(error)
+        remedy = REMEDIES.get(number, "choose another place")
+        raise OutputError(f"{path} cannot be written: {reason}; {remedy}") from error
+
+
+@contextmanager
+def unfinished(path: Path) -> Iterator[Path]:
+    """A file or folder that does not outlive the context, nor a process that is stopped inside it."""
+    _UNFINISHED.add(path)
+    try:
+        yield path
+    finally:
+        remove(path)
+        _UNFINISHED.discard(path)
+
+
+def remove_unfinished() -> None:
+    """Remove what this process has begun to write; called where it is stopped."""
+    for path in list(_UNFINISHED):
+        remove(path)
+
+
+def remove(path: Path) -> None:
+    """Remove a file or a folder with all that is in it, if it is there."""
+    try:
+        path.unlink(missing_ok=True)
+    except OSError:  # a folder
+        shutil.rmtree(path, ignore_errors=True)
+
+
+@contextmanager
+def scratch_folder() -> Iterator[Path]:
+    """A folder of its own for what is needed for a while."""
+    with output(Path(tempfile.gettempdir())):
+        path = Path(tempfile.mkdtemp(prefix="factorleak-"))
+    with unfinished(path):
+        yield path
+
+
+def partial_name(path: Path) -> Path:
+    """A hidden name beside ``path`` that nobody else uses."""
+    return path.with_name(f".{path.name[:100]}.{_HOST}-{os.getpid()}-{next(_NUMBERS)}.partial")
+
+
+def writer_of(partial: Path) -> int | None:
+    """The process of this machine that gave a file such a name; None where none of this machine did."""
+    words = partial.name.removesuffix(".partial").rpartition(".")[2].split("-")
+    return int(words[1]) if len(words) == 3 and words[0] == _HOST and words[1].isdecimal() else None
+
+
+@contextmanager
+def replacing(path: Path, mode: int = PUBLIC) -> Iterator[Path]:
+    """A name beside ``path`` to write to; the file takes its place when all went well, else it is removed.
+
+    Each writer has a name of its own, so that two may write the same file: the last one stays.
+    Folders above are made.
+
+    Raises
+    ------
+    OutputError
+        If the operating system refuses.
+    """
+    partial = partial_name(path)
+    with output(path):
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with unfinished(partial):
+            if mode == PRIVATE:  # before anything is in it
+                os.close(os.open(partial, os.O_CREAT | os.O_WRONLY, mode))
+            yield partial
+            partial.replace(path)
+
+
+def write_text(path: Path, text: str, mode: int = PUBLIC) -> None:
+    """Write a file of text, whole or not at all."""
+    with replacing(path, mode) as partial:
+        partial.write_text(text, encoding="utf-8")
+
+
+def refuse_unwritable(directory: Path) -> None:
+    """Find out before the work whether a directory for results can be made and written to; nothing is left.
+
+    Raises
+    ------
+    OutputError
+        If it is a file, or cannot be made or written to.
+    """
+    with output(directory):
+        made = [path for path in (directory, *directory.parents) if not path.exists()]
+        try:
+            directory.mkdir(parents=True, exist_ok=True)
+            with unfinished(partial_name(directory / "probe")) as probe:
+                probe.touch()
+        finally:
+            for path in made:
+                with suppress(OSError):  # was not made, or is used by somebody already
+                    path.rmdir()

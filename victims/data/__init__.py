@@ -1,0 +1,1 @@
+"""Ratings: the object, loaders of published files, and synthetic ones."""

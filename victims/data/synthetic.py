@@ -1,0 +1,152 @@
+"""Seeded synthetic ratings with planted factors.
+
+Users with attributes, items with genres, long-tailed popularity and activity, and some users with a
+single rating: small enough for a first run, awkward enough to be honest.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, fields
+
+import numpy as np
+
+from victims.common.errors import InputError
+from victims.common.seeds import LARGEST_SEED, Purpose, generator
+from victims.data.ratings import Ratings, from_triples, one_hot
+
+
+@dataclass(frozen=True)
+class Synthetic:
+    """Sizes of a synthetic data set.
+
+    Attributes
+    ----------
+    users, items : int
+        Numbers of users and items, >= 2.
+    ratings_per_user : float
+        Mean of the log-normal number of ratings, >= 1.
+    single : float
+        Share of users who rated exactly one item, 0..1 (at least one user when above 0).
+    factors : int
+        Planted dimensions, >= 1.
+    noise : float
+        Standard deviation of the rating noise, in stars.
+    half_stars : bool
+        Grid 0.5..5 in half stars instead of 1..5.
+    seed : int
+    """
+
+    users: int = 200
+    items: int = 300
+    ratings_per_user: float = 30.0
+    single: float = 0.02
+    factors: int = 4
+    noise: float = 0.5
+    half_stars: bool = False
+    seed: int = 0
+
+    def __post_init__(self) -> None:
+        rules = {
+            "users": (2 <= self.users <= 1_000_000, "between 2 and 1,000,000"),
+            "items": (2 <= self.items <= 1_000_000, "between 2 and 1,000,000"),
+            "ratings_per_user": (
+                1 <= self.ratings_per_user <= self.items,
+                "between 1 and the number of items",
+            ),
+            "single": (0 <= self.single <= 1, "between 0 and 1"),
+            "factors": (1 <= self.factors <= 1000, "between 1 and 1000"),
+            "noise": (0 <= self.noise < np.inf, ">= 0"),
+            "seed": (0 <= self.seed <= LARGEST_SEED, f"between 0 and {LARGEST_SEED}"),
+        }
+        for name, (holds, rule) in rules.items():
+            if not holds:
+                raise InputError(f"synthetic {name} must be {rule}, got {getattr(self, name)}")
+
+
+def parse_synthetic(text: str) -> Synthetic:
+    """Read ``synthetic`` or ``synthetic:users=500,items=800,seed=3``.
+
+    Raises
+    ------
+    InputError
+        If a name is not a field of ``Synthetic`` or a value is not a number of its type.
+
+    Examples
+    --------
+    >>> parse_synthetic("synthetic:users=50,items=70").users
+    50
+    """
+    known = {f.name: type(f.default) for f in fields(Synthetic)}
+    values: dict[str, int | float | bool] = {}
+    for part in filter(None, text.partition(":")[2].split(",")):
+        name, _, value = part.partition("=")
+        if name not in known:
+            raise InputError(f"synthetic has no size {name!r}; it takes {', '.join(known)}")
+        try:
+            values[name] = known[name](int(value) if known[name] is bool else value)
+        except ValueError:
+            kind = known[name].__name__
+            raise InputError(f"synthetic {name} must be of type {kind}, got {value!r}") from None
+    return Synthetic(**values)  # type: ignore[arg-type]
+
+
+def generate(spec: Synthetic) -> Ratings:
+    """Draw the ratings; the same ``spec`` gives the same bytes."""
+    rng = generator(spec.seed, Purpose.SYNTHETIC_RATINGS)
+    blocks = {
+        "age": (rng.integers(0, 7, spec.users), tuple(str(k) for k in range(7))),
+        "gender": (rng.choice(2, spec.users, p=[0.3, 0.7]), ("F", "M")),
+        "region": (rng.integers(0, 4, spec.users), ("north", "east", "south", "west")),
+    }
+    attributes, groups, names = one_hot(blocks)
+    genres = (rng.random((spec.items, 6)) < 0.25).astype(np.float64)
+    scale = 1 / np.sqrt(spec.factors)
+    user_factors = attributes @ rng.normal(0, 0.6, (attributes.shape[1], spec.factors))
+    user_factors += rng.normal(0, 0.8, (spec.users, spec.factors))
+    item_factors = genres @ rng.normal(0, 0.6, (6, spec.factors))
+    item_factors += rng.normal(0, 0.8, (spec.items, spec.factors))
+
+    popularity = 1 / (1 + np.arange(spec.items)) ** 0.7
+    rng.shuffle(popularity)
+    counts = np.exp(rng.normal(np.log(spec.ratings_per_user) - 0.32, 0.8, spec.users))
+    counts = np.clip(np.rint(counts), 2, spec.items).astype(np.int64)
+    n_single = int(np.ceil(spec.single * spec.users))
+    counts[rng.choice(spec.users, n_single, replace=False)] = 1
+
+    users = np.repeat(np.arange(spec.users), counts)
+    items = _distinct_items(rng, popularity, counts)
+    appeal = 0.5 * np.log(popularity / popularity.mean())
+    score = (
+        3.4 + 0.3 * appeal[items] + scale * np.einsum("rk,rk->r", user_factors[users], item_factors[items])
+    )
+    step = 0.5 if spec.half_stars else 1.0
+    levels = np.arange(0.5 if spec.half_stars else 1.0, 5.01, step)
+    noisy = score + rng.normal(0, spec.noise, users.size)
+    values = np.clip(np.rint(noisy / step) * step, levels[0], levels[-1])
+    return from_triples(
+        "synthetic",
+        users,
+        items,
+        values,
+        user_ids=np.arange(spec.users),
+        item_ids=np.arange(spec.items),
+        levels=tuple(float(level) for level in levels),
+        attributes=attributes,
+        attribute_groups=groups,
+        attribute_names=names,
+        item_features=genres,
+        item_feature_names=tuple(f"genre {k}" for k in range(6)),
+    )
+
+
+def _distinct_items(rng: np.random.Generator, popularity: np.ndarray, counts: np.ndarray) -> np.ndarray:
+    """Draw ``counts[i]`` distinct items for every user by popularity (Gumbel top-k, in slices)."""
+    drawn: list[np.ndarray] = []
+    logits = np.log(popularity)
+    slice_size = max(1, 4_000_000 // popularity.size)
+    for start in range(0, counts.size, slice_size):
+        part = counts[start : start + slice_size]
+        keys = logits + rng.gumbel(size=(part.size, popularity.size))
+        order = np.argsort(-keys, axis=1)
+        drawn.append(order[np.arange(popularity.size) < part[:, None]])
+    return np.concatenate(drawn)

@@ -1,0 +1,1 @@
+"""How well a recommender predicts and ranks."""

@@ -1,0 +1,219 @@
+"""Does the recommender rank well? NDCG, precision, recall and F1 at 10, for known and new users and items.
+
+Paper 000, section 6.3 and appendix .2, as corrected: (51) divides by t_p^i + f_p^i; (54) has the gain 2^x - 1
+and sums to 10. A rating of at least 4 is relevant. The paper does not say among which items it ranks, so
+both readings are computed: ``rated``, the items that the user rated in the test set, and ``all``, all items
+that the user did not rate in training.
+
+Scenarios: ``existing`` (20 % of every user's ratings held out), ``new user`` (10 % of the users, factors
+from attributes by (15)), ``new item`` (10 % of the items, factors from features by (17)).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
+from typing import Any, NamedTuple
+
+import numpy as np
+import scipy.sparse as sp
+from jaxtyping import Bool, Float, Int
+
+from victims.common.errors import InputError
+from victims.common.seeds import Purpose, generator
+from victims.data.ratings import Ratings, of_users, split, without
+from victims.protocols.base import Defense, Unchanged, Victim
+from victims.recording import start
+
+TOP = 10
+RELEVANT = 4.0  # stars
+HELD_OUT, NEW = 0.2, 0.1  # of a user's ratings; of the users or items
+BLOCK = 512  # users ranked together
+SCENARIOS = ("existing", "new user", "new item")
+READINGS = ("rated", "all")
+METRICS = ("ndcg", "precision", "recall", "f1")
+Progress = Callable[[int, int], None]
+
+
+class Quality(NamedTuple):
+    """Means over users, each between 0 and 1; f1 is that of the mean precision and recall (53)."""
+
+    ndcg: float
+    precision: float
+    recall: float
+    f1: float
+
+
+class Case(NamedTuple):
+    """What one scenario trains on and is tested with.
+
+    train, test : Ratings
+        Of the same users and items; test users are those with test ratings.
+    open_items : (n_items,) bool
+        Items that may be recommended.
+    """
+
+    scenario: str
+    train: Ratings
+    test: Ratings
+    open_items: Bool[np.ndarray, " items"]
+
+
+def case(scenario: str, ratings: Ratings, seed: int) -> Case:
+    """Split ratings for one scenario; everything is drawn from the seed.
+
+    Raises
+    ------
+    InputError
+        If the scenario is unknown, or there are too few users, items or ratings to hold some out.
+    """
+    found = _split(scenario, ratings, seed)
+    if found.test.n_ratings == 0:
+        raise InputError(f"{scenario} holds out no rating of {ratings.name}: users have too few of them")
+    return found
+
+
+def _split(scenario: str, ratings: Ratings, seed: int) -> Case:
+    everything = np.ones(ratings.n_items, bool)
+    if scenario == "existing":
+        return Case(scenario, *split(ratings, HELD_OUT, seed), everything)
+    sizes = {"new user": ratings.n_users, "new item": ratings.n_items}
+    if scenario not in sizes:
+        raise InputError(f"scenario must be one of {', '.join(SCENARIOS)}, got {scenario!r}")
+    count = round(NEW * sizes[scenario])
+    if count < 1:
+        raise InputError(f"{scenario} holds out a tenth of {sizes[scenario]}, which is none")
+    rng = generator(seed, Purpose.NEW_USERS if scenario == "new user" else Purpose.NEW_ITEMS)
+    chosen = np.zeros(sizes[scenario], bool)
+    chosen[rng.choice(sizes[scenario], count, replace=False)] = True
+    if scenario == "new user":
+        return Case(
+            scenario,
+            of_users(ratings, np.flatnonzero(~chosen)),
+            of_users(ratings, np.flatnonzero(chosen)),
+            everything,
+        )
+    held_out = chosen[ratings.items]
+    return Case(scenario, without(ratings, held_out), without(ratings, ~held_out), chosen)
+
+
+def measure(
+    victim: Victim,
+    chosen: Case,
+    *,
+    rounds: int,
+    defenses: Sequence[Defense] = (),
+    seed: int = 0,
+    progress: Progress = lambda done, total: None,
+) -> dict[str, Quality]:
+    """Train a victim on a case and rank with it: reading -> quality.
+
+    Raises
+    ------
+    InputError
+        If the victim has no factors for new users or items.
+    """
+    run = start(victim, chosen.train, defenses, seed)
+    for number in range(rounds):
+        run = run.trained(number)
+        progress(number + 1, rounds)
+    items = np.array(victim.broadcast(run.state)[0])
+    folds: Any = victim
+    if chosen.scenario != "existing" and not hasattr(victim, "new_clients"):
+        raise InputError(f"this victim has no factors for a {chosen.scenario}: it knows ratings alone")
+    if chosen.scenario == "new user":
+        clients = folds.new_clients(run.state, chosen.test.attributes)
+    else:
+        clients = run.user_factors(rounds)
+    if chosen.scenario == "new item":
+        new = chosen.open_items
+        items[new] = folds.new_items(run.state, chosen.train.item_features[new])
+
+    def scores(users: np.ndarray) -> np.ndarray:
+        return _as_used(clients[users] @ items.T, users, chosen.test, defenses, seed)
+
+    return rank(chosen, scores)
+
+
+def _as_used(
+    scores: Float[np.ndarray, "some items"],
+    users: Int[np.ndarray, " some"],
+    ratings: Ratings,
+    defenses: Sequence[Defense],
+    seed: int,
+) -> Float[np.ndarray, "some items"]:
+    """Scores as the clients use them: a defense may rescale predictions, which reorders items."""
+    changing = [part for part in defenses if type(part).predicted is not Unchanged.predicted]
+    if not changing:
+        return scores
+    counts = np.zeros(ratings.n_users, np.int64)
+    counts[users] = ratings.n_items
+    every = np.tile(np.arange(ratings.n_items, dtype=np.int32), users.size)
+    indptr = np.concatenate([[0], np.cumsum(counts)])
+    pairs = replace(ratings, indptr=indptr, items=every, values=np.zeros(every.size))
+    flat = scores.ravel()
+    for defense in changing:
+        flat = defense.predicted(flat, pairs, seed)
+    return flat.reshape(scores.shape)
+
+
+def popular(chosen: Case, seed: int) -> dict[str, Quality]:
+    """The same with items ranked by their number of training ratings; ties, and new items, at random."""
+    counts = np.bincount(chosen.train.items, minlength=chosen.train.n_items).astype(np.float64)
+    counts += generator(seed, Purpose.POPULARITY_TIES).random(counts.size)
+    return rank(chosen, lambda users: np.broadcast_to(counts, (users.size, counts.size)))
+
+
+def rank(chosen: Case, predict: Callable[[np.ndarray], np.ndarray]) -> dict[str, Quality]:
+    """Quality of a ranking in both readings.
+
+    Parameters
+    ----------
+    chosen : Case
+    predict : callable
+        From user numbers of the test ratings to scores, (users, n_items); larger ranks first.
+    """
+    parts: dict[str, list[np.ndarray]] = {reading: [] for reading in READINGS}
+    for users, actual, trained in _blocks(chosen):
+        scores = predict(users)
+        for reading in READINGS:
+            among = actual > 0 if reading == "rated" else chosen.open_items & ~trained
+            parts[reading].append(_at_ten(np.where(among, scores, -np.inf), actual))
+    return {reading: _means(np.concatenate(part)) for reading, part in parts.items()}
+
+
+def _blocks(chosen: Case) -> Iterator[tuple[np.ndarray, np.ndarray, np.ndarray]]:
+    """Users with test ratings; their test ratings, 0 where there is none; what they rated in training."""
+    test, train = chosen.test.matrix(), chosen.train.matrix()
+    if chosen.scenario == "new user":
+        train = sp.csr_array(test.shape)
+    tested = np.flatnonzero(np.diff(chosen.test.indptr))
+    for first in range(0, tested.size, BLOCK):
+        users = tested[first : first + BLOCK]
+        yield users, test[users].toarray(), train[users].toarray() > 0
+
+
+def _at_ten(
+    scores: Float[np.ndarray, "users items"], actual: Float[np.ndarray, "users items"]
+) -> Float[np.ndarray, "users 3"]:
+    """NDCG, precision and recall of every user; recall is NaN where nothing is relevant."""
+    top = np.argsort(-scores, axis=1, kind="stable")[:, :TOP]
+    listed = np.isfinite(np.take_along_axis(scores, top, axis=1))
+    found = np.where(listed, np.take_along_axis(actual, top, axis=1), 0.0)
+    discount = 1 / np.log2(np.arange(2, top.shape[1] + 2))
+    ideal = -np.sort(-actual, axis=1)[:, : top.shape[1]]
+    gain, most = ((2.0**stars - 1) @ discount for stars in (found, ideal))
+    hits = (found >= RELEVANT).sum(axis=1)
+    relevant = (actual >= RELEVANT).sum(axis=1)
+    precision = hits / np.maximum(listed.sum(axis=1), 1)
+    recall = np.where(relevant > 0, hits / np.maximum(relevant, 1), np.nan)
+    return np.stack([gain / most, precision, recall], axis=1)
+
+
+def _means(users: Float[np.ndarray, "users 3"]) -> Quality:
+    if not np.isfinite(users[:, 2]).any():
+        return Quality(float(users[:, 0].mean()), float(users[:, 1].mean()), float("nan"), float("nan"))
+    ndcg, precision = (float(column.mean()) for column in users.T[:2])
+    recall = float(np.nanmean(users[:, 2]))
+    both = precision + recall
+    return Quality(ndcg, precision, recall, 2 * precision * recall / both if both else 0.0)

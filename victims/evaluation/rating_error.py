@@ -1,0 +1,150 @@
+"""Does the recommender work? Prediction error on held-out ratings, beside centralised baselines.
+
+The centralised baseline fits the same kind of model (r = p . q, ridge on both sides, the same weight on
+unrated items) to the same ratings by alternating least squares (Y. Zhou et al., AAIM 2008,
+doi:10.1007/978-3-540-68880-8_32; with unrated items Y. Hu et al., ICDM 2008, doi:10.1109/ICDM.2008.22), with
+every rating in one place and both sides solved exactly; ``Victim.centralised`` says which model it is.
+The bias baseline is mu + b_i + b_j.
+
+A model that counts unrated items as zeros predicts low on purpose: its error on ratings says how far it
+is from its centralised twin, not how well it ranks.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import scipy.sparse as sp
+from jaxtyping import Float
+
+from victims.common.seeds import Purpose, generator
+from victims.data.ratings import Ratings
+from victims.protocols.base import Centralised, Defense, Victim
+from victims.recording import Run, start
+
+
+@dataclass(frozen=True)
+class Learning:
+    """Root mean square error on held-out ratings, in stars.
+
+    Attributes
+    ----------
+    rounds : (n,) rounds trained
+    rmse : (n,) of the victim after them
+    centralised : of alternating least squares, at its best sweep
+    bias : of mu + b_i + b_j
+    mean : of the training mean
+    """
+
+    rounds: list[int]
+    rmse: list[float]
+    centralised: float
+    bias: float
+    mean: float
+
+
+def learning_curve(
+    victim: Victim,
+    train: Ratings,
+    test: Ratings,
+    rounds: list[int],
+    *,
+    defenses: Sequence[Defense] = (),
+    seed: int = 0,
+    sweeps: int = 15,
+    progress: Callable[[int, int], None] = lambda done, total: None,
+) -> Learning:
+    """Train a victim and measure it after the given numbers of rounds, beside the baselines.
+
+    Parameters
+    ----------
+    victim : Victim
+    train, test : Ratings
+        From ``victims.data.ratings.split``.
+    rounds : list of int
+        Ascending numbers of rounds after which to measure, >= 1.
+    defenses : sequence of Defense
+        Applied to the uploads in order; the server learns from what it receives.
+    seed : int
+    sweeps : int
+        Of the centralised baseline.
+    progress : callable
+    """
+    run = start(victim, train, defenses, seed)
+    errors = []
+    for done in range(1, rounds[-1] + 1):
+        run = run.trained(done - 1)
+        if done in rounds:
+            errors.append(float(np.sqrt(np.mean((predictions(run, test) - test.values) ** 2))))
+        progress(done, rounds[-1])
+    return Learning(
+        rounds,
+        errors,
+        _alternating_least_squares(train, test, victim.centralised, sweeps, seed),
+        _bias_model(train, test),
+        float(np.sqrt(np.mean((test.values - train.values.mean()) ** 2))),
+    )
+
+
+def predictions(run: Run, test: Ratings) -> Float[np.ndarray, " entries"]:
+    """Predicted ratings for the entries of ``test``, clipped to the rating grid."""
+    clients, items = run.user_factors(int(run.state.round)), run.victim.broadcast(run.state)[0]
+    predicted = np.einsum("rk,rk->r", clients[test.users], items[test.items])
+    for defense in run.defenses:
+        predicted = defense.predicted(predicted, test, run.seed)
+    return np.clip(predicted, test.levels[0], test.levels[-1])
+
+
+def rmse(clients: Float[np.ndarray, "users K"], items: Float[np.ndarray, "items K"], test: Ratings) -> float:
+    """Error of the predictions p . q, clipped to the rating grid, in stars."""
+    predicted = np.einsum("rk,rk->r", clients[test.users], items[test.items])
+    predicted = np.clip(predicted, test.levels[0], test.levels[-1])
+    return float(np.sqrt(np.mean((predicted - test.values) ** 2)))
+
+
+def _alternating_least_squares(
+    train: Ratings, test: Ratings, model: Centralised, sweeps: int, seed: int
+) -> float:
+    ratings = train.matrix()
+    rng = generator(seed, Purpose.LEAST_SQUARES_START)
+    items = rng.normal(0, 0.1, (train.n_items, model.factors))
+    best = np.inf
+    for _ in range(sweeps):
+        clients = _ridge_rows(ratings, items, model)
+        items = _ridge_rows(sp.csr_array(ratings.T), clients, model)
+        best = min(best, rmse(clients, items, test))
+    return best
+
+
+def _ridge_rows(
+    ratings: sp.csr_array,
+    other: Float[np.ndarray, "columns K"],
+    model: Centralised,
+) -> Float[np.ndarray, "rows K"]:
+    """Ridge regression of every row on the factors of all columns, unrated ones down-weighted."""
+    k = other.shape[1]
+    rated = sp.csr_array((np.ones_like(ratings.data), ratings.indices, ratings.indptr), ratings.shape)
+    squares = (rated @ (other[:, :, None] * other[:, None, :]).reshape(-1, k * k)).reshape(-1, k, k)
+    squares = (1 - model.unrated_weight) * squares + model.unrated_weight * other.T @ other
+    # a row without ratings keeps one ridge, so that it is solved to zeros
+    times = np.maximum(np.diff(ratings.indptr), 1) if model.per_rating else np.ones(ratings.shape[0])
+    sums = (ratings @ other)[..., None]
+    if model.ridge == 0:  # rows with fewer ratings than factors: the shortest solution
+        return (np.linalg.pinv(squares, hermitian=True) @ sums)[..., 0]
+    ridge = model.ridge * times[:, None, None] * np.eye(k)
+    return np.linalg.solve(squares + ridge, sums)[..., 0]
+
+
+def _bias_model(train: Ratings, test: Ratings, damping: float = 5.0) -> float:
+    """mu + b_i + b_j with damped means."""
+    mean = train.values.mean()
+    counts = np.bincount(train.items, minlength=train.n_items)
+    items = np.bincount(train.items, train.values - mean, minlength=train.n_items)
+    items /= counts + damping
+    rest = train.values - mean - items[train.items]
+    users = np.bincount(train.users, rest, minlength=train.n_users)
+    users /= np.diff(train.indptr) + damping
+    predicted = np.clip(mean + users[test.users] + items[test.items], test.levels[0], test.levels[-1])
+    return float(np.sqrt(np.mean((predicted - test.values) ** 2)))

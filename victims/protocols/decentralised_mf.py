@@ -1,0 +1,326 @@
+"""Matrix factorisation with clients on the unit ball; with defenses it is HDPMF and its family.
+
+Paper 002: W. Hu, H. Fang, "Decentralized Matrix Factorization with Heterogeneous Differential Privacy",
+2022, section 4, Algorithm 1. In spite of its title all clients upload to one recommender.
+
+=============  =====================================================================================
+u_i, U         client factors, kept within the unit ball   ``client_factors``  (n_users, K)
+v_j, V         item factors                                ``item_factors``  (n_items, K)
+eta, lambda    ``learning_rate`` (divided by 5 after a quarter and after three quarters of ``epochs``),
+               ``regularization``, which counts once per rating
+=============  =====================================================================================
+
+Client i uploads 2 (u_i . v_j - r_ij) u_i for each of its items, Eq. (4); the recommender steps with v_j, and
+the client then steps with u_i and projects it to the unit ball. Defenses make the family of it:
+``stretching`` and ``objective-noise`` HDPMF, ``personalized-sampling`` and ``objective-noise`` PDPMF, noise
+for the smallest budget the method of Hua et al.; none of them MF.
+
+V of every round goes to every client, and in the order batch it moves by the sums of the uploads: who is
+alone on an item shows its upload to all others, unless noise covers it.
+
+Two orders. ``batch`` is Algorithm 1: all uploads of an epoch are computed from the same V, added up, and then
+all clients step with the new V. ``per-rating`` goes through the ratings in random order, first with a step
+of v_j for each, then with a step of u_i for each: the published numbers need it. Its recommender sees each
+upload against a v_j that it has just changed, for which a transcript of version 1 has no place, so it
+can be trained and measured, but not recorded.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Literal, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Float
+
+from victims.common.errors import InputError
+from victims.common.seeds import Purpose, generator, jax_key
+from victims.data.ratings import Ratings
+from victims.protocols.base import Attacker, Centralised, Received, Rows, Sample, pieces
+from victims.protocols.jax_ratings import Data, device_data
+from victims.protocols.sequential import chains
+from victims.transcript.manifest import Manifest, Upload
+from victims.transcript.view import ITEM
+
+jax.config.update("jax_enable_x64", True)
+
+Scalar = float | Array
+DROP = 5.0
+DROPS = (0.25, 0.75)  # of the epochs
+
+
+class State(NamedTuple):
+    """Everything that is carried from one round to the next."""
+
+    round: int
+    seed: int
+    item_factors: Float[Array, "items K"]
+    client_factors: Float[Array, "users K"]
+
+
+@dataclass(frozen=True)
+class MF:
+    """Hyper-parameters; Table 3 of the paper needs order=per-rating and learning_rate=0.005.
+
+    Attributes
+    ----------
+    update, weighting : str
+        "sgd" and "observed-only", the only ones of this protocol.
+    order : "batch" or "per-rating"
+    factors : int
+        K, >= 1.
+    learning_rate : float
+        > 0. In the order batch the steps of all raters of an item add up, so that it must be smaller than in
+        the order per-rating.
+    epochs : int
+        Length of the schedule of learning rates, >= 1.
+    regularization : float
+        >= 0.
+    init_scale : float
+        Standard deviation of the start factors, > 0.
+    """
+
+    update: Literal["sgd"] = "sgd"
+    weighting: Literal["observed-only"] = "observed-only"
+    order: Literal["batch", "per-rating"] = "batch"
+    factors: int = 10
+    learning_rate: float = 0.001
+    epochs: int = 100
+    regularization: float = 0.01
+    init_scale: float = 0.1
+
+    def __post_init__(self) -> None:
+        rules = {
+            "update": (self.update == "sgd", "sgd"),
+            "weighting": (self.weighting == "observed-only", "observed-only"),
+            "order": (self.order in ("batch", "per-rating"), "batch or per-rating"),
+            "factors": (1 <= self.factors <= 4096, "between 1 and 4096"),
+            "learning_rate": (0 < self.learning_rate < np.inf, "> 0"),
+            "epochs": (1 <= self.epochs <= 1_000_000, "between 1 and 1,000,000"),
+            "regularization": (0 <= self.regularization < np.inf, ">= 0"),
+            "init_scale": (0 < self.init_scale < np.inf, "> 0"),
+        }
+        for name, (holds, rule) in rules.items():
+            if not holds:
+                raise InputError(f"mf {name} must be {rule}, got {getattr(self, name)!r}")
+
+    @property
+    def blind_server(self) -> bool:
+        """The recommender knows V."""
+        return False
+
+    @property
+    def attackers(self) -> tuple[Attacker, ...]:
+        """The closed form, the rating grid, the clients' trajectory, what V gives away, the lists."""
+        return (
+            Attacker("spectral", 2),
+            Attacker("grid"),
+            Attacker("trajectory", 2),
+            Attacker("aggregate", 2),
+            Attacker("rated-set", 2),
+        )
+
+    @property
+    def stepwise(self) -> bool:
+        """Whether v_j changes with every upload."""
+        return self.order == "per-rating"
+
+    @property
+    def centralised(self) -> Centralised:
+        """The regularization counts once per rating; clients are not kept on the unit ball."""
+        return Centralised(self.factors, self.regularization, per_rating=True)
+
+    def rate(self, number: int) -> float:
+        """The learning rate of round ``number``."""
+        passed = sum(number >= share * self.epochs for share in DROPS)
+        return self.learning_rate / DROP**passed
+
+    @property
+    def factor_bound(self) -> float | None:
+        """Clients project their factor onto the unit ball."""
+        return 1.0
+
+    def init(self, ratings: Ratings, seed: int) -> State:
+        """Start factors."""
+        shapes = (ratings.n_items, self.factors), (ratings.n_users, self.factors)
+        items, clients = (
+            self.init_scale * jax.random.normal(jax_key(seed, Purpose.MF_START, part), shape, jnp.float64)
+            for part, shape in enumerate(shapes)
+        )
+        return State(0, seed, items, _projected(clients))
+
+    def round(
+        self,
+        state: State,
+        ratings: Ratings,
+        received: Received | None = None,
+        sample: Sample | None = None,
+    ) -> State:
+        """One epoch; the recommender uses the sums ``received`` instead of exact ones.
+
+        Raises
+        ------
+        InputError
+            If a factor is no longer finite.
+        """
+        _refuse(sample)
+        rate, data = self.rate(state.round), device_data(ratings)
+        if self.stepwise:
+            items, clients = _one_by_one(state, ratings, data, rate, self.regularization, received)
+        else:
+            sums = None if received is None else jnp.asarray(received.items)
+            items, clients = _at_once(
+                state.item_factors, state.client_factors, data, rate, self.regularization, sums
+            )
+        if not bool(jnp.isfinite(items).all() & jnp.isfinite(clients).all()):
+            raise InputError(
+                f"mf diverged in round {state.round}: factors must stay finite; lower learning_rate "
+                f"(now {self.learning_rate:g})"
+                + ("" if self.stepwise else ", for the steps of all raters of an item add up")
+            )
+        return State(state.round + 1, state.seed, items, clients)
+
+    def broadcast(self, state: State) -> tuple[np.ndarray, np.ndarray]:
+        """V as the clients receive it; there are no attributes."""
+        return np.asarray(state.item_factors), np.zeros((0, self.factors))
+
+    def user_factors(self, state: State, ratings: Ratings, sample: Sample | None = None) -> np.ndarray:
+        """U as it is used in this round."""
+        return np.asarray(state.client_factors)
+
+    def uploads(
+        self, state: State, ratings: Ratings, users: np.ndarray, sample: Sample | None = None
+    ) -> Iterator[Rows]:
+        """Rows of the given clients, items ascending.
+
+        Raises
+        ------
+        InputError
+            In the order per-rating.
+        """
+        _refuse(sample)
+        if self.stepwise:
+            raise InputError(
+                "mf order must be batch in a recording, for in per-rating v_j changes between the uploads "
+                "of one round; use --set order=batch"
+            )
+        counts = np.diff(ratings.indptr)[users]
+        items, clients = self.broadcast(state)[0], self.user_factors(state, ratings)
+        for part in pieces(users, counts, self.factors):
+            chosen = np.isin(ratings.users, part) if part.size < ratings.n_users else slice(None)
+            sender, index = ratings.users[chosen], ratings.items[chosen]
+            u = clients[sender]
+            error = np.einsum("rk,rk->r", u, items[index]) - ratings.values[chosen]
+            u *= 2 * error[:, None]
+            yield Rows(sender, np.full(sender.size, ITEM, np.int8), index, u)
+
+    def manifest(self, ratings: Ratings, rounds: list[int]) -> Manifest:
+        """Everything a participant of the protocol knows."""
+        return Manifest(
+            format="factorleak-transcript",
+            version=1,
+            protocol="mf",
+            update=self.update,
+            weighting=self.weighting,
+            n_users=ratings.n_users,
+            n_items=ratings.n_items,
+            n_attributes=0,
+            factors=self.factors,
+            rounds=rounds,
+            hyperparameters={
+                "learning_rate": self.learning_rate,
+                "epochs": self.epochs,
+                "regularization": self.regularization,
+            },
+            upload=Upload(scale=-2.0),
+            rating_levels=list(ratings.levels),
+            attribute_groups=[],
+            parties={"server": -1},
+            adversary="all",
+            recorded_by="factorleak",
+        )
+
+
+def _refuse(sample: Sample | None) -> None:
+    if sample is not None:
+        raise InputError("mf has no weight for unrated items, so they must not be sampled")
+
+
+def _projected(clients: Float[Array, "users K"]) -> Float[Array, "users K"]:
+    """Rows longer than 1 shortened to 1."""
+    return clients / jnp.maximum(jnp.linalg.norm(clients, axis=1, keepdims=True), 1.0)
+
+
+@jax.jit
+def _at_once(
+    items: Array, clients: Array, data: Data, rate: Scalar, ridge: Scalar, sums: Array | None
+) -> tuple[Array, Array]:
+    """Algorithm 1: one step of V, then one of U with the new V."""
+    counted = jnp.ones(data.item.shape)
+    if sums is None:
+        raters = clients[data.user]
+        error = jnp.sum(raters * items[data.item], axis=1) - data.value
+        sums = jax.ops.segment_sum(2 * error[:, None] * raters, data.item, items.shape[0])
+    raters_of = jax.ops.segment_sum(counted, data.item, items.shape[0])
+    items = items - rate * (sums + 2 * ridge * raters_of[:, None] * items)
+    rated = items[data.item]
+    error = jnp.sum(clients[data.user] * rated, axis=1) - data.value
+
+    def over_users(values: Array) -> Array:
+        return jax.ops.segment_sum(values, data.user, clients.shape[0], indices_are_sorted=True)
+
+    pull = over_users(2 * error[:, None] * rated) + 2 * ridge * over_users(counted)[:, None] * clients
+    return items, _projected(clients - rate * pull)
+
+
+def _one_by_one(
+    state: State, ratings: Ratings, data: Data, rate: float, ridge: float, received: Received | None
+) -> tuple[Array, Array]:
+    """All ratings in random order, a step of v_j for each; then the same for u_i."""
+    rng = generator(state.seed, Purpose.RATING_ORDER, state.round)
+    added = None if received is None else jnp.asarray(received.added)
+    items, clients = state.item_factors, state.client_factors
+    by_item = chains(ratings.items, ratings.n_items, rng)
+    moved = items[by_item.groups]
+    for table in by_item.tables:
+        part = _item_steps(moved[: table.shape[1]], table, clients, data, rate, ridge, added)
+        moved = moved.at[: table.shape[1]].set(part)
+    items = items.at[by_item.groups].set(moved)
+    by_user = chains(ratings.users, ratings.n_users, rng)
+    moved = clients[by_user.groups]
+    for table in by_user.tables:
+        part = _client_steps(moved[: table.shape[1]], table, items, data, rate, ridge)
+        moved = moved.at[: table.shape[1]].set(part)
+    return items, clients.at[by_user.groups].set(moved)
+
+
+@jax.jit
+def _item_steps(
+    items: Array, table: Array, clients: Array, data: Data, rate: Scalar, ridge: Scalar, added: Array | None
+) -> Array:
+    def step(v: Array, entry: Array) -> tuple[Array, None]:
+        known = jnp.maximum(entry, 0)
+        u = clients[data.user[known]]
+        error = jnp.sum(u * v, axis=1) - data.value[known]
+        gradient = 2 * error[:, None] * u + 2 * ridge * v
+        gradient = gradient if added is None else gradient + added[known]
+        return v - rate * jnp.where(entry[:, None] >= 0, gradient, 0), None
+
+    return jax.lax.scan(step, items, table)[0]
+
+
+@jax.jit
+def _client_steps(
+    clients: Array, table: Array, items: Array, data: Data, rate: Scalar, ridge: Scalar
+) -> Array:
+    def step(u: Array, entry: Array) -> tuple[Array, None]:
+        known = jnp.maximum(entry, 0)
+        v = items[data.item[known]]
+        error = jnp.sum(u * v, axis=1) - data.value[known]
+        gradient = 2 * error[:, None] * v + 2 * ridge * u
+        return _projected(u - rate * jnp.where(entry[:, None] >= 0, gradient, 0)), None
+
+    return jax.lax.scan(step, clients, table)[0]

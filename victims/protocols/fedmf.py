@@ -1,0 +1,267 @@
+"""FedMF: user-level distributed matrix factorisation; with the defense ``paillier`` as published.
+
+Paper 001: D. Chai, L. Wang, K. Chen, Q. Yang, "Secure Federated Matrix Factorization", IEEE Intelligent
+Systems 2021, doi:10.1109/MIS.2020.3014880 (arXiv:1906.05108), section 3, Algorithm 1.
+
+=============  =====================================================================================
+u_i, U         client factors                          ``client_factors``  (n_users, K)
+v_j, V         item factors                            ``item_factors``  (n_items, K)
+gamma          ``client_learning_rate``
+lambda, mu     ``lambda_factors`` of the clients, ``item_regularization``
+=============  =====================================================================================
+
+In every round each client takes a full-batch step u <- (1 - 2 gamma lambda) u + 2 gamma sum_j e_ij v_j and
+uploads, from the same u and v, gamma (-2 e_ij u_i + 2 mu v_j) for its items; the server subtracts the sum
+of all uploads from V. Equations as corrected: the sums in (2), mu in (6), gamma in (9).
+
+``part-text`` uploads rows of rated items only; ``full-text`` uploads a row for every item, zeros where
+nothing is rated, so that row numbers say nothing once the rows are encrypted.
+
+The server sees every row with its sender, and knows V and the constants. Under encryption (section 5) it
+sees which rows each client sends, and nothing else: V is encrypted, too, and clients decrypt it. Every
+client sees V fall by the sum of all uploads in every round.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import partial
+from typing import Literal, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Float, Int
+
+from victims.common.errors import InputError
+from victims.common.seeds import Purpose, jax_key
+from victims.data.ratings import Ratings
+from victims.protocols.base import Attacker, Centralised, Received, Rows, Sample, pieces
+from victims.protocols.jax_ratings import Data, device_data
+from victims.transcript.manifest import Manifest, Upload
+from victims.transcript.view import ITEM
+
+jax.config.update("jax_enable_x64", True)
+
+
+class State(NamedTuple):
+    """Everything that is carried from one round to the next."""
+
+    round: Int[Array, ""]
+    item_factors: Float[Array, "items K"]
+    client_factors: Float[Array, "users K"]
+
+
+@dataclass(frozen=True)
+class FedMF:
+    """Hyper-parameters; the defaults are section 6.1 of the paper, except for the start.
+
+    Attributes
+    ----------
+    update, weighting : str
+        "sgd" and "observed-only", the only ones of this protocol.
+    upload : "part-text" or "full-text"
+    factors : int
+        K, >= 1.
+    lambda_factors, item_regularization : float
+        >= 0.
+    client_learning_rate : float
+        > 0; all of a client's ratings, and all clients of an item, add up in one step.
+    start : "normal" or "constant"
+        Start factors from N(0, ``init_scale``), or all equal to ``init_scale``. The published program
+        starts from the constant 0.01, which keeps all K dimensions equal for ever.
+    init_scale : float
+        > 0.
+    """
+
+    update: Literal["sgd"] = "sgd"
+    weighting: Literal["observed-only"] = "observed-only"
+    upload: Literal["part-text", "full-text"] = "part-text"
+    factors: int = 100
+    lambda_factors: float = 1e-4
+    item_regularization: float = 1e-4
+    client_learning_rate: float = 1e-3
+    start: Literal["normal", "constant"] = "normal"
+    init_scale: float = 0.1
+
+    def __post_init__(self) -> None:
+        rules = {
+            "update": (self.update == "sgd", "sgd"),
+            "weighting": (self.weighting == "observed-only", "observed-only"),
+            "upload": (self.upload in ("part-text", "full-text"), "part-text or full-text"),
+            "factors": (1 <= self.factors <= 4096, "between 1 and 4096"),
+            "lambda_factors": (0 <= self.lambda_factors < np.inf, ">= 0"),
+            "item_regularization": (0 <= self.item_regularization < np.inf, ">= 0"),
+            "client_learning_rate": (0 < self.client_learning_rate < np.inf, "> 0"),
+            "start": (self.start in ("normal", "constant"), "normal or constant"),
+            "init_scale": (0 < self.init_scale < np.inf, "> 0"),
+        }
+        for name, (holds, rule) in rules.items():
+            if not holds:
+                raise InputError(f"fedmf {name} must be {rule}, got {getattr(self, name)!r}")
+
+    @property
+    def blind_server(self) -> bool:
+        """Steps 1 to 4 of section 5: the server holds V encrypted and adds encrypted uploads to it."""
+        return True
+
+    @property
+    def attackers(self) -> tuple[Attacker, ...]:
+        """The closed form, the rating grid, paper 001's attack corrected, what V gives away, the lists."""
+        return (
+            Attacker("spectral", 2),
+            Attacker("grid"),
+            Attacker("eq24-corrected", 2),
+            Attacker("aggregate", 2),
+            Attacker("rated-set", 2),
+        )
+
+    @property
+    def stepwise(self) -> bool:
+        """The server steps once a round, on sums."""
+        return False
+
+    @property
+    def centralised(self) -> Centralised:
+        """Both sides with the clients' regularization."""
+        return Centralised(self.factors, self.lambda_factors)
+
+    @property
+    def factor_bound(self) -> float | None:
+        """Nothing bounds a client's factor."""
+        return None
+
+    def init(self, ratings: Ratings, seed: int) -> State:
+        """Start factors."""
+        shapes = (ratings.n_items, self.factors), (ratings.n_users, self.factors)
+        if self.start == "constant":
+            items, clients = (jnp.full(shape, self.init_scale) for shape in shapes)
+        else:
+            keys = (jax_key(seed, Purpose.FEDMF_START, part) for part in range(len(shapes)))
+            items, clients = (
+                self.init_scale * jax.random.normal(key, shape, jnp.float64)
+                for key, shape in zip(keys, shapes, strict=True)
+            )
+        return State(jnp.asarray(0), items, clients)
+
+    def round(
+        self,
+        state: State,
+        ratings: Ratings,
+        received: Received | None = None,
+        sample: Sample | None = None,
+    ) -> State:
+        """One round of Algorithm 1; the server uses the sums ``received`` instead of exact ones.
+
+        Raises
+        ------
+        InputError
+            If a factor is no longer finite.
+        """
+        _refuse(sample)
+        state = _round(self, state, device_data(ratings), received)
+        if not bool(jnp.isfinite(state.item_factors).all() & jnp.isfinite(state.client_factors).all()):
+            raise InputError(
+                f"fedmf diverged in round {int(state.round) - 1}: factors must stay finite; lower "
+                f"client_learning_rate (now {self.client_learning_rate:g}), for the steps of all clients "
+                "of an item add up"
+            )
+        return state
+
+    def broadcast(self, state: State) -> tuple[np.ndarray, np.ndarray]:
+        """V as the clients receive it; there are no attributes."""
+        return np.asarray(state.item_factors), np.zeros((0, self.factors))
+
+    def user_factors(self, state: State, ratings: Ratings, sample: Sample | None = None) -> np.ndarray:
+        """U as it is used in this round."""
+        return np.asarray(state.client_factors)
+
+    def uploads(
+        self, state: State, ratings: Ratings, users: np.ndarray, sample: Sample | None = None
+    ) -> Iterator[Rows]:
+        """Rows of the given clients, items ascending."""
+        _refuse(sample)
+        items, _ = self.broadcast(state)
+        clients = self.user_factors(state, ratings)
+        counts = np.diff(ratings.indptr)[users]
+        sent = np.full(users.size, ratings.n_items) if self.upload == "full-text" else counts
+        for part in pieces(users, sent, self.factors):
+            rows = _rows(self, ratings, part, clients, items)
+            yield _filled(rows, part, ratings.n_items) if self.upload == "full-text" else rows
+
+    def manifest(self, ratings: Ratings, rounds: list[int]) -> Manifest:
+        """Everything a participant of the protocol knows."""
+        rate = self.client_learning_rate
+        return Manifest(
+            format="factorleak-transcript",
+            version=1,
+            protocol="fedmf",
+            update=self.update,
+            weighting=self.weighting,
+            n_users=ratings.n_users,
+            n_items=ratings.n_items,
+            n_attributes=0,
+            factors=self.factors,
+            rounds=rounds,
+            hyperparameters={"lambda_factors": self.lambda_factors, "client_learning_rate": rate},
+            upload=Upload(
+                scale=-2 * rate,
+                regularization=2 * rate * self.item_regularization,
+                zeros_if_unrated=self.upload == "full-text",
+            ),
+            rating_levels=list(ratings.levels),
+            attribute_groups=[],
+            parties={"server": -1},
+            adversary="all",
+            recorded_by="factorleak",
+        )
+
+
+def _refuse(sample: Sample | None) -> None:
+    if sample is not None:
+        raise InputError("fedmf has no weight for unrated items, so they must not be sampled")
+
+
+@partial(jax.jit, static_argnums=0)
+def _round(victim: FedMF, state: State, data: Data, received: Received | None) -> State:
+    rate = victim.client_learning_rate
+    items, clients = state.item_factors, state.client_factors
+    rated, raters = items[data.item], clients[data.user]
+    error = data.value - jnp.sum(rated * raters, axis=1)
+    ascent = jax.ops.segment_sum(error[:, None] * rated, data.user, clients.shape[0], indices_are_sorted=True)
+    if received is None:
+        pull = jax.ops.segment_sum(error[:, None] * raters, data.item, items.shape[0])
+        raters_of = jax.ops.segment_sum(jnp.ones(data.item.shape), data.item, items.shape[0])
+        sums = rate * (-2 * pull + 2 * victim.item_regularization * raters_of[:, None] * items)
+    else:
+        sums = jnp.asarray(received.items)
+    clients = (1 - 2 * rate * victim.lambda_factors) * clients + 2 * rate * ascent
+    return State(state.round + 1, items - sums, clients)
+
+
+def _rows(victim: FedMF, ratings: Ratings, users: np.ndarray, clients: np.ndarray, items: np.ndarray) -> Rows:
+    """gamma (-2 e u + 2 mu v) of every rating of some clients."""
+    rated = np.diff(ratings.indptr)[users]
+    sender = np.repeat(users, rated)
+    entry = np.arange(sender.size) - np.repeat(np.cumsum(rated) - rated, rated)
+    entry += np.repeat(ratings.indptr[users], rated)
+    index = ratings.items[entry]
+    u, v = clients[sender], items[index]
+    error = ratings.values[entry] - np.einsum("rk,rk->r", u, v)
+    gradient = -2 * error[:, None] * u + 2 * victim.item_regularization * v
+    kind = np.full(sender.size, ITEM, np.int8)
+    return Rows(sender.astype(np.int32), kind, index.astype(np.int32), victim.client_learning_rate * gradient)
+
+
+def _filled(rows: Rows, users: np.ndarray, n_items: int) -> Rows:
+    """The same with rows of zeros for all other items."""
+    place = np.searchsorted(users, rows.sender) * n_items + rows.index
+    gradient = np.zeros((users.size * n_items, rows.gradient.shape[1]))
+    gradient[place] = rows.gradient
+    return Rows(
+        np.repeat(users.astype(np.int32), n_items),
+        np.full(users.size * n_items, ITEM, np.int8),
+        np.tile(np.arange(n_items, dtype=np.int32), users.size),
+        gradient,
+    )

@@ -1,0 +1,1 @@
+"""The exchange format: manifest, what one adversary sees, reader and writer."""
