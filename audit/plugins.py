@@ -19,6 +19,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from types import FunctionType
 from typing import Any
+from uuid import uuid4
 
 from attacks.base import Attack
 from audit.shell.debugging import HINT
@@ -27,6 +28,7 @@ from victims.protocols.base import Defense, Victim
 
 INTERFACES: dict[str, Any] = {"victims": Victim, "defenses": Defense, "attacks": Attack}
 OURS = "factorleak"
+HERE = "this program"  # the package of a class of which an object was given
 PACKAGES = ("victims", "defenses", "attacks", "audit")  # reports only draws rows
 
 
@@ -131,6 +133,15 @@ def code_at(location: str, package: str) -> str:
         places = [Path(place) for place in spec.submodule_search_locations or ()]
         return f"{package} {_hash(places or [Path(str(spec.origin))])}"
     return package
+
+
+def code_of(component: type) -> str:
+    """A hash of the source of a class of this program; where none can be read, one that never comes again."""
+    try:
+        source = inspect.getsource(component)
+    except (OSError, TypeError):  # typed at a prompt
+        source = uuid4().hex
+    return f"{HERE} {hashlib.sha256(source.encode()).hexdigest()[:16]}"
 
 
 def _hash(places: Sequence[Path], pattern: str = "*") -> str:

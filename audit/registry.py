@@ -12,7 +12,18 @@ from typing import Any, get_args, get_type_hints
 from pydantic import TypeAdapter, ValidationError
 
 from attacks.base import Attack
-from audit.plugins import OURS, broken_member, code_at, imported, offered, own_code, package_of, said
+from audit.plugins import (
+    HERE,
+    OURS,
+    broken_member,
+    code_at,
+    code_of,
+    imported,
+    offered,
+    own_code,
+    package_of,
+    said,
+)
 from audit.shell.debugging import HINT
 from victims.common.errors import InputError
 from victims.protocols.base import Attacker, Defense, Victim
@@ -24,7 +35,8 @@ class Entry:
 
     ``per_client`` marks attacks that solve client by client: they run on a sample of clients; ``whole`` those
     that need every client's rows; ``short`` are other names of options; ``package`` is the other
-    package that it comes from, with its version; ``refused`` says why the name cannot be used.
+    package that it comes from, with its version; ``refused`` says why the name cannot be used; ``component``
+    is the class itself where this process was given an object of it (``adopt``).
     """
 
     location: str
@@ -35,9 +47,17 @@ class Entry:
     short: dict[str, str] = field(default_factory=dict)
     package: str = ""
     refused: str = ""
+    component: type | None = None
+
+    @property
+    def adopted(self) -> bool:
+        """Whether no other process knows it."""
+        return self.component is not None
 
     def load(self, what: str) -> type:
         """Import the component, which messages call ``what``."""
+        if self.component is not None:
+            return self.component
         if self.package:
             return imported(what, self.location, self.package)
         module, _, name = self.location.partition(":")
@@ -171,7 +191,30 @@ def entries(group: str) -> dict[str, Entry]:
             refused = f"a name must be letters, digits, '-', '_' and '.'; rename it in {owners[0]}"
         package = package_of(points[0])
         found[name] = Entry(points[0].value, f"from {package}", package=package, refused=refused)
-    return found
+    return found | _ADOPTED[group]
+
+
+_ADOPTED: dict[str, dict[str, Entry]] = {group: {} for group in BUILT_IN}
+
+
+def adopt(group: str, component: object) -> str:
+    """Take up the class of an object in this process, and return its name here.
+
+    Raises
+    ------
+    InputError
+        If the object lacks a verb of its group, or another class has its name.
+    """
+    kind = type(component)
+    if missing := broken_member(group, component):
+        raise InputError(f"{group[:-1]} {kind.__name__} {missing}")
+    name = str(getattr(component, "name", kind.__name__.lower()))
+    known = entries(group).get(name)
+    if known is not None and not known.adopted:
+        raise InputError(f"{group[:-1]} {name!r} of {kind.__name__} has the name of another one; rename it")
+    location = f"{kind.__module__}:{kind.__qualname__}"
+    _ADOPTED[group][name] = Entry(location, "from this program", package=HERE, component=kind)
+    return name
 
 
 def entry(group: str, name: str) -> Entry:
@@ -213,7 +256,9 @@ def code_used(victim: str, defenses: Iterable[str] = (), attacks: Iterable[str] 
     names += [("attacks", name) for name in attacks]
     found = {(group, name): entry(group, name) for group, name in names}
     theirs = {
-        f"{group[:-1]} {name}": code_at(one.location, one.package)
+        f"{group[:-1]} {name}": code_of(one.component)
+        if one.component
+        else code_at(one.location, one.package)
         for (group, name), one in found.items()
         if one.package
     }

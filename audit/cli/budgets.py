@@ -17,9 +17,9 @@ from audit.cli.options import (
     judge,
     load,
     parse_numbers,
-    progress,
     show,
 )
+from audit.shell.progress import progress
 from victims.common.errors import InputError
 from victims.common.files import refuse_unwritable
 

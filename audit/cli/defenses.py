@@ -23,9 +23,9 @@ from audit.cli.options import (
     load,
     parse_numbers,
     parse_rounds,
-    progress,
     show,
 )
+from audit.shell.progress import progress
 from victims.common.files import refuse_unwritable
 
 

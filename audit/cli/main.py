@@ -39,12 +39,12 @@ from audit.cli.options import (
     judge,
     load,
     parse_rounds,
-    progress,
     show,
 )
 from audit.shell import debugging, interrupts
 from audit.shell.exits import Exit
 from audit.shell.notes import complain
+from audit.shell.progress import progress
 from victims.common.errors import InputError, OutputError, one_line, printable
 from victims.common.files import reason_of, refuse_unwritable
 

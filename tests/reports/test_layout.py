@@ -11,8 +11,9 @@ from rich.cells import cell_len
 from rich.console import Console
 from rich.table import Table
 
-from audit.cli.options import Heartbeat, progress, show
+from audit.cli.options import show
 from audit.experiments.results import make_row
+from audit.shell.progress import Heartbeat, progress
 from reports.layout import Sheet, on_terminal, piped, sheet_of
 from reports.tables import audit_table, in_words, score_table, sweep_table, why_not
 

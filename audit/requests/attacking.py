@@ -1,0 +1,92 @@
+"""The request behind ``factorleak attack``: one attack on what one adversary sees."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from attacks.base import Attack, Reconstruction
+from audit.experiments.answers import answered_or_refused, complaints
+from audit.keys import view_of
+from audit.registry import make_attack
+from audit.requests.rating_data import sample_of
+from victims.common.errors import InputError
+from victims.common.seeds import Purpose
+from victims.transcript.reader import Transcript, open_transcript
+from victims.transcript.view import View
+
+
+@dataclass(frozen=True)
+class AttackRequest:
+    """What to attack, and how.
+
+    Attributes
+    ----------
+    target : Transcript, View or Path
+    attack : str or Attack
+        A name takes ``options``; an object has them.
+    adversary : str
+        Whose view of a transcript is attacked.
+    users : int or None
+        Clients to attack, a random sample; None attacks all.
+    seed : int
+    options : dict
+    """
+
+    target: Transcript | View | Path
+    attack: str | Attack = "spectral"
+    adversary: str = "server"
+    users: int | None = None
+    seed: int = 0
+    options: dict[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class AttackResponse:
+    """What the attack read, of which view, and in how many seconds."""
+
+    reconstruction: Reconstruction
+    view: View
+    seconds: float
+
+
+def attack(
+    request: AttackRequest, report: Callable[[int, int], None] = lambda done, total: None
+) -> AttackResponse:
+    """Run one attack.
+
+    Raises
+    ------
+    InputError
+        If a name or option is wrong, the transcript is damaged or was not recorded for this adversary, or an
+        attack that is not ours fails or breaks its interface.
+    """
+    chosen = request.attack
+    if isinstance(chosen, str):
+        make_attack(chosen, request.options)  # a misspelt name comes before opening the transcript
+    elif not isinstance(chosen, Attack):
+        raise InputError(f"attack must be a name or have the verb of factorleak.Attack, got {chosen!r:.80}")
+    elif request.options:
+        raise InputError(f"options go into the attack that is given as an object, got {request.options}")
+    view = _view(request)
+    sample = sample_of(view.users, request.users, Purpose.ATTACKED_CLIENTS, request.seed)
+    if sample is not None:
+        view = view.select(sample)
+    start = time.perf_counter()
+    if isinstance(chosen, str):
+        found = answered_or_refused(chosen, request.options, view, request.seed, report)
+    else:
+        found = chosen.attack(view, request.seed, report)
+        for complaint in complaints(found, view):
+            raise InputError(f"attack {chosen.name!r} {complaint}")
+    return AttackResponse(found, view, time.perf_counter() - start)
+
+
+def _view(request: AttackRequest) -> View:
+    if isinstance(request.target, View):
+        return request.target
+    recorded = request.target if isinstance(request.target, Transcript) else open_transcript(request.target)
+    return view_of(recorded, request.adversary)

@@ -1,0 +1,168 @@
+"""The request behind ``factorleak audit``: run a victim in its scenarios, attack it, score."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+from audit.experiments.campaign import Campaign, usual_attacks
+from audit.experiments.campaign import run as run_campaign
+from audit.experiments.results import Row
+from audit.registry import make_defenses, make_victim
+from audit.requests.accounts import Stated, accounts_of
+from audit.requests.grids import scenarios
+from victims.common.files import refuse_unwritable
+from victims.data.ratings import Ratings
+
+
+@dataclass(frozen=True)
+class AuditRequest:
+    """What to audit; what is empty is chosen by the victim and its defenses.
+
+    Attributes
+    ----------
+    out : Path
+        Directory for results; finished cells in it are reused.
+    data : str
+        What the column ``data`` says.
+    victim : str
+    updates, weightings : tuple of str
+        Scenarios are their product; empty: all that the victim has.
+    attacks : tuple of str
+        Empty: those that adapt to the victim and its defenses, and a guess.
+    rounds : tuple of int
+        Rounds that the adversary watches, counted from 0.
+    adversary : str
+    sample : int
+        Clients for attacks that solve client by client.
+    users : int or None
+        Clients to record; None records all.
+    defenses : tuple of str
+        Applied in this order.
+    seed : int
+    victim_options : dict
+    attack_options : dict
+        Attack -> its options.
+    keep_transcripts : bool
+        Leave the recordings in ``out/transcripts``.
+    """
+
+    out: Path
+    data: str = "synthetic"
+    victim: str = "fedmvmf"
+    updates: tuple[str, ...] = ()
+    weightings: tuple[str, ...] = ()
+    attacks: tuple[str, ...] = ()
+    rounds: tuple[int, ...] = (4, 5)
+    adversary: str = "server"
+    sample: int = 20
+    users: int | None = None
+    defenses: tuple[str, ...] = ()
+    seed: int = 0
+    victim_options: dict[str, Any] = field(default_factory=dict)
+    attack_options: dict[str, dict[str, Any]] = field(default_factory=dict)
+    keep_transcripts: bool = False
+
+    def settled(self) -> AuditRequest:
+        """The same request with nothing left empty.
+
+        Raises
+        ------
+        InputError
+            If the victim or a defense is unknown.
+        """
+        grid = scenarios(self.victim, self.updates, self.weightings, self.victim_options)
+        return replace(
+            self,
+            updates=grid.updates,
+            weightings=grid.weightings,
+            victim_options=grid.options,
+            attacks=self.attacks or usual_attacks(self.victim, self.victim_options, self.defenses),
+        )
+
+    @property
+    def scenarios(self) -> list[str]:
+        """Updates and weightings as the condition ``scenario`` names them."""
+        return [f"{update}/{weighting}" for update in self.updates for weighting in self.weightings]
+
+
+@dataclass(frozen=True)
+class AuditResponse:
+    """What an audit found.
+
+    Attributes
+    ----------
+    request : AuditRequest
+        Settled.
+    ratings : Ratings
+    rows : list of dict
+        With the columns of ``results.json``.
+    accounts : list of Stated
+        What the defenses prove of themselves.
+    seconds : float
+    """
+
+    request: AuditRequest
+    ratings: Ratings
+    rows: list[Row]
+    accounts: list[Stated]
+    seconds: float
+
+
+def audit(
+    request: AuditRequest,
+    load: Callable[[], Ratings],
+    report: Callable[[str, int, int], None] = lambda what, done, total: None,
+) -> AuditResponse:
+    """Run every cell that is not there yet; the result files are in ``request.out``.
+
+    Parameters
+    ----------
+    request : AuditRequest
+    load : callable
+        The ratings; called after the request was checked.
+    report : callable
+        Called with (what is going on, steps done, steps in all).
+
+    Raises
+    ------
+    InputError
+        If a name or option is wrong.
+    OutputError
+        If ``request.out`` cannot be written.
+    """
+    request = request.settled()
+    refuse_unwritable(request.out)
+    start = time.perf_counter()
+    ratings = load()
+    campaign = Campaign(
+        victim=request.victim,
+        data=request.data,
+        updates=request.updates,
+        weightings=request.weightings,
+        attacks=request.attacks,
+        rounds=request.rounds,
+        adversary=request.adversary,
+        seed=request.seed,
+        sample=request.sample,
+        users=request.users,
+        defenses=request.defenses,
+        victim_options=request.victim_options,
+        attack_options=request.attack_options,
+    )
+    rows = run_campaign(
+        campaign, ratings, request.out, keep_transcripts=request.keep_transcripts, report=report
+    )
+    accounts = accounts_of(
+        request.victim,
+        make_victim(request.victim, {**request.victim_options, "weighting": request.weightings[0]}),
+        [defense for text in request.defenses for defense in make_defenses(text)],
+        ratings,
+        weightings=request.weightings,
+        n_rounds=len(request.rounds),
+        seed=request.seed,
+    )
+    return AuditResponse(request, ratings, rows, accounts, time.perf_counter() - start)

@@ -1,0 +1,283 @@
+"""Components by name or as objects, and what each one's options are."""
+
+from __future__ import annotations
+
+import dataclasses
+import inspect
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any, Literal, NamedTuple, get_args, get_type_hints
+
+from audit.registry import COMBINED, Entry, adopt, entries, entry, make_defenses, make_victim, problem_of
+from victims.common.errors import InputError
+from victims.protocols.base import Defense, Victim
+
+Group = Literal["victims", "defenses", "attacks", "adversaries"]
+GROUPS: tuple[Group, ...] = get_args(Group)
+SCENARIO = ("update", "weighting")  # a victim that is given as an object has one of each
+PLAIN = (str, int, float, bool, type(None))
+
+
+class Option(NamedTuple):
+    """One option of a component: its type and default as text, and what its docstring says of it."""
+
+    name: str
+    type: str
+    default: str
+    meaning: str
+
+
+class Component(NamedTuple):
+    """A component as lists show it; ``summary`` says why where it cannot be used."""
+
+    group: Group
+    name: str
+    summary: str
+
+
+class Named(NamedTuple):
+    """A component by its name in the registry, its options, and whether it is known to this process only.
+
+    Options are those that differ from the defaults and, of a victim, its scenario.
+    """
+
+    name: str
+    options: dict[str, Any]
+    adopted: bool = False
+
+
+def components(group: Group) -> list[Component]:
+    """Every component of a group.
+
+    Raises
+    ------
+    InputError
+        If there is no such group.
+    """
+    if group not in GROUPS:
+        raise InputError(f"components must be one of {', '.join(GROUPS)}, got {group!r}")
+    if group == "adversaries":
+        from victims.transcript.reader import ADVERSARIES
+
+        return [Component(group, name, summary) for name, summary in ADVERSARIES.items()]
+    return [
+        Component(group, name, problem_of(group, name) or one.summary) for name, one in entries(group).items()
+    ]
+
+
+def options_of(group: Group, name: str) -> list[Option]:
+    """The options of one victim, defense or attack.
+
+    Raises
+    ------
+    InputError
+        If nothing has that name, or it takes no options.
+    """
+    if group == "adversaries":
+        raise InputError("adversaries take no options; give one to --adversary as it is")
+    if group == "defenses" and name in COMBINED:
+        parts = " and ".join(COMBINED[name])
+        raise InputError(f"{name} is {parts} together and takes their options; list those")
+    found = entry(group, name)
+    component = found.load(f"{group[:-1]} {name!r}")
+    return list(_options(component, found))
+
+
+def _options(component: type, found: Entry) -> Iterator[Option]:
+    hints = get_type_hints(component)
+    told = _told(inspect.getdoc(component) or "")
+    shorter = {long: short for short, long in found.short.items()}
+    for field in dataclasses.fields(component):
+        if field.name == "name" or field.name in found.fixed or not field.init:
+            continue
+        short = f"also {shorter[field.name]}. " if field.name in shorter else ""
+        default = "required" if field.default is dataclasses.MISSING else _text(field.default)
+        yield Option(field.name, _type(hints[field.name]), default, short + told.get(field.name, ""))
+
+
+def _type(hint: Any) -> str:
+    """A type as a person writes it: choices, or the name.
+
+    Examples
+    --------
+    >>> _type(Literal["a", "b"]), _type(float | None)
+    ('a | b', 'float | none')
+    """
+    if hint is type(None):
+        return "none"
+    inside = get_args(hint)
+    if not inside:
+        return getattr(hint, "__name__", str(hint))
+    return " | ".join(_type(one) if isinstance(one, type) else str(one) for one in inside)
+
+
+def _told(docstring: str) -> dict[str, str]:
+    """What the section Attributes of a NumPy-style docstring says of each name.
+
+    Examples
+    --------
+    >>> _told("Words.\\n\\nAttributes\\n----------\\na, b : int\\n    Two of them.\\n\\nMore.")
+    {'a': 'Two of them.', 'b': 'Two of them.'}
+    """
+    lines = docstring.splitlines()
+    heads = [place for place, line in enumerate(lines[1:]) if line.startswith("---")]
+    found: dict[str, list[str]] = {}
+    names: list[str] = []
+    for place in [head for head in heads if lines[head].strip() == "Attributes"]:
+        for line in lines[place + 2 :]:
+            if line and not line.startswith(" "):
+                before, colon, _ = line.partition(" : ")
+                if not colon:
+                    break
+                names = [name.strip() for name in before.split(",")]
+                found |= {name: [] for name in names}
+            else:
+                for name in names:
+                    found[name].append(line.strip())
+    return {name: " ".join(words).strip() for name, words in found.items()}
+
+
+def named(group: Literal["victims", "defenses", "attacks"], component: object) -> Named:
+    """The registry's name of a component, given as that name or as an object.
+
+    An object whose class nobody offers is taken up under its ``name`` (a victim: the name of its class in
+    lower case), in this process only.
+
+    Raises
+    ------
+    InputError
+        If the object is no component, another class has its name, or an option of it is no plain value.
+    """
+    if isinstance(component, str):
+        return Named(component, {}, entries(group).get(component, NOBODY).adopted)
+    if not dataclasses.is_dataclass(component) or isinstance(component, type):
+        raise InputError(
+            f"{group[:-1]} must be a name or an instance of a dataclass, got {component!r:.80}; "
+            "see list_components"
+        )
+    values = {f.name: getattr(component, f.name) for f in dataclasses.fields(component) if f.init}
+    name = _registered(group, type(component), values) or adopt(group, component)
+    found = entry(group, name)
+    defaults = {f.name: f.default for f in dataclasses.fields(component)}
+    changed = {
+        key: value
+        for key, value in values.items()
+        if key not in ("name", *found.fixed) and (value != defaults[key] or key in SCENARIO)
+    }
+    for key, value in changed.items():
+        if not isinstance(value, PLAIN):
+            raise InputError(f"option {key} of {name} must be a number, text, true, false or none")
+    return Named(name, changed, found.adopted)
+
+
+NOBODY = Entry("", "")
+
+
+def _registered(group: str, kind: type, values: Mapping[str, Any]) -> str:
+    """The name under which a class is offered, with the fixed options that the object has."""
+    location = f"{kind.__module__}:{kind.__qualname__}"
+    for name, one in entries(group).items():
+        fixed = all(values.get(key) == value for key, value in one.fixed.items())
+        if one.location == location and fixed and not one.refused:
+            return name
+    return ""
+
+
+class NamedAttacks(NamedTuple):
+    """Attacks by name, each once, and the options of each; whether any is known to this process only."""
+
+    names: tuple[str, ...]
+    options: dict[str, dict[str, Any]]
+    adopted: bool
+
+
+class DefenseTexts(NamedTuple):
+    """Defenses as texts in order; whether any is known to this process only."""
+
+    texts: tuple[str, ...]
+    adopted: bool
+
+
+def named_attacks(attacks: object, options: Mapping[str, Mapping[str, Any]]) -> NamedAttacks:
+    """Attacks, each a name or an object, beside options of those that are given by name."""
+    found = [named("attacks", one) for one in several(attacks)]
+    known = {name: dict(values) for name, values in options.items()}
+    for one in found:
+        if one.options:
+            known[one.name] = one.options
+    names = tuple(dict.fromkeys(one.name for one in found))
+    return NamedAttacks(names, known, any(one.adopted for one in found))
+
+
+def defense_texts(defenses: object) -> DefenseTexts:
+    """Defenses, each a text or an object, as texts in order."""
+    found: list[str] = []
+    adopted = False
+    for one in several(defenses):
+        if isinstance(one, str):
+            found.append(one)
+            continue
+        name, options, here = named("defenses", one)
+        pairs = ",".join(f"{key}={_text(value)}" for key, value in options.items())
+        found.append(f"{name}:{pairs}" if pairs else name)
+        adopted |= here
+    return DefenseTexts(tuple(found), adopted)
+
+
+def several(components: object) -> tuple[object, ...]:
+    """One component or several."""
+    if components is None:
+        return ()
+    if isinstance(components, str) or not isinstance(components, Iterable):
+        return (components,)
+    return tuple(components)
+
+
+def victim_of(victim: object, options: Mapping[str, Any]) -> Victim:
+    """A victim, given as a name with options or as an object.
+
+    Raises
+    ------
+    InputError
+        If options are given for an object, which has them already.
+    """
+    if isinstance(victim, str):
+        return make_victim(victim, dict(options))
+    if options:
+        raise InputError(f"options go into the victim that is given as an object, got {', '.join(options)}")
+    if not isinstance(victim, Victim):
+        raise InputError(f"victim must be a name or have the verbs of factorleak.Victim, got {victim!r:.80}")
+    return victim
+
+
+def defenses_of(defenses: object) -> list[Defense]:
+    """Defenses in order, each given as text or as an object.
+
+    Raises
+    ------
+    InputError
+        If an object lacks a verb.
+    """
+    found: list[Defense] = []
+    for one in several(defenses):
+        if isinstance(one, str):
+            found += make_defenses(one)
+        elif isinstance(one, Defense):
+            found.append(one)
+        else:
+            raise InputError(
+                f"defense must be a name or have the verbs of factorleak.Defense, got {one!r:.80}"
+            )
+    return found
+
+
+def _text(value: object) -> str:
+    """A value as it is written on a command line; nothing in it looks like the + between defenses.
+
+    Examples
+    --------
+    >>> [_text(value) for value in (True, None, 1e30, "fresh")]
+    ['true', 'none', '1e30', 'fresh']
+    """
+    if value is None or isinstance(value, bool):
+        return str(value).lower()
+    return str(value).replace("e+", "e")

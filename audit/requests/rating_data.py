@@ -1,0 +1,55 @@
+"""The ratings that a request is about."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+
+from victims.common.seeds import Purpose, generator
+from victims.data import loaders
+from victims.data.ratings import Ratings, of_users, with_principal_components
+
+
+def ratings_of(
+    data: str | Path | Ratings,
+    item_components: int | None = None,
+    community: int | None = None,
+    seed: int = 0,
+) -> Ratings:
+    """The ratings that a name or path stands for.
+
+    Parameters
+    ----------
+    data : str, Path or Ratings
+    item_components : int, optional
+        Replace item features by this many principal components.
+    community : int, optional
+        Let a random sample of this many clients be all that there are.
+    seed : int
+        Of that sample.
+
+    Raises
+    ------
+    InputError
+        If nothing is there, the format is not recognised, or a row breaks a rule.
+    """
+    ratings = data if isinstance(data, Ratings) else loaders.load(str(data))
+    if item_components is not None:
+        ratings = with_principal_components(ratings, item_components)
+    if community is not None and community < ratings.n_users:
+        chosen = generator(seed, Purpose.COMMUNITY).choice(ratings.n_users, community, replace=False)
+        ratings = of_users(ratings, chosen)
+    return ratings
+
+
+def sample_of(users: np.ndarray, count: int | None, purpose: Purpose, seed: int) -> np.ndarray | None:
+    """A random sample of clients; None where nobody is left out."""
+    if count is None or count >= users.size:
+        return None
+    return generator(seed, purpose).choice(users, count, replace=False)
+
+
+def label_of(data: str | Path | Ratings) -> str:
+    """What the column ``data`` of the results says."""
+    return data.name if isinstance(data, Ratings) else str(data)

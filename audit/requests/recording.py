@@ -1,0 +1,71 @@
+"""The request behind ``factorleak record``: run one victim and keep its transcript."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+from audit.requests.rating_data import sample_of
+from victims.common.files import refuse_unwritable
+from victims.common.seeds import Purpose
+from victims.data.ratings import Ratings
+from victims.protocols.base import Defense, Victim
+from victims.recording import record as run_and_record
+
+
+@dataclass(frozen=True)
+class RecordRequest:
+    """What to record.
+
+    Attributes
+    ----------
+    out : Path
+        Transcript directory to create.
+    victim : Victim
+    rounds : tuple of int
+        Rounds to keep, counted from 0.
+    users : int or None
+        Clients to keep, a random sample; None keeps all.
+    defenses : tuple of Defense
+        Applied in this order.
+    seed : int
+    """
+
+    out: Path
+    victim: Victim
+    rounds: tuple[int, ...] = (4, 5)
+    users: int | None = None
+    defenses: tuple[Defense, ...] = ()
+    seed: int = 0
+
+
+def record(
+    request: RecordRequest,
+    load: Callable[[], Ratings],
+    report: Callable[[int, int], None] = lambda done, total: None,
+) -> Ratings:
+    """Write the transcript, the truth and, under encryption, the key beside it; return the ratings.
+
+    Raises
+    ------
+    InputError
+        If the request cannot be met; see ``victims.recording.record``.
+    OutputError
+        If ``request.out`` cannot be written.
+    """
+    refuse_unwritable(request.out)
+    ratings = load()
+    run_and_record(
+        request.victim,
+        ratings,
+        request.out,
+        rounds=request.rounds,
+        users=sample_of(np.arange(ratings.n_users), request.users, Purpose.RECORDED_CLIENTS, request.seed),
+        defenses=request.defenses,
+        seed=request.seed,
+        progress=report,
+    )
+    return ratings

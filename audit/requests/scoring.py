@@ -1,0 +1,166 @@
+"""The request behind ``factorleak score``: a reconstruction beside the truth and the best guess."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from attacks.base import Reconstruction
+from audit.experiments.results import Row, finite
+from audit.keys import view_of
+from audit.scoring.ceiling import ceilings, obstacle
+from audit.scoring.reconstruction_files import read_reconstruction
+from audit.scoring.reliability import Bin, reliability
+from audit.scoring.score import Ceiling, as_record
+from audit.scoring.score import score as score_reconstruction
+from audit.scoring.truth import Truth, read_truth
+from victims.common.errors import InputError
+from victims.transcript.manifest import Manifest
+from victims.transcript.reader import Transcript, open_transcript
+from victims.transcript.writer import truth_path
+
+
+@dataclass(frozen=True)
+class ScoreRequest:
+    """What to score.
+
+    Attributes
+    ----------
+    reconstruction : Reconstruction or Path
+        As an attack returned it, or the file that it was written to.
+    truth : Truth, Path or None
+        None: the file beside the transcript.
+    transcript : Transcript, Path or None
+        Needed for a reconstruction that does not come from a file of ours, and for the ceiling of uploads
+        under a defense.
+    adversary : str or None
+        Who attacked; None: whom the file names, or the server.
+    reliability : bool
+        Whether to measure if the attack's own probabilities are right.
+    seed : int
+        Of the bootstrap.
+    """
+
+    reconstruction: Reconstruction | Path
+    truth: Truth | Path | None = None
+    transcript: Transcript | Path | None = None
+    adversary: str | None = None
+    reliability: bool = False
+    seed: int = 0
+
+
+@dataclass(frozen=True)
+class ScoreResponse:
+    """How much of the truth a reconstruction holds.
+
+    Attributes
+    ----------
+    reconstruction : Reconstruction
+    manifest : Manifest
+        Of the transcript that was attacked.
+    adversary : str
+    metrics : list of dict
+        One row for each metric.
+    bins : list of Bin
+        Empty unless reliability was asked for and the attack gave probabilities.
+    no_ceiling : str
+        Why there is no ceiling under a defense, or nothing.
+    """
+
+    reconstruction: Reconstruction
+    manifest: Manifest
+    adversary: str
+    metrics: list[Row]
+    bins: list[Bin]
+    no_ceiling: str
+
+    @property
+    def rows(self) -> list[Row]:
+        """The metrics with the columns of the result table that are known of a single reconstruction."""
+        about = {
+            "update": self.manifest.update,
+            "weighting": self.manifest.weighting,
+            "adversary": self.adversary,
+            "attack": self.reconstruction.attack,
+            "status": "ran",
+        }
+        return [{**row, **about} for row in self.metrics]
+
+    def content(self, reliability: bool) -> dict[str, Any]:
+        """The response as JSON values."""
+        found = {
+            "attack": self.reconstruction.attack,
+            "update": self.manifest.update,
+            "weighting": self.manifest.weighting,
+            "abstained": {str(user): why for user, why in self.reconstruction.abstained.items()},
+            "scores": [finite(row) for row in self.metrics],
+        }
+        return found | ({"reliability": [one._asdict() for one in self.bins]} if reliability else {})
+
+
+def score(request: ScoreRequest) -> ScoreResponse:
+    """Score every metric of a reconstruction.
+
+    Raises
+    ------
+    InputError
+        If a file is damaged or about something else, or it is not said which transcript was attacked.
+    """
+    found, manifest, adversary = _attacked(request)
+    recorded = request.transcript
+    if isinstance(recorded, Path):
+        recorded = open_transcript(recorded)
+    if recorded is not None:
+        manifest = recorded.manifest
+    if manifest is None:
+        raise InputError(
+            f"{_called(request.reconstruction)} does not say which transcript it is about; "
+            "give --transcript DIR"
+        )
+    truth = _truth(request.truth, recorded)
+    limits, why = _ceilings(recorded, manifest, adversary, found.users, truth)
+    scores = score_reconstruction(found, manifest, truth, ceilings=limits, seed=request.seed)
+    bins = reliability(found, manifest, truth, request.seed) if request.reliability else []
+    return ScoreResponse(found, manifest, adversary, [as_record(one) for one in scores], bins, why)
+
+
+def _attacked(request: ScoreRequest) -> tuple[Reconstruction, Manifest | None, str]:
+    """The reconstruction, and the recording and the adversary as far as its file names them."""
+    given = request.reconstruction
+    if isinstance(given, Reconstruction):
+        return given, None, request.adversary or "server"
+    stored = read_reconstruction(given)
+    if stored.origin is None:
+        return stored.reconstruction, None, request.adversary or "server"
+    return stored.reconstruction, stored.origin.manifest, request.adversary or stored.origin.adversary
+
+
+def _called(reconstruction: Reconstruction | Path) -> str:
+    return str(reconstruction) if isinstance(reconstruction, Path) else "the reconstruction"
+
+
+def _truth(truth: Truth | Path | None, recorded: Transcript | None) -> Truth:
+    if isinstance(truth, Truth):
+        return truth
+    if truth is None and recorded is None:
+        raise InputError(
+            "scoring needs the truth: give NAME.truth.arrow, or the transcript that it is beside"
+        )
+    return read_truth(truth if truth is not None else truth_path(recorded.path))  # type: ignore[union-attr]
+
+
+def _ceilings(
+    recorded: Transcript | None, manifest: Manifest, adversary: str, users: np.ndarray, truth: Truth
+) -> tuple[dict[str, Ceiling] | None, str]:
+    """The limits of a recording's uploads for the scored clients under a defense; else None, and why."""
+    if not manifest.defenses:
+        return None, ""
+    if recorded is None:
+        return None, "under a defense it needs the uploads: give --transcript DIR"
+    view = view_of(recorded, adversary)
+    view = view.select(np.intersect1d(view.users, users))
+    why = obstacle(view)
+    return (None if why else ceilings(view, truth)), why

@@ -1,0 +1,833 @@
+"""Measure what the traffic of a federated matrix-factorisation recommender gives away.
+
+    import factorleak as fl
+
+    transcript = fl.record("demo", fl.synthetic(users=50), victim="fedmvmf", update="sgd")
+    found = fl.attack(transcript, "spectral")
+    fl.score(found, transcript=transcript)
+
+Components are given by name (``fl.list_components()``) or as objects. Results are pandas data frames of tidy
+rows, with the columns of ``results.json``. Everything is loaded when it is first used. The command line is
+``python -m factorleak``.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from importlib import import_module
+from importlib.metadata import version
+from importlib.util import find_spec
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import TYPE_CHECKING, Any, Literal
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+    from attacks.base import Attack, Estimates, Progress, Reconstruction, all_abstain
+    from audit.scoring.truth import Truth
+    from victims.common.errors import InputError, OutputError
+    from victims.common.seeds import Purpose, generator
+    from victims.data.ratings import Ratings
+    from victims.protocols.account import Account, Line, Setting
+    from victims.protocols.base import (
+        Attacker,
+        Centralised,
+        Cipher,
+        Defense,
+        Received,
+        Rows,
+        Sample,
+        Unchanged,
+        Victim,
+    )
+    from victims.transcript.manifest import Manifest
+    from victims.transcript.reader import Transcript
+    from victims.transcript.view import ATTRIBUTE, ITEM, View
+
+__all__ = [
+    "ATTRIBUTE",
+    "ITEM",
+    "Account",
+    "Attack",
+    "Attacker",
+    "Centralised",
+    "Cipher",
+    "Defense",
+    "Estimates",
+    "InputError",
+    "Line",
+    "Manifest",
+    "OutputError",
+    "Progress",
+    "Purpose",
+    "Ratings",
+    "Received",
+    "Reconstruction",
+    "Rows",
+    "Sample",
+    "Setting",
+    "Transcript",
+    "Truth",
+    "Unchanged",
+    "Victim",
+    "View",
+    "all_abstain",
+    "attack",
+    "audit",
+    "compare",
+    "generator",
+    "list_components",
+    "load",
+    "main",
+    "open_transcript",
+    "record",
+    "score",
+    "sweep",
+    "synthetic",
+]
+
+_LOCATIONS = {
+    "attacks.base": ("Attack", "Estimates", "Progress", "Reconstruction", "all_abstain"),
+    "audit.scoring.truth": ("Truth",),
+    "victims.common.errors": ("InputError", "OutputError"),
+    "victims.common.seeds": ("Purpose", "generator"),
+    "victims.data.ratings": ("Ratings",),
+    "victims.protocols.account": ("Account", "Line", "Setting"),
+    "victims.protocols.base": (
+        "Attacker",
+        "Centralised",
+        "Cipher",
+        "Defense",
+        "Received",
+        "Rows",
+        "Sample",
+        "Unchanged",
+        "Victim",
+    ),
+    "victims.transcript.manifest": ("Manifest",),
+    "victims.transcript.reader": ("Transcript",),
+    "victims.transcript.view": ("ATTRIBUTE", "ITEM", "View"),
+}
+_MODULE_OF = {name: module for module, names in _LOCATIONS.items() for name in names}
+_PACKAGES = ("victims", "defenses", "attacks", "reports", "audit")
+
+
+def __getattr__(name: str) -> Any:
+    if name == "__version__":
+        return version("factorleak")
+    if name not in _MODULE_OF:
+        raise AttributeError(f"module 'factorleak' has no attribute {name!r}")
+    found = getattr(import_module(_MODULE_OF[name]), name)
+    globals()[name] = found
+    return found
+
+
+def __dir__() -> list[str]:
+    return sorted([*__all__, "__doc__", "__file__", "__name__", "__version__"])
+
+
+def load(
+    data: str | Path,
+    *,
+    item_components: int | None = None,
+    community: int | None = None,
+    seed: int = 0,
+) -> Ratings:
+    """Load ratings.
+
+    Parameters
+    ----------
+    data : str or Path
+        ``synthetic`` (``synthetic:users=500,items=800``), the name of a fetched data set, or a path to
+        MovieLens 100K, 1M or CSV, FilmTrust, Epinions, or CSV, TSV or Parquet with user, item and rating.
+    item_components : int, optional
+        Replace item features by this many principal components, >= 1.
+    community : int, optional
+        Let a random sample of this many clients be all that there are, >= 1.
+    seed : int
+        Of that sample.
+
+    Returns
+    -------
+    Ratings
+
+    Raises
+    ------
+    InputError
+        If nothing is there, the format is not recognised, or a row breaks a rule.
+
+    Examples
+    --------
+    >>> load("synthetic:users=20,items=30,ratings_per_user=8").n_users
+    20
+    """
+    from audit.requests.rating_data import ratings_of
+
+    return ratings_of(data, item_components, community, seed)
+
+
+def synthetic(
+    *,
+    users: int = 200,
+    items: int = 300,
+    ratings_per_user: float = 30.0,
+    single: float = 0.02,
+    factors: int = 4,
+    noise: float = 0.5,
+    half_stars: bool = False,
+    seed: int = 0,
+) -> Ratings:
+    """Draw synthetic ratings; equal arguments give equal bytes.
+
+    Parameters
+    ----------
+    users, items : int
+        Numbers of users and items, >= 2.
+    ratings_per_user : float
+        Mean of the log-normal number of ratings, >= 1.
+    single : float
+        Share of users who rated exactly one item, 0..1.
+    factors : int
+        Planted dimensions, >= 1.
+    noise : float
+        Standard deviation of the rating noise, in stars.
+    half_stars : bool
+        Grid 0.5..5 in half stars instead of 1..5.
+    seed : int
+
+    Returns
+    -------
+    Ratings
+
+    Raises
+    ------
+    InputError
+        If a size is out of range.
+
+    Examples
+    --------
+    >>> ratings = synthetic(users=20, items=30, ratings_per_user=8)
+    >>> ratings.n_users, ratings.n_items, ratings.levels
+    (20, 30, (1.0, 2.0, 3.0, 4.0, 5.0))
+    """
+    from victims.data.synthetic import Synthetic, generate
+
+    return generate(
+        Synthetic(
+            users=users,
+            items=items,
+            ratings_per_user=ratings_per_user,
+            single=single,
+            factors=factors,
+            noise=noise,
+            half_stars=half_stars,
+            seed=seed,
+        )
+    )
+
+
+def record(
+    path: str | Path,
+    ratings: str | Path | Ratings = "synthetic",
+    *,
+    victim: str | Victim[Any] = "fedmvmf",
+    defenses: str | Defense | Sequence[str | Defense] = (),
+    rounds: Sequence[int] = (4, 5),
+    users: int | None = None,
+    seed: int = 0,
+    progress: bool = False,
+    **options: Any,
+) -> Transcript:
+    """Run one victim and keep its transcript.
+
+    Parameters
+    ----------
+    path : str or Path
+        Directory to create. The truth goes to ``NAME.truth.arrow`` beside it, and where uploads are encrypted
+        the clients' key to ``NAME.key.json``.
+    ratings : str, Path or Ratings
+        Ratings, or what ``load`` takes.
+    victim : str or Victim
+    defenses : str, Defense or sequence
+        Applied in this order, as ``"laplace:scale=2"`` or as objects.
+    rounds : sequence of int
+        Rounds to keep, counted from 0.
+    users : int, optional
+        Clients to keep, a random sample; everybody takes part in training.
+    seed : int
+        Every random choice derives from it.
+    progress : bool
+        Show a bar on standard error.
+    **options
+        Hyper-parameters of a victim given by name, as ``update="sgd", factors=8``.
+
+    Returns
+    -------
+    Transcript
+
+    Raises
+    ------
+    InputError
+        If a name, option or round is wrong, ``path`` exists, or training diverges.
+    OutputError
+        If ``path`` cannot be written.
+
+    Examples
+    --------
+    >>> with TemporaryDirectory() as folder:
+    ...     ratings = synthetic(users=12, items=20, ratings_per_user=6)
+    ...     transcript = record(Path(folder, "demo"), ratings, victim="mf", factors=2, rounds=[0])
+    ...     transcript.manifest.protocol, transcript.manifest.rounds
+    ('mf', [0])
+    """
+    from audit.requests import recording
+    from audit.requests.components import defenses_of, victim_of
+    from audit.requests.rating_data import ratings_of
+
+    request = recording.RecordRequest(
+        out=Path(path),
+        victim=victim_of(victim, options),
+        rounds=tuple(rounds),
+        users=users,
+        defenses=tuple(defenses_of(defenses)),
+        seed=seed,
+    )
+    with _bar("round", progress) as update:
+        recording.record(request, lambda: ratings_of(ratings), update)
+    return open_transcript(path)
+
+
+def open_transcript(path: str | Path) -> Transcript:
+    """Open and check a transcript directory, recorded here or by another program.
+
+    Parameters
+    ----------
+    path : str or Path
+
+    Returns
+    -------
+    Transcript
+
+    Raises
+    ------
+    InputError
+        Naming file, row and rule, if it is damaged.
+    """
+    from victims.transcript.reader import open_transcript as opened
+
+    return opened(path)
+
+
+def attack(
+    target: str | Path | Transcript | View,
+    attack: str | Attack = "spectral",
+    *,
+    adversary: str = "server",
+    users: int | None = None,
+    seed: int = 0,
+    progress: bool = False,
+    **options: Any,
+) -> Reconstruction:
+    """Attack a transcript.
+
+    Parameters
+    ----------
+    target : str, Path, Transcript or View
+        A transcript or its directory; a view is attacked as it is.
+    attack : str or Attack
+    adversary : str
+        Whose view is attacked; see ``list_components("adversaries")``.
+    users : int, optional
+        Attack a random sample of this many clients.
+    seed : int
+        Every random choice derives from it.
+    progress : bool
+        Show a bar on standard error.
+    **options
+        Options of an attack given by name; see ``list_components("attacks", NAME)``.
+
+    Returns
+    -------
+    Reconstruction
+        Also clients on which the attack abstained, with the reason.
+
+    Raises
+    ------
+    InputError
+        If a name or option is wrong, the transcript is damaged, or it does not hold what the adversary saw.
+
+    Examples
+    --------
+    >>> with TemporaryDirectory() as folder:
+    ...     ratings = synthetic(users=12, items=20, ratings_per_user=6)
+    ...     found = attack(record(Path(folder, "demo"), ratings, victim="mf", rounds=[0]), "guess-majority")
+    >>> found.attack, found.users.size
+    ('guess-majority', 12)
+    """
+    from audit.requests import attacking
+
+    request = attacking.AttackRequest(
+        target=Path(target) if isinstance(target, str) else target,
+        attack=attack,
+        adversary=adversary,
+        users=users,
+        seed=seed,
+        options=options,
+    )
+    with _bar(attack if isinstance(attack, str) else attack.name, progress) as update:
+        return attacking.attack(request, update).reconstruction
+
+
+def score(
+    reconstruction: str | Path | Reconstruction,
+    truth: str | Path | Truth | None = None,
+    *,
+    transcript: str | Path | Transcript | None = None,
+    adversary: str | None = None,
+    seed: int = 0,
+) -> pd.DataFrame:
+    """Score a reconstruction against the truth, beside the best guess without the transcript.
+
+    Parameters
+    ----------
+    reconstruction : str, Path or Reconstruction
+        As ``attack`` returned it, or a reconstruction file, also of other software.
+    truth : str, Path or Truth, optional
+        Default: the file beside the transcript.
+    transcript : str, Path or Transcript, optional
+        What was attacked. A file that ``factorleak attack`` wrote says that itself; the ceiling of uploads
+        under a defense needs it in any case.
+    adversary : str, optional
+        Who attacked; default: whom the file names, or the server.
+    seed : int
+        Of the bootstrap.
+
+    Returns
+    -------
+    pandas.DataFrame
+        One row for each metric, with value, interval, best guess, ceiling, advantage and verdict.
+
+    Raises
+    ------
+    InputError
+        If a file is damaged or about something else, or it is not said what was attacked.
+
+    Examples
+    --------
+    >>> with TemporaryDirectory() as folder:
+    ...     ratings = synthetic(users=12, items=20, ratings_per_user=6)
+    ...     transcript = record(Path(folder, "demo"), ratings, victim="mf", rounds=[0])
+    ...     scores = score(attack(transcript, "guess-majority"), transcript=transcript)
+    >>> scores.set_index("metric").loc["rating_accuracy", "verdict"]
+    'NO EVIDENCE'
+    """
+    from audit.requests import scoring
+    from audit.requests.frames import frame
+
+    response = scoring.score(
+        scoring.ScoreRequest(
+            reconstruction=_path(reconstruction),
+            truth=_path(truth),
+            transcript=_path(transcript),
+            adversary=adversary,
+            seed=seed,
+        )
+    )
+    return frame(response.rows)
+
+
+def audit(
+    ratings: str | Path | Ratings = "synthetic",
+    *,
+    victim: str | Victim[Any] = "fedmvmf",
+    attacks: str | Attack | Sequence[str | Attack] = (),
+    defenses: str | Defense | Sequence[str | Defense] = (),
+    updates: str | Sequence[str] = (),
+    weightings: str | Sequence[str] = (),
+    rounds: Sequence[int] = (4, 5),
+    adversary: str = "server",
+    users: int | None = None,
+    sample: int = 20,
+    seed: int = 0,
+    attack_options: Mapping[str, Mapping[str, Any]] | None = None,
+    out: str | Path | None = None,
+    progress: bool = False,
+    **options: Any,
+) -> pd.DataFrame:
+    """Run a victim in its scenarios, attack it, and score what was read.
+
+    Parameters
+    ----------
+    ratings : str, Path or Ratings
+        Ratings, or what ``load`` takes.
+    victim : str or Victim
+    attacks : str, Attack or sequence
+        Default: those that adapt to the victim and its defenses, and a guess.
+    defenses : str, Defense or sequence
+        Applied in this order, as ``"laplace:scale=2"`` or as objects.
+    updates, weightings : str or sequence of str
+        Scenarios are their product; default: all that the victim has.
+    rounds : sequence of int
+        Rounds that the adversary watches, counted from 0.
+    adversary : str
+        See ``list_components("adversaries")``.
+    users : int, optional
+        Clients to record, a random sample; everybody takes part in training.
+    sample : int
+        Clients for attacks that solve client by client.
+    seed : int
+        Every random choice derives from it.
+    attack_options : mapping of str to mapping, optional
+        Options of attacks given by name.
+    out : str or Path, optional
+        Directory for results; finished cells in it are reused. Default: nothing is kept.
+    progress : bool
+        Show a bar on standard error.
+    **options
+        Hyper-parameters of the victim.
+
+    Returns
+    -------
+    pandas.DataFrame
+        One row for each scenario, attack and metric. A cell that failed or does not apply is a row with its
+        reason.
+
+    Raises
+    ------
+    InputError
+        If a name or option is wrong.
+    OutputError
+        If ``out`` cannot be written.
+
+    Examples
+    --------
+    >>> ratings = synthetic(users=12, items=20, ratings_per_user=6)
+    >>> rows = audit(ratings, victim="mf", attacks="guess-majority", rounds=[0], factors=2)
+    >>> set(rows["status"])
+    {'ran'}
+    """
+    from audit.experiments.results import COLUMNS
+    from audit.requests import auditing
+    from audit.requests.components import defense_texts, named, named_attacks, several
+    from audit.requests.frames import frame
+    from audit.requests.rating_data import label_of, ratings_of
+
+    chosen, chosen_attacks = named("victims", victim), named_attacks(attacks, attack_options or {})
+    with _folder(out) as folder, _bar("audit", progress) as update:
+        request = auditing.AuditRequest(
+            out=folder,
+            data=label_of(ratings),
+            victim=chosen.name,
+            updates=tuple(map(str, several(updates))),
+            weightings=tuple(map(str, several(weightings))),
+            attacks=chosen_attacks.names,
+            rounds=tuple(rounds),
+            adversary=adversary,
+            sample=sample,
+            users=users,
+            defenses=defense_texts(defenses).texts,
+            seed=seed,
+            victim_options={**chosen.options, **options},
+            attack_options=chosen_attacks.options,
+        )
+        response = auditing.audit(
+            request, lambda: ratings_of(ratings), lambda what, done, total: update(done, total, what)
+        )
+    return frame(response.rows, COLUMNS)
+
+
+def sweep(
+    ratings: str | Path | Ratings = "synthetic",
+    *,
+    victim: str | Victim[Any] = "fedmvmf",
+    attacks: str | Attack | Sequence[str | Attack] = ("likelihood", "root-hybr"),
+    scales: Sequence[float] = (0.0, 0.1, 0.2, 0.5, 1.0, 2.0, 5.0, 10.0),
+    rounds: Sequence[int] = (1, 5, 20),
+    first: int = 4,
+    updates: str | Sequence[str] = (),
+    weightings: str | Sequence[str] = (),
+    users: int = 120,
+    sample: int = 20,
+    seed: int = 0,
+    attack_options: Mapping[str, Mapping[str, Any]] | None = None,
+    jobs: int = -1,
+    out: str | Path | None = None,
+    progress: bool = False,
+    **options: Any,
+) -> pd.DataFrame:
+    """Measure accuracy against noise scale and rounds watched, under Laplace noise.
+
+    Parameters
+    ----------
+    ratings : str, Path or Ratings
+        Ratings, or what ``load`` takes.
+    victim : str or Victim
+    attacks : str, Attack or sequence
+    scales : sequence of float
+        Laplace scales b of the uploads, >= 0; 0 is no noise.
+    rounds : sequence of int
+        Numbers of consecutive rounds that the server watches, >= 1.
+    first : int
+        The first of them, counted from 0.
+    updates, weightings : str or sequence of str
+        Scenarios are their product; default: all that the victim has.
+    users : int
+        Clients to record, a random sample; everybody takes part in training.
+    sample : int
+        Clients for attacks that solve client by client.
+    seed : int
+        Every random choice derives from it.
+    attack_options : mapping of str to mapping, optional
+        Options of attacks given by name.
+    jobs : int
+        Parallel processes; -1 is one per core. Objects whose class no installed package offers run in one.
+    out : str or Path, optional
+        Directory for results; finished cells in it are reused. Default: nothing is kept.
+    progress : bool
+        Show a bar on standard error.
+    **options
+        Hyper-parameters of the victim.
+
+    Returns
+    -------
+    pandas.DataFrame
+        One row for each scenario, scale, attack, number of rounds and metric.
+
+    Raises
+    ------
+    InputError
+        If a name, option, scale or number of rounds is wrong.
+    OutputError
+        If ``out`` cannot be written.
+    """
+    from audit.experiments.results import COLUMNS
+    from audit.experiments.sweep import Sweep, run
+    from audit.requests.components import named, named_attacks, several
+    from audit.requests.frames import frame
+    from audit.requests.grids import scenarios, sweep_options
+    from audit.requests.rating_data import label_of, ratings_of
+
+    chosen, chosen_attacks = named("victims", victim), named_attacks(attacks, attack_options or {})
+    grid = scenarios(chosen.name, several(updates), several(weightings), {**chosen.options, **options})
+    plan = Sweep(
+        victim=chosen.name,
+        data=label_of(ratings),
+        updates=grid.updates,
+        weightings=grid.weightings,
+        attacks=chosen_attacks.names,
+        scales=tuple(map(float, scales)),
+        rounds=tuple(rounds),
+        first=first,
+        users=users,
+        sample=sample,
+        seed=seed,
+        victim_options=grid.options,
+        attack_options=sweep_options(chosen_attacks.names, chosen_attacks.options),
+    )
+    here = chosen.adopted or chosen_attacks.adopted
+    with _folder(out) as folder, _bar("sweep", progress) as update:
+        rows = run(plan, ratings_of(ratings), folder, jobs=1 if here else jobs, report=update)
+    return frame(rows, COLUMNS)
+
+
+def compare(
+    defenses: str | Defense | Sequence[str | Defense],
+    ratings: str | Path | Ratings = "synthetic",
+    *,
+    victim: str | Victim[Any] = "fedmvmf",
+    update: str | None = None,
+    weighting: str | None = None,
+    attacks: str | Sequence[str] = (),
+    adversaries: str | Sequence[str] = (),
+    rounds: Sequence[int] = (),
+    users: int = 120,
+    trained: int = 50,
+    runs: int = 3,
+    seed: int = 0,
+    jobs: int = -1,
+    out: str | Path | None = None,
+    progress: bool = False,
+    **options: Any,
+) -> pd.DataFrame:
+    """Compare defenses: leakage to each adversary, recommendation quality, cost.
+
+    Parameters
+    ----------
+    defenses : str, Defense or sequence
+        Alternatives: ``"none"``, ``"laplace:scale=2"``, ``"privmvmf"``, several together as ``"a+b"``, or
+        objects.
+    ratings : str, Path or Ratings
+        Ratings, or what ``load`` takes.
+    victim : str or Victim
+    update : str, optional
+        Default: the victim's first.
+    weighting : str, optional
+        Default: include-unrated where the victim has it.
+    attacks : str or sequence of str
+        What is tried on every defense; default: what adapts to the victim and to each defense.
+    adversaries : str or sequence of str
+        Default: five.
+    rounds : sequence of int
+        Rounds that the adversaries watch, counted from 0; default: as many from the first as the adapted
+        attacks use.
+    users : int
+        Clients to record where nothing is encrypted; else all are.
+    trained : int
+        Rounds of training before the ranking is measured, >= 1.
+    runs : int
+        Seeds of the ranking, >= 1.
+    seed : int
+        Every random choice derives from it.
+    jobs : int
+        Parallel processes; -1 is one per core. Objects whose class no installed package offers run in one.
+    out : str or Path, optional
+        Directory for results; finished cells in it are reused. Default: nothing is kept.
+    progress : bool
+        Show a bar on standard error.
+    **options
+        Hyper-parameters of the victim.
+
+    Returns
+    -------
+    pandas.DataFrame
+        One row for each defense, adversary, attack and metric of leakage, quality or cost.
+
+    Raises
+    ------
+    InputError
+        If a name or option is wrong.
+    OutputError
+        If ``out`` cannot be written.
+    """
+    from audit.experiments.compare import ADVERSARIES, Comparison, run
+    from audit.experiments.results import COLUMNS
+    from audit.requests.components import defense_texts, named, several
+    from audit.requests.frames import frame
+    from audit.requests.grids import scenario_of
+    from audit.requests.rating_data import label_of, ratings_of
+
+    chosen, alternatives = named("victims", victim), defense_texts(defenses)
+    given = {**chosen.options, **options}
+    update_, weighting_ = scenario_of(
+        chosen.name, update or given.pop("update", None), weighting or given.pop("weighting", None)
+    )
+    plan = Comparison(
+        defenses=alternatives.texts,
+        victim=chosen.name,
+        data=label_of(ratings),
+        update=update_,
+        weighting=weighting_,
+        adversaries=tuple(map(str, several(adversaries))) or ADVERSARIES,
+        attacks=tuple(map(str, several(attacks))),
+        rounds=tuple(rounds),
+        users=users,
+        trained=trained,
+        runs=runs,
+        seed=seed,
+        victim_options=given,
+    )
+    here = chosen.adopted or alternatives.adopted
+    with _folder(out) as folder, _bar("compare", progress) as update_bar:
+        rows = run(plan, ratings_of(ratings), folder, jobs=1 if here else jobs, report=update_bar)
+    return frame(rows, COLUMNS)
+
+
+def list_components(
+    group: Literal["victims", "defenses", "attacks", "adversaries"] | None = None, name: str | None = None
+) -> pd.DataFrame:
+    """List components, or the options of one.
+
+    Parameters
+    ----------
+    group : str, optional
+        ``victims``, ``defenses``, ``attacks`` or ``adversaries``; default: all.
+    name : str, optional
+        A component of the group, whose options are listed.
+
+    Returns
+    -------
+    pandas.DataFrame
+        Columns group, name and summary; or of one component name, type, default and meaning of its options.
+
+    Raises
+    ------
+    InputError
+        If there is no such group or component.
+
+    Examples
+    --------
+    >>> list_components("victims")["name"].tolist()[:3]
+    ['fedmvmf', 'fedmf', 'mf']
+    >>> list_components("defenses", "laplace")["name"].tolist()
+    ['scale', 'clip', 'known']
+    """
+    import pandas as pd
+
+    from audit.requests.components import GROUPS, Component, Option, components, options_of
+
+    if group is not None and name is not None:
+        return pd.DataFrame(options_of(group, name), columns=list(Option._fields))
+    groups = GROUPS if group is None else (group,)
+    found = [one for each in groups for one in components(each)]
+    return pd.DataFrame(found, columns=list(Component._fields))
+
+
+def main() -> None:
+    """Run the command line: ``factorleak``, also ``python -m factorleak``."""
+    from audit.__main__ import main as run
+
+    run()
+
+
+def _path(given: Any) -> Any:
+    return Path(given) if isinstance(given, str) else given
+
+
+@contextmanager
+def _folder(out: str | Path | None) -> Iterator[Path]:
+    """Where results go; without a name a folder that is removed."""
+    if out is not None:
+        yield Path(out)
+        return
+    with TemporaryDirectory(prefix="factorleak-") as folder:
+        yield Path(folder)
+
+
+@contextmanager
+def _bar(label: str, wanted: bool) -> Iterator[Callable[..., None]]:
+    if not wanted:
+        yield lambda *_: None
+        return
+    from audit.shell.progress import progress as bar
+
+    with bar(label) as update:
+        yield update
+
+
+def _hidden() -> str:
+    """Which file hides one of the packages and what to do, or nothing."""
+    home = Path(__file__).resolve().parent
+    for name in _PACKAGES:
+        spec = find_spec(name)
+        origin = None if spec is None else spec.origin
+        if origin is None:
+            return f"factorleak's package {name!r} is missing beside {__file__}; install factorleak again"
+        if Path(origin).resolve() != home / name / "__init__.py":
+            return (
+                f"{origin} hides factorleak's package {name!r}; rename it, or start Python with -P so that "
+                "the folder of the script does not come first"
+            )
+    return ""
+
+
+if _reason := _hidden():
+    if Path(sys.argv[0]).stem == "factorleak":  # the program: one line, and its code for unusable input
+        print(f"factorleak: error: {_reason}", file=sys.stderr)
+        raise SystemExit(2)
+    raise ImportError(_reason)
+
+if __name__ == "__main__":
+    main()
