@@ -4,42 +4,35 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import asdict
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from audit.cli.options import show
+from audit.cli.output import Output
+
+if TYPE_CHECKING:
+    from audit.requests.accounts import Stated
 
 
-def print_accounts(
-    name: str,
-    victim: Any,
-    defenses: Sequence[Any],
-    ratings: Any,
-    *,
-    weightings: Sequence[str],
-    n_rounds: int,
-    seed: int,
-) -> None:
+def show_accounts(output: Output, stated: Sequence[Stated]) -> None:
     """The accounts of all defenses, then what they do not hide; a defense without an account is named."""
     from reports.tables import account_table
-    from victims.protocols.account import Account, Setting
 
-    held = ratings
-    for defense in defenses:
-        held = defense.on_device(held, seed)
     not_hidden: dict[str, None] = {}
-    for defense in defenses:
-        stated: dict[str, Account] = {}
-        for weighting in weightings:
-            account = defense.account(held, Setting(name, weighting, n_rounds, victim.factor_bound, seed))
-            if account is not None:
-                stated[account.title] = account
-        if not stated:
-            show(f"{defense.name} states no privacy account")
-        for account in stated.values():
+    for defense, accounts in stated:
+        if not accounts:
+            output.show(f"{defense} states no privacy account")
+        for account in accounts:
             if account.lines:
-                show(account_table([asdict(line) for line in account.lines], account.title))
+                output.show(account_table([asdict(line) for line in account.lines], account.title))
             else:
-                show(f"{account.title}: {account.unproved}")
+                output.show(f"{account.title}: {account.unproved}")
             not_hidden |= dict.fromkeys(account.not_hidden)
     for sentence in not_hidden:
-        show(f"not hidden: {sentence}")
+        output.show(f"not hidden: {sentence}")
+
+
+def accounts_as_json(stated: Sequence[Stated]) -> list[dict[str, Any]]:
+    """The same as JSON values."""
+    return [
+        {"defense": defense, "accounts": [asdict(account) for account in accounts]}
+        for defense, accounts in stated
+    ]

@@ -1,22 +1,20 @@
-"""What the commands share: options, progress, and printing."""
+"""The options that commands share, and how their values are read.
+
+An option that takes several values is repeated: ``--attack A --attack B``. Numbers and names may also be
+listed with commas, and numbers of rounds as a range: ``--rounds 4,5`` or ``--rounds 0-9``.
+"""
 
 from __future__ import annotations
 
-import os
-import sys
 from collections.abc import Callable, Mapping, Sequence
 from enum import StrEnum
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 import typer
 
-from audit.shell.notes import complain, note
-from victims.common.errors import InputError, printable
+from victims.common.errors import InputError
 
-if TYPE_CHECKING:
-    from rich.table import Table
-
-    from reports.layout import Sheet
+WATCHED = ["4,5"]  # rounds, where nothing is said
 
 
 class Update(StrEnum):
@@ -33,21 +31,58 @@ class Weighting(StrEnum):
     INCLUDE_UNRATED = "include-unrated"
 
 
+def completing(group: str) -> Callable[[str], list[tuple[str, str]]]:
+    """What a shell offers for an option that takes a component: name and summary."""
+
+    def complete(incomplete: str) -> list[tuple[str, str]]:
+        from audit.requests.components import components
+
+        known = components(group)  # type: ignore[arg-type]
+        return [(one.name, one.summary) for one in known if one.name.startswith(incomplete)]
+
+    return complete
+
+
+QuietOption = Annotated[
+    bool, typer.Option("--quiet", "-q", help="Print no tables, lines or progress; errors are still said.")
+]
+JsonOption = Annotated[bool, typer.Option("--json", help="Print one JSON value instead of tables and lines.")]
 DataOption = Annotated[
     str,
     typer.Option(
         help="synthetic, synthetic:users=500,items=800,seed=1, ml-100k or filmtrust (fetched), or a path"
     ),
 ]
+VictimOption = Annotated[
+    str, typer.Option(help="See `factorleak list victims`.", autocompletion=completing("victims"))
+]
+AttacksOption = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--attack",
+        "--attacks",
+        help="Attack to run; see `factorleak list attacks`. Repeatable. Default: those that adapt to the "
+        "victim and its defenses.",
+        autocompletion=completing("attacks"),
+    ),
+]
 JobsOption = Annotated[int, typer.Option(min=-1, help="Parallel processes; -1 is one per core.")]
 SeedOption = Annotated[int, typer.Option(min=0, max=2**63 - 1, help="Every random choice derives from it.")]
-RoundsOption = Annotated[str, typer.Option(help="Rounds to record, counted from 0: 4,5 or 0-9 or both.")]
+RoundsOption = Annotated[
+    list[str], typer.Option("--rounds", help="Rounds to record, counted from 0: 4,5 or 0-9. Repeatable.")
+]
 VictimOptions = Annotated[
     list[str] | None,
-    typer.Option("--set", help="Hyper-parameter of the victim, name=value. Repeatable."),
+    typer.Option(
+        "--set",
+        help="Hyper-parameter of the victim, name=value; see `factorleak list victims NAME`. Repeatable.",
+    ),
 ]
 AttackOptions = Annotated[
-    list[str] | None, typer.Option("--option", help="Option of the attack, name=value. Repeatable.")
+    list[str] | None,
+    typer.Option(
+        "--option", help="Option of the attack, name=value; see `factorleak list attacks NAME`. Repeatable."
+    ),
 ]
 ComponentsOption = Annotated[
     int | None,
@@ -57,23 +92,34 @@ UpdatesOption = Annotated[list[Update] | None, typer.Option(help="Restrict the s
 WeightingsOption = Annotated[list[Weighting] | None, typer.Option(help="Restrict the scenarios. Repeatable.")]
 UpdateOption = Annotated[Update | None, typer.Option(help="Default: the victim's first.")]
 WeightingOption = Annotated[Weighting | None, typer.Option(help="Default: the victim's first.")]
+PreferredWeightingOption = Annotated[
+    Weighting | None, typer.Option(help="Default: include-unrated where the victim has it.")
+]
 OneAttackOption = Annotated[
     list[str] | None, typer.Option(help="Option of one attack, ATTACK.name=value. Repeatable.")
 ]
 DefenseOption = Annotated[
     list[str] | None,
-    typer.Option(help="As laplace:scale=2,clip=10,known=false; several are applied in order."),
+    typer.Option(
+        help="As laplace:scale=2,clip=10,known=false. Repeatable: several are applied in order.",
+        autocompletion=completing("defenses"),
+    ),
 ]
 AdversaryOption = Annotated[
-    str, typer.Option(help="Whose view is attacked; see `factorleak list adversaries`.")
+    str,
+    typer.Option(
+        help="Whose view is attacked; see `factorleak list adversaries`.",
+        autocompletion=completing("adversaries"),
+    ),
 ]
 UsersOption = Annotated[int | None, typer.Option(min=1, help="Record a random sample of this many clients.")]
+SampleOption = Annotated[
+    int, typer.Option(min=1, help="Clients for attacks that solve client by client (root-*).")
+]
 CommunityOption = Annotated[
     int | None,
     typer.Option(min=1, help="Let a random sample of this many clients be all that there are."),
 ]
-
-
 FailOnOption = Annotated[
     list[str] | None,
     typer.Option(
@@ -83,8 +129,30 @@ FailOnOption = Annotated[
 ]
 
 
-def parse_rounds(text: str) -> list[int]:
-    """``4,5`` or ``0-9`` as ascending numbers.
+def examples(*lines: str) -> str:
+    """The end of a command's help."""
+    return "\b\nExamples:\n" + "\n".join(f"  {line}" for line in lines)
+
+
+def texts(values: Sequence[StrEnum] | None) -> tuple[str, ...]:
+    """Choices as text, each once."""
+    return tuple(dict.fromkeys(choice.value for choice in values or ()))
+
+
+def names(values: Sequence[str] | None) -> tuple[str, ...]:
+    """Names that were repeated or listed with commas, each once.
+
+    Examples
+    --------
+    >>> names(["spectral,grid", "grid"])
+    ('spectral', 'grid')
+    """
+    listed = [name.strip() for text in values or () for name in text.split(",")]
+    return tuple(dict.fromkeys(filter(None, listed)))
+
+
+def parse_rounds(text: str | Sequence[str]) -> list[int]:
+    """``4,5`` or ``0-9``, or several of them, as ascending numbers.
 
     Raises
     ------
@@ -93,97 +161,68 @@ def parse_rounds(text: str) -> list[int]:
 
     Examples
     --------
-    >>> parse_rounds("0-2,7")
-    [0, 1, 2, 7]
+    >>> parse_rounds("0-2,7"), parse_rounds(["4", "5"])
+    ([0, 1, 2, 7], [4, 5])
     """
+    text = _listed(text)
     rounds: set[int] = set()
-    for part in text.split(","):
-        low, _, high = part.strip().partition("-")
+    for span in text.split(","):
+        low, _, high = span.strip().partition("-")
         high = high or low
         if not (low.isdigit() and high.isdigit()) or len(low) > 6 or len(high) > 6:
             raise InputError(f"--rounds must look like 4,5 or 0-9, got {text!r}")
         if int(high) < int(low) or int(high) - int(low) > 100_000:
-            raise InputError(f"--rounds range must ascend and be at most 100,000 long, got {part!r}")
+            raise InputError(f"--rounds range must ascend and be at most 100,000 long, got {span!r}")
         rounds.update(range(int(low), int(high) + 1))
     return sorted(rounds)
 
 
-def parse_numbers(option: str, text: str) -> tuple[int, ...]:
-    """``1024,2048`` as numbers.
+def parse_numbers(option: str, text: str | Sequence[str]) -> tuple[int, ...]:
+    """``1024,2048``, or several of them, as numbers.
 
     Raises
     ------
     InputError
         If it is anything else.
     """
-    parts = [part.strip() for part in text.split(",")]
-    if not all(part.isdigit() and len(part) < 10 for part in parts):
-        raise InputError(f"{option} must be numbers as in 1024,2048, got {text!r}")
-    return tuple(int(part) for part in parts)
+    numbers = [number.strip() for number in _listed(text).split(",")]
+    if not all(number.isdigit() and len(number) < 10 for number in numbers):
+        raise InputError(f"{option} must be numbers as in 1024,2048, got {_listed(text)!r}")
+    return tuple(map(int, numbers))
 
 
-def load(data: str, components: int | None, community: int | None = None, seed: int = 0) -> Any:
-    """The ratings that ``--data`` names; features replaced by their components, fewer clients if wanted.
-
-    What the loader decided about the file is said on stderr.
-    """
-    from victims.common.seeds import Purpose, generator
-    from victims.data import loaders as datasets
-    from victims.data.ratings import of_users, with_principal_components
-
-    ratings = datasets.load(data)
-    for text in ratings.notes:
-        note(f"{ratings.name}: {text}")
-    if components is not None:
-        ratings = with_principal_components(ratings, components)
-    if community is not None and community < ratings.n_users:
-        chosen = generator(seed, Purpose.COMMUNITY).choice(ratings.n_users, community, replace=False)
-        ratings = of_users(ratings, chosen)
-    return ratings
-
-
-def judge(conditions: Sequence[Any], rows: Sequence[Mapping[str, Any]]) -> None:
-    """Hold the rows against the bars of ``--fail-on``: a line on stderr for each, and the exit code.
+def parse_floats(option: str, text: str | Sequence[str], example: str) -> tuple[float, ...]:
+    """``0,0.5,2``, or several of them, as numbers.
 
     Raises
     ------
-    typer.Exit
-        With 1 where a bar is crossed, else 3 where one was not measured.
+    InputError
+        If it is anything else.
     """
-    from audit.cli.gate import check
-
-    outcome = check(conditions, rows)
-    for line in outcome.lines:
-        complain(line)
-    if outcome.code:
-        raise typer.Exit(outcome.code)
-
-
-def show(what: str | Table | Sheet) -> None:
-    """Print a table or a line of text: folded to the width of a terminal, plain where there is none.
-
-    Nothing in it is obeyed: control characters are shown.
-    """
-    from rich.console import Console
-    from rich.table import Table
-    from rich.text import Text
-
-    from reports.layout import on_terminal, piped, sheet_of
-
-    console = Console()
-    if isinstance(what, str):
-        text = Text(printable(what))
-    else:
-        sheet = sheet_of(what) if isinstance(what, Table) else what
-        text = on_terminal(sheet, console.width) if console.is_terminal else Text(piped(sheet))
-    emit((lambda: console.print(text)) if console.is_terminal else (lambda: print(text.plain)))
-
-
-def emit(write: Callable[[], None]) -> None:
-    """Write to stdout; where its reader has gone, the work and its exit code still count."""
     try:
-        write()
-        sys.stdout.flush()
-    except BrokenPipeError:
-        nowhere = os.open(os.devnull, os.O_WRONLY)
-        os.dup2(nowhere, sys.stdout.fileno())
+        return tuple(map(float, _listed(text).split(",")))
+    except ValueError:
+        raise InputError(f"{option} must be numbers as in {example}, got {_listed(text)!r}") from None
+
+
+def _listed(text: str | Sequence[str]) -> str:
+    return text if isinstance(text, str) else ",".join(text)
+
+
+def options_by_attack(pairs: Sequence[str] | None) -> Mapping[str, dict[str, Any]]:
+    """``["grid.steps=3"]`` as options of each attack.
+
+    Raises
+    ------
+    InputError
+        If a pair names no attack, or is not ``name=value``.
+    """
+    from audit.registry import parse_options
+
+    found: dict[str, dict[str, Any]] = {}
+    for pair in pairs or ():
+        attack, dot, rest = pair.partition(".")
+        if not dot:
+            raise InputError(f"--option of audit must be ATTACK.name=value, got {pair!r}")
+        found.setdefault(attack, {}).update(parse_options([rest]))
+    return found

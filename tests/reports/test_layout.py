@@ -11,7 +11,7 @@ from rich.cells import cell_len
 from rich.console import Console
 from rich.table import Table
 
-from audit.cli.options import show
+from audit.cli.output import show
 from audit.experiments.results import make_row
 from audit.shell.progress import Heartbeat, progress
 from reports.layout import Sheet, on_terminal, piped, sheet_of

@@ -15,7 +15,7 @@ from pathlib import Path
 import pandas as pd
 import pytest
 
-from audit.cli.options import show
+from audit.cli.output import show
 from audit.experiments.cells import (
     KilledError,
     claimed,

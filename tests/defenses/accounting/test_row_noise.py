@@ -8,8 +8,10 @@ import numpy as np
 import pytest
 from scipy import integrate, optimize, stats
 
-from audit.cli.accounts import print_accounts
+from audit.cli.accounts import show_accounts
+from audit.cli.output import Output
 from audit.registry import make_defenses, make_victim
+from audit.requests.accounts import accounts_of
 from defenses.accounting.row_noise import of_gaussian, of_laplace
 from victims.common.errors import InputError
 from victims.protocols.account import Account, Line, Setting
@@ -185,7 +187,9 @@ class Foreign(Unchanged):
 
 
 def printed(capsys, victim, defenses, ratings, weightings=("observed-only",)):
-    print_accounts(victim, make_victim(victim), defenses, ratings, weightings=weightings, n_rounds=2, seed=0)
+    model = make_victim(victim)
+    stated = accounts_of(victim, model, defenses, ratings, weightings=weightings, n_rounds=2, seed=0)
+    show_accounts(Output(), stated)
     return capsys.readouterr().out
 
 

@@ -18,7 +18,6 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from audit.cli.options import load as load_option
 from tests.conftest import shared
 from victims.common.errors import InputError
 from victims.data import delimited as tables
@@ -90,7 +89,7 @@ class TestFormats:
 
     def test_every_command_says_what_the_loader_did(self, tmp_path, capsys):
         (tmp_path / "a.csv").write_text("user,item,rating\n1,5,3\n1,5,4\n2,6,1\n")
-        assert load_option(str(tmp_path / "a.csv"), None).n_ratings == 2
+        assert Output().load(str(tmp_path / "a.csv")).n_ratings == 2
         said = capsys.readouterr()
         assert (
             said.err == "factorleak: note: a: 1 repeated user-item rows dropped, the last of each pair kept\n"

@@ -1,0 +1,81 @@
+"""``factorleak attack``."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from audit.cli.options import (
+    AdversaryOption,
+    AttackOptions,
+    JsonOption,
+    QuietOption,
+    SeedOption,
+    completing,
+    examples,
+)
+from audit.cli.output import Output
+
+EXAMPLES = examples(
+    "factorleak attack demo",
+    "factorleak attack demo --attack likelihood --option prior=flat --out likelihood.arrow",
+)
+
+
+def attack(
+    transcript: Annotated[Path, typer.Argument(help="Transcript directory.")],
+    attack: Annotated[
+        str, typer.Option(help="See `factorleak list attacks`.", autocompletion=completing("attacks"))
+    ] = "spectral",
+    out: Annotated[Path, typer.Option(help="Reconstruction file to write.")] = Path("RECONSTRUCTION.arrow"),
+    adversary: AdversaryOption = "server",
+    users: Annotated[
+        int | None, typer.Option(min=1, help="Attack a random sample of this many clients.")
+    ] = None,
+    seed: SeedOption = 0,
+    option: AttackOptions = None,
+    quiet: QuietOption = False,
+    as_json: JsonOption = False,
+) -> None:
+    """Attack a transcript and write what was read."""
+    from audit.registry import parse_options
+    from audit.requests.attacking import AttackRequest
+    from audit.requests.attacking import attack as answer
+    from audit.scoring.abstentions import grouped
+    from audit.scoring.reconstruction_files import write_reconstruction
+
+    output = Output(quiet, as_json)
+    request = AttackRequest(
+        target=transcript,
+        attack=attack,
+        adversary=adversary,
+        users=users,
+        seed=seed,
+        options=parse_options(option or []),
+    )
+    with output.progress(attack) as update_bar:
+        response = answer(request, update_bar)
+    found, seconds = response.reconstruction, response.seconds
+    write_reconstruction(out, found, response.view.manifest, adversary=adversary, seconds=seconds)
+    output.show(
+        f"{attack}: {found.users.size} clients in {seconds:.2f} s, {len(found.abstained)} abstained; "
+        f"wrote {out}"
+    )
+    reasons = grouped(found.abstained.values())
+    for reason, count in reasons[:5]:
+        output.show(f"  abstained on {count}: {reason}")
+    content = {
+        "reconstruction": out,
+        "attack": attack,
+        "adversary": adversary,
+        "clients": int(found.users.size),
+        "abstained": [{"clients": count, "reason": reason} for reason, count in reasons],
+        "seconds": seconds,
+    }
+    if "converged" in found.diagnostics:
+        converged = found.diagnostics["converged"]
+        content["converged"] = int(converged.sum())
+        output.show(f"  the solver converged for {int(converged.sum())} of {converged.size} clients")
+    output.finish(content)

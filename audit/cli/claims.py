@@ -1,0 +1,111 @@
+"""``factorleak claims``."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from audit.cli.options import (
+    DataOption,
+    FailOnOption,
+    JobsOption,
+    JsonOption,
+    QuietOption,
+    SeedOption,
+    VictimOptions,
+    examples,
+    names,
+    parse_floats,
+)
+from audit.cli.output import Output, judge
+from victims.common.errors import InputError
+from victims.common.files import refuse_unwritable
+
+EXAMPLES = examples(
+    "factorleak claims --protocol hdpmf --noise once --noise fresh --epochs 20",
+    "factorleak claims --data filmtrust --epsilon 0.1 --epsilon 1 --fail-on refuted",
+)
+
+EPSILONS = ["1"]
+
+
+def claims(
+    data: DataOption = "synthetic",
+    out: Annotated[Path, typer.Option(help="Directory for results; cells in it are reused.")] = Path(
+        "CLAIMS"
+    ),
+    protocol: Annotated[
+        list[str] | None,
+        typer.Option(help="hdpmf, pdpmf, dpmf, mf, hdpmf-r. Repeatable; the first four by default."),
+    ] = None,
+    noise: Annotated[
+        list[str] | None, typer.Option(help="once, fresh, composed. Repeatable; all by default.")
+    ] = None,
+    epsilons: Annotated[
+        list[str],
+        typer.Option(
+            "--epsilon",
+            "--epsilons",
+            help="Largest budgets, as 0.1,1,10; several draw the figure. Repeatable.",
+        ),
+    ] = EPSILONS,
+    rounds: Annotated[
+        int, typer.Option(min=2, help="Rounds that the recommender watches, from the first.")
+    ] = 12,
+    epochs: Annotated[int, typer.Option(min=2, help="Epochs of the whole training.")] = 100,
+    repetitions: Annotated[
+        int,
+        typer.Option(min=0, help="Runs in each of two worlds for a second bound, of one client; 0: none."),
+    ] = 0,
+    jobs: JobsOption = -1,
+    fail_on: FailOnOption = None,
+    seed: SeedOption = 0,
+    set_: VictimOptions = None,
+    quiet: QuietOption = False,
+    as_json: JsonOption = False,
+) -> None:
+    """A claimed epsilon against what the recommender sees, reads and can prove."""
+    from audit.cli.gate import OF_CLAIMS, Vocabulary, parse
+    from audit.epsilon.claim_cells import NOISES, PROTOCOLS, Plan
+    from audit.epsilon.claims import budget_quantiles, run
+    from audit.registry import parse_options
+    from reports.claims import budgets_line, claims_figure, claims_table
+
+    output = Output(quiet, as_json)
+    refuse_unwritable(out)
+    plan = Plan(
+        protocols=names(protocol) or PROTOCOLS,
+        noises=names(noise) or NOISES,
+        epsilons=_budgets(epsilons),
+        data=data,
+        rounds=rounds,
+        epochs=epochs,
+        repetitions=repetitions,
+        seed=seed,
+        victim_options=parse_options(set_ or []),
+    )
+    bars = parse(fail_on or [], Vocabulary(("leak", "refuted"), OF_CLAIMS, {"victim": plan.protocols}))
+    start = time.perf_counter()
+    ratings = output.load(data)
+    with output.progress("claims") as update_bar:
+        rows = run(plan, ratings, out, jobs=jobs, report=update_bar)
+    output.show(ratings.describe())
+    for epsilon in plan.epsilons:
+        output.show(budgets_line(budget_quantiles(epsilon, ratings, seed), epsilon))
+    output.show(claims_table(rows, f"Claims and what the recommender sees in {rounds} rounds"))
+    figures = claims_figure(rows, out) if len(plan.epsilons) > 1 else []
+    for path in figures:
+        output.show(f"figure {path}")
+    output.results(rows, out, time.perf_counter() - start, figures=figures)
+    judge(bars, rows)
+
+
+def _budgets(given: Sequence[str]) -> tuple[float, ...]:
+    budgets = parse_floats("--epsilons", given, "0.1,1,10")
+    if not all(0 < value < float("inf") for value in budgets):
+        raise InputError(f"--epsilons must be numbers > 0 as in 0.1,1,10, got {','.join(given)!r}")
+    return budgets

@@ -1,0 +1,101 @@
+"""``factorleak cost``."""
+
+from __future__ import annotations
+
+import time
+from typing import Annotated
+
+import typer
+
+from audit.cli.options import (
+    DataOption,
+    JsonOption,
+    PreferredWeightingOption,
+    QuietOption,
+    SeedOption,
+    UpdateOption,
+    VictimOption,
+    VictimOptions,
+    completing,
+    examples,
+    parse_numbers,
+)
+from audit.cli.output import Output
+
+EXAMPLES = examples(
+    "factorleak cost --items 40 --key-bits 1024 --no-phe",
+    "factorleak cost --victim fedmvmf --defense unrated-sampling:rho=1",
+)
+
+KEY_BITS = ["1024,2048"]
+
+
+def cost(
+    data: DataOption = "synthetic",
+    victim: VictimOption = "fedmf",
+    update: UpdateOption = None,
+    weighting: PreferredWeightingOption = None,
+    items: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--items", help="Numbers of most rated items, as 40,2560. Repeatable. Default: all items."
+        ),
+    ] = None,
+    key_bits: Annotated[
+        list[str],
+        typer.Option("--key-bits", help="Lengths of Paillier's keys: 1024,2048. Repeatable."),
+    ] = KEY_BITS,
+    phe: Annotated[bool, typer.Option(help="Also measure phe as it comes, one number a ciphertext.")] = True,
+    defense: Annotated[
+        str,
+        typer.Option(
+            help="What goes before encryption, as unrated-sampling:rho=1, or none.",
+            autocompletion=completing("defenses"),
+        ),
+    ] = "none",
+    sample: Annotated[int, typer.Option(min=1, help="Rows that are encrypted, added and decrypted.")] = 256,
+    gigabits: Annotated[float, typer.Option(min=1e-6, help="Gigabits a second of the network.")] = 1.0,
+    seed: SeedOption = 0,
+    set_: VictimOptions = None,
+    quiet: QuietOption = False,
+    as_json: JsonOption = False,
+) -> None:
+    """Seconds in each phase of an encrypted round, bytes and memory, beside the papers' numbers."""
+    from audit.experiments.cost import Sheet, run
+    from audit.registry import parse_options
+    from audit.requests.grids import scenario_of
+    from reports.cost import cost_table, fedmf_paper, privmvmf_lines
+
+    output = Output(quiet, as_json)
+    update_, weighting_ = scenario_of(victim, update, weighting)
+    options = parse_options(set_ or [])
+    sheet = Sheet(
+        victim=victim,
+        options={**options, "update": update_, "weighting": weighting_},
+        items=parse_numbers("--items", items) if items else (),
+        key_bits=parse_numbers("--key-bits", key_bits),
+        phe=phe,
+        defense=defense,
+        sample=sample,
+        bits_per_second=gigabits * 1e9,
+        seed=seed,
+    )
+    start = time.perf_counter()
+    ratings = output.load(data)
+    with output.progress("cost") as update_bar:
+        rows = run(sheet, ratings, report=update_bar)
+    upload = str(options.get("upload", "part-text"))
+    for row in rows:
+        published = victim == "fedmf" and row["system"] in ("phe, 1024 bit", "packed, 1024 bit")
+        row["paper"] = fedmf_paper(row["items"], upload) if published else None
+    output.show(ratings.describe())
+    title = f"One round of {victim}{f' ({upload})' if victim == 'fedmf' else ''}: seconds, slowest client"
+    output.show(cost_table(rows, title))
+    for note in dict.fromkeys(f"{row['system']}: {row['note']}" for row in rows):
+        output.show(f"  {note}")
+    if victim == "fedmvmf":
+        for line in privmvmf_lines():
+            output.show(line)
+    seconds = time.perf_counter() - start
+    output.show(f"{seconds:.1f} s")
+    output.finish({"seconds": seconds, "rows": rows})

@@ -1,0 +1,139 @@
+"""What a command prints: tables and lines for people, or one JSON value, or nothing."""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+import sys
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import typer
+
+from audit.shell.notes import complain, note
+from audit.shell.progress import progress as bar
+from victims.common.errors import printable
+
+if TYPE_CHECKING:
+    from rich.table import Table
+
+    from reports.layout import Sheet
+    from victims.data.ratings import Ratings
+
+
+@dataclass(frozen=True)
+class Output:
+    """How a command was asked to answer.
+
+    Attributes
+    ----------
+    quiet : bool
+        Say nothing but errors, crossed bars and, where it was asked for, the JSON value.
+    as_json : bool
+        Print one JSON value instead of tables and lines.
+    """
+
+    quiet: bool = False
+    as_json: bool = False
+
+    def show(self, what: str | Table | Sheet) -> None:
+        """Print a table or a line for people."""
+        if not (self.quiet or self.as_json):
+            show(what)
+
+    def line(self, text: str) -> None:
+        """Print a line as it is: several blanks stay, and nothing is folded."""
+        if not self.as_json:
+            emit(lambda: print(text))
+
+    def finish(self, content: Mapping[str, Any]) -> None:
+        """Print the JSON value where it was asked for; numbers that are not finite are null."""
+        if self.as_json:
+            emit(lambda: print(json.dumps(_plain(content), indent=1, allow_nan=False)))
+
+    @contextmanager
+    def progress(self, label: str) -> Iterator[Callable[..., None]]:
+        """A bar or lines on stderr, unless nothing is to be said; yields update(done, total, text)."""
+        if self.quiet:
+            yield lambda *_: None
+            return
+        with bar(label) as update:
+            yield update
+
+    def load(
+        self, data: str, item_components: int | None = None, community: int | None = None, seed: int = 0
+    ) -> Ratings:
+        """The ratings that ``--data`` names; what the loader decided about the file is said on stderr."""
+        from audit.requests.rating_data import ratings_of
+
+        ratings = ratings_of(data, item_components, community, seed)
+        for text in () if self.quiet else ratings.notes:
+            note(f"{ratings.name}: {text}")
+        return ratings
+
+    def results(self, rows: Sequence[Mapping[str, Any]], out: Path, seconds: float, **more: object) -> None:
+        """Say where result rows are, or print them as JSON with what else there is."""
+        self.show(f"{len(rows)} rows in {out}/results.json, .csv, .parquet; {seconds:.1f} s")
+        self.finish({"out": out, "seconds": seconds, "rows": rows, **more})
+
+
+def _plain(value: Any) -> Any:
+    """A value as JSON has it: null for numbers that are not finite, text for what it does not know."""
+    if isinstance(value, Mapping):
+        return {str(name): _plain(one) for name, one in value.items()}
+    if isinstance(value, list | tuple):
+        return [_plain(one) for one in value]
+    if isinstance(value, float):
+        return value if math.isfinite(value) else None
+    return value if value is None or isinstance(value, str | int) else str(value)
+
+
+def judge(conditions: Sequence[Any], rows: Sequence[Mapping[str, Any]]) -> None:
+    """Hold the rows against the bars of ``--fail-on``: a line on stderr for each, and the exit code.
+
+    Raises
+    ------
+    typer.Exit
+        With 1 where a bar is crossed, else 3 where one was not measured.
+    """
+    from audit.cli.gate import check
+
+    outcome = check(conditions, rows)
+    for line in outcome.lines:
+        complain(line)
+    if outcome.code:
+        raise typer.Exit(outcome.code)
+
+
+def show(what: str | Table | Sheet) -> None:
+    """Print a table or a line of text: folded to the width of a terminal, plain where there is none.
+
+    Nothing in it is obeyed: control characters are shown.
+    """
+    from rich.console import Console
+    from rich.table import Table
+    from rich.text import Text
+
+    from reports.layout import on_terminal, piped, sheet_of
+
+    console = Console()
+    if isinstance(what, str):
+        text = Text(printable(what))
+    else:
+        sheet = sheet_of(what) if isinstance(what, Table) else what
+        text = on_terminal(sheet, console.width) if console.is_terminal else Text(piped(sheet))
+    emit((lambda: console.print(text)) if console.is_terminal else (lambda: print(text.plain)))
+
+
+def emit(write: Callable[[], None]) -> None:
+    """Write to stdout; where its reader has gone, the work and its exit code still count."""
+    try:
+        write()
+        sys.stdout.flush()
+    except BrokenPipeError:
+        nowhere = os.open(os.devnull, os.O_WRONLY)
+        os.dup2(nowhere, sys.stdout.fileno())

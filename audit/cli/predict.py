@@ -1,0 +1,93 @@
+"""``factorleak predict``: differential privacy by stretching (paper 002)."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from audit.cli.options import (
+    DataOption,
+    JobsOption,
+    JsonOption,
+    QuietOption,
+    SeedOption,
+    VictimOptions,
+    examples,
+    names,
+    parse_numbers,
+)
+from audit.cli.output import Output
+from victims.common.files import refuse_unwritable
+
+EXAMPLES = examples(
+    "factorleak predict --method mf --method hdpmf --epochs 20 --runs 2",
+    "factorleak predict --data filmtrust --vary user_low --noise once",
+)
+
+FACTORS = ["10,5"]
+
+
+def predict(
+    data: DataOption = "synthetic",
+    out: Annotated[Path, typer.Option(help="Directory for results; cells in it are reused.")] = Path(
+        "PREDICT"
+    ),
+    method: Annotated[
+        list[str] | None, typer.Option(help="mf, hdpmf, pdpmf, dpmf, hdpmf-r. Repeatable; all by default.")
+    ] = None,
+    noise: Annotated[
+        str,
+        typer.Option(help="When noise is drawn: once, fresh (every epoch) or composed (every epoch, eps/T)."),
+    ] = "fresh",
+    factors: Annotated[
+        list[str], typer.Option("--factors", help="Numbers of factors. Repeatable.")
+    ] = FACTORS,
+    epochs: Annotated[int, typer.Option(min=1, help="Epochs of training.")] = 100,
+    runs: Annotated[int, typer.Option(min=1, help="Seeds.")] = 5,
+    vary: Annotated[
+        str,
+        typer.Option(
+            help="nothing (Table 3, Fig. 8), user_low (Fig. 2, 3), user_conservative (4, 5), "
+            "fraction (6, 7), epsilon"
+        ),
+    ] = "nothing",
+    jobs: JobsOption = -1,
+    seed: SeedOption = 0,
+    set_: VictimOptions = None,
+    quiet: QuietOption = False,
+    as_json: JsonOption = False,
+) -> None:
+    """Prediction error of private matrix factorisation over seeds: paper 002, Table 3 and Figures 2 to 8."""
+    from audit.experiments.prediction import METHODS, Plan, run
+    from audit.registry import parse_options
+    from reports.prediction import prediction_figure, prediction_table
+
+    output = Output(quiet, as_json)
+    refuse_unwritable(out)
+    plan = Plan(
+        methods=names(method) or METHODS,
+        data=data,
+        noise=noise,
+        factors=parse_numbers("--factors", factors),
+        epochs=epochs,
+        runs=runs,
+        seed=seed,
+        vary=vary,
+        victim_options=parse_options(set_ or []),
+    )
+    start = time.perf_counter()
+    ratings = output.load(data)
+    with output.progress("predict") as update_bar:
+        rows = run(plan, ratings, out, jobs=jobs, report=update_bar)
+    output.show(ratings.describe())
+    title = f"Held-out error, noise {noise}, {epochs} epochs"
+    output.show(prediction_table(rows, ratings.name, title, vary))
+    figures = prediction_figure(rows, vary, out)
+    for path in figures:
+        output.show(f"figure {path}")
+    for reason in dict.fromkeys(row["reason"] for row in rows if row["status"] == "failed"):
+        output.show(f"failed: {reason}")
+    output.results(rows, out, time.perf_counter() - start, figures=figures)

@@ -1,0 +1,85 @@
+"""``factorleak quality``."""
+
+from __future__ import annotations
+
+import time
+from typing import Annotated
+
+import typer
+
+from audit.cli.options import (
+    ComponentsOption,
+    DataOption,
+    JobsOption,
+    JsonOption,
+    PreferredWeightingOption,
+    QuietOption,
+    SeedOption,
+    UpdateOption,
+    VictimOption,
+    VictimOptions,
+    completing,
+    examples,
+    names,
+)
+from audit.cli.output import Output
+
+EXAMPLES = examples(
+    "factorleak quality --rounds 50 --runs 2",
+    "factorleak quality --data ml-100k --defense privmvmf --scenario existing --scenario 'new user'",
+)
+
+
+def quality(
+    data: DataOption = "synthetic",
+    defense: Annotated[
+        str,
+        typer.Option(
+            help="As for compare; encryption is replaced by its ideal stand-in.",
+            autocompletion=completing("defenses"),
+        ),
+    ] = "privmvmf",
+    victim: VictimOption = "fedmvmf",
+    update: UpdateOption = None,
+    weighting: PreferredWeightingOption = None,
+    rounds: Annotated[int, typer.Option(min=1, help="Rounds of training.")] = 200,
+    runs: Annotated[int, typer.Option(min=1, help="Seeds of start, split and sample.")] = 5,
+    scenario: Annotated[
+        list[str] | None, typer.Option(help="existing, 'new user' or 'new item'. Repeatable; all by default.")
+    ] = None,
+    jobs: JobsOption = -1,
+    seed: SeedOption = 0,
+    set_: VictimOptions = None,
+    item_components: ComponentsOption = None,
+    quiet: QuietOption = False,
+    as_json: JsonOption = False,
+) -> None:
+    """Ranking quality with and without encryption, for known and new users and items."""
+    from audit.experiments.ranking_quality import Plan, run
+    from audit.registry import parse_options
+    from audit.requests.grids import scenario_of
+    from reports.compare import quality_table
+
+    output = Output(quiet, as_json)
+    update_, weighting_ = scenario_of(victim, update, weighting)
+    plan = Plan(
+        victim=victim,
+        update=update_,
+        weighting=weighting_,
+        defense=defense,
+        rounds=rounds,
+        runs=runs,
+        scenarios=names(scenario) or ("existing", "new user", "new item"),
+        seed=seed,
+        victim_options=parse_options(set_ or []),
+    )
+    start = time.perf_counter()
+    ratings = output.load(data, item_components)
+    with output.progress("quality") as update_bar:
+        rows = run(plan, ratings, jobs=jobs, report=update_bar)
+    output.show(ratings.describe())
+    title = f"Ranking at 10 under {defense}, {rounds} rounds, mean of {runs} runs (sd)"
+    output.show(quality_table(rows, title))
+    seconds = time.perf_counter() - start
+    output.show(f"{seconds:.1f} s")
+    output.finish({"seconds": seconds, "rows": rows})

@@ -1,0 +1,60 @@
+"""``factorleak score``."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from audit.cli.options import FailOnOption, JsonOption, QuietOption, SeedOption, examples
+from audit.cli.output import Output, judge
+
+EXAMPLES = examples(
+    "factorleak score RECONSTRUCTION.arrow --truth demo.truth.arrow",
+    "factorleak score theirs.parquet --truth demo.truth.arrow --transcript demo --json",
+)
+
+
+def score(
+    reconstruction: Annotated[Path, typer.Argument(help="File that `factorleak attack` wrote.")],
+    truth: Annotated[Path, typer.Option(help="NAME.truth.arrow of the transcript.")],
+    transcript: Annotated[
+        Path | None,
+        typer.Option(
+            help="Transcript directory; for reconstructions of other software, and for the ceiling "
+            "of uploads under a defense."
+        ),
+    ] = None,
+    reliability: Annotated[
+        bool, typer.Option(help="Also show whether the attack's own probabilities are right.")
+    ] = False,
+    fail_on: FailOnOption = None,
+    seed: SeedOption = 0,
+    quiet: QuietOption = False,
+    as_json: JsonOption = False,
+) -> None:
+    """Score a reconstruction against the truth, beside the best guess without the transcript."""
+    from audit.cli.gate import parse
+    from audit.requests.scoring import ScoreRequest
+    from audit.requests.scoring import score as answer
+    from audit.scoring.abstentions import grouped
+    from reports.tables import reliability_table, score_table
+
+    output = Output(quiet, as_json)
+    bars = parse(fail_on or [])
+    request = ScoreRequest(reconstruction, truth, transcript=transcript, reliability=reliability, seed=seed)
+    with output.progress("score"):
+        found = answer(request)
+    manifest, read = found.manifest, found.reconstruction
+    name = f"{read.attack} on {manifest.protocol} {manifest.update}/{manifest.weighting}"
+    output.show(score_table(found.metrics, name))
+    if reliability:
+        bins = [one._asdict() for one in found.bins]
+        output.show(reliability_table(bins) if bins else "reliability: the attack gave no probabilities")
+    if found.no_ceiling:
+        output.show(f"no ceiling: {found.no_ceiling}")
+    for reason, count in grouped(read.abstained.values())[:5]:
+        output.show(f"abstained on {count} (they count with the best guess): {reason}")
+    output.finish(found.content(reliability))
+    judge(bars, found.rows)

@@ -1,0 +1,134 @@
+"""``factorleak sweep``."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from audit.cli.accounts import accounts_as_json, show_accounts
+from audit.cli.options import (
+    ComponentsOption,
+    DataOption,
+    JobsOption,
+    JsonOption,
+    OneAttackOption,
+    QuietOption,
+    SampleOption,
+    SeedOption,
+    UpdatesOption,
+    VictimOption,
+    VictimOptions,
+    WeightingsOption,
+    completing,
+    examples,
+    names,
+    options_by_attack,
+    parse_floats,
+    parse_rounds,
+    texts,
+)
+from audit.cli.output import Output
+from victims.common.errors import InputError
+from victims.common.files import refuse_unwritable
+
+EXAMPLES = examples(
+    "factorleak sweep --update sgd --scales 0,1,10 --rounds 1,5",
+    "factorleak sweep --data ml-100k --attack likelihood --attack spectral --jobs 2",
+)
+
+ATTACKS, SCALES, WATCHES = ["likelihood,root-hybr"], ["0,0.1,0.2,0.5,1,2,5,10"], ["1,5,20"]
+
+
+def sweep(
+    out: Annotated[Path, typer.Option(help="Directory for results and figures; cells in it are reused.")] = (
+        Path("SWEEP")
+    ),
+    data: DataOption = "synthetic",
+    victim: VictimOption = "fedmvmf",
+    update: UpdatesOption = None,
+    weighting: WeightingsOption = None,
+    attacks: Annotated[
+        list[str],
+        typer.Option(
+            "--attack",
+            "--attacks",
+            help="Attacks: the first is drawn for all rounds, the second beside it "
+            "(root-anderson where root-hybr has too many unknowns). Repeatable.",
+            autocompletion=completing("attacks"),
+        ),
+    ] = ATTACKS,
+    scales: Annotated[
+        list[str],
+        typer.Option("--scale", "--scales", help="Laplace scales b of the uploads; 0 is none. Repeatable."),
+    ] = SCALES,
+    rounds: Annotated[
+        list[str],
+        typer.Option("--rounds", help="Numbers of rounds that the server watches. Repeatable."),
+    ] = WATCHES,
+    first: Annotated[int, typer.Option(min=0, help="First round that is watched, counted from 0.")] = 4,
+    users: Annotated[int, typer.Option(min=1, help="Clients to record; all take part in training.")] = 120,
+    sample: SampleOption = 20,
+    jobs: JobsOption = -1,
+    seed: SeedOption = 0,
+    set_: VictimOptions = None,
+    option: OneAttackOption = None,
+    item_components: ComponentsOption = None,
+    quiet: QuietOption = False,
+    as_json: JsonOption = False,
+) -> None:
+    """Accuracy against noise scale and rounds watched: rows, figures, and how strong the attack is."""
+    from audit.experiments.sweep import INSTEAD, Sweep, run
+    from audit.registry import make_victim, parse_options
+    from audit.requests.accounts import accounts_of
+    from audit.requests.components import defenses_of
+    from audit.requests.grids import scenarios, sweep_options
+    from reports.sweep import sweep_figures
+    from reports.tables import sweep_table
+
+    output = Output(quiet, as_json)
+    refuse_unwritable(out)
+    chosen = names(attacks)
+    if not chosen:
+        raise InputError("--attack must name at least one attack")
+    counts = parse_rounds(rounds)
+    grid = scenarios(victim, texts(update), texts(weighting), parse_options(set_ or []))
+    plan = Sweep(
+        victim=victim,
+        data=data,
+        updates=grid.updates,
+        weightings=grid.weightings,
+        attacks=chosen,
+        scales=tuple(sorted(set(parse_floats("--scales", scales, "0,0.5,2")))),
+        rounds=tuple(counts),
+        first=first,
+        users=users,
+        sample=sample,
+        seed=seed,
+        victim_options=grid.options,
+        attack_options=sweep_options(chosen, options_by_attack(option)),
+    )
+    start = time.perf_counter()
+    ratings = output.load(data, item_components)
+    with output.progress("sweep") as update_bar:
+        rows = run(plan, ratings, out, jobs=jobs, report=update_bar)
+    output.show(ratings.describe())
+    title = f"Ratings that {chosen[0]} reads from {victim} under Laplace noise"
+    output.show(sweep_table(rows, title, chosen[0]))
+    accounts = accounts_of(
+        victim,
+        make_victim(victim, {**plan.victim_options, "weighting": plan.weightings[0]}),
+        defenses_of(f"laplace:scale={max(plan.scales)}"),
+        ratings,
+        weightings=plan.weightings,
+        n_rounds=max(counts),
+        seed=seed,
+    )
+    show_accounts(output, accounts)
+    figures = sweep_figures(rows, out, chosen[0], *chosen[1:], INSTEAD)
+    for path in figures:
+        output.show(f"figure {path}")
+    seconds = time.perf_counter() - start
+    output.results(rows, out, seconds, figures=figures, accounts=accounts_as_json(accounts))
