@@ -377,7 +377,7 @@ def attack(
         seed=seed,
         options=options,
     )
-    with _bar(attack if isinstance(attack, str) else attack.name, progress) as update:
+    with _bar(str(getattr(attack, "name", attack)), progress) as update:
         return attacking.attack(request, update).reconstruction
 
 
@@ -811,10 +811,13 @@ def _hidden() -> str:
     """Which file hides one of the packages and what to do, or nothing."""
     home = Path(__file__).resolve().parent
     for name in _PACKAGES:
-        spec = find_spec(name)
+        try:
+            spec = find_spec(name)
+        except ValueError:  # something without a file was put into sys.modules
+            spec = None
         origin = None if spec is None else spec.origin
         if origin is None:
-            return f"factorleak's package {name!r} is missing beside {__file__}; install factorleak again"
+            return f"factorleak's package {name!r} is not found beside {__file__}; install factorleak again"
         if Path(origin).resolve() != home / name / "__init__.py":
             return (
                 f"{origin} hides factorleak's package {name!r}; rename it, or start Python with -P so that "

@@ -56,6 +56,10 @@ class Estimates:
     rating_if_rated: Float[np.ndarray, "users rows"] | None = None
     median_if_rated: Float[np.ndarray, "users rows"] | None = None
 
+    def __repr__(self) -> str:
+        """One line: of how many clients and rows."""
+        return f"Estimates(users={self.users.size}, rows={self.value.shape[-1]})"
+
 
 OPTIONAL = ("probability", "rated_probability", "rating_if_rated", "median_if_rated")  # of Estimates
 
@@ -83,6 +87,13 @@ class Reconstruction:
     abstained: Mapping[int, str] = field(default_factory=dict)
     options: Mapping[str, Any] = field(default_factory=dict)
     diagnostics: Mapping[str, Shaped[np.ndarray, " users"]] = field(default_factory=dict)
+
+    def __repr__(self) -> str:
+        """One line: who read how many clients, and how many were left out."""
+        return (
+            f"Reconstruction(attack={self.attack!r}, users={self.users.size}, blocks={len(self.blocks)}, "
+            f"abstained={len(self.abstained)})"
+        )
 
     def rows(self) -> Iterator[tuple[np.ndarray, ...]]:
         """Flat columns user, kind, index, value, probability, block by block, without padding."""

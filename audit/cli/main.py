@@ -58,12 +58,13 @@ data_app.command("fetch", epilog=listing.DATA_FETCH_EXAMPLES)(listing.data_fetch
 app.add_typer(data_app, name="data")
 
 
-def _version(wanted: bool) -> None:
+def _version(wanted: bool) -> bool:
     if wanted:
         from importlib.metadata import version
 
         print(f"factorleak {version('factorleak')}")
         raise typer.Exit
+    return wanted
 
 
 @app.callback()

@@ -37,8 +37,7 @@ def completing(group: str) -> Callable[[str], list[tuple[str, str]]]:
     def complete(incomplete: str) -> list[tuple[str, str]]:
         from audit.requests.components import components
 
-        known = components(group)  # type: ignore[arg-type]
-        return [(one.name, one.summary) for one in known if one.name.startswith(incomplete)]
+        return [(one.name, one.summary) for one in components(group) if one.name.startswith(incomplete)]
 
     return complete
 

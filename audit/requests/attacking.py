@@ -37,7 +37,7 @@ class AttackRequest:
     """
 
     target: Transcript | View | Path
-    attack: str | Attack = "spectral"
+    attack: object = "spectral"
     adversary: str = "server"
     users: int | None = None
     seed: int = 0

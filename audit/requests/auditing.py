@@ -8,8 +8,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from audit.experiments.campaign import Campaign, usual_attacks
-from audit.experiments.campaign import run as run_campaign
+from audit.experiments import campaign
 from audit.experiments.results import Row
 from audit.registry import make_defenses, make_victim
 from audit.requests.accounts import Stated, accounts_of
@@ -80,7 +79,7 @@ class AuditRequest:
             updates=grid.updates,
             weightings=grid.weightings,
             victim_options=grid.options,
-            attacks=self.attacks or usual_attacks(self.victim, self.victim_options, self.defenses),
+            attacks=self.attacks or campaign.usual_attacks(self.victim, self.victim_options, self.defenses),
         )
 
     @property
@@ -138,7 +137,7 @@ def audit(
     refuse_unwritable(request.out)
     start = time.perf_counter()
     ratings = load()
-    campaign = Campaign(
+    plan = campaign.Campaign(
         victim=request.victim,
         data=request.data,
         updates=request.updates,
@@ -153,9 +152,7 @@ def audit(
         victim_options=request.victim_options,
         attack_options=request.attack_options,
     )
-    rows = run_campaign(
-        campaign, ratings, request.out, keep_transcripts=request.keep_transcripts, report=report
-    )
+    rows = campaign.run(plan, ratings, request.out, keep_transcripts=request.keep_transcripts, report=report)
     accounts = accounts_of(
         request.victim,
         make_victim(request.victim, {**request.victim_options, "weighting": request.weightings[0]}),

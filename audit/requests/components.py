@@ -11,8 +11,7 @@ from audit.registry import COMBINED, Entry, adopt, entries, entry, make_defenses
 from victims.common.errors import InputError
 from victims.protocols.base import Defense, Victim
 
-Group = Literal["victims", "defenses", "attacks", "adversaries"]
-GROUPS: tuple[Group, ...] = get_args(Group)
+GROUPS = ("victims", "defenses", "attacks", "adversaries")
 SCENARIO = ("update", "weighting")  # a victim that is given as an object has one of each
 PLAIN = (str, int, float, bool, type(None))
 
@@ -29,7 +28,7 @@ class Option(NamedTuple):
 class Component(NamedTuple):
     """A component as lists show it; ``summary`` says why where it cannot be used."""
 
-    group: Group
+    group: str
     name: str
     summary: str
 
@@ -45,7 +44,7 @@ class Named(NamedTuple):
     adopted: bool = False
 
 
-def components(group: Group) -> list[Component]:
+def components(group: str) -> list[Component]:
     """Every component of a group.
 
     Raises
@@ -53,8 +52,7 @@ def components(group: Group) -> list[Component]:
     InputError
         If there is no such group.
     """
-    if group not in GROUPS:
-        raise InputError(f"components must be one of {', '.join(GROUPS)}, got {group!r}")
+    _refuse_unknown(group)
     if group == "adversaries":
         from victims.transcript.reader import ADVERSARIES
 
@@ -64,7 +62,7 @@ def components(group: Group) -> list[Component]:
     ]
 
 
-def options_of(group: Group, name: str) -> list[Option]:
+def options_of(group: str, name: str) -> list[Option]:
     """The options of one victim, defense or attack.
 
     Raises
@@ -72,6 +70,7 @@ def options_of(group: Group, name: str) -> list[Option]:
     InputError
         If nothing has that name, or it takes no options.
     """
+    _refuse_unknown(group)
     if group == "adversaries":
         raise InputError("adversaries take no options; give one to --adversary as it is")
     if group == "defenses" and name in COMBINED:
@@ -82,9 +81,16 @@ def options_of(group: Group, name: str) -> list[Option]:
     return list(_options(component, found))
 
 
+def _refuse_unknown(group: str) -> None:
+    if group not in GROUPS:
+        raise InputError(f"components must be one of {', '.join(GROUPS)}, got {group!r}")
+
+
 def _options(component: type, found: Entry) -> Iterator[Option]:
     hints = get_type_hints(component)
-    told = _told(inspect.getdoc(component) or "")
+    told: dict[str, str] = {}
+    for one in reversed(component.__mro__):
+        told |= _told(inspect.cleandoc(one.__doc__ or ""))
     shorter = {long: short for short, long in found.short.items()}
     for field in dataclasses.fields(component):
         if field.name == "name" or field.name in found.fixed or not field.init:
@@ -111,7 +117,7 @@ def _type(hint: Any) -> str:
 
 
 def _told(docstring: str) -> dict[str, str]:
-    """What the section Attributes of a NumPy-style docstring says of each name.
+    """What the section Attributes of a NumPy-style docstring says of each name; at least its type.
 
     Examples
     --------
@@ -125,15 +131,15 @@ def _told(docstring: str) -> dict[str, str]:
     for place in [head for head in heads if lines[head].strip() == "Attributes"]:
         for line in lines[place + 2 :]:
             if line and not line.startswith(" "):
-                before, colon, _ = line.partition(" : ")
+                before, colon, kind = line.partition(" : ")
                 if not colon:
                     break
                 names = [name.strip() for name in before.split(",")]
-                found |= {name: [] for name in names}
+                found |= {name: [kind] for name in names}
             else:
                 for name in names:
                     found[name].append(line.strip())
-    return {name: " ".join(words).strip() for name, words in found.items()}
+    return {name: " ".join(words[1:] or words).strip() for name, words in found.items()}
 
 
 def named(group: Literal["victims", "defenses", "attacks"], component: object) -> Named:
@@ -177,7 +183,7 @@ def _registered(group: str, kind: type, values: Mapping[str, Any]) -> str:
     location = f"{kind.__module__}:{kind.__qualname__}"
     for name, one in entries(group).items():
         fixed = all(values.get(key) == value for key, value in one.fixed.items())
-        if one.location == location and fixed and not one.refused:
+        if one.location == location and fixed and not (one.refused or one.adopted):
             return name
     return ""
 

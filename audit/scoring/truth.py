@@ -34,6 +34,11 @@ class Truth:
     ratings: sp.csr_array
     attributes: Float[np.ndarray, "users attributes"]
 
+    def __repr__(self) -> str:
+        """One line: of how many clients."""
+        shape = f"users={self.users.size}, attributes={self.attributes.shape[1]}"
+        return f"Truth({shape}, ratings={self.ratings.nnz})"
+
     def refuse_unless_about(self, manifest: Manifest) -> None:
         """Refuse to be scored beside a recording that is not its own, before a table is as wide as claimed.
 

@@ -102,6 +102,10 @@ class Ratings:
     item_ids: np.ndarray
     notes: tuple[str, ...] = field(default=())
 
+    def __repr__(self) -> str:
+        """One line for people: sizes, grid, density."""
+        return f"Ratings({self.describe()})"
+
     @property
     def n_users(self) -> int:
         """Number of users."""

@@ -95,6 +95,15 @@ class Transcript:
     item_server: Sent
     sealed: Sealed
 
+    def __repr__(self) -> str:
+        """One line: what was recorded, and how much of it."""
+        about = self.manifest
+        return (
+            f"Transcript({str(self.path)!r}, {about.protocol} {about.update}/{about.weighting}, "
+            f"rounds={about.rounds!s:.60}, users={about.n_users}, items={about.n_items}, "
+            f"uploaded rows={self.messages.n_rows})"
+        )
+
     def view(self, adversary: str = "server", opener: Opener | None = None) -> View:
         """Only what one party sees.
 

@@ -252,6 +252,13 @@ class View:
     sums: Mapping[int, Sums] = field(default_factory=dict)
     item_server: Mapping[int, Sums] = field(default_factory=dict)
 
+    def __repr__(self) -> str:
+        """One line: who sees how much."""
+        return (
+            f"View({self.adversary!r}, rounds={len(self.broadcasts)}, uploaded rows={self.messages.n_rows}, "
+            f"rounds with sums={len(self.sums)})"
+        )
+
     @cached_property
     def layout(self) -> Layout:
         """Where each client's rows lie; computed once."""

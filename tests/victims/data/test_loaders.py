@@ -18,6 +18,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from audit.cli.output import Output
 from tests.conftest import shared
 from victims.common.errors import InputError
 from victims.data import delimited as tables

@@ -1,0 +1,288 @@
+"""The public face as a stranger uses it: nothing else of the project is imported by the scripts in here."""
+
+from __future__ import annotations
+
+import ast
+import json
+import subprocess
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+
+import factorleak as fl
+from audit.experiments.results import COLUMNS
+from victims.protocols.fedmvmf import FedMVMF
+
+HEAVY = ("jax", "numpy", "pandas", "scipy", "pyarrow", "seaborn", "typer", "pydantic", "audit.registry")
+PACKAGES = ("victims", "defenses", "attacks", "reports", "audit")
+
+
+def python(*words: object, cwd: Path) -> subprocess.CompletedProcess[str]:
+    """A new interpreter in a folder."""
+    return subprocess.run(
+        [sys.executable, *map(str, words)], capture_output=True, text=True, cwd=cwd, check=False
+    )
+
+
+@pytest.fixture(scope="module")
+def few() -> fl.Ratings:
+    return fl.synthetic(users=15, items=20, ratings_per_user=6)
+
+
+@pytest.fixture(scope="module")
+def recorded(few, tmp_path_factory) -> fl.Transcript:
+    path = tmp_path_factory.mktemp("face") / "demo"
+    return fl.record(path, few, victim="mf", factors=2, rounds=[0, 1])
+
+
+class TestNames:
+    def test_importing_it_imports_nothing_heavy(self, tmp_path):
+        """Nor does listing its names."""
+        code = f"import sys, factorleak; dir(factorleak); print([m for m in {HEAVY!r} if m in sys.modules])"
+        assert python("-c", code, cwd=tmp_path).stdout == "[]\n"
+
+    @pytest.mark.parametrize("name", fl.__all__)
+    def test_every_name_is_there_and_listed(self, name):
+        assert getattr(fl, name) is not None
+        assert name in dir(fl)
+
+    def test_what_types_see_is_what_is_loaded(self):
+        """The imports under TYPE_CHECKING name the same objects as the lazy ones."""
+        tree = ast.parse(Path(fl.__file__).read_text())
+        (typed,) = [
+            node for node in tree.body if isinstance(node, ast.If) and "TYPE_CHECKING" in ast.dump(node.test)
+        ]
+        found = {
+            alias.name: node.module
+            for node in typed.body
+            if isinstance(node, ast.ImportFrom)
+            for alias in node.names
+        }
+        functions = {node.name for node in tree.body if isinstance(node, ast.FunctionDef)}
+        assert set(fl.__all__) == set(found) | {name for name in functions if not name.startswith("_")}
+        for name, module in found.items():
+            assert getattr(fl, name) is getattr(sys.modules[module], name)
+
+    def test_an_unknown_name(self):
+        with pytest.raises(AttributeError, match="no attribute 'telepathy'"):
+            fl.telepathy  # noqa: B018
+
+    def test_version(self, tmp_path):
+        done = python("-m", "factorleak", "--version", cwd=tmp_path)
+        assert done.stdout.split() == ["factorleak", fl.__version__]
+
+
+class TestHidden:
+    """A stranger's module of the same name as one of our packages, in the folder of a script."""
+
+    @pytest.mark.parametrize("name", PACKAGES)
+    def test_a_file_beside_a_script(self, tmp_path, name):
+        (tmp_path / f"{name}.py").write_text("print('mine')")
+        script = tmp_path / "use.py"
+        script.write_text("import factorleak")
+        done = python(script, cwd=tmp_path)
+        last = done.stderr.splitlines()[-1]
+        assert last.startswith("ImportError: ")
+        assert f"{tmp_path / name}.py hides factorleak's package {name!r}; rename it" in last
+        assert "mine" not in done.stdout
+
+    def test_the_program_says_it_in_one_line(self, tmp_path):
+        package = tmp_path / "reports"
+        package.mkdir()
+        (package / "__init__.py").write_text("")
+        done = python("-m", "factorleak", "list", "victims", cwd=tmp_path)
+        assert done.returncode == 2
+        assert done.stderr.startswith(f"factorleak: error: {package / '__init__.py'} hides")
+        assert done.stderr.count("\n") == 1
+
+    def test_the_remedy_works(self, tmp_path):
+        (tmp_path / "audit.py").write_text("")
+        script = tmp_path / "use.py"
+        script.write_text("import factorleak; print(factorleak.list_components('victims')['name'][0])")
+        assert python("-P", script, cwd=tmp_path).stdout == "fedmvmf\n"
+
+    def test_a_folder_of_files_hides_nothing(self, tmp_path):
+        (tmp_path / "reports").mkdir()
+        (tmp_path / "reports" / "january.txt").write_text("")
+        script = tmp_path / "use.py"
+        script.write_text("import factorleak; print('well')")
+        assert python(script, cwd=tmp_path).stdout == "well\n"
+
+    def test_one_that_was_imported_before(self, tmp_path):
+        """Before its folder left the path."""
+        (tmp_path / "attacks.py").write_text("")
+        begin = f"import sys; sys.path.insert(0, {str(tmp_path)!r}); import attacks; "
+        code = f"{begin}del sys.path[0]; import factorleak"
+        assert f"{tmp_path / 'attacks.py'} hides" in python("-c", code, cwd=tmp_path.parent).stderr
+
+
+@dataclass(frozen=True)
+class Fives:
+    """An attack that no package offers."""
+
+    stars: float = 5.0
+    name: str = "fives"
+
+    def attack(
+        self, view: fl.View, key: int, progress: fl.Progress = lambda done, total: None
+    ) -> fl.Reconstruction:
+        items = np.arange(view.manifest.n_items, dtype=np.int32)[None]
+        value = np.full((view.users.size, items.size), self.stars)
+        block = fl.Estimates(view.users, np.full_like(items, fl.ITEM, np.int8), items, value)
+        return fl.Reconstruction(self.name, view.users, (block,), {}, {"seed": key})
+
+
+@dataclass(frozen=True)
+class Halved(fl.Unchanged):
+    """A defense that no package offers: half of every upload."""
+
+    share: float = 0.5
+    name: str = "halved"
+
+    def uploaded(self, rows: fl.Rows, ratings: fl.Ratings, number: int, seed: int) -> fl.Rows:
+        return fl.Rows(rows.sender, rows.kind, rows.index, self.share * rows.gradient)
+
+
+class TestOneAfterTheOther:
+    def test_what_the_commands_say(self, recorded, run, tmp_path):
+        """The face and the command line answer alike."""
+        found = fl.attack(recorded, "grid", seed=3)
+        scores = fl.score(found, transcript=recorded)
+        out, truth = tmp_path / "r.arrow", recorded.path.with_name("demo.truth.arrow")
+        assert run("attack", recorded.path, "--attack", "grid", "--seed", 3, "--out", out)[0] == 0
+        _, text, _ = run("score", out, "--truth", truth, "--json")
+        theirs = pd.DataFrame(json.loads(text)["scores"])
+        assert scores["metric"].tolist() == theirs["metric"].tolist()
+        assert np.allclose(scores["value"], theirs["value"].astype(float), equal_nan=True)
+        pd.testing.assert_frame_equal(pd.DataFrame(scores), pd.DataFrame(fl.score(out, truth)))
+
+    def test_an_object_is_as_good_as_a_name(self, recorded):
+        by_name = fl.attack(recorded, "guess-majority")
+        view = recorded.view("server")
+        assert fl.attack(view, "guess-majority").attack == by_name.attack
+        value = fl.attack(recorded, Fives(stars=4.0)).blocks[0].value
+        assert set(value.ravel()) == {4}
+
+    def test_an_object_that_breaks_the_interface(self, recorded):
+        class Silent:
+            name = "silent"
+
+            def attack(self, view, key, progress=None):
+                return None
+
+        with pytest.raises(fl.InputError, match="'silent' must return a Reconstruction"):
+            fl.attack(recorded, Silent())
+        with pytest.raises(fl.InputError, match="must be a name or have the verb"):
+            fl.attack(recorded, 3)
+
+    def test_a_defense_as_an_object(self, few, recorded, tmp_path):
+        halved = fl.record(tmp_path / "t", few, victim="mf", factors=2, rounds=[0], defenses=Halved())
+        assert halved.manifest.defenses == [{"name": "halved"}]
+        plain = recorded.view("server").during([0]).messages.gradient
+        assert np.allclose(2 * np.concatenate(halved.messages.gradient), np.concatenate(plain))
+
+    def test_options_of_an_object(self, recorded, few, tmp_path):
+        with pytest.raises(fl.InputError, match="options go into the attack"):
+            fl.attack(recorded, Fives(), stars=4)
+        with pytest.raises(fl.InputError, match="must be a name or have the verbs"):
+            fl.record(tmp_path / "t", few, victim=3)
+
+    def test_scoring_needs_the_truth(self, recorded):
+        found = fl.attack(recorded, "guess-majority")
+        with pytest.raises(fl.InputError, match="the reconstruction does not say which transcript"):
+            fl.score(found)
+
+
+class TestGrids:
+    def test_audit_of_objects(self, few, tmp_path):
+        """Components that no package offers; what differs from their defaults counts."""
+        rows = fl.audit(
+            few, victim="mf", attacks=[Fives(), "guess-majority"], defenses=[Halved(share=0.25)], rounds=[0],
+            factors=2, out=tmp_path / "R",
+        )  # fmt: skip
+        assert tuple(rows.columns) == COLUMNS
+        assert set(rows["attack"]) == {"fives", "guess-majority"}
+        assert set(rows["defense"]) == {"halved:share=0.25"}
+        assert set(rows["status"]) == {"ran"}
+        kept = pd.read_json(tmp_path / "R" / "results.json")
+        assert np.allclose(kept["value"], rows["value"], equal_nan=True)
+
+    def test_a_victim_as_an_object_has_one_scenario(self, few):
+        rows = fl.audit(few, victim=FedMVMF(update="sgd", factors=2), attacks="guess-majority", rounds=[0])
+        assert set(rows["update"]) == {"sgd"}
+        assert set(rows["weighting"]) == {"observed-only"}
+
+    def test_a_scenario_as_an_option(self, few):
+        """It was overridden without a word."""
+        rows = fl.audit(few, attacks="guess-majority", rounds=[0], update="sgd", weighting="observed-only")
+        assert set(rows["update"]) == {"sgd"}
+
+    def test_a_name_that_is_taken(self, few):
+        with pytest.raises(fl.InputError, match="'grid' of Fives has the name of another one"):
+            fl.audit(few, victim="mf", attacks=Fives(name="grid"))
+
+    def test_an_object_that_is_none(self, few):
+        with pytest.raises(fl.InputError, match="must be a name or an instance of a dataclass"):
+            fl.audit(few, attacks=[3])
+
+    def test_sweep(self, few):
+        rows = fl.sweep(
+            few, victim="mf", attacks=Fives(), scales=[0, 1], rounds=[1], first=0, users=5, factors=2
+        )
+        assert set(rows["defense"]) == {"laplace:scale=0", "laplace:scale=1"}
+        assert set(rows["attack"]) == {"fives"}
+
+    def test_compare(self, few):
+        rows = fl.compare(
+            ["none", Halved()], few, victim="mf", attacks="guess-majority", adversaries="server", rounds=[0],
+            trained=2, runs=1, factors=2,
+        )  # fmt: skip
+        assert set(rows["defense"]) == {"none", "halved"}
+        assert "failed" not in set(rows["status"])
+
+
+class TestText:
+    """What an interpreter shows is short; a Reconstruction was 49,479 characters."""
+
+    def test_objects(self, few, recorded):
+        found = fl.attack(recorded, "guess-majority")
+        view = recorded.view("server")
+        for thing in (few, recorded, found, found.blocks[0], view):
+            assert len(repr(thing)) < 200
+            assert "\n" not in repr(thing)
+        assert repr(found) == "Reconstruction(attack='guess-majority', users=15, blocks=1, abstained=0)"
+
+    def test_results(self, recorded):
+        scores = fl.score(fl.attack(recorded, "guess-majority"), transcript=recorded)
+        many = type(scores)(pd.concat([scores] * 50))
+        assert len(repr(many)) < 2500
+        assert repr(many).endswith(f"[{len(many)} rows x {many.shape[1]} columns, the first 12 shown]")
+        assert type(many[many["value"] > 0]) is pd.DataFrame
+
+
+class TestLists:
+    def test_all_groups(self):
+        found = fl.list_components()
+        assert set(found["group"]) == {"victims", "defenses", "attacks", "adversaries"}
+
+    def test_options_of_every_component_are_explained(self):
+        for group in ("victims", "defenses", "attacks"):
+            for name in fl.list_components(group)["name"]:
+                options = fl.list_components(group, name)
+                assert list(options.columns) == ["name", "type", "default", "meaning"]
+                assert (options["meaning"].str.len() > 0).all(), (group, name, options)
+
+    def test_who_takes_no_options(self):
+        for group, name, message in (
+            ("adversaries", "server", "take no options"),
+            ("defenses", "privmvmf", "unrated-sampling and paillier together"),
+            ("attacks", "telepathy", "unknown attack"),
+        ):
+            with pytest.raises(fl.InputError, match=message):
+                fl.list_components(group, name)
+        with pytest.raises(fl.InputError, match="must be one of victims"):
+            fl.list_components("spells")
