@@ -65,6 +65,8 @@ class Root:
         Passed to ``scipy.optimize.root`` as ``tol``.
     max_iterations : int
         Iterations (for hybr, lm and df-sane: function evaluations) before giving up.
+    max_evaluations : int
+        Evaluations of the system before giving up, for every method.
     max_dense : int
         Largest number of unknowns for which hybr and lm may form a dense Jacobian.
     jobs : int
