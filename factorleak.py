@@ -17,7 +17,6 @@ import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from importlib import import_module
-from importlib.metadata import version
 from importlib.util import find_spec
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -117,6 +116,8 @@ _PACKAGES = ("victims", "defenses", "attacks", "reports", "audit")
 
 def __getattr__(name: str) -> Any:
     if name == "__version__":
+        from importlib.metadata import version
+
         return version("factorleak")
     if name not in _MODULE_OF:
         raise AttributeError(f"module 'factorleak' has no attribute {name!r}")
@@ -766,7 +767,7 @@ def list_components(
     """
     import pandas as pd
 
-    from audit.requests.components import GROUPS, Component, Option, components, options_of
+    from audit.requests.component_lists import GROUPS, Component, Option, components, options_of
 
     if group is not None and name is not None:
         return pd.DataFrame(options_of(group, name), columns=list(Option._fields))

@@ -35,7 +35,7 @@ def completing(group: str) -> Callable[[str], list[tuple[str, str]]]:
     """What a shell offers for an option that takes a component: name and summary."""
 
     def complete(incomplete: str) -> list[tuple[str, str]]:
-        from audit.requests.components import components
+        from audit.requests.component_lists import components
 
         return [(one.name, one.summary) for one in components(group) if one.name.startswith(incomplete)]
 
