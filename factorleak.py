@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     from victims.data.ratings import Ratings
     from victims.protocols.account import Account, Line, Setting
     from victims.protocols.base import (
+        Agreed,
         Attacker,
         Centralised,
         Cipher,
@@ -39,8 +40,10 @@ if TYPE_CHECKING:
         Received,
         Rows,
         Sample,
+        Total,
         Unchanged,
         Victim,
+        WithItemServer,
     )
     from victims.transcript.manifest import Manifest
     from victims.transcript.reader import Transcript
@@ -50,6 +53,7 @@ __all__ = [
     "ATTRIBUTE",
     "ITEM",
     "Account",
+    "Agreed",
     "Attack",
     "Attacker",
     "Centralised",
@@ -68,11 +72,13 @@ __all__ = [
     "Rows",
     "Sample",
     "Setting",
+    "Total",
     "Transcript",
     "Truth",
     "Unchanged",
     "Victim",
     "View",
+    "WithItemServer",
     "all_abstain",
     "attack",
     "audit",
@@ -96,6 +102,7 @@ _LOCATIONS = {
     "victims.data.ratings": ("Ratings",),
     "victims.protocols.account": ("Account", "Line", "Setting"),
     "victims.protocols.base": (
+        "Agreed",
         "Attacker",
         "Centralised",
         "Cipher",
@@ -103,8 +110,10 @@ _LOCATIONS = {
         "Received",
         "Rows",
         "Sample",
+        "Total",
         "Unchanged",
         "Victim",
+        "WithItemServer",
     ),
     "victims.transcript.manifest": ("Manifest",),
     "victims.transcript.reader": ("Transcript",),

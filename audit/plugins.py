@@ -2,7 +2,7 @@
 
 A package offers a component by an entry point of the group ``factorleak.victims``, ``factorleak.defenses`` or
 ``factorleak.attacks``: a dataclass whose fields are the options and whose instances keep the interface
-(``victims.protocols.base.Victim``, ``victims.protocols.base.Defense``, ``attacks.base.Attack``).
+(``factorleak.Victim``, ``factorleak.Defense``, ``factorleak.Attack``).
 """
 
 from __future__ import annotations
@@ -84,7 +84,7 @@ def said(error: BaseException) -> str:
 def broken_member(group: str, component: object) -> str:
     """What a component lacks of its group's interface, or nothing."""
     interface = INTERFACES[group]
-    name_of = f"{interface.__module__}.{interface.__name__}"
+    name_of = f"factorleak.{interface.__name__}"
     for name, member in vars(interface).items():
         if name.startswith("_"):
             continue

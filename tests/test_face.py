@@ -15,6 +15,7 @@ import pytest
 
 import factorleak as fl
 from audit.experiments.results import COLUMNS
+from audit.registry import BUILT_IN
 from victims.protocols.fedmvmf import FedMVMF
 
 HEAVY = ("jax", "numpy", "pandas", "scipy", "pyarrow", "seaborn", "typer", "pydantic", "audit.registry")
@@ -271,7 +272,7 @@ class TestLists:
 
     def test_options_of_every_component_are_explained(self):
         for group in ("victims", "defenses", "attacks"):
-            for name in fl.list_components(group)["name"]:
+            for name in BUILT_IN[group]:
                 options = fl.list_components(group, name)
                 assert list(options.columns) == ["name", "type", "default", "meaning"]
                 assert (options["meaning"].str.len() > 0).all(), (group, name, options)

@@ -92,8 +92,8 @@ def _type(hint: Any) -> str:
 
     Examples
     --------
-    >>> _type(Literal["a", "b"]), _type(float | None)
-    ('a | b', 'float | none')
+    >>> _type(float | None), _type(int)
+    ('float | none', 'int')
     """
     if hint is type(None):
         return "none"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import pickle
+from importlib import import_module
 from pathlib import Path
 
 import numpy as np
@@ -20,7 +21,6 @@ from victims.protocols.base import Victim
 from victims.transcript.reader import open_transcript
 from victims.transcript.writer import truth_path
 
-ROOT = Path(__file__).parents[2]
 ATTACKS = list(BUILT_IN["attacks"])
 VERBS = {"victims": {"init", "round", "uploads"}, "attacks": {"attack"}, "defenses": {"attackers"}}
 INTERFACES = {"Victim", "Attack", "Defense"}
@@ -37,8 +37,9 @@ class TestRegistry:
     def test_every_class_is_registered(self, group, verbs):
         """A class that has the verbs of a group is in its table."""
         found = set()
-        for path in (ROOT / group).rglob("*.py"):
-            module = ".".join(path.relative_to(ROOT).with_suffix("").parts)
+        folder = Path(import_module(group).__path__[0])  # the checkout's, or the wheel's
+        for path in folder.rglob("*.py"):
+            module = ".".join(path.relative_to(folder.parent).with_suffix("").parts)
             for node in ast.parse(path.read_text()).body:
                 if isinstance(node, ast.ClassDef) and not node.name.startswith("_"):
                     methods = {n.name for n in node.body if isinstance(n, ast.FunctionDef)}
