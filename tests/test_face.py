@@ -106,11 +106,13 @@ class TestHidden:
         script.write_text("import factorleak; print(factorleak.list_components('victims')['name'][0])")
         assert python("-P", script, cwd=tmp_path).stdout == "fedmvmf\n"
 
-    def test_a_folder_of_files_hides_nothing(self, tmp_path):
+    def test_a_folder_of_files_hides_nothing(self, tmp_path, monkeypatch):
         (tmp_path / "reports").mkdir()
         (tmp_path / "reports" / "january.txt").write_text("")
         script = tmp_path / "use.py"
         script.write_text("import factorleak; print('well')")
+        # as after a plain installation: what is on the path goes before a folder without __init__.py
+        monkeypatch.setenv("PYTHONPATH", str(Path(fl.__file__).parent))
         assert python(script, cwd=tmp_path).stdout == "well\n"
 
     def test_one_that_was_imported_before(self, tmp_path):
