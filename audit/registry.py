@@ -80,7 +80,7 @@ BUILT_IN: dict[str, dict[str, Entry]] = {
             "victims.protocols.fedmf:FedMF", "user-level distributed matrix factorisation (paper 001)"
         ),
         "mf": Entry(
-            "victims.protocols.decentralised_mf:MF",
+            "victims.protocols.decentralised_mf:DecentralisedMF",
             "matrix factorisation with clients on the unit ball (paper 002)",
         ),
     },

@@ -19,7 +19,7 @@ from audit.cli.main import main
 from tests.oracles.simulator import Reference
 from victims.data.ratings import Ratings
 from victims.data.synthetic import Synthetic, generate
-from victims.protocols.decentralised_mf import MF
+from victims.protocols.decentralised_mf import DecentralisedMF
 from victims.protocols.fedmvmf import FedMVMF
 from victims.recording import record
 from victims.transcript.reader import Transcript, open_transcript
@@ -89,7 +89,12 @@ def run(monkeypatch, capsys):
 def small_view(tmp_path_factory: pytest.TempPathFactory) -> View:
     """What a server sees of 12 clients and 20 items in one round."""
     path = tmp_path_factory.mktemp("small") / "t"
-    record(MF(factors=2), generate(Synthetic(users=12, items=20, ratings_per_user=6.0)), path, rounds=[0])
+    record(
+        DecentralisedMF(factors=2),
+        generate(Synthetic(users=12, items=20, ratings_per_user=6.0)),
+        path,
+        rounds=[0],
+    )
     return open_transcript(path).view("server")
 
 

@@ -27,6 +27,7 @@ from jaxtyping import Float
 from attacks.base import Progress, Reconstruction, all_abstain, silent, unreadable
 from attacks.closed_form.rank_one import Reduced, solve_clients
 from attacks.closed_form.rating_grid import distance_from_grid, row_numbers
+from victims.common.validation import one_of, require_fields
 from victims.transcript.manifest import Manifest
 from victims.transcript.view import Uploads, UserBatch, View
 
@@ -43,8 +44,7 @@ class Eq24:
     form: Literal["printed", "corrected"] = "corrected"
 
     def __post_init__(self) -> None:
-        if self.form not in ("printed", "corrected"):
-            raise ValueError(f"eq24 form must be printed or corrected, got {self.form!r}")
+        require_fields(self, "eq24", form=one_of("printed", "corrected"))
 
     @property
     def name(self) -> str:

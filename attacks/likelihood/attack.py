@@ -45,6 +45,7 @@ from attacks.likelihood.modes import read
 from attacks.likelihood.nuisance import START, missing, settle, with_constants
 from attacks.likelihood.sign_test import has_structure
 from victims.common.seeds import Purpose, generator
+from victims.common.validation import at_least, one_of, or_none, require_fields
 from victims.transcript.view import ITEM, View
 
 CLEAN = 1e-5  # rows whose part off their leading direction is below this share have no noise
@@ -92,17 +93,16 @@ class Likelihood:
     name: str = "likelihood"
 
     def __post_init__(self) -> None:
-        rules = {
-            "prior": (self.prior in ("estimated", "flat"), "estimated or flat"),
-            "scale": (self.scale is None or 0 <= self.scale < np.inf, ">= 0"),
-            "steps": (self.steps >= 3, ">= 3"),
-            "passes": (self.passes >= 1, ">= 1"),
-            "learners": (self.learners >= 1, ">= 1"),
-            "samples": (self.samples >= 1, ">= 1"),
-        }
-        for name, (holds, rule) in rules.items():
-            if not holds:
-                raise ValueError(f"likelihood {name} must be {rule}, got {getattr(self, name)!r}")
+        require_fields(
+            self,
+            "likelihood",
+            prior=one_of("estimated", "flat"),
+            scale=or_none(at_least(0)),
+            steps=at_least(3),
+            passes=at_least(1),
+            learners=at_least(1),
+            samples=at_least(1),
+        )
 
     def attack(self, view: View, key: int, progress: Progress = silent) -> Reconstruction:
         """Read all clients of a view, all its rounds together.

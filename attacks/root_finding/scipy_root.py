@@ -29,6 +29,7 @@ from attacks.base import Estimates, Progress, Reconstruction, all_abstain, silen
 from attacks.closed_form.decoding import looks_unrated
 from attacks.root_finding import systems
 from victims.common.seeds import Purpose, generator
+from victims.common.validation import Rule, above, at_least, one_of, or_none, require_fields
 from victims.transcript.manifest import Manifest
 from victims.transcript.view import ATTRIBUTE, ITEM, Uploads, View
 
@@ -88,22 +89,21 @@ class Root:
     jobs: int = -1
 
     def __post_init__(self) -> None:
-        rules = {
-            "method": (self.method in METHODS, f"one of {', '.join(METHODS)}"),
-            "start_factor": (self.start_factor != 0, "not 0, where the system is singular"),
-            "start_along": (self.start_along in ("row", "constant"), "row or constant"),
-            "factor": (self.factor is None or self.factor >= 0, ">= 0"),
-            "item": (self.item is None or self.item >= 0, ">= 0"),
-            "solutions": (self.solutions is None or self.solutions >= 1, ">= 1 or none"),
-            "tolerance": (self.tolerance > 0, "> 0"),
-            "max_iterations": (self.max_iterations >= 1, ">= 1"),
-            "max_evaluations": (self.max_evaluations >= 1, ">= 1"),
-            "max_dense": (self.max_dense >= 1, ">= 1"),
-            "jobs": (self.jobs == -1 or self.jobs >= 1, "-1 or >= 1"),
-        }
-        for name, (holds, rule) in rules.items():
-            if not holds:
-                raise ValueError(f"root {name} must be {rule}, got {getattr(self, name)!r}")
+        require_fields(
+            self,
+            "root",
+            method=one_of(*METHODS),
+            start_factor=Rule("not 0, where the system is singular", bool),
+            start_along=one_of("row", "constant"),
+            factor=or_none(at_least(0)),
+            item=or_none(at_least(0)),
+            solutions=or_none(at_least(1)),
+            tolerance=above(0),
+            max_iterations=at_least(1),
+            max_evaluations=at_least(1),
+            max_dense=at_least(1),
+            jobs=Rule("-1 or >= 1", lambda jobs: jobs == -1 or jobs >= 1),
+        )
 
     @property
     def name(self) -> str:

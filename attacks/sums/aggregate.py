@@ -44,6 +44,7 @@ from attacks.base import (
 from attacks.closed_form.decoding import distance_to_levels, looks_unrated
 from attacks.closed_form.rating_grid import RowNumbers, best_length, distance_from_grid
 from attacks.sums.parallel_rows import read_parallel
+from victims.common.validation import at_least, require_fields
 from victims.transcript.manifest import Manifest
 from victims.transcript.view import ITEM, Broadcast, Sums, View
 
@@ -69,8 +70,7 @@ class Aggregate:
     name: str = "aggregate"
 
     def __post_init__(self) -> None:
-        if self.passes < 1:
-            raise ValueError(f"aggregate passes must be >= 1, got {self.passes}")
+        require_fields(self, "aggregate", passes=at_least(1))
 
     def attack(self, view: View, key: int, progress: Progress = silent) -> Reconstruction:
         """Take the sums of all rounds apart.

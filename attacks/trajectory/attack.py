@@ -40,8 +40,8 @@ from attacks.likelihood.manifest_model import fresh_normal, known_clip
 from attacks.trajectory.factor_trajectories import batches, pack
 from attacks.trajectory.stretched_ratings import Stretched, on_grid, unstretch
 from attacks.trajectory.trajectory_fits import Fitted, Known, Prior, fit_exact, fit_fresh, flat_prior
-from victims.common.errors import InputError
 from victims.common.seeds import Purpose, generator
+from victims.common.validation import above, at_least, one_of, require_fields
 from victims.transcript.manifest import Manifest
 from victims.transcript.view import ITEM, View
 
@@ -76,16 +76,15 @@ class Trajectory:
     name: str = "trajectory"
 
     def __post_init__(self) -> None:
-        rules = {
-            "answer": (self.answer in ("ratings", "stretched"), "ratings or stretched"),
-            "rounds": (self.rounds >= 2, ">= 2"),
-            "starts": (self.starts >= 1, ">= 1"),
-            "steps": (self.steps >= 1, ">= 1"),
-            "max_misfit": (self.max_misfit > 0, "> 0"),
-        }
-        for name, (holds, rule) in rules.items():
-            if not holds:
-                raise InputError(f"trajectory {name} must be {rule}, got {getattr(self, name)!r}")
+        require_fields(
+            self,
+            "trajectory",
+            answer=one_of("ratings", "stretched"),
+            rounds=at_least(2),
+            starts=at_least(1),
+            steps=at_least(1),
+            max_misfit=above(0),
+        )
 
     def attack(self, view: View, key: int, progress: Progress = silent) -> Reconstruction:
         """Fit all clients of a view.

@@ -22,6 +22,7 @@ from jaxtyping import Bool, Float
 from scipy import stats
 
 from victims.common.errors import InputError
+from victims.common.validation import require, strictly_between
 
 THRESHOLDS = (0.0, 0.5, 1.0, 2.0, 4.0)  # of the score, preset
 SHARES = (1.0, 0.5, 0.2, 0.05)  # of the guesses, surest first, preset
@@ -136,8 +137,7 @@ def _logit_of_least(right: int, guesses: int, level: float) -> float:
 
 
 def _check(confidence: float, *scores: np.ndarray) -> None:
-    if not 0 < confidence < 1:
-        raise InputError(f"confidence must be between 0 and 1, got {confidence!r}")
+    require("a bound", "confidence", confidence, strictly_between(0, 1))
     for score in scores:
         if score.size == 0 or np.isnan(score).any():
             raise InputError(f"scores must be at least one number and not NaN, got {score[:5]}")

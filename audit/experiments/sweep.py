@@ -26,6 +26,7 @@ from audit.scoring.truth import Truth, read_truth
 from victims.common.errors import InputError
 from victims.common.files import remove, unfinished
 from victims.common.seeds import Purpose, generator
+from victims.common.validation import at_least, each, require_fields
 from victims.data.ratings import Ratings
 from victims.recording import record
 from victims.transcript.reader import open_transcript
@@ -114,14 +115,7 @@ def run(
 
 def _check(sweep: Sweep) -> None:
     """A misspelt name must not cost the work before it."""
-    rules = {
-        "scales": (bool(sweep.scales) and all(0 <= b < np.inf for b in sweep.scales), ">= 0", sweep.scales),
-        "rounds": (bool(sweep.rounds) and min(sweep.rounds) >= 1, ">= 1", sweep.rounds),
-        "first": (sweep.first >= 0, ">= 0", sweep.first),
-    }
-    for name, (holds, rule, value) in rules.items():
-        if not holds:
-            raise InputError(f"sweep {name} must be {rule}, got {value}")
+    require_fields(sweep, "a sweep", scales=each(at_least(0)), rounds=each(at_least(1)), first=at_least(0))
     for name in sweep.attacks:
         make_attack(name, sweep.attack_options.get(name))
     for update in sweep.updates:

@@ -16,6 +16,7 @@ from jaxtyping import Float
 
 from victims.common.errors import InputError
 from victims.common.seeds import Purpose, generator
+from victims.common.validation import above, between, positive_share, require_fields
 from victims.data.ratings import Ratings
 
 
@@ -44,22 +45,19 @@ class Specification:
     item_middle: float = 0.5
 
     def __post_init__(self) -> None:
-        if not 0 < self.epsilon < np.inf:
-            raise InputError(f"epsilon must be > 0, got {self.epsilon!r}")
+        thing = "a privacy specification"
+        require_fields(self, thing, epsilon=above(0))
         for who in ("user", "item"):
+            share, weight = between(0, 1), positive_share()
+            require_fields(self, thing, **{f"{who}_conservative": share, f"{who}_moderate": share})
             shares = [getattr(self, f"{who}_{group}") for group in ("conservative", "moderate")]
-            for group, share in zip(("conservative", "moderate"), shares, strict=True):
-                if not 0 <= share <= 1:
-                    raise InputError(f"{who}_{group} must be a share between 0 and 1, got {share!r}")
             if sum(shares) > 1 + 1e-12:
                 raise InputError(
                     f"{who}_conservative and {who}_moderate must add up to at most 1, for the liberal are "
                     f"the rest; got {shares[0]!r} + {shares[1]!r} = {sum(shares):g}"
                 )
+            require_fields(self, thing, **{f"{who}_low": weight, f"{who}_middle": weight})
             low, middle = getattr(self, f"{who}_low"), getattr(self, f"{who}_middle")
-            for name, weight in ((f"{who}_low", low), (f"{who}_middle", middle)):
-                if not 0 < weight <= 1:
-                    raise InputError(f"{name} must be a weight in (0, 1], got {weight!r}")
             if low > middle:
                 raise InputError(f"{who}_low must be at most {who}_middle = {middle!r}, got {low!r}")
 

@@ -25,7 +25,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from victims.common.errors import InputError
+from victims.common.validation import above, at_least, or_none, require, strictly_between
 from victims.data.ratings import Ratings
 from victims.protocols.account import DELTA, Account, Line, Setting
 
@@ -109,16 +109,11 @@ def of_gaussian(scale: float, clip: float | None, rows: int, rounds: int = 1, de
 
 def _checked(scale: float, clip: float | None, rows: int, rounds: int, delta: float) -> int:
     """The number of rows of all rounds."""
-    rules = {
-        "scale": (0 <= scale < np.inf, ">= 0", scale),
-        "clip": (clip is None or 0 < clip < np.inf, "> 0, or none", clip),
-        "rows": (rows >= 1, ">= 1", rows),
-        "rounds": (rounds >= 1, ">= 1", rounds),
-        "delta": (0 < delta < 1, "between 0 and 1", delta),
-    }
-    for name, (holds, rule, value) in rules.items():
-        if not holds:
-            raise InputError(f"the account's {name} must be {rule}, got {value!r}")
+    require("the account", "scale", scale, at_least(0))
+    require("the account", "clip", clip, or_none(above(0)))
+    require("the account", "rows", rows, at_least(1))
+    require("the account", "rounds", rounds, at_least(1))
+    require("the account", "delta", delta, strictly_between(0, 1))
     return rows * rounds
 
 

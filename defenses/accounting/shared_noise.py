@@ -26,7 +26,7 @@ from __future__ import annotations
 import numpy as np
 from scipy import integrate, optimize, stats
 
-from victims.common.errors import InputError
+from victims.common.validation import above, at_least, one_of, require, strictly_between
 from victims.protocols.account import DELTA, Line
 
 MOST = 1e9  # epsilon that counts as none
@@ -53,16 +53,11 @@ def accounts(budget: float, noise: str, raters: int, rounds: int, delta: float =
     InputError
         If a number is out of range.
     """
-    rules = {
-        "budget": (0 < budget < np.inf, "> 0", budget),
-        "noise": (noise in ("once", "fresh", "composed"), "once, fresh or composed", noise),
-        "raters": (raters >= 1, ">= 1", raters),
-        "rounds": (rounds >= 1, ">= 1", rounds),
-        "delta": (0 < delta < 1, "between 0 and 1", delta),
-    }
-    for name, (holds, rule, value) in rules.items():
-        if not holds:
-            raise InputError(f"the account's {name} must be {rule}, got {value!r}")
+    require("the account", "budget", budget, above(0))
+    require("the account", "noise", noise, one_of("once", "fresh", "composed"))
+    require("the account", "raters", raters, at_least(1))
+    require("the account", "rounds", rounds, at_least(1))
+    require("the account", "delta", delta, strictly_between(0, 1))
     nothing, infinite = float("nan"), float("inf")
     one = "first round"
     lines = [

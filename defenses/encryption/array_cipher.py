@@ -26,6 +26,7 @@ from gmpy2 import mpz
 from phe import paillier
 
 from victims.common.errors import InputError
+from victims.common.validation import one_of, require
 
 KEY_BITS = (1024, 2048, 3072)
 WEAK = 2048  # shorter keys are for comparison with the papers
@@ -39,10 +40,7 @@ def generate_keys(key_bits: int = 2048) -> SecretKey:
     InputError
         If ``key_bits`` is not one of 1024, 2048, 3072.
     """
-    if key_bits not in KEY_BITS:
-        raise InputError(
-            f"paillier key_bits must be one of {', '.join(map(str, KEY_BITS))}, got {key_bits!r}"
-        )
+    require("paillier", "key_bits", key_bits, one_of(*KEY_BITS))
     if key_bits < WEAK:
         warnings.warn(
             f"{key_bits}-bit Paillier keys are what the papers use and below today's recommendations "

@@ -16,6 +16,7 @@ import numpy as np
 from jaxtyping import Float, Int
 
 from victims.common.errors import InputError
+from victims.common.validation import at_least, between, require_fields
 
 LANE_BITS = 64
 LANE_BYTES = LANE_BITS // 8
@@ -40,14 +41,13 @@ class FixedPoint:
     summands: int = 1
 
     def __post_init__(self) -> None:
-        rules = {
-            "lanes": (self.lanes >= 1, ">= 1"),
-            "fraction_bits": (0 <= self.fraction_bits <= 52, "between 0 and 52"),
-            "summands": (1 <= self.summands < 1 << 40, "between 1 and 2^40"),
-        }
-        for name, (holds, rule) in rules.items():
-            if not holds:
-                raise InputError(f"fixed point {name} must be {rule}, got {getattr(self, name)!r}")
+        require_fields(
+            self,
+            "fixed point",
+            lanes=at_least(1),
+            fraction_bits=between(0, 52),
+            summands=between(1, (1 << 40) - 1),
+        )
 
     @property
     def largest(self) -> float:

@@ -35,6 +35,7 @@ from defenses.encryption.array_cipher import KEY_BITS, SecretKey, generate_keys
 from defenses.encryption.fixed_point import LANE_BITS, FixedPoint
 from victims.common.errors import InputError
 from victims.common.seeds import Purpose, generator
+from victims.common.validation import at_least, between, one_of, require_fields
 from victims.data.ratings import Ratings
 from victims.protocols.base import Attacker, Cipher, Rows, Total, Unchanged
 from victims.transcript.manifest import Manifest
@@ -77,15 +78,14 @@ class Paillier(Unchanged):
     name: str = "paillier"
 
     def __post_init__(self) -> None:
-        rules = {
-            "key_bits": (self.key_bits in KEY_BITS, f"one of {', '.join(map(str, KEY_BITS))}"),
-            "fraction_bits": (0 <= self.fraction_bits <= 52, "between 0 and 52"),
-            "decrypters": (self.decrypters >= 1, ">= 1"),
-            "min_contributors": (self.min_contributors >= 1, ">= 1"),
-        }
-        for name, (holds, rule) in rules.items():
-            if not holds:
-                raise InputError(f"paillier {name} must be {rule}, got {getattr(self, name)!r}")
+        require_fields(
+            self,
+            "paillier",
+            key_bits=one_of(*KEY_BITS),
+            fraction_bits=between(0, 52),
+            decrypters=at_least(1),
+            min_contributors=at_least(1),
+        )
 
     def encoding(self, factors: int, n_users: int) -> FixedPoint:
         """The encoding of rows of ``factors`` numbers, for sums over all clients and one row more."""

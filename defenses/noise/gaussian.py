@@ -23,8 +23,8 @@ import numpy as np
 
 from defenses.accounting.row_noise import of_gaussian, of_rows
 from defenses.noise.client_noise import by_client, standard_normal
-from victims.common.errors import InputError
 from victims.common.seeds import Purpose
+from victims.common.validation import above, at_least, or_none, require_fields, strictly_between
 from victims.data.ratings import Ratings
 from victims.protocols.account import DELTA, Account, Setting
 from victims.protocols.base import Attacker, Rows, Unchanged
@@ -53,14 +53,13 @@ class Gaussian(Unchanged):
     name: str = "gaussian"
 
     def __post_init__(self) -> None:
-        rules = {
-            "scale": (0 <= self.scale < np.inf, ">= 0"),
-            "clip": (self.clip is None or 0 < self.clip < np.inf, "> 0"),
-            "delta": (0 < self.delta < 1, "between 0 and 1, exclusive"),
-        }
-        for name, (holds, rule) in rules.items():
-            if not holds:
-                raise InputError(f"gaussian {name} must be {rule}, got {getattr(self, name)!r}")
+        require_fields(
+            self,
+            "gaussian",
+            scale=at_least(0),
+            clip=or_none(above(0)),
+            delta=strictly_between(0, 1),
+        )
 
     @property
     def attackers(self) -> tuple[Attacker, ...]:

@@ -20,8 +20,8 @@ import numpy as np
 
 from defenses.accounting.row_noise import of_laplace, of_rows
 from defenses.noise.client_noise import by_client
-from victims.common.errors import InputError
 from victims.common.seeds import Purpose
+from victims.common.validation import above, at_least, or_none, require_fields
 from victims.data.ratings import Ratings
 from victims.protocols.account import Account, Setting
 from victims.protocols.base import Attacker, Rows, Unchanged
@@ -48,13 +48,12 @@ class Laplace(Unchanged):
     name: str = "laplace"
 
     def __post_init__(self) -> None:
-        rules = {
-            "scale": (0 <= self.scale < np.inf, ">= 0"),
-            "clip": (self.clip is None or 0 < self.clip < np.inf, "> 0"),
-        }
-        for name, (holds, rule) in rules.items():
-            if not holds:
-                raise InputError(f"laplace {name} must be {rule}, got {getattr(self, name)!r}")
+        require_fields(
+            self,
+            "laplace",
+            scale=at_least(0),
+            clip=or_none(above(0)),
+        )
 
     @property
     def attackers(self) -> tuple[Attacker, ...]:

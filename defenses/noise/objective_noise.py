@@ -34,6 +34,7 @@ from defenses.accounting.shared_noise import accounts
 from defenses.noise.client_noise import by_client, standard_normal
 from victims.common.errors import InputError
 from victims.common.seeds import Purpose, generator
+from victims.common.validation import at_least, one_of, require_fields
 from victims.data.ratings import Ratings
 from victims.protocols.account import Account, Setting
 from victims.protocols.base import Attacker, Rows, Unchanged
@@ -61,12 +62,13 @@ class ObjectiveNoise(Specification, Unchanged):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if self.noise not in NOISES:
-            raise InputError(f"objective-noise noise must be one of {', '.join(NOISES)}, got {self.noise!r}")
-        if self.budget not in ("largest", "mean", "smallest"):
-            raise InputError(f"objective-noise budget must be largest, mean or smallest, got {self.budget!r}")
-        if self.epochs < 1:
-            raise InputError(f"objective-noise epochs must be >= 1, got {self.epochs!r}")
+        require_fields(
+            self,
+            "objective-noise",
+            noise=one_of(*NOISES),
+            budget=one_of("largest", "mean", "smallest"),
+            epochs=at_least(1),
+        )
 
     @property
     def attackers(self) -> tuple[Attacker, ...]:

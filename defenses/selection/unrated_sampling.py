@@ -18,8 +18,8 @@ from typing import Any
 
 import numpy as np
 
-from victims.common.errors import InputError
 from victims.common.seeds import Purpose, generator
+from victims.common.validation import above, require_fields
 from victims.data.ratings import Ratings
 from victims.protocols.base import Attacker, Sample, Unchanged
 
@@ -41,8 +41,7 @@ class UnratedSampling(Unchanged):
     name: str = "unrated-sampling"
 
     def __post_init__(self) -> None:
-        if not 0 < self.rho < np.inf:
-            raise InputError(f"unrated-sampling rho must be > 0, got {self.rho!r}")
+        require_fields(self, "unrated-sampling", rho=above(0))
 
     @property
     def attackers(self) -> tuple[Attacker, ...]:

@@ -29,7 +29,7 @@ from attacks.trajectory.attack import Trajectory
 from audit.registry import make_defenses
 from tests.conftest import SCENARIOS
 from victims.data.loaders import load
-from victims.protocols.decentralised_mf import MF
+from victims.protocols.decentralised_mf import DecentralisedMF
 from victims.protocols.fedmvmf import FedMVMF
 from victims.recording import record, start
 from victims.transcript.reader import open_transcript
@@ -197,7 +197,7 @@ class PeakMemory:
 @pytest.mark.parametrize("noise", ["none", "hdpmf:noise=fresh"])
 def test_epoch_of_mf(benchmark, ml_1m, order, noise):
     """One epoch of `mf`, K = 10; the floor reads and writes one factor per rating and side."""
-    run = start(MF(order=order, learning_rate=2e-4), ml_1m, make_defenses(noise), 0).trained(0)
+    run = start(DecentralisedMF(order=order, learning_rate=2e-4), ml_1m, make_defenses(noise), 0).trained(0)
     benchmark.extra_info["floor_bytes"] = 4 * 8 * 10 * ml_1m.n_ratings
 
     def epoch():
@@ -216,7 +216,14 @@ def course(request, ml_1m, tmp_path_factory):
     folder = tmp_path_factory.mktemp("courses") / request.param
     users = np.linspace(0, ml_1m.n_users - 1, FEW).astype(int) if request.param == "fresh" else None
     defenses = make_defenses(f"hdpmf:noise={request.param}")
-    record(MF(learning_rate=2e-4), ml_1m, folder, rounds=range(COURSE), users=users, defenses=defenses)
+    record(
+        DecentralisedMF(learning_rate=2e-4),
+        ml_1m,
+        folder,
+        rounds=range(COURSE),
+        users=users,
+        defenses=defenses,
+    )
     yield folder
     for file in folder.iterdir():
         file.unlink()

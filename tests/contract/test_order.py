@@ -16,7 +16,7 @@ from audit.registry import BUILT_IN, make_attack, make_defenses
 from audit.scoring.truth import read_truth
 from tests.conftest import SCENARIOS
 from victims.protocols.base import Victim
-from victims.protocols.decentralised_mf import MF
+from victims.protocols.decentralised_mf import DecentralisedMF
 from victims.protocols.fedmf import FedMF
 from victims.protocols.fedmvmf import FedMVMF
 from victims.recording import record
@@ -24,7 +24,7 @@ from victims.transcript.reader import open_transcript
 from victims.transcript.view import Messages, View
 from victims.transcript.writer import truth_path
 
-STEPS = MF(factors=5, learning_rate=0.01)
+STEPS = DecentralisedMF(factors=5, learning_rate=0.01)
 PRIVATE = FedMF(factors=5, client_learning_rate=3e-3)
 RECORDINGS: dict[str, tuple[Victim, str, range] | None] = {
     **{"/".join(scenario): None for scenario in SCENARIOS},  # recorded for all tests

@@ -17,7 +17,7 @@ from attacks.closed_form.goodness_of_fit import accidental, log_odds_between, mi
 from audit.registry import make_attack, make_defenses
 from audit.scoring.metrics import round_ratings
 from victims.data.synthetic import Synthetic, generate
-from victims.protocols.decentralised_mf import MF
+from victims.protocols.decentralised_mf import DecentralisedMF
 from victims.protocols.fedmf import FedMF
 from victims.protocols.fedmvmf import FedMVMF
 from victims.recording import record
@@ -25,7 +25,7 @@ from victims.transcript.reader import open_transcript
 from victims.transcript.view import Messages, View
 
 ACCIDENTS = 0.05
-STEPS = MF(factors=5, learning_rate=0.01)
+STEPS = DecentralisedMF(factors=5, learning_rate=0.01)
 VICTIMS = {
     "mf": (STEPS, "none"),
     "fedmf": (FedMF(factors=5, client_learning_rate=3e-3), "none"),

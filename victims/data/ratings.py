@@ -14,6 +14,7 @@ from jaxtyping import Bool, Float, Int
 
 from victims.common.errors import InputError
 from victims.common.seeds import Purpose, generator
+from victims.common.validation import at_least, between, require, strictly_between
 
 MAX_CELLS = 1 << 27  # of dense attributes or features: 1 GiB of float64
 MAX_RATING = 1e9  # stars; squares of ratings are summed
@@ -301,11 +302,7 @@ def with_principal_components(ratings: Ratings, n_components: int) -> Ratings:
         If ``n_components`` is not between 1 and the number of item features.
     """
     features = ratings.item_features
-    if not 1 <= n_components <= features.shape[1]:
-        raise InputError(
-            f"item components must be between 1 and the {features.shape[1]} item features of "
-            f"{ratings.name}, got {n_components}"
-        )
+    require(f"features of {ratings.name}", "n_components", n_components, between(1, features.shape[1]))
     left, scale, _ = np.linalg.svd(features - features.mean(axis=0), full_matrices=False)
     return replace(
         ratings,
@@ -322,13 +319,12 @@ def split(ratings: Ratings, test_fraction: float, seed: int) -> tuple[Ratings, R
     train, test : Ratings
         Same users, items and attributes.
     """
-    if not 0 < test_fraction < 1:
-        raise InputError(f"test fraction must be between 0 and 1, got {test_fraction:g}")
+    require("a split", "test_fraction", test_fraction, strictly_between(0, 1))
     wanted = np.rint(test_fraction * np.diff(ratings.indptr)).astype(np.int64)
     return _held_out(ratings, wanted, generator(seed, Purpose.HELD_OUT_SHARE))
 
 
-def leave_out(ratings: Ratings, each: int, seed: int) -> tuple[Ratings, Ratings]:
+def leave_out(ratings: Ratings, n_held_out: int, seed: int) -> tuple[Ratings, Ratings]:
     """Hold out that many ratings of every user; a user always keeps at least one for training.
 
     Returns
@@ -336,10 +332,9 @@ def leave_out(ratings: Ratings, each: int, seed: int) -> tuple[Ratings, Ratings]
     train, test : Ratings
         Same users, items and attributes.
     """
-    if each < 1:
-        raise InputError(f"the number of ratings held out of every user must be >= 1, got {each}")
+    require("ratings held out of every user", "number", n_held_out, at_least(1))
     rng = generator(seed, Purpose.HELD_OUT_NUMBER)
-    return _held_out(ratings, np.full(ratings.n_users, each), rng)
+    return _held_out(ratings, np.full(ratings.n_users, n_held_out), rng)
 
 
 def _held_out(
@@ -374,8 +369,7 @@ def of_users(ratings: Ratings, users: Int[np.ndarray, " some"]) -> Ratings:
 
 def most_rated(ratings: Ratings, n_items: int) -> Ratings:
     """The items with most ratings, and all users; ties go to the lower item."""
-    if not 1 <= n_items <= ratings.n_items:
-        raise InputError(f"items must be between 1 and {ratings.n_items}, got {n_items}")
+    require(f"most rated items of {ratings.name}", "n_items", n_items, between(1, ratings.n_items))
     counts = np.bincount(ratings.items, minlength=ratings.n_items)
     chosen = np.sort(np.argsort(-counts, kind="stable")[:n_items])
     part = _select(ratings, np.isin(ratings.items, chosen))

@@ -12,6 +12,7 @@ import numpy as np
 
 from victims.common.errors import InputError
 from victims.common.seeds import LARGEST_SEED, Purpose, generator
+from victims.common.validation import at_least, between, require_fields
 from victims.data.ratings import Ratings, from_triples, one_hot
 
 
@@ -46,21 +47,17 @@ class Synthetic:
     seed: int = 0
 
     def __post_init__(self) -> None:
-        rules = {
-            "users": (2 <= self.users <= 1_000_000, "between 2 and 1,000,000"),
-            "items": (2 <= self.items <= 1_000_000, "between 2 and 1,000,000"),
-            "ratings_per_user": (
-                1 <= self.ratings_per_user <= self.items,
-                "between 1 and the number of items",
-            ),
-            "single": (0 <= self.single <= 1, "between 0 and 1"),
-            "factors": (1 <= self.factors <= 1000, "between 1 and 1000"),
-            "noise": (0 <= self.noise < np.inf, ">= 0"),
-            "seed": (0 <= self.seed <= LARGEST_SEED, f"between 0 and {LARGEST_SEED}"),
-        }
-        for name, (holds, rule) in rules.items():
-            if not holds:
-                raise InputError(f"synthetic {name} must be {rule}, got {getattr(self, name)}")
+        require_fields(
+            self,
+            "synthetic",
+            users=between(2, 1_000_000),
+            items=between(2, 1_000_000),
+            ratings_per_user=between(1, self.items),
+            single=between(0, 1),
+            factors=between(1, 1000),
+            noise=at_least(0),
+            seed=between(0, LARGEST_SEED),
+        )
 
 
 def parse_synthetic(text: str) -> Synthetic:

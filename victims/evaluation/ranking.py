@@ -21,6 +21,7 @@ from jaxtyping import Bool, Float, Int
 
 from victims.common.errors import InputError
 from victims.common.seeds import Purpose, generator
+from victims.common.validation import one_of, require
 from victims.data.ratings import Ratings, of_users, split, without
 from victims.protocols.base import Defense, Unchanged, Victim
 from victims.recording import start
@@ -78,8 +79,7 @@ def _split(scenario: str, ratings: Ratings, seed: int) -> Case:
     if scenario == "existing":
         return Case(scenario, *split(ratings, HELD_OUT, seed), everything)
     sizes = {"new user": ratings.n_users, "new item": ratings.n_items}
-    if scenario not in sizes:
-        raise InputError(f"scenario must be one of {', '.join(SCENARIOS)}, got {scenario!r}")
+    require("a split", "scenario", scenario, one_of(*SCENARIOS))
     count = round(NEW * sizes[scenario])
     if count < 1:
         raise InputError(f"{scenario} holds out a tenth of {sizes[scenario]}, which is none")

@@ -38,6 +38,7 @@ from jaxtyping import Array, Float
 
 from victims.common.errors import InputError
 from victims.common.seeds import Purpose, generator, jax_key
+from victims.common.validation import above, at_least, between, one_of, require_fields
 from victims.data.ratings import Ratings
 from victims.protocols.base import Attacker, Centralised, Received, Rows, Sample, pieces
 from victims.protocols.jax_ratings import Data, device_data
@@ -62,7 +63,7 @@ class State(NamedTuple):
 
 
 @dataclass(frozen=True)
-class MF:
+class DecentralisedMF:
     """Hyper-parameters; Table 3 of the paper needs order=per-rating and learning_rate=0.005.
 
     Attributes
@@ -93,19 +94,18 @@ class MF:
     init_scale: float = 0.1
 
     def __post_init__(self) -> None:
-        rules = {
-            "update": (self.update == "sgd", "sgd"),
-            "weighting": (self.weighting == "observed-only", "observed-only"),
-            "order": (self.order in ("batch", "per-rating"), "batch or per-rating"),
-            "factors": (1 <= self.factors <= 4096, "between 1 and 4096"),
-            "learning_rate": (0 < self.learning_rate < np.inf, "> 0"),
-            "epochs": (1 <= self.epochs <= 1_000_000, "between 1 and 1,000,000"),
-            "regularization": (0 <= self.regularization < np.inf, ">= 0"),
-            "init_scale": (0 < self.init_scale < np.inf, "> 0"),
-        }
-        for name, (holds, rule) in rules.items():
-            if not holds:
-                raise InputError(f"mf {name} must be {rule}, got {getattr(self, name)!r}")
+        require_fields(
+            self,
+            "decentralised_mf",
+            update=one_of("sgd"),
+            weighting=one_of("observed-only"),
+            order=one_of("batch", "per-rating"),
+            factors=between(1, 4096),
+            learning_rate=above(0),
+            epochs=between(1, 1_000_000),
+            regularization=at_least(0),
+            init_scale=above(0),
+        )
 
     @property
     def blind_server(self) -> bool:
@@ -177,8 +177,8 @@ class MF:
             )
         if not bool(jnp.isfinite(items).all() & jnp.isfinite(clients).all()):
             raise InputError(
-                f"mf diverged in round {state.round}: factors must stay finite; lower learning_rate "
-                f"(now {self.learning_rate:g})"
+                f"decentralised_mf diverged in round {state.round}: factors must stay finite; lower "
+                f"learning_rate (now {self.learning_rate:g})"
                 + ("" if self.stepwise else ", for the steps of all raters of an item add up")
             )
         return State(state.round + 1, state.seed, items, clients)
@@ -204,8 +204,8 @@ class MF:
         _refuse(sample)
         if self.stepwise:
             raise InputError(
-                "mf order must be batch in a recording, for in per-rating v_j changes between the uploads "
-                "of one round; use --set order=batch"
+                "order of decentralised_mf must be batch in a recording, for in per-rating v_j changes "
+                "between the uploads of one round; use --set order=batch"
             )
         counts = np.diff(ratings.indptr)[users]
         items, clients = self.broadcast(state)[0], self.user_factors(state, ratings)
@@ -246,7 +246,7 @@ class MF:
 
 def _refuse(sample: Sample | None) -> None:
     if sample is not None:
-        raise InputError("mf has no weight for unrated items, so they must not be sampled")
+        raise InputError("decentralised_mf has no weight for unrated items, so they must not be sampled")
 
 
 def _projected(clients: Float[Array, "users K"]) -> Float[Array, "users K"]:

@@ -36,6 +36,7 @@ from jaxtyping import Array, Float, Int
 
 from victims.common.errors import InputError
 from victims.common.seeds import Purpose, jax_key
+from victims.common.validation import above, at_least, between, one_of, require_fields
 from victims.data.ratings import Ratings
 from victims.protocols.base import Attacker, Centralised, Received, Rows, Sample, pieces
 from victims.protocols.jax_ratings import Data, device_data
@@ -86,20 +87,19 @@ class FedMF:
     init_scale: float = 0.1
 
     def __post_init__(self) -> None:
-        rules = {
-            "update": (self.update == "sgd", "sgd"),
-            "weighting": (self.weighting == "observed-only", "observed-only"),
-            "upload": (self.upload in ("part-text", "full-text"), "part-text or full-text"),
-            "factors": (1 <= self.factors <= 4096, "between 1 and 4096"),
-            "lambda_factors": (0 <= self.lambda_factors < np.inf, ">= 0"),
-            "item_regularization": (0 <= self.item_regularization < np.inf, ">= 0"),
-            "client_learning_rate": (0 < self.client_learning_rate < np.inf, "> 0"),
-            "start": (self.start in ("normal", "constant"), "normal or constant"),
-            "init_scale": (0 < self.init_scale < np.inf, "> 0"),
-        }
-        for name, (holds, rule) in rules.items():
-            if not holds:
-                raise InputError(f"fedmf {name} must be {rule}, got {getattr(self, name)!r}")
+        require_fields(
+            self,
+            "fedmf",
+            update=one_of("sgd"),
+            weighting=one_of("observed-only"),
+            upload=one_of("part-text", "full-text"),
+            factors=between(1, 4096),
+            lambda_factors=at_least(0),
+            item_regularization=at_least(0),
+            client_learning_rate=above(0),
+            start=one_of("normal", "constant"),
+            init_scale=above(0),
+        )
 
     @property
     def blind_server(self) -> bool:

@@ -37,6 +37,15 @@ from jaxtyping import Array, Float, Int
 
 from victims.common.errors import InputError
 from victims.common.seeds import Purpose, jax_key
+from victims.common.validation import (
+    above,
+    at_least,
+    between,
+    in_half_open,
+    one_of,
+    require_fields,
+    strictly_between,
+)
 from victims.data.ratings import Ratings
 from victims.protocols.base import Attacker, Centralised, Received, Rows, Sample, pieces
 from victims.protocols.jax_ratings import Data, sampled_data
@@ -98,26 +107,22 @@ class FedMVMF:
     init_scale: float = 0.1
 
     def __post_init__(self) -> None:
-        rules = {
-            "update": (self.update in ("semi-als", "sgd"), "semi-als or sgd"),
-            "weighting": (
-                self.weighting in ("observed-only", "include-unrated"),
-                "observed-only or include-unrated",
-            ),
-            "factors": (1 <= self.factors <= 4096, "between 1 and 4096"),
-            "lambda_attributes": (0 <= self.lambda_attributes < np.inf, ">= 0"),
-            "lambda_factors": (0 <= self.lambda_factors < np.inf, ">= 0"),
-            "alpha": (0 < self.alpha < 1, "between 0 and 1"),
-            "server_learning_rate": (0 < self.server_learning_rate < np.inf, "> 0"),
-            "beta_1": (0 <= self.beta_1 < 1, "in [0, 1)"),
-            "beta_2": (0 <= self.beta_2 < 1, "in [0, 1)"),
-            "epsilon": (0 < self.epsilon < np.inf, "> 0"),
-            "client_learning_rate": (0 < self.client_learning_rate < np.inf, "> 0"),
-            "init_scale": (0 < self.init_scale < np.inf, "> 0"),
-        }
-        for name, (holds, rule) in rules.items():
-            if not holds:
-                raise InputError(f"fedmvmf {name} must be {rule}, got {getattr(self, name)!r}")
+        require_fields(
+            self,
+            "fedmvmf",
+            update=one_of("semi-als", "sgd"),
+            weighting=one_of("observed-only", "include-unrated"),
+            factors=between(1, 4096),
+            lambda_attributes=at_least(0),
+            lambda_factors=at_least(0),
+            alpha=strictly_between(0, 1),
+            server_learning_rate=above(0),
+            beta_1=in_half_open(0, 1),
+            beta_2=in_half_open(0, 1),
+            epsilon=above(0),
+            client_learning_rate=above(0),
+            init_scale=above(0),
+        )
 
     @property
     def blind_server(self) -> bool:
@@ -192,7 +197,7 @@ class FedMVMF:
     def _data(self, ratings: Ratings, sample: Sample | None) -> Data:
         if sample is not None and self.weighting != "include-unrated":
             raise InputError(
-                "fedmvmf weighting must be include-unrated where unrated items are sampled, for they have "
+                "weighting of fedmvmf must be include-unrated where unrated items are sampled, for they have "
                 f"the weight alpha; got {self.weighting}"
             )
         return sampled_data(ratings, sample, self.alpha)

@@ -449,7 +449,7 @@ def test_clipping_with_regularisation_is_not_modelled(transcripts):
 
 
 def test_bad_options():
-    with pytest.raises(InputError, match="steps must be >= 3"):
+    with pytest.raises(InputError, match="steps of likelihood must be >= 3"):
         make_attack("likelihood", {"steps": "1"})
-    with pytest.raises(ValueError, match="scale must be >= 0"):
+    with pytest.raises(InputError, match="scale of likelihood must be >= 0"):
         Likelihood(scale=-1.0)

@@ -28,7 +28,7 @@ from audit.scoring.truth import read_truth
 from tests.conftest import SCENARIOS
 from victims.data.ratings import of_users
 from victims.data.synthetic import Synthetic, generate
-from victims.protocols.decentralised_mf import MF
+from victims.protocols.decentralised_mf import DecentralisedMF
 from victims.protocols.fedmf import FedMF
 from victims.protocols.fedmvmf import FedMVMF
 from victims.recording import record
@@ -125,7 +125,11 @@ class TestAgainstRecordedSums:
 
     @pytest.mark.parametrize(
         "victim",
-        [MF(factors=4, epochs=8, learning_rate=0.01), FedMF(factors=4), FedMF(factors=4, upload="full-text")],
+        [
+            DecentralisedMF(factors=4, epochs=8, learning_rate=0.01),
+            FedMF(factors=4),
+            FedMF(factors=4, upload="full-text"),
+        ],
         ids=["mf", "fedmf", "fedmf full-text"],
     )
     def test_plain_steps_tell_the_sums_of_every_round(self, ratings, tmp_path, victim):
@@ -219,7 +223,7 @@ def alone_in_several(ratings, fewest=3):
 def plain(sparse, tmp_path_factory):
     folder = tmp_path_factory.mktemp("plain")
     return {
-        "mf": recorded(MF(), sparse, folder / "mf", rounds=(3, 4)),
+        "mf": recorded(DecentralisedMF(), sparse, folder / "mf", rounds=(3, 4)),
         "fedmf": recorded(FedMF(factors=20), sparse, folder / "fedmf", rounds=(3, 4)),
     }
 
@@ -250,7 +254,7 @@ class TestReading:
 
     def test_noise_is_not_read(self, sparse, tmp_path):
         for defense in ("laplace:scale=0.5", "objective-noise:noise=once"):
-            transcript, _ = recorded(MF(), sparse, tmp_path / defense[:3], defense)
+            transcript, _ = recorded(DecentralisedMF(), sparse, tmp_path / defense[:3], defense)
             found = Aggregate().attack(transcript.view("client:7"), 0)
             assert found.users.size == 0
             assert found.options["obstacle"] == NOBODY_ALONE

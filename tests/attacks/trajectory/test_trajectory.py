@@ -22,13 +22,13 @@ from audit.scoring.truth import read_truth
 from defenses.accounting.budgets import Specification, draw
 from victims.common.errors import InputError
 from victims.data.synthetic import Synthetic, generate
-from victims.protocols.decentralised_mf import MF
+from victims.protocols.decentralised_mf import DecentralisedMF
 from victims.protocols.fedmf import FedMF
 from victims.recording import record, start
 from victims.transcript.reader import open_transcript
 from victims.transcript.writer import truth_path
 
-VICTIM = MF(factors=5, learning_rate=0.01)
+VICTIM = DecentralisedMF(factors=5, learning_rate=0.01)
 
 
 @pytest.fixture(scope="module")
@@ -66,8 +66,8 @@ def test_normal_matrix_is_that_of_automatic_differentiation():
     """Cost, gradient and Gauss-Newton matrix against plain residuals, both readings of the noise."""
     rng = np.random.default_rng(0)
     t, n, k = 4, 3, 2
-    step = step_of(MF(factors=k, learning_rate=0.1).manifest(generate(Synthetic(users=3, items=40)), [0]),
-                   np.arange(t), np.array([n]))  # fmt: skip
+    victim = DecentralisedMF(factors=k, learning_rate=0.1)
+    step = step_of(victim.manifest(generate(Synthetic(users=3, items=40)), [0]), np.arange(t), np.array([n]))
     weight = rng.uniform(0.5, 2, (1, t, n, k))
     for repeated in (False, True):
         weight_ = np.ones_like(weight) * 1.7 if repeated else weight

@@ -80,7 +80,7 @@ def test_no_guess_is_no_bound():
 def test_bad_scores(scores):
     with pytest.raises(InputError, match="scores must be"):
         from_one_run(scores, np.zeros(scores.size, bool))
-    with pytest.raises(InputError, match="confidence must be"):
+    with pytest.raises(InputError, match="confidence of a bound must be"):
         from_one_run(np.ones(3), np.ones(3, bool), 1.0)
 
 

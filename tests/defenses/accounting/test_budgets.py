@@ -15,7 +15,7 @@ from defenses.selection.personalized_sampling import PersonalizedSampling, proba
 from victims.common.errors import InputError
 from victims.data.synthetic import Synthetic, generate
 from victims.protocols.base import Rows
-from victims.protocols.decentralised_mf import MF
+from victims.protocols.decentralised_mf import DecentralisedMF
 from victims.recording import received, record, start
 from victims.transcript.reader import open_transcript
 
@@ -49,14 +49,14 @@ class TestSpecification:
     @pytest.mark.parametrize(
         ("options", "message"),
         [
-            ("epsilon=0", "epsilon must be > 0, got 0.0"),
-            ("epsilon=-1", "epsilon must be > 0"),
-            ("epsilon=nan", "epsilon must be > 0, got nan"),
-            ("user_low=0", r"user_low must be a weight in \(0, 1\], got 0.0"),
-            ("item_middle=1.5", r"item_middle must be a weight in \(0, 1\], got 1.5"),
+            ("epsilon=0", "epsilon of a privacy specification must be > 0, got 0.0"),
+            ("epsilon=-1", "epsilon of a privacy specification must be > 0"),
+            ("epsilon=nan", "epsilon of a privacy specification must be > 0, got nan"),
+            ("user_low=0", r"user_low of .* must be in \(0, 1\], got 0.0"),
+            ("item_middle=1.5", r"item_middle of .* must be in \(0, 1\], got 1.5"),
             ("user_low=0.6", "user_low must be at most user_middle = 0.5, got 0.6"),
             ("user_conservative=0.8", "must add up to at most 1, .*got 0.8 . 0.37 = 1.17"),
-            ("item_moderate=-0.1", "item_moderate must be a share between 0 and 1, got -0.1"),
+            ("item_moderate=-0.1", "item_moderate of .* must be between 0 and 1, got -0.1"),
         ],
     )
     def test_bad_specifications(self, options, message):
@@ -68,7 +68,7 @@ class TestSpecification:
         ("text", "message"),
         [
             ("objective-noise:noise=often", "noise"),
-            ("objective-noise:epochs=0", "epochs must be >= 1, got 0"),
+            ("objective-noise:epochs=0", "epochs of objective-noise must be >= 1, got 0"),
             ("hdpmf:speed=1", "hdpmf has no option 'speed'; it takes budget, epochs, epsilon"),
             ("pdpmf:budget=smallest", "pdpmf fixes the option 'budget'"),
         ],
@@ -116,7 +116,7 @@ class TestSampling:
             assert abs(deviation) < stats.norm.isf(UNLIKELY / 2)
 
     def test_one_draw_serves_the_training(self, many):
-        run = start(MF(), many, make_defenses("pdpmf"), 0)
+        run = start(DecentralisedMF(), many, make_defenses("pdpmf"), 0)
         assert run.trained(0).ratings is run.ratings
         assert run.ratings.n_ratings < many.n_ratings
 
@@ -163,7 +163,7 @@ class TestNoise:
         )
 
     def test_the_server_trains_on_it_and_is_told_the_scale(self, many, tmp_path):
-        victim, defenses = MF(factors=2, learning_rate=0.01), make_defenses("hdpmf:noise=fresh")
+        victim, defenses = DecentralisedMF(factors=2, learning_rate=0.01), make_defenses("hdpmf:noise=fresh")
         run = start(victim, many, defenses, 2)
         record(victim, many, tmp_path / "x", rounds=[0, 1], defenses=defenses, seed=2)
         view = open_transcript(tmp_path / "x").view("server")
@@ -184,7 +184,7 @@ class TestNoise:
     def test_bad_scales_in_a_recording(self, many, tmp_path):
         import pyarrow as pa
 
-        record(MF(factors=2), many, tmp_path / "x", rounds=[0], defenses=make_defenses("dpmf"))
+        record(DecentralisedMF(factors=2), many, tmp_path / "x", rounds=[0], defenses=make_defenses("dpmf"))
         file = tmp_path / "x" / "state.arrow"
         table = pa.ipc.open_file(file).read_all()
         flat = np.full(2 * table.num_rows, -1.0)

@@ -66,7 +66,7 @@ class TestEncoding:
         "wrong", [{"lanes": 0}, {"lanes": 1, "fraction_bits": 53}, {"lanes": 1, "summands": 0}]
     )
     def test_bad_parameters(self, wrong):
-        with pytest.raises(InputError, match=r"fixed point .* must be"):
+        with pytest.raises(InputError, match="of fixed point must be"):
             FixedPoint(**wrong)
 
 
@@ -123,7 +123,7 @@ class TestCipher:
             keys.encrypt([2**2047])
 
     def test_key_lengths(self):
-        with pytest.raises(InputError, match="must be one of 1024, 2048, 3072, got 512"):
+        with pytest.raises(InputError, match="must be 1024, 2048 or 3072, got 512"):
             generate_keys(512)
         with pytest.warns(UserWarning, match="below today's recommendations"):
             assert generate_keys(1024).public.plaintext_bits == 1022

@@ -68,12 +68,12 @@ def test_text_form():
 @pytest.mark.parametrize(
     ("option", "message"),
     [
-        ("scale=-1", "gaussian scale must be >= 0, got -1"),
-        ("sigma=inf", "gaussian scale must be >= 0, got inf"),
-        ("clip=0", "gaussian clip must be > 0, got 0"),
-        ("clip=-2", "gaussian clip must be > 0, got -2"),
-        ("delta=0", "gaussian delta must be between 0 and 1, exclusive, got 0"),
-        ("delta=1", "gaussian delta must be between 0 and 1, exclusive, got 1"),
+        ("scale=-1", "scale of gaussian must be >= 0, got -1"),
+        ("sigma=inf", "scale of gaussian must be >= 0, got inf"),
+        ("clip=0", "clip of gaussian must be > 0, got 0"),
+        ("clip=-2", "clip of gaussian must be > 0, got -2"),
+        ("delta=0", "delta of gaussian must be between 0 and 1, exclusive, got 0"),
+        ("delta=1", "delta of gaussian must be between 0 and 1, exclusive, got 1"),
     ],
 )
 def test_bad_options(option, message):

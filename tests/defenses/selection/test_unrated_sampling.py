@@ -108,7 +108,7 @@ def test_plaintext_rows_tell_rated_from_sampled(ratings, tmp_path):
 
 
 def test_refusals(ratings, tmp_path):
-    with pytest.raises(InputError, match="rho must be > 0"):
+    with pytest.raises(InputError, match="rho of unrated-sampling must be > 0"):
         UnratedSampling(0.0)
     sample = UnratedSampling(1.0).sampled(ratings, 0, 0)
     for victim in (make_victim("fedmvmf"), make_victim("fedmf", {"factors": "3"})):

@@ -116,7 +116,7 @@ def test_refusals(ratings):
     assert lonely.n_users > 0
     with pytest.raises(InputError, match="existing holds out no rating of synthetic"):
         case("existing", lonely, 0)
-    with pytest.raises(InputError, match="scenario must be one of existing, new user, new item"):
+    with pytest.raises(InputError, match="scenario of a split must be existing, new user or new item"):
         case("cold", ratings, 0)
     with pytest.raises(InputError, match="no factors for a new item"):
         measure(FedMF(factors=3), case("new item", ratings, 0), rounds=1)

@@ -13,7 +13,7 @@ from audit.registry import make_defenses
 from victims.common.errors import InputError
 from victims.common.seeds import Purpose, generator
 from victims.evaluation.rating_error import predictions
-from victims.protocols.decentralised_mf import MF
+from victims.protocols.decentralised_mf import DecentralisedMF
 from victims.protocols.fedmf import FedMF
 from victims.protocols.fedmvmf import FedMVMF
 from victims.protocols.sequential import chains
@@ -40,7 +40,7 @@ def one_epoch_by_hand(victim, ratings, items, clients):
 
 
 def test_batch_is_algorithm_1(ratings):
-    victim = MF(factors=4, learning_rate=0.02)
+    victim = DecentralisedMF(factors=4, learning_rate=0.02)
     run = start(victim, ratings, (), 0)
     for number in range(3):
         expected = one_epoch_by_hand(
@@ -55,7 +55,7 @@ def test_batch_is_algorithm_1(ratings):
 @pytest.mark.parametrize("defense", ["none", "dpmf:noise=fresh"])
 def test_per_rating_is_a_loop_over_ratings(ratings, defense):
     """All item updates in an order that keeps each item's raters as drawn, then all client updates."""
-    victim = MF(factors=3, order="per-rating", learning_rate=0.02)
+    victim = DecentralisedMF(factors=3, order="per-rating", learning_rate=0.02)
     run = start(victim, ratings, make_defenses(defense), 5)
     items, clients = np.array(run.state.item_factors), np.array(run.state.client_factors)
     added = np.zeros((ratings.n_ratings, 3))
@@ -93,7 +93,7 @@ def test_chains_handle_every_entry_once(ratings):
 
 
 def test_learns(ratings):
-    run = start(MF(order="per-rating", learning_rate=0.05), ratings, (), 0)
+    run = start(DecentralisedMF(order="per-rating", learning_rate=0.05), ratings, (), 0)
     before = np.mean((predictions(run, ratings) - ratings.values) ** 2)
     for number in range(60):
         run = run.trained(number)
@@ -103,9 +103,9 @@ def test_learns(ratings):
 
 
 def test_uploads_and_manifest(ratings, tmp_path):
-    record(MF(factors=4), ratings, tmp_path / "x", rounds=[0, 1], users=[3, 7])
+    record(DecentralisedMF(factors=4), ratings, tmp_path / "x", rounds=[0, 1], users=[3, 7])
     view = open_transcript(tmp_path / "x").view("server")
-    run = start(MF(factors=4), ratings, (), 0)
+    run = start(DecentralisedMF(factors=4), ratings, (), 0)
     u, v = np.asarray(run.state.client_factors)[3], np.asarray(run.state.item_factors)
     for item, row in zip(view.messages.index[0], view.messages.gradient[0], strict=True):
         if item in ratings.items[ratings.indptr[3] : ratings.indptr[4]]:
@@ -118,7 +118,7 @@ def test_uploads_and_manifest(ratings, tmp_path):
 
 
 @pytest.mark.parametrize(
-    "victim", [MF(factors=3, learning_rate=0.01), FedMF(factors=3), FedMVMF(update="sgd")]
+    "victim", [DecentralisedMF(factors=3, learning_rate=0.01), FedMF(factors=3), FedMVMF(update="sgd")]
 )
 def test_the_attack_restates_the_clients_step(ratings, victim):
     """``attacks.client_rules.client_update`` was written from the papers; the victim moves as it says."""
@@ -152,19 +152,19 @@ def test_the_attack_restates_the_clients_step(ratings, victim):
 
 
 def test_schedule():
-    victim = MF(learning_rate=1.0, epochs=8)
+    victim = DecentralisedMF(learning_rate=1.0, epochs=8)
     assert [victim.rate(number) for number in range(8)] == [1, 1, 0.2, 0.2, 0.2, 0.2, 0.04, 0.04]
 
 
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"factors": 0}, "mf factors must be between 1 and 4096, got 0"),
-        ({"order": "random"}, "mf order must be batch or per-rating"),
-        ({"learning_rate": 0.0}, "mf learning_rate must be > 0"),
-        ({"epochs": 0}, "mf epochs"),
-        ({"regularization": -1.0}, "mf regularization must be >= 0"),
-        ({"init_scale": 0.0}, "mf init_scale"),
+        ({"factors": 0}, "factors of decentralised_mf must be between 1 and 4096, got 0"),
+        ({"order": "random"}, "order of decentralised_mf must be batch or per-rating"),
+        ({"learning_rate": 0.0}, "learning_rate of decentralised_mf must be > 0"),
+        ({"epochs": 0}, "epochs of decentralised_mf"),
+        ({"regularization": -1.0}, "regularization of decentralised_mf must be >= 0"),
+        ({"init_scale": 0.0}, "init_scale of decentralised_mf"),
     ],
 )
 def test_bad_options(options, message):
@@ -175,13 +175,13 @@ def test_bad_options(options, message):
 
 
 def test_refusals(ratings, tmp_path):
-    with pytest.raises(InputError, match="order must be batch in a recording"):
-        record(MF(order="per-rating"), ratings, tmp_path / "x", rounds=[0])
+    with pytest.raises(InputError, match="order of decentralised_mf must be batch in a recording"):
+        record(DecentralisedMF(order="per-rating"), ratings, tmp_path / "x", rounds=[0])
     assert not (tmp_path / "x").exists()
     with pytest.raises(InputError, match="must not depend on the row"):
-        start(MF(order="per-rating"), ratings, make_defenses("laplace:clip=1"), 0)
+        start(DecentralisedMF(order="per-rating"), ratings, make_defenses("laplace:clip=1"), 0)
     with pytest.raises(InputError, match="must not be sampled"):
-        start(MF(), ratings, make_defenses("unrated-sampling"), 0).trained(0)
-    run = start(replace(MF(), learning_rate=1e200), ratings, (), 0)
+        start(DecentralisedMF(), ratings, make_defenses("unrated-sampling"), 0).trained(0)
+    run = start(replace(DecentralisedMF(), learning_rate=1e200), ratings, (), 0)
     with pytest.raises(InputError, match="lower learning_rate"):
         run.trained(0)
