@@ -1,34 +1,76 @@
-"""Run a victim and stream what each party sees to disk."""
+"""Record a victim: what each party sees in a round, and the loop that streams it to disk."""
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
+from itertools import chain
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, cast
 
 import numpy as np
-from jaxtyping import Bool, Float, Int
+from jaxtyping import Float, Int
 
 from victims.common.errors import InputError
 from victims.common.files import PRIVATE, replacing
 from victims.data.ratings import Ratings
-from victims.protocols.base import (
-    Cipher,
-    Defense,
-    Received,
-    Rows,
-    Sample,
-    Total,
-    Unchanged,
-    Victim,
-    WithItemServer,
-)
+from victims.protocols.base import Cipher, Defense, Victim, WithItemServer
+from victims.training import Run, Sums, sent_rows, start, sums_of
+from victims.transcript.manifest import Manifest
 from victims.transcript.view import ATTRIBUTE, ITEM, KINDS
 from victims.transcript.writer import TranscriptWriter, key_path, truth_path, write_key, write_truth
 
 ITEM_SERVER = -2  # of the parties
 ITEM_SUM, ATTRIBUTE_SUM = KINDS.index("item-sum"), KINDS.index("attribute-sum")
+
+
+class SentBatch(NamedTuple):
+    """Rows on their way to the server, as ``TranscriptWriter.messages`` takes them.
+
+    Attributes
+    ----------
+    sender, kind, index : (n_rows,) int
+    gradient : (n_rows, factors) float64
+    ciphertext : list of bytes or None, optional
+        In place of the gradients; None for rows that stay in the clear.
+    exponent : (n_rows,) int32, optional
+        What an encoding publishes beside a row.
+    """
+
+    sender: Int[np.ndarray, " rows"]
+    kind: Int[np.ndarray, " rows"]
+    index: Int[np.ndarray, " rows"]
+    gradient: Float[np.ndarray, "rows factors"]
+    ciphertext: Sequence[bytes | None] | None = None
+    exponent: Int[np.ndarray, " rows"] | None = None
+
+
+class Exchange(NamedTuple):
+    """Everything that is sent in one round.
+
+    Attributes
+    ----------
+    round : int
+    items, attributes : (n_items, factors), (n_attributes, factors)
+        What the server broadcasts.
+    ciphertext : list of bytes, optional
+        In place of both, where the server does not know them.
+    noise_scale : (n_items + n_attributes, factors), optional
+        Standard deviation of the noise in every upload about a row, where the server knows it.
+    batches : iterator of SentBatch
+        Uploads, what the item server sends, decrypted sums; formed while they are read, to bound memory.
+    sums : Sums or None
+        What the decrypters send back, where sums are decrypted.
+    """
+
+    round: int
+    items: Float[np.ndarray, "items factors"]
+    attributes: Float[np.ndarray, "attributes factors"]
+    ciphertext: list[bytes] | None
+    noise_scale: Float[np.ndarray, "rows factors"] | None
+    batches: Iterator[SentBatch]
+    sums: Sums | None
 
 
 def record(
@@ -72,264 +114,60 @@ def record(
         If a round or user does not exist, ``path`` exists, training diverges, a number is too large to
         encrypt, or some clients are left out where sums are decrypted.
     """
-    wanted = sorted({int(number) for number in rounds})
-    if not wanted or wanted[0] < 0:
-        raise InputError(f"rounds must be a non-empty list of numbers >= 0, got {list(rounds)}")
-    kept = np.arange(ratings.n_users) if users is None else np.unique(np.asarray(users))
-    if kept.size == 0 or kept[0] < 0 or kept[-1] >= ratings.n_users:
-        raise InputError(f"users must be between 0 and {ratings.n_users - 1}, got {kept}")
+    kept_rounds, kept_users = _wanted_rounds(rounds), _wanted_users(users, ratings.n_users)
     for beside in (truth_path(path), key_path(path)):
         if beside.exists():
             raise InputError(f"{beside} exists; choose another name or remove it first")
     run = start(victim, ratings, defenses, seed)
-    if run.cipher is not None and not victim.blind_server and kept.size < ratings.n_users:
+    if _decrypts_sums(run) and kept_users.size < ratings.n_users:
         raise InputError(
             f"users must be all {ratings.n_users} where sums are decrypted, for they are sums over all "
-            f"clients; got {kept.size}"
+            f"clients; got {kept_users.size}"
         )
-    manifest = victim.manifest(run.ratings, wanted)
-    manifest = manifest.model_copy(update={"defenses": [_told(defense, run) for defense in defenses]})
+    manifest, last = _manifest_of(run, kept_rounds), kept_rounds[-1]
     with _beside(path, run.cipher) as (truth, key), TranscriptWriter(path, manifest) as writer:
-        write_truth(truth, *truth_columns(ratings, kept))
+        write_truth(truth, *truth_columns(ratings, kept_users))
         if run.cipher is not None:
             write_key(key, run.cipher.key())
-        for number in range(wanted[-1] + 1):
-            trains = number < wanted[-1]
+        for round_ in range(last + 1):
             sums = None
-            if number in wanted:
-                _write_round(writer, run, kept, number)
-                if run.cipher is not None and not victim.blind_server:
-                    sums = _sums(run, number)
-                    _write_sums(writer, run.cipher, sums, number)
-            if trains:
-                run = run.trained(number, sums, train_on_received)
-            progress(number + 1, wanted[-1] + 1)
+            if round_ in kept_rounds:
+                exchange = exchange_of(run, kept_users, round_)
+                write_exchange(writer, exchange)
+                sums = exchange.sums
+            if round_ < last:
+                run = run.trained(round_, sums, train_on_received)
+            progress(round_ + 1, last + 1)
 
 
-@contextmanager
-def _beside(path: Path, cipher: Cipher | None) -> Iterator[tuple[Path, Path]]:
-    """Names to write the truth and, under encryption, the key to; they appear after the recording."""
-    with ExitStack() as stack:
-        truth = stack.enter_context(replacing(truth_path(path), PRIVATE))
-        yield truth, truth if cipher is None else stack.enter_context(replacing(key_path(path), PRIVATE))
+def exchange_of(run: Run, users: Int[np.ndarray, " users"], round_: int) -> Exchange:
+    """What is sent in one round, as a function of the run before it.
 
-
-class Run(NamedTuple):
-    """A training in progress: who trains on what, under which defenses, and the state of the moment.
-
-    ``ratings`` are those that clients train on, on their devices.
+    Parameters
+    ----------
+    run : Run
+    users : (n,) int
+        Clients whose uploads are kept, ascending.
+    round_ : int
+        Its number, from 0.
     """
-
-    victim: Victim
-    ratings: Ratings
-    defenses: tuple[Defense, ...]
-    seed: int
-    cipher: Cipher | None
-    state: Any
-
-    def trained(self, number: int, sums: Sums | None = None, on_received: bool = True) -> Run:
-        """The next state; ``sums`` of round ``number``, where they are known already."""
-        sample = sampled(self.defenses, self.ratings, number, self.seed)
-        arrived = received(self, number, sums, sample) if on_received else None
-        return self._replace(state=self.victim.round(self.state, self.ratings, arrived, sample))
-
-    def user_factors(self, number: int) -> Float[np.ndarray, "users factors"]:
-        """The clients' factors in round ``number``."""
-        sample = sampled(self.defenses, self.ratings, number, self.seed)
-        return self.victim.user_factors(self.state, self.ratings, sample)
-
-
-def start(victim: Victim, ratings: Ratings, defenses: Sequence[Defense], seed: int) -> Run:
-    """A training before round 0.
-
-    Raises
-    ------
-    InputError
-        If encryption is not the last defense, or named twice.
-    """
-    for defense in defenses:
-        ratings = defense.on_device(ratings, seed)
-        if victim.stepwise and not defense.additive and _touches(defense):
-            raise InputError(
-                f"{defense.name} cannot be applied where the server steps at every upload: what is done to "
-                "a row must not depend on the row; use order=batch"
-            )
-    state, cipher = victim.init(ratings, seed), None
-    factors = victim.broadcast(state)[0].shape[1]
-    for place, defense in enumerate(defenses):
-        cipher = defense.cipher(ratings.n_users, factors, seed)
-        if cipher is not None and place < len(defenses) - 1:
-            raise InputError(
-                f"{defense.name} must be the last defense, for nothing can be done to encrypted rows; "
-                f"got {defenses[place + 1].name} after it"
-            )
-    if cipher is not None and victim.blind_server:  # which starts from encrypted, so from rounded, factors
-        state = state._replace(item_factors=cipher.rules.rounded(np.asarray(state.item_factors)))
-    return Run(victim, ratings, tuple(defenses), seed, cipher, state)
-
-
-def _touches(defense: Defense) -> bool:
-    """Whether a defense changes uploads at all."""
-    return type(defense).uploaded is not Unchanged.uploaded
-
-
-def _told(defense: Defense, run: Run) -> dict[str, Any]:
-    """The manifest's entry of a defense."""
-    told = defense.public()
-    if run.cipher is not None and defense is run.defenses[-1]:
-        told |= run.cipher.public()
-    return told
-
-
-def _write_round(writer: TranscriptWriter, run: Run, users: np.ndarray, number: int) -> None:
-    """What is broadcast, and what the clients send."""
     items, attributes = run.victim.broadcast(run.state)
-    hidden = run.cipher is not None and run.victim.blind_server
-    sealed = run.cipher.seal(np.concatenate([items, attributes])) if run.cipher and hidden else None
-    writer.state(number, items, attributes, sealed, _noise_scale(run, items, attributes, number))
-    for rows in sent_rows(run, users, number):
-        columns = number, rows.sender, rows.kind, rows.index, rows.gradient
-        if run.cipher is None:
-            writer.messages(*columns)
-        else:
-            exponents = run.cipher.rules.exponents(rows.gradient)
-            writer.messages(*columns, ciphertext=run.cipher.seal(rows.gradient), exponent=exponents)
-    if isinstance(run.victim, WithItemServer) and run.ratings.item_features.shape[1]:
-        rows_of_items = run.victim.item_server_rows(run.state, run.ratings)
-        index = np.arange(items.shape[0])
-        sender = np.full(index.size, ITEM_SERVER)
-        _write_plain(writer, run.cipher, number, sender, np.full(index.size, ITEM), index, rows_of_items)
+    sealed = None
+    if run.cipher is not None and run.victim.blind_server:
+        sealed = run.cipher.seal(np.concatenate([items, attributes]))
+    sums = sums_of(run, round_) if _decrypts_sums(run) else None
+    batches = chain(_uploads(run, users, round_), _item_server_rows(run), _decrypted(run.cipher, sums))
+    noise = _noise_scale(run, items, attributes, round_)
+    return Exchange(round_, items, attributes, sealed, noise, batches, sums)
 
 
-def _noise_scale(
-    run: Run, items: np.ndarray, attributes: np.ndarray, number: int
-) -> Float[np.ndarray, "rows factors"] | None:
-    """Standard deviation of the noise in every upload about each broadcast row, where the server knows it."""
-    known = [d.noise_scale(run.ratings, items.shape[1], number, run.seed) for d in run.defenses]
-    squares = [scale**2 for scale in known if scale is not None]
-    if not squares:
-        return None
-    return np.concatenate([np.sqrt(sum(squares)), np.zeros_like(attributes)])
-
-
-def _write_sums(writer: TranscriptWriter, cipher: Cipher, sums: Sums, number: int) -> None:
-    """What the decrypters send back to the server."""
-    index = np.flatnonzero(sums.released)
-    n_items = sums.n_items
-    kind = np.where(index < n_items, ITEM_SUM, ATTRIBUTE_SUM)
-    sender = cipher.rules.decrypters[index % cipher.rules.decrypters.size]
-    place = np.where(index < n_items, index, index - n_items)
-    _write_plain(writer, cipher, number, sender, kind, place, sums.values[index])
-
-
-def _write_plain(
-    writer: TranscriptWriter,
-    cipher: Cipher | None,
-    number: int,
-    sender: Int[np.ndarray, " rows"],
-    kind: Int[np.ndarray, " rows"],
-    index: Int[np.ndarray, " rows"],
-    values: Float[np.ndarray, "rows factors"],
-) -> None:
-    """Rows to the server that stay in the clear, also where uploads are encrypted."""
-    if cipher is None:
-        writer.messages(number, sender, kind, index, values)
-        return
-    exponent = None if cipher.rules.exponents(values[:0]) is None else np.zeros(index.size, np.int32)
-    writer.messages(number, sender, kind, index, values, ciphertext=[None] * index.size, exponent=exponent)
-
-
-def sent_rows(run: Run, users: np.ndarray, number: int, sample: Sample | None = None) -> Iterator[Rows]:
-    """Uploads as they leave the clients, before they are encrypted; ``sample`` where it is known already."""
-    sample = sample or sampled(run.defenses, run.ratings, number, run.seed)
-    for piece in run.victim.uploads(run.state, run.ratings, users, sample):
-        rows = piece
-        for defense in run.defenses:
-            rows = defense.uploaded(rows, run.ratings, number, run.seed)
-        yield rows
-
-
-def sampled(defenses: Sequence[Defense], ratings: Ratings, number: int, seed: int) -> Sample | None:
-    """Unrated items that take part in a round, by the one defense that chooses them.
-
-    Raises
-    ------
-    InputError
-        If two defenses choose.
-    """
-    found = [sample for d in defenses if (sample := d.sampled(ratings, number, seed)) is not None]
-    if len(found) > 1:
-        raise InputError("at most one defense may sample unrated items")
-    return found[0] if found else None
-
-
-class Sums(NamedTuple):
-    """Sums over all clients of what they send in a round; items first, then attributes.
-
-    values (n_items + n_attributes, factors), zero where not released; released: formed and decrypted.
-    """
-
-    values: Float[np.ndarray, "rows factors"]
-    released: Bool[np.ndarray, " rows"]
-    n_items: int
-
-
-class _Plain:
-    """Sums of numbers in the clear."""
-
-    def __init__(self, groups: int, factors: int) -> None:
-        self._values = np.zeros((groups, factors))
-
-    def add(self, group: Int[np.ndarray, " rows"], values: Float[np.ndarray, "rows factors"]) -> None:
-        """Add each row to the sum of its group."""
-        for column in range(values.shape[1]):
-            self._values[:, column] += np.bincount(group, values[:, column], minlength=len(self._values))
-
-    def opened(self, wanted: Bool[np.ndarray, " groups"]) -> Float[np.ndarray, "groups factors"]:
-        """The sums."""
-        return self._values
-
-
-def _sums(run: Run, number: int, sample: Sample | None = None) -> Sums:
-    """Form the sums as the server does, and decrypt those that may be."""
-    items, attributes = run.victim.broadcast(run.state)
-    size = items.shape[0] + attributes.shape[0]
-    new = run.cipher.total if run.cipher is not None else _Plain
-    total: Total = new(size, items.shape[1])
-    count = np.zeros(size, np.int64)
-    for rows in sent_rows(run, np.arange(run.ratings.n_users), number, sample):
-        group = np.where(rows.kind == ATTRIBUTE, items.shape[0] + rows.index, rows.index).astype(np.int64)
-        total.add(group, rows.gradient)
-        count += np.bincount(group, minlength=size)
-    fewest = run.cipher.rules.min_contributors if run.cipher is not None else 1
-    released = count >= max(fewest, 1)
-    return Sums(total.opened(released), released, items.shape[0])
-
-
-def received(
-    run: Run, number: int, sums: Sums | None = None, sample: Sample | None = None
-) -> Received | None:
-    """Sums over all clients of what they send in a round, as the server's step uses them.
-
-    None where nothing is done to them: the victim then sums by itself, without forming the rows.
-    """
-    if run.cipher is None and not any(_touches(defense) for defense in run.defenses):
-        return None
-    if run.victim.stepwise:
-        return _added(run, number)
-    sums = sums or _sums(run, number, sample)
-    return Received(sums.values[: sums.n_items], sums.values[sums.n_items :])
-
-
-def _added(run: Run, number: int) -> Received:
-    """What additive defenses add to the upload of every rating."""
-    ratings, factors = run.ratings, run.victim.broadcast(run.state)[0].shape[1]
-    kind = np.full(ratings.n_ratings, ITEM, np.int8)
-    rows = Rows(ratings.users, kind, ratings.items, np.zeros((ratings.n_ratings, factors)))
-    for defense in run.defenses:
-        rows = defense.uploaded(rows, ratings, number, run.seed)
-    nothing = np.zeros((0, factors))
-    return Received(nothing, nothing, rows.gradient)
+def write_exchange(writer: TranscriptWriter, exchange: Exchange) -> None:
+    """Append one round to a transcript."""
+    writer.state(
+        exchange.round, exchange.items, exchange.attributes, exchange.ciphertext, exchange.noise_scale
+    )
+    for batch in exchange.batches:
+        writer.messages(exchange.round, **batch._asdict())
 
 
 def truth_columns(
@@ -343,3 +181,95 @@ def truth_columns(
     index = np.concatenate([ratings.items[mine], np.tile(np.arange(n_attributes), users.size)])
     value = np.concatenate([ratings.values[mine], ratings.attributes[users].ravel()])
     return user, kind, index, value
+
+
+def _wanted_rounds(rounds: Sequence[int]) -> list[int]:
+    try:
+        wanted = sorted({operator.index(round_) for round_ in rounds})
+    except TypeError:
+        wanted = []
+    if not wanted or wanted[0] < 0:
+        raise InputError(f"rounds must be a non-empty list of numbers >= 0, got {rounds!r:.80}; name one")
+    return wanted
+
+
+def _wanted_users(users: Sequence[int] | np.ndarray | None, n_users: int) -> Int[np.ndarray, " users"]:
+    wanted = np.arange(n_users) if users is None else np.unique(np.asarray(users))
+    if wanted.size == 0 or wanted.dtype.kind not in "iu" or wanted[0] < 0 or wanted[-1] >= n_users:
+        raise InputError(f"users must be between 0 and {n_users - 1}, got {wanted}; name one of the clients")
+    return wanted
+
+
+def _decrypts_sums(run: Run) -> bool:
+    return run.cipher is not None and not run.victim.blind_server
+
+
+def _manifest_of(run: Run, rounds: list[int]) -> Manifest:
+    entries: list[dict[str, Any]] = [defense.public() for defense in run.defenses]
+    if run.cipher is not None:
+        entries[-1] |= run.cipher.public()
+    return run.victim.manifest(run.ratings, rounds).model_copy(update={"defenses": entries})
+
+
+@contextmanager
+def _beside(path: Path, cipher: Cipher | None) -> Iterator[tuple[Path, Path]]:
+    """Names to write the truth and, under encryption, the key to; they appear after the recording."""
+    with ExitStack() as stack:
+        truth = stack.enter_context(replacing(truth_path(path), PRIVATE))
+        yield truth, truth if cipher is None else stack.enter_context(replacing(key_path(path), PRIVATE))
+
+
+def _uploads(run: Run, users: Int[np.ndarray, " users"], round_: int) -> Iterator[SentBatch]:
+    for rows in sent_rows(run, users, round_):
+        batch = SentBatch(rows.sender, rows.kind, rows.index, rows.gradient)
+        if run.cipher is not None:
+            exponent = run.cipher.rules.exponents(rows.gradient)
+            batch = batch._replace(ciphertext=run.cipher.seal(rows.gradient), exponent=exponent)
+        yield batch
+
+
+def _item_server_rows(run: Run) -> Iterator[SentBatch]:
+    """What a third party sends about items, where the protocol has one that knows features."""
+    if not run.victim.has_item_server or not run.ratings.item_features.shape[1]:
+        return
+    rows = cast(WithItemServer, run.victim).item_server_rows(run.state, run.ratings)
+    index = np.arange(rows.shape[0])
+    sender, kind = np.full(index.size, ITEM_SERVER), np.full(index.size, ITEM)
+    yield _in_the_clear(run.cipher, sender, kind, index, rows)
+
+
+def _decrypted(cipher: Cipher | None, sums: Sums | None) -> Iterator[SentBatch]:
+    """What the decrypters send back to the server."""
+    if cipher is None or sums is None:
+        return
+    row = np.flatnonzero(sums.released)
+    is_item = row < sums.n_items
+    kind = np.where(is_item, ITEM_SUM, ATTRIBUTE_SUM)
+    sender = cipher.rules.decrypters[row % cipher.rules.decrypters.size]
+    index = np.where(is_item, row, row - sums.n_items)
+    yield _in_the_clear(cipher, sender, kind, index, sums.values[row])
+
+
+def _in_the_clear(
+    cipher: Cipher | None,
+    sender: Int[np.ndarray, " rows"],
+    kind: Int[np.ndarray, " rows"],
+    index: Int[np.ndarray, " rows"],
+    values: Float[np.ndarray, "rows factors"],
+) -> SentBatch:
+    """Rows that are not encrypted; where uploads are, their columns are there and empty."""
+    if cipher is None:
+        return SentBatch(sender, kind, index, values)
+    exponent = None if cipher.rules.exponents(values[:0]) is None else np.zeros(index.size, np.int32)
+    return SentBatch(sender, kind, index, values, [None] * index.size, exponent)
+
+
+def _noise_scale(
+    run: Run, items: np.ndarray, attributes: np.ndarray, round_: int
+) -> Float[np.ndarray, "rows factors"] | None:
+    """Standard deviation of the noise in every upload about each broadcast row, where the server knows it."""
+    scales = [d.noise_scale(run.ratings, items.shape[1], round_, run.seed) for d in run.defenses]
+    squares = [scale**2 for scale in scales if scale is not None]
+    if not squares:
+        return None
+    return np.concatenate([np.sqrt(sum(squares)), np.zeros_like(attributes)])

@@ -10,7 +10,8 @@ from audit.experiments.cells import digest, reason_of_failure
 from audit.experiments.results import Row, make_row
 from audit.registry import code_used, make_defenses, make_victim
 from victims.data.ratings import Ratings
-from victims.recording import Run, record, start
+from victims.recording import record
+from victims.training import Run, start
 from victims.transcript.reader import open_transcript
 from victims.transcript.view import View
 

@@ -33,7 +33,7 @@ from victims.common.files import remove, unfinished
 from victims.data.loaders import published_split
 from victims.data.ratings import Ratings, leave_out
 from victims.evaluation.rating_error import predictions
-from victims.recording import sent_rows
+from victims.training import sent_rows
 from victims.transcript.reader import open_transcript
 from victims.transcript.writer import truth_path
 

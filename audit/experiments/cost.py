@@ -25,7 +25,7 @@ from victims.common.errors import InputError
 from victims.common.limits import peak_memory
 from victims.data.ratings import Ratings, most_rated, of_users
 from victims.protocols.base import Cipher, Defense, Received, Rows, Victim
-from victims.recording import Run, sampled, sent_rows, start
+from victims.training import Run, sampled, sent_rows, start
 
 SAMPLE_ROWS = 256  # encrypted, added and decrypted
 PHE_PRECISION = 2.0**-40  # as in defenses.encryption.fixed_point

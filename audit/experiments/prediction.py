@@ -22,7 +22,7 @@ from victims.common.errors import InputError
 from victims.data.loaders import published_split
 from victims.data.ratings import Ratings, leave_out, split
 from victims.evaluation.rating_error import predictions
-from victims.recording import start
+from victims.training import start
 
 METHODS = ("mf", "hdpmf", "pdpmf", "dpmf", "hdpmf-r")
 VARIED = {

@@ -97,7 +97,7 @@ class Paillier(Unchanged):
         """Decrypted sums taken apart, and the lists."""
         return (Attacker("aggregate", 2), Attacker("rated-set", 2))
 
-    def uploaded(self, rows: Rows, ratings: Ratings, number: int, seed: int) -> Rows:
+    def uploaded(self, rows: Rows, ratings: Ratings, round_: int, seed: int) -> Rows:
         """The numbers that the ciphertexts stand for."""
         point = FixedPoint(1, self.fraction_bits)
         return replace(rows, gradient=point.restored(point.quantised(rows.gradient)))

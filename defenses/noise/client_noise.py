@@ -16,10 +16,10 @@ def by_client(
     factors: int,
     seed: int,
     purpose: Purpose,
-    number: int,
+    draw: int,
     law: Callable[[np.random.Generator, tuple[int, int]], Float[np.ndarray, "some K"]],
 ) -> Float[np.ndarray, "rows K"]:
-    """Noise of law ``law``, seeded by (seed, purpose, number, client).
+    """Noise of law ``law``, seeded by (seed, purpose, draw, client).
 
     Parameters
     ----------
@@ -30,8 +30,8 @@ def by_client(
     seed : int
     purpose : Purpose
         The defense's own.
-    number : int
-        Of the draw: the round, say.
+    draw : int
+        Number of the draw: the round, say.
     law : callable
         From a generator and a shape to noise.
     """
@@ -39,7 +39,7 @@ def by_client(
     start = np.concatenate([[0], np.flatnonzero(np.diff(sender)) + 1, [sender.size]])
     for low, high in pairwise(start):
         if high > low:
-            rng = generator(seed, purpose, number, int(sender[low]))
+            rng = generator(seed, purpose, draw, int(sender[low]))
             noise[low:high] = law(rng, (int(high - low), factors))
     return noise
 

@@ -71,15 +71,15 @@ class Gaussian(Unchanged):
         """Clipping depends on the row."""
         return self.clip is None
 
-    def uploaded(self, rows: Rows, ratings: Ratings, number: int, seed: int) -> Rows:
-        """The rows as they leave the clients in round ``number``; seeded as in ``laplace``."""
+    def uploaded(self, rows: Rows, ratings: Ratings, round_: int, seed: int) -> Rows:
+        """The rows as they leave the clients in round ``round_``; seeded as in ``laplace``."""
         gradient = rows.gradient
         if self.clip is not None:
             norm = np.linalg.norm(gradient, axis=1, keepdims=True)
             gradient = gradient * np.minimum(1.0, self.clip / np.maximum(norm, np.finfo(float).tiny))
         if self.scale > 0:
             size = gradient.shape[1]
-            noise = by_client(rows.sender, size, seed, Purpose.GAUSSIAN_NOISE, number, standard_normal)
+            noise = by_client(rows.sender, size, seed, Purpose.GAUSSIAN_NOISE, round_, standard_normal)
             gradient = gradient + self.scale * noise
         return replace(rows, gradient=gradient)
 

@@ -65,8 +65,8 @@ class Laplace(Unchanged):
         """Clipping depends on the row."""
         return self.clip is None
 
-    def uploaded(self, rows: Rows, ratings: Ratings, number: int, seed: int) -> Rows:
-        """The rows as they leave the clients in round ``number``.
+    def uploaded(self, rows: Rows, ratings: Ratings, round_: int, seed: int) -> Rows:
+        """The rows as they leave the clients in round ``round_``.
 
         The noise of a client depends on (seed, round, client) alone: which other clients are recorded,
         or in which order, changes nothing.
@@ -76,7 +76,7 @@ class Laplace(Unchanged):
             norm = np.abs(gradient).sum(axis=1, keepdims=True)
             gradient = gradient * np.minimum(1.0, self.clip / np.maximum(norm, np.finfo(float).tiny))
         if self.scale > 0:
-            noise = by_client(rows.sender, gradient.shape[1], seed, Purpose.LAPLACE_NOISE, number, _standard)
+            noise = by_client(rows.sender, gradient.shape[1], seed, Purpose.LAPLACE_NOISE, round_, _standard)
             gradient = gradient + self.scale * noise
         return replace(rows, gradient=gradient)
 

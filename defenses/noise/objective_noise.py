@@ -97,7 +97,7 @@ class ObjectiveNoise(Specification, Unchanged):
         return float(2 * width * np.sqrt(factors) / self.threshold(ratings, seed))
 
     def noise_scale(
-        self, ratings: Ratings, factors: int, number: int, seed: int
+        self, ratings: Ratings, factors: int, round_: int, seed: int
     ) -> Float[np.ndarray, "items factors"]:
         """Standard deviation of each rater's share, b sqrt(2 h_j / |R_j|).
 
@@ -113,14 +113,14 @@ class ObjectiveNoise(Specification, Unchanged):
             )
         raters = np.bincount(ratings.items, minlength=ratings.n_items)
         shape = ratings.n_items, factors
-        mixed = generator(seed, Purpose.SHARED_NOISE_SCALE, self._draw(number)).exponential(size=shape)
+        mixed = generator(seed, Purpose.SHARED_NOISE_SCALE, self._draw(round_)).exponential(size=shape)
         per_rater = np.sqrt(2 * mixed / np.maximum(raters, 1)[:, None])
         return self.laplace_scale(ratings, factors, seed) * per_rater
 
-    def uploaded(self, rows: Rows, ratings: Ratings, number: int, seed: int) -> Rows:
+    def uploaded(self, rows: Rows, ratings: Ratings, round_: int, seed: int) -> Rows:
         """Each row with its client's share."""
-        scale = self.noise_scale(ratings, rows.gradient.shape[1], number, seed)
-        factors, drawn = rows.gradient.shape[1], self._draw(number)
+        scale = self.noise_scale(ratings, rows.gradient.shape[1], round_, seed)
+        factors, drawn = rows.gradient.shape[1], self._draw(round_)
         share = by_client(rows.sender, factors, seed, Purpose.CLIENT_NOISE_SHARE, drawn, standard_normal)
         return replace(rows, gradient=rows.gradient + scale[rows.index] * share)
 
@@ -143,5 +143,5 @@ class ObjectiveNoise(Specification, Unchanged):
         """What the recommender knows beside h: when noise is drawn, and for which budget."""
         return {"name": self.name, "noise": self.noise, "budget": self.budget, "epsilon": self.epsilon}
 
-    def _draw(self, number: int) -> int:
-        return 0 if self.noise == "once" else number
+    def _draw(self, round_: int) -> int:
+        return 0 if self.noise == "once" else round_

@@ -48,20 +48,20 @@ class UnratedSampling(Unchanged):
         """The lists of several rounds."""
         return (Attacker("rated-set", 2),)
 
-    def sampled(self, ratings: Ratings, number: int, seed: int) -> Sample | None:
+    def sampled(self, ratings: Ratings, round_: int, seed: int) -> Sample | None:
         """Each client's own draw, which depends on (seed, round, client) alone."""
-        round_ = number if self.redrawn else 0
+        draw = round_ if self.redrawn else 0
         counts = np.diff(ratings.indptr)
         wanted = np.minimum(np.ceil(self.rho * counts).astype(np.int64), ratings.n_items - counts)
         items = np.empty(wanted.sum(), np.int32)
         end = np.cumsum(wanted)
         for user in range(ratings.n_users):
-            rng = generator(seed, Purpose.UNRATED_SAMPLE, round_, user)
+            rng = generator(seed, Purpose.UNRATED_SAMPLE, draw, user)
             rated = ratings.items[ratings.indptr[user] : ratings.indptr[user + 1]]
-            place = np.sort(rng.choice(ratings.n_items - rated.size, wanted[user], replace=False))
-            # unrated item number u comes after as many rated ones as have at most u unrated before them
-            before = np.searchsorted(rated - np.arange(rated.size), place, side="right")
-            items[end[user] - wanted[user] : end[user]] = place + before
+            unrated = np.sort(rng.choice(ratings.n_items - rated.size, wanted[user], replace=False))
+            # the u-th unrated item comes after as many rated ones as have at most u unrated before them
+            before = np.searchsorted(rated - np.arange(rated.size), unrated, side="right")
+            items[end[user] - wanted[user] : end[user]] = unrated + before
         return Sample(np.repeat(np.arange(ratings.n_users, dtype=np.int32), wanted), items)
 
     def public(self) -> dict[str, Any]:

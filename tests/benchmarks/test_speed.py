@@ -31,7 +31,8 @@ from tests.conftest import SCENARIOS
 from victims.data.loaders import load
 from victims.protocols.decentralised_mf import DecentralisedMF
 from victims.protocols.fedmvmf import FedMVMF
-from victims.recording import record, start
+from victims.recording import record
+from victims.training import start
 from victims.transcript.reader import open_transcript
 
 DATA = Path(os.environ.get("FACTORLEAK_ML_1M", "../shared/data/ml-1m"))

@@ -58,9 +58,11 @@ def rating_grid(values: Float[np.ndarray, " ratings"]) -> tuple[float, ...]:
     return tuple(float(level) for level in distinct)
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Ratings:
     """Sparse user x item ratings with one-hot user attributes and item features.
+
+    Two are the same if they are one object; compare their arrays otherwise.
 
     Attributes
     ----------

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
-from typing import Any, NamedTuple
+from typing import NamedTuple, cast
 
 import numpy as np
 import scipy.sparse as sp
@@ -23,8 +23,8 @@ from victims.common.errors import InputError
 from victims.common.seeds import Purpose, generator
 from victims.common.validation import one_of, require
 from victims.data.ratings import Ratings, of_users, split, without
-from victims.protocols.base import Defense, Unchanged, Victim
-from victims.recording import start
+from victims.protocols.base import Defense, Victim, WithFoldIn
+from victims.training import start
 
 TOP = 10
 RELEVANT = 4.0  # stars
@@ -113,21 +113,23 @@ def measure(
     InputError
         If the victim has no factors for new users or items.
     """
+    if chosen.scenario != "existing" and not victim.folds_in:
+        raise InputError(
+            f"this victim has no factors for a {chosen.scenario}: it knows ratings alone; "
+            "measure existing users"
+        )
     run = start(victim, chosen.train, defenses, seed)
-    for number in range(rounds):
-        run = run.trained(number)
-        progress(number + 1, rounds)
+    for round_ in range(rounds):
+        run = run.trained(round_)
+        progress(round_ + 1, rounds)
     items = np.array(victim.broadcast(run.state)[0])
-    folds: Any = victim
-    if chosen.scenario != "existing" and not hasattr(victim, "new_clients"):
-        raise InputError(f"this victim has no factors for a {chosen.scenario}: it knows ratings alone")
     if chosen.scenario == "new user":
-        clients = folds.new_clients(run.state, chosen.test.attributes)
+        clients = cast(WithFoldIn, victim).new_clients(run.state, chosen.test.attributes)
     else:
         clients = run.user_factors(rounds)
     if chosen.scenario == "new item":
         new = chosen.open_items
-        items[new] = folds.new_items(run.state, chosen.train.item_features[new])
+        items[new] = cast(WithFoldIn, victim).new_items(run.state, chosen.train.item_features[new])
 
     def scores(users: np.ndarray) -> np.ndarray:
         return _as_used(clients[users] @ items.T, users, chosen.test, defenses, seed)
@@ -143,7 +145,7 @@ def _as_used(
     seed: int,
 ) -> Float[np.ndarray, "some items"]:
     """Scores as the clients use them: a defense may rescale predictions, which reorders items."""
-    changing = [part for part in defenses if type(part).predicted is not Unchanged.predicted]
+    changing = [defense for defense in defenses if defense.changes_predictions]
     if not changing:
         return scores
     counts = np.zeros(ratings.n_users, np.int64)

@@ -22,7 +22,7 @@ from jaxtyping import Float
 from victims.common.seeds import Purpose, generator
 from victims.data.ratings import Ratings
 from victims.protocols.base import Centralised, Defense, Victim
-from victims.recording import Run, start
+from victims.training import Run, start
 
 
 @dataclass(frozen=True)

@@ -34,25 +34,40 @@ class Rows:
 
 
 def pieces(users: np.ndarray, counts: np.ndarray, factors: int) -> Iterator[np.ndarray]:
-    """Users in memory-sized parts, given how many rows each of them uploads."""
+    """Users in memory-sized pieces.
+
+    Parameters
+    ----------
+    users : (n_users,) int
+    counts : (n_users,) int
+        Rows that each of them uploads.
+    factors : int
+        Numbers in a row.
+    """
     budget = max(1, PIECE_BYTES // (8 * factors))
-    number = (np.cumsum(counts) - 1) // budget
-    for part in np.split(users, np.flatnonzero(np.diff(number)) + 1):
-        if part.size:
-            yield part
+    piece_of = (np.cumsum(counts) - 1) // budget
+    for piece in np.split(users, np.flatnonzero(np.diff(piece_of)) + 1):
+        if piece.size:
+            yield piece
 
 
-class Sample(NamedTuple):
+@dataclass(frozen=True, eq=False)
+class Sample:
     """Unrated items that clients treat as rated zero, with the victim's weight alpha, in one round.
 
-    user, item (n_sampled,): ascending by user, then item.
+    Two samples are the same if they are one object.
+
+    Attributes
+    ----------
+    user, item : (n_sampled,) int32
+        Ascending by user, then item.
     """
 
     user: Int[np.ndarray, " sampled"]
     item: Int[np.ndarray, " sampled"]
 
     def of(self, users: Int[np.ndarray, " some"]) -> Sample:
-        """The part that belongs to some users."""
+        """Those of some users."""
         keep = np.isin(self.user, users)
         return Sample(self.user[keep], self.item[keep])
 
@@ -175,6 +190,16 @@ class Defense(Protocol):
         ...
 
     @property
+    def changes_uploads(self) -> bool:
+        """Whether ``uploaded`` does anything; where no defense does, no rows are formed in training."""
+        ...
+
+    @property
+    def changes_predictions(self) -> bool:
+        """Whether ``predicted`` does anything."""
+        ...
+
+    @property
     def attackers(self) -> tuple[Attacker, ...]:
         """Attacks that know of this defense, the strongest first; none where nobody has written one."""
         ...
@@ -183,16 +208,16 @@ class Defense(Protocol):
         """The ratings that clients train on."""
         ...
 
-    def sampled(self, ratings: Ratings, number: int, seed: int) -> Sample | None:
-        """Unrated items that take part in round ``number``; None leaves the choice to the victim."""
+    def sampled(self, ratings: Ratings, round_: int, seed: int) -> Sample | None:
+        """Unrated items that take part in round ``round_``; None leaves the choice to the victim."""
         ...
 
-    def uploaded(self, rows: Rows, ratings: Ratings, number: int, seed: int) -> Rows:
-        """The rows as they leave the clients in round ``number``; those of a client are together."""
+    def uploaded(self, rows: Rows, ratings: Ratings, round_: int, seed: int) -> Rows:
+        """The rows as they leave the clients in round ``round_``; those of a client are together."""
         ...
 
     def noise_scale(
-        self, ratings: Ratings, factors: int, number: int, seed: int
+        self, ratings: Ratings, factors: int, round_: int, seed: int
     ) -> Float[np.ndarray, "items factors"] | None:
         """Standard deviation of Gaussian noise in every upload about an item, where the server knows it."""
         ...
@@ -217,9 +242,22 @@ class Defense(Protocol):
 
 
 class Unchanged:
-    """The verbs of a defense that does nothing; a defense overrides those that it is about."""
+    """The verbs of a defense that does nothing; a defense overrides those that it is about.
+
+    What a defense changes follows from the verbs that it overrides, so that none can forget to declare it.
+    """
 
     name: str
+
+    @property
+    def changes_uploads(self) -> bool:
+        """Whether ``uploaded`` is overridden."""
+        return type(self).uploaded is not Unchanged.uploaded
+
+    @property
+    def changes_predictions(self) -> bool:
+        """Whether ``predicted`` is overridden."""
+        return type(self).predicted is not Unchanged.predicted
 
     @property
     def additive(self) -> bool:
@@ -235,16 +273,16 @@ class Unchanged:
         """Clients train on what they rated."""
         return ratings
 
-    def sampled(self, ratings: Ratings, number: int, seed: int) -> Sample | None:
+    def sampled(self, ratings: Ratings, round_: int, seed: int) -> Sample | None:
         """No choice of unrated items."""
         return None
 
-    def uploaded(self, rows: Rows, ratings: Ratings, number: int, seed: int) -> Rows:
+    def uploaded(self, rows: Rows, ratings: Ratings, round_: int, seed: int) -> Rows:
         """Rows are not changed."""
         return rows
 
     def noise_scale(
-        self, ratings: Ratings, factors: int, number: int, seed: int
+        self, ratings: Ratings, factors: int, round_: int, seed: int
     ) -> Float[np.ndarray, "items factors"] | None:
         """No noise whose scale the server is told."""
         return None
@@ -285,6 +323,16 @@ class Victim(Protocol[State]):
     @property
     def stepwise(self) -> bool:
         """The server steps at every single upload, so that no sums are formed."""
+        ...
+
+    @property
+    def has_item_server(self) -> bool:
+        """A third party sends the server rows about items: the victim is a ``WithItemServer``."""
+        ...
+
+    @property
+    def folds_in(self) -> bool:
+        """New clients and items have factors, from attributes and features: it is a ``WithFoldIn``."""
         ...
 
     @property
@@ -354,4 +402,21 @@ class WithItemServer(Protocol[State]):
 
     def item_server_rows(self, state: State, ratings: Ratings) -> Float[np.ndarray, "items factors"]:
         """What the item server sends in this round."""
+        ...
+
+
+@runtime_checkable
+class WithFoldIn(Protocol[State]):
+    """A victim that has factors for clients and items who were not there in training."""
+
+    def new_clients(
+        self, state: State, attributes: Float[np.ndarray, "users attributes"]
+    ) -> Float[np.ndarray, "users factors"]:
+        """Factors of clients of whom attributes alone are known."""
+        ...
+
+    def new_items(
+        self, state: State, features: Float[np.ndarray, "items features"]
+    ) -> Float[np.ndarray, "items factors"]:
+        """Factors of items of which features alone are known."""
         ...

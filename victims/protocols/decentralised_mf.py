@@ -129,13 +129,23 @@ class DecentralisedMF:
         return self.order == "per-rating"
 
     @property
+    def has_item_server(self) -> bool:
+        """There are two parties."""
+        return False
+
+    @property
+    def folds_in(self) -> bool:
+        """It knows ratings alone."""
+        return False
+
+    @property
     def centralised(self) -> Centralised:
         """The regularization counts once per rating; clients are not kept on the unit ball."""
         return Centralised(self.factors, self.regularization, per_rating=True)
 
-    def rate(self, number: int) -> float:
-        """The learning rate of round ``number``."""
-        passed = sum(number >= share * self.epochs for share in DROPS)
+    def rate(self, round_: int) -> float:
+        """The learning rate of a round."""
+        passed = sum(round_ >= share * self.epochs for share in DROPS)
         return self.learning_rate / DROP**passed
 
     @property
@@ -147,8 +157,8 @@ class DecentralisedMF:
         """Start factors."""
         shapes = (ratings.n_items, self.factors), (ratings.n_users, self.factors)
         items, clients = (
-            self.init_scale * jax.random.normal(jax_key(seed, Purpose.MF_START, part), shape, jnp.float64)
-            for part, shape in enumerate(shapes)
+            self.init_scale * jax.random.normal(jax_key(seed, Purpose.MF_START, table), shape, jnp.float64)
+            for table, shape in enumerate(shapes)
         )
         return State(0, seed, items, _projected(clients))
 
@@ -209,8 +219,8 @@ class DecentralisedMF:
             )
         counts = np.diff(ratings.indptr)[users]
         items, clients = self.broadcast(state)[0], self.user_factors(state, ratings)
-        for part in pieces(users, counts, self.factors):
-            chosen = np.isin(ratings.users, part) if part.size < ratings.n_users else slice(None)
+        for piece in pieces(users, counts, self.factors):
+            chosen = np.isin(ratings.users, piece) if piece.size < ratings.n_users else slice(None)
             sender, index = ratings.users[chosen], ratings.items[chosen]
             u = clients[sender]
             error = np.einsum("rk,rk->r", u, items[index]) - ratings.values[chosen]
@@ -286,14 +296,14 @@ def _one_by_one(
     by_item = chains(ratings.items, ratings.n_items, rng)
     moved = items[by_item.groups]
     for table in by_item.tables:
-        part = _item_steps(moved[: table.shape[1]], table, clients, data, rate, ridge, added)
-        moved = moved.at[: table.shape[1]].set(part)
+        stepped = _item_steps(moved[: table.shape[1]], table, clients, data, rate, ridge, added)
+        moved = moved.at[: table.shape[1]].set(stepped)
     items = items.at[by_item.groups].set(moved)
     by_user = chains(ratings.users, ratings.n_users, rng)
     moved = clients[by_user.groups]
     for table in by_user.tables:
-        part = _client_steps(moved[: table.shape[1]], table, items, data, rate, ridge)
-        moved = moved.at[: table.shape[1]].set(part)
+        stepped = _client_steps(moved[: table.shape[1]], table, items, data, rate, ridge)
+        moved = moved.at[: table.shape[1]].set(stepped)
     return items, clients.at[by_user.groups].set(moved)
 
 
@@ -302,11 +312,11 @@ def _item_steps(
     items: Array, table: Array, clients: Array, data: Data, rate: Scalar, ridge: Scalar, added: Array | None
 ) -> Array:
     def step(v: Array, entry: Array) -> tuple[Array, None]:
-        known = jnp.maximum(entry, 0)
-        u = clients[data.user[known]]
-        error = jnp.sum(u * v, axis=1) - data.value[known]
+        rating = jnp.maximum(entry, 0)
+        u = clients[data.user[rating]]
+        error = jnp.sum(u * v, axis=1) - data.value[rating]
         gradient = 2 * error[:, None] * u + 2 * ridge * v
-        gradient = gradient if added is None else gradient + added[known]
+        gradient = gradient if added is None else gradient + added[rating]
         return v - rate * jnp.where(entry[:, None] >= 0, gradient, 0), None
 
     return jax.lax.scan(step, items, table)[0]
@@ -317,9 +327,9 @@ def _client_steps(
     clients: Array, table: Array, items: Array, data: Data, rate: Scalar, ridge: Scalar
 ) -> Array:
     def step(u: Array, entry: Array) -> tuple[Array, None]:
-        known = jnp.maximum(entry, 0)
-        v = items[data.item[known]]
-        error = jnp.sum(u * v, axis=1) - data.value[known]
+        rating = jnp.maximum(entry, 0)
+        v = items[data.item[rating]]
+        error = jnp.sum(u * v, axis=1) - data.value[rating]
         gradient = 2 * error[:, None] * v + 2 * ridge * u
         return _projected(u - rate * jnp.where(entry[:, None] >= 0, gradient, 0)), None
 

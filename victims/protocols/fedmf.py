@@ -123,6 +123,16 @@ class FedMF:
         return False
 
     @property
+    def has_item_server(self) -> bool:
+        """There are two parties."""
+        return False
+
+    @property
+    def folds_in(self) -> bool:
+        """It knows ratings alone."""
+        return False
+
+    @property
     def centralised(self) -> Centralised:
         """Both sides with the clients' regularization."""
         return Centralised(self.factors, self.lambda_factors)
@@ -138,7 +148,7 @@ class FedMF:
         if self.start == "constant":
             items, clients = (jnp.full(shape, self.init_scale) for shape in shapes)
         else:
-            keys = (jax_key(seed, Purpose.FEDMF_START, part) for part in range(len(shapes)))
+            keys = (jax_key(seed, Purpose.FEDMF_START, table) for table in range(len(shapes)))
             items, clients = (
                 self.init_scale * jax.random.normal(key, shape, jnp.float64)
                 for key, shape in zip(keys, shapes, strict=True)
@@ -186,9 +196,9 @@ class FedMF:
         clients = self.user_factors(state, ratings)
         counts = np.diff(ratings.indptr)[users]
         sent = np.full(users.size, ratings.n_items) if self.upload == "full-text" else counts
-        for part in pieces(users, sent, self.factors):
-            rows = _rows(self, ratings, part, clients, items)
-            yield _filled(rows, part, ratings.n_items) if self.upload == "full-text" else rows
+        for piece in pieces(users, sent, self.factors):
+            rows = _rows(self, ratings, piece, clients, items)
+            yield _filled(rows, piece, ratings.n_items) if self.upload == "full-text" else rows
 
     def manifest(self, ratings: Ratings, rounds: list[int]) -> Manifest:
         """Everything a participant of the protocol knows."""
@@ -256,9 +266,9 @@ def _rows(victim: FedMF, ratings: Ratings, users: np.ndarray, clients: np.ndarra
 
 def _filled(rows: Rows, users: np.ndarray, n_items: int) -> Rows:
     """The same with rows of zeros for all other items."""
-    place = np.searchsorted(users, rows.sender) * n_items + rows.index
+    slot = np.searchsorted(users, rows.sender) * n_items + rows.index
     gradient = np.zeros((users.size * n_items, rows.gradient.shape[1]))
-    gradient[place] = rows.gradient
+    gradient[slot] = rows.gradient
     return Rows(
         np.repeat(users.astype(np.int32), n_items),
         np.full(users.size * n_items, ITEM, np.int8),

@@ -1,8 +1,9 @@
-"""Ratings as device arrays, kept beside the ratings they belong to."""
+"""Ratings as JAX arrays, made once for as long as the ratings live."""
 
 from __future__ import annotations
 
 from typing import NamedTuple
+from weakref import WeakKeyDictionary
 
 import jax
 import jax.numpy as jnp
@@ -18,7 +19,15 @@ jax.config.update("jax_enable_x64", True)
 class Data(NamedTuple):
     """The ratings as device arrays, one entry per rating or sampled unrated item, grouped by user.
 
-    weight: 1, or alpha for a sampled item, whose value is 0.
+    Attributes
+    ----------
+    user, item : (n_entries,) int
+    value : (n_entries,)
+        Stars; 0 for a sampled item.
+    weight : (n_entries,)
+        1, or alpha for a sampled item.
+    attributes : (n_users, n_attributes)
+    item_features : (n_items, n_features)
     """
 
     user: Int[Array, " entries"]
@@ -29,11 +38,15 @@ class Data(NamedTuple):
     item_features: Float[Array, "items features"]
 
 
+# a round asks for the same arrays several times, and copies of large data take longer than its step
+_ON_DEVICE: WeakKeyDictionary[Ratings, Data] = WeakKeyDictionary()
+_WITH_SAMPLE: WeakKeyDictionary[Sample, tuple[Ratings, float, Data]] = WeakKeyDictionary()
+
+
 def device_data(ratings: Ratings) -> Data:
-    """The ratings on the device; kept on the object, which is frozen."""
-    cached = ratings.__dict__.get("_device_data")
-    if cached is None:
-        cached = Data(
+    """The ratings on the device."""
+    if ratings not in _ON_DEVICE:
+        _ON_DEVICE[ratings] = Data(
             jnp.asarray(ratings.users),
             jnp.asarray(ratings.items),
             jnp.asarray(ratings.values),
@@ -41,35 +54,42 @@ def device_data(ratings: Ratings) -> Data:
             jnp.asarray(ratings.attributes),
             jnp.asarray(ratings.item_features),
         )
-        object.__setattr__(ratings, "_device_data", cached)
-    return cached
+    return _ON_DEVICE[ratings]
 
 
 def sampled_data(ratings: Ratings, sample: Sample | None, alpha: float) -> Data:
-    """The entries and sampled unrated items, ascending by user, then item; the last ones are kept."""
+    """The ratings and sampled unrated items on the device, ascending by user, then item.
+
+    Parameters
+    ----------
+    ratings : Ratings
+    sample : Sample or None
+        None for the ratings alone.
+    alpha : float
+        Weight of a sampled item.
+    """
     if sample is None:
         return device_data(ratings)
-    kept = ratings.__dict__.get("_sampled_data")
-    if kept is None or kept[0] is not sample or kept[1] != alpha:
-        kept = sample, alpha, _joined(device_data(ratings), sample, alpha)
-        object.__setattr__(ratings, "_sampled_data", kept)
-    return kept[2]
+    stored = _WITH_SAMPLE.get(sample)
+    if stored is None or stored[0] is not ratings or stored[1] != alpha:
+        stored = ratings, alpha, _joined(device_data(ratings), sample, alpha)
+        _WITH_SAMPLE[sample] = stored
+    return stored[2]
 
 
 def _joined(data: Data, sample: Sample, alpha: float) -> Data:
     # among each other, or the order of the uploaded rows would tell which items are rated
-    items, users = (
-        np.concatenate([np.asarray(own), more])
-        for own, more in ((data.item, sample.item), (data.user, sample.user))
-    )
+    items = np.concatenate([np.asarray(data.item), sample.item])
+    users = np.concatenate([np.asarray(data.user), sample.user])
     order = np.lexsort((items, users))
 
-    def joined(entries: Array, more: np.ndarray) -> Array:
-        return jnp.asarray(np.concatenate([np.asarray(entries), more])[order])
+    def joined(rated: Array, unrated: np.ndarray) -> Array:
+        return jnp.asarray(np.concatenate([np.asarray(rated), unrated])[order])
 
+    n_sampled = order.size - data.value.size
     return data._replace(
         user=joined(data.user, sample.user),
         item=joined(data.item, sample.item),
-        value=joined(data.value, np.zeros(order.size - data.value.size)),
-        weight=joined(data.weight, np.full(order.size - data.value.size, alpha)),
+        value=joined(data.value, np.zeros(n_sampled)),
+        weight=joined(data.weight, np.full(n_sampled, alpha)),
     )

@@ -45,8 +45,8 @@ def chains(group: Int[np.ndarray, " entries"], n_groups: int, rng: np.random.Gen
     while step < last:
         width = int((size > step).sum())
         stop = max(int(size[width // 2]), step + 1) if width > 1 else last
-        number = np.arange(step, stop)[:, None]
-        entry = order[np.minimum(first[:width] + number, order.size - 1)]
-        tables.append(np.where(number < size[:width], entry, -1).astype(np.int32))
+        rank = np.arange(step, stop)[:, None]
+        entry = order[np.minimum(first[:width] + rank, order.size - 1)]
+        tables.append(np.where(rank < size[:width], entry, -1).astype(np.int32))
         step = stop
     return Chains(largest, tables)

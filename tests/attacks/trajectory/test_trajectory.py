@@ -24,7 +24,8 @@ from victims.common.errors import InputError
 from victims.data.synthetic import Synthetic, generate
 from victims.protocols.decentralised_mf import DecentralisedMF
 from victims.protocols.fedmf import FedMF
-from victims.recording import record, start
+from victims.recording import record
+from victims.training import start
 from victims.transcript.reader import open_transcript
 from victims.transcript.writer import truth_path
 

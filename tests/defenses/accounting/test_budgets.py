@@ -16,7 +16,8 @@ from victims.common.errors import InputError
 from victims.data.synthetic import Synthetic, generate
 from victims.protocols.base import Rows
 from victims.protocols.decentralised_mf import DecentralisedMF
-from victims.recording import received, record, start
+from victims.recording import record
+from victims.training import received, start
 from victims.transcript.reader import open_transcript
 
 UNLIKELY = 1e-4  # probability that a test of a law fails on a new seed

@@ -18,7 +18,8 @@ from defenses.encryption.paillier import Paillier, opener
 from victims.common.errors import InputError
 from victims.protocols.fedmf import FedMF
 from victims.protocols.fedmvmf import FedMVMF
-from victims.recording import record, start
+from victims.recording import record
+from victims.training import start
 from victims.transcript.reader import open_transcript
 from victims.transcript.writer import key_path, truth_path
 

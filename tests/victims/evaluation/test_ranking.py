@@ -12,7 +12,7 @@ from victims.data.ratings import of_users
 from victims.evaluation.ranking import SCENARIOS, case, measure, popular, rank
 from victims.protocols.fedmf import FedMF
 from victims.protocols.fedmvmf import FedMVMF
-from victims.recording import start
+from victims.training import start
 
 VICTIM = FedMVMF(weighting="include-unrated")
 

@@ -17,7 +17,8 @@ from victims.protocols.decentralised_mf import DecentralisedMF
 from victims.protocols.fedmf import FedMF
 from victims.protocols.fedmvmf import FedMVMF
 from victims.protocols.sequential import chains
-from victims.recording import record, start
+from victims.recording import record
+from victims.training import start
 from victims.transcript.reader import open_transcript
 from victims.transcript.view import ATTRIBUTE
 
@@ -60,7 +61,7 @@ def test_per_rating_is_a_loop_over_ratings(ratings, defense):
     items, clients = np.array(run.state.item_factors), np.array(run.state.client_factors)
     added = np.zeros((ratings.n_ratings, 3))
     if run.defenses:
-        from victims.recording import received
+        from victims.training import received
 
         added = received(run, 0).added
     rng = generator(5, Purpose.RATING_ORDER, 0)

@@ -1,0 +1,169 @@
+"""One round of FedMVMF as a pure function of the state; symbols and equations as in ``fedmvmf``."""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import Literal, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import optax
+from jaxtyping import Array, Float, Int
+
+from victims.protocols.base import Received
+from victims.protocols.jax_ratings import Data
+
+jax.config.update("jax_enable_x64", True)
+
+
+class Constants(NamedTuple):
+    """The hyper-parameters that a round reads; ``fedmvmf.FedMVMF`` explains them."""
+
+    update: Literal["semi-als", "sgd"]
+    weighting: Literal["observed-only", "include-unrated"]
+    factors: int
+    lambda_attributes: float
+    lambda_factors: float
+    alpha: float
+    server_learning_rate: float
+    beta_1: float
+    beta_2: float
+    epsilon: float
+    client_learning_rate: float
+
+
+class State(NamedTuple):
+    """Everything that is carried from one round to the next."""
+
+    round: Int[Array, ""]
+    item_factors: Float[Array, "items K"]
+    attribute_factors: Float[Array, "attributes K"]
+    feature_factors: Float[Array, "features K"]
+    client_factors: Float[Array, "users K"]
+    adam: optax.OptState
+
+
+def optimizer(constants: Constants) -> optax.GradientTransformation:
+    """Adam, with which the server steps."""
+    return optax.adam(
+        constants.server_learning_rate, b1=constants.beta_1, b2=constants.beta_2, eps=constants.epsilon
+    )
+
+
+def _unrated_weight(constants: Constants, sampled: bool) -> float:
+    """Weight of all unrated items at once; sampled ones have theirs in the data."""
+    return constants.alpha if constants.weighting == "include-unrated" and not sampled else 0.0
+
+
+def client_factors(
+    constants: Constants, state: State, data: Data, sampled: bool = False
+) -> Float[Array, "users K"]:
+    """P as this round uses it: Eq. (8) in semi-als.
+
+    Parameters
+    ----------
+    constants : Constants
+    state : State
+        Before the round.
+    data : Data
+    sampled : bool
+        Whether unrated items are among the data.
+    """
+    if constants.update == "sgd":
+        return state.client_factors
+    return _solve_clients(constants, sampled, state.item_factors, state.attribute_factors, data)
+
+
+@partial(jax.jit, static_argnums=(0, 1))
+def _solve_clients(
+    constants: Constants,
+    sampled: bool,
+    items: Float[Array, "items K"],
+    attributes: Float[Array, "attributes K"],
+    data: Data,
+) -> Float[Array, "users K"]:
+    """Eq. (8). Q'CQ = alpha Q'Q + (1 - alpha) sum over rated items of q q', so that unrated items
+    cost nothing per user; only the upper triangle is summed."""
+    n_users, k = data.attributes.shape[0], constants.factors
+    upper = jnp.triu_indices(k)
+    rated = items[data.item]
+    alpha = _unrated_weight(constants, sampled)
+    weighted = data.weight[:, None] * rated
+    gram = jax.ops.segment_sum(
+        weighted[:, upper[0]] * rated[:, upper[1]], data.user, n_users, indices_are_sorted=True
+    )
+    square = jnp.zeros((n_users, k, k)).at[:, upper[0], upper[1]].set((1 - alpha) * gram)
+    square = square.at[:, upper[1], upper[0]].set((1 - alpha) * gram)
+    common = alpha * items.T @ items + constants.lambda_attributes * attributes.T @ attributes
+    right = jax.ops.segment_sum(data.value[:, None] * rated, data.user, n_users, indices_are_sorted=True)
+    right += constants.lambda_attributes * data.attributes @ attributes
+    square = square + common + constants.lambda_factors * jnp.eye(k)
+    return jnp.linalg.solve(square, right[..., None])[..., 0]
+
+
+def feature_factors(
+    constants: Constants, state: State, table: Float[Array, "items features"]
+) -> Float[Array, "features K"]:
+    """V as this round uses it: Eq. (11) in semi-als."""
+    items = state.item_factors
+    if constants.update == "sgd" or not table.shape[1]:
+        return state.feature_factors
+    ridge = constants.lambda_factors / jnp.maximum(constants.lambda_attributes, 1e-12)
+    square = items.T @ items + ridge * jnp.eye(constants.factors)
+    return jnp.linalg.solve(square, items.T @ table).T
+
+
+@partial(jax.jit, static_argnums=(0, 4))
+def round_step(
+    constants: Constants, state: State, data: Data, received: Received | None, sampled: bool = False
+) -> State:
+    """The state after one round of Algorithm 1.
+
+    Parameters
+    ----------
+    constants : Constants
+    state : State
+        Before the round.
+    data : Data
+    received : Received or None
+        Sums that reach the server; None for those of the uploads as they are.
+    sampled : bool
+        Whether unrated items are among the data.
+    """
+    items, attributes = state.item_factors, state.attribute_factors
+    clients = client_factors(constants, state, data, sampled)
+    alpha = _unrated_weight(constants, sampled)
+    rated_items, raters = items[data.item], clients[data.user]
+    # c e over all items = alpha (0 - p q) everywhere + (r - (1 - alpha) p q) where rated
+    excess = data.weight * (data.value - (1 - alpha) * jnp.sum(rated_items * raters, axis=1))
+    residual = data.attributes - clients @ attributes.T
+    to_items = jax.ops.segment_sum(excess[:, None] * raters, data.item, items.shape[0])
+    to_items -= alpha * items @ (clients.T @ clients)
+    to_attributes = residual.T @ clients
+    if received is not None:
+        to_items, to_attributes = jnp.asarray(received.items), jnp.asarray(received.attributes)
+
+    features = feature_factors(constants, state, data.item_features)
+    misfit = data.item_features - items @ features.T
+    item_gradient = (
+        -2 * to_items
+        - 2 * constants.lambda_attributes * misfit @ features
+        + 2 * constants.lambda_factors * items
+    )
+    attribute_gradient = (
+        -2 * constants.lambda_attributes * to_attributes + 2 * constants.lambda_factors * attributes
+    )
+    step, adam = optimizer(constants).update((item_gradient, attribute_gradient), state.adam)
+    new_items, new_attributes = optax.apply_updates((items, attributes), step)
+
+    if constants.update == "sgd":  # Eq. (9), (10) for P and (12), (13) for V
+        rate = constants.client_learning_rate
+        ascent = jax.ops.segment_sum(
+            excess[:, None] * rated_items, data.user, clients.shape[0], indices_are_sorted=True
+        )
+        ascent -= alpha * clients @ (items.T @ items)
+        ascent += constants.lambda_attributes * residual @ attributes
+        clients = (1 - 2 * rate * constants.lambda_factors) * clients + 2 * rate * ascent
+        features = (1 - 2 * rate * constants.lambda_factors) * features
+        features += 2 * rate * constants.lambda_attributes * misfit.T @ items
+    return State(state.round + 1, new_items, new_attributes, features, clients, adam)
