@@ -11,7 +11,7 @@ from pathlib import Path
 import numpy as np
 from jaxtyping import Float
 
-from defenses.encryption.paillier import opener
+from defenses.encryption.opening import opener
 from victims.common.errors import InputError
 from victims.common.files import small_file
 from victims.transcript.reader import Opener, Transcript

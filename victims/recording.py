@@ -5,6 +5,7 @@ from __future__ import annotations
 import operator
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, replace
 from itertools import chain
 from pathlib import Path
 from typing import Any, NamedTuple, cast
@@ -25,7 +26,8 @@ ITEM_SERVER = -2  # of the parties
 ITEM_SUM, ATTRIBUTE_SUM = KINDS.index("item-sum"), KINDS.index("attribute-sum")
 
 
-class SentBatch(NamedTuple):
+@dataclass(frozen=True)
+class SentBatch:
     """Rows on their way to the server, as ``TranscriptWriter.messages`` takes them.
 
     Attributes
@@ -167,7 +169,15 @@ def write_exchange(writer: TranscriptWriter, exchange: Exchange) -> None:
         exchange.round, exchange.items, exchange.attributes, exchange.ciphertext, exchange.noise_scale
     )
     for batch in exchange.batches:
-        writer.messages(exchange.round, **batch._asdict())
+        writer.messages(
+            exchange.round,
+            batch.sender,
+            batch.kind,
+            batch.index,
+            batch.gradient,
+            ciphertext=batch.ciphertext,
+            exponent=batch.exponent,
+        )
 
 
 def truth_columns(
@@ -224,7 +234,7 @@ def _uploads(run: Run, users: Int[np.ndarray, " users"], round_: int) -> Iterato
         batch = SentBatch(rows.sender, rows.kind, rows.index, rows.gradient)
         if run.cipher is not None:
             exponent = run.cipher.rules.exponents(rows.gradient)
-            batch = batch._replace(ciphertext=run.cipher.seal(rows.gradient), exponent=exponent)
+            batch = replace(batch, ciphertext=run.cipher.seal(rows.gradient), exponent=exponent)
         yield batch
 
 

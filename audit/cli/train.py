@@ -55,7 +55,7 @@ def train(
     from audit.requests.accounts import accounts_of
     from audit.requests.components import defenses_of
     from reports.tables import learning_table
-    from victims.data.ratings import split
+    from victims.data.subsets import split
     from victims.evaluation.rating_error import learning_curve
 
     output = Output(quiet, as_json)

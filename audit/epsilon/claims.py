@@ -30,8 +30,9 @@ from audit.scoring.truth import Truth, read_truth
 from defenses.accounting.budgets import Specification, budgets, draw
 from victims.common.errors import InputError
 from victims.common.files import remove, unfinished
-from victims.data.loaders import published_split
-from victims.data.ratings import Ratings, leave_out
+from victims.data.movielens_files import published_split
+from victims.data.ratings import Ratings
+from victims.data.subsets import leave_out
 from victims.evaluation.rating_error import predictions
 from victims.training import sent_rows
 from victims.transcript.reader import open_transcript

@@ -20,10 +20,11 @@ import numpy as np
 from phe import paillier
 
 from audit.registry import make_defense, make_defenses, make_victim
-from defenses.encryption.paillier import EncryptedTotal, PaillierCipher
+from defenses.encryption.paillier_cipher import EncryptedTotal, PaillierCipher
 from victims.common.errors import InputError
 from victims.common.limits import peak_memory
-from victims.data.ratings import Ratings, most_rated, of_users
+from victims.data.ratings import Ratings
+from victims.data.subsets import most_rated, of_users
 from victims.protocols.base import Cipher, Defense, Received, Rows, Victim
 from victims.training import Run, sampled, sent_rows, start
 

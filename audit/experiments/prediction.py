@@ -19,8 +19,9 @@ from audit.experiments.cells import content_of, digest, reason_of_failure, run_c
 from audit.experiments.results import Row, make_row
 from audit.registry import code_used, make_defenses, make_victim
 from victims.common.errors import InputError
-from victims.data.loaders import published_split
-from victims.data.ratings import Ratings, leave_out, split
+from victims.data.movielens_files import published_split
+from victims.data.ratings import Ratings
+from victims.data.subsets import leave_out, split
 from victims.evaluation.rating_error import predictions
 from victims.training import start
 

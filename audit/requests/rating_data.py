@@ -8,7 +8,8 @@ import numpy as np
 
 from victims.common.seeds import Purpose, generator
 from victims.data import loaders
-from victims.data.ratings import Ratings, of_users, with_principal_components
+from victims.data.ratings import Ratings
+from victims.data.subsets import of_users, with_principal_components
 
 
 def ratings_of(

@@ -23,14 +23,8 @@ from attacks.base import OPTIONAL, Estimates, Reconstruction
 from victims.common.errors import InputError, one_line, printable
 from victims.common.files import existing_file
 from victims.common.limits import DEEPEST, depth_of, refuse_absurd_sizes
-from victims.transcript.arrow import (
-    INT32_MAX,
-    ColumnFile,
-    finite_chunks,
-    integer_chunks,
-    kind_chunks,
-    open_columns,
-)
+from victims.transcript.arrow import INT32_MAX, ColumnFile, open_columns
+from victims.transcript.columns import finite_chunks, integer_chunks, kind_chunks
 from victims.transcript.manifest import Manifest
 from victims.transcript.view import ATTRIBUTE, KINDS
 from victims.transcript.writer import kind_array, write_columns

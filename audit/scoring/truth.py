@@ -12,7 +12,8 @@ from jaxtyping import Float, Int
 from victims.common.errors import InputError
 from victims.common.files import existing_file
 from victims.common.limits import LARGEST_LEVEL, SMALLEST_LEVEL, refuse_absurd_table
-from victims.transcript.arrow import INT32_MAX, finite_chunks, integer_chunks, kind_chunks, open_columns
+from victims.transcript.arrow import INT32_MAX, open_columns
+from victims.transcript.columns import finite_chunks, integer_chunks, kind_chunks
 from victims.transcript.manifest import Manifest
 from victims.transcript.view import ITEM, KINDS
 

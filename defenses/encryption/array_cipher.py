@@ -12,16 +12,15 @@ number. What can be checked is checked: range, a common factor with n, and that 
 
 from __future__ import annotations
 
-import os
 import secrets
 import warnings
 from collections.abc import Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from functools import cached_property
 from typing import NamedTuple
 
 import gmpy2
+import joblib
 from gmpy2 import mpz
 from phe import paillier
 
@@ -47,11 +46,11 @@ def generate_keys(key_bits: int = 2048) -> SecretKey:
             f"(NIST SP 800-57: {WEAK} bits for 112-bit strength)",
             stacklevel=2,
         )
-    return SecretKey(paillier.generate_paillier_keypair(n_length=key_bits)[1])
+    return SecretKey.of(paillier.generate_paillier_keypair(n_length=key_bits)[1])
 
 
 def _workers() -> int:
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    return int(joblib.cpu_count())
 
 
 def _powers(bases: Sequence[mpz], exponent: mpz, modulus: mpz) -> list[mpz]:
@@ -73,19 +72,20 @@ class PublicKey:
     Attributes
     ----------
     phe : phe.paillier.PaillierPublicKey
+    n : mpz
+        The modulus.
+    square : mpz
+        The modulus of the ciphertexts.
     """
 
     phe: paillier.PaillierPublicKey
+    n: mpz
+    square: mpz
 
-    @cached_property
-    def n(self) -> mpz:
-        """The modulus."""
-        return mpz(self.phe.n)
-
-    @cached_property
-    def square(self) -> mpz:
-        """The modulus of the ciphertexts."""
-        return self.n * self.n
+    @classmethod
+    def of(cls, key: paillier.PaillierPublicKey) -> PublicKey:
+        """The key with its modulus as GMP's integers."""
+        return cls(key, mpz(key.n), mpz(key.n) ** 2)
 
     @property
     def ciphertext_bytes(self) -> int:
@@ -157,6 +157,21 @@ class PublicKey:
         return ciphertext
 
 
+class Prime(NamedTuple):
+    """One factor of n: its square, and the inverse of L((1 + n)^(value - 1)) modulo it."""
+
+    value: mpz
+    square: mpz
+    inverse: mpz
+
+    @staticmethod
+    def of(value: mpz, other: mpz) -> Prime:
+        """One factor, given the other."""
+        square = value * value
+        generator = gmpy2.powmod(1 + value * other, value - 1, square)
+        return Prime(value, square, gmpy2.invert((generator - 1) // value, value))
+
+
 @dataclass(frozen=True)
 class SecretKey:
     """p and q: encrypts faster than the public key can, and decrypts.
@@ -164,28 +179,30 @@ class SecretKey:
     Attributes
     ----------
     phe : phe.paillier.PaillierPrivateKey
+    public : PublicKey
+        The key that may be told to everybody.
+    primes : tuple of Prime
+        p and q.
     """
 
     phe: paillier.PaillierPrivateKey
+    public: PublicKey
+    primes: tuple[Prime, Prime]
 
-    @cached_property
-    def public(self) -> PublicKey:
-        """The key that may be told to everybody."""
-        return PublicKey(self.phe.public_key)
-
-    @cached_property
-    def _primes(self) -> tuple[_Prime, _Prime]:
-        p, q = mpz(self.phe.p), mpz(self.phe.q)
-        return _Prime.of(p, q), _Prime.of(q, p)
+    @classmethod
+    def of(cls, key: paillier.PaillierPrivateKey) -> SecretKey:
+        """The key with what decryption needs of its primes."""
+        p, q = mpz(key.p), mpz(key.q)
+        return cls(key, PublicKey.of(key.public_key), (Prime.of(p, q), Prime.of(q, p)))
 
     def _masks(self, count: int) -> list[mpz]:
-        (p, q), square = self._primes, self.public.square
-        parts = []
+        (p, q), square = self.primes, self.public.square
+        powers = []
         for prime in (p, q):
             draws = [mpz(secrets.randbelow(int(prime.value) - 1) + 1) for _ in range(count)]
-            parts.append(_powers(draws, prime.value, prime.square))
+            powers.append(_powers(draws, prime.value, prime.square))
         join = q.square * gmpy2.invert(q.square, p.square)
-        return [(of_q + (of_p - of_q) * join) % square for of_p, of_q in zip(*parts, strict=True)]
+        return [(of_q + (of_p - of_q) * join) % square for of_p, of_q in zip(*powers, strict=True)]
 
     def encrypt(self, plaintexts: Sequence[int]) -> list[mpz]:
         """Fresh ciphertexts of signed integers, with the same law as ``PublicKey.encrypt``."""
@@ -193,7 +210,7 @@ class SecretKey:
 
     def decrypt(self, ciphertexts: Sequence[mpz]) -> list[int]:
         """Signed integers; Paillier's section 7, with both halves joined by the remainder theorem."""
-        p, q = self._primes
+        p, q = self.primes
         halves = [
             [(power - 1) // prime.value * prime.inverse % prime.value
              for power in _powers([c % prime.square for c in ciphertexts], prime.value - 1, prime.square)]
@@ -205,17 +222,3 @@ class SecretKey:
             of_q + (of_p - of_q) * q_inverse % p.value * q.value for of_p, of_q in zip(*halves, strict=True)
         ]
         return [int(m - n if m > half else m) for m in plain]
-
-
-class _Prime(NamedTuple):
-    """One factor of n: its square, and the inverse of L((1 + n)^(value - 1)) modulo it."""
-
-    value: mpz
-    square: mpz
-    inverse: mpz
-
-    @staticmethod
-    def of(value: mpz, other: mpz) -> _Prime:
-        square = value * value
-        generator = gmpy2.powmod(1 + value * other, value - 1, square)
-        return _Prime(value, square, gmpy2.invert((generator - 1) // value, value))

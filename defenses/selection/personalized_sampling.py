@@ -21,7 +21,8 @@ from jaxtyping import Float
 
 from defenses.accounting.budgets import Specification, draw
 from victims.common.seeds import Purpose, generator
-from victims.data.ratings import Ratings, without
+from victims.data.ratings import Ratings
+from victims.data.subsets import without
 from victims.protocols.base import Attacker, Unchanged
 
 

@@ -17,9 +17,10 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from victims.common.errors import InputError
-from victims.data.delimited import MAX_IDENTIFIER, MAX_TEXT_BYTES, shown, too_much_text
-from victims.data.ratings import MAX_LEVELS, MAX_RATING, Coded, last_of_each
+from victims.data.construction import Coded, last_of_each
+from victims.data.ratings import MAX_LEVELS, MAX_RATING
 from victims.data.streams import MIB
+from victims.data.tables import MAX_IDENTIFIER, MAX_TEXT_BYTES, shown, too_much_text
 
 MAX_RATINGS = 1 << 27  # pairs; all of the Netflix Prize, five times MovieLens 25M
 MAX_IDENTIFIERS = 1 << 24  # users, and items: victims hold dense factors of each

@@ -17,7 +17,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from victims.data.ratings import check_cells
+from victims.data.construction import check_cells
 
 AGE_STARTS = (0, 18, 25, 35, 45, 50, 56)
 AGE_LABELS = ("under 18", "18-24", "25-34", "35-44", "45-49", "50-55", "56+")

@@ -11,9 +11,10 @@ import pyarrow.parquet as pq
 
 from victims.common.errors import InputError
 from victims.common.files import existing_file
-from victims.data.delimited import MAX_COLUMNS, chosen, shown
+from victims.data.delimited import MAX_COLUMNS
 from victims.data.encoded_rows import MAX_RATINGS, Chunk
 from victims.data.streams import MAX_BYTES, MIB, check_ratio
+from victims.data.tables import chosen, shown
 
 MAX_FOOTER = 16 * MIB
 BATCH_ROWS = 1 << 16

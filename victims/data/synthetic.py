@@ -13,7 +13,8 @@ import numpy as np
 from victims.common.errors import InputError
 from victims.common.seeds import LARGEST_SEED, Purpose, generator
 from victims.common.validation import at_least, between, require_fields
-from victims.data.ratings import Ratings, from_triples, one_hot
+from victims.data.construction import from_triples, one_hot
+from victims.data.ratings import Ratings
 
 
 @dataclass(frozen=True)

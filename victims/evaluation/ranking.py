@@ -22,7 +22,8 @@ from jaxtyping import Bool, Float, Int
 from victims.common.errors import InputError
 from victims.common.seeds import Purpose, generator
 from victims.common.validation import one_of, require
-from victims.data.ratings import Ratings, of_users, split, without
+from victims.data.ratings import Ratings
+from victims.data.subsets import of_users, split, without
 from victims.protocols.base import Defense, Victim, WithFoldIn
 from victims.training import start
 

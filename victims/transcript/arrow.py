@@ -1,7 +1,7 @@
-"""Columns of Arrow IPC and Parquet files, checked before anything uses them.
+"""Arrow IPC and Parquet files, opened in bounded memory.
 
-Files may be hostile: every failure ends in an ``InputError`` that names the file, the row and the rule.
-Uncompressed Arrow files are memory-mapped and never copied.
+Files may be hostile: every failure ends in an ``InputError`` that names the file. Uncompressed Arrow files
+are memory-mapped and never copied.
 """
 
 from __future__ import annotations
@@ -12,12 +12,10 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
 from victims.common.errors import InputError
-from victims.common.limits import LARGEST, scanned, without_tiny
 
 
 def _physical_memory() -> int:
@@ -83,7 +81,7 @@ def open_columns(path: Path) -> ColumnFile:
     try:
         size = path.stat().st_size
         most = min(DECODED_BYTES, UNCOMPRESSED + EXPANSION * size)
-        with _memory_limit(2 * most + size):
+        with memory_limit(2 * most + size):
             if path.suffix == ".parquet":
                 batches, metadata = _read_parquet(path, most)
             else:
@@ -137,7 +135,7 @@ def _too_large(path: Path, most: int) -> InputError:
 
 
 @contextmanager
-def _memory_limit(extra: int) -> Iterator[None]:
+def memory_limit(extra: int) -> Iterator[None]:
     """Let this process grow by at most ``extra`` bytes, so that a decompression bomb ends in
     MemoryError; without effect where the platform has no such limit."""
     try:
@@ -159,159 +157,3 @@ def _memory_limit(extra: int) -> Iterator[None]:
         yield
     finally:
         resource.setrlimit(resource.RLIMIT_AS, (soft, hard))
-
-
-def integer_chunks(file: ColumnFile, name: str, low: int, high: int, rule: str) -> list[np.ndarray]:
-    """A column as int32 chunks with every value in ``[low, high]``; zero-copy for int32.
-
-    Raises
-    ------
-    InputError
-        If the type is not an integer, or a row is null or out of range.
-    """
-    chunks = []
-    for start, array in zip(file.offsets, file.columns(name), strict=False):
-        if not pa.types.is_integer(array.type):
-            raise InputError(f"{file.path}: {name} must be int32, got {array.type}")
-        _refuse_null(file.path, name, array, start)
-        values = array.to_numpy(zero_copy_only=True)
-        if values.size and (values.min() < low or values.max() > high):
-            row = int(np.flatnonzero((values < low) | (values > high))[0])
-            raise InputError(f"{file.path} row {start + row}: {name} must be {rule}, got {values[row]}")
-        chunks.append(values.astype(np.int32, copy=False))
-    return chunks
-
-
-def kind_chunks(file: ColumnFile, names: tuple[str, ...]) -> list[np.ndarray]:
-    """The column ``kind`` as positions in ``names``; zero-copy where the dictionary equals them."""
-    chunks = []
-    for start, column in zip(file.offsets, file.columns("kind"), strict=False):
-        plain = pa.types.is_string(column.type) or pa.types.is_large_string(column.type)
-        array = column.dictionary_encode() if plain else column
-        if not pa.types.is_dictionary(array.type) or array.type.value_type not in (
-            pa.string(),
-            pa.large_string(),
-        ):
-            raise InputError(f"{file.path}: kind must be dictionary<string>, got {array.type}")
-        _refuse_null(file.path, "kind", array, start)
-        words = array.dictionary.to_pylist()
-        codes = array.indices.to_numpy(zero_copy_only=True)
-        table = np.array([names.index(word) if word in names else -1 for word in words], np.int8)
-        if (table < 0).any():
-            strange = np.flatnonzero(np.isin(codes, np.flatnonzero(table < 0)))
-            if strange.size:
-                row = int(strange[0])
-                raise InputError(
-                    f"{file.path} row {start + row}: kind must be one of {', '.join(names)}, "
-                    f"got {words[codes[row]]!r}"
-                )
-        identity = (table == np.arange(table.size)).all() and codes.dtype in (np.int8, np.int32)
-        chunks.append(codes if identity else table[codes])
-    return chunks
-
-
-def hidden_chunks(file: ColumnFile, name: str) -> list[np.ndarray]:
-    """Where a column is null because a ciphertext stands for it.
-
-    Raises
-    ------
-    InputError
-        If a null has no ciphertext of type large_binary or binary beside it.
-    """
-    nulls = [
-        column.is_null().to_numpy(zero_copy_only=False) if column.null_count else np.zeros(len(column), bool)
-        for column in file.columns(name)
-    ]
-    if not file.has("ciphertext") or not any(part.any() for part in nulls):
-        return nulls if file.has("ciphertext") else [np.zeros(part.size, bool) for part in nulls]
-    for start, null, column in zip(file.offsets, nulls, file.columns("ciphertext"), strict=False):
-        if column.type not in (pa.large_binary(), pa.binary()):
-            raise InputError(f"{file.path}: ciphertext must be large_binary, got {column.type}")
-        bad = np.flatnonzero(null & column.is_null().to_numpy(zero_copy_only=False))
-        if bad.size:
-            row = start + int(bad[0])
-            raise InputError(f"{file.path} row {row}: needs a {name} or a ciphertext, has neither")
-    return nulls
-
-
-def vector_chunks(
-    file: ColumnFile, name: str, width: int, keep: list[np.ndarray] | None = None
-) -> list[np.ndarray]:
-    """A column of finite float vectors as (rows, width) chunks; zero-copy for fixed_size_list.
-
-    ``keep`` masks the rows of each chunk that are read. Numbers too small to matter are read as 0, which
-    copies the chunks that have some (``victims.common.limits``).
-
-    Raises
-    ------
-    InputError
-        If the type or the length is wrong, or a row is null, not finite or too large.
-    """
-    chunks = []
-    for number, (start, whole) in enumerate(zip(file.offsets, file.columns(name), strict=False)):
-        array = whole if keep is None else whole.filter(pa.array(keep[number]))
-        _refuse_null(file.path, name, array, start)
-        vectors = _vectors(file.path, name, array, width, start)
-        tiny = _scanned(file.path, name, vectors, start)
-        chunks.append(without_tiny(vectors) if tiny else vectors)
-    return chunks
-
-
-def _vectors(path: Path, name: str, array: pa.Array, width: int, start: int) -> np.ndarray:
-    kind = array.type
-    if not (
-        pa.types.is_fixed_size_list(kind) or pa.types.is_list(kind) or pa.types.is_large_list(kind)
-    ) or kind.value_type not in (pa.float32(), pa.float64()):
-        raise InputError(f"{path}: {name} must be fixed_size_list<float32 or float64>[{width}], got {kind}")
-    if pa.types.is_fixed_size_list(kind):
-        if kind.list_size != width:
-            raise InputError(
-                f"{path}: {name} must have K = {width} (factors of the manifest) numbers a row, "
-                f"got {kind.list_size}"
-            )
-    else:
-        lengths = np.diff(array.offsets.to_numpy())
-        wrong = np.flatnonzero(lengths != width)
-        if wrong.size:
-            row = int(wrong[0])
-            raise InputError(
-                f"{path} row {start + row}: {name} must have K = {width} (factors of the "
-                f"manifest) numbers, got {lengths[row]}"
-            )
-    flat = array.flatten()
-    if flat.null_count:
-        row = int(np.flatnonzero(flat.is_null().to_numpy(zero_copy_only=False))[0]) // width
-        raise InputError(f"{path} row {start + row}: {name} must not contain null")
-    return flat.to_numpy(zero_copy_only=True).reshape(-1, width)
-
-
-def _scanned(path: Path, name: str, values: np.ndarray, start: int) -> bool:
-    """Whether some numbers are tiny; those that are too large are refused."""
-    row, tiny = scanned(values)
-    if row is None:
-        return tiny
-    if not np.isfinite(values[row]).all():
-        raise InputError(f"{path} row {start + row}: {name} must be finite, got {values[row]}")
-    raise InputError(
-        f"{path} row {start + row}: {name} must be at most {LARGEST:g} in size, got "
-        f"{np.abs(values[row]).max():g}; record before the training diverges"
-    )
-
-
-def finite_chunks(file: ColumnFile, name: str) -> list[np.ndarray]:
-    """A column of finite numbers as float64 chunks; none may be beyond ``victims.common.limits.LARGEST``."""
-    chunks = []
-    for start, array in zip(file.offsets, file.columns(name), strict=False):
-        if not (pa.types.is_floating(array.type) or pa.types.is_integer(array.type)):
-            raise InputError(f"{file.path}: {name} must be float64, got {array.type}")
-        _refuse_null(file.path, name, array, start)
-        values = array.to_numpy(zero_copy_only=True).astype(np.float64, copy=False)
-        _scanned(file.path, name, values[:, None], start)
-        chunks.append(values)
-    return chunks
-
-
-def _refuse_null(path: Path, name: str, array: pa.Array, start: int) -> None:
-    if array.null_count:
-        row = int(np.flatnonzero(array.is_null().to_numpy(zero_copy_only=False))[0])
-        raise InputError(f"{path} row {start + row}: {name} must not be null")

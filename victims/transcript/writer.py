@@ -3,92 +3,39 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Sequence
 from contextlib import ExitStack, nullcontext, suppress
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
-from jaxtyping import Float, Int
+from jaxtyping import Int
 
 from victims.common.errors import InputError
-from victims.common.files import PRIVATE, PUBLIC, output, partial_name, replacing, unfinished, write_text
-from victims.common.limits import LARGEST, scanned
+from victims.common.files import output, partial_name, unfinished, write_text
+from victims.transcript.beside import key_path, truth_path, write_columns, write_key, write_truth
+from victims.transcript.given_columns import (
+    Numbers,
+    ids_of,
+    kind_array,
+    payload,
+    rows_of_numbers,
+    same_length,
+    vector_array,
+)
 from victims.transcript.manifest import INT32_MAX, Manifest
 from victims.transcript.view import ATTRIBUTE, ITEM, KINDS
 
-Numbers = np.ndarray | Sequence[Any]  # checked where they are written
-
-
-def _ids(name: str, values: Numbers, low: int, high: int, rule: str) -> Int[np.ndarray, " rows"]:
-    """Whole numbers of any width in ``[low, high]`` as int32, one a row."""
-    array = np.asarray(values)
-    if array.size == 0 and array.ndim == 1:
-        return np.zeros(0, np.int32)
-    if array.ndim != 1 or array.dtype.kind not in "iu":
-        raise InputError(
-            f"{name} must be one whole number a row, got {array.dtype} of shape {array.shape}; "
-            "convert it to int32 or int64"
-        )
-    if array.min() < low or array.max() > high:
-        row = int(np.flatnonzero((array < low) | (array > high))[0])
-        raise InputError(f"{name} must be {rule}, got {array[row]} in row {row}")
-    return array.astype(np.int32, copy=False)
-
-
-def _rows(
-    name: str, values: Numbers, width: int, hidden: np.ndarray | None = None
-) -> Float[np.ndarray, "rows factors"]:
-    """Finite vectors of ``width`` numbers in float32 or float64; rows that are hidden may hold anything."""
-    array = np.asarray(values)
-    if array.size == 0 and array.shape in ((0,), (0, width)):
-        return np.zeros((0, width), array.dtype if array.dtype == np.float32 else np.float64)
-    if array.dtype.kind not in "fiu" or array.dtype.itemsize > 8:
-        raise InputError(f"{name} must be float32 or float64, got {array.dtype}; convert it first")
-    if array.ndim != 2 or array.shape[1] != width:
-        raise InputError(f"{name} must have K = {width} numbers a row (manifest), got shape {array.shape}")
-    if array.dtype not in (np.float32, np.float64):  # both hold every number of the narrower ones
-        array = array.astype(np.float32 if array.dtype == np.float16 else np.float64)
-    seen = array if hidden is None or not hidden.any() else array[~hidden]
-    bad, _ = scanned(seen)
-    if bad is not None:
-        row = bad if seen is array or hidden is None else int(np.flatnonzero(~hidden)[bad])
-        rule = f"at most {LARGEST:g} in size" if np.isfinite(array[row]).all() else "finite"
-        raise InputError(f"{name} must be {rule}, got {array[row]} in row {row}")
-    return array
-
-
-def _same_length(**columns: Sequence[Any] | np.ndarray | None) -> None:
-    """Refuse columns of several lengths; None is no column."""
-    sizes = {name: len(column) for name, column in columns.items() if column is not None}
-    first, size = next(iter(sizes.items()))
-    for name, other in sizes.items():
-        if other != size:
-            raise InputError(f"{name} must have as many rows as {first}, {size}, got {other}")
-
-
-def kind_array(kind: Int[np.ndarray, " rows"]) -> pa.DictionaryArray:
-    """Positions in ``KINDS`` as the dictionary column of the format."""
-    return pa.DictionaryArray.from_arrays(pa.array(kind.astype(np.int8)), pa.array(list(KINDS), pa.string()))
-
-
-def _vector_array(values: Float[np.ndarray, "rows factors"]) -> pa.FixedSizeListArray:
-    """Vectors as the format wants them."""
-    flat = pa.array(np.ascontiguousarray(values).reshape(-1))
-    return pa.FixedSizeListArray.from_arrays(flat, values.shape[1])
-
-
-def _payload(
-    name: str, values: Float[np.ndarray, "rows factors"], ciphertext: Sequence[bytes | None] | None
-) -> dict[str, pa.Array]:
-    """Vectors in the clear, or null beside the ciphertexts that stand for them."""
-    if ciphertext is None:
-        return {name: _vector_array(values)}
-    hidden = np.array([sealed is not None for sealed in ciphertext], bool)
-    flat = pa.array(np.where(hidden[:, None], 0.0, values).reshape(-1))
-    vectors = pa.FixedSizeListArray.from_arrays(flat, values.shape[1], mask=pa.array(hidden))
-    return {name: vectors, "ciphertext": pa.array(ciphertext, pa.large_binary())}
+__all__ = [
+    "TranscriptWriter",
+    "key_path",
+    "kind_array",
+    "truth_path",
+    "write_columns",
+    "write_key",
+    "write_truth",
+]
 
 
 class TranscriptWriter:
@@ -124,7 +71,7 @@ class TranscriptWriter:
         self._unfinished = ExitStack()
         self._files: dict[str, pa.RecordBatchFileWriter] = {}
         self._schemas: dict[str, pa.Schema] = {}
-        self._known_rounds = frozenset(manifest.rounds)
+        self._declared_rounds = frozenset(manifest.rounds)
         self._rounds: dict[str, set[int]] = {"state": set(), "messages": set()}
 
     def __enter__(self) -> TranscriptWriter:
@@ -145,7 +92,7 @@ class TranscriptWriter:
 
     def _refuse_missing_rounds(self) -> None:
         for name, written in self._rounds.items():
-            missing = sorted(self._known_rounds - written)
+            missing = sorted(self._declared_rounds - written)
             if missing:
                 raise InputError(
                     f"{name} must have rows for every round of the manifest, got none for round {missing[0]}"
@@ -154,7 +101,7 @@ class TranscriptWriter:
     def _round(self, name: str, round_: Any, rows: int) -> None:
         if isinstance(round_, bool) or not isinstance(round_, int | np.integer):
             raise InputError(f"round must be a whole number, got {round_!r}")
-        if int(round_) not in self._known_rounds:
+        if int(round_) not in self._declared_rounds:
             raise InputError(f"round must be one of the manifest's rounds, got {round_}")
         if rows:
             self._rounds[name].add(int(round_))
@@ -176,7 +123,7 @@ class TranscriptWriter:
         manifest, hidden = self.manifest, None
         sizes = [len(items), len(attributes)]
         if ciphertext is not None:
-            _same_length(factors=range(sum(sizes)), ciphertext=ciphertext)
+            same_length(factors=range(sum(sizes)), ciphertext=ciphertext)
             hidden = np.ones(sum(sizes), bool)
         hiding = [None, None] if hidden is None else np.split(hidden, sizes[:1])
         given = (("items", items, manifest.n_items), ("attributes", attributes, manifest.n_attributes))
@@ -184,7 +131,7 @@ class TranscriptWriter:
         for (name, values, most), out in zip(given, hiding, strict=True):
             if len(values) > most:
                 raise InputError(f"{name} must have at most {most} rows (manifest), got {len(values)}")
-            factors.append(_rows(name, values, manifest.factors, out))
+            factors.append(rows_of_numbers(name, values, manifest.factors, out))
         if int(round_) in self._rounds["state"]:
             raise InputError(f"the state of a round must be written once, got round {round_} again")
         self._round("state", round_, sum(sizes))
@@ -192,16 +139,16 @@ class TranscriptWriter:
             "round": pa.array(np.full(sum(sizes), round_, np.int32)),
             "kind": kind_array(np.repeat([ITEM, ATTRIBUTE], sizes)),
             "index": pa.array(np.concatenate([np.arange(n, dtype=np.int32) for n in sizes])),
-            **_payload(
-                "factor", np.concatenate([part for part in factors if part.size] or factors), ciphertext
+            **payload(
+                "factor", np.concatenate([table for table in factors if table.size] or factors), ciphertext
             ),
         }
         if noise_scale is not None:
-            spread = _rows("noise_scale", noise_scale, manifest.factors)
-            _same_length(factors=range(sum(sizes)), noise_scale=spread)
+            spread = rows_of_numbers("noise_scale", noise_scale, manifest.factors)
+            same_length(factors=range(sum(sizes)), noise_scale=spread)
             if spread.min(initial=0) < 0:
                 raise InputError(f"noise_scale must be >= 0, got {spread.min():g}")
-            columns["noise_scale"] = _vector_array(spread)
+            columns["noise_scale"] = vector_array(spread)
         self._write("state", columns)
 
     def messages(
@@ -222,14 +169,14 @@ class TranscriptWriter:
         encoding publishes beside it. Either all calls for a transcript give them or none does.
         """
         manifest = self.manifest
-        kind = _ids("kind", kind, 0, len(KINDS) - 1, f"a place in {', '.join(KINDS)}")
-        index = _ids("index", index, 0, INT32_MAX, ">= 0 and fit into 32 bits")
+        kind = ids_of("kind", kind, 0, len(KINDS) - 1, f"a place in {', '.join(KINDS)}")
+        index = ids_of("index", index, 0, INT32_MAX, ">= 0 and fit into 32 bits")
         sender = self._parties("sender", sender)
         hidden = None
         if ciphertext is not None:
             hidden = np.array([sealed is not None for sealed in ciphertext], bool)
-        _same_length(sender=sender, kind=kind, index=index, gradient=gradient, ciphertext=hidden)
-        gradient = _rows("gradient", gradient, manifest.factors, hidden)
+        same_length(sender=sender, kind=kind, index=index, gradient=gradient, ciphertext=hidden)
+        gradient = rows_of_numbers("gradient", gradient, manifest.factors, hidden)
         limit = np.where(kind % 2 == ATTRIBUTE, np.int32(manifest.n_attributes), np.int32(manifest.n_items))
         if (index >= limit).any():
             row = int((index >= limit).argmax())
@@ -244,11 +191,11 @@ class TranscriptWriter:
             "receiver": pa.array(np.full(sender.size, self._parties("receiver", [receiver])[0], np.int32)),
             "kind": kind_array(kind),
             "index": pa.array(index),
-            **_payload("gradient", gradient, ciphertext),
+            **payload("gradient", gradient, ciphertext),
         }
         if exponent is not None:
-            whole = _ids("exponent", exponent, -INT32_MAX, INT32_MAX, "an integer of 32 bits")
-            _same_length(sender=sender, exponent=whole)
+            whole = ids_of("exponent", exponent, -INT32_MAX, INT32_MAX, "an integer of 32 bits")
+            same_length(sender=sender, exponent=whole)
             columns["exponent"] = pa.array(whole)
         self._write("messages", columns)
 
@@ -256,12 +203,12 @@ class TranscriptWriter:
         """Clients of the manifest, or its other parties."""
         parties = [-1, *self.manifest.parties.values()]
         rule = f"a client below n_users = {self.manifest.n_users} or a party of the manifest"
-        found = _ids(name, values, min(parties), self.manifest.n_users - 1, rule)
-        if found.min(initial=0) < 0:
-            strange = np.flatnonzero((found < 0) & ~np.isin(found, parties))
+        ids = ids_of(name, values, min(parties), self.manifest.n_users - 1, rule)
+        if ids.min(initial=0) < 0:
+            strange = np.flatnonzero((ids < 0) & ~np.isin(ids, parties))
             if strange.size:
-                raise InputError(f"{name} must be {rule}, got {found[strange[0]]} in row {strange[0]}")
-        return found
+                raise InputError(f"{name} must be {rule}, got {ids[strange[0]]} in row {strange[0]}")
+        return ids
 
     def _write(self, name: str, columns: dict[str, pa.Array]) -> None:
         batch = pa.RecordBatch.from_pydict(columns)
@@ -288,72 +235,3 @@ def _fitted(name: str, batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBat
                 "write float64 from the start"
             )
     return batch.cast(schema)
-
-
-def truth_path(transcript: Path | str) -> Path:
-    """``NAME.truth.arrow`` beside the transcript ``NAME``."""
-    transcript = Path(transcript)
-    return transcript.with_name(f"{transcript.name}.truth.arrow")
-
-
-def key_path(transcript: Path | str) -> Path:
-    """``NAME.key.json`` beside the transcript ``NAME``: what its clients can decrypt with."""
-    transcript = Path(transcript)
-    return transcript.with_name(f"{transcript.name}.key.json")
-
-
-def write_key(path: Path, key: Mapping[str, str]) -> None:
-    """Write a key, readable by its owner only."""
-    write_text(path, json.dumps(dict(key), indent=1) + "\n", PRIVATE)
-
-
-def write_columns(
-    path: Path,
-    batches: Iterable[dict[str, pa.Array]],
-    metadata: dict[bytes, bytes] | None = None,
-    mode: int = PUBLIC,
-) -> None:
-    """Write an Arrow IPC file batch by batch; it appears under its name only when complete."""
-    with replacing(path, mode) as partial, ExitStack() as opened:
-        writer = None
-        for columns in batches:
-            batch = pa.RecordBatch.from_pydict(columns)
-            if writer is None:
-                schema = batch.schema.with_metadata(metadata)
-                writer = opened.enter_context(pa.ipc.new_file(str(partial), schema))
-            writer.write_batch(batch.replace_schema_metadata(metadata))
-        if writer is None:
-            raise InputError(f"{path} would hold no row")
-
-
-def write_truth(path: Path | str, user: Numbers, kind: Numbers, index: Numbers, value: Numbers) -> None:
-    """Write what the clients kept private: ratings that exist, and all attribute columns.
-
-    The file is as private as a key, readable by its owner only: it holds what everything here is about.
-
-    Parameters
-    ----------
-    path : Path or str
-    user, kind, index : (n_rows,) whole numbers
-        Clients >= 0, ``ITEM`` or ``ATTRIBUTE``, and which.
-    value : (n_rows,)
-        Stars, or attributes.
-
-    Raises
-    ------
-    InputError
-        If ids do not fit into 32 bits, a number is not finite, or lengths differ.
-    """
-    fits = ">= 0 and fit into 32 bits"
-    columns = {
-        "user": _ids("user", user, 0, INT32_MAX, fits),
-        "kind": _ids("kind", kind, ITEM, ATTRIBUTE, f"{ITEM} (item) or {ATTRIBUTE} (attribute)"),
-        "index": _ids("index", index, 0, INT32_MAX, fits),
-        "value": _rows("value", np.asarray(value).reshape(-1, 1), 1)[:, 0].astype(np.float64),
-    }
-    _same_length(**columns)
-    write_columns(
-        Path(path),
-        [{name: kind_array(part) if name == "kind" else pa.array(part) for name, part in columns.items()}],
-        mode=PRIVATE,
-    )

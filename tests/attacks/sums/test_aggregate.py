@@ -11,7 +11,7 @@ from audit.keys import view_of
 from audit.registry import make_defense
 from audit.scoring.score import score
 from audit.scoring.truth import read_truth
-from victims.data.ratings import of_users
+from victims.data.subsets import of_users
 from victims.data.synthetic import Synthetic, generate
 from victims.protocols.fedmf import FedMF
 from victims.protocols.fedmvmf import FedMVMF

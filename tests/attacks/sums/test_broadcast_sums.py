@@ -26,7 +26,7 @@ from audit.registry import make_defenses
 from audit.scoring.pseudonyms import CLAIMED, CLIENTS, pseudonym_scores
 from audit.scoring.truth import read_truth
 from tests.conftest import SCENARIOS
-from victims.data.ratings import of_users
+from victims.data.subsets import of_users
 from victims.data.synthetic import Synthetic, generate
 from victims.protocols.decentralised_mf import DecentralisedMF
 from victims.protocols.fedmf import FedMF

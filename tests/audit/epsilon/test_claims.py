@@ -21,8 +21,8 @@ from audit.scoring.truth import read_truth
 from reports.claims import claims_figure, claims_table
 from reports.prediction import prediction_figure, prediction_table
 from victims.common.errors import InputError
-from victims.data.loaders import published_split
-from victims.data.ratings import leave_out
+from victims.data.movielens_files import published_split
+from victims.data.subsets import leave_out
 from victims.data.synthetic import Synthetic, generate
 from victims.transcript.writer import truth_path
 

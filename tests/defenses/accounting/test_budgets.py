@@ -237,8 +237,9 @@ class TestAccount:
 
     @pytest.mark.parametrize(
         ("values", "message"),
-        [((0, "once", 1, 1), "budget must be > 0"), ((1, "often", 1, 1), "noise must be once"),
-         ((1, "once", 0, 1), "raters must be >= 1"), ((1, "once", 1, 0), "rounds must be >= 1")],
+        [((0, "once", 1, 1), "budget of the account must be > 0"),
+         ((1, "often", 1, 1), "noise of the account must be once"),
+         ((1, "once", 0, 1), "raters of .* must be >= 1"), ((1, "once", 1, 0), "rounds of .* must be >= 1")],
     )  # fmt: skip
     def test_bad_numbers(self, values, message):
         with pytest.raises(InputError, match=message):

@@ -117,13 +117,13 @@ class TestBoth:
     @pytest.mark.parametrize(
         ("numbers", "message"),
         [
-            ({"delta": 0.0}, "delta must be between 0 and 1, got 0.0"),
-            ({"delta": 1.0}, "delta must be between 0 and 1, got 1.0"),
-            ({"rows": 0}, "rows must be >= 1, got 0"),
-            ({"rounds": 0}, "rounds must be >= 1, got 0"),
-            ({"clip": 0.0}, "clip must be > 0, or none, got 0.0"),
-            ({"clip": -1.0}, "clip must be > 0, or none, got -1.0"),
-            ({"scale": -1.0}, "scale must be >= 0, got -1.0"),
+            ({"delta": 0.0}, "delta of the account must be between 0 and 1, exclusive, got 0.0"),
+            ({"delta": 1.0}, "delta of the account must be between 0 and 1, exclusive, got 1.0"),
+            ({"rows": 0}, "rows of the account must be >= 1, got 0"),
+            ({"rounds": 0}, "rounds of the account must be >= 1, got 0"),
+            ({"clip": 0.0}, "clip of the account must be > 0, or none, got 0.0"),
+            ({"clip": -1.0}, "clip of the account must be > 0, or none, got -1.0"),
+            ({"scale": -1.0}, "scale of the account must be >= 0, got -1.0"),
         ],
     )
     def test_bad_numbers(self, of, numbers, message):

@@ -14,7 +14,8 @@ from audit.keys import view_of
 from audit.registry import make_attack, make_defense, make_victim
 from audit.scoring.score import score
 from audit.scoring.truth import read_truth
-from defenses.encryption.paillier import Paillier, opener
+from defenses.encryption.opening import opener
+from defenses.encryption.paillier import Paillier
 from victims.common.errors import InputError
 from victims.protocols.fedmf import FedMF
 from victims.protocols.fedmvmf import FedMVMF

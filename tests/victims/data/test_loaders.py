@@ -24,9 +24,11 @@ from victims.common.errors import InputError
 from victims.data import delimited as tables
 from victims.data import encoded_rows as rows_module
 from victims.data import fetch
+from victims.data.construction import from_triples
 from victims.data.loaders import load
 from victims.data.movielens import genre_and_decade
-from victims.data.ratings import from_triples, rating_grid, split, with_principal_components
+from victims.data.ratings import rating_grid
+from victims.data.subsets import split, with_principal_components
 from victims.data.synthetic import Synthetic, generate, parse_synthetic
 
 
@@ -459,7 +461,7 @@ class TestSynthetic:
         [
             ("synthetic:people=3", "no size 'people'"),
             ("synthetic:users=many", "users must be of type int"),
-            ("synthetic:users=1", "users must be between 2"),
+            ("synthetic:users=1", "users of synthetic must be between 2"),
             ("synthetic:ratings_per_user=900", "ratings_per_user"),
         ],
     )

@@ -8,7 +8,7 @@ import pytest
 from audit.experiments.ranking_quality import Plan, run
 from audit.registry import make_defenses
 from victims.common.errors import InputError
-from victims.data.ratings import of_users
+from victims.data.subsets import of_users
 from victims.evaluation.ranking import SCENARIOS, case, measure, popular, rank
 from victims.protocols.fedmf import FedMF
 from victims.protocols.fedmvmf import FedMVMF

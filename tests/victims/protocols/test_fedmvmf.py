@@ -7,7 +7,8 @@ import pytest
 
 from tests.conftest import SCENARIOS
 from victims.common.errors import InputError
-from victims.data.ratings import Ratings, split
+from victims.data.ratings import Ratings
+from victims.data.subsets import split
 from victims.evaluation.rating_error import learning_curve
 from victims.protocols.fedmvmf import FedMVMF
 

@@ -205,7 +205,7 @@ class TestBroken:
         assert zeros.stat().st_size < 100_000
         open_columns(zeros)
         monkeypatch.setattr("victims.transcript.arrow.DECODED_BYTES", 300_000)
-        monkeypatch.setattr("victims.transcript.arrow._memory_limit", lambda _: contextlib.nullcontext())
+        monkeypatch.setattr("victims.transcript.arrow.memory_limit", lambda _: contextlib.nullcontext())
         with pytest.raises(InputError, match="must decode to at most 300,000 bytes"):
             open_columns(zeros)
 

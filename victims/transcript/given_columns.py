@@ -1,0 +1,86 @@
+"""What is given to a writer, checked and as columns of the format."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+from jaxtyping import Float, Int
+
+from victims.common.errors import InputError
+from victims.common.limits import LARGEST, scanned
+from victims.transcript.view import KINDS
+
+Numbers = np.ndarray | Sequence[Any]  # checked where they are written
+
+
+def ids_of(name: str, values: Numbers, low: int, high: int, rule: str) -> Int[np.ndarray, " rows"]:
+    """Whole numbers of any width in ``[low, high]`` as int32, one a row."""
+    array = np.asarray(values)
+    if array.size == 0 and array.ndim == 1:
+        return np.zeros(0, np.int32)
+    if array.ndim != 1 or array.dtype.kind not in "iu":
+        raise InputError(
+            f"{name} must be one whole number a row, got {array.dtype} of shape {array.shape}; "
+            "convert it to int32 or int64"
+        )
+    if array.min() < low or array.max() > high:
+        row = int(np.flatnonzero((array < low) | (array > high))[0])
+        raise InputError(f"{name} must be {rule}, got {array[row]} in row {row}")
+    return array.astype(np.int32, copy=False)
+
+
+def rows_of_numbers(
+    name: str, values: Numbers, width: int, hidden: np.ndarray | None = None
+) -> Float[np.ndarray, "rows factors"]:
+    """Finite vectors of ``width`` numbers in float32 or float64; rows that are hidden may hold anything."""
+    array = np.asarray(values)
+    if array.size == 0 and array.shape in ((0,), (0, width)):
+        return np.zeros((0, width), array.dtype if array.dtype == np.float32 else np.float64)
+    if array.dtype.kind not in "fiu" or array.dtype.itemsize > 8:
+        raise InputError(f"{name} must be float32 or float64, got {array.dtype}; convert it first")
+    if array.ndim != 2 or array.shape[1] != width:
+        raise InputError(f"{name} must have K = {width} numbers a row (manifest), got shape {array.shape}")
+    if array.dtype not in (np.float32, np.float64):  # both hold every number of the narrower ones
+        array = array.astype(np.float32 if array.dtype == np.float16 else np.float64)
+    seen = array if hidden is None or not hidden.any() else array[~hidden]
+    bad, _ = scanned(seen)
+    if bad is not None:
+        row = bad if seen is array or hidden is None else int(np.flatnonzero(~hidden)[bad])
+        rule = f"at most {LARGEST:g} in size" if np.isfinite(array[row]).all() else "finite"
+        raise InputError(f"{name} must be {rule}, got {array[row]} in row {row}")
+    return array
+
+
+def same_length(**columns: Sequence[Any] | np.ndarray | None) -> None:
+    """Refuse columns of several lengths; None is no column."""
+    sizes = {name: len(column) for name, column in columns.items() if column is not None}
+    first, size = next(iter(sizes.items()))
+    for name, other in sizes.items():
+        if other != size:
+            raise InputError(f"{name} must have as many rows as {first}, {size}, got {other}")
+
+
+def kind_array(kind: Int[np.ndarray, " rows"]) -> pa.DictionaryArray:
+    """Positions in ``KINDS`` as the dictionary column of the format."""
+    return pa.DictionaryArray.from_arrays(pa.array(kind.astype(np.int8)), pa.array(list(KINDS), pa.string()))
+
+
+def vector_array(values: Float[np.ndarray, "rows factors"]) -> pa.FixedSizeListArray:
+    """Vectors as the format wants them."""
+    flat = pa.array(np.ascontiguousarray(values).reshape(-1))
+    return pa.FixedSizeListArray.from_arrays(flat, values.shape[1])
+
+
+def payload(
+    name: str, values: Float[np.ndarray, "rows factors"], ciphertext: Sequence[bytes | None] | None
+) -> dict[str, pa.Array]:
+    """Vectors in the clear, or null beside the ciphertexts that stand for them."""
+    if ciphertext is None:
+        return {name: vector_array(values)}
+    hidden = np.array([sealed is not None for sealed in ciphertext], bool)
+    flat = pa.array(np.where(hidden[:, None], 0.0, values).reshape(-1))
+    vectors = pa.FixedSizeListArray.from_arrays(flat, values.shape[1], mask=pa.array(hidden))
+    return {name: vectors, "ciphertext": pa.array(ciphertext, pa.large_binary())}

@@ -1,0 +1,123 @@
+"""Where each client's rows of each round lie, so that batches are cut without copying the file."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from weakref import WeakKeyDictionary
+
+import numpy as np
+
+from victims.transcript.messages import Messages
+
+BLOCK_ROWS = 1 << 20  # of a check of all rows: few calls, yet little memory
+
+
+@dataclass(frozen=True)
+class Layout:
+    """Where each client's rows of each round lie.
+
+    Attributes
+    ----------
+    users, rounds : ascending
+    start, length : (n_rounds, n_users)
+        In row numbers of the messages, or of ``permutation``.
+    permutation : ``Messages.in_order``, or None
+        None where each client's rows of a round lie together and ascend by kind and index.
+    order : (n_users,)
+        Clients by the number of their rows, stable.
+    """
+
+    users: np.ndarray
+    rounds: np.ndarray
+    start: np.ndarray
+    length: np.ndarray
+    permutation: np.ndarray | None
+    order: np.ndarray
+
+    def slices(self, factors: int, max_bytes: int) -> list[tuple[int, int]]:
+        """Cut ``order`` so that padding at most doubles a batch and a batch stays in its budget.
+
+        How the file is cut into chunks changes nothing: the last bits of a product of matrices depend on
+        who is in a batch.
+        """
+        if self.order.size == 0:
+            return []
+        longest = self.length.max(axis=0)[self.order]
+        cuts = []
+        start = 0
+        while start < longest.size:
+            # lengths ascend: the last client of a slice sets its padded size
+            limit = np.searchsorted(longest, 2 * max(longest[start], 8), side="right")
+            size = np.arange(1, limit - start + 1) * longest[start:limit] * factors * 8
+            count = max(1, int(np.searchsorted(size, max_bytes, side="right")))
+            cuts.append((start, start + count))
+            start += count
+        return cuts
+
+
+# every batch of every attack asks for it, and it takes a pass over all rows
+_LAYOUTS: WeakKeyDictionary[Messages, Layout] = WeakKeyDictionary()
+
+
+def layout_of(messages: Messages) -> Layout:
+    """The layout of some messages, computed once for as long as they live."""
+    if messages not in _LAYOUTS:
+        _LAYOUTS[messages] = lay_out(messages)
+    return _LAYOUTS[messages]
+
+
+def lay_out(messages: Messages) -> Layout:
+    """Find the runs of rows of one client and round; sort only where they are not as attacks see them."""
+    start, round_, sender = _runs(messages)
+    users, user = np.unique(sender, return_inverse=True)
+    all_rounds, round_row = np.unique(round_, return_inverse=True)
+    run = round_row * users.size + user
+    permutation = None
+    if np.unique(run).size < run.size or not _ascend_in_runs(messages):
+        permutation = messages.in_order()
+        whole = messages.take(permutation, messages.round, messages.sender)
+        change = (whole[0][1:] != whole[0][:-1]) | (whole[1][1:] != whole[1][:-1])
+        start = np.concatenate([[0], np.flatnonzero(change) + 1])
+        run = np.searchsorted(all_rounds, whole[0][start]) * users.size
+        run += np.searchsorted(users, whole[1][start])
+    shape = all_rounds.size, users.size
+    first, length = np.zeros(shape, np.int64), np.zeros(shape, np.int64)
+    first.flat[run] = start
+    length.flat[run] = np.diff(np.append(start, messages.n_rows))
+    order = np.argsort(length.max(axis=0, initial=0), kind="stable")
+    return Layout(users, all_rounds, first, length, permutation, order)
+
+
+def _runs(messages: Messages) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """First row, round and sender of each run of rows of one round and sender."""
+    columns: tuple[list[np.ndarray], ...] = ([], [], [])
+    for first, round_, sender in zip(messages.offsets[:-1], messages.round, messages.sender, strict=True):
+        change = (sender[1:] != sender[:-1]) | (round_[1:] != round_[:-1])
+        begin = np.concatenate([[0], np.flatnonzero(change) + 1])[: sender.size]
+        for column, chunk in zip(columns, (begin + first, round_[begin], sender[begin]), strict=True):
+            column.append(chunk)
+    nothing = np.zeros(0, np.int32)
+    start, round_, sender = (np.concatenate([nothing, *chunks]) for chunks in columns)
+    joint = np.ones(start.size, bool)
+    joint[1:] = (sender[1:] != sender[:-1]) | (round_[1:] != round_[:-1])
+    return start[joint], round_[joint], sender[joint]
+
+
+def _ascend_in_runs(messages: Messages) -> bool:
+    """Kind, then index, ascend from row to row of one round and sender."""
+    before: list[np.ndarray] = []
+    for chunk in range(len(messages.sender)):
+        columns = [
+            column[chunk] for column in (messages.index, messages.kind, messages.sender, messages.round)
+        ]
+        for low in range(0, columns[0].size, BLOCK_ROWS):
+            block = [column[low : low + BLOCK_ROWS] for column in columns]
+            joined = list(map(np.concatenate, zip(before, block, strict=True))) if before else block
+            index, kind, sender, round_ = joined
+            # few rows are suspect, and only those are looked at closely
+            at = np.flatnonzero((index[1:] <= index[:-1]) | (kind[1:] < kind[:-1]))
+            same = (sender[at + 1] == sender[at]) & (round_[at + 1] == round_[at])
+            if (same & (kind[at + 1] <= kind[at])).any():
+                return False
+            before = [column[-1:] for column in block]
+    return True

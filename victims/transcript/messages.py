@@ -1,0 +1,174 @@
+"""What a transcript's rows are made of: broadcast factors, uploads and sums, without who may see them."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from jaxtyping import Float, Int
+
+KINDS = ("item", "attribute", "item-sum", "attribute-sum")
+ITEM, ATTRIBUTE = 0, 1
+
+
+@dataclass(frozen=True)
+class Broadcast:
+    """Factors sent to the clients before the uploads of one round.
+
+    Attributes
+    ----------
+    item_ids, attribute_ids : ascending int32
+    factors : (n_item_ids + n_attribute_ids, factors) float64
+        Item factors Q, then attribute factors U.
+    noise_scale : (n_item_ids + n_attribute_ids, factors) float64, or None
+        Standard deviation of Gaussian noise in every upload about a row, where the protocol tells it.
+    """
+
+    item_ids: Int[np.ndarray, " items"]
+    attribute_ids: Int[np.ndarray, " attributes"]
+    factors: Float[np.ndarray, "rows factors"]
+    noise_scale: Float[np.ndarray, "rows factors"] | None = None
+
+    def positions(self, kind: np.ndarray, index: np.ndarray) -> np.ndarray:
+        """Row in ``factors`` of each (kind, index); a pair that was not broadcast gives -1."""
+        position = lookup(self.item_ids, index)
+        is_attribute = kind == ATTRIBUTE
+        if is_attribute.any():
+            attribute = lookup(self.attribute_ids, index)
+            attribute = np.where(attribute < 0, -1, attribute + self.item_ids.size)
+            position = np.where(is_attribute, attribute, position)
+        return position
+
+
+def lookup(ids: Int[np.ndarray, " ids"], index: Int[np.ndarray, "*rows"]) -> Int[np.ndarray, "*rows"]:
+    """Position in ascending, distinct ``ids`` of each index; -1 where it is none of them."""
+    if ids.size == 0:
+        return np.full(index.shape, -1)
+    if ids[0] == 0 and ids[-1] == ids.size - 1:  # ids are ascending and distinct: the identity
+        return np.where((index >= 0) & (index < ids.size), index, -1)
+    position = np.minimum(np.searchsorted(ids, index), ids.size - 1)
+    return np.where(ids[position] == index, position, -1)
+
+
+@dataclass(frozen=True)
+class Sums:
+    """Decrypted sums over all clients of the rows of one round.
+
+    Attributes
+    ----------
+    kind : (n_sums,) int8
+        ``ITEM`` or ``ATTRIBUTE``.
+    index : (n_sums,) int32
+    values : (n_sums, factors) float64
+    error : (n_sums,) float64, or None
+        Bound of the error of each row of ``values``, as a length; None where they are exact but for their
+        last digits.
+    """
+
+    kind: Int[np.ndarray, " sums"]
+    index: Int[np.ndarray, " sums"]
+    values: Float[np.ndarray, "sums factors"]
+    error: Float[np.ndarray, " sums"] | None = None
+
+
+@dataclass(frozen=True, eq=False)
+class Messages:
+    """Uploaded rows, in chunks that may be memory-mapped; two are the same if they are one object.
+
+    Attributes
+    ----------
+    round, sender, index : chunks of int32
+    kind : chunks of int8 or int32
+        Position in ``KINDS``.
+    gradient : chunks of (rows, factors) float32 or float64, or None when uploads are encrypted.
+    exponent : chunks of int32, or None
+        What an encoding published beside encrypted rows.
+    """
+
+    round: Sequence[np.ndarray]
+    sender: Sequence[np.ndarray]
+    kind: Sequence[np.ndarray]
+    index: Sequence[np.ndarray]
+    gradient: Sequence[np.ndarray] | None
+    exponent: Sequence[np.ndarray] | None = None
+
+    @property
+    def offsets(self) -> Int[np.ndarray, " chunks_plus_1"]:
+        """First row of each chunk, and the number of rows."""
+        return np.concatenate([[0], np.cumsum([chunk.size for chunk in self.sender])]).astype(int)
+
+    @property
+    def n_rows(self) -> int:
+        """Number of uploaded rows."""
+        return int(self.offsets[-1])
+
+    def between(self, column: Sequence[np.ndarray], start: int, stop: int) -> np.ndarray:
+        """Rows [start, stop) of a column: a view inside one chunk, else a copy."""
+        offsets = self.offsets
+        first = int(np.searchsorted(offsets, start, side="right")) - 1
+        base = offsets[first]
+        if stop <= offsets[first + 1]:
+            return column[first][start - base : stop - base]
+        pieces = []
+        for chunk in range(first, len(column)):
+            low, high = offsets[chunk], offsets[chunk + 1]
+            if low >= stop:
+                break
+            pieces.append(column[chunk][max(start - low, 0) : min(stop, high) - low])
+        return np.concatenate(pieces)
+
+    def take(self, rows: np.ndarray, *columns: Sequence[np.ndarray]) -> list[np.ndarray]:
+        """The given rows of some columns, as copies."""
+        offsets = self.offsets
+        if offsets.size == 2:
+            return [column[0][rows] for column in columns]
+        out = [np.empty(rows.shape + column[0].shape[1:], column[0].dtype) for column in columns]
+        chunk_of = np.searchsorted(offsets, rows.ravel(), side="right") - 1
+        for chunk in np.flatnonzero(np.bincount(chunk_of)).tolist():
+            here = np.flatnonzero(chunk_of == chunk)
+            local = rows.ravel()[here] - offsets[chunk]
+            for column, copied in zip(columns, out, strict=True):
+                copied.reshape(-1, *copied.shape[rows.ndim :])[here] = column[chunk][local]
+        return out
+
+    def rows(self, keep: Sequence[np.ndarray]) -> Messages:
+        """The rows that a mask per chunk keeps; chunks that stay whole are not copied."""
+        whole = [bool(mask.all()) for mask in keep]
+
+        def kept(column: Sequence[np.ndarray]) -> tuple[np.ndarray, ...]:
+            chunks = zip(column, keep, whole, strict=True)
+            return tuple(chunk if all_of_it else chunk[mask] for chunk, mask, all_of_it in chunks)
+
+        return Messages(
+            kept(self.round),
+            kept(self.sender),
+            kept(self.kind),
+            kept(self.index),
+            None if self.gradient is None else kept(self.gradient),
+            None if self.exponent is None else kept(self.exponent),
+        )
+
+    def in_order(self) -> Int[np.ndarray, " rows"]:
+        """Row numbers by round, sender, kind and index: the order that attacks see, whatever the file's."""
+        columns = [np.concatenate(column) for column in (self.round, self.sender, self.kind, self.index)]
+        least = [int(column.min(initial=0)) for column in columns]
+        spans = [int(column.max(initial=0)) - low + 1 for column, low in zip(columns, least, strict=True)]
+        if math.prod(spans) >= 1 << 63:
+            return np.lexsort(columns[::-1])
+        key = np.zeros(self.n_rows, np.int64)  # one number for all four: sorted several times as fast
+        for column, low, span in zip(columns, least, spans, strict=True):
+            key *= span
+            key += column
+            key -= low
+        return np.argsort(key, kind="stable")
+
+
+def rows_of(messages: Messages, rows: Int[np.ndarray, " rows"]) -> Messages:
+    """The given rows in their order, copied into one chunk."""
+    columns = [messages.round, messages.sender, messages.kind, messages.index]
+    optional = [messages.gradient, messages.exponent]
+    taken = iter(messages.take(rows, *columns, *(column for column in optional if column is not None)))
+    always = [(next(taken),) for _ in columns]
+    return Messages(*always, *(None if column is None else (next(taken),) for column in optional))
