@@ -53,17 +53,37 @@ def from_triples(
 ) -> Ratings:
     """Build ``Ratings`` from one row per rating.
 
-    ``users`` and ``items`` hold identifiers of any sortable type, ``values`` the ratings; each may be coded.
-    A pair that occurs more than once keeps its last row, and a note says how many rows that dropped, with the
-    ``repeated`` ones that were left out before. ``user_ids`` and ``item_ids`` fix the order of rows and
-    columns and may name users or items without ratings.
+    A pair that occurs more than once keeps its last row, and a note says how many rows that dropped.
+
+    Parameters
+    ----------
+    name : str
+        Of the data set.
+    users, items : (n_rows,)
+        Identifiers of any sortable type, plain or coded.
+    values : (n_rows,)
+        Ratings in stars, plain or coded.
+    user_ids, item_ids : (n_users,), (n_items,), optional
+        All identifiers in the order of rows and columns, also of users and items without ratings.
+    levels : tuple of float, optional
+        The rating grid; by default ``rating_grid`` of the values.
+    attributes, attribute_groups, attribute_names, item_features, item_feature_names
+        As in ``Ratings``; by default there are none.
+    repeated : int
+        Rows of repeated pairs that were left out before, for the note.
+    notes : tuple of str
+        What was decided before.
 
     Raises
     ------
     InputError
-        If there is no rating, or the values do not lie on a grid (see ``rating_grid``).
+        If there is no rating, columns have several lengths, an identifier is none of those that are given, or
+        the values do not lie on a grid (see ``rating_grid``).
     """
     users, items, values = Coded.of(users), Coded.of(items), Coded.of(values)
+    sizes = [column.codes.size for column in (users, items, values)]
+    if len(set(sizes)) > 1:
+        raise InputError(f"{name} must have a user, an item and a rating in each row, got {sizes} of them")
     if values.codes.size == 0:
         raise InputError(f"{name} must hold at least one rating, got none")
     user_ids = np.unique(users.ids) if user_ids is None else user_ids

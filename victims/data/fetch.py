@@ -94,6 +94,8 @@ def cached(name: str) -> Path:
     InputError
         If it is not there, or a file's SHA-256 is not the pinned one.
     """
+    if name not in FETCHABLE:
+        raise InputError(f"{name!r:.80} is no data set that can be fetched; those are {', '.join(FETCHABLE)}")
     directory = cache_directory() / name
     for file, expected in FETCHABLE[name].files.items():
         path = directory / file

@@ -8,6 +8,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from victims.common.errors import InputError
+
 DELTA = 1e-5  # where epsilon is stated, unless a defense says otherwise
 
 
@@ -82,4 +84,6 @@ class Account:
 
     def __post_init__(self) -> None:
         if bool(self.lines) == bool(self.unproved):
-            raise ValueError("an account must have either lines or a reason why nothing is proved")
+            raise InputError(
+                "an account must have either lines or a reason why nothing is proved; give one of them"
+            )

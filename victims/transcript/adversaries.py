@@ -53,6 +53,8 @@ def party_of(path: Path, manifest: Manifest, decrypters: Int[np.ndarray, " rows"
     InputError
         If nobody, or somebody who was not recorded.
     """
+    if not isinstance(adversary, str):
+        raise InputError(f"adversary must be one of {', '.join(ADVERSARIES)}, got {adversary!r:.80}")
     recorded = manifest.adversary
     if recorded not in ("all", adversary):
         raise InputError(

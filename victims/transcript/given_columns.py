@@ -16,9 +16,38 @@ from victims.transcript.view import KINDS
 Numbers = np.ndarray | Sequence[Any]  # checked where they are written
 
 
+def array_of(name: str, values: Numbers) -> np.ndarray:
+    """What was given as an array.
+
+    Raises
+    ------
+    InputError
+        If its rows have several lengths.
+    """
+    try:
+        return np.asarray(values)
+    except ValueError:
+        raise InputError(f"{name} must have rows of one length, got {values!r:.80}; fill them up") from None
+
+
 def ids_of(name: str, values: Numbers, low: int, high: int, rule: str) -> Int[np.ndarray, " rows"]:
-    """Whole numbers of any width in ``[low, high]`` as int32, one a row."""
-    array = np.asarray(values)
+    """Whole numbers of any width in ``[low, high]`` as int32, one a row.
+
+    Parameters
+    ----------
+    name : str
+        Of the column, for messages.
+    values : array_like
+    low, high : int
+    rule : str
+        Completes "must be" where a number is out of range.
+
+    Raises
+    ------
+    InputError
+        If one is not a whole number in range.
+    """
+    array = array_of(name, values)
     if array.size == 0 and array.ndim == 1:
         return np.zeros(0, np.int32)
     if array.ndim != 1 or array.dtype.kind not in "iu":
@@ -35,8 +64,24 @@ def ids_of(name: str, values: Numbers, low: int, high: int, rule: str) -> Int[np
 def rows_of_numbers(
     name: str, values: Numbers, width: int, hidden: np.ndarray | None = None
 ) -> Float[np.ndarray, "rows factors"]:
-    """Finite vectors of ``width`` numbers in float32 or float64; rows that are hidden may hold anything."""
-    array = np.asarray(values)
+    """Finite vectors in float32 or float64.
+
+    Parameters
+    ----------
+    name : str
+        Of the column, for messages.
+    values : array_like
+        (n_rows, width)
+    width : int
+    hidden : (n_rows,) bool, optional
+        Rows that may hold anything.
+
+    Raises
+    ------
+    InputError
+        If the type or shape is another, or a number is not finite or implausibly large.
+    """
+    array = array_of(name, values)
     if array.size == 0 and array.shape in ((0,), (0, width)):
         return np.zeros((0, width), array.dtype if array.dtype == np.float32 else np.float64)
     if array.dtype.kind not in "fiu" or array.dtype.itemsize > 8:
@@ -83,4 +128,8 @@ def payload(
     hidden = np.array([sealed is not None for sealed in ciphertext], bool)
     flat = pa.array(np.where(hidden[:, None], 0.0, values).reshape(-1))
     vectors = pa.FixedSizeListArray.from_arrays(flat, values.shape[1], mask=pa.array(hidden))
-    return {name: vectors, "ciphertext": pa.array(ciphertext, pa.large_binary())}
+    try:
+        column = pa.array(ciphertext, pa.large_binary())
+    except (pa.ArrowException, TypeError):
+        raise InputError(f"ciphertext must be bytes or None a row, got {ciphertext!r:.80}") from None
+    return {name: vectors, "ciphertext": column}

@@ -13,6 +13,7 @@ from pathlib import Path
 from pydantic import ValidationError
 
 from victims.common.errors import InputError
+from victims.common.files import small_file
 from victims.common.limits import refuse_absurd_sizes, refuse_absurd_table
 from victims.transcript.adversaries import ADVERSARIES
 from victims.transcript.arrow import (
@@ -80,14 +81,20 @@ def open_transcript(path: Path | str) -> Transcript:
 
 
 def read_manifest(path: Path) -> Manifest:
-    """Read and check ``manifest.json`` of a transcript directory."""
+    """Read and check ``manifest.json`` of a transcript directory.
+
+    Raises
+    ------
+    InputError
+        If it is missing, cannot be read, or breaks a rule.
+    """
     file = path / "manifest.json"
     if not file.is_file():
         raise InputError(f"{path} is not a transcript: it must contain manifest.json")
-    if file.stat().st_size > MANIFEST_BYTES:
-        raise InputError(f"{file} must be at most {MANIFEST_BYTES >> 20} MiB")
     try:
-        content = json.loads(file.read_bytes())
+        content = json.loads(small_file(file, MANIFEST_BYTES))
+    except InputError:
+        raise
     except (ValueError, RecursionError) as error:
         raise InputError(f"{file} is not valid JSON: {error}") from None
     try:

@@ -17,6 +17,7 @@ from victims.common.files import output, partial_name, unfinished, write_text
 from victims.transcript.beside import key_path, truth_path, write_columns, write_key, write_truth
 from victims.transcript.given_columns import (
     Numbers,
+    array_of,
     ids_of,
     kind_array,
     payload,
@@ -98,14 +99,6 @@ class TranscriptWriter:
                     f"{name} must have rows for every round of the manifest, got none for round {missing[0]}"
                 )
 
-    def _round(self, name: str, round_: Any, rows: int) -> None:
-        if isinstance(round_, bool) or not isinstance(round_, int | np.integer):
-            raise InputError(f"round must be a whole number, got {round_!r}")
-        if int(round_) not in self._declared_rounds:
-            raise InputError(f"round must be one of the manifest's rounds, got {round_}")
-        if rows:
-            self._rounds[name].add(int(round_))
-
     def state(
         self,
         round_: int | np.integer,
@@ -114,42 +107,49 @@ class TranscriptWriter:
         ciphertext: Sequence[bytes] | None = None,
         noise_scale: Numbers | None = None,
     ) -> None:
-        """Write what was broadcast before the uploads of ``round_``: the factors, or their ciphertexts.
+        """Write what was broadcast before the uploads of a round: the factors, or their ciphertexts.
 
-        Row j of ``items`` (n_items, factors) is about item j, of ``attributes`` (n_attributes, factors) about
-        attribute j. ``noise_scale`` (all rows, factors) is the standard deviation of Gaussian noise in every
-        upload about a row, where the protocol broadcasts that.
+        Parameters
+        ----------
+        round_ : int
+            One of the manifest's; each is written once.
+        items, attributes : (at most n_items, factors), (at most n_attributes, factors)
+            Row j is about item j, or attribute j.
+        ciphertext : list of bytes, optional
+            In place of all rows.
+        noise_scale : (all rows, factors), optional
+            Standard deviation of Gaussian noise in every upload about a row, where the protocol broadcasts it.
         """
-        manifest, hidden = self.manifest, None
-        sizes = [len(items), len(attributes)]
+        number, width = self._checked_round(round_), self.manifest.factors
+        if number in self._rounds["state"]:
+            raise InputError(f"the state of a round must be written once, got round {number} again")
+        tables, sizes = [], []
+        for name, given, most in (
+            ("items", items, self.manifest.n_items),
+            ("attributes", attributes, self.manifest.n_attributes),
+        ):
+            table = array_of(name, given)
+            if len(table) > most:
+                raise InputError(f"{name} must have at most {most} rows (manifest), got {len(table)}")
+            hidden = None if ciphertext is None else np.ones(len(table), bool)
+            tables.append(rows_of_numbers(name, table, width, hidden))
+            sizes.append(len(table))
         if ciphertext is not None:
             same_length(factors=range(sum(sizes)), ciphertext=ciphertext)
-            hidden = np.ones(sum(sizes), bool)
-        hiding = [None, None] if hidden is None else np.split(hidden, sizes[:1])
-        given = (("items", items, manifest.n_items), ("attributes", attributes, manifest.n_attributes))
-        factors = []
-        for (name, values, most), out in zip(given, hiding, strict=True):
-            if len(values) > most:
-                raise InputError(f"{name} must have at most {most} rows (manifest), got {len(values)}")
-            factors.append(rows_of_numbers(name, values, manifest.factors, out))
-        if int(round_) in self._rounds["state"]:
-            raise InputError(f"the state of a round must be written once, got round {round_} again")
-        self._round("state", round_, sum(sizes))
+        factors = np.concatenate([table for table in tables if table.size] or tables)
         columns = {
-            "round": pa.array(np.full(sum(sizes), round_, np.int32)),
+            "round": pa.array(np.full(sum(sizes), number, np.int32)),
             "kind": kind_array(np.repeat([ITEM, ATTRIBUTE], sizes)),
             "index": pa.array(np.concatenate([np.arange(n, dtype=np.int32) for n in sizes])),
-            **payload(
-                "factor", np.concatenate([table for table in factors if table.size] or factors), ciphertext
-            ),
+            **payload("factor", factors, ciphertext),
         }
         if noise_scale is not None:
-            spread = rows_of_numbers("noise_scale", noise_scale, manifest.factors)
+            spread = rows_of_numbers("noise_scale", noise_scale, width)
             same_length(factors=range(sum(sizes)), noise_scale=spread)
             if spread.min(initial=0) < 0:
                 raise InputError(f"noise_scale must be >= 0, got {spread.min():g}")
             columns["noise_scale"] = vector_array(spread)
-        self._write("state", columns)
+        self._write("state", number, columns)
 
     def messages(
         self,
@@ -162,16 +162,28 @@ class TranscriptWriter:
         ciphertext: Sequence[bytes | None] | None = None,
         exponent: Numbers | None = None,
     ) -> None:
-        """Append uploaded rows: one number a row, ``gradient`` (rows, factors); rows of one client should
-        follow each other, by kind and index, or reading has to sort them.
+        """Append uploaded rows; those of one client should follow each other, or reading has to sort them.
 
-        With ``ciphertext``, rows that have one are written without their gradient; ``exponent`` is what an
-        encoding publishes beside it. Either all calls for a transcript give them or none does.
+        Parameters
+        ----------
+        round_ : int
+            One of the manifest's.
+        sender, kind, index : (n_rows,) whole numbers
+            Who sends, the position in ``KINDS``, and which item or attribute; kinds and indices of a client
+            should ascend.
+        gradient : (n_rows, factors)
+        receiver : int
+            A client or a party of the manifest, of all rows.
+        ciphertext : list of bytes or None, optional
+            Rows that have one are written without their gradient. Either all calls give it or none does.
+        exponent : (n_rows,) whole numbers, optional
+            What an encoding publishes beside a ciphertext. Either all calls give it or none does.
         """
-        manifest = self.manifest
+        number, manifest = self._checked_round(round_), self.manifest
         kind = ids_of("kind", kind, 0, len(KINDS) - 1, f"a place in {', '.join(KINDS)}")
         index = ids_of("index", index, 0, INT32_MAX, ">= 0 and fit into 32 bits")
         sender = self._parties("sender", sender)
+        gradient = array_of("gradient", gradient)
         hidden = None
         if ciphertext is not None:
             hidden = np.array([sealed is not None for sealed in ciphertext], bool)
@@ -184,9 +196,8 @@ class TranscriptWriter:
                 f"index of kind {KINDS[kind[row]]} must be below {limit[row]} (manifest), "
                 f"got {index[row]} in row {row}"
             )
-        self._round("messages", round_, sender.size)
         columns = {
-            "round": pa.array(np.full(sender.size, round_, np.int32)),
+            "round": pa.array(np.full(sender.size, number, np.int32)),
             "sender": pa.array(sender),
             "receiver": pa.array(np.full(sender.size, self._parties("receiver", [receiver])[0], np.int32)),
             "kind": kind_array(kind),
@@ -197,7 +208,14 @@ class TranscriptWriter:
             whole = ids_of("exponent", exponent, -INT32_MAX, INT32_MAX, "an integer of 32 bits")
             same_length(sender=sender, exponent=whole)
             columns["exponent"] = pa.array(whole)
-        self._write("messages", columns)
+        self._write("messages", number, columns)
+
+    def _checked_round(self, round_: Any) -> int:
+        if isinstance(round_, bool) or not isinstance(round_, int | np.integer):
+            raise InputError(f"round must be a whole number, got {round_!r:.80}")
+        if int(round_) not in self._declared_rounds:
+            raise InputError(f"round must be one of the manifest's rounds, got {round_}")
+        return int(round_)
 
     def _parties(self, name: str, values: Numbers) -> Int[np.ndarray, " rows"]:
         """Clients of the manifest, or its other parties."""
@@ -210,8 +228,10 @@ class TranscriptWriter:
                 raise InputError(f"{name} must be {rule}, got {ids[strange[0]]} in row {strange[0]}")
         return ids
 
-    def _write(self, name: str, columns: dict[str, pa.Array]) -> None:
+    def _write(self, name: str, round_: int, columns: dict[str, pa.Array]) -> None:
         batch = pa.RecordBatch.from_pydict(columns)
+        if batch.num_rows:
+            self._rounds[name].add(round_)
         with output(self.path):
             if name not in self._files:
                 self._files[name] = pa.ipc.new_file(str(self._partial / f"{name}.arrow"), batch.schema)

@@ -328,7 +328,9 @@ class TestViews:
         own = transcript.view("client:3")
         assert own.users.tolist() == [3]
 
-    @pytest.mark.parametrize("name", ["client:40", "client:x", "friend"])
+    @pytest.mark.parametrize(
+        "name", ["client:40", "client:x", "client:\u00b2", "client:" + "9" * 5000, "friend"]
+    )
     def test_unknown_party(self, transcripts, name):
         with pytest.raises(InputError, match="must"):
             transcripts["semi-als", "observed-only"].view(name)
@@ -423,6 +425,8 @@ class TestWriter:
             ({"gradient": [["a", "b", "c"]]}, "gradient must be float32 or float64"),
             ({"round_": 7}, "round must be one of the manifest's rounds, got 7"),
             ({"round_": True}, "round must be a whole number, got True"),
+            ({"sender": [[0], [0, 1]]}, "sender must have rows of one length"),
+            ({"gradient": [[0.0, 0.0, 0.0], [1.0]]}, "gradient must have rows of one length"),
             ({"exponent": [2**40]}, "exponent must be an integer of 32 bits"),
         ],
     )
@@ -432,6 +436,20 @@ class TestWriter:
         with pytest.raises(InputError, match=message), TranscriptWriter(tmp_path / "t", manifest) as writer:
             writer.messages(**(good | changes))
         assert list(tmp_path.iterdir()) == []
+
+    @pytest.mark.parametrize(
+        ("changes", "message"),
+        [
+            ({"items": [[0.0, 0.0, 0.0], [1.0]]}, "items must have rows of one length"),
+            ({"items": np.zeros((31, 3))}, "items must have at most 30 rows"),
+            ({"ciphertext": [b"x"]}, "ciphertext must have as many rows as factors, 35, got 1"),
+        ],
+    )
+    def test_bad_state_is_refused(self, tmp_path, changes, message):
+        manifest = Manifest.model_validate(Reference().manifest())
+        good = {"round_": 1, "items": np.zeros((30, 3)), "attributes": np.zeros((5, 3))}
+        with pytest.raises(InputError, match=message), TranscriptWriter(tmp_path / "t", manifest) as writer:
+            writer.state(**(good | changes))
 
     def test_widths_of_numbers(self, tmp_path):
         """The first call fixes the width: narrower numbers are widened, wider ones would lose digits."""
