@@ -94,8 +94,8 @@ def of_gaussian(scale: float, clip: float | None, rows: int, rounds: int = 1, de
 
     Examples
     --------
-    >>> found = of_gaussian(scale=2.0, clip=1.0, rows=1)
-    >>> found.pure, round(found.composed, 3)
+    >>> spent = of_gaussian(scale=2.0, clip=1.0, rows=1)
+    >>> spent.pure, round(spent.composed, 3)
     (inf, 4.377)
     """
     count = _checked(scale, clip, rows, rounds, delta)
@@ -166,8 +166,8 @@ def of_rows(
     lines = []
     for what, count in counts.items():
         for length in dict.fromkeys((1, setting.n_rounds)):
-            found = spent(max(count, 1), length)
+            given_away = spent(max(count, 1), length)
             why = f"rows a round: {count:,}, rounds: {length}; {how}"
-            lines.append(Line(what, found.pure, found.composed, found.delta, why))
+            lines.append(Line(what, given_away.pure, given_away.composed, given_away.delta, why))
     title = f"Privacy account of {name}, {setting.weighting}"
     return Account(title, tuple(lines), not_hidden=not_hidden)

@@ -130,10 +130,10 @@ def epsilon_given_h(budget: float, raters: int, delta: float = DELTA) -> float:
         return 0.0
     if delta_given_h(MOST, budget, raters) > delta:
         return float("inf")
-    found = optimize.brentq(
+    exponent_at = optimize.brentq(
         lambda exponent: delta_given_h(np.expm1(exponent), budget, raters) - delta, 0, np.log1p(MOST)
     )
-    return float(np.expm1(found))
+    return float(np.expm1(exponent_at))
 
 
 def _gaussian_delta(epsilon: float, shift: np.ndarray) -> np.ndarray:

@@ -92,15 +92,15 @@ class FixedPoint:
     def pack(self, integers: Int[np.ndarray, "rows width"]) -> list[int]:
         """Plaintexts of each row, those of a row together; possibly negative."""
         rows, width = integers.shape
-        parts = self.plaintexts(width)
-        lanes = np.zeros((rows, parts * self.lanes), np.int64)
+        n_plaintexts = self.plaintexts(width)
+        lanes = np.zeros((rows, n_plaintexts * self.lanes), np.int64)
         lanes[:, :width] = integers
-        lanes = lanes.reshape(rows * parts, self.lanes)
+        lanes = lanes.reshape(rows * n_plaintexts, self.lanes)
         # sum of v_l B^l = (sum of (v_l mod B) B^l) - (sum over negative v_l of B^(l+1))
         digits = np.ascontiguousarray(lanes.view(np.uint64), "<u8").tobytes()
         borrow = (lanes < 0).astype("<u8").tobytes()
         size = self.lanes * LANE_BYTES
-        starts = range(0, rows * parts * size, size)
+        starts = range(0, rows * n_plaintexts * size, size)
         return [
             int.from_bytes(digits[at : at + size], "little")
             - (int.from_bytes(borrow[at : at + size], "little") << LANE_BITS)
@@ -115,7 +115,7 @@ class FixedPoint:
         InputError
             If a plaintext is longer than its lanes: a sum overflowed, or it is not of this encoding.
         """
-        parts = self.plaintexts(width)
+        n_plaintexts = self.plaintexts(width)
         size = (self.lanes + 1) * LANE_BYTES
         try:
             joined = b"".join(int(plain).to_bytes(size, "little", signed=True) for plain in plaintexts)
@@ -137,4 +137,4 @@ class FixedPoint:
                 f"decrypted plaintexts must fit into {self.lanes} lanes of {LANE_BITS} bits; "
                 "the ciphertext was altered, or has another key or encoding"
             )
-        return out.reshape(-1, parts * self.lanes)[:, :width]
+        return out.reshape(-1, n_plaintexts * self.lanes)[:, :width]

@@ -29,12 +29,12 @@ class PaillierCipher:
         return self.secret.encrypt(self.rules.point.pack(self.rules.point.quantised(values)))
 
     def seal(self, values: Float[np.ndarray, "rows factors"]) -> list[bytes]:
-        """One ciphertext per row: those of its parts, joined."""
-        public, parts = self.secret.public, self.rules.point.plaintexts(self.rules.factors)
+        """One ciphertext per row: those of its plaintexts, joined."""
+        public, n_plaintexts = self.secret.public, self.rules.point.plaintexts(self.rules.factors)
         out = []
         for start in range(0, values.shape[0], PIECE):
             sealed = [public.to_bytes(one) for one in self.encrypted(values[start : start + PIECE])]
-            out += [b"".join(sealed[at : at + parts]) for at in range(0, len(sealed), parts)]
+            out += [b"".join(sealed[at : at + n_plaintexts]) for at in range(0, len(sealed), n_plaintexts)]
         return out
 
     def opened(self, sealed: Sequence[bytes]) -> Float[np.ndarray, "rows factors"]:
@@ -46,16 +46,17 @@ class PaillierCipher:
             If a ciphertext has the wrong length, is out of range, or decrypts to what no row can be.
         """
         public = self.secret.public
-        size, parts = public.ciphertext_bytes, self.rules.point.plaintexts(self.rules.factors)
+        size, n_plaintexts = public.ciphertext_bytes, self.rules.point.plaintexts(self.rules.factors)
         if not sealed:
             return np.zeros((0, self.rules.factors))
         for number, row in enumerate(sealed):
-            if len(row) != size * parts:
+            if len(row) != size * n_plaintexts:
                 raise InputError(
-                    f"ciphertext {number} must have {size * parts} bytes, {parts} of {size}, got {len(row)}; "
+                    f"ciphertext {number} must have {size * n_plaintexts} bytes, {n_plaintexts} of {size}, "
+                    f"got {len(row)}; "
                     "it is truncated, or of another key or encoding"
                 )
-        pieces = [row[at : at + size] for row in sealed for at in range(0, size * parts, size)]
+        pieces = [row[at : at + size] for row in sealed for at in range(0, size * n_plaintexts, size)]
         plain = self.secret.decrypt([public.from_bytes(piece) for piece in pieces])
         return self.rules.point.restored(self.rules.point.unpack(plain, self.rules.factors))
 
@@ -87,18 +88,20 @@ class EncryptedTotal:
 
     def multiply(self, group: Int[np.ndarray, " rows"], ciphertexts: Sequence[mpz]) -> None:
         """The server's addition, without any key."""
-        parts = self.cipher.rules.point.plaintexts(self.cipher.rules.factors)
+        n_plaintexts = self.cipher.rules.point.plaintexts(self.cipher.rules.factors)
         square = self.cipher.secret.public.square
-        place = (np.repeat(group, parts) * parts + np.tile(np.arange(parts), group.size)).tolist()
-        for at, ciphertext in zip(place, ciphertexts, strict=True):
+        slots = (
+            np.repeat(group, n_plaintexts) * n_plaintexts + np.tile(np.arange(n_plaintexts), group.size)
+        ).tolist()
+        for at, ciphertext in zip(slots, ciphertexts, strict=True):
             self.products[at] = self.products[at] * ciphertext % square
 
     def opened(self, wanted: Bool[np.ndarray, " groups"]) -> Float[np.ndarray, "groups factors"]:
         """The decrypters' work: the wanted sums, zeros elsewhere."""
         point, factors = self.cipher.rules.point, self.cipher.rules.factors
-        parts = point.plaintexts(factors)
+        n_plaintexts = point.plaintexts(factors)
         out = np.zeros((wanted.size, factors))
-        chosen = np.flatnonzero(np.repeat(wanted, parts))
+        chosen = np.flatnonzero(np.repeat(wanted, n_plaintexts))
         if chosen.size:
             plain = self.cipher.secret.decrypt([self.products[at] for at in chosen.tolist()])
             out[wanted] = point.restored(point.unpack(plain, factors))

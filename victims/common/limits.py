@@ -60,8 +60,8 @@ def scanned(values: Float[np.ndarray, "rows width"]) -> tuple[int | None, bool]:
     step, tiny = max(1, BLOCK // max(values.shape[1], 1)), False
     size = np.empty((min(step, values.shape[0]), values.shape[1]), values.dtype)
     for low in range(0, values.shape[0] if values.shape[1] else 0, step):
-        part = values[low : low + step]
-        magnitude = np.abs(part, out=size[: part.shape[0]])
+        block = values[low : low + step]
+        magnitude = np.abs(block, out=size[: block.shape[0]])
         if not magnitude.max() <= LARGEST:  # also where it is NaN
             return low + int((~(magnitude <= LARGEST)).any(axis=1).argmax()), tiny
         if not tiny and magnitude.min() < SMALLEST:
@@ -84,14 +84,16 @@ def depth_of(content: Any, most: int = DEEPEST) -> int:
     """
     level, depth = [content], 0
     while depth <= most:
-        level = [part for whole in level if isinstance(whole, dict | list | tuple) for part in _parts(whole)]
+        level = [
+            entry for whole in level if isinstance(whole, dict | list | tuple) for entry in _entries(whole)
+        ]
         if not level:
             break
         depth += 1
     return depth
 
 
-def _parts(whole: Any) -> Any:
+def _entries(whole: Any) -> Any:
     return whole.values() if isinstance(whole, dict) else whole
 
 
@@ -100,10 +102,12 @@ def first_implausible(content: Any) -> float | int | None:
     "unknown" and "without bound" there."""
     level = [content]
     while level:
-        for part in level:
-            if isinstance(part, int | float) and not isinstance(part, bool) and not _may_stand(part):
-                return part
-        level = [part for whole in level if isinstance(whole, dict | list | tuple) for part in _parts(whole)]
+        for entry in level:
+            if isinstance(entry, int | float) and not isinstance(entry, bool) and not _may_stand(entry):
+                return entry
+        level = [
+            entry for whole in level if isinstance(whole, dict | list | tuple) for entry in _entries(whole)
+        ]
     return None
 
 

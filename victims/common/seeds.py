@@ -131,21 +131,21 @@ def _words(
     seed: SupportsIndex, purpose: Purpose, numbers: tuple[SupportsIndex, ...]
 ) -> UInt32[np.ndarray, " words"]:
     """The words that SeedSequence makes of a spawn key; as an array they cost it half the time."""
-    whole = checked(seed)
-    words = [whole & LOW, whole >> 32, *[0] * (POOL - 2), Purpose(purpose).value]
+    checked_seed = checked(seed)
+    words = [checked_seed & LOW, checked_seed >> 32, *[0] * (POOL - 2), Purpose(purpose).value]
     for number in numbers:
-        known = _whole("number of a random stream", number, LARGEST_NUMBER)
-        words += (known & LOW, known >> 32)
+        whole = _whole("number of a random stream", number, LARGEST_NUMBER)
+        words += (whole & LOW, whole >> 32)
     return np.array(words, np.uint32)
 
 
 def _whole(name: str, value: object, largest: int) -> int:
     try:
-        known = operator.index(value)  # type: ignore[arg-type]
+        whole = operator.index(value)  # type: ignore[arg-type]
     except TypeError:
-        known = -1
-    if not 0 <= known <= largest:
+        whole = -1
+    if not 0 <= whole <= largest:
         raise InputError(
             f"the {name} must be a whole number between 0 and {largest}, got {value!r}; choose another"
         )
-    return known
+    return whole

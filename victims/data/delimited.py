@@ -45,7 +45,7 @@ def read_text_table(path: Path, layout: TextFormat) -> Table:
                 f"{path} must have at most {MAX_TABLE_CELLS:,} fields; leave columns or rows out"
             )
     whole = pd.concat([table.frame for table in tables], ignore_index=True)
-    return Table(whole, path, tables[0].place)
+    return Table(whole, path, tables[0].locate)
 
 
 def chunks(path: Path, layout: TextFormat, most: int = MAX_BYTES) -> Iterator[Table]:

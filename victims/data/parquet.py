@@ -57,8 +57,8 @@ def parquet_chunks(path: Path, names: Mapping[str, Sequence[str]]) -> Iterator[C
             schema = source.schema_arrow
             columns = chosen(path, schema.names, names)
             _check_types(path, schema, columns)
-            _check_sizes(path, metadata, [schema.names[place] for place in columns.values()])
-        wanted = {name: schema.names[place] for name, place in columns.items()}
+            _check_sizes(path, metadata, [schema.names[column] for column in columns.values()])
+        wanted = {name: schema.names[column] for name, column in columns.items()}
         yield from _batches(path, wanted)
 
 
@@ -80,7 +80,7 @@ def _batches(path: Path, wanted: Mapping[str, str]) -> Iterator[Chunk]:
             yield Chunk(
                 **{name: batch.column(column) for name, column in wanted.items()},
                 path=path,
-                place=lambda row, start=start: f"row {start + row}",
+                locate=lambda row, start=start: f"row {start + row}",
             )
             before += batch.num_rows
 
@@ -106,14 +106,15 @@ def _check_footer(path: Path) -> None:
 
 
 def _check_types(path: Path, schema: pa.Schema, columns: Mapping[str, int]) -> None:
-    for name, place in columns.items():
-        kind = schema.field(place).type
+    for name, column in columns.items():
+        kind = schema.field(column).type
         value = kind.value_type if pa.types.is_dictionary(kind) else kind
         stars = name == "rating"
         if not (any(is_kind(value) for is_kind in KINDS) or (stars and pa.types.is_decimal(kind))):
             what = "numbers or text" if stars else "whole numbers or text"
             raise InputError(
-                f"{path}: column {shown(schema.names[place])} must hold {what}, it holds {shown(str(kind))}; "
+                f"{path}: column {shown(schema.names[column])} must hold {what}, "
+                f"it holds {shown(str(kind))}; "
                 "convert it"
             )
 

@@ -84,7 +84,7 @@ def _text_chunks(path: Path, layout: TextFormat) -> Iterator[Chunk]:
     for table in chunks(path, layout):
         columns = chosen(path, list(table.frame.columns), COLUMN_NAMES)
         cells = {name: _text_array(table.frame.iloc[:, column]) for name, column in columns.items()}
-        yield Chunk(**cells, path=path, place=table.place)
+        yield Chunk(**cells, path=path, locate=table.locate)
 
 
 def _text_array(column: pd.Series) -> pa.Array:

@@ -126,9 +126,9 @@ class TextStream(io.TextIOBase):
         if not self._text:
             self._text = next(self._texts, "")
         end = BLOCK if size is None or size < 0 else size
-        part, self._text = self._text[:end], self._text[end:]
-        self.delivered += len(part)
-        return part
+        text, self._text = self._text[:end], self._text[end:]
+        self.delivered += len(text)
+        return text
 
     def peek(self) -> str:
         """The text that is read next: one or more lines, unless the last one ends the file."""
@@ -162,7 +162,7 @@ class TextStream(io.TextIOBase):
         start = self._lines
         self._lines += line_ends(block)
         if b"\0" in block or (self._separator and b"\x01" in block):
-            bad = min(place for place in (block.find(b"\0"), block.find(b"\x01")) if place >= 0)
+            bad = min(offset for offset in (block.find(b"\0"), block.find(b"\x01")) if offset >= 0)
             self._refuse_byte(block, bad, start)
         while self._skip and block:
             block = block.partition(b"\n")[2]
@@ -181,10 +181,10 @@ class TextStream(io.TextIOBase):
                 f"{self._path} must be {self._encoding} text, it is UTF-16 or UTF-32; save it anew"
             )
 
-    def _refuse_byte(self, block: bytes, place: int, lines: int) -> None:
+    def _refuse_byte(self, block: bytes, offset: int, lines: int) -> None:
         raise InputError(
-            f"{self._path} line {lines + line_ends(block[:place]) + 1}: must be {self._encoding} text, "
-            f"got byte 0x{block[place]:02x}; convert the file"
+            f"{self._path} line {lines + line_ends(block[:offset]) + 1}: must be {self._encoding} text, "
+            f"got byte 0x{block[offset]:02x}; convert the file"
         )
 
 

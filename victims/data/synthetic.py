@@ -74,16 +74,16 @@ def parse_synthetic(text: str) -> Synthetic:
     >>> parse_synthetic("synthetic:users=50,items=70").users
     50
     """
-    known = {f.name: type(f.default) for f in fields(Synthetic)}
+    types = {f.name: type(f.default) for f in fields(Synthetic)}
     values: dict[str, int | float | bool] = {}
-    for part in filter(None, text.partition(":")[2].split(",")):
-        name, _, value = part.partition("=")
-        if name not in known:
-            raise InputError(f"synthetic has no size {name!r}; it takes {', '.join(known)}")
+    for assignment in filter(None, text.partition(":")[2].split(",")):
+        name, _, value = assignment.partition("=")
+        if name not in types:
+            raise InputError(f"synthetic has no size {name!r}; it takes {', '.join(types)}")
         try:
-            values[name] = known[name](int(value) if known[name] is bool else value)
+            values[name] = types[name](int(value) if types[name] is bool else value)
         except ValueError:
-            kind = known[name].__name__
+            kind = types[name].__name__
             raise InputError(f"synthetic {name} must be of type {kind}, got {value!r}") from None
     return Synthetic(**values)  # type: ignore[arg-type]
 
@@ -143,8 +143,8 @@ def _distinct_items(rng: np.random.Generator, popularity: np.ndarray, counts: np
     logits = np.log(popularity)
     slice_size = max(1, 4_000_000 // popularity.size)
     for start in range(0, counts.size, slice_size):
-        part = counts[start : start + slice_size]
-        keys = logits + rng.gumbel(size=(part.size, popularity.size))
+        wanted = counts[start : start + slice_size]
+        keys = logits + rng.gumbel(size=(wanted.size, popularity.size))
         order = np.argsort(-keys, axis=1)
-        drawn.append(order[np.arange(popularity.size) < part[:, None]])
+        drawn.append(order[np.arange(popularity.size) < wanted[:, None]])
     return np.concatenate(drawn)

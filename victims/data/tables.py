@@ -26,13 +26,13 @@ class Table:
     ----------
     frame : DataFrame
     path : Path
-    place : callable
+    locate : callable
         Row of the frame -> ``line 5``.
     """
 
     frame: pd.DataFrame
     path: Path
-    place: Callable[[int], str]
+    locate: Callable[[int], str]
 
     def __getitem__(self, column: str) -> pd.Series:
         """A column."""
@@ -52,7 +52,7 @@ class Table:
 
     def renamed(self, names: Callable[[str], str]) -> Table:
         """The same under other column names."""
-        return Table(self.frame.rename(columns=names), self.path, self.place)
+        return Table(self.frame.rename(columns=names), self.path, self.locate)
 
 
 def chosen(path: Path, header: Sequence[str], names: Mapping[str, Sequence[str]]) -> dict[str, int]:
@@ -139,7 +139,7 @@ def categories(table: Table, column: str, names: Sequence[str]) -> np.ndarray:
 def fail(table: Table, column: str, row: int, rule: str) -> NoReturn:
     """Raise the error for one bad cell, with its line."""
     value = table[column].iloc[row]
-    raise InputError(f"{table.path} {table.place(row)}: {column} must be {rule}, got {shown(value)}")
+    raise InputError(f"{table.path} {table.locate(row)}: {column} must be {rule}, got {shown(value)}")
 
 
 def shown(value: object) -> str:

@@ -69,10 +69,10 @@ def case(scenario: str, ratings: Ratings, seed: int) -> Case:
     InputError
         If the scenario is unknown, or there are too few users, items or ratings to hold some out.
     """
-    found = _split(scenario, ratings, seed)
-    if found.test.n_ratings == 0:
+    chosen = _split(scenario, ratings, seed)
+    if chosen.test.n_ratings == 0:
         raise InputError(f"{scenario} holds out no rating of {ratings.name}: users have too few of them")
-    return found
+    return chosen
 
 
 def _split(scenario: str, ratings: Ratings, seed: int) -> Case:
@@ -176,13 +176,13 @@ def rank(chosen: Case, predict: Callable[[np.ndarray], np.ndarray]) -> dict[str,
     predict : callable
         From user numbers of the test ratings to scores, (users, n_items); larger ranks first.
     """
-    parts: dict[str, list[np.ndarray]] = {reading: [] for reading in READINGS}
+    per_user: dict[str, list[np.ndarray]] = {reading: [] for reading in READINGS}
     for users, actual, trained in _blocks(chosen):
         scores = predict(users)
         for reading in READINGS:
             among = actual > 0 if reading == "rated" else chosen.open_items & ~trained
-            parts[reading].append(_at_ten(np.where(among, scores, -np.inf), actual))
-    return {reading: _means(np.concatenate(part)) for reading, part in parts.items()}
+            per_user[reading].append(_at_ten(np.where(among, scores, -np.inf), actual))
+    return {reading: _means(np.concatenate(blocks)) for reading, blocks in per_user.items()}
 
 
 def _blocks(chosen: Case) -> Iterator[tuple[np.ndarray, np.ndarray, np.ndarray]]:
@@ -202,11 +202,11 @@ def _at_ten(
     """NDCG, precision and recall of every user; recall is NaN where nothing is relevant."""
     top = np.argsort(-scores, axis=1, kind="stable")[:, :TOP]
     listed = np.isfinite(np.take_along_axis(scores, top, axis=1))
-    found = np.where(listed, np.take_along_axis(actual, top, axis=1), 0.0)
+    stars_listed = np.where(listed, np.take_along_axis(actual, top, axis=1), 0.0)
     discount = 1 / np.log2(np.arange(2, top.shape[1] + 2))
     ideal = -np.sort(-actual, axis=1)[:, : top.shape[1]]
-    gain, most = ((2.0**stars - 1) @ discount for stars in (found, ideal))
-    hits = (found >= RELEVANT).sum(axis=1)
+    gain, most = ((2.0**stars - 1) @ discount for stars in (stars_listed, ideal))
+    hits = (stars_listed >= RELEVANT).sum(axis=1)
     relevant = (actual >= RELEVANT).sum(axis=1)
     precision = hits / np.maximum(listed.sum(axis=1), 1)
     recall = np.where(relevant > 0, hits / np.maximum(relevant, 1), np.nan)

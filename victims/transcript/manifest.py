@@ -40,7 +40,7 @@ CONSTANTS = (  # of all protocols: what ``hyperparameters`` is read for
 ALIKE = 0.8  # share of letters in common from which a word is another one misspelt
 
 
-def nearest(key: str, known: Iterable[str]) -> str | None:
+def nearest(key: str, names: Iterable[str]) -> str | None:
     """The known key that an unknown one is taken to be a misspelling of, or None.
 
     Both have the same letters without case and separators, or as many words, each of which is the same or,
@@ -54,7 +54,7 @@ def nearest(key: str, known: Iterable[str]) -> str | None:
     >>> nearest("user_learning_rate", CONSTANTS) is None
     True
     """
-    for name in known:
+    for name in names:
         if "".join(_words(key)) == "".join(_words(name)):
             return name
         pairs = list(zip(_words(key), _words(name), strict=False))
@@ -72,8 +72,8 @@ def _words(key: str) -> list[str]:
     return re.sub(r"(?<=[a-z0-9])(?=[A-Z])", "_", key).lower().replace("-", "_").replace(" ", "_").split("_")
 
 
-def _refuse_misspelt(given: Mapping[str, Any], known: Iterable[str], where: str) -> None:
-    names = list(known)
+def _refuse_misspelt(given: Mapping[str, Any], keys: Iterable[str], where: str) -> None:
+    names = list(keys)
     for key in given:
         if key not in names and (meant := nearest(str(key), names)):
             raise ValueError(f"{where} has no key {key!r}; did you mean {meant!r}?")
@@ -84,9 +84,9 @@ def _plain(value: Any) -> Any:
     if isinstance(value, np.ndarray | np.generic):
         return value.tolist()
     if isinstance(value, dict):
-        return {key: _plain(part) for key, part in value.items()}
+        return {key: _plain(entry) for key, entry in value.items()}
     if isinstance(value, list | tuple | range):
-        return [_plain(part) for part in value]
+        return [_plain(entry) for entry in value]
     return value
 
 

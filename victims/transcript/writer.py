@@ -118,7 +118,7 @@ class TranscriptWriter:
         ciphertext : list of bytes, optional
             In place of all rows.
         noise_scale : (all rows, factors), optional
-            Standard deviation of Gaussian noise in every upload about a row, where the protocol broadcasts it.
+            Standard deviation of Gaussian noise in every upload about a row, where it is broadcast.
         """
         number, width = self._checked_round(round_), self.manifest.factors
         if number in self._rounds["state"]:

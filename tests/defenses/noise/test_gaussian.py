@@ -70,8 +70,8 @@ def test_text_form():
     [
         ("scale=-1", "scale of gaussian must be >= 0, got -1"),
         ("sigma=inf", "scale of gaussian must be >= 0, got inf"),
-        ("clip=0", "clip of gaussian must be > 0, got 0"),
-        ("clip=-2", "clip of gaussian must be > 0, got -2"),
+        ("clip=0", "clip of gaussian must be > 0, or none, got 0"),
+        ("clip=-2", "clip of gaussian must be > 0, or none, got -2"),
         ("delta=0", "delta of gaussian must be between 0 and 1, exclusive, got 0"),
         ("delta=1", "delta of gaussian must be between 0 and 1, exclusive, got 1"),
     ],

@@ -413,6 +413,12 @@ class TestRatings:
         assert np.diff(train.indptr).min() >= 1
         assert (train.matrix() + test.matrix() != ratings.matrix()).nnz == 0
 
+    def test_columns_of_several_lengths_are_refused(self):
+        with pytest.raises(
+            InputError, match=r"must have a user, an item and a rating in each row, got \[2, 1"
+        ):
+            from_triples("x", np.array([1, 2]), np.array([1]), np.array([3.0, 4.0]))
+
     def test_components(self, ratings):
         reduced = with_principal_components(ratings, 2)
         assert reduced.item_features.shape == (ratings.n_items, 2)
@@ -485,6 +491,10 @@ class TestFetch:
     def test_not_fetched_yet(self, offline):
         with pytest.raises(InputError, match=r"factorleak data fetch filmtrust.*--data PATH"):
             load("filmtrust")
+
+    def test_only_what_can_be_fetched_is_looked_for(self):
+        with pytest.raises(InputError, match="'ml-1m' is no data set that can be fetched"):
+            fetch.cached("ml-1m")
 
     def test_by_hand_and_unknown(self, offline):
         with pytest.raises(InputError, match=r"grouplens.*--data"):

@@ -329,7 +329,8 @@ class TestViews:
         assert own.users.tolist() == [3]
 
     @pytest.mark.parametrize(
-        "name", ["client:40", "client:x", "client:\u00b2", "client:" + "9" * 5000, "friend"]
+        "name",
+        ["client:40", "client:x", "client:\u00b2", pytest.param("client:" + "9" * 5000, id="long"), "friend"],
     )
     def test_unknown_party(self, transcripts, name):
         with pytest.raises(InputError, match="must"):
