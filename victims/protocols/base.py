@@ -1,173 +1,44 @@
-"""The small interface between a victim protocol and everything that runs or records it."""
+"""The small interfaces between victim protocols, defenses, and everything that runs or records them.
+
+What they hand to each other is in ``exchanged``, ciphers are in ``ciphers``, and a defense that does nothing
+is in ``unchanged``; all of it is imported from here.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
-from typing import Any, NamedTuple, Protocol, TypeVar, runtime_checkable
+from typing import Any, Protocol, TypeVar, runtime_checkable
 
 import numpy as np
-from jaxtyping import Bool, Float, Int
+from jaxtyping import Float
 
 from victims.data.ratings import Ratings
 from victims.protocols.account import Account, Setting
+from victims.protocols.ciphers import Agreed, Cipher, Total
+from victims.protocols.exchanged import Attacker, Centralised, Received, Rows, Sample, pieces
+from victims.protocols.unchanged import Unchanged
 from victims.transcript.manifest import Manifest
 
+__all__ = [
+    "Agreed",
+    "Attacker",
+    "Centralised",
+    "Cipher",
+    "Defense",
+    "Received",
+    "Rows",
+    "Sample",
+    "State",
+    "Total",
+    "Unchanged",
+    "Victim",
+    "WithFoldIn",
+    "WithItemServer",
+    "pieces",
+]
+
+
 State = TypeVar("State")
-PIECE_BYTES = 32 << 20  # gradients of one recorded piece
-
-
-@dataclass(frozen=True)
-class Rows:
-    """Some uploaded rows, those of one client following each other.
-
-    Attributes
-    ----------
-    sender, kind, index : (n_rows,) int32
-    gradient : (n_rows, factors) float64
-    """
-
-    sender: Int[np.ndarray, " rows"]
-    kind: Int[np.ndarray, " rows"]
-    index: Int[np.ndarray, " rows"]
-    gradient: Float[np.ndarray, "rows factors"]
-
-
-def pieces(users: np.ndarray, counts: np.ndarray, factors: int) -> Iterator[np.ndarray]:
-    """Users in memory-sized pieces.
-
-    Parameters
-    ----------
-    users : (n_users,) int
-    counts : (n_users,) int
-        Rows that each of them uploads.
-    factors : int
-        Numbers in a row.
-    """
-    budget = max(1, PIECE_BYTES // (8 * factors))
-    piece_of = (np.cumsum(counts) - 1) // budget
-    for piece in np.split(users, np.flatnonzero(np.diff(piece_of)) + 1):
-        if piece.size:
-            yield piece
-
-
-@dataclass(frozen=True, eq=False)
-class Sample:
-    """Unrated items that clients treat as rated zero, with the victim's weight alpha, in one round.
-
-    Two samples are the same if they are one object.
-
-    Attributes
-    ----------
-    user, item : (n_sampled,) int32
-        Ascending by user, then item.
-    """
-
-    user: Int[np.ndarray, " sampled"]
-    item: Int[np.ndarray, " sampled"]
-
-    def of(self, users: Int[np.ndarray, " some"]) -> Sample:
-        """Those of some users."""
-        keep = np.isin(self.user, users)
-        return Sample(self.user[keep], self.item[keep])
-
-
-class Centralised(NamedTuple):
-    """The model of a victim as one who holds every rating would fit it: r = p . q with ridge on both sides.
-
-    factors is K; ridge counts once per row, or where ``per_rating`` once per rating of the row (Y. Zhou et
-    al., AAIM 2008); unrated_weight is the weight of unrated items as zeros, 0 where they do not take part.
-    """
-
-    factors: int
-    ridge: float
-    unrated_weight: float = 0.0
-    per_rating: bool = False
-
-
-class Attacker(NamedTuple):
-    """The name of an attack that adapts to a victim or a defense, and how many consecutive rounds it uses."""
-
-    name: str
-    rounds: int = 1
-
-
-class Received(NamedTuple):
-    """What reaches the server in one round: sums of the uploaded rows over clients.
-
-    items (n_items, factors), attributes (n_attributes, factors). Where the server steps at every upload
-    (``Victim.stepwise``) the sums are empty, and added (n_ratings, factors) is what defenses add to each.
-    """
-
-    items: Float[np.ndarray, "items factors"]
-    attributes: Float[np.ndarray, "attributes factors"]
-    added: Float[np.ndarray, "entries factors"] | None = None
-
-
-@runtime_checkable
-class Total(Protocol):
-    """Sums of uploaded rows over clients, formed piece by piece as the server forms them."""
-
-    def add(self, group: Int[np.ndarray, " rows"], values: Float[np.ndarray, "rows factors"]) -> None:
-        """Add each row to the sum of its group."""
-        ...
-
-    def opened(self, wanted: Bool[np.ndarray, " groups"]) -> Float[np.ndarray, "groups factors"]:
-        """The wanted sums in the clear, zeros elsewhere."""
-        ...
-
-
-@runtime_checkable
-class Agreed(Protocol):
-    """What clients agree on before they encrypt.
-
-    ``min_contributors``: sums of fewer clients are not decrypted; ``decrypters``: clients who decrypt them,
-    row j being the work of number j modulo their number.
-    """
-
-    @property
-    def min_contributors(self) -> int:
-        """Fewest clients whose sum is decrypted."""
-        ...
-
-    @property
-    def decrypters(self) -> Int[np.ndarray, " decrypters"]:
-        """Client numbers."""
-        ...
-
-    def rounded(self, values: Float[np.ndarray, "rows factors"]) -> Float[np.ndarray, "rows factors"]:
-        """The numbers as the encoding represents them."""
-        ...
-
-    def exponents(self, values: Float[np.ndarray, "rows factors"]) -> Int[np.ndarray, " rows"] | None:
-        """What an unsafe encoding publishes beside each row."""
-        ...
-
-
-@runtime_checkable
-class Cipher(Protocol):
-    """An additively homomorphic cipher and its key, for one recording."""
-
-    @property
-    def rules(self) -> Agreed:
-        """What clients agree on."""
-        ...
-
-    def seal(self, values: Float[np.ndarray, "rows factors"]) -> list[bytes]:
-        """One ciphertext per row."""
-        ...
-
-    def total(self, groups: int, factors: int) -> Total:
-        """Sums under encryption, all zero."""
-        ...
-
-    def key(self) -> dict[str, str]:
-        """What opens the ciphertexts; it goes beside the recording, never into it."""
-        ...
-
-    def public(self) -> dict[str, str]:
-        """What everybody knows of the key; it goes into the manifest."""
-        ...
 
 
 @runtime_checkable
@@ -239,71 +110,6 @@ class Defense(Protocol):
     def public(self) -> dict[str, Any]:
         """What the manifest tells about this defense."""
         ...
-
-
-class Unchanged:
-    """The verbs of a defense that does nothing; a defense overrides those that it is about.
-
-    What a defense changes follows from the verbs that it overrides, so that none can forget to declare it.
-    """
-
-    name: str
-
-    @property
-    def changes_uploads(self) -> bool:
-        """Whether ``uploaded`` is overridden."""
-        return type(self).uploaded is not Unchanged.uploaded
-
-    @property
-    def changes_predictions(self) -> bool:
-        """Whether ``predicted`` is overridden."""
-        return type(self).predicted is not Unchanged.predicted
-
-    @property
-    def additive(self) -> bool:
-        """What is added to a row may depend on the row."""
-        return False
-
-    @property
-    def attackers(self) -> tuple[Attacker, ...]:
-        """No attack knows of it."""
-        return ()
-
-    def on_device(self, ratings: Ratings, seed: int) -> Ratings:
-        """Clients train on what they rated."""
-        return ratings
-
-    def sampled(self, ratings: Ratings, round_: int, seed: int) -> Sample | None:
-        """No choice of unrated items."""
-        return None
-
-    def uploaded(self, rows: Rows, ratings: Ratings, round_: int, seed: int) -> Rows:
-        """Rows are not changed."""
-        return rows
-
-    def noise_scale(
-        self, ratings: Ratings, factors: int, round_: int, seed: int
-    ) -> Float[np.ndarray, "items factors"] | None:
-        """No noise whose scale the server is told."""
-        return None
-
-    def predicted(
-        self, values: Float[np.ndarray, " entries"], at: Ratings, seed: int
-    ) -> Float[np.ndarray, " entries"]:
-        """Predictions are used as they are."""
-        return values
-
-    def cipher(self, n_users: int, factors: int, seed: int) -> Cipher | None:
-        """Uploads stay in the clear."""
-        return None
-
-    def account(self, ratings: Ratings, setting: Setting) -> Account | None:
-        """Nothing is stated."""
-        return None
-
-    def public(self) -> dict[str, Any]:
-        """The name alone."""
-        return {"name": self.name}
 
 
 @runtime_checkable

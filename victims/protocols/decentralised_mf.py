@@ -29,37 +29,25 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Literal, NamedTuple
+from typing import Literal
 
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Float
 
 from victims.common.errors import InputError
-from victims.common.seeds import Purpose, generator, jax_key
+from victims.common.seeds import Purpose, jax_key
 from victims.common.validation import above, at_least, between, one_of, require_fields
 from victims.data.ratings import Ratings
 from victims.protocols.base import Attacker, Centralised, Received, Rows, Sample, pieces
-from victims.protocols.jax_ratings import Data, device_data
-from victims.protocols.sequential import chains
+from victims.protocols.decentralised_mf_steps import State, projected, step_at_once, step_one_by_one
+from victims.protocols.jax_ratings import device_data
 from victims.transcript.manifest import Manifest, Upload
 from victims.transcript.view import ITEM
 
 jax.config.update("jax_enable_x64", True)
-
-Scalar = float | Array
 DROP = 5.0
 DROPS = (0.25, 0.75)  # of the epochs
-
-
-class State(NamedTuple):
-    """Everything that is carried from one round to the next."""
-
-    round: int
-    seed: int
-    item_factors: Float[Array, "items K"]
-    client_factors: Float[Array, "users K"]
 
 
 @dataclass(frozen=True)
@@ -160,7 +148,7 @@ class DecentralisedMF:
             self.init_scale * jax.random.normal(jax_key(seed, Purpose.MF_START, table), shape, jnp.float64)
             for table, shape in enumerate(shapes)
         )
-        return State(0, seed, items, _projected(clients))
+        return State(0, seed, items, projected(clients))
 
     def round(
         self,
@@ -179,10 +167,10 @@ class DecentralisedMF:
         _refuse(sample)
         rate, data = self.rate(state.round), device_data(ratings)
         if self.stepwise:
-            items, clients = _one_by_one(state, ratings, data, rate, self.regularization, received)
+            items, clients = step_one_by_one(state, ratings, data, rate, self.regularization, received)
         else:
             sums = None if received is None else jnp.asarray(received.items)
-            items, clients = _at_once(
+            items, clients = step_at_once(
                 state.item_factors, state.client_factors, data, rate, self.regularization, sums
             )
         if not bool(jnp.isfinite(items).all() & jnp.isfinite(clients).all()):
@@ -257,80 +245,3 @@ class DecentralisedMF:
 def _refuse(sample: Sample | None) -> None:
     if sample is not None:
         raise InputError("decentralised_mf has no weight for unrated items, so they must not be sampled")
-
-
-def _projected(clients: Float[Array, "users K"]) -> Float[Array, "users K"]:
-    """Rows longer than 1 shortened to 1."""
-    return clients / jnp.maximum(jnp.linalg.norm(clients, axis=1, keepdims=True), 1.0)
-
-
-@jax.jit
-def _at_once(
-    items: Array, clients: Array, data: Data, rate: Scalar, ridge: Scalar, sums: Array | None
-) -> tuple[Array, Array]:
-    """Algorithm 1: one step of V, then one of U with the new V."""
-    counted = jnp.ones(data.item.shape)
-    if sums is None:
-        raters = clients[data.user]
-        error = jnp.sum(raters * items[data.item], axis=1) - data.value
-        sums = jax.ops.segment_sum(2 * error[:, None] * raters, data.item, items.shape[0])
-    raters_of = jax.ops.segment_sum(counted, data.item, items.shape[0])
-    items = items - rate * (sums + 2 * ridge * raters_of[:, None] * items)
-    rated = items[data.item]
-    error = jnp.sum(clients[data.user] * rated, axis=1) - data.value
-
-    def over_users(values: Array) -> Array:
-        return jax.ops.segment_sum(values, data.user, clients.shape[0], indices_are_sorted=True)
-
-    pull = over_users(2 * error[:, None] * rated) + 2 * ridge * over_users(counted)[:, None] * clients
-    return items, _projected(clients - rate * pull)
-
-
-def _one_by_one(
-    state: State, ratings: Ratings, data: Data, rate: float, ridge: float, received: Received | None
-) -> tuple[Array, Array]:
-    """All ratings in random order, a step of v_j for each; then the same for u_i."""
-    rng = generator(state.seed, Purpose.RATING_ORDER, state.round)
-    added = None if received is None else jnp.asarray(received.added)
-    items, clients = state.item_factors, state.client_factors
-    by_item = chains(ratings.items, ratings.n_items, rng)
-    moved = items[by_item.groups]
-    for table in by_item.tables:
-        stepped = _item_steps(moved[: table.shape[1]], table, clients, data, rate, ridge, added)
-        moved = moved.at[: table.shape[1]].set(stepped)
-    items = items.at[by_item.groups].set(moved)
-    by_user = chains(ratings.users, ratings.n_users, rng)
-    moved = clients[by_user.groups]
-    for table in by_user.tables:
-        stepped = _client_steps(moved[: table.shape[1]], table, items, data, rate, ridge)
-        moved = moved.at[: table.shape[1]].set(stepped)
-    return items, clients.at[by_user.groups].set(moved)
-
-
-@jax.jit
-def _item_steps(
-    items: Array, table: Array, clients: Array, data: Data, rate: Scalar, ridge: Scalar, added: Array | None
-) -> Array:
-    def step(v: Array, entry: Array) -> tuple[Array, None]:
-        rating = jnp.maximum(entry, 0)
-        u = clients[data.user[rating]]
-        error = jnp.sum(u * v, axis=1) - data.value[rating]
-        gradient = 2 * error[:, None] * u + 2 * ridge * v
-        gradient = gradient if added is None else gradient + added[rating]
-        return v - rate * jnp.where(entry[:, None] >= 0, gradient, 0), None
-
-    return jax.lax.scan(step, items, table)[0]
-
-
-@jax.jit
-def _client_steps(
-    clients: Array, table: Array, items: Array, data: Data, rate: Scalar, ridge: Scalar
-) -> Array:
-    def step(u: Array, entry: Array) -> tuple[Array, None]:
-        rating = jnp.maximum(entry, 0)
-        v = items[data.item[rating]]
-        error = jnp.sum(u * v, axis=1) - data.value[rating]
-        gradient = 2 * error[:, None] * v + 2 * ridge * u
-        return _projected(u - rate * jnp.where(entry[:, None] >= 0, gradient, 0)), None
-
-    return jax.lax.scan(step, clients, table)[0]

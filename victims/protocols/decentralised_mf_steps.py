@@ -1,0 +1,103 @@
+"""The two orders of an epoch of paper 002's protocol; symbols and equations as in ``decentralised_mf``."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Float
+
+from victims.common.seeds import Purpose, generator
+from victims.data.ratings import Ratings
+from victims.protocols.base import Received
+from victims.protocols.jax_ratings import Data
+from victims.protocols.sequential import chains
+
+Scalar = float | Array
+
+
+class State(NamedTuple):
+    """Everything that is carried from one round to the next."""
+
+    round: int
+    seed: int
+    item_factors: Float[Array, "items K"]
+    client_factors: Float[Array, "users K"]
+
+
+def projected(clients: Float[Array, "users K"]) -> Float[Array, "users K"]:
+    """Rows longer than 1 shortened to 1."""
+    return clients / jnp.maximum(jnp.linalg.norm(clients, axis=1, keepdims=True), 1.0)
+
+
+@jax.jit
+def step_at_once(
+    items: Array, clients: Array, data: Data, rate: Scalar, ridge: Scalar, sums: Array | None
+) -> tuple[Array, Array]:
+    """Algorithm 1: one step of V, then one of U with the new V."""
+    counted = jnp.ones(data.item.shape)
+    if sums is None:
+        raters = clients[data.user]
+        error = jnp.sum(raters * items[data.item], axis=1) - data.value
+        sums = jax.ops.segment_sum(2 * error[:, None] * raters, data.item, items.shape[0])
+    raters_of = jax.ops.segment_sum(counted, data.item, items.shape[0])
+    items = items - rate * (sums + 2 * ridge * raters_of[:, None] * items)
+    rated = items[data.item]
+    error = jnp.sum(clients[data.user] * rated, axis=1) - data.value
+
+    def over_users(values: Array) -> Array:
+        return jax.ops.segment_sum(values, data.user, clients.shape[0], indices_are_sorted=True)
+
+    pull = over_users(2 * error[:, None] * rated) + 2 * ridge * over_users(counted)[:, None] * clients
+    return items, projected(clients - rate * pull)
+
+
+def step_one_by_one(
+    state: State, ratings: Ratings, data: Data, rate: float, ridge: float, received: Received | None
+) -> tuple[Array, Array]:
+    """All ratings in random order, a step of v_j for each; then the same for u_i."""
+    rng = generator(state.seed, Purpose.RATING_ORDER, state.round)
+    added = None if received is None else jnp.asarray(received.added)
+    items, clients = state.item_factors, state.client_factors
+    by_item = chains(ratings.items, ratings.n_items, rng)
+    moved = items[by_item.groups]
+    for table in by_item.tables:
+        stepped = _item_steps(moved[: table.shape[1]], table, clients, data, rate, ridge, added)
+        moved = moved.at[: table.shape[1]].set(stepped)
+    items = items.at[by_item.groups].set(moved)
+    by_user = chains(ratings.users, ratings.n_users, rng)
+    moved = clients[by_user.groups]
+    for table in by_user.tables:
+        stepped = _client_steps(moved[: table.shape[1]], table, items, data, rate, ridge)
+        moved = moved.at[: table.shape[1]].set(stepped)
+    return items, clients.at[by_user.groups].set(moved)
+
+
+@jax.jit
+def _item_steps(
+    items: Array, table: Array, clients: Array, data: Data, rate: Scalar, ridge: Scalar, added: Array | None
+) -> Array:
+    def step(v: Array, entry: Array) -> tuple[Array, None]:
+        rating = jnp.maximum(entry, 0)
+        u = clients[data.user[rating]]
+        error = jnp.sum(u * v, axis=1) - data.value[rating]
+        gradient = 2 * error[:, None] * u + 2 * ridge * v
+        gradient = gradient if added is None else gradient + added[rating]
+        return v - rate * jnp.where(entry[:, None] >= 0, gradient, 0), None
+
+    return jax.lax.scan(step, items, table)[0]
+
+
+@jax.jit
+def _client_steps(
+    clients: Array, table: Array, items: Array, data: Data, rate: Scalar, ridge: Scalar
+) -> Array:
+    def step(u: Array, entry: Array) -> tuple[Array, None]:
+        rating = jnp.maximum(entry, 0)
+        v = items[data.item[rating]]
+        error = jnp.sum(u * v, axis=1) - data.value[rating]
+        gradient = 2 * error[:, None] * v + 2 * ridge * u
+        return projected(u - rate * jnp.where(entry[:, None] >= 0, gradient, 0)), None
+
+    return jax.lax.scan(step, clients, table)[0]

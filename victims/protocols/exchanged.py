@@ -1,0 +1,99 @@
+"""What victims, defenses and the server hand to each other in a round."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import numpy as np
+from jaxtyping import Float, Int
+
+PIECE_BYTES = 32 << 20  # gradients of one recorded piece
+
+
+@dataclass(frozen=True)
+class Rows:
+    """Some uploaded rows, those of one client following each other.
+
+    Attributes
+    ----------
+    sender, kind, index : (n_rows,) int32
+    gradient : (n_rows, factors) float64
+    """
+
+    sender: Int[np.ndarray, " rows"]
+    kind: Int[np.ndarray, " rows"]
+    index: Int[np.ndarray, " rows"]
+    gradient: Float[np.ndarray, "rows factors"]
+
+
+def pieces(users: np.ndarray, counts: np.ndarray, factors: int) -> Iterator[np.ndarray]:
+    """Users in memory-sized pieces.
+
+    Parameters
+    ----------
+    users : (n_users,) int
+    counts : (n_users,) int
+        Rows that each of them uploads.
+    factors : int
+        Numbers in a row.
+    """
+    budget = max(1, PIECE_BYTES // (8 * factors))
+    piece_of = (np.cumsum(counts) - 1) // budget
+    for piece in np.split(users, np.flatnonzero(np.diff(piece_of)) + 1):
+        if piece.size:
+            yield piece
+
+
+@dataclass(frozen=True, eq=False)
+class Sample:
+    """Unrated items that clients treat as rated zero, with the victim's weight alpha, in one round.
+
+    Two samples are the same if they are one object.
+
+    Attributes
+    ----------
+    user, item : (n_sampled,) int32
+        Ascending by user, then item.
+    """
+
+    user: Int[np.ndarray, " sampled"]
+    item: Int[np.ndarray, " sampled"]
+
+    def of(self, users: Int[np.ndarray, " some"]) -> Sample:
+        """Those of some users."""
+        keep = np.isin(self.user, users)
+        return Sample(self.user[keep], self.item[keep])
+
+
+class Centralised(NamedTuple):
+    """The model of a victim as one who holds every rating would fit it: r = p . q with ridge on both sides.
+
+    factors is K; ridge counts once per row, or where ``per_rating`` once per rating of the row (Y. Zhou et
+    al., AAIM 2008); unrated_weight is the weight of unrated items as zeros, 0 where they do not take part.
+    """
+
+    factors: int
+    ridge: float
+    unrated_weight: float = 0.0
+    per_rating: bool = False
+
+
+class Attacker(NamedTuple):
+    """The name of an attack that adapts to a victim or a defense, and how many consecutive rounds it uses."""
+
+    name: str
+    rounds: int = 1
+
+
+class Received(NamedTuple):
+    """What reaches the server in one round: sums of the uploaded rows over clients.
+
+    items (n_items, factors), attributes (n_attributes, factors). Where the server steps at every upload
+    (``Victim.stepwise``) the sums are empty, and added (n_ratings, factors) is what defenses add to each.
+    """
+
+    items: Float[np.ndarray, "items factors"]
+    attributes: Float[np.ndarray, "attributes factors"]
+    added: Float[np.ndarray, "entries factors"] | None = None
