@@ -164,7 +164,19 @@ def exchange_of(run: Run, users: Int[np.ndarray, " users"], round_: int) -> Exch
 
 
 def write_exchange(writer: TranscriptWriter, exchange: Exchange) -> None:
-    """Append one round to a transcript."""
+    """Append one round to a transcript.
+
+    Parameters
+    ----------
+    writer : TranscriptWriter
+    exchange : Exchange
+        Its batches are read once.
+
+    Raises
+    ------
+    InputError
+        As the writer's methods.
+    """
     writer.state(
         exchange.round, exchange.items, exchange.attributes, exchange.ciphertext, exchange.noise_scale
     )
@@ -183,7 +195,18 @@ def write_exchange(writer: TranscriptWriter, exchange: Exchange) -> None:
 def truth_columns(
     ratings: Ratings, users: np.ndarray
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
-    """User, kind, index and value of the ratings that exist and of all attribute columns."""
+    """User, kind, index and value of the ratings that exist and of all attribute columns.
+
+    Parameters
+    ----------
+    ratings : Ratings
+    users : (n,) int
+
+    Returns
+    -------
+    user, kind, index, value
+        (n_rows,) each.
+    """
     mine = np.isin(ratings.users, users)
     n_attributes = ratings.n_attributes
     user = np.concatenate([ratings.users[mine], np.repeat(users, n_attributes)])

@@ -121,6 +121,13 @@ def start(victim: Victim, ratings: Ratings, defenses: Sequence[Defense], seed: i
 def sampled(defenses: Sequence[Defense], ratings: Ratings, round_: int, seed: int) -> Sample | None:
     """Unrated items that take part in a round, by the one defense that chooses them.
 
+    Parameters
+    ----------
+    defenses : sequence of Defense
+    ratings : Ratings
+    round_ : int
+    seed : int
+
     Raises
     ------
     InputError
@@ -156,7 +163,19 @@ def received(
 ) -> Received | None:
     """Sums over all clients of what they send in a round, as the server's step uses them.
 
-    None where nothing is done to them: the victim then sums by itself, without forming the rows.
+    Parameters
+    ----------
+    run : Run
+    round_ : int
+    sums : Sums, optional
+        Of the round, where they are formed already.
+    sample : Sample, optional
+        Of the round, where it is drawn already.
+
+    Returns
+    -------
+    Received or None
+        None where nothing is done to the uploads: the victim then sums by itself, without forming the rows.
     """
     if run.cipher is None and not any(defense.changes_uploads for defense in run.defenses):
         return None
@@ -167,7 +186,15 @@ def received(
 
 
 def sums_of(run: Run, round_: int, sample: Sample | None = None) -> Sums:
-    """Form the sums as the server does, and decrypt those that may be."""
+    """Form the sums as the server does, and decrypt those that may be.
+
+    Parameters
+    ----------
+    run : Run
+    round_ : int
+    sample : Sample, optional
+        Of the round, where it is drawn already.
+    """
     items, attributes = run.victim.broadcast(run.state)
     n_rows = items.shape[0] + attributes.shape[0]
     new_total = run.cipher.total if run.cipher is not None else plain_total

@@ -32,6 +32,10 @@ class Specification:
         Shares f_uc, f_um, f_ic, f_im in 0..1, adding up to at most 1 for users and for items.
     user_low, user_middle, item_low, item_middle : float
         Weights eps_uc < eps_um, eps_ic < eps_im in (0, 1].
+
+    References
+    ----------
+    Paper 002 (arXiv:2212.00306), Table 2.
     """
 
     epsilon: float = 1.0
@@ -83,7 +87,14 @@ class Weights:
 
 
 def draw(specification: Specification, ratings: Ratings, seed: int) -> Weights:
-    """Weights of all users and items; group sizes are the shares, rounded, and members are random."""
+    """Weights of all users and items; group sizes are the shares, rounded, and members are random.
+
+    Parameters
+    ----------
+    specification : Specification
+    ratings : Ratings
+    seed : int
+    """
     s = specification
     user, item = (generator(seed, purpose) for purpose in (Purpose.USER_WEIGHTS, Purpose.ITEM_WEIGHTS))
     return Weights(
@@ -93,7 +104,19 @@ def draw(specification: Specification, ratings: Ratings, seed: int) -> Weights:
 
 
 def budgets(specification: Specification, ratings: Ratings, seed: int) -> Float[np.ndarray, " ratings"]:
-    """epsilon_ij of every rating."""
+    """epsilon_ij of every rating.
+
+    Parameters
+    ----------
+    specification : Specification
+    ratings : Ratings
+    seed : int
+
+    Returns
+    -------
+    (n_ratings,) float64
+        Each > 0.
+    """
     return specification.epsilon * draw(specification, ratings, seed).of(ratings)
 
 

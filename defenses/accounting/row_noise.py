@@ -92,6 +92,27 @@ def of_laplace(scale: float, clip: float | None, rows: int, rounds: int = 1, del
 def of_gaussian(scale: float, clip: float | None, rows: int, rounds: int = 1, delta: float = DELTA) -> Spent:
     """The same under normal noise of standard deviation ``scale``, rows clipped to the L2 norm ``clip``.
 
+    Parameters
+    ----------
+    scale : float
+        sigma >= 0.
+    clip : float or None
+        L2 norm to which rows are clipped, > 0; None gives no finite epsilon.
+    rows, rounds : int
+        >= 1.
+    delta : float
+        In 0..1, exclusive.
+
+    Raises
+    ------
+    InputError
+        If a number is out of range.
+
+    References
+    ----------
+    J. Dong, A. Roth, W. Su 2019, arXiv:1905.02383, Corollary 3.3; B. Balle, Y.-X. Wang 2018,
+    arXiv:1805.06530, Theorem 8.
+
     Examples
     --------
     >>> spent = of_gaussian(scale=2.0, clip=1.0, rows=1)

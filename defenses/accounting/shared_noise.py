@@ -121,6 +121,15 @@ def delta_given_h(epsilon: float, budget: float, raters: int) -> float:
 def epsilon_given_h(budget: float, raters: int, delta: float = DELTA) -> float:
     """The epsilon at ``delta`` of ``delta_given_h``; infinite above 1e9.
 
+    Parameters
+    ----------
+    budget : float
+        w t, > 0.
+    raters : int
+        >= 1; 1 for the sum.
+    delta : float
+        Between 0 and 1.
+
     Examples
     --------
     >>> epsilon_given_h(1.0, 1, 0.01) < epsilon_given_h(1.0, 100, 0.01)

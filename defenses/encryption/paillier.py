@@ -58,6 +58,11 @@ class Paillier(Unchanged):
     publish_exponents : bool
         Send beside each row the largest binary exponent of its numbers, as encodings do that choose the
         exponent by the number (phe's default). Unsafe: it tells zero from non-zero, and magnitudes.
+
+    References
+    ----------
+    P. Paillier, EUROCRYPT 1999, doi:10.1007/3-540-48910-X_16; papers 000 (arXiv:2210.07775), section 5,
+    and 001 (arXiv:1906.05108), section 5.
     """
 
     key_bits: int = 2048

@@ -44,6 +44,11 @@ class Gaussian(Unchanged):
         Whether the adversary knows the scale, which is an ordinary constant of the protocol.
     delta : float
         At which the account states epsilon, in 0..1, exclusive; well below one over the number of clients.
+
+    References
+    ----------
+    C. Dwork, A. Roth 2014, doi:10.1561/0400000042, Appendix A; M. Abadi et al. 2016,
+    doi:10.1145/2976749.2978318.
     """
 
     scale: float = 1.0

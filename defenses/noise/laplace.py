@@ -40,6 +40,10 @@ class Laplace(Unchanged):
         Largest L1 norm of a row; longer rows are shortened to it. None does not clip.
     known : bool
         Whether the adversary knows the scale, which is an ordinary constant of the protocol.
+
+    References
+    ----------
+    Paper 000 (arXiv:2210.07775), section 6.2; C. Dwork, F. McSherry, K. Nissim, A. Smith, TCC 2006.
     """
 
     scale: float = 1.0

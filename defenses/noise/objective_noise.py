@@ -53,6 +53,10 @@ class ObjectiveNoise(Specification, Unchanged):
         Which budget of the specification t is.
     epochs : int
         Epochs that share the budget where ``composed``, >= 1.
+
+    References
+    ----------
+    Paper 002 (arXiv:2212.00306), Theorems 2 and 3.
     """
 
     noise: Literal["once", "fresh", "composed"] = "once"

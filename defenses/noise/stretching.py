@@ -30,6 +30,11 @@ class Stretching(Specification, Unchanged):
     ----------
     rescale : bool
         Divide predictions by W; False is HDPMF-R.
+
+    References
+    ----------
+    Paper 002 (arXiv:2212.00306), section 4; M. Alaggan, S. Gambs, A.-M. Kermarrec 2016,
+    doi:10.29012/jpc.v7i2.652.
     """
 
     rescale: bool = True

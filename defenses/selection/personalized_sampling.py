@@ -29,6 +29,17 @@ from victims.protocols.base import Attacker, Unchanged
 def probabilities(budget: Float[np.ndarray, " ratings"], threshold: float) -> Float[np.ndarray, " ratings"]:
     """pi of Eq. (5), in (0, 1].
 
+    Parameters
+    ----------
+    budget : (n_ratings,) float64
+        epsilon_ij, > 0.
+    threshold : float
+        t, > 0.
+
+    References
+    ----------
+    Paper 002 (arXiv:2212.00306), Eq. (5).
+
     Examples
     --------
     >>> probabilities(np.array([0.5, 1.0, 2.0]), 1.0).round(3).tolist()
@@ -39,7 +50,13 @@ def probabilities(budget: Float[np.ndarray, " ratings"], threshold: float) -> Fl
 
 @dataclass(frozen=True)
 class PersonalizedSampling(Specification, Unchanged):
-    """Budgets of ``defenses.accounting.budgets``."""
+    """Budgets of ``defenses.accounting.budgets``.
+
+    References
+    ----------
+    Z. Jorgensen, T. Yu, G. Cormode 2015, doi:10.1109/ICDE.2015.7113353; paper 002 (arXiv:2212.00306),
+    Eq. (5).
+    """
 
     name: str = "personalized-sampling"
 

@@ -34,6 +34,10 @@ class UnratedSampling(Unchanged):
         Sampled unrated items per rated one, > 0, rounded up; all of them where there are not as many.
     redrawn : bool
         Whether the sample is drawn anew in each round (as published) or once for the whole training.
+
+    References
+    ----------
+    Paper 000 (arXiv:2210.07775), section 5.2, Eq. (36).
     """
 
     rho: float = 1.0

@@ -167,6 +167,12 @@ def one_hot(
 def check_cells(what: str, rows: int, columns: int) -> None:
     """Refuse a dense table that would take more than ``MAX_CELLS``.
 
+    Parameters
+    ----------
+    what : str
+        Of the table, for the message.
+    rows, columns : int
+
     Raises
     ------
     InputError

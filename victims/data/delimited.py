@@ -30,6 +30,11 @@ MAX_CHUNK_BYTES = 16 * CHUNK_BYTES  # lines may be longer than the first ones, b
 def read_text_table(path: Path, layout: TextFormat) -> Table:
     """Read a small file whole.
 
+    Parameters
+    ----------
+    path : Path
+    layout : TextFormat
+
     Raises
     ------
     InputError
@@ -50,6 +55,13 @@ def read_text_table(path: Path, layout: TextFormat) -> Table:
 
 def chunks(path: Path, layout: TextFormat, most: int = MAX_BYTES) -> Iterator[Table]:
     """Read all columns as text, some rows at a time; at least one table, which may be empty.
+
+    Parameters
+    ----------
+    path : Path
+    layout : TextFormat
+    most : int
+        Bytes after decompression.
 
     Raises
     ------

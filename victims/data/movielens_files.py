@@ -45,10 +45,21 @@ def movielens_100k(directory: Path) -> Ratings:
 def published_split(source: str, ratings: Ratings) -> tuple[Ratings, Ratings] | None:
     """The split of MovieLens 100K with ten test ratings per user (``ua.test``), where its file is there.
 
+    Parameters
+    ----------
+    source : str
+        What the ratings were loaded from.
+    ratings : Ratings
+
     Returns
     -------
     (train, test) or None
         Same users, items and attributes.
+
+    Raises
+    ------
+    InputError
+        If the file names users or items that the ratings do not have.
     """
     path = path_of(source)
     file = find_file(path, "ua.test") if path.is_dir() else None

@@ -15,10 +15,20 @@ from victims.data.ratings import Ratings
 def with_principal_components(ratings: Ratings, n_components: int) -> Ratings:
     """Replace the item features by their first principal components (paper 000, section 6.1).
 
+    Parameters
+    ----------
+    ratings : Ratings
+    n_components : int
+        Between 1 and the number of item features.
+
     Raises
     ------
     InputError
         If ``n_components`` is not between 1 and the number of item features.
+
+    References
+    ----------
+    Paper 000 (arXiv:2210.07775), section 6.1.
     """
     features = ratings.item_features
     require(f"features of {ratings.name}", "n_components", n_components, between(1, features.shape[1]))
@@ -33,10 +43,22 @@ def with_principal_components(ratings: Ratings, n_components: int) -> Ratings:
 def split(ratings: Ratings, test_fraction: float, seed: int) -> tuple[Ratings, Ratings]:
     """Hold out a share of every user's ratings; a user always keeps at least one for training.
 
+    Parameters
+    ----------
+    ratings : Ratings
+    test_fraction : float
+        In 0..1, exclusive; rounded for each user.
+    seed : int
+
     Returns
     -------
     train, test : Ratings
         Same users, items and attributes.
+
+    Raises
+    ------
+    InputError
+        If the share is out of range.
     """
     require("a split", "test_fraction", test_fraction, strictly_between(0, 1))
     wanted = np.rint(test_fraction * np.diff(ratings.indptr)).astype(np.int64)
@@ -46,10 +68,22 @@ def split(ratings: Ratings, test_fraction: float, seed: int) -> tuple[Ratings, R
 def leave_out(ratings: Ratings, n_held_out: int, seed: int) -> tuple[Ratings, Ratings]:
     """Hold out that many ratings of every user; a user always keeps at least one for training.
 
+    Parameters
+    ----------
+    ratings : Ratings
+    n_held_out : int
+        Ratings of every user, >= 1.
+    seed : int
+
     Returns
     -------
     train, test : Ratings
         Same users, items and attributes.
+
+    Raises
+    ------
+    InputError
+        If the number is out of range.
     """
     require("ratings held out of every user", "number", n_held_out, at_least(1))
     rng = generator(seed, Purpose.HELD_OUT_NUMBER)
@@ -69,12 +103,26 @@ def _held_out(
 
 
 def without(ratings: Ratings, entries: Bool[np.ndarray, " ratings"]) -> Ratings:
-    """The same users and items without some of the ratings; a user may end with none."""
+    """The same users and items without some of the ratings; a user may end with none.
+
+    Parameters
+    ----------
+    ratings : Ratings
+    entries : (n_ratings,) bool
+        Those to leave out.
+    """
     return _select(ratings, ~entries)
 
 
 def of_users(ratings: Ratings, users: Int[np.ndarray, " some"]) -> Ratings:
-    """Some users as a community of their own, in ascending order; all items stay."""
+    """Some users as a community of their own, in ascending order; all items stay.
+
+    Parameters
+    ----------
+    ratings : Ratings
+    users : (n,) int
+        Each counts once.
+    """
     chosen = np.unique(users)
     kept = _select(ratings, np.isin(ratings.users, chosen))
     indptr = np.concatenate([[0], np.cumsum(np.diff(kept.indptr)[chosen])])
@@ -87,7 +135,19 @@ def of_users(ratings: Ratings, users: Int[np.ndarray, " some"]) -> Ratings:
 
 
 def most_rated(ratings: Ratings, n_items: int) -> Ratings:
-    """The items with most ratings, and all users; ties go to the lower item."""
+    """The items with most ratings, and all users; ties go to the lower item.
+
+    Parameters
+    ----------
+    ratings : Ratings
+    n_items : int
+        Between 1 and the number of items.
+
+    Raises
+    ------
+    InputError
+        If the number is out of range.
+    """
     require(f"most rated items of {ratings.name}", "n_items", n_items, between(1, ratings.n_items))
     counts = np.bincount(ratings.items, minlength=ratings.n_items)
     chosen = np.sort(np.argsort(-counts, kind="stable")[:n_items])

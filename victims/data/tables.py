@@ -85,7 +85,20 @@ def chosen(path: Path, header: Sequence[str], names: Mapping[str, Sequence[str]]
 
 
 def integers(table: Table, column: str, *, low: int, high: int) -> np.ndarray:
-    """The column as int64, every value in ``[low, high]``; else an error with file and line."""
+    """A column as int64.
+
+    Parameters
+    ----------
+    table : Table
+    column : str
+    low, high : int
+        Both are allowed.
+
+    Raises
+    ------
+    InputError
+        Naming file, line, rule and value.
+    """
     numbers = numeric(table, column)
     bad = np.flatnonzero((numbers != np.rint(numbers)) | (numbers < low) | (numbers > high))
     if bad.size:
@@ -94,7 +107,18 @@ def integers(table: Table, column: str, *, low: int, high: int) -> np.ndarray:
 
 
 def numeric(table: Table, column: str) -> np.ndarray:
-    """The column as finite float64, else an error with file and line."""
+    """A column as finite float64.
+
+    Parameters
+    ----------
+    table : Table
+    column : str
+
+    Raises
+    ------
+    InputError
+        Naming file, line, rule and value.
+    """
     numbers = pd.to_numeric(table[column], errors="coerce").to_numpy(np.float64)
     bad = np.flatnonzero(~np.isfinite(numbers))
     if bad.size:
@@ -103,7 +127,18 @@ def numeric(table: Table, column: str) -> np.ndarray:
 
 
 def identifiers(table: Table, column: str) -> np.ndarray:
-    """The column as int64 where every identifier is an integer, else as text; never empty, none twice."""
+    """The column as int64 where every identifier is an integer, else as text; never empty, none twice.
+
+    Parameters
+    ----------
+    table : Table
+    column : str
+
+    Raises
+    ------
+    InputError
+        If one is empty, too long or repeated.
+    """
     values = table[column]
     text = values.astype(str).str.strip()
     bad = np.flatnonzero((text == "").to_numpy() | values.isna().to_numpy())
@@ -128,7 +163,20 @@ def too_much_text(path: Path, name: str) -> str:
 
 
 def categories(table: Table, column: str, names: Sequence[str]) -> np.ndarray:
-    """Index in ``names`` of every entry, else an error with file and line."""
+    """Index in ``names`` of every entry of a column.
+
+    Parameters
+    ----------
+    table : Table
+    column : str
+    names : sequence of str
+        Of the categories.
+
+    Raises
+    ------
+    InputError
+        Naming file, line, rule and value.
+    """
     index = pd.Index(names).get_indexer(pd.Index(table[column]))
     bad = np.flatnonzero(index < 0)
     if bad.size:
@@ -137,7 +185,22 @@ def categories(table: Table, column: str, names: Sequence[str]) -> np.ndarray:
 
 
 def fail(table: Table, column: str, row: int, rule: str) -> NoReturn:
-    """Raise the error for one bad cell, with its line."""
+    """Raise the error for one bad cell, with its line.
+
+    Parameters
+    ----------
+    table : Table
+    column : str
+    row : int
+        Of the frame.
+    rule : str
+        Completes "must be".
+
+    Raises
+    ------
+    InputError
+        Always.
+    """
     value = table[column].iloc[row]
     raise InputError(f"{table.path} {table.locate(row)}: {column} must be {rule}, got {shown(value)}")
 

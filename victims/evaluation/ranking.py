@@ -64,6 +64,13 @@ class Case(NamedTuple):
 def case(scenario: str, ratings: Ratings, seed: int) -> Case:
     """Split ratings for one scenario; everything is drawn from the seed.
 
+    Parameters
+    ----------
+    scenario : str
+        One of ``SCENARIOS``.
+    ratings : Ratings
+    seed : int
+
     Raises
     ------
     InputError
@@ -107,7 +114,27 @@ def measure(
     seed: int = 0,
     progress: Progress = lambda done, total: None,
 ) -> dict[str, Quality]:
-    """Train a victim on a case and rank with it: reading -> quality.
+    """Train a victim on a case and rank with it.
+
+    Parameters
+    ----------
+    victim : Victim
+    chosen : Case
+    rounds : int
+        To train.
+    defenses : sequence of Defense
+    seed : int
+    progress : callable
+        Called with (rounds done, rounds in all).
+
+    Returns
+    -------
+    dict of str to Quality
+        By reading.
+
+    References
+    ----------
+    Paper 000 (arXiv:2210.07775), section 6.3 and Eq. (51) to (54).
 
     Raises
     ------
@@ -161,7 +188,19 @@ def _as_used(
 
 
 def popular(chosen: Case, seed: int) -> dict[str, Quality]:
-    """The same with items ranked by their number of training ratings; ties, and new items, at random."""
+    """The same with items ranked by their number of training ratings; ties, and new items, at random.
+
+    Parameters
+    ----------
+    chosen : Case
+    seed : int
+        Of the ties.
+
+    Returns
+    -------
+    dict of str to Quality
+        By reading.
+    """
     counts = np.bincount(chosen.train.items, minlength=chosen.train.n_items).astype(np.float64)
     counts += generator(seed, Purpose.POPULARITY_TIES).random(counts.size)
     return rank(chosen, lambda users: np.broadcast_to(counts, (users.size, counts.size)))

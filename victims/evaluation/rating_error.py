@@ -14,11 +14,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 
 import numpy as np
 import scipy.sparse as sp
 from jaxtyping import Float
 
+from victims.common.errors import InputError
 from victims.common.seeds import Purpose, generator
 from victims.data.ratings import Ratings
 from victims.protocols.base import Centralised, Defense, Victim
@@ -71,7 +73,24 @@ def learning_curve(
     sweeps : int
         Of the centralised baseline.
     progress : callable
+        Called with (rounds done, rounds in all).
+
+    Returns
+    -------
+    Learning
+
+    Raises
+    ------
+    InputError
+        If there is no round, they do not ascend, or one is below 1; or as ``victims.training.start``.
+
+    References
+    ----------
+    Y. Zhou et al., AAIM 2008, doi:10.1007/978-3-540-68880-8_32; Y. Hu et al., ICDM 2008,
+    doi:10.1109/ICDM.2008.22.
     """
+    if not rounds or rounds[0] < 1 or any(later <= earlier for earlier, later in pairwise(rounds)):
+        raise InputError(f"rounds must ascend and be >= 1, got {rounds!r:.80}; name at least one")
     run = start(victim, train, defenses, seed)
     errors = []
     for done in range(1, rounds[-1] + 1):
@@ -89,7 +108,19 @@ def learning_curve(
 
 
 def predictions(run: Run, test: Ratings) -> Float[np.ndarray, " entries"]:
-    """Predicted ratings for the entries of ``test``, clipped to the rating grid."""
+    """Predicted ratings for the entries of ``test``, clipped to the rating grid.
+
+    Parameters
+    ----------
+    run : Run
+    test : Ratings
+        Users and items of the training; its entries are predicted.
+
+    Returns
+    -------
+    (n_ratings,) float64
+        In stars.
+    """
     clients, items = run.user_factors(int(run.state.round)), run.victim.broadcast(run.state)[0]
     predicted = np.einsum("rk,rk->r", clients[test.users], items[test.items])
     for defense in run.defenses:
@@ -98,7 +129,19 @@ def predictions(run: Run, test: Ratings) -> Float[np.ndarray, " entries"]:
 
 
 def rmse(clients: Float[np.ndarray, "users K"], items: Float[np.ndarray, "items K"], test: Ratings) -> float:
-    """Error of the predictions p . q, clipped to the rating grid, in stars."""
+    """Error of the predictions p . q, clipped to the rating grid, in stars.
+
+    Parameters
+    ----------
+    clients : (n_users, K)
+    items : (n_items, K)
+    test : Ratings
+
+    Returns
+    -------
+    float
+        In stars.
+    """
     predicted = np.einsum("rk,rk->r", clients[test.users], items[test.items])
     predicted = np.clip(predicted, test.levels[0], test.levels[-1])
     return float(np.sqrt(np.mean((predicted - test.values) ** 2)))

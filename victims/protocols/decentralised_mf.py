@@ -1,7 +1,7 @@
 """Matrix factorisation with clients on the unit ball; with defenses it is HDPMF and its family.
 
 Paper 002: W. Hu, H. Fang, "Decentralized Matrix Factorization with Heterogeneous Differential Privacy",
-2022, section 4, Algorithm 1. In spite of its title all clients upload to one recommender.
+2022, arXiv:2212.00306, section 4, Algorithm 1. In spite of its title all clients upload to one recommender.
 
 =============  =====================================================================================
 u_i, U         client factors, kept within the unit ball   ``client_factors``  (n_users, K)
@@ -70,6 +70,11 @@ class DecentralisedMF:
         >= 0.
     init_scale : float
         Standard deviation of the start factors, > 0.
+
+    References
+    ----------
+    Paper 002, W. Hu, H. Fang, "Decentralized Matrix Factorization with Heterogeneous Differential Privacy",
+    arXiv:2212.00306, section 4, Algorithm 1.
     """
 
     update: Literal["sgd"] = "sgd"

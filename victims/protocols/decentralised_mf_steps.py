@@ -35,7 +35,25 @@ def projected(clients: Float[Array, "users K"]) -> Float[Array, "users K"]:
 def step_at_once(
     items: Array, clients: Array, data: Data, rate: Scalar, ridge: Scalar, sums: Array | None
 ) -> tuple[Array, Array]:
-    """Algorithm 1: one step of V, then one of U with the new V."""
+    """Algorithm 1: one step of V, then one of U with the new V.
+
+    Parameters
+    ----------
+    items : (n_items, K)
+    clients : (n_users, K)
+    data : Data
+    rate : float
+        eta of the round.
+    ridge : float
+        lambda.
+    sums : (n_items, K) or None
+        Sums that reach the recommender; None for those of the uploads as they are.
+
+    Returns
+    -------
+    items, clients
+        After the round.
+    """
     counted = jnp.ones(data.item.shape)
     if sums is None:
         raters = clients[data.user]
@@ -56,7 +74,27 @@ def step_at_once(
 def step_one_by_one(
     state: State, ratings: Ratings, data: Data, rate: float, ridge: float, received: Received | None
 ) -> tuple[Array, Array]:
-    """All ratings in random order, a step of v_j for each; then the same for u_i."""
+    """All ratings in random order, a step of v_j for each; then the same for u_i.
+
+    Parameters
+    ----------
+    state : State
+        Before the round.
+    ratings : Ratings
+    data : Data
+        The same on the device.
+    rate : float
+        eta of the round.
+    ridge : float
+        lambda.
+    received : Received or None
+        What defenses add to each upload.
+
+    Returns
+    -------
+    items, clients
+        After the round.
+    """
     rng = generator(state.seed, Purpose.RATING_ORDER, state.round)
     added = None if received is None else jnp.asarray(received.added)
     items, clients = state.item_factors, state.client_factors

@@ -74,6 +74,11 @@ class FedMF:
         starts from the constant 0.01, which keeps all K dimensions equal for ever.
     init_scale : float
         > 0.
+
+    References
+    ----------
+    Paper 001, D. Chai et al., "Secure Federated Matrix Factorization", doi:10.1109/MIS.2020.3014880
+    (arXiv:1906.05108), section 3, Algorithm 1.
     """
 
     update: Literal["sgd"] = "sgd"

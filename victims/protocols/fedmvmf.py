@@ -1,7 +1,8 @@
 """FedMVMF: federated multi-view matrix factorisation of explicit ratings.
 
 Paper 000: P. Mai, Y. Pang, "PrivMVMF: Privacy-Preserving Multi-View Matrix Factorization for
-Recommender Systems", sections 3.2-3.3, Algorithm 1, after A. Flanagan et al., arXiv:2004.04256.
+Recommender Systems", arXiv:2210.07775, sections 3.2-3.3, Algorithm 1, after
+A. Flanagan et al., arXiv:2004.04256.
 
 =============  =====================================================================================
 p_i, P         client factors                          ``client_factors``  (n_users, K)
@@ -84,6 +85,11 @@ class FedMVMF:
         zero and diverges on real users.
     init_scale : float
         Standard deviation of the start factors, > 0.
+
+    References
+    ----------
+    Paper 000, P. Mai, Y. Pang, "PrivMVMF: Privacy-Preserving Multi-View Matrix Factorization for Recommender
+    Systems", arXiv:2210.07775, sections 3.2-3.3, Algorithm 1; A. Flanagan et al., arXiv:2004.04256.
     """
 
     update: Literal["semi-als", "sgd"] = "semi-als"

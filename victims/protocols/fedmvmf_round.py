@@ -104,7 +104,16 @@ def _solve_clients(
 def feature_factors(
     constants: Constants, state: State, table: Float[Array, "items features"]
 ) -> Float[Array, "features K"]:
-    """V as this round uses it: Eq. (11) in semi-als."""
+    """V as this round uses it: Eq. (11) in semi-als.
+
+    Parameters
+    ----------
+    constants : Constants
+    state : State
+        Before the round.
+    table : (n_items, n_features)
+        Item features.
+    """
     items = state.item_factors
     if constants.update == "sgd" or not table.shape[1]:
         return state.feature_factors

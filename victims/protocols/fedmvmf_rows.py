@@ -29,7 +29,24 @@ def sparse_rows(
     items: np.ndarray,
     attributes: np.ndarray,
 ) -> Rows:
-    """Rows of listed items and all attributes of some clients (Eq. 18, 36)."""
+    """Rows of listed items and all attributes of some clients (Eq. 18, 36).
+
+    Parameters
+    ----------
+    entries : Entries
+    all_attributes : (n_users, n_attributes)
+        Of every client of the protocol.
+    users : (n,) int
+        Clients, ascending.
+    clients : (n, K)
+        Their factors.
+    items : (n_items, K)
+    attributes : (n_attributes, K)
+
+    References
+    ----------
+    Paper 000 (arXiv:2210.07775), Eq. (18) and (36).
+    """
     n_attributes = attributes.shape[0]
     first, last = (np.searchsorted(entries.user, users, side=side) for side in ("left", "right"))
     listed = last - first
@@ -61,7 +78,24 @@ def dense_rows(
     items: np.ndarray,
     attributes: np.ndarray,
 ) -> Rows:
-    """Rows of all items and all attributes of some clients (Eq. 22)."""
+    """Rows of all items and all attributes of some clients (Eq. 22).
+
+    Parameters
+    ----------
+    alpha : float
+        Weight of unrated items.
+    ratings : Ratings
+    users : (n,) int
+        Clients, ascending.
+    clients : (n, K)
+        Their factors.
+    items : (n_items, K)
+    attributes : (n_attributes, K)
+
+    References
+    ----------
+    Paper 000 (arXiv:2210.07775), Eq. (22).
+    """
     n_items, n_attributes = items.shape[0], attributes.shape[0]
     target = np.zeros((users.size, n_items + n_attributes))
     target[:, :n_items] = ratings.matrix()[users].toarray()

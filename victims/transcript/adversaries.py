@@ -100,7 +100,18 @@ class Party(NamedTuple):
 
 
 def seen_by(party: Party, rows: Sent) -> dict[int, Sums]:
-    """Rows that a party sent or received, by round."""
+    """Rows that a party sent or received, by round.
+
+    Parameters
+    ----------
+    party : Party
+    rows : Sent
+
+    Returns
+    -------
+    dict of int to Sums
+        Only rounds of which it sees some.
+    """
     seen = np.full(rows.round.size, party.everything)
     seen |= (rows.receiver == party.identifier) | (rows.sender == party.identifier)
     out = {}

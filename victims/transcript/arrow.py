@@ -62,7 +62,18 @@ class ColumnFile:
 
 
 def find_columns(directory: Path, stem: str) -> Path:
-    """``stem.arrow`` or ``stem.parquet`` in a directory."""
+    """``stem.arrow`` or ``stem.parquet`` in a directory.
+
+    Parameters
+    ----------
+    directory : Path
+    stem : str
+
+    Raises
+    ------
+    InputError
+        If neither is there.
+    """
     for suffix in (".arrow", ".parquet"):
         if (directory / f"{stem}{suffix}").is_file():
             return directory / f"{stem}{suffix}"

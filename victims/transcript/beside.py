@@ -40,7 +40,23 @@ def write_columns(
     metadata: dict[bytes, bytes] | None = None,
     mode: int = PUBLIC,
 ) -> None:
-    """Write an Arrow IPC file batch by batch; it appears under its name only when complete."""
+    """Write an Arrow IPC file batch by batch; it appears under its name only when complete.
+
+    Parameters
+    ----------
+    path : Path
+    batches : iterable of dict
+        Column name to array.
+    metadata : dict of bytes to bytes, optional
+        Of the schema.
+    mode : int
+        Of the file.
+
+    Raises
+    ------
+    InputError
+        If there is no batch.
+    """
     with replacing(path, mode) as partial, ExitStack() as opened:
         writer = None
         for columns in batches:

@@ -19,6 +19,15 @@ from victims.transcript.arrow import ColumnFile
 def integer_chunks(file: ColumnFile, name: str, low: int, high: int, rule: str) -> list[np.ndarray]:
     """A column as int32 chunks with every value in ``[low, high]``; zero-copy for int32.
 
+    Parameters
+    ----------
+    file : ColumnFile
+    name : str
+    low, high : int
+        Both are allowed.
+    rule : str
+        Completes "must be".
+
     Raises
     ------
     InputError
@@ -38,7 +47,19 @@ def integer_chunks(file: ColumnFile, name: str, low: int, high: int, rule: str) 
 
 
 def kind_chunks(file: ColumnFile, names: tuple[str, ...]) -> list[np.ndarray]:
-    """The column ``kind`` as positions in ``names``; zero-copy where the dictionary equals them."""
+    """The column ``kind`` as positions in ``names``; zero-copy where the dictionary equals them.
+
+    Parameters
+    ----------
+    file : ColumnFile
+    names : tuple of str
+        Allowed ones.
+
+    Raises
+    ------
+    InputError
+        If the type is another, or a row is null or of another kind.
+    """
     chunks = []
     for start, column in zip(file.offsets, file.columns("kind"), strict=False):
         plain = pa.types.is_string(column.type) or pa.types.is_large_string(column.type)
@@ -68,6 +89,11 @@ def kind_chunks(file: ColumnFile, names: tuple[str, ...]) -> list[np.ndarray]:
 def hidden_chunks(file: ColumnFile, name: str) -> list[np.ndarray]:
     """Where a column is null because a ciphertext stands for it.
 
+    Parameters
+    ----------
+    file : ColumnFile
+    name : str
+
     Raises
     ------
     InputError
@@ -94,8 +120,16 @@ def vector_chunks(
 ) -> list[np.ndarray]:
     """A column of finite float vectors as (rows, width) chunks; zero-copy for fixed_size_list.
 
-    ``keep`` masks the rows of each chunk that are read. Numbers too small to matter are read as 0, which
-    copies the chunks that have some (``victims.common.limits``).
+    Numbers too small to matter are read as 0, which copies the chunks that have some
+    (``victims.common.limits``).
+
+    Parameters
+    ----------
+    file : ColumnFile
+    name : str
+    width : int
+    keep : list of (n_rows,) bool, optional
+        Rows of each chunk that are read.
 
     Raises
     ------
@@ -154,7 +188,18 @@ def _scanned(path: Path, name: str, values: np.ndarray, start: int) -> bool:
 
 
 def finite_chunks(file: ColumnFile, name: str) -> list[np.ndarray]:
-    """A column of finite numbers as float64 chunks; none may be beyond ``victims.common.limits.LARGEST``."""
+    """A column of finite numbers as float64 chunks; none may be beyond ``victims.common.limits.LARGEST``.
+
+    Parameters
+    ----------
+    file : ColumnFile
+    name : str
+
+    Raises
+    ------
+    InputError
+        If the type is no number, or a row is null, not finite or too large.
+    """
     chunks = []
     for start, array in zip(file.offsets, file.columns(name), strict=False):
         if not (pa.types.is_floating(array.type) or pa.types.is_integer(array.type)):

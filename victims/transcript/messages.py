@@ -166,7 +166,14 @@ class Messages:
 
 
 def rows_of(messages: Messages, rows: Int[np.ndarray, " rows"]) -> Messages:
-    """The given rows in their order, copied into one chunk."""
+    """The given rows in their order, copied into one chunk.
+
+    Parameters
+    ----------
+    messages : Messages
+    rows : (n_rows,) int
+        Row numbers over all chunks.
+    """
     columns = [messages.round, messages.sender, messages.kind, messages.index]
     optional = [messages.gradient, messages.exponent]
     taken = iter(messages.take(rows, *columns, *(column for column in optional if column is not None)))

@@ -14,7 +14,20 @@ BLOCK_ROWS = 1 << 20  # checked at a time: few calls, yet little memory
 
 
 def check_rows(path: Path, broadcasts: dict[int, Broadcast], messages: Messages) -> None:
-    """State for every index used; no (round, sender, kind, index) twice."""
+    """State for every index used; no (round, sender, kind, index) twice.
+
+    Parameters
+    ----------
+    path : Path
+        Of the file, for messages.
+    broadcasts : dict of int to Broadcast
+    messages : Messages
+
+    Raises
+    ------
+    InputError
+        Naming the row.
+    """
     ascending = True
     previous = None
     for chunk, start in enumerate(messages.offsets[:-1]):
@@ -45,7 +58,20 @@ def _check_state(path: Path, block: list[np.ndarray], broadcasts: dict[int, Broa
 
 
 def check_sums(path: Path, sums: Sent, broadcasts: dict[int, Broadcast]) -> None:
-    """State for every sum; no (round, kind, index) twice."""
+    """State for every sum; no (round, kind, index) twice.
+
+    Parameters
+    ----------
+    path : Path
+        Of the file, for messages.
+    sums : Sent
+    broadcasts : dict of int to Broadcast
+
+    Raises
+    ------
+    InputError
+        Naming the round.
+    """
     for round_ in np.unique(sums.round).tolist():
         here = sums.round == round_
         kind, index = sums.kind[here] % 2, sums.index[here]

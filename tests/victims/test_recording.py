@@ -1,0 +1,109 @@
+"""A round is a function of the run before it, and bad arguments are refused before anything is written."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from audit.registry import make_defenses
+from victims.common.errors import InputError
+from victims.data.synthetic import Synthetic, generate
+from victims.protocols.base import Unchanged, WithFoldIn, WithItemServer
+from victims.protocols.decentralised_mf import DecentralisedMF
+from victims.protocols.fedmf import FedMF
+from victims.protocols.fedmvmf import FedMVMF
+from victims.protocols.jax_ratings import device_data
+from victims.recording import exchange_of, record
+from victims.training import start
+from victims.transcript.reader import open_transcript
+
+
+@pytest.fixture(scope="module")
+def ratings():
+    return generate(Synthetic(users=12, items=20, ratings_per_user=6.0))
+
+
+VICTIMS = [FedMVMF(factors=3), FedMF(factors=3), DecentralisedMF(factors=3)]
+
+
+class TestRound:
+    @pytest.mark.parametrize("victim", VICTIMS, ids=lambda victim: type(victim).__name__)
+    def test_the_same_run_sends_the_same(self, victim, ratings):
+        run = start(victim, ratings, make_defenses("laplace:scale=0.1"), 3)
+        before = [np.asarray(table).copy() for table in victim.broadcast(run.state)]
+        first, second = (list(exchange_of(run, np.arange(12), 0).batches) for _ in range(2))
+        assert len(first) == len(second) >= 1
+        for one, other in zip(first, second, strict=True):
+            np.testing.assert_array_equal(one.index, other.index)
+            np.testing.assert_array_equal(one.gradient, other.gradient)
+        for table, now in zip(before, victim.broadcast(run.state), strict=True):
+            np.testing.assert_array_equal(table, now)
+
+    def test_decrypted_sums_are_the_sums_of_the_uploads(self, ratings):
+        run = start(FedMVMF(factors=3), ratings, make_defenses("paillier:ideal=true"), 0)
+        exchange = exchange_of(run, np.arange(12), 0)
+        sums = np.zeros_like(exchange.sums.values)
+        for batch in exchange.batches:
+            upload = batch.sender >= 0
+            if batch.ciphertext is not None and batch.ciphertext[0] is not None:
+                row = np.where(batch.kind == 1, exchange.items.shape[0] + batch.index, batch.index)
+                np.add.at(sums, row[upload], batch.gradient[upload])
+        np.testing.assert_allclose(exchange.sums.values, sums, atol=1e-9)  # 40 bits after the point
+
+    @pytest.mark.parametrize(
+        ("changes", "message"),
+        [
+            ({"rounds": []}, "rounds must be a non-empty list"),
+            ({"rounds": [-1]}, "rounds must be a non-empty list"),
+            ({"users": [12]}, "users must be between 0 and 11"),
+            ({"users": []}, "users must be between 0 and 11"),
+            ({"users": np.array([0.5])}, "users must be between 0 and 11"),
+        ],
+    )
+    def test_bad_arguments_leave_nothing(self, tmp_path, ratings, changes, message):
+        with pytest.raises(InputError, match=message):
+            record(FedMF(factors=2), ratings, tmp_path / "x", **({"rounds": [0]} | changes))
+        assert list(tmp_path.iterdir()) == []
+
+
+class TestCapabilities:
+    @pytest.mark.parametrize("victim", VICTIMS, ids=lambda victim: type(victim).__name__)
+    def test_what_a_victim_declares_it_has(self, victim):
+        assert victim.has_item_server == isinstance(victim, WithItemServer)
+        assert victim.folds_in == isinstance(victim, WithFoldIn)
+
+    def test_a_defense_changes_what_it_overrides(self):
+        declared = {
+            d.name: (d.changes_uploads, d.changes_predictions)
+            for d in make_defenses("hdpmf") + make_defenses("unrated-sampling") + make_defenses("laplace")
+        }
+        assert declared == {
+            "stretching": (False, True),
+            "objective-noise": (True, False),
+            "unrated-sampling": (False, False),
+            "laplace": (True, False),
+        }
+        assert not Unchanged().changes_uploads
+
+
+class TestFrozen:
+    def test_objects_hold_their_fields_alone(self, tmp_path, ratings):
+        """What is computed once lies outside of them, so that ``replace`` cannot carry it along."""
+        record(FedMF(factors=2), ratings, tmp_path / "x", rounds=[0])
+        view = open_transcript(tmp_path / "x").view("server")
+        layout, held = view.layout, device_data(ratings)
+        assert view.layout is layout
+        assert device_data(ratings) is held
+        for thing in (view, view.messages, ratings):
+            assert set(vars(thing)) == set(type(thing).__dataclass_fields__)
+        fewer = replace(view, messages=view.messages.rows([view.messages.sender[0] < 3]))
+        assert fewer.users.max() < 3
+        assert replace(ratings, name="y").n_ratings == ratings.n_ratings
+        assert device_data(replace(ratings, name="y")) is not held
+
+    def test_short_reprs(self, tmp_path, ratings):
+        record(FedMF(factors=2), ratings, tmp_path / "x", rounds=[0])
+        transcript = open_transcript(tmp_path / "x")
+        for thing in (ratings, transcript, transcript.view("server")):
+            assert "\n" not in repr(thing)
+            assert len(repr(thing)) < 300 + len(str(tmp_path))
