@@ -88,7 +88,7 @@ class Aggregate:
         Reconstruction
             ``probability`` is 1 for answers that follow, and the share of the most frequent answer for the
             others. Diagnostics: ``read``, the share of each client's listed rows that follow. Without lists
-            the clients are pseudonyms (option ``pseudonyms``): see ``attacks.sums.parallel_rows``.
+            the clients are pseudonyms (``identities``): see ``attacks.sums.parallel_rows``.
         """
         options = {**asdict(self), "seed": key}
         parallel = view.adversary.startswith(("client:", "decrypter", "item-server"))

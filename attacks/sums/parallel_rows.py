@@ -21,7 +21,7 @@ from jaxtyping import Float, Int
 from scipy.sparse.csgraph import connected_components
 from scipy.spatial import cKDTree
 
-from attacks.base import Reconstruction, all_abstain
+from attacks.base import Identities, Reconstruction, all_abstain
 from attacks.closed_form.rating_grid import Grid
 from attacks.sums.broadcast_sums import LOOSE, implied_sums
 from victims.transcript.manifest import Upload
@@ -40,9 +40,12 @@ def read_parallel(name: str, view: View, options: Mapping[str, object]) -> Recon
     -------
     Reconstruction
         ``users`` are pseudonyms 0, 1, ..., one per group of parallel sums; the answers hold nothing but
-        what was read. Option ``pseudonyms`` is true.
+        what was read.
     """
-    options = {**options, "pseudonyms": True}
+
+    def unread(users: np.ndarray, reason: str) -> Reconstruction:
+        return all_abstain(name, users, reason, options, identities=Identities.PSEUDONYMS)
+
     nobody = np.zeros(0, np.int64)
     view, obstacle = sums_of_others(view)
     best: tuple[int, Sums, np.ndarray] | None = None
@@ -51,13 +54,13 @@ def read_parallel(name: str, view: View, options: Mapping[str, object]) -> Recon
         if best is None or (group >= 0).sum() > (best[2] >= 0).sum():
             best = number, sums, group
     if best is None:
-        return Reconstruction(name, nobody, (), {}, {**options, "obstacle": obstacle})
+        return unread(nobody, obstacle)
     if not (best[2] >= 0).any():
-        return Reconstruction(name, nobody, (), {}, {**options, "obstacle": NOBODY_ALONE})
+        return unread(nobody, NOBODY_ALONE)
     found = Grid().attack(_rows_of(view, *best), 0)
     if len(found.abstained) == found.users.size:
-        return all_abstain(name, found.users, "parallel sums fit no rating grid", options)
-    return replace(found, attack=name, options=options)
+        return unread(found.users, "parallel sums fit no rating grid")
+    return replace(found, attack=name, options=options, identities=Identities.PSEUDONYMS)
 
 
 def sums_of_others(view: View) -> tuple[View, str]:

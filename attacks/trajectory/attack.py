@@ -33,7 +33,7 @@ import numpy as np
 from jaxtyping import Float, Int
 from scipy.stats import chi2
 
-from attacks.base import Estimates, Progress, Reconstruction, all_abstain, silent, unreadable
+from attacks.base import Estimates, Outcome, Progress, Reconstruction, all_abstain, silent, unreadable
 from attacks.client_rules.client_update import unknown_step
 from attacks.closed_form.goodness_of_fit import ACCIDENT, accidental, log_odds_between, misfit
 from attacks.likelihood.manifest_model import fresh_normal, known_clip
@@ -351,9 +351,11 @@ def _answered(
         "starts": np.concatenate([part.starts for part in found])[order],
         "misfit": np.concatenate(off)[order],
     }
-    if apart is not None and known.fresh:
-        options = {**options, "found_nothing": True}  # it applied, also where the noise leaves nothing
-    return Reconstruction(attack.name, users[order], tuple(blocks), abstained, options, diagnostics)
+    # with fresh noise it applied, also where the noise leaves nothing
+    outcome = Outcome.NOTHING_FOUND if apart is not None and known.fresh else Outcome.ANSWERED
+    return Reconstruction(
+        attack.name, users[order], tuple(blocks), abstained, options, diagnostics, outcome=outcome
+    )
 
 
 def _without_rows_of(found: list[Fitted], abstained: dict[int, str]) -> list[Fitted]:

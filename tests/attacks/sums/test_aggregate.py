@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from attacks.base import Identities
 from attacks.sums.aggregate import Aggregate
 from audit.experiments.cells import metric_rows
 from audit.keys import view_of
@@ -169,7 +170,7 @@ class TestWithoutLists:
         assert share.value * sparse.n_users > 0.9 * np.sum(
             np.bincount(sparse.users[readable], minlength=sparse.n_users) / np.diff(sparse.indptr)
         )
-        assert found.options["pseudonyms"]
+        assert found.identities == Identities.PSEUDONYMS
 
     def test_its_own_rows_do_not_hide_others(self, fedmf, sparse):
         """With itself subtracted a client sees items that it and one other rated."""
