@@ -1,9 +1,9 @@
 """One round, no update rule: the length of each client's factor that puts all its rows on the rating grid.
 
 Beyond paper 001, whose section 4 needs two rounds and the clients' step. With p = s d
-(``attacks.closed_form.rank_one``) a row says r = g / s + s h with h = d . q, and r is one of a few levels. So
-one row leaves only the roots of c h s^2 - c z s + g = 0, two for each level z (weight c; in include-unrated
-also z = 0 with c = alpha): a search over s in one dimension that needs no step size. Every root is tried on
+(``attacks.closed_form.reduction``) a row says r = g / s + s h with h = d . q, and r is one of a few levels.
+So one row leaves only the roots of c h s^2 - c z s + g = 0, two for each level z (weight c; in
+include-unrated also z = 0 with c = alpha): a search over s in one dimension that needs no step size. Every root is tried on
 the other rows.
 
 What it assumes: uploads in the clear and without noise, the rating grid, and alpha in include-unrated. It
@@ -22,7 +22,8 @@ from jaxtyping import Float
 from attacks.base import Progress, Reconstruction, all_abstain, alpha_unknown, silent, unreadable
 from attacks.closed_form.decoding import distance_to_levels
 from attacks.closed_form.goodness_of_fit import FIT_ROWS
-from attacks.closed_form.rank_one import Reduced, projection, solve_clients
+from attacks.closed_form.rank_one import solve_clients
+from attacks.closed_form.reduction import Reduced, projection
 from victims.transcript.manifest import Manifest
 from victims.transcript.view import ITEM, Uploads, UserBatch, View
 

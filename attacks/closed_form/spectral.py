@@ -31,7 +31,8 @@ import numpy as np
 from jaxtyping import Float
 
 from attacks.base import Progress, Reconstruction, all_abstain, alpha_unknown, silent, unreadable
-from attacks.closed_form.rank_one import Reduced, projection, solve_clients
+from attacks.closed_form.rank_one import solve_clients
+from attacks.closed_form.reduction import Reduced, projection
 from victims.transcript.manifest import Manifest
 from victims.transcript.view import ATTRIBUTE, ITEM, Uploads, UserBatch, View
 

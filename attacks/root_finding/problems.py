@@ -6,7 +6,7 @@ Equation numbers are those of paper 000, section 4 (``attacks.root_finding.syste
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, Protocol
+from typing import Any, Protocol, runtime_checkable
 
 import jax.numpy as jnp
 import numpy as np
@@ -65,6 +65,7 @@ class Evaluations:
         return lgmres(operator, right, **wanted)
 
 
+@runtime_checkable
 class Problem(Protocol):
     """What ``scipy.optimize.root`` needs of one client."""
 

@@ -4,10 +4,10 @@ Papers 000 (section 5, Eq. 37) and 001 (section 5) hand the sums of all clients'
 every client. Paper 000 argues that the sums have more unknowns than equations. But an item with one
 contributor shows that client's row itself, and from there the sums are peeled (``attacks.sums.peeling``):
 factors and answers follow, and what is known is subtracted, until nothing follows any more. Who
-contributed to which sum is read off the lists of the uploads, encrypted or not. An adversary without these lists (a
-decrypter; a client of FedMF or ``mf``, who sees V fall by the sum in every round; the item server or a client
-of FedMVMF, who sees the first step of Adam) still finds who was alone: rows of one client are parallel
-(``attacks.sums.parallel_rows``).
+contributed to which sum is read off the lists of the uploads, encrypted or not. An adversary without these
+lists (a decrypter; a client of FedMF or ``mf``, who sees V fall by the sum in every round; the item server or
+a client of FedMVMF, who sees the first step of Adam) still finds who was alone: rows of one client are
+parallel (``attacks.sums.parallel_rows``).
 
 What it assumes: sums in the clear and without noise, alpha in include-unrated. What it did not read is
 answered by the most frequent answer that it read.
