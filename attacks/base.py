@@ -155,12 +155,18 @@ class Reconstruction:
         return self.outcome == Outcome.NOTHING_FOUND or len(self.abstained) < self.users.size
 
     def rows(self) -> Iterator[tuple[np.ndarray, ...]]:
-        """Flat columns user, kind, index, value, probability, block by block, without padding."""
+        """Iterate over columns user, kind, index, value, probability, block by block, without padding."""
         for part in self.columns():
             yield tuple(part[name] for name in ("user", "kind", "index", "value", "probability"))
 
     def columns(self) -> Iterator[dict[str, np.ndarray]]:
-        """All flat columns by name, block by block, without padding; NaN where the attack says nothing."""
+        """Iterate over all flat columns by name, block by block; NaN where the attack says nothing.
+
+        Yields
+        ------
+        dict of str to (n_rows,) array
+            ``user``, ``kind``, ``index``, ``value`` and those of ``OPTIONAL``; rows of padding are left out.
+        """
         for block in self.blocks:
             shape = block.value.shape
             keep = ~np.isnan(block.value)
@@ -238,7 +244,17 @@ class Attack(Protocol):
 
 
 def unreadable(view: View) -> str:
-    """Why uploads say nothing to an attack that takes their rows apart, or nothing."""
+    """Say why uploads tell nothing to an attack that takes their rows apart.
+
+    Parameters
+    ----------
+    view : View
+
+    Returns
+    -------
+    str
+        Empty where they can be read.
+    """
     if view.messages.n_rows == 0:
         return "the adversary receives no uploads"
     if view.messages.gradient is None:
@@ -247,12 +263,32 @@ def unreadable(view: View) -> str:
 
 
 def factors_hidden(view: View) -> str:
-    """Why nothing that needs the broadcast factors can be said, or nothing."""
+    """Say why nothing that needs the broadcast factors can be read.
+
+    Parameters
+    ----------
+    view : View
+
+    Returns
+    -------
+    str
+        Empty where the view holds them.
+    """
     return "" if view.broadcasts else "the broadcast factors are encrypted and the adversary holds no key"
 
 
 def alpha_unknown(view: View) -> str:
-    """Why an attack that does not estimate alpha abstains, or nothing."""
+    """Say why an attack that does not estimate alpha abstains.
+
+    Parameters
+    ----------
+    view : View
+
+    Returns
+    -------
+    str
+        Empty where alpha is public or not needed.
+    """
     if view.manifest.weighting == "include-unrated" and "alpha" not in view.manifest.hyperparameters:
         return "alpha, the weight of unrated items, is not public"
     return ""

@@ -131,13 +131,18 @@ SERVER_RULES = {
 
 
 def not_public(manifest: Manifest, constants: tuple[str, ...]) -> str:
-    """Which of the constants the manifest lacks, as a reason; empty where it has all.
+    """Say which of some constants the manifest lacks.
 
     Parameters
     ----------
     manifest : Manifest
     constants : tuple of str
         Names of hyper-parameters.
+
+    Returns
+    -------
+    str
+        Empty where it has all.
     """
     missing = [name for name in constants if name not in manifest.hyperparameters]
     return f"{' and '.join(missing)} are not public" if missing else ""

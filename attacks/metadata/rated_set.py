@@ -13,6 +13,11 @@ Eq. 36, rho times as many), a client's list of N items has n = N / (1 + rho) rat
 No number inside a row is read: the attack is the same on encrypted rows. Where clients send a row for every
 item and their encoding publishes exponents beside the ciphertexts, rows of zeros show: frexp(0) = 0, while
 gradients are small. What it assumes: rho is public, and clients list all their rated items in every round.
+
+References
+----------
+Paper 000: P. Mai, Y. Pang, "PrivMVMF: Privacy-Preserving Multi-View Matrix Factorization for Recommender
+Systems", arXiv:2210.07775, Eq. (36).
 """
 
 from __future__ import annotations

@@ -21,6 +21,11 @@ Whoever receives the factors sees the server's step, and the step is a function 
 
 Where it ends: later steps of Adam have up to two roots in each coordinate and are not taken apart; float32
 hardly holds a digit of g; and a sum is only a sum: whoever is not alone in it is not read.
+
+References
+----------
+Papers 000: P. Mai, Y. Pang, arXiv:2210.07775; 001: D. Chai et al., arXiv:1906.05108; 002: W. Hu, H. Fang,
+arXiv:2212.00306. Adam: D. P. Kingma, J. Ba 2015, arXiv:1412.6980.
 """
 
 from __future__ import annotations
@@ -59,7 +64,7 @@ class Implied(NamedTuple):
 
 
 def implied_sums(view: View) -> Implied:
-    """What the broadcasts of a view say of the sums over all clients of the rows of each round.
+    """Derive the sums over all clients of the rows of each round from two consecutive broadcasts.
 
     Parameters
     ----------

@@ -8,6 +8,10 @@ client are parallel; sums of several clients, whose y are real numbers, are not,
 sums are rows of one client each, without a name, and ``attacks.closed_form.rating_grid`` reads their ratings.
 
 What it assumes: sums without noise. What a client itself uploaded is subtracted first.
+
+References
+----------
+Papers 000: P. Mai, Y. Pang, arXiv:2210.07775, section 5; 001: D. Chai et al., arXiv:1906.05108, section 5.
 """
 
 from __future__ import annotations
@@ -34,7 +38,13 @@ NOBODY_ALONE = "no two sums are parallel: nobody is seen to be alone in two of t
 
 
 def read_parallel(name: str, view: View, options: Mapping[str, object]) -> Reconstruction:
-    """Ratings of nameless clients, from the round in which most sums are parallel to another.
+    """Read ratings of nameless clients, from the round in which most sums are parallel to another.
+
+    Parameters
+    ----------
+    name, options
+        Of the attack.
+    view : View
 
     Returns
     -------
@@ -64,11 +74,15 @@ def read_parallel(name: str, view: View, options: Mapping[str, object]) -> Recon
 
 
 def sums_of_others(view: View) -> tuple[View, str]:
-    """The same view with sums of what others uploaded as all that it holds; doing it twice changes nothing.
+    """Reduce a view to the sums of what others uploaded; doing it twice changes nothing.
 
     Sums that were decrypted for the adversary, and those that the broadcasts tell beside; its own rows
     subtracted, scaled as if ``upload`` were 1 and 0, freed of one contributor's regularisation. ``shuffled``
     of it is the null of what is read from it.
+
+    Parameters
+    ----------
+    view : View
 
     Returns
     -------

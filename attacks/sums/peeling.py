@@ -87,7 +87,17 @@ class Finding(NamedTuple):
 def columns_of(
     manifest: Manifest, kind: Int[np.ndarray, " rows"], index: Int[np.ndarray, " rows"]
 ) -> Int[np.ndarray, " rows"]:
-    """Number items first, then attributes."""
+    """Number the columns of a table of answers: items first, then attributes.
+
+    Parameters
+    ----------
+    manifest : Manifest
+    kind, index : (n_rows,)
+
+    Returns
+    -------
+    (n_rows,)
+    """
     return np.where(kind == ITEM, index, manifest.n_items + index).astype(np.int64)
 
 
@@ -102,6 +112,10 @@ def sums_of_round(view: View, users: Int[np.ndarray, " clients"], number: int) -
         All clients, ascending.
     number : int
         The round.
+
+    Returns
+    -------
+    RoundSums
     """
     view, sums = view.during([number]), view.sums[number]
     manifest, messages = view.manifest, view.messages

@@ -12,7 +12,19 @@ ON_GRID = 1e-3  # stars, within which answers must be on the grid
 
 
 def possible_answers(manifest: Manifest, item: bool) -> Float[np.ndarray, " answers"]:
-    """List the answers that a row may hold: ratings and, in include-unrated, 0; 0 and 1 for attributes."""
+    """List the answers that a row may hold.
+
+    Parameters
+    ----------
+    manifest : Manifest
+    item : bool
+        Whether the row is about an item.
+
+    Returns
+    -------
+    (n_answers,)
+        Rating levels and, in include-unrated, 0; of attributes 0 and 1.
+    """
     if not item:
         return np.array([0.0, 1.0])
     unrated = [0.0] if manifest.weighting == "include-unrated" else []
@@ -36,6 +48,10 @@ def scalars_of(
         p . t.
     item : bool
         Whether the rows are about items.
+
+    Returns
+    -------
+    (..., n_rows)
     """
     weight = np.ones_like(answer)
     if item and manifest.weighting == "include-unrated":

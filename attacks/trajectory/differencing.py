@@ -7,6 +7,11 @@ difference span a plane that holds both; two consecutive planes meet in the dire
 s_j = a_j^t / (w_j l) + l d . t_j is the same in both: the null vector of four columns is
 (1/l, l, 1/l', l'). Four rounds and four rated items are enough; learning rate, regularisation, start,
 and the noise's size may be unknown.
+
+References
+----------
+Paper 002: W. Hu, H. Fang, "Decentralized Matrix Factorization with Heterogeneous Differential Privacy",
+arXiv:2212.00306.
 """
 
 from __future__ import annotations

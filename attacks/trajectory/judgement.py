@@ -29,6 +29,11 @@ def unexplained(model: TrajectoryModel, fit: Fitted) -> Reasons:
     ----------
     model : TrajectoryModel
     fit : Fitted
+
+    Returns
+    -------
+    dict
+        Reason by client.
     """
     reasons: Reasons = {}
     for user, same_list, residual in zip(fit.users.tolist(), fit.same_list, fit.residual, strict=True):

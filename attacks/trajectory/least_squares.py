@@ -283,6 +283,10 @@ def normal_equations(kind: Unknowns, one: Problem, theta: Array) -> NormalEquati
     theta : (K,) or (K + n,)
         p^0, and s unless the start alone is fitted.
 
+    Returns
+    -------
+    NormalEquations
+
     Notes
     -----
     d row / d p = w (e I - p t') with e = s - p . t, and d row / d s = w p, so that all sums over rows are

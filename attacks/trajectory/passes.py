@@ -71,7 +71,16 @@ class Entries(NamedTuple):
 
 
 def entries_of(fits: list[Fitted]) -> Entries:
-    """Flatten the valid rows of batches, in their order."""
+    """Flatten the valid rows of batches, in their order.
+
+    Parameters
+    ----------
+    fits : list of Fitted
+
+    Returns
+    -------
+    Entries
+    """
     user = np.concatenate([np.broadcast_to(f.users[:, None], f.valid.shape)[f.valid] for f in fits])
     index, value, deviation = (
         np.concatenate([column[valid] for column, valid in pairs])
@@ -85,7 +94,17 @@ def entries_of(fits: list[Fitted]) -> Entries:
 
 
 def separated(model: TrajectoryModel, entries: Entries) -> Separated:
-    """Separate ratings and weights; where nothing is stretched all weights are 1."""
+    """Separate ratings and weights of all clients together; where nothing is stretched all weights are 1.
+
+    Parameters
+    ----------
+    model : TrajectoryModel
+    entries : Entries
+
+    Returns
+    -------
+    Separated
+    """
     return (unstretch if model.stretched else on_grid)(*entries, model.levels)
 
 

@@ -7,6 +7,11 @@ rating looks like another weight, so that this is where wrong answers hide) and 
 squares; a tolerance for the errors of the other weights is lowered step by step. beta and gamma are at most 1
 and often equal to it, which fixes what a common factor of both would leave open. Levels start as frequent as
 in published sets.
+
+References
+----------
+Paper 002: W. Hu, H. Fang, arXiv:2212.00306. A. P. Dempster, N. M. Laird, D. B. Rubin 1977,
+doi:10.1111/j.2517-6161.1977.tb01600.x.
 """
 
 from __future__ import annotations

@@ -281,6 +281,16 @@ def _random_start(
 
 
 def flat_prior(model: TrajectoryModel, packed: Packed) -> Prior:
-    """Before anything is known of the clients."""
+    """Make the prior of the first pass: the middle of the grid, as wide as it is high.
+
+    Parameters
+    ----------
+    model : TrajectoryModel
+    packed : Packed
+
+    Returns
+    -------
+    Prior
+    """
     middle = _middle(model)
     return Prior(np.full(packed.valid.shape, middle) * packed.valid, np.full(packed.valid.shape, middle))

@@ -119,7 +119,18 @@ def write_reconstruction(
     adversary: str,
     seconds: float,
 ) -> None:
-    """Write a reconstruction; the file appears under its name only when it is complete."""
+    """Write a reconstruction; the file appears under its name only when it is complete.
+
+    Parameters
+    ----------
+    path : Path
+    reconstruction : Reconstruction
+    manifest : Manifest
+        Of the transcript that was attacked.
+    adversary : str
+    seconds : float
+        That the attack took.
+    """
     origin = Origin(
         attack=reconstruction.attack,
         adversary=adversary,
@@ -159,7 +170,15 @@ def _columns(columns: Mapping[str, np.ndarray], names: list[str]) -> dict[str, p
 
 
 def read_reconstruction(path: Path) -> StoredReconstruction:
-    """Read a reconstruction file, ours or another program's.
+    """Read a reconstruction file, of this project or of another program.
+
+    Parameters
+    ----------
+    path : Path
+
+    Returns
+    -------
+    StoredReconstruction
 
     Raises
     ------

@@ -85,6 +85,10 @@ def score(
     seed : int
         Of the bootstrap.
 
+    Returns
+    -------
+    list of Score
+
     Raises
     ------
     InputError
@@ -198,7 +202,16 @@ def _limit(
 
 
 def as_record(score: Score) -> dict[str, object]:
-    """Flat mapping with the column names of the result table."""
+    """Flatten a score to the columns of the result table.
+
+    Parameters
+    ----------
+    score : Score
+
+    Returns
+    -------
+    dict of str to object
+    """
     summary = asdict(score.summary)
     n_users = summary.pop("n_users")
     for inside in ("below", "n_unanswered"):
