@@ -33,10 +33,10 @@ def possible_answers(manifest: Manifest, item: bool) -> Float[np.ndarray, " answ
 
 def scalars_of(
     manifest: Manifest,
-    answer: Float[np.ndarray, "*rows"],
-    predicted: Float[np.ndarray, " *rows"],
+    answer: Float[np.ndarray, "*batch rows"],
+    predicted: Float[np.ndarray, " rows"],
     item: bool,
-) -> Float[np.ndarray, " *rows"]:
+) -> Float[np.ndarray, "*batch rows"]:
     """Compute y = c (z - p . t) of known answers.
 
     Parameters
