@@ -1,0 +1,57 @@
+"""Write the results pages from the committed rows: ``python docs/results/make.py``.
+
+A page of ``source`` holds text, and for each table a line ``<!-- table: NAME -->``. Its rows are
+``rows/NAME.csv``, and ``tables.toml`` says by which command, at which commit, seed and on which machine they
+were measured. No number of a table is typed into a page.
+"""
+
+from __future__ import annotations
+
+import csv
+import re
+import tomllib
+from collections.abc import Iterator
+from pathlib import Path
+
+HERE = Path(__file__).parent
+MARK = re.compile(r"^<!-- table: ([a-z0-9-]+) -->$")
+SAID = "<!-- written by make.py from source/ and rows/; edit those -->\n"
+
+
+def table(name: str, origin: dict[str, str]) -> Iterator[str]:
+    """The lines of one table: its rows, and where they come from."""
+    with (HERE / "rows" / f"{name}.csv").open(newline="") as file:
+        head, *rows = csv.reader(file)
+    yield f"**{origin['title']}**"
+    yield ""
+    yield f"| {' | '.join(head)} |"
+    yield "|" + "---|" * len(head)
+    yield from (f"| {' | '.join(row)} |" for row in rows)
+    yield ""
+    yield (
+        f"*Rows: `rows/{name}.csv`. Command: `{origin['command']}`. Commit {origin['commit']}, seed "
+        f"{origin['seed']}; {origin['hardware']}.*"
+    )
+
+
+def page(text: str, origins: dict[str, dict[str, str]]) -> str:
+    """A page with its tables in place."""
+    lines: list[str] = []
+    for line in text.splitlines():
+        mark = MARK.match(line)
+        lines += table(mark[1], origins[mark[1]]) if mark else [line]
+    return SAID + "\n".join(lines) + "\n"
+
+
+def pages() -> dict[Path, str]:
+    """Every results page by its path."""
+    origins = tomllib.loads((HERE / "tables.toml").read_text())
+    return {
+        HERE / source.name: page(source.read_text(), origins)
+        for source in sorted((HERE / "source").glob("*.md"))
+    }
+
+
+if __name__ == "__main__":
+    for path, text in pages().items():
+        path.write_text(text)
