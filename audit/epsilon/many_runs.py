@@ -34,7 +34,17 @@ class Repeated(NamedTuple):
 
 
 def typical_client(ratings: Ratings) -> int:
-    """The client whose number of ratings is the median, the first of them."""
+    """Choose the client whose number of ratings is the median, the first of them.
+
+    Parameters
+    ----------
+    ratings : Ratings
+
+    Returns
+    -------
+    int
+        Its id.
+    """
     counts = np.diff(ratings.indptr)
     return int(np.argsort(counts, kind="stable")[counts.size // 2])
 
@@ -50,7 +60,7 @@ def repeat(
     runs: int,
     seed: int,
 ) -> Repeated:
-    """Run the protocol again and again, in both worlds.
+    """Run the protocol again and again, in both worlds, and score the canary of the typical client.
 
     Parameters
     ----------
@@ -69,6 +79,10 @@ def repeat(
         In each world, >= 1.
     seed : int
         The runs take the seeds after it.
+
+    Returns
+    -------
+    Repeated
     """
     who = typical_client(canaries.ratings)
     names = ("all rounds", "first round") if noisy else ("all rounds",)
