@@ -25,7 +25,16 @@ from typing import TYPE_CHECKING, Any, Literal
 if TYPE_CHECKING:
     import pandas as pd
 
-    from attacks.base import Attack, Estimates, Progress, Reconstruction, all_abstain
+    from attacks.base import (
+        Attack,
+        Estimates,
+        Identities,
+        Outcome,
+        Progress,
+        Reconstruction,
+        Scope,
+        all_abstain,
+    )
     from audit.scoring.truth import Truth
     from victims.common.errors import InputError, OutputError
     from victims.common.seeds import Purpose, generator
@@ -60,9 +69,11 @@ __all__ = [
     "Cipher",
     "Defense",
     "Estimates",
+    "Identities",
     "InputError",
     "Line",
     "Manifest",
+    "Outcome",
     "OutputError",
     "Progress",
     "Purpose",
@@ -71,6 +82,7 @@ __all__ = [
     "Reconstruction",
     "Rows",
     "Sample",
+    "Scope",
     "Setting",
     "Total",
     "Transcript",
@@ -95,7 +107,16 @@ __all__ = [
 ]
 
 _LOCATIONS = {
-    "attacks.base": ("Attack", "Estimates", "Progress", "Reconstruction", "all_abstain"),
+    "attacks.base": (
+        "Attack",
+        "Estimates",
+        "Identities",
+        "Outcome",
+        "Progress",
+        "Reconstruction",
+        "Scope",
+        "all_abstain",
+    ),
     "audit.scoring.truth": ("Truth",),
     "victims.common.errors": ("InputError", "OutputError"),
     "victims.common.seeds": ("Purpose", "generator"),

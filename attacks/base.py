@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
+from enum import StrEnum
 from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
 from jaxtyping import Float, Int, Shaped
 
+from victims.common.errors import InputError
 from victims.transcript.view import View
 
 Progress = Callable[[int, int], None]
@@ -18,7 +20,26 @@ def silent(done: int, total: int) -> None:
     """Report progress to nobody."""
 
 
-RATED_SET = "rated set"  # option ``reads`` of an attack that says nothing of ratings and attributes
+class Outcome(StrEnum):
+    """What became of an attack as a whole; why single clients have no answer is in ``abstained``."""
+
+    ANSWERED = "answered"  # clients without an answer are counted as abstained
+    NOTHING_FOUND = "nothing found"  # it applied, and whoever has no answer could not be told from noise
+    NOT_APPLICABLE = "not applicable"  # nobody is answered, for a reason that is about the view
+
+
+class Scope(StrEnum):
+    """What the answers are about."""
+
+    RATINGS_AND_ATTRIBUTES = "ratings and attributes"
+    RATED_SET = "rated set"  # which items are rated; values of ratings and attributes mean nothing
+
+
+class Identities(StrEnum):
+    """What ``users`` of a reconstruction are."""
+
+    CLIENTS = "clients"  # of the view
+    PSEUDONYMS = "pseudonyms"  # 0, 1, ...: rows of one client each, without saying which
 
 
 @dataclass(frozen=True)
@@ -79,12 +100,30 @@ class Reconstruction:
         The attack's hyper-parameters and seed, as recorded in the file.
     diagnostics : mapping of name to (n_users,) array
         Per client, in the order of ``users``.
+    outcome : Outcome
+        Keyword only, as all that follow.
+    obstacle : str
+        Why nobody is answered, where ``outcome`` is ``NOT_APPLICABLE``; otherwise empty.
+    scope : Scope
+    identities : Identities
+    answered_by : str
+        Name of the attack whose answer was taken over; otherwise empty.
+
+    Raises
+    ------
+    InputError
+        If ``outcome``, ``obstacle`` and ``abstained`` contradict each other.
     """
 
     attack: str
     users: Int[np.ndarray, " users"]
     blocks: tuple[Estimates, ...]
     abstained: Mapping[int, str] = field(default_factory=dict)
+    outcome: Outcome = field(default=Outcome.ANSWERED, kw_only=True)
+    obstacle: str = field(default="", kw_only=True)
+    scope: Scope = field(default=Scope.RATINGS_AND_ATTRIBUTES, kw_only=True)
+    identities: Identities = field(default=Identities.CLIENTS, kw_only=True)
+    answered_by: str = field(default="", kw_only=True)
     options: Mapping[str, Any] = field(default_factory=dict)
     diagnostics: Mapping[str, Shaped[np.ndarray, " users"]] = field(default_factory=dict)
 
@@ -95,13 +134,39 @@ class Reconstruction:
             f"abstained={len(self.abstained)})"
         )
 
+    def __post_init__(self) -> None:
+        inapplicable = self.outcome == Outcome.NOT_APPLICABLE
+        if inapplicable and len(self.abstained) < self.users.size:
+            raise InputError(
+                f"a reconstruction whose outcome is {self.outcome.value!r} must abstain on all "
+                f"{self.users.size} clients, got {len(self.abstained)}; use attacks.base.all_abstain"
+            )
+        if self.obstacle and not inapplicable:
+            raise InputError(
+                f"obstacle of a reconstruction must be empty unless its outcome is "
+                f"{Outcome.NOT_APPLICABLE.value!r}, got {self.outcome.value!r}"
+            )
+
+    @property
+    def applies(self) -> bool:
+        """Whether there is something to score: an answer, or the finding that there is nothing to read."""
+        if self.users.size == 0:
+            return False
+        return self.outcome == Outcome.NOTHING_FOUND or len(self.abstained) < self.users.size
+
     def rows(self) -> Iterator[tuple[np.ndarray, ...]]:
-        """Flat columns user, kind, index, value, probability, block by block, without padding."""
+        """Iterate over columns user, kind, index, value, probability, block by block, without padding."""
         for part in self.columns():
             yield tuple(part[name] for name in ("user", "kind", "index", "value", "probability"))
 
     def columns(self) -> Iterator[dict[str, np.ndarray]]:
-        """All flat columns by name, block by block, without padding; NaN where the attack says nothing."""
+        """Iterate over all flat columns by name, block by block; NaN where the attack says nothing.
+
+        Yields
+        ------
+        dict of str to (n_rows,) array
+            ``user``, ``kind``, ``index``, ``value`` and those of ``OPTIONAL``; rows of padding are left out.
+        """
         for block in self.blocks:
             shape = block.value.shape
             keep = ~np.isnan(block.value)
@@ -118,10 +183,46 @@ class Reconstruction:
 
 
 def all_abstain(
-    name: str, users: Int[np.ndarray, " users"], reason: str, options: Mapping[str, Any]
+    name: str,
+    users: Int[np.ndarray, " users"],
+    reason: str,
+    options: Mapping[str, Any],
+    *,
+    outcome: Outcome = Outcome.NOT_APPLICABLE,
+    scope: Scope = Scope.RATINGS_AND_ATTRIBUTES,
+    identities: Identities = Identities.CLIENTS,
 ) -> Reconstruction:
-    """An answer that says for every client why there is none."""
-    return Reconstruction(name, users, (), dict.fromkeys(users.tolist(), reason), options)
+    """Abstain on every client for one reason.
+
+    Parameters
+    ----------
+    name : str
+        Of the attack.
+    users : (n_users,)
+    reason : str
+        What a person can act on.
+    options : mapping
+    outcome : Outcome
+        ``NOT_APPLICABLE``, or ``NOTHING_FOUND`` where the attack looked and saw noise alone.
+    scope : Scope
+    identities : Identities
+
+    Returns
+    -------
+    Reconstruction
+        Without blocks.
+    """
+    return Reconstruction(
+        name,
+        users,
+        (),
+        dict.fromkeys(users.tolist(), reason),
+        options,
+        outcome=outcome,
+        obstacle=reason if outcome == Outcome.NOT_APPLICABLE else "",
+        scope=scope,
+        identities=identities,
+    )
 
 
 @runtime_checkable
@@ -143,7 +244,17 @@ class Attack(Protocol):
 
 
 def unreadable(view: View) -> str:
-    """Why uploads say nothing to an attack that takes their rows apart, or nothing."""
+    """Say why uploads tell nothing to an attack that takes their rows apart.
+
+    Parameters
+    ----------
+    view : View
+
+    Returns
+    -------
+    str
+        Empty where they can be read.
+    """
     if view.messages.n_rows == 0:
         return "the adversary receives no uploads"
     if view.messages.gradient is None:
@@ -152,12 +263,32 @@ def unreadable(view: View) -> str:
 
 
 def factors_hidden(view: View) -> str:
-    """Why nothing that needs the broadcast factors can be said, or nothing."""
+    """Say why nothing that needs the broadcast factors can be read.
+
+    Parameters
+    ----------
+    view : View
+
+    Returns
+    -------
+    str
+        Empty where the view holds them.
+    """
     return "" if view.broadcasts else "the broadcast factors are encrypted and the adversary holds no key"
 
 
 def alpha_unknown(view: View) -> str:
-    """Why an attack that does not estimate alpha abstains, or nothing."""
+    """Say why an attack that does not estimate alpha abstains.
+
+    Parameters
+    ----------
+    view : View
+
+    Returns
+    -------
+    str
+        Empty where alpha is public or not needed.
+    """
     if view.manifest.weighting == "include-unrated" and "alpha" not in view.manifest.hyperparameters:
         return "alpha, the weight of unrated items, is not public"
     return ""

@@ -9,8 +9,11 @@ from pathlib import Path
 from tempfile import mkdtemp
 
 os.environ.setdefault("JAX_PLATFORMS", "cpu")
-# what one test compiles serves the next, also in the commands that tests start; a folder for each worker
-os.environ["JAX_COMPILATION_CACHE_DIR"] = mkdtemp(prefix="factorleak-tests-")
+# what one test compiles serves the next, in every worker and in the commands that tests start; with a limit of
+# size JAX locks the folder, so that nobody reads what is half written
+if "PYTEST_XDIST_WORKER" not in os.environ:
+    os.environ["JAX_COMPILATION_CACHE_DIR"] = mkdtemp(prefix="factorleak-tests-")
+os.environ["JAX_COMPILATION_CACHE_MAX_SIZE"] = str(4 << 30)
 os.environ["JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS"] = "0.1"
 
 import pytest
@@ -34,6 +37,8 @@ SCENARIOS = [
 
 
 def pytest_unconfigure() -> None:
+    if "PYTEST_XDIST_WORKER" in os.environ:
+        return
     shutil.rmtree(os.environ["JAX_COMPILATION_CACHE_DIR"], ignore_errors=True)
 
 

@@ -1,12 +1,6 @@
-"""The client's step of every protocol whose clients keep their factor, restated from the papers.
+"""The client's step of a recording's protocol, ready for JAX.
 
-All of them are p <- P(shrink p + pull sum_j w_j (s_j - p . t_j) t_j):
-
-- FedMVMF, sgd (paper 000, Eq. 9, 10) and FedMF (paper 001, Eq. 2): shrink = 1 - 2 gamma lambda, pull = 2
-gamma, t_j as broadcast before the uploads, w = lambda_1 for attributes, no projection;
-- MF on the unit ball (paper 002, Algorithm 1): shrink = 1 - 2 eta lambda n for n ratings, pull = 2 eta, t_j
-  as broadcast after the server's step, P the projection to the unit ball; eta is divided by 5 after a
-  quarter and after three quarters of the epochs.
+Which protocol has which step is the table of ``attacks.client_rules.protocols``.
 """
 
 from __future__ import annotations
@@ -17,14 +11,8 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Bool, Float, Int
 
+from attacks.client_rules.protocols import CLIENT_RULES, not_public
 from victims.transcript.manifest import Manifest
-
-DROP, DROPS = 5.0, (0.25, 0.75)
-NEEDED = {
-    "mf": ("learning_rate", "epochs", "regularization"),
-    "fedmf": ("client_learning_rate", "lambda_factors"),
-    "fedmvmf": ("client_learning_rate", "lambda_factors"),
-}
 
 
 class Step(NamedTuple):
@@ -37,36 +25,45 @@ class Step(NamedTuple):
 
 
 def unknown_step(manifest: Manifest) -> str:
-    """Why the client's step is not known, or nothing."""
-    needed = NEEDED.get(manifest.protocol)
-    if manifest.update != "sgd" or needed is None:
+    """Say why the clients' step is not known to an adversary.
+
+    Parameters
+    ----------
+    manifest : Manifest
+
+    Returns
+    -------
+    str
+        Empty where the step, and every constant that it needs, is public.
+    """
+    rule = CLIENT_RULES.get(manifest.protocol)
+    if manifest.update != "sgd" or rule is None:
         return f"the clients' step of {manifest.protocol}/{manifest.update} is not one that this attack knows"
     if manifest.weighting != "observed-only":
         return "this attack knows the step of observed-only alone"
-    if manifest.n_attributes:
-        needed = (*needed, "lambda_attributes")
-    missing = [name for name in needed if name not in manifest.hyperparameters]
-    return f"{' and '.join(missing)} are not public" if missing else ""
+    attributes = ("lambda_attributes",) if manifest.n_attributes else ()
+    return not_public(manifest, (*rule.constants, *attributes))
 
 
-def rate_of(manifest: Manifest, rounds: Int[np.ndarray, "*T"]) -> Float[np.ndarray, "*T"]:
-    """eta of paper 002 in the given rounds; its recommender and its clients step with the same."""
-    known = manifest.hyperparameters
-    passed = sum((rounds >= share * known["epochs"]).astype(int) for share in DROPS)
-    return np.asarray(known["learning_rate"] / DROP**passed)
+def step_of(manifest: Manifest, rounds: Int[np.ndarray, " T"], n_rated: Int[np.ndarray, " users"]) -> Step:
+    """Collect the step of some clients in some rounds.
 
+    Parameters
+    ----------
+    manifest : Manifest
+        One that ``unknown_step`` has nothing to say of.
+    rounds : (T,)
+    n_rated : (users,)
+        Rows that each client uploads.
 
-def step_of(manifest: Manifest, rounds: Int[np.ndarray, " T"], rows: Int[np.ndarray, " users"]) -> Step:
-    """The step of clients with that many rated items in those rounds."""
-    known = manifest.hyperparameters
-    if manifest.protocol == "mf":
-        rate = rate_of(manifest, rounds)
-        shrink = 1 - 2 * rate * known["regularization"] * rows[:, None]
-    else:
-        rate = np.full(rounds.size, known["client_learning_rate"])
-        shrink = np.broadcast_to(1 - 2 * rate * known["lambda_factors"], (rows.size, rounds.size))
-    projected = manifest.protocol == "mf"
-    return Step(*(jnp.asarray(part) for part in (shrink, 2 * rate, projected, projected)))
+    Returns
+    -------
+    Step
+    """
+    rule = CLIENT_RULES[manifest.protocol]
+    rate = rule.learning_rate(manifest, rounds)
+    shrink = rule.shrink(manifest, rate, n_rated)
+    return Step(*(jnp.asarray(part) for part in (shrink, 2 * rate, rule.unit_ball, rule.after_server)))
 
 
 def advance(
@@ -78,7 +75,27 @@ def advance(
     shrink: Float[Array, ""],
     pull: Float[Array, ""],
 ) -> Float[Array, " K"]:
-    """One client's next factor; rows of padding have factor 0."""
+    """Compute one client's next factor.
+
+    Parameters
+    ----------
+    step : Step
+        Tells whether the factor is projected.
+    factor : (K,)
+        p of this round.
+    value : (n,)
+        Ratings or stretched ratings s, in stars.
+    row_weight : (n,)
+        w_j: 1 for items, lambda_1 for attributes.
+    factors : (n, K)
+        t_j; 0 on rows of padding.
+    shrink, pull : ()
+        Of this round, out of ``step``.
+
+    Returns
+    -------
+    (K,)
+    """
     moved = shrink * factor + pull * (row_weight * (value - factors @ factor)) @ factors
     square = jnp.sum(moved**2)
     # the root of a number that is surely not 0, so that its derivative is finite

@@ -9,7 +9,19 @@ from jaxtyping import Bool, Float
 def distance_to_levels(
     value: Float[np.ndarray, "*shape"], levels: Float[np.ndarray, " levels"]
 ) -> Float[np.ndarray, "*shape"]:
-    """Distance of each value to the nearest rating level, in stars.
+    """Measure the distance of each value to the nearest rating level.
+
+    Parameters
+    ----------
+    value : any shape
+        In stars.
+    levels : (n_levels,)
+        Ascending.
+
+    Returns
+    -------
+    same shape as ``value``
+        In stars, >= 0.
 
     Examples
     --------
@@ -38,10 +50,27 @@ def looks_unrated(
     levels: Float[np.ndarray, " levels"],
     alpha: float | np.floating,
 ) -> Bool[np.ndarray, "*shape"]:
-    """Which rows of include-unrated fit "unrated, weight alpha" better than a rating with weight 1.
+    """Decide which rows fit "unrated, weight alpha" better than a rating with weight 1.
 
     ``error`` is c (r - p . q) and ``predicted`` p . q. An unrated item has error = -alpha p . q; a rated
     one has error + p . q on a rating level.
+
+    Parameters
+    ----------
+    error, predicted : any shape
+        c (r - p . q) and p . q.
+    levels : (n_levels,)
+        Ascending, in stars.
+    alpha : float
+        Weight of unrated items, in 0..1.
+
+    Returns
+    -------
+    bool, same shape
+
+    References
+    ----------
+    Paper 000: P. Mai, Y. Pang, arXiv:2210.07775, section 4, on include-unrated.
     """
     away = distance_to_levels(error + predicted, levels)
     gap = predicted * alpha

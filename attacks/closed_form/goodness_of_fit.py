@@ -23,7 +23,7 @@ TINY = np.finfo(np.float64).tiny
 def accidental(
     count: Int[np.ndarray, " users"], tried: int = 1, accident: float = ACCIDENT
 ) -> Float[np.ndarray, " users"]:
-    """Misfit below which answers about nothing fall with probability ``accident`` at most.
+    """Compute the misfit below which answers about nothing fall with probability ``accident`` at most.
 
     Parameters
     ----------
@@ -33,6 +33,15 @@ def accidental(
         Answers of which the best one was taken, >= 1.
     accident : float
         In 0..1.
+
+    Returns
+    -------
+    (n_users,)
+        Relative to chance; 0 where there is nothing to judge.
+
+    References
+    ----------
+    J. O. Irwin 1927, doi:10.1093/biomet/19.3-4.225; P. Hall 1927, doi:10.1093/biomet/19.3-4.240.
 
     Examples
     --------
@@ -45,7 +54,18 @@ def accidental(
 
 
 def step_of(levels: Float[np.ndarray, " levels"]) -> float:
-    """Smallest step of the grid; a quarter of it is the mean distance of numbers about nothing."""
+    """Find the smallest step of a rating grid; a quarter of it is the mean distance of numbers about nothing.
+
+    Parameters
+    ----------
+    levels : (n_levels,)
+        Ascending, in stars.
+
+    Returns
+    -------
+    float
+        In stars; of a single level, that level.
+    """
     return float(np.diff(levels).min()) if levels.size > 1 else float(levels[0])
 
 
@@ -57,7 +77,7 @@ def misfit(
     levels: Float[np.ndarray, " levels"],
     alpha: float | np.floating | None,
 ) -> tuple[Float[np.ndarray, " users"], Int[np.ndarray, " users"]]:
-    """Mean distance from the grid relative to chance, 0 a perfect fit, 1 chance; and of how many ratings.
+    """Measure the mean distance from the grid relative to chance: 0 is a perfect fit, 1 is chance.
 
     Chance is what the same rows give when every error is paired with the next row's prediction, or, in
     observed-only and for attributes, a quarter of a step where that is the larger. Ratings and attributes
@@ -71,6 +91,12 @@ def misfit(
     levels : (n_levels,)
     alpha : float or None
         Weight of unrated items in include-unrated.
+
+    Returns
+    -------
+    misfit : (n_users,)
+    n_judged : (n_users,)
+        Ratings that were looked at.
     """
     stride = max(1, -(-error.shape[1] // FIT_ROWS))
     error, predicted, item, valid = (part[:, ::stride] for part in (error, predicted, item, valid))
@@ -97,7 +123,7 @@ def log_odds_between(
     levels: Float[np.ndarray, " levels"],
     share: Float[np.ndarray, " levels"],
 ) -> Float[np.ndarray, "*shape"]:
-    """Nats for numbers anywhere around the levels, against numbers on them, both seen through Gaussian noise.
+    """Weigh numbers anywhere around the levels against numbers on them, both seen through Gaussian noise.
 
     Where they are on the levels, a sum of these exceeds log(1 / a) with a probability of at most a (Markov's
     inequality: the mean of a ratio of densities is 1).
@@ -108,6 +134,11 @@ def log_odds_between(
         Estimates and their standard errors > 0.
     levels, share : (n_levels,)
         The grid, and how frequent its levels are.
+
+    Returns
+    -------
+    same shape as ``value``
+        Nats for numbers between the levels.
     """
     half = step_of(levels) / 2
     away = (value[..., None] - levels) / deviation[..., None]

@@ -1,13 +1,17 @@
 """One round, no update rule: the length of each client's factor that puts all its rows on the rating grid.
 
 Beyond paper 001, whose section 4 needs two rounds and the clients' step. With p = s d
-(``attacks.closed_form.rank_one``) a row says r = g / s + s h with h = d . q, and r is one of a few levels. So
-one row leaves only the roots of c h s^2 - c z s + g = 0, two for each level z (weight c; in include-unrated
-also z = 0 with c = alpha): a search over s in one dimension that needs no step size. Every root is tried on
-the other rows.
+(``attacks.closed_form.reduction``) a row says r = g / s + s h with h = d . q, and r is one of a few levels.
+So one row leaves only the roots of c h s^2 - c z s + g = 0, two for each level z (weight c; in
+include-unrated also z = 0 with c = alpha): a search over s in one dimension that needs no step size. Every
+root is tried on the other rows.
 
 What it assumes: uploads in the clear and without noise, the rating grid, and alpha in include-unrated. It
 abstains where no root, or more than one, meets the grid; with one row all of them do.
+
+References
+----------
+Paper 001: D. Chai et al., "Secure Federated Matrix Factorization", arXiv:1906.05108, section 4.
 """
 
 from __future__ import annotations
@@ -22,7 +26,8 @@ from jaxtyping import Float
 from attacks.base import Progress, Reconstruction, all_abstain, alpha_unknown, silent, unreadable
 from attacks.closed_form.decoding import distance_to_levels
 from attacks.closed_form.goodness_of_fit import FIT_ROWS
-from attacks.closed_form.rank_one import Reduced, projection, solve_clients
+from attacks.closed_form.rank_one import solve_clients
+from attacks.closed_form.reduction import Reduced, projection
 from victims.transcript.manifest import Manifest
 from victims.transcript.view import ITEM, Uploads, UserBatch, View
 
@@ -93,7 +98,18 @@ class RowNumbers(NamedTuple):
 
 
 def row_numbers(uploads: Uploads, reduced: Reduced) -> RowNumbers:
-    """What the rows of a round say once they are projected on the clients' directions."""
+    """Collect what the rows of a round say once they are projected on the clients' directions.
+
+    Parameters
+    ----------
+    uploads : Uploads
+    reduced : Reduced
+        Of the same round.
+
+    Returns
+    -------
+    RowNumbers
+    """
     shape = reduced.scalar.shape
     return RowNumbers(
         reduced.scalar,
@@ -104,7 +120,18 @@ def row_numbers(uploads: Uploads, reduced: Reduced) -> RowNumbers:
 
 
 def best_length(manifest: Manifest, rows: RowNumbers) -> Float[np.ndarray, " users"]:
-    """The one length that puts each client's rows on the grid; 0 where there is none, or more than one."""
+    """Find the one length that puts each client's rows on the rating grid.
+
+    Parameters
+    ----------
+    manifest : Manifest
+    rows : RowNumbers
+
+    Returns
+    -------
+    (n_users,)
+        s > 0; 0 where there is none, or more than one.
+    """
     shape = rows.scalar.shape
     anchor = np.where(rows.valid, np.abs(rows.scalar), -1).argmax(axis=1)[:, None]
     one = RowNumbers(*(np.take_along_axis(part, anchor, axis=1)[:, 0] for part in rows))
@@ -154,7 +181,20 @@ def _candidates(manifest: Manifest) -> list[tuple[float, float, bool, bool]]:
 def distance_from_grid(
     manifest: Manifest, rows: RowNumbers, length: Float[np.ndarray, " users"]
 ) -> Float[np.ndarray, " users"]:
-    """Mean distance from the grid, in stars; infinite where there is no length."""
+    """Measure how far answers are from the rating grid, given the lengths of the factors.
+
+    Parameters
+    ----------
+    manifest : Manifest
+    rows : RowNumbers
+    length : (n_users,)
+        s; 0 for none.
+
+    Returns
+    -------
+    (n_users,)
+        Mean distance in stars; infinite where there is no length.
+    """
     there = length > 0
     s = np.where(there, length, 1)[:, None]
     error, predicted = rows.scalar / s, rows.along * s

@@ -20,6 +20,11 @@ The sign of s makes ratings positive.
 What it assumes: uploads in the clear and without noise, and the public constants that the chosen
 equation needs. It measures how well its answer fits the rating grid, against what the same numbers give
 when paired at random, and abstains where the fit is no better than half of that.
+
+References
+----------
+Paper 000: P. Mai, Y. Pang, "PrivMVMF: Privacy-Preserving Multi-View Matrix Factorization for Recommender
+Systems", arXiv:2210.07775, Eq. (8) to (10).
 """
 
 from __future__ import annotations
@@ -31,7 +36,8 @@ import numpy as np
 from jaxtyping import Float
 
 from attacks.base import Progress, Reconstruction, all_abstain, alpha_unknown, silent, unreadable
-from attacks.closed_form.rank_one import Reduced, projection, solve_clients
+from attacks.closed_form.rank_one import solve_clients
+from attacks.closed_form.reduction import Reduced, projection
 from victims.transcript.manifest import Manifest
 from victims.transcript.view import ATTRIBUTE, ITEM, Uploads, UserBatch, View
 

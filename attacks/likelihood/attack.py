@@ -30,6 +30,7 @@ import numpy as np
 
 from attacks.base import (
     Estimates,
+    Outcome,
     Progress,
     Reconstruction,
     all_abstain,
@@ -148,8 +149,9 @@ class Likelihood:
 def _renamed(name: str, closed: Reconstruction, options: dict[str, Any]) -> Reconstruction:
     """The closed form's answer as this attack's: without noise it is certain."""
     blocks = tuple(_certain(block) for block in closed.blocks)
-    options = {**options, "closed_form": True}
-    return Reconstruction(name, closed.users, blocks, closed.abstained, options, {})
+    return Reconstruction(
+        name, closed.users, blocks, closed.abstained, options, {}, answered_by=closed.attack
+    )
 
 
 def _certain(block: Estimates) -> Estimates:
@@ -304,8 +306,7 @@ def _run(
         progress(done, n_users)
     options = options | {"noise": noise}
     silent_ones, noise_alone = _silent(view, evidence, key)
-    if noise_alone and not size.unusable:
-        options["found_nothing"] = True
+    outcome = Outcome.NOTHING_FOUND if noise_alone and not size.unusable else Outcome.ANSWERED
     abstained = dict(size.unusable) | silent_ones
     silenced = np.array(sorted(abstained), np.int64)
     for block in blocks:
@@ -315,7 +316,9 @@ def _run(
         full = np.full(everyone.size, np.nan)
         full[np.searchsorted(everyone, view.users)] = values
         diagnostics[name] = full
-    return Reconstruction(attack.name, everyone, tuple(blocks), abstained, options, diagnostics)
+    return Reconstruction(
+        attack.name, everyone, tuple(blocks), abstained, options, diagnostics, outcome=outcome
+    )
 
 
 def _wrong_rule(state: State, size: Size) -> str:

@@ -64,7 +64,20 @@ class GuessUniform:
     name: str = "guess-uniform"
 
     def attack(self, view: View, key: int, progress: Progress = silent) -> Reconstruction:
-        """Draw every answer; ``key`` is the seed."""
+        """Draw every answer.
+
+        Parameters
+        ----------
+        view : View
+        key : int
+            Seed of the draws.
+        progress : callable
+            Unused.
+
+        Returns
+        -------
+        Reconstruction
+        """
 
         def answer(manifest: Manifest, uploads: Uploads, rng: np.random.Generator) -> np.ndarray:
             levels = list(manifest.rating_levels)
@@ -94,7 +107,20 @@ class GuessMajority:
     name: str = "guess-majority"
 
     def attack(self, view: View, key: int, progress: Progress = silent) -> Reconstruction:
-        """Answer the same for every row."""
+        """Answer the same for every row.
+
+        Parameters
+        ----------
+        view : View
+        key : int
+            Unused: the attack draws nothing at random.
+        progress : callable
+            Unused.
+
+        Returns
+        -------
+        Reconstruction
+        """
 
         def answer(manifest: Manifest, uploads: Uploads, rng: np.random.Generator) -> np.ndarray:
             if manifest.weighting == "include-unrated":
@@ -119,7 +145,20 @@ class GuessPopularity:
     name: str = "guess-popularity"
 
     def attack(self, view: View, key: int, progress: Progress = silent) -> Reconstruction:
-        """Rank items by the norm of their broadcast factor."""
+        """Rank items by the norm of their broadcast factor.
+
+        Parameters
+        ----------
+        view : View
+        key : int
+            Unused: the attack draws nothing at random.
+        progress : callable
+            Unused.
+
+        Returns
+        -------
+        Reconstruction
+        """
 
         def answer(manifest: Manifest, uploads: Uploads, rng: np.random.Generator) -> np.ndarray:
             if manifest.weighting == "observed-only":

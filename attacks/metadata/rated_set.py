@@ -13,6 +13,11 @@ Eq. 36, rho times as many), a client's list of N items has n = N / (1 + rho) rat
 No number inside a row is read: the attack is the same on encrypted rows. Where clients send a row for every
 item and their encoding publishes exponents beside the ciphertexts, rows of zeros show: frexp(0) = 0, while
 gradients are small. What it assumes: rho is public, and clients list all their rated items in every round.
+
+References
+----------
+Paper 000: P. Mai, Y. Pang, "PrivMVMF: Privacy-Preserving Multi-View Matrix Factorization for Recommender
+Systems", arXiv:2210.07775, Eq. (36).
 """
 
 from __future__ import annotations
@@ -24,7 +29,7 @@ import scipy.sparse as sp
 import scipy.special
 from jaxtyping import Float
 
-from attacks.base import RATED_SET, Estimates, Progress, Reconstruction, all_abstain, silent
+from attacks.base import Estimates, Progress, Reconstruction, Scope, all_abstain, silent
 from victims.transcript.manifest import Manifest
 from victims.transcript.view import ITEM, View
 
@@ -60,14 +65,14 @@ class RatedSet:
         Returns
         -------
         Reconstruction
-            Scored on the rated set alone (option ``reads``). ``value`` is the median rating level for items
+            Scored on the rated set alone (``scope``). ``value`` is the median rating level for items
             taken to be rated (probability above one half), else 0; ``probability`` that this is right.
             Diagnostics: ``candidates`` and ``expected`` numbers of rated items per client.
         """
-        options = {**asdict(self), "seed": key, "reads": RATED_SET}
+        options = {**asdict(self), "seed": key}
         users, reason = view.users, _obstacle(view)
         if reason:
-            return all_abstain(self.name, users, reason, options)
+            return all_abstain(self.name, users, reason, options, scope=Scope.RATED_SET)
         lists = _lists(view)
         n_rounds = np.asarray((lists.max(axis=1)).todense(), np.int64).ravel()
         candidate = sp.csr_array(lists, copy=True)
@@ -82,7 +87,9 @@ class RatedSet:
         without = np.diff(lists.indptr) == 0
         block.value[without] = np.nan
         abstained = dict.fromkeys(users[without].tolist(), "the client listed no item")
-        return Reconstruction(self.name, users, (block,), abstained, options, diagnostics)
+        return Reconstruction(
+            self.name, users, (block,), abstained, options, diagnostics, scope=Scope.RATED_SET
+        )
 
 
 def _obstacle(view: View) -> str:

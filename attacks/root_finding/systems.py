@@ -48,12 +48,40 @@ class SemiAls(NamedTuple):
 def smooth_weight(
     value: Float[Array, " rows"], alpha: Float[Array, ""], item: Bool[Array, " rows"]
 ) -> Float[Array, " rows"]:
-    """c = alpha + (1 - alpha) clip(r, 0, 1) for items (Eq. 42, corrected), 1 for attributes."""
+    """Compute c = alpha + (1 - alpha) clip(r, 0, 1) for items (Eq. 42, corrected), and 1 for attributes.
+
+    Parameters
+    ----------
+    value : (n_rows,)
+        In stars or 0..1.
+    alpha : ()
+    item : (n_rows,) bool
+
+    Returns
+    -------
+    (n_rows,)
+    """
     return jnp.where(item, alpha + (1 - alpha) * jnp.clip(value, 0, 1), 1.0)
 
 
 def semi_als(unknown: Float[Array, " rows"], system: SemiAls) -> Float[Array, " rows"]:
-    """Residual of (20) or (24); zero on padded rows with unknown 0."""
+    """Evaluate the residual of (20) or (24).
+
+    Parameters
+    ----------
+    unknown : (n_rows,)
+        Ratings and attributes, 0 on padding.
+    system : SemiAls
+
+    Returns
+    -------
+    (n_rows,)
+        0 on padding.
+
+    References
+    ----------
+    Paper 000: P. Mai, Y. Pang, arXiv:2210.07775, Eq. (20), (24).
+    """
     c = smooth_weight(unknown, system.alpha, system.item)
     weighted = (system.weight * c)[:, None] * system.factors
     square = system.factors.T @ weighted + system.ridge * jnp.eye(system.factors.shape[1])
@@ -82,7 +110,21 @@ class Sgd(NamedTuple):
 
 
 def sgd(p: Float[Array, " K"], system: Sgd) -> Float[Array, " K"]:
-    """Residual of (31), (33): what p at t-1 predicts for the upload at t, minus that upload."""
+    """Evaluate the residual of (31) or (33): what p at t-1 predicts for the upload at t, minus that upload.
+
+    Parameters
+    ----------
+    p : (K,)
+    system : Sgd
+
+    Returns
+    -------
+    (K,)
+
+    References
+    ----------
+    Paper 000: P. Mai, Y. Pang, arXiv:2210.07775, Eq. (31), (33).
+    """
     shrink = 1 - 2 * system.rate * system.ridge
     step = 2 * system.rate * system.pull / p[:, None]  # row n: the client's step read off f_n
     later = shrink * p + jnp.diagonal(step)
@@ -107,17 +149,50 @@ Equations = Callable[[Array, System], Array]
 
 @partial(jax.jit, static_argnums=0)
 def residual(equations: Equations, unknown: Array, system: System) -> Array:
-    """The equations at a point."""
+    """Evaluate a system at a point, compiled once per shape.
+
+    Parameters
+    ----------
+    equations : callable
+        ``semi_als`` or ``sgd``.
+    unknown : (n,)
+    system : SemiAls or Sgd
+
+    Returns
+    -------
+    (n,)
+    """
     return equations(unknown, system)
 
 
 @partial(jax.jit, static_argnums=0)
 def jacobian(equations: Equations, unknown: Array, system: System) -> Array:
-    """Dense Jacobian of the equations, (n, n)."""
+    """Evaluate the dense Jacobian of a system.
+
+    Parameters
+    ----------
+    equations, unknown, system
+        As in ``residual``.
+
+    Returns
+    -------
+    (n, n)
+    """
     return jax.jacfwd(equations)(unknown, system)
 
 
 @partial(jax.jit, static_argnums=0)
 def jacobian_product(equations: Equations, unknown: Array, direction: Array, system: System) -> Array:
-    """Jacobian of the equations times a direction, without forming it."""
+    """Multiply the Jacobian of a system by a direction, without forming it.
+
+    Parameters
+    ----------
+    equations, unknown, system
+        As in ``residual``.
+    direction : (n,)
+
+    Returns
+    -------
+    (n,)
+    """
     return jax.jvp(lambda point: equations(point, system), (unknown,), (direction,))[1]

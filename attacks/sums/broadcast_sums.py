@@ -21,6 +21,11 @@ Whoever receives the factors sees the server's step, and the step is a function 
 
 Where it ends: later steps of Adam have up to two roots in each coordinate and are not taken apart; float32
 hardly holds a digit of g; and a sum is only a sum: whoever is not alone in it is not read.
+
+References
+----------
+Papers 000: P. Mai, Y. Pang, arXiv:2210.07775; 001: D. Chai et al., arXiv:1906.05108; 002: W. Hu, H. Fang,
+arXiv:2212.00306. Adam: D. P. Kingma, J. Ba 2015, arXiv:1412.6980.
 """
 
 from __future__ import annotations
@@ -32,8 +37,7 @@ import numpy as np
 import scipy.sparse as sp
 from jaxtyping import Float
 
-from attacks.client_rules.client_update import rate_of
-from victims.transcript.manifest import Manifest
+from attacks.client_rules.protocols import SERVER_RULES, ServerRule, not_public
 from victims.transcript.view import ATTRIBUTE, ITEM, Broadcast, Sums, View
 
 LOOSE = 1e-4  # relative error of a sum, above which its direction says nothing
@@ -60,7 +64,7 @@ class Implied(NamedTuple):
 
 
 def implied_sums(view: View) -> Implied:
-    """What the broadcasts of a view say of the sums over all clients of the rows of each round.
+    """Derive the sums over all clients of the rows of each round from two consecutive broadcasts.
 
     Parameters
     ----------
@@ -74,23 +78,18 @@ def implied_sums(view: View) -> Implied:
     manifest = view.manifest
     if not view.broadcasts:
         return Implied({}, obstacle="the adversary sees no broadcast factors")
-    if manifest.protocol == "fedmvmf":
-        return _of_adam(view)
-    needed = {"fedmf": (), "mf": ("learning_rate", "epochs", "regularization")}.get(manifest.protocol)
-    if needed is None:
+    rule = SERVER_RULES.get(manifest.protocol)
+    if rule is None:
         return Implied(
             {}, obstacle=f"the server's step of {manifest.protocol} is not one that this attack knows"
         )
-    missing = _missing(manifest, needed)
-    return Implied({}, obstacle=missing) if missing else _of_plain_steps(view)
+    missing = not_public(manifest, rule.constants)
+    if missing:
+        return Implied({}, obstacle=missing)
+    return _of_adam(view) if rule.adam else _of_plain_steps(view, rule)
 
 
-def _missing(manifest: Manifest, needed: tuple[str, ...]) -> str:
-    absent = [name for name in needed if name not in manifest.hyperparameters]
-    return f"{' and '.join(absent)} are not public" if absent else ""
-
-
-def _of_plain_steps(view: View) -> Implied:
+def _of_plain_steps(view: View, rule: ServerRule) -> Implied:
     """V^t - V^(t+1) over the server's rate."""
     manifest, found = view.manifest, {}
     for number, before in view.broadcasts.items():
@@ -99,26 +98,20 @@ def _of_plain_steps(view: View) -> Implied:
             continue
         items = before.item_ids.size
         start, end = before.factors[:items], after.factors[:items]
-        rate = float(rate_of(manifest, np.array([number]))[0]) if manifest.protocol == "mf" else 1.0
+        rate = float(rule.learning_rate(manifest, np.array([number]))[0])
         values = (start - end) / rate
         last, unit = _last_digits(start, end)
         error = np.linalg.norm(last / rate + ROUNDINGS * unit * np.abs(values), axis=1)
         found[number] = Sums(np.full(items, ITEM, np.int8), before.item_ids, values, error)
-    pull = 2 * manifest.hyperparameters["regularization"] if manifest.protocol == "mf" else 0.0
-    return _settled(Implied(found, pull, "" if found else NO_PAIR))
+    return _settled(Implied(found, rule.pull(manifest), "" if found else NO_PAIR))
 
 
 def _of_adam(view: View) -> Implied:
     """Round 0 of FedMVMF."""
-    manifest = view.manifest
-    needed = ("server_learning_rate", "adam_epsilon", "lambda_attributes", "lambda_factors")
-    missing = _missing(manifest, needed)
-    if missing:
-        return Implied({}, obstacle=missing)
     before, after = view.broadcasts.get(0), view.broadcasts.get(1)
     if before is None or after is None or not _same_rows(before, after):
         return Implied({}, obstacle=NO_START)
-    known = manifest.hyperparameters
+    known = view.manifest.hyperparameters
     rate = known["server_learning_rate"]
     last, unit = _last_digits(before.factors, after.factors)
     away = last + ROUNDINGS * unit * rate

@@ -8,6 +8,10 @@ client are parallel; sums of several clients, whose y are real numbers, are not,
 sums are rows of one client each, without a name, and ``attacks.closed_form.rating_grid`` reads their ratings.
 
 What it assumes: sums without noise. What a client itself uploaded is subtracted first.
+
+References
+----------
+Papers 000: P. Mai, Y. Pang, arXiv:2210.07775, section 5; 001: D. Chai et al., arXiv:1906.05108, section 5.
 """
 
 from __future__ import annotations
@@ -21,7 +25,7 @@ from jaxtyping import Float, Int
 from scipy.sparse.csgraph import connected_components
 from scipy.spatial import cKDTree
 
-from attacks.base import Reconstruction, all_abstain
+from attacks.base import Identities, Reconstruction, all_abstain
 from attacks.closed_form.rating_grid import Grid
 from attacks.sums.broadcast_sums import LOOSE, implied_sums
 from victims.transcript.manifest import Upload
@@ -34,15 +38,24 @@ NOBODY_ALONE = "no two sums are parallel: nobody is seen to be alone in two of t
 
 
 def read_parallel(name: str, view: View, options: Mapping[str, object]) -> Reconstruction:
-    """Ratings of nameless clients, from the round in which most sums are parallel to another.
+    """Read ratings of nameless clients, from the round in which most sums are parallel to another.
+
+    Parameters
+    ----------
+    name, options
+        Of the attack.
+    view : View
 
     Returns
     -------
     Reconstruction
         ``users`` are pseudonyms 0, 1, ..., one per group of parallel sums; the answers hold nothing but
-        what was read. Option ``pseudonyms`` is true.
+        what was read.
     """
-    options = {**options, "pseudonyms": True}
+
+    def unread(users: np.ndarray, reason: str) -> Reconstruction:
+        return all_abstain(name, users, reason, options, identities=Identities.PSEUDONYMS)
+
     nobody = np.zeros(0, np.int64)
     view, obstacle = sums_of_others(view)
     best: tuple[int, Sums, np.ndarray] | None = None
@@ -51,21 +64,25 @@ def read_parallel(name: str, view: View, options: Mapping[str, object]) -> Recon
         if best is None or (group >= 0).sum() > (best[2] >= 0).sum():
             best = number, sums, group
     if best is None:
-        return Reconstruction(name, nobody, (), {}, {**options, "obstacle": obstacle})
+        return unread(nobody, obstacle)
     if not (best[2] >= 0).any():
-        return Reconstruction(name, nobody, (), {}, {**options, "obstacle": NOBODY_ALONE})
+        return unread(nobody, NOBODY_ALONE)
     found = Grid().attack(_rows_of(view, *best), 0)
     if len(found.abstained) == found.users.size:
-        return all_abstain(name, found.users, "parallel sums fit no rating grid", options)
-    return replace(found, attack=name, options=options)
+        return unread(found.users, "parallel sums fit no rating grid")
+    return replace(found, attack=name, options=options, identities=Identities.PSEUDONYMS)
 
 
 def sums_of_others(view: View) -> tuple[View, str]:
-    """The same view with sums of what others uploaded as all that it holds; doing it twice changes nothing.
+    """Reduce a view to the sums of what others uploaded; doing it twice changes nothing.
 
     Sums that were decrypted for the adversary, and those that the broadcasts tell beside; its own rows
     subtracted, scaled as if ``upload`` were 1 and 0, freed of one contributor's regularisation. ``shuffled``
     of it is the null of what is read from it.
+
+    Parameters
+    ----------
+    view : View
 
     Returns
     -------

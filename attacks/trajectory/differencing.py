@@ -1,4 +1,4 @@
-"""Noise that repeats, in closed form: what the differences of rounds say without any update rule.
+"""The differencing estimator: noise that repeats cancels between rounds, and no update rule is needed.
 
 Beyond paper 002. Where a client's noise is drawn once, a row of round t is w_j (s_j - p^t . t_j^t) p^t + x_j,
 and the difference of two rounds, free of x_j, is a combination of p^t and p^{t+1}. So the rows of one
@@ -7,6 +7,11 @@ difference span a plane that holds both; two consecutive planes meet in the dire
 s_j = a_j^t / (w_j l) + l d . t_j is the same in both: the null vector of four columns is
 (1/l, l, 1/l', l'). Four rounds and four rated items are enough; learning rate, regularisation, start,
 and the noise's size may be unknown.
+
+References
+----------
+Paper 002: W. Hu, H. Fang, "Decentralized Matrix Factorization with Heterogeneous Differential Privacy",
+arXiv:2212.00306.
 """
 
 from __future__ import annotations
@@ -17,7 +22,7 @@ import numpy as np
 from jaxtyping import Bool, Float
 
 
-class Guess(NamedTuple):
+class DifferencingEstimate(NamedTuple):
     """start (users, K): p of the first round; value (users, n): s; misfit (users,), inf without one."""
 
     start: Float[np.ndarray, "users K"]
@@ -30,8 +35,8 @@ def from_differences(
     factors: Float[np.ndarray, "users T n K"],
     row_weight: Float[np.ndarray, "users n"],
     valid: Bool[np.ndarray, "users n"],
-) -> Guess:
-    """The best of all pairs of neighbouring rounds, client by client.
+) -> DifferencingEstimate:
+    """Estimate start and ratings from the best pair of neighbouring rounds, client by client.
 
     Parameters
     ----------
@@ -40,9 +45,13 @@ def from_differences(
     row_weight : (users, n)
         w_j > 0.
     valid : (users, n)
+
+    Returns
+    -------
+    DifferencingEstimate
     """
     users, rounds, n, k = rows.shape
-    nothing = Guess(np.zeros((users, k)), np.zeros((users, n)), np.full(users, np.inf))
+    nothing = DifferencingEstimate(np.zeros((users, k)), np.zeros((users, n)), np.full(users, np.inf))
     if rounds < 4 or k < 3:
         return nothing
     weight = np.where(valid, row_weight, 1.0)
@@ -72,7 +81,7 @@ def from_differences(
         value, factor = value * sign * valid, now * length * sign
         start = _first_factor(rows, factors, weight, valid, value, factor, number)
         closer = usable & (misfit < best.misfit)
-        best = Guess(
+        best = DifferencingEstimate(
             np.where(closer[:, None], start, best.start),
             np.where(closer[:, None], value, best.value),
             np.where(closer, misfit, best.misfit),

@@ -1,4 +1,4 @@
-"""Several rounds of a view as arrays: what the fit of a client's course works on."""
+"""Several rounds of a view as arrays: what the fit of a client's trajectory works on."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ class Packed:
 
     users (users,); kind, index, valid (users, n); rows, factors, deviation (users, T, n, K): uploads as
     w (s - p . t) p plus noise of that standard deviation (None where there is none, or it repeats);
-    row_weight (users, n); alike (users,): the client sent the same list in every round.
+    row_weight (users, n); same_list (users,): the client sent the same list in every round.
     """
 
     users: Int[np.ndarray, " users"]
@@ -32,11 +32,30 @@ class Packed:
     factors: Float[np.ndarray, "users T n K"]
     deviation: Float[np.ndarray, "users T n K"] | None
     row_weight: Float[np.ndarray, "users n"]
-    alike: Bool[np.ndarray, " users"]
+    same_list: Bool[np.ndarray, " users"]
+
+    def __repr__(self) -> str:
+        """One line: of how many clients, rounds and rows."""
+        users, rounds, rows, _ = self.rows.shape
+        return f"Packed(users={users}, rounds={rounds}, rows={rows})"
 
 
 def batches(view: View, rounds: int) -> Iterator[Int[np.ndarray, " members"]]:
-    """Numbers of clients of similar length, always as many as fit, so that few shapes are compiled."""
+    """Split the clients of a view into batches of similar length.
+
+    Batches hold a power of two of clients where they can, so that few shapes are compiled.
+
+    Parameters
+    ----------
+    view : View
+    rounds : int
+        That a fit looks at.
+
+    Yields
+    ------
+    (n_members,)
+        Positions in ``view.users``.
+    """
     longest = view.layout.length.max(axis=0)
     order, factors = view.layout.order, view.manifest.factors
     start = 0
@@ -58,7 +77,18 @@ def _width(rows: int) -> int:
 
 
 def pack(view: View, batch: UserBatch, rounds: Int[np.ndarray, " T"]) -> Packed:
-    """A batch as arrays of one shape, its rows freed of scale and regularisation."""
+    """Pad some rounds of a batch to one shape, with scale and regularisation removed from its rows.
+
+    Parameters
+    ----------
+    view : View
+    batch : UserBatch
+    rounds : (T,)
+
+    Returns
+    -------
+    Packed
+    """
     manifest = view.manifest
     wanted = [uploads for uploads in batch.rounds if uploads.round in rounds]
     first = wanted[0]
@@ -67,16 +97,16 @@ def pack(view: View, batch: UserBatch, rounds: Int[np.ndarray, " T"]) -> Packed:
     shape = users, n
     kind, index = (np.broadcast_to(part, shape) for part in (first.kind, first.index))
     valid = np.broadcast_to(first.valid, shape)
-    alike = np.ones(users, bool)
+    same_list = np.ones(users, bool)
     for uploads in wanted[1:]:
-        alike &= first.same_list(uploads)
+        same_list &= first.same_list(uploads)
     k = manifest.factors
     rows, factors = np.zeros((users, rounds.size, width, k)), np.zeros((users, rounds.size, width, k))
     own = fresh_normal(manifest)
     noisy = own is not None or first.broadcast.noise_scale is not None
     deviation = np.ones((users, rounds.size, width, k)) if noisy else None
     for number, uploads in enumerate(wanted):
-        here = alike if uploads is not first else np.ones(users, bool)
+        here = same_list if uploads is not first else np.ones(users, bool)
         sent = min(n, uploads.gradients.shape[1])  # padding apart, a list of the same length
         position = np.broadcast_to(uploads.position, (users, uploads.gradients.shape[1]))[here][:, :sent]
         there = valid[here][:, :sent, None]
@@ -96,5 +126,13 @@ def pack(view: View, batch: UserBatch, rounds: Int[np.ndarray, " T"]) -> Packed:
     attribute_weight = manifest.hyperparameters.get("lambda_attributes", 1.0)
     row_weight = np.where(padded(kind) == ATTRIBUTE, attribute_weight, 1.0)
     return Packed(
-        batch.users, padded(kind), padded(index), padded(valid), rows, factors, deviation, row_weight, alike
+        batch.users,
+        padded(kind),
+        padded(index),
+        padded(valid),
+        rows,
+        factors,
+        deviation,
+        row_weight,
+        same_list,
     )

@@ -62,7 +62,9 @@ class Fit(NamedTuple):
     cost: Float[Array, " users"]
 
 
-class _Normal(NamedTuple):
+class NormalEquations(NamedTuple):
+    """Half the weighted squares, their gradient and the Gauss-Newton matrix, by p^0 and then s."""
+
     cost: Array
     gradient: Array
     matrix: Array
@@ -90,53 +92,68 @@ def fit(
         At most this many steps.
     enough : float
         A client is done when a step lowers its cost by no more than this.
+
+    Returns
+    -------
+    Fit
+
+    References
+    ----------
+    D. W. Marquardt 1963, doi:10.1137/0111030.
     """
     theta = jnp.concatenate([start, value], axis=1)
-    theta, at = _minimise(_Kind(False, repeated), problem, theta, steps, enough)
+    theta, at = _minimise(Unknowns(False, repeated), problem, theta, steps, enough)
     return _described(problem, theta, at)
 
 
 def fit_start(
     problem: Problem, start: Float[Array, "users K"], *, repeated: bool, steps: int, enough: float = 0.0
 ) -> tuple[Float[Array, "users K"], Float[Array, " users"]]:
-    """The best p^0 and its cost, s being the prior's mean; parameters as in ``fit``."""
-    theta, at = _minimise(_Kind(True, repeated), problem, start, steps, enough)
+    """Fit the start factor alone, s being the prior's mean; parameters as in ``fit``.
+
+    Returns
+    -------
+    start : (users, K)
+    cost : (users,)
+        Half the weighted squares.
+    """
+    theta, at = _minimise(Unknowns(True, repeated), problem, start, steps, enough)
     return theta, at.cost
 
 
 @jax.jit
-def _described(problem: Problem, theta: Array, at: _Normal) -> Fit:
+def _described(problem: Problem, theta: Array, at: NormalEquations) -> Fit:
     k = problem.rows.shape[3]
     variance = jnp.diagonal(jnp.linalg.inv(at.matrix), axis1=1, axis2=2)[:, k:]
-    path = partial(_path, by_value=False)
+    path = partial(factor_path, by_value=False)
     factor, _ = jax.vmap(path, in_axes=(_AXES, 0, 0))(problem, theta[:, :k], theta[:, k:])
     return Fit(factor, theta[:, k:], jnp.sqrt(jnp.maximum(variance, 0)), at.cost)
 
 
-class _Kind(NamedTuple):
-    """Whether the start alone is fitted, and whether the noise repeats."""
+class Unknowns(NamedTuple):
+    """What is fitted: the start alone or s as well, and whether the noise repeats."""
 
     start_only: bool
     repeated: bool
 
-    def equations(self, problem: Problem, theta: Array) -> _Normal:
+    def equations(self, problem: Problem, theta: Array) -> NormalEquations:
         """Normal equations of all clients of a batch."""
-        return jax.vmap(partial(_normal, self), in_axes=(_AXES, 0))(problem, theta)
+        return jax.vmap(partial(normal_equations, self), in_axes=(_AXES, 0))(problem, theta)
 
 
 class _Loop(NamedTuple):
     """Where every client of a batch is: the best so far, the equations there, and what is tried next."""
 
     theta: Array
-    at: _Normal
+    at: NormalEquations
     trial: Array
     damping: Array
     done: Bool[Array, " users"]
 
 
 def _minimise(
-    kind: _Kind, problem: Problem, theta: Array, steps: int, enough: float
-) -> tuple[Array, _Normal]:
+    kind: Unknowns, problem: Problem, theta: Array, steps: int, enough: float
+) -> tuple[Array, NormalEquations]:
     """Levenberg-Marquardt for all clients of a batch at once, which shrinks as clients are done."""
     loop = _begun(theta)
     whole, members, number = loop, np.arange(theta.shape[0]), 0
@@ -153,13 +170,15 @@ def _minimise(
 def _begun(theta: Array) -> _Loop:
     """Before the first step, which evaluates the start."""
     users, size = theta.shape
-    nothing = _Normal(jnp.full(users, jnp.inf), jnp.zeros((users, size)), jnp.zeros((users, size, size)))
+    nothing = NormalEquations(
+        jnp.full(users, jnp.inf), jnp.zeros((users, size)), jnp.zeros((users, size, size))
+    )
     return _Loop(theta, nothing, theta, jnp.full(users, FIRST_DAMPING * DOWN), jnp.zeros(users, bool))
 
 
 @partial(jax.jit, static_argnums=0)
 def _stepped(
-    kind: _Kind, problem: Problem, loop: _Loop, number: Array, steps: Array, enough: Array
+    kind: Unknowns, problem: Problem, loop: _Loop, number: Array, steps: Array, enough: Array
 ) -> tuple[Array, _Loop]:
     """Steps until few clients are left that are not done."""
     few = loop.done.size // SHRINK if loop.at.matrix.size > LARGE else 0
@@ -174,7 +193,7 @@ def _stepped(
         better = (new.cost < loop.at.cost) & ~loop.done
         keep = partial(_where, better)
         theta = keep(loop.trial, loop.theta)
-        at = _Normal(*(keep(a, b) for a, b in zip(new, loop.at, strict=True)))
+        at = NormalEquations(*(keep(a, b) for a, b in zip(new, loop.at, strict=True)))
         damping = jnp.where(better, loop.damping / DOWN, loop.damping * UP)
         small = better & (loop.at.cost - new.cost <= CONVERGED * new.cost + enough)
         done = loop.done | small | (damping >= MOST_DAMPING) | (at.cost == 0)
@@ -214,8 +233,23 @@ def _where(better: Array, new: Array, old: Array) -> Array:
     return jnp.where(better.reshape(-1, *[1] * (new.ndim - 1)), new, old)
 
 
-def _path(one: Problem, start: Array, value: Array, by_value: bool) -> tuple[Array, Array]:
-    """p^t (T, K), and its derivatives by p^0 and, where asked for, by s: (T, K, K + n)."""
+def factor_path(one: Problem, start: Array, value: Array, by_value: bool) -> tuple[Array, Array]:
+    """Follow one client's factor through the rounds.
+
+    Parameters
+    ----------
+    one : Problem
+        Of one client, without the axis of users.
+    start : (K,)
+    value : (n,)
+    by_value : bool
+        Whether derivatives by s are wanted beside those by p^0.
+
+    Returns
+    -------
+    path : (T, K)
+    derivatives : (T, K, K) or (T, K, K + n)
+    """
     k = start.size
     sensitivity = jnp.concatenate([jnp.eye(k), jnp.zeros((k, value.size * by_value))], axis=1)
 
@@ -238,15 +272,29 @@ def _path(one: Problem, start: Array, value: Array, by_value: bool) -> tuple[Arr
     return path, derivatives
 
 
-def _normal(kind: _Kind, one: Problem, theta: Array) -> _Normal:
-    """Cost, gradient and normal matrix of one client.
+def normal_equations(kind: Unknowns, one: Problem, theta: Array) -> NormalEquations:
+    """Form the normal equations of one client.
 
+    Parameters
+    ----------
+    kind : Unknowns
+    one : Problem
+        Of one client, without the axis of users.
+    theta : (K,) or (K + n,)
+        p^0, and s unless the start alone is fitted.
+
+    Returns
+    -------
+    NormalEquations
+
+    Notes
+    -----
     d row / d p = w (e I - p t') with e = s - p . t, and d row / d s = w p, so that all sums over rows are
     products of matrices with n rows.
     """
     rounds, _, k = one.rows.shape
     value = one.mean if kind.start_only else theta[k:]
-    path, derivatives = _path(one, theta[:k], value, not kind.start_only)
+    path, derivatives = factor_path(one, theta[:k], value, not kind.start_only)
     factors = one.factors
     error = value - jnp.einsum("tk,tnk->tn", path, factors)
     left = one.weight * (one.rows - one.row_weight[:, None] * error[:, :, None] * path[:, None, :])
@@ -286,7 +334,7 @@ def _normal(kind: _Kind, one: Problem, theta: Array) -> _Normal:
         direct = prior.at[k:].add(own)
         downhill = downhill.at[k:].add(along_row.sum(axis=0))
     away = theta - middle
-    return _Normal(
+    return NormalEquations(
         0.5 * (jnp.sum(left**2) + jnp.sum(prior * away**2)),
         prior * away - downhill,
         half + half.T + jnp.diag(direct),

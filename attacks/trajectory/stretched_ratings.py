@@ -7,6 +7,11 @@ rating looks like another weight, so that this is where wrong answers hide) and 
 squares; a tolerance for the errors of the other weights is lowered step by step. beta and gamma are at most 1
 and often equal to it, which fixes what a common factor of both would leave open. Levels start as frequent as
 in published sets.
+
+References
+----------
+Paper 002: W. Hu, H. Fang, arXiv:2212.00306. A. P. Dempster, N. M. Laird, D. B. Rubin 1977,
+doi:10.1111/j.2517-6161.1977.tb01600.x.
 """
 
 from __future__ import annotations
@@ -27,13 +32,23 @@ RESOLVED = 0.03  # relative error of a search that found one factor of its grid
 FLOOR = 1e-12
 
 
-class Stretched(NamedTuple):
-    """One entry per rating: rating and its probability (n_entries, n_levels); weights of users and items."""
+class Separated(NamedTuple):
+    """Ratings and the weights that stretched them.
+
+    Attributes
+    ----------
+    posterior : (n_entries, n_levels)
+        Probability of every level, one row per rating.
+    user_weight, item_weight : (n_users,), (n_items,)
+        beta and gamma.
+    level_share : (n_levels,)
+        How frequent the levels are.
+    """
 
     posterior: Float[np.ndarray, "entries levels"]
-    user: Float[np.ndarray, " users"]
-    item: Float[np.ndarray, " items"]
-    share: Float[np.ndarray, " levels"]
+    user_weight: Float[np.ndarray, " users"]
+    item_weight: Float[np.ndarray, " items"]
+    level_share: Float[np.ndarray, " levels"]
 
 
 def unstretch(
@@ -42,8 +57,8 @@ def unstretch(
     value: Float[np.ndarray, " entries"],
     deviation: Float[np.ndarray, " entries"],
     levels: Float[np.ndarray, " levels"],
-) -> Stretched:
-    """Ratings, and the weights by which they were shrunk.
+) -> Separated:
+    """Separate ratings from the weights by which they were stretched.
 
     Parameters
     ----------
@@ -53,6 +68,10 @@ def unstretch(
         Estimates of s_ij and their standard errors.
     levels : (n_levels,)
         Ascending, > 0.
+
+    Returns
+    -------
+    Separated
     """
     weights = [np.ones(user.max() + 1), np.ones(item.max() + 1)]
     unsure = [np.zeros_like(weight) for weight in weights]  # relative standard errors
@@ -89,7 +108,7 @@ def unstretch(
         _gauge(weights)
     allowed = np.sqrt(TOLERANCES[-1] ** 2 + unsure[0][user] ** 2 + unsure[1][item] ** 2)
     posterior = _posterior(weights[0][user] * weights[1][item], value, deviation, levels, share, allowed)
-    return Stretched(posterior, weights[0], weights[1], share)
+    return Separated(posterior, weights[0], weights[1], share)
 
 
 def on_grid(
@@ -98,15 +117,15 @@ def on_grid(
     value: Float[np.ndarray, " entries"],
     deviation: Float[np.ndarray, " entries"],
     levels: Float[np.ndarray, " levels"],
-) -> Stretched:
-    """The same where nothing is stretched: all weights are 1."""
+) -> Separated:
+    """Read ratings where nothing is stretched; parameters and result as in ``unstretch``, all weights 1."""
     usual = np.exp(log_shares(levels))
     share = usual
     for _ in range(20):
         one = np.ones_like(value)
         posterior = _posterior(one, value, deviation, levels, share, TOLERANCES[-1] * one)
         share = _shares(posterior, usual)
-    return Stretched(posterior, np.ones(user.max() + 1), np.ones(item.max() + 1), share)
+    return Separated(posterior, np.ones(user.max() + 1), np.ones(item.max() + 1), share)
 
 
 def _shares(

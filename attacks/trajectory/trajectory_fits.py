@@ -19,6 +19,7 @@ from attacks.trajectory.differencing import from_differences
 from attacks.trajectory.factor_trajectories import Packed
 from attacks.trajectory.least_squares import Fit, Problem, fit
 from victims.transcript.manifest import Manifest
+from victims.transcript.view import ITEM
 
 EXACT = 1e-6  # share of the rows' own size that an exact answer may leave
 SHORT_STEPS = 12  # of a fit that looks at the first rounds only
@@ -26,11 +27,22 @@ HORIZONS = (2, 5)  # rounds that the first fits of a start look at
 ENOUGH = 0.1  # nats by which a step must still improve a posterior
 
 
-class Known(NamedTuple):
+class TrajectoryModel(NamedTuple):
     """What the adversary knows of the protocol, and how long a fit may take.
 
-    rounds: those that are used; noise is fresh in each, or repeated; stretched: s is W o R, not R; stepped:
-    the step is known; starts, steps: as in ``attacks.trajectory.attack``.
+    Attributes
+    ----------
+    manifest : Manifest
+    rounds : (T,)
+        Consecutive rounds that are fitted.
+    fresh, repeated : bool
+        Noise is drawn in every round, or once; neither where there is none.
+    stretched : bool
+        The fitted values s are W o R, not R.
+    known_step : bool
+        The clients' step and its constants are public.
+    n_starts, max_steps : int
+        Random starts of a client, and steps of each.
     """
 
     manifest: Manifest
@@ -38,28 +50,56 @@ class Known(NamedTuple):
     fresh: bool
     repeated: bool
     stretched: bool
-    stepped: bool
-    starts: int
-    steps: int
+    known_step: bool
+    n_starts: int
+    max_steps: int
+
+    @property
+    def levels(self) -> Float[np.ndarray, " levels"]:
+        """The rating grid, in stars."""
+        return np.array(self.manifest.rating_levels)
 
 
 @dataclass(frozen=True)
 class Fitted:
-    """A batch's answers: fields of ``Packed``; s and its deviation by the rows alone; p^0; s for the next
-    pass, the prior counted in; what is left, and starts used.
+    """The fit of a batch of clients.
+
+    Attributes
+    ----------
+    users, kind, index, valid, same_list
+        As in ``Packed``.
+    value, deviation : (users, n)
+        s and its standard error by the rows alone, in stars.
+    start : (users, K)
+        p^0.
+    posterior_value : (users, n)
+        s with the prior counted in, from which the next pass starts.
+    residual : (users,)
+        Root mean square that is not explained, as a share of the rows' size or in units of fresh noise.
+    n_starts : (users,)
+        Starts that were tried.
     """
 
     users: Int[np.ndarray, " users"]
     kind: Int[np.ndarray, "users n"]
     index: Int[np.ndarray, "users n"]
     valid: Bool[np.ndarray, "users n"]
-    alike: Bool[np.ndarray, " users"]
+    same_list: Bool[np.ndarray, " users"]
     value: Float[np.ndarray, "users n"]
     deviation: Float[np.ndarray, "users n"]
     start: Float[np.ndarray, "users K"]
-    next: Float[np.ndarray, "users n"]
-    left: Float[np.ndarray, " users"]
-    starts: Int[np.ndarray, " users"]
+    posterior_value: Float[np.ndarray, "users n"]
+    residual: Float[np.ndarray, " users"]
+    n_starts: Int[np.ndarray, " users"]
+
+    def __repr__(self) -> str:
+        """One line: of how many clients and rows."""
+        return f"Fitted(users={self.users.size}, rows={self.valid.shape[1]})"
+
+    @property
+    def item_rows(self) -> Bool[np.ndarray, "users n"]:
+        """Rows about items that are fitted."""
+        return self.valid & (self.kind == ITEM)
 
 
 class Prior(NamedTuple):
@@ -69,55 +109,84 @@ class Prior(NamedTuple):
     deviation: Float[np.ndarray, "users n"]
 
 
-def fit_exact(known: Known, packed: Packed, rng: np.random.Generator) -> Fitted:
-    """The closed form where it is clear, else fits from random starts until the rows are explained."""
+def fit_exact(model: TrajectoryModel, packed: Packed, rng: np.random.Generator) -> Fitted:
+    """Fit a batch whose noise is none or repeats: the closed form where it is clear, else random starts.
+
+    Parameters
+    ----------
+    model : TrajectoryModel
+    packed : Packed
+    rng : Generator
+        Of the starts.
+
+    Returns
+    -------
+    Fitted
+        ``residual`` is infinite for clients whose lists change from round to round.
+    """
     there = packed.valid[:, None, :, None]
-    moving = packed.rows - packed.rows.mean(axis=1, keepdims=True) if known.repeated else packed.rows
+    moving = packed.rows - packed.rows.mean(axis=1, keepdims=True) if model.repeated else packed.rows
     counted = packed.valid.sum(axis=1) * packed.rows.shape[1] * packed.rows.shape[3]
     size = np.sqrt((moving**2).sum(axis=(1, 2, 3)) / np.maximum(counted, 1))
     weight = np.broadcast_to(there / np.where(size > 0, size, 1.0)[:, None, None, None], packed.rows.shape)
     nothing = np.zeros(packed.valid.shape)
     guess = from_differences(packed.rows, packed.factors, packed.row_weight, packed.valid)
     out = _blank(packed)
-    clear = np.flatnonzero((guess.misfit < EXACT) & packed.alike)
+    clear = np.flatnonzero((guess.misfit < EXACT) & packed.same_list)
     out.value[clear], out.start[clear] = guess.value[clear], guess.start[clear]
-    out.left[clear], out.starts[clear] = guess.misfit[clear], 1
-    for number in range(known.starts if known.stepped else 0):
-        open_ = np.flatnonzero((out.left > EXACT) & packed.alike)
+    out.residual[clear], out.n_starts[clear] = guess.misfit[clear], 1
+    for number in range(model.n_starts if model.known_step else 0):
+        open_ = np.flatnonzero((out.residual > EXACT) & packed.same_list)
         if open_.size == 0:
             break
-        start, value = _random_start(known, packed, rng)
+        start, value = _random_start(model, packed, rng)
         if number == 0:
             usable = np.isfinite(guess.misfit)[:, None]
             start, value = np.where(usable, guess.start, start), np.where(usable, guess.value, value)
         # as many clients as a power of two, so that few shapes are compiled
         chosen = np.resize(open_, 1 << int(open_.size - 1).bit_length())
-        problem = _problem(known, packed, weight, Prior(nothing, nothing), 0.0, chosen)
+        problem = _problem(model, packed, weight, Prior(nothing, nothing), 0.0, chosen)
         found = fit(
             problem,
             jnp.asarray(start[chosen]),
             jnp.asarray(value[chosen]),
-            repeated=known.repeated,
-            steps=known.steps,
+            repeated=model.repeated,
+            steps=model.max_steps,
         )
         left = np.sqrt(2 * np.asarray(found.cost)[: open_.size] / np.maximum(counted[open_], 1))
-        better = left < out.left[open_]
+        better = left < out.residual[open_]
         here = open_[better]
         out.value[here] = np.asarray(found.value)[: open_.size][better]
         out.start[here] = np.asarray(found.factor)[: open_.size, 0][better]
-        out.left[here] = left[better]
-        out.starts[open_] += 1
+        out.residual[here] = left[better]
+        out.n_starts[open_] += 1
     return out
 
 
 def fit_fresh(
-    known: Known,
+    model: TrajectoryModel,
     packed: Packed,
     prior: Prior,
     warm: Fitted | None,
     rng: np.random.Generator,
 ) -> Fitted:
-    """Maximum a posteriori under noise of known scale, from a random start or from an earlier answer."""
+    """Fit a batch under fresh noise of known scale, a posteriori.
+
+    Parameters
+    ----------
+    model : TrajectoryModel
+    packed : Packed
+        With deviations.
+    prior : Prior
+    warm : Fitted or None
+        An earlier fit to start from; None starts at random and lets the horizon grow.
+    rng : Generator
+        Of the starts.
+
+    Returns
+    -------
+    Fitted
+    """
     assert packed.deviation is not None
     users = packed.users.size
     weight = packed.valid[:, None, :, None] / packed.deviation
@@ -126,16 +195,16 @@ def fit_fresh(
 
     def improved(start: np.ndarray, value: np.ndarray, horizon: int) -> Fit:
         seen = weight * (np.arange(rounds) < horizon)[:, None, None]
-        problem = _problem(known, packed, seen, prior, 1.0, chosen)
-        steps = known.steps if horizon == rounds else min(known.steps, SHORT_STEPS)
+        problem = _problem(model, packed, seen, prior, 1.0, chosen)
+        steps = model.max_steps if horizon == rounds else min(model.max_steps, SHORT_STEPS)
         return fit(
             problem, jnp.asarray(start), jnp.asarray(value), repeated=False, steps=steps, enough=ENOUGH
         )
 
     if warm is not None:
-        found = improved(warm.start[chosen], warm.next[chosen], rounds)
+        found = improved(warm.start[chosen], warm.posterior_value[chosen], rounds)
     else:
-        start, value = _random_start(known, packed, rng)[0][chosen], prior.mean[chosen]
+        start, value = _random_start(model, packed, rng)[0][chosen], prior.mean[chosen]
         # a client's course is smooth in its start over few rounds, so that the horizon grows
         for horizon in sorted({min(first, rounds) for first in (*HORIZONS, rounds)}):
             found = improved(start, value, horizon)
@@ -170,11 +239,11 @@ def _blank(packed: Packed) -> Fitted:
 
 def _fitted(packed: Packed, *answers: Any) -> Fitted:
     """Answers beside what they are about."""
-    return Fitted(packed.users, packed.kind, packed.index, packed.valid, packed.alike, *answers)
+    return Fitted(packed.users, packed.kind, packed.index, packed.valid, packed.same_list, *answers)
 
 
 def _problem(
-    known: Known,
+    model: TrajectoryModel,
     packed: Packed,
     weight: np.ndarray,
     prior: Prior,
@@ -192,26 +261,36 @@ def _problem(
         mean=jnp.asarray(prior.mean[chosen]),
         precision=jnp.asarray(precision[chosen]),
         start_precision=jnp.asarray(start_precision),
-        step=step_of(known.manifest, known.rounds, packed.valid.sum(axis=1)[chosen]),
+        step=step_of(model.manifest, model.rounds, packed.valid.sum(axis=1)[chosen]),
     )
 
 
-def _middle(known: Known) -> float:
+def _middle(model: TrajectoryModel) -> float:
     """A first guess of s."""
-    return float(np.mean(known.manifest.rating_levels)) * (0.3 if known.stretched else 1.0)
+    return float(np.mean(model.manifest.rating_levels)) * (0.3 if model.stretched else 1.0)
 
 
 def _random_start(
-    known: Known, packed: Packed, rng: np.random.Generator
+    model: TrajectoryModel, packed: Packed, rng: np.random.Generator
 ) -> tuple[Float[np.ndarray, "users K"], Float[np.ndarray, "users n"]]:
     """p^0 in the unit ball, and one value for all of a client's ratings."""
     users, k = packed.users.size, packed.rows.shape[3]
     direction = rng.standard_normal((users, k))
     direction *= rng.uniform(0.05, 1, (users, 1)) / np.linalg.norm(direction, axis=1, keepdims=True)
-    return direction, _middle(known) * rng.uniform(0.5, 2, (users, 1)) * packed.valid
+    return direction, _middle(model) * rng.uniform(0.5, 2, (users, 1)) * packed.valid
 
 
-def flat_prior(known: Known, packed: Packed) -> Prior:
-    """Before anything is known of the clients."""
-    middle = _middle(known)
+def flat_prior(model: TrajectoryModel, packed: Packed) -> Prior:
+    """Make the prior of the first pass: the middle of the grid, as wide as it is high.
+
+    Parameters
+    ----------
+    model : TrajectoryModel
+    packed : Packed
+
+    Returns
+    -------
+    Prior
+    """
+    middle = _middle(model)
     return Prior(np.full(packed.valid.shape, middle) * packed.valid, np.full(packed.valid.shape, middle))

@@ -14,23 +14,16 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import NamedTuple
 
-import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Bool, Float, Int
+from jaxtyping import Bool, Float, Int
 
-from attacks.client_rules.client_update import step_of
-from attacks.trajectory.attack import Trajectory
-from attacks.trajectory.factor_trajectories import Packed, batches, pack
-from attacks.trajectory.least_squares import Problem, fit_start
-from attacks.trajectory.trajectory_fits import HORIZONS
+from attacks.trajectory.hypotheses import fitted_values, log_likelihood_ratio
 from victims.common.seeds import Purpose, generator
 from victims.data.ratings import Ratings
 from victims.protocols.base import Defense
-from victims.transcript.view import ITEM, View
+from victims.transcript.view import View
 
-STEPS = 30
-ENOUGH = 1e-3  # nats by which a step must still improve a fit
-RIDGE = 0.1
+RIDGE = 0.1  # of the factor that is estimated from the final V
 
 
 @dataclass(frozen=True)
@@ -53,7 +46,18 @@ class Canaries:
 
 
 def plant(ratings: Ratings, seed: int) -> Canaries:
-    """Choose a rating of every client, and its value by a coin; every client has a rating."""
+    """Plant a canary in every client's ratings: one of them is set to the lowest or highest level by a coin.
+
+    Parameters
+    ----------
+    ratings : Ratings
+        Every client has one at least.
+    seed : int
+
+    Returns
+    -------
+    Canaries
+    """
     rng = generator(seed, Purpose.CANARIES)
     entry = ratings.indptr[:-1] + rng.integers(0, np.diff(ratings.indptr))
     coin = rng.random(ratings.n_users) < 0.5
@@ -71,7 +75,20 @@ class Worlds(NamedTuple):
 
 
 def worlds(canaries: Canaries, defenses: Sequence[Defense], seed: int) -> Worlds:
-    """Both hypotheses about every canary at once, as the clients' devices hold them."""
+    """Hold both hypotheses about every canary, as the clients' devices do.
+
+    Parameters
+    ----------
+    canaries : Canaries
+    defenses : sequence of Defense
+        Those that act on the device change the ratings of both worlds.
+    seed : int
+        Of the recording.
+
+    Returns
+    -------
+    Worlds
+    """
     ratings = canaries.ratings
     held = []
     for level in (ratings.levels[0], ratings.levels[-1]):
@@ -89,28 +106,30 @@ def worlds(canaries: Canaries, defenses: Sequence[Defense], seed: int) -> Worlds
 
 
 def score_exact(view: View, both: Worlds) -> Float[np.ndarray, " users"]:
-    """Where no fresh noise is left: which canary the attack ``trajectory`` finds, in units of the gap.
+    """Score the canaries where no fresh noise is left, by what the attack ``trajectory`` fits.
 
     Parameters
     ----------
     view : View
         The recommender's, of consecutive rounds.
     both : Worlds
+
+    Returns
+    -------
+    (n_users,)
+        -1 at the low and 1 at the high world's value; 0 where there is no canary to see.
     """
-    found = Trajectory(answer="stretched").attack(view, 0)
-    score = np.zeros(both.low.n_users)
     seen = both.entry >= 0
-    item = np.where(seen, both.low.items[both.entry], -1)
     low, high = both.low.values[both.entry], both.high.values[both.entry]
-    for user, kind, index, value, _ in found.rows():
-        here = (kind == ITEM) & (index == item[user])
-        who = user[here]
-        score[who] = (2 * value[here] - low[who] - high[who]) / (high[who] - low[who])
-    return np.where(seen, score, 0.0)
+    value = fitted_values(view, np.where(seen, both.low.items[both.entry], -1))
+    scored = seen & ~np.isnan(value)
+    score = np.zeros(both.low.n_users)
+    score[scored] = ((2 * value - low - high) / (high - low))[scored]
+    return score
 
 
 def score_noisy(view: View, both: Worlds, seed: int) -> Float[np.ndarray, " users"]:
-    """Log likelihood ratio of the high world under noise of known scale, 0 where there is no canary to see.
+    """Score the canaries under noise of known scale, by the log likelihood ratio of the high world.
 
     Parameters
     ----------
@@ -119,51 +138,30 @@ def score_noisy(view: View, both: Worlds, seed: int) -> Float[np.ndarray, " user
     both : Worlds
     seed : int
         Of the random start.
+
+    Returns
+    -------
+    (n_users,)
+        Nats; 0 where there is no canary to see.
     """
-    score = np.zeros(both.low.n_users)
-    rng = generator(seed, Purpose.HYPOTHESIS_STARTS)
-    for members in batches(view, view.rounds.size):
-        packed = pack(view, view.batch(members), view.rounds)
-        users, k = packed.users.size, packed.rows.shape[3]
-        start = jnp.asarray(rng.standard_normal((users, k)) * rng.uniform(0.02, 0.3, (users, 1)))
-        costs = []
-        for world in (both.low, both.high):
-            problem = _problem(view, packed, world)
-            costs.append(_least(problem, start))
-        score[packed.users] = costs[0] - costs[1]
-    return np.where(both.entry >= 0, score, 0.0)
-
-
-def _least(problem: Problem, start: Array) -> Float[np.ndarray, " users"]:
-    """Cost of the best start factor; the horizon grows, as in ``attacks.trajectory.attack``."""
-    rounds = problem.rows.shape[1]
-    cost = np.zeros(0)
-    for horizon in sorted({min(first, rounds) for first in (*HORIZONS, rounds)}):
-        seen = problem._replace(weight=problem.weight * (jnp.arange(rounds) < horizon)[:, None, None])
-        start, least = fit_start(seen, start, repeated=False, steps=STEPS, enough=ENOUGH)
-        cost = np.asarray(least)
-    return cost
-
-
-def _problem(view: View, packed: Packed, world: Ratings) -> Problem:
-    """What a world says of the clients of a batch."""
-    assert packed.deviation is not None
-    values = world.matrix()[packed.users].toarray()
-    known = np.take_along_axis(values, packed.index, axis=1) * packed.valid
-    return Problem(
-        rows=jnp.asarray(packed.rows),
-        factors=jnp.asarray(packed.factors),
-        weight=jnp.asarray(packed.valid[:, None, :, None] / packed.deviation),
-        row_weight=jnp.asarray(packed.row_weight),
-        mean=jnp.asarray(known),
-        precision=jnp.zeros(known.shape),
-        start_precision=jnp.asarray(1.0),
-        step=step_of(view.manifest, view.rounds, packed.valid.sum(axis=1)),
-    )
+    ratio = log_likelihood_ratio(view, both.low.matrix(), both.high.matrix(), seed)
+    return np.where(both.entry >= 0, ratio, 0.0)
 
 
 def score_final(items: Float[np.ndarray, "items K"], both: Worlds) -> Float[np.ndarray, " users"]:
-    """From the final V alone: how far the predicted canary lies above the middle of both worlds."""
+    """Score the canaries from the final V alone: how far the prediction is above the middle of both worlds.
+
+    Parameters
+    ----------
+    items : (n_items, n_factors)
+        The recommender's V.
+    both : Worlds
+
+    Returns
+    -------
+    (n_users,)
+        In stars; 0 where there is no canary to see.
+    """
     score = np.zeros(both.low.n_users)
     low = both.low
     for user in np.flatnonzero(both.entry >= 0):

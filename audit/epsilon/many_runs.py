@@ -34,7 +34,17 @@ class Repeated(NamedTuple):
 
 
 def typical_client(ratings: Ratings) -> int:
-    """The client whose number of ratings is the median, the first of them."""
+    """Choose the client whose number of ratings is the median, the first of them.
+
+    Parameters
+    ----------
+    ratings : Ratings
+
+    Returns
+    -------
+    int
+        Its id.
+    """
     counts = np.diff(ratings.indptr)
     return int(np.argsort(counts, kind="stable")[counts.size // 2])
 
@@ -50,7 +60,7 @@ def repeat(
     runs: int,
     seed: int,
 ) -> Repeated:
-    """Run the protocol again and again, in both worlds.
+    """Run the protocol again and again, in both worlds, and score the canary of the typical client.
 
     Parameters
     ----------
@@ -69,28 +79,49 @@ def repeat(
         In each world, >= 1.
     seed : int
         The runs take the seeds after it.
+
+    Returns
+    -------
+    Repeated
     """
-    who = typical_client(canaries.ratings)
+    client = typical_client(canaries.ratings)
     names = ("all rounds", "first round") if noisy else ("all rounds",)
-    found: dict[bool, dict[str, list[float]]] = {high: {name: [] for name in names} for high in (True, False)}
-    for number in range(2 * runs):
-        high, fresh = number % 2 == 0, seed + 1 + number
-        values, coin = canaries.ratings.values.copy(), canaries.coin.copy()
-        values[canaries.entry[who]] = canaries.ratings.levels[-1 if high else 0]
-        coin[who] = high
-        here = Canaries(replace(canaries.ratings, values=values), canaries.entry, coin)
-        defenses = defenses_of()
-        both = worlds(here, defenses, fresh)
-        remove(folder)
-        remove(truth_path(folder))
-        record(victim, here.ratings, folder, rounds=range(rounds), defenses=defenses, seed=fresh, users=[who])
+    scores: dict[bool, dict[str, list[float]]] = {
+        high: {name: [] for name in names} for high in (True, False)
+    }
+    for run in range(2 * runs):
+        high, run_seed = run % 2 == 0, seed + 1 + run
+        flipped, defenses = _flipped(canaries, client, high), defenses_of()
+        both = worlds(flipped, defenses, run_seed)
+        _remove_recording(folder)
+        record(
+            victim,
+            flipped.ratings,
+            folder,
+            rounds=range(rounds),
+            defenses=defenses,
+            seed=run_seed,
+            users=[client],
+        )
         view = open_transcript(folder).view("server")
         for name in names:
             seen = view if name == "all rounds" else view.during([int(view.rounds[0])])
-            score = score_noisy(seen, both, fresh) if noisy else score_exact(seen, both)
-            found[high][name].append(float(score[who]))
+            score = score_noisy(seen, both, run_seed) if noisy else score_exact(seen, both)
+            scores[high][name].append(float(score[client]))
+    _remove_recording(folder)
+    return Repeated(
+        *({name: np.array(values) for name, values in scores[high].items()} for high in (True, False))
+    )
+
+
+def _flipped(canaries: Canaries, client: int, high: bool) -> Canaries:
+    """The same canaries with that of one client at the highest or lowest level."""
+    values, coin = canaries.ratings.values.copy(), canaries.coin.copy()
+    values[canaries.entry[client]] = canaries.ratings.levels[-1 if high else 0]
+    coin[client] = high
+    return Canaries(replace(canaries.ratings, values=values), canaries.entry, coin)
+
+
+def _remove_recording(folder: Path) -> None:
     remove(folder)
     remove(truth_path(folder))
-    return Repeated(
-        *({name: np.array(scores) for name, scores in found[high].items()} for high in (True, False))
-    )

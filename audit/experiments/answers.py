@@ -7,7 +7,15 @@ from typing import Any
 
 import numpy as np
 
-from attacks.base import OPTIONAL, Estimates, Progress, Reconstruction, all_abstain, silent
+from attacks.base import (
+    OPTIONAL,
+    Estimates,
+    Identities,
+    Progress,
+    Reconstruction,
+    all_abstain,
+    silent,
+)
 from audit.plugins import said
 from audit.registry import entry, make_attack
 from audit.shell.debugging import HINT
@@ -74,7 +82,7 @@ def complaints(found: object, view: View) -> Iterator[str]:
         yield "must give users as a vector of whole numbers"
     if np.any(np.diff(users) <= 0):
         yield "must name every client once, ascending"
-    if not found.options.get("pseudonyms"):
+    if found.identities == Identities.CLIENTS:
         for client in np.setdiff1d(users, view.users):
             yield f"answered about client {client}, which it was not asked about"
         for client in np.setdiff1d(view.users, users):

@@ -17,7 +17,7 @@ from typing import Any
 
 import numpy as np
 
-from attacks.base import Progress, Reconstruction, all_abstain
+from attacks.base import Identities, Progress, Reconstruction, all_abstain
 from attacks.sums.parallel_rows import sums_of_others
 from audit.experiments.answers import answered
 from audit.experiments.cells import (
@@ -343,7 +343,7 @@ class _Scenario:
 
     def _null(self, name: str, view: View, truth: Truth, found: Reconstruction) -> UserScores | None:
         """The same attack on shuffled gradients, for attacks that are fast enough to repeat."""
-        if found.options.get("pseudonyms"):
+        if found.identities == Identities.PSEUDONYMS:
             return self._nameless_null(name, view, truth, found)
         if entry("attacks", name).per_client or view.users.size == 0:
             return None
@@ -368,7 +368,7 @@ class _Scenario:
 def _of_others(adversary: str, found: Reconstruction) -> Reconstruction:
     """What a client reads of its own uploads is no leak."""
     alone = adversary.startswith("client:") or adversary == "decrypter"
-    if not alone or found.options.get("pseudonyms"):
+    if not alone or found.identities == Identities.PSEUDONYMS:
         return found
     reason = "the adversary is a client and receives nobody else's uploads"
     return all_abstain(found.attack, found.users, reason, found.options)

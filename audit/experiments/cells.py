@@ -23,7 +23,7 @@ import psutil
 from filelock import FileLock, Timeout
 from jax.experimental.compilation_cache import compilation_cache
 
-from attacks.base import RATED_SET, Reconstruction
+from attacks.base import Reconstruction, Scope
 from audit.experiments.results import COLUMNS, Row, make_row, write_results
 from audit.scoring.abstentions import in_words
 from audit.scoring.metrics import UserScores
@@ -362,13 +362,13 @@ def metric_rows(
     n_users = reconstruction.users.size
     n_silent = len(reconstruction.abstained)
     left = {"status": "not applicable", "verdict": NOT_TESTED, "n_users": n_users, "n_abstained": n_silent}
-    if n_users == 0 or (n_silent == n_users and not reconstruction.options.get("found_nothing")):
-        nobody = str(reconstruction.options.get("obstacle", "the adversary receives no uploads"))
+    if not reconstruction.applies:
+        nobody = reconstruction.obstacle or "the adversary receives no uploads"
         reason = in_words(reconstruction.abstained, n_users) or nobody
         return [make_row(**shared, metric="rating_accuracy", **left, reason=reason)]
     scores = score(reconstruction, manifest, truth, shuffled=shuffled, ceilings=ceilings)
     rows = [make_row(**shared, **as_record(part), status="ran") for part in scores]
-    if reconstruction.options.get("reads") == RATED_SET:
+    if reconstruction.scope == Scope.RATED_SET:
         reason = "it reads which items are rated and nothing else"
         rows.append(make_row(**shared, metric="rating_accuracy", **left, reason=reason))
     return rows

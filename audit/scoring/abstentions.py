@@ -11,7 +11,16 @@ SHOWN = 3  # commonest reasons
 
 
 def grouped(reasons: Iterable[str]) -> list[tuple[str, int]]:
-    """Reasons that differ in their numbers alone count as one, the commonest first.
+    """Count reasons, those that differ in their numbers alone as one.
+
+    Parameters
+    ----------
+    reasons : iterable of str
+
+    Returns
+    -------
+    list of (str, int)
+        The commonest first.
 
     Examples
     --------
@@ -22,7 +31,17 @@ def grouped(reasons: Iterable[str]) -> list[tuple[str, int]]:
 
 
 def in_words(abstained: Mapping[int, str], n_users: int) -> str:
-    """How many clients got no answer, and why; nothing where all did.
+    """Say how many clients got no answer, and why.
+
+    Parameters
+    ----------
+    abstained : mapping of client to reason
+    n_users : int
+
+    Returns
+    -------
+    str
+        Empty where all clients got one.
 
     Examples
     --------

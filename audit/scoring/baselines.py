@@ -27,7 +27,20 @@ Guesses = dict[str, dict[str, Float[np.ndarray, " users"]]]
 
 
 def guesses(manifest: Manifest, truth: Truth, users: np.ndarray) -> Guesses:
-    """Metric -> name of the guess -> score of every client of ``users``."""
+    """Score every guess without the transcript.
+
+    Parameters
+    ----------
+    manifest : Manifest
+    truth : Truth
+    users : (n_users,)
+        Ascending.
+
+    Returns
+    -------
+    dict
+        Metric -> name of the guess -> (n_users,) scores, NaN where not defined.
+    """
     row = truth.rows(users)
     found = _rating_guesses(manifest, truth, row) | _rated_set_guesses(manifest, truth, row)
     perfect = found["rating_accuracy"].get("majority", np.zeros(users.size)) == 1
@@ -41,7 +54,18 @@ def guesses(manifest: Manifest, truth: Truth, users: np.ndarray) -> Guesses:
 def best_guess(
     metric: str, candidates: dict[str, Float[np.ndarray, " users"]]
 ) -> tuple[str, Float[np.ndarray, " users"]]:
-    """The candidate with the best mean over the clients for which it is defined."""
+    """Choose the candidate with the best mean over the clients for which it is defined.
+
+    Parameters
+    ----------
+    metric : str
+    candidates : dict of str to (n_users,) scores
+
+    Returns
+    -------
+    name : str
+    scores : (n_users,)
+    """
     sign = -1 if metric in LOWER_IS_BETTER else 1
     defined = {name: values for name, values in candidates.items() if ~np.isnan(values).all()}
     if not defined:

@@ -37,7 +37,22 @@ DENSE = 16  # times the rows of a client that a table of all items may have colu
 
 
 def round_ratings(value: np.ndarray, levels: list[float]) -> np.ndarray:
-    """Clip to [0, largest level] and round to the nearest of 0 and the levels (Eq. 43).
+    """Clip to [0, largest level] and round to the nearest of 0 and the levels.
+
+    Parameters
+    ----------
+    value : array of any shape
+        In stars.
+    levels : list of float
+        Ascending, > 0.
+
+    Returns
+    -------
+    same shape
+
+    References
+    ----------
+    Paper 000: P. Mai, Y. Pang, arXiv:2210.07775, Eq. (43).
 
     Examples
     --------
@@ -95,7 +110,16 @@ def score_users(
 
 
 def metric_names(manifest: Manifest) -> list[str]:
-    """Metrics that are defined for a protocol, in the order of the result tables."""
+    """List the metrics that are defined for a protocol, in the order of the result tables.
+
+    Parameters
+    ----------
+    manifest : Manifest
+
+    Returns
+    -------
+    list of str
+    """
     names = list(RATING_METRICS)
     if manifest.n_attributes:
         names.append("attribute_accuracy")
@@ -155,7 +179,7 @@ def _score_items(
     stars = _first(block.median_if_rated, block.rating_if_rated, value)
     error = np.where(rated, np.abs(np.clip(stars, 0, manifest.rating_levels[-1]) - actual), 0)
     missed_stars = truth.ratings.sum(axis=1)[row] - actual.sum(axis=1)
-    claimed = _claimed(block, answer, manifest) & given
+    claimed = claimed_rated(block, answer, manifest) & given
     scores = {
         "rating_accuracy": accuracy,
         "rated_rating_accuracy": _ratio(right_rated, n_rated),
@@ -187,8 +211,20 @@ def _if_rated(block: Estimates, answer: np.ndarray, manifest: Manifest) -> np.nd
     return np.where(there, nearest, answer)
 
 
-def _claimed(block: Estimates, answer: np.ndarray, manifest: Manifest) -> np.ndarray:
-    """Which rows are said to be rated: the most probable ones, as many as maximise the expected F1."""
+def claimed_rated(block: Estimates, answer: np.ndarray, manifest: Manifest) -> np.ndarray:
+    """Decide which rows are said to be rated: the most probable ones, as many as maximise the expected F1.
+
+    Parameters
+    ----------
+    block : Estimates
+    answer : (n_users, n_rows)
+        Rounded ratings in stars, 0 for unrated, which decide where the attack gives no probability.
+    manifest : Manifest
+
+    Returns
+    -------
+    (n_users, n_rows) bool
+    """
     if block.rated_probability is None or manifest.weighting == "observed-only":
         return answer > 0
     probability = np.nan_to_num(block.rated_probability, nan=0.0)
@@ -221,7 +257,23 @@ def _rated_strength(
 def lookup(
     truth: Truth, row: np.ndarray, index: np.ndarray, shape: tuple[int, ...]
 ) -> Float[np.ndarray, "users rows"]:
-    """Rating of each (client, item), 0 where unrated."""
+    """Look up the rating of each (client, item).
+
+    Parameters
+    ----------
+    truth : Truth
+    row : (n_users,)
+        Of the truth's tables.
+    index : (1 or n_users, n_rows)
+        Items.
+    shape : tuple
+        (n_users, n_rows).
+
+    Returns
+    -------
+    (n_users, n_rows)
+        In stars, 0 where unrated.
+    """
     n_columns = truth.ratings.shape[1]
     index = np.minimum(index, n_columns)  # beyond the last rated item: the empty last column
     if index.shape[0] == 1 and n_columns <= DENSE * index.size + BLOCK_ROWS // row.size:
@@ -281,7 +333,19 @@ def _score_attributes(
 
 
 def attribute_table(truth: Truth, manifest: Manifest, row: np.ndarray) -> np.ndarray:
-    """Attributes of some clients with exactly ``n_attributes`` columns."""
+    """Take the attributes of some clients, with exactly ``n_attributes`` columns.
+
+    Parameters
+    ----------
+    truth : Truth
+    manifest : Manifest
+    row : (n_users,)
+        Of the truth's tables.
+
+    Returns
+    -------
+    (n_users, n_attributes)
+    """
     table = np.zeros((row.size, manifest.n_attributes))
     width = min(manifest.n_attributes, truth.attributes.shape[1])
     table[:, :width] = truth.attributes[row, :width]
@@ -293,7 +357,18 @@ def group_scores(
     actual: Float[np.ndarray, "users attributes"],
     manifest: Manifest,
 ) -> dict[str, np.ndarray]:
-    """Is the largest estimate of each block at the active attribute? NaN where none is active."""
+    """Score whether the largest estimate of each one-hot block is at the active attribute.
+
+    Parameters
+    ----------
+    estimate, actual : (n_users, n_attributes)
+    manifest : Manifest
+
+    Returns
+    -------
+    dict of str to (n_users,)
+        One metric per block and their mean; NaN where none is active.
+    """
     scores = {}
     for number, group in enumerate(manifest.attribute_groups):
         if group:

@@ -23,12 +23,24 @@ CLAIMED, SHARE, CLIENTS = "claimed_rating_accuracy", "share_of_ratings_read", "s
 def pseudonym_scores(
     reconstruction: Reconstruction, manifest: Manifest, truth: Truth
 ) -> dict[str, tuple[str, np.ndarray, np.ndarray]]:
-    """Metric -> (name of the guess, score, the guess's score).
+    """Score the claims about nameless clients.
 
     ``claimed_rating_accuracy``, one entry per pseudonym: share of its claimed ratings that its client gave;
     beside it the most frequent rating. ``share_of_ratings_read``, one entry per client of the truth: share
     of its ratings that some pseudonym of it claims rightly; ``share_of_clients_read``: 1 where there is one.
     Beside both 0, for nothing is claimed unseen.
+
+    Parameters
+    ----------
+    reconstruction : Reconstruction
+        Whose ``identities`` are pseudonyms.
+    manifest : Manifest
+    truth : Truth
+
+    Returns
+    -------
+    dict
+        Metric -> (name of the guess, scores, the guess's scores).
     """
     levels, counts = np.unique(truth.ratings.data, return_counts=True)
     mode = levels[counts.argmax()]
@@ -55,10 +67,22 @@ def pseudonym_scores(
 def null_scores(
     reconstruction: Reconstruction, manifest: Manifest, truth: Truth, n_pseudonyms: int
 ) -> UserScores:
-    """What claims from dealt-out sums are worth, beside an attack that claims ``n_pseudonyms`` clients.
+    """Score claims from dealt-out sums, beside an attack that claims ``n_pseudonyms`` clients.
 
     One number for everybody: whom the null does not claim counts as wrong, for one lucky claim is no guess
     about all of them.
+
+    Parameters
+    ----------
+    reconstruction : Reconstruction
+        Of the shuffled view.
+    manifest : Manifest
+    truth : Truth
+    n_pseudonyms : int
+
+    Returns
+    -------
+    UserScores
     """
     right = pseudonym_scores(reconstruction, manifest, truth)[CLAIMED][1]
     worth = right.sum() / max(n_pseudonyms, right.size, 1)

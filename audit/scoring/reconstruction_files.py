@@ -19,7 +19,7 @@ import pyarrow as pa
 from jaxtyping import Float
 from pydantic import BaseModel, ValidationError, field_validator, model_validator
 
-from attacks.base import OPTIONAL, Estimates, Reconstruction
+from attacks.base import OPTIONAL, Estimates, Identities, Outcome, Reconstruction, Scope
 from victims.common.errors import InputError, one_line, printable
 from victims.common.files import existing_file
 from victims.common.limits import DEEPEST, depth_of, refuse_absurd_sizes
@@ -31,13 +31,18 @@ from victims.transcript.writer import kind_array, write_columns
 
 KEY = b"factorleak-reconstruction"
 PAD_CELLS = 1 << 22
+FORMER_OPTIONS = {  # option and value in files before outcome, scope and identities: the field and its value
+    "found_nothing": (True, "outcome", Outcome.NOTHING_FOUND),
+    "pseudonyms": (True, "identities", Identities.PSEUDONYMS),
+    "reads": ("rated set", "scope", Scope.RATED_SET),
+}
 
 
 class Origin(BaseModel):
     """Where a reconstruction comes from.
 
-    ``users``, each once, are clients of the manifest, or pseudonyms where the option of that name is set; the
-    attack abstained on some of them.
+    ``users``, each once, are clients of the manifest, or pseudonyms where ``identities`` says so; the
+    attack abstained on some of them. Older files tell outcome, scope and identities among the options.
     """
 
     attack: str
@@ -45,8 +50,30 @@ class Origin(BaseModel):
     options: dict[str, object] = {}
     users: list[int]
     abstained: dict[int, str] = {}
+    outcome: Outcome = Outcome.ANSWERED
+    obstacle: str = ""
+    scope: Scope = Scope.RATINGS_AND_ATTRIBUTES
+    identities: Identities = Identities.CLIENTS
+    answered_by: str = ""
     seconds: float = float("nan")
     manifest: Manifest
+
+    @model_validator(mode="before")
+    @classmethod
+    def _of_older_files(cls, header: object) -> object:
+        """Move what older files say among the options to its field."""
+        if not isinstance(header, dict) or not isinstance(header.get("options"), dict):
+            return header
+        options = dict(header["options"])
+        moved = {
+            field: value
+            for option, (said, field, value) in FORMER_OPTIONS.items()
+            if field not in header and options.get(option) == said
+        }
+        for option, (_, field, _) in FORMER_OPTIONS.items():
+            if field in moved:
+                del options[option]
+        return {**header, **moved, "options": options}
 
     @field_validator("options")
     @classmethod
@@ -60,7 +87,7 @@ class Origin(BaseModel):
         known = set(self.users)
         if len(known) < len(self.users):
             raise ValueError("users must name each client once")
-        most = INT32_MAX if self.options.get("pseudonyms") else self.manifest.n_users
+        most = INT32_MAX if self.identities == Identities.PSEUDONYMS else self.manifest.n_users
         strange = next((user for user in self.users if not 0 <= user < most), None)
         if strange is not None:
             raise ValueError(f"users must be clients below {most}, got {str(strange)[:20]}")
@@ -86,13 +113,29 @@ def write_reconstruction(
     adversary: str,
     seconds: float,
 ) -> None:
-    """Write a reconstruction; the file appears under its name only when it is complete."""
+    """Write a reconstruction; the file appears under its name only when it is complete.
+
+    Parameters
+    ----------
+    path : Path
+    reconstruction : Reconstruction
+    manifest : Manifest
+        Of the transcript that was attacked.
+    adversary : str
+    seconds : float
+        That the attack took.
+    """
     origin = Origin(
         attack=reconstruction.attack,
         adversary=adversary,
         options=json.loads(json.dumps(dict(reconstruction.options), default=str)),
         users=reconstruction.users.tolist(),
         abstained=dict(reconstruction.abstained),
+        outcome=reconstruction.outcome,
+        obstacle=reconstruction.obstacle,
+        scope=reconstruction.scope,
+        identities=reconstruction.identities,
+        answered_by=reconstruction.answered_by,
         seconds=seconds,
         manifest=manifest,
     )
@@ -121,7 +164,15 @@ def _columns(columns: Mapping[str, np.ndarray], names: list[str]) -> dict[str, p
 
 
 def read_reconstruction(path: Path) -> StoredReconstruction:
-    """Read a reconstruction file, ours or another program's.
+    """Read a reconstruction file, of this project or of another program.
+
+    Parameters
+    ----------
+    path : Path
+
+    Returns
+    -------
+    StoredReconstruction
 
     Raises
     ------
@@ -149,16 +200,29 @@ def read_reconstruction(path: Path) -> StoredReconstruction:
     if strange.size:
         raise InputError(f"{path} row {strange[0]}: client {user[strange[0]]} is not in its header")
     blocks = tuple(_blocks(user, kind, index, value, others))
-    return StoredReconstruction(
-        Reconstruction(
-            "unknown" if origin is None else origin.attack,
+    return StoredReconstruction(_of_origin(path, origin, users, blocks), origin)
+
+
+def _of_origin(
+    path: Path, origin: Origin | None, users: np.ndarray, blocks: tuple[Estimates, ...]
+) -> Reconstruction:
+    if origin is None:
+        return Reconstruction("unknown", users, blocks)
+    try:
+        return Reconstruction(
+            origin.attack,
             users,
             blocks,
-            {} if origin is None else origin.abstained,
-            {} if origin is None else origin.options,
-        ),
-        origin,
-    )
+            origin.abstained,
+            origin.options,
+            outcome=origin.outcome,
+            obstacle=origin.obstacle,
+            scope=origin.scope,
+            identities=origin.identities,
+            answered_by=origin.answered_by,
+        )
+    except InputError as error:
+        raise InputError(f"{path}: its header is damaged ({error}); run the attack again") from None
 
 
 def _optional(path: Path, file: ColumnFile, name: str) -> Float[np.ndarray, " rows"]:
@@ -186,7 +250,8 @@ def _origin(path: Path, metadata: dict[bytes, bytes]) -> Origin | None:
     except (ValidationError, RecursionError, ValueError) as error:
         raise InputError(f"{path}: its header is damaged ({_first(error)}); run the attack again") from None
     reasons = {client: one_line(reason) for client, reason in origin.abstained.items()}
-    return origin.model_copy(update={"abstained": reasons, "attack": printable(origin.attack)})
+    shown = {"attack": printable(origin.attack), "answered_by": printable(origin.answered_by)}
+    return origin.model_copy(update={"abstained": reasons, "obstacle": one_line(origin.obstacle), **shown})
 
 
 def _first(error: Exception) -> str:

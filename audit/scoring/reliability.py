@@ -42,7 +42,7 @@ class Bin(NamedTuple):
 
 
 def reliability(reconstruction: Reconstruction, manifest: Manifest, truth: Truth, seed: int = 0) -> list[Bin]:
-    """Bins of claimed probability that hold an answer: ratings, attributes, whether items are rated.
+    """Bin the claimed probabilities of ratings, of attributes and of being rated, and count what is right.
 
     Parameters
     ----------
@@ -53,6 +53,11 @@ def reliability(reconstruction: Reconstruction, manifest: Manifest, truth: Truth
     truth : Truth
     seed : int
         Of the bootstrap.
+
+    Returns
+    -------
+    list of Bin
+        Those that hold an answer.
 
     Raises
     ------

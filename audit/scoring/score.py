@@ -9,7 +9,7 @@ from typing import NamedTuple
 import numpy as np
 from jaxtyping import Float, Int
 
-from attacks.base import RATED_SET, Reconstruction
+from attacks.base import Identities, Outcome, Reconstruction, Scope
 from audit.scoring.abstentions import in_words
 from audit.scoring.baselines import best_guess, guesses
 from audit.scoring.metrics import LOWER_IS_BETTER, UserScores, score_users
@@ -50,7 +50,7 @@ class Score:
     (``audit.scoring.ceiling``); None where it is not computed. Clients without an answer count with the best
     guess, so that abstaining neither helps nor hurts; ``n_abstained`` says how many they are, ``reason`` why,
     and where answers are worse than the guess. An attack that looked at everything and could not tell the
-    uploads from noise (option ``found_nothing``) has answered: with the guess.
+    uploads from noise (``Outcome.NOTHING_FOUND``) has answered: with the guess.
     """
 
     metric: str
@@ -85,6 +85,10 @@ def score(
     seed : int
         Of the bootstrap.
 
+    Returns
+    -------
+    list of Score
+
     Raises
     ------
     InputError
@@ -93,17 +97,17 @@ def score(
     """
     truth.refuse_unless_about(manifest)
     _refuse_unless_about(reconstruction, manifest)
-    if reconstruction.options.get("pseudonyms"):
+    if reconstruction.identities == Identities.PSEUDONYMS:
         return _of_pseudonyms(reconstruction, manifest, truth, shuffled, seed)
     users = np.unique(reconstruction.users)
     found = score_users(reconstruction.blocks, manifest, truth, users)
     silent = np.isin(users, list(reconstruction.abstained))
-    looked = bool(reconstruction.options.get("found_nothing"))
+    looked = reconstruction.outcome == Outcome.NOTHING_FOUND
     everything = guesses(manifest, truth, users)
     why = in_words(reconstruction.abstained, users.size)
     rows = []
     for metric, candidates in everything.items():
-        if reconstruction.options.get("reads") == RATED_SET and not _of_the_set(metric):
+        if reconstruction.scope == Scope.RATED_SET and not _of_the_set(metric):
             continue
         if shuffled is not None and not _in_the_open(metric, manifest):
             candidates |= {"shuffled": _aligned(shuffled, metric, users)}
@@ -198,7 +202,16 @@ def _limit(
 
 
 def as_record(score: Score) -> dict[str, object]:
-    """Flat mapping with the column names of the result table."""
+    """Flatten a score to the columns of the result table.
+
+    Parameters
+    ----------
+    score : Score
+
+    Returns
+    -------
+    dict of str to object
+    """
     summary = asdict(score.summary)
     n_users = summary.pop("n_users")
     for inside in ("below", "n_unanswered"):

@@ -80,6 +80,10 @@ def summarise(
         Of the bootstrap.
     unanswered : (n_users,) bool, optional
         Clients without an answer, whose value is the guess.
+
+    Returns
+    -------
+    Summary
     """
     silent = np.zeros(values.size, bool) if unanswered is None else unanswered
     defined = ~(np.isnan(values) | np.isnan(baseline))
@@ -117,7 +121,23 @@ def summarise(
 def interval(
     statistic: Callable[..., np.ndarray], samples: tuple[np.ndarray, ...], seed: int
 ) -> tuple[float, float]:
-    """95 % percentile bootstrap interval, clients resampled together."""
+    """Compute a 95 % percentile bootstrap interval, clients resampled together.
+
+    Parameters
+    ----------
+    statistic : callable
+        Of the samples and ``axis``.
+    samples : tuple of (n_users,) arrays
+    seed : int
+
+    Returns
+    -------
+    low, high : float
+
+    References
+    ----------
+    B. Efron 1979, doi:10.1214/aos/1176344552.
+    """
     if all((sample == sample[0]).all() for sample in samples):
         only = float(statistic(*samples, axis=-1))
         return only, only
@@ -144,9 +164,25 @@ def _advantage(metric: str, value: np.ndarray | float, baseline: np.ndarray | fl
 
 
 def sign_test(metric: str, values: np.ndarray, baseline: np.ndarray, worse: bool = False) -> float:
-    """Exact one-sided sign test over clients, that values are better (``worse``: worse) than the guess.
+    """Test exactly and one-sidedly, over clients, that values are better than the guess.
 
     Ties say nothing and are left out.
+
+    Parameters
+    ----------
+    metric : str
+    values, baseline : (n_users,)
+    worse : bool
+        Test that they are worse.
+
+    Returns
+    -------
+    float
+        The p-value; 1 where all are ties.
+
+    References
+    ----------
+    W. J. Dixon, A. M. Mood 1946, doi:10.1080/01621459.1946.10501898.
 
     Examples
     --------
@@ -168,13 +204,29 @@ def verdict(
     unanswered: float = 0.0,
     below: bool = False,
 ) -> str:
-    """One of four verdicts, from preset thresholds.
+    """Choose one of four verdicts, from preset thresholds.
 
     LEAK needs both a significant sign test and an interval of the advantage above 0: it stands also where
     most clients got no answer, for what is read of the others is read. Else NOT TESTED where more than half
     of the clients got none. NO EVIDENCE needs an interval that reaches 0 and ends below 0.05: at this power
     the advantage is bounded by its upper end. Answers significantly ``below`` the guess are no such bound,
     for something in the transcript moved them: they are INCONCLUSIVE, as everything else is.
+
+    Parameters
+    ----------
+    advantage_low, advantage_high : float
+        The interval of the advantage.
+    p_value : float
+        Of the sign test.
+    unanswered : float
+        Share of clients without an answer.
+    below : bool
+        Whether answers are significantly worse than the guess.
+
+    Returns
+    -------
+    str
+        LEAK, NOT TESTED, NO EVIDENCE or INCONCLUSIVE.
     """
     if p_value < LEAK_LEVEL and advantage_low > 0:
         return LEAK

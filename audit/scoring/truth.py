@@ -41,7 +41,11 @@ class Truth:
         return f"Truth({shape}, ratings={self.ratings.nnz})"
 
     def refuse_unless_about(self, manifest: Manifest) -> None:
-        """Refuse to be scored beside a recording that is not its own, before a table is as wide as claimed.
+        """Refuse a recording that is not this truth's own, before a table is as wide as claimed.
+
+        Parameters
+        ----------
+        manifest : Manifest
 
         Raises
         ------
@@ -66,7 +70,15 @@ class Truth:
             refuse_absurd_table("the truth", self.users.size, manifest.n_attributes, rows)
 
     def rows(self, users: np.ndarray) -> np.ndarray:
-        """Row of each client.
+        """Find the row of each client.
+
+        Parameters
+        ----------
+        users : (n_users,)
+
+        Returns
+        -------
+        (n_users,)
 
         Raises
         ------
@@ -85,6 +97,14 @@ class Truth:
 
 def read_truth(path: Path) -> Truth:
     """Read ``NAME.truth.arrow`` (user, kind, index, value).
+
+    Parameters
+    ----------
+    path : Path
+
+    Returns
+    -------
+    Truth
 
     Raises
     ------

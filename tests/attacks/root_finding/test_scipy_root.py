@@ -8,7 +8,10 @@ import numpy as np
 import pytest
 
 from attacks.root_finding import systems
-from attacks.root_finding.scipy_root import METHODS, Root, _clients, _SemiAlsProblem, _SgdProblem
+from attacks.root_finding.clients import clients_of
+from attacks.root_finding.problems import SemiAlsProblem, SgdProblem
+from attacks.root_finding.scipy_root import Root
+from attacks.root_finding.scipy_solver import METHODS
 from tests.attacks.closed_form.test_spectral import dense, with_constants
 from tests.conftest import SCENARIOS
 from tests.oracles.simulator import Reference
@@ -18,19 +21,21 @@ def problems(outside, update: str, weighting: str):
     """(client, problem, solution) of a reference transcript."""
     reference, transcript = outside(update=update, weighting=weighting)
     view = transcript.view("server")
-    attack = Root()
-    for client in _clients(view):
+    for client in clients_of(view):
         if update == "semi-als":
             last = client.rounds[-1]
-            problem = _SemiAlsProblem(attack, view.manifest, last, 1)
+            problem = SemiAlsProblem(
+                view.manifest, last, 1, start_rating=3.0, start_attribute=0.5, budget=5000
+            )
             truth = np.where(
                 last.kind == 0,
                 reference.ratings[client.user][np.minimum(last.index, 29)],
                 reference.attributes[client.user][np.minimum(last.index, 4)],
             )
         else:
-            problem = _SgdProblem(
-                attack, view.manifest, client.rounds, int(np.flatnonzero(client.rounds[0].kind == 0)[0])
+            item = int(np.flatnonzero(client.rounds[0].kind == 0)[0])
+            problem = SgdProblem(
+                view.manifest, client.rounds, item, start_factor=0.1, start_along="row", budget=5000
             )
             truth = factor_of(reference, client.user)
         yield client, problem, truth
@@ -75,7 +80,7 @@ class TestSystems:
             dense_product = problem.jacobian(point) @ direction
             np.testing.assert_allclose(dense_product, difference, rtol=2e-4, atol=1e-6)
             problem.residual(point)  # krylov linearises at the last evaluated point
-            solved, status = problem.progress.inner_solve(problem.product, dense_product, rtol=1e-10)
+            solved, status = problem.evaluations.inner_solve(problem.product, dense_product, rtol=1e-10)
             assert status == 0
             np.testing.assert_allclose(problem.jacobian(point) @ solved, dense_product, atol=1e-6)
 

@@ -5,7 +5,9 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from attacks.base import Identities
 from attacks.sums.aggregate import Aggregate
+from attacks.sums.peeling import findings, sums_of_round
 from audit.experiments.cells import metric_rows
 from audit.keys import view_of
 from audit.registry import make_defense
@@ -80,6 +82,25 @@ def test_peeling_reads_more_than_the_lone_rows(sparse, tmp_path):
     certain = (block.probability == 1)[:, : sparse.n_items]
     assert certain[:, count >= 3].any()
     assert certain[:, ~lone].sum() > 0.2 * certain[:, lone].sum()
+
+
+def test_a_step_changes_nothing_that_it_is_given(sparse, tmp_path):
+    """What one step finds in an untouched round is found again, and is true of one contributor's row."""
+    transcript, truth = recorded(FedMVMF(), sparse, tmp_path / "t", IDEAL)
+    view = view_of(transcript, "server")
+    (number,) = view.sums
+    sums = sums_of_round(view, view.users, number)
+    factors = np.full((view.users.size, view.manifest.factors), np.nan)
+    answers = np.full((view.users.size, view.manifest.n_items + view.manifest.n_attributes), np.nan)
+    first, second = (findings(view.manifest, sums, factors, answers) for _ in range(2))
+    assert np.isnan(factors).all()
+    assert np.isnan(answers).all()
+    assert len(first) == len(second) > 0
+    for one, other in zip(first, second, strict=True):
+        np.testing.assert_array_equal(one.answers, other.answers)
+        items = one.columns[one.columns < truth.ratings.shape[1]]
+        actual = truth.ratings[[int(one.clients)], :].toarray()[0, items]
+        np.testing.assert_array_equal(one.answers[one.columns < truth.ratings.shape[1]], actual)
 
 
 def test_a_threshold_of_contributors_helps(sparse, tmp_path):
@@ -169,7 +190,7 @@ class TestWithoutLists:
         assert share.value * sparse.n_users > 0.9 * np.sum(
             np.bincount(sparse.users[readable], minlength=sparse.n_users) / np.diff(sparse.indptr)
         )
-        assert found.options["pseudonyms"]
+        assert found.identities == Identities.PSEUDONYMS
 
     def test_its_own_rows_do_not_hide_others(self, fedmf, sparse):
         """With itself subtracted a client sees items that it and one other rated."""

@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from attacks.base import Identities
 from attacks.sums.aggregate import Aggregate
 from attacks.sums.broadcast_sums import (
     ITEM_SERVER,
@@ -161,7 +162,7 @@ class TestWhereItEnds:
         assert implied_sums(with_constants(adam_epsilon=None)).obstacle == "adam_epsilon are not public"
         later = transcripts["semi-als", "observed-only"].view("item-server")
         assert implied_sums(later).obstacle == NO_START
-        assert Aggregate().attack(later, 0).options["obstacle"] == NO_START
+        assert Aggregate().attack(later, 0).obstacle == NO_START
         assert (
             implied_sums(replace(view, broadcasts={})).obstacle == "the adversary sees no broadcast factors"
         )
@@ -180,7 +181,7 @@ class TestWhereItEnds:
         }
         view = replace(view, broadcasts=rounded)
         assert implied_sums(view).obstacle == TOO_COARSE
-        assert Aggregate().attack(view, 0).options["obstacle"] == TOO_COARSE
+        assert Aggregate().attack(view, 0).obstacle == TOO_COARSE
 
     def test_features_without_names_are_not_public(self, ratings, tmp_path):
         """Principal components: the item server alone knows them."""
@@ -209,7 +210,7 @@ class TestWhereItEnds:
 def read(transcript, truth, adversary):
     view = view_of(transcript, adversary)
     found = Aggregate().attack(view, 0)
-    assert found.options["pseudonyms"]
+    assert found.identities == Identities.PSEUDONYMS
     return pseudonym_scores(found, transcript.manifest, truth), found, view
 
 
@@ -257,7 +258,7 @@ class TestReading:
             transcript, _ = recorded(DecentralisedMF(), sparse, tmp_path / defense[:3], defense)
             found = Aggregate().attack(transcript.view("client:7"), 0)
             assert found.users.size == 0
-            assert found.options["obstacle"] == NOBODY_ALONE
+            assert found.obstacle == NOBODY_ALONE
 
     def test_the_null_deals_out_what_the_broadcasts_tell(self, plain):
         """Parallel sums stay parallel, so that pseudonyms remain, but items and ratings no longer belong."""

@@ -9,11 +9,14 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
+from attacks.base import silent
 from attacks.client_rules.client_update import step_of
+from attacks.trajectory.applicability import model_of
 from attacks.trajectory.attack import Trajectory
 from attacks.trajectory.differencing import from_differences
 from attacks.trajectory.factor_trajectories import batches, pack
-from attacks.trajectory.least_squares import Problem, _Kind, _normal, _path, fit, fit_start
+from attacks.trajectory.least_squares import Problem, Unknowns, factor_path, fit, fit_start, normal_equations
+from attacks.trajectory.passes import fit_clients
 from attacks.trajectory.stretched_ratings import unstretch
 from audit.registry import make_attack, make_defenses
 from audit.scoring.metrics import round_ratings
@@ -83,7 +86,7 @@ def test_normal_matrix_is_that_of_automatic_differentiation():
         theta = jnp.asarray(rng.normal(size=k + n))
 
         def residual(theta, one=one, repeated=repeated):
-            path, _ = _path(one, theta[:k], theta[k:], False)
+            path, _ = factor_path(one, theta[:k], theta[k:], False)
             error = theta[k:] - jnp.einsum("tk,tnk->tn", path, one.factors)
             left = one.weight * (one.rows - one.row_weight[:, None] * error[:, :, None] * path[:, None, :])
             left = left - left.mean(axis=0) if repeated else left
@@ -92,12 +95,12 @@ def test_normal_matrix_is_that_of_automatic_differentiation():
             return jnp.concatenate([left.ravel(), prior * (theta - mean)])
 
         slope, value = jax.jit(jax.jacfwd(residual))(theta), jax.jit(residual)(theta)
-        found = jax.jit(_normal, static_argnums=0)(_Kind(False, repeated), one, theta)
+        found = jax.jit(normal_equations, static_argnums=0)(Unknowns(False, repeated), one, theta)
         np.testing.assert_allclose(found.cost, value @ value / 2, rtol=1e-10)
         np.testing.assert_allclose(found.gradient, slope.T @ value, rtol=1e-9, atol=1e-9)
         np.testing.assert_allclose(found.matrix, slope.T @ slope, rtol=1e-9, atol=1e-9)
         held = one._replace(mean=theta[k:], precision=jnp.zeros(n))
-        alone = jax.jit(_normal, static_argnums=0)(_Kind(True, repeated), held, theta[:k])
+        alone = jax.jit(normal_equations, static_argnums=0)(Unknowns(True, repeated), held, theta[:k])
         slope = slope[:, :k]
         np.testing.assert_allclose(alone.gradient, slope.T @ value, rtol=1e-9, atol=1e-9)
         np.testing.assert_allclose(alone.matrix, slope.T @ slope, rtol=1e-9, atol=1e-9)
@@ -190,7 +193,7 @@ class TestFreshNoise:
     def test_the_fit_is_as_sure_as_it_says(self, community, recorded):
         """Standard scores of what the rows alone say, for noise that leaves something to read."""
         view = recorded("objective-noise:noise=fresh,epsilon=40").view("server")
-        found = Trajectory()._fitted(view, _known(view), 0, lambda done, total: None)
+        found = fit_clients(view, model(view), 0, silent)
         truth = community.matrix().toarray()
         score_ = np.concatenate(
             [
@@ -203,7 +206,7 @@ class TestFreshNoise:
     def test_normal_noise_of_a_known_scale(self, community, recorded):
         """As sure as it says, under the defense ``gaussian``."""
         view = recorded("gaussian:sigma=0.5").view("server")
-        found = Trajectory()._fitted(view, _known(view), 0, lambda done, total: None)
+        found = fit_clients(view, model(view), 0, silent)
         truth = community.matrix().toarray()
         away = [part.value - truth[part.users[:, None], part.index] for part in found]
         score_ = np.concatenate([(a / p.deviation)[p.valid] for a, p in zip(away, found, strict=True)])
@@ -243,10 +246,8 @@ class TestFreshNoise:
         np.testing.assert_allclose(alone, both.cost, rtol=1e-4)
 
 
-def _known(view):
-    from attacks.trajectory.attack import _known as known
-
-    return known(Trajectory(), view)
+def model(view):
+    return model_of(view, max_rounds=12, n_starts=5, max_steps=100)
 
 
 class TestStretched:

@@ -97,9 +97,11 @@ class TestAnswers:
             read_reconstruction(answer / "r.arrow")
 
     def test_escapes_in_reasons_are_shown(self, answer):
-        rewritten(answer / "r.arrow", abstained={"0": "all is well\n\x1b[2Jverdict: NO EVIDENCE"})
-        found = read_reconstruction(answer / "r.arrow").reconstruction
-        assert found.abstained[0] == "all is well\\n\\x1b[2Jverdict: NO EVIDENCE"
+        text, shown = "all is well\n\x1b[2Jverdict: LEAK", "all is well\\n\\x1b[2Jverdict: LEAK"
+        rewritten(answer / "r.arrow", obstacle=text)
+        assert read_reconstruction(answer / "r.arrow").reconstruction.obstacle == shown
+        rewritten(answer / "r.arrow", abstained={"0": text}, outcome="answered", obstacle="")
+        assert read_reconstruction(answer / "r.arrow").reconstruction.abstained[0] == shown
 
 
 class TestTruth:

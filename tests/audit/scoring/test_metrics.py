@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from attacks.base import Estimates, Reconstruction
 from audit.scoring.baselines import best_guess, guesses
-from audit.scoring.metrics import _claimed, round_ratings, score_users
+from audit.scoring.metrics import claimed_rated, round_ratings, score_users
 from audit.scoring.reliability import reliability
 from audit.scoring.score import score
 from audit.scoring.statistics import sign_test, summarise, verdict
@@ -309,7 +309,9 @@ class TestEachQuestionHasItsAnswer:
         """Expected F1 of k claims as 2 E[hits] / (k + E[rated]): no other number of claims has more."""
         share = np.random.default_rng(seed).beta(0.3, 1, (3, 30))
         whole = Estimates(np.arange(3), np.zeros((1, 30), np.int8), np.arange(30)[None], share)
-        claimed = _claimed(replace(whole, rated_probability=share), share, manifest("include-unrated", 3, 30))
+        claimed = claimed_rated(
+            replace(whole, rated_probability=share), share, manifest("include-unrated", 3, 30)
+        )
         for row, mine in zip(share, claimed, strict=True):
             ordered = np.sort(row)[::-1]
             expected = [2 * ordered[:k].sum() / (k + row.sum()) for k in range(1, 31)]

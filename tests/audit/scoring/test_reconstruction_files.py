@@ -11,7 +11,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from attacks.base import OPTIONAL, Estimates, Reconstruction
+from attacks.base import OPTIONAL, Estimates, Identities, Outcome, Reconstruction, Scope, all_abstain
 from audit.scoring.reconstruction_files import KEY, read_reconstruction, write_reconstruction
 from audit.scoring.score import score
 from audit.scoring.truth import read_truth
@@ -41,6 +41,24 @@ def two_rows() -> dict[str, pa.Array]:
     zero = np.zeros(2, np.int32)
     index = pa.array(np.array([0, 3], np.int32))
     return {"user": pa.array(zero), "kind": kind_array(zero), "index": index, "value": pa.array([3.0, 0.0])}
+
+
+def about(n_items: int = 9, n_attributes: int = 0, **changes: object) -> dict[str, object]:
+    """A header in the form of JSON."""
+    shape = manifest("include-unrated", 5, n_items, groups=()).model_dump() | {"n_attributes": n_attributes}
+    shape |= changes.pop("manifest", {})
+    return {"attack": "other", "users": [0], "manifest": shape, **changes}
+
+
+def written(path: Path, header: object = None, **columns: object) -> Path:
+    """A file of two rows about client 0 with some columns changed."""
+    metadata = {} if header is None else {KEY: header if isinstance(header, bytes) else dumps(header)}
+    write_columns(path, iter([two_rows() | columns]), metadata)
+    return path
+
+
+def dumps(content: object) -> bytes:
+    return json.dumps(content).encode()
 
 
 def rows_of(found: Reconstruction) -> dict[str, np.ndarray]:
@@ -77,6 +95,58 @@ def test_a_file_without_them(tmp_path):
     assert rows_of(found.reconstruction)["value"].tolist() == [3.0, 0.0]
 
 
+def saved_fields(tmp_path, found: Reconstruction) -> Reconstruction:
+    write_reconstruction(
+        tmp_path / "r.arrow", found, manifest("include-unrated", 9, 6), adversary="a", seconds=1.0
+    )
+    return read_reconstruction(tmp_path / "r.arrow").reconstruction
+
+
+def test_outcome_scope_and_identities_come_back(tmp_path):
+    users = np.array([1, 4])
+    nothing = all_abstain(
+        "test", users, "why", {}, outcome=Outcome.NOTHING_FOUND, identities=Identities.PSEUDONYMS
+    )
+    found = saved_fields(tmp_path, nothing)
+    assert (found.outcome, found.obstacle) == (Outcome.NOTHING_FOUND, "")
+    assert (found.scope, found.identities) == (Scope.RATINGS_AND_ATTRIBUTES, Identities.PSEUDONYMS)
+    found = saved_fields(tmp_path, all_abstain("test", users, "why", {}, scope=Scope.RATED_SET))
+    assert (found.outcome, found.obstacle, found.scope) == (Outcome.NOT_APPLICABLE, "why", Scope.RATED_SET)
+    taken_over = Reconstruction("test", users, (estimates(users),), answered_by="grid")
+    assert saved_fields(tmp_path, taken_over).answered_by == "grid"
+
+
+@pytest.mark.parametrize(
+    ("option", "field", "value"),
+    [
+        ({"found_nothing": True}, "outcome", Outcome.NOTHING_FOUND),
+        ({"pseudonyms": True}, "identities", Identities.PSEUDONYMS),
+        ({"reads": "rated set"}, "scope", Scope.RATED_SET),
+    ],
+)
+def test_older_files_said_it_among_the_options(tmp_path, option, field, value):
+    header = about(options={"seed": 3, **option})
+    found = read_reconstruction(written(tmp_path / "r.arrow", header)).reconstruction
+    assert getattr(found, field) == value
+    assert found.options == {"seed": 3}
+    plain = read_reconstruction(written(tmp_path / "p.arrow", about(options={"seed": 3}))).reconstruction
+    assert getattr(plain, field) != value
+
+
+@pytest.mark.parametrize(
+    ("header", "words"),
+    [
+        (about(outcome="perhaps"), "outcome"),
+        (about(outcome="not applicable"), "must abstain on all 1 clients, got 0"),
+        (about(obstacle="x"), "obstacle of a reconstruction must be empty"),
+        (about(options=3), "options"),
+    ],
+)
+def test_a_contradictory_header_is_refused(tmp_path, header, words):
+    with pytest.raises(InputError, match=f"header is damaged.*{words}"):
+        read_reconstruction(written(tmp_path / "r.arrow", header))
+
+
 @pytest.mark.parametrize(
     ("name", "values", "words"),
     [
@@ -90,24 +160,6 @@ def test_a_bad_column_is_refused(tmp_path, name, values, words):
     write_columns(path, iter([two_rows() | {name: pa.array(values)}]), {})
     with pytest.raises(InputError, match=words):
         read_reconstruction(path)
-
-
-def about(n_items: int = 9, n_attributes: int = 0, **changes: object) -> dict[str, object]:
-    """A header in the form of JSON."""
-    shape = manifest("include-unrated", 5, n_items, groups=()).model_dump() | {"n_attributes": n_attributes}
-    shape |= changes.pop("manifest", {})
-    return {"attack": "other", "users": [0], "manifest": shape, **changes}
-
-
-def written(path: Path, header: object = None, **columns: object) -> Path:
-    """A file of two rows about client 0 with some columns changed."""
-    metadata = {} if header is None else {KEY: header if isinstance(header, bytes) else dumps(header)}
-    write_columns(path, iter([two_rows() | columns]), metadata)
-    return path
-
-
-def dumps(content: object) -> bytes:
-    return json.dumps(content).encode()
 
 
 def nested(depth: int) -> bytes:

@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from attacks.base import Estimates, Reconstruction, all_abstain
+from attacks.base import Estimates, Outcome, Reconstruction, all_abstain
 from attacks.likelihood.sign_test import p_value
 from audit.experiments.cells import metric_rows
 from audit.registry import make_attack
@@ -71,7 +71,7 @@ def test_most_unanswered_is_a_leak_or_not_tested(clients):
 def test_an_attack_that_found_noise_has_answered(clients):
     _, ratings, attributes = clients
     users = np.arange(USERS)
-    nothing = all_abstain("test", users, "noise alone explains it", {"found_nothing": True})
+    nothing = all_abstain("test", users, "noise alone explains it", {}, outcome=Outcome.NOTHING_FOUND)
     rows = scored(clients, nothing)
     assert rows["rated_rating_accuracy"].summary.verdict == "NO EVIDENCE"
     assert rows["rated_rating_accuracy"].n_abstained == USERS
@@ -126,7 +126,7 @@ def test_a_wrong_rule_is_noticed_under_noise_of_known_scale(tmp_path: Path, nois
     item_biases(tmp_path / "t", noise=noise, declared=True)
     found = make_attack("likelihood").attack(open_transcript(tmp_path / "t").view(), 0)
     assert len(found.abstained) == found.users.size
-    assert not found.options.get("found_nothing")
+    assert found.outcome != Outcome.NOTHING_FOUND
     assert "is not the declared one" in found.abstained[0]
 
 

@@ -1,0 +1,148 @@
+"""The table of protocols whose clients keep their factor: the steps of client and server, from the papers.
+
+Every client step is p <- P(shrink p + pull sum_j w_j (s_j - p . t_j) t_j), and every server step moves the
+item factors against the sum of the uploads:
+
+- FedMVMF, sgd (paper 000, Eq. 9, 10) and FedMF (paper 001, Eq. 2): shrink = 1 - 2 gamma lambda, pull = 2
+  gamma, t_j as broadcast before the uploads, w = lambda_1 for attributes, no projection. The server of
+  FedMF subtracts the sum; that of FedMVMF steps by Adam;
+- MF on the unit ball (paper 002, Algorithm 1): shrink = 1 - 2 eta lambda n for n ratings, pull = 2 eta, t_j
+  as broadcast after the server's step, P the projection to the unit ball; eta is divided by 5 after a
+  quarter and after three quarters of the epochs. The server steps by eta, and adds 2 lambda v_j to every row.
+
+References
+----------
+Paper 000: P. Mai, Y. Pang, "PrivMVMF: Privacy-Preserving Multi-View Matrix Factorization for Recommender
+Systems", arXiv:2210.07775. Paper 001: D. Chai et al., "Secure Federated Matrix Factorization",
+arXiv:1906.05108. Paper 002: W. Hu, H. Fang, "Decentralized Matrix Factorization with Heterogeneous
+Differential Privacy", arXiv:2212.00306.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+from jaxtyping import Float, Int
+
+from victims.transcript.manifest import Manifest
+
+DROP, DROPS = 5.0, (0.25, 0.75)  # of eta in paper 002: divisor, and after which shares of the epochs
+
+Rates = Callable[[Manifest, Int[np.ndarray, " T"]], Float[np.ndarray, " T"]]
+Shrinks = Callable[
+    [Manifest, Float[np.ndarray, " T"], Int[np.ndarray, " users"]], Float[np.ndarray, "users T"]
+]
+
+
+@dataclass(frozen=True)
+class ClientRule:
+    """The gradient step of one protocol's clients.
+
+    Attributes
+    ----------
+    constants : tuple of str
+        Hyper-parameters of the manifest that the step needs, beside ``lambda_attributes`` where there are
+        attributes.
+    learning_rate : callable
+        From the manifest and rounds (T,) to gamma or eta, (T,).
+    shrink : callable
+        From the manifest, learning rates (T,) and numbers of rated items (users,) to what
+        multiplies p, (users, T).
+    unit_ball : bool
+        The new factor is projected to the unit ball.
+    after_server : bool
+        The step uses the factors that are broadcast after the server's step.
+    """
+
+    constants: tuple[str, ...]
+    learning_rate: Rates
+    shrink: Shrinks
+    unit_ball: bool = False
+    after_server: bool = False
+
+
+@dataclass(frozen=True)
+class ServerRule:
+    """How one protocol's server moves the item factors.
+
+    Attributes
+    ----------
+    constants : tuple of str
+        Hyper-parameters of the manifest that the step needs.
+    adam : bool
+        Whether it is a step of Adam, whose constants the manifest names; else of plain gradient descent.
+    learning_rate : callable
+        From the manifest and rounds (T,) to (T,); of plain gradient descent.
+    pull : callable
+        From the manifest to what the server adds to each contributor's row, as a multiple of the factor.
+    """
+
+    constants: tuple[str, ...] = ()
+    adam: bool = False
+    learning_rate: Rates = lambda _, rounds: np.ones(rounds.shape)
+    pull: Callable[[Manifest], float] = lambda _: 0.0
+
+
+def _constant_rate(manifest: Manifest, rounds: Int[np.ndarray, " T"]) -> Float[np.ndarray, " T"]:
+    return np.full(rounds.size, manifest.hyperparameters["client_learning_rate"])
+
+
+def _dropping_rate(manifest: Manifest, rounds: Int[np.ndarray, " T"]) -> Float[np.ndarray, " T"]:
+    """eta of paper 002; its recommender and its clients step with the same."""
+    constants = manifest.hyperparameters
+    passed = sum((rounds >= share * constants["epochs"]).astype(int) for share in DROPS)
+    return np.asarray(constants["learning_rate"] / DROP**passed)
+
+
+def _shrink_once(
+    manifest: Manifest, rate: Float[np.ndarray, " T"], n_rated: Int[np.ndarray, " users"]
+) -> Float[np.ndarray, "users T"]:
+    shrink = 1 - 2 * rate * manifest.hyperparameters["lambda_factors"]
+    return np.broadcast_to(shrink, (n_rated.size, rate.size))
+
+
+def _shrink_by_rating(
+    manifest: Manifest, rate: Float[np.ndarray, " T"], n_rated: Int[np.ndarray, " users"]
+) -> Float[np.ndarray, "users T"]:
+    return 1 - 2 * rate * manifest.hyperparameters["regularization"] * n_rated[:, None]
+
+
+def _pull_by_rating(manifest: Manifest) -> float:
+    return 2 * manifest.hyperparameters["regularization"]
+
+
+_PLAIN_CLIENT = ClientRule(("client_learning_rate", "lambda_factors"), _constant_rate, _shrink_once)
+_UNIT_BALL = ("learning_rate", "epochs", "regularization")
+
+CLIENT_RULES = {
+    "fedmf": _PLAIN_CLIENT,
+    "fedmvmf": _PLAIN_CLIENT,
+    "mf": ClientRule(_UNIT_BALL, _dropping_rate, _shrink_by_rating, unit_ball=True, after_server=True),
+}
+SERVER_RULES = {
+    "fedmf": ServerRule(),
+    "fedmvmf": ServerRule(
+        ("server_learning_rate", "adam_epsilon", "lambda_attributes", "lambda_factors"), adam=True
+    ),
+    "mf": ServerRule(_UNIT_BALL, learning_rate=_dropping_rate, pull=_pull_by_rating),
+}
+
+
+def not_public(manifest: Manifest, constants: tuple[str, ...]) -> str:
+    """Say which of some constants the manifest lacks.
+
+    Parameters
+    ----------
+    manifest : Manifest
+    constants : tuple of str
+        Names of hyper-parameters.
+
+    Returns
+    -------
+    str
+        Empty where it has all.
+    """
+    missing = [name for name in constants if name not in manifest.hyperparameters]
+    return f"{' and '.join(missing)} are not public" if missing else ""

@@ -1,0 +1,128 @@
+"""Uploads reduced to scalars: every row that a client uploads is a multiple of its factor p_i.
+
+With d the leading right singular vector of a client's rows, p_i = s d and g_j = f(i,j) . d.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from jaxtyping import Float
+
+from victims.transcript.manifest import Manifest
+from victims.transcript.view import ATTRIBUTE, Uploads
+
+SAMPLE_ROWS = 256  # rows per client that give the direction where they have rank one
+
+
+@dataclass(frozen=True)
+class Reduced:
+    """One round of a batch, reduced to scalars along each client's direction.
+
+    Attributes
+    ----------
+    direction : (n_users, K)
+        d, of length 1 and open sign.
+    scalar : (n_users, n_rows)
+        g, 0 on padding.
+    pull : (n_users, K)
+        w = sum_j g_j q_j + lambda_1 sum_a h_a u_a.
+    energy : (n_users,)
+        Sum of squares of the rows; infinite where it overflows.
+    complete : (n_users,) bool
+        Whether Eq. (8) and (10) can be formed from the rows.
+    """
+
+    direction: Float[np.ndarray, "users K"]
+    scalar: Float[np.ndarray, "users rows"]
+    pull: Float[np.ndarray, "users K"]
+    energy: Float[np.ndarray, " users"]
+    complete: np.ndarray
+
+    def __repr__(self) -> str:
+        """One line: of how many clients and rows."""
+        return f"Reduced(users={self.scalar.shape[0]}, rows={self.scalar.shape[1]})"
+
+
+def reduce_rows(manifest: Manifest, uploads: Uploads) -> Reduced:
+    """Remove scale and regularisation, and project every row on its client's direction.
+
+    Parameters
+    ----------
+    manifest : Manifest
+    uploads : Uploads
+        One round of a batch.
+
+    Returns
+    -------
+    Reduced
+    """
+    rows = uploads.gradients
+    factors = uploads.broadcast.factors
+    if manifest.upload.regularization != 0:
+        pulled = manifest.upload.regularization * factors[uploads.position]
+        rows = np.where(uploads.valid[..., None], rows - pulled, 0)
+    rows = rows if rows.dtype == np.float64 else rows.astype(np.float64)
+    direction, energy = _direction(rows)
+    scalar = np.matmul(rows, direction[:, :, None])[..., 0]
+    if manifest.upload.scale != 1:
+        scalar /= manifest.upload.scale
+    attribute_weight = manifest.hyperparameters.get("lambda_attributes", np.nan)
+    is_attribute = uploads.kind == ATTRIBUTE
+    weight = np.where(is_attribute, attribute_weight, 1.0) if is_attribute.any() else None
+    if uploads.shared:
+        listed_factors = factors[uploads.position[0]]
+        weighted = listed_factors if weight is None else listed_factors * weight[0][:, None]
+        pull = scalar @ weighted
+    else:
+        weighted_scalar = scalar if weight is None else scalar * weight
+        pull = np.matmul(np.where(uploads.valid, weighted_scalar, 0)[:, None, :], factors[uploads.position])[
+            :, 0
+        ]
+    attributes_sent = np.sum(is_attribute & uploads.valid, axis=1)
+    complete = np.broadcast_to(attributes_sent == manifest.n_attributes, energy.shape)
+    return Reduced(direction, scalar, pull, energy, complete)
+
+
+def _direction(
+    rows: Float[np.ndarray, "users rows K"],
+) -> tuple[Float[np.ndarray, "users K"], Float[np.ndarray, " users"]]:
+    """Leading right singular vector of each client's rows, and the sum of their squares.
+
+    Evenly spaced rows are enough where those have rank one to the last bit of float64; otherwise
+    (noise, rounding to float32, a sample of zeros) every row counts.
+    """
+    stride = max(1, rows.shape[1] // SAMPLE_ROWS)
+    for step in (stride, 1):
+        sample = rows[:, ::step]
+        gram = np.matmul(sample.transpose(0, 2, 1), sample)
+        finite = np.isfinite(gram).all(axis=(1, 2))
+        values, vectors = np.linalg.eigh(np.where(finite[:, None, None], gram, 0))
+        second = np.abs(values[:, :-1]).max(axis=1, initial=0)
+        if step == 1 or (second < 1e-14 * values[:, -1]).all():
+            break
+    energy = np.where(finite, step * np.maximum(values.sum(axis=1), 0), np.inf)
+    return vectors[:, :, -1], energy
+
+
+def projection(uploads: Uploads, along: Float[np.ndarray, "users K"]) -> np.ndarray:
+    """Project the broadcast factor t_j of every row on a vector of its client.
+
+    Parameters
+    ----------
+    uploads : Uploads
+    along : (n_users, K)
+
+    Returns
+    -------
+    (n_users, n_rows)
+    """
+    factors = uploads.broadcast.factors.astype(along.dtype, copy=False)
+    if uploads.shared:
+        return along @ factors[uploads.position[0]].T
+    return (
+        np.take_along_axis(along @ factors.T, uploads.position, axis=1)
+        if (factors.shape[0] <= 4 * uploads.position.shape[1])
+        else np.matmul(factors[uploads.position], along[:, :, None])[..., 0]
+    )

@@ -1,0 +1,243 @@
+"""The systems of single clients in the form that ``scipy.optimize.root`` takes, counting evaluations.
+
+Equation numbers are those of paper 000, section 4 (``attacks.root_finding.systems``).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, Protocol, runtime_checkable
+
+import jax.numpy as jnp
+import numpy as np
+from scipy.sparse.linalg import LinearOperator, lgmres
+
+from attacks.closed_form.decoding import looks_unrated
+from attacks.root_finding import systems
+from attacks.root_finding.clients import ClientRows
+from victims.transcript.manifest import Manifest
+from victims.transcript.view import ATTRIBUTE, ITEM
+
+SMALLEST_PADDING = 64  # rows; sizes are padded to this times a power of two, so that few are compiled
+
+
+class BudgetExhaustedError(Exception):
+    """The budget of evaluations is spent."""
+
+
+class Evaluations:
+    """A count of evaluations against a budget, the last point, and the linear solve of krylov."""
+
+    def __init__(self, start: np.ndarray, budget: int) -> None:
+        self.start = start
+        self.last_point = start
+        self.budget = budget
+        self.count = 0
+
+    def spend(self) -> None:
+        """Count one evaluation.
+
+        Raises
+        ------
+        BudgetExhaustedError
+            If none is left.
+        """
+        if self.count >= self.budget:
+            raise BudgetExhaustedError
+        self.count += 1
+
+    def inner_solve(
+        self, product: Callable[[np.ndarray, np.ndarray], np.ndarray], right: np.ndarray, **given: Any
+    ) -> tuple[np.ndarray, int]:
+        """Solve J dx = right by LGMRES with exact products ``product(point, direction)``.
+
+        The last evaluated point is the point of linearisation: SciPy's line search ends with the
+        accepted one.
+        """
+        point = self.last_point
+
+        def counted(direction: np.ndarray) -> np.ndarray:
+            self.spend()
+            return product(point, np.ravel(direction))
+
+        operator = LinearOperator((right.size, right.size), matvec=counted, dtype=np.float64)
+        wanted = {name: given[name] for name in ("rtol", "maxiter") if name in given}
+        return lgmres(operator, right, **wanted)
+
+
+@runtime_checkable
+class Problem(Protocol):
+    """What ``scipy.optimize.root`` needs of one client."""
+
+    evaluations: Evaluations
+
+    def residual(self, unknown: np.ndarray) -> np.ndarray:
+        """Evaluate the equations."""
+        ...
+
+    def jacobian(self, unknown: np.ndarray) -> np.ndarray:
+        """Evaluate the dense Jacobian."""
+        ...
+
+    def product(self, point: np.ndarray, direction: np.ndarray) -> np.ndarray:
+        """Multiply the Jacobian at a point by a direction."""
+        ...
+
+    def read(self, solution: np.ndarray) -> np.ndarray:
+        """Turn a solution into ratings and attributes, one per row of the client."""
+        ...
+
+
+class SemiAlsProblem:
+    """The system (20) or (24) of one client: SciPy sees its own size, JAX a padded one.
+
+    Parameters
+    ----------
+    manifest : Manifest
+    last : ClientRows
+    n : int
+        The fixed factor, 0-based.
+    start_rating, start_attribute : float
+        In stars and 0..1.
+    budget : int
+        Most evaluations.
+    """
+
+    def __init__(
+        self,
+        manifest: Manifest,
+        last: ClientRows,
+        n: int,
+        *,
+        start_rating: float,
+        start_attribute: float,
+        budget: int,
+    ) -> None:
+        self.size = last.kind.size
+        padded = SMALLEST_PADDING << max(0, int(np.ceil(np.log2(self.size / SMALLEST_PADDING))))
+        constants = manifest.hyperparameters
+        is_item = last.kind == ITEM
+        weight = np.where(is_item, 1.0, constants.get("lambda_attributes", 1.0))
+        self.padding = padded - self.size
+        self.system = systems.SemiAls(
+            factors=jnp.asarray(np.pad(last.factors, ((0, self.padding), (0, 0)))),
+            weight=jnp.asarray(self._pad(weight)),
+            item=jnp.asarray(self._pad(is_item)),
+            column=jnp.asarray(self._pad(last.rows[:, n])),
+            n=jnp.asarray(np.eye(manifest.factors)[n]),
+            ridge=jnp.asarray(constants["lambda_factors"], jnp.float64),
+            alpha=jnp.asarray(_alpha(manifest), jnp.float64),
+        )
+        self.evaluations = Evaluations(np.where(is_item, start_rating, start_attribute), budget)
+
+    def _pad(self, values: np.ndarray) -> np.ndarray:
+        return np.pad(values, (0, self.padding))
+
+    def residual(self, unknown: np.ndarray) -> np.ndarray:
+        """Evaluate the equations, (n_rows,)."""
+        self.evaluations.spend()
+        self.evaluations.last_point = unknown
+        return np.asarray(systems.residual(systems.semi_als, self._pad(unknown), self.system))[: self.size]
+
+    def jacobian(self, unknown: np.ndarray) -> np.ndarray:
+        """Evaluate the dense Jacobian, (n_rows, n_rows)."""
+        matrix = systems.jacobian(systems.semi_als, self._pad(unknown), self.system)
+        return np.asarray(matrix)[: self.size, : self.size]
+
+    def product(self, point: np.ndarray, direction: np.ndarray) -> np.ndarray:
+        """Multiply the Jacobian at a point by a direction, (n_rows,)."""
+        out = systems.jacobian_product(systems.semi_als, self._pad(point), self._pad(direction), self.system)
+        return np.asarray(out)[: self.size]
+
+    def read(self, solution: np.ndarray) -> np.ndarray:
+        """Return the unknowns, which are the ratings and attributes."""
+        return solution
+
+
+class SgdProblem:
+    """The system (31) or (33) of one client: K unknowns.
+
+    Parameters
+    ----------
+    manifest : Manifest
+    rounds : tuple of ClientRows
+        Two consecutive ones with the same list.
+    j : int
+        Position of the fixed item in the list.
+    start_factor : float
+        Root mean square of the coordinates of p at the start.
+    start_along : "row" or "constant"
+        Its direction: the upload of item j, or equal coordinates.
+    budget : int
+        Most evaluations.
+    """
+
+    def __init__(
+        self,
+        manifest: Manifest,
+        rounds: tuple[ClientRows, ...],
+        j: int,
+        *,
+        start_factor: float,
+        start_along: str,
+        budget: int,
+    ) -> None:
+        self.before, after = rounds
+        self.manifest = manifest
+        constants = manifest.hyperparameters
+        weight = np.where(self.before.kind == ATTRIBUTE, constants.get("lambda_attributes", 1.0), 1.0)
+        self.system = systems.Sgd(
+            before=jnp.asarray(self.before.rows[j]),
+            after=jnp.asarray(after.rows[j]),
+            q_before=jnp.asarray(self.before.factors[j]),
+            q_after=jnp.asarray(after.factors[j]),
+            pull=jnp.asarray(self.before.rows.T @ (weight[:, None] * self.before.factors)),
+            rate=jnp.asarray(constants["client_learning_rate"], jnp.float64),
+            ridge=jnp.asarray(constants["lambda_factors"], jnp.float64),
+            alpha=jnp.asarray(_alpha(manifest), jnp.float64),
+        )
+        start = np.full(manifest.factors, start_factor)
+        if start_along == "row":
+            row = self.before.rows[j]
+            norm = np.linalg.norm(row)
+            start = start * np.sqrt(row.size) * row / (norm if norm > 0 else 1.0)
+        self.evaluations = Evaluations(start, budget)
+
+    def residual(self, unknown: np.ndarray) -> np.ndarray:
+        """Evaluate the equations, (K,)."""
+        self.evaluations.spend()
+        self.evaluations.last_point = unknown
+        return np.asarray(systems.residual(systems.sgd, unknown, self.system))
+
+    def jacobian(self, unknown: np.ndarray) -> np.ndarray:
+        """Evaluate the dense Jacobian, (K, K)."""
+        return np.asarray(systems.jacobian(systems.sgd, unknown, self.system))
+
+    def product(self, point: np.ndarray, direction: np.ndarray) -> np.ndarray:
+        """Multiply the Jacobian at a point by a direction, (K,)."""
+        return np.asarray(systems.jacobian_product(systems.sgd, point, direction, self.system))
+
+    def read(self, solution: np.ndarray) -> np.ndarray:
+        """Read ratings and attributes by (32), with the whole vector p instead of one coordinate.
+
+        p and -p solve the system alike, and ratings are positive. In include-unrated the weight of each
+        row is decided first.
+        """
+        error = self.before.rows @ solution / (solution @ solution)
+        predicted = self.before.factors @ solution
+        is_item = self.before.kind == ITEM
+        value = error + predicted
+        if self.manifest.weighting == "observed-only":
+            sign = 1.0 if value[is_item].sum() >= 0 else -1.0
+            return sign * value
+        alpha = self.manifest.hyperparameters["alpha"]
+        levels = np.array(self.manifest.rating_levels)
+        strength = np.abs(error + alpha * predicted)
+        sign = 1.0 if (strength * value)[is_item].sum() >= 0 else -1.0
+        unrated = looks_unrated(sign * error, sign * predicted, levels, alpha) & is_item
+        return np.where(unrated, 0.0, sign * value)
+
+
+def _alpha(manifest: Manifest) -> float:
+    """Weight of unrated items; 1 where none are uploaded."""
+    return manifest.hyperparameters["alpha"] if manifest.weighting == "include-unrated" else 1.0

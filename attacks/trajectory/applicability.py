@@ -1,0 +1,76 @@
+"""What a manifest and its rounds tell of the clients' trajectories, or why they cannot be fitted."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from attacks.base import unreadable
+from attacks.client_rules.client_update import unknown_step
+from attacks.likelihood.manifest_model import fresh_normal, known_clip
+from attacks.trajectory.trajectory_fits import TrajectoryModel
+from victims.transcript.manifest import Manifest
+from victims.transcript.view import View
+
+MODELLED = {"stretching", "personalized-sampling", "objective-noise", "gaussian"}  # defenses
+CLOSED_FORM_ROUNDS = 4  # that ``attacks.trajectory.differencing`` needs
+
+
+def model_of(view: View, *, max_rounds: int, n_starts: int, max_steps: int) -> TrajectoryModel | str:
+    """Derive the model of a view's uploads.
+
+    Parameters
+    ----------
+    view : View
+    max_rounds : int
+        Longest run of consecutive rounds that is used where noise does not come anew, >= 2.
+    n_starts, max_steps : int
+        As in ``TrajectoryModel``.
+
+    Returns
+    -------
+    TrajectoryModel or str
+        A reason where trajectories cannot be fitted.
+    """
+    manifest = view.manifest
+    if obstacle := unreadable(view) or _unmodelled(manifest):
+        return obstacle
+    defenses = {str(entry.get("name")): entry for entry in manifest.defenses}
+    rounds = max(np.split(view.rounds, np.flatnonzero(np.diff(view.rounds) != 1) + 1), key=len)
+    if rounds.size < 2:
+        return "two consecutive rounds are needed, none were recorded"
+    noise = defenses["objective-noise"].get("noise") if "objective-noise" in defenses else "none"
+    scaled_by_item = noise not in ("once", "none")
+    fresh = scaled_by_item or "gaussian" in defenses
+    if scaled_by_item and any(view.broadcasts[int(t)].noise_scale is None for t in rounds):
+        return "the recording does not tell the scale of the noise (noise_scale in state.arrow)"
+    rounds = rounds if fresh else rounds[:max_rounds]
+    unknown = unknown_step(manifest)
+    # the closed form needs rows with one weight, and no step
+    closed_form = rounds.size >= CLOSED_FORM_ROUNDS and manifest.weighting == "observed-only"
+    if unknown and (fresh or not closed_form):
+        return unknown
+    return TrajectoryModel(
+        manifest,
+        rounds,
+        fresh=fresh,
+        repeated=noise == "once",
+        stretched="stretching" in defenses,
+        known_step=not unknown,
+        n_starts=n_starts,
+        max_steps=max_steps,
+    )
+
+
+def _unmodelled(manifest: Manifest) -> str:
+    """Why uploads under these defenses are no trajectory with noise of a modelled law, or nothing."""
+    names = [str(entry.get("name")) for entry in manifest.defenses]
+    once = any(entry.get("noise") == "once" for entry in manifest.defenses)
+    if strange := set(names) - MODELLED:
+        return f"this attack has no law of the uploads under {sorted(strange)[0]}"
+    if "gaussian" not in names:
+        return ""
+    if known_clip(manifest) is not None:
+        return "rows are clipped, which this attack does not model; likelihood does"
+    if names.count("gaussian") > 1 or once:
+        return "the uploads hold normal noise above other noise, which this attack does not model"
+    return "" if fresh_normal(manifest) else "the manifest does not tell the scale of the normal noise"

@@ -1,0 +1,136 @@
+"""All batches of a view fitted; under fresh noise twice, with a prior of s learned from the first pass."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+from jaxtyping import Float, Int
+
+from attacks.base import Progress
+from attacks.trajectory.factor_trajectories import batches, pack
+from attacks.trajectory.stretched_ratings import Separated, on_grid, unstretch
+from attacks.trajectory.trajectory_fits import (
+    Fitted,
+    Prior,
+    TrajectoryModel,
+    fit_exact,
+    fit_fresh,
+    flat_prior,
+)
+from victims.common.seeds import Purpose, generator
+from victims.transcript.view import View
+
+PRIOR_PASSES = 2
+
+
+def fit_clients(view: View, model: TrajectoryModel, key: int, progress: Progress) -> list[Fitted]:
+    """Fit the trajectories of all clients.
+
+    Parameters
+    ----------
+    view : View
+    model : TrajectoryModel
+    key : int
+        Seeds the random starts.
+    progress : callable
+        Called with clients done, over all passes, and their total.
+
+    Returns
+    -------
+    list of Fitted
+        One per batch.
+    """
+    passes = PRIOR_PASSES if model.fresh else 1
+    fits: list[Fitted] = []
+    for number in range(passes):
+        earlier, fits = fits, []
+        priors = learned_priors(model, earlier) if earlier else None
+        rng = generator(key, Purpose.TRAJECTORY_STARTS)
+        done = number * view.users.size
+        for position, members in enumerate(batches(view, model.rounds.size)):
+            packed = pack(view, view.batch(members), model.rounds)
+            if model.fresh:
+                prior = priors[position] if priors else flat_prior(model, packed)
+                warm = earlier[position] if earlier else None
+                fits.append(fit_fresh(model, packed, prior, warm, rng))
+            else:
+                fits.append(fit_exact(model, packed, rng))
+            done += packed.users.size
+            progress(done, passes * view.users.size)
+    return fits
+
+
+class Entries(NamedTuple):
+    """The rows of several batches, flat: client, item, s and its standard error, (n_entries,) each."""
+
+    user: Int[np.ndarray, " entries"]
+    item: Int[np.ndarray, " entries"]
+    value: Float[np.ndarray, " entries"]
+    deviation: Float[np.ndarray, " entries"]
+
+
+def entries_of(fits: list[Fitted]) -> Entries:
+    """Flatten the valid rows of batches, in their order.
+
+    Parameters
+    ----------
+    fits : list of Fitted
+
+    Returns
+    -------
+    Entries
+    """
+    user = np.concatenate([np.broadcast_to(f.users[:, None], f.valid.shape)[f.valid] for f in fits])
+    index, value, deviation = (
+        np.concatenate([column[valid] for column, valid in pairs])
+        for pairs in (
+            [(f.index, f.valid) for f in fits],
+            [(f.value, f.valid) for f in fits],
+            [(f.deviation, f.valid) for f in fits],
+        )
+    )
+    return Entries(user, index, value, deviation)
+
+
+def separated(model: TrajectoryModel, entries: Entries) -> Separated:
+    """Separate ratings and weights of all clients together; where nothing is stretched all weights are 1.
+
+    Parameters
+    ----------
+    model : TrajectoryModel
+    entries : Entries
+
+    Returns
+    -------
+    Separated
+    """
+    return (unstretch if model.stretched else on_grid)(*entries, model.levels)
+
+
+def learned_priors(model: TrajectoryModel, fits: list[Fitted]) -> list[Prior]:
+    """Estimate mean and spread of s from the weights and the shares of levels that a pass found.
+
+    Parameters
+    ----------
+    model : TrajectoryModel
+    fits : list of Fitted
+
+    Returns
+    -------
+    list of Prior
+        One per batch, 0 on padding.
+    """
+    levels = model.levels
+    entries = entries_of(fits)
+    ratings = separated(model, entries)
+    scale = ratings.user_weight[entries.user] * ratings.item_weight[entries.item]
+    mean, square = ratings.level_share @ levels, ratings.level_share @ levels**2
+    spread = np.sqrt(np.maximum(square - mean**2, 0.01 * mean**2))
+    ends = np.cumsum([int(fit.valid.sum()) for fit in fits])[:-1]
+    priors = []
+    for fit, own_scale in zip(fits, np.split(scale, ends), strict=True):
+        means, deviations = (np.zeros(fit.valid.shape) for _ in range(2))
+        means[fit.valid], deviations[fit.valid] = own_scale * mean, own_scale * spread
+        priors.append(Prior(means, deviations))
+    return priors
