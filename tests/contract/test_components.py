@@ -31,7 +31,7 @@ READERS = [name for name in ATTACKS if not name.startswith("guess")]
 
 
 def small(view, name):
-    """Six clients for the solvers, which go client by client; the others share with the null what compiles."""
+    """Six clients for the solvers, which go one by one; the others share with the null what compiles."""
     return view.select(view.users[: 6 if name.startswith("root-") else 20])
 
 
