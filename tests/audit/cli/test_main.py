@@ -261,7 +261,7 @@ class TestMessages:
             (["audit", "--rounds", "5-2"], "ascend"),
             (["audit", "--set", "factors"], "name=value"),
             (["audit", "--set", "depth=3"], "no option 'depth'"),
-            (["audit", "--set", "factors=0"], "factors must be"),
+            (["audit", "--set", "factors=0"], "factors of fedmvmf must be"),
             (["audit", "--option", "factor=1"], "ATTACK.name=value"),
             (["audit", "--fail-on", "often"], "METRIC=NUMBER"),
             (["audit", "--victim", "netflix"], "unknown victim"),
@@ -395,8 +395,14 @@ class TestStretching:
             (["claims", "--rounds", "30", "--epochs", "20"], "rounds must be between 2 and the 20 epochs"),
             (["claims", "--epsilons", "0"], "--epsilons must be numbers > 0"),
             (["claims", "--protocol", "netflix"], "unknown defense"),
-            (["record", "x", "--victim", "mf", "--defense", "hdpmf:user_low=2"], "user_low must be a weight"),
-            (["record", "x", "--victim", "mf", "--set", "order=per-rating"], "order must be batch"),
+            (
+                ["record", "x", "--victim", "mf", "--defense", "hdpmf:user_low=2"],
+                "user_low of a privacy specification must be in (0, 1]",
+            ),
+            (
+                ["record", "x", "--victim", "mf", "--set", "order=per-rating"],
+                "order of decentralised_mf must be batch",
+            ),
         ],
     )
     def test_bad_options(self, run, tmp_path, monkeypatch, words, message):

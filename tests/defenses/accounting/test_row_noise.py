@@ -170,7 +170,7 @@ class TestAccounts:
     def test_lines_or_a_reason(self):
         line = Line("a row", 1.0, 1.0, 1e-5, "why")
         for parts in ({}, {"lines": (line,), "unproved": "both"}):
-            with pytest.raises(InputError, match="must have lines or a reason"):
+            with pytest.raises(InputError, match="must have either lines or a reason"):
                 Account("title", **parts)
 
 
