@@ -70,7 +70,7 @@ class TestRegistry:
             ("spectral", {"speed": "9"}, "no option 'speed'"),
             ("root-hybr", {"method": "lm"}, "no option 'method'"),
             ("root-hybr", {"tolerance": "small"}, "tolerance"),
-            ("root-hybr", {"tolerance": "-1"}, "tolerance must be > 0"),
+            ("root-hybr", {"tolerance": "-1"}, "tolerance of root must be > 0"),
         ],
     )
     def test_bad_names_and_options(self, name, options, message):
