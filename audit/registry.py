@@ -130,6 +130,10 @@ BUILT_IN: dict[str, dict[str, Entry]] = {
             "attacks.closed_form.rating_grid:Grid",
             "one round and no update rule: the rating grid tells the length",
         ),
+        "undeclared": Entry(
+            "attacks.closed_form.undeclared:Undeclared",
+            "one round of clients whose rule nobody declared: any scale, order and batches",
+        ),
         "eq24-printed": Entry(
             "attacks.closed_form.fedmf_eq24:Eq24", "paper 001's attack as printed", {"form": "printed"}
         ),

@@ -9,8 +9,8 @@ from pathlib import Path
 from tempfile import mkdtemp
 
 os.environ.setdefault("JAX_PLATFORMS", "cpu")
-# what one test compiles serves the next, in every worker and in the commands that tests start; with a limit of
-# size JAX locks the folder, so that nobody reads what is half written
+# what one test compiles serves the next, in every worker and in the commands that tests start; with a limit
+# of size JAX locks the folder, so that nobody reads what is half written
 if "PYTEST_XDIST_WORKER" not in os.environ:
     os.environ["JAX_COMPILATION_CACHE_DIR"] = mkdtemp(prefix="factorleak-tests-")
 os.environ["JAX_COMPILATION_CACHE_MAX_SIZE"] = str(4 << 30)

@@ -1,0 +1,63 @@
+"""An unknown scale of a client's rows: both numbers follow from the rating grid."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from attacks.closed_form.affine_grid import best_pair
+
+GRIDS = {
+    "stars": np.arange(1.0, 5.1),
+    "halves": np.arange(0.5, 5.1, 0.5),
+    "uneven": np.array([1.0, 2.5, 3.0, 7.0]),
+}
+
+
+def mean_loss(levels, users, n, seed, biases=False):
+    """Rows of clients that divide by an amount of their own: g, h, offset, ratings, and the true A and B."""
+    rng = np.random.default_rng(seed)
+    p, q = rng.normal(0, 0.5, (users, 8)), rng.normal(0, 0.5, (users, n, 8))
+    offset = rng.normal(0, 0.3, (users, n)) if biases else np.zeros((users, n))
+    ratings = rng.choice(levels, (users, n))
+    error = ratings - offset - np.einsum("uk,unk->un", p, q)
+    scale = rng.uniform(0.01, 1.0, users)
+    length = np.linalg.norm(p, axis=1)
+    direction = p / length[:, None] * rng.choice([-1, 1], users)[:, None]
+    g = np.einsum("unk,uk->un", scale[:, None, None] * error[..., None] * p[:, None], direction)
+    return g, np.einsum("unk,uk->un", q, direction), offset, ratings
+
+
+@pytest.mark.parametrize("grid", GRIDS)
+@pytest.mark.parametrize("biases", [False, True])
+def test_whoever_is_answered_is_read_whole(grid, biases):
+    """Twelve ratings: at least 97 of 100 clients are answered, and none wrong."""
+    levels = GRIDS[grid]
+    g, h, offset, ratings = mean_loss(levels, 100, 12, seed=len(grid), biases=biases)
+    pair = best_pair(g, h, offset, np.ones_like(g, bool), levels)
+    value = pair.of_scalar[:, None] * g + pair.of_along[:, None] * h + offset
+    answered = pair.of_scalar != 0
+    assert answered.sum() >= 97
+    np.testing.assert_allclose(value[answered], ratings[answered], atol=1e-6)
+
+
+def test_two_rows_fit_every_pair_and_are_not_answered():
+    g, h, offset, _ = mean_loss(GRIDS["stars"], 20, 2, seed=1)
+    assert not best_pair(g, h, offset, np.ones_like(g, bool), GRIDS["stars"]).of_scalar.any()
+
+
+def test_numbers_about_nothing_are_far_from_the_grid():
+    rng = np.random.default_rng(2)
+    g, h = rng.normal(size=(2, 50, 30))
+    pair = best_pair(g, h, np.zeros_like(g), np.ones_like(g, bool), GRIDS["stars"])
+    answered = pair.of_scalar != 0
+    assert pair.distance[answered].min(initial=1) > 0.1
+
+
+def test_padding_does_not_count():
+    g, h, offset, _ratings = mean_loss(GRIDS["stars"], 10, 12, seed=3)
+    valid = np.ones_like(g, bool)
+    valid[:, 9:] = False
+    whole = best_pair(g[:, :9], h[:, :9], offset[:, :9], valid[:, :9], GRIDS["stars"])
+    padded = best_pair(np.where(valid, g, 99.0), h, offset, valid, GRIDS["stars"])
+    np.testing.assert_allclose(padded.of_scalar, whole.of_scalar)

@@ -1,0 +1,154 @@
+"""Programs of strangers, recorded as they run: nothing about their step is declared."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import factorleak as fl
+from victims.transcript.manifest import Manifest
+from victims.transcript.writer import TranscriptWriter
+
+HALVES = np.arange(0.5, 5.01, 0.5)
+RATE, RIDGE = 1e-3, 1e-4
+USERS, ITEMS = 30, 200
+
+
+@pytest.fixture(scope="module")
+def table() -> np.ndarray:
+    """Half stars, 0 where unrated; client 0 has one rating, client 1 two."""
+    rng = np.random.default_rng(0)
+    ratings = np.where(rng.random((USERS, ITEMS)) < 0.1, rng.choice(HALVES, (USERS, ITEMS)), 0)
+    ratings[0], ratings[1] = 0, 0
+    ratings[0, 3], ratings[1, 5:7] = 4, (2, 3.5)
+    return ratings
+
+
+def recorded(path: Path, table: np.ndarray, v: np.ndarray, rows_of, dtype=np.float64, **public) -> Path:
+    """One round of a program; ``rows_of`` gives what a client sends about its items, in any order."""
+    k = v.shape[1]
+    manifest = Manifest(
+        format="factorleak-transcript", version=1, protocol="strange", update="sgd",
+        weighting="observed-only", n_users=USERS, n_items=ITEMS, n_attributes=0, factors=k, rounds=[0],
+        rating_levels=HALVES.tolist(), **public,
+    )  # fmt: skip
+    with TranscriptWriter(path, manifest) as writer:
+        writer.state(0, v, np.zeros((0, k)))
+        for user in range(USERS):
+            items = np.random.default_rng(user).permutation(np.flatnonzero(table[user]))
+            rows = rows_of(user, table[user, items], v[items])
+            writer.messages(
+                0, np.full(items.size, user), np.zeros(items.size, int), items, rows.astype(dtype)
+            )
+    return path
+
+
+def after_every(batch: int, k: int, rate: float = RATE):
+    """Paper 001's published program steps after every rating; others after some."""
+
+    def rows(user, ratings, v):
+        u = np.random.default_rng([user, 1]).normal(0, 0.1, k)
+        out = np.zeros_like(v)
+        for start in range(0, ratings.size, batch):
+            here = slice(start, start + batch)
+            error = ratings[here] - v[here] @ u
+            out[here] = -2 * rate * error[:, None] * u
+            u = (1 - 2 * rate * RIDGE) * u + 2 * rate * error @ v[here]
+        return out
+
+    return rows
+
+
+def mean_loss(user, ratings, v):
+    """A loss averaged over the client's ratings: rows are divided by how many there are."""
+    u = np.random.default_rng([user, 1]).normal(0, 0.3, v.shape[1])
+    return (v @ u - ratings)[:, None] * u / ratings.size
+
+
+def right(found: fl.Reconstruction, table: np.ndarray) -> tuple[int, int]:
+    """Answers, and how many of them are right."""
+    columns = list(found.columns())
+    user, item, value = (np.concatenate([c[name] for c in columns]) for name in ("user", "index", "value"))
+    return user.size, int((np.abs(value - table[user, item]) < 0.25).sum())
+
+
+def factors(k: int, spread: float = 0.1) -> np.ndarray:
+    return np.random.default_rng(5).normal(0, spread, (ITEMS, k))
+
+
+@pytest.mark.parametrize("batch", [1, 4])
+@pytest.mark.parametrize("k", [4, 20])
+def test_steps_inside_a_round(tmp_path, table, batch, k):
+    """No constant, no order, one round: whoever has more ratings than one batch is read whole."""
+    path = recorded(tmp_path / "t", table, factors(k), after_every(batch, k), upload={"scale": -2 * RATE})
+    found = fl.attack(path, "undeclared")
+    answers, good = right(found, table)
+    assert good == answers
+    assert answers >= (table > 0).sum() - 1 - 2 * (batch > 1)
+    assert set(found.abstained) <= {0, 1}
+
+
+def test_in_single_precision(tmp_path, table):
+    path = recorded(
+        tmp_path / "t", table, factors(20).astype(np.float32), after_every(1, 20), np.float32,
+        upload={"scale": -2 * RATE},
+    )  # fmt: skip
+    answers, good = right(fl.attack(path, "undeclared"), table)
+    assert good == answers >= 0.98 * (table > 0).sum()
+
+
+@pytest.mark.parametrize("rows_of", [mean_loss, after_every(1, 8)], ids=["mean loss", "scale not told"])
+def test_an_unknown_scale(tmp_path, table, rows_of):
+    """Both are found with it; of few ratings more than one pair of numbers fits, and these are left open."""
+    path = recorded(tmp_path / "t", table, factors(8, 0.3), rows_of)
+    found = fl.attack(path, "undeclared")
+    answers, good = right(found, table)
+    assert good == answers >= 0.98 * (table > 0).sum()
+    assert {0, 1} <= set(found.abstained)
+    assert not found.diagnostics["declared"].any()
+    assert len(fl.attack(path, "grid").abstained) == USERS
+
+
+def test_a_plain_client_is_read_as_by_grid(tmp_path, table):
+    def rows(user, ratings, v):
+        u = np.random.default_rng([user, 1]).normal(0, 0.3, 8)
+        return (ratings - v @ u)[:, None] * u
+
+    path = recorded(tmp_path / "t", table, factors(8, 0.3), rows)
+    mine, grid = (right(fl.attack(path, name), table) for name in ("undeclared", "grid"))
+    assert mine == grid
+    assert fl.attack(path, "undeclared").diagnostics["declared"][1:].all()
+
+
+def test_rows_of_biases_are_not_read_wrong(tmp_path, table):
+    """Items' biases that nobody told: no pair of numbers puts r - b on the grid."""
+    bias = np.random.default_rng(8).normal(0, 0.4, ITEMS)
+
+    def rows(user, ratings, v):
+        u = np.random.default_rng([user, 1]).normal(0, 0.3, 8)
+        items = np.random.default_rng(user).permutation(np.flatnonzero(table[user]))
+        return (ratings - bias[items] - v @ u)[:, None] * u
+
+    found = fl.attack(recorded(tmp_path / "t", table, factors(8, 0.3), rows), "undeclared")
+    assert len(found.abstained) >= USERS - 1
+    answers, _ = right(found, table)
+    assert answers <= 2
+
+
+def test_shuffled_rows_are_not_read(tmp_path, table):
+    path = recorded(tmp_path / "t", table, factors(20), after_every(1, 20), upload={"scale": -2 * RATE})
+    view = fl.open_transcript(path).view("server").shuffled(3)
+    assert len(fl.attack(view, "undeclared").abstained) == USERS
+
+
+def test_where_it_does_not_apply(tmp_path):
+    ratings = fl.synthetic(users=6, items=10, ratings_per_user=4)
+    path = tmp_path / "t"
+    fl.record(path, ratings, victim="fedmvmf", weighting="include-unrated", rounds=[0])
+    found = fl.attack(path, "undeclared")
+    assert found.outcome == "not applicable"
+    assert "weight of their own" in found.obstacle
+    with pytest.raises(fl.InputError, match="max_misfit of undeclared must be > 0"):
+        fl.attack(path, "undeclared", max_misfit=0)
