@@ -128,7 +128,7 @@ def test_a_defense_that_does_not_apply_is_a_row(ratings, tmp_path):
     )
     rows = run(plan, ratings, tmp_path, jobs=1)
     assert {row["status"] for row in rows} <= {"not applicable", "failed"}
-    assert all("weighting must be include-unrated" in row["reason"] for row in rows)
+    assert all("weighting of fedmvmf must be include-unrated" in row["reason"] for row in rows)
     assert comparison_table(rows, "x").row_count >= 1
     comparison_figure(rows, tmp_path)
 
