@@ -328,7 +328,8 @@ def _placed(work: Callable[[T], R], place: int, given: T) -> tuple[int, R]:
 @contextmanager
 def supervised() -> Iterator[None]:
     """Processes that are started meanwhile end with this one."""
-    with joblib.parallel_config("loky", initializer=interrupts.in_worker):
+    interrupts.leave_signals_to_this_process()
+    with joblib.parallel_config("loky", initializer=interrupts.in_worker, initargs=(os.getpid(),)):
         yield
 
 

@@ -7,7 +7,7 @@ program. So one thread waits for the signals, which are blocked in the others (w
 inherit that, and leave Ctrl-C to this process), and leaves the process without taking the interpreter down.
 All output is written whole or not at all (``victims.common.files``), so that it may end anywhere.
 
-Only the standard library is imported here, before anything that takes long.
+Only the standard library is imported before anything that takes long.
 """
 
 from __future__ import annotations
@@ -35,6 +35,7 @@ KILLED = 1.0  # seconds that workers may take to remove what is unfinished
 LOOK = 0.5  # seconds between two looks of a worker at its parent
 
 _leaving = threading.Lock()
+_heard: set[signal.Signals] = set()  # what the thread of ``watch`` answers
 
 
 def watch() -> None:
@@ -50,6 +51,7 @@ def watch() -> None:
     signal.set_wakeup_fd(write, warn_on_full_buffer=False)  # also for threads whose mask a library changes
     for number in heard:
         signal.signal(number, lambda *_: None)
+    _heard.update(heard)
     signal.pthread_sigmask(signal.SIG_BLOCK, heard)
 
     def wait() -> None:
@@ -104,11 +106,27 @@ def halt() -> None:
         time.sleep(1)
 
 
-def in_worker() -> None:
-    """Set up a process that works for another one: it ends on SIGTERM and when its parent is gone."""
+def leave_signals_to_this_process() -> None:
+    """Let processes that this thread starts with joblib inherit that signals are blocked.
+
+    The standard library's tracker of shared resources starts with the first worker and leaves the signals
+    unblocked: workers that were still importing said so in a traceback at Ctrl-C. Once it runs nobody does.
+    """
+    if not _heard:
+        return
+    from multiprocessing import resource_tracker
+
+    resource_tracker.ensure_running()
+    signal.pthread_sigmask(signal.SIG_BLOCK, _heard)
+
+
+def in_worker(parent: int) -> None:
+    """Set up a process that works for the process ``parent``: it ends on SIGTERM and when that is gone.
+
+    The number is given, for a parent that ended while this process was starting is another one by now.
+    """
     if sys.platform == "win32":
         return
-    parent = os.getppid()
     signal.pthread_sigmask(signal.SIG_BLOCK, CODES)
 
     def wait() -> None:
@@ -146,17 +164,21 @@ def _end_children() -> None:
     """End all processes below this one but joblib's, which removes what workers left and then ends itself."""
     import psutil
 
-    mine = []
-    for child in psutil.Process().children(recursive=True):
-        try:
-            if "resource_tracker" not in " ".join(child.cmdline()):
-                mine.append(child)
-        except psutil.Error:  # gone
-            continue
-    for number in (signal.SIGTERM, signal.SIGKILL):
+    def below() -> list[psutil.Process]:
+        found = []
+        for child in psutil.Process().children(recursive=True):
+            try:
+                if "resource_tracker" not in " ".join(child.cmdline()):
+                    found.append(child)
+            except psutil.Error:  # gone
+                continue
+        return found
+
+    for number in (signal.SIGTERM, signal.SIGKILL, signal.SIGKILL):  # who was started meanwhile, too
+        mine = below()
         for child in mine:
             try:
                 child.send_signal(number)
             except psutil.Error:
                 continue
-        _, mine = psutil.wait_procs(mine, timeout=KILLED)
+        psutil.wait_procs(mine, timeout=KILLED)

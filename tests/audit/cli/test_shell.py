@@ -70,6 +70,31 @@ class TestSignals:
             time.sleep(0.1)
         assert not any(map(_runs, workers))
 
+    def test_workers_inherit_that_signals_are_blocked(self):
+        """The tracker of shared resources, which starts with the first worker, unblocks them."""
+        code = (
+            "import signal\n"
+            "from multiprocessing import resource_tracker\n"
+            "from audit.shell import interrupts\n"
+            "interrupts.watch()\n"
+            "interrupts.leave_signals_to_this_process()\n"
+            "resource_tracker.ensure_running()\n"
+            "assert {signal.SIGINT, signal.SIGTERM} <= signal.pthread_sigmask(signal.SIG_BLOCK, ())\n"
+        )
+        subprocess.run([sys.executable, "-c", code], check=True, timeout=60)
+
+    def test_a_worker_whose_parent_ended_before_it_began_ends(self):
+        ended = subprocess.Popen([sys.executable, "-c", ""])
+        ended.wait()
+        code = (
+            "import time\n"
+            "from audit.shell import interrupts\n"
+            f"interrupts.in_worker({ended.pid})\n"
+            "time.sleep(60)\n"
+        )
+        worker = subprocess.run([sys.executable, "-c", code], check=False, timeout=30)
+        assert worker.returncode == Exit.TERMINATED
+
 
 def sleeping(folder: str, _: int) -> None:
     """Work that says who does it, and lasts."""
