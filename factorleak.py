@@ -54,6 +54,7 @@ if TYPE_CHECKING:
         Victim,
         WithItemServer,
     )
+    from victims.recorders.flower import RecordedGrid
     from victims.transcript.manifest import Manifest
     from victims.transcript.reader import Transcript
     from victims.transcript.recorder import Recorder
@@ -81,6 +82,7 @@ __all__ = [
     "Ratings",
     "Received",
     "Reconstruction",
+    "RecordedGrid",
     "Recorder",
     "Rows",
     "Sample",
@@ -138,6 +140,7 @@ _LOCATIONS = {
         "Victim",
         "WithItemServer",
     ),
+    "victims.recorders.flower": ("RecordedGrid",),
     "victims.transcript.manifest": ("Manifest",),
     "victims.transcript.reader": ("Transcript",),
     "victims.transcript.recorder": ("Recorder",),
