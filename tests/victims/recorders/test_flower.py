@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import SimpleNamespace
@@ -15,6 +16,7 @@ from victims.recorders.flower import RecordedGrid
 from victims.transcript.reader import open_transcript
 from victims.transcript.recorder import Recorder, clients_path
 
+TUTORIAL = Path(__file__).parents[3] / "docs" / "tutorials" / "flower-mf" / "flower_mf.py"
 Q = np.random.default_rng(1).normal(size=(4, 3))
 
 
@@ -224,3 +226,8 @@ def test_what_nobody_answers_in_time_is_forgotten(tmp_path):
 
     with pytest.raises(InputError, match="would hold no upload"):
         recorded(tmp_path, lambda message: None if silent else gradient(message), use)
+
+
+def test_the_tutorial_s_app_is_recorded_in_six_lines():
+    recording = re.compile(r"import factorleak|\brule\b|\brecorder\b|config\[.users.\]")
+    assert sum(bool(recording.search(line)) for line in TUTORIAL.read_text().splitlines()) == 6
