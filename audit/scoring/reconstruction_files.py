@@ -17,7 +17,7 @@ from pathlib import Path
 import numpy as np
 import pyarrow as pa
 from jaxtyping import Float
-from pydantic import BaseModel, ValidationError, field_validator, model_validator
+from pydantic import BaseModel, ValidationError, field_serializer, field_validator, model_validator
 
 from attacks.base import OPTIONAL, Estimates, Identities, Outcome, Reconstruction, Scope
 from victims.common.errors import InputError, one_line, printable
@@ -27,6 +27,7 @@ from victims.transcript.arrow import INT32_MAX, ColumnFile, open_columns
 from victims.transcript.columns import finite_chunks, integer_chunks, kind_chunks
 from victims.transcript.kinds import OF_FACTORS
 from victims.transcript.manifest import Manifest
+from victims.transcript.manifest_2 import Manifest2, file_of
 from victims.transcript.view import ATTRIBUTE, KINDS
 from victims.transcript.writer import kind_array, write_columns
 
@@ -75,6 +76,20 @@ class Origin(BaseModel):
             if field in moved:
                 del options[option]
         return {**header, **moved, "options": options}
+
+    @field_serializer("manifest")
+    def _as_in_its_file(self, manifest: Manifest) -> dict[str, object]:
+        return file_of(manifest)
+
+    @field_validator("manifest", mode="before")
+    @classmethod
+    def _of_either_version(cls, content: object) -> object:
+        if not isinstance(content, dict) or content.get("version") != 2:
+            return content
+        try:
+            return Manifest2.model_validate(content).as_manifest()
+        except ValidationError as error:
+            raise ValueError(_first(error)) from None
 
     @field_validator("options")
     @classmethod

@@ -17,6 +17,8 @@ from audit.scoring.score import score
 from audit.scoring.truth import read_truth
 from tests.audit.scoring.test_metrics import manifest
 from victims.common.errors import InputError
+from victims.transcript.reader import open_transcript
+from victims.transcript.recorder import Recorder
 from victims.transcript.writer import kind_array, write_columns
 
 NAN = np.nan
@@ -66,6 +68,25 @@ def rows_of(found: Reconstruction) -> dict[str, np.ndarray]:
     columns = {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}
     order = np.lexsort((columns["index"], columns["user"]))
     return {name: column[order] for name, column in columns.items()}
+
+
+def test_the_manifest_of_either_version_comes_back(tmp_path):
+    """What version 2 alone tells, too: rule, kinds, constants that are unknown."""
+    with Recorder(tmp_path / "run", rating_levels=[1, 2], rule={"local_steps": 3}) as recorder:
+        recorder.broadcast(0, np.ones((6, 2)))
+        recorder.upload(0, "anna", np.ones((1, 2)), [5])
+    second = open_transcript(tmp_path / "run").manifest
+    for here in (manifest("include-unrated", 9, 6), second):
+        found = Reconstruction("test", np.array([0], np.int32), (estimates(np.array([0])),))
+        write_reconstruction(tmp_path / "found.arrow", found, here, adversary="server", seconds=1.0)
+        assert read_reconstruction(tmp_path / "found.arrow").origin.manifest == here
+    assert second.rule.local_steps == 3
+
+
+def test_a_damaged_manifest_of_version_2_is_told_in_one_line(tmp_path):
+    header = about(manifest={"version": 2, "kinds": 7})
+    with pytest.raises(InputError, match=r"its header is damaged \(manifest: kinds: [^\n]*\); run"):
+        read_reconstruction(written(tmp_path / "found.arrow", header))
 
 
 def test_optional_columns_come_back(tmp_path):
