@@ -1,10 +1,12 @@
 """A stranger's Flower app, recorded in Flower's simulation and between a SuperLink and two SuperNodes.
 
-The app is the tutorial's. Skipped where Flower is not installed (the extra ``flower``).
+The app is the tutorial's. Skipped where Flower is not installed (the extra ``flower``), and by pytest-xdist,
+each worker of which would start networks of its own.
 """
 
 from __future__ import annotations
 
+import os
 import shutil
 from pathlib import Path
 
@@ -15,6 +17,9 @@ from tests.victims.recorders.network import flower
 
 pytest.importorskip("flwr")
 pytest.importorskip("ray")
+pytestmark = pytest.mark.skipif(
+    "PYTEST_XDIST_WORKER" in os.environ, reason="starts networks; run it without -n"
+)
 
 APP = Path(__file__).parents[3] / "docs" / "tutorials" / "flower-mf"
 KINDS = {  # of clients, with the run's configuration
