@@ -34,9 +34,10 @@ class Entry:
     """Where a component lives, without importing it.
 
     ``per_client`` marks attacks that solve client by client: they run on a sample of clients; ``whole`` those
-    that need every client's rows; ``short`` are other names of options; ``package`` is the other
-    package that it comes from, with its version; ``refused`` says why the name cannot be used; ``component``
-    is the class itself where this process was given an object of it (``adopt``).
+    that need every client's rows; ``short`` are other names of options; ``ideal`` are the options under which
+    an encryption shows the same views and numbers at no cost; ``package`` is the other package that it comes
+    from, with its version; ``refused`` says why the name cannot be used; ``component`` is the class itself
+    where this process was given an object of it (``adopt``).
     """
 
     location: str
@@ -45,6 +46,7 @@ class Entry:
     per_client: bool = False
     whole: bool = False
     short: dict[str, str] = field(default_factory=dict)
+    ideal: dict[str, str] = field(default_factory=dict)
     package: str = ""
     refused: str = ""
     component: type | None = None
@@ -113,6 +115,7 @@ BUILT_IN: dict[str, dict[str, Entry]] = {
         "paillier": Entry(
             "defenses.encryption.paillier:Paillier",
             "uploads encrypted, sums decrypted by clients (papers 000, 001)",
+            ideal={"ideal": "true"},
         ),
     },
     "attacks": {

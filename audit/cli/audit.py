@@ -106,7 +106,7 @@ def audit(
         found = answer(
             request,
             lambda: output.load(data, item_components, community, seed),
-            lambda what, done, total: update_bar(done, total, what),
+            update_bar,
         )
     output.show(found.ratings.describe())
     watched = ",".join(rounds)
