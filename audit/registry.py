@@ -260,7 +260,15 @@ def code_used(victim: str, defenses: Iterable[str] = (), attacks: Iterable[str] 
     """
     parts = [part for text in defenses for part in expanded(text)]
     names = [("victims", victim), *(("defenses", _named(part)[0]) for part in parts)]
-    names += [("attacks", name) for name in attacks]
+    return _code_of([*names, *(("attacks", name) for name in attacks)])
+
+
+def attack_code(attack: str) -> dict[str, str]:
+    """The same of an attack alone."""
+    return _code_of([("attacks", attack)])
+
+
+def _code_of(names: Iterable[tuple[str, str]]) -> dict[str, str]:
     found = {(group, name): entry(group, name) for group, name in names}
     theirs = {
         f"{group[:-1]} {name}": code_of(one.component)

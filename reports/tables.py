@@ -23,6 +23,7 @@ SHOWN = (
     "rated_set_auc",
     "attribute_group_accuracy",
     "claimed_rating_accuracy",
+    "clients_answered",
 )
 CLAIMED = "claimed_rating_accuracy"  # of answers about clients without a name
 NOT_TESTED = "NOT TESTED"

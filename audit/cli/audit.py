@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
@@ -35,18 +35,34 @@ from audit.cli.options import (
     texts,
 )
 from audit.cli.output import Output, judge
+from victims.common.errors import InputError
 
 EXAMPLES = examples(
     "factorleak audit",
     "factorleak audit --data ml-100k --update sgd --attack spectral --attack grid",
     "factorleak audit --defense laplace:scale=2 --rounds 0-9 --fail-on leak",
+    "factorleak audit --transcript RECORDING --fail-on leak",
 )
 
 
+OF_VICTIMS = (  # options that say what to run, and mean nothing where something was recorded
+    "data", "victim", "update", "weighting", "rounds", "users", "defense", "set_", "community",
+    "item_components", "keep_transcripts",
+)  # fmt: skip
+
+
 def audit(
+    context: typer.Context,
     out: Annotated[Path, typer.Option(help="Directory for results; cells in it are reused.")] = Path(
         "RESULTS"
     ),
+    transcript: Annotated[
+        Path | None,
+        typer.Option(help="Attack this recording, of any origin, with everything; nothing is run."),
+    ] = None,
+    truth: Annotated[
+        Path | None, typer.Option(help="With --transcript. Default: the file beside it, if there is one.")
+    ] = None,
     data: DataOption = "synthetic",
     victim: VictimOption = "fedmvmf",
     update: UpdatesOption = None,
@@ -70,6 +86,13 @@ def audit(
     as_json: JsonOption = False,
 ) -> None:
     """Run victims, attack them, score, print the table, write RESULTS/."""
+    if transcript is not None:
+        idle = [name for name in OF_VICTIMS if _given(context, name)]
+        _audit_recording(
+            out, transcript, truth, adversary if _given(context, "adversary") else "", names(attack),
+            dict(options_by_attack(option)), sample, seed, fail_on or [], idle, Output(quiet, as_json),
+        )  # fmt: skip
+        return
     from audit.cli.gate import OF_ATTACKS, Vocabulary, parse
     from audit.registry import parse_options
     from audit.requests.auditing import AuditRequest
@@ -119,4 +142,50 @@ def audit(
     )
     show_accounts(output, found.accounts)
     output.results(found.rows, out, found.seconds, accounts=accounts_as_json(found.accounts))
+    judge(bars, found.rows)
+
+
+def _given(context: typer.Context, name: str) -> bool:
+    """Whether an option stands on the command line."""
+    source = context.get_parameter_source(name)
+    return source is not None and source.name == "COMMANDLINE"
+
+
+def _audit_recording(
+    out: Path,
+    transcript: Path,
+    truth: Path | None,
+    adversary: str,
+    attacks: tuple[str, ...],
+    options: dict[str, dict[str, Any]],
+    sample: int,
+    seed: int,
+    fail_on: list[str],
+    idle: list[str],
+    output: Output,
+) -> None:
+    from audit.cli.gate import OF_ATTACKS, OF_CLAIMED, Vocabulary, parse
+    from audit.requests.recording_audit import RecordingRequest, audit_recording, settled
+    from reports.tables import audit_table, in_words
+
+    if idle:
+        option = idle[0].strip("_").replace("_", "-")
+        raise InputError(f"--{option} says what to run, and with --transcript nothing is run; leave it out")
+    request, opened = settled(
+        RecordingRequest(out, transcript, truth, adversary, attacks, options, sample, seed)
+    )
+    columns = {"attack": request.attacks, "adversary": (request.adversary,)}
+    bars = parse(fail_on, Vocabulary(values=(*OF_ATTACKS, *OF_CLAIMED), columns=columns))
+    with output.progress("audit") as update_bar:
+        found = audit_recording(request, opened, update_bar)
+    output.show(repr(opened))
+    output.show(audit_table(found.rows, f"What the {request.adversary} reads from {transcript.name}"))
+    for sentence in in_words(found.rows):
+        output.show(sentence)
+    if request.truth is None:
+        output.show(
+            "There is no truth to score against: clients_answered counts those for whom an attack, which "
+            "abstains where nothing fits, has an answer; guess: the same on shuffled uploads."
+        )
+    output.results(found.rows, out, found.seconds)
     judge(bars, found.rows)

@@ -11,6 +11,7 @@ from audit.experiments.results import Row
 from victims.data.ratings import Ratings
 
 Task = TypeVar("Task")
+Given = TypeVar("Given")  # what all cells start from: ratings, or a recording
 Prepared = TypeVar("Prepared")
 Say = Callable[[str], None]  # told what goes on inside a cell
 Report = Callable[[int, int, str], None]  # told how many cells are done, how many there are, what goes on
@@ -44,7 +45,7 @@ class Cell(Generic[Task]):
 
 
 @dataclass(frozen=True)
-class Procedure(Generic[Task, Prepared]):
+class Procedure(Generic[Task, Given, Prepared]):
     """How the cells of a grid become rows; all functions are picklable.
 
     Attributes
@@ -61,7 +62,7 @@ class Procedure(Generic[Task, Prepared]):
         What is prepared is found again in ``scratch`` by a run that comes after one that was stopped.
     """
 
-    prepare: Callable[[Cell[Task], Ratings, Say], Prepared]
+    prepare: Callable[[Cell[Task], Given, Say], Prepared]
     measure: Callable[[Cell[Task], Prepared, Say], list[Row]]
     failed: Callable[[Task, Exception], list[Row]]
     resumable: bool = False

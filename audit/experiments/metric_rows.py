@@ -50,16 +50,29 @@ def metric_rows(
     if not reconstruction.applies:
         nobody = reconstruction.obstacle or "the adversary receives no uploads"
         reason = in_words(reconstruction.abstained, reconstruction.users.size) or nobody
-        return [_inapplicable(shared, reconstruction, reason)]
+        return [inapplicable_row(shared, reconstruction, reason)]
     scores = score(reconstruction, manifest, truth, shuffled=shuffled, ceilings=ceilings)
     rows = [make_row(**shared, **as_record(one), status="ran") for one in scores]
     if reconstruction.scope == Scope.RATED_SET:
         reason = "it reads which items are rated and nothing else"
-        rows.append(_inapplicable(shared, reconstruction, reason))
+        rows.append(inapplicable_row(shared, reconstruction, reason))
     return rows
 
 
-def _inapplicable(shared: Row, reconstruction: Reconstruction, reason: str) -> Row:
+def inapplicable_row(shared: Row, reconstruction: Reconstruction, reason: str) -> Row:
+    """Make the row of an attack that does not apply.
+
+    Parameters
+    ----------
+    shared : dict
+        Columns that all rows have in common.
+    reconstruction : Reconstruction
+    reason : str
+
+    Returns
+    -------
+    dict
+    """
     return make_row(
         **shared,
         metric=HEADLINE,

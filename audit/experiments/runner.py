@@ -18,9 +18,9 @@ from audit.experiments.results import Row, write_results
 from audit.shell.debugging import trace
 from victims.common.errors import InputError, OutputError
 from victims.common.files import remove, scratch_folder, unfinished
-from victims.data.ratings import Ratings
 
 Task = TypeVar("Task")
+Given = TypeVar("Given")
 Prepared = TypeVar("Prepared")
 Batch = tuple[Cell[Task], ...]
 Finished = dict[int, list[Row]]  # index of a cell -> its rows
@@ -29,8 +29,8 @@ Step = Callable[[int, str], None]  # told how many cells of a batch are done, an
 
 def run_grid(
     cells: Sequence[Cell[Task]],
-    procedure: Procedure[Task, Prepared],
-    ratings: Ratings,
+    procedure: Procedure[Task, Given, Prepared],
+    given: Given,
     directory: Path | None = None,
     *,
     jobs: int = 1,
@@ -46,7 +46,8 @@ def run_grid(
     ----------
     cells : sequence of Cell
     procedure : Procedure
-    ratings : Ratings
+    given : object
+        What all cells start from.
     directory : Path, optional
         Of the result files, which are written whenever a batch ends; None writes none.
     jobs : int
@@ -74,7 +75,7 @@ def run_grid(
     batches = _batches(cells, finished)
     report(len(finished), len(cells), "")
     try:
-        run = partial(_run_batch, procedure, ratings, keep_scratch)
+        run = partial(_run_batch, procedure, given, keep_scratch)
         with closing(_results(cells, batches, run, procedure, jobs, report)) as results:
             for indices, computed in results:
                 finished |= dict(zip(indices, computed, strict=True))
@@ -107,7 +108,7 @@ def _results(
     cells: Sequence[Cell[Task]],
     batches: Sequence[tuple[int, ...]],
     run_batch: Callable[..., list[list[Row]]],
-    procedure: Procedure[Task, Prepared],
+    procedure: Procedure[Task, Given, Prepared],
     jobs: int,
     report: Report,
 ) -> Generator[tuple[tuple[int, ...], list[list[Row]]]]:
@@ -134,15 +135,15 @@ def _inside(report: Report, before: int, total: int) -> Step:
 
 
 def _after_kill(
-    procedure: Procedure[Task, Prepared], batch: Batch[Task], error: KilledError
+    procedure: Procedure[Task, Given, Prepared], batch: Batch[Task], error: KilledError
 ) -> list[list[Row]]:
     """Rows of cells that were finished before the kill, and failed rows of the others."""
     return [_kept(cell) or procedure.failed(cell.task, error) for cell in batch]
 
 
 def _run_batch(
-    procedure: Procedure[Task, Prepared],
-    ratings: Ratings,
+    procedure: Procedure[Task, Given, Prepared],
+    given: Given,
     keep_scratch: bool,
     programs: Path,
     batch: Batch[Task],
@@ -164,7 +165,7 @@ def _run_batch(
             for path in batch[0].scratch:
                 remove(path)
                 stack.enter_context(unfinished(path))
-        computed = iter(_computed(procedure, ratings, left, partial(_counted, step, len(kept))))
+        computed = iter(_computed(procedure, given, left, partial(_counted, step, len(kept))))
         if not keep_scratch:
             for path in batch[0].scratch:
                 remove(path)
@@ -181,13 +182,13 @@ def _claim(cell: Cell[Task]) -> Path | None:
 
 
 def _computed(
-    procedure: Procedure[Task, Prepared], ratings: Ratings, cells: Sequence[Cell[Task]], step: Step
+    procedure: Procedure[Task, Given, Prepared], given: Given, cells: Sequence[Cell[Task]], step: Step
 ) -> list[list[Row]]:
     """The rows of each cell, written when they are there."""
     if not cells:
         return []
     try:
-        prepared = procedure.prepare(cells[0], ratings, partial(step, 0))
+        prepared = procedure.prepare(cells[0], given, partial(step, 0))
     except OutputError:
         raise
     except Exception as error:  # training diverged, say
@@ -202,7 +203,7 @@ def _computed(
 
 
 def _measured(
-    procedure: Procedure[Task, Prepared], cell: Cell[Task], prepared: Prepared, say: Say
+    procedure: Procedure[Task, Given, Prepared], cell: Cell[Task], prepared: Prepared, say: Say
 ) -> list[Row]:
     try:
         return procedure.measure(cell, prepared, say)

@@ -45,14 +45,30 @@ def shuffled_scores(
         return _of_pseudonyms(attack, options, seed, view, truth, answer)
     if entry("attacks", attack).per_client or view.users.size == 0:
         return None
-    if view.users.size > NULL_USERS and not entry("attacks", attack).whole:
-        rng = generator(seed, Purpose.SHUFFLED_CLIENTS)
-        view = view.select(rng.choice(view.users, NULL_USERS, replace=False))
-    shuffled = view.shuffled(seed)
+    shuffled = few_clients(view, attack, seed).shuffled(seed)
     if shuffled is None:
         return None
     null = answered(attack, options, shuffled, seed)
     return score_users(null.blocks, view.manifest, truth, np.unique(null.users))
+
+
+def few_clients(view: View, attack: str, seed: int) -> View:
+    """Leave so many clients of a view that the attack is repeated quickly, unless it needs them all.
+
+    Parameters
+    ----------
+    view : View
+    attack : str
+    seed : int
+
+    Returns
+    -------
+    View
+    """
+    if view.users.size <= NULL_USERS or entry("attacks", attack).whole:
+        return view
+    rng = generator(seed, Purpose.SHUFFLED_CLIENTS)
+    return view.select(rng.choice(view.users, NULL_USERS, replace=False))
 
 
 def _of_pseudonyms(
