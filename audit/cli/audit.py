@@ -74,7 +74,7 @@ def audit(
     from audit.registry import parse_options
     from audit.requests.auditing import AuditRequest
     from audit.requests.auditing import audit as answer
-    from reports.tables import audit_table, in_words
+    from reports.audit import audit_table, in_words
 
     output = Output(quiet, as_json)
     request = AuditRequest(

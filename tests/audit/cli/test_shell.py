@@ -8,7 +8,6 @@ import signal
 import stat
 import subprocess
 import sys
-import time
 from functools import partial
 from pathlib import Path
 
@@ -19,7 +18,7 @@ from audit.cli.output import show
 from audit.shell.exits import Exit
 from tests.soak.interruptions import PROGRESS, interrupted
 from victims.common.errors import InputError, OutputError
-from victims.common.files import existing_file, partial_name, refuse_unwritable, replacing
+from victims.common.files import existing_file, refuse_unwritable, replacing
 
 SMALL = "synthetic:users=25,items=30,ratings_per_user=8"
 ONE = ["--data", SMALL, "--update", "semi-als", "--weighting", "observed-only", "--attack", "spectral"]
@@ -214,6 +213,7 @@ class TestTwoRuns:
         )
         pd.testing.assert_frame_equal(shared, alone)
 
+
 class TestText:
     @pytest.mark.parametrize(
         "name", ["y[/red]z", "y[red]z", "a\x1b[2Jb", "a\nfactorleak: done", "=1+1", "$\\frac$"]
@@ -233,6 +233,7 @@ class TestText:
         assert len(str(error)) <= 300
         assert "\n" not in str(error)
         assert str(error).endswith("remedy")
+
 
 def test_truth_and_key_are_private(run, tmp_path):
     code, _, error = run("record", tmp_path / "t", "--data", SMALL, "--defense", "paillier:key_bits=2048")

@@ -17,6 +17,7 @@ def test_round_trip(tmp_path):
     (row,) = read_cell(tmp_path / "c.json")
     assert row["value"] == 0.5
 
+
 @pytest.mark.parametrize(
     "content",
     [b"null", b"[1]", b'"x"', b"{}", b"", b"\xff\xfe", b"[" * 100_000, b'{"format":"factorleak-cell-1"}'],
@@ -29,6 +30,7 @@ def test_a_damaged_one_is_computed_again_and_said(tmp_path, capsys, content):
     said = capsys.readouterr().err
     assert said.startswith("factorleak: note: a cell is computed again")
     assert said.count("\n") == 1
+
 
 @pytest.mark.parametrize(
     "change",
@@ -45,4 +47,3 @@ def test_a_changed_one_as_well(tmp_path, change):
     change(content)
     path.write_text(json.dumps(content))
     assert kept_rows(path) is None
-

@@ -12,8 +12,7 @@ from audit.experiments.results import make_row, write_results
 
 def test_spreadsheets_evaluate_nothing(tmp_path):
     rows = [
-        make_row(victim=text, reason="ok", value=-1.5)
-        for text in ("=1+1", "+1", "-1", "@x", "\t=1", "a=b")
+        make_row(victim=text, reason="ok", value=-1.5) for text in ("=1+1", "+1", "-1", "@x", "\t=1", "a=b")
     ]
     write_results(rows, tmp_path)
     shown = pd.read_csv(tmp_path / "results.csv")

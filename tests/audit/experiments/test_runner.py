@@ -89,7 +89,9 @@ class TestBatches:
         assert [row["attack"] for row in written] == list("dcba")
 
     def test_scratch_may_be_kept(self, tmp_path, procedure):
-        resumable = Procedure(*(getattr(procedure(), name) for name in ("prepare", "measure", "failed")), True)
+        resumable = Procedure(
+            *(getattr(procedure(), name) for name in ("prepare", "measure", "failed")), True
+        )
         run_grid([cell(tmp_path, "a", "x")], resumable, RATINGS, tmp_path, keep_scratch=True)
         assert (tmp_path / "scratch" / "x").exists()
 

@@ -15,5 +15,3 @@ def test_a_view_of_some_rounds(transcripts):
     assert np.array_equal(part.users, view.users)
     with pytest.raises(InputError, match="round 77 is not in the view"):
         view.during([77])
-
-
