@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Sequence
 
 from rich.table import Table
 
-from reports.tables import number
+from reports.verdicts import Row, number
 
-Row = Mapping[str, Any]
 # paper 001, Table 1: most rated items -> seconds of one iteration, part-text and full-text; 1024 bit, K = 100
 FEDMF = {
     40: (34.39, 90.94),

@@ -45,14 +45,7 @@ EXAMPLES = examples(
 )
 
 
-OF_VICTIMS = (  # options that say what to run, and mean nothing where something was recorded
-    "data", "victim", "update", "weighting", "rounds", "users", "defense", "set_", "community",
-    "item_components", "keep_transcripts",
-)  # fmt: skip
-
-
 def audit(
-    context: typer.Context,
     out: Annotated[Path, typer.Option(help="Directory for results; cells in it are reused.")] = Path(
         "RESULTS"
     ),
@@ -87,17 +80,21 @@ def audit(
 ) -> None:
     """Run victims, attack them, score, print the table, write RESULTS/."""
     if transcript is not None:
-        idle = [name for name in OF_VICTIMS if _given(context, name)]
+        _refuse_idle(
+            data=data != "synthetic", victim=victim != "fedmvmf", update=update, weighting=weighting,
+            rounds=rounds != WATCHED, users=users, defense=defense, set=set_, community=community,
+            item_components=item_components, keep_transcripts=keep_transcripts,
+        )  # fmt: skip
         _audit_recording(
-            out, transcript, truth, adversary if _given(context, "adversary") else "", names(attack),
-            dict(options_by_attack(option)), sample, seed, fail_on or [], idle, Output(quiet, as_json),
+            out, transcript, truth, "" if adversary == "server" else adversary, names(attack),
+            dict(options_by_attack(option)), sample, seed, fail_on or [], Output(quiet, as_json),
         )  # fmt: skip
         return
     from audit.cli.gate import OF_ATTACKS, Vocabulary, parse
     from audit.registry import parse_options
     from audit.requests.auditing import AuditRequest
     from audit.requests.auditing import audit as answer
-    from reports.tables import audit_table, in_words
+    from reports.audit import audit_table, in_words
 
     output = Output(quiet, as_json)
     request = AuditRequest(
@@ -145,10 +142,14 @@ def audit(
     judge(bars, found.rows)
 
 
-def _given(context: typer.Context, name: str) -> bool:
-    """Whether an option stands on the command line."""
-    source = context.get_parameter_source(name)
-    return source is not None and source.name == "COMMANDLINE"
+def _refuse_idle(**given: object) -> None:
+    """Options that say what to run mean nothing where something was recorded."""
+    for name, value in given.items():
+        if value:
+            option = name.replace("_", "-")
+            raise InputError(
+                f"--{option} says what to run, and with --transcript nothing is run; leave it out"
+            )
 
 
 def _audit_recording(
@@ -161,16 +162,12 @@ def _audit_recording(
     sample: int,
     seed: int,
     fail_on: list[str],
-    idle: list[str],
     output: Output,
 ) -> None:
     from audit.cli.gate import OF_ATTACKS, OF_CLAIMED, Vocabulary, parse
     from audit.requests.recording_audit import RecordingRequest, audit_recording, settled
-    from reports.tables import audit_table, in_words
+    from reports.audit import audit_table, in_words
 
-    if idle:
-        option = idle[0].strip("_").replace("_", "-")
-        raise InputError(f"--{option} says what to run, and with --transcript nothing is run; leave it out")
     request, opened = settled(
         RecordingRequest(out, transcript, truth, adversary, attacks, options, sample, seed)
     )

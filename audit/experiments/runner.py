@@ -126,8 +126,9 @@ def _results(
             return
         for number, found in in_processes(run, tasks, jobs):
             if isinstance(found, KilledError):
-                found = _after_kill(procedure, tasks[number], found)
-            yield batches[number], found
+                yield batches[number], _after_kill(procedure, tasks[number], found)
+            else:
+                yield batches[number], found
 
 
 def _inside(report: Report, before: int, total: int) -> Step:

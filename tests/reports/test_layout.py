@@ -14,8 +14,11 @@ from rich.table import Table
 from audit.cli.output import show
 from audit.experiments.results import make_row
 from audit.shell.progress import Heartbeat, progress
+from reports.audit import audit_table, in_words
 from reports.layout import Sheet, on_terminal, piped, sheet_of
-from reports.tables import audit_table, in_words, score_table, sweep_table, why_not
+from reports.score import score_table
+from reports.sweep import sweep_table
+from reports.verdicts import why_not
 
 METRICS = ("rating_accuracy", "rated_rating_accuracy", "rated_set_auc", "attribute_group_accuracy")
 

@@ -81,6 +81,6 @@ def test_shuffled_uploads_are_no_leak_without_truth(run, recording, tmp_path):
 
 def test_options_of_victims_are_refused(run, recording, tmp_path):
     code, _, said = run("audit", "--transcript", recording, "--victim", "mf", "--out", tmp_path / "r")
-    assert code == 2
+    assert code == 2, said
     assert "--victim" in said
     assert "leave it out" in said

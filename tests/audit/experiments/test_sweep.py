@@ -8,7 +8,8 @@ from dataclasses import replace
 import pytest
 
 from audit.experiments.sweep import INSTEAD, PAPER, Sweep, run
-from reports.sweep import scale_of, sweep_figures
+from reports.sweep_figures import sweep_figures
+from reports.sweep_panels import scale_of
 from victims.common.errors import InputError
 
 SMALL = Sweep(

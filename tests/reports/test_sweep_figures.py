@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from reports.sweep import accuracy_against_scale, fell_back
+from reports.sweep_figures import accuracy_against_scale
+from reports.sweep_panels import fell_back
 
 
 def test_points_that_fell_back_are_hollow():
