@@ -56,6 +56,7 @@ if TYPE_CHECKING:
     )
     from victims.transcript.manifest import Manifest
     from victims.transcript.reader import Transcript
+    from victims.transcript.recorder import Recorder
     from victims.transcript.view import ATTRIBUTE, ITEM, View
 
 __all__ = [
@@ -80,6 +81,7 @@ __all__ = [
     "Ratings",
     "Received",
     "Reconstruction",
+    "Recorder",
     "Rows",
     "Sample",
     "Scope",
@@ -138,6 +140,7 @@ _LOCATIONS = {
     ),
     "victims.transcript.manifest": ("Manifest",),
     "victims.transcript.reader": ("Transcript",),
+    "victims.transcript.recorder": ("Recorder",),
     "victims.transcript.view": ("ATTRIBUTE", "ITEM", "View"),
 }
 _MODULE_OF = {name: module for module, names in _LOCATIONS.items() for name in names}

@@ -256,10 +256,24 @@ def unreadable(view: View) -> str:
         Empty where they can be read.
     """
     if view.messages.n_rows == 0:
-        return "the adversary receives no uploads"
+        return nothing_received(view)
     if view.messages.gradient is None:
         return "the uploads are encrypted and the adversary holds no key"
     return factors_hidden(view)
+
+
+def nothing_received(view: View) -> str:
+    """Say why a view has no rows of clients.
+
+    Parameters
+    ----------
+    view : View
+    """
+    if view.anonymous_rows:
+        return (
+            f"{view.anonymous_rows} rows have no sender, and this attack needs to know which are one client's"
+        )
+    return "the adversary receives no uploads"
 
 
 def factors_hidden(view: View) -> str:

@@ -36,13 +36,19 @@ def unknown_step(manifest: Manifest) -> str:
     str
         Empty where the step, and every constant that it needs, is public.
     """
-    rule = CLIENT_RULES.get(manifest.protocol)
+    rule = CLIENT_RULES.get(_name(manifest))
     if manifest.update != "sgd" or rule is None:
-        return f"the clients' step of {manifest.protocol}/{manifest.update} is not one that this attack knows"
+        named = f"{manifest.protocol}/{manifest.rule_name}"
+        return f"the clients' step of {named} is not one that this attack knows"
     if manifest.weighting != "observed-only":
         return "this attack knows the step of observed-only alone"
     attributes = ("lambda_attributes",) if manifest.n_attributes else ()
     return not_public(manifest, (*rule.constants, *attributes))
+
+
+def _name(manifest: Manifest) -> str:
+    """Version 1 names a protocol, version 2 the rule."""
+    return manifest.protocol if manifest.version == 1 else manifest.rule_name
 
 
 def step_of(manifest: Manifest, rounds: Int[np.ndarray, " T"], n_rated: Int[np.ndarray, " users"]) -> Step:
@@ -60,7 +66,7 @@ def step_of(manifest: Manifest, rounds: Int[np.ndarray, " T"], n_rated: Int[np.n
     -------
     Step
     """
-    rule = CLIENT_RULES[manifest.protocol]
+    rule = CLIENT_RULES[_name(manifest)]
     rate = rule.learning_rate(manifest, rounds)
     shrink = rule.shrink(manifest, rate, n_rated)
     return Step(*(jnp.asarray(part) for part in (shrink, 2 * rate, rule.unit_ball, rule.after_server)))

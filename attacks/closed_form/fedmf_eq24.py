@@ -25,6 +25,7 @@ import numpy as np
 from jaxtyping import Float
 
 from attacks.base import Progress, Reconstruction, all_abstain, silent, unreadable
+from attacks.client_rules.premises import unlike
 from attacks.closed_form.rank_one import solve_clients
 from attacks.closed_form.rating_grid import distance_from_grid, row_numbers
 from attacks.closed_form.reduction import Reduced
@@ -69,7 +70,7 @@ class Eq24:
             ``attacks.closed_form.spectral``.
         """
         options = {**asdict(self), "seed": key}
-        obstacle = unreadable(view) or _obstacle(view)
+        obstacle = unreadable(view) or _obstacle(view) or unlike(view)
         if obstacle:
             return all_abstain(self.name, view.users, obstacle, options)
         return solve_clients(
@@ -122,7 +123,7 @@ def _of_pair(
     j = np.where(uploads[0].valid, np.abs(now.scalar), -1)[:, :width].argmax(axis=1)
     k = np.abs(now.direction).argmax(axis=1)
     v, v_next = (
-        part.broadcast.factors[np.broadcast_to(part.position, rows.scalar.shape)[everyone, j]]
+        part.factors[np.broadcast_to(part.at, rows.scalar.shape)[everyone, j]]
         for part, rows in zip(uploads, reduced, strict=True)
     )
     g, d_k = now.scalar[everyone, j], now.direction[everyone, k]

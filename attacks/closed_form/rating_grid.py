@@ -24,6 +24,7 @@ import numpy as np
 from jaxtyping import Float
 
 from attacks.base import Progress, Reconstruction, all_abstain, alpha_unknown, silent, unreadable
+from attacks.client_rules.premises import unlike
 from attacks.closed_form.decoding import distance_to_levels
 from attacks.closed_form.goodness_of_fit import FIT_ROWS
 from attacks.closed_form.rank_one import solve_clients
@@ -66,7 +67,7 @@ class Grid:
             ``attacks.closed_form.spectral``.
         """
         options = {**asdict(self), "seed": key}
-        obstacle = unreadable(view) or alpha_unknown(view)
+        obstacle = unreadable(view) or alpha_unknown(view) or unlike(view, judges=True, own_references=True)
         if obstacle:
             return all_abstain(self.name, view.users, obstacle, options)
         return solve_clients(

@@ -59,9 +59,9 @@ def reduce_rows(manifest: Manifest, uploads: Uploads) -> Reduced:
     Reduced
     """
     rows = uploads.gradients
-    factors = uploads.broadcast.factors
+    factors = uploads.factors
     if manifest.upload.regularization != 0:
-        pulled = manifest.upload.regularization * factors[uploads.position]
+        pulled = manifest.upload.regularization * factors[uploads.at]
         rows = np.where(uploads.valid[..., None], rows - pulled, 0)
     rows = rows if rows.dtype == np.float64 else rows.astype(np.float64)
     direction, energy = _direction(rows)
@@ -72,14 +72,12 @@ def reduce_rows(manifest: Manifest, uploads: Uploads) -> Reduced:
     is_attribute = uploads.kind == ATTRIBUTE
     weight = np.where(is_attribute, attribute_weight, 1.0) if is_attribute.any() else None
     if uploads.shared:
-        listed_factors = factors[uploads.position[0]]
+        listed_factors = factors[uploads.at[0]]
         weighted = listed_factors if weight is None else listed_factors * weight[0][:, None]
         pull = scalar @ weighted
     else:
         weighted_scalar = scalar if weight is None else scalar * weight
-        pull = np.matmul(np.where(uploads.valid, weighted_scalar, 0)[:, None, :], factors[uploads.position])[
-            :, 0
-        ]
+        pull = np.matmul(np.where(uploads.valid, weighted_scalar, 0)[:, None, :], factors[uploads.at])[:, 0]
     attributes_sent = np.sum(is_attribute & uploads.valid, axis=1)
     complete = np.broadcast_to(attributes_sent == manifest.n_attributes, energy.shape)
     return Reduced(direction, scalar, pull, energy, complete)
@@ -118,11 +116,11 @@ def projection(uploads: Uploads, along: Float[np.ndarray, "users K"]) -> np.ndar
     -------
     (n_users, n_rows)
     """
-    factors = uploads.broadcast.factors.astype(along.dtype, copy=False)
+    factors = uploads.factors.astype(along.dtype, copy=False)
     if uploads.shared:
-        return along @ factors[uploads.position[0]].T
+        return along @ factors[uploads.at[0]].T
     return (
-        np.take_along_axis(along @ factors.T, uploads.position, axis=1)
-        if (factors.shape[0] <= 4 * uploads.position.shape[1])
-        else np.matmul(factors[uploads.position], along[:, :, None])[..., 0]
+        np.take_along_axis(along @ factors.T, uploads.at, axis=1)
+        if (factors.shape[0] <= 4 * uploads.at.shape[1])
+        else np.matmul(factors[uploads.at], along[:, :, None])[..., 0]
     )

@@ -36,6 +36,7 @@ import numpy as np
 from jaxtyping import Float
 
 from attacks.base import Progress, Reconstruction, all_abstain, alpha_unknown, silent, unreadable
+from attacks.client_rules.premises import unlike
 from attacks.closed_form.rank_one import solve_clients
 from attacks.closed_form.reduction import Reduced, projection
 from victims.transcript.manifest import Manifest
@@ -92,7 +93,7 @@ class Spectral:
 
 def _obstacle(view: View) -> str:
     """Why no client of the view can be solved, or nothing."""
-    reason = unreadable(view) or alpha_unknown(view)
+    reason = unreadable(view) or alpha_unknown(view) or unlike(view, judges=True, own_references=True)
     if reason:
         return reason
     if view.rounds.size < 2 and view.manifest.weighting == "observed-only":
@@ -104,7 +105,7 @@ def _obstacle(view: View) -> str:
 
 def _open_scale(manifest: Manifest) -> str:
     """Why one round leaves the length of p_i open, or nothing."""
-    if manifest.update == "sgd":
+    if manifest.update != "semi-als":
         return "sgd needs two rounds, one was recorded"
     needed = ["lambda_factors"] + ["lambda_attributes"] * (manifest.n_attributes > 0)
     missing = [name for name in needed if name not in manifest.hyperparameters]

@@ -25,6 +25,7 @@ import numpy as np
 from jaxtyping import Bool, Float
 
 from attacks.base import Estimates, Progress, Reconstruction, all_abstain, silent, unreadable
+from attacks.client_rules.premises import ANY_ORDER, unlike
 from attacks.closed_form.affine_grid import best_pair
 from attacks.closed_form.goodness_of_fit import accidental, misfit
 from attacks.closed_form.moving_factor import follow
@@ -88,7 +89,7 @@ class Undeclared:
             ``declared`` (1 where the declared scale was enough, 0 where it was taken for unknown).
         """
         options = {**asdict(self), "seed": key}
-        if obstacle := unreadable(view) or _obstacle(view.manifest):
+        if obstacle := unreadable(view) or _obstacle(view):
             return all_abstain(self.name, view.users, obstacle, options)
         blocks: list[Estimates] = []
         abstained: dict[int, str] = {}
@@ -125,11 +126,11 @@ class Undeclared:
         return Reconstruction(self.name, view.users, tuple(blocks), abstained, options, diagnostics)
 
 
-def _obstacle(manifest: Manifest) -> str:
+def _obstacle(view: View) -> str:
     """Why the attack does not apply, or nothing."""
-    if manifest.weighting != "observed-only":
+    if view.manifest.weighting != "observed-only":
         return "rows of unrated items have a weight of their own, which this attack does not model"
-    return ""
+    return unlike(view, premise=ANY_ORDER, judges=True, own_references=True)
 
 
 def _reasons(users: np.ndarray, part: _Read, here: np.ndarray) -> dict[int, str]:
@@ -188,10 +189,7 @@ def _clean(
     manifest: Manifest, uploads: Uploads, item: Bool[np.ndarray, "users rows"]
 ) -> tuple[Float[np.ndarray, "users rows K"], Float[np.ndarray, "users rows K"]]:
     """Rows freed of scale and regularisation, and the factors that they were computed at; 0 off the items."""
-    factors = (
-        np.broadcast_to(uploads.broadcast.factors[uploads.position], uploads.gradients.shape)
-        * item[..., None]
-    )
+    factors = np.broadcast_to(uploads.factors[uploads.at], uploads.gradients.shape) * item[..., None]
     rows = (uploads.gradients - manifest.upload.regularization * factors) * item[..., None]
     return rows.astype(np.float64) / manifest.upload.scale, factors
 

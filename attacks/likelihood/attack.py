@@ -38,6 +38,7 @@ from attacks.base import (
     silent,
     unreadable,
 )
+from attacks.client_rules.premises import unlike
 from attacks.closed_form.rating_grid import Grid
 from attacks.closed_form.spectral import Spectral
 from attacks.likelihood.hyperparameters import Job, State, carried, estimates, learn, new_job, search
@@ -124,7 +125,7 @@ class Likelihood:
             ``evidence`` against noise alone (nats) and ``length`` (mean norm of p_i, stars).
         """
         options: dict[str, Any] = {**asdict(self), "seed": key}
-        obstacle = unreadable(view) or unmodelled(view.manifest)
+        obstacle = unreadable(view) or unmodelled(view.manifest) or unlike(view)
         if obstacle:
             return all_abstain(self.name, view.users, obstacle, options)
         size = size_up(view)
@@ -182,7 +183,7 @@ def size_up(view: View) -> Size:
         for uploads in batch.rounds:
             rows = uploads.gradients.astype(np.float64)
             if view.manifest.upload.regularization != 0:
-                own = uploads.broadcast.factors[uploads.position] * view.manifest.upload.regularization
+                own = uploads.factors[uploads.at] * view.manifest.upload.regularization
                 rows = np.where(uploads.valid[..., None], rows - own, 0)
             with np.errstate(over="ignore", invalid="ignore"):
                 gram = np.matmul(rows.transpose(0, 2, 1), rows)

@@ -64,7 +64,7 @@ def _freed(view: View, uploads: Uploads) -> Float[np.ndarray, "users rows K"]:
     """Rows without their regularisation, of a size that can be squared."""
     rows = uploads.gradients.astype(np.float64)
     if view.manifest.upload.regularization != 0:
-        own = uploads.broadcast.factors[uploads.position] * view.manifest.upload.regularization
+        own = uploads.factors[uploads.at] * view.manifest.upload.regularization
         rows = np.where(uploads.valid[..., None], rows - own, 0)
     largest = np.abs(rows).max(axis=(1, 2), initial=0)
     return rows / np.where(largest > 0, largest, 1)[:, None, None]

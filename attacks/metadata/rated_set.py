@@ -29,7 +29,15 @@ import scipy.sparse as sp
 import scipy.special
 from jaxtyping import Float
 
-from attacks.base import Estimates, Progress, Reconstruction, Scope, all_abstain, silent
+from attacks.base import (
+    Estimates,
+    Progress,
+    Reconstruction,
+    Scope,
+    all_abstain,
+    nothing_received,
+    silent,
+)
 from victims.transcript.manifest import Manifest
 from victims.transcript.view import ITEM, View
 
@@ -95,7 +103,7 @@ class RatedSet:
 def _obstacle(view: View) -> str:
     manifest = view.manifest
     if view.messages.n_rows == 0:
-        return "the adversary receives no uploads"
+        return nothing_received(view)
     messages = view.messages
     if manifest.upload.zeros_if_unrated and messages.gradient is None and messages.exponent is None:
         return "every client uploads a row for every item, so the lists say nothing"

@@ -70,7 +70,7 @@ def _rows_of(uploads: Uploads, row: int, manifest: Manifest) -> ClientRows:
         return column[0 if column.shape[0] == 1 else row]
 
     valid = of_client(uploads.valid)
-    factors = uploads.broadcast.factors[of_client(uploads.position)[valid]]
+    factors = uploads.factors[of_client(uploads.at)[valid]]
     rows = uploads.gradients[row][valid].astype(np.float64)
     rows = (rows - manifest.upload.regularization * factors) / manifest.upload.scale
     return ClientRows(of_client(uploads.kind)[valid], of_client(uploads.index)[valid], rows, factors)

@@ -24,6 +24,7 @@ import joblib
 import numpy as np
 
 from attacks.base import Estimates, Progress, Reconstruction, all_abstain, silent, unreadable
+from attacks.client_rules.premises import unlike
 from attacks.root_finding.clients import ClientRows, ClientUploads, clients_of
 from attacks.root_finding.problems import Problem, SemiAlsProblem, SgdProblem
 from attacks.root_finding.scipy_solver import DENSE, METHODS, solve
@@ -165,7 +166,7 @@ class ClientAnswer:
 def _obstacle(view: View) -> str:
     """Why no system can be formed, or nothing."""
     manifest = view.manifest
-    if reason := unreadable(view):
+    if reason := unreadable(view) or unlike(view, own_references=True):
         return reason
     needed = ["lambda_factors"]
     if manifest.n_attributes:

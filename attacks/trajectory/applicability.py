@@ -6,6 +6,7 @@ import numpy as np
 
 from attacks.base import unreadable
 from attacks.client_rules.client_update import unknown_step
+from attacks.client_rules.premises import unlike
 from attacks.likelihood.manifest_model import fresh_normal, known_clip
 from attacks.trajectory.trajectory_fits import TrajectoryModel
 from victims.transcript.manifest import Manifest
@@ -32,7 +33,7 @@ def model_of(view: View, *, max_rounds: int, n_starts: int, max_steps: int) -> T
         A reason where trajectories cannot be fitted.
     """
     manifest = view.manifest
-    if obstacle := unreadable(view) or _unmodelled(manifest):
+    if obstacle := unreadable(view) or _unmodelled(manifest) or unlike(view, judges=True):
         return obstacle
     defenses = {str(entry.get("name")): entry for entry in manifest.defenses}
     rounds = max(np.split(view.rounds, np.flatnonzero(np.diff(view.rounds) != 1) + 1), key=len)

@@ -108,9 +108,9 @@ def pack(view: View, batch: UserBatch, rounds: Int[np.ndarray, " T"]) -> Packed:
     for number, uploads in enumerate(wanted):
         here = same_list if uploads is not first else np.ones(users, bool)
         sent = min(n, uploads.gradients.shape[1])  # padding apart, a list of the same length
-        position = np.broadcast_to(uploads.position, (users, uploads.gradients.shape[1]))[here][:, :sent]
+        position = np.broadcast_to(uploads.at, (users, uploads.gradients.shape[1]))[here][:, :sent]
         there = valid[here][:, :sent, None]
-        known = uploads.broadcast.factors[position] * there
+        known = uploads.factors[position] * there
         clean = uploads.gradients[here][:, :sent] - manifest.upload.regularization * known
         rows[here, number, :sent] = clean / manifest.upload.scale * there
         factors[here, number, :sent] = known

@@ -47,7 +47,7 @@ def score(
     with output.progress("score"):
         found = answer(request)
     manifest, read = found.manifest, found.reconstruction
-    name = f"{read.attack} on {manifest.protocol} {manifest.update}/{manifest.weighting}"
+    name = f"{read.attack} on {manifest.protocol} {manifest.rule_name}/{manifest.weighting}"
     output.show(score_table(found.metrics, name))
     if reliability:
         bins = [one._asdict() for one in found.bins]

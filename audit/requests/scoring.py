@@ -81,7 +81,7 @@ class ScoreResponse:
     def rows(self) -> list[Row]:
         """The metrics with the columns of the result table that are known of a single reconstruction."""
         about = {
-            "update": self.manifest.update,
+            "update": self.manifest.rule_name,
             "weighting": self.manifest.weighting,
             "adversary": self.adversary,
             "attack": self.reconstruction.attack,
@@ -93,7 +93,7 @@ class ScoreResponse:
         """The response as JSON values."""
         found = {
             "attack": self.reconstruction.attack,
-            "update": self.manifest.update,
+            "update": self.manifest.rule_name,
             "weighting": self.manifest.weighting,
             "abstained": {str(user): why for user, why in self.reconstruction.abstained.items()},
             "scores": [finite(row) for row in self.metrics],

@@ -28,6 +28,7 @@ import numpy as np
 from jaxtyping import Float
 
 from attacks.base import Estimates, alpha_unknown, unreadable
+from attacks.client_rules.premises import unlike
 from attacks.likelihood import prior as priors
 from attacks.likelihood import rating_posterior as soft
 from attacks.likelihood.attack import size_up
@@ -55,7 +56,7 @@ def obstacle(view: View) -> str:
     other = [str(entry.get("name")) for entry in view.manifest.defenses if entry.get("name") not in MODELLED]
     if other:
         return f"the limit does not model {', '.join(other)}"
-    reason = unreadable(view) or alpha_unknown(view) or unmodelled(view.manifest)
+    reason = unreadable(view) or alpha_unknown(view) or unmodelled(view.manifest) or unlike(view)
     if reason or view.users.size == 0:
         return reason or "the view has no clients"
     tied, linked = ties(view.manifest)

@@ -25,6 +25,7 @@ from victims.common.files import existing_file
 from victims.common.limits import DEEPEST, depth_of, refuse_absurd_sizes
 from victims.transcript.arrow import INT32_MAX, ColumnFile, open_columns
 from victims.transcript.columns import finite_chunks, integer_chunks, kind_chunks
+from victims.transcript.kinds import OF_FACTORS
 from victims.transcript.manifest import Manifest
 from victims.transcript.view import ATTRIBUTE, KINDS
 from victims.transcript.writer import kind_array, write_columns
@@ -182,7 +183,7 @@ def read_reconstruction(path: Path) -> StoredReconstruction:
     file = open_columns(existing_file(path))
     columns = [
         integer_chunks(file, "user", 0, INT32_MAX - 1, ">= 0"),
-        kind_chunks(file, KINDS[:2]),
+        kind_chunks(file, OF_FACTORS),
         integer_chunks(file, "index", 0, INT32_MAX - 1, ">= 0"),
         finite_chunks(file, "value"),
     ]

@@ -14,8 +14,9 @@ from victims.common.files import existing_file
 from victims.common.limits import LARGEST_LEVEL, SMALLEST_LEVEL, refuse_absurd_table
 from victims.transcript.arrow import INT32_MAX, open_columns
 from victims.transcript.columns import finite_chunks, integer_chunks, kind_chunks
+from victims.transcript.kinds import OF_FACTORS
 from victims.transcript.manifest import Manifest
-from victims.transcript.view import ITEM, KINDS
+from victims.transcript.view import ITEM
 
 
 @dataclass(frozen=True)
@@ -118,7 +119,7 @@ def read_truth(path: Path) -> Truth:
     )
     if user.size == 0:
         raise InputError(f"{path} must hold at least one row")
-    kind = np.concatenate(kind_chunks(file, KINDS[:2]))
+    kind = np.concatenate(kind_chunks(file, OF_FACTORS))
     value = np.concatenate(finite_chunks(file, "value"))
     implausible = (value < SMALLEST_LEVEL) | (value > LARGEST_LEVEL)
     wrong = np.flatnonzero(np.where(kind == ITEM, implausible, (value < 0) | (value > 1)))

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 from jaxtyping import Bool, Float, Int
 
+from victims.transcript.client_rule import ClientRule
 from victims.transcript.layout import Layout
 from victims.transcript.messages import Broadcast, Messages
 
@@ -25,7 +26,13 @@ class Uploads:
     valid : (1 or n_users, n_rows) bool
         False on padding, whose gradients are 0.
     gradients : (n_users, n_rows, factors)
+        Sums over a client's ratings: weights are changes of what was broadcast, and means are multiplied by
+        the number of rows, where the manifest declares them.
     broadcast : Broadcast
+    reference : (n_users, n_rows, factors), or None
+        The factor that each row was computed at, where that is not what was broadcast; 0 on padding.
+    sequence : (n_users, n_rows), or None
+        Place of each row among those that the client sent, where the adversary sees it.
     """
 
     round: int
@@ -35,11 +42,27 @@ class Uploads:
     valid: Bool[np.ndarray, "d rows"]
     gradients: Float[np.ndarray, "users rows factors"]
     broadcast: Broadcast
+    reference: Float[np.ndarray, "users rows factors"] | None = None
+    sequence: Int[np.ndarray, "users rows"] | None = None
+
+    @property
+    def factors(self) -> Float[np.ndarray, "references factors"]:
+        """Table of the factors that rows were computed at; ``at`` tells each row's."""
+        if self.reference is None:
+            return self.broadcast.factors
+        return self.reference.reshape(-1, self.reference.shape[-1])
+
+    @property
+    def at(self) -> Int[np.ndarray, "c rows"]:
+        """Row in ``factors`` of each uploaded row."""
+        if self.reference is None:
+            return self.position
+        return np.arange(self.reference.shape[0] * self.reference.shape[1]).reshape(self.reference.shape[:2])
 
     @property
     def shared(self) -> bool:
-        """All clients of the batch sent the same list of items and attributes."""
-        return self.position.shape[0] == 1
+        """All clients of the batch sent the same list, computed at the same factors."""
+        return self.position.shape[0] == 1 and self.reference is None
 
     def same_list(self, other: Uploads) -> Bool[np.ndarray, " users"]:
         """Which clients sent the same items and attributes in two rounds of one batch."""
@@ -67,6 +90,7 @@ def gathered(
     broadcast: Broadcast,
     round_row: int,
     members: Int[np.ndarray, " users"],
+    rule: ClientRule,
 ) -> Uploads:
     """The uploads of some clients in one round.
 
@@ -82,27 +106,41 @@ def gathered(
         Position of the round in ``layout.rounds``.
     members : (n_users,) int
         Positions of the clients in ``layout.users``.
+    rule : ClientRule
+        As declared.
     """
     assert messages.gradient is not None
     start, length = layout.start[round_row, members], layout.length[round_row, members]
     n_users, n_rows = members.size, int(length.max(initial=0))
     alike = n_rows > 0 and bool((length == n_rows).all())
+    names = ["kind", "index", "gradient"]
+    names += [name for name in ("reference", "sequence") if getattr(messages, name) is not None]
+    columns = [getattr(messages, name) for name in names]
     if alike and layout.permutation is None and (start[1:] == start[:-1] + n_rows).all():
         low, high = int(start[0]), int(start[-1]) + n_rows
-        shape = n_users, n_rows
-        kind = messages.between(messages.kind, low, high).reshape(shape)
-        index = messages.between(messages.index, low, high).reshape(shape)
-        gradients = messages.between(messages.gradient, low, high).reshape(*shape, -1)
+        taken = [messages.between(column, low, high) for column in columns]
+        taken = [column.reshape(n_users, n_rows, *column.shape[1:]) for column in taken]
+        is_row = np.ones((1, n_rows), bool)
     else:
         slot = np.arange(n_rows)
         is_row = slot < length[:, None]
         rows = np.where(is_row, start[:, None] + slot, 0)
         if layout.permutation is not None:
             rows = layout.permutation[rows]
-        kind, index, gradients = messages.take(rows, messages.kind, messages.index, messages.gradient)
-        gradients[~is_row] = 0
+        taken = messages.take(rows, *columns)
+        for column in taken[2:]:
+            column[~is_row] = 0
+    row = dict(zip(names, taken, strict=True))
+    kind, index = row["kind"], row["index"]
     valid = np.ones((1, n_rows), bool) if alike else is_row
     if alike and (index[1:] == index[0]).all() and (kind[1:] == kind[0]).all():
         kind, index = kind[:1], index[:1]
     position = np.where(valid, broadcast.positions(kind, index), 0)
-    return Uploads(int(layout.rounds[round_row]), kind, index, position, valid, gradients, broadcast)
+    gradients, reference = row["gradient"], row.get("reference")
+    if rule.upload == "weights":
+        before = broadcast.factors[position] if reference is None else reference
+        gradients = np.where(valid[..., None], gradients - before, 0).astype(gradients.dtype)
+    if rule.reduction == "mean" and rule.batch_size == "all":
+        gradients = gradients * length[:, None, None].astype(gradients.dtype)
+    round_ = int(layout.rounds[round_row])
+    return Uploads(round_, kind, index, position, valid, gradients, broadcast, reference, row.get("sequence"))

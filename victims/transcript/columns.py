@@ -6,17 +6,21 @@ copied.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from victims.common.errors import InputError
 from victims.common.limits import LARGEST, scanned, without_tiny
 from victims.transcript.arrow import ColumnFile
 
 
-def integer_chunks(file: ColumnFile, name: str, low: int, high: int, rule: str) -> list[np.ndarray]:
+def integer_chunks(
+    file: ColumnFile, name: str, low: int, high: int, rule: str, null: int | None = None
+) -> list[np.ndarray]:
     """A column as int32 chunks with every value in ``[low, high]``; zero-copy for int32.
 
     Parameters
@@ -27,6 +31,8 @@ def integer_chunks(file: ColumnFile, name: str, low: int, high: int, rule: str) 
         Both are allowed.
     rule : str
         Completes "must be".
+    null : int, optional
+        In ``[low, high]``; stands for rows that are null, which are refused otherwise.
 
     Raises
     ------
@@ -34,9 +40,10 @@ def integer_chunks(file: ColumnFile, name: str, low: int, high: int, rule: str) 
         If the type is not an integer, or a row is null or out of range.
     """
     chunks = []
-    for start, array in zip(file.offsets, file.columns(name), strict=False):
-        if not pa.types.is_integer(array.type):
-            raise InputError(f"{file.path}: {name} must be int32, got {array.type}")
+    for start, column in zip(file.offsets, file.columns(name), strict=False):
+        if not pa.types.is_integer(column.type):
+            raise InputError(f"{file.path}: {name} must be int32 or int64, got {column.type}")
+        array = column if null is None or not column.null_count else _filled(file.path, name, column, null)
         _refuse_null(file.path, name, array, start)
         values = array.to_numpy(zero_copy_only=True)
         if values.size and (values.min() < low or values.max() > high):
@@ -46,14 +53,21 @@ def integer_chunks(file: ColumnFile, name: str, low: int, high: int, rule: str) 
     return chunks
 
 
-def kind_chunks(file: ColumnFile, names: tuple[str, ...]) -> list[np.ndarray]:
-    """The column ``kind`` as positions in ``names``; zero-copy where the dictionary equals them.
+def _filled(path: Path, name: str, column: pa.Array, null: int) -> pa.Array:
+    try:
+        return pc.fill_null(column.cast(pa.int64()), null)
+    except pa.ArrowInvalid:
+        raise InputError(f"{path}: {name} must fit into 64 bits with a sign") from None
+
+
+def kind_chunks(file: ColumnFile, codes_of: Mapping[str, int]) -> list[np.ndarray]:
+    """The column ``kind`` as codes; zero-copy where the dictionary lists the names in the order of 0, 1, ….
 
     Parameters
     ----------
     file : ColumnFile
-    names : tuple of str
-        Allowed ones.
+    codes_of : mapping of name to int
+        Allowed names.
 
     Raises
     ------
@@ -72,13 +86,13 @@ def kind_chunks(file: ColumnFile, names: tuple[str, ...]) -> list[np.ndarray]:
         _refuse_null(file.path, "kind", array, start)
         words = array.dictionary.to_pylist()
         codes = array.indices.to_numpy(zero_copy_only=True)
-        table = np.array([names.index(word) if word in names else -1 for word in words], np.int8)
+        table = np.array([codes_of.get(word, -1) for word in words], np.int8)
         if (table < 0).any():
             strange = np.flatnonzero(np.isin(codes, np.flatnonzero(table < 0)))
             if strange.size:
                 row = int(strange[0])
                 raise InputError(
-                    f"{file.path} row {start + row}: kind must be one of {', '.join(names)}, "
+                    f"{file.path} row {start + row}: kind must be one of {', '.join(codes_of)}, "
                     f"got {words[codes[row]]!r}"
                 )
         identity = (table == np.arange(table.size)).all() and codes.dtype in (np.int8, np.int32)

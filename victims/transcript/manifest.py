@@ -1,14 +1,13 @@
-"""What is public in a recorded protocol: ``manifest.json`` of transcript version 1."""
+"""What is public in a recorded protocol: as attacks know it, and as ``manifest.json`` of version 1 has it.
+
+``victims.transcript.manifest_2`` has the file of version 2.
+"""
 
 from __future__ import annotations
 
-import re
-from collections.abc import Iterable, Mapping
-from difflib import SequenceMatcher
 from itertools import pairwise
 from typing import Annotated, Any, Literal
 
-import numpy as np
 from pydantic import BaseModel, ConfigDict, Field, FiniteFloat, field_validator, model_validator
 
 from victims.common.limits import (
@@ -21,6 +20,9 @@ from victims.common.limits import (
     first_implausible,
     is_plausible,
 )
+from victims.transcript.client_rule import ClientRule, of_version_1
+from victims.transcript.kinds import STANDARD, Kind
+from victims.transcript.spelling import plain, refuse_misspelt
 
 INT32_MAX = 2**31 - 1
 Size = Annotated[int, Field(ge=0, le=INT32_MAX)]
@@ -37,57 +39,6 @@ CONSTANTS = (  # of all protocols: what ``hyperparameters`` is read for
     "epochs",
     "adam_epsilon",
 )
-ALIKE = 0.8  # share of letters in common from which a word is another one misspelt
-
-
-def nearest(key: str, names: Iterable[str]) -> str | None:
-    """The known key that an unknown one is taken to be a misspelling of, or None.
-
-    Both have the same letters without case and separators, or as many words, each of which is the same or,
-    from three letters on, has four fifths of its letters in common: ``lamda_factors``, ``hyper_parameters``
-    and ``regularisation`` are misspelt; ``user_learning_rate`` and ``alpha_decay`` are other software's keys.
-
-    Examples
-    --------
-    >>> nearest("lamda_factors", CONSTANTS)
-    'lambda_factors'
-    >>> nearest("user_learning_rate", CONSTANTS) is None
-    True
-    """
-    for name in names:
-        if "".join(_words(key)) == "".join(_words(name)):
-            return name
-        pairs = list(zip(_words(key), _words(name), strict=False))
-        same_length = len(_words(key)) == len(_words(name))
-        if same_length and all(
-            a == b or (min(len(a), len(b)) > 2 and SequenceMatcher(None, a, b).ratio() >= ALIKE)
-            for a, b in pairs
-        ):
-            return name
-    return None
-
-
-def _words(key: str) -> list[str]:
-    """``clientLearningRate`` and ``client-learning_rate`` alike."""
-    return re.sub(r"(?<=[a-z0-9])(?=[A-Z])", "_", key).lower().replace("-", "_").replace(" ", "_").split("_")
-
-
-def _refuse_misspelt(given: Mapping[str, Any], keys: Iterable[str], where: str) -> None:
-    names = list(keys)
-    for key in given:
-        if key not in names and (meant := nearest(str(key), names)):
-            raise ValueError(f"{where} has no key {key!r}; did you mean {meant!r}?")
-
-
-def _plain(value: Any) -> Any:
-    """NumPy's numbers and arrays, tuples and ranges, as those of JSON."""
-    if isinstance(value, np.ndarray | np.generic):
-        return value.tolist()
-    if isinstance(value, dict):
-        return {key: _plain(entry) for key, entry in value.items()}
-    if isinstance(value, list | tuple | range):
-        return [_plain(entry) for entry in value]
-    return value
 
 
 class Upload(BaseModel):
@@ -105,8 +56,8 @@ class Upload(BaseModel):
     @classmethod
     def _known_keys(cls, value: Any) -> Any:
         if isinstance(value, dict):
-            _refuse_misspelt(value, cls.model_fields, "upload")
-        return _plain(value)
+            refuse_misspelt(value, cls.model_fields, "upload")
+        return plain(value)
 
     @model_validator(mode="after")
     def _check(self) -> Any:
@@ -118,8 +69,11 @@ class Upload(BaseModel):
         return self
 
 
+NOT_OF_VERSION_1 = ("declared_rule", "scale_known", "kinds", "roles", "anonymous")
+
+
 class Manifest(BaseModel):
-    """Public facts of a recording.
+    """Public facts of a recording, of either version.
 
     Unknown keys are ignored, as is what other software says beside them, unless they are misspellings of a
     known one (``nearest``), here, in ``upload`` and in ``hyperparameters``: such a key is refused, or what it
@@ -130,14 +84,18 @@ class Manifest(BaseModel):
     ``client_learning_rate`` (gamma of the clients' step), ``adam_epsilon`` where the server steps with Adam.
     A missing one is unknown to the adversary. ``item_features`` names the features that each item has, where
     everybody knows them (genres, say); None where they are not public.
+
+    ``NOT_OF_VERSION_1`` are facts that version 2 alone can tell: ``update`` None where the client's rule is
+    another or unknown, ``declared_rule``, ``scale_known`` (otherwise ``upload`` stands for unknown numbers),
+    the kinds of rows, the roles of parties, whether receivers see who sends.
     """
 
     model_config = ConfigDict(frozen=True, strict=True)
 
     format: Literal["factorleak-transcript"]
-    version: Literal[1]
+    version: Literal[1, 2]
     protocol: Annotated[str, Field(min_length=1, max_length=200)]
-    update: Literal["semi-als", "sgd"]
+    update: Literal["semi-als", "sgd"] | None
     weighting: Literal["observed-only", "include-unrated"]
     n_users: Count
     n_items: Count
@@ -155,6 +113,24 @@ class Manifest(BaseModel):
     adversary: Annotated[str, Field(max_length=200)] = "all"
     defenses: list[dict[str, Any]] = Field(default_factory=list)
     recorded_by: Annotated[str, Field(max_length=1000)] = "unknown"
+    declared_rule: ClientRule | None = Field(default=None, exclude=True)
+    scale_known: bool = Field(default=True, exclude=True)
+    kinds: dict[str, Kind] = Field(default_factory=lambda: dict(STANDARD), exclude=True)
+    roles: dict[str, str] = Field(default_factory=dict, exclude=True)
+    anonymous: bool = Field(default=False, exclude=True)
+
+    @property
+    def rule(self) -> ClientRule:
+        """How clients turn ratings into uploads, as far as it is declared."""
+        if self.declared_rule is not None:
+            return self.declared_rule
+        assert self.update is not None
+        return of_version_1(self.update, self.upload.zeros_if_unrated)
+
+    @property
+    def rule_name(self) -> str:
+        """The clients' rule, for people: ``semi-als``, ``sgd``, another name, or ``unknown``."""
+        return self.update or self.rule.rule or "unknown"
 
     @model_validator(mode="before")
     @classmethod
@@ -162,8 +138,9 @@ class Manifest(BaseModel):
         if depth_of(value) > DEEPEST:
             raise ValueError(f"the manifest must be nested at most {DEEPEST} deep")
         if isinstance(value, dict):
-            _refuse_misspelt(value, cls.model_fields, "the manifest")
-        return _plain(value)
+            known = [key for key in cls.model_fields if key not in NOT_OF_VERSION_1]
+            refuse_misspelt(value, known, "the manifest")
+        return plain(value)
 
     @field_validator("hyperparameters", mode="before")
     @classmethod
@@ -171,7 +148,7 @@ class Manifest(BaseModel):
         """Null means unknown; names and flags of other software say nothing that is used here."""
         if not isinstance(value, dict):
             return value
-        _refuse_misspelt(value, CONSTANTS, "hyperparameters")
+        refuse_misspelt(value, CONSTANTS, "hyperparameters")
         return {
             name: number
             for name, number in value.items()
@@ -198,6 +175,8 @@ class Manifest(BaseModel):
 
     @model_validator(mode="after")
     def _check(self) -> Any:
+        if self.update is None and self.declared_rule is None:
+            raise ValueError("update must be semi-als or sgd in version 1")
         if len(set(self.rounds)) < len(self.rounds):
             raise ValueError("rounds must not repeat")
         levels = self.rating_levels

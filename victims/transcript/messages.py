@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 from jaxtyping import Float, Int
 
-KINDS = ("item", "attribute", "item-sum", "attribute-sum")
-ITEM, ATTRIBUTE = 0, 1
+from victims.transcript.kinds import ATTRIBUTE
+
+OPTIONAL = ("gradient", "exponent", "sequence", "reference")  # columns of Messages that may be None
 
 
 @dataclass(frozen=True)
@@ -40,6 +41,31 @@ class Broadcast:
             attribute = np.where(attribute < 0, -1, attribute + self.item_ids.size)
             position = np.where(is_attribute, attribute, position)
         return position
+
+
+def joined(known: Broadcast, more: Broadcast) -> Broadcast:
+    """Factors of two sources; where both have one, that of the second.
+
+    Parameters
+    ----------
+    known, more : Broadcast
+        Noise scales are those of the first, or none where it has none.
+    """
+    items = np.union1d(known.item_ids, more.item_ids).astype(np.int32)
+    attributes = np.union1d(known.attribute_ids, more.attribute_ids).astype(np.int32)
+    kind = np.repeat([0, ATTRIBUTE], [items.size, attributes.size])
+    index = np.concatenate([items, attributes])
+    here, there = known.positions(kind, index), more.positions(kind, index)
+    first, second = (
+        table.factors[np.maximum(at, 0)]
+        if table.factors.size
+        else np.zeros((index.size, more.factors.shape[1]))
+        for table, at in ((known, here), (more, there))
+    )
+    noise = None
+    if known.noise_scale is not None:
+        noise = np.where(here[:, None] >= 0, known.noise_scale[np.maximum(here, 0)], 0.0)
+    return Broadcast(items, attributes, np.where(there[:, None] >= 0, second, first), noise)
 
 
 def lookup(ids: Int[np.ndarray, " ids"], index: Int[np.ndarray, "*rows"]) -> Int[np.ndarray, "*rows"]:
@@ -85,6 +111,10 @@ class Messages:
     gradient : chunks of (rows, factors) float32 or float64, or None when uploads are encrypted.
     exponent : chunks of int32, or None
         What an encoding published beside encrypted rows.
+    sequence : chunks of int32, or None
+        Place of each row among those of its sender and round, where the adversary sees it.
+    reference : chunks of (rows, factors), or None
+        The factor that each row was computed at, where that is not what was broadcast.
     """
 
     round: Sequence[np.ndarray]
@@ -93,6 +123,8 @@ class Messages:
     index: Sequence[np.ndarray]
     gradient: Sequence[np.ndarray] | None
     exponent: Sequence[np.ndarray] | None = None
+    sequence: Sequence[np.ndarray] | None = None
+    reference: Sequence[np.ndarray] | None = None
 
     @property
     def offsets(self) -> Int[np.ndarray, " chunks_plus_1"]:
@@ -141,14 +173,9 @@ class Messages:
             chunks = zip(column, keep, whole, strict=True)
             return tuple(chunk if all_of_it else chunk[mask] for chunk, mask, all_of_it in chunks)
 
-        return Messages(
-            kept(self.round),
-            kept(self.sender),
-            kept(self.kind),
-            kept(self.index),
-            None if self.gradient is None else kept(self.gradient),
-            None if self.exponent is None else kept(self.exponent),
-        )
+        always = {name: kept(getattr(self, name)) for name in ("round", "sender", "kind", "index")}
+        given = {name: column for name in OPTIONAL if (column := getattr(self, name)) is not None}
+        return replace(self, **always, **{name: kept(column) for name, column in given.items()})
 
     def in_order(self) -> Int[np.ndarray, " rows"]:
         """Row numbers by round, sender, kind and index: the order that attacks see, whatever the file's."""
@@ -174,8 +201,7 @@ def rows_of(messages: Messages, rows: Int[np.ndarray, " rows"]) -> Messages:
     rows : (n_rows,) int
         Row numbers over all chunks.
     """
-    columns = [messages.round, messages.sender, messages.kind, messages.index]
-    optional = [messages.gradient, messages.exponent]
-    taken = iter(messages.take(rows, *columns, *(column for column in optional if column is not None)))
-    always = [(next(taken),) for _ in columns]
-    return Messages(*always, *(None if column is None else (next(taken),) for column in optional))
+    names = ["round", "sender", "kind", "index"]
+    names += [name for name in OPTIONAL if getattr(messages, name) is not None]
+    taken = messages.take(rows, *(getattr(messages, name) for name in names))
+    return replace(messages, **{name: (column,) for name, column in zip(names, taken, strict=True)})

@@ -1,8 +1,8 @@
-"""Transcripts on disk, format version 1: read memory-mapped and checked.
+"""Transcripts on disk, format versions 1 and 2: read memory-mapped and checked.
 
 A transcript is a directory with ``manifest.json``, ``state.arrow`` (what was broadcast before the
-uploads of each round) and ``messages.arrow`` (what was sent). What the clients kept private lies in
-``NAME.truth.arrow`` beside it, never in it.
+uploads of each round) and ``messages.arrow`` (what was sent); version 2 may add ``deliveries.arrow`` (to
+whom messages go). What the clients kept private lies in ``NAME.truth.arrow`` beside it, never in it.
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
+import numpy as np
 from pydantic import ValidationError
 
 from victims.common.errors import InputError
@@ -20,12 +21,14 @@ from victims.transcript.arrow import (
     find_columns,
     open_columns,
 )
-from victims.transcript.manifest import Manifest
-from victims.transcript.message_table import read_messages
+from victims.transcript.deliveries import Deliveries, read_deliveries
+from victims.transcript.manifest import NOT_OF_VERSION_1, Manifest
+from victims.transcript.manifest_2 import Manifest2
+from victims.transcript.message_table import NOBODY, MessageTable, read_messages
+from victims.transcript.messages import Broadcast, Messages, joined
 from victims.transcript.recorded import Opener, Sealed, Transcript
 from victims.transcript.row_checks import check_rows, check_sums
-from victims.transcript.state_table import read_state
-from victims.transcript.view import Broadcast, Messages
+from victims.transcript.state_table import State, read_state
 
 __all__ = [
     "ADVERSARIES",
@@ -60,24 +63,53 @@ def open_transcript(path: Path | str) -> Transcript:
     """
     path = Path(path)
     manifest = read_manifest(path)
-    state = open_columns(find_columns(path, "state"))
-    broadcasts, sealed_state = read_state(state, manifest)
+    state = read_state(open_columns(find_columns(path, "state")), manifest)
     file = open_columns(find_columns(path, "messages"))
     table = read_messages(file, manifest)
-    _refuse_absurd_sizes(path, manifest, broadcasts, table.uploads)
-    check_rows(file.path, broadcasts, table.uploads)
+    known = _known_to_somebody(state)
+    _refuse_absurd_sizes(path, manifest, known, table.uploads)
+    several = check_rows(file.path, known, table.uploads, table.receiver if manifest.version > 1 else None)
     for rows in (table.sums, table.item_server):
-        check_sums(file.path, rows, broadcasts)
+        check_sums(file.path, rows, known)
+    deliveries = read_deliveries(path, manifest) if manifest.version > 1 else None
+    _refuse_lost(file.path, table, deliveries)
     return Transcript(
         path,
         manifest,
-        broadcasts,
+        state.broadcasts,
         table.uploads,
         table.receiver,
         table.sums,
         table.item_server,
-        Sealed(table.ciphertexts, sealed_state),
+        Sealed(table.ciphertexts, state.sealed),
+        held=state.held,
+        deliveries=deliveries,
+        anonymous=table.anonymous,
+        anonymous_receiver=table.anonymous_receiver,
+        repeated_for_receivers=several,
+        other={name: state.other.get(name, 0) + rows for name, rows in table.other.items()},
     )
+
+
+def _known_to_somebody(state: State) -> dict[int, Broadcast]:
+    """What is broadcast, and what single parties hold."""
+    out = dict(state.broadcasts)
+    for held in state.held.values():
+        for round_, broadcast in held.items():
+            out[round_] = joined(out[round_], broadcast)
+    return out
+
+
+def _refuse_lost(path: Path, table: MessageTable, deliveries: Deliveries | None) -> None:
+    """Rows without a receiver need a graph."""
+    if deliveries is None:
+        for chunk, start in zip(table.receiver, table.uploads.offsets, strict=False):
+            bad = np.flatnonzero(chunk == NOBODY)
+            if bad.size:
+                raise InputError(
+                    f"{path} row {start + bad[0]}: receiver must not be null where there is no "
+                    "deliveries.arrow beside the file"
+                )
 
 
 def read_manifest(path: Path) -> Manifest:
@@ -98,6 +130,10 @@ def read_manifest(path: Path) -> Manifest:
     except (ValueError, RecursionError) as error:
         raise InputError(f"{file} is not valid JSON: {error}") from None
     try:
+        if isinstance(content, dict) and content.get("version") == 2:
+            return Manifest2.model_validate(content).as_manifest()
+        if isinstance(content, dict):  # what version 2 alone can tell means nothing in version 1
+            content = {key: entry for key, entry in content.items() if key not in NOT_OF_VERSION_1}
         return Manifest.model_validate(content)
     except ValidationError as error:
         first = error.errors(include_url=False)[0]

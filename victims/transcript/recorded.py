@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import NamedTuple
 
@@ -14,8 +14,12 @@ from jaxtyping import Float
 from victims.common.errors import InputError
 from victims.common.limits import scanned
 from victims.transcript.adversaries import Party, Sent, party_of, seen_by
+from victims.transcript.deliveries import Deliveries
 from victims.transcript.manifest import Manifest
-from victims.transcript.view import Broadcast, Messages, View
+from victims.transcript.message_table import NOBODY
+from victims.transcript.messages import Broadcast, Messages, joined
+from victims.transcript.received import once, placed, telling, weighted, with_indices_of
+from victims.transcript.view import View
 from victims.transcript.writer import key_path
 
 Opener = Callable[[Sequence[bytes]], Float[np.ndarray, "rows factors"]]
@@ -47,6 +51,16 @@ class Transcript:
         What the item server sends about items.
     sealed : Sealed
         Empty where nothing is encrypted.
+    held : mapping of party to mapping of round to Broadcast
+        What one party alone knows.
+    deliveries : Deliveries, or None
+        Who passes rows on to whom.
+    anonymous : Messages, or None
+        Uploads whose sender is not told, and ``anonymous_receiver`` of each.
+    repeated_for_receivers : bool
+        Whether some rows are there once for each of several receivers.
+    other : mapping of kind to number of rows
+        Kinds that no attack reads.
     """
 
     path: Path
@@ -57,12 +71,18 @@ class Transcript:
     sums: Sent
     item_server: Sent
     sealed: Sealed
+    held: Mapping[int, Mapping[int, Broadcast]] = field(default_factory=dict)
+    deliveries: Deliveries | None = None
+    anonymous: Messages | None = None
+    anonymous_receiver: tuple[np.ndarray, ...] = ()
+    repeated_for_receivers: bool = False
+    other: Mapping[str, int] = field(default_factory=dict)
 
     def __repr__(self) -> str:
         """One line: what was recorded, and how much of it."""
         about = self.manifest
         return (
-            f"Transcript({str(self.path)!r}, {about.protocol} {about.update}/{about.weighting}, "
+            f"Transcript({str(self.path)!r}, {about.protocol} {about.rule_name}/{about.weighting}, "
             f"rounds={about.rounds!s:.60}, users={about.n_users}, items={about.n_items}, "
             f"uploaded rows={self.messages.n_rows})"
         )
@@ -87,19 +107,36 @@ class Transcript:
         broadcasts = dict(self.broadcasts)
         if self.sealed.state:
             broadcasts = self._opened_state(opener) if party.key else {}
+        for round_, own in self.held.get(party.identifier, {}).items():
+            broadcasts[round_] = joined(broadcasts[round_], own)
         if messages.gradient is None and party.key and messages.n_rows:
             gradient = _opened(self._ciphertexts(party), opener, self.path)
             messages = replace(messages, gradient=gradient)
-        if self.manifest.upload.zeros_if_unrated and messages.gradient is not None:
-            # zeros in the clear say what they stand for
-            keep = [(chunk != 0).any(axis=1) for chunk in messages.gradient]
-            messages = messages if all(mask.all() for mask in keep) else messages.rows(keep)
+        if messages.reference is not None:
+            broadcasts = with_indices_of(messages, broadcasts)
+        elif self.held:
+            messages = placed(messages, broadcasts)
+        if self.manifest.upload.zeros_if_unrated and messages.gradient is not None and broadcasts:
+            messages = telling(messages, broadcasts, self.manifest.rule)
         sums, item_server = (seen_by(party, rows) for rows in (self.sums, self.item_server))
-        return View(adversary, self.manifest, broadcasts, messages, sums, item_server)
+        return View(
+            adversary, self.manifest, broadcasts, messages, sums, item_server, self._anonymous_rows(party)
+        )
+
+    def _anonymous_rows(self, party: Party) -> int:
+        return sum(
+            chunk.size if party.everything else int((chunk == party.identifier).sum())
+            for chunk in self.anonymous_receiver
+        )
 
     def _uploads(self, party: Party) -> Messages:
         keep = self._received(party)
-        return self.messages if all(mask.all() for mask in keep) else self.messages.rows(keep)
+        messages = self.messages if all(mask.all() for mask in keep) else self.messages.rows(keep)
+        if self.deliveries is not None and not party.everything:
+            messages = weighted(messages, self.deliveries, party.identifier)
+        if self.repeated_for_receivers:
+            messages = once(messages)
+        return messages
 
     def _ciphertexts(self, party: Party) -> list[pa.Array]:
         masks = self._received(party)
@@ -116,10 +153,16 @@ class Transcript:
         """Which uploads a party sent or received, chunk by chunk."""
         if party.everything:
             return [np.ones(chunk.size, bool) for chunk in self.receiver]
-        return [
-            (receiver == party.identifier) | (sender == party.identifier)
-            for receiver, sender in zip(self.receiver, self.messages.sender, strict=True)
-        ]
+        columns = zip(self.receiver, self.messages.sender, self.messages.round, strict=True)
+        keep = []
+        for receiver, sender, round_ in columns:
+            mask = (receiver == party.identifier) | (sender == party.identifier)
+            if self.deliveries is not None:
+                along = np.flatnonzero(receiver == NOBODY)
+                multiple = self.deliveries.weights(party.identifier, sender[along], round_[along])
+                mask[along[multiple != 0]] = True
+            keep.append(mask)
+        return keep
 
 
 def _opened(column: list[pa.Array], opener: Opener | None, path: Path) -> tuple[np.ndarray, ...]:

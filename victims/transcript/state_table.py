@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import NamedTuple
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 from jaxtyping import Float
 
 from victims.common.errors import InputError
 from victims.transcript.arrow import INT32_MAX, ColumnFile
 from victims.transcript.columns import hidden_chunks, integer_chunks, kind_chunks, vector_chunks
+from victims.transcript.kinds import ATTRIBUTE, ITEM, KINDS, OPAQUE, codes
 from victims.transcript.manifest import Manifest
-from victims.transcript.view import ATTRIBUTE, ITEM, KINDS, Broadcast
+from victims.transcript.messages import Broadcast
 
 
 def check_index_ranges(
@@ -33,7 +36,7 @@ def check_index_ranges(
 
 
 def check_rounds(path: Path, rounds: list[np.ndarray], manifest: Manifest) -> None:
-    """Rows of every round of the manifest, and of no other."""
+    """Rows of no other rounds than those of the manifest, and in version 1 of every one."""
     start = 0
     declared = np.array(sorted(manifest.rounds))
     seen: set[int] = set()
@@ -48,18 +51,42 @@ def check_rounds(path: Path, rounds: list[np.ndarray], manifest: Manifest) -> No
         seen.update(distinct.tolist())
         start += chunk.size
     missing = sorted(set(manifest.rounds) - seen)
-    if missing:
+    if missing and manifest.version == 1:  # later, nobody may take part in a round
         raise InputError(
             f"{path} must have rows for every round of the manifest, none for round {missing[0]}"
         )
 
 
-def read_state(file: ColumnFile, manifest: Manifest) -> tuple[dict[int, Broadcast], dict[int, pa.Array]]:
-    """What was broadcast in each round, and the ciphertexts of each round where it is encrypted.
+EVERYBODY = -INT32_MAX - 1  # in place of a null holder
+
+
+class State(NamedTuple):
+    """The rows of ``state.arrow``.
+
+    Attributes
+    ----------
+    broadcasts : dict of round to Broadcast
+        What everybody knows.
+    sealed : dict of round to ciphertexts
+        Empty where nothing is encrypted.
+    held : dict of party to dict of round to Broadcast
+        What one party alone knows.
+    other : dict of str to int
+        Rows of each kind that no attack reads.
+    """
+
+    broadcasts: dict[int, Broadcast]
+    sealed: dict[int, pa.Array]
+    held: dict[int, dict[int, Broadcast]]
+    other: dict[str, int]
+
+
+def read_state(whole: ColumnFile, manifest: Manifest) -> State:
+    """What was broadcast in each round.
 
     Parameters
     ----------
-    file : ColumnFile
+    whole : ColumnFile
         Rows in any order.
     manifest : Manifest
 
@@ -68,41 +95,87 @@ def read_state(file: ColumnFile, manifest: Manifest) -> tuple[dict[int, Broadcas
     InputError
         If a column breaks a rule, a row occurs twice, or a round has none.
     """
+    file, other = without_other_kinds(whole, manifest)
     rounds = integer_chunks(file, "round", 0, INT32_MAX, ">= 0")
     check_rounds(file.path, rounds, manifest)
-    kinds = kind_chunks(file, KINDS[:2])
+    of_factors = {name: code for name, code in codes(manifest.kinds).items() if code <= ATTRIBUTE}
+    kinds = kind_chunks(file, of_factors)
     index = integer_chunks(file, "index", 0, INT32_MAX, ">= 0")
     check_index_ranges(file.path, kinds, index, manifest)
     rounds_, kind, ids = (np.concatenate(column) for column in (rounds, kinds, index))
+    holder = np.concatenate(_holders(file, manifest))
     hidden = np.concatenate(hidden_chunks(file, "factor"))
     if hidden.any() and not hidden.all():
         row = int(np.flatnonzero(hidden != hidden[0])[0])
         raise InputError(f"{file.path} row {row}: either every row has a factor or none has, got both")
-    order = np.lexsort((ids, kind, rounds_))
+    order = np.lexsort((ids, kind, rounds_, holder))
     if hidden.any():
         factors = np.broadcast_to(np.nan, (rounds_.size, manifest.factors))
         ciphertext = pa.concat_arrays(file.columns("ciphertext")).take(pa.array(order))
     else:
         factors = np.concatenate(vector_chunks(file, "factor", manifest.factors)).astype(np.float64)
-    rounds_, kind, ids = rounds_[order], kind[order], ids[order]
+    rounds_, kind, ids, holder = rounds_[order], kind[order], ids[order], holder[order]
     repeated = (np.diff(rounds_) == 0) & (np.diff(kind.astype(np.int16)) == 0) & (np.diff(ids) == 0)
+    repeated &= holder[1:] == holder[:-1]
     if repeated.any():
         row = int(order[1:][repeated].min())
         raise InputError(f"{file.path} row {row}: each round, kind and index must occur once")
     noise = _noise_scale(file, manifest.factors) if file.has("noise_scale") else None
-    broadcasts, sealed = {}, {}
-    for round_ in sorted(manifest.rounds):
-        here = slice(*np.searchsorted(rounds_, [round_, round_ + 1]))
-        ids_here, kind_here = ids[here], kind[here]
-        broadcasts[round_] = Broadcast(
-            ids_here[kind_here == ITEM],
-            ids_here[kind_here == ATTRIBUTE],
+
+    def of(here: slice) -> Broadcast:
+        return Broadcast(
+            ids[here][kind[here] == ITEM],
+            ids[here][kind[here] == ATTRIBUTE],
             factors[order[here]],
             None if noise is None else noise[order[here]],
         )
-        if hidden.any():
-            sealed[round_] = ciphertext[here]
-    return broadcasts, sealed
+
+    held: dict[int, dict[int, Broadcast]] = {}
+    sealed = {}
+    for party in np.unique(holder).tolist():
+        start, stop = np.searchsorted(holder, [party, party + 1])
+        for round_ in sorted(manifest.rounds):
+            low, high = start + np.searchsorted(rounds_[start:stop], [round_, round_ + 1])
+            if party == EVERYBODY or low < high:
+                held.setdefault(party, {})[round_] = of(slice(low, high))
+            if hidden.any() and party == EVERYBODY:
+                sealed[round_] = ciphertext[low:high]
+    nothing = Broadcast(np.zeros(0, np.int32), np.zeros(0, np.int32), np.zeros((0, manifest.factors)))
+    broadcasts = held.pop(EVERYBODY, dict.fromkeys(sorted(manifest.rounds), nothing))
+    if hidden.any() and held:
+        raise InputError(f"{file.path}: rows with a holder must be in the clear")
+    return State(broadcasts, sealed, held, other)
+
+
+def _holders(file: ColumnFile, manifest: Manifest) -> list[np.ndarray]:
+    """Who knows each row."""
+    if manifest.version == 1 or not file.has("holder"):
+        return [np.full(batch.num_rows, EVERYBODY) for batch in file.batches]
+    parties = [-1, *manifest.parties.values()]
+    rule = f"a client below n_users = {manifest.n_users}, a party of the manifest, or null (everybody)"
+    chunks = integer_chunks(file, "holder", EVERYBODY, manifest.n_users - 1, rule, EVERYBODY)
+    for start, chunk in zip(file.offsets, chunks, strict=False):
+        bad = np.flatnonzero((chunk < 0) & ~np.isin(chunk, [*parties, EVERYBODY]))
+        if bad.size:
+            raise InputError(f"{file.path} row {start + bad[0]}: holder must be {rule}, got {chunk[bad[0]]}")
+    return chunks
+
+
+def without_other_kinds(file: ColumnFile, manifest: Manifest) -> tuple[ColumnFile, dict[str, int]]:
+    """The rows of the kinds that attacks know, and how many there are of each other kind."""
+    other = [name for name, kind in manifest.kinds.items() if kind.code == OPAQUE]
+    if not other:
+        return file, {}
+    count = dict.fromkeys(other, 0)
+    batches = []
+    for batch, kind in zip(file.batches, file.columns("kind"), strict=True):
+        if not (pa.types.is_dictionary(kind.type) or pa.types.is_string(kind.type)):
+            return file, {}  # refused where it is read
+        words = kind.cast(pa.string())
+        for name in other:
+            count[name] += pc.sum(pc.equal(words, name)).as_py() or 0
+        batches.append(batch.filter(pc.invert(pc.is_in(words, pa.array(other)))))
+    return ColumnFile(file.path, tuple(batches), file.metadata), count
 
 
 def _noise_scale(file: ColumnFile, width: int) -> Float[np.ndarray, "rows factors"]:

@@ -16,9 +16,10 @@ from jaxtyping import Int
 from victims.common.errors import InputError
 from victims.common.seeds import Purpose, generator
 from victims.transcript.batches import Uploads, UserBatch, gathered
+from victims.transcript.kinds import ATTRIBUTE, ITEM, KINDS
 from victims.transcript.layout import Layout, layout_of
 from victims.transcript.manifest import Manifest
-from victims.transcript.messages import ATTRIBUTE, ITEM, KINDS, Broadcast, Messages, Sums, rows_of
+from victims.transcript.messages import Broadcast, Messages, Sums, rows_of
 
 __all__ = [
     "ATTRIBUTE",
@@ -57,6 +58,8 @@ class View:
     item_server : mapping of round to Sums
         What the item server sends the server about each item, where the adversary is one of them or reads
         the wire.
+    anonymous_rows : int
+        Uploads that the adversary receives without their sender; they are not among ``messages``.
     """
 
     adversary: str
@@ -65,6 +68,7 @@ class View:
     messages: Messages
     sums: Mapping[int, Sums] = field(default_factory=dict)
     item_server: Mapping[int, Sums] = field(default_factory=dict)
+    anonymous_rows: int = 0
 
     def __repr__(self) -> str:
         """One line: who sees how much."""
@@ -116,13 +120,13 @@ class View:
             for round_, start in zip(self.messages.round, self.messages.offsets, strict=False)
         ]
         chosen = wanted.tolist()
-        return View(
-            self.adversary,
-            self.manifest.model_copy(update={"rounds": chosen}),
-            {round_: self.broadcasts[round_] for round_ in chosen if round_ in self.broadcasts},
-            rows_of(self.messages, np.concatenate(keep)),
-            {round_: self.sums[round_] for round_ in chosen if round_ in self.sums},
-            {round_: self.item_server[round_] for round_ in chosen if round_ in self.item_server},
+        return replace(
+            self,
+            manifest=self.manifest.model_copy(update={"rounds": chosen}),
+            broadcasts={round_: self.broadcasts[round_] for round_ in chosen if round_ in self.broadcasts},
+            messages=rows_of(self.messages, np.concatenate(keep)),
+            sums={round_: self.sums[round_] for round_ in chosen if round_ in self.sums},
+            item_server={round_: self.item_server[round_] for round_ in chosen if round_ in self.item_server},
         )
 
     def shuffled(self, seed: int) -> View | None:
@@ -164,7 +168,7 @@ class View:
         """The uploads of the clients ``users[members]``."""
         layout = self.layout
         uploads = tuple(
-            gathered(self.messages, layout, self.broadcasts[round_], row, members)
+            gathered(self.messages, layout, self.broadcasts[round_], row, members, self.manifest.rule)
             for row, round_ in enumerate(layout.rounds.tolist())
         )
         return UserBatch(layout.users[members], uploads)

@@ -26,6 +26,7 @@ from victims.transcript.given_columns import (
     vector_array,
 )
 from victims.transcript.manifest import INT32_MAX, Manifest
+from victims.transcript.manifest_2 import file_of
 from victims.transcript.view import ATTRIBUTE, ITEM, KINDS
 
 __all__ = [
@@ -79,7 +80,7 @@ class TranscriptWriter:
         with output(self.path):
             self._partial.mkdir(parents=True)
         self._unfinished.enter_context(unfinished(self._partial))
-        write_text(self._partial / "manifest.json", json.dumps(self.manifest.model_dump(), indent=1) + "\n")
+        write_text(self._partial / "manifest.json", json.dumps(file_of(self.manifest), indent=1) + "\n")
         return self
 
     def __exit__(self, error_type: type | None, *_: object) -> None:

@@ -147,7 +147,7 @@ class TestBroken:
             ("rounds", [], "rounds"),
             ("rounds", [1, 2, 3], "round 3"),
             ("rounds", [1, 1, 2], "repeat"),
-            ("version", 2, "version"),
+            ("version", 3, "version"),
             ("format", "other", "format"),
             ("update", "adam", "update"),
             ("weighting", None, "weighting"),

@@ -1,0 +1,73 @@
+"""What attacks take for granted about the clients' rule, held against what a recording declares.
+
+An attack that judges its own fit may try a rule that nobody declared: where its premise is wrong it
+abstains by itself. One that does not judge asks for the declaration.
+"""
+
+from __future__ import annotations
+
+from victims.transcript.manifest import Manifest
+from victims.transcript.view import View
+
+ONE_STEP = {  # what closed forms, root finding, posteriors and trajectories are about
+    "order": ("batch", "a client's factor moves after every rating"),
+    "local_steps": (1, "clients take several steps between broadcast and upload"),
+    "batch_size": ("all", "a client's factor moves after every batch of its ratings"),
+    "loss": ("squared", "the clients' loss is not the square of the error"),
+    "link": ("identity", "predictions go through a link function"),
+    "clip": ("none", "clients clip their ratings or errors"),
+}
+ANY_ORDER = {key: rule for key, rule in ONE_STEP.items() if key not in ("order", "batch_size")}
+NEEDED = ("rule", "order", "local_steps", "batch_size", "reduction", "upload", "loss")
+
+
+def unlike(
+    view: View,
+    *,
+    premise: dict[str, tuple[object, str]] = ONE_STEP,
+    judges: bool = False,
+    own_references: bool = False,
+) -> str:
+    """Say why the declared rule is not the one that an attack is about.
+
+    Parameters
+    ----------
+    view : View
+    premise : dict
+        Key of the rule to the value that the attack assumes, and the words for any other.
+    judges : bool
+        Whether the attack abstains by itself where its premise is wrong: it may try what nobody declared.
+    own_references : bool
+        Whether it reads rows that were computed at factors of their own.
+
+    Returns
+    -------
+    str
+        Empty where the attack may go on.
+    """
+    manifest = view.manifest
+    if reason := _declared_otherwise(manifest, premise):
+        return reason
+    if view.messages.reference is not None and not own_references:
+        return "rows were computed at factors of their own, and this attack needs those that were broadcast"
+    if judges:
+        return ""
+    unknown = [name for name in NEEDED if name in manifest.rule.unknown()]
+    unknown += [] if manifest.scale_known else ["upload_scale"]
+    if unknown:
+        names = ", ".join(unknown)
+        return f"the clients' rule is not declared ({names}), and this attack does not judge its fit"
+    if manifest.update is None:
+        return f"the clients' rule {manifest.rule_name} is not one that this attack knows"
+    return ""
+
+
+def _declared_otherwise(manifest: Manifest, premise: dict[str, tuple[object, str]]) -> str:
+    rule = manifest.rule
+    for key, (assumed, words) in premise.items():
+        declared = getattr(rule, key)
+        if declared is not None and declared != assumed:
+            return f"{words} ({key} {declared}), which this attack does not model"
+    if rule.beyond:
+        return f"the rule has {rule.beyond[0]}, which this attack does not model"
+    return ""

@@ -1,0 +1,103 @@
+"""``deliveries.arrow`` of version 2: to whom a row that is stored once goes, and times what."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+from jaxtyping import Float, Int
+
+from victims.common.errors import InputError
+from victims.transcript.arrow import INT32_MAX, open_columns
+from victims.transcript.columns import finite_chunks, integer_chunks
+from victims.transcript.manifest import Manifest
+
+STEM = "deliveries"
+
+
+@dataclass(frozen=True)
+class Deliveries:
+    """Edges of a graph, by receiver, sender and first round.
+
+    Attributes
+    ----------
+    sender, receiver : (n_edges,)
+    weight : (n_edges,)
+        What the sender's rows are multiplied by on the way.
+    first, last : (n_edges,)
+        Rounds in which the edge is there, both included.
+    """
+
+    sender: Int[np.ndarray, " edges"]
+    receiver: Int[np.ndarray, " edges"]
+    weight: Float[np.ndarray, " edges"]
+    first: Int[np.ndarray, " edges"]
+    last: Int[np.ndarray, " edges"]
+
+    def weights(
+        self, receiver: int, sender: Int[np.ndarray, " rows"], round_: Int[np.ndarray, " rows"]
+    ) -> Float[np.ndarray, " rows"]:
+        """Multiples at which somebody receives rows; 0 where it does not.
+
+        Parameters
+        ----------
+        receiver : int
+        sender, round_ : (n_rows,)
+        """
+        here = slice(*np.searchsorted(self.receiver, [receiver, receiver + 1]))
+        if here.start == here.stop:
+            return np.zeros(sender.size)
+        key = _key(self.sender[here], self.first[here])
+        at = np.maximum(np.searchsorted(key, _key(sender, round_), side="right") - 1, 0)
+        there = (self.sender[here][at] == sender) & (self.first[here][at] <= round_)
+        there &= round_ <= self.last[here][at]
+        return np.where(there, self.weight[here][at], 0.0)
+
+
+def _key(sender: np.ndarray, round_: np.ndarray) -> np.ndarray:
+    """One number that ascends by sender, then by round."""
+    return sender.astype(np.int64) << 31 | round_.astype(np.int64)
+
+
+def read_deliveries(directory: Path, manifest: Manifest) -> Deliveries | None:
+    """Read and check the graph of a recording; None where it has none.
+
+    Raises
+    ------
+    InputError
+        If a column breaks a rule, or two edges of the same parties share a round.
+    """
+    files = [directory / f"{STEM}{suffix}" for suffix in (".arrow", ".parquet")]
+    path = next((file for file in files if file.is_file()), None)
+    if path is None:
+        return None
+    file = open_columns(path)
+    rule = f"a client below n_users = {manifest.n_users} or a party of the manifest"
+    parties = [-1, *manifest.parties.values()]
+    columns: dict[str, np.ndarray] = {}
+    for name in ("sender", "receiver"):
+        columns[name] = _joined(integer_chunks(file, name, min(parties), manifest.n_users - 1, rule))
+        strange = np.flatnonzero((columns[name] < 0) & ~np.isin(columns[name], parties))
+        if strange.size:
+            row = int(strange[0])
+            raise InputError(f"{path} row {row}: {name} must be {rule}, got {columns[name][row]}")
+    columns["weight"] = _joined(finite_chunks(file, "weight"))
+    for name in ("first_round", "last_round"):
+        columns[name] = _joined(integer_chunks(file, name, 0, INT32_MAX, ">= 0"))
+    bad = np.flatnonzero(columns["last_round"] < columns["first_round"])
+    if bad.size:
+        raise InputError(f"{path} row {bad[0]}: last_round must be >= first_round")
+    order = np.lexsort([columns[name] for name in ("first_round", "sender", "receiver")])
+    sender, receiver, weight, first, last = (column[order] for column in columns.values())
+    again = (receiver[1:] == receiver[:-1]) & (sender[1:] == sender[:-1]) & (first[1:] <= last[:-1])
+    if again.any():
+        row = int(order[1:][again][0])
+        raise InputError(
+            f"{path} row {row}: sender and receiver must have one edge in a round, they have two"
+        )
+    return Deliveries(sender, receiver, weight, first, last)
+
+
+def _joined(chunks: list[np.ndarray]) -> np.ndarray:
+    return np.concatenate(chunks) if chunks else np.zeros(0, np.int32)

@@ -1,0 +1,79 @@
+"""What rows of a recording are about, and what they hold: the kinds of version 1, and those of a manifest."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Annotated, Any, Literal
+
+from pydantic import BaseModel, ConfigDict, Field, model_validator
+
+from victims.transcript.spelling import plain, refuse_misspelt
+
+KINDS = ("item", "attribute", "item-sum", "attribute-sum")
+ITEM, ATTRIBUTE = 0, 1
+OPAQUE = len(KINDS)  # the code of every kind that no attack reads
+WIDEST = 65_536
+NUMBERED = {name: code for code, name in enumerate(KINDS)}
+OF_FACTORS = {name: NUMBERED[name] for name in KINDS[:2]}  # kinds of state, truth and answers
+
+
+class Kind(BaseModel):
+    """What rows of one kind are.
+
+    Attributes
+    ----------
+    of : {"item", "attribute"}
+        What ``index`` counts.
+    role : {"gradient", "sum", "other"}
+        A client's row by itself; a decrypted or secure sum over clients; or what only the recording's own
+        readers know (counts, implicit factors, biases): such rows are counted and shown, and never taken for
+        gradients.
+    width : int or None
+        Numbers of a row; None is the manifest's ``factors``. Rows of another width have ``value`` in
+        place of ``gradient`` or ``factor``.
+    """
+
+    model_config = ConfigDict(frozen=True, strict=True)
+
+    of: Literal["item", "attribute"]
+    role: Literal["gradient", "sum", "other"] = "gradient"
+    width: Annotated[int, Field(ge=1, le=WIDEST)] | None = None
+
+    @model_validator(mode="before")
+    @classmethod
+    def _known_keys(cls, value: Any) -> Any:
+        if isinstance(value, dict):
+            refuse_misspelt(value, cls.model_fields, "kinds")
+        return plain(value)
+
+    @model_validator(mode="after")
+    def _check(self) -> Any:
+        if self.role != "other" and self.width is not None:
+            raise ValueError("rows of role gradient or sum have as many numbers as factors; leave width out")
+        return self
+
+    @property
+    def code(self) -> int:
+        """Position in ``KINDS``, or ``OPAQUE``."""
+        if self.role == "other":
+            return OPAQUE
+        return (ATTRIBUTE if self.of == "attribute" else ITEM) + 2 * (self.role == "sum")
+
+
+STANDARD: Mapping[str, Kind] = {
+    "item": Kind(of="item"),
+    "attribute": Kind(of="attribute"),
+    "item-sum": Kind(of="item", role="sum"),
+    "attribute-sum": Kind(of="attribute", role="sum"),
+}
+
+
+def codes(kinds: Mapping[str, Kind]) -> dict[str, int]:
+    """Position in ``KINDS``, or ``OPAQUE``, of each declared kind.
+
+    Examples
+    --------
+    >>> codes({"V": Kind(of="item"), "counts": Kind(of="item", role="other", width=1)})
+    {'V': 0, 'counts': 4}
+    """
+    return {name: kind.code for name, kind in kinds.items()}

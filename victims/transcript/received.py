@@ -1,0 +1,144 @@
+"""Uploads as one party receives them: multiplied on the way, once each, without rows that carry nothing."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
+
+import numpy as np
+from jaxtyping import Bool, Float
+
+from victims.transcript.client_rule import ClientRule
+from victims.transcript.deliveries import Deliveries
+from victims.transcript.kinds import ATTRIBUTE, ITEM
+from victims.transcript.messages import Broadcast, Messages
+
+
+def weighted(messages: Messages, deliveries: Deliveries, receiver: int) -> Messages:
+    """Rows of others times the multiples at which somebody receives them.
+
+    Parameters
+    ----------
+    messages : Messages
+        Those that it receives.
+    deliveries : Deliveries
+        Parties without an edge send rows as they are.
+    receiver : int
+    """
+    if messages.gradient is None:
+        return messages
+    out = []
+    for gradient, sender, round_ in zip(messages.gradient, messages.sender, messages.round, strict=True):
+        multiple = deliveries.weights(receiver, sender, round_)
+        multiple[(multiple == 0) | (sender == receiver)] = 1
+        plain = bool((multiple == 1).all())
+        out.append(gradient if plain else gradient * multiple[:, None].astype(gradient.dtype))
+    return replace(messages, gradient=tuple(out))
+
+
+def once(messages: Messages) -> Messages:
+    """The first of the rows of each round, sender, kind and index."""
+    columns = [
+        np.concatenate(column) for column in (messages.index, messages.kind, messages.sender, messages.round)
+    ]
+    order = np.lexsort(columns)
+    first = np.ones(order.size, bool)
+    if order.size:
+        again = np.ones(order.size - 1, bool)
+        for column in columns:
+            again &= column[order][1:] == column[order][:-1]
+        first[order[1:]] = ~again
+    return messages.rows(np.split(first, messages.offsets[1:-1]))
+
+
+def with_indices_of(messages: Messages, broadcasts: Mapping[int, Broadcast]) -> dict[int, Broadcast]:
+    """Broadcasts that list every index used; what was not broadcast is NaN there.
+
+    Parameters
+    ----------
+    messages : Messages
+        With a factor for each row, so that nobody reads those of the broadcast.
+    broadcasts : mapping of round to Broadcast
+    """
+    out = dict(broadcasts)
+    for round_ in np.unique(np.concatenate(messages.round)).tolist() if messages.n_rows else []:
+        known = out[round_]
+        kind, index = (
+            np.concatenate([c[r == round_] for c, r in zip(column, messages.round, strict=True)])
+            for column in (messages.kind, messages.index)
+        )
+        missing = known.positions(kind, index) < 0
+        if missing.any():
+            items, attributes = (np.unique(index[missing & (kind == code)]) for code in (ITEM, ATTRIBUTE))
+            out[round_] = _with_unknown(known, items, attributes, messages)
+    return out
+
+
+def _with_unknown(
+    known: Broadcast, items: np.ndarray, attributes: np.ndarray, messages: Messages
+) -> Broadcast:
+    assert messages.reference is not None
+    width = messages.reference[0].shape[1]
+    all_items = np.union1d(known.item_ids, items).astype(np.int32)
+    all_attributes = np.union1d(known.attribute_ids, attributes).astype(np.int32)
+    kind = np.repeat([ITEM, ATTRIBUTE], [all_items.size, all_attributes.size])
+    at = known.positions(kind, np.concatenate([all_items, all_attributes]))
+    factors = np.full((at.size, width), np.nan)
+    factors[at >= 0] = known.factors[at[at >= 0]]
+    return Broadcast(all_items, all_attributes, factors)
+
+
+def placed(messages: Messages, broadcasts: Mapping[int, Broadcast]) -> Messages:
+    """Rows about what the party knows a factor of."""
+    keep = [position >= 0 for position in _positions(messages, broadcasts)]
+    return messages if all(mask.all() for mask in keep) else messages.rows(keep)
+
+
+def telling(messages: Messages, broadcasts: Mapping[int, Broadcast], rule: ClientRule) -> Messages:
+    """Rows that carry something: zeros in the clear, or weights as they were broadcast, say what they are.
+
+    Parameters
+    ----------
+    messages : Messages
+        With gradients.
+    broadcasts : mapping of round to Broadcast
+    rule : ClientRule
+        As declared.
+    """
+    assert messages.gradient is not None
+    if rule.upload != "weights":
+        keep = [(chunk != 0).any(axis=1) for chunk in messages.gradient]
+    elif messages.reference is not None:
+        pairs = zip(messages.gradient, messages.reference, strict=True)
+        keep = [(chunk != before).any(axis=1) for chunk, before in pairs]
+    else:
+        keep = [
+            _changed(chunk, round_, position, broadcasts)
+            for chunk, round_, position in zip(
+                messages.gradient, messages.round, _positions(messages, broadcasts), strict=True
+            )
+        ]
+    return messages if all(mask.all() for mask in keep) else messages.rows(keep)
+
+
+def _positions(messages: Messages, broadcasts: Mapping[int, Broadcast]) -> Iterator[np.ndarray]:
+    for round_, kind, index in zip(messages.round, messages.kind, messages.index, strict=True):
+        position = np.empty(round_.size, np.int64)
+        for number in np.unique(round_).tolist():
+            here = round_ == number
+            position[here] = broadcasts[number].positions(kind[here], index[here])
+        yield position
+
+
+def _changed(
+    chunk: Float[np.ndarray, "rows factors"],
+    round_: np.ndarray,
+    position: np.ndarray,
+    broadcasts: Mapping[int, Broadcast],
+) -> Bool[np.ndarray, " rows"]:
+    out = np.zeros(round_.size, bool)
+    for number in np.unique(round_).tolist():
+        here = np.flatnonzero(round_ == number)
+        before = broadcasts[number].factors[position[here]].astype(chunk.dtype)
+        out[here] = (chunk[here] != before).any(axis=1)
+    return out

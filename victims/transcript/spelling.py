@@ -1,0 +1,69 @@
+"""Keys of a manifest that are misspellings of known ones, and values as JSON knows them."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping
+from difflib import SequenceMatcher
+from typing import Any
+
+import numpy as np
+
+ALIKE = 0.8  # share of letters in common from which a word is another one misspelt
+
+
+def nearest(key: str, names: Iterable[str]) -> str | None:
+    """The known key that an unknown one is taken to be a misspelling of, or None.
+
+    Both have the same letters without case and separators, or as many words, each of which is the same or,
+    from three letters on, has four fifths of its letters in common: ``lamda_factors``, ``hyper_parameters``
+    and ``regularisation`` are misspelt; ``user_learning_rate`` and ``alpha_decay`` are other software's keys.
+
+    Examples
+    --------
+    >>> nearest("lamda_factors", ["alpha", "lambda_factors"])
+    'lambda_factors'
+    >>> nearest("user_learning_rate", ["client_learning_rate"]) is None
+    True
+    """
+    for name in names:
+        if "".join(_words(key)) == "".join(_words(name)):
+            return name
+        pairs = list(zip(_words(key), _words(name), strict=False))
+        same_length = len(_words(key)) == len(_words(name))
+        if same_length and all(
+            a == b or (min(len(a), len(b)) > 2 and SequenceMatcher(None, a, b).ratio() >= ALIKE)
+            for a, b in pairs
+        ):
+            return name
+    return None
+
+
+def _words(key: str) -> list[str]:
+    """``clientLearningRate`` and ``client-learning_rate`` alike."""
+    return re.sub(r"(?<=[a-z0-9])(?=[A-Z])", "_", key).lower().replace("-", "_").replace(" ", "_").split("_")
+
+
+def refuse_misspelt(given: Mapping[str, Any], keys: Iterable[str], where: str) -> None:
+    """Refuse a key that is a known one misspelt.
+
+    Raises
+    ------
+    ValueError
+        Naming both.
+    """
+    names = list(keys)
+    for key in given:
+        if key not in names and (meant := nearest(str(key), names)):
+            raise ValueError(f"{where} has no key {key!r}; did you mean {meant!r}?")
+
+
+def plain(value: Any) -> Any:
+    """NumPy's numbers and arrays, tuples and ranges, as those of JSON."""
+    if isinstance(value, np.ndarray | np.generic):
+        return value.tolist()
+    if isinstance(value, dict):
+        return {key: plain(entry) for key, entry in value.items()}
+    if isinstance(value, list | tuple | range):
+        return [plain(entry) for entry in value]
+    return value
