@@ -11,7 +11,7 @@ from audit.experiments.grid import Cell
 from audit.experiments.naming import cell_path, digest
 from audit.experiments.recordings import files_of
 from audit.experiments.results import Row
-from audit.registry import attackers_of, code_used, entry, make_victim
+from audit.registry import attackers_of, code_used, entry, make_victim, recorded_name
 from victims.protocols.base import Victim
 
 UPDATES = ("semi-als", "sgd")
@@ -127,7 +127,7 @@ class AttackedScenario:
         """Columns that all rows of the cell have in common."""
         campaign = self.campaign
         return {
-            "victim": campaign.victim,
+            "victim": recorded_name(campaign.victim),
             "update": self.update,
             "weighting": self.weighting,
             "data": campaign.data,

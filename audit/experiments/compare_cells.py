@@ -9,7 +9,7 @@ from typing import Any, Literal
 from audit.experiments.grid import Cell
 from audit.experiments.naming import cell_path
 from audit.experiments.results import Row
-from audit.registry import attackers_of, code_used
+from audit.registry import attackers_of, code_used, recorded_name
 from victims.protocols.base import Attacker
 
 ADVERSARIES = ("server", "server+client", "decrypter", "eavesdropper", "item-server")
@@ -103,7 +103,7 @@ class Asked:
         """Columns that all rows of the cell have in common."""
         plan = self.comparison
         return {
-            "victim": plan.victim,
+            "victim": recorded_name(plan.victim),
             "update": plan.update,
             "weighting": plan.weighting,
             "data": plan.data,

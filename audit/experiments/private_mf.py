@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-VICTIM = "mf"
+VICTIM = "decentralised-mf"
 BUDGETED = ("trajectory", "rated-set")  # what the recommender tries on every one of them
 
 

@@ -100,7 +100,7 @@ def _record(cell: Cell[Watch], ratings: Ratings, say: Say) -> Seen:
 def _measure(cell: Cell[Watch], seen: Seen, say: Say) -> list[Row]:
     """The rows of an attack, and of one that stands in for the paper's where that one does not apply."""
     task = cell.task
-    say(f"{task.noise.label}: {task.attack}, {task.rounds} rounds")
+    say(f"{task.noise.label}: {task.attack}, rounds watched: {task.rounds}")
     rows = _attacked(task, task.attack, seen)
     if task.attack == PAPER and rows[0]["status"] == "not applicable" and INSTEAD not in task.sweep.attacks:
         others = _attacked(task, INSTEAD, seen)

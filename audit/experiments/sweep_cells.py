@@ -11,7 +11,7 @@ from audit.experiments.grid import Cell
 from audit.experiments.naming import cell_path, digest
 from audit.experiments.recordings import files_of
 from audit.experiments.results import Row
-from audit.registry import code_used, make_victim
+from audit.registry import code_used, make_victim, recorded_name
 from victims.protocols.base import Victim
 
 PAPER = "root-hybr"  # with several solutions it is the paper's procedure
@@ -93,7 +93,7 @@ class Watch:
     def columns(self, attack: str) -> Row:
         """Columns that all rows of an attack have in common."""
         return {
-            "victim": self.sweep.victim,
+            "victim": recorded_name(self.sweep.victim),
             "update": self.noise.update,
             "weighting": self.noise.weighting,
             "data": self.sweep.data,
