@@ -42,7 +42,7 @@ class TestAudit:
         def refuse(*_: object, **__: object) -> None:
             raise AssertionError("a finished cell was run again")
 
-        monkeypatch.setattr("audit.experiments.campaign.record", refuse)
+        monkeypatch.setattr("audit.experiments.recordings.record", refuse)
         assert run(*words)[0] == 0
 
     def test_a_defense_fills_its_column_and_the_ceiling(self, run, tmp_path):
