@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Sequence
 
 from reports.layout import Sheet
-from reports.verdicts import CLAIMED, NOT_TESTED, Row, number, numbers_of, tested, verdict_of, why_not
+from reports.verdicts import CLAIMED, NOT_TESTED, Row, grouped, number, numbers_of, tested, verdict_of, why_not
 
 SHOWN = (
     "rating_accuracy",
