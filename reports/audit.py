@@ -6,7 +6,18 @@ from collections import Counter
 from collections.abc import Sequence
 
 from reports.layout import Sheet
-from reports.verdicts import ANSWERED, CLAIMED, NOT_TESTED, Row, number, numbers_of, verdict_of, why_not
+from reports.verdicts import (
+    ANSWERED,
+    CLAIMED,
+    NOT_TESTED,
+    Row,
+    grouped,
+    number,
+    numbers_of,
+    tested,
+    verdict_of,
+    why_not,
+)
 
 SHOWN = (
     "rating_accuracy",
@@ -19,7 +30,17 @@ SHOWN = (
 
 
 def audit_table(rows: Sequence[Row], title: str) -> Sheet:
-    """A block for each scenario and attack, in it a line and a verdict for each of the main metrics."""
+    """Tabulate a block for each scenario and attack: a line and a verdict for each of the main metrics.
+
+    Parameters
+    ----------
+    rows : sequence of mapping
+    title : str
+
+    Returns
+    -------
+    Sheet
+    """
     lines = [
         (
             f"{row['update']}/{row['weighting']}",
@@ -48,35 +69,44 @@ def audit_table(rows: Sequence[Row], title: str) -> Sheet:
 
 
 def in_words(rows: Sequence[Row]) -> list[str]:
-    """One sentence per scenario: what the strongest attack that ran reads, beside the guess."""
-    scenarios: dict[str, list[Row]] = {}
-    for row in rows:
-        scenarios.setdefault(f"{row['update']}/{row['weighting']}", []).append(row)
-    return [f"{scenario}: {_said(part)}" for scenario, part in scenarios.items()]
+    """Say in a sentence per scenario what the strongest attack that ran reads, beside the guess.
+
+    Parameters
+    ----------
+    rows : sequence of mapping
+
+    Returns
+    -------
+    list of str
+    """
+    return [
+        f"{update}/{weighting}: {_sentence(of_scenario)}"
+        for (update, weighting), of_scenario in grouped(rows, "update", "weighting").items()
+    ]
 
 
-def _said(part: Sequence[Row]) -> str:
-    if answered := _best(part, ANSWERED):
-        return _said_without_truth(part, answered)
-    best = _strongest(part)
+def _sentence(rows: Sequence[Row]) -> str:
+    if answered := _best(rows, ANSWERED):
+        return _sentence_without_truth(rows, answered)
+    best = _strongest(rows)
     if best is None:
-        reasons = Counter(why for row in part if not _is_guess(row) and (why := why_not(row)))
+        reasons = Counter(why for row in rows if not _is_guess(row) and (why := why_not(row)))
         commonest = "".join(f" ({why})" for why, _ in reasons.most_common(1))
         return f"{NOT_TESTED}: no attack that was tried answers from what the adversary sees{commonest}."
-    metrics = {row["metric"]: row for row in part if row["attack"] == best}
+    metrics = {row["metric"]: row for row in rows if row["attack"] == best}
     named = ["rated_rating_accuracy", "attribute_group_accuracy", CLAIMED]
     rated = ""
-    if part[0]["weighting"] == "include-unrated":
+    if rows[0]["weighting"] == "include-unrated":
         named.append("rated_set_auc")
     elif CLAIMED not in metrics:
         rated = "; which items were rated lies in the open (uploads name them)"
     claims = ", ".join(filter(None, (_claim(metrics.get(name)) for name in named)))
     clients = next(iter(metrics.values()))["n_users"]
-    return f"the {part[0]['adversary']} reads, with {best}, {claims}{rated} ({clients} clients)."
+    return f"the {rows[0]['adversary']} reads, with {best}, {claims}{rated} ({clients} clients)."
 
 
-def _said_without_truth(part: Sequence[Row], best: str) -> str:
-    row = next(row for row in part if row["attack"] == best and row["metric"] == ANSWERED)
+def _sentence_without_truth(rows: Sequence[Row], best: str) -> str:
+    row = next(row for row in rows if row["attack"] == best and row["metric"] == ANSWERED)
     value, guess = (f"{100 * row[name]:.1f} %" for name in ("value", "baseline"))
     return (
         f"{best} has an answer for {value} of {row['n_users']} clients of what the {row['adversary']} sees "
@@ -91,14 +121,7 @@ def _strongest(rows: Sequence[Row]) -> str | None:
 
 
 def _best(rows: Sequence[Row], metric: str) -> str | None:
-    candidates = [
-        row
-        for row in rows
-        if row["metric"] == metric
-        and verdict_of(row) != NOT_TESTED
-        and not _is_guess(row)
-        and number(row["advantage"]) != "-"
-    ]
+    candidates = [row for row in rows if row["metric"] == metric and tested(row) and not _is_guess(row)]
     if not candidates:
         return None
     return max(candidates, key=lambda row: (row["advantage"], row["n_users"]))["attack"]

@@ -16,7 +16,17 @@ SECONDS = ("seconds_local_update", "seconds_encryption", "seconds_decryption")
 
 
 def comparison_table(rows: Sequence[Row], title: str) -> Table:
-    """One line per defense and adversary: the strongest answer to each question, and the worst of them."""
+    """Tabulate the strongest answer to each question, and the worst of them, by defense and adversary.
+
+    Parameters
+    ----------
+    rows : sequence of mapping
+    title : str
+
+    Returns
+    -------
+    Table
+    """
     kinds = kinds_of(rows)
     table = Table(title=title, title_justify="left", show_lines=True, caption_justify="left")
     table.caption = "value (best guess without the transcript), 95 % interval, verdict, attack"
@@ -32,7 +42,17 @@ def comparison_table(rows: Sequence[Row], title: str) -> Table:
 
 
 def cost_of_defenses_table(rows: Sequence[Row], title: str) -> Table:
-    """One line per defense: how well the recommender ranks, and a client's seconds and bytes of a round."""
+    """Tabulate how well the recommender ranks, and a client's seconds and bytes of a round, by defense.
+
+    Parameters
+    ----------
+    rows : sequence of mapping
+    title : str
+
+    Returns
+    -------
+    Table
+    """
     table = Table(title=title, title_justify="left")
     table.add_column("defense", overflow="fold")
     for name in ("NDCG@10 (sd)", "popularity", "client: s", "MB a round"):

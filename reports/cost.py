@@ -63,7 +63,20 @@ def _seconds(value: float) -> str:
 
 
 def fedmf_paper(items: int, upload: str) -> float | None:
-    """Seconds of one iteration in paper 001's Table 1, where it has that row."""
+    """Look up the seconds of one iteration in paper 001's Table 1.
+
+    Parameters
+    ----------
+    items : int
+        Most rated ones.
+    upload : str
+        ``part-text`` or ``full-text``.
+
+    Returns
+    -------
+    float or None
+        None where the table has no such row.
+    """
     pair = FEDMF.get(items)
     return None if pair is None else pair[0 if upload == "part-text" else 1]
 

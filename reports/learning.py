@@ -17,7 +17,21 @@ def learning_table(
     mean: float,
     title: str,
 ) -> Table:
-    """Error after each number of rounds, beside what needs no federation."""
+    """Tabulate the error after each number of rounds, beside what needs no federation.
+
+    Parameters
+    ----------
+    rounds : sequence of int
+    rmse : sequence of float
+        In stars, after each of them.
+    centralised, bias, mean : float
+        RMSE of alternating least squares, of user and item biases, and of the training mean.
+    title : str
+
+    Returns
+    -------
+    Table
+    """
     table = Table(title=title, title_justify="left")
     table.add_column("model")
     table.add_column("RMSE", justify="right")

@@ -47,14 +47,14 @@ def prediction_table(rows: Sequence[Row], data: str, title: str, vary: str = "no
     for name in ("K", *place, "method", "MSE (sd)", *paper, "MAE (sd)", *paper, "seeds", "s a seed"):
         table.add_column(name, justify="left" if name == "method" else "right")
     frame = frame_of(rows, vary)
-    for _, part in frame.groupby(["K", "place"], sort=False):
-        factors, x = int(part["K"].iloc[0]), float(part["place"].iloc[0])
+    for _, errors in frame.groupby(["K", "place"], sort=False):
+        factors, x = int(errors["K"].iloc[0]), float(errors["place"].iloc[0])
         table.add_section()
         head = [str(factors)] if plain else [str(factors), f"{x:g}"]
-        for method, found in part.groupby("method", sort=False):
+        for method, found in errors.groupby("method", sort=False):
             paper_has = PAPER.get((data, str(method)))
             table.add_row(*head, *_cells(str(method), found, paper_has, factors, plain))
-        ran = part[part["status"] == "ran"].drop_duplicates(["seed", "metric"])
+        ran = errors[errors["status"] == "ran"].drop_duplicates(["seed", "metric"])
         mean = [_spread(ran.loc[ran["metric"] == name, "baseline"]) for name in ("mse", "mae")]
         beside = ["-"] if plain else []
         table.add_row(*head, "training mean", mean[0], *beside, mean[1], *beside, "", "")

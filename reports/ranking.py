@@ -11,7 +11,17 @@ from reports.verdicts import Row, number
 
 
 def quality_table(rows: Sequence[Row], title: str) -> Table:
-    """One line per scenario, reading and metric: with and without encryption, beside popularity."""
+    """Tabulate scenarios, readings and metrics: with and without encryption, beside popularity.
+
+    Parameters
+    ----------
+    rows : sequence of mapping
+    title : str
+
+    Returns
+    -------
+    Table
+    """
     table = Table(title=title, title_justify="left")
     for name in ("scenario", "among", "metric"):
         table.add_column(name)

@@ -19,7 +19,16 @@ BELOW = "worse than the guess"
 
 
 def tested(row: Row) -> bool:
-    """Whether a row holds a number that an attack answered for."""
+    """Tell whether a row holds a number that an attack answered for.
+
+    Parameters
+    ----------
+    row : mapping
+
+    Returns
+    -------
+    bool
+    """
     return verdict_of(row) != NOT_TESTED and number(row["advantage"]) != "-"
 
 
@@ -48,7 +57,17 @@ def verdict_of(row: Row) -> str:
 
 
 def why_not(row: Row) -> str:
-    """Why a row has no number, or one that is worse than the guess, in words; else empty."""
+    """Say why a row has no number, or one that is worse than the guess.
+
+    Parameters
+    ----------
+    row : mapping
+
+    Returns
+    -------
+    str
+        Empty where neither is so.
+    """
     if verdict_of(row) != NOT_TESTED:
         return BELOW if number(row["advantage_high"]) != "-" and _is_below(row) else ""
     if row["status"] != "ran":
@@ -62,7 +81,19 @@ def _is_below(row: Row) -> bool:
 
 
 def numbers_of(row: Row, digits: int = 3) -> dict[str, str]:
-    """Value, interval, guess and ceiling in words; dashes where nothing was tested."""
+    """Put value, interval, guess and ceiling in words.
+
+    Parameters
+    ----------
+    row : mapping
+    digits : int
+        Of the value.
+
+    Returns
+    -------
+    dict
+        Dashes where nothing was tested.
+    """
     names = ("value", "ci_low", "ci_high", "baseline", "ceiling", "ceiling_ml", "advantage")
     if verdict_of(row) == NOT_TESTED:
         return {"interval": "-", "answered": "-", **dict.fromkeys(names, "-")}

@@ -7,7 +7,6 @@ import json
 
 import numpy as np
 import pytest
-from reports.claims_figure import claims_figure
 from rich.console import Console
 
 from audit.epsilon import claims
@@ -19,6 +18,7 @@ from audit.epsilon.many_runs import typical_client
 from audit.registry import make_defenses
 from audit.scoring.truth import read_truth
 from reports.claims import claims_table
+from reports.claims_figure import claims_figure
 from victims.common.errors import InputError
 from victims.data.synthetic import Synthetic, generate
 from victims.transcript.writer import truth_path

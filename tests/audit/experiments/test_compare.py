@@ -5,12 +5,12 @@ from __future__ import annotations
 import json
 
 import pytest
-from reports.compare_figure import comparison_figure
-from reports.leaks import LEAKS, best, leak_cell, leak_of, worst, worst_cell
 
 from audit.experiments.compare import Comparison, run
 from audit.experiments.encryption import encrypts, standing_in, without_encryption
 from reports.compare import comparison_table
+from reports.compare_figure import comparison_figure
+from reports.leaks import LEAKS, best, leak_cell, leak_of, worst, worst_cell
 from victims.common.errors import InputError
 
 DEFENSES = ("none", "unrated-sampling:rho=1", "privmvmf")

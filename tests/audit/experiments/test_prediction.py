@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from reports.prediction_figure import prediction_figure
 
 from audit.experiments import prediction
 from reports.prediction import prediction_table
+from reports.prediction_figure import prediction_figure
 from victims.common.errors import InputError
 from victims.data.movielens_files import published_split
 from victims.data.subsets import leave_out
