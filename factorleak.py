@@ -570,9 +570,7 @@ def audit(
             victim_options={**chosen.options, **options},
             attack_options=chosen_attacks.options,
         )
-        response = auditing.audit(
-            request, lambda: ratings_of(ratings), lambda what, done, total: update(done, total, what)
-        )
+        response = auditing.audit(request, lambda: ratings_of(ratings), update)
     return frame(response.rows, COLUMNS)
 
 

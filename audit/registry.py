@@ -34,9 +34,11 @@ class Entry:
     """Where a component lives, without importing it.
 
     ``per_client`` marks attacks that solve client by client: they run on a sample of clients; ``whole`` those
-    that need every client's rows; ``short`` are other names of options; ``package`` is the other
-    package that it comes from, with its version; ``refused`` says why the name cannot be used; ``component``
-    is the class itself where this process was given an object of it (``adopt``).
+    that need every client's rows; ``short`` are other names of options; ``ideal`` are the options under which
+    an encryption shows the same views and numbers at no cost; ``recorded_as`` is the name in results where
+    that is another one; ``package`` is the other package that it comes from, with its version; ``refused``
+    says why the name cannot be used; ``component`` is the class itself where this process was given an object
+    of it (``adopt``).
     """
 
     location: str
@@ -45,6 +47,8 @@ class Entry:
     per_client: bool = False
     whole: bool = False
     short: dict[str, str] = field(default_factory=dict)
+    ideal: dict[str, str] = field(default_factory=dict)
+    recorded_as: str = ""
     package: str = ""
     refused: str = ""
     component: type | None = None
@@ -79,9 +83,10 @@ BUILT_IN: dict[str, dict[str, Entry]] = {
         "fedmf": Entry(
             "victims.protocols.fedmf:FedMF", "user-level distributed matrix factorisation (paper 001)"
         ),
-        "mf": Entry(
+        "decentralised-mf": Entry(
             "victims.protocols.decentralised_mf:DecentralisedMF",
             "matrix factorisation with clients on the unit ball (paper 002)",
+            recorded_as="mf",
         ),
     },
     "defenses": {
@@ -113,6 +118,7 @@ BUILT_IN: dict[str, dict[str, Entry]] = {
         "paillier": Entry(
             "defenses.encryption.paillier:Paillier",
             "uploads encrypted, sums decrypted by clients (papers 000, 001)",
+            ideal={"ideal": "true"},
         ),
     },
     "attacks": {
@@ -170,11 +176,64 @@ COMBINED: dict[str, dict[str, dict[str, str]]] = {
     "hdpmf": {"stretching": {}, "objective-noise": {}},  # paper 002
     "hdpmf-r": {"stretching": {"rescale": "false"}, "objective-noise": {}},
     "pdpmf": {"personalized-sampling": {}, "objective-noise": {"budget": "mean"}},
-    "dpmf": {"objective-noise": {"budget": "smallest"}},
+    "dpmf-hua": {"objective-noise": {"budget": "smallest"}},  # paper 002's baseline
+}
+
+# other names of components and combinations
+ALIASES: dict[str, dict[str, str]] = {
+    "victims": {"mf": "decentralised-mf"},
+    "defenses": {"dpmf": "dpmf-hua"},
+    "attacks": {},
 }
 
 
 NAME = re.compile(r"[\w.-]+")
+
+
+def main_name(group: str, name: str) -> str:
+    """Look up the name that a component is listed under.
+
+    Parameters
+    ----------
+    group : str
+        ``victims``, ``defenses`` or ``attacks``.
+    name : str
+        That name or an alias.
+
+    Returns
+    -------
+    str
+
+    Examples
+    --------
+    >>> main_name("victims", "mf"), main_name("victims", "fedmf")
+    ('decentralised-mf', 'fedmf')
+    """
+    return ALIASES[group].get(name, name)
+
+
+def recorded_name(victim: str) -> str:
+    """Look up the name of a victim in results.
+
+    Parameters
+    ----------
+    victim : str
+
+    Returns
+    -------
+    str
+
+    Raises
+    ------
+    InputError
+        If nothing has that name.
+
+    Examples
+    --------
+    >>> recorded_name("decentralised-mf"), recorded_name("mf"), recorded_name("fedmf")
+    ('mf', 'mf', 'fedmf')
+    """
+    return entry("victims", victim).recorded_as or victim
 
 
 def entries(group: str) -> dict[str, Entry]:
@@ -184,7 +243,7 @@ def entries(group: str) -> dict[str, Entry]:
     of the two has answered.
     """
     found = dict(BUILT_IN[group])
-    ours = {*found, *(("none", *COMBINED) if group == "defenses" else ())}
+    ours = {*found, *ALIASES[group], *(("none", *COMBINED) if group == "defenses" else ())}
     for name, points in offered(group).items():
         owners = [OURS] if name in ours else []
         owners += [f"{package_of(point)} ({point.value})" for point in points]
@@ -213,7 +272,7 @@ def adopt(group: str, component: object) -> str:
     if missing := broken_member(group, component):
         raise InputError(f"{group[:-1]} {kind.__name__} {missing}")
     name = str(getattr(component, "name", kind.__name__.lower()))
-    known = entries(group).get(name)
+    known = entries(group).get(main_name(group, name))
     if known is not None and not known.adopted:
         raise InputError(f"{group[:-1]} {name!r} of {kind.__name__} has the name of another one; rename it")
     location = f"{kind.__module__}:{kind.__qualname__}"
@@ -230,6 +289,7 @@ def entry(group: str, name: str) -> Entry:
         If nothing has that name, or two have it.
     """
     known = entries(group)
+    name = name if name in known else main_name(group, name)
     if name not in known:
         names = [other for other, found in known.items() if not found.refused]
         raise InputError(f"unknown {group[:-1]} {name!r}; known are {', '.join(names) or 'none'}")
@@ -257,7 +317,15 @@ def code_used(victim: str, defenses: Iterable[str] = (), attacks: Iterable[str] 
     """
     parts = [part for text in defenses for part in expanded(text)]
     names = [("victims", victim), *(("defenses", _named(part)[0]) for part in parts)]
-    names += [("attacks", name) for name in attacks]
+    return _code_of([*names, *(("attacks", name) for name in attacks)])
+
+
+def attack_code(attack: str) -> dict[str, str]:
+    """The same of an attack alone."""
+    return _code_of([("attacks", attack)])
+
+
+def _code_of(names: Iterable[tuple[str, str]]) -> dict[str, str]:
     found = {(group, name): entry(group, name) for group, name in names}
     theirs = {
         f"{group[:-1]} {name}": code_of(one.component)
@@ -338,10 +406,11 @@ def attackers_of(victim: str, options: dict[str, Any], defense: str = "none") ->
 
 def _parts(text: str) -> list[str]:
     name, options = _named(text)
-    if name not in COMBINED:
-        return [text]
     if name in offered("defenses"):
         entry("defenses", name)
+    name = main_name("defenses", name)
+    if name not in COMBINED:
+        return [text]
     known = {part: _options_of("defenses", part) for part in COMBINED[name]}
     for option in options:
         if any(option in fixed for fixed in COMBINED[name].values()):

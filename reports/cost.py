@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Sequence
 
 from rich.table import Table
 
-from reports.tables import number
+from reports.verdicts import Row, number
 
-Row = Mapping[str, Any]
 # paper 001, Table 1: most rated items -> seconds of one iteration, part-text and full-text; 1024 bit, K = 100
 FEDMF = {
     40: (34.39, 90.94),
@@ -65,7 +63,20 @@ def _seconds(value: float) -> str:
 
 
 def fedmf_paper(items: int, upload: str) -> float | None:
-    """Seconds of one iteration in paper 001's Table 1, where it has that row."""
+    """Look up the seconds of one iteration in paper 001's Table 1.
+
+    Parameters
+    ----------
+    items : int
+        Most rated ones.
+    upload : str
+        ``part-text`` or ``full-text``.
+
+    Returns
+    -------
+    float or None
+        None where the table has no such row.
+    """
     pair = FEDMF.get(items)
     return None if pair is None else pair[0 if upload == "part-text" else 1]
 

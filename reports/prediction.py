@@ -1,26 +1,15 @@
-"""Prediction error of private matrix factorisation: a table beside the paper's, and one figure per sweep.
-
-Work on plain mappings with the columns of ``results.json``.
-"""
+"""Prediction error of private matrix factorisation: a table beside the paper's."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from functools import partial
-from pathlib import Path
+from collections.abc import Sequence
 from typing import Any
 
-import matplotlib as mpl
 import numpy as np
 import pandas as pd
-import seaborn as sns
-from matplotlib.axes import Axes
-from matplotlib.figure import Figure
 from rich.table import Table
 
-from reports.sweep import MARKERS, ONE_PANEL, STYLE, save
-
-Row = Mapping[str, Any]
+from reports.verdicts import Row
 
 # paper 002, Table 3: (data, method) -> MSE and MAE at K = 10, at K = 5
 PAPER = {
@@ -33,8 +22,7 @@ PAPER = {
     ("ml-1m", "pdpmf"): ((1.0801, 0.8136), (0.9399, 0.7635)),
     ("ml-1m", "dpmf"): ((1.8032, 1.0350), (1.3912, 0.9166)),
 }
-METHODS = ("hdpmf", "pdpmf", "mf", "dpmf", "hdpmf-r")  # in the order of their colours in all figures
-WORDS = {
+VARIED = {
     "user_low": "least weight of conservative users",
     "user_conservative": "share of conservative users",
     "fraction": "share of the training ratings",
@@ -54,19 +42,19 @@ def prediction_table(rows: Sequence[Row], data: str, title: str, vary: str = "no
     """
     plain = vary == "nothing"
     table = Table(title=title, title_justify="left")
-    place = [] if plain else [WORDS[vary]]
+    place = [] if plain else [VARIED[vary]]
     paper = ["paper"] if plain else []
     for name in ("K", *place, "method", "MSE (sd)", *paper, "MAE (sd)", *paper, "seeds", "s a seed"):
         table.add_column(name, justify="left" if name == "method" else "right")
-    frame = _frame(rows, vary)
-    for _, part in frame.groupby(["K", "place"], sort=False):
-        factors, x = int(part["K"].iloc[0]), float(part["place"].iloc[0])
+    frame = frame_of(rows, vary)
+    for _, errors in frame.groupby(["K", "place"], sort=False):
+        factors, x = int(errors["K"].iloc[0]), float(errors["place"].iloc[0])
         table.add_section()
         head = [str(factors)] if plain else [str(factors), f"{x:g}"]
-        for method, found in part.groupby("method", sort=False):
+        for method, found in errors.groupby("method", sort=False):
             paper_has = PAPER.get((data, str(method)))
             table.add_row(*head, *_cells(str(method), found, paper_has, factors, plain))
-        ran = part[part["status"] == "ran"].drop_duplicates(["seed", "metric"])
+        ran = errors[errors["status"] == "ran"].drop_duplicates(["seed", "metric"])
         mean = [_spread(ran.loc[ran["metric"] == name, "baseline"]) for name in ("mse", "mae")]
         beside = ["-"] if plain else []
         table.add_row(*head, "training mean", mean[0], *beside, mean[1], *beside, "", "")
@@ -96,8 +84,20 @@ def _spread(values: pd.Series) -> str:
     return f"{values.mean():.3f} ({deviation:.3f})" if np.isfinite(deviation) else f"{values.mean():.3f}"
 
 
-def _frame(rows: Sequence[Row], vary: str) -> pd.DataFrame:
-    """The rows, with columns ``method``, ``K`` and ``place``, the value of what is varied."""
+def frame_of(rows: Sequence[Row], vary: str) -> pd.DataFrame:
+    """Put rows into a frame with columns ``method``, ``K`` and ``place``, the value of what is varied.
+
+    Parameters
+    ----------
+    rows : sequence of mapping
+    vary : str
+        ``nothing``, or a key of ``VARIED``.
+
+    Returns
+    -------
+    DataFrame
+        A method on which what is varied has no effect is there at every place.
+    """
     frame = pd.DataFrame(rows)
     words = frame["victim"].str.split(" K=", expand=True)
     frame = frame.assign(method=words[0], K=words[1].astype(int), place=0.0)
@@ -112,58 +112,3 @@ def _frame(rows: Sequence[Row], vary: str) -> pd.DataFrame:
     return pd.concat([placed, *(same.assign(place=x) for x in places)]).sort_values(
         ["K", "place"], ascending=[False, True], kind="stable"
     )
-
-
-def prediction_figure(rows: Sequence[Row], vary: str, directory: Path) -> list[Path]:
-    """MSE of every method, or against what is varied; a panel per K, a bar of one deviation over seeds."""
-    frame = _frame(rows, vary)
-    frame = frame[(frame["metric"] == "mse") & (frame["status"] == "ran")]
-    if frame.empty:
-        return []
-    sizes = list(frame["K"].unique())
-    with mpl.rc_context(STYLE):
-        figure = Figure(figsize=(ONE_PANEL * len(sizes), 2.6), layout="constrained")
-        axes = figure.subplots(1, len(sizes), sharey=True, squeeze=False)[0]
-        for axis, factors in zip(axes, sizes, strict=True):
-            part = frame[frame["K"] == factors]
-            (_bars if vary == "nothing" else partial(_lines, vary))(axis, part)
-            axis.set_title(f"K = {factors}")
-        axes[0].set_ylabel("MSE on held-out ratings (stars²)")
-        axes[-1].legend(frameon=False)
-        return save(figure, directory / ("mse_of_methods" if vary == "nothing" else f"mse_against_{vary}"))
-
-
-def _bars(axis: Axes, part: pd.DataFrame) -> None:
-    """Figure 8."""
-    found = part.groupby("method", sort=False)["value"].agg(["mean", "std"])
-    axis.bar(
-        found.index,
-        found["mean"],
-        yerr=found["std"].fillna(0),
-        capsize=2,
-        color=sns.color_palette("colorblind")[0],
-    )
-    axis.axhline(part["baseline"].mean(), color="0.4", linestyle=":", label="training mean")
-
-
-def _lines(vary: str, axis: Axes, part: pd.DataFrame) -> None:
-    """Figures 2 to 7."""
-    methods = sorted(part["method"].unique(), key=METHODS.index)
-    colours = sns.color_palette("colorblind", len(METHODS))
-    for method in methods:
-        number = METHODS.index(method)
-        found = part[part["method"] == method].groupby("place")["value"].agg(["mean", "std"])
-        axis.errorbar(
-            found.index,
-            found["mean"],
-            yerr=found["std"].fillna(0),
-            color=colours[number],
-            marker=MARKERS[number],
-            capsize=2,
-            label=method,
-        )
-    mean = part.groupby("place")["baseline"].mean()
-    axis.plot(mean.index, mean, color="0.4", linestyle=":", label="training mean")
-    if vary == "epsilon":
-        axis.set_xscale("log")
-    axis.set_xlabel(WORDS[vary])

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 def show_accounts(output: Output, stated: Sequence[Stated]) -> None:
     """The accounts of all defenses, then what they do not hide; a defense without an account is named."""
-    from reports.tables import account_table
+    from reports.accounts import account_table
 
     not_hidden: dict[str, None] = {}
     for defense, accounts in stated:

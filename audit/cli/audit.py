@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
@@ -35,11 +35,13 @@ from audit.cli.options import (
     texts,
 )
 from audit.cli.output import Output, judge
+from victims.common.errors import InputError
 
 EXAMPLES = examples(
     "factorleak audit",
     "factorleak audit --data ml-100k --update sgd --attack spectral --attack grid",
     "factorleak audit --defense laplace:scale=2 --rounds 0-9 --fail-on leak",
+    "factorleak audit --transcript RECORDING --fail-on leak",
 )
 
 
@@ -47,6 +49,13 @@ def audit(
     out: Annotated[Path, typer.Option(help="Directory for results; cells in it are reused.")] = Path(
         "RESULTS"
     ),
+    transcript: Annotated[
+        Path | None,
+        typer.Option(help="Attack this recording, of any origin, with everything; nothing is run."),
+    ] = None,
+    truth: Annotated[
+        Path | None, typer.Option(help="With --transcript. Default: the file beside it, if there is one.")
+    ] = None,
     data: DataOption = "synthetic",
     victim: VictimOption = "fedmvmf",
     update: UpdatesOption = None,
@@ -70,11 +79,22 @@ def audit(
     as_json: JsonOption = False,
 ) -> None:
     """Run victims, attack them, score, print the table, write RESULTS/."""
+    if transcript is not None:
+        _refuse_idle(
+            data=data != "synthetic", victim=victim != "fedmvmf", update=update, weighting=weighting,
+            rounds=rounds != WATCHED, users=users, defense=defense, set=set_, community=community,
+            item_components=item_components, keep_transcripts=keep_transcripts,
+        )  # fmt: skip
+        _audit_recording(
+            out, transcript, truth, "" if adversary == "server" else adversary, names(attack),
+            dict(options_by_attack(option)), sample, seed, fail_on or [], Output(quiet, as_json),
+        )  # fmt: skip
+        return
     from audit.cli.gate import OF_ATTACKS, Vocabulary, parse
     from audit.registry import parse_options
     from audit.requests.auditing import AuditRequest
     from audit.requests.auditing import audit as answer
-    from reports.tables import audit_table, in_words
+    from reports.audit import audit_table, in_words
 
     output = Output(quiet, as_json)
     request = AuditRequest(
@@ -106,7 +126,7 @@ def audit(
         found = answer(
             request,
             lambda: output.load(data, item_components, community, seed),
-            lambda what, done, total: update_bar(done, total, what),
+            update_bar,
         )
     output.show(found.ratings.describe())
     watched = ",".join(rounds)
@@ -119,4 +139,50 @@ def audit(
     )
     show_accounts(output, found.accounts)
     output.results(found.rows, out, found.seconds, accounts=accounts_as_json(found.accounts))
+    judge(bars, found.rows)
+
+
+def _refuse_idle(**given: object) -> None:
+    """Options that say what to run mean nothing where something was recorded."""
+    for name, value in given.items():
+        if value:
+            option = name.replace("_", "-")
+            raise InputError(
+                f"--{option} says what to run, and with --transcript nothing is run; leave it out"
+            )
+
+
+def _audit_recording(
+    out: Path,
+    transcript: Path,
+    truth: Path | None,
+    adversary: str,
+    attacks: tuple[str, ...],
+    options: dict[str, dict[str, Any]],
+    sample: int,
+    seed: int,
+    fail_on: list[str],
+    output: Output,
+) -> None:
+    from audit.cli.gate import OF_ATTACKS, OF_CLAIMED, Vocabulary, parse
+    from audit.requests.recording_audit import RecordingRequest, audit_recording, settled
+    from reports.audit import audit_table, in_words
+
+    request, opened = settled(
+        RecordingRequest(out, transcript, truth, adversary, attacks, options, sample, seed)
+    )
+    columns = {"attack": request.attacks, "adversary": (request.adversary,)}
+    bars = parse(fail_on, Vocabulary(values=(*OF_ATTACKS, *OF_CLAIMED), columns=columns))
+    with output.progress("audit") as update_bar:
+        found = audit_recording(request, opened, update_bar)
+    output.show(repr(opened))
+    output.show(audit_table(found.rows, f"What the {request.adversary} reads from {transcript.name}"))
+    for sentence in in_words(found.rows):
+        output.show(sentence)
+    if request.truth is None:
+        output.show(
+            "There is no truth to score against: clients_answered counts those for whom an attack, which "
+            "abstains where nothing fits, has an answer; guess: the same on shuffled uploads."
+        )
+    output.results(found.rows, out, found.seconds)
     judge(bars, found.rows)

@@ -73,7 +73,8 @@ def claims(
     from audit.epsilon.claim_cells import NOISES, PROTOCOLS, Plan
     from audit.epsilon.claims import budget_quantiles, run
     from audit.registry import parse_options
-    from reports.claims import budgets_line, claims_figure, claims_table
+    from reports.claims import budgets_line, claims_table
+    from reports.claims_figure import claims_figure
 
     output = Output(quiet, as_json)
     refuse_unwritable(out)

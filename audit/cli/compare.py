@@ -88,7 +88,8 @@ def compare(
     from audit.experiments.compare import ADVERSARIES, Comparison, run, settled, short_of_rounds
     from audit.registry import parse_options
     from audit.requests.grids import scenario_of
-    from reports.compare import comparison_figure, comparison_table, cost_of_defenses_table
+    from reports.compare import comparison_table, cost_of_defenses_table
+    from reports.compare_figure import comparison_figure
 
     output = Output(quiet, as_json)
     refuse_unwritable(out)

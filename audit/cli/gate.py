@@ -23,7 +23,8 @@ from dataclasses import dataclass
 from difflib import get_close_matches
 from typing import Any, NamedTuple
 
-from audit.experiments.cost import Cost
+from audit.experiments.claimed_rows import ANSWERED, PROBABILITY
+from audit.experiments.round_cost import Cost
 from audit.scoring.metrics import RATING_METRICS
 from audit.scoring.pseudonyms import CLAIMED, SHARE
 from audit.scoring.statistics import INCONCLUSIVE, LEAK, NO_EVIDENCE, NOT_TESTED
@@ -53,6 +54,7 @@ SCORED = (
 )
 BLOCK = re.compile(r"attribute_group_accuracy/\d+")
 OF_ATTACKS = ("solver_success_rate", "seconds_per_user", "share_of_rows_read")
+OF_CLAIMED = (ANSWERED, PROBABILITY)
 OF_QUALITY = tuple("ndcg_at_10" if name == "ndcg" else name for name in Quality._fields)
 OF_CLAIMS = (BOUND, "mse")
 OF_COST = tuple(Cost(*10 * (0.0,)).metrics())

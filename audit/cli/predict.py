@@ -63,7 +63,8 @@ def predict(
     """Prediction error of private matrix factorisation over seeds: paper 002, Table 3 and Figures 2 to 8."""
     from audit.experiments.prediction import METHODS, Plan, run
     from audit.registry import parse_options
-    from reports.prediction import prediction_figure, prediction_table
+    from reports.prediction import prediction_table
+    from reports.prediction_figure import prediction_figure
 
     output = Output(quiet, as_json)
     refuse_unwritable(out)

@@ -58,7 +58,7 @@ def quality(
     from audit.experiments.ranking_quality import Plan, run
     from audit.registry import parse_options
     from audit.requests.grids import scenario_of
-    from reports.compare import quality_table
+    from reports.ranking import quality_table
 
     output = Output(quiet, as_json)
     update_, weighting_ = scenario_of(victim, update, weighting)

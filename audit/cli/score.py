@@ -39,7 +39,7 @@ def score(
     from audit.requests.scoring import ScoreRequest
     from audit.requests.scoring import score as answer
     from audit.scoring.abstentions import grouped
-    from reports.tables import reliability_table, score_table
+    from reports.score import reliability_table, score_table
 
     output = Output(quiet, as_json)
     bars = parse(fail_on or [])

@@ -85,8 +85,8 @@ def sweep(
     from audit.requests.accounts import accounts_of
     from audit.requests.components import defenses_of
     from audit.requests.grids import scenarios, sweep_options
-    from reports.sweep import sweep_figures
-    from reports.tables import sweep_table
+    from reports.sweep import sweep_table
+    from reports.sweep_figures import sweep_figures
 
     output = Output(quiet, as_json)
     refuse_unwritable(out)

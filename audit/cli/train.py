@@ -54,7 +54,7 @@ def train(
     from audit.registry import make_victim, parse_options, scenarios_of
     from audit.requests.accounts import accounts_of
     from audit.requests.components import defenses_of
-    from reports.tables import learning_table
+    from reports.learning import learning_table
     from victims.data.subsets import split
     from victims.evaluation.rating_error import learning_curve
 

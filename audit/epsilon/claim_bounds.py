@@ -14,9 +14,10 @@ import numpy as np
 from jaxtyping import Float
 
 from audit.epsilon.canaries import Worlds, plant, score_exact, score_final, score_noisy, worlds
-from audit.epsilon.claim_cells import BOUND, Cell, recorded, trained
+from audit.epsilon.claim_cells import BOUND, NO_NOISE, Claim, recorded, trained
 from audit.epsilon.lower_bounds import Bound, from_one_run, from_repetitions
 from audit.epsilon.many_runs import repeat, typical_client
+from audit.experiments.private_mf import VICTIM
 from audit.experiments.results import Row, make_row
 from audit.registry import make_defenses, make_victim
 from defenses.accounting.budgets import budgets
@@ -27,36 +28,38 @@ from victims.transcript.view import View
 VIEWS = ("all rounds", "first round", "final V")
 
 
-def planted_bounds(cell: Cell, ratings: Ratings, folder: Path, shared: Row) -> list[Row]:
+def planted_bounds(task: Claim, ratings: Ratings, folder: Path, shared: Row) -> list[Row]:
     """Lower bounds of epsilon, view by view, for all canaries and for the third with the smallest claims."""
-    plan = cell.plan
+    plan = task.plan
     canaries = plant(ratings, plan.seed)
-    defenses = make_defenses(cell.defense)
+    defenses = make_defenses(task.defense)
     both = worlds(canaries, defenses, plan.seed)
-    view = recorded(cell, canaries.ratings, folder / "canaries")
+    view = recorded(task, canaries.ratings, folder / "canaries")
     rows = []
-    for name in VIEWS if cell.noise != "none" else ("all rounds", "final V"):
+    for name in VIEWS if task.noise != NO_NOISE else ("all rounds", "final V"):
         begin = time.perf_counter()
-        score = _scores(cell, name, view, both, canaries.ratings)
+        score = _scores(task, name, view, both, canaries.ratings)
         seconds = time.perf_counter() - begin
-        found = _bound_rows(cell, name, score, canaries.coin, ratings, canaries.entry, shared)
+        found = _bound_rows(task, name, score, canaries.coin, ratings, canaries.entry, shared)
         rows += [{**row, "seconds": seconds} for row in found]
     return rows
 
 
-def _scores(cell: Cell, name: str, view: View, both: Worlds, ratings: Ratings) -> Float[np.ndarray, " users"]:
-    noisy = cell.noise in ("fresh", "composed")
+def _scores(
+    task: Claim, name: str, view: View, both: Worlds, ratings: Ratings
+) -> Float[np.ndarray, " users"]:
+    noisy = task.noise in ("fresh", "composed")
     if name == "final V":
-        last = trained(cell, ratings, cell.plan.epochs)
+        last = trained(task, ratings, task.plan.epochs)
         return score_final(np.asarray(last.state.item_factors), both)
     if name == "first round":
         first = view.during([int(view.rounds[0])])
-        return score_noisy(first, both, cell.plan.seed)
-    return score_noisy(view, both, cell.plan.seed) if noisy else score_exact(view, both)
+        return score_noisy(first, both, task.plan.seed)
+    return score_noisy(view, both, task.plan.seed) if noisy else score_exact(view, both)
 
 
 def _bound_rows(
-    cell: Cell,
+    task: Claim,
     view: str,
     score: Float[np.ndarray, " users"],
     coin: np.ndarray,
@@ -64,26 +67,26 @@ def _bound_rows(
     entry: np.ndarray,
     shared: Row,
 ) -> list[Row]:
-    claim = _claims(cell, ratings, cell.plan.seed)[entry]
+    claim = _claims(task, ratings, task.plan.seed)[entry]
     groups = {"all": np.ones(claim.size, bool)}
     if claim.min() < claim.max():
         groups["smallest third"] = claim <= np.quantile(claim, 1 / 3)
     return [
-        _bound_row(cell, view, words, from_one_run(score[chosen], coin[chosen]), float(claim[chosen].max()),
+        _bound_row(task, view, words, from_one_run(score[chosen], coin[chosen]), float(claim[chosen].max()),
                    ratings, shared)
         for words, chosen in groups.items()
     ]  # fmt: skip
 
 
 def _bound_row(
-    cell: Cell, view: str, words: str, bound: Bound, claim: float, ratings: Ratings, shared: Row
+    task: Claim, view: str, words: str, bound: Bound, claim: float, ratings: Ratings, shared: Row
 ) -> Row:
     """A bound beside the largest claim that it speaks of."""
     return make_row(
         **{**shared, "n_users": bound.trials},
         adversary=f"{view}, {words}",
         attack="neighbours",
-        rounds=1 if view == "first round" else cell.plan.rounds,
+        rounds=1 if view == "first round" else task.plan.rounds,
         metric=BOUND,
         value=bound.epsilon,
         ci_low=bound.epsilon,
@@ -93,33 +96,33 @@ def _bound_row(
         ceiling=bound.most,
         status="ran",
         verdict=_refuted(bound.epsilon, claim),
-        reason=_account(cell, view, claim, ratings),
+        reason=_account(task, view, claim, ratings),
     )
 
 
-def repeated_bounds(cell: Cell, ratings: Ratings, folder: Path, shared: Row) -> list[Row]:
+def repeated_bounds(task: Claim, ratings: Ratings, folder: Path, shared: Row) -> list[Row]:
     """Lower bounds for one client's rating, from independent runs."""
-    plan = cell.plan
+    plan = task.plan
     canaries = plant(ratings, plan.seed)
     begin = time.perf_counter()
     found = repeat(
-        make_victim("mf", plan.victim),
+        make_victim(VICTIM, plan.victim),
         canaries,
-        lambda: make_defenses(cell.defense),
+        lambda: make_defenses(task.defense),
         folder / "repeated",
         rounds=plan.rounds,
-        noisy=cell.noise != "once",
-        runs=cell.repetitions,
+        noisy=task.noise != "once",
+        runs=task.repetitions,
         seed=plan.seed,
     )
     who = typical_client(ratings)
-    words = f"client {who}, {cell.repetitions} runs a world"
-    seeds = range(plan.seed + 1, plan.seed + 1 + 2 * cell.repetitions)
-    claim = max(float(_claims(cell, ratings, seed)[canaries.entry[who]]) for seed in seeds)
+    words = f"client {who}, {task.repetitions} runs a world"
+    seeds = range(plan.seed + 1, plan.seed + 1 + 2 * task.repetitions)
+    claim = max(float(_claims(task, ratings, seed)[canaries.entry[who]]) for seed in seeds)
     seconds = time.perf_counter() - begin
     return [
         {
-            **_bound_row(cell, view, words, from_repetitions(found.high[view], found.low[view]), claim,
+            **_bound_row(task, view, words, from_repetitions(found.high[view], found.low[view]), claim,
                          ratings, shared),
             "seconds": seconds,
         }
@@ -127,9 +130,9 @@ def repeated_bounds(cell: Cell, ratings: Ratings, folder: Path, shared: Row) -> 
     ]  # fmt: skip
 
 
-def _claims(cell: Cell, ratings: Ratings, seed: int) -> Float[np.ndarray, " ratings"]:
+def _claims(task: Claim, ratings: Ratings, seed: int) -> Float[np.ndarray, " ratings"]:
     """The budget that each rating was promised; none without a defense."""
-    found = [defense for defense in make_defenses(cell.defense) if defense.name == "objective-noise"]
+    found = [defense for defense in make_defenses(task.defense) if defense.name == "objective-noise"]
     if not found:
         return np.full(ratings.n_ratings, np.inf)
     noise: Any = found[0]
@@ -144,13 +147,13 @@ def _refuted(bound: float, claim: float) -> str:
     return "CLAIM REFUTED" if bound > claim else "not refuted"
 
 
-def _account(cell: Cell, view: str, claim: float, ratings: Ratings) -> str:
+def _account(task: Claim, view: str, claim: float, ratings: Ratings) -> str:
     """What is proved for that view, in words."""
-    if cell.noise == "none":
+    if task.noise == NO_NOISE:
         return "no noise"
-    share = claim / cell.plan.epochs if cell.noise == "composed" else claim
+    share = claim / task.plan.epochs if task.noise == "composed" else claim
     raters = int(np.median(np.bincount(ratings.items, minlength=ratings.n_items)[ratings.items]))
-    lines = accounts(share, cell.noise, raters, cell.plan.rounds)
+    lines = accounts(share, task.noise, raters, task.plan.rounds)
     wanted = {"final V": "final V", "all rounds": "all rounds"}.get(view, "(the recommender)")
     line = next(line for line in lines if wanted in line.what)
     if np.isnan(line.epsilon):

@@ -1,4 +1,4 @@
-"""Cells of ``audit.epsilon.claims``: a protocol, reading of the noise, largest budget, and how it is run."""
+"""Cells of ``audit.epsilon.claims``: a protocol, a reading of the noise and a largest budget each."""
 
 from __future__ import annotations
 
@@ -6,8 +6,11 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from audit.experiments.cells import digest, reason_of_failure
-from audit.experiments.results import Row, make_row
+from audit.experiments.grid import Cell
+from audit.experiments.metric_rows import failed_row
+from audit.experiments.naming import cell_path
+from audit.experiments.private_mf import VICTIM, System, system_of
+from audit.experiments.results import Row
 from audit.registry import code_used, make_defenses, make_victim
 from victims.data.ratings import Ratings
 from victims.recording import record
@@ -18,6 +21,7 @@ from victims.transcript.view import View
 BOUND = "empirical_epsilon"  # the metric
 PROTOCOLS = ("hdpmf", "pdpmf", "dpmf", "mf")
 NOISES = ("once", "fresh", "composed")
+NO_NOISE = "none"  # of a protocol that nothing protects
 
 
 @dataclass(frozen=True)
@@ -58,42 +62,39 @@ class Plan:
 
 
 @dataclass(frozen=True)
-class Cell:
-    """One line of a plan: ``content`` names the ratings; ``repetitions`` 0 is the cell of planted ratings."""
+class Claim:
+    """The task of a cell.
+
+    Attributes
+    ----------
+    plan : Plan
+    protocol, noise : str
+    epsilon : float
+        Largest budget.
+    repetitions : int
+        0 plants ratings instead.
+    n_users : int
+    """
 
     plan: Plan
-    directory: Path
-    content: str
     protocol: str
     noise: str
     epsilon: float
     repetitions: int
+    n_users: int
+
+    @property
+    def system(self) -> System:
+        """What the protocol is made of."""
+        return system_of(self.protocol)
 
     @property
     def defense(self) -> str:
         """What protects the protocol."""
-        if self.protocol == "mf":
-            return "none"
-        return f"{self.protocol}:noise={self.noise},epochs={self.plan.epochs},epsilon={self.epsilon:g}"
+        return self.system.defense_text(self.noise, self.plan.epochs, epsilon=self.epsilon)
 
-    @property
-    def path(self) -> Path:
-        """Where the rows are kept."""
-        identity = {
-            "code": code_used("mf", [self.defense]),
-            "ratings": self.content,
-            "defense": self.defense,
-            "victim": self.plan.victim,
-            "rounds": self.plan.rounds,
-            "seed": self.plan.seed,
-        }
-        if self.repetitions:
-            identity["repetitions"] = self.repetitions
-        words = f"{self.protocol}-{self.noise}-{self.epsilon:g}{'-repeated' if self.repetitions else ''}"
-        return self.directory / "cells" / f"{words}-{digest(identity)}.json"
-
-    def shared(self, n_users: int) -> Row:
-        """The columns that all rows have in common."""
+    def columns(self) -> Row:
+        """Columns that all rows have in common."""
         return {
             "victim": self.protocol,
             "update": "sgd",
@@ -101,33 +102,95 @@ class Cell:
             "data": self.plan.data,
             "defense": self.defense,
             "seed": self.plan.seed,
-            "n_users": n_users,
+            "n_users": self.n_users,
         }
 
-    @property
-    def scratch(self) -> tuple[Path, ...]:
-        """Where it records one system after the other."""
-        return (self.path.with_suffix(".parts"),)
-
-    def failed(self, error: Exception, n_users: int = 0) -> list[Row]:
-        """Its row where it could not be finished."""
-        reason = reason_of_failure(error)
-        return [make_row(**self.shared(n_users), metric=BOUND, status="failed", reason=reason)]
+    def failed(self, error: Exception) -> list[Row]:
+        """Make the row of a claim that could not be audited."""
+        return [failed_row(self.columns(), error, BOUND, verdict="")]
 
 
-def trained(cell: Cell, ratings: Ratings, rounds: int) -> Run:
-    """The system after some rounds."""
-    plan = cell.plan
-    victim = make_victim("mf", plan.victim)
-    now = start(victim, ratings, make_defenses(cell.defense), plan.seed)
-    for number in range(rounds):
-        now = now.trained(number)
-    return now
+def cells_of(plan: Plan, n_users: int, content: str, directory: Path) -> list[Cell[Claim]]:
+    """List the cells of a plan.
+
+    Parameters
+    ----------
+    plan : Plan
+    n_users : int
+    content : str
+        Hash of the ratings.
+    directory : Path
+        Of the results.
+
+    Returns
+    -------
+    list of Cell
+        By budget, protocol and noise: planted ratings first, then repetitions.
+    """
+    tasks = [
+        Claim(plan, protocol, noise, epsilon, repetitions, n_users)
+        for epsilon in plan.epsilons
+        for protocol in plan.protocols
+        for noise in (plan.noises if system_of(protocol).is_private else (NO_NOISE,))
+        for repetitions in ((0, plan.repetitions) if plan.repetitions and noise != NO_NOISE else (0,))
+    ]
+    return [_cell(task, content, directory) for task in tasks]
 
 
-def recorded(cell: Cell, ratings: Ratings, folder: Path) -> View:
-    """The recommender's view."""
-    plan = cell.plan
-    victim, defenses = make_victim("mf", plan.victim), make_defenses(cell.defense)
+def _cell(task: Claim, content: str, directory: Path) -> Cell[Claim]:
+    """A cell with a folder for one recording after the other."""
+    plan = task.plan
+    identity = {
+        "code": code_used(VICTIM, [task.defense]),
+        "ratings": content,
+        "defense": task.defense,
+        "victim": plan.victim,
+        "rounds": plan.rounds,
+        "seed": plan.seed,
+        "repetitions": task.repetitions,
+    }
+    repeated = "-repeated" if task.repetitions else ""
+    path = cell_path(directory, f"{task.protocol}-{task.noise}-{task.epsilon:g}{repeated}", identity)
+    return Cell(task, path, (path.with_suffix(".parts"),))
+
+
+def trained(claim: Claim, ratings: Ratings, rounds: int) -> Run:
+    """Train the system of a claim.
+
+    Parameters
+    ----------
+    claim : Claim
+    ratings : Ratings
+    rounds : int
+
+    Returns
+    -------
+    Run
+        After the last round.
+    """
+    plan = claim.plan
+    run = start(make_victim(VICTIM, plan.victim), ratings, make_defenses(claim.defense), plan.seed)
+    for round_ in range(rounds):
+        run = run.trained(round_)
+    return run
+
+
+def recorded(claim: Claim, ratings: Ratings, folder: Path) -> View:
+    """Record the system of a claim.
+
+    Parameters
+    ----------
+    claim : Claim
+    ratings : Ratings
+    folder : Path
+        Of the transcript.
+
+    Returns
+    -------
+    View
+        The recommender's.
+    """
+    plan = claim.plan
+    victim, defenses = make_victim(VICTIM, plan.victim), make_defenses(claim.defense)
     record(victim, ratings, folder, rounds=range(plan.rounds), defenses=defenses, seed=plan.seed)
     return open_transcript(folder).view("server")

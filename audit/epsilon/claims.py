@@ -11,25 +11,28 @@ claim of a rating is its budget; a bound above the largest claim refutes it.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
 from jaxtyping import Float
 
 from audit.epsilon.claim_bounds import planted_bounds, repeated_bounds
-from audit.epsilon.claim_cells import Cell, Plan, recorded, trained
+from audit.epsilon.claim_cells import Claim, Plan, cells_of, recorded, trained
 from audit.epsilon.many_runs import typical_client
 from audit.experiments.answers import answered
-from audit.experiments.cells import content_of, metric_rows, run_cells
+from audit.experiments.grid import Cell, Procedure, Report, Say, only_ratings, silent
+from audit.experiments.metric_rows import metric_rows
+from audit.experiments.naming import content_of
 from audit.experiments.prediction import TESTED
+from audit.experiments.private_mf import VICTIM
 from audit.experiments.results import Row, make_row
+from audit.experiments.runner import run_grid
 from audit.registry import make_attack, make_defenses, make_victim
 from audit.scoring.score import Ceiling
 from audit.scoring.truth import Truth, read_truth
 from defenses.accounting.budgets import Specification, budgets, draw
 from victims.common.errors import InputError
-from victims.common.files import remove, unfinished
+from victims.common.files import remove
 from victims.data.movielens_files import published_split
 from victims.data.ratings import Ratings
 from victims.data.subsets import leave_out
@@ -40,36 +43,42 @@ from victims.transcript.writer import truth_path
 
 
 def run(
-    plan: Plan,
-    ratings: Ratings,
-    directory: Path,
-    *,
-    jobs: int = -1,
-    report: Callable[[int, int], None] = lambda done, total: None,
+    plan: Plan, ratings: Ratings, directory: Path, *, jobs: int = -1, report: Report = silent
 ) -> list[Row]:
     """Audit every cell that is not there yet and write the result files.
+
+    Parameters
+    ----------
+    plan : Plan
+    ratings : Ratings
+    directory : Path
+        Created if missing.
+    jobs : int
+        Parallel processes; -1 is one per core.
+    report : callable
+        Called with (cells done, cells in all, what is going on).
+
+    Returns
+    -------
+    list of dict
+        All rows, in the order of the grid.
 
     Raises
     ------
     InputError
         If a name or number is out of range.
+    OutputError
+        If something cannot be written.
     """
     if not 2 <= plan.rounds <= plan.epochs:
         raise InputError(f"rounds must be between 2 and the {plan.epochs} epochs, got {plan.rounds}")
     if np.diff(ratings.indptr).min() < 1:
         raise InputError("every client must have a rating, for one of each is planted; drop the others")
-    content = content_of(ratings)
-    cells = [
-        Cell(plan, directory, content, protocol, noise, epsilon, repetitions)
-        for epsilon in plan.epsilons
-        for protocol in plan.protocols
-        for noise in (plan.noises if protocol != "mf" else ("none",))
-        for repetitions in ((0, plan.repetitions) if plan.repetitions and noise != "none" else (0,))
-    ]
+    cells = cells_of(plan, ratings.n_users, content_of(ratings), directory)
     for cell in cells:
-        make_defenses(cell.defense)
-    make_victim("mf", plan.victim)
-    return run_cells(cells, _work, ratings, directory, jobs, report)
+        make_defenses(cell.task.defense)
+    make_victim(VICTIM, plan.victim)
+    return run_grid(cells, PROCEDURE, ratings, directory, jobs=jobs, report=report)
 
 
 def budget_quantiles(epsilon: float, ratings: Ratings, seed: int) -> dict[str, list[float]]:
@@ -84,25 +93,28 @@ def budget_quantiles(epsilon: float, ratings: Ratings, seed: int) -> dict[str, l
     return {name: np.quantile(part, [0, 0.25, 0.5, 0.75, 1]).tolist() for name, part in parts.items()}
 
 
-def _work(cell: Cell, ratings: Ratings) -> list[Row]:
-    shared = cell.shared(ratings.n_users)
+def _measure(cell: Cell[Claim], ratings: Ratings, say: Say) -> list[Row]:
+    task, (folder,) = cell.task, cell.scratch
+    say(f"{task.protocol}, noise {task.noise}")
     rows: list[Row] = []
-    with unfinished(*cell.scratch) as folder:
-        try:
-            for part in (repeated_bounds,) if cell.repetitions else (_error, _leak, planted_bounds):
-                remove(folder)
-                rows += part(cell, ratings, folder, shared)
-        except InputError as error:  # diverged, say
-            rows += cell.failed(error, ratings.n_users)
+    try:
+        for measured in (repeated_bounds,) if task.repetitions else (_error, _leak, planted_bounds):
+            remove(folder)
+            rows += measured(task, ratings, folder, task.columns())
+    except InputError as error:  # diverged, say
+        rows += task.failed(error)
     return rows
 
 
-def _error(cell: Cell, ratings: Ratings, folder: Path, shared: Row) -> list[Row]:
+PROCEDURE = Procedure(only_ratings, _measure, Claim.failed)
+
+
+def _error(task: Claim, ratings: Ratings, folder: Path, shared: Row) -> list[Row]:
     """Held-out error of the same system, trained to the end."""
-    plan = cell.plan
+    plan = task.plan
     begin = time.perf_counter()
     train, test = published_split(plan.data, ratings) or leave_out(ratings, TESTED, plan.seed)
-    away = predictions(trained(cell, train, plan.epochs), test) - test.values
+    away = predictions(trained(task, train, plan.epochs), test) - test.values
     mean = train.values.mean() - test.values
     return [
         make_row(
@@ -118,18 +130,14 @@ def _error(cell: Cell, ratings: Ratings, folder: Path, shared: Row) -> list[Row]
     ]
 
 
-def _leak(cell: Cell, ratings: Ratings, folder: Path, shared: Row) -> list[Row]:
+def _leak(task: Claim, ratings: Ratings, folder: Path, shared: Row) -> list[Row]:
     """What the attacks read of all recorded rounds."""
-    plan = cell.plan
-    view = recorded(cell, ratings, folder / "leak")
+    plan = task.plan
+    view = recorded(task, ratings, folder / "leak")
     truth = read_truth(truth_path(folder / "leak"))
-    limits = {"rated_rating_accuracy": _told(cell, ratings)} if cell.noise in ("fresh", "composed") else None
+    limits = {"rated_rating_accuracy": _told(task, ratings)} if task.noise in ("fresh", "composed") else None
     rows = []
-    for name in (
-        "trajectory",
-        "rated-set",
-        *(("spectral", "grid", "likelihood") if cell.protocol == "mf" else ()),
-    ):
+    for name in task.system.attacks:
         begin = time.perf_counter()
         found = answered(name, None, view, plan.seed)
         here = {**shared, "adversary": "server", "attack": name, "rounds": plan.rounds}
@@ -137,25 +145,25 @@ def _leak(cell: Cell, ratings: Ratings, folder: Path, shared: Row) -> list[Row]:
         seconds = time.perf_counter() - begin
         scored = metric_rows(here, found, view.manifest, truth, ceilings=limits)
         rows += [{**row, "seconds": seconds} for row in scored]
-    return [*rows, *read_by_a_fellow(cell, ratings, folder / "leak", truth, shared)]
+    return [*rows, *read_by_a_fellow(task, ratings, folder / "leak", truth, shared)]
 
 
-def read_by_a_fellow(cell: Cell, ratings: Ratings, path: Path, truth: Truth, shared: Row) -> list[Row]:
+def read_by_a_fellow(task: Claim, ratings: Ratings, path: Path, truth: Truth, shared: Row) -> list[Row]:
     """What another client reads: the typical one, of V in all rounds and its own uploads."""
     adversary = f"client:{typical_client(ratings)}"
     view = open_transcript(path).view(adversary)
     begin = time.perf_counter()
-    found = make_attack("aggregate").attack(view, cell.plan.seed)
-    here = {**shared, "adversary": adversary, "attack": "aggregate", "rounds": cell.plan.rounds}
+    found = make_attack("aggregate").attack(view, task.plan.seed)
+    here = {**shared, "adversary": adversary, "attack": "aggregate", "rounds": task.plan.rounds}
     here.pop("n_users")
     seconds = time.perf_counter() - begin
     return [{**row, "seconds": seconds} for row in metric_rows(here, found, view.manifest, truth)]
 
 
-def _told(cell: Cell, ratings: Ratings) -> Ceiling:
+def _told(task: Claim, ratings: Ratings) -> Ceiling:
     """Rated items that a decoder reads which is told W, the clients' factors and the shares of levels."""
-    plan = cell.plan
-    now = trained(cell, ratings, 0)
+    plan = task.plan
+    now = trained(task, ratings, 0)
     held, levels = now.ratings, np.array(ratings.levels)
     everybody = np.arange(ratings.n_users)
     above, below = np.zeros(held.n_ratings), np.zeros(held.n_ratings)

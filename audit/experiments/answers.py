@@ -107,9 +107,9 @@ def _of_block(block: object, users: np.ndarray, view: View) -> Iterator[str]:
     shape = np.shape(block.value)
     if len(shape) != 2 or np.shape(block.users) != shape[:1]:
         yield f"must have a row of values for each of its clients, got shape {shape}"
-    for name, part in (("kind", block.kind), ("index", block.index)):
-        if np.shape(part) not in ((1, shape[1]), shape):
-            yield f"{name} must have the shape of the values or one row, got {np.shape(part)}"
+    for name, values in (("kind", block.kind), ("index", block.index)):
+        if np.shape(values) not in ((1, shape[1]), shape):
+            yield f"{name} must have the shape of the values or one row, got {np.shape(values)}"
     for client in set(block.users.tolist()) - set(users.tolist()):
         yield f"answers about client {client}, which is not among its users"
     if np.isinf(block.value).any():
@@ -132,7 +132,7 @@ def _of_block(block: object, users: np.ndarray, view: View) -> Iterator[str]:
 def _of_rows(block: Estimates, given: np.ndarray, view: View) -> Iterator[str]:
     """Items and attributes that do not exist, or occur twice for one client."""
     sizes = view.manifest.n_items, view.manifest.n_attributes
-    kind, index = (np.broadcast_to(part, given.shape)[given] for part in (block.kind, block.index))
+    kind, index = (np.broadcast_to(one, given.shape)[given] for one in (block.kind, block.index))
     if not np.isin(kind, (ITEM, ATTRIBUTE)).all():
         yield "kind must be item or attribute"
     if np.any((index < 0) | (index >= np.array(sizes)[kind.astype(np.intp)])):

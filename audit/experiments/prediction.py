@@ -8,15 +8,18 @@ MovieLens 100K publishes (``ua``) where they are there, else random ones; one wh
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
-from audit.experiments.cells import content_of, digest, reason_of_failure, run_cells
+from audit.experiments.grid import Cell, Procedure, Report, Say, silent
+from audit.experiments.metric_rows import failed_row
+from audit.experiments.naming import cell_path, content_of
+from audit.experiments.private_mf import SYSTEMS, VICTIM, system_of
 from audit.experiments.results import Row, make_row
+from audit.experiments.runner import run_grid
 from audit.registry import code_used, make_defenses, make_victim
 from victims.common.errors import InputError
 from victims.data.movielens_files import published_split
@@ -25,7 +28,7 @@ from victims.data.subsets import leave_out, split
 from victims.evaluation.rating_error import predictions
 from victims.training import start
 
-METHODS = ("mf", "hdpmf", "pdpmf", "dpmf", "hdpmf-r")
+METHODS = tuple(SYSTEMS)
 VARIED = {
     "nothing": (float("nan"),),
     "user_low": (0.1, 0.2, 0.3, 0.4),  # Figures 2 and 3
@@ -33,6 +36,7 @@ VARIED = {
     "fraction": (0.2, 0.4, 0.6, 0.8, 1.0),  # Figures 6 and 7
     "epsilon": (0.1, 0.3, 1.0, 3.0, 10.0),
 }
+OF_DATA = ("nothing", "fraction")  # what is no option of a defense
 TESTED = 10  # ratings per user
 
 
@@ -43,7 +47,7 @@ class Plan:
     Attributes
     ----------
     methods : tuple of str
-        "mf", or a defense without its noise option: "hdpmf", "pdpmf", "dpmf", "hdpmf-r".
+        Names of ``audit.experiments.private_mf``.
     data : str
         As given to ``--data``; the published split is looked for beside it.
     noise : str
@@ -67,10 +71,8 @@ class Plan:
 
     def defense(self, method: str, point: float) -> str:
         """What protects a method at one point."""
-        if method == "mf":
-            return "none"
-        more = f",{self.vary}={point:g}" if self.vary not in ("nothing", "fraction") else ""
-        return f"{method}:noise={self.noise},epochs={self.epochs}{more}"
+        options = {} if self.vary in OF_DATA else {self.vary: point}
+        return system_of(method).defense_text(self.noise, self.epochs, **options)
 
     def victim(self, factors: int) -> dict[str, Any]:
         """Options of the victim."""
@@ -78,122 +80,160 @@ class Plan:
         return {**usual, **self.victim_options, "factors": str(factors), "epochs": str(self.epochs)}
 
 
-def run(
-    plan: Plan,
-    ratings: Ratings,
-    directory: Path,
-    *,
-    jobs: int = -1,
-    report: Callable[[int, int], None] = lambda done, total: None,
-) -> list[Row]:
-    """Train every cell that is not there yet and write the result files.
-
-    Raises
-    ------
-    InputError
-        If a name or option is unknown.
-    """
-    if plan.vary not in VARIED:
-        raise InputError(f"--vary must be one of {', '.join(VARIED)}, got {plan.vary!r}")
-    if plan.vary not in ("nothing", "fraction") and set(plan.methods) == {"mf"}:
-        raise InputError(f"--vary {plan.vary} needs a method with budgets beside mf; add --method hdpmf, say")
-    content = content_of(ratings)
-    cells = [
-        _Cell(plan, directory, content, method, factors, point, number)
-        for factors in plan.factors
-        for point in VARIED[plan.vary]
-        for method in plan.methods
-        for number in range(plan.runs)
-    ]
-    for cell in cells:
-        make_defenses(plan.defense(cell.method, cell.point))
-        make_victim("mf", plan.victim(cell.factors))
-    return run_cells(cells, _work, ratings, directory, jobs, report)
-
-
 @dataclass(frozen=True)
-class _Cell:
+class Training:
+    """The task of a cell: a method at one point; ``run`` numbers the seeds."""
+
     plan: Plan
-    directory: Path
-    content: str
     method: str
     factors: int
     point: float
-    number: int
+    run: int
+    n_users: int
 
     @property
-    def path(self) -> Path:
-        """Where the rows are kept."""
-        plan = self.plan
-        identity = {
-            "code": code_used("mf", [plan.defense(self.method, self.point)]),
-            "ratings": self.content,
-            "defense": plan.defense(self.method, self.point),
-            "victim": plan.victim(self.factors),
-            "fraction": self.point if plan.vary == "fraction" else None,
-            "seed": plan.seed + self.number,
-        }
-        words = f"{self.method}-{self.factors}-{plan.vary}-{self.point:g}-{self.number}"
-        return self.directory / "cells" / f"{words}-{digest(identity)}.json"
+    def seed(self) -> int:
+        """The seed of this run."""
+        return self.plan.seed + self.run
 
-    def shared(self, n_users: int) -> Row:
-        """The columns that all rows have in common."""
+    @property
+    def defense(self) -> str:
+        """What protects the method."""
+        return self.plan.defense(self.method, self.point)
+
+    @property
+    def is_fraction(self) -> bool:
+        """Whether the point is the share of the training ratings."""
+        return self.plan.vary == "fraction"
+
+    def columns(self) -> Row:
+        """Columns that all rows of the cell have in common."""
         plan = self.plan
         return {
             "victim": f"{self.method} K={self.factors}",
             "update": "sgd",
             "weighting": "observed-only",
-            "data": plan.data if plan.vary != "fraction" else f"{plan.data} fraction={self.point:g}",
-            "defense": plan.defense(self.method, self.point),
+            "data": f"{plan.data} fraction={self.point:g}" if self.is_fraction else plan.data,
+            "defense": self.defense,
             "rounds": plan.epochs,
-            "seed": plan.seed + self.number,
-            "n_users": n_users,
+            "seed": self.seed,
+            "n_users": self.n_users,
         }
-
-    @property
-    def scratch(self) -> tuple[Path, ...]:
-        """Nothing."""
-        return ()
-
-    def failed(self, error: Exception, n_users: int = 0) -> list[Row]:
-        """Its row where it could not be finished."""
-        reason = reason_of_failure(error)
-        return [make_row(**self.shared(n_users), metric="mse", status="failed", reason=reason)]
 
     def cut(self, ratings: Ratings) -> tuple[Ratings, Ratings]:
         """Training and test ratings."""
-        seed = self.plan.seed + self.number
-        if self.plan.vary == "fraction":
-            train, test = leave_out(ratings, 1, seed)
-            return (train if self.point == 1 else split(train, 1 - self.point, seed)[0]), test
-        return published_split(self.plan.data, ratings) or leave_out(ratings, TESTED, seed)
+        if self.is_fraction:
+            train, test = leave_out(ratings, 1, self.seed)
+            return (train if self.point == 1 else split(train, 1 - self.point, self.seed)[0]), test
+        return published_split(self.plan.data, ratings) or leave_out(ratings, TESTED, self.seed)
 
 
-def _work(cell: _Cell, ratings: Ratings) -> list[Row]:
-    plan, shared = cell.plan, cell.shared(ratings.n_users)
-    seed = shared["seed"]
-    train, test = cell.cut(ratings)
+def run(
+    plan: Plan, ratings: Ratings, directory: Path, *, jobs: int = -1, report: Report = silent
+) -> list[Row]:
+    """Train every cell that is not there yet and write the result files.
+
+    Parameters
+    ----------
+    plan : Plan
+    ratings : Ratings
+    directory : Path
+        Created if missing.
+    jobs : int
+        Parallel processes; -1 is one per core.
+    report : callable
+        Called with (cells done, cells in all, what is going on).
+
+    Returns
+    -------
+    list of dict
+        All rows, in the order of the grid.
+
+    Raises
+    ------
+    InputError
+        If a name or option is unknown.
+    OutputError
+        If something cannot be written.
+    """
+    _check(plan)
+    content = content_of(ratings)
+    cells = [
+        _cell(Training(plan, method, factors, point, run, ratings.n_users), content, directory)
+        for factors in plan.factors
+        for point in VARIED[plan.vary]
+        for method in plan.methods
+        for run in range(plan.runs)
+    ]
+    return run_grid(cells, PROCEDURE, ratings, directory, jobs=jobs, report=report)
+
+
+def _check(plan: Plan) -> None:
+    """A misspelt name must not cost the work before it."""
+    if plan.vary not in VARIED:
+        raise InputError(f"--vary must be one of {', '.join(VARIED)}, got {plan.vary!r}")
+    if plan.vary not in OF_DATA and not any(system_of(method).is_private for method in plan.methods):
+        raise InputError(f"--vary {plan.vary} needs a method with budgets beside mf; add --method hdpmf, say")
+    for point in VARIED[plan.vary]:
+        for method in plan.methods:
+            make_defenses(plan.defense(method, point))
+    for factors in plan.factors:
+        make_victim(VICTIM, plan.victim(factors))
+
+
+def _cell(task: Training, content: str, directory: Path) -> Cell[Training]:
+    plan = task.plan
+    identity = {
+        "code": code_used(VICTIM, [task.defense]),
+        "ratings": content,
+        "defense": task.defense,
+        "victim": plan.victim(task.factors),
+        "fraction": task.point if task.is_fraction else None,
+        "seed": task.seed,
+    }
+    label = f"{task.method}-{task.factors}-{plan.vary}-{task.point:g}-{task.run}"
+    return Cell(task, cell_path(directory, label, identity))
+
+
+class Errors(NamedTuple):
+    """Differences from the test ratings, in stars, of a trained system and of the training mean."""
+
+    of_system: np.ndarray
+    of_mean: np.ndarray
+    seconds: float
+
+
+def _train(cell: Cell[Training], ratings: Ratings, say: Say) -> Errors:
+    task = cell.task
+    say(f"{task.method}, {task.factors} factors")
+    train, test = task.cut(ratings)
     begin = time.perf_counter()
-    try:
-        trained = start(
-            make_victim("mf", plan.victim(cell.factors)), train, make_defenses(shared["defense"]), seed
-        )
-        for number in range(plan.epochs):
-            trained = trained.trained(number)
-        away = predictions(trained, test) - test.values
-    except InputError as error:  # diverged, say
-        return cell.failed(error, ratings.n_users)
-    mean = train.values.mean() - test.values
-    seconds = time.perf_counter() - begin
+    victim = make_victim(VICTIM, task.plan.victim(task.factors))
+    trained = start(victim, train, make_defenses(task.defense), task.seed)
+    for epoch in range(task.plan.epochs):
+        trained = trained.trained(epoch)
+    of_system = predictions(trained, test) - test.values
+    of_mean = train.values.mean() - test.values
+    return Errors(of_system, of_mean, time.perf_counter() - begin)
+
+
+def _measure(cell: Cell[Training], errors: Errors, say: Say) -> list[Row]:
     return [
         make_row(
-            **shared,
+            **cell.task.columns(),
             metric=name,
-            value=float(size(away)),
-            baseline=float(size(mean)),
+            value=float(size(errors.of_system)),
+            baseline=float(size(errors.of_mean)),
             baseline_name="training mean",
             status="ran",
-            seconds=seconds,
+            seconds=errors.seconds,
         )
         for name, size in (("mse", lambda x: np.mean(x**2)), ("mae", lambda x: np.mean(np.abs(x))))
     ]
+
+
+def _failed(task: Training, error: Exception) -> list[Row]:
+    return [failed_row(task.columns(), error, "mse", verdict="")]
+
+
+PROCEDURE = Procedure(_train, _measure, _failed)

@@ -2,19 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass, field
-from functools import partial
-from typing import Any
+from typing import Any, Literal
 
-from audit.experiments.cells import KilledError, in_processes
-from audit.experiments.compare import standing_in
+from audit.experiments.encryption import standing_in, without_encryption
+from audit.experiments.grid import Cell, Procedure, Report, Say, only_ratings, refuse, silent
+from audit.experiments.results import Row
+from audit.experiments.runner import run_grid
 from audit.registry import make_defenses, make_victim
 from victims.common.errors import InputError
 from victims.data.ratings import Ratings
 from victims.evaluation.ranking import SCENARIOS, case, measure, popular
+from victims.protocols.base import Victim
 
-SYSTEMS = ("encrypted", "plain", "popularity")
+System = Literal["encrypted", "plain", "popularity"]
+SYSTEMS: tuple[System, ...] = ("encrypted", "plain", "popularity")
 
 
 @dataclass(frozen=True)
@@ -40,63 +42,73 @@ class Plan:
     seed: int = 0
     victim_options: dict[str, Any] = field(default_factory=dict)
 
+    def made_victim(self) -> Victim:
+        """Make the victim."""
+        options = {**self.victim_options, "update": self.update, "weighting": self.weighting}
+        return make_victim(self.victim, options)
 
-def run(
-    plan: Plan,
-    ratings: Ratings,
-    *,
-    jobs: int = -1,
-    report: Callable[[int, int], None] = lambda done, total: None,
-) -> list[dict[str, Any]]:
-    """One row per scenario, run, system, reading and metric.
+
+@dataclass(frozen=True)
+class Ranking:
+    """The task of a cell: a system in a scenario; ``run`` numbers the seeds."""
+
+    plan: Plan
+    scenario: str
+    run: int
+    system: System
+
+
+def run(plan: Plan, ratings: Ratings, *, jobs: int = -1, report: Report = silent) -> list[Row]:
+    """Train and rank every system.
+
+    Parameters
+    ----------
+    plan : Plan
+    ratings : Ratings
+    jobs : int
+        Parallel processes; -1 is one per core.
+    report : callable
+        Called with (cells done, cells in all, what is going on).
+
+    Returns
+    -------
+    list of dict
+        One row per scenario, run, system, reading and metric.
 
     Raises
     ------
     InputError
         If a name is unknown, or the victim cannot rank for a scenario.
     """
-    make_victim(plan.victim, _options(plan))
+    plan.made_victim()
     make_defenses(plan.defense)
     for scenario in plan.scenarios:
         if scenario not in SCENARIOS:
             raise InputError(f"scenario must be one of {', '.join(SCENARIOS)}, got {scenario!r}")
-    tasks = [
-        (scenario, number, system)
+    cells = [
+        Cell(Ranking(plan, scenario, run, system))
         for scenario in plan.scenarios
-        for number in range(plan.runs)
+        for run in range(plan.runs)
         for system in SYSTEMS
     ]
-    found: dict[int, list[dict[str, Any]]] = {}
-    report(0, len(tasks))
-    for place, rows in in_processes(partial(_one, plan, ratings), tasks, jobs):
-        if isinstance(rows, KilledError):
-            raise rows
-        found[place] = rows
-        report(len(found), len(tasks))
-    return [row for place in range(len(tasks)) for row in found[place]]
+    return run_grid(cells, PROCEDURE, ratings, jobs=jobs, report=report)
 
 
-def _options(plan: Plan) -> dict[str, Any]:
-    return {**plan.victim_options, "update": plan.update, "weighting": plan.weighting}
-
-
-def _one(plan: Plan, ratings: Ratings, task: tuple[str, int, str]) -> list[dict[str, Any]]:
-    scenario, number, system = task
-    seed = plan.seed + number
-    chosen = case(scenario, ratings, seed)
-    if system == "popularity":
+def _measure(cell: Cell[Ranking], ratings: Ratings, say: Say) -> list[Row]:
+    task = cell.task
+    plan, seed = task.plan, task.plan.seed + task.run
+    chosen = case(task.scenario, ratings, seed)
+    if task.system == "popularity":
         found = popular(chosen, seed)
     else:
-        defenses = make_defenses(standing_in(plan.defense) or "none")
-        if system == "plain":
-            defenses = [defense for defense in defenses if defense.name != "paillier"]
-        victim: Any = make_victim(plan.victim, _options(plan))
-        found = measure(victim, chosen, rounds=plan.rounds, defenses=defenses, seed=seed)
+        text = standing_in(plan.defense) or "none"
+        defenses = make_defenses(text if task.system == "encrypted" else without_encryption(text))
+        found = measure(plan.made_victim(), chosen, rounds=plan.rounds, defenses=defenses, seed=seed)
     return [
         {
-            "scenario": scenario,
-            "run": number,
-            "system": system,
+            "scenario": task.scenario,
+            "run": task.run,
+            "system": task.system,
             "reading": reading,
             "metric": name,
             "value": value,
@@ -104,3 +116,6 @@ def _one(plan: Plan, ratings: Ratings, task: tuple[str, int, str]) -> list[dict[
         for reading, values in found.items()
         for name, value in zip(values._fields, values, strict=True)
     ]
+
+
+PROCEDURE = Procedure(only_ratings, _measure, refuse)

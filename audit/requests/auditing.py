@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from audit.experiments import campaign
+from audit.experiments.grid import Report, silent
 from audit.experiments.results import Row
 from audit.registry import make_defenses, make_victim
 from audit.requests.accounts import Stated, accounts_of
@@ -114,7 +115,7 @@ class AuditResponse:
 def audit(
     request: AuditRequest,
     load: Callable[[], Ratings],
-    report: Callable[[str, int, int], None] = lambda what, done, total: None,
+    report: Report = silent,
 ) -> AuditResponse:
     """Run every cell that is not there yet; the result files are in ``request.out``.
 
@@ -124,7 +125,7 @@ def audit(
     load : callable
         The ratings; called after the request was checked.
     report : callable
-        Called with (what is going on, steps done, steps in all).
+        Called with (cells done, cells in all, what is going on).
 
     Raises
     ------

@@ -7,7 +7,7 @@ import inspect
 from collections.abc import Iterator
 from typing import Any, NamedTuple, get_args, get_type_hints
 
-from audit.registry import COMBINED, Entry, entries, entry, problem_of
+from audit.registry import COMBINED, Entry, entries, entry, main_name, problem_of
 from audit.requests.components import as_text
 from victims.common.errors import InputError
 
@@ -60,6 +60,7 @@ def options_of(group: str, name: str) -> list[Option]:
     _refuse_unknown(group)
     if group == "adversaries":
         raise InputError("adversaries take no options; give one to --adversary as it is")
+    name = main_name(group, name)
     if group == "defenses" and name in COMBINED:
         parts = " and ".join(COMBINED[name])
         raise InputError(f"{name} is {parts} together and takes their options; list those")

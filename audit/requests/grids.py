@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Any, NamedTuple
 
-from audit.experiments.sweep import PAPER
+from audit.experiments.sweep_cells import PAPER
 from audit.registry import scenarios_of
 
 PREFERRED = "include-unrated"

@@ -17,7 +17,7 @@ from attacks.base import Estimates, Reconstruction
 from attacks.metadata.guess import GuessMajority
 from audit import plugins
 from audit.experiments.answers import WrongAnswer, answered
-from audit.experiments.sweep import Sweep, _Cell
+from audit.experiments.sweep_cells import Sweep, cells_of
 from audit.registry import code_used, entries, make_attack, make_defense
 from audit.shell.debugging import VARIABLE
 from victims.common.errors import InputError
@@ -314,7 +314,7 @@ class TestCode:
     def test_an_edit_of_our_own_source_counts(self, tmp_path, monkeypatch):
         def name() -> str:
             plugins.own_code.cache_clear()
-            return _Cell(Sweep(), Path("x"), "sgd", "observed-only", 1.0, "ratings").name
+            return cells_of(Sweep(), "ratings", Path("x"))[0].path.name
 
         before = name()
         assert name() == before

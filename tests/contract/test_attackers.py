@@ -31,7 +31,10 @@ GROUND = {
     "objective-noise": ("mf", "objective-noise"),
     "paillier": ("fedmvmf", "paillier:ideal=true"),
 }
-SILENT = {("mf", "aggregate"), ("fedmf", "aggregate")}  # about what a fellow client sees, not the server
+SILENT = {
+    ("decentralised-mf", "aggregate"),
+    ("fedmf", "aggregate"),
+}  # about what a fellow client sees, not the server
 
 
 @pytest.fixture(scope="module")

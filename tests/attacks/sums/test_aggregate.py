@@ -8,7 +8,7 @@ import pytest
 from attacks.base import Identities
 from attacks.sums.aggregate import Aggregate
 from attacks.sums.peeling import findings, sums_of_round
-from audit.experiments.cells import metric_rows
+from audit.experiments.metric_rows import metric_rows
 from audit.keys import view_of
 from audit.registry import make_defense
 from audit.scoring.score import score

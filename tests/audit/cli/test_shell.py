@@ -8,7 +8,6 @@ import signal
 import stat
 import subprocess
 import sys
-import time
 from functools import partial
 from pathlib import Path
 
@@ -16,20 +15,10 @@ import pandas as pd
 import pytest
 
 from audit.cli.output import show
-from audit.experiments.cells import (
-    KilledError,
-    claimed,
-    in_processes,
-    kept_rows,
-    read_cell,
-    remove_stale,
-    write_cell,
-)
-from audit.experiments.results import make_row, write_results
 from audit.shell.exits import Exit
 from tests.soak.interruptions import PROGRESS, interrupted
 from victims.common.errors import InputError, OutputError
-from victims.common.files import existing_file, partial_name, refuse_unwritable, replacing
+from victims.common.files import existing_file, refuse_unwritable, replacing
 
 SMALL = "synthetic:users=25,items=30,ratings_per_user=8"
 ONE = ["--data", SMALL, "--update", "semi-als", "--weighting", "observed-only", "--attack", "spectral"]
@@ -49,26 +38,6 @@ class TestSignals:
         trial = interrupted(name, {"out": str(tmp_path)}, sent, after, twice)
         assert trial.faults == ()
         assert not list(tmp_path.rglob("*.partial"))
-
-    def test_a_worker_ends_with_its_parent(self, tmp_path):
-        code = (
-            "import os, time\n"
-            "from functools import partial\n"
-            "from audit.experiments.cells import in_processes\n"
-            "from tests.audit.cli.test_shell import sleeping\n"
-            f"list(in_processes(partial(sleeping, {str(tmp_path)!r}), [1, 2], 2))\n"
-        )
-        parent = subprocess.Popen([sys.executable, "-c", code], stderr=subprocess.DEVNULL)
-        limit = time.monotonic() + 60
-        while len(list(tmp_path.iterdir())) < 2 and time.monotonic() < limit:
-            time.sleep(0.1)
-        workers = [int(path.name) for path in tmp_path.iterdir()]
-        assert len(workers) == 2
-        parent.kill()
-        parent.wait()
-        while any(map(_runs, workers)) and time.monotonic() < limit:
-            time.sleep(0.1)
-        assert not any(map(_runs, workers))
 
     def test_workers_inherit_that_signals_are_blocked(self):
         """The tracker of shared resources, which starts with the first worker, unblocks them."""
@@ -94,40 +63,6 @@ class TestSignals:
         )
         worker = subprocess.run([sys.executable, "-c", code], check=False, timeout=30)
         assert worker.returncode == Exit.TERMINATED
-
-
-def sleeping(folder: str, _: int) -> None:
-    """Work that says who does it, and lasts."""
-    Path(folder, str(os.getpid())).touch()
-    time.sleep(600)
-
-
-def _runs(number: int) -> bool:
-    try:
-        return Path(f"/proc/{number}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
-    except OSError:
-        return False
-
-
-def killing_itself(flags: Path, often: int, task: int) -> int:
-    """Work whose process is killed while it does task 1, some times."""
-    tries = len(list(flags.iterdir()))
-    if task == 1 and tries < often:
-        Path(flags, str(tries)).touch()
-        os.kill(os.getpid(), signal.SIGKILL)
-    return 10 * task
-
-
-class TestKilledWorkers:
-    def test_what_it_worked_on_is_tried_again(self, tmp_path, capsys):
-        found = dict(in_processes(partial(killing_itself, tmp_path, 1), [0, 1, 2, 3], 2))
-        assert found == {0: 0, 1: 10, 2: 20, 3: 30}
-        assert "a process was killed" in capsys.readouterr().err
-
-    def test_the_second_time_it_is_an_answer(self, tmp_path):
-        found = dict(in_processes(partial(killing_itself, tmp_path, 9), [0, 1, 2, 3], 2))
-        assert isinstance(found.pop(1), KilledError)
-        assert found == {0: 0, 2: 20, 3: 30}
 
 
 class TestDisk:
@@ -238,43 +173,7 @@ class TestDisk:
                 existing_file(path)
 
 
-class TestCells:
-    ROW = make_row(victim="mf", metric="rating_accuracy", value=0.5, status="ran")
-
-    def test_round_trip(self, tmp_path):
-        write_cell(tmp_path / "c.json", [self.ROW])
-        (row,) = read_cell(tmp_path / "c.json")
-        assert row["value"] == 0.5
-
-    @pytest.mark.parametrize(
-        "content",
-        [b"null", b"[1]", b'"x"', b"{}", b"", b"\xff\xfe", b"[" * 100_000, b'{"format":"factorleak-cell-1"}'],
-    )
-    def test_a_damaged_one_is_computed_again_and_said(self, tmp_path, capsys, content):
-        """Before: a traceback, or silently a cell without rows."""
-        path = tmp_path / "c.json"
-        path.write_bytes(content)
-        assert kept_rows(path) is None
-        said = capsys.readouterr().err
-        assert said.startswith("factorleak: note: a cell is computed again")
-        assert said.count("\n") == 1
-
-    @pytest.mark.parametrize(
-        "change",
-        [
-            lambda c: c["rows"][0].update(value=0.9),
-            lambda c: c.update(rows=[]),
-            lambda c: c["rows"][0].pop("seed"),
-        ],
-    )
-    def test_a_changed_one_as_well(self, tmp_path, change):
-        path = tmp_path / "c.json"
-        write_cell(path, [self.ROW])
-        content = json.loads(path.read_text())
-        change(content)
-        path.write_text(json.dumps(content))
-        assert kept_rows(path) is None
-
+class TestDamagedCells:
     def test_in_a_run(self, run, tmp_path):
         words = ["audit", *ONE, "--out", tmp_path / "R"]
         code, _, error = run(*words)
@@ -289,17 +188,6 @@ class TestCells:
         for row in (*before, *after):
             row.pop("seconds")
         assert before == after
-
-    def test_stale_files_go(self, tmp_path):
-        ended = subprocess.Popen(["true"])
-        ended.wait()
-        mine = partial_name(tmp_path / "c.json")
-        gone = mine.with_name(mine.name.replace(f"-{os.getpid()}-", f"-{ended.pid}-"))
-        elsewhere = tmp_path / f".c.json.0-{ended.pid}-0.partial"
-        for path in (mine, gone, elsewhere):
-            path.touch()
-        remove_stale(tmp_path)
-        assert {path.name for path in tmp_path.iterdir()} == {mine.name, elsewhere.name}
 
 
 class TestTwoRuns:
@@ -325,19 +213,6 @@ class TestTwoRuns:
         )
         pd.testing.assert_frame_equal(shared, alone)
 
-    def test_who_comes_second_waits_and_says_so(self, tmp_path):
-        code = (
-            "import sys; from pathlib import Path; from audit.experiments.cells import claimed\n"
-            f"with claimed(Path({str(tmp_path / 'cells' / 'c.json')!r})): print('in')\n"
-        )
-        with claimed(tmp_path / "cells" / "c.json"):
-            second = subprocess.Popen([sys.executable, "-c", code], stdout=-1, stderr=-1, text=True)
-            with pytest.raises(subprocess.TimeoutExpired):
-                second.wait(6)
-        out, error = second.communicate(timeout=20)
-        assert out == "in\n"
-        assert "another run works on c; waiting for it" in error
-
 
 class TestText:
     @pytest.mark.parametrize(
@@ -358,17 +233,6 @@ class TestText:
         assert len(str(error)) <= 300
         assert "\n" not in str(error)
         assert str(error).endswith("remedy")
-
-    def test_spreadsheets_evaluate_nothing(self, tmp_path):
-        rows = [
-            make_row(victim=text, reason="ok", value=-1.5)
-            for text in ("=1+1", "+1", "-1", "@x", "\t=1", "a=b")
-        ]
-        write_results(rows, tmp_path)
-        shown = pd.read_csv(tmp_path / "results.csv")
-        assert list(shown["victim"]) == ["'=1+1", "'+1", "'-1", "'@x", "'\t=1", "a=b"]
-        assert list(shown["value"]) == [-1.5] * 6
-        assert json.loads((tmp_path / "results.json").read_text())[0]["victim"] == "=1+1"
 
 
 def test_truth_and_key_are_private(run, tmp_path):

@@ -139,7 +139,7 @@ class TestQuiet:
         assert (tmp_path / "u").is_dir()
 
     def test_lists_are_names(self, run):
-        assert run("list", "victims", "-q")[1].split() == ["fedmvmf", "fedmf", "mf"]
+        assert run("list", "victims", "-q")[1].split() == ["fedmvmf", "fedmf", "decentralised-mf"]
 
 
 class TestRepeatedOptions:

@@ -1,4 +1,4 @@
-"""Empirical epsilon on mechanisms with a known one, and the commands about claims and prediction."""
+"""Empirical epsilon on mechanisms with a known one, and the audit of claims."""
 
 from __future__ import annotations
 
@@ -12,17 +12,14 @@ from rich.console import Console
 from audit.epsilon import claims
 from audit.epsilon.canaries import plant, worlds
 from audit.epsilon.claim_bounds import BOUND
-from audit.epsilon.claim_cells import Cell, Plan, recorded
+from audit.epsilon.claim_cells import Claim, Plan, recorded
 from audit.epsilon.lower_bounds import from_one_run, from_repetitions
 from audit.epsilon.many_runs import typical_client
-from audit.experiments import prediction
 from audit.registry import make_defenses
 from audit.scoring.truth import read_truth
-from reports.claims import claims_figure, claims_table
-from reports.prediction import prediction_figure, prediction_table
+from reports.claims import claims_table
+from reports.claims_figure import claims_figure
 from victims.common.errors import InputError
-from victims.data.movielens_files import published_split
-from victims.data.subsets import leave_out
 from victims.data.synthetic import Synthetic, generate
 from victims.transcript.writer import truth_path
 
@@ -142,11 +139,11 @@ def test_claims(small, tmp_path):
 def test_what_a_fellow_client_reads(tmp_path):
     """Under mf V tells the sums in every round, and clients who are alone in some of them show."""
     sparse = generate(Synthetic(users=60, items=300, ratings_per_user=6.0, single=0.0, seed=5))
-    cell = Cell(Plan(protocols=("mf",), rounds=2, epochs=2), tmp_path, "", "mf", "none", 1.0, 0)
-    recorded(cell, sparse, tmp_path / "leak")
+    claim = Claim(Plan(protocols=("mf",), rounds=2, epochs=2), "mf", "none", 1.0, 0, sparse.n_users)
+    recorded(claim, sparse, tmp_path / "leak")
     truth = read_truth(truth_path(tmp_path / "leak"))
     shared = {"victim": "mf", "defense": "none", "n_users": 60}
-    rows = claims.read_by_a_fellow(cell, sparse, tmp_path / "leak", truth, shared)
+    rows = claims.read_by_a_fellow(claim, sparse, tmp_path / "leak", truth, shared)
     assert {row["adversary"] for row in rows} == {f"client:{typical_client(sparse)}"}
     found = {row["metric"]: row for row in rows}
     assert found["claimed_rating_accuracy"]["verdict"] == "LEAK"
@@ -158,37 +155,3 @@ def test_what_a_fellow_client_reads(tmp_path):
     text = io.StringIO()
     Console(file=text, width=250).print(claims_table(rows, "x"))
     assert "nameless clients" in text.getvalue()
-
-
-@pytest.mark.parametrize("vary", ["nothing", "user_low", "fraction"])
-def test_prediction(small, tmp_path, vary):
-    quick = {"order": "batch", "learning_rate": "0.01"}
-    plan = prediction.Plan(("mf", "hdpmf"), factors=(3,), epochs=3, runs=2, vary=vary, victim_options=quick)
-    rows = prediction.run(plan, small, tmp_path, jobs=1)
-    assert {row["status"] for row in rows} == {"ran"}
-    assert all(np.isfinite([row["value"], row["baseline"]]).all() for row in rows)
-    table = prediction_table(rows, "ml-100k", "x", vary)
-    assert table.row_count == 3 * len(prediction.VARIED[vary])
-    assert len([path for path in prediction_figure(rows, vary, tmp_path) if path.exists()]) == 2
-
-
-def test_a_failed_training_is_a_row(small, tmp_path):
-    plan = prediction.Plan(
-        methods=("mf",), factors=(3,), epochs=2, runs=1, victim_options={"learning_rate": "1e200"}
-    )
-    rows = prediction.run(plan, small, tmp_path, jobs=1)
-    assert rows[0]["status"] == "failed"
-    assert "diverged" in rows[0]["reason"]
-    with pytest.raises(InputError, match="needs a method with budgets"):
-        prediction.run(prediction.Plan(("mf",), vary="user_low"), small, tmp_path)
-    with pytest.raises(InputError, match="--vary must be one of"):
-        prediction.run(prediction.Plan(vary="mood"), small, tmp_path)
-
-
-def test_splits(small, tmp_path):
-    train, test = leave_out(small, 4, 0)
-    assert (np.diff(test.indptr) == np.minimum(4, np.diff(small.indptr) - 1)).all()
-    assert train.n_ratings + test.n_ratings == small.n_ratings
-    assert published_split(str(tmp_path), small) is None
-    with pytest.raises(InputError, match="must be >= 1, got 0"):
-        leave_out(small, 0, 0)

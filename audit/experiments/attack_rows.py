@@ -1,0 +1,137 @@
+"""The rows of one attack on one recording: what it reads beside the truth, or, without it, what it claims."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from attacks.base import Identities, Reconstruction, all_abstain
+from audit.experiments.answers import answered
+from audit.experiments.claimed_rows import claimed_rows
+from audit.experiments.grid import Say
+from audit.experiments.metric_rows import metric_rows
+from audit.experiments.recordings import sampled
+from audit.experiments.results import Row, make_row
+from audit.experiments.shuffled_null import shuffled_scores
+from audit.keys import view_of
+from audit.scoring.ceiling import ceilings, computable
+from audit.scoring.truth import Truth
+from victims.transcript.reader import Transcript
+from victims.transcript.view import View
+
+FLOAT_BYTES = 8
+DIAGNOSTICS = {  # metric -> what an attack says of itself, client by client
+    "solver_success_rate": "converged",
+    "seconds_per_user": "seconds",
+    "share_of_rows_read": "read",
+}
+
+
+@dataclass(frozen=True)
+class Attempt:
+    """One attack by one adversary.
+
+    Attributes
+    ----------
+    attack, adversary : str
+    options : dict
+        Of the attack.
+    sample : int
+        Clients for attacks that solve client by client.
+    seed : int
+    label : str
+        What a person recognizes it by.
+    """
+
+    attack: str
+    adversary: str
+    options: dict[str, Any] = field(default_factory=dict)
+    sample: int = 20
+    seed: int = 0
+    label: str = ""
+
+
+def rows_of(
+    attempt: Attempt,
+    columns: Row,
+    transcript: Transcript,
+    truth: Truth | None,
+    say: Say,
+    *,
+    with_ceilings: bool = False,
+) -> list[Row]:
+    """Attack a recording, score the answer, and say how the attack fared.
+
+    Parameters
+    ----------
+    attempt : Attempt
+    columns : dict
+        Columns that all rows have in common.
+    transcript : Transcript
+    truth : Truth or None
+        Without it the rows say for whom the attack has an answer, and how sure it says it is.
+    say : callable
+    with_ceilings : bool
+        Compute the limits where that is possible.
+
+    Returns
+    -------
+    list of dict
+    """
+    say(attempt.label)
+    view = view_of(transcript, attempt.adversary)
+    view = sampled(view, attempt.attack, attempt.sample, attempt.seed)
+    start = time.perf_counter()
+    answer = answered(
+        attempt.attack,
+        attempt.options,
+        view,
+        attempt.seed,
+        lambda done, clients: say(f"{attempt.label}, {done} of {clients} clients"),
+    )
+    seconds = time.perf_counter() - start
+    answer = _of_others(attempt.adversary, answer)
+    columns = {**columns, "seconds": seconds, "bytes": _seen_bytes(view)}
+    if truth is None:
+        return claimed_rows(columns, attempt.attack, attempt.options, attempt.seed, view, answer)
+    null = shuffled_scores(attempt.attack, attempt.options, attempt.seed, view, truth, answer)
+    limits = ceilings(view, truth) if with_ceilings and computable(view) else None
+    rows = metric_rows(columns, answer, transcript.manifest, truth, shuffled=null, ceilings=limits)
+    return [*rows, *_diagnostic_rows(columns, answer)]
+
+
+def _seen_bytes(view: View) -> int:
+    """Bytes of the gradients that were attacked."""
+    return int(view.messages.n_rows * view.manifest.factors * FLOAT_BYTES)
+
+
+def _of_others(adversary: str, answer: Reconstruction) -> Reconstruction:
+    """The answer without what a client reads of its own uploads, which is no leak."""
+    alone = adversary.startswith("client:") or adversary == "decrypter"
+    if not alone or answer.identities == Identities.PSEUDONYMS:
+        return answer
+    reason = "the adversary is a client and receives nobody else's uploads"
+    return all_abstain(answer.attack, answer.users, reason, answer.options)
+
+
+def _diagnostic_rows(columns: Row, answer: Reconstruction) -> list[Row]:
+    """What an attack says of itself, mean over clients: convergence, time, share of the rows that it read."""
+    rows = []
+    for metric, name in DIAGNOSTICS.items():
+        values = answer.diagnostics.get(name)
+        if values is None or not values.size:
+            continue
+        rows.append(
+            make_row(
+                **columns,
+                metric=metric,
+                value=float(values.astype(np.float64).mean()),
+                n_users=values.size,
+                n_abstained=len(answer.abstained),
+                status="ran",
+            )
+        )
+    return rows

@@ -1,0 +1,194 @@
+"""What a campaign runs, and its cells: one attack on one scenario of a victim each."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from audit.experiments.grid import Cell
+from audit.experiments.naming import cell_path, digest
+from audit.experiments.recordings import files_of
+from audit.experiments.results import Row
+from audit.registry import attackers_of, code_used, entry, make_victim, recorded_name
+from victims.protocols.base import Victim
+
+UPDATES = ("semi-als", "sgd")
+WEIGHTINGS = ("observed-only", "include-unrated")
+
+
+def usual_attacks(
+    victim: str, options: dict[str, Any] | None = None, defenses: Sequence[str] = ()
+) -> tuple[str, ...]:
+    """Choose the attacks where none is named: those that adapt to the victim and its defenses, and a guess.
+
+    Parameters
+    ----------
+    victim : str
+    options : dict, optional
+        Of the victim.
+    defenses : sequence of str
+
+    Returns
+    -------
+    tuple of str
+
+    Raises
+    ------
+    InputError
+        If the victim, an option or a defense is unknown.
+    """
+    text = "+".join(defenses) or "none"
+    return (*(one.name for one in attackers_of(victim, options or {}, text)), "guess-majority")
+
+
+@dataclass(frozen=True)
+class Campaign:
+    """What to run.
+
+    Attributes
+    ----------
+    victim : str
+    data : str
+        As given to ``--data``; part of the results.
+    updates, weightings : tuple of str
+        Scenarios are their product.
+    attacks : tuple of str
+    rounds : tuple of int
+        Rounds that the adversary watches, counted from 0.
+    adversary : str
+    seed : int
+        Of the victim's start, the samples and the attacks.
+    sample : int
+        Clients for attacks that solve client by client.
+    users : int or None
+        Clients to record; None records all.
+    defenses : tuple of str
+        As ``laplace:scale=2``, applied in this order; the server trains on what it receives.
+    victim_options : dict
+    attack_options : dict
+        Attack -> its options.
+    """
+
+    victim: str = "fedmvmf"
+    data: str = "synthetic"
+    updates: tuple[str, ...] = UPDATES
+    weightings: tuple[str, ...] = WEIGHTINGS
+    attacks: tuple[str, ...] = usual_attacks("fedmvmf")
+    rounds: tuple[int, ...] = (4, 5)
+    adversary: str = "server"
+    seed: int = 0
+    sample: int = 20
+    users: int | None = None
+    defenses: tuple[str, ...] = ()
+    victim_options: dict[str, Any] = field(default_factory=dict)
+    attack_options: dict[str, dict[str, Any]] = field(default_factory=dict)
+
+    @property
+    def scenarios(self) -> list[tuple[str, str]]:
+        """Updates and weightings, in the order of the results."""
+        return [(update, weighting) for update in self.updates for weighting in self.weightings]
+
+    def victim_of(self, update: str, weighting: str) -> Victim:
+        """Make the victim of a scenario."""
+        options = {**self.victim_options, "update": update, "weighting": weighting}
+        return make_victim(self.victim, options)
+
+
+@dataclass(frozen=True)
+class AttackedScenario:
+    """The task of a cell.
+
+    Attributes
+    ----------
+    campaign : Campaign
+    update, weighting : str
+        The scenario.
+    attack : str
+    """
+
+    campaign: Campaign
+    update: str
+    weighting: str
+    attack: str
+
+    @property
+    def scenario(self) -> str:
+        """The scenario's name."""
+        return f"{self.update}/{self.weighting}"
+
+    @property
+    def options(self) -> dict[str, Any]:
+        """Options of the attack."""
+        return self.campaign.attack_options.get(self.attack, {})
+
+    def columns(self) -> Row:
+        """Columns that all rows of the cell have in common."""
+        campaign = self.campaign
+        return {
+            "victim": recorded_name(campaign.victim),
+            "update": self.update,
+            "weighting": self.weighting,
+            "data": campaign.data,
+            "defense": "+".join(campaign.defenses) or "none",
+            "adversary": campaign.adversary,
+            "attack": self.attack,
+            "rounds": len(campaign.rounds),
+            "seed": campaign.seed,
+        }
+
+
+def cells_of(campaign: Campaign, content: str, directory: Path) -> list[Cell[AttackedScenario]]:
+    """List the cells of a campaign; those of one scenario share its recording.
+
+    Parameters
+    ----------
+    campaign : Campaign
+    content : str
+        Hash of the ratings.
+    directory : Path
+        Of the results.
+
+    Returns
+    -------
+    list of Cell
+        By scenario, then attack.
+    """
+    cells = []
+    for update, weighting in campaign.scenarios:
+        recording = _recording_identity(campaign, content, update, weighting)
+        files = files_of(directory / "transcripts" / f"{update}-{weighting}-{digest(recording)}")
+        for attack in campaign.attacks:
+            identity = {**recording, **_attack_identity(campaign, attack)}
+            path = cell_path(directory, f"{update}-{weighting}-{attack}", identity)
+            cells.append(Cell(AttackedScenario(campaign, update, weighting, attack), path, files))
+    return cells
+
+
+def _recording_identity(campaign: Campaign, content: str, update: str, weighting: str) -> dict[str, Any]:
+    """Everything that determines the recording; the ratings by their content."""
+    return {
+        "code": code_used(campaign.victim, campaign.defenses),
+        "victim": campaign.victim,
+        "options": campaign.victim_options,
+        "update": update,
+        "weighting": weighting,
+        "ratings": content,
+        "rounds": campaign.rounds,
+        "users": campaign.users,
+        "defenses": campaign.defenses,
+        "seed": campaign.seed,
+    }
+
+
+def _attack_identity(campaign: Campaign, attack: str) -> dict[str, Any]:
+    """Everything else that determines the rows of an attack on it."""
+    return {
+        "data": campaign.data,
+        "attack": attack,
+        "attack_code": code_used(campaign.victim, attacks=[attack]),
+        "attack_options": campaign.attack_options.get(attack, {}),
+        "adversary": campaign.adversary,
+        "sample": campaign.sample if entry("attacks", attack).per_client else None,
+    }

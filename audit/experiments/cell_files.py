@@ -1,0 +1,113 @@
+"""Files of finished cells: their rows, with a checksum."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from audit.experiments.results import COLUMNS, Row
+from audit.shell.notes import note
+from victims.common.errors import InputError
+from victims.common.files import small_file, write_text
+
+FORMAT = "factorleak-cell-1"
+CELL_BYTES = 64 << 20  # most that a file of rows may have
+
+
+def write_cell(path: Path, rows: list[Row]) -> None:
+    """Keep the rows of a finished cell.
+
+    Parameters
+    ----------
+    path : Path
+    rows : list of dict
+        With the columns of the result table.
+
+    Raises
+    ------
+    OutputError
+        If the file cannot be written.
+    """
+    content = {"format": FORMAT, "sha256": _checksum(rows), "rows": rows}
+    write_text(path, json.dumps(content))
+
+
+def read_cell(path: Path) -> list[Row]:
+    """Read the rows of a finished cell.
+
+    Parameters
+    ----------
+    path : Path
+
+    Returns
+    -------
+    list of dict
+
+    Raises
+    ------
+    InputError
+        If the file is damaged.
+    """
+    content = _content(path)
+    rows: list[Row] = content.get("rows")  # type: ignore[assignment]
+    for broken, rule in (
+        (content.get("format") != FORMAT, f"be a {FORMAT}"),
+        (not _are_rows(rows), "hold result rows"),
+        (content.get("sha256") != _checksum(rows), "have the checksum that it states"),
+    ):
+        if broken:
+            raise InputError(f"{path} must {rule}; remove it to run that cell again")
+    return rows
+
+
+def _content(path: Path) -> dict[str, Any]:
+    """The JSON object in a file; empty where it is no object."""
+    try:
+        content = json.loads(small_file(path, CELL_BYTES))
+    except InputError:
+        raise
+    except (ValueError, RecursionError) as error:
+        raise InputError(f"{path} is damaged ({error}); remove it to run that cell again") from None
+    return content if isinstance(content, dict) else {}
+
+
+def _are_rows(rows: Any) -> bool:
+    """At least one row, each with every column, of plain values."""
+    return (
+        isinstance(rows, list)
+        and bool(rows)
+        and all(isinstance(row, dict) and tuple(row) == COLUMNS for row in rows)
+        and all(
+            value is None or isinstance(value, str | int | float) for row in rows for value in row.values()
+        )
+    )
+
+
+def _checksum(rows: Any) -> str:
+    return hashlib.sha256(json.dumps(rows, sort_keys=True).encode()).hexdigest()
+
+
+def kept_rows(path: Path, say: Callable[[str], None] = note) -> list[Row] | None:
+    """Read the rows of a cell that may have been finished before.
+
+    Parameters
+    ----------
+    path : Path
+    say : callable
+        Told that the file is damaged, in which case the cell is computed again.
+
+    Returns
+    -------
+    list of dict or None
+    """
+    if not os.path.lexists(path):
+        return None
+    try:
+        return read_cell(path)
+    except InputError as error:
+        say(f"a cell is computed again: {error}")
+        return None

@@ -1,0 +1,123 @@
+"""What an attack claims where there is no truth to hold it against: for whom it has an answer, and how sure.
+
+An attack that judges its own fit has no answer where nothing fits. That it answers more clients than on the
+same rows dealt out at random is evidence that it reads something; how much of it is right stays unknown, and
+that it answers nobody bounds nothing.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from jaxtyping import Bool, Float
+
+from attacks.base import Reconstruction
+from audit.experiments.answers import answered
+from audit.experiments.metric_rows import inapplicable_row
+from audit.experiments.results import Row, make_row
+from audit.experiments.shuffled_null import few_clients
+from audit.scoring.abstentions import in_words
+from audit.scoring.statistics import INCONCLUSIVE, LEAK, interval, summarise
+from victims.transcript.view import ITEM, View
+
+ANSWERED, PROBABILITY = "clients_answered", "claimed_probability"
+SHUFFLED = "the same attack on shuffled uploads"
+NO_TRUTH = "there is no truth to score against"
+
+
+def claimed_rows(
+    columns: Row, attack: str, options: dict[str, Any], seed: int, view: View, answer: Reconstruction
+) -> list[Row]:
+    """Make the rows of an answer without truth.
+
+    Parameters
+    ----------
+    columns : dict
+        Columns that all rows have in common.
+    attack : str
+    options : dict
+    seed : int
+    view : View
+        What was attacked.
+    answer : Reconstruction
+
+    Returns
+    -------
+    list of dict
+    """
+    if not answer.applies:
+        reason = in_words(answer.abstained, answer.users.size) or answer.obstacle
+        return [inapplicable_row(columns, answer, reason)]
+    rows = [_answered_row(columns, attack, options, seed, view, answer)]
+    certainty = _certainty(answer)
+    if certainty.size:
+        low, high = interval(lambda values, axis: values.mean(axis=axis), (certainty,), seed)
+        rows.append(
+            make_row(
+                **columns,
+                metric=PROBABILITY,
+                value=float(certainty.mean()),
+                ci_low=low,
+                ci_high=high,
+                n_users=certainty.size,
+                status="ran",
+                reason="the attack's own probability that its ratings are right, mean over clients",
+            )
+        )
+    return rows
+
+
+def _answered_row(
+    columns: Row, attack: str, options: dict[str, Any], seed: int, view: View, answer: Reconstruction
+) -> Row:
+    few = few_clients(view, attack, seed)
+    shuffled = few.shuffled(seed)
+    has = _has_answer(answer, answer.users)
+    shared = make_row(
+        **columns,
+        metric=ANSWERED,
+        value=float(has.mean()),
+        n_users=answer.users.size,
+        n_abstained=len(answer.abstained),
+        status="ran",
+        verdict=INCONCLUSIVE,
+        reason=NO_TRUTH,
+    )
+    if shuffled is None:
+        return shared
+    null = answered(attack, options, shuffled, seed)
+    users = np.intersect1d(null.users, answer.users)
+    summary = summarise(
+        ANSWERED,
+        _has_answer(answer, users).astype(float),
+        _has_answer(null, users).astype(float),
+        seed,
+    )
+    return shared | {
+        "ci_low": summary.ci_low,
+        "ci_high": summary.ci_high,
+        "baseline": summary.baseline,
+        "baseline_name": SHUFFLED,
+        "advantage": summary.advantage,
+        "advantage_low": summary.advantage_low,
+        "advantage_high": summary.advantage_high,
+        "p_value": summary.p_value,
+        "verdict": LEAK if summary.verdict == LEAK else INCONCLUSIVE,
+    }
+
+
+def _has_answer(answer: Reconstruction, users: np.ndarray) -> Bool[np.ndarray, " users"]:
+    return ~np.isin(users, list(answer.abstained))
+
+
+def _certainty(answer: Reconstruction) -> Float[np.ndarray, " users"]:
+    """The attack's own probability of its ratings, mean of each client that has some."""
+    means = []
+    for block in answer.blocks:
+        if block.probability is None:
+            continue
+        items = np.broadcast_to(block.kind == ITEM, block.value.shape) & ~np.isnan(block.probability)
+        some = items.any(axis=1)
+        means.append(np.mean(block.probability[some], axis=1, where=items[some]))
+    return np.concatenate(means) if means else np.zeros(0)

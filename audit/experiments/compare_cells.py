@@ -1,0 +1,167 @@
+"""What a comparison runs, and its cells: of each defense its leakage, its cost, and its ranking quality."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any, Literal
+
+from audit.experiments.grid import Cell
+from audit.experiments.naming import cell_path
+from audit.experiments.results import Row
+from audit.registry import attackers_of, code_used, recorded_name
+from victims.protocols.base import Attacker
+
+ADVERSARIES = ("server", "server+client", "decrypter", "eavesdropper", "item-server")
+Question = Literal["leakage", "cost", "quality"]
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """What to compare.
+
+    Attributes
+    ----------
+    defenses : tuple of str
+        As ``none``, ``laplace:b=2``, ``unrated-sampling:rho=1+paillier`` or ``privmvmf``.
+    victim, data, update, weighting : str
+    adversaries : tuple of str
+    attacks : tuple of str
+        What is tried on every defense; empty: what the victim and each defense say adapts to them.
+    rounds : tuple of int
+        Rounds that the adversary watches, counted from 0; empty: as many from the first as the adapted
+        attacks of any of the defenses use, the same for all.
+    users : int
+        Clients to record where nothing is encrypted; else all are, for the sums are of all.
+    trained : int
+        Rounds of training before the ranking is measured.
+    runs : int
+        Seeds of the ranking.
+    seed : int
+    victim_options : dict
+    """
+
+    defenses: tuple[str, ...]
+    victim: str = "fedmvmf"
+    data: str = "synthetic"
+    update: str = "semi-als"
+    weighting: str = "include-unrated"
+    adversaries: tuple[str, ...] = ADVERSARIES
+    attacks: tuple[str, ...] = ()
+    rounds: tuple[int, ...] = ()
+    users: int = 120
+    trained: int = 50
+    runs: int = 3
+    seed: int = 0
+    victim_options: dict[str, Any] = field(default_factory=dict)
+
+    @property
+    def options(self) -> dict[str, Any]:
+        """All options of the victim."""
+        return {**self.victim_options, "update": self.update, "weighting": self.weighting}
+
+
+def adapted(comparison: Comparison, defense: str) -> tuple[Attacker, ...]:
+    """List the attacks that one defense meets.
+
+    Parameters
+    ----------
+    comparison : Comparison
+    defense : str
+
+    Returns
+    -------
+    tuple of Attacker
+
+    Raises
+    ------
+    InputError
+        If the victim or the defense is unknown.
+    """
+    declared = attackers_of(comparison.victim, comparison.options, defense)
+    if not comparison.attacks:
+        return declared
+    rounds = {attacker.name: attacker.rounds for attacker in declared}
+    return tuple(Attacker(name, rounds.get(name, 1)) for name in comparison.attacks)
+
+
+@dataclass(frozen=True)
+class Asked:
+    """The task of a cell: a question about a defense; ``run`` numbers the seeds of the ranking."""
+
+    comparison: Comparison
+    defense: str
+    question: Question
+    run: int = 0
+
+    @property
+    def seed(self) -> int:
+        """The seed of this run."""
+        return self.comparison.seed + self.run
+
+    def columns(self) -> Row:
+        """Columns that all rows of the cell have in common."""
+        plan = self.comparison
+        return {
+            "victim": recorded_name(plan.victim),
+            "update": plan.update,
+            "weighting": plan.weighting,
+            "data": plan.data,
+            "defense": self.defense,
+            "seed": self.seed,
+        }
+
+
+def cells_of(comparison: Comparison, content: str, directory: Path) -> list[Cell[Asked]]:
+    """List the cells of a comparison.
+
+    Parameters
+    ----------
+    comparison : Comparison
+        With its rounds chosen.
+    content : str
+        Hash of the ratings.
+    directory : Path
+        Of the results.
+
+    Returns
+    -------
+    list of Cell
+        By defense, then leakage, cost and quality.
+    """
+    tasks = [
+        task
+        for defense in comparison.defenses
+        for task in (
+            Asked(comparison, defense, "leakage"),
+            Asked(comparison, defense, "cost"),
+            *(Asked(comparison, defense, "quality", run) for run in range(comparison.runs)),
+        )
+    ]
+    return [_cell(task, content, directory) for task in tasks]
+
+
+def _cell(task: Asked, content: str, directory: Path) -> Cell[Asked]:
+    readable = "".join(c if c.isalnum() or c in "-.=" else "_" for c in task.defense)[:60]
+    path = cell_path(directory, f"{readable}-{task.question}-{task.run}", _identity(task, content))
+    if task.question != "leakage":
+        return Cell(task, path)
+    # the rows of attacks that ended are kept beside the recordings
+    return Cell(task, path, (directory / "leakage" / path.stem / "transcripts",))
+
+
+def _identity(task: Asked, content: str) -> dict[str, Any]:
+    """Everything that determines the rows: of the plan what the question depends on."""
+    plan = task.comparison
+    irrelevant: dict[str, Any] = {"defenses": (), "runs": 0, "data": ""}
+    if task.question != "quality":
+        irrelevant |= {"trained": 0}
+    if task.question != "leakage":
+        irrelevant |= {"adversaries": (), "attacks": (), "rounds": (), "users": 0}
+    attacks = [attacker.name for attacker in adapted(plan, task.defense)]
+    return {
+        "code": code_used(plan.victim, [task.defense], attacks),
+        "plan": replace(plan, **irrelevant).__dict__,
+        "ratings": content,
+        "cell": (task.defense, task.question, task.run),
+    }

@@ -1,0 +1,72 @@
+"""Defenses that encrypt: what stands in for them where only views and numbers matter, and what is left."""
+
+from __future__ import annotations
+
+from audit.registry import entry, expanded
+
+
+def standing_in(text: str) -> str:
+    """Put ideal encryption, which shows the same views and numbers, in the place of the real one.
+
+    Parameters
+    ----------
+    text : str
+        A defense, or several with ``+`` between them.
+
+    Returns
+    -------
+    str
+        Empty for ``none``.
+
+    Examples
+    --------
+    >>> standing_in("privmvmf")
+    'unrated-sampling:rho=1+paillier:ideal=true'
+    """
+    return "+".join(map(_idealised, expanded(text)))
+
+
+def without_encryption(text: str) -> str:
+    """Leave encryption out.
+
+    Parameters
+    ----------
+    text : str
+        A defense, or several with ``+`` between them.
+
+    Returns
+    -------
+    str
+        ``none`` where nothing is left.
+
+    Examples
+    --------
+    >>> without_encryption("privmvmf"), without_encryption("paillier")
+    ('unrated-sampling:rho=1', 'none')
+    """
+    return "+".join(defense for defense in expanded(text) if not _ideal(defense)) or "none"
+
+
+def encrypts(text: str) -> bool:
+    """Tell whether uploads are encrypted.
+
+    Parameters
+    ----------
+    text : str
+        A defense, or several with ``+`` between them.
+
+    Returns
+    -------
+    bool
+    """
+    return any(_ideal(defense) for defense in expanded(text))
+
+
+def _ideal(defense: str) -> dict[str, str]:
+    return entry("defenses", defense.partition(":")[0]).ideal
+
+
+def _idealised(defense: str) -> str:
+    name, _, options = defense.partition(":")
+    ideal = [f"{option}={value}" for option, value in _ideal(defense).items()]
+    return f"{name}:{','.join(filter(None, (options, *ideal)))}" if ideal else defense

@@ -1,0 +1,195 @@
+"""Attack a recording of any origin with everything that applies: the grid behind ``audit --transcript``."""
+
+from __future__ import annotations
+
+import hashlib
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from audit.experiments.attack_rows import Attempt, rows_of
+from audit.experiments.campaign import check_adversary
+from audit.experiments.grid import Cell, Procedure, Report, Say, silent
+from audit.experiments.metric_rows import failed_row
+from audit.experiments.naming import cell_path
+from audit.experiments.results import Row
+from audit.experiments.runner import run_grid
+from audit.registry import attack_code, entries, make_attack
+from audit.scoring.truth import Truth, read_truth
+from victims.common.errors import InputError
+from victims.transcript.reader import Transcript
+from victims.transcript.writer import key_path, truth_path
+
+GUESSES, BEST_GUESS = "guess-", "guess-majority"  # names of what needs no transcript
+BLOCK = 1 << 20
+
+
+@dataclass(frozen=True)
+class GivenRecording:
+    """What to attack, and how.
+
+    Attributes
+    ----------
+    transcript : Path
+    truth : Path or None
+    adversary : str
+    attacks : tuple of str
+    attack_options : dict
+        Attack -> its options.
+    sample : int
+        Clients for attacks that solve client by client.
+    seed : int
+    """
+
+    transcript: Path
+    truth: Path | None
+    adversary: str
+    attacks: tuple[str, ...]
+    attack_options: dict[str, dict[str, Any]] = field(default_factory=dict)
+    sample: int = 20
+    seed: int = 0
+
+
+class Opened(NamedTuple):
+    """A recording, and the truth where there is one."""
+
+    transcript: Transcript
+    truth: Truth | None
+
+
+class AttackedRecording(NamedTuple):
+    """The task of a cell: what is attacked, by which attack; columns that its rows have in common."""
+
+    given: GivenRecording
+    attack: str
+    columns: Row
+
+
+def truth_beside(transcript: Path, truth: Path | None) -> Path | None:
+    """Where the truth is: as given, else beside the recording, else nowhere.
+
+    Parameters
+    ----------
+    transcript : Path
+    truth : Path or None
+    """
+    if truth is not None:
+        return truth
+    beside = truth_path(transcript)
+    return beside if beside.is_file() else None
+
+
+def every_attack(with_truth: bool) -> tuple[str, ...]:
+    """Names of all attacks, and a guess, which without truth says nothing.
+
+    Parameters
+    ----------
+    with_truth : bool
+    """
+    usable = [name for name, one in entries("attacks").items() if not one.refused]
+    reading = [name for name in usable if not name.startswith(GUESSES)]
+    return (*reading, BEST_GUESS) if with_truth else tuple(reading)
+
+
+def run(
+    given: GivenRecording, transcript: Transcript, directory: Path, *, report: Report = silent
+) -> list[Row]:
+    """Run every attack that was not run yet, and write the result files.
+
+    Parameters
+    ----------
+    given : GivenRecording
+    transcript : Transcript
+        Opened.
+    directory : Path
+        RESULTS; created if missing.
+    report : callable
+        Called with (cells done, cells in all, what is going on).
+
+    Returns
+    -------
+    list of dict
+        All rows, in the order of the attacks.
+
+    Raises
+    ------
+    InputError
+        If a name or option is wrong, or the recording or the truth is damaged.
+    OutputError
+        If something cannot be written.
+    """
+    for name in given.attacks:
+        make_attack(name, given.attack_options.get(name))
+    idle = set(given.attack_options) - set(given.attacks)
+    if idle:
+        raise InputError(f"options are given for {', '.join(sorted(idle))}, which does not run")
+    check_adversary(given.adversary)
+    opened = Opened(transcript, None if given.truth is None else read_truth(given.truth))
+    procedure = Procedure(_prepared, _measured, _failed)
+    cells = _cells(given, opened.transcript, directory)
+    return run_grid(cells, procedure, opened, directory, report=report)
+
+
+def _cells(given: GivenRecording, transcript: Transcript, directory: Path) -> list[Cell[AttackedRecording]]:
+    manifest = transcript.manifest
+    columns: Row = {
+        "victim": manifest.protocol,
+        "update": manifest.rule_name,
+        "weighting": manifest.weighting,
+        "data": str(given.transcript),
+        "defense": "+".join(str(entry.get("name", "unnamed")) for entry in manifest.defenses) or "none",
+        "adversary": given.adversary,
+        "rounds": len(manifest.rounds),
+        "seed": given.seed,
+    }
+    content = _content(given)
+    cells = []
+    for attack in given.attacks:
+        identity = {
+            "transcript": given.transcript,
+            "adversary": given.adversary,
+            "sample": given.sample,
+            "seed": given.seed,
+            "content": content,
+            "attack": attack,
+            "options": given.attack_options.get(attack, {}),
+            "code": attack_code(attack),
+        }
+        path = cell_path(directory, f"recording-{attack}", identity)
+        cells.append(Cell(AttackedRecording(given, attack, {**columns, "attack": attack}), path))
+    return cells
+
+
+def _content(given: GivenRecording) -> str:
+    """Hash of all files that are read."""
+    digest = hashlib.sha256()
+    beside = [given.truth, key_path(given.transcript)]
+    files = [*sorted(given.transcript.iterdir()), *(path for path in beside if path is not None)]
+    for path in files:
+        if path.is_file():
+            with path.open("rb") as file:
+                while block := file.read(BLOCK):
+                    digest.update(block)
+    return digest.hexdigest()
+
+
+def _prepared(cell: Cell[AttackedRecording], opened: Opened, say: Say) -> Opened:
+    return opened
+
+
+def _measured(cell: Cell[AttackedRecording], opened: Opened, say: Say) -> list[Row]:
+    given, attack, columns = cell.task
+    attempt = Attempt(
+        attack,
+        given.adversary,
+        given.attack_options.get(attack, {}),
+        given.sample,
+        given.seed,
+        attack,
+    )
+    defended = bool(opened.transcript.manifest.defenses)
+    return rows_of(attempt, columns, opened.transcript, opened.truth, say, with_ceilings=defended)
+
+
+def _failed(task: AttackedRecording, error: Exception) -> list[Row]:
+    return [failed_row(task.columns, error)]

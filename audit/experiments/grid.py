@@ -1,0 +1,78 @@
+"""What a grid is made of: cells, and the procedure by which a cell becomes rows (run by ``runner``)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Generic, TypeVar
+
+from audit.experiments.results import Row
+from victims.data.ratings import Ratings
+
+Task = TypeVar("Task")
+Given = TypeVar("Given")  # what all cells start from: ratings, or a recording
+Prepared = TypeVar("Prepared")
+Say = Callable[[str], None]  # told what goes on inside a cell
+Report = Callable[[int, int, str], None]  # told how many cells are done, how many there are, what goes on
+
+
+def silent(*_: object) -> None:
+    """Say or report nothing."""
+
+
+@dataclass(frozen=True)
+class Cell(Generic[Task]):
+    """One piece of work.
+
+    Cells with the same ``scratch`` are a batch: one process works on them, in order, on what is prepared once
+    for all of them, such as a recording.
+
+    Attributes
+    ----------
+    task : Task
+        What is computed; immutable and picklable.
+    path : Path or None
+        Where the rows are kept, under a hash of everything that determines them (``naming.cell_path``);
+        None keeps nothing.
+    scratch : tuple of Path
+        Files and folders that are of no use once the batch is finished.
+    """
+
+    task: Task
+    path: Path | None = None
+    scratch: tuple[Path, ...] = ()
+
+
+@dataclass(frozen=True)
+class Procedure(Generic[Task, Given, Prepared]):
+    """How the cells of a grid become rows; all functions are picklable.
+
+    Attributes
+    ----------
+    prepare : callable
+        What all cells of a batch need, from the first of those that are left. Any error of it is a failed row
+        for each of them.
+    measure : callable
+        The rows of a cell, a pure function of the cell and of what is prepared. An ``InputError`` says that
+        the request was wrong, and ends the run; another error is a failed row.
+    failed : callable
+        The rows of a cell that could not be finished; it may raise the error, which then ends the run.
+    resumable : bool
+        What is prepared is found again in ``scratch`` by a run that comes after one that was stopped.
+    """
+
+    prepare: Callable[[Cell[Task], Given, Say], Prepared]
+    measure: Callable[[Cell[Task], Prepared, Say], list[Row]]
+    failed: Callable[[Task, Exception], list[Row]]
+    resumable: bool = False
+
+
+def only_ratings(cell: Cell[Any], ratings: Ratings, say: Say) -> Ratings:
+    """Prepare nothing: cells are measured on the ratings themselves."""
+    return ratings
+
+
+def refuse(task: object, error: Exception) -> list[Row]:
+    """End the run where a cell fails."""
+    raise error

@@ -1,0 +1,103 @@
+"""Rows of one answer: one per metric, or one that says why there is no number."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from attacks.base import Reconstruction, Scope
+from audit.experiments.processes import KilledError
+from audit.experiments.results import Row, make_row
+from audit.scoring.abstentions import in_words
+from audit.scoring.metrics import UserScores
+from audit.scoring.score import Ceiling, as_record, score
+from audit.scoring.statistics import NOT_TESTED
+from audit.scoring.truth import Truth
+from victims.common.errors import InputError, one_line
+from victims.transcript.manifest import Manifest
+
+HEADLINE = "rating_accuracy"  # the metric of a row that stands for all of them
+
+
+def metric_rows(
+    shared: Row,
+    reconstruction: Reconstruction,
+    manifest: Manifest,
+    truth: Truth,
+    *,
+    shuffled: UserScores | None = None,
+    ceilings: Mapping[str, Ceiling] | None = None,
+) -> list[Row]:
+    """Score an answer, or say why the attack does not apply.
+
+    An attack that looked at every client and found nothing did apply: it has scores, all of them the guess.
+
+    Parameters
+    ----------
+    shared : dict
+        Columns that all rows have in common.
+    reconstruction : Reconstruction
+    manifest : Manifest
+    truth : Truth
+    shuffled : UserScores, optional
+        Of the same attack on a shuffled transcript.
+    ceilings : mapping, optional
+        Metric -> its limit.
+
+    Returns
+    -------
+    list of dict
+    """
+    if not reconstruction.applies:
+        nobody = reconstruction.obstacle or "the adversary receives no uploads"
+        reason = in_words(reconstruction.abstained, reconstruction.users.size) or nobody
+        return [inapplicable_row(shared, reconstruction, reason)]
+    scores = score(reconstruction, manifest, truth, shuffled=shuffled, ceilings=ceilings)
+    rows = [make_row(**shared, **as_record(one), status="ran") for one in scores]
+    if reconstruction.scope == Scope.RATED_SET:
+        reason = "it reads which items are rated and nothing else"
+        rows.append(inapplicable_row(shared, reconstruction, reason))
+    return rows
+
+
+def inapplicable_row(shared: Row, reconstruction: Reconstruction, reason: str) -> Row:
+    """Make the row of an attack that does not apply.
+
+    Parameters
+    ----------
+    shared : dict
+        Columns that all rows have in common.
+    reconstruction : Reconstruction
+    reason : str
+
+    Returns
+    -------
+    dict
+    """
+    return make_row(
+        **shared,
+        metric=HEADLINE,
+        status="not applicable",
+        verdict=NOT_TESTED,
+        n_users=reconstruction.users.size,
+        n_abstained=len(reconstruction.abstained),
+        reason=reason,
+    )
+
+
+def failed_row(shared: Row, error: Exception, metric: str = HEADLINE, verdict: str = NOT_TESTED) -> Row:
+    """Make the row of what failed, with the reason.
+
+    Parameters
+    ----------
+    shared : dict
+        Columns that all rows have in common.
+    error : Exception
+    metric, verdict : str
+
+    Returns
+    -------
+    dict
+    """
+    known = isinstance(error, InputError | KilledError)
+    reason = one_line(error if known else f"{type(error).__name__}: {error}")
+    return make_row(**shared, metric=metric, status="failed", reason=reason, verdict=verdict)

@@ -1,0 +1,81 @@
+"""The systems of paper 002: one victim, bare or under a defense that draws a budget for every rating."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+VICTIM = "decentralised-mf"
+BUDGETED = ("trajectory", "rated-set")  # what the recommender tries on every one of them
+
+
+@dataclass(frozen=True)
+class System:
+    """A system as tables name it.
+
+    Attributes
+    ----------
+    name : str
+    defense : str
+        Its name in the registry; empty where nothing protects.
+    attacks : tuple of str
+        What the recommender tries.
+    """
+
+    name: str
+    defense: str
+    attacks: tuple[str, ...] = BUDGETED
+
+    @property
+    def is_private(self) -> bool:
+        """Whether anything protects, so that there is noise and a budget."""
+        return bool(self.defense)
+
+    def defense_text(self, noise: str, epochs: int, **options: float) -> str:
+        """Write the defense with its options.
+
+        Parameters
+        ----------
+        noise : str
+            See ``defenses.noise.objective_noise``.
+        epochs : int
+        **options
+            Others, such as epsilon.
+
+        Returns
+        -------
+        str
+            ``none`` where nothing protects.
+
+        Examples
+        --------
+        >>> system_of("hdpmf").defense_text("once", 9, epsilon=0.5)
+        'hdpmf:noise=once,epochs=9,epsilon=0.5'
+        """
+        if not self.is_private:
+            return "none"
+        others = "".join(f",{option}={value:g}" for option, value in options.items())
+        return f"{self.defense}:noise={noise},epochs={epochs}{others}"
+
+
+SYSTEMS = {
+    "mf": System("mf", "", (*BUDGETED, "spectral", "grid", "likelihood")),
+    "hdpmf": System("hdpmf", "hdpmf"),
+    "pdpmf": System("pdpmf", "pdpmf"),
+    "dpmf": System("dpmf", "dpmf"),
+    "hdpmf-r": System("hdpmf-r", "hdpmf-r"),
+}
+
+
+def system_of(name: str) -> System:
+    """Look a system up.
+
+    Parameters
+    ----------
+    name : str
+        One of ``SYSTEMS``, or a defense with the same options.
+
+    Returns
+    -------
+    System
+    """
+    return SYSTEMS.get(name, System(name, name))

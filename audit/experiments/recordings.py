@@ -1,0 +1,125 @@
+"""The recording that the cells of a batch attack, and the clients in it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+
+from audit.registry import entry, make_defenses
+from audit.scoring.truth import Truth, read_truth
+from victims.common.files import remove
+from victims.common.seeds import Purpose, generator
+from victims.data.ratings import Ratings
+from victims.protocols.base import Victim
+from victims.recording import record
+from victims.transcript.reader import Transcript, open_transcript
+from victims.transcript.view import View
+from victims.transcript.writer import key_path, truth_path
+
+
+class Recorded(NamedTuple):
+    """A transcript, and the truth beside it."""
+
+    transcript: Transcript
+    truth: Truth
+
+
+def files_of(path: Path) -> tuple[Path, ...]:
+    """List what a recording consists of.
+
+    Parameters
+    ----------
+    path : Path
+
+    Returns
+    -------
+    tuple of Path
+        The recording itself first, then the truth and the clients' key.
+    """
+    return path, truth_path(path), key_path(path)
+
+
+def recorded(
+    path: Path,
+    victim: Victim,
+    ratings: Ratings,
+    *,
+    rounds: Sequence[int],
+    users: int | None,
+    defenses: Sequence[str],
+    seed: int,
+    train_on_received: bool = True,
+) -> Recorded:
+    """Record a victim, or open what was recorded under that name before.
+
+    Parameters
+    ----------
+    path : Path
+        The name determines everything else here.
+    victim : Victim
+    ratings : Ratings
+    rounds : sequence of int
+    users : int or None
+        Clients to record, chosen at random; None records all.
+    defenses : sequence of str
+        Applied in this order.
+    seed : int
+    train_on_received : bool
+        Whether the server trains on what the defenses left of the uploads.
+
+    Returns
+    -------
+    Recorded
+
+    Raises
+    ------
+    InputError
+        If the victim cannot be trained so.
+    OutputError
+        If the recording cannot be written.
+    """
+    if not (path.exists() and truth_path(path).exists()):
+        for old in files_of(path):
+            remove(old)
+        record(
+            victim,
+            ratings,
+            path,
+            rounds=rounds,
+            users=_chosen(ratings.n_users, users, seed),
+            defenses=[defense for text in defenses for defense in make_defenses(text)],
+            train_on_received=train_on_received,
+            seed=seed,
+        )
+    return Recorded(open_transcript(path), read_truth(truth_path(path)))
+
+
+def _chosen(n_users: int, users: int | None, seed: int) -> np.ndarray | None:
+    if users is None or users >= n_users:
+        return None
+    return generator(seed, Purpose.RECORDED_CLIENTS).choice(n_users, users, replace=False)
+
+
+def sampled(view: View, attack: str, sample: int, seed: int) -> View:
+    """Leave some clients of a view for an attack that solves client by client.
+
+    Parameters
+    ----------
+    view : View
+    attack : str
+    sample : int
+        Clients that such an attack gets.
+    seed : int
+
+    Returns
+    -------
+    View
+        The same one for other attacks.
+    """
+    if not entry("attacks", attack).per_client or view.users.size <= sample:
+        return view
+    rng = generator(seed, Purpose.ATTACKED_CLIENTS)
+    return view.select(rng.choice(view.users, sample, replace=False))

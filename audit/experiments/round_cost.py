@@ -1,0 +1,180 @@
+"""What a round costs: seconds in each phase, bytes sent and ciphertexts, of one client and of the server.
+
+Phases as in paper 000, Table 5: local update (a client computes its rows), encryption, aggregation (the
+server adds all rows), decryption (of the sums, or in FedMF of the item factors, by every client), and the
+server's update.
+Rows are encrypted, added and decrypted on a stated sample and scaled, for they cost the same each.
+"""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from functools import partial
+from typing import Any
+
+import jax
+import numpy as np
+
+from audit.experiments.grid import Say, silent
+from audit.experiments.row_cost import PerRow, in_the_clear, packed, timed, with_phe
+from victims.common.limits import peak_memory
+from victims.data.ratings import Ratings
+from victims.data.subsets import of_users
+from victims.protocols.base import Defense, Received, Rows, Victim
+from victims.training import Run, sampled, sent_rows, start
+
+SAMPLE_ROWS = 256  # encrypted, added and decrypted
+
+
+@dataclass(frozen=True)
+class Cost:
+    """Of one round; clients are the one with most rows, and the mean one.
+
+    Attributes
+    ----------
+    local_update, encryption : float
+        Seconds of the slowest client.
+    aggregation, decryption, server_update : float
+        Seconds for all rows; decryption is one decrypter's, and the server's update is timed together with
+        the clients' own step, which the simulation takes in the same program.
+    bytes_sent, bytes_sent_mean, bytes_received : float
+        By the client with most rows, by the mean client, and by every client.
+    ciphertexts : float
+        Of the client with most rows.
+    peak_bytes : float
+        Largest resident size of this process so far.
+    note : str
+        What was measured on a sample and scaled.
+    """
+
+    local_update: float
+    encryption: float
+    aggregation: float
+    decryption: float
+    server_update: float
+    bytes_sent: float
+    bytes_sent_mean: float
+    bytes_received: float
+    ciphertexts: float
+    peak_bytes: float
+    note: str = ""
+
+    def metrics(self) -> dict[str, float]:
+        """Names of the result table; seconds and bytes are in the names."""
+        values = asdict(self)
+        values.pop("note")
+        seconds = ("local_update", "encryption", "aggregation", "decryption", "server_update")
+        return {f"seconds_{name}" if name in seconds else name: value for name, value in values.items()}
+
+    def slowest(self, bits_per_second: float) -> float:
+        """Paper 001's accounting: the slowest client, the server, and the transfer, in seconds."""
+        moved = 8 * (self.bytes_sent + self.bytes_received) / bits_per_second
+        client = self.local_update + self.encryption + self.decryption
+        return client + self.aggregation + self.server_update + moved
+
+
+def cost_of(
+    victim: Victim[Any],
+    ratings: Ratings,
+    defenses: Sequence[Defense],
+    seed: int = 0,
+    *,
+    sample: int = SAMPLE_ROWS,
+    phe_bits: int | None = None,
+    progress: Say = silent,
+) -> Cost:
+    """Measure one round.
+
+    Parameters
+    ----------
+    victim, ratings, defenses, seed
+        As for a recording; encryption must be the real one.
+    sample : int
+        Rows that are encrypted, added and decrypted; what all rows cost is scaled from them.
+    phe_bits : int, optional
+        Encrypt with phe as it comes, one number per ciphertext, under a key of this length, instead of by
+        ``defenses``.
+    progress : callable
+        Called with what is going on.
+
+    Returns
+    -------
+    Cost
+
+    Raises
+    ------
+    InputError
+        If the encryption is ideal.
+    """
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", UserWarning)  # short keys are a comparison with the papers here
+        run = start(victim, ratings, defenses, seed)
+    progress("local update")
+    counts = _rows_per_client(run)
+    local, rows = _local_update(run, ratings, int(counts.argmax()))
+    progress("server update")
+    update = _server_update(run, ratings)
+    rows = np.resize(rows, (min(sample, rows.shape[0]), rows.shape[1]))
+    progress("encryption, addition, decryption")
+    if phe_bits is not None:
+        each = with_phe(rows[: max(1, sample // 64)], phe_bits)
+    elif run.cipher is None:
+        each = in_the_clear(rows)
+    else:
+        each = packed(run.cipher, rows)
+    return _scaled(run, counts, local, update, each)
+
+
+def _local_update(run: Run, ratings: Ratings, client: int) -> tuple[float, np.ndarray]:
+    """Seconds in which one client computes its rows, and the rows, (n_rows, factors)."""
+    alone = of_users(ratings, np.array([client]))
+    own = start(run.victim, alone, run.defenses[: -1 if run.cipher else None], run.seed)
+    upload = partial(sent_rows, own, np.array([0]), 0)
+    list(upload())  # compiles what is timed
+    seconds, pieces = timed(lambda: list(upload()))
+    return seconds, np.concatenate([piece.gradient for piece in pieces])
+
+
+def _server_update(run: Run, ratings: Ratings) -> float:
+    """Seconds in which the server takes up what arrived, and the clients their own step."""
+    arrived = Received(*(np.zeros_like(factors) for factors in run.victim.broadcast(run.state)))
+    unrated = sampled(run.defenses, ratings, 0, run.seed)
+    step = partial(run.victim.round, run.state, ratings, arrived, unrated)
+    jax.block_until_ready(step())  # compiles what is timed
+    seconds, _ = timed(lambda: jax.block_until_ready(step()))
+    return seconds
+
+
+def _scaled(run: Run, counts: np.ndarray, local: float, update: float, each: PerRow) -> Cost:
+    """A whole round from what one row costs."""
+    n_state = sum(factors.shape[0] for factors in run.victim.broadcast(run.state))
+    sealed = each.ciphertexts > 0
+    blind = sealed and run.victim.blind_server
+    decrypters = run.cipher.rules.decrypters.size if run.cipher is not None and not blind else 1
+    most, everything = float(counts.max()), float(counts.sum())
+    return Cost(
+        local_update=local,
+        encryption=each.encrypt * most,
+        aggregation=each.add * everything,
+        decryption=each.decrypt * n_state / decrypters,
+        server_update=0.0 if blind else update,
+        bytes_sent=most * each.size,
+        bytes_sent_mean=float(counts.mean()) * each.size,
+        bytes_received=float(n_state * (each.size if blind else 8 * run.state.item_factors.shape[1])),
+        ciphertexts=most * each.ciphertexts,
+        peak_bytes=float(peak_memory()),
+        note=f"measured on {each.measured} rows; scaled to {int(most)} of the busiest client, "
+        f"{int(everything)} of all and {n_state} sums",
+    )
+
+
+def _rows_per_client(run: Run) -> np.ndarray:
+    """How many rows each client sends in a round."""
+    counts = np.zeros(run.ratings.n_users, np.int64)
+    rows: Rows
+    sample = sampled(run.defenses, run.ratings, 0, run.seed)
+    for rows in run.victim.uploads(run.state, run.ratings, np.arange(counts.size), sample):
+        counts += np.bincount(rows.sender, minlength=counts.size)
+    return counts

@@ -1,0 +1,122 @@
+"""Seconds to encrypt, add and decrypt one row: in the clear, with this project's packing, and with phe."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from functools import partial
+from typing import NamedTuple, TypeVar
+
+import numpy as np
+from jaxtyping import Float
+from phe import paillier
+
+from defenses.encryption.paillier_cipher import EncryptedTotal, PaillierCipher
+from victims.common.errors import InputError
+from victims.protocols.base import Cipher
+
+PHE_PRECISION = 2.0**-40  # as in defenses.encryption.fixed_point
+FLOAT_BYTES = 8
+CLEAR_ROWS, CLEAR_ITEMS = 1 << 14, 1000  # that are added in the clear
+Result = TypeVar("Result")
+Gradients = Float[np.ndarray, "rows factors"]
+
+
+class PerRow(NamedTuple):
+    """Seconds to encrypt, add and decrypt one row; its bytes and ciphertexts; how many rows were measured."""
+
+    encrypt: float
+    add: float
+    decrypt: float
+    size: int
+    ciphertexts: int
+    measured: int
+
+
+def timed(work: Callable[[], Result]) -> tuple[float, Result]:
+    """Time some work.
+
+    Parameters
+    ----------
+    work : callable
+
+    Returns
+    -------
+    tuple
+        Seconds, and what it returned.
+    """
+    begin = time.perf_counter()
+    result = work()
+    return time.perf_counter() - begin, result
+
+
+def in_the_clear(rows: Gradients) -> PerRow:
+    """Measure rows that nobody encrypts.
+
+    Parameters
+    ----------
+    rows : (n_rows, factors) float64
+
+    Returns
+    -------
+    PerRow
+    """
+    some = np.resize(rows, (CLEAR_ROWS, rows.shape[1]))
+    index = np.arange(CLEAR_ROWS) % CLEAR_ITEMS
+    adding, _ = timed(lambda: [np.bincount(index, column, minlength=CLEAR_ITEMS) for column in some.T])
+    return PerRow(0.0, adding / CLEAR_ROWS, 0.0, FLOAT_BYTES * rows.shape[1], 0, CLEAR_ROWS)
+
+
+def packed(cipher: Cipher, rows: Gradients) -> PerRow:
+    """Measure rows whose numbers are packed into few ciphertexts (``defenses.encryption``).
+
+    Parameters
+    ----------
+    cipher : Cipher
+    rows : (n_rows, factors) float64
+
+    Returns
+    -------
+    PerRow
+
+    Raises
+    ------
+    InputError
+        If the encryption is ideal.
+    """
+    if not isinstance(cipher, PaillierCipher):
+        raise InputError("the cost of ideal encryption says nothing: measure paillier without ideal=true")
+    count, index = rows.shape[0], np.arange(rows.shape[0])
+    encrypting, sealed = timed(partial(cipher.encrypted, rows))
+    total = cipher.total(count, rows.shape[1])
+    assert isinstance(total, EncryptedTotal)
+    total.multiply(index, sealed)
+    adding, _ = timed(partial(total.multiply, index, sealed))
+    opening, _ = timed(partial(total.opened, np.ones(count, bool)))
+    ciphertexts = len(sealed) // count
+    size = ciphertexts * cipher.secret.public.ciphertext_bytes
+    return PerRow(encrypting / count, adding / count, opening / count, size, ciphertexts, count)
+
+
+def with_phe(rows: Gradients, key_bits: int) -> PerRow:
+    """Measure python-paillier as the papers use it: each number by itself, one fixed exponent.
+
+    Parameters
+    ----------
+    rows : (n_rows, factors) float64
+    key_bits : int
+        Length of the key.
+
+    Returns
+    -------
+    PerRow
+    """
+    public, secret = paillier.generate_paillier_keypair(n_length=key_bits)
+    encode = partial(paillier.EncodedNumber.encode, public, precision=PHE_PRECISION)
+    encoded = [encode(float(value)) for value in rows.ravel()]
+    count = rows.shape[0]
+    encrypting, sealed = timed(lambda: [public.encrypt(value) for value in encoded])
+    adding, sums = timed(lambda: [one + one for one in sealed])
+    opening, _ = timed(lambda: [secret.decrypt(one) for one in sums])
+    size = rows.shape[1] * (2 * key_bits // 8)
+    return PerRow(encrypting / count, adding / count, opening / count, size, rows.shape[1], count)

@@ -1,0 +1,82 @@
+"""What an attack reads of shuffled gradients, which hold nothing of any client: a baseline of its scores."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from attacks.base import Identities, Reconstruction
+from attacks.sums.parallel_rows import sums_of_others
+from audit.experiments.answers import answered
+from audit.registry import entry
+from audit.scoring.metrics import UserScores, score_users
+from audit.scoring.pseudonyms import null_scores
+from audit.scoring.truth import Truth
+from victims.common.seeds import Purpose, generator
+from victims.transcript.view import View
+
+NULL_USERS = 200  # clients on which an attack is repeated with shuffled gradients
+
+
+def shuffled_scores(
+    attack: str, options: dict[str, Any], seed: int, view: View, truth: Truth, answer: Reconstruction
+) -> UserScores | None:
+    """Score the same attack on shuffled gradients, if it is fast enough to repeat.
+
+    Parameters
+    ----------
+    attack : str
+    options : dict
+        Of the attack.
+    seed : int
+    view : View
+        What was attacked.
+    truth : Truth
+    answer : Reconstruction
+        Of the attack on the view.
+
+    Returns
+    -------
+    UserScores or None
+        None where the attack solves client by client, or nothing can be shuffled.
+    """
+    if answer.identities == Identities.PSEUDONYMS:
+        return _of_pseudonyms(attack, options, seed, view, truth, answer)
+    if entry("attacks", attack).per_client or view.users.size == 0:
+        return None
+    shuffled = few_clients(view, attack, seed).shuffled(seed)
+    if shuffled is None:
+        return None
+    null = answered(attack, options, shuffled, seed)
+    return score_users(null.blocks, view.manifest, truth, np.unique(null.users))
+
+
+def few_clients(view: View, attack: str, seed: int) -> View:
+    """Leave so many clients of a view that the attack is repeated quickly, unless it needs them all.
+
+    Parameters
+    ----------
+    view : View
+    attack : str
+    seed : int
+
+    Returns
+    -------
+    View
+    """
+    if view.users.size <= NULL_USERS or entry("attacks", attack).whole:
+        return view
+    rng = generator(seed, Purpose.SHUFFLED_CLIENTS)
+    return view.select(rng.choice(view.users, NULL_USERS, replace=False))
+
+
+def _of_pseudonyms(
+    attack: str, options: dict[str, Any], seed: int, view: View, truth: Truth, answer: Reconstruction
+) -> UserScores | None:
+    """Sums of others dealt out among items: those that the broadcasts tell are shuffled, too."""
+    shuffled = sums_of_others(view)[0].shuffled(seed)
+    if shuffled is None:
+        return None
+    null = answered(attack, options, shuffled, seed)
+    return null_scores(null, view.manifest, truth, answer.users.size - len(answer.abstained))

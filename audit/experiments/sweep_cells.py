@@ -1,0 +1,156 @@
+"""What a sweep runs, and its cells: one attack on one watch of a scenario under one scale of noise each."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from audit.experiments.campaign_cells import UPDATES, WEIGHTINGS
+from audit.experiments.grid import Cell
+from audit.experiments.naming import cell_path, digest
+from audit.experiments.recordings import files_of
+from audit.experiments.results import Row
+from audit.registry import code_used, make_victim, recorded_name
+from victims.protocols.base import Victim
+
+PAPER = "root-hybr"  # with several solutions it is the paper's procedure
+INSTEAD = "root-anderson"  # without a dense Jacobian: the paper's solver where there are many unknowns
+
+
+@dataclass(frozen=True)
+class Sweep:
+    """What to run.
+
+    Attributes
+    ----------
+    victim, data : str
+    updates, weightings : tuple of str
+        Scenarios are their product.
+    attacks : tuple of str
+    scales : tuple of float
+        Laplace scales b; 0 is no noise.
+    rounds : tuple of int
+        Numbers of consecutive rounds that the adversary watches.
+    first : int
+        The first of them, counted from 0.
+    users : int
+        Clients to record; all of them take part in the training.
+    sample : int
+        Clients for attacks that solve client by client.
+    seed : int
+    victim_options, attack_options : dict
+    """
+
+    victim: str = "fedmvmf"
+    data: str = "synthetic"
+    updates: tuple[str, ...] = UPDATES
+    weightings: tuple[str, ...] = WEIGHTINGS
+    attacks: tuple[str, ...] = ("likelihood", PAPER)
+    scales: tuple[float, ...] = (0.0, 0.1, 0.2, 0.5, 1.0, 2.0, 5.0, 10.0)
+    rounds: tuple[int, ...] = (1, 5, 20)
+    first: int = 4
+    users: int = 120
+    sample: int = 20
+    seed: int = 0
+    victim_options: dict[str, Any] = field(default_factory=dict)
+    attack_options: dict[str, dict[str, Any]] = field(default_factory=lambda: {PAPER: {"solutions": "10"}})
+
+    def victim_of(self, update: str, weighting: str) -> Victim:
+        """Make the victim of a scenario."""
+        options = {**self.victim_options, "update": update, "weighting": weighting}
+        return make_victim(self.victim, options)
+
+
+@dataclass(frozen=True)
+class Noise:
+    """One scenario under noise of one scale."""
+
+    update: str
+    weighting: str
+    scale: float
+
+    @property
+    def defense(self) -> str:
+        """What the column ``defense`` says."""
+        return f"laplace:scale={self.scale:g}"
+
+    @property
+    def label(self) -> str:
+        """What a person recognizes it by."""
+        return f"{self.update}-{self.weighting}-{self.scale:g}"
+
+
+@dataclass(frozen=True)
+class Watch:
+    """The task of a cell: an attack on a number of consecutive rounds."""
+
+    sweep: Sweep
+    noise: Noise
+    rounds: int
+    attack: str
+
+    def columns(self, attack: str) -> Row:
+        """Columns that all rows of an attack have in common."""
+        return {
+            "victim": recorded_name(self.sweep.victim),
+            "update": self.noise.update,
+            "weighting": self.noise.weighting,
+            "data": self.sweep.data,
+            "defense": self.noise.defense,
+            "adversary": "server",
+            "attack": attack,
+            "rounds": self.rounds,
+            "seed": self.sweep.seed,
+        }
+
+
+def cells_of(sweep: Sweep, content: str, directory: Path) -> list[Cell[Watch]]:
+    """List the cells of a sweep; those of one scenario and scale share its recording.
+
+    Parameters
+    ----------
+    sweep : Sweep
+    content : str
+        Hash of the ratings.
+    directory : Path
+        Of the results.
+
+    Returns
+    -------
+    list of Cell
+        By scenario, scale, number of rounds, then attack.
+    """
+    noises = [
+        Noise(update, weighting, scale)
+        for update in sweep.updates
+        for weighting in sweep.weightings
+        for scale in sweep.scales
+    ]
+    return [cell for noise in noises for cell in _cells_under(noise, sweep, content, directory)]
+
+
+def _cells_under(noise: Noise, sweep: Sweep, content: str, directory: Path) -> list[Cell[Watch]]:
+    identity = {
+        "code": code_used(sweep.victim, attacks=(*sweep.attacks, INSTEAD)),
+        "victim": (sweep.victim, sweep.victim_options),
+        "ratings": content,
+        "noise": noise,
+        "rounds": (sweep.first, max(sweep.rounds)),
+        "users": sweep.users,
+        "seed": sweep.seed,
+    }
+    files = files_of(directory / "transcripts" / f"{noise.label}-{digest(identity)}")
+    cells = []
+    for rounds in sweep.rounds:
+        for attack in sweep.attacks:
+            watched = {
+                "data": sweep.data,
+                "attacks": sweep.attacks,
+                "options": sweep.attack_options,
+                "sample": sweep.sample,
+                "watch": (rounds, attack),
+            }
+            path = cell_path(directory, f"{noise.label}-{rounds}-{attack}", {**identity, **watched})
+            cells.append(Cell(Watch(sweep, noise, rounds, attack), path, files))
+    return cells

@@ -1,0 +1,126 @@
+"""The request behind ``factorleak audit --transcript``: a recording of any origin, and all attacks on it."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+from audit.experiments import given_recording
+from audit.experiments.given_recording import GivenRecording, every_attack, truth_beside
+from audit.experiments.grid import Report, silent
+from audit.experiments.results import Row
+from victims.common.files import refuse_unwritable
+from victims.transcript.reader import Transcript, open_transcript
+
+
+@dataclass(frozen=True)
+class RecordingRequest:
+    """What to audit.
+
+    Attributes
+    ----------
+    out : Path
+        Directory for results; finished cells in it are reused.
+    transcript : Path
+    truth : Path or None
+        None: the file beside the transcript, if there is one.
+    adversary : str
+        Empty: the one who recorded, or the server.
+    attacks : tuple of str
+        Empty: all.
+    attack_options : dict
+        Attack -> its options.
+    sample : int
+        Clients for attacks that solve client by client.
+    seed : int
+    """
+
+    out: Path
+    transcript: Path
+    truth: Path | None = None
+    adversary: str = ""
+    attacks: tuple[str, ...] = ()
+    attack_options: dict[str, dict[str, Any]] = field(default_factory=dict)
+    sample: int = 20
+    seed: int = 0
+
+
+@dataclass(frozen=True)
+class RecordingResponse:
+    """What was found.
+
+    Attributes
+    ----------
+    request : RecordingRequest
+        With nothing left empty but ``truth``, which is None where there is none.
+    transcript : Transcript
+    rows : list of dict
+        With the columns of ``results.json``.
+    seconds : float
+    """
+
+    request: RecordingRequest
+    transcript: Transcript
+    rows: list[Row]
+    seconds: float
+
+
+def settled(request: RecordingRequest) -> tuple[RecordingRequest, Transcript]:
+    """Open the recording, and fill in what the request leaves empty.
+
+    Parameters
+    ----------
+    request : RecordingRequest
+
+    Raises
+    ------
+    InputError
+        If the recording is damaged.
+    """
+    opened = open_transcript(request.transcript)
+    recorded_by = opened.manifest.adversary
+    truth = truth_beside(request.transcript, request.truth)
+    filled = replace(
+        request,
+        truth=truth,
+        adversary=request.adversary or ("server" if recorded_by == "all" else recorded_by),
+        attacks=request.attacks or every_attack(with_truth=truth is not None),
+    )
+    return filled, opened
+
+
+def audit_recording(
+    request: RecordingRequest, transcript: Transcript, report: Report = silent
+) -> RecordingResponse:
+    """Run every attack that was not run yet; the result files are in ``request.out``.
+
+    Parameters
+    ----------
+    request : RecordingRequest
+        Settled.
+    transcript : Transcript
+    report : callable
+        Called with (cells done, cells in all, what is going on).
+
+    Raises
+    ------
+    InputError
+        If a name or option is wrong, or the truth is damaged.
+    OutputError
+        If ``request.out`` cannot be written.
+    """
+    refuse_unwritable(request.out)
+    start = time.perf_counter()
+    given = GivenRecording(
+        request.transcript,
+        request.truth,
+        request.adversary,
+        request.attacks,
+        request.attack_options,
+        request.sample,
+        request.seed,
+    )
+    rows = given_recording.run(given, transcript, request.out, report=report)
+    return RecordingResponse(request, transcript, rows, time.perf_counter() - start)

@@ -1,0 +1,142 @@
+"""What an audit found: a table, and a sentence for each scenario."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+
+from reports.layout import Sheet
+from reports.verdicts import (
+    ANSWERED,
+    CLAIMED,
+    NOT_TESTED,
+    Row,
+    grouped,
+    number,
+    numbers_of,
+    tested,
+    verdict_of,
+    why_not,
+)
+
+SHOWN = (
+    "rating_accuracy",
+    "rated_rating_accuracy",
+    "rated_set_auc",
+    "attribute_group_accuracy",
+    "claimed_rating_accuracy",
+    ANSWERED,
+)
+
+
+def audit_table(rows: Sequence[Row], title: str) -> Sheet:
+    """Tabulate a block for each scenario and attack: a line and a verdict for each of the main metrics.
+
+    Parameters
+    ----------
+    rows : sequence of mapping
+    title : str
+
+    Returns
+    -------
+    Sheet
+    """
+    lines = [
+        (
+            f"{row['update']}/{row['weighting']}",
+            str(row["attack"]),
+            "" if number(row["seconds"]) == "-" else f"{row['seconds']:.2f} s",
+            row["metric"],
+            *(numbers_of(row)[name] for name in ("value", "interval", "baseline", "ceiling", "answered")),
+            verdict_of(row),
+            why_not(row),
+        )
+        for row in rows
+        if row["metric"] in SHOWN and (row["status"] != "ran" or verdict_of(row))
+    ]
+    heads = ("scenario", "attack", "seconds", "metric", "value", "95 % interval", "guess", "ceiling")
+    sheet = Sheet(
+        title=title,
+        columns=(*heads, "answered", "verdict", "reason"),
+        rows=tuple(lines),
+        right=("value", "95 % interval", "guess", "ceiling", "answered"),
+        blocks=3,
+        stacks=(("value", "95 % interval"), ("guess", "ceiling")),
+        note="reason",
+    )
+    trivial = {"-", number(0.0), number(1.0)}
+    return sheet.without("ceiling") if set(sheet.column("ceiling")) <= trivial else sheet
+
+
+def in_words(rows: Sequence[Row]) -> list[str]:
+    """Say in a sentence per scenario what the strongest attack that ran reads, beside the guess.
+
+    Parameters
+    ----------
+    rows : sequence of mapping
+
+    Returns
+    -------
+    list of str
+    """
+    return [
+        f"{update}/{weighting}: {_sentence(of_scenario)}"
+        for (update, weighting), of_scenario in grouped(rows, "update", "weighting").items()
+    ]
+
+
+def _sentence(rows: Sequence[Row]) -> str:
+    if answered := _best(rows, ANSWERED):
+        return _sentence_without_truth(rows, answered)
+    best = _strongest(rows)
+    if best is None:
+        reasons = Counter(why for row in rows if not _is_guess(row) and (why := why_not(row)))
+        commonest = "".join(f" ({why})" for why, _ in reasons.most_common(1))
+        return f"{NOT_TESTED}: no attack that was tried answers from what the adversary sees{commonest}."
+    metrics = {row["metric"]: row for row in rows if row["attack"] == best}
+    named = ["rated_rating_accuracy", "attribute_group_accuracy", CLAIMED]
+    rated = ""
+    if rows[0]["weighting"] == "include-unrated":
+        named.append("rated_set_auc")
+    elif CLAIMED not in metrics:
+        rated = "; which items were rated lies in the open (uploads name them)"
+    claims = ", ".join(filter(None, (_claim(metrics.get(name)) for name in named)))
+    clients = next(iter(metrics.values()))["n_users"]
+    return f"the {rows[0]['adversary']} reads, with {best}, {claims}{rated} ({clients} clients)."
+
+
+def _sentence_without_truth(rows: Sequence[Row], best: str) -> str:
+    row = next(row for row in rows if row["attack"] == best and row["metric"] == ANSWERED)
+    value, guess = (f"{100 * row[name]:.1f} %" for name in ("value", "baseline"))
+    return (
+        f"{best} has an answer for {value} of {row['n_users']} clients of what the {row['adversary']} sees "
+        f"(on shuffled uploads for {guess}): {verdict_of(row)}; how much of it is right needs the truth."
+    )
+
+
+def _strongest(rows: Sequence[Row]) -> str | None:
+    """The attack with the best advantage on rated items, else on the rated set; guesses do not count."""
+    metrics = ("rated_rating_accuracy", CLAIMED, "rated_set_auc")
+    return next(filter(None, (_best(rows, metric) for metric in metrics)), None)
+
+
+def _best(rows: Sequence[Row], metric: str) -> str | None:
+    candidates = [row for row in rows if row["metric"] == metric and tested(row) and not _is_guess(row)]
+    if not candidates:
+        return None
+    return max(candidates, key=lambda row: (row["advantage"], row["n_users"]))["attack"]
+
+
+def _is_guess(row: Row) -> bool:
+    return str(row["attack"]).startswith("guess")
+
+
+def _claim(row: Row | None) -> str:
+    """A metric by its name, its number, the guess and the verdict; a share in percent."""
+    if row is None or verdict_of(row) == NOT_TESTED or number(row["value"]) == "-":
+        return ""
+    value, guess = (
+        f"{100 * row[name]:.1f} %" if row["metric"].endswith("accuracy") else number(row[name])
+        for name in ("value", "baseline")
+    )
+    return f"{row['metric']} {value} (best guess without the transcript {guess}): {verdict_of(row)}"

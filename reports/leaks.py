@@ -1,0 +1,160 @@
+"""What one adversary reads of each kind: the strongest answer, or why there is none.
+
+What no attack answered is NOT TESTED: words, never a number.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from reports.verdicts import CLAIMED, NOT_TESTED, Row, number, tested
+
+LEAKS = {
+    "rated_rating_accuracy": "ratings",
+    "rated_set_auc": "rated set",
+    "attribute_group_accuracy": "attributes",
+}
+
+
+class Leak(NamedTuple):
+    """What one adversary reads of one kind: the strongest answer, else why there is none."""
+
+    kind: str
+    row: Row | None
+    why: str
+
+
+def best(rows: Sequence[Row], metric: str) -> Row | None:
+    """Find the strongest answer: a leak before all others, then by advantage; guesses do not count.
+
+    Of ratings also that of nameless clients. Where an attack failed, what is no leak is no answer.
+
+    Parameters
+    ----------
+    rows : sequence of mapping
+        Of one adversary.
+    metric : str
+        A key of ``LEAKS``.
+
+    Returns
+    -------
+    mapping or None
+    """
+    names = {metric, CLAIMED} if metric == "rated_rating_accuracy" else {metric}
+    rows = [row for row in rows if not str(row["attack"]).startswith("guess")]
+    found = [row for row in rows if row["metric"] in names and tested(row)]
+    if any(row["status"] == "failed" for row in rows):
+        found = [row for row in found if row["verdict"] == "LEAK"]
+    return max(found, key=lambda row: (row["verdict"] == "LEAK", row["advantage"])) if found else None
+
+
+def worst(leaks: Sequence[Leak]) -> Leak | None:
+    """Find the kind of which most is read.
+
+    Parameters
+    ----------
+    leaks : sequence of Leak
+
+    Returns
+    -------
+    Leak or None
+        None where nothing was tested.
+    """
+    found = [leak for leak in leaks if leak.row is not None]
+    return max(found, key=lambda leak: leak.row["advantage"]) if found else None  # type: ignore[index]
+
+
+def kinds_of(rows: Sequence[Row]) -> list[str]:
+    """List the metrics of what can be read of a victim at all.
+
+    Parameters
+    ----------
+    rows : sequence of mapping
+
+    Returns
+    -------
+    list of str
+        Keys of ``LEAKS``, at least one.
+    """
+    metrics = {row["metric"] for row in rows if row["status"] == "ran"}
+    return [name for name in LEAKS if name in metrics] or list(LEAKS)[:1]
+
+
+def leak_of(rows: Sequence[Row], metric: str) -> Leak:
+    """Find what is read of one kind.
+
+    Parameters
+    ----------
+    rows : sequence of mapping
+        Of one adversary.
+    metric : str
+        A key of ``LEAKS``.
+
+    Returns
+    -------
+    Leak
+    """
+    return Leak(LEAKS[metric], best(rows, metric), why_nothing(rows))
+
+
+def leak_cell(leak: Leak) -> str:
+    """Put a leak in words: its number, the guess, the interval, the verdict and the attack.
+
+    Parameters
+    ----------
+    leak : Leak
+
+    Returns
+    -------
+    str
+        Of several lines.
+    """
+    if leak.row is None:
+        return f"{NOT_TESTED}\n{leak.why}"
+    row = leak.row
+    nameless = " (nameless)" if row["metric"] == CLAIMED else ""
+    return (
+        f"{number(row['value'])} ({number(row['baseline'])})\n"
+        f"[{number(row['ci_low'])}, {number(row['ci_high'])}]\n"
+        f"{row['verdict']}\n{row['attack']}{nameless}"
+    )
+
+
+def worst_cell(leaks: Sequence[Leak]) -> str:
+    """Put the largest advantage in words, and what was not tested.
+
+    Parameters
+    ----------
+    leaks : sequence of Leak
+        Of one adversary.
+
+    Returns
+    -------
+    str
+    """
+    found = worst(leaks)
+    if found is None or found.row is None:
+        return NOT_TESTED
+    words = f"{number(found.row['advantage'], 2)} {found.kind}"
+    untested = [leak.kind for leak in leaks if leak.row is None]
+    return words + (f"\nuntested: {', '.join(untested)}" if untested else "")
+
+
+def why_nothing(rows: Sequence[Row]) -> str:
+    """Say why nothing was read: a failure, else the reason of the attack on sums, else the first one.
+
+    Parameters
+    ----------
+    rows : sequence of mapping
+
+    Returns
+    -------
+    str
+    """
+    untested = [row for row in rows if not tested(row) and row["reason"]]
+    order = sorted(untested, key=lambda row: (row["status"] != "failed", row["attack"] != "aggregate"))
+    if not order:
+        return "no attack reads it"
+    failed = "failed: " if order[0]["status"] == "failed" else ""
+    return f"{failed}{order[0]['reason']}"

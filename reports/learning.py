@@ -1,0 +1,43 @@
+"""The error of a federated model beside models that need no federation."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from rich.table import Table
+
+from reports.verdicts import number
+
+
+def learning_table(
+    rounds: Sequence[int],
+    rmse: Sequence[float],
+    centralised: float,
+    bias: float,
+    mean: float,
+    title: str,
+) -> Table:
+    """Tabulate the error after each number of rounds, beside what needs no federation.
+
+    Parameters
+    ----------
+    rounds : sequence of int
+    rmse : sequence of float
+        In stars, after each of them.
+    centralised, bias, mean : float
+        RMSE of alternating least squares, of user and item biases, and of the training mean.
+    title : str
+
+    Returns
+    -------
+    Table
+    """
+    table = Table(title=title, title_justify="left")
+    table.add_column("model")
+    table.add_column("RMSE", justify="right")
+    for count, error in zip(rounds, rmse, strict=True):
+        table.add_row(f"federated, {count} rounds", number(error))
+    table.add_row("centralised alternating least squares, best of 15 sweeps", number(centralised))
+    table.add_row("centralised mean + user bias + item bias", number(bias))
+    table.add_row("training mean", number(mean))
+    return table

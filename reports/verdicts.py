@@ -1,0 +1,133 @@
+"""Result rows in words: numbers, verdicts and reasons.
+
+Works on plain mappings with the columns of ``results.json``. An accuracy never appears without its baseline
+and its interval.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+Row = Mapping[str, Any]
+
+CLAIMED = "claimed_rating_accuracy"  # of answers about clients without a name
+ANSWERED = "clients_answered"  # where there is no truth
+NOT_TESTED = "NOT TESTED"
+BELOW = "worse than the guess"
+
+
+def tested(row: Row) -> bool:
+    """Tell whether a row holds a number that an attack answered for.
+
+    Parameters
+    ----------
+    row : mapping
+
+    Returns
+    -------
+    bool
+    """
+    return verdict_of(row) != NOT_TESTED and number(row["advantage"]) != "-"
+
+
+def number(value: Any, digits: int = 3) -> str:
+    """A number for people; a dash where there is none.
+
+    Examples
+    --------
+    >>> number(0.98765), number(float("nan"))
+    ('0.988', '-')
+    """
+    if value is None or (isinstance(value, float) and math.isnan(value)):
+        return "-"
+    return f"{value:.{digits}f}"
+
+
+def verdict_of(row: Row) -> str:
+    """The row's verdict; NOT TESTED where the attack did not run.
+
+    Examples
+    --------
+    >>> verdict_of({"status": "failed", "verdict": ""}), verdict_of({"status": "ran", "verdict": "LEAK"})
+    ('NOT TESTED', 'LEAK')
+    """
+    return str(row["verdict"]) if row["status"] == "ran" else NOT_TESTED
+
+
+def why_not(row: Row) -> str:
+    """Say why a row has no number, or one that is worse than the guess.
+
+    Parameters
+    ----------
+    row : mapping
+
+    Returns
+    -------
+    str
+        Empty where neither is so.
+    """
+    if verdict_of(row) != NOT_TESTED:
+        return BELOW if number(row["advantage_high"]) != "-" and _is_below(row) else ""
+    if row["status"] != "ran":
+        return f"{row['status']}: {row['reason']}"
+    return str(row["reason"]) or f"{row['n_abstained']} of {row['n_users']} clients got no answer"
+
+
+def _is_below(row: Row) -> bool:
+    """Significantly worse than the guess, which scoring says in the row's reason."""
+    return bool(row["verdict"] == "INCONCLUSIVE" and row["advantage_high"] < 0)
+
+
+def numbers_of(row: Row, digits: int = 3) -> dict[str, str]:
+    """Put value, interval, guess and ceiling in words.
+
+    Parameters
+    ----------
+    row : mapping
+    digits : int
+        Of the value.
+
+    Returns
+    -------
+    dict
+        Dashes where nothing was tested.
+    """
+    names = ("value", "ci_low", "ci_high", "baseline", "ceiling", "ceiling_ml", "advantage")
+    if verdict_of(row) == NOT_TESTED:
+        return {"interval": "-", "answered": "-", **dict.fromkeys(names, "-")}
+    found = {name: number(row[name]) for name in names}
+    answered = max(row["n_users"] - row["n_abstained"], 0)
+    return {
+        **found,
+        "value": number(row["value"], digits),
+        "interval": "-" if found["ci_low"] == "-" else f"[{found['ci_low']}, {found['ci_high']}]",
+        "ceiling_ml": "-" if found["ceiling_ml"] == found["ceiling"] else found["ceiling_ml"],
+        "answered": f"{answered}/{row['n_users']}",
+    }
+
+
+def grouped(rows: Sequence[Row], *columns: str) -> dict[Any, list[Row]]:
+    """Group rows by what they have in some columns, in the order in which that comes first.
+
+    Parameters
+    ----------
+    rows : sequence of mapping
+    *columns : str
+
+    Returns
+    -------
+    dict
+        By the value of one column, or by a tuple of the values of several.
+
+    Examples
+    --------
+    >>> list(grouped([{"a": 2}, {"a": 1}, {"a": 2}], "a"))
+    [2, 1]
+    """
+    groups: dict[Any, list[Row]] = {}
+    for row in rows:
+        key = tuple(row[column] for column in columns)
+        groups.setdefault(key if len(columns) > 1 else key[0], []).append(row)
+    return groups

@@ -1,0 +1,86 @@
+"""``audit --transcript``: recordings of any origin, with and without truth."""
+
+from __future__ import annotations
+
+import json
+
+import numpy as np
+import pytest
+
+from victims.transcript.recorder import Recorder
+
+LEVELS = [1, 2, 3, 4, 5]
+N_CLIENTS, N_ITEMS, K = 24, 40, 5
+
+
+@pytest.fixture
+def recording(tmp_path):
+    """One round of clients who upload the gradient of a mean loss, of which nothing is declared."""
+    rng = np.random.default_rng(0)
+    items = rng.normal(0, 0.3, (N_ITEMS, K))
+    with Recorder(tmp_path / "run", rating_levels=LEVELS) as recorder:
+        recorder.broadcast(0, items)
+        for client in range(N_CLIENTS):
+            rated = rng.choice(N_ITEMS, rng.integers(8, 20), replace=False)
+            ratings = rng.choice(LEVELS, rated.size).astype(float)
+            factor = rng.normal(0, 0.3, K)
+            error = ratings - items[rated] @ factor
+            recorder.upload(0, client, -2 / rated.size * error[:, None] * factor, rated)
+            recorder.truth(client, rated, ratings)
+    return tmp_path / "run"
+
+
+def rows_of(folder, attack, metric):
+    rows = json.loads((folder / "results.json").read_text())
+    return [row for row in rows if row["attack"] == attack and row["metric"] == metric]
+
+
+def test_every_attack_is_a_row_and_a_leak_is_one(run, recording, tmp_path):
+    out = tmp_path / "results"
+    code, said, _ = run("audit", "--transcript", recording, "--out", out, "--fail-on", "leak")
+    assert code == 1
+    (read,) = rows_of(out, "undeclared", "rating_accuracy")
+    assert read["value"] == 1
+    assert read["verdict"] == "LEAK"
+    (silent,) = rows_of(out, "root-krylov", "rating_accuracy")
+    assert silent["verdict"] == "NOT TESTED"
+    assert "not declared" in silent["reason"]
+    assert "undeclared" in said
+    before = (out / "results.json").read_text()
+    assert run("audit", "--transcript", recording, "--out", out)[0] == 0
+    assert (out / "results.json").read_text() == before
+
+
+def test_without_truth_it_says_for_whom_there_is_an_answer(run, recording, tmp_path):
+    recording.with_name("run.truth.arrow").unlink()
+    out = tmp_path / "results"
+    words = ("--attack", "undeclared", "--attack", "spectral")
+    assert run("audit", "--transcript", recording, "--out", out, *words)[0] == 0
+    (claimed,) = rows_of(out, "undeclared", "clients_answered")
+    assert claimed["value"] == 1
+    assert claimed["baseline"] < 0.1
+    assert claimed["verdict"] == "LEAK"
+    (silent,) = rows_of(out, "spectral", "rating_accuracy")
+    assert silent["verdict"] == "NOT TESTED"
+
+
+def test_shuffled_uploads_are_no_leak_without_truth(run, recording, tmp_path):
+    """Rows dealt out at random: whoever gets an answer gets it by accident."""
+    recording.with_name("run.truth.arrow").unlink()
+    rng = np.random.default_rng(1)
+    with Recorder(tmp_path / "noise", rating_levels=LEVELS) as recorder:
+        recorder.broadcast(0, rng.normal(0, 0.3, (N_ITEMS, K)))
+        for client in range(N_CLIENTS):
+            rated = rng.choice(N_ITEMS, 12, replace=False)
+            recorder.upload(0, client, rng.normal(size=(12, 1)) * rng.normal(size=K), rated)
+    out = tmp_path / "results"
+    assert run("audit", "--transcript", tmp_path / "noise", "--out", out, "--attack", "undeclared")[0] == 0
+    rows = json.loads((out / "results.json").read_text())
+    assert all(row["verdict"] != "LEAK" for row in rows)
+
+
+def test_options_of_victims_are_refused(run, recording, tmp_path):
+    code, _, said = run("audit", "--transcript", recording, "--victim", "mf", "--out", tmp_path / "r")
+    assert code == 2, said
+    assert "--victim" in said
+    assert "leave it out" in said

@@ -1,0 +1,44 @@
+"""What a round costs: counts and scaling, and the grid of numbers of items and systems."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from audit.experiments.cost import Sheet, run
+from audit.experiments.round_cost import cost_of
+from audit.registry import make_defenses
+from victims.common.errors import InputError
+from victims.protocols.fedmf import FedMF
+from victims.protocols.fedmvmf import FedMVMF
+
+
+class TestCost:
+    def test_counts_and_scaling(self, ratings):
+        found = cost_of(FedMF(factors=40), ratings, make_defenses("paillier:key_bits=1024"), sample=8)
+        counts = np.diff(ratings.indptr)
+        parts = 3  # 40 numbers, 15 to a ciphertext
+        assert found.ciphertexts == parts * counts.max()
+        assert found.bytes_sent == parts * 256 * counts.max()
+        np.testing.assert_allclose(found.bytes_sent_mean, parts * 256 * counts.mean())
+        assert found.bytes_received == parts * 256 * ratings.n_items
+        assert min(found.encryption, found.aggregation, found.decryption) > 0
+        assert found.server_update == 0  # the server never decrypts
+
+    def test_in_the_clear_and_sampled(self, ratings):
+        sampled = cost_of(
+            FedMVMF(weighting="include-unrated"), ratings, make_defenses("unrated-sampling:rho=1")
+        )
+        counts = np.minimum(2 * np.diff(ratings.indptr), ratings.n_items) + ratings.n_attributes
+        assert sampled.bytes_sent == 48 * counts.max()
+        assert sampled.encryption == sampled.decryption == sampled.ciphertexts == 0
+
+    def test_phe_beside_it(self, ratings):
+        sheet = Sheet(options={"factors": 20}, items=(20, 60), key_bits=(1024,), sample=16)
+        rows = run(sheet, ratings)
+        assert [row["system"] for row in rows] == ["in the clear", "phe, 1024 bit", "packed, 1024 bit"] * 2
+        assert rows[1]["ciphertexts"] == 10 * rows[2]["ciphertexts"]  # 20 numbers: 20 or 2
+
+    def test_the_stand_in_has_no_cost(self, ratings):
+        with pytest.raises(InputError, match="the cost of ideal encryption says nothing"):
+            cost_of(FedMF(factors=4), ratings, make_defenses("paillier:ideal=true"))

@@ -1,0 +1,53 @@
+"""Prediction error of private matrix factorisation: rows, splits, and what is shown of them."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from audit.experiments import prediction
+from reports.prediction import prediction_table
+from reports.prediction_figure import prediction_figure
+from victims.common.errors import InputError
+from victims.data.movielens_files import published_split
+from victims.data.subsets import leave_out
+from victims.data.synthetic import Synthetic, generate
+
+
+@pytest.fixture(scope="module")
+def small():
+    return generate(Synthetic(users=60, items=16, ratings_per_user=10.0, single=0.0, seed=5))
+
+
+@pytest.mark.parametrize("vary", ["nothing", "user_low", "fraction"])
+def test_prediction(small, tmp_path, vary):
+    quick = {"order": "batch", "learning_rate": "0.01"}
+    plan = prediction.Plan(("mf", "hdpmf"), factors=(3,), epochs=3, runs=2, vary=vary, victim_options=quick)
+    rows = prediction.run(plan, small, tmp_path, jobs=1)
+    assert {row["status"] for row in rows} == {"ran"}
+    assert all(np.isfinite([row["value"], row["baseline"]]).all() for row in rows)
+    table = prediction_table(rows, "ml-100k", "x", vary)
+    assert table.row_count == 3 * len(prediction.VARIED[vary])
+    assert len([path for path in prediction_figure(rows, vary, tmp_path) if path.exists()]) == 2
+
+
+def test_a_failed_training_is_a_row(small, tmp_path):
+    plan = prediction.Plan(
+        methods=("mf",), factors=(3,), epochs=2, runs=1, victim_options={"learning_rate": "1e200"}
+    )
+    rows = prediction.run(plan, small, tmp_path, jobs=1)
+    assert rows[0]["status"] == "failed"
+    assert "diverged" in rows[0]["reason"]
+    with pytest.raises(InputError, match="needs a method with budgets"):
+        prediction.run(prediction.Plan(("mf",), vary="user_low"), small, tmp_path)
+    with pytest.raises(InputError, match="--vary must be one of"):
+        prediction.run(prediction.Plan(vary="mood"), small, tmp_path)
+
+
+def test_splits(small, tmp_path):
+    train, test = leave_out(small, 4, 0)
+    assert (np.diff(test.indptr) == np.minimum(4, np.diff(small.indptr) - 1)).all()
+    assert train.n_ratings + test.n_ratings == small.n_ratings
+    assert published_split(str(tmp_path), small) is None
+    with pytest.raises(InputError, match="must be >= 1, got 0"):
+        leave_out(small, 0, 0)

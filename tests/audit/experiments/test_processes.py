@@ -1,0 +1,68 @@
+"""Parallel processes: they end with their parent, and what a killed one worked on is tried again."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from functools import partial
+from pathlib import Path
+
+from audit.experiments.processes import KilledError, in_processes
+
+
+def sleeping(folder: str, _: int) -> None:
+    """Work that says who does it, and lasts."""
+    Path(folder, str(os.getpid())).touch()
+    time.sleep(600)
+
+
+def is_running(number: int) -> bool:
+    try:
+        return Path(f"/proc/{number}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
+    except OSError:
+        return False
+
+
+def test_a_worker_ends_with_its_parent(tmp_path):
+    code = (
+        "import os, time\n"
+        "from functools import partial\n"
+        "from audit.experiments.processes import in_processes\n"
+        "from tests.audit.experiments.test_processes import sleeping\n"
+        f"list(in_processes(partial(sleeping, {str(tmp_path)!r}), [1, 2], 2))\n"
+    )
+    parent = subprocess.Popen([sys.executable, "-c", code], stderr=subprocess.DEVNULL)
+    limit = time.monotonic() + 60
+    while len(list(tmp_path.iterdir())) < 2 and time.monotonic() < limit:
+        time.sleep(0.1)
+    workers = [int(path.name) for path in tmp_path.iterdir()]
+    assert len(workers) == 2
+    parent.kill()
+    parent.wait()
+    while any(map(is_running, workers)) and time.monotonic() < limit:
+        time.sleep(0.1)
+    assert not any(map(is_running, workers))
+
+
+def killing_itself(flags: Path, often: int, task: int) -> int:
+    """Work whose process is killed while it does task 1, some times."""
+    tries = len(list(flags.iterdir()))
+    if task == 1 and tries < often:
+        Path(flags, str(tries)).touch()
+        os.kill(os.getpid(), signal.SIGKILL)
+    return 10 * task
+
+
+class TestKilledWorkers:
+    def test_what_it_worked_on_is_tried_again(self, tmp_path, capsys):
+        found = dict(in_processes(partial(killing_itself, tmp_path, 1), [0, 1, 2, 3], 2))
+        assert found == {0: 0, 1: 10, 2: 20, 3: 30}
+        assert "a process was killed" in capsys.readouterr().err
+
+    def test_the_second_time_it_is_an_answer(self, tmp_path):
+        found = dict(in_processes(partial(killing_itself, tmp_path, 9), [0, 1, 2, 3], 2))
+        assert isinstance(found.pop(1), KilledError)
+        assert found == {0: 0, 2: 20, 3: 30}

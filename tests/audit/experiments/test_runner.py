@@ -1,0 +1,176 @@
+"""The one runner: order, resumption, failures, batches, what is left behind, and progress."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+from functools import partial
+from pathlib import Path
+
+import pytest
+
+from audit.experiments.cell_files import read_cell
+from audit.experiments.grid import Cell, Procedure, only_ratings, refuse
+from audit.experiments.results import make_row
+from audit.experiments.runner import run_grid
+from victims.common.errors import InputError, OutputError
+from victims.data.synthetic import Synthetic, generate
+
+RATINGS = generate(Synthetic(users=3, items=4, ratings_per_user=2.0, single=0.0, seed=0))
+
+
+def cell(folder: Path, task: str, scratch: str = "") -> Cell[str]:
+    return Cell(task, folder / "cells" / f"{task}.json", (folder / "scratch" / scratch,) if scratch else ())
+
+
+def prepare(log: Path, cell: Cell[str], ratings, say) -> str:
+    say("recording")
+    with log.open("a") as file:
+        file.write(f"prepare {cell.task}\n")
+    for path in cell.scratch:
+        path.mkdir(parents=True)
+    return f"of {cell.task}"
+
+
+def measure(log: Path, faults: dict[str, Exception], cell: Cell[str], prepared: str, say) -> list[dict]:
+    with log.open("a") as file:
+        file.write(f"measure {cell.task}\n")
+    if cell.task in faults:
+        raise faults[cell.task]
+    assert all(path.exists() for path in cell.scratch)
+    return [make_row(attack=cell.task, reason=prepared, status="ran")]
+
+
+def failed(task: str, error: Exception) -> list[dict]:
+    return [make_row(attack=task, reason=str(error), status="failed")]
+
+
+@pytest.fixture
+def log(tmp_path):
+    return tmp_path / "log"
+
+
+@pytest.fixture
+def procedure(log):
+    """A procedure that writes down what it does, with some faults."""
+    return lambda **faults: Procedure(partial(prepare, log), partial(measure, log, faults), failed)
+
+
+def done(log: Path) -> list[str]:
+    """What was done since the last look."""
+    words = log.read_text().splitlines() if log.exists() else []
+    log.unlink(missing_ok=True)
+    return words
+
+
+def kept(folder: Path) -> set[str]:
+    return {path.stem for path in (folder / "cells").glob("*.json")}
+
+
+class TestBatches:
+    def test_what_is_prepared_serves_all_cells_of_a_batch(self, tmp_path, log, procedure):
+        cells = [cell(tmp_path, *words) for words in (("a", "x"), ("b", "y"), ("c", "x"), ("d",))]
+        rows = run_grid(cells, procedure(), RATINGS, tmp_path)
+        assert [(row["attack"], row["reason"]) for row in rows] == [
+            ("a", "of a"), ("b", "of b"), ("c", "of a"), ("d", "of d"),
+        ]  # fmt: skip
+        assert done(log) == [
+            "prepare a", "measure a", "measure c", "prepare b", "measure b", "prepare d", "measure d",
+        ]  # fmt: skip
+        assert not list((tmp_path / "scratch").iterdir())
+
+    @pytest.mark.parametrize("jobs", [1, 2])
+    def test_any_number_of_processes_gives_the_same_files(self, tmp_path, procedure, jobs):
+        cells = [cell(tmp_path, task) for task in "dcba"]
+        rows = run_grid(cells, procedure(), RATINGS, tmp_path, jobs=jobs)
+        assert [row["attack"] for row in rows] == list("dcba")
+        written = json.loads((tmp_path / "results.json").read_text())
+        assert [row["attack"] for row in written] == list("dcba")
+
+    def test_scratch_may_be_kept(self, tmp_path, procedure):
+        resumable = Procedure(
+            *(getattr(procedure(), name) for name in ("prepare", "measure", "failed")), True
+        )
+        run_grid([cell(tmp_path, "a", "x")], resumable, RATINGS, tmp_path, keep_scratch=True)
+        assert (tmp_path / "scratch" / "x").exists()
+
+
+class TestResumption:
+    def test_a_finished_cell_is_read(self, tmp_path, log, procedure):
+        cells = [cell(tmp_path, task, "x") for task in "ab"]
+        first = run_grid(cells[:1], procedure(), RATINGS, tmp_path)
+        done(log)
+        second = run_grid(cells, procedure(), RATINGS, tmp_path)
+        assert json.dumps(second[:1]) == json.dumps(first)
+        assert done(log) == ["prepare b", "measure b"]
+        run_grid(cells, procedure(), RATINGS, tmp_path)
+        assert done(log) == []
+
+    def test_a_failed_cell_is_a_row_and_is_tried_again(self, tmp_path, log, procedure):
+        cells = [cell(tmp_path, task, "x") for task in "abc"]
+        rows = run_grid(cells, procedure(b=ArithmeticError("boom")), RATINGS, tmp_path)
+        assert [(row["attack"], row["status"]) for row in rows] == [
+            ("a", "ran"), ("b", "failed"), ("c", "ran"),
+        ]  # fmt: skip
+        assert kept(tmp_path) == {"a", "c"}
+        done(log)
+        assert [row["status"] for row in run_grid(cells, procedure(), RATINGS, tmp_path)] == ["ran"] * 3
+        assert done(log) == ["prepare b", "measure b"]
+
+    def test_what_cannot_be_prepared_is_a_row_for_each_cell(self, tmp_path):
+        def diverge(*_: object) -> None:
+            raise InputError("training diverged")
+
+        cells = [cell(tmp_path, task, "x") for task in "ab"]
+        rows = run_grid(cells, Procedure(diverge, refuse, failed), RATINGS, tmp_path)
+        assert [(row["attack"], row["reason"]) for row in rows] == [
+            ("a", "training diverged"), ("b", "training diverged"),
+        ]  # fmt: skip
+        assert kept(tmp_path) == set()
+
+    @pytest.mark.parametrize("error", [InputError("wrong"), OutputError("full")])
+    def test_what_ends_a_run_leaves_finished_cells_and_no_scratch(self, tmp_path, procedure, error):
+        cells = [cell(tmp_path, *words) for words in (("a", "x"), ("b", "y"), ("c", "y"))]
+        with pytest.raises(type(error), match=str(error)):
+            run_grid(cells, procedure(c=error), RATINGS, tmp_path, keep_scratch=True)
+        assert kept(tmp_path) == {"a", "b"}
+        assert [row["attack"] for row in json.loads((tmp_path / "results.json").read_text())] == ["a"]
+        assert not (tmp_path / "scratch" / "y").exists()
+
+
+def kill_at(task: str, cell: Cell[str], prepared: object, say) -> list[dict]:
+    """Work whose process is killed at one of its tasks."""
+    if cell.task == task:
+        os.kill(os.getpid(), signal.SIGKILL)
+    return [make_row(attack=cell.task, status="ran")]
+
+
+def test_a_kill_loses_no_finished_cell(tmp_path, capsys):
+    """The batch of a, b and c ends at b, twice; a was finished, and d is another batch's."""
+    cells = [cell(tmp_path, *words) for words in (("a", "x"), ("b", "x"), ("c", "x"), ("d", "y"))]
+    rows = run_grid(cells, Procedure(only_ratings, partial(kill_at, "b"), failed), RATINGS, tmp_path, jobs=2)
+    assert [(row["attack"], row["status"]) for row in rows] == [
+        ("a", "ran"), ("b", "failed"), ("c", "failed"), ("d", "ran"),
+    ]  # fmt: skip
+    assert "killed twice" in rows[1]["reason"]
+    assert read_cell(cells[0].path)[0]["attack"] == "a"
+    assert "a process was killed" in capsys.readouterr().err
+
+
+def test_progress_counts_cells_and_says_what_goes_on(tmp_path, procedure):
+    cells = [cell(tmp_path, task, "x") for task in "ab"]
+    told: list[tuple[int, int, str]] = []
+    run_grid(cells, procedure(), RATINGS, tmp_path, report=lambda *words: told.append(words))
+    assert told == [(0, 2, ""), (0, 2, "recording"), (2, 2, "")]
+
+
+def test_a_grid_may_stay_in_memory(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    cells = [Cell(value) for value in (3, 1)]
+    procedure = Procedure(only_ratings, lambda cell, ratings, say: [{"square": cell.task**2}], refuse)
+    assert run_grid(cells, procedure, RATINGS) == [{"square": 9}, {"square": 1}]
+    assert list(tmp_path.iterdir()) == []
+    broken = Procedure(only_ratings, lambda cell, ratings, say: [1 / 0], refuse)
+    with pytest.raises(ZeroDivisionError):
+        run_grid(cells, broken, RATINGS)

@@ -1,0 +1,40 @@
+"""What an audit says: verdicts, reasons and sentences."""
+
+from __future__ import annotations
+
+import re
+
+from reports.audit import audit_table, in_words
+from reports.layout import piped
+from reports.score import score_table
+from reports.verdicts import why_not
+from tests.reports.rows import LOST, ROWS, SILENT, WHY, ran
+
+
+class TestWords:
+    def test_every_metric_has_its_own_verdict(self):
+        rows = [ran("rating_accuracy", "NO EVIDENCE"), ran("rated_rating_accuracy", "LEAK")]
+        lines = piped(audit_table(rows, "x")).splitlines()[2:]
+        assert [("NO EVIDENCE" in line, "LEAK" in line) for line in lines] == [(True, False), (False, True)]
+
+    def test_no_number_where_nothing_was_tested(self):
+        for sheet in (audit_table(ROWS, "x"), score_table([*ROWS, SILENT], "x")):
+            lines = [line for line in piped(sheet).splitlines() if "NOT TESTED" in line]
+            assert lines
+            for line in lines:
+                assert not re.search(r"0\.\d\d\d", line)
+        assert why_not(LOST) == f"not applicable: {WHY}"
+        assert why_not(SILENT) == "bad fit"
+        assert why_not(ROWS[0]) == ""
+
+    def test_the_sentence_names_its_metrics(self):
+        (sentence,) = in_words(ROWS)
+        assert sentence.startswith("semi-als/include-unrated: the server reads, with root-linearmixing, ")
+        assert "rated_rating_accuracy 97.1 % (best guess without the transcript 34.5 %): LEAK" in sentence
+        assert "attribute_group_accuracy 97.1 %" in sentence
+        assert "rated_set_auc 0.971 (best guess without the transcript 0.345): LEAK" in sentence
+
+    def test_nothing_tested_is_said(self):
+        (sentence,) = in_words([LOST, SILENT, ran("rated_rating_accuracy", "LEAK", attack="guess-majority")])
+        assert sentence.startswith("semi-als/include-unrated: NOT TESTED")
+        assert "0." not in sentence
