@@ -100,6 +100,8 @@ def _sentence(rows: Sequence[Row]) -> str:
         named.append("rated_set_auc")
     elif CLAIMED not in metrics:
         rated = "; which items were rated lies in the open (uploads name them)"
+    if not any(_claim(metrics.get(name)) for name in named):  # an attack on the list alone
+        named.append("rated_set_auc")
     claims = ", ".join(filter(None, (_claim(metrics.get(name)) for name in named)))
     clients = next(iter(metrics.values()))["n_users"]
     return f"the {rows[0]['adversary']} reads, with {best}, {claims}{rated} ({clients} clients)."
