@@ -86,10 +86,12 @@ def _off_the_grid(
     # a stretched client's weight is told by one of its ratings, on any level
     limit = accidental(n_judged - 1, model.levels.size) if model.stretched else accidental(n_judged)
     allowed = np.minimum(max_misfit, np.where(n_judged > 0, limit, np.inf))
+    # a weight that was taken apart wrongly looks like another rule
+    or_else = "its weights could not be taken apart from its ratings, or " if model.stretched else ""
     reasons = {
         int(user): f"the rows are explained ({residual:.2g} of their size is left), but by numbers off the "
-        f"rating grid (misfit {off:.2g} of 1, at most {bar:.2g} with so many ratings): the clients' rule is "
-        "not the declared one"
+        f"rating grid (misfit {off:.2g} of 1, at most {bar:.2g} with so many ratings): {or_else}the clients' "
+        "rule is not the declared one"
         for user, residual, off, bar in zip(fit.users, fit.residual, away, allowed, strict=True)
         if not off <= bar
     }
