@@ -795,7 +795,7 @@ def list_components(
     Examples
     --------
     >>> list_components("victims")["name"].tolist()[:3]
-    ['fedmvmf', 'fedmf', 'mf']
+    ['fedmvmf', 'fedmf', 'decentralised-mf']
     >>> list_components("defenses", "laplace")["name"].tolist()
     ['scale', 'clip', 'known']
     """

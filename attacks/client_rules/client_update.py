@@ -11,7 +11,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Bool, Float, Int
 
-from attacks.client_rules.protocols import CLIENT_RULES, not_public
+from attacks.client_rules.protocols import CLIENT_RULES, DECLARED_RULES, ClientRule, not_public
 from victims.transcript.manifest import Manifest
 
 
@@ -36,7 +36,7 @@ def unknown_step(manifest: Manifest) -> str:
     str
         Empty where the step, and every constant that it needs, is public.
     """
-    rule = CLIENT_RULES.get(_name(manifest))
+    rule = _rule(manifest)
     if manifest.update != "sgd" or rule is None:
         named = f"{manifest.protocol}/{manifest.rule_name}"
         return f"the clients' step of {named} is not one that this attack knows"
@@ -46,9 +46,11 @@ def unknown_step(manifest: Manifest) -> str:
     return not_public(manifest, (*rule.constants, *attributes))
 
 
-def _name(manifest: Manifest) -> str:
+def _rule(manifest: Manifest) -> ClientRule | None:
     """Version 1 names a protocol, version 2 the rule."""
-    return manifest.protocol if manifest.version == 1 else manifest.rule_name
+    if manifest.version == 1:
+        return CLIENT_RULES.get(manifest.protocol)
+    return DECLARED_RULES.get(manifest.rule_name)
 
 
 def step_of(manifest: Manifest, rounds: Int[np.ndarray, " T"], n_rated: Int[np.ndarray, " users"]) -> Step:
@@ -66,7 +68,8 @@ def step_of(manifest: Manifest, rounds: Int[np.ndarray, " T"], n_rated: Int[np.n
     -------
     Step
     """
-    rule = CLIENT_RULES[_name(manifest)]
+    rule = _rule(manifest)
+    assert rule is not None
     rate = rule.learning_rate(manifest, rounds)
     shrink = rule.shrink(manifest, rate, n_rated)
     return Step(*(jnp.asarray(part) for part in (shrink, 2 * rate, rule.unit_ball, rule.after_server)))

@@ -117,11 +117,11 @@ _PLAIN_CLIENT = ClientRule(("client_learning_rate", "lambda_factors"), _constant
 _UNIT_BALL = ("learning_rate", "epochs", "regularization")
 
 CLIENT_RULES = {
-    "sgd": _PLAIN_CLIENT,  # by the name of the rule (version 2), the others by that of the protocol
     "fedmf": _PLAIN_CLIENT,
     "fedmvmf": _PLAIN_CLIENT,
     "mf": ClientRule(_UNIT_BALL, _dropping_rate, _shrink_by_rating, unit_ball=True, after_server=True),
 }
+DECLARED_RULES = {"sgd": _PLAIN_CLIENT}  # by the name that a recording of version 2 declares
 SERVER_RULES = {
     "fedmf": ServerRule(),
     "fedmvmf": ServerRule(

@@ -39,7 +39,7 @@ def ends_well(run, monkeypatch):
     for slow in (Likelihood, Trajectory, Root):
         monkeypatch.setattr(slow, "attack", lambda self, view, key, _=None: GuessMajority().attack(view, key))
 
-    for place in ("audit.experiments.campaign_rows.computable", "audit.scoring.ceiling.computable"):
+    for place in ("audit.experiments.attack_rows.computable", "audit.scoring.ceiling.computable"):
         monkeypatch.setattr(place, lambda view: False)
 
     def call(*words: object) -> tuple[int, str]:
