@@ -44,6 +44,7 @@ from victims.transcript.view import ITEM, View
 HALVINGS = 60  # of the interval that holds b_i
 WIDEST = 40.0  # nats
 RAREST = 1e-3  # share of clients
+EVERYTHING = "every client uploads a row for every item, so the lists say nothing"
 
 
 @dataclass(frozen=True)
@@ -82,6 +83,8 @@ class RatedSet:
         if reason:
             return all_abstain(self.name, users, reason, options, scope=Scope.RATED_SET)
         lists = _lists(view)
+        if _everything(view.manifest, lists):
+            return all_abstain(self.name, users, EVERYTHING, options, scope=Scope.RATED_SET)
         n_rounds = np.asarray((lists.max(axis=1)).todense(), np.int64).ravel()
         candidate = sp.csr_array(lists, copy=True)
         candidate.data = (lists.data == np.repeat(n_rounds, np.diff(lists.indptr))).astype(np.float64)
@@ -106,10 +109,15 @@ def _obstacle(view: View) -> str:
         return nothing_received(view)
     messages = view.messages
     if manifest.upload.zeros_if_unrated and messages.gradient is None and messages.exponent is None:
-        return "every client uploads a row for every item, so the lists say nothing"
+        return EVERYTHING
     if manifest.weighting == "include-unrated" and _rho(manifest) is None:
         return "every client uploads every item, or the ratio rho of sampled to rated ones is not public"
     return ""
+
+
+def _everything(manifest: Manifest, lists: sp.csr_array) -> bool:
+    """Whether all clients list all items, and it is not declared that they rated them."""
+    return manifest.rule.rows != "rated" and bool((np.diff(lists.indptr) == manifest.n_items).all())
 
 
 def _rho(manifest: Manifest) -> float | None:
