@@ -1,8 +1,8 @@
 """Uploads as changes of the factors, without the rows that carry nothing: what attacks are written for.
 
 Programs that upload their whole copy of the factors send ``b + change`` for every item; with weight decay
-even the items that nobody touched move, all by the same multiple of ``b``. Nothing of this has to be declared:
-it shows in the rows, held against the factors ``b`` that they were computed at.
+even the items that nobody touched move, all by the same multiple of ``b``. Nothing of this has to be
+declared: it shows in the rows, held against the factors ``b`` that they were computed at.
 """
 
 from __future__ import annotations
