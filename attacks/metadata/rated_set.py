@@ -127,7 +127,11 @@ def _rho(manifest: Manifest) -> float | None:
         return 0.0
     for defense in manifest.defenses:
         value = defense.get("rho")
-        if defense.get("name") == "unrated-sampling" and isinstance(value, int | float) and value > 0:
+        if (
+            defense.get("name") == "unrated-sampling"
+            and isinstance(value, int | float)
+            and 0 < value < np.inf
+        ):
             return float(value)
     return None
 
