@@ -8,10 +8,14 @@ import numpy as np
 from rich.table import Table
 
 from reports.leaks import LEAKS, Leak, kinds_of, leak_cell, leak_of, why_nothing, worst_cell
-from reports.verdicts import Row, grouped, number
+from reports.verdicts import CLAIMED, Row, grouped, number
 
 QUALITY = "ndcg_at_10"
 SENT = "bytes_sent_mean"
+NAMELESS = (
+    "the attack does not learn whose rows it reads; the value is the share of the ratings it claims "
+    "that one client really gave"
+)
 SECONDS = ("seconds_local_update", "seconds_encryption", "seconds_decryption")
 
 
@@ -34,10 +38,14 @@ def comparison_table(rows: Sequence[Row], title: str) -> Table:
     for metric in kinds:
         table.add_column(LEAKS[metric], overflow="fold", min_width=14)
     table.add_column("worst\nadvantage", overflow="fold")
+    shown: list[Leak] = []
     for defense, of_defense in grouped(rows, "defense").items():
         for line, (who, leaks) in enumerate(_lines(of_defense, kinds)):
+            shown += leaks
             name = f"{defense}\n{who}" if line == 0 else who
             table.add_row(name, *map(leak_cell, leaks), worst_cell(leaks))
+    if any(leak.row is not None and leak.row["metric"] == CLAIMED for leak in shown):
+        table.caption += f"\n(nameless): {NAMELESS}"
     return table
 
 

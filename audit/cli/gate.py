@@ -41,6 +41,7 @@ OPERATORS: dict[str, Callable[[float, float], bool]] = {
     "=": operator.gt,
 }
 RESTRICTED = ("victim", "update", "weighting", "data", "defense", "adversary", "attack", "scenario")
+NAMED = 5  # metrics of one line
 PLACE = ("victim", "update", "weighting", "data", "defense", "adversary", "rounds")
 BOUND, REFUTED = "empirical_epsilon", "CLAIM REFUTED"
 WORDS = {"leak": ("", LEAK), "refuted": (BOUND, REFUTED)}  # metric, and its verdict
@@ -149,7 +150,7 @@ def check(conditions: Sequence[Condition], rows: Sequence[Mapping[str, Any]]) ->
     crossed, unmeasured = [], []
     for condition in conditions:
         across = [row for row in rows if condition.crossed_by(row)]
-        crossed += [f"--fail-on {condition.text} is crossed: {_found(condition, row)}" for row in across]
+        crossed += [f"--fail-on {condition.text} is crossed: {words}" for words in _found(condition, across)]
         if not across:
             missing = _not_measured(condition, rows)
             unmeasured += [f"--fail-on {condition.text} was not measured: {words}" for words in missing]
@@ -229,12 +230,22 @@ def _where(row: Mapping[str, Any]) -> str:
     return ", ".join(words)
 
 
-def _found(condition: Condition, row: Mapping[str, Any]) -> str:
-    """The row that crosses, with its number."""
-    by = f"{row.get('attack')} on {_where(row)}: {row['metric']}"
+def _found(condition: Condition, rows: Sequence[Mapping[str, Any]]) -> list[str]:
+    """For each attack and place the metrics that cross, with their numbers."""
+    places: dict[str, list[Mapping[str, Any]]] = {}
+    for row in rows:
+        places.setdefault(f"{row.get('attack')} on {_where(row)}", []).append(row)
+    return [f"{place}: {_numbers(condition, found)}" for place, found in places.items()]
+
+
+def _numbers(condition: Condition, rows: Sequence[Mapping[str, Any]]) -> str:
+    shown, more = rows[:NAMED], len(rows) - NAMED
+    rest = f" and {more} more" if more > 0 else ""
     if condition.field == "verdict":
-        return f"{by} is {row['verdict']}"
-    return f"{by} has {condition.field} {row[condition.field]:.4g}"
+        names = ", ".join(row["metric"] for row in shown) + rest
+        return f"{names} {'is' if len(rows) == 1 else 'are'} {rows[0]['verdict']}"
+    words = [f"{row['metric']} has {condition.field} {row[condition.field]:.4g}" for row in shown]
+    return ", ".join(words) + rest
 
 
 def _not_measured(condition: Condition, rows: Sequence[Mapping[str, Any]]) -> list[str]:

@@ -131,3 +131,24 @@ def test_names_with_dots_and_blocks():
         ("tpr_at_fpr_0.1pct", "value"),
         ("attribute_group_accuracy/3", "advantage"),
     ]
+
+
+def test_metrics_of_one_attack_share_a_line():
+    """A leak crosses in every metric; a build prints one line for each attack and place."""
+    names = (
+        "rating_accuracy",
+        "rated_rating_accuracy",
+        "rated_set_auc",
+        "rated_set_f1",
+        "rating_mae",
+        "a",
+        "b",
+    )
+    leaks = [row(metric=name, verdict="LEAK") for name in names]
+    other = row(metric="rating_accuracy", verdict="LEAK", adversary="item-server")
+    first, second = check(parse(["leak"], AUDIT), [*leaks, other]).lines
+    assert first.endswith(
+        "adversary server: rating_accuracy, rated_rating_accuracy, rated_set_auc, rated_set_f1, rating_mae "
+        "and 2 more are LEAK"
+    )
+    assert second.endswith("adversary item-server: rating_accuracy is LEAK")

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 import numpy as np
 import pytest
 
@@ -9,6 +11,8 @@ from audit.experiments.cost import Sheet, run
 from audit.experiments.round_cost import cost_of
 from audit.registry import make_defenses
 from victims.common.errors import InputError
+from victims.data.subsets import of_users
+from victims.protocols.base import Rows, Unchanged
 from victims.protocols.fedmf import FedMF
 from victims.protocols.fedmvmf import FedMVMF
 
@@ -42,3 +46,21 @@ class TestCost:
     def test_the_stand_in_has_no_cost(self, ratings):
         with pytest.raises(InputError, match="the cost of ideal encryption says nothing"):
             cost_of(FedMF(factors=4), ratings, make_defenses("paillier:ideal=true"))
+
+
+@dataclass(frozen=True)
+class KeepsBack(Unchanged):
+    """Every second row stays on the device."""
+
+    name: str = "keeps-back"
+
+    def uploaded(self, rows, ratings, round_, seed):
+        keep = np.arange(rows.sender.size) % 2 == 0
+        return Rows(rows.sender[keep], rows.kind[keep], rows.index[keep], rows.gradient[keep])
+
+
+def test_rows_that_a_defense_keeps_back_cost_nothing(ratings):
+    alone = of_users(ratings, np.array([0]))
+    everything, half = (cost_of(FedMF(factors=4), alone, defenses) for defenses in ([], [KeepsBack()]))
+    n_rows = alone.n_ratings
+    assert half.bytes_sent / everything.bytes_sent == pytest.approx((n_rows + 1) // 2 / n_rows)
