@@ -10,13 +10,14 @@ from collections.abc import Callable
 from dataclasses import asdict, dataclass, replace
 
 import numpy as np
+from jaxtyping import Int
 
 from attacks.base import Estimates, Progress, Reconstruction, factors_hidden, silent
 from victims.common.seeds import Purpose, generator
 from victims.transcript.manifest import Manifest
-from victims.transcript.view import ITEM, Uploads, View
+from victims.transcript.view import ITEM, Uploads, UserBatch, View
 
-# a guess is drawn or looked up per row of the last round: (manifest, uploads, generator) -> value
+# a guess is drawn or looked up per row of the last round of a client: (manifest, uploads, generator) -> value
 Answer = Callable[[Manifest, Uploads, np.random.Generator], np.ndarray]
 
 
@@ -33,14 +34,27 @@ def _guess(
     if reason:
         abstained = dict.fromkeys(view.users.tolist(), reason)
     for number, batch in enumerate(view.batches()):
-        uploads = batch.rounds[-1]
         rng = generator(key, Purpose.GUESSES, number)
-        value = np.where(uploads.valid, answer(view.manifest, uploads, rng), np.nan)
-        block = Estimates(batch.users, uploads.kind, uploads.index, value)
-        if view.manifest.weighting == "include-unrated":
-            block = replace(block, rating_if_rated=if_rated(view.manifest, uploads, rng))
-        blocks.append(block)
+        last = _last_round(batch)
+        for round_, uploads in enumerate(batch.rounds):
+            here = last == round_
+            if not here.any():
+                continue
+            value = np.where(uploads.valid, answer(view.manifest, uploads, rng), np.nan)[here]
+            kind, index = (c[here] if c.shape[0] > 1 else c for c in (uploads.kind, uploads.index))
+            block = Estimates(batch.users[here], kind, index, value)
+            if view.manifest.weighting == "include-unrated":
+                block = replace(block, rating_if_rated=if_rated(view.manifest, uploads, rng)[here])
+            blocks.append(block)
     return Reconstruction(name, view.users, tuple(blocks), abstained, options)
+
+
+def _last_round(batch: UserBatch) -> Int[np.ndarray, " users"]:
+    """The last round in which each client sent something, by its place in the batch."""
+    last = np.full(batch.users.size, -1)
+    for round_, uploads in enumerate(batch.rounds):
+        last[np.broadcast_to(uploads.valid.any(axis=1), last.shape)] = round_
+    return last
 
 
 def _constant(uploads: Uploads, rating: float | np.ndarray) -> np.ndarray:

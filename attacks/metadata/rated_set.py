@@ -22,6 +22,7 @@ Systems", arXiv:2210.07775, Eq. (36).
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import asdict, dataclass
 
 import numpy as np
@@ -44,6 +45,8 @@ from victims.transcript.view import ITEM, View
 HALVINGS = 60  # of the interval that holds b_i
 WIDEST = 40.0  # nats
 RAREST = 1e-3  # share of clients
+BLOCK_CELLS = 1 << 20  # clients x candidates of one block of answers
+EVERYTHING = "every client uploads a row for every item, so the lists say nothing"
 
 
 @dataclass(frozen=True)
@@ -82,6 +85,8 @@ class RatedSet:
         if reason:
             return all_abstain(self.name, users, reason, options, scope=Scope.RATED_SET)
         lists = _lists(view)
+        if _everything(view.manifest, lists):
+            return all_abstain(self.name, users, EVERYTHING, options, scope=Scope.RATED_SET)
         n_rounds = np.asarray((lists.max(axis=1)).todense(), np.int64).ravel()
         candidate = sp.csr_array(lists, copy=True)
         candidate.data = (lists.data == np.repeat(n_rounds, np.diff(lists.indptr))).astype(np.float64)
@@ -91,12 +96,11 @@ class RatedSet:
         probability = _probabilities(candidate, expected, prior)
         progress(users.size, users.size)
         diagnostics = {"candidates": np.diff(candidate.indptr).astype(float), "expected": expected}
-        block = _estimates(view.manifest, users, candidate, probability)
+        blocks = tuple(_estimates(view.manifest, users, candidate, probability))
         without = np.diff(lists.indptr) == 0
-        block.value[without] = np.nan
         abstained = dict.fromkeys(users[without].tolist(), "the client listed no item")
         return Reconstruction(
-            self.name, users, (block,), abstained, options, diagnostics, scope=Scope.RATED_SET
+            self.name, users, blocks, abstained, options, diagnostics, scope=Scope.RATED_SET
         )
 
 
@@ -106,10 +110,15 @@ def _obstacle(view: View) -> str:
         return nothing_received(view)
     messages = view.messages
     if manifest.upload.zeros_if_unrated and messages.gradient is None and messages.exponent is None:
-        return "every client uploads a row for every item, so the lists say nothing"
+        return EVERYTHING
     if manifest.weighting == "include-unrated" and _rho(manifest) is None:
         return "every client uploads every item, or the ratio rho of sampled to rated ones is not public"
     return ""
+
+
+def _everything(manifest: Manifest, lists: sp.csr_array) -> bool:
+    """Whether all clients list all items, and it is not declared that they rated them."""
+    return manifest.rule.rows != "rated" and bool((np.diff(lists.indptr) == manifest.n_items).all())
 
 
 def _rho(manifest: Manifest) -> float | None:
@@ -118,7 +127,11 @@ def _rho(manifest: Manifest) -> float | None:
         return 0.0
     for defense in manifest.defenses:
         value = defense.get("rho")
-        if defense.get("name") == "unrated-sampling" and isinstance(value, int | float) and value > 0:
+        if (
+            defense.get("name") == "unrated-sampling"
+            and isinstance(value, int | float)
+            and 0 < value < np.inf
+        ):
             return float(value)
     return None
 
@@ -176,20 +189,28 @@ def _probabilities(
 
 def _estimates(
     manifest: Manifest, users: np.ndarray, candidate: sp.csr_array, probability: np.ndarray
-) -> Estimates:
-    """A row for every item; those that are no candidates are surely unrated."""
-    dense = np.zeros(candidate.shape)
-    dense[np.repeat(np.arange(users.size), np.diff(candidate.indptr)), candidate.indices] = probability
+) -> Iterator[Estimates]:
+    """The candidates of clients with lists of similar length; every other item is surely unrated."""
+    length = np.diff(candidate.indptr)
+    order = np.argsort(length, kind="stable")
+    order = order[length[order] > 0]
     level = manifest.rating_levels[len(manifest.rating_levels) // 2]
-    index = np.arange(manifest.n_items, dtype=np.int32)[None]
-    value = np.where(dense > 0.5, level, 0.0)
-    if manifest.weighting == "observed-only":
-        value = np.where(dense > 0, level, np.nan)  # rows exist for rated items only
-    return Estimates(
-        users.astype(np.int32),
-        np.zeros((1, manifest.n_items), np.int8),
-        index,
-        value,
-        np.maximum(dense, 1 - dense),
-        rated_probability=dense,
-    )
+    while order.size:
+        n_users = max(int((length[order] * np.arange(1, order.size + 1) <= BLOCK_CELLS).sum()), 1)
+        members, order = np.sort(order[:n_users]), order[n_users:]
+        slot = np.arange(length[members].max())
+        there = slot < length[members, None]
+        entry = np.where(there, candidate.indptr[members, None] + slot, 0)
+        rated = np.where(there, probability[entry], np.nan)
+        if manifest.weighting == "observed-only":
+            value = np.where(rated > 0, level, np.nan)  # rows exist for rated items only
+        else:
+            value = np.where(there, np.where(rated > 0.5, level, 0.0), np.nan)
+        yield Estimates(
+            users[members].astype(np.int32),
+            np.zeros((1, slot.size), np.int8),
+            np.where(there, candidate.indices[entry], 0).astype(np.int32),
+            value,
+            np.maximum(rated, 1 - rated),
+            rated_probability=rated,
+        )

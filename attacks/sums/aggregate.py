@@ -44,6 +44,7 @@ from victims.transcript.manifest import Manifest
 from victims.transcript.view import View
 
 DECRYPTED = "the adversary sees no decrypted sums"
+LARGEST_TABLE = 1 << 27  # clients x columns: a gigabyte for each of the tables below
 CROWDED = "no sum of few enough contributors shows this client"
 WITHOUT_LISTS = ("client:", "decrypter", "item-server")  # adversaries who see sums, and not whose
 
@@ -85,7 +86,9 @@ class Aggregate:
         options = {**asdict(self), "seed": key}
         parallel = view.adversary.startswith(WITHOUT_LISTS)
         no_sums = "" if parallel or view.sums else DECRYPTED
-        obstacle = alpha_unknown(view) or no_sums or factors_hidden(view)
+        obstacle = (
+            alpha_unknown(view) or no_sums or factors_hidden(view) or (not parallel and _too_large(view))
+        )
         if obstacle:
             return all_abstain(self.name, view.users, obstacle, options)
         if parallel:
@@ -146,6 +149,17 @@ def _reconstruction(name: str, view: View, answers: Answers, options: Mapping[st
     share = read.sum(axis=1) / np.maximum(listed.sum(axis=1), 1)
     abstained = dict.fromkeys(users[unread].tolist(), CROWDED)
     return Reconstruction(name, users, (block,), abstained, options, {"read": share})
+
+
+def _too_large(view: View) -> str:
+    """Why the tables of answers would not fit into memory, or nothing."""
+    n_columns = view.manifest.n_items + view.manifest.n_attributes
+    if view.users.size * n_columns <= LARGEST_TABLE:
+        return ""
+    return (
+        f"the table of {view.users.size:,} clients x {n_columns:,} items and attributes has more than the "
+        f"{LARGEST_TABLE:,} answers that this attack keeps at a time; attack a part of the clients"
+    )
 
 
 def _listed(view: View) -> Bool[np.ndarray, "clients columns"]:

@@ -26,8 +26,8 @@ class Uploads:
     valid : (1 or n_users, n_rows) bool
         False on padding, whose gradients are 0.
     gradients : (n_users, n_rows, factors)
-        Sums over a client's ratings: weights are changes of what was broadcast, and means are multiplied by
-        the number of rows, where the manifest declares them.
+        Sums over a client's ratings: means are multiplied by the number of rows, where the manifest declares
+        them.
     broadcast : Broadcast
     reference : (n_users, n_rows, factors), or None
         The factor that each row was computed at, where that is not what was broadcast; 0 on padding.
@@ -137,9 +137,6 @@ def gathered(
         kind, index = kind[:1], index[:1]
     position = np.where(valid, broadcast.positions(kind, index), 0)
     gradients, reference = row["gradient"], row.get("reference")
-    if rule.upload == "weights":
-        before = broadcast.factors[position] if reference is None else reference
-        gradients = np.where(valid[..., None], gradients - before, 0).astype(gradients.dtype)
     if rule.reduction == "mean" and rule.batch_size == "all":
         gradients = gradients * length[:, None, None].astype(gradients.dtype)
     round_ = int(layout.rounds[round_row])

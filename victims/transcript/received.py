@@ -1,14 +1,13 @@
-"""Uploads as one party receives them: multiplied on the way, once each, without rows that carry nothing."""
+"""Uploads as one party receives them: multiplied on the way, once each, about what it knows a factor of."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import replace
 
 import numpy as np
-from jaxtyping import Bool, Float
 
-from victims.transcript.client_rule import ClientRule
+from victims.transcript.changes import positions
 from victims.transcript.deliveries import Deliveries
 from victims.transcript.kinds import ATTRIBUTE, ITEM
 from victims.transcript.messages import Broadcast, Messages
@@ -90,55 +89,5 @@ def _with_unknown(
 
 def placed(messages: Messages, broadcasts: Mapping[int, Broadcast]) -> Messages:
     """Rows about what the party knows a factor of."""
-    keep = [position >= 0 for position in _positions(messages, broadcasts)]
+    keep = [position >= 0 for position in positions(messages, broadcasts)]
     return messages if all(mask.all() for mask in keep) else messages.rows(keep)
-
-
-def telling(messages: Messages, broadcasts: Mapping[int, Broadcast], rule: ClientRule) -> Messages:
-    """Rows that carry something: zeros in the clear, or weights as they were broadcast, say what they are.
-
-    Parameters
-    ----------
-    messages : Messages
-        With gradients.
-    broadcasts : mapping of round to Broadcast
-    rule : ClientRule
-        As declared.
-    """
-    assert messages.gradient is not None
-    if rule.upload != "weights":
-        keep = [(chunk != 0).any(axis=1) for chunk in messages.gradient]
-    elif messages.reference is not None:
-        pairs = zip(messages.gradient, messages.reference, strict=True)
-        keep = [(chunk != before).any(axis=1) for chunk, before in pairs]
-    else:
-        keep = [
-            _changed(chunk, round_, position, broadcasts)
-            for chunk, round_, position in zip(
-                messages.gradient, messages.round, _positions(messages, broadcasts), strict=True
-            )
-        ]
-    return messages if all(mask.all() for mask in keep) else messages.rows(keep)
-
-
-def _positions(messages: Messages, broadcasts: Mapping[int, Broadcast]) -> Iterator[np.ndarray]:
-    for round_, kind, index in zip(messages.round, messages.kind, messages.index, strict=True):
-        position = np.empty(round_.size, np.int64)
-        for number in np.unique(round_).tolist():
-            here = round_ == number
-            position[here] = broadcasts[number].positions(kind[here], index[here])
-        yield position
-
-
-def _changed(
-    chunk: Float[np.ndarray, "rows factors"],
-    round_: np.ndarray,
-    position: np.ndarray,
-    broadcasts: Mapping[int, Broadcast],
-) -> Bool[np.ndarray, " rows"]:
-    out = np.zeros(round_.size, bool)
-    for number in np.unique(round_).tolist():
-        here = np.flatnonzero(round_ == number)
-        before = broadcasts[number].factors[position[here]].astype(chunk.dtype)
-        out[here] = (chunk[here] != before).any(axis=1)
-    return out

@@ -14,11 +14,12 @@ from jaxtyping import Float
 from victims.common.errors import InputError
 from victims.common.limits import scanned
 from victims.transcript.adversaries import Party, Sent, party_of, seen_by
+from victims.transcript.changes import as_changes
 from victims.transcript.deliveries import Deliveries
 from victims.transcript.manifest import Manifest
 from victims.transcript.messages import Broadcast, Messages, joined
 from victims.transcript.parties import UNTOLD
-from victims.transcript.received import once, placed, telling, weighted, with_indices_of
+from victims.transcript.received import once, placed, weighted, with_indices_of
 from victims.transcript.view import View
 from victims.transcript.writer import key_path
 
@@ -116,12 +117,11 @@ class Transcript:
             broadcasts = with_indices_of(messages, broadcasts)
         elif self.held:
             messages = placed(messages, broadcasts)
-        if self.manifest.upload.zeros_if_unrated and messages.gradient is not None and broadcasts:
-            messages = telling(messages, broadcasts, self.manifest.rule)
+        manifest = self.manifest
+        if messages.gradient is not None and broadcasts:
+            messages, manifest = as_changes(messages, broadcasts, manifest)
         sums, item_server = (seen_by(party, rows) for rows in (self.sums, self.item_server))
-        return View(
-            adversary, self.manifest, broadcasts, messages, sums, item_server, self._anonymous_rows(party)
-        )
+        return View(adversary, manifest, broadcasts, messages, sums, item_server, self._anonymous_rows(party))
 
     def _anonymous_rows(self, party: Party) -> int:
         return sum(

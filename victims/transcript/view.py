@@ -53,6 +53,8 @@ class View:
     broadcasts : mapping of round to Broadcast
         Empty where the factors are encrypted and the adversary has no key.
     messages : Messages
+        Weights are changes of what was broadcast, and rows that carry nothing are left out
+        (``victims.transcript.changes``).
     sums : mapping of round to Sums
         Rounds whose decrypted sums the adversary sees; no uploads are among them.
     item_server : mapping of round to Sums

@@ -35,10 +35,18 @@ def views(many, tmp_path_factory):
     return out
 
 
-def certainty(found):
-    """P(rated), (users, items), and whether a client's item is a candidate."""
-    (block,) = found.blocks
-    return np.where(block.value > 0, block.probability, 1 - block.probability)
+def certainty(found, n_items=400):
+    """P(rated), (users, items); 0 where a client's item is no candidate."""
+    out = np.zeros((found.users.size, n_items))
+    for block in found.blocks:
+        given = np.isfinite(block.value)
+        row = np.searchsorted(found.users, block.users)[:, None]
+        np.add.at(
+            out,
+            (np.broadcast_to(row, given.shape)[given], block.index[given]),
+            np.where(block.value > 0, block.probability, 1 - block.probability)[given],
+        )
+    return out
 
 
 def test_one_round_meets_the_paper_s_bound(many, views):
@@ -105,7 +113,7 @@ def test_popularity_helps_and_probabilities_are_calibrated(many, views):
 def test_lists_in_the_open(transcripts, ratings):
     found = make_attack("rated-set").attack(transcripts["semi-als", "observed-only"].view("server"), 0)
     rated = ratings.matrix().toarray() > 0
-    np.testing.assert_array_equal(certainty(found) == 1, rated[found.users])
+    np.testing.assert_array_equal(certainty(found, ratings.n_items) == 1, rated[found.users])
     assert (found.diagnostics["expected"] == rated.sum(axis=1)).all()
 
 
@@ -119,3 +127,15 @@ def test_is_scored_on_the_set_alone(transcripts):
     found = make_attack("rated-set").attack(transcript.view("server"), 0)
     rows = score(found, transcript.manifest, read_truth(truth_path(transcript.path)))
     assert {row.metric for row in rows} == {"rated_set_auc", "rated_set_f1", "tpr_at_fpr_0.1pct"}
+
+
+def test_a_list_takes_no_more_memory_than_it_has_items(many, views):
+    """What a manifest declares of items makes no table: two clients, and items by the million."""
+    view = views[True].select(np.array([3, 4]))
+    found = make_attack("rated-set").attack(view, 0)
+    large = replace(view, manifest=view.manifest.model_copy(update={"n_items": 16_000_000}))
+    again = make_attack("rated-set").attack(large, 0)
+    assert sum(block.value.size for block in again.blocks) <= 2 * many.n_items
+    assert [block.users.tolist() for block in again.blocks] == [
+        block.users.tolist() for block in found.blocks
+    ]

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
@@ -19,6 +21,7 @@ from victims.protocols.fedmf import FedMF
 from victims.protocols.fedmvmf import FedMVMF
 from victims.recording import record
 from victims.transcript.reader import open_transcript
+from victims.transcript.view import Sums
 from victims.transcript.writer import truth_path
 
 IDEAL = "paillier:ideal=true"
@@ -226,3 +229,15 @@ def test_no_sums_no_answer(transcripts):
     for transcript in transcripts.values():
         found = Aggregate().attack(transcript.view("server"), 0)
         assert {*found.abstained.values()} == {"the adversary sees no decrypted sums"}
+
+
+def test_a_table_that_does_not_fit_is_a_reason(small_view):
+    """What a manifest declares of items may not eat the machine."""
+    large = replace(
+        small_view,
+        manifest=small_view.manifest.model_copy(update={"n_items": 16_000_000}),
+        sums={0: Sums(np.zeros(1, np.int8), np.zeros(1, np.int32), np.ones((1, 2)))},
+    )
+    found = Aggregate().attack(large, 0)
+    assert found.users.size * 16_000_000 > 1 << 27
+    assert "12 clients x 16,000,000 items" in found.obstacle
