@@ -24,7 +24,7 @@ LARGEST, SMALLEST = 1e30, 1e-30
 LARGEST_LEVEL, SMALLEST_LEVEL = 1e6, 1e-6  # stars; steps between levels are no smaller, either
 FINEST_STEP = 1e-6  # of rating levels, as a share of the largest one
 DEEPEST = 32  # lists and mappings inside each other
-BLOCK = 1 << 15  # numbers of one pass: they stay near the processor
+BLOCK = 1 << 16  # numbers of one pass: they stay near the processor
 
 # sizes that are believed without seeing rows, and how many more for each row that is there
 UNSEEN = {"n_items": 1 << 24, "n_users": 1 << 24, "n_attributes": 1 << 16}

@@ -55,7 +55,7 @@ def integer_chunks(
 
 def _filled(path: Path, name: str, column: pa.Array, null: int) -> pa.Array:
     try:
-        return pc.fill_null(column.cast(pa.int64()), null)
+        return pc.fill_null(column if column.type == pa.int32() else column.cast(pa.int64()), null)
     except pa.ArrowInvalid:
         raise InputError(f"{path}: {name} must fit into 64 bits with a sign") from None
 
@@ -152,7 +152,8 @@ def vector_chunks(
     """
     chunks = []
     for chunk, (start, whole) in enumerate(zip(file.offsets, file.columns(name), strict=False)):
-        array = whole if keep is None else whole.filter(pa.array(keep[chunk]))
+        some = keep is not None and not keep[chunk].all()
+        array = whole.filter(pa.array(keep[chunk])) if keep is not None and some else whole
         _refuse_null(file.path, name, array, start)
         vectors = _vectors(file.path, name, array, width, start)
         tiny = _scanned(file.path, name, vectors, start)

@@ -12,6 +12,7 @@ from victims.common.errors import InputError
 from victims.transcript.arrow import INT32_MAX, open_columns
 from victims.transcript.columns import finite_chunks, integer_chunks
 from victims.transcript.manifest import Manifest
+from victims.transcript.parties import party_chunks
 
 STEM = "deliveries"
 
@@ -73,15 +74,7 @@ def read_deliveries(directory: Path, manifest: Manifest) -> Deliveries | None:
     if path is None:
         return None
     file = open_columns(path)
-    rule = f"a client below n_users = {manifest.n_users} or a party of the manifest"
-    parties = [-1, *manifest.parties.values()]
-    columns: dict[str, np.ndarray] = {}
-    for name in ("sender", "receiver"):
-        columns[name] = _joined(integer_chunks(file, name, min(parties), manifest.n_users - 1, rule))
-        strange = np.flatnonzero((columns[name] < 0) & ~np.isin(columns[name], parties))
-        if strange.size:
-            row = int(strange[0])
-            raise InputError(f"{path} row {row}: {name} must be {rule}, got {columns[name][row]}")
+    columns = {name: _joined(party_chunks(file, name, manifest)) for name in ("sender", "receiver")}
     columns["weight"] = _joined(finite_chunks(file, "weight"))
     for name in ("first_round", "last_round"):
         columns[name] = _joined(integer_chunks(file, name, 0, INT32_MAX, ">= 0"))

@@ -8,8 +8,7 @@ from weakref import WeakKeyDictionary
 import numpy as np
 
 from victims.transcript.messages import Messages
-
-BLOCK_ROWS = 1 << 20  # of a check of all rows: few calls, yet little memory
+from victims.transcript.runs import ascend_in_runs, runs_of
 
 
 @dataclass(frozen=True)
@@ -68,12 +67,12 @@ def layout_of(messages: Messages) -> Layout:
 
 def lay_out(messages: Messages) -> Layout:
     """Find the runs of rows of one client and round; sort only where they are not as attacks see them."""
-    start, round_, sender = _runs(messages)
-    users, user = np.unique(sender, return_inverse=True)
-    all_rounds, round_row = np.unique(round_, return_inverse=True)
-    run = round_row * users.size + user
+    runs = runs_of(messages)
+    users, user = np.unique(runs.sender, return_inverse=True)
+    all_rounds, round_row = np.unique(runs.round, return_inverse=True)
+    start, run = runs.start, round_row * users.size + user
     permutation = None
-    if np.unique(run).size < run.size or not _ascend_in_runs(messages):
+    if not runs.apart or not ascend_in_runs(messages, (messages.kind, messages.index)):
         permutation = messages.in_order()
         whole = messages.take(permutation, messages.round, messages.sender)
         change = (whole[0][1:] != whole[0][:-1]) | (whole[1][1:] != whole[1][:-1])
@@ -86,38 +85,3 @@ def lay_out(messages: Messages) -> Layout:
     length.flat[run] = np.diff(np.append(start, messages.n_rows))
     order = np.argsort(length.max(axis=0, initial=0), kind="stable")
     return Layout(users, all_rounds, first, length, permutation, order)
-
-
-def _runs(messages: Messages) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """First row, round and sender of each run of rows of one round and sender."""
-    columns: tuple[list[np.ndarray], ...] = ([], [], [])
-    for first, round_, sender in zip(messages.offsets[:-1], messages.round, messages.sender, strict=True):
-        change = (sender[1:] != sender[:-1]) | (round_[1:] != round_[:-1])
-        begin = np.concatenate([[0], np.flatnonzero(change) + 1])[: sender.size]
-        for column, chunk in zip(columns, (begin + first, round_[begin], sender[begin]), strict=True):
-            column.append(chunk)
-    nothing = np.zeros(0, np.int32)
-    start, round_, sender = (np.concatenate([nothing, *chunks]) for chunks in columns)
-    joint = np.ones(start.size, bool)
-    joint[1:] = (sender[1:] != sender[:-1]) | (round_[1:] != round_[:-1])
-    return start[joint], round_[joint], sender[joint]
-
-
-def _ascend_in_runs(messages: Messages) -> bool:
-    """Kind, then index, ascend from row to row of one round and sender."""
-    before: list[np.ndarray] = []
-    for chunk in range(len(messages.sender)):
-        columns = [
-            column[chunk] for column in (messages.index, messages.kind, messages.sender, messages.round)
-        ]
-        for low in range(0, columns[0].size, BLOCK_ROWS):
-            block = [column[low : low + BLOCK_ROWS] for column in columns]
-            joined = list(map(np.concatenate, zip(before, block, strict=True))) if before else block
-            index, kind, sender, round_ = joined
-            # few rows are suspect, and only those are looked at closely
-            at = np.flatnonzero((index[1:] <= index[:-1]) | (kind[1:] < kind[:-1]))
-            same = (sender[at + 1] == sender[at]) & (round_[at + 1] == round_[at])
-            if (same & (kind[at + 1] <= kind[at])).any():
-                return False
-            before = [column[-1:] for column in block]
-    return True

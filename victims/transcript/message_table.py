@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
@@ -16,9 +14,10 @@ from victims.transcript.columns import hidden_chunks, integer_chunks, kind_chunk
 from victims.transcript.kinds import ATTRIBUTE, ITEM, codes
 from victims.transcript.manifest import Manifest
 from victims.transcript.messages import Messages
-from victims.transcript.state_table import check_index_ranges, check_rounds, without_other_kinds
-
-NOBODY = -INT32_MAX - 1  # in place of a null: a sender who is not told, receivers who are those of the graph
+from victims.transcript.parties import UNTOLD, party_chunks
+from victims.transcript.row_checks import check_index_ranges, check_rounds
+from victims.transcript.sort_keys import Column, order_of
+from victims.transcript.state_table import without_other_kinds
 
 
 class MessageTable(NamedTuple):
@@ -29,12 +28,12 @@ class MessageTable(NamedTuple):
     uploads : Messages
         What clients sent, in the chunks of the file.
     receiver : chunks of int32
-        Of the uploads; ``NOBODY`` where ``deliveries.arrow`` says who.
+        Of the uploads; ``UNTOLD`` where ``deliveries.arrow`` says who.
     sums, item_server : Sent
         Decrypted sums, and what the item server sends.
     ciphertexts : chunks of large binary
         Of the uploads; none where they are in the clear.
-    anonymous : Messages
+    anonymous : Messages, or None
         Uploads whose sender is not told.
     anonymous_receiver : chunks of int32
     other : dict of str to int
@@ -46,7 +45,7 @@ class MessageTable(NamedTuple):
     sums: Sent
     item_server: Sent
     ciphertexts: tuple[pa.Array, ...]
-    anonymous: Messages
+    anonymous: Messages | None
     anonymous_receiver: tuple[np.ndarray, ...]
     other: dict[str, int]
 
@@ -68,53 +67,64 @@ def read_messages(whole: ColumnFile, manifest: Manifest) -> MessageTable:
     rounds = integer_chunks(whole, "round", 0, INT32_MAX, ">= 0")
     if sum(chunk.size for chunk in rounds) == 0:
         raise InputError(f"{whole.path} must hold at least one row")
-    check_rounds(whole.path, rounds, manifest)
+    check_rounds(whole.path, rounds, manifest.rounds, manifest.version)
     file, other = without_other_kinds(whole, manifest)
     rounds = rounds if file is whole else integer_chunks(file, "round", 0, INT32_MAX, ">= 0")
-    sender, receiver = (_parties(file, name, manifest) for name in ("sender", "receiver"))
+    sender, receiver = (
+        tuple(party_chunks(file, name, manifest, null=manifest.version > 1))
+        for name in ("sender", "receiver")
+    )
     kinds = kind_chunks(file, codes(manifest.kinds))
     index = integer_chunks(file, "index", 0, INT32_MAX, ">= 0")
     check_index_ranges(file.path, kinds, index, manifest)
-    of_client = [(kind <= ATTRIBUTE) & (person >= 0) for kind, person in zip(kinds, sender, strict=True)]
-    unsigned = [(kind <= ATTRIBUTE) & (person == NOBODY) for kind, person in zip(kinds, sender, strict=True)]
-    uploaded = [a | b for a, b in zip(of_client, unsigned, strict=True)]
-    encrypted = _encrypted(file.path, uploaded, hidden_chunks(file, "gradient"))
-    gradient = None if encrypted else tuple(vector_chunks(file, "gradient", manifest.factors))
+    masks = _masks(kinds, sender)
+    uploaded = None if masks is None else [own | unsigned for own, unsigned in zip(*masks[:2], strict=True)]
+    encrypted = _encrypted(file, uploaded)
     everything = Messages(
         tuple(rounds),
         sender,
         tuple(kinds),
         tuple(index),
-        gradient,
+        None if encrypted else tuple(vector_chunks(file, "gradient", manifest.factors)),
         _optional(file, "exponent", -INT32_MAX) if encrypted else None,
         _optional(file, "sequence", 0) if manifest.version > 1 else None,
         _references(file, manifest, uploaded) if manifest.version > 1 else None,
     )
-    sums = _read_sent(file, manifest, everything, receiver, [kind > ATTRIBUTE for kind in kinds])
-    item_server = manifest.parties.get("item_server")
+    ciphertexts = tuple(file.columns("ciphertext")) if encrypted else ()
+    if masks is None:
+        nothing = _nothing(manifest)
+        return MessageTable(everything, receiver, nothing, nothing, ciphertexts, None, (), other)
+    own, unsigned, sums = masks
+    item_server = manifest.parties.get("item_server", UNTOLD)
     of_item_server = [
-        (kind == ITEM) & (person < 0) & (person == item_server)
+        (kind == ITEM) & (person == item_server) & (person != UNTOLD)
         for kind, person in zip(kinds, sender, strict=True)
     ]
-    from_item_server = _read_sent(file, manifest, everything, receiver, of_item_server)
-    ciphertexts = tuple(file.columns("ciphertext")) if encrypted else ()
     return MessageTable(
-        everything if _all(of_client) else everything.rows(of_client),
-        _kept(receiver, of_client),
-        sums,
-        from_item_server,
-        tuple(chunk.filter(pa.array(mask)) for chunk, mask in zip(ciphertexts, of_client, strict=False)),
+        everything.rows(own),
+        _kept(receiver, own),
+        _read_sent(file, manifest, everything, receiver, sums),
+        _read_sent(file, manifest, everything, receiver, of_item_server),
+        tuple(chunk.filter(pa.array(mask)) for chunk, mask in zip(ciphertexts, own, strict=False)),
         everything.rows(unsigned),
         _kept(receiver, unsigned),
         other,
     )
 
 
-def _all(masks: list[np.ndarray]) -> bool:
-    return all(bool(mask.all()) for mask in masks)
+def _masks(kinds: Column, sender: Column) -> tuple[list[np.ndarray], ...] | None:
+    """Uploads of clients, uploads without a sender, sums, chunk by chunk; None where all are the first."""
+    pairs = list(zip(kinds, sender, strict=True))
+    if all(kind.max(initial=0) <= ATTRIBUTE and person.min(initial=0) >= 0 for kind, person in pairs):
+        return None
+    return (
+        [(kind <= ATTRIBUTE) & (person >= 0) for kind, person in pairs],
+        [(kind <= ATTRIBUTE) & (person == UNTOLD) for kind, person in pairs],
+        [kind > ATTRIBUTE for kind in kinds],
+    )
 
 
-def _kept(column: tuple[np.ndarray, ...], masks: list[np.ndarray]) -> tuple[np.ndarray, ...]:
+def _kept(column: Column, masks: list[np.ndarray]) -> tuple[np.ndarray, ...]:
     chunks = zip(column, masks, strict=True)
     return tuple(chunk if mask.all() else chunk[mask] for chunk, mask in chunks)
 
@@ -127,50 +137,36 @@ def _optional(file: ColumnFile, name: str, low: int) -> tuple[np.ndarray, ...] |
 
 
 def _references(
-    file: ColumnFile, manifest: Manifest, uploaded: list[np.ndarray]
+    file: ColumnFile, manifest: Manifest, uploaded: list[np.ndarray] | None
 ) -> tuple[np.ndarray, ...] | None:
     """The factor that each uploaded row was computed at; 0 for other rows, which need none."""
     if not file.has("reference"):
         return None
     found = vector_chunks(file, "reference", manifest.factors, uploaded)
-    if _all(uploaded):
-        return tuple(found)
     out = []
-    for mask, vectors in zip(uploaded, found, strict=True):
-        out.append(np.zeros((mask.size, manifest.factors), vectors.dtype))
-        out[-1][mask] = vectors
+    for number, vectors in enumerate(found):
+        if uploaded is None or uploaded[number].all():
+            out.append(vectors)
+            continue
+        out.append(np.zeros((uploaded[number].size, manifest.factors), vectors.dtype))
+        out[-1][uploaded[number]] = vectors
     return tuple(out)
 
 
-def _parties(file: ColumnFile, name: str, manifest: Manifest) -> tuple[np.ndarray, ...]:
-    """Clients of the manifest, or its other parties."""
-    rule = f"a client below n_users = {manifest.n_users} or a party of the manifest"
-    parties = [-1, *manifest.parties.values()]
-    null = NOBODY if manifest.version > 1 else None
-    parties += [] if null is None else [null]
-    chunks = integer_chunks(file, name, min(parties), manifest.n_users - 1, rule, null)
-    start = 0
-    for chunk in chunks:
-        if chunk.min(initial=0) < 0:
-            bad = np.flatnonzero((chunk < 0) & ~np.isin(chunk, parties))
-            if bad.size:
-                row = int(bad[0])
-                raise InputError(f"{file.path} row {start + row}: {name} must be {rule}, got {chunk[row]}")
-        start += chunk.size
-    return tuple(chunks)
-
-
-def _encrypted(path: Path, uploaded: list[np.ndarray], hidden: list[np.ndarray]) -> bool:
+def _encrypted(file: ColumnFile, uploaded: list[np.ndarray] | None) -> bool:
     """Either all uploads are encrypted or none is; sums are in the clear."""
+    if not any(column.null_count for column in file.columns("gradient")):
+        return False
     start, first = 0, None
-    for sent, null in zip(uploaded, hidden, strict=True):
+    for number, null in enumerate(hidden_chunks(file, "gradient")):
+        sent = np.ones(null.size, bool) if uploaded is None else uploaded[number]
         if first is None and sent.any():
             first = bool(null[sent.argmax()])
         bad = np.flatnonzero(np.where(sent, null != first, null))
         if bad.size:
             row = int(bad[0])
             rule = "either every upload has a gradient or none has" if sent[row] else "a sum needs a gradient"
-            raise InputError(f"{path} row {start + row}: {rule}")
+            raise InputError(f"{file.path} row {start + row}: {rule}")
         start += sent.size
     return bool(first)
 
@@ -179,21 +175,26 @@ def _read_sent(
     file: ColumnFile,
     manifest: Manifest,
     messages: Messages,
-    receiver: tuple[np.ndarray, ...],
+    receiver: Column,
     chosen: list[np.ndarray],
 ) -> Sent:
     """The chosen rows, which are no uploads."""
 
-    def of_these(column: Sequence[np.ndarray]) -> np.ndarray:
+    def of_these(column: Column) -> np.ndarray:
         return np.concatenate([chunk[keep] for chunk, keep in zip(column, chosen, strict=True)])
 
-    gradient = np.zeros((0, manifest.factors))
-    if any(mask.any() for mask in chosen):
-        chunks = vector_chunks(file, "gradient", manifest.factors, chosen)
-        gradient = np.concatenate(chunks).astype(np.float64)
+    if not any(mask.any() for mask in chosen):
+        return _nothing(manifest)
+    chunks = vector_chunks(file, "gradient", manifest.factors, chosen)
+    gradient = np.concatenate(chunks).astype(np.float64)
     columns = [
         of_these(column)
         for column in (messages.round, messages.sender, receiver, messages.kind, messages.index)
     ]
-    order = np.lexsort([columns[key] for key in (4, 3, 0)])  # rows come in any order
+    order = order_of([[columns[key]] for key in (0, 3, 4)])  # rows come in any order
     return Sent(*(column[order] for column in (*columns, gradient)))
+
+
+def _nothing(manifest: Manifest) -> Sent:
+    empty = np.zeros(0, np.int32)
+    return Sent(empty, empty, empty, empty, empty, np.zeros((0, manifest.factors)))

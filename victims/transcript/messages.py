@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
@@ -10,6 +9,7 @@ import numpy as np
 from jaxtyping import Float, Int
 
 from victims.transcript.kinds import ATTRIBUTE
+from victims.transcript.sort_keys import order_of
 
 OPTIONAL = ("gradient", "exponent", "sequence", "reference")  # columns of Messages that may be None
 
@@ -56,16 +56,18 @@ def joined(known: Broadcast, more: Broadcast) -> Broadcast:
     kind = np.repeat([0, ATTRIBUTE], [items.size, attributes.size])
     index = np.concatenate([items, attributes])
     here, there = known.positions(kind, index), more.positions(kind, index)
-    first, second = (
-        table.factors[np.maximum(at, 0)]
-        if table.factors.size
-        else np.zeros((index.size, more.factors.shape[1]))
-        for table, at in ((known, here), (more, there))
-    )
-    noise = None
-    if known.noise_scale is not None:
-        noise = np.where(here[:, None] >= 0, known.noise_scale[np.maximum(here, 0)], 0.0)
+    first, second = _rows_at(known.factors, here), _rows_at(more.factors, there)
+    noise = None if known.noise_scale is None else _rows_at(known.noise_scale, here)
     return Broadcast(items, attributes, np.where(there[:, None] >= 0, second, first), noise)
+
+
+def _rows_at(
+    table: Float[np.ndarray, "places factors"], position: Int[np.ndarray, " rows"]
+) -> Float[np.ndarray, "rows factors"]:
+    """Rows of a table; zeros at position -1."""
+    found = np.zeros((position.size, table.shape[1]))
+    found[position >= 0] = table[position[position >= 0]]
+    return found
 
 
 def lookup(ids: Int[np.ndarray, " ids"], index: Int[np.ndarray, "*rows"]) -> Int[np.ndarray, "*rows"]:
@@ -179,17 +181,7 @@ class Messages:
 
     def in_order(self) -> Int[np.ndarray, " rows"]:
         """Row numbers by round, sender, kind and index: the order that attacks see, whatever the file's."""
-        columns = [np.concatenate(column) for column in (self.round, self.sender, self.kind, self.index)]
-        least = [int(column.min(initial=0)) for column in columns]
-        spans = [int(column.max(initial=0)) - low + 1 for column, low in zip(columns, least, strict=True)]
-        if math.prod(spans) >= 1 << 63:
-            return np.lexsort(columns[::-1])
-        key = np.zeros(self.n_rows, np.int64)  # one number for all four: sorted several times as fast
-        for column, low, span in zip(columns, least, spans, strict=True):
-            key *= span
-            key += column
-            key -= low
-        return np.argsort(key, kind="stable")
+        return order_of([self.round, self.sender, self.kind, self.index])
 
 
 def rows_of(messages: Messages, rows: Int[np.ndarray, " rows"]) -> Messages:

@@ -24,10 +24,11 @@ from victims.transcript.arrow import (
 from victims.transcript.deliveries import Deliveries, read_deliveries
 from victims.transcript.manifest import NOT_OF_VERSION_1, Manifest
 from victims.transcript.manifest_2 import Manifest2
-from victims.transcript.message_table import NOBODY, MessageTable, read_messages
-from victims.transcript.messages import Broadcast, Messages, joined
+from victims.transcript.message_table import MessageTable, read_messages
+from victims.transcript.messages import Messages
+from victims.transcript.parties import UNTOLD
 from victims.transcript.recorded import Opener, Sealed, Transcript
-from victims.transcript.row_checks import check_rows, check_sums
+from victims.transcript.row_checks import Indices, check_rows, check_sums
 from victims.transcript.state_table import State, read_state
 
 __all__ = [
@@ -91,23 +92,27 @@ def open_transcript(path: Path | str) -> Transcript:
     )
 
 
-def _known_to_somebody(state: State) -> dict[int, Broadcast]:
+def _known_to_somebody(state: State) -> dict[int, Indices]:
     """What is broadcast, and what single parties hold."""
-    out = dict(state.broadcasts)
+    found = {round_: ([b.item_ids], [b.attribute_ids]) for round_, b in state.broadcasts.items()}
     for held in state.held.values():
         for round_, broadcast in held.items():
-            out[round_] = joined(out[round_], broadcast)
-    return out
+            found[round_][0].append(broadcast.item_ids)
+            found[round_][1].append(broadcast.attribute_ids)
+    return {round_: Indices(_union(items), _union(rest)) for round_, (items, rest) in found.items()}
+
+
+def _union(ids: list[np.ndarray]) -> np.ndarray:
+    return ids[0] if len(ids) == 1 else np.unique(np.concatenate(ids))
 
 
 def _refuse_lost(path: Path, table: MessageTable, deliveries: Deliveries | None) -> None:
     """Rows without a receiver need a graph."""
     if deliveries is None:
         for chunk, start in zip(table.receiver, table.uploads.offsets, strict=False):
-            bad = np.flatnonzero(chunk == NOBODY)
-            if bad.size:
+            if chunk.min(initial=0) == UNTOLD:
                 raise InputError(
-                    f"{path} row {start + bad[0]}: receiver must not be null where there is no "
+                    f"{path} row {start + int(chunk.argmin())}: receiver must not be null where there is no "
                     "deliveries.arrow beside the file"
                 )
 
@@ -143,11 +148,11 @@ def read_manifest(path: Path) -> Manifest:
 
 
 def _refuse_absurd_sizes(
-    path: Path, manifest: Manifest, broadcasts: dict[int, Broadcast], messages: Messages
+    path: Path, manifest: Manifest, known: dict[int, Indices], messages: Messages
 ) -> None:
     """Declared sizes must be plausible beside the rows, or scores would be about nothing."""
-    items = max(b.item_ids.size for b in broadcasts.values())
-    attributes = max(b.attribute_ids.size for b in broadcasts.values())
+    items = max(indices.items.size for indices in known.values())
+    attributes = max(indices.attributes.size for indices in known.values())
     file = path / "manifest.json"
     seen = {
         "n_items": (items, "items in the state"),

@@ -17,8 +17,8 @@ from victims.transcript.adversaries import Party, Sent, party_of, seen_by
 from victims.transcript.changes import as_changes
 from victims.transcript.deliveries import Deliveries
 from victims.transcript.manifest import Manifest
-from victims.transcript.message_table import NOBODY
 from victims.transcript.messages import Broadcast, Messages, joined
+from victims.transcript.parties import UNTOLD
 from victims.transcript.received import once, placed, weighted, with_indices_of
 from victims.transcript.view import View
 from victims.transcript.writer import key_path
@@ -158,7 +158,7 @@ class Transcript:
         for receiver, sender, round_ in columns:
             mask = (receiver == party.identifier) | (sender == party.identifier)
             if self.deliveries is not None:
-                along = np.flatnonzero(receiver == NOBODY)
+                along = np.flatnonzero(receiver == UNTOLD)
                 multiple = self.deliveries.weights(party.identifier, sender[along], round_[along])
                 mask[along[multiple != 0]] = True
             keep.append(mask)

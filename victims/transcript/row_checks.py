@@ -2,32 +2,44 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
+from typing import NamedTuple
 
 import numpy as np
+from jaxtyping import Int
 
 from victims.common.errors import InputError
 from victims.transcript.adversaries import Sent
-from victims.transcript.kinds import KINDS
-from victims.transcript.messages import Broadcast, Messages
+from victims.transcript.kinds import ATTRIBUTE, ITEM, KINDS
+from victims.transcript.manifest import Manifest
+from victims.transcript.messages import Messages, lookup
+from victims.transcript.runs import blocks_of, repeat_in_runs, runs_of
+from victims.transcript.sort_keys import Column, distinct, equal_to_the_next, order_of, repeated
 
-BLOCK_ROWS = 1 << 20  # checked at a time: few calls, yet little memory
+DENSE = 4  # a table of all indices is quicker than a search where it has few more places than rows
+
+
+class Indices(NamedTuple):
+    """What somebody has a factor of in one round, ascending."""
+
+    items: Int[np.ndarray, " items"]
+    attributes: Int[np.ndarray, " attributes"]
 
 
 def check_rows(
     path: Path,
-    broadcasts: dict[int, Broadcast],
+    known: Mapping[int, Indices],
     messages: Messages,
-    receiver: Sequence[np.ndarray] | None = None,
+    receiver: Column | None = None,
 ) -> bool:
-    """State for every index used; no (round, sender, kind, index) twice.
+    """State for every index used; no (round, sender, kind, index) twice, nor a sequence number.
 
     Parameters
     ----------
     path : Path
         Of the file, for messages.
-    broadcasts : dict of int to Broadcast
+    known : mapping of round to Indices
     messages : Messages
         Rows with a factor of their own need no state.
     receiver : chunks of int, optional
@@ -43,38 +55,77 @@ def check_rows(
     InputError
         Naming the row.
     """
-    ascending = True
-    previous = None
-    for chunk, start in enumerate(messages.offsets[:-1]):
-        columns = [
-            column[chunk] for column in (messages.round, messages.sender, messages.kind, messages.index)
-        ]
-        for low in range(0, columns[0].size, BLOCK_ROWS):
-            block = [column[low : low + BLOCK_ROWS] for column in columns]
-            if messages.reference is None:
-                _check_state(path, block, broadcasts, int(start) + low)
-            if ascending:
-                ascending = _strictly_ascending(block, previous)
-                previous = [column[-1:] for column in block]
-    if messages.sequence is not None:
-        _refuse_repeated_sequence(path, messages)
-    return not ascending and _refuse_repeats(path, messages, receiver)
+    if messages.reference is None:
+        for start, *block in blocks_of(messages, (messages.round, messages.kind, messages.index)):
+            _check_state(path, known, start, *block)
+    runs = runs_of(messages)
+    sequence = messages.sequence
+    if sequence is not None and repeat_in_runs(messages, runs, [sequence]):
+        rule = "sequence must occur once among the rows of a round and sender"
+        raise _repetition(path, [messages.round, messages.sender, sequence], rule)
+    if not repeat_in_runs(messages, runs, [messages.kind, messages.index]):
+        return False
+    rule = "each round, sender, kind and index must occur once"
+    columns = (messages.round, messages.sender, messages.kind, messages.index)
+    if receiver is None:
+        raise _repetition(path, columns, rule)
+    if repeated([*columns, receiver]):
+        raise _repetition(path, [*columns, receiver], f"{rule} for a receiver")
+    return True
 
 
-def _check_state(path: Path, block: list[np.ndarray], broadcasts: dict[int, Broadcast], start: int) -> None:
-    rounds, _, kind, index = block
-    for round_ in np.unique(rounds):
-        here = slice(None) if (rounds == round_).all() else np.flatnonzero(rounds == round_)
-        missing = np.flatnonzero(broadcasts[int(round_)].positions(kind[here] % 2, index[here]) < 0)
+def _check_state(
+    path: Path,
+    known: Mapping[int, Indices],
+    start: int,
+    rounds: np.ndarray,
+    kind: np.ndarray,
+    index: np.ndarray,
+) -> None:
+    for round_, here in by_round(rounds):
+        missing = _without_state(known[round_], kind[here], index[here])
         if missing.size:
-            row = int(np.arange(rounds.size)[here][missing[0]])
+            row = int(np.arange(rounds.size)[here][missing].min())
             raise InputError(
                 f"{path} row {start + row}: {KINDS[kind[row]]} {index[row]} has no state in "
                 f"round {round_}; state.arrow must hold every index used"
             )
 
 
-def check_sums(path: Path, sums: Sent, broadcasts: dict[int, Broadcast]) -> None:
+def by_round(rounds: Int[np.ndarray, " rows"]) -> Iterator[tuple[int, slice | np.ndarray]]:
+    """Each round, and its rows; quick whatever the number of rounds."""
+    if rounds.size and (rounds == rounds[0]).all():
+        yield int(rounds[0]), slice(None)
+        return
+    order = np.argsort(rounds, kind="stable")
+    cuts = np.flatnonzero(np.diff(rounds[order])) + 1
+    for rows in np.split(order, cuts) if order.size else ():
+        yield int(rounds[rows[0]]), rows
+
+
+def _without_state(known: Indices, kind: np.ndarray, index: np.ndarray) -> Int[np.ndarray, " missing"]:
+    if not kind.any():
+        return _missing(known.items, index)
+    found = []
+    for code, ids in ((ITEM, known.items), (ATTRIBUTE, known.attributes)):
+        rows = np.flatnonzero(kind % 2 == code)
+        found.append(rows[_missing(ids, index[rows])])
+    return np.concatenate(found)
+
+
+def _missing(ids: np.ndarray, index: np.ndarray) -> Int[np.ndarray, " missing"]:
+    """Places of indices, all >= 0, that are not among the ids."""
+    most = int(index.max(initial=-1))
+    if ids.size and ids[0] == 0 and ids[-1] == ids.size - 1 and most < ids.size:  # ids are 0, 1, 2, …
+        return np.zeros(0, np.int64)
+    if most < DENSE * index.size:
+        there = np.zeros(most + 1, bool)
+        there[ids[: np.searchsorted(ids, most, side="right")]] = True
+        return np.flatnonzero(~there[index])
+    return np.flatnonzero(lookup(ids, index) < 0)
+
+
+def check_sums(path: Path, sums: Sent, known: Mapping[int, Indices]) -> None:
     """State for every sum; no (round, kind, index) twice.
 
     Parameters
@@ -82,76 +133,74 @@ def check_sums(path: Path, sums: Sent, broadcasts: dict[int, Broadcast]) -> None
     path : Path
         Of the file, for messages.
     sums : Sent
-    broadcasts : dict of int to Broadcast
+    known : mapping of round to Indices
 
     Raises
     ------
     InputError
         Naming the round.
     """
-    for round_ in np.unique(sums.round).tolist():
-        here = sums.round == round_
-        kind, index = sums.kind[here] % 2, sums.index[here]
-        if (broadcasts[round_].positions(kind, index) < 0).any():
+    for round_, here in by_round(sums.round):
+        if _without_state(known[round_], sums.kind[here], sums.index[here]).size:
             raise InputError(
                 f"{path}: a sum of round {round_} has no state; state.arrow must hold every index"
             )
-        if np.unique(np.stack([kind, index]), axis=1).shape[1] < index.size:
-            raise InputError(f"{path}: round {round_} must hold each sum once")
+    columns = [[sums.round], [sums.kind % 2], [sums.index]]
+    order = order_of(columns)
+    again = np.flatnonzero(equal_to_the_next(columns, order))
+    if again.size:
+        raise InputError(f"{path}: round {sums.round[order[again[0]]]} must hold each sum once")
 
 
-def _strictly_ascending(block: list[np.ndarray], previous: list[np.ndarray] | None) -> bool:
-    """(round, sender, kind, index) ascends from row to row, so no row repeats another."""
-    if previous is not None:
-        block = [np.concatenate([a, b]) for a, b in zip(previous, block, strict=True)]
-    larger = np.zeros(block[0].size - 1, bool)
-    equal = ~larger
-    for column in block:
-        larger |= equal & (column[1:] > column[:-1])
-        equal &= column[1:] == column[:-1]
-    return bool(larger.all())
+def check_rounds(path: Path, rounds: Column, declared: Sequence[int], version: int) -> None:
+    """Rows of no other rounds than those of the manifest, and in version 1 of every one.
 
-
-def _refuse_repeats(path: Path, messages: Messages, receiver: Sequence[np.ndarray] | None) -> bool:
-    """Whether rows repeat each other for another receiver."""
-    columns = [
-        np.concatenate(column) for column in (messages.index, messages.kind, messages.sender, messages.round)
-    ]
-    to = None if receiver is None else np.concatenate(list(receiver))
-    order = np.lexsort(columns if to is None else [to, *columns])
-    same = _equal_to_the_next(columns, order)
-    repeated = same if to is None else same & _equal_to_the_next([to], order)
-    if repeated.any():
-        row, again = _pair(order, repeated)
-        rule = "each round, sender, kind and index must occur once"
-        rule += "" if to is None else " for a receiver"
-        raise InputError(f"{path} row {again}: {rule}, it repeats row {row}")
-    return bool(same.any())
-
-
-def _refuse_repeated_sequence(path: Path, messages: Messages) -> None:
-    assert messages.sequence is not None
-    columns = [np.concatenate(column) for column in (messages.sequence, messages.sender, messages.round)]
-    order = np.lexsort(columns)
-    same = _equal_to_the_next(columns, order)
-    if same.any():
-        row, again = _pair(order, same)
+    Raises
+    ------
+    InputError
+        Naming the row, or the round that has none.
+    """
+    start = 0
+    ascending = np.array(sorted(declared))
+    seen: set[int] = set()
+    for chunk in rounds:
+        found = distinct(chunk)
+        strange = found[lookup(ascending, found) < 0]
+        if strange.size:
+            row = int(np.flatnonzero(chunk == strange[0])[0])
+            raise InputError(
+                f"{path} row {start + row}: round must be one of the manifest's rounds, got {strange[0]}"
+            )
+        seen.update(found.tolist())
+        start += chunk.size
+    missing = sorted(set(declared) - seen)
+    if missing and version == 1:  # later, nobody may take part in a round
         raise InputError(
-            f"{path} row {again}: sequence must occur once among the rows of a round and sender, "
-            f"it repeats row {row}"
+            f"{path} must have rows for every round of the manifest, none for round {missing[0]}"
         )
 
 
-def _equal_to_the_next(columns: list[np.ndarray], order: np.ndarray) -> np.ndarray:
-    same = np.ones(max(order.size - 1, 0), bool)
-    for column in columns:
-        sorted_column = column[order]
-        same &= sorted_column[1:] == sorted_column[:-1]
-    return same
+def check_index_ranges(path: Path, kinds: Column, index: Column, manifest: Manifest) -> None:
+    """Item indices below n_items, attribute indices below n_attributes."""
+    start = 0
+    for kind, chunk in zip(kinds, index, strict=True):
+        most = int(chunk.max(initial=-1))
+        if most >= (manifest.n_items if not kind.any() else min(manifest.n_items, manifest.n_attributes)):
+            limit = np.where(kind % 2 == ATTRIBUTE, manifest.n_attributes, manifest.n_items)
+            bad = np.flatnonzero(chunk >= limit)
+            if bad.size:
+                row = int(bad[0])
+                raise InputError(
+                    f"{path} row {start + row}: index of kind {KINDS[kind[row]]} must be below "
+                    f"{limit[row]} (manifest), got {chunk[row]}"
+                )
+        start += chunk.size
 
 
-def _pair(order: np.ndarray, same: np.ndarray) -> tuple[int, int]:
-    """Rows of the first repetition."""
-    return int(np.minimum(order[1:], order[:-1])[same].min()), int(
-        np.maximum(order[1:], order[:-1])[same].min()
-    )
+def _repetition(path: Path, columns: Sequence[Column], rule: str) -> InputError:
+    """The rule, and the first row that breaks it."""
+    order = order_of(columns)
+    at = np.flatnonzero(equal_to_the_next(columns, order))
+    again = order[at + 1]  # equal rows stay in their order, so the later one is second
+    first = int(again.argmin())
+    return InputError(f"{path} row {again[first]}: {rule}, it repeats row {order[at[first]]}")

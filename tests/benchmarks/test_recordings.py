@@ -1,0 +1,99 @@
+"""Opening recordings, as a ratio to one pass over their gradients, in one run. Nothing here is asserted.
+
+    python -m pytest -o addopts= --import-mode=importlib tests/benchmarks/test_recordings.py
+
+FACTORLEAK_ROWS is the number of rows (24 million, which take 2.4 GB of disk).
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import statistics
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from victims.transcript.manifest import Manifest
+from victims.transcript.reader import open_transcript
+from victims.transcript.recorder import Recorder
+from victims.transcript.writer import TranscriptWriter
+
+ROWS = int(os.environ.get("FACTORLEAK_ROWS", "24000000"))
+N_ITEMS, FACTORS, TOGETHER = 4000, 10, 64  # clients of one call of the writer
+N_USERS = max(1, ROWS // N_ITEMS)
+LEVELS = [1.0, 2.0, 3.0, 4.0, 5.0]
+
+
+def rows_of_clients() -> Iterator[np.ndarray]:
+    """A row about every item of some clients; drawn once, for drawing takes longer than writing."""
+    drawn = np.random.default_rng(0).standard_normal((TOGETHER, N_ITEMS, FACTORS))
+    for first in range(0, N_USERS, TOGETHER):
+        yield drawn[: min(TOGETHER, N_USERS - first)]
+
+
+def version_1(path: Path) -> None:
+    manifest = Manifest(
+        format="factorleak-transcript",
+        version=1,
+        protocol="fedmvmf",
+        update="sgd",
+        weighting="include-unrated",
+        n_users=N_USERS,
+        n_items=N_ITEMS,
+        n_attributes=0,
+        factors=FACTORS,
+        rounds=[0],
+        rating_levels=LEVELS,
+    )
+    with TranscriptWriter(path, manifest) as writer:
+        writer.state(0, np.ones((N_ITEMS, FACTORS)), np.zeros((0, FACTORS)))
+        first = 0
+        for rows in rows_of_clients():
+            sender = np.repeat(np.arange(first, first + len(rows)), N_ITEMS)
+            index = np.tile(np.arange(N_ITEMS), len(rows))
+            writer.messages(0, sender, np.zeros_like(sender), index, rows.reshape(-1, FACTORS))
+            first += len(rows)
+
+
+def version_2(path: Path) -> None:
+    with Recorder(path, rating_levels=LEVELS, weighting="include-unrated") as recorder:
+        recorder.broadcast(0, np.ones((N_ITEMS, FACTORS)))
+        client = 0
+        for rows in rows_of_clients():
+            for row in rows:
+                recorder.upload(0, client, row)
+                client += 1
+
+
+@pytest.fixture(scope="module", params=[version_1, version_2], ids=lambda write: write.__name__)
+def recorded(request, tmp_path_factory):
+    path = tmp_path_factory.mktemp("open") / "t"
+    request.param(path)
+    yield path
+    shutil.rmtree(path.parent)
+
+
+def seconds(call: Callable[[], object]) -> float:
+    start = time.perf_counter()
+    call()
+    return time.perf_counter() - start
+
+
+def test_open_beside_one_sum(benchmark, recorded):
+    """Reading and checking every row; the floor is one ``numpy.sum`` of mapped gradients."""
+    transcript = open_transcript(recorded)
+    sums: list[float] = []
+    opened: list[float] = []
+
+    def both():
+        sums.append(seconds(lambda: [chunk.sum() for chunk in transcript.messages.gradient]))
+        opened.append(seconds(lambda: open_transcript(recorded)))
+
+    benchmark.pedantic(both, rounds=7, warmup_rounds=1)
+    ratio = statistics.median(opened[1:]) / statistics.median(sums[1:])
+    benchmark.extra_info |= {"rows": transcript.messages.n_rows, "open_over_sum": round(ratio, 2)}
+    print(f"\n{recorded}: open {statistics.median(opened[1:]):.3f} s, {ratio:.2f} times one sum")
