@@ -626,7 +626,8 @@ def audit_recording(
     --------
     >>> from tempfile import mkdtemp
     >>> path = mkdtemp() + "/demo"
-    >>> _ = record(path, synthetic(users=12, items=20, ratings_per_user=6), victim="mf", factors=2, rounds=[0])
+    >>> ratings = synthetic(users=12, items=20, ratings_per_user=6)
+    >>> _ = record(path, ratings, victim="mf", factors=2, rounds=[0])
     >>> set(audit_recording(path, attacks="guess-majority")["status"])
     {'ran'}
     """
