@@ -98,6 +98,7 @@ __all__ = [
     "all_abstain",
     "attack",
     "audit",
+    "audit_recording",
     "compare",
     "generator",
     "list_components",
@@ -571,6 +572,85 @@ def audit(
             attack_options=chosen_attacks.options,
         )
         response = auditing.audit(request, lambda: ratings_of(ratings), update)
+    return frame(response.rows, COLUMNS)
+
+
+def audit_recording(
+    transcript: str | Path,
+    *,
+    truth: str | Path | None = None,
+    attacks: str | Attack | Sequence[str | Attack] = (),
+    adversary: str = "",
+    sample: int = 20,
+    seed: int = 0,
+    attack_options: Mapping[str, Mapping[str, Any]] | None = None,
+    out: str | Path | None = None,
+    progress: bool = False,
+) -> pd.DataFrame:
+    """Run attacks on a recording of any origin, and score what was read.
+
+    Parameters
+    ----------
+    transcript : str or Path
+        A directory that ``Recorder``, ``record`` or another program wrote.
+    truth : str or Path, optional
+        Default: the file beside it. Without one the rows say for whom there is an answer.
+    attacks : str, Attack or sequence
+        Default: all.
+    adversary : str
+        Default: the one who recorded, or the server.
+    sample : int
+        Clients for attacks that solve client by client.
+    seed : int
+        Every random choice derives from it.
+    attack_options : mapping of str to mapping, optional
+        Options of attacks given by name.
+    out : str or Path, optional
+        Directory for results; finished cells in it are reused. Default: nothing is kept.
+    progress : bool
+        Show a bar on standard error.
+
+    Returns
+    -------
+    pandas.DataFrame
+        One row for each attack and metric. An attack that failed or does not apply is a row with its reason.
+
+    Raises
+    ------
+    InputError
+        If the recording is damaged, or a name or option is wrong.
+    OutputError
+        If ``out`` cannot be written.
+
+    Examples
+    --------
+    >>> from tempfile import mkdtemp
+    >>> path = mkdtemp() + "/demo"
+    >>> ratings = synthetic(users=12, items=20, ratings_per_user=6)
+    >>> _ = record(path, ratings, victim="mf", factors=2, rounds=[0])
+    >>> set(audit_recording(path, attacks="guess-majority")["status"])
+    {'ran'}
+    """
+    from audit.experiments.results import COLUMNS
+    from audit.requests import recording_audit
+    from audit.requests.components import named_attacks
+    from audit.requests.frames import frame
+
+    chosen = named_attacks(attacks, attack_options or {})
+    with _folder(out) as folder, _bar("audit", progress) as update:
+        request, opened = recording_audit.settled(
+            recording_audit.RecordingRequest(
+                out=folder,
+                transcript=Path(transcript),
+                truth=None if truth is None else Path(truth),
+                adversary=adversary,
+                attacks=chosen.names,
+                attack_options=chosen.options,
+                sample=sample,
+                seed=seed,
+            )
+        )
+        response = recording_audit.audit_recording(request, opened, update)
     return frame(response.rows, COLUMNS)
 
 

@@ -243,6 +243,15 @@ class Attack(Protocol):
         ...
 
 
+@runtime_checkable
+class Foreseeing(Protocol):
+    """What an attack may have beside its verb: it tells beforehand that it does not apply."""
+
+    def obstacle(self, view: View) -> str:
+        """Why ``attack`` would abstain on every client for one reason; empty where it has to be run."""
+        ...
+
+
 def unreadable(view: View) -> str:
     """Say why uploads tell nothing to an attack that takes their rows apart.
 

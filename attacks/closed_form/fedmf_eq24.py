@@ -70,8 +70,7 @@ class Eq24:
             ``attacks.closed_form.spectral``.
         """
         options = {**asdict(self), "seed": key}
-        obstacle = unreadable(view) or _obstacle(view) or unlike(view)
-        if obstacle:
+        if obstacle := self.obstacle(view):
             return all_abstain(self.name, view.users, obstacle, options)
         return solve_clients(
             self.name,
@@ -83,8 +82,12 @@ class Eq24:
             progress=progress,
         )
 
+    def obstacle(self, view: View) -> str:
+        """Why Eq. (24) cannot be written down, or nothing."""
+        return unreadable(view) or _without_equation(view) or unlike(view)
 
-def _obstacle(view: View) -> str:
+
+def _without_equation(view: View) -> str:
     manifest = view.manifest
     if manifest.update != "sgd" or manifest.weighting != "observed-only" or manifest.n_attributes:
         return "Eq. (24) is about clients that take gradient steps on their ratings alone"

@@ -67,8 +67,7 @@ class Grid:
             ``attacks.closed_form.spectral``.
         """
         options = {**asdict(self), "seed": key}
-        obstacle = unreadable(view) or alpha_unknown(view) or unlike(view, judges=True, own_references=True)
-        if obstacle:
+        if obstacle := self.obstacle(view):
             return all_abstain(self.name, view.users, obstacle, options)
         return solve_clients(
             self.name,
@@ -80,6 +79,10 @@ class Grid:
             progress=progress,
             tried=len(_candidates(view.manifest)),
         )
+
+    def obstacle(self, view: View) -> str:
+        """Why no client of the view can be solved, or nothing."""
+        return unreadable(view) or alpha_unknown(view) or unlike(view, judges=True, own_references=True)
 
 
 def _lengths(

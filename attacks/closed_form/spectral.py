@@ -77,8 +77,7 @@ class Spectral:
             and ``misfit`` (0 fits the grid exactly, 1 no better than chance).
         """
         options = {**asdict(self), "seed": key}
-        obstacle = _obstacle(view)
-        if obstacle:
+        if obstacle := self.obstacle(view):
             return all_abstain(self.name, view.users, obstacle, options)
         return solve_clients(
             self.name,
@@ -90,17 +89,16 @@ class Spectral:
             progress=progress,
         )
 
-
-def _obstacle(view: View) -> str:
-    """Why no client of the view can be solved, or nothing."""
-    reason = unreadable(view) or alpha_unknown(view) or unlike(view, judges=True, own_references=True)
-    if reason:
-        return reason
-    if view.rounds.size < 2 and view.manifest.weighting == "observed-only":
-        reason = _open_scale(view.manifest)
+    def obstacle(self, view: View) -> str:
+        """Why no client of the view can be solved, or nothing."""
+        reason = unreadable(view) or alpha_unknown(view) or unlike(view, judges=True, own_references=True)
         if reason:
-            return f"{reason}; a second round would determine the answer"
-    return ""
+            return reason
+        if view.rounds.size < 2 and view.manifest.weighting == "observed-only":
+            reason = _open_scale(view.manifest)
+            if reason:
+                return f"{reason}; a second round would determine the answer"
+        return ""
 
 
 def _open_scale(manifest: Manifest) -> str:

@@ -89,7 +89,7 @@ class Undeclared:
             ``declared`` (1 where the declared scale was enough, 0 where it was taken for unknown).
         """
         options = {**asdict(self), "seed": key}
-        if obstacle := unreadable(view) or _obstacle(view):
+        if obstacle := self.obstacle(view):
             return all_abstain(self.name, view.users, obstacle, options)
         blocks: list[Estimates] = []
         abstained: dict[int, str] = {}
@@ -125,12 +125,13 @@ class Undeclared:
         }
         return Reconstruction(self.name, view.users, tuple(blocks), abstained, options, diagnostics)
 
-
-def _obstacle(view: View) -> str:
-    """Why the attack does not apply, or nothing."""
-    if view.manifest.weighting != "observed-only":
-        return "rows of unrated items have a weight of their own, which this attack does not model"
-    return unlike(view, premise=ANY_ORDER, judges=True, own_references=True)
+    def obstacle(self, view: View) -> str:
+        """Why the attack does not apply, or nothing."""
+        if reason := unreadable(view):
+            return reason
+        if view.manifest.weighting != "observed-only":
+            return "rows of unrated items have a weight of their own, which this attack does not model"
+        return unlike(view, premise=ANY_ORDER, judges=True, own_references=True)
 
 
 def _reasons(users: np.ndarray, part: _Read, here: np.ndarray) -> dict[int, str]:

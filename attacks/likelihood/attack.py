@@ -125,8 +125,7 @@ class Likelihood:
             ``evidence`` against noise alone (nats) and ``length`` (mean norm of p_i, stars).
         """
         options: dict[str, Any] = {**asdict(self), "seed": key}
-        obstacle = unreadable(view) or unmodelled(view.manifest) or unlike(view)
-        if obstacle:
+        if obstacle := self.obstacle(view):
             return all_abstain(self.name, view.users, obstacle, options)
         size = size_up(view)
         unusable = {int(user): reason for user, reason in size.unusable.items()}
@@ -145,6 +144,10 @@ class Likelihood:
         if obstacle:
             return all_abstain(self.name, view.users, f"{obstacle}: {UNDETERMINED}", options)
         return _run(self, usable, size, view.users, options, progress)
+
+    def obstacle(self, view: View) -> str:
+        """Why the uploads have no likelihood, or nothing."""
+        return unreadable(view) or unmodelled(view.manifest) or unlike(view)
 
 
 def _renamed(name: str, closed: Reconstruction, options: dict[str, Any]) -> Reconstruction:

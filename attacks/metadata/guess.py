@@ -28,10 +28,7 @@ def _guess(
     options = {**options, "seed": key}
     blocks = []
     abstained = {}
-    reason = factors_hidden(view)
-    if view.messages.gradient is None:
-        reason = "the uploads are encrypted; no list of rows to guess about"
-    if reason:
+    if reason := _obstacle(view):
         abstained = dict.fromkeys(view.users.tolist(), reason)
     for number, batch in enumerate(view.batches()):
         rng = generator(key, Purpose.GUESSES, number)
@@ -47,6 +44,12 @@ def _guess(
                 block = replace(block, rating_if_rated=if_rated(view.manifest, uploads, rng)[here])
             blocks.append(block)
     return Reconstruction(name, view.users, tuple(blocks), abstained, options)
+
+
+def _obstacle(view: View) -> str:
+    if view.messages.gradient is None:
+        return "the uploads are encrypted; no list of rows to guess about"
+    return factors_hidden(view)
 
 
 def _last_round(batch: UserBatch) -> Int[np.ndarray, " users"]:
@@ -105,6 +108,10 @@ class GuessUniform:
 
         return _guess(view, key, self.name, asdict(self), answer, if_rated)
 
+    def obstacle(self, view: View) -> str:
+        """Why there is no list to guess about, or nothing."""
+        return _obstacle(view)
+
 
 @dataclass(frozen=True)
 class GuessMajority:
@@ -146,6 +153,10 @@ class GuessMajority:
 
         return _guess(view, key, self.name, asdict(self), answer, if_rated)
 
+    def obstacle(self, view: View) -> str:
+        """Why there is no list to guess about, or nothing."""
+        return _obstacle(view)
+
 
 @dataclass(frozen=True)
 class GuessPopularity:
@@ -186,3 +197,7 @@ class GuessPopularity:
             return _constant(uploads, _common_level(manifest))
 
         return _guess(view, key, self.name, asdict(self), answer, if_rated)
+
+    def obstacle(self, view: View) -> str:
+        """Why there is no list to guess about, or nothing."""
+        return _obstacle(view)

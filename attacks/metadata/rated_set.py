@@ -81,12 +81,10 @@ class RatedSet:
             Diagnostics: ``candidates`` and ``expected`` numbers of rated items per client.
         """
         options = {**asdict(self), "seed": key}
-        users, reason = view.users, _obstacle(view)
-        if reason:
-            return all_abstain(self.name, users, reason, options, scope=Scope.RATED_SET)
+        users = view.users
+        if obstacle := self.obstacle(view):
+            return all_abstain(self.name, users, obstacle, options, scope=Scope.RATED_SET)
         lists = _lists(view)
-        if _everything(view.manifest, lists):
-            return all_abstain(self.name, users, EVERYTHING, options, scope=Scope.RATED_SET)
         n_rounds = np.asarray((lists.max(axis=1)).todense(), np.int64).ravel()
         candidate = sp.csr_array(lists, copy=True)
         candidate.data = (lists.data == np.repeat(n_rounds, np.diff(lists.indptr))).astype(np.float64)
@@ -103,17 +101,16 @@ class RatedSet:
             self.name, users, blocks, abstained, options, diagnostics, scope=Scope.RATED_SET
         )
 
-
-def _obstacle(view: View) -> str:
-    manifest = view.manifest
-    if view.messages.n_rows == 0:
-        return nothing_received(view)
-    messages = view.messages
-    if manifest.upload.zeros_if_unrated and messages.gradient is None and messages.exponent is None:
-        return EVERYTHING
-    if manifest.weighting == "include-unrated" and _rho(manifest) is None:
-        return "every client uploads every item, or the ratio rho of sampled to rated ones is not public"
-    return ""
+    def obstacle(self, view: View) -> str:
+        """Why lists say nothing, or nothing."""
+        manifest, messages = view.manifest, view.messages
+        if messages.n_rows == 0:
+            return nothing_received(view)
+        if manifest.upload.zeros_if_unrated and messages.gradient is None and messages.exponent is None:
+            return EVERYTHING
+        if manifest.weighting == "include-unrated" and _rho(manifest) is None:
+            return "every client uploads every item, or the ratio rho of sampled to rated ones is not public"
+        return EVERYTHING if _everything(manifest, _lists(view)) else ""
 
 
 def _everything(manifest: Manifest, lists: sp.csr_array) -> bool:

@@ -126,8 +126,7 @@ class Root:
             ``seconds`` per client.
         """
         options = {**asdict(self), "seed": key}
-        obstacle = _obstacle(view)
-        if obstacle:
+        if obstacle := self.obstacle(view):
             return all_abstain(self.name, view.users, obstacle, options)
         answers: dict[int, ClientAnswer] = {}
         jobs = 1 if view.users.size < SERIAL_CLIENTS else self.jobs
@@ -150,6 +149,23 @@ class Root:
             },
         )
 
+    def obstacle(self, view: View) -> str:
+        """Why no system can be formed, or nothing."""
+        manifest = view.manifest
+        if reason := unreadable(view) or unlike(view, own_references=True):
+            return reason
+        needed = ["lambda_factors"]
+        if manifest.n_attributes:
+            needed.append("lambda_attributes")
+        if manifest.weighting == "include-unrated":
+            needed.append("alpha")
+        if manifest.update == "sgd":
+            needed.append("client_learning_rate")
+            if not (np.diff(view.rounds) == 1).any():
+                return "the systems of sgd need two consecutive rounds"
+        missing = [name for name in needed if name not in manifest.hyperparameters]
+        return f"{' and '.join(missing)} must be public, the manifest lacks it" if missing else ""
+
 
 @dataclass(frozen=True)
 class ClientAnswer:
@@ -161,24 +177,6 @@ class ClientAnswer:
     converged: bool = False
     evaluations: int = 0
     seconds: float = 0.0
-
-
-def _obstacle(view: View) -> str:
-    """Why no system can be formed, or nothing."""
-    manifest = view.manifest
-    if reason := unreadable(view) or unlike(view, own_references=True):
-        return reason
-    needed = ["lambda_factors"]
-    if manifest.n_attributes:
-        needed.append("lambda_attributes")
-    if manifest.weighting == "include-unrated":
-        needed.append("alpha")
-    if manifest.update == "sgd":
-        needed.append("client_learning_rate")
-        if not (np.diff(view.rounds) == 1).any():
-            return "the systems of sgd need two consecutive rounds"
-    missing = [name for name in needed if name not in manifest.hyperparameters]
-    return f"{' and '.join(missing)} must be public, the manifest lacks it" if missing else ""
 
 
 def solve_client(attack: Root, manifest: Manifest, client: ClientUploads, key: int) -> ClientAnswer:

@@ -84,16 +84,23 @@ class Aggregate:
             the clients are pseudonyms (``identities``): see ``attacks.sums.parallel_rows``.
         """
         options = {**asdict(self), "seed": key}
-        parallel = view.adversary.startswith(WITHOUT_LISTS)
-        no_sums = "" if parallel or view.sums else DECRYPTED
-        obstacle = (
-            alpha_unknown(view) or no_sums or factors_hidden(view) or (not parallel and _too_large(view))
-        )
-        if obstacle:
+        if obstacle := self.obstacle(view):
             return all_abstain(self.name, view.users, obstacle, options)
-        if parallel:
+        if _without_lists(view):
             return read_parallel(self.name, view, options)
         return _reconstruction(self.name, view, peeled(view, self.passes, progress), options)
+
+    def obstacle(self, view: View) -> str:
+        """Why there is nothing to take apart, or nothing."""
+        if reason := alpha_unknown(view):
+            return reason
+        if _without_lists(view):
+            return factors_hidden(view)
+        return ("" if view.sums else DECRYPTED) or factors_hidden(view) or _too_large(view)
+
+
+def _without_lists(view: View) -> bool:
+    return view.adversary.startswith(WITHOUT_LISTS)
 
 
 def peeled(view: View, passes: int, progress: Progress = silent) -> Answers:

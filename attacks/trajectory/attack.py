@@ -94,8 +94,16 @@ class Trajectory:
             the grid, 1 no better than chance; NaN where it is not judged).
         """
         options = {**asdict(self), "seed": key}
-        model = model_of(view, max_rounds=self.rounds, n_starts=self.starts, max_steps=self.steps)
+        model = self._model(view)
         if isinstance(model, str):
             return all_abstain(self.name, view.users, model, options)
         fits = fit_clients(view, model, key, progress)
         return reconstruct(self.name, model, fits, options, answer=self.answer, max_misfit=self.max_misfit)
+
+    def obstacle(self, view: View) -> str:
+        """Why no trajectory can be fitted, or nothing."""
+        model = self._model(view)
+        return model if isinstance(model, str) else ""
+
+    def _model(self, view: View) -> TrajectoryModel | str:
+        return model_of(view, max_rounds=self.rounds, n_starts=self.starts, max_steps=self.steps)

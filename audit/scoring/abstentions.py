@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from collections import Counter
 from collections.abc import Iterable, Mapping
 
 NUMBER = re.compile(r"(?<![\w.])[-+]?\d[\d,]*(?:\.\d+)?(?:[eE][-+]?\d+)?")
@@ -25,9 +24,27 @@ def grouped(reasons: Iterable[str]) -> list[tuple[str, int]]:
     Examples
     --------
     >>> grouped(["misfit 0.98 of 1", "misfit 1.02 of 1", "all rows are zero"])
-    [('misfit # of #', 2), ('all rows are zero', 1)]
+    [('misfit 0.98 to 1.02 of 1', 2), ('all rows are zero', 1)]
     """
-    return Counter(NUMBER.sub("#", reason) for reason in reasons).most_common()
+    alike: dict[str, list[str]] = {}
+    for reason in reasons:
+        alike.setdefault(NUMBER.sub("#", reason), []).append(reason)
+    groups = [(_together(same), len(same)) for same in alike.values()]
+    return sorted(groups, key=lambda group: -group[1])
+
+
+def _together(reasons: list[str]) -> str:
+    """Reasons that differ in their numbers alone as one, with the range of each number."""
+    columns = zip(*(NUMBER.findall(reason) for reason in reasons), strict=True)
+    ranges = iter([_range(set(column)) for column in columns])
+    return NUMBER.sub(lambda _: next(ranges), reasons[0])
+
+
+def _range(texts: set[str]) -> str:
+    if len(texts) == 1:
+        return texts.pop()
+    low, *_, high = sorted(texts, key=lambda text: float(text.replace(",", "")))
+    return f"{low} to {high}"
 
 
 def in_words(abstained: Mapping[int, str], n_users: int) -> str:
@@ -46,7 +63,7 @@ def in_words(abstained: Mapping[int, str], n_users: int) -> str:
     Examples
     --------
     >>> in_words({0: "misfit 0.98", 3: "misfit 1.02"}, 5)
-    '2 of 5 clients got no answer: misfit # (2)'
+    '2 of 5 clients got no answer: misfit 0.98 to 1.02 (2)'
     """
     if not abstained:
         return ""

@@ -19,8 +19,9 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from attacks.base import OPTIONAL, Reconstruction
+from attacks.base import OPTIONAL, Foreseeing, Reconstruction
 from audit.experiments.answers import answered
+from audit.registry import make_attack
 from audit.scoring.reconstruction_files import read_reconstruction, write_reconstruction
 from audit.scoring.score import score
 from audit.scoring.truth import Truth, read_truth
@@ -49,6 +50,7 @@ CONSTANTS = (
     "adam_epsilon",
 )
 CLEAR = ("spectral", "grid", "eq24-printed", "eq24-corrected", "aggregate", "rated-set")
+LOOKS_FIRST = ("likelihood", "aggregate")  # what they lack may show only in the rows
 SCENARIOS = tuple((u, w) for u in ("semi-als", "sgd") for w in ("observed-only", "include-unrated"))
 SEEN = ("server", "eavesdropper", "server+client", "client:1", "decrypter", "item-server")
 
@@ -566,6 +568,7 @@ def outcome(name: str, view: View, truth: Truth | None, folder: Path) -> Outcome
             warnings.simplefilter("error")
             found = answered(name, None, view, 0)
             _refuse_infinite(found)
+            _refuse_unforeseen(name, view, found)
             path = folder / "found.arrow"
             write_reconstruction(path, found, view.manifest, adversary=view.adversary, seconds=0.0)
             if found.users.size:
@@ -577,6 +580,17 @@ def outcome(name: str, view: View, truth: Truth | None, folder: Path) -> Outcome
     except Exception as error:
         return Outcome("raised", f"{type(error).__name__}: {str(error)[:150]}")
     return Outcome("answered" if len(found.abstained) < found.users.size else "abstained")
+
+
+def _refuse_unforeseen(name: str, view: View, found: Reconstruction) -> None:
+    """What is said before an attack runs is what it says when it does."""
+    attack = make_attack(name)
+    assert isinstance(attack, Foreseeing), "does not say beforehand why it does not apply"
+    if foretold := attack.obstacle(view):
+        assert set(found.abstained.values()) <= {foretold}, "gives another reason than was foretold"
+        assert set(found.abstained) == set(found.users.tolist()), "was said not to apply, and answers"
+    elif found.obstacle and name not in LOOKS_FIRST:
+        raise AssertionError("does not apply, and does not say so beforehand")
 
 
 def _refuse_infinite(found: Reconstruction) -> None:

@@ -57,7 +57,9 @@ def test_nobody_answered_is_not_tested(clients):
     assert np.isnan([row.summary.value, row.summary.advantage, row.summary.p_value]).all()
     assert row.summary.baseline > 0
     assert row.n_abstained == USERS
-    assert row.reason == f"{USERS} of {USERS} clients got no answer: misfit # of # ({USERS})"
+    assert (
+        row.reason == f"{USERS} of {USERS} clients got no answer: misfit 0.5 to {USERS - 1}.5 of 1 ({USERS})"
+    )
 
 
 def test_most_unanswered_is_a_leak_or_not_tested(clients):
@@ -99,11 +101,14 @@ def test_chance_is_rarely_called_worse_than_the_guess():
     assert found <= 8
 
 
-def test_reasons_are_grouped_without_their_numbers():
+def test_reasons_that_differ_in_their_numbers_are_one():
     reasons = {n: f"the fit leaves {n / 7:.3g} of 1e-{n}" for n in range(1, 5)} | {9: "all rows are zero"}
-    assert grouped(reasons.values()) == [("the fit leaves # of #", 4), ("all rows are zero", 1)]
+    assert grouped(reasons.values()) == [
+        ("the fit leaves 0.143 to 0.571 of 1e-4 to 1e-1", 4),
+        ("all rows are zero", 1),
+    ]
     assert in_words({}, 5) == ""
-    assert in_words(reasons, 9).startswith("5 of 9 clients got no answer: the fit leaves # of # (4)")
+    assert in_words(reasons, 9).startswith("5 of 9 clients got no answer: the fit leaves 0.143 to 0.571 of ")
 
 
 @pytest.mark.parametrize("attack", ["spectral", "grid", "trajectory"])
