@@ -36,7 +36,7 @@ def test_fedmvmf_with_attributes_and_features_of_one_s_own(run, folder):
     data = f"{folder / 'reviews.csv'}:{NAMED},attributes=users.csv,features=items.csv"
     out = folder / "results"
     words = ("--attack", "spectral", "--update", "semi-als", "--weighting", "observed-only", "--out", out)
-    code, said, noted = run("audit", "--data", data, *words)
+    code, _, noted = run("audit", "--data", data, *words)
     assert code == 0, noted
     assert "users.csv: 24 of 24 users described" in noted
     assert "items.csv: 30 of 30 items described" in noted
