@@ -76,6 +76,8 @@ def _table(path: Path, what: str, name: str | None) -> tuple[Table, str, list[st
     key = names[chosen(path, names, {what: spellings})[what]]
     rest = [column for column in names if column != key]
     table.require(key, *rest)
+    if table.frame.empty:
+        raise InputError(f"{path} must hold at least one row below its header, got none")
     if not rest:
         raise InputError(f"{path} must have a column beside {shown(key)}; it says nothing of a {what}")
     return table, key, rest

@@ -167,6 +167,11 @@ class TestBeside:
         with pytest.raises(InputError, match=r"nobody\.csv must be there"):
             load(f"{written(tmp_path, 'csv')}:{NAMED},attributes=nobody.csv")
 
+    def test_a_table_without_rows(self, tmp_path):
+        (tmp_path / "items.csv").write_text("sku,price\n")
+        with pytest.raises(InputError, match="at least one row below its header"):
+            load(f"{written(tmp_path, 'csv')}:{NAMED},features=items.csv")
+
     def test_a_column_of_names_is_no_category(self, tmp_path):
         frame = pd.DataFrame({"user": range(1500), "name": [f"n{k}" for k in range(1500)]})
         frame.to_csv(tmp_path / "users.csv", index=False)
