@@ -36,7 +36,7 @@ def seconds_of(column: pa.Array) -> tuple[Float[np.ndarray, " rows"], Bool[np.nd
         column = column.cast(column.type.value_type)
     if pa.types.is_temporal(column.type):
         dates = pd.Series(column.to_pandas(date_as_object=False))
-        return _of_dates(pd.to_datetime(dates, utc=True)), np.zeros(len(column), bool)
+        return _of_dates(pd.to_datetime(dates, utc=True, errors="coerce")), np.zeros(len(column), bool)
     cells = pd.Series(column.to_pandas())
     empty = cells.isna() | (cells.astype(str).str.strip() == "")
     seconds = pd.to_numeric(cells.mask(empty), errors="coerce").to_numpy(np.float64, copy=True)
@@ -53,5 +53,6 @@ def seconds_of(column: pa.Array) -> tuple[Float[np.ndarray, " rows"], Bool[np.nd
 
 
 def _of_dates(dates: pd.Series) -> Float[np.ndarray, " rows"]:
-    found = (dates - pd.Timestamp(0, tz="UTC")) / pd.Timedelta(seconds=1)
-    return found.to_numpy(np.float64, na_value=np.nan)
+    # milliseconds hold every year that text can name; nanoseconds end in 2262
+    moments = dates.dt.tz_localize(None).to_numpy().astype("datetime64[ms]")
+    return np.where(np.isnat(moments), np.nan, moments.astype(np.int64) / MILLISECONDS)

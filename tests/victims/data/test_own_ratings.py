@@ -94,9 +94,9 @@ class TestColumns:
 
     def test_times_that_were_guessed_and_are_none_are_counted(self, tmp_path):
         path = tmp_path / "r.csv"
-        path.write_text("user,item,rating,timestamp\n1,2,3,yesterday\n1,3,3,2020-01-01\n")
+        path.write_text("user,item,rating,timestamp\n1,2,3,yesterday\n1,3,3,2020-01-01\n1,4,3,2911-02-01\n")
         ratings = load(str(path))
-        assert np.isnan(ratings.times).tolist() == [True, False]
+        assert np.isnan(ratings.times).tolist() == [True, False, True]
         with pytest.raises(InputError, match=r"line 2: time must be seconds since 1970.*'yesterday'"):
             load(f"{path}:time=timestamp")
 
