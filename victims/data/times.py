@@ -46,7 +46,7 @@ def seconds_of(column: pa.Array) -> tuple[Float[np.ndarray, " rows"], Bool[np.nd
         seconds[text] = _of_dates(dates)
     empty |= seconds == 0  # how data sets write that they do not know
     seconds[empty] = np.nan
-    late = np.abs(seconds) > LATEST
+    late = (np.abs(seconds) > LATEST) & ~text
     seconds[late] /= MILLISECONDS
     bad = ~empty.to_numpy() & ~((seconds >= EARLIEST) & (seconds <= LATEST))
     return seconds, bad
