@@ -113,7 +113,7 @@ class Transcript:
         if messages.gradient is None and party.key and messages.n_rows:
             gradient = _opened(self._ciphertexts(party), opener, self.path)
             messages = replace(messages, gradient=gradient)
-        if messages.reference is not None:
+        if messages.reference is not None and broadcasts:
             broadcasts = with_indices_of(messages, broadcasts)
         elif self.held:
             messages = placed(messages, broadcasts)
