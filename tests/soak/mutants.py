@@ -34,7 +34,7 @@ def main() -> None:
     slowest = (0.0, "")
     with tempfile.TemporaryDirectory() as place:
         folder = Path(place)
-        for name, _ in mutants(chosen.number):
+        for name in mutants(chosen.number):
             if chosen.only not in name:
                 continue
             start = time.perf_counter()
