@@ -177,6 +177,7 @@ def load(
     item_components: int | None = None,
     community: int | None = None,
     seed: int = 0,
+    **options: Any,
 ) -> Ratings:
     """Load ratings.
 
@@ -184,17 +185,23 @@ def load(
     ----------
     data : str or Path
         ``synthetic`` (``synthetic:users=500,items=800``), the name of a fetched data set, or a path to
-        MovieLens 100K, 1M or CSV, FilmTrust, Epinions, or CSV, TSV or Parquet with user, item and rating.
+        MovieLens 100K, 1M or CSV, FilmTrust, Epinions, or ratings of one's own: CSV, TSV, Parquet, JSON
+        lines, or a database.
     item_components : int, optional
         Replace item features by this many principal components, >= 1.
     community : int, optional
         Let a random sample of this many clients be all that there are, >= 1.
     seed : int
         Of that sample.
+    **options
+        How to read ratings of one's own: ``user``, ``item``, ``rating``, ``time`` (names of columns),
+        ``implicit``, ``min_ratings``, ``min_item_ratings``, ``attributes``, ``features``, ``trust`` (files
+        beside them), ``table`` (of a database). See the handbook, "Use your own ratings".
 
     Returns
     -------
     Ratings
+        ``notes`` say what was guessed and what was left out.
 
     Raises
     ------
@@ -208,7 +215,7 @@ def load(
     """
     from audit.requests.rating_data import ratings_of
 
-    return ratings_of(data, item_components, community, seed)
+    return ratings_of(data, item_components, community, seed, options)
 
 
 def synthetic(
