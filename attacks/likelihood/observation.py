@@ -7,7 +7,6 @@ over attributes inside a one-hot block are not.
 
 from __future__ import annotations
 
-from functools import partial
 from typing import Any, NamedTuple
 
 import jax
@@ -109,7 +108,6 @@ class Fit(NamedTuple):
     distance: Float[Array, " users"]
 
 
-@partial(jax.jit, static_argnums=0)
 def decode(
     model: Model,
     attribute_factors: Float[AnyArray, "rounds K attributes"],
@@ -134,7 +132,7 @@ def decode(
     attributes = jnp.zeros((p.shape[0], 0))
     if model.blocks:
         attributes, more, further = _decode_attributes(
-            model, jnp.asarray(attribute_factors), rows, constants, prior, point
+            model, jnp.asarray(attribute_factors), rows, constants, prior, point, unit
         )
         fit += more
         distance += further
@@ -142,10 +140,15 @@ def decode(
 
 
 def _decode_attributes(
-    model: Model, attribute_factors: Array, rows: Rows, constants: Constants, prior: Prior, point: Point
+    model: Model,
+    attribute_factors: Array,
+    rows: Rows,
+    constants: Constants,
+    prior: Prior,
+    point: Point,
+    unit: AnyArray,
 ) -> tuple[Float[Array, "users attributes"], Float[Array, " users"], Float[Array, " users"]]:
     """Posterior of the attributes, and what they add to the log-likelihood and to the distance of a fit."""
-    unit = model.law.unit(constants.noise)
     off, on = distances(attribute_rows(model, attribute_factors, rows), point.p).astype(jnp.float64)
     odds = prior.attribute - (on - off) / unit
     if model.tied:

@@ -101,7 +101,20 @@ def _distance(
     lam = np.zeros((p.shape[0], p.shape[2] * (1 if problem.model.tied else problem.model.n_runs)))
     prior, assumed = _certain_prior(batches, parameters, batch, answers), _log_certain(answers)
     known = problem.attribute_factors, rows, parameters.constants, prior, assumed
-    return np.asarray(decode(problem.model, *known, Point(p, lam)).distance)
+    return np.asarray(_distance_at(problem.model, *known, Point(p, lam)))
+
+
+@partial(jax.jit, static_argnums=0)
+def _distance_at(
+    model: Model,
+    attribute_factors: Array,
+    rows: Rows,
+    constants: Constants,
+    prior: Prior,
+    assumed: Array,
+    point: Point,
+) -> Float[Array, " users"]:
+    return decode(model, attribute_factors, rows, constants, prior, assumed, point).distance
 
 
 def _log_certain(answers: Answers) -> Float[np.ndarray, "candidates users slots"]:

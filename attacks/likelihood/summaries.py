@@ -131,8 +131,9 @@ def _covariance(
     """
     covariance = jnp.linalg.inv(information)
     factor = jnp.linalg.cholesky(covariance)
-    singular = ~jnp.isfinite(factor).all(axis=(1, 2))[:, None, None]
-    return jnp.where(singular, 0.0, covariance), jnp.where(singular, 0.0, factor)
+    singular = ~jnp.isfinite(factor).all(axis=(1, 2))
+    factor = jnp.where(singular[:, None, None], 0.0, factor)
+    return jnp.where(singular[:, None, None], 0.0, covariance), factor
 
 
 def _effect_variance(

@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 from dataclasses import replace
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
@@ -19,7 +20,7 @@ from attacks.likelihood.learning import improved, keep_better, learn, state_at
 from attacks.likelihood.manifest_model import known_scale
 from attacks.likelihood.model import Constants, Model, Point, log_prior, model_of
 from attacks.likelihood.noise_laws import LAPLACE, NORMAL
-from attacks.likelihood.observation import decode
+from attacks.likelihood.observation import decode as decode_eagerly
 from attacks.likelihood.preparation import OFTEN, Preparation, prepare
 from attacks.likelihood.update_rule import fixed_sums, link
 from attacks.likelihood.upload_statistics import size_up
@@ -31,6 +32,8 @@ from victims.common.errors import InputError
 from victims.transcript.reader import open_transcript
 from victims.transcript.view import Messages
 from victims.transcript.writer import truth_path
+
+decode = jax.jit(decode_eagerly, static_argnums=0)
 
 
 def noisy(view, scale, seed=0, *, only_noise=False, tell=True, law="laplace"):
