@@ -35,6 +35,7 @@ if TYPE_CHECKING:
         Scope,
         all_abstain,
     )
+    from audit.requests.transcript_check import TranscriptCheck
     from audit.scoring.truth import Truth
     from victims.common.errors import InputError, OutputError
     from victims.common.seeds import Purpose, generator
@@ -90,6 +91,7 @@ __all__ = [
     "Setting",
     "Total",
     "Transcript",
+    "TranscriptCheck",
     "Truth",
     "Unchanged",
     "Victim",
@@ -99,6 +101,7 @@ __all__ = [
     "attack",
     "audit",
     "audit_recording",
+    "check_transcript",
     "compare",
     "generator",
     "list_components",
@@ -122,6 +125,7 @@ _LOCATIONS = {
         "Scope",
         "all_abstain",
     ),
+    "audit.requests.transcript_check": ("TranscriptCheck",),
     "audit.scoring.truth": ("Truth",),
     "victims.common.errors": ("InputError", "OutputError"),
     "victims.common.seeds": ("Purpose", "generator"),
@@ -173,6 +177,7 @@ def load(
     item_components: int | None = None,
     community: int | None = None,
     seed: int = 0,
+    **options: Any,
 ) -> Ratings:
     """Load ratings.
 
@@ -180,17 +185,23 @@ def load(
     ----------
     data : str or Path
         ``synthetic`` (``synthetic:users=500,items=800``), the name of a fetched data set, or a path to
-        MovieLens 100K, 1M or CSV, FilmTrust, Epinions, or CSV, TSV or Parquet with user, item and rating.
+        MovieLens 100K, 1M or CSV, FilmTrust, Epinions, or ratings of one's own: CSV, TSV, Parquet, JSON
+        lines, or a database.
     item_components : int, optional
         Replace item features by this many principal components, >= 1.
     community : int, optional
         Let a random sample of this many clients be all that there are, >= 1.
     seed : int
         Of that sample.
+    **options
+        How to read ratings of one's own: ``user``, ``item``, ``rating``, ``time`` (names of columns),
+        ``implicit``, ``min_ratings``, ``min_item_ratings``, ``attributes``, ``features``, ``trust`` (files
+        beside them), ``table`` (of a database). See the handbook, "Use your own ratings".
 
     Returns
     -------
     Ratings
+        ``notes`` say what was guessed and what was left out.
 
     Raises
     ------
@@ -204,7 +215,7 @@ def load(
     """
     from audit.requests.rating_data import ratings_of
 
-    return ratings_of(data, item_components, community, seed)
+    return ratings_of(data, item_components, community, seed, options)
 
 
 def synthetic(
@@ -652,6 +663,39 @@ def audit_recording(
         )
         response = recording_audit.audit_recording(request, opened, update)
     return frame(response.rows, COLUMNS)
+
+
+def check_transcript(transcript: str | Path, *, adversary: str = "") -> TranscriptCheck:
+    """Say what a recording holds, what its clients' rule is taken to be, and which attacks apply.
+
+    Parameters
+    ----------
+    transcript : str or Path
+        A directory that ``Recorder``, ``record`` or another program wrote.
+    adversary : str
+        Whose view attacks are asked about. Default: the one who recorded, or the server.
+
+    Returns
+    -------
+    TranscriptCheck
+        ``facts``, ``rule`` and ``attacks``: tuples of named tuples, which ``pandas.DataFrame`` takes.
+
+    Raises
+    ------
+    InputError
+        If a rule of the format is broken, or the adversary is unknown or was not recorded.
+
+    Examples
+    --------
+    >>> from tempfile import mkdtemp
+    >>> path = mkdtemp() + "/demo"
+    >>> _ = record(path, synthetic(users=12, items=20, ratings_per_user=6), victim="mf", factors=2)
+    >>> dict(check_transcript(path).facts)["uploads"].endswith("rows, in the clear")
+    True
+    """
+    from audit.requests.transcript_check import check_transcript as checked
+
+    return checked(Path(transcript), adversary)
 
 
 def sweep(

@@ -17,8 +17,9 @@ ONE_STEP = {  # what closed forms, root finding, posteriors and trajectories are
     "link": ("identity", "predictions go through a link function"),
     "clip": ("none", "clients clip their ratings or errors"),
 }
+FOLLOWED = {"start": ("kept", "a client's factor begins anew in every round")}
 ANY_ORDER = {key: rule for key, rule in ONE_STEP.items() if key not in ("order", "batch_size")}
-NEEDED = ("rule", "order", "local_steps", "batch_size", "reduction", "upload", "loss")
+NEEDED = ("rule", "order", "local_steps", "batch_size", "reduction", "upload", "loss", "link", "clip")
 
 
 def unlike(
@@ -27,6 +28,7 @@ def unlike(
     premise: dict[str, tuple[object, str]] = ONE_STEP,
     judges: bool = False,
     own_references: bool = False,
+    follows: bool = False,
 ) -> str:
     """Say why the declared rule is not the one that an attack is about.
 
@@ -39,6 +41,8 @@ def unlike(
         Whether the attack abstains by itself where its premise is wrong: it may try what nobody declared.
     own_references : bool
         Whether it reads rows that were computed at factors of their own.
+    follows : bool
+        Whether it follows the factors of clients that take gradient steps from round to round.
 
     Returns
     -------
@@ -46,13 +50,15 @@ def unlike(
         Empty where the attack may go on.
     """
     manifest = view.manifest
-    if reason := _declared_otherwise(manifest, premise):
+    follows = follows and manifest.update != "semi-als" and view.rounds.size > 1
+    if reason := _declared_otherwise(manifest, premise | (FOLLOWED if follows else {})):
         return reason
     if view.messages.reference is not None and not own_references:
         return "rows were computed at factors of their own, and this attack needs those that were broadcast"
     if judges:
         return ""
-    unknown = [name for name in NEEDED if name in manifest.rule.unknown()]
+    needed = (*NEEDED, "start") if follows else NEEDED
+    unknown = [name for name in needed if name in manifest.rule.unknown()]
     unknown += [] if manifest.scale_known else ["upload_scale"]
     if unknown:
         names = ", ".join(unknown)

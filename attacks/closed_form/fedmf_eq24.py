@@ -84,7 +84,7 @@ class Eq24:
 
     def obstacle(self, view: View) -> str:
         """Why Eq. (24) cannot be written down, or nothing."""
-        return unreadable(view) or _without_equation(view) or unlike(view)
+        return unreadable(view) or _without_equation(view) or unlike(view, follows=True)
 
 
 def _without_equation(view: View) -> str:

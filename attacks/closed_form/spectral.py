@@ -91,7 +91,8 @@ class Spectral:
 
     def obstacle(self, view: View) -> str:
         """Why no client of the view can be solved, or nothing."""
-        reason = unreadable(view) or alpha_unknown(view) or unlike(view, judges=True, own_references=True)
+        reason = unreadable(view) or alpha_unknown(view)
+        reason = reason or unlike(view, judges=True, own_references=True, follows=True)
         if reason:
             return reason
         if view.rounds.size < 2 and view.manifest.weighting == "observed-only":

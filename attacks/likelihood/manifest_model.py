@@ -66,7 +66,8 @@ def ties(manifest: Manifest) -> tuple[bool, bool]:
     needed = {"lambda_factors"} | ({"lambda_attributes"} if manifest.n_attributes else set())
     public = needed <= set(known)
     tied = manifest.update == "semi-als" and public and known["lambda_factors"] > 0
-    return tied, manifest.update == "sgd" and public and "client_learning_rate" in known
+    carried = manifest.update == "sgd" and manifest.rule.start == "kept"
+    return tied, carried and public and "client_learning_rate" in known
 
 
 def law_of(manifest: Manifest, rounds: Int[np.ndarray, " rounds"], noise: float) -> tuple[Model, Constants]:

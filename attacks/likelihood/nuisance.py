@@ -63,7 +63,7 @@ def missing(view: View) -> tuple[str, ...]:
     needed = []
     if manifest.weighting == "include-unrated":
         needed.append("alpha")
-    consecutive = bool(np.any(np.diff(np.sort(view.rounds)) == 1))
+    consecutive = manifest.rule.start == "kept" and bool(np.any(np.diff(np.sort(view.rounds)) == 1))
     if manifest.update == "semi-als" or consecutive:
         needed += ["lambda_factors"] + ["lambda_attributes"] * bool(manifest.n_attributes)
     if manifest.update == "sgd" and consecutive:

@@ -152,7 +152,7 @@ class Root:
     def obstacle(self, view: View) -> str:
         """Why no system can be formed, or nothing."""
         manifest = view.manifest
-        if reason := unreadable(view) or unlike(view, own_references=True):
+        if reason := unreadable(view) or unlike(view, own_references=True, follows=True):
             return reason
         needed = ["lambda_factors"]
         if manifest.n_attributes:

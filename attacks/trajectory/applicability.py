@@ -33,7 +33,7 @@ def model_of(view: View, *, max_rounds: int, n_starts: int, max_steps: int) -> T
         A reason where trajectories cannot be fitted.
     """
     manifest = view.manifest
-    if obstacle := unreadable(view) or _unmodelled(manifest) or unlike(view, judges=True):
+    if obstacle := unreadable(view) or _unmodelled(manifest) or unlike(view, judges=True, follows=True):
         return obstacle
     defenses = {str(entry.get("name")): entry for entry in manifest.defenses}
     rounds = max(np.split(view.rounds, np.flatnonzero(np.diff(view.rounds) != 1) + 1), key=len)

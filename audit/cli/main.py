@@ -21,6 +21,7 @@ from audit.cli import (
     score,
     sweep,
     train,
+    transcript,
 )
 from audit.shell import debugging, interrupts
 from audit.shell.exits import Exit
@@ -38,6 +39,9 @@ app = typer.Typer(
     rich_markup_mode=None,
 )
 data_app = typer.Typer(help="List or fetch rating data sets.", no_args_is_help=True)
+transcript_app = typer.Typer(
+    help="Look into a recording, or print the format's schema.", no_args_is_help=True
+)
 for command, ending in (
     (audit.audit, audit.EXAMPLES),
     (record.record, record.EXAMPLES),
@@ -56,6 +60,9 @@ app.command("list", epilog=listing.LIST_EXAMPLES)(listing.list_)
 data_app.command("list", epilog=listing.DATA_LIST_EXAMPLES)(listing.data_list)
 data_app.command("fetch", epilog=listing.DATA_FETCH_EXAMPLES)(listing.data_fetch)
 app.add_typer(data_app, name="data")
+transcript_app.command(epilog=transcript.CHECK_EXAMPLES)(transcript.check)
+transcript_app.command(epilog=transcript.SCHEMA_EXAMPLES)(transcript.schema)
+app.add_typer(transcript_app, name="transcript")
 
 
 def _version(wanted: bool) -> bool:

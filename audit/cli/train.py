@@ -43,6 +43,10 @@ def train(
         typer.Option("--rounds", help="Numbers of rounds after which to measure: 20,50,100. Repeatable."),
     ] = MEASURED,
     test_fraction: Annotated[float, typer.Option(help="Share of each client's ratings held out.")] = 0.2,
+    split: Annotated[
+        str,
+        typer.Option(help="How they are held out: random, time (the latest), last:3 (of each client)."),
+    ] = "random",
     defense: DefenseOption = None,
     seed: SeedOption = 0,
     set_: VictimOptions = None,
@@ -55,7 +59,7 @@ def train(
     from audit.requests.accounts import accounts_of
     from audit.requests.components import defenses_of
     from reports.learning import learning_table
-    from victims.data.subsets import split
+    from victims.data.splits import split_by
     from victims.evaluation.rating_error import learning_curve
 
     output = Output(quiet, as_json)
@@ -67,7 +71,7 @@ def train(
     if wanted[0] < 1:
         raise InputError("--rounds of train must be >= 1: 0 rounds train nothing")
     ratings = output.load(data, item_components)
-    kept, held_out = split(ratings, test_fraction, seed)
+    kept, held_out = split_by(split, ratings, test_fraction, seed)
     start = time.perf_counter()
     with output.progress("round") as update_bar:
         learned = learning_curve(

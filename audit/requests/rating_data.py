@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -17,6 +19,7 @@ def ratings_of(
     item_components: int | None = None,
     community: int | None = None,
     seed: int = 0,
+    options: Mapping[str, Any] | None = None,
 ) -> Ratings:
     """The ratings that a name or path stands for.
 
@@ -29,13 +32,15 @@ def ratings_of(
         Let a random sample of this many clients be all that there are.
     seed : int
         Of that sample.
+    options : mapping, optional
+        How to read ratings of one's own (``victims.data.source.DataSource``).
 
     Raises
     ------
     InputError
         If nothing is there, the format is not recognised, or a row breaks a rule.
     """
-    ratings = data if isinstance(data, Ratings) else loaders.load(str(data))
+    ratings = data if isinstance(data, Ratings) else loaders.load(str(data), options)
     if item_components is not None:
         ratings = with_principal_components(ratings, item_components)
     if community is not None and community < ratings.n_users:

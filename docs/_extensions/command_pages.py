@@ -12,7 +12,7 @@ from sphinx.application import Sphinx
 class CommandHelp(Directive):
     """Options and examples of one command, or with no argument the table of commands."""
 
-    optional_arguments = 1
+    optional_arguments = 2
     option_spec: ClassVar[dict] = {}
 
     def run(self) -> list[nodes.Node]:

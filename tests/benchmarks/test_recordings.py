@@ -1,4 +1,4 @@
-"""Opening recordings, as a ratio to one pass over their gradients, in one run. Nothing here is asserted.
+"""Opening and writing recordings, as ratios to their floors, in one run. Nothing here is asserted.
 
     python -m pytest -o addopts= --import-mode=importlib tests/benchmarks/test_recordings.py
 
@@ -17,6 +17,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from tests.benchmarks.memory import PeakMemory
 from victims.transcript.manifest import Manifest
 from victims.transcript.reader import open_transcript
 from victims.transcript.recorder import Recorder
@@ -97,3 +98,49 @@ def test_open_beside_one_sum(benchmark, recorded):
     ratio = statistics.median(opened[1:]) / statistics.median(sums[1:])
     benchmark.extra_info |= {"rows": transcript.messages.n_rows, "open_over_sum": round(ratio, 2)}
     print(f"\n{recorded}: open {statistics.median(opened[1:]):.3f} s, {ratio:.2f} times one sum")
+
+
+def plain(path: Path, size: int) -> None:
+    """As many bytes, as quickly as they can be written."""
+    block = memoryview(np.random.default_rng(0).bytes(8 << 20))
+    with path.open("wb", buffering=0) as file:
+        for low in range(0, size, len(block)):
+            file.write(block[: min(len(block), size - low)])
+
+
+def uploads(path: Path, rows: np.ndarray) -> None:
+    """Some rows again and again, each time of another client."""
+    items = np.arange(len(rows))
+    with Recorder(path, rating_levels=LEVELS) as recorder:
+        recorder.broadcast(0, np.ones((max(N_ITEMS, len(rows)), FACTORS)))
+        for client in range(max(1, ROWS // len(rows))):
+            recorder.upload(0, client, rows, items)
+
+
+@pytest.mark.parametrize("per_call", [100, 4000, 1_000_000])
+def test_record_beside_a_plain_write(benchmark, tmp_path, per_call):
+    """``Recorder`` with rows of a size; the floor is a file of the same size."""
+    rows = np.random.default_rng(0).standard_normal((per_call, FACTORS))
+    whole: list[float] = []
+    floor: list[float] = []
+
+    def both():
+        shutil.rmtree(tmp_path)
+        tmp_path.mkdir()
+        with PeakMemory() as memory:
+            whole.append(seconds(lambda: uploads(tmp_path / "t", rows)))
+        size = (tmp_path / "t" / "messages.arrow").stat().st_size
+        shutil.rmtree(tmp_path / "t")
+        floor.append(seconds(lambda: plain(tmp_path / "plain", size)))
+        benchmark.extra_info |= {"bytes": size, "peak_MB_above_start": round(memory.peak_megabytes)}
+
+    benchmark.pedantic(both, rounds=3)
+    shutil.rmtree(tmp_path)
+    ratio = statistics.median(whole) / statistics.median(floor)
+    benchmark.extra_info |= {"rows": ROWS, "record_over_plain_write": round(ratio, 2)}
+    print(
+        f"\n{per_call} rows a call: {statistics.median(whole):.2f} s, {ratio:.1f} times a plain write", end=""
+    )
+    print(
+        f" of {benchmark.extra_info['bytes']:,} bytes, {benchmark.extra_info['peak_MB_above_start']} MB above"
+    )

@@ -11,8 +11,6 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
-import threading
-import time
 from dataclasses import replace
 from pathlib import Path
 
@@ -45,7 +43,7 @@ pytestmark = pytest.mark.skipif(not DATA.exists(), reason=f"{DATA} is not here")
 MEMORY = """
 import sys
 from attacks.closed_form.spectral import Spectral
-from tests.benchmarks.test_speed import PeakMemory
+from tests.benchmarks.memory import PeakMemory
 from victims.transcript.reader import open_transcript
 view = open_transcript(sys.argv[1]).view("server")
 with PeakMemory() as memory:
@@ -175,34 +173,6 @@ def test_training_round(benchmark, ml_1m, scenario):
     victim = FedMVMF(update=scenario[0], weighting=scenario[1])
     state = victim.round(victim.init(ml_1m, 0), ml_1m)
     benchmark.pedantic(victim.round, (state, ml_1m), rounds=5)  # it checks its result, so it waits
-
-
-class PeakMemory:
-    """Largest growth of this process's anonymous memory (the mapped file does not count), MB."""
-
-    def __enter__(self) -> PeakMemory:
-        self.peak_megabytes = 0.0
-        self._start = self._now()
-        self._stop = threading.Event()
-        self._thread = threading.Thread(target=self._watch)
-        self._thread.start()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._stop.set()
-        self._thread.join()
-
-    def _watch(self) -> None:
-        while not self._stop.is_set():
-            self.peak_megabytes = max(self.peak_megabytes, self._now() - self._start)
-            time.sleep(0.005)
-
-    @staticmethod
-    def _now() -> float:
-        for line in Path("/proc/self/status").read_text().splitlines():
-            if line.startswith("RssAnon"):
-                return int(line.split()[1]) / 1000
-        return 0.0
 
 
 @pytest.mark.parametrize("order", ["batch", "per-rating"])

@@ -16,11 +16,14 @@ import re
 import resource
 import shutil
 import signal
+import sqlite3
 import subprocess
 import sys
 import tempfile
 from collections import Counter
 from collections.abc import Callable
+from contextlib import closing
+from functools import cache
 from pathlib import Path
 
 import numpy as np
@@ -79,7 +82,48 @@ def published() -> dict[str, dict[str, bytes]]:
         "gz/a.csv.gz": {"a.csv.gz": gzip.compress(text(",", "user,item,rating\n"))},
         "tsv/a.tsv": {"a.tsv": text("\t", "user\titem\trating\n")},
         "parquet/a.parquet": {"a.parquet": parquet(rows, rng)},
+        "lines/a.jsonl": {"a.jsonl": json_lines(rows, ("user", "item", "rating"))},
+        "yelp/yelp_academic_dataset_review.json:trust=yelp_academic_dataset_user.json": {
+            "yelp_academic_dataset_review.json": json_lines(
+                [(f"u{u}", f"b{i}", float(s), "2018-07-07 22:09:11", "x[{") for u, i, s in rows],
+                ("user_id", "business_id", "stars", "date", "text"),
+            ),
+            "yelp_academic_dataset_user.json": json_lines(
+                [(f"u{k}", ", ".join(f"u{f}" for f in range(k))) for k in range(1, 6)], ("user_id", "friends")
+            ),
+        },
+        "douban": {
+            "bookreviews_cleaned.txt": text("\t", "user_id\tbook_id\trating\ttime\n", "\t2011-02-01"),
+        },
+        "sqlite/a.sqlite": {"a.sqlite": database("sqlite", tuple(rows))},
+        "duckdb/a.duckdb": {"a.duckdb": database("duckdb", tuple(rows))},
+        "beside/a.csv:attributes=users.csv,features=items.csv,trust=trust.txt,min_ratings=2": {
+            "a.csv": text(",", "user,item,rating\n"),
+            "users.csv": b"user,sex,town\n1,f,a\n2,m,\n3,f,b\n",
+            "items.csv": b"item,price,kind\n1,2.5,a|b\n2,1,b\n3,,\n",
+            "trust.txt": b"1 2\n2 3\n3 3\n",
+        },
+        "counts/a.csv:rating=plays,implicit=true": {"a.csv": text(",", "user,item,plays\n")},
     }  # fmt: skip
+
+
+def json_lines(rows: list, names: tuple[str, ...]) -> bytes:
+    """An object a row."""
+    return "".join(json.dumps(dict(zip(names, row, strict=True))) + "\n" for row in rows).encode()
+
+
+@cache
+def database(form: str, rows: tuple[tuple[int, int, int], ...]) -> bytes:
+    """The rows in a table of a database file."""
+    import duckdb
+
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / f"a.{form}"
+        with closing((sqlite3 if form == "sqlite" else duckdb).connect(str(path))) as connection:
+            connection.execute('CREATE TABLE ratings ("user" INTEGER, item INTEGER, rating INTEGER)')
+            connection.executemany("INSERT INTO ratings VALUES (?, ?, ?)", list(rows))
+            connection.commit()
+        return path.read_bytes()
 
 
 def parquet(rows: list[tuple[int, int, int]], rng: np.random.Generator) -> bytes:

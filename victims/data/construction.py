@@ -48,6 +48,7 @@ def from_triples(
     attribute_names: tuple[str, ...] = (),
     item_features: Float[np.ndarray, "items features"] | None = None,
     item_feature_names: tuple[str, ...] = (),
+    times: Float[np.ndarray, " rows"] | None = None,
     repeated: int = 0,
     notes: tuple[str, ...] = (),
 ) -> Ratings:
@@ -69,6 +70,8 @@ def from_triples(
         The rating grid; by default ``rating_grid`` of the values.
     attributes, attribute_groups, attribute_names, item_features, item_feature_names
         As in ``Ratings``; by default there are none.
+    times : (n_rows,), optional
+        As in ``Ratings``.
     repeated : int
         Rows of repeated pairs that were left out before, for the note.
     notes : tuple of str
@@ -111,6 +114,7 @@ def from_triples(
         user_ids=user_ids,
         item_ids=item_ids,
         notes=notes,
+        times=None if times is None else times[kept],
     )
 
 

@@ -39,6 +39,8 @@ class Chunk:
     path : Path
     locate : callable
         Row of the chunk -> where it stands in the file.
+    time : pa.Array, optional
+        Where the file tells when ratings were given: float64, seconds since 1970, NaN where it does not.
     """
 
     user: pa.Array
@@ -46,6 +48,14 @@ class Chunk:
     rating: pa.Array
     path: Path
     locate: Callable[[int], str]
+    time: pa.Array | None = None
+
+    def of_rows(self, rows: np.ndarray) -> Chunk:
+        """Some of the rows, which are still found in the file."""
+        kept = pa.array(rows)
+        columns = {name: getattr(self, name) for name in ("user", "item", "rating", "time")}
+        some = {name: column.take(kept) for name, column in columns.items() if column is not None}
+        return Chunk(**some, path=self.path, locate=lambda row: self.locate(int(rows[row])))
 
     def fail(self, column: str, bad: np.ndarray, rule: str) -> None:
         """Raise the error for the first row where ``bad``, if there is one."""
@@ -77,6 +87,7 @@ class RatingRows:
         self._users: list[pa.DictionaryArray] = []
         self._items: list[pa.DictionaryArray] = []
         self._stars: list[np.ndarray] = []
+        self._times: list[np.ndarray] = []  # empty where the file tells none
         self._levels: dict[float, int] = {}
         self._pending = self._settled = 0  # bytes
         self.repeated = 0
@@ -97,12 +108,16 @@ class RatingRows:
         self._users.append(users)
         self._items.append(items)
         self._stars.append(stars)
+        if chunk.time is not None:
+            times = chunk.time.to_numpy(zero_copy_only=False)
+            self._times.append(times)
+            self._pending += times.nbytes
         self._pending += stars.nbytes + _bytes(users) + _bytes(items)
         if self._pending > max(PENDING_BYTES, self._settled):
             self._settle()
 
-    def finish(self) -> tuple[Coded, Coded, Coded]:
-        """Users, items and ratings of all rows; empties the collection.
+    def finish(self) -> tuple[Coded, Coded, Coded, np.ndarray | None]:
+        """Users, items, ratings and times of all rows; empties the collection.
 
         Raises
         ------
@@ -113,11 +128,13 @@ class RatingRows:
             raise InputError(f"{self._path} must hold at least one rating, got none")
         self._unite()
         users, items, stars = self._users.pop(), self._items.pop(), self._stars.pop()
+        times = self._times.pop() if self._times else None
         levels = np.array(list(self._levels), np.float64)
         return (
             _sorted_ids(self._path, "user", users),
             _sorted_ids(self._path, "item", items),
             Coded(levels, stars),
+            times,
         )
 
     def _coded_stars(self, chunk: Chunk) -> np.ndarray:
@@ -146,6 +163,7 @@ class RatingRows:
             self._users = [_with_codes(self._users[0], users[kept])]
             self._items = [_with_codes(self._items[0], items[kept])]
             self._stars = [self._stars[0][kept]]
+            self._times = [times[kept] for times in self._times]
         if kept.size > MAX_RATINGS:
             raise InputError(f"{self._path} must hold at most {MAX_RATINGS:,} ratings; subsample it")
         self._settled = self._stars[0].nbytes + _bytes(self._users[0]) + _bytes(self._items[0])
@@ -156,6 +174,7 @@ class RatingRows:
             column[:] = [pa.chunked_array(column).combine_chunks()]
             self._check_size(name, column[0].dictionary)
         self._stars = [np.concatenate(self._stars)]
+        self._times = [np.concatenate(self._times)] if self._times else []
 
     def _check_size(self, name: str, ids: pa.Array) -> None:
         if len(ids) > MAX_IDENTIFIERS:

@@ -6,58 +6,73 @@ or a path. A directory is recognised by the files in it, a file by its name.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from functools import partial
 from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 
 from victims.common.errors import InputError
+from victims.data.beside import beside
 from victims.data.fetch import FETCHABLE, cached
+from victims.data.filters import with_enough
 from victims.data.movielens_files import movielens_1m, movielens_100k, movielens_100k_atomic, movielens_csv
-from victims.data.plain_files import delimited, filmtrust_tab, parquet, whitespace
+from victims.data.plain_files import delimited, duckdb, filmtrust_tab, json_lines, parquet, sqlite, whitespace
+from victims.data.published import DOUBAN, YELP_REVIEWS, douban, yelp
 from victims.data.rating_files import find_file, is_there, path_of
 from victims.data.ratings import Ratings
+from victims.data.source import DataSource, source_of
 from victims.data.synthetic import generate, parse_synthetic
 from victims.data.tables import shown
+from victims.data.wanted import Wanted
 
 
-def load(source: str) -> Ratings:
+def load(text: str, options: Mapping[str, Any] | None = None) -> Ratings:
     """Load ratings from a name or a path.
 
     Parameters
     ----------
-    source : str
+    text : str
         ``synthetic`` (optionally with sizes, ``synthetic:users=500``), ``ml-100k`` or ``filmtrust``
         once fetched, or a directory or file in a published format: MovieLens 100K, 1M or CSV,
-        FilmTrust, Epinions, or CSV / Parquet with columns user, item, rating. Text files may be
-        gzip-compressed.
+        FilmTrust, Epinions, or CSV, TSV, Parquet, JSON lines or a database of ratings of one's own. Text
+        files may be gzip-compressed. Options follow a path, as ``ratings.csv:user=uid,min_ratings=5``
+        (``victims.data.source.DataSource``).
+    options : mapping, optional
+        The same options, as values.
 
     Raises
     ------
     InputError
         If nothing is there, the format is not recognised, or a row breaks a rule.
     """
-    if source == "synthetic" or source.startswith("synthetic:"):
-        return generate(parse_synthetic(source))
-    path = path_of(source)
+    if text == "synthetic" or text.startswith("synthetic:"):
+        return generate(parse_synthetic(text))
+    source = source_of(text, options)
+    path = path_of(source.place)
     if not is_there(path):
-        if source in FETCHABLE:
-            path = cached(source)
+        if source.place in FETCHABLE:
+            path = cached(source.place)
         else:
             raise InputError(
-                f"--data {shown(source)} is neither a file nor a known name; use --data synthetic, "
+                f"--data {shown(source.place)} is neither a file nor a known name; use --data synthetic, "
                 f"a fetched name ({', '.join(FETCHABLE)}) or a path"
             )
     try:
-        return _recognise(path)(path)
+        ratings = _recognise(path, source)(path)
+        return with_enough(beside(ratings, source), source.min_ratings, source.min_item_ratings)
     except MemoryError:
         raise InputError(f"{path} does not fit in memory; subsample it") from None
     except pa.ArrowException as error:
         raise InputError(f"{path} cannot be read: {error}; convert it") from None
 
 
-def _recognise(path: Path) -> Callable[[Path], Ratings]:
+def _recognise(path: Path, source: DataSource) -> Callable[[Path], Ratings]:
+    told = source.implicit or bool(source.columns) or source.table is not None
     if path.is_dir():
+        if told:
+            raise InputError(f"{path}: columns are named for a single file; give the file itself")
         for name, loader in DIRECTORIES.items():
             if find_file(path, name):
                 return loader
@@ -66,15 +81,21 @@ def _recognise(path: Path) -> Callable[[Path], Ratings]:
             "give the file itself if it has another name"
         )
     name = path.name.removesuffix(".gz")
-    if name in DIRECTORIES:
+    if name in DIRECTORIES and not told:
         return lambda file: DIRECTORIES[name](file.parent)
     suffix = Path(name).suffix.lower()
-    if suffix not in SUFFIXES:
+    if suffix not in (*SUFFIXES, ".txt"):
         raise InputError(
-            f"{path} has no known format; expected {', '.join(SUFFIXES)} or one of the published "
+            f"{path} has no known format; expected {', '.join([*SUFFIXES, '.txt'])} or one of the published "
             f"file names {', '.join(DIRECTORIES)}"
         )
-    return SUFFIXES[suffix]
+    if suffix == ".txt":
+        if told:
+            raise InputError(
+                f"{path} has no header that names columns; give it one, and the ending .csv or .tsv"
+            )
+        return whitespace
+    return lambda file: SUFFIXES[suffix](file, Wanted.of(source), source.table)
 
 
 DIRECTORIES: dict[str, Callable[[Path], Ratings]] = {
@@ -84,10 +105,15 @@ DIRECTORIES: dict[str, Callable[[Path], Ratings]] = {
     "ratings.csv": movielens_csv,
     "ratings.tab": filmtrust_tab,
     "ratings.txt": whitespace,
+    YELP_REVIEWS: yelp,
+    **{name: partial(douban, name=name) for name in DOUBAN},
 }
-SUFFIXES: dict[str, Callable[[Path], Ratings]] = {
-    ".csv": delimited,
-    ".tsv": delimited,
-    ".txt": whitespace,
-    ".parquet": parquet,
+SUFFIXES: dict[str, Callable[[Path, Wanted, str | None], Ratings]] = {
+    ".csv": lambda path, wanted, table: delimited(path, wanted),
+    ".tsv": lambda path, wanted, table: delimited(path, wanted),
+    ".inter": lambda path, wanted, table: delimited(path, wanted),
+    ".parquet": lambda path, wanted, table: parquet(path, wanted),
+    **dict.fromkeys((".json", ".jsonl", ".ndjson"), lambda path, wanted, table: json_lines(path, wanted)),
+    **dict.fromkeys((".sqlite", ".sqlite3", ".db"), sqlite),
+    **dict.fromkeys((".duckdb", ".ddb"), duckdb),
 }

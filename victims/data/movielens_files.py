@@ -158,7 +158,9 @@ def _movielens(
         attribute_names=names,
         item_features=features[item_order],
         item_feature_names=feature_names,
+        times=rated.times,
         repeated=rated.repeated,
+        notes=rated.notes,
     )
 
 
@@ -195,5 +197,7 @@ def movielens_csv(directory: Path) -> Ratings:
         item_ids=item_ids[order],
         item_features=features[order],
         item_feature_names=names,
+        times=rated.times,
         repeated=rated.repeated,
+        notes=rated.notes,
     )

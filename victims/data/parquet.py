@@ -14,7 +14,8 @@ from victims.common.files import existing_file
 from victims.data.delimited import MAX_COLUMNS
 from victims.data.encoded_rows import MAX_RATINGS, Chunk
 from victims.data.streams import MAX_BYTES, MIB, check_ratio
-from victims.data.tables import chosen, shown
+from victims.data.tables import shown
+from victims.data.wanted import Wanted
 
 MAX_FOOTER = 16 * MIB
 BATCH_ROWS = 1 << 16
@@ -28,14 +29,13 @@ KINDS = (
 TAIL = 8  # bytes: the footer's length and PAR1
 
 
-def parquet_chunks(path: Path, names: Mapping[str, Sequence[str]]) -> Iterator[Chunk]:
+def parquet_chunks(path: Path, columns_wanted: Wanted) -> Iterator[Chunk]:
     """The user, item and rating columns of a Parquet file.
 
     Parameters
     ----------
     path : Path
-    names : mapping
-        ``user``, ``item`` and ``rating`` -> spellings of their columns.
+    columns_wanted : Wanted
 
     Raises
     ------
@@ -55,14 +55,14 @@ def parquet_chunks(path: Path, names: Mapping[str, Sequence[str]]) -> Iterator[C
                     "keep user, item and rating"
                 )
             schema = source.schema_arrow
-            columns = chosen(path, schema.names, names)
+            columns = columns_wanted.columns(path, schema.names)
             _check_types(path, schema, columns)
             _check_sizes(path, metadata, [schema.names[column] for column in columns.values()])
         wanted = {name: schema.names[column] for name, column in columns.items()}
-        yield from _batches(path, wanted)
+        yield from _batches(path, wanted, columns_wanted)
 
 
-def _batches(path: Path, wanted: Mapping[str, str]) -> Iterator[Chunk]:
+def _batches(path: Path, wanted: Mapping[str, str], columns_wanted: Wanted) -> Iterator[Chunk]:
     before = 0
     with _refusals(path):
         # long texts that repeat stay one each
@@ -77,10 +77,10 @@ def _batches(path: Path, wanted: Mapping[str, str]) -> Iterator[Chunk]:
                 for name, column in wanted.items():
                     _check_content(path, name, batch.column(column))
             start = before
-            yield Chunk(
-                **{name: batch.column(column) for name, column in wanted.items()},
-                path=path,
-                locate=lambda row, start=start: f"row {start + row}",
+            yield columns_wanted.chunk(
+                {name: batch.column(column) for name, column in wanted.items()},
+                path,
+                lambda row, start=start: f"row {start + row}",
             )
             before += batch.num_rows
 
@@ -110,6 +110,8 @@ def _check_types(path: Path, schema: pa.Schema, columns: Mapping[str, int]) -> N
         kind = schema.field(column).type
         value = kind.value_type if pa.types.is_dictionary(kind) else kind
         stars = name == "rating"
+        if name == "time" and (pa.types.is_temporal(value) or pa.types.is_decimal(value)):
+            continue
         if not (any(is_kind(value) for is_kind in KINDS) or (stars and pa.types.is_decimal(kind))):
             what = "numbers or text" if stars else "whole numbers or text"
             raise InputError(

@@ -4,10 +4,13 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from victims.data.databases import duckdb_chunks, sqlite_chunks
+from victims.data.json_lines import json_chunks
 from victims.data.parquet import parquet_chunks
-from victims.data.rating_files import COLUMN_NAMES, find_file, rated_text, read_rated, required, simple
+from victims.data.rating_files import find_file, rated_text, read_rated, required, simple
 from victims.data.ratings import Ratings
 from victims.data.text_lines import TextFormat
+from victims.data.wanted import Wanted
 
 
 def whitespace(path: Path) -> Ratings:
@@ -24,13 +27,30 @@ def filmtrust_tab(directory: Path) -> Ratings:
     return simple("filmtrust", rated_text(required(directory, "ratings.tab"), layout))
 
 
-def delimited(path: Path) -> Ratings:
-    """CSV or TSV whose first line names columns user, item and rating (or MovieLens' names)."""
+def delimited(path: Path, wanted: Wanted | None = None) -> Ratings:
+    """CSV or TSV whose first line names its columns."""
     name = path.name.removesuffix(".gz")
-    layout = TextFormat("\t" if name.endswith(".tsv") else ",", quoted=True)
-    return simple(Path(name).stem, rated_text(path, layout))
+    layout = TextFormat("\t" if name.lower().endswith((".tsv", ".inter")) else ",", quoted=True)
+    return simple(Path(name).stem, rated_text(path, layout, wanted))
 
 
-def parquet(path: Path) -> Ratings:
-    """Parquet with columns user, item and rating."""
-    return simple(path.stem, read_rated(path, parquet_chunks(path, COLUMN_NAMES)))
+def parquet(path: Path, wanted: Wanted | None = None) -> Ratings:
+    """Parquet with the columns of ratings."""
+    wanted = wanted or Wanted()
+    return simple(path.stem, read_rated(path, parquet_chunks(path, wanted), wanted))
+
+
+def json_lines(path: Path, wanted: Wanted) -> Ratings:
+    """JSON lines, an object a rating."""
+    name = Path(path.name.removesuffix(".gz")).stem
+    return simple(name, read_rated(path, json_chunks(path, wanted), wanted))
+
+
+def sqlite(path: Path, wanted: Wanted, table: str | None) -> Ratings:
+    """A table of a SQLite file."""
+    return simple(path.stem, read_rated(path, sqlite_chunks(path, wanted, table), wanted))
+
+
+def duckdb(path: Path, wanted: Wanted, table: str | None) -> Ratings:
+    """A table of a DuckDB file."""
+    return simple(path.stem, read_rated(path, duckdb_chunks(path, wanted, table), wanted))

@@ -6,6 +6,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
+import numpy as np
 import pandas as pd
 import pyarrow as pa
 
@@ -15,14 +16,9 @@ from victims.data.construction import Coded, from_triples
 from victims.data.delimited import chunks
 from victims.data.encoded_rows import Chunk, RatingRows
 from victims.data.ratings import Ratings
-from victims.data.tables import chosen, shown
+from victims.data.tables import shown
 from victims.data.text_lines import TextFormat
-
-COLUMN_NAMES = {
-    "user": ("user", "user_id", "userid", "user_id:token"),
-    "item": ("item", "item_id", "itemid", "movieid", "movie_id", "item_id:token"),
-    "rating": ("rating", "score", "rating:float"),
-}
+from victims.data.wanted import Wanted
 
 
 def path_of(source: str) -> Path:
@@ -62,6 +58,9 @@ class Rated:
     users, items, values : Coded
     repeated : int
         Rows of the same pairs that are left out already.
+    times : (n_rows,) float64, or None
+        Seconds since 1970, NaN where that is not told.
+    notes : tuple of str
     """
 
     path: Path
@@ -69,22 +68,30 @@ class Rated:
     items: Coded
     values: Coded
     repeated: int
+    times: np.ndarray | None = None
+    notes: tuple[str, ...] = ()
 
 
-def read_rated(path: Path, rows: Iterable[Chunk]) -> Rated:
-    """All rows of a file, read chunk by chunk."""
+def read_rated(path: Path, rows: Iterable[Chunk], wanted: Wanted | None = None) -> Rated:
+    """All rows of a file, read chunk by chunk; what ``wanted`` decided on the way is among the notes."""
     collected = RatingRows(path)
     for chunk in rows:
         collected.add(chunk)
-    return Rated(path, *collected.finish(), collected.repeated)
+    users, items, values, times = collected.finish()
+    notes = wanted.told() if wanted else ()
+    if times is not None and (missing := int(np.isnan(times).sum())):
+        notes += (f"{missing:,} of {times.size:,} rows have no time",)
+        times = None if missing == times.size else times
+    return Rated(path, users, items, values, collected.repeated, times, notes)
 
 
-def _text_chunks(path: Path, layout: TextFormat) -> Iterator[Chunk]:
-    """User, item and rating of a delimited file, found by the names in its header where it has one."""
+def text_chunks(path: Path, layout: TextFormat, wanted: Wanted) -> Iterator[Chunk]:
+    """Rows of a delimited file, found by the names in its header where it has one."""
+    columns: dict[str, int] = {}
     for table in chunks(path, layout):
-        columns = chosen(path, list(table.frame.columns), COLUMN_NAMES)
+        columns = columns or wanted.columns(path, list(table.frame.columns))
         cells = {name: _text_array(table.frame.iloc[:, column]) for name, column in columns.items()}
-        yield Chunk(**cells, path=path, locate=table.locate)
+        yield wanted.chunk(cells, path, table.locate)
 
 
 def _text_array(column: pd.Series) -> pa.Array:
@@ -92,14 +99,23 @@ def _text_array(column: pd.Series) -> pa.Array:
     return cells.combine_chunks() if isinstance(cells, pa.ChunkedArray) else cells
 
 
-def rated_text(path: Path, layout: TextFormat) -> Rated:
-    """User, item and rating of a delimited file."""
-    return read_rated(path, _text_chunks(path, layout))
+def rated_text(path: Path, layout: TextFormat, wanted: Wanted | None = None) -> Rated:
+    """The rows of a delimited file."""
+    wanted = wanted or Wanted()
+    return read_rated(path, text_chunks(path, layout, wanted), wanted)
 
 
 def simple(name: str, rated: Rated) -> Ratings:
     """Ratings without a catalogue of users or items."""
-    return from_triples(name, rated.users, rated.items, rated.values, repeated=rated.repeated)
+    return from_triples(
+        name,
+        rated.users,
+        rated.items,
+        rated.values,
+        times=rated.times,
+        repeated=rated.repeated,
+        notes=rated.notes,
+    )
 
 
 def required(directory: Path, name: str) -> Path:

@@ -86,6 +86,10 @@ class Ratings:
         Identifiers in the source.
     notes : tuple of str
         What the loader decided (for instance what it did with repeated pairs).
+    times : (n_ratings,) float64, or None
+        When each rating was given, in seconds since 1970; NaN where that is not told. None where no time is.
+    trust : (n_edges, 2) int32
+        Users by their index: the first trusts the second.
     """
 
     name: str
@@ -101,6 +105,8 @@ class Ratings:
     user_ids: np.ndarray
     item_ids: np.ndarray
     notes: tuple[str, ...] = field(default=())
+    times: Float[np.ndarray, " ratings"] | None = None
+    trust: Int[np.ndarray, "edges 2"] = field(default_factory=lambda: np.zeros((0, 2), np.int32))
 
     def __repr__(self) -> str:
         """One line for people: sizes, grid, density."""

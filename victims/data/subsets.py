@@ -131,6 +131,32 @@ def of_users(ratings: Ratings, users: Int[np.ndarray, " some"]) -> Ratings:
         indptr=indptr,
         attributes=ratings.attributes[chosen],
         user_ids=ratings.user_ids[chosen],
+        trust=_trust_among(ratings, chosen),
+    )
+
+
+def _trust_among(ratings: Ratings, users: Int[np.ndarray, " some"]) -> Int[np.ndarray, "edges 2"]:
+    """Statements of trust between some users, by their new index."""
+    inside = np.isin(ratings.trust, users).all(axis=1)
+    return np.searchsorted(users, ratings.trust[inside]).astype(np.int32)
+
+
+def of_items(ratings: Ratings, items: Int[np.ndarray, " some"]) -> Ratings:
+    """Some items as the whole catalogue, in ascending order; all users stay.
+
+    Parameters
+    ----------
+    ratings : Ratings
+    items : (n,) int
+        Each counts once.
+    """
+    chosen = np.unique(items)
+    kept = _select(ratings, np.isin(ratings.items, chosen))
+    return replace(
+        kept,
+        items=np.searchsorted(chosen, kept.items).astype(ratings.items.dtype),
+        item_features=ratings.item_features[chosen],
+        item_ids=ratings.item_ids[chosen],
     )
 
 
@@ -150,17 +176,13 @@ def most_rated(ratings: Ratings, n_items: int) -> Ratings:
     """
     require(f"most rated items of {ratings.name}", "n_items", n_items, between(1, ratings.n_items))
     counts = np.bincount(ratings.items, minlength=ratings.n_items)
-    chosen = np.sort(np.argsort(-counts, kind="stable")[:n_items])
-    kept = _select(ratings, np.isin(ratings.items, chosen))
-    return replace(
-        kept,
-        items=np.searchsorted(chosen, kept.items).astype(ratings.items.dtype),
-        item_features=ratings.item_features[chosen],
-        item_ids=ratings.item_ids[chosen],
-    )
+    return of_items(ratings, np.argsort(-counts, kind="stable")[:n_items])
 
 
 def _select(ratings: Ratings, keep: np.ndarray) -> Ratings:
     indptr = np.zeros_like(ratings.indptr)
     np.cumsum(np.bincount(ratings.users[keep], minlength=ratings.n_users), out=indptr[1:])
-    return replace(ratings, indptr=indptr, items=ratings.items[keep], values=ratings.values[keep])
+    times = None if ratings.times is None else ratings.times[keep]
+    return replace(
+        ratings, indptr=indptr, items=ratings.items[keep], values=ratings.values[keep], times=times
+    )

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import NoReturn
@@ -55,7 +55,12 @@ class Table:
         return Table(self.frame.rename(columns=names), self.path, self.locate)
 
 
-def chosen(path: Path, header: Sequence[str], names: Mapping[str, Sequence[str]]) -> dict[str, int]:
+def chosen(
+    path: Path,
+    header: Sequence[str],
+    names: Mapping[str, Sequence[str]],
+    optional: Collection[str] = (),
+) -> dict[str, int]:
     """Index in the header of each column that is looked for under any of its spellings.
 
     Parameters
@@ -65,6 +70,8 @@ def chosen(path: Path, header: Sequence[str], names: Mapping[str, Sequence[str]]
     header : sequence of str
     names : mapping of str to sequence of str
         Column to its spellings in lower case.
+    optional : collection of str
+        Columns that may be missing.
 
     Raises
     ------
@@ -74,9 +81,13 @@ def chosen(path: Path, header: Sequence[str], names: Mapping[str, Sequence[str]]
     columns: dict[str, int] = {}
     for wanted, spellings in names.items():
         matches = [column for column, name in enumerate(header) if str(name).strip().lower() in spellings]
+        if not matches and wanted in optional:
+            continue
         if not matches:
             heads = ", ".join(map(shown, header[:10]))
-            raise InputError(f"{path} must name a column {wanted!r} in its header, got {heads}")
+            raise InputError(
+                f"{path} must name a column {wanted!r} in its header, got {heads}; give it as {wanted}=NAME"
+            )
         if len(matches) > 1:
             heads = " and ".join(shown(header[column]) for column in matches[:2])
             raise InputError(f"{path} must name one column {wanted!r} in its header, got {heads}; rename one")

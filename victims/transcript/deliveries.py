@@ -81,15 +81,38 @@ def read_deliveries(directory: Path, manifest: Manifest) -> Deliveries | None:
     bad = np.flatnonzero(columns["last_round"] < columns["first_round"])
     if bad.size:
         raise InputError(f"{path} row {bad[0]}: last_round must be >= first_round")
-    order = np.lexsort([columns[name] for name in ("first_round", "sender", "receiver")])
-    sender, receiver, weight, first, last = (column[order] for column in columns.values())
-    again = (receiver[1:] == receiver[:-1]) & (sender[1:] == sender[:-1]) & (first[1:] <= last[:-1])
-    if again.any():
-        row = int(order[1:][again][0])
+    order = _order(*(columns[name] for name in ("sender", "receiver", "first_round")))
+    pair = overlapping(*(columns[name] for name in ("sender", "receiver", "first_round", "last_round")))
+    if pair is not None:
         raise InputError(
-            f"{path} row {row}: sender and receiver must have one edge in a round, they have two"
+            f"{path} row {pair[1]}: sender and receiver must have one edge in a round, they have two"
         )
-    return Deliveries(sender, receiver, weight, first, last)
+    return Deliveries(*(column[order] for column in columns.values()))
+
+
+def overlapping(
+    sender: Int[np.ndarray, " edges"],
+    receiver: Int[np.ndarray, " edges"],
+    first: Int[np.ndarray, " edges"],
+    last: Int[np.ndarray, " edges"],
+) -> tuple[int, int] | None:
+    """Two edges of the same parties that share a round; None where there are none.
+
+    Parameters
+    ----------
+    sender, receiver : (n_edges,)
+    first, last : (n_edges,)
+        Rounds, both included.
+    """
+    order = _order(sender, receiver, first)
+    here, then = order[:-1], order[1:]
+    shared = (receiver[then] == receiver[here]) & (sender[then] == sender[here]) & (first[then] <= last[here])
+    at = np.flatnonzero(shared)
+    return (int(here[at[0]]), int(then[at[0]])) if at.size else None
+
+
+def _order(sender: np.ndarray, receiver: np.ndarray, first: np.ndarray) -> np.ndarray:
+    return np.lexsort([first, sender, receiver])
 
 
 def _joined(chunks: list[np.ndarray]) -> np.ndarray:

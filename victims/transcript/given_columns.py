@@ -11,8 +11,9 @@ from jaxtyping import Float, Int
 
 from victims.common.errors import InputError
 from victims.common.limits import LARGEST, scanned
-from victims.transcript.view import KINDS
+from victims.transcript.kinds import KINDS, OF_FACTORS
 
+INT32_MAX = 2**31 - 1
 Numbers = np.ndarray | Sequence[Any]  # checked where they are written
 
 
@@ -59,6 +60,59 @@ def ids_of(name: str, values: Numbers, low: int, high: int, rule: str) -> Int[np
         row = int(np.flatnonzero((array < low) | (array > high))[0])
         raise InputError(f"{name} must be {rule}, got {array[row]} in row {row}")
     return array.astype(np.int32, copy=False)
+
+
+def items_of(values: Numbers) -> Int[np.ndarray, " rows"]:
+    """Indices of items, or attributes.
+
+    Raises
+    ------
+    InputError
+        If one is not a whole number >= 0 of 32 bits.
+    """
+    return ids_of("items", values, 0, INT32_MAX - 1, ">= 0 and fit into 32 bits")
+
+
+def round_of(name: str, given: Any) -> int:
+    """The number of a round.
+
+    Raises
+    ------
+    InputError
+        If it is not a whole number >= 0 of 32 bits.
+    """
+    if isinstance(given, bool) or not isinstance(given, int | np.integer):
+        raise InputError(f"{name} must be a whole number, got {given!r:.80}")
+    if not 0 <= given <= INT32_MAX:
+        raise InputError(f"{name} must be >= 0 and fit into 32 bits, got {given}")
+    return int(given)
+
+
+def kind_of(name: str) -> int:
+    """Position in ``KINDS`` of what rows of factors are about.
+
+    Raises
+    ------
+    InputError
+        If it is of no such kind.
+    """
+    if not isinstance(name, str) or name not in OF_FACTORS:
+        raise InputError(f"kind must be one of {', '.join(OF_FACTORS)}, got {name!r:.80}")
+    return OF_FACTORS[name]
+
+
+def number_of(name: str, given: Any) -> float:
+    """A finite number of a plausible size.
+
+    Raises
+    ------
+    InputError
+        If it is none.
+    """
+    number = isinstance(given, int | float | np.number) and not isinstance(given, bool | np.complexfloating)
+    if not number or not abs(given) <= LARGEST:  # also where it is NaN
+        raise InputError(f"{name} must be a number of at most {LARGEST:g} in size, got {given!r:.80}")
+    return float(given)
 
 
 def rows_of_numbers(

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping
-from difflib import SequenceMatcher
+from difflib import SequenceMatcher, get_close_matches
 from typing import Any
 
 import numpy as np
 
 ALIKE = 0.8  # share of letters in common from which a word is another one misspelt
+LIKE = 0.5  # and from which it may stand for it, where every unknown key is refused
 
 
 def nearest(key: str, names: Iterable[str]) -> str | None:
@@ -37,6 +38,21 @@ def nearest(key: str, names: Iterable[str]) -> str | None:
         ):
             return name
     return None
+
+
+def closest(key: str, names: Iterable[str]) -> str | None:
+    """The known key that is most like an unknown one, abbreviations among them; None where none is.
+
+    Examples
+    --------
+    >>> closest("client_lr", ["alpha", "learning_rate", "client_learning_rate"])
+    'client_learning_rate'
+    >>> closest("momentum", ["alpha", "epochs"]) is None
+    True
+    """
+    known = list(names)
+    found = get_close_matches(key.lower(), known, 1, LIKE)
+    return nearest(key, known) or (found[0] if found else None)
 
 
 def _words(key: str) -> list[str]:

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
 
-from victims.common.errors import InputError
 from victims.common.files import output
 from victims.transcript.given_columns import kind_array, vector_array
 
@@ -16,7 +16,7 @@ NULL = -(2**31)  # stands for null in columns that may be
 
 
 class Spool:
-    """A file of one set of columns; rows are written when enough have come.
+    """A file of one set of columns; rows wait in a buffer for each column, and are written when it is full.
 
     Parameters
     ----------
@@ -29,37 +29,54 @@ class Spool:
         self.path = path
         self.n_rows = 0
         self._nullable = nullable
-        self._waiting: list[dict[str, np.ndarray]] = []
-        self._rows = self._bytes = 0
+        self._buffers: dict[str, np.ndarray] = {}
+        self._filled = self._capacity = 0
         self._writer: pa.RecordBatchFileWriter | None = None
         self._schema: pa.Schema | None = None
 
-    def add(self, columns: dict[str, np.ndarray]) -> None:
-        """Append rows: (n_rows, ...) arrays of one length, the same names in every call."""
-        self._waiting.append(columns)
-        rows = len(next(iter(columns.values())))
-        self.n_rows += rows
-        self._rows += rows
-        self._bytes += sum(column.nbytes for column in columns.values())
-        if self._rows >= ROWS or self._bytes >= BYTES:
-            self.flush()
+    def add(self, size: int, columns: Mapping[str, np.ndarray | int]) -> None:
+        """Append rows; what is given is copied.
+
+        Parameters
+        ----------
+        size : int
+            Number of rows.
+        columns : mapping of name to (size, ...) array or whole number
+            The same names in every call; a number is that of all rows.
+        """
+        if not self._buffers:
+            self._begin(columns)
+        for name, column in columns.items():
+            if isinstance(column, np.ndarray) and column.dtype.itemsize > self._buffers[name].dtype.itemsize:
+                self._widen(name, column.dtype)
+        done = 0
+        while done < size:
+            count = min(size - done, self._capacity - self._filled)
+            here = slice(self._filled, self._filled + count)
+            for name, column in columns.items():
+                rows = column[done : done + count] if isinstance(column, np.ndarray) else column
+                self._buffers[name][here] = rows
+            self._filled += count
+            done += count
+            if self._filled == self._capacity:
+                self.flush()
+        self.n_rows += size
 
     def flush(self) -> None:
         """Write what waits."""
-        if not self._waiting:
+        if not self._filled:
             return
-        names = list(self._waiting[0])
-        for given in self._waiting:
-            self._refuse_other_columns(list(given), names)
-        joined = {name: np.concatenate([given[name] for given in self._waiting]) for name in names}
         batch = pa.RecordBatch.from_pydict(
-            {name: self._array(name, column) for name, column in joined.items()}
+            {name: self._array(name, buffer[: self._filled]) for name, buffer in self._buffers.items()}
         )
-        self._waiting, self._rows, self._bytes = [], 0, 0
         with output(self.path):
-            self._fit(batch.schema)
+            if self._schema is None:
+                self._open(batch.schema)
+            elif batch.schema != self._schema:
+                self._rewrite(batch.schema)
             assert self._writer is not None
-            self._writer.write_batch(batch.cast(self._schema))
+            self._writer.write_batch(batch)
+        self._filled = 0
 
     def close(self) -> None:
         """Write what waits, and end the file, if there are rows."""
@@ -67,53 +84,51 @@ class Spool:
         if self._writer is not None:
             with output(self.path):
                 self._writer.close()
+        self._buffers = {}
 
     def abandon(self) -> None:
         """Close the file, whatever is in it."""
         if self._writer is not None:
             self._writer.close()
 
+    def _begin(self, columns: Mapping[str, np.ndarray | int]) -> None:
+        examples = {
+            name: column if isinstance(column, np.ndarray) else np.zeros(0, np.int32)
+            for name, column in columns.items()
+        }
+        width = sum(array.itemsize * int(np.prod(array.shape[1:])) for array in examples.values())
+        self._capacity = min(ROWS, max(BYTES // width, 1))
+        self._buffers = {
+            name: np.empty((self._capacity, *array.shape[1:]), array.dtype)
+            for name, array in examples.items()
+        }
+
+    def _widen(self, name: str, wider: np.dtype) -> None:
+        """float32 becomes float64, not the other way round."""
+        self.flush()
+        self._buffers[name] = np.empty(self._buffers[name].shape, wider)
+
     def _array(self, name: str, column: np.ndarray) -> pa.Array:
         if name == "kind":
             return kind_array(column)
         if column.ndim == 2:
             return vector_array(column)
-        return pa.array(column, mask=column == NULL) if name in self._nullable else pa.array(column)
+        if name in self._nullable and (hidden := column == NULL).any():
+            return pa.array(column, mask=hidden)
+        return pa.array(column)
 
-    def _fit(self, schema: pa.Schema) -> None:
-        """Begin the file, or write it anew where numbers are wider than before."""
-        if self._schema is None:
-            self._begin(schema)
-            return
-        self._refuse_other_columns(schema.names, self._schema.names)
-        wider = [_wider(old, new) for old, new in zip(self._schema, schema, strict=True)]
-        if pa.schema(wider) == self._schema:
-            return
+    def _open(self, schema: pa.Schema) -> None:
+        self._schema = schema
+        self._writer = pa.ipc.new_file(str(self.path), schema)
+
+    def _rewrite(self, schema: pa.Schema) -> None:
+        """Write the file anew, with wider numbers."""
         assert self._writer is not None
         self._writer.close()
         before = self.path.with_suffix(".narrow")
         self.path.rename(before)
-        self._begin(pa.schema(wider))
+        self._open(schema)
         with pa.memory_map(str(before)) as source, pa.ipc.open_file(source) as file:
             for number in range(file.num_record_batches):
-                self._writer.write_batch(file.get_batch(number).cast(self._schema))
+                self._writer.write_batch(file.get_batch(number).cast(schema))
         before.unlink()
-
-    def _refuse_other_columns(self, given: list[str], wanted: list[str]) -> None:
-        apart = sorted(set(given) ^ set(wanted))
-        if apart:
-            raise InputError(
-                f"{self.path.stem} must have the same columns in every call, got {', '.join(apart)} in some "
-                "of them only; give it always or never"
-            )
-
-    def _begin(self, schema: pa.Schema) -> None:
-        self._schema = schema
-        self._writer = pa.ipc.new_file(str(self.path), schema)
-
-
-def _wider(old: pa.Field, new: pa.Field) -> pa.Field:
-    """float32 becomes float64, not the other way round."""
-    if pa.types.is_fixed_size_list(new.type) and new.type.value_type == pa.float64():
-        return new
-    return old

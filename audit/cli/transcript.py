@@ -1,0 +1,51 @@
+"""``factorleak transcript``."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from audit.cli.options import JsonOption, QuietOption, completing, examples
+from audit.cli.output import Output
+
+CHECK_EXAMPLES = examples("factorleak transcript check demo", "factorleak transcript check demo --json")
+SCHEMA_EXAMPLES = examples("factorleak transcript schema > manifest.schema.json")
+
+
+def check(
+    transcript: Annotated[Path, typer.Argument(help="Directory of a recording of any origin.")],
+    adversary: Annotated[
+        str,
+        typer.Option(
+            help="Whose view attacks are asked about. Default: the one who recorded, or the server.",
+            autocompletion=completing("adversaries"),
+            show_default=False,
+        ),
+    ] = "",
+    quiet: QuietOption = False,
+    as_json: JsonOption = False,
+) -> None:
+    """Say what a recording holds, what its rule is taken to be, and which attacks apply."""
+    from audit.requests.transcript_check import check_transcript
+    from reports.transcript import attacks_table, facts_table, rule_table
+
+    output = Output(quiet, as_json)
+    found = check_transcript(transcript, adversary)
+    attacks = [one._asdict() for one in found.attacks]
+    facts, rule = dict(found.facts), [one._asdict() for one in found.rule]
+    output.show(facts_table(facts, transcript.name))
+    output.show(rule_table(rule))
+    output.show(attacks_table(attacks, found.adversary))
+    output.finish({"adversary": found.adversary, "holds": facts, "rule": rule, "attacks": attacks})
+
+
+def schema(
+    version: Annotated[int, typer.Option(min=1, max=2, help="Of the format.")] = 2,
+) -> None:
+    """Print the JSON Schema of manifest.json."""
+    from audit.cli.output import emit
+    from victims.transcript.schema import schema_text
+
+    emit(lambda: print(schema_text(version), end=""))

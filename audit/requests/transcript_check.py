@@ -1,0 +1,190 @@
+"""The request behind ``factorleak transcript check``: what a recording holds, and which attacks apply."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+
+from attacks.base import Foreseeing
+from audit.keys import view_of
+from audit.registry import entries, make_attack
+from victims.transcript.client_rule import ClientRule
+from victims.transcript.manifest import Manifest
+from victims.transcript.reader import Transcript, open_transcript
+from victims.transcript.view import View
+from victims.transcript.writer import key_path, truth_path
+
+GUESSES = "guess-"  # names of attacks that read nothing
+DECLARED, OF_VERSION_1, FOUND, UNKNOWN = (
+    "declared",
+    "what version 1 means by this update",
+    "found in the rows",
+    "not declared: unknown to the adversary",
+)
+
+
+class Fact(NamedTuple):
+    """Something that a recording holds, in words."""
+
+    name: str
+    value: str
+
+
+class RuleKey(NamedTuple):
+    """A key of the clients' rule, what it is taken to be, and why."""
+
+    name: str
+    value: str
+    source: str
+
+
+class Applicability(NamedTuple):
+    """An attack, whether it will be tried, and the reason where it will not."""
+
+    attack: str
+    applies: bool
+    reason: str
+
+
+@dataclass(frozen=True, repr=False)
+class TranscriptCheck:
+    """What a recording holds.
+
+    Attributes
+    ----------
+    path : Path
+    adversary : str
+        Whose view the attacks are asked about.
+    facts : tuple of Fact
+    rule : tuple of RuleKey
+    attacks : tuple of Applicability
+        That one applies says that it will look, not that it will find.
+    """
+
+    path: Path
+    adversary: str
+    facts: tuple[Fact, ...]
+    rule: tuple[RuleKey, ...]
+    attacks: tuple[Applicability, ...]
+
+    def __repr__(self) -> str:
+        """One line: how many attacks apply."""
+        applies = sum(one.applies for one in self.attacks)
+        return f"TranscriptCheck({str(self.path)!r}, {applies} of {len(self.attacks)} attacks apply)"
+
+
+def check_transcript(path: Path, adversary: str = "") -> TranscriptCheck:
+    """Open a recording, and ask every attack whether it applies.
+
+    Parameters
+    ----------
+    path : Path
+    adversary : str
+        Empty: the one who recorded, or the server.
+
+    Raises
+    ------
+    InputError
+        If a rule of the format is broken, or the adversary is unknown or was not recorded.
+    """
+    opened = open_transcript(path)
+    recorded_by = opened.manifest.adversary
+    adversary = adversary or ("server" if recorded_by == "all" else recorded_by)
+    view = view_of(opened, adversary)
+    facts = (*_facts(opened), *_seen(view))
+    return TranscriptCheck(path, adversary, facts, tuple(_rule(opened, view)), tuple(_attacks(view)))
+
+
+def _facts(opened: Transcript) -> Iterator[Fact]:
+    """What everybody can see of the recording."""
+    manifest, messages = opened.manifest, opened.messages
+    yield Fact("format", f"version {manifest.version}, recorded by {manifest.recorded_by}")
+    yield Fact("protocol", f"{manifest.protocol}, {manifest.weighting}")
+    yield Fact("recorded for", manifest.adversary)
+    size = f"{manifest.n_users:,} clients, {manifest.n_items:,} items, {manifest.n_attributes:,} attributes"
+    yield Fact("sizes", f"{size}, factors of {manifest.factors} numbers")
+    rounds = manifest.rounds
+    yield Fact("rounds", f"{len(rounds):,}: {rounds[0]}" + (f" to {rounds[-1]}" if len(rounds) > 1 else ""))
+    yield Fact("rating levels", ", ".join(f"{level:g}" for level in manifest.rating_levels[:12]))
+    sealed = messages.gradient is None and messages.n_rows > 0
+    yield Fact("uploads", f"{messages.n_rows:,} rows, {'encrypted' if sealed else 'in the clear'}")
+    if opened.anonymous is not None and opened.anonymous.n_rows:
+        yield Fact("without a sender", f"{opened.anonymous.n_rows:,} rows")
+    if messages.reference is not None:
+        yield Fact("reference factors", "each row has its own")
+    if messages.sequence is not None:
+        yield Fact("order of rows", "seen by the adversary")
+    if opened.deliveries is not None:
+        yield Fact("graph of receivers", f"{opened.deliveries.sender.size:,} edges")
+    if opened.held:
+        yield Fact("factors held by one party", f"{len(opened.held):,} parties")
+    for kind, count in opened.other.items():
+        yield Fact(f"rows of kind {kind}", f"{count:,}, which no attack reads")
+    names = [str(entry.get("name", "unnamed")) for entry in manifest.defenses]
+    yield Fact("defenses", ", ".join(names) or "none declared")
+    yield Fact("truth beside it", "yes" if truth_path(opened.path).is_file() else "no")
+    if key_path(opened.path).is_file():
+        yield Fact("key beside it", "yes")
+
+
+def _seen(view: View) -> Iterator[Fact]:
+    """What the adversary has of it."""
+    seen = f"{view.messages.n_rows:,} rows of {view.users.size:,} client{'s' * (view.users.size != 1)}"
+    yield Fact(f"the {view.adversary} sees", seen)
+    if view.messages.n_rows:
+        length = np.bincount(np.searchsorted(view.users, np.concatenate(view.messages.sender)))
+        yield Fact(
+            "rows of a client",
+            f"{length.min():,} to {length.max():,}, half of them {np.median(length):,.0f} or less",
+        )
+    if view.sums:
+        yield Fact("decrypted sums", f"in {len(view.sums):,} rounds")
+
+
+def _rule(opened: Transcript, view: View) -> Iterator[RuleKey]:
+    """Each key of the rule as attacks take it."""
+    declared, taken = opened.manifest.rule, view.manifest.rule
+    old = opened.manifest.version == 1
+    for name in ClientRule.model_fields:
+        value = getattr(taken, name)
+        source = OF_VERSION_1 if old else DECLARED
+        if value is None:
+            source = UNKNOWN
+        elif getattr(declared, name) is None:
+            source = FOUND
+        yield RuleKey(name, "?" if value is None else str(value), source)
+    for name in taken.beyond:
+        yield RuleKey(name, str((taken.model_extra or {})[name]), "declared, and not known to the format")
+    yield from _constants(opened.manifest)
+
+
+def _constants(manifest: Manifest) -> Iterator[RuleKey]:
+    """Numbers that are public."""
+    upload = manifest.upload
+    if manifest.scale_known:
+        yield RuleKey("upload_scale", f"{upload.scale:g}", DECLARED)
+        yield RuleKey("upload_regularization", f"{upload.regularization:g}", DECLARED)
+    else:
+        yield RuleKey("upload_scale", "?", UNKNOWN)
+    for name, value in manifest.hyperparameters.items():
+        yield RuleKey(name, f"{value:g}", DECLARED)
+
+
+def _attacks(view: View) -> Iterator[Applicability]:
+    """Every attack that reads something, those that apply first."""
+    found = []
+    for name, one in entries("attacks").items():
+        if name.startswith(GUESSES):
+            continue
+        if one.refused:
+            found.append(Applicability(name, False, one.refused))
+            continue
+        attack = make_attack(name)
+        told = isinstance(attack, Foreseeing)
+        reason = attack.obstacle(view) if isinstance(attack, Foreseeing) else ""
+        found.append(Applicability(name, not reason, reason if told else "it does not say beforehand"))
+    yield from sorted(found, key=lambda one: not one.applies)

@@ -1,0 +1,72 @@
+"""Tables of what a recording holds."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from rich.table import Table
+
+
+def facts_table(facts: Mapping[str, str], name: str) -> Table:
+    """Tabulate what a recording holds.
+
+    Parameters
+    ----------
+    facts : mapping of str to str
+    name : str
+        Of the recording.
+
+    Returns
+    -------
+    Table
+    """
+    table = Table(title=f"What {name} holds", title_justify="left")
+    for column in ("what", "how much"):
+        table.add_column(column, overflow="fold")
+    for what, value in facts.items():
+        table.add_row(what, value)
+    return table
+
+
+def rule_table(rule: Sequence[Mapping[str, Any]]) -> Table:
+    """Tabulate the clients' rule as attacks take it.
+
+    Parameters
+    ----------
+    rule : sequence of mapping
+        ``name``, ``value``, ``source``.
+
+    Returns
+    -------
+    Table
+    """
+    table = Table(title="What the clients' rule is taken to be", title_justify="left")
+    for column in ("key", "value", "why"):
+        table.add_column(column, overflow="fold")
+    for key in rule:
+        table.add_row(key["name"], key["value"], key["source"])
+    return table
+
+
+def attacks_table(attacks: Sequence[Mapping[str, Any]], adversary: str) -> Table:
+    """Tabulate which attacks apply.
+
+    Parameters
+    ----------
+    attacks : sequence of mapping
+        ``attack``, ``applies``, ``reason``.
+    adversary : str
+
+    Returns
+    -------
+    Table
+    """
+    table = Table(title=f"Attacks on what the {adversary} sees", title_justify="left")
+    table.caption = "applies: it will look, which is no promise that it finds"
+    table.caption_justify = "left"
+    for column in ("attack", "applies", "why not"):
+        table.add_column(column, overflow="fold")
+    for one in attacks:
+        table.add_row(one["attack"], "yes" if one["applies"] else "no", one["reason"])
+    return table

@@ -1,0 +1,433 @@
+"""``Recorder``: what it refuses and when, that a refused call leaves no trace, and that its files open."""
+
+from __future__ import annotations
+
+import json
+import re
+import stat
+
+import numpy as np
+import pytest
+
+from victims.common.errors import InputError
+from victims.transcript import latest, spool
+from victims.transcript.declared import mapping_of, size_of
+from victims.transcript.given_columns import number_of, round_of
+from victims.transcript.reader import open_transcript
+from victims.transcript.recorder import Recorder, clients_path
+from victims.transcript.writer import truth_path
+
+Q = np.arange(1.0, 9.0).reshape(4, 2)
+ROW = np.ones((1, 2))
+LEVELS = [1, 2, 3]
+
+
+def recorder_of(path, **declared) -> Recorder:
+    return Recorder(path, **({"rating_levels": LEVELS} | declared))
+
+
+DECLARED = {
+    "an abbreviation": (
+        {"constants": {"client_lr": 0.1}},
+        "got 'client_lr'; did you mean 'client_learning_rate'",
+    ),
+    "a constant of the rule": ({"constants": {"momentum": 0.9}}, "got 'momentum'; What else.*goes into rule"),
+    "a misspelt constant": ({"constants": {"lamda_factors": 1}}, "did you mean 'lambda_factors'"),
+    "a constant in words": (
+        {"constants": {"alpha": "small"}},
+        "alpha of constants must be a number of at most 1e.30 in size, got 'sm",
+    ),
+    "a constant that is a flag": (
+        {"constants": {"alpha": True}},
+        "alpha of constants must be a number of at most 1e\\+30 in size, got True",
+    ),
+    "a constant that is none": (
+        {"constants": {"alpha": float("nan")}},
+        "alpha of constants must be a number .* got nan",
+    ),
+    "a constant that is too large": (
+        {"constants": {"alpha": 1e40}},
+        "alpha of constants must be a number of at most",
+    ),
+    "a misspelt key of the rule": (
+        {"rule": {"reducton": "sum"}},
+        "rule has no key 'reducton'; did you mean 'red",
+    ),
+    "an unknown reduction": (
+        {"rule": {"reduction": "max"}},
+        "reduction: Input should be 'sum' or 'mean', got max",
+    ),
+    "an unknown weighting": ({"weighting": "both"}, "weighting: Input should be .*, got both"),
+    "levels that descend": ({"rating_levels": [2, 1]}, "rating_levels must ascend and be > 0"),
+    "no item": ({"n_items": 0}, "n_items must be a whole number >= 1, got 0"),
+}
+
+
+@pytest.mark.parametrize("case", DECLARED)
+def test_what_is_declared_wrongly(tmp_path, case):
+    declared, message = DECLARED[case]
+    with pytest.raises(InputError, match=message):
+        recorder_of(tmp_path / "t", **declared)
+    assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize(
+    ("call", "message"),
+    [
+        (lambda: round_of("round", "1"), "round must be a whole number, got '1'"),
+        (lambda: round_of("round", True), "round must be a whole number, got True"),
+        (
+            lambda: number_of("weight", [1, 2]),
+            r"weight must be a number of at most 1e\+30 in size, got \[1, 2\]",
+        ),
+        (lambda: size_of("n_items", "4"), "n_items must be a whole number >= 1, got '4'; leave it out"),
+        (lambda: mapping_of("rule", "sgd"), "rule must map names to values, got 'sgd'"),
+    ],
+)
+def test_other_types(call, message):
+    """What a caller without a type checker may give; in the methods the tests check types themselves."""
+    with pytest.raises(InputError, match=message):
+        call()
+
+
+def test_none_is_unknown(tmp_path):
+    assert recorder_of(tmp_path / "t", constants={"alpha": None}, rule={"momentum": 0.9})
+
+
+def upload(recorder, **changes):
+    given = {"round_": 0, "client": "b", "rows": ROW, "items": [0]} | changes
+    recorder.upload(**given)
+
+
+CALLS = {
+    "a round that is none": (lambda r: r.broadcast(-1, Q), "round must be >= 0 and fit into 32 bits, got -1"),
+    "a kind that is none": (
+        lambda r: upload(r, kind="items"),
+        "kind must be one of item, attribute, got 'items'",
+    ),
+    "a second broadcast": (
+        lambda r: r.broadcast(0, Q),
+        "once for the item factors of a round, got round 0 again",
+    ),
+    "a second one to a client": (
+        lambda r: r.broadcast(0, Q, to="a"),
+        "factors of a round to client 'a', got round 0 again",
+    ),
+    "another width": (lambda r: r.broadcast(1, np.ones((4, 3))), "factors must have K = 2 numbers a row"),
+    "rows of another width": (lambda r: upload(r, rows=[[1.0]]), "rows must have K = 2 numbers a row"),
+    "rows that are not finite": (lambda r: upload(r, rows=[[1.0, np.nan]]), "rows must be finite"),
+    "fewer items than rows": (
+        lambda r: upload(r, items=[0, 1]),
+        "items must have as many rows as rows, 1, got 2",
+    ),
+    "an item that is none": (
+        lambda r: upload(r, items=[-1]),
+        "items must be >= 0 and fit into 32 bits, got -1",
+    ),
+    "an item without factors": (
+        lambda r: upload(r, items=[4]),
+        "upload must be about items whose factors were broadcast before, got item 4 in round 0, where 4 were",
+    ),
+    "a round without factors": (
+        lambda r: upload(r, round_=1),
+        "got item 0 in round 1, where 0 were; call broadcast",
+    ),
+    "an attribute without factors": (
+        lambda r: upload(r, kind="attribute"),
+        "got attribute 0 in round 0, where 0",
+    ),
+    "an item twice in a call": (
+        lambda r: upload(r, rows=np.ones((3, 2)), items=[2, 1, 2]),
+        "client 'b' must upload each item once in a round, got item 2 again in round 0; add the rows up",
+    ),
+    "an item twice": (
+        lambda r: upload(r, client="a"),
+        "client 'a' must upload each item once in a round, got item 0",
+    ),
+    "references in some uploads": (
+        lambda r: upload(r, references=ROW),
+        "references must be given in every upload or in none, got some after none",
+    ),
+    "nobody who sends to neighbours": (
+        lambda r: upload(r, client=None, to=r.NEIGHBOURS),
+        "client must be named where rows go to Recorder.NEIGHBOURS",
+    ),
+    "the server as a client": (
+        lambda r: upload(r, client=r.SERVER),
+        "client must name a client, got Recorder.SERVER",
+    ),
+    "rows to nobody": (lambda r: upload(r, to=None), "to must name a client, got None"),
+    "the truth of nobody": (lambda r: r.truth(None, [0], [1]), "client must name a client, got None"),
+    "a client that is no number": (
+        lambda r: upload(r, client=float("nan")),
+        "client must name a client, got nan",
+    ),
+    "an edge that ends early": (
+        lambda r: r.edge("a", "b", 1.0, 3, 2),
+        "last_round must be >= first_round = 3, got 2",
+    ),
+    "an edge without a weight": (
+        lambda r: r.edge("a", "b", np.inf),
+        "weight must be a number of at most 1e\\+30",
+    ),
+    "an edge to the server": (
+        lambda r: r.edge("a", r.SERVER),
+        "receiver must name a client, got Recorder.SERVER",
+    ),
+    "a rating off the grid": (
+        lambda r: r.truth("b", [0], [2.5]),
+        r"ratings must be of rating_levels .* got 2.5 of",
+    ),
+    "a rating twice": (
+        lambda r: r.truth("b", [1, 1], [1, 2]),
+        "truth of client 'b' must name each item once, got item 1",
+    ),
+    "a rating again": (
+        lambda r: r.truth("a", [0], [1]),
+        "truth of client 'a' must name each item once, got item 0",
+    ),
+    "fewer ratings than items": (
+        lambda r: r.truth("b", [0], []),
+        "ratings must have as many rows as items, 1, got 0",
+    ),
+    "attributes again": (
+        lambda r: r.attributes("a", [0]),
+        "attributes must be called once for a client, got client 'a'",
+    ),
+    "attributes beyond 1": (
+        lambda r: r.attributes("b", [0, 2]),
+        "values must be in 0..1, got 2 of client 'b'",
+    ),
+}
+
+
+def begun(path) -> Recorder:
+    recorder = recorder_of(path)
+    recorder.__enter__()
+    recorder.broadcast(0, Q)
+    recorder.broadcast(0, Q, to="a")
+    recorder.upload(0, "a", np.ones((2, 2)), [0, 3])
+    recorder.truth("a", [0, 3], [1, 2])
+    recorder.attributes("a", [0, 1])
+    return recorder
+
+
+@pytest.mark.parametrize("case", CALLS)
+def test_a_refused_call_leaves_no_trace(tmp_path, case):
+    """Who goes on after it gets the files that come without it."""
+    call, message = CALLS[case]
+    tried, plain = begun(tmp_path / "tried"), begun(tmp_path / "plain")
+    with pytest.raises(InputError, match=message):
+        call(tried)
+    for recorder in (tried, plain):
+        recorder.upload(0, "c", ROW, [1])
+        recorder.__exit__(None, None, None)
+    for name in ("manifest.json", "state.arrow", "messages.arrow"):
+        assert (tmp_path / "tried" / name).read_bytes() == (tmp_path / "plain" / name).read_bytes()
+    assert truth_path(tmp_path / "tried").read_bytes() == truth_path(tmp_path / "plain").read_bytes()
+    assert clients_path(tmp_path / "tried").read_bytes() == clients_path(tmp_path / "plain").read_bytes()
+    open_transcript(tmp_path / "tried")
+
+
+@pytest.mark.parametrize("case", CALLS)
+def test_an_error_leaves_nothing(tmp_path, case):
+    recorder = begun(tmp_path / "new" / "folder" / "t")
+    with pytest.raises(InputError) as caught:
+        CALLS[case][0](recorder)
+    recorder.__exit__(caught.type, caught.value, caught.tb)
+    assert len(str(caught.value)) <= 300
+    assert not list(tmp_path.iterdir())
+
+
+ENDS = {
+    "nothing": (lambda r: None, "would hold no upload"),
+    "references alone": (lambda r: upload(r, references=ROW), "would hold no broadcast"),
+    "neighbours without an edge": (
+        lambda r: (r.broadcast(0, Q), upload(r, to=r.NEIGHBOURS)),
+        "upload to Recorder.NEIGHBOURS needs an edge, got none from client 'b' in round 0; call edge",
+    ),
+    "an edge of other rounds": (
+        lambda r: (
+            [r.broadcast(number, Q) for number in (2, 3)],
+            [upload(r, round_=number, to=r.NEIGHBOURS) for number in (2, 3)],
+            r.edge("b", "c", last_round=2),
+        ),
+        "got none from client 'b' in round 3",
+    ),
+    "an edge the other way": (
+        lambda r: (r.broadcast(0, Q), upload(r, to=r.NEIGHBOURS), r.edge("c", "b")),
+        "got none from client 'b' in round 0",
+    ),
+    "two edges": (
+        lambda r: (r.broadcast(0, Q), upload(r), r.edge("b", "c", 1.0, 0, 5), r.edge("b", "c", 2.0, 4)),
+        "edge must be called once for a sender, a receiver and a round, got 'b' to 'c' again in round 4",
+    ),
+    "groups beyond the attributes": (
+        lambda r: (r.broadcast(0, Q), upload(r), r.attributes("b", [0, 1])),
+        "attribute_groups must name columns below n_attributes = 2, got 2",
+    ),
+}
+
+
+@pytest.mark.parametrize("case", ENDS)
+def test_what_is_told_at_the_end(tmp_path, case):
+    calls, message = ENDS[case]
+    groups = [[0], [1, 2]] if case.startswith("groups") else []
+    with pytest.raises(InputError, match=message), recorder_of(tmp_path / "t", attribute_groups=groups) as r:
+        calls(r)
+    assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize("again", [False, True])
+@pytest.mark.parametrize("what", ["upload", "truth"])
+def test_what_memory_forgets_is_found_in_the_files(tmp_path, monkeypatch, what, again):
+    """One rating a call, many clients: the first client's last item repeats its first one, or does not."""
+    monkeypatch.setattr(latest.Latest.__init__, "__defaults__", (3,))
+
+    def calls(recorder: Recorder) -> None:
+        recorder.broadcast(0, Q)
+        for item in (2, 1, 2 if again else 3):
+            for client in "abc":
+                if what == "truth":
+                    recorder.truth(client, [item if client == "a" else item + 7], [1])
+                else:
+                    recorder.upload(0, client, ROW, [item if client == "a" else 3 - item])
+        if what == "truth":
+            upload(recorder)
+
+    if not again:
+        with recorder_of(tmp_path / "t") as recorder:
+            calls(recorder)
+        open_transcript(tmp_path / "t")
+        return
+    rule = "truth of client 'a' must name" if what == "truth" else "client 'a' must upload"
+    again = pytest.raises(InputError, match=f"{rule} each item once.*got item 2 again")
+    with again, recorder_of(tmp_path / "t") as recorder:
+        calls(recorder)
+    assert not list(tmp_path.iterdir())
+
+
+def test_outside_of_its_context(tmp_path):
+    recorder = recorder_of(tmp_path / "t")
+    with pytest.raises(InputError, match=r"must be called inside its context.*is not begun"):
+        recorder.broadcast(0, Q)
+    with recorder:
+        recorder.broadcast(0, Q)
+        upload(recorder)
+    with pytest.raises(InputError, match="is over"):
+        upload(recorder)
+    with pytest.raises(InputError, match="make another"), recorder:
+        pass
+    assert open_transcript(tmp_path / "t").messages.n_rows == 1
+
+
+def test_who_came_first_stays(tmp_path):
+    """Somebody else made the recording meanwhile."""
+    recorder = begun(tmp_path / "t")
+    (tmp_path / "t").mkdir()
+    with pytest.raises(InputError, match="t exists"):
+        recorder.__exit__(None, None, None)
+    assert [path.name for path in tmp_path.iterdir()] == ["t"]
+
+
+@pytest.mark.parametrize("stop", [KeyboardInterrupt, ValueError])
+def test_whatever_stops_it(tmp_path, stop):
+    recorder = begun(tmp_path / "new" / "t")
+    recorder.__exit__(stop, stop(), None)
+    assert not list(tmp_path.iterdir())
+
+
+def test_rows_as_they_were_given(tmp_path):
+    """What the program does to its arrays afterwards changes nothing, and wider numbers come later."""
+    rows, items = np.ones((2, 2), np.float32), np.array([3, 1])
+    with recorder_of(tmp_path / "t", rule={"rows": "rated"}) as recorder:
+        recorder.broadcast(5, Q.astype(np.float32))
+        recorder.upload(5, "a", rows, items)
+        rows[:], items[:] = 9, 0
+        recorder.upload(5, None, ROW, [2], to="b")
+        recorder.upload(5, "a", [[1e-9, 1 / 3]], [0])
+        recorder.broadcast(6, Q / 3)
+        recorder.upload(6, ("b", 1), Q)
+        recorder.truth("a", [3, 1], [1, 2])
+    transcript = open_transcript(tmp_path / "t")
+    messages = transcript.messages
+    assert [np.concatenate(column).tolist() for column in (messages.index, messages.sequence)] == [
+        [3, 1, 0, 0, 1, 2, 3],
+        [0, 1, 2, 0, 1, 2, 3],
+    ]
+    expected = [[1, 1], [1, 1], [1e-9, 1 / 3], *Q.tolist()]
+    np.testing.assert_array_equal(np.concatenate(messages.gradient), expected)
+    np.testing.assert_array_equal(transcript.broadcasts[6].factors, Q / 3)
+    assert transcript.view("client:1").anonymous_rows == 1
+    assert json.loads(clients_path(tmp_path / "t").read_text()) == {"0": "'a'", "1": "'b'", "2": "('b', 1)"}
+    for private in (clients_path(tmp_path / "t"), truth_path(tmp_path / "t")):
+        assert stat.S_IMODE(private.stat().st_mode) == 0o600
+
+
+@pytest.mark.parametrize("upload", ["gradient", "weights"])
+def test_dense_uploads_without_what_carries_nothing(tmp_path, upload):
+    own = Q + 1
+    with recorder_of(tmp_path / "t", rule={"upload": upload}) as recorder:
+        recorder.broadcast(0, Q)
+        recorder.broadcast(0, own, to="b")
+        start = Q if upload == "weights" else np.zeros_like(Q)
+        recorder.upload(0, "a", start + [[0, 0], [1, 0], [0, 0], [0, -1]])
+        recorder.upload(0, "b", own if upload == "weights" else np.ones_like(Q))
+    transcript = open_transcript(tmp_path / "t")
+    assert np.concatenate(transcript.messages.index).tolist() == [1, 3, 0, 1, 2, 3]
+    assert transcript.manifest.rule.rows == "all"
+
+
+@pytest.mark.parametrize("seed", range(8))
+@pytest.mark.parametrize("batch", [3, 1 << 16])
+def test_what_is_not_refused_opens(tmp_path, monkeypatch, seed, batch):
+    """Calls at random: some are refused, and those that are not make files that open and hold their rows."""
+    monkeypatch.setattr(spool, "ROWS", batch)
+    monkeypatch.setattr(latest.Latest.__init__, "__defaults__", (10,))
+    rng = np.random.default_rng(seed)
+    names = ["a", "b", 3, ("d",), None]
+    expected = refused = 0
+
+    def some(values):
+        return values[rng.integers(len(values))]
+
+    def at_random(recorder: Recorder) -> int:
+        number, client, size = int(rng.integers(4)), some(names), int(rng.integers(1, 5))
+        items = rng.permutation(7)[:size]
+        match some(["broadcast", "upload", "upload", "upload", "truth", "attributes", "edge"]):
+            case "broadcast":
+                dtype = some([np.float32, np.float64])
+                recorder.broadcast(number, rng.normal(size=(7, 2)).astype(dtype), to=client)
+            case "upload":
+                to = some([recorder.SERVER, recorder.SERVER, recorder.NEIGHBOURS, "b"])
+                recorder.upload(number, client, rng.normal(size=(size, 2)), items, to=to)
+                return size
+            case "truth":
+                recorder.truth(client, items, rng.choice(LEVELS, size))
+            case "attributes":
+                recorder.attributes(client, rng.random(3))
+            case "edge":
+                recorder.edge(client, some(names), rng.random(), number, number + 2)
+        return 0
+
+    end = ""
+    try:
+        with recorder_of(tmp_path / "t", n_items=7) as recorder:
+            recorder.broadcast(0, Q[[0, 1, 2, 3, 0, 1, 2]])
+            for _ in range(60):
+                try:
+                    expected += at_random(recorder)
+                except InputError:
+                    refused += 1
+            for client in names[:4]:  # or nearly every end is refused, for want of an edge
+                recorder.edge(client, "e")
+    except InputError as error:
+        end = str(error)
+    assert 0 < refused < 60
+    if end:
+        assert re.search("edge must be called once|must upload each|must name each", end)
+        assert not list(tmp_path.iterdir())
+        return
+    transcript = open_transcript(tmp_path / "t")
+    anonymous = 0 if transcript.anonymous is None else transcript.anonymous.n_rows
+    assert transcript.messages.n_rows + anonymous == expected

@@ -1,0 +1,128 @@
+"""What ``--data`` may say beside a path: which columns, which files beside it, which rows to keep.
+
+Written as for every other component, ``ratings.csv:user=uid,item=sku,min_ratings=5``.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, fields
+from difflib import get_close_matches
+from pathlib import Path
+from typing import Any
+
+from victims.common.errors import InputError
+from victims.common.validation import at_least, require_fields
+
+OPTIONS = re.compile(r"[a-z_]+=[^,=]*(,[a-z_]+=[^,=]*)*")
+COLUMNS = ("user", "item", "rating", "time")
+
+
+@dataclass(frozen=True)
+class DataSource:
+    """Ratings of one's own, and how to read them.
+
+    Attributes
+    ----------
+    place : str
+        A path, the name of a fetched data set, or ``synthetic``.
+    user, item, rating, time : str or None
+        Names of columns; None guesses them by their usual names.
+    implicit : bool
+        Every row is an interaction, rated 1; a rating column, if one is named, holds counts, and rows of 0
+        are left out.
+    min_ratings, min_item_ratings : int
+        Users, and items, with fewer ratings are left out, again and again until none is left, >= 1.
+    attributes : str or None
+        A table of users beside the ratings: a column of users, and columns of categories.
+    features : str or None
+        A table of items: a column of items, and columns of numbers or of categories.
+    trust : str or None
+        Pairs of users, the first of whom trusts the second.
+    table : str or None
+        Name of the table, where the file is a database.
+    """
+
+    place: str
+    user: str | None = None
+    item: str | None = None
+    rating: str | None = None
+    time: str | None = None
+    implicit: bool = False
+    min_ratings: int = 1
+    min_item_ratings: int = 1
+    attributes: str | None = None
+    features: str | None = None
+    trust: str | None = None
+    table: str | None = None
+
+    def __post_init__(self) -> None:
+        require_fields(self, "the data", min_ratings=at_least(1), min_item_ratings=at_least(1))
+
+    @property
+    def columns(self) -> dict[str, str]:
+        """The columns that are named: what they hold to their name."""
+        return {name: given for name in COLUMNS if (given := getattr(self, name)) is not None}
+
+
+KEYS = tuple(one.name for one in fields(DataSource) if one.name != "place")
+
+
+def source_of(text: str, options: Mapping[str, Any] | None = None) -> DataSource:
+    """Parse a path or name with what follows it.
+
+    Parameters
+    ----------
+    text : str
+        As ``ratings.csv`` or ``ratings.csv:user=uid,item=sku``. A file of exactly that name is that file.
+    options : mapping, optional
+        The same options, as values; they add to those of the text.
+
+    Raises
+    ------
+    InputError
+        If an option is unknown or of a wrong type.
+
+    Examples
+    --------
+    >>> source_of("r.csv:user=uid,min_ratings=5").min_ratings
+    5
+    """
+    place, told = _parted(text)
+    told |= dict(options or {})
+    for key in told:
+        if key not in KEYS:
+            near = get_close_matches(key, KEYS, n=1)
+            hint = f"did you mean {near[0]!r}?" if near else f"it takes {', '.join(KEYS)}"
+            raise InputError(f"--data {place!r:.80} has no option {key!r:.40}; {hint}")
+    return DataSource(place, **{key: _value(key, value) for key, value in told.items()})
+
+
+def _parted(text: str) -> tuple[str, dict[str, Any]]:
+    place, colon, tail = text.rpartition(":")
+    if not colon or not OPTIONS.fullmatch(tail) or place == "synthetic" or _is_file(text):
+        return text, {}
+    pairs = [pair.partition("=") for pair in tail.split(",")]
+    return place, {key: value for key, _, value in pairs}
+
+
+def _is_file(text: str) -> bool:
+    try:
+        return Path(text).exists()
+    except (OSError, ValueError):
+        return False
+
+
+def _value(key: str, value: Any) -> Any:
+    if key == "implicit":
+        known = {"true": True, "false": False, True: True, False: False}
+        if value not in known:
+            raise InputError(f"implicit of the data must be true or false, got {value!r:.40}")
+        return known[value]
+    if key.startswith("min_"):
+        try:
+            return int(value)
+        except (TypeError, ValueError):
+            raise InputError(f"{key} of the data must be a whole number, got {value!r:.40}") from None
+    return str(value)

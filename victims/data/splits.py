@@ -1,0 +1,84 @@
+"""Ratings held out for testing: at random, the last of every user, or all after a moment."""
+
+from __future__ import annotations
+
+import numpy as np
+from jaxtyping import Bool
+
+from victims.common.errors import InputError
+from victims.common.validation import require, strictly_between
+from victims.data.ratings import Ratings
+from victims.data.subsets import split, without
+
+RULES = ("random", "time", "last:K")
+
+
+def split_by(rule: str, ratings: Ratings, test_fraction: float, seed: int) -> tuple[Ratings, Ratings]:
+    """Hold out ratings by a rule in words.
+
+    Parameters
+    ----------
+    rule : str
+        ``random``: a share of every user's; ``time``: that share of all, the latest; ``last:3``: the three
+        latest of every user, who keeps one at least.
+    ratings : Ratings
+    test_fraction : float
+        In 0..1, exclusive.
+    seed : int
+        Of ``random``.
+
+    Returns
+    -------
+    train, test : Ratings
+        Same users, items and attributes.
+
+    Raises
+    ------
+    InputError
+        If the rule is none of these, or needs times that are not told.
+    """
+    if rule == "random":
+        return split(ratings, test_fraction, seed)
+    if rule == "time":
+        return _parted(ratings, _latest(ratings, test_fraction))
+    name, _, count = rule.partition(":")
+    if name != "last" or not count.isascii() or not count.isdigit() or int(count) < 1:
+        raise InputError(f"a split must be one of {', '.join(RULES)} with K >= 1, got {rule!r:.40}")
+    return _parted(ratings, _last(ratings, int(count)))
+
+
+def _parted(ratings: Ratings, is_test: Bool[np.ndarray, " ratings"]) -> tuple[Ratings, Ratings]:
+    return without(ratings, is_test), without(ratings, ~is_test)
+
+
+def _times(ratings: Ratings) -> np.ndarray:
+    """When each rating was given; all must be told."""
+    if ratings.times is None:
+        raise InputError(
+            f"{ratings.name} tells no times, which this split needs; name their column as time=NAME"
+        )
+    missing = int(np.isnan(ratings.times).sum())
+    if missing:
+        raise InputError(
+            f"{ratings.name} has {missing:,} of {ratings.n_ratings:,} ratings without a time; split at random"
+        )
+    return ratings.times
+
+
+def _latest(ratings: Ratings, test_fraction: float) -> Bool[np.ndarray, " ratings"]:
+    """The latest share of all; those of one moment stay together, in training."""
+    require("a split", "test_fraction", test_fraction, strictly_between(0, 1))
+    times = _times(ratings)
+    moment = np.sort(times)[round((1 - test_fraction) * times.size) - 1]
+    return times > moment
+
+
+def _last(ratings: Ratings, count: int) -> Bool[np.ndarray, " ratings"]:
+    """The latest of every user; of one moment, those of the higher item count as later."""
+    users = ratings.users
+    order = np.lexsort((ratings.items, _times(ratings), users))
+    rank = np.empty(ratings.n_ratings, np.int64)
+    rank[order] = np.arange(ratings.n_ratings)
+    length = np.diff(ratings.indptr)
+    held_out = np.minimum(count, length - 1)
+    return ratings.indptr[users + 1] - rank <= held_out[users]

@@ -1,0 +1,143 @@
+"""Which columns of a file hold what: named by whoever gives the file, or guessed by their usual names."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from victims.common.errors import InputError
+from victims.data.encoded_rows import Chunk
+from victims.data.source import DataSource
+from victims.data.tables import chosen, shown
+from victims.data.times import seconds_of
+
+USUAL_NAMES = {
+    "user": ("user", "user_id", "userid", "user_id:token"),
+    "item": ("item", "item_id", "itemid", "movieid", "movie_id", "item_id:token"),
+    "rating": ("rating", "score", "rating:float"),
+    "time": ("time", "timestamp", "timestamp:float"),
+}
+
+
+@dataclass
+class Wanted:
+    """The columns that are looked for in one file, and what was decided while it was read.
+
+    Attributes
+    ----------
+    given : mapping
+        ``user``, ``item``, ``rating`` or ``time`` -> the column's name; the others are guessed.
+    implicit : bool
+        Rows are interactions.
+    notes : list of str
+        For whoever gave the file.
+    """
+
+    given: Mapping[str, str] = field(default_factory=dict)
+    implicit: bool = False
+    notes: list[str] = field(default_factory=list)
+    _empty: int = 0
+
+    @classmethod
+    def of(cls, source: DataSource) -> Wanted:
+        """What the options of a source ask for."""
+        return cls(source.columns, source.implicit)
+
+    def columns(self, path: Path, header: Sequence[str]) -> dict[str, int]:
+        """Find the columns in the header of a file; they are told where they were guessed.
+
+        Parameters
+        ----------
+        path : Path
+        header : sequence of str
+
+        Raises
+        ------
+        InputError
+            If one is missing, or two mean the same.
+        """
+        names = {
+            name: (self.given[name].strip().lower(),) if name in self.given else usual
+            for name, usual in USUAL_NAMES.items()
+        }
+        optional = {"rating", "time"} - set(self.given)
+        if self.implicit and "rating" in optional:
+            del names["rating"]  # counts are named, or every row is one
+        found = chosen(path, header, names, optional)
+        if "rating" not in found and not self.implicit:
+            if len(header) > len(found):
+                heads = ", ".join(map(shown, header[:10]))
+                raise InputError(
+                    f"{path} must name a column 'rating' in its header, got {heads}; give it as rating=NAME, "
+                    "or say implicit=true"
+                )
+            self.implicit = True
+            self.notes.append("no rating column: every row is an interaction, rated 1")
+        guessed = {name: str(header[at]).strip() for name, at in found.items() if name not in self.given}
+        if any(name != column for name, column in guessed.items()):
+            words = ", ".join(f"{name} is {shown(column)}" for name, column in guessed.items())
+            self.notes.append(f"columns guessed: {words}")
+        return found
+
+    def chunk(self, cells: Mapping[str, pa.Array], path: Path, locate: Callable[[int], str]) -> Chunk:
+        """Some rows of the columns that were found.
+
+        Parameters
+        ----------
+        cells : mapping
+            ``user``, ``item``, and where they are there ``rating`` and ``time``.
+        path : Path
+        locate : callable
+            Row -> where it stands in the file.
+
+        Raises
+        ------
+        InputError
+            If a count is negative or none.
+        """
+        columns = dict(cells)
+        if "time" in columns:
+            columns["time"] = self._seconds(columns, path, locate)
+        if not self.implicit:
+            return Chunk(**columns, path=path, locate=locate)
+        if "rating" not in columns:
+            columns["rating"] = pa.array(np.ones(len(columns["user"])))
+            return Chunk(**columns, path=path, locate=locate)
+        whole = Chunk(**columns, path=path, locate=locate)
+        count = _numbers(whole.rating)
+        whole.fail("rating", ~(np.isfinite(count) & (count >= 0)), "a count >= 0")
+        rows = np.flatnonzero(count > 0)
+        self._empty += count.size - rows.size
+        return replace(whole.of_rows(rows), rating=pa.array(np.ones(rows.size)))
+
+    def _seconds(self, columns: Mapping[str, pa.Array], path: Path, locate: Callable[[int], str]) -> pa.Array:
+        """Times as seconds; where their column was only guessed, what is no time is none."""
+        seconds, bad = seconds_of(columns["time"])
+        if bad.any() and "time" in self.given:
+            row = int(np.argmax(bad))
+            raise InputError(
+                f"{path} {locate(row)}: time must be seconds since 1970, or a date as 2018-07-07 22:09:11, "
+                f"got {shown(columns['time'][row].as_py())}"
+            )
+        return pa.array(np.where(bad, np.nan, seconds))
+
+    def told(self) -> tuple[str, ...]:
+        """All notes, once every row was read."""
+        empty = (f"{self._empty:,} rows with a count of 0 left out",) if self._empty else ()
+        return (*self.notes, *empty)
+
+
+def _numbers(column: pa.Array) -> np.ndarray:
+    """Counts as float64, NaN where there is none."""
+    if isinstance(column, pa.DictionaryArray):
+        column = column.cast(column.type.value_type)
+    if pa.types.is_string(column.type) or pa.types.is_large_string(column.type):
+        text = pc.utf8_trim_whitespace(column)
+        number = pc.match_substring_regex(text, r"^[0-9]{1,15}(\.[0-9]+)?$")
+        column = pc.if_else(number, text, None)
+    return column.cast(pa.float64()).fill_null(np.nan).to_numpy(zero_copy_only=False)

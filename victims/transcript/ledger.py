@@ -1,0 +1,218 @@
+"""What a recorder was given so far, as far as later calls must agree with it.
+
+Memory stays bounded: a byte, or four, are kept for each client of each round, and items for the latest
+clients only; what is forgotten is looked up in the files when they are complete.
+"""
+
+from __future__ import annotations
+
+import math
+from array import array
+from collections.abc import Hashable
+
+import numpy as np
+from jaxtyping import Int
+
+from victims.common.errors import InputError
+from victims.transcript.kinds import ATTRIBUTE, ITEM, KINDS
+from victims.transcript.latest import Latest
+
+EVERYBODY = -1  # in place of a client who alone holds factors
+
+
+class Nobody:
+    """A receiver that is no client."""
+
+    def __init__(self, name: str) -> None:
+        self._name = name
+
+    def __repr__(self) -> str:
+        return self._name
+
+
+class Ledger:
+    """Clients by number, sizes, what was broadcast, who sent how many rows.
+
+    A method that begins with ``refuse`` changes nothing, so that a call that is refused leaves no trace.
+
+    Parameters
+    ----------
+    n_items : int or None
+        As declared.
+
+    Attributes
+    ----------
+    clients : dict of name to number
+        In the order in which they appeared.
+    rounds : set of int
+    n_items, n_attributes : int
+        So far.
+    items, rated : Latest
+        Of uploads by round and client, and of the truth by client.
+    """
+
+    def __init__(self, n_items: int | None = None) -> None:
+        self.clients: dict[Hashable, int] = {}
+        self.rounds: set[int] = set()
+        self.n_items, self.n_attributes = n_items or 0, 0
+        self.items, self.rated = Latest(), Latest()
+        self._fixed_items = n_items
+        self._known: dict[tuple[int, int], int] = {}
+        self._holders: dict[tuple[int, int], bytearray] = {}
+        self._sent: dict[int, array[int]] = {}
+        self._passed_on: dict[int, bytearray] = {}
+        self._truth: dict[int, bytearray] = {ITEM: bytearray(), ATTRIBUTE: bytearray()}
+
+    def number(self, client: Hashable) -> int:
+        """Number of a client; a new one gets the next."""
+        return self.clients.setdefault(client, len(self.clients))
+
+    def name(self, number: int) -> Hashable:
+        """The client of a number."""
+        return next(name for name, other in self.clients.items() if other == number)
+
+    def provisional(self, what: str, client: Hashable) -> int:
+        """Number that a client has or would get; nobody is numbered.
+
+        Parameters
+        ----------
+        what : str
+            Name of the argument, for messages.
+        client : hashable
+
+        Raises
+        ------
+        InputError
+            If this is no name of a client.
+        """
+        try:
+            number = self.clients.get(client)
+        except TypeError:
+            raise InputError(f"{what} must be hashable, got {client!r:.80}; use a number or text") from None
+        if number is None and (client is None or isinstance(client, Nobody) or _is_nan(client)):
+            raise InputError(f"{what} must name a client, got {client!r:.80}; use a number or text")
+        return len(self.clients) if number is None else number
+
+    def refuse_size(self, code: int, size: int) -> None:
+        """No index beyond what is declared."""
+        if code == ITEM and self._fixed_items is not None and size > self._fixed_items:
+            raise InputError(f"items must be below n_items = {self._fixed_items}, got {size - 1}")
+
+    def refuse_second_broadcast(self, round_: int, code: int, to: Hashable | None, holder: int) -> None:
+        """Factors of a kind are broadcast once in a round, and once to each client who alone holds some."""
+        if _at(self._holders.get((round_, code)), holder + 1):
+            client = "" if to is None else f" to client {to!r:.40}"
+            raise InputError(
+                f"broadcast must be called once for the {KINDS[code]} factors of a round{client}, got round "
+                f"{round_} again; give all rows at once, or count rounds finer"
+            )
+
+    def broadcast(self, round_: int, code: int, holder: int, size: int) -> None:
+        """Note that factors were sent to a client, or everybody."""
+        _mark(self._holders.setdefault((round_, code), bytearray()), holder + 1)
+        self._known[round_, code] = max(size, self._known.get((round_, code), 0))
+        self._count(code, size)
+        self.rounds.add(round_)
+
+    def holds_own(self, round_: int, code: int, client: int) -> bool:
+        """Whether a client got factors of its own."""
+        return client >= 0 and bool(_at(self._holders.get((round_, code)), client + 1))
+
+    def refuse_unknown(self, round_: int, code: int, index: Int[np.ndarray, " rows"]) -> None:
+        """A row about something must find its factor."""
+        known, most = self._known.get((round_, code), 0), int(index.max(initial=-1))
+        if most >= known:
+            raise InputError(
+                f"upload must be about {KINDS[code]}s whose factors were broadcast before, got {KINDS[code]} "
+                f"{most} in round {round_}, where {known} were; call broadcast first, or give references"
+            )
+
+    def refuse_second_upload(
+        self, round_: int, client: Hashable, code: int, index: Int[np.ndarray, " rows"]
+    ) -> None:
+        """A client uploads each item once in a round."""
+        key = round_, self.provisional("client", client)
+        repeated = self.items.again(key, index.astype(np.int64) * 2 + code)
+        if repeated is not None:
+            raise uploaded_again(client, KINDS[code], repeated // 2, round_)
+
+    def sent(self, round_: int, client: int) -> int:
+        """How many rows a client sent so far in a round."""
+        return _at(self._sent.get(round_), client)
+
+    def upload(
+        self, round_: int, client: int, code: int, index: Int[np.ndarray, " rows"], passed_on: bool
+    ) -> None:
+        """Note that a client sent rows, and whether ``edge`` tells to whom."""
+        count = self._sent.setdefault(round_, array("i"))
+        if client >= len(count):
+            count.extend([0] * (2 * client + 64 - len(count)))
+        self.items.add((round_, client), index.astype(np.int64) * 2 + code, count[client] > 0)
+        count[client] += index.size
+        if passed_on and index.size:
+            _mark(self._passed_on.setdefault(round_, bytearray()), client)
+        self.named(round_, code, index)
+
+    def named(self, round_: int, code: int, index: Int[np.ndarray, " rows"]) -> None:
+        """Note that rows of a round were about something."""
+        self._count(code, int(index.max(initial=-1)) + 1)
+        self.rounds.add(round_)
+
+    def passed_on(self) -> dict[int, Int[np.ndarray, " clients"]]:
+        """Round by round the clients whose rows go where ``edge`` says."""
+        flags = self._passed_on.items()
+        return {round_: np.flatnonzero(np.frombuffer(marks, np.uint8)) for round_, marks in flags}
+
+    def refuse_second_truth(self, client: Hashable, code: int, index: Int[np.ndarray, " rows"]) -> None:
+        """Each item of a client is told once, and its attributes in one call."""
+        number = self.provisional("client", client)
+        if code == ATTRIBUTE and _at(self._truth[code], number):
+            raise InputError(
+                f"attributes must be called once for a client, got client {client!r:.40} again; give all "
+                "values at once"
+            )
+        repeated = self.rated.again(number, index) if code == ITEM else None
+        if repeated is not None:
+            raise told_again(client, repeated)
+
+    def truth(self, client: int, code: int, index: Int[np.ndarray, " rows"]) -> None:
+        """Note what of a client was told."""
+        if code == ITEM:
+            self.rated.add(client, index, bool(_at(self._truth[code], client)))
+        _mark(self._truth[code], client)
+        self._count(code, int(index.max(initial=-1)) + 1)
+
+    def _count(self, code: int, size: int) -> None:
+        if code == ITEM:
+            self.n_items = max(self.n_items, size)
+        else:
+            self.n_attributes = max(self.n_attributes, size)
+
+
+def uploaded_again(client: Hashable, kind: str, index: int, round_: int) -> InputError:
+    """What is said of an item that a client uploads twice."""
+    return InputError(
+        f"client {client!r:.40} must upload each {kind} once in a round, got {kind} {index} again in round "
+        f"{round_}; add the rows up, count rounds finer, or send to Recorder.NEIGHBOURS what several get"
+    )
+
+
+def told_again(client: Hashable, item: int) -> InputError:
+    """What is said of an item that the truth of a client has twice."""
+    return InputError(
+        f"truth of client {client!r:.40} must name each item once, got item {item} again; give the last"
+    )
+
+
+def _is_nan(client: Hashable) -> bool:
+    return isinstance(client, float) and math.isnan(client)  # each would be a new client
+
+
+def _at(flags: bytearray | array[int] | None, place: int) -> int:
+    return flags[place] if flags is not None and place < len(flags) else 0
+
+
+def _mark(flags: bytearray, place: int) -> None:
+    if place >= len(flags):
+        flags.extend(bytes(2 * place + 64 - len(flags)))
+    flags[place] = 1
