@@ -1,6 +1,6 @@
 """A view as padded arrays, one row per item and client, the rounds stacked.
 
-The soft decoder works on all rounds of a client at once, so a rating must lie in the same slot in every
+The decoder works on all rounds of a client at once, so a rating must lie in the same slot in every
 round. Batches take few shapes, because each new shape is compiled once; slots come last, because loops
 over them are the ones that a processor runs fast.
 """
@@ -48,7 +48,9 @@ class Rows(NamedTuple):
     def during(self, rounds: Int[np.ndarray, " some"]) -> Rows:
         """Only these places of the rounds' axis; ``blank`` and ``middle`` stay."""
         parts = "items", "factors", "sent", "attributes", "attributes_sent"
-        return self._replace(**{part: getattr(self, part)[rounds] for part in parts})
+        if np.array_equal(rounds, np.arange(len(self.items))):
+            return self
+        return self._replace(**{part: np.asarray(getattr(self, part))[rounds] for part in parts})
 
 
 @dataclass(frozen=True)
@@ -61,7 +63,7 @@ class Packing:
         Items that were broadcast in any round.
     items : (rounds, items, K)
         Their broadcast factors, 0 in rounds without them.
-    own : (rounds, K, attributes)
+    attribute_factors : (rounds, K, attributes)
         Broadcast factors of the attributes.
     members : tuple of arrays
         Positions in ``view.users`` of each batch, padded to the batch's size by repeating the last.
@@ -73,19 +75,19 @@ class Packing:
 
     item_ids: Int[np.ndarray, " items"]
     items: Float[np.ndarray, "rounds items K"]
-    own: Float[np.ndarray, "rounds K attributes"]
+    attribute_factors: Float[np.ndarray, "rounds K attributes"]
     members: tuple[np.ndarray, ...]
     sizes: tuple[int, ...]
     widths: tuple[int, ...]
 
 
-def plan(view: View, worth: float = 1e6, cells: int = CELL_BUDGET) -> Packing:
+def plan(view: View, shape_cost: float = 1e6, cells: int = CELL_BUDGET) -> Packing:
     """Cut the clients of a view into batches of few shapes.
 
     Parameters
     ----------
     view : View
-    worth : float
+    shape_cost : float
         Slots x rounds of padding that one more shape, which is compiled once more, must save.
     cells : int
         Upper bound of numbers in one batch, rounded up to one client.
@@ -94,7 +96,7 @@ def plan(view: View, worth: float = 1e6, cells: int = CELL_BUDGET) -> Packing:
     order = np.argsort(length, kind="stable")
     weight = view.manifest.factors * max(view.layout.rounds.size, 1)
     members, sizes, widths = [], [], []
-    width_of = _widths(length[order], worth / max(view.layout.rounds.size, 1))
+    width_of = _widths(length[order], shape_cost / max(view.layout.rounds.size, 1))
     starts = np.concatenate([[0], np.flatnonzero(np.diff(width_of)) + 1, [order.size]])
     for low, high in pairwise(starts):
         if low == high:
@@ -140,8 +142,8 @@ def _slots(view: View) -> Int[np.ndarray, " users"]:
     return np.maximum(length, np.bincount(distinct, minlength=n_users))
 
 
-def _widths(length: Int[np.ndarray, " users"], worth: float) -> Int[np.ndarray, " users"]:
-    """Width of every client's batch, from ascending lengths: least padding plus ``worth`` per width.
+def _widths(length: Int[np.ndarray, " users"], cost_of_width: float) -> Int[np.ndarray, " users"]:
+    """Width of every client's batch, from ascending lengths: least padding plus ``cost_of_width`` each.
 
     Exact over widths that are multiples of 8, an eighth apart, by dynamic programming.
     """
@@ -152,7 +154,7 @@ def _widths(length: Int[np.ndarray, " users"], worth: float) -> Int[np.ndarray, 
     cost, choice = [0.0], [0]
     for place, width in enumerate(candidates):
         total = [
-            cost[start] + (below[place] - (below[start - 1] if start else 0)) * width + worth
+            cost[start] + (below[place] - (below[start - 1] if start else 0)) * width + cost_of_width
             for start in range(place + 1)
         ]
         choice.append(int(np.argmin(total)))
@@ -212,7 +214,7 @@ def pack(view: View, packing: Packing, number: int, kind: DTypeLike = np.float64
         factors[t] = public
         middle += public / n_rounds
         who, column, own_rows = _flat(batch.rounds[t], ATTRIBUTE, np.arange(n_attributes))
-        own_rows = (own_rows - upload.regularization * packing.own[t].T[column]) / upload.scale
+        own_rows = (own_rows - upload.regularization * packing.attribute_factors[t].T[column]) / upload.scale
         _place(others[t], others_sent[t], (who, column), own_rows)
         blank += np.bincount(who, law.loss(own_rows).sum(axis=1), minlength=n_users)
     live = (np.arange(n_users) < size).astype(np.float64)

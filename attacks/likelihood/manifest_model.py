@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
-import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Int
 
-from attacks.likelihood import rating_posterior as soft
+from attacks.likelihood.model import Constants, Model, model_of
 from attacks.likelihood.noise_laws import LAPLACE, NORMAL, OF_DEFENSE, Law
 from victims.transcript.manifest import Manifest
 
@@ -50,7 +49,7 @@ def _of_noise(manifest: Manifest, name: str) -> float | None:
 
 
 def unmodelled(manifest: Manifest) -> str:
-    """Why the decoder's law is not that of the uploads, or nothing."""
+    """Why the model's law is not that of the uploads, or nothing."""
     if known_clip(manifest) is not None and manifest.upload.regularization != 0:
         return "rows are clipped together with their regularisation, which the decoder does not model"
     if len(_noises(manifest)) > 1:
@@ -71,17 +70,15 @@ def ties(manifest: Manifest) -> tuple[bool, bool]:
     return tied, carried and public and "client_learning_rate" in known
 
 
-def law_of(
-    manifest: Manifest, rounds: Int[np.ndarray, " rounds"], noise: float
-) -> tuple[soft.Layer, soft.Constants]:
-    """The layer and the constants of a view; ``noise`` is its scale in stars squared."""
+def law_of(manifest: Manifest, rounds: Int[np.ndarray, " rounds"], noise: float) -> tuple[Model, Constants]:
+    """The model and the constants of a view; ``noise`` is its scale in stars squared."""
     known = dict(manifest.hyperparameters)
     values = [known.get(name, default) for name, default in DEFAULTS.items()]
-    constants = soft.Constants(*(jnp.asarray(value, jnp.float64) for value in (*values, noise)))
+    constants = Constants(*(np.asarray(value, np.float64) for value in (*values, noise)))
     tied, linked = ties(manifest)
     clip = known_clip(manifest)
     clip = None if clip is None else clip / abs(manifest.upload.scale)
     return (
-        soft.layer(manifest, rounds, tied=tied, linked=linked, clip=clip, law=noise_law(manifest)),
+        model_of(manifest, rounds, tied=tied, linked=linked, clip=clip, law=noise_law(manifest)),
         constants,
     )

@@ -1,156 +1,201 @@
-"""Posteriors over several maxima of a client's likelihood: a whole rating level lies between them.
+"""Posteriors over several modes of a client's likelihood: a whole rating level lies between them.
 
 All ratings one level higher and p moved accordingly explain a single round's uploads nearly as well, so
-that one maximum alone claims too much. Each is climbed with tilts of the prior of its own, for a client
-whose ratings are one level higher is a more generous client, and counts by its evidence. Many rounds leave
-one maximum: a place that no client of a batch can need is dropped before it is settled.
+that one mode alone claims too much. Each is ascended to with random effects in the prior of its own, for a
+client whose ratings are one level higher is a more generous client, and counts by its evidence. Many rounds
+leave one mode: one that no client of a batch can need is dropped before it is settled.
 """
 
 from __future__ import annotations
 
-from dataclasses import replace
+from collections.abc import Callable
 from typing import NamedTuple
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Bool, Float
 
 from attacks.likelihood import prior as priors
-from attacks.likelihood import rating_posterior as soft
-from attacks.likelihood.hyperparameters import QUICK, Job, start_lam
+from attacks.likelihood.batch_ascent import ascend_batch, summarise_batch
+from attacks.likelihood.batch_cache import BatchCache
+from attacks.likelihood.learning import QUICK
+from attacks.likelihood.model import Answers, AnyArray, Point
+from attacks.likelihood.problem import Parameters, prior_of
+from attacks.likelihood.starts import shift_of_one, start_lam
 from attacks.likelihood.summaries import Summary
 
-SETTLING = 3  # steps of the clients' own tilts at a maximum
-SAME_PLACE = 0.25  # of the way to the next level, within which two climbs ended at the same maximum
-SOON = 3  # parts of the way to another maximum, after the first of which one sees who goes back
-HOPELESS = 20.0  # nats behind the start, after which a maximum's share of the answers is not worth its time
+SETTLING = 3  # steps of the clients' own random effects at a mode
+SAME_MODE = 0.25  # of the way to the next level, within which two ascents ended at the same mode
+SOON = 3  # parts of the way to another mode, after the first of which one sees who goes back
+HOPELESS = 20.0  # nats behind the start, after which a mode's share of the answers is not worth its time
 
 
 class Reading(NamedTuple):
-    """What is known of a batch's clients: posteriors over all maxima, the largest log marginal likelihood
-    against noise alone, and the mean norm of p_i at that maximum (stars)."""
+    """What is known of a batch's clients: posteriors over all modes, the largest log marginal likelihood
+    against noise alone, and the mean norm of p_i at that mode (stars)."""
 
-    answers: soft.Answers
+    answers: Answers
     evidence: Float[np.ndarray, " users"]
     length: Float[np.ndarray, " users"]
 
 
-class _Place(NamedTuple):
-    """A maximum on the way to it: the job with the clients' own tilts there, the point, its log marginal
-    likelihood less the tilts' cost, and what better tilts gain (nats)."""
+class Mode(NamedTuple):
+    """A mode on the way to it: the parameters with the clients' own random effects there, the point, its log
+    marginal likelihood less the effects' cost, and what better effects gain (nats)."""
 
-    job: Job
-    point: soft.Point
+    parameters: Parameters
+    point: Point
     evidence: Float[np.ndarray, " users"]
     gain: Float[np.ndarray, " users"]
 
 
-def read(job: Job, number: int, start: soft.Point, samples: int) -> Reading:
-    """The start and the maxima one level above and below it, all together."""
-    levels = np.array(job.view.manifest.rating_levels)
+Keep = Callable[[list[Mode], Float[np.ndarray, "users rounds K"], bool], list[Mode]]
+
+
+def needed(modes: list[Mode], step: Float[np.ndarray, "users rounds K"], by_draws: bool) -> list[Mode]:
+    """Drop modes that no client of the batch needs.
+
+    Those where every client is back at the start, or has so much less evidence that better effects cannot
+    make up for it: they gain what Newton's method says, or twice as much where it errs.
+
+    Parameters
+    ----------
+    modes : list of Mode
+        The start first; it is always kept.
+    step : (users, rounds, K)
+        From the start to the mode one rating level further on.
+    by_draws : bool
+        The evidence is an average over draws, which tell it too roughly: then only who is back counts.
+    """
+    start, *others = modes
+    behind = [mode.evidence + 2 * mode.gain < start.evidence - HOPELESS for mode in others]
+    if by_draws:
+        behind = [np.zeros_like(part) for part in behind]
+    at = np.asarray(start.point.p)
+    back = [_near(np.asarray(mode.point.p), at, step) for mode in others]
+    return [start, *(others[n] for n in range(len(others)) if not (behind[n] | back[n]).all())]
+
+
+def read(
+    batches: BatchCache,
+    parameters: Parameters,
+    batch: int,
+    start: Point,
+    samples: int,
+    keep: Keep = needed,
+) -> Reading:
+    """The start and the modes one level above and below it, all together.
+
+    Parameters
+    ----------
+    batches : BatchCache
+    parameters : Parameters
+        As learned.
+    batch : int
+    start : Point
+        Where learning ended.
+    samples : int
+        Draws over which posteriors are averaged.
+    keep : callable
+        Which modes go on; its arguments are those of ``needed``.
+    """
+    problem = batches.problem
+    levels = np.array(problem.view.manifest.rating_levels)
     unit = float(np.median(np.diff(levels))) if levels.size > 1 else 1.0
-    step = unit * soft.shift_of_one(job.rows(number))
-    places = [_Place(job, start, *np.full((2, start.p.shape[0]), np.nan))]
-    places += [place for way in (step, -step) for place in _moved(places[0], number, way)]
+    step, by_draws = unit * np.asarray(shift_of_one(batches.rows(batch))), not problem.model.tied
+    unknown = np.full(start.p.shape[0], np.nan)
+    modes = [Mode(parameters, start, unknown, unknown)]
+    for way in (step, -step):
+        modes += _moved(batches, batch, modes[0], way, keep)
     for _ in range(SETTLING):
-        places = _needed([_leaning(place, number) for place in places], np.asarray(step))
-    settled = [_settled(place, number, samples) for place in places]
+        modes = keep([_with_better_effects(batches, batch, mode) for mode in modes], step, by_draws)
+    settled = [_settled(batches, batch, mode, samples) for mode in modes]
     where = np.stack([np.asarray(point.p) for point, _, _ in settled])
-    share = _shares(np.stack([weight for _, _, weight in settled]), _repeated(where, np.asarray(step)))
-    answers = jax.tree.map(lambda *parts: _mean(share, parts), *(found.answers for _, found, _ in settled))
+    share = shares(np.stack([weight for _, _, weight in settled]), repeated(where, step))
+    answers = jax.tree.map(lambda *parts: mixture(share, parts), *(found.answers for _, found, _ in settled))
     best, everyone = share.argmax(axis=0), np.arange(share.shape[1])
     length = np.linalg.norm(where, axis=-1).mean(axis=-1)
     alone = np.stack([np.asarray(found.evidence) for _, found, _ in settled])
     return Reading(answers, alone[best, everyone], length[best, everyone])
 
 
-def _moved(start: _Place, number: int, step: jnp.ndarray) -> list[_Place]:
-    """On the way to the maximum that far away; nothing where all clients soon go back to the start."""
-    job, p = start.job, start.point.p + step
-    place = start._replace(point=soft.Point(p, start_lam(job.layer, p)))
-    steps = max(SOON, job.steps // 2)
+def _moved(
+    batches: BatchCache, batch: int, start: Mode, step: Float[np.ndarray, "users rounds K"], keep: Keep
+) -> list[Mode]:
+    """On the way to the mode that far away; nothing where all clients soon go back to the start."""
+    model, p = batches.problem.model, np.asarray(start.point.p) + step
+    mode = start._replace(point=Point(p, start_lam(model, p)))
+    steps = max(SOON, batches.problem.steps // 2)
     for part in (steps // SOON, steps - steps // SOON):
-        place = place._replace(point=job.climb(number, place.point, part))
-        if len(_needed([start, place], np.asarray(step))) == 1:
+        mode = mode._replace(point=ascend_batch(batches, mode.parameters, batch, mode.point, part))
+        if len(keep([start, mode], step, not model.tied)) == 1:
             return []
-    return [place]
+    return [mode]
 
 
-def _needed(places: list[_Place], step: Float[np.ndarray, "users rounds K"]) -> list[_Place]:
-    """Without those where every client of the batch is back at the start, or has so much less evidence that
-    better tilts cannot make up for it: they gain what Newton's method says, or twice as much where it errs.
-    """
-    start, *others = places
-    behind = [place.evidence + 2 * place.gain < start.evidence - HOPELESS for place in others]
-    if not start.job.layer.tied:  # draws tell the evidence too roughly
-        behind = [np.zeros_like(part) for part in behind]
-    at = np.asarray(start.point.p)
-    back = [_near(np.asarray(place.point.p), at, step) for place in others]
-    return [start, *(others[n] for n in range(len(others)) if not (behind[n] | back[n]).all())]
-
-
-def _leaning(place: _Place, number: int) -> _Place:
-    """Closer to the maximum, with better tilts of the clients' own."""
-    job = place.job
-    point, found, weight = _settled(place, number, QUICK)
-    if not job.estimated:
-        return _Place(job, point, weight, np.zeros_like(weight))
-    own, spread = job.prior_of(number), job.spread.user
-    gain = priors.tilt_gain(job.layer, own.user, found.moments.user, spread)
-    size = job.packing.sizes[number]
-    members = job.packing.members[number][:size]
-    better = priors.leaning(job.layer, own, found.moments, spread)
-    user = job.prior.user.at[members].set(better.user[:size])
-    return _Place(replace(job, prior=job.prior._replace(user=user)), point, weight, gain)
+def _with_better_effects(batches: BatchCache, batch: int, mode: Mode) -> Mode:
+    """Closer to the mode, with better random effects of the clients' own."""
+    problem, parameters = batches.problem, mode.parameters
+    point, found, weight = _settled(batches, batch, mode, QUICK)
+    if not problem.estimated:
+        return Mode(parameters, point, weight, np.zeros_like(weight))
+    prior, spread = prior_of(problem, parameters, batch), parameters.spread.user
+    gain = priors.effect_gain(problem.model, prior.user, found.moments.user, spread)
+    size = problem.packing.sizes[batch]
+    better = priors.with_better_effects(problem.model, prior, found.moments, spread)
+    user = np.array(parameters.prior.user)
+    user[problem.packing.members[batch][:size]] = np.asarray(better.user)[:size]
+    parameters = parameters._replace(prior=parameters.prior._replace(user=user))
+    return Mode(parameters, point, weight, gain)
 
 
 def _settled(
-    place: _Place, number: int, samples: int
-) -> tuple[soft.Point, Summary, Float[np.ndarray, " users"]]:
-    """The maximum, what is known there, and the evidence less the tilts' cost."""
-    job = place.job
-    point = job.climb(number, place.point, max(3, job.steps // 3))
-    found = job.summarise(number, point, samples)
+    batches: BatchCache, batch: int, mode: Mode, samples: int
+) -> tuple[Point, Summary, Float[np.ndarray, " users"]]:
+    """The mode, what is known there, and the evidence less the effects' cost."""
+    problem, parameters = batches.problem, mode.parameters
+    point = ascend_batch(batches, parameters, batch, mode.point, max(3, problem.steps // 3))
+    found = summarise_batch(batches, parameters, batch, point, samples)
     weight = np.asarray(found.evidence)
-    if job.layer.tied:  # where p is free the evidence has integrated the tilts out
-        own = np.asarray(job.prior_of(number).user)
-        weight = weight - priors.tilt_cost(job.layer, own, found.moments.user, job.spread.user)
+    if problem.model.tied:  # where p is free the evidence has integrated the effects out
+        user = prior_of(problem, parameters, batch).user
+        weight = weight - priors.effect_cost(problem.model, user, found.moments.user, parameters.spread.user)
     return point, found, weight
 
 
 def _near(
-    places: Float[np.ndarray, "*maxima users rounds K"],
+    modes: Float[np.ndarray, "*modes users rounds K"],
     other: Float[np.ndarray, "users rounds K"],
     step: Float[np.ndarray, "users rounds K"],
-) -> Bool[np.ndarray, "*maxima users"]:
-    """Which places are, client by client, the same maximum as the other one."""
-    away = np.linalg.norm(places - other, axis=(-2, -1))
-    return away < SAME_PLACE * np.linalg.norm(step, axis=(-2, -1))
+) -> Bool[np.ndarray, "*modes users"]:
+    """Which factors are, client by client, at the same mode as the other ones."""
+    away = np.linalg.norm(modes - other, axis=(-2, -1))
+    near: np.ndarray = away < SAME_MODE * np.linalg.norm(step, axis=(-2, -1))
+    return near
 
 
-def _repeated(
-    places: Float[np.ndarray, "maxima users rounds K"], step: Float[np.ndarray, "users rounds K"]
-) -> Bool[np.ndarray, "maxima users"]:
-    """Which climbs ended where an earlier one did."""
-    out = np.zeros(places.shape[:2], bool)
-    for later in range(1, len(places)):
-        out[later] = _near(places[:later], places[later], step).any(axis=0)
+def repeated(
+    modes: Float[np.ndarray, "modes users rounds K"], step: Float[np.ndarray, "users rounds K"]
+) -> Bool[np.ndarray, "modes users"]:
+    """Which ascents ended where an earlier one did; ``modes``: their factors."""
+    out = np.zeros(modes.shape[:2], bool)
+    for later in range(1, len(modes)):
+        out[later] = _near(modes[:later], modes[later], step).any(axis=0)
     return out
 
 
-def _shares(
-    evidence: Float[np.ndarray, "maxima users"], repeated: Bool[np.ndarray, "maxima users"]
-) -> Float[np.ndarray, "maxima users"]:
-    """Shares of the maxima by their evidence; all of it for the first where none has any."""
+def shares(
+    evidence: Float[np.ndarray, "modes users"], repeated: Bool[np.ndarray, "modes users"]
+) -> Float[np.ndarray, "modes users"]:
+    """Shares of the modes by their evidence; all of it for the first where none has any."""
     log = np.where(np.isfinite(evidence) & ~repeated, evidence, -np.inf)
     log[0] = np.where(np.isfinite(log).any(axis=0), log[0], 0.0)
     weight = np.exp(log - log.max(axis=0))
     return weight / weight.sum(axis=0)
 
 
-def _mean(share: Float[np.ndarray, "maxima users"], parts: tuple[jnp.ndarray, ...]) -> np.ndarray:
-    """Answers (candidates, users, slots) or (users, attributes) of the maxima, by their shares."""
+def mixture(share: Float[np.ndarray, "modes users"], parts: tuple[AnyArray, ...]) -> np.ndarray:
+    """Answers (candidates, users, slots) or (users, attributes) of the modes, by their shares."""
     shape = (-1, 1) if parts[0].ndim == 2 else (1, -1, 1)
     by = share.reshape(len(share), *shape[: parts[0].ndim]).astype(parts[0].dtype)
     return np.sum([weight * np.nan_to_num(part) for weight, part in zip(by, parts, strict=True)], axis=0)

@@ -1,6 +1,6 @@
 """Protocol constants that a manifest keeps silent about, from the evidence of the uploads.
 
-The constants lambda_1, lambda_2, gamma and alpha of paper 000, Eq. (8)-(10), enter the decoder's law as
+The constants lambda_1, lambda_2, gamma and alpha of paper 000, Eq. (8)-(10), enter the law of the uploads as
 single numbers, so each is found on a logarithmic grid, constant by constant until nothing changes, and then
 between the grid's points in ever smaller steps. Candidates of the grid are judged by the evidence that
 learning from a cold start ends with, later ones by that of learning on from the state of the best so far:
@@ -13,11 +13,12 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 
-import jax.numpy as jnp
 import numpy as np
 
 from attacks.likelihood import prior as priors
-from attacks.likelihood.hyperparameters import FURTHER, UNRATED, Job, State, learn
+from attacks.likelihood.batch_cache import BatchCache
+from attacks.likelihood.learning import FURTHER, UNRATED, State, learn
+from attacks.likelihood.problem import Parameters
 from attacks.likelihood.rating_prior import TYPICAL
 from victims.transcript.manifest import Manifest
 from victims.transcript.view import View
@@ -57,7 +58,7 @@ class Found:
 
 
 def missing(view: View) -> tuple[str, ...]:
-    """Constants that the decoder of a view needs and the manifest lacks."""
+    """Constants that the model of a view needs and the manifest lacks."""
     manifest = view.manifest
     needed = []
     if manifest.weighting == "include-unrated":
@@ -77,13 +78,15 @@ def with_constants(view: View, values: Values) -> View:
     return replace(view, manifest=manifest.model_copy(update={"hyperparameters": known}))
 
 
-def settle(job: Job, names: Iterable[str]) -> dict[str, Found]:
+def settle(batches: BatchCache, parameters: Parameters, names: Iterable[str]) -> dict[str, Found]:
     """The most credible values of some constants.
 
     Parameters
     ----------
-    job : Job
-        Of the view ``with_constants(view, {name: START[name], ...})``, before anything was learned.
+    batches : BatchCache
+        Of the view ``with_constants(view, {name: START[name], ...})``.
+    parameters : Parameters
+        Before anything was learned.
     names : iterable of str
 
     Returns
@@ -92,7 +95,7 @@ def settle(job: Job, names: Iterable[str]) -> dict[str, Found]:
     """
     names = list(names)
     best = {name: START[name] for name in names}
-    candidates = _Candidates(job)
+    candidates = _Candidates(batches, parameters)
     for _ in range(SWEEPS):
         before = best
         for name in names:
@@ -112,7 +115,8 @@ def settle(job: Job, names: Iterable[str]) -> dict[str, Found]:
 class _Candidates:
     """Values of the constants that were tried, their evidence, and the state of the best of them."""
 
-    job: Job
+    batches: BatchCache
+    parameters: Parameters
     tried: dict[tuple[float, ...], float] = field(default_factory=dict)
     best: State | None = None
     warm: bool = False
@@ -121,7 +125,7 @@ class _Candidates:
         """Evidence of one candidate, learned at most once."""
         key = tuple(values.values())
         if key not in self.tried:
-            parts = {FIELDS[name]: jnp.asarray(value) for name, value in values.items()}
+            parts = {FIELDS[name]: np.asarray(value) for name, value in values.items()}
             state = self._learned(parts)
             self.tried[key] = state.evidence if np.isfinite(state.evidence) else -np.inf
             if self.best is None or state.evidence > self.best.evidence:
@@ -132,18 +136,23 @@ class _Candidates:
         """Learn the best to its end; all candidates are learned from its state from now on."""
         assert self.best is not None
         key = max(self.tried, key=lambda key: self.tried[key])
-        self.best = learn(self.best.job, FURTHER if self.job.estimated else 1, self.best.points)
+        passes = FURTHER if self.batches.problem.estimated else 1
+        self.best = learn(self.batches, self.best.parameters, passes, self.best.points)
         self.tried = {key: self.best.evidence}
         self.warm = True
 
-    def _learned(self, parts: dict[str, jnp.ndarray]) -> State:
-        passes = PASSES if self.job.estimated else 1
-        if self.warm and self.best is not None:
-            job = self.best.job
-            return learn(replace(job, constants=job.constants._replace(**parts)), passes, self.best.points)
-        level = jnp.asarray(priors.bell(self.job.layer, TYPICAL, UNRATED))
-        prior = self.job.prior._replace(level=level) if self.job.estimated else self.job.prior
-        return learn(replace(self.job, constants=self.job.constants._replace(**parts), prior=prior), passes)
+    def _learned(self, parts: dict[str, np.ndarray]) -> State:
+        problem = self.batches.problem
+        passes = PASSES if problem.estimated else 1
+        warm = self.best if self.warm else None
+        start = self.parameters if warm is None else warm.parameters
+        start = start._replace(constants=start.constants._replace(**parts))
+        if warm is not None:
+            return learn(self.batches, start, passes, warm.points)
+        if problem.estimated:
+            level = priors.bell(problem.model, TYPICAL, UNRATED)
+            start = start._replace(prior=start.prior._replace(level=level))
+        return learn(self.batches, start, passes)
 
 
 def _best_of(tried: _Candidates, best: Values, name: str, values: Iterable[float]) -> Values:

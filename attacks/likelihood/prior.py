@@ -10,14 +10,15 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 import scipy.special
-from jaxtyping import Float
+from jaxtyping import Array, Float, Int
 
-from attacks.likelihood.rating_posterior import AnyArray, Layer, Prior
+from attacks.likelihood.model import AnyArray, Model, Prior
+from attacks.likelihood.moments import Moments
 from attacks.likelihood.rating_prior import TYPICAL, WORTH, log_shares
-from attacks.likelihood.summaries import Moments
 
 MEAN_WORTH = 40.0  # ratings of each client that what is known of their mean anyhow is worth
 STEP = 0.8
@@ -29,32 +30,32 @@ START_VARIANCE = np.array([0.25, 0.15, 0.05])
 
 
 class Spread(NamedTuple):
-    """Variances of the tilts over clients and over items (``Layer.tilts``)."""
+    """Variances of the random effects over clients and over items (``Model.effects``)."""
 
-    user: Float[np.ndarray, " user_tilts"]
-    item: Float[np.ndarray, " item_tilts"]
+    user: Float[np.ndarray, " user_effects"]
+    item: Float[np.ndarray, " item_effects"]
 
 
-def flat(layer: Layer, n_users: int, n_items: int, size: int) -> Prior:
+def flat(model: Model, n_users: int, n_items: int, size: int) -> Prior:
     """Every answer equally likely; free factors from N(0, 10^2)."""
     return Prior(
-        jnp.zeros(len(layer.levels)),
-        jnp.zeros((n_users, layer.tilts[0])),
-        jnp.zeros((n_items, layer.tilts[1])),
-        jnp.zeros(len(layer.blocks)),
-        jnp.zeros(size),
-        0.01 * jnp.eye(size),
+        np.zeros(len(model.levels)),
+        np.zeros((n_users, model.effects[0])),
+        np.zeros((n_items, model.effects[1])),
+        np.zeros(len(model.blocks)),
+        np.zeros(size),
+        0.01 * np.eye(size),
     )
 
 
-def start_spread(layer: Layer) -> Spread:
+def start_spread(model: Model) -> Spread:
     """Variances before anything was read."""
-    return Spread(*(START_VARIANCE[:width] for width in layer.tilts))
+    return Spread(*(START_VARIANCE[:width] for width in model.effects))
 
 
-def bell(layer: Layer, middle: float, unrated: float) -> Float[np.ndarray, " candidates"]:
+def bell(model: Model, middle: float, unrated: float) -> Float[np.ndarray, " candidates"]:
     """Log frequencies of a discretised normal law: ``middle`` in 0..1 of the rating grid."""
-    levels = np.array(layer.levels)
+    levels = np.array(model.levels)
     rated = levels > 0
     log = np.full(levels.shape, np.log(unrated))
     log[rated] = log_shares(levels[rated], middle) + (0.0 if rated.all() else np.log(1 - unrated))
@@ -62,30 +63,34 @@ def bell(layer: Layer, middle: float, unrated: float) -> Float[np.ndarray, " can
 
 
 def improve(
-    layer: Layer, prior: Prior, spread: Spread, moments: Moments, n_users: int, *, pulled: bool = True
+    model: Model, prior: Prior, spread: Spread, moments: Moments, n_users: int, *, pulled: bool = True
 ) -> tuple[Prior, Spread]:
     """One Newton step in every parameter; ``pulled``: levels are drawn to what is known of ratings anyhow."""
     worth, mean_worth = (WORTH, MEAN_WORTH * n_users) if pulled else (0.0, 0.0)
-    level = np.asarray(prior.level) + _level_step(layer, prior, moments, worth, mean_worth)
-    # Laplace's rule of succession in each block
-    attribute = jnp.log((moments.attribute + 1) / (n_users + 2))
-    loose = np.array(layer.loose)[np.array(layer.blocks, int)] if layer.blocks else np.zeros(0, bool)
-    odds = jnp.log((moments.attribute + 1) / (n_users - moments.attribute + 1))
-    prior = prior._replace(
-        level=jnp.asarray(level - level.max()), attribute=jnp.where(loose, odds, attribute)
-    )
-    user, user_spread = _tilts(layer, np.asarray(prior.user), np.asarray(moments.user), spread.user)
-    item, item_spread = _tilts(layer, np.asarray(prior.item), np.asarray(moments.item), spread.item)
-    prior = prior._replace(user=jnp.asarray(user), item=jnp.asarray(item))
+    level = np.asarray(prior.level) + _level_step(model, prior, moments, worth, mean_worth)
+    loose = np.array(model.loose)[np.array(model.blocks, int)] if model.blocks else np.zeros(0, bool)
+    shares, odds = (np.asarray(part) for part in _attribute_logs(moments.attribute, n_users))
+    prior = prior._replace(level=level - level.max(), attribute=np.where(loose, odds, shares))
+    user, user_spread = _effects(model, np.asarray(prior.user), np.asarray(moments.user), spread.user)
+    item, item_spread = _effects(model, np.asarray(prior.item), np.asarray(moments.item), spread.item)
+    prior = prior._replace(user=user, item=item)
     return prior, Spread(user_spread, item_spread)
 
 
+@jax.jit
+def _attribute_logs(
+    expected: Float[AnyArray, " attributes"], n_users: Int[AnyArray, ""]
+) -> tuple[Float[Array, " attributes"], Float[Array, " attributes"]]:
+    """Log shares and log odds of attributes by Laplace's rule of succession."""
+    return jnp.log((expected + 1) / (n_users + 2)), jnp.log((expected + 1) / (n_users - expected + 1))
+
+
 def _level_step(
-    layer: Layer, prior: Prior, moments: Moments, worth: float, mean_worth: float
+    model: Model, prior: Prior, moments: Moments, worth: float, mean_worth: float
 ) -> Float[np.ndarray, " candidates"]:
     before, after = np.asarray(moments.level_prior), np.asarray(moments.level_posterior)
-    typical, now = _typical(layer), _among_rated(layer, prior)
-    away, slope = _mean_away(layer, prior)
+    typical, now = _typical(model), _among_rated(model, prior)
+    away, slope = _mean_away(model, prior)
     gap = np.asarray(moments.level_gap) + worth * (typical - now) - mean_worth * away * slope
     size, axes = np.linalg.eigh(before - after)
     floor = np.maximum(np.einsum("vi,vw,wi->i", axes, before, axes), 0)
@@ -96,27 +101,27 @@ def _level_step(
     return np.clip(STEP * (step - step.mean()), -LARGEST_LEVEL_STEP, LARGEST_LEVEL_STEP)
 
 
-def _typical(layer: Layer) -> Float[np.ndarray, " candidates"]:
+def _typical(model: Model) -> Float[np.ndarray, " candidates"]:
     """Frequencies of ratings as one knows them without the uploads, 0 for unrated."""
-    rated = np.array(layer.levels) > 0
-    frequency = np.where(rated, np.exp(bell(layer, TYPICAL, 0.5)), 0.0)
+    rated = np.array(model.levels) > 0
+    frequency = np.where(rated, np.exp(bell(model, TYPICAL, 0.5)), 0.0)
     return frequency / frequency.sum()
 
 
-def _among_rated(layer: Layer, prior: Prior) -> Float[np.ndarray, " candidates"]:
-    """Frequencies of the prior given that an item is rated, for a client and an item without tilts."""
-    rated = np.array(layer.levels) > 0
+def _among_rated(model: Model, prior: Prior) -> Float[np.ndarray, " candidates"]:
+    """Frequencies of the prior given that an item is rated, for a client and an item without effects."""
+    rated = np.array(model.levels) > 0
     log = np.where(rated, np.asarray(prior.level), -np.inf)
     frequency = np.exp(log - log.max())
     return frequency / frequency.sum()
 
 
-def _mean_away(layer: Layer, prior: Prior) -> tuple[float, Float[np.ndarray, " candidates"]]:
+def _mean_away(model: Model, prior: Prior) -> tuple[float, Float[np.ndarray, " candidates"]]:
     """How far the prior's mean rating is from a typical one, in standard deviations, and the slope in the
     levels. The uploads tell how ratings differ much better than how high they are: where the length of p is
     open, small errors of the evidence would carry the mean away. Their shape (half stars are rare) is told.
     """
-    place, now, typical = layer.features()[:, 1], _among_rated(layer, prior), _typical(layer)
+    place, now, typical = model.features()[:, 1], _among_rated(model, prior), _typical(model)
     width = np.sqrt(max(typical @ place**2 - (typical @ place) ** 2, 1e-12))
     return float((now - typical) @ place / width), now * (place - now @ place) / width
 
@@ -126,73 +131,74 @@ def _information(moments: np.ndarray) -> np.ndarray:
     return np.maximum(before - after, 0.1 * before)
 
 
-def _open(layer: Layer, width: int) -> tuple[int, ...]:
+def _open(model: Model, width: int) -> tuple[int, ...]:
     """The features that are not known: where every listed item is rated, activity tells nothing."""
-    return tuple(range(1 if layer.levels[0] > 0 else 0, width))
+    return tuple(range(1 if model.levels[0] > 0 else 0, width))
 
 
-def _tilt_step(now: np.ndarray, table: np.ndarray, variance: float) -> tuple[np.ndarray, np.ndarray]:
-    """A Newton step of one feature's tilts, and the precision of their posterior."""
+def _effect_step(now: np.ndarray, table: np.ndarray, variance: float) -> tuple[np.ndarray, np.ndarray]:
+    """A Newton step of one feature's effects, and the precision of their posterior."""
     weight = _information(table) + 1 / variance
     step = STEP * (table[:, 0] - now / variance) / weight
     return np.clip(step, -LARGEST_STEP, LARGEST_STEP), weight
 
 
-def _tilts(
-    layer: Layer, now: np.ndarray, moments: np.ndarray, variance: np.ndarray
+def _effects(
+    model: Model, now: np.ndarray, moments: np.ndarray, variance: np.ndarray
 ) -> tuple[np.ndarray, np.ndarray]:
-    """New tilts with mean zero (the common part belongs to the levels), and their variance."""
+    """New random effects with mean zero (the common part belongs to the levels), and their variance."""
     out, spread = now.copy(), variance.copy()
-    for feature in _open(layer, now.shape[1]):
+    for feature in _open(model, now.shape[1]):
         known = moments[:, feature, 1] > 1e-9
         if not known.any():
             continue
-        step, weight = _tilt_step(now[:, feature], moments[:, feature], variance[feature])
-        tilt = now[:, feature] + step
-        tilt -= np.average(tilt[known], weights=_information(moments[:, feature])[known] + 1e-12)
-        out[:, feature] = np.where(known, tilt, 0.0)
+        step, weight = _effect_step(now[:, feature], moments[:, feature], variance[feature])
+        effect = now[:, feature] + step
+        effect -= np.average(effect[known], weights=_information(moments[:, feature])[known] + 1e-12)
+        out[:, feature] = np.where(known, effect, 0.0)
         estimate = np.mean((out[:, feature] ** 2 + 1 / weight)[known])
         spread[feature] = np.clip(estimate, SMALLEST_VARIANCE, LARGEST_VARIANCE[feature])
     return out, spread
 
 
-def penalty(layer: Layer, prior: Prior, spread: Spread, moments: Moments) -> float:
-    """What the prior costs in evidence: of the tilts their law and, by Laplace's method, their uncertainty.
+def penalty(model: Model, prior: Prior, spread: Spread, moments: Moments) -> float:
+    """What the prior costs in evidence: of the random effects their law and, by Laplace's method, their
+    uncertainty.
 
-    Where p is free the evidence has integrated the clients' own tilts out (``attacks.likelihood.summaries``).
-    And what the levels cost against what is known of ratings anyhow.
+    Where p is free the evidence has integrated the clients' own effects out
+    (``attacks.likelihood.summaries``). And what the levels cost against what is known of ratings anyhow.
     """
-    typical, now = _typical(layer), _among_rated(layer, prior)
+    typical, now = _typical(model), _among_rated(model, prior)
     total = WORTH * float(np.sum(scipy.special.rel_entr(typical, now)))
-    total += MEAN_WORTH * len(prior.user) * _mean_away(layer, prior)[0] ** 2 / 2
-    if layer.tied:
-        total += float(tilt_cost(layer, prior.user, moments.user, spread.user).sum())
-    return total + float(tilt_cost(layer, prior.item, moments.item, spread.item).sum())
+    total += MEAN_WORTH * len(prior.user) * _mean_away(model, prior)[0] ** 2 / 2
+    if model.tied:
+        total += float(effect_cost(model, prior.user, moments.user, spread.user).sum())
+    return total + float(effect_cost(model, prior.item, moments.item, spread.item).sum())
 
 
-def tilt_cost(layer: Layer, tilt: AnyArray, table: AnyArray, variance: np.ndarray) -> np.ndarray:
-    """What each client's or item's tilts (owners, tilts) cost in evidence, (owners,) nats."""
-    cost = np.zeros(len(tilt))
-    for feature in _open(layer, len(variance)):
+def effect_cost(model: Model, effect: AnyArray, table: AnyArray, variance: np.ndarray) -> np.ndarray:
+    """What each client's or item's random effects (owners, effects) cost in evidence, (owners,) nats."""
+    cost = np.zeros(len(effect))
+    for feature in _open(model, len(variance)):
         information = _information(np.asarray(table)[:, feature])
-        cost += 0.5 * np.asarray(tilt)[:, feature] ** 2 / variance[feature]
+        cost += 0.5 * np.asarray(effect)[:, feature] ** 2 / variance[feature]
         cost += 0.5 * np.log1p(information * variance[feature])
     return cost
 
 
-def tilt_gain(layer: Layer, tilt: AnyArray, table: AnyArray, variance: np.ndarray) -> np.ndarray:
-    """What a whole Newton step in each client's own tilts gains in evidence, (owners,) nats."""
-    gain = np.zeros(len(tilt))
-    for feature in _open(layer, len(variance)):
-        slope = np.asarray(table)[:, feature, 0] - np.asarray(tilt)[:, feature] / variance[feature]
+def effect_gain(model: Model, effect: AnyArray, table: AnyArray, variance: np.ndarray) -> np.ndarray:
+    """What a whole Newton step in each client's own random effects gains in evidence, (owners,) nats."""
+    gain = np.zeros(len(effect))
+    for feature in _open(model, len(variance)):
+        slope = np.asarray(table)[:, feature, 0] - np.asarray(effect)[:, feature] / variance[feature]
         gain += 0.5 * slope**2 / (_information(np.asarray(table)[:, feature]) + 1 / variance[feature])
     return gain
 
 
-def leaning(layer: Layer, prior: Prior, moments: Moments, variance: np.ndarray) -> Prior:
-    """The prior after one Newton step in the clients' own tilts, everything else as it is."""
+def with_better_effects(model: Model, prior: Prior, moments: Moments, variance: np.ndarray) -> Prior:
+    """The prior after one Newton step in the clients' own random effects, everything else as it is."""
     now, table = np.asarray(prior.user), np.asarray(moments.user)
     user = now.copy()
-    for feature in _open(layer, now.shape[1]):
-        user[:, feature] += _tilt_step(now[:, feature], table[:, feature], variance[feature])[0]
-    return prior._replace(user=jnp.asarray(user))
+    for feature in _open(model, now.shape[1]):
+        user[:, feature] += _effect_step(now[:, feature], table[:, feature], variance[feature])[0]
+    return prior._replace(user=user)

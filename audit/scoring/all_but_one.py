@@ -19,9 +19,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, Int
 
-from attacks.likelihood import rating_posterior as soft
-from attacks.likelihood.batches import Rows
-from attacks.likelihood.rating_posterior import Answers, Layer
+from attacks.likelihood.oracle import Answers, Constants, Model, Rows, update_rule_sums
 
 FEW = 384  # slots of a client, up to which all its rows are computed for every candidate of every slot
 
@@ -48,21 +46,21 @@ class Known(NamedTuple):
 
 
 class _Law(NamedTuple):
-    """Layer, broadcast factors of the attributes (rounds, K, attributes), constants, values and weights."""
+    """Model, broadcast factors of the attributes (rounds, K, attributes), constants, values and weights."""
 
-    layer: Layer
-    own: Array
-    constants: soft.Constants
+    model: Model
+    attribute_factors: Array
+    constants: Constants
     levels: Array
     weights: Array
 
 
 @partial(jax.jit, static_argnums=0)
 def log_likelihoods(
-    layer: Layer,
-    own: Float[Array | np.ndarray, "rounds K attributes"],
+    model: Model,
+    attribute_factors: Float[Array | np.ndarray, "rounds K attributes"],
     rows: Rows,
-    constants: soft.Constants,
+    constants: Constants,
     answers: Answers,
     p: Float[Array, "users rounds K"],
 ) -> tuple[Float[Array, "candidates users slots"], Float[Array, "users attributes"]]:
@@ -70,9 +68,9 @@ def log_likelihoods(
 
     Parameters
     ----------
-    layer : Layer
+    model : Model
         ``tied``: p follows from (8); else from (9), (10) inside each run, given p at its start.
-    own : (rounds, K, attributes)
+    attribute_factors : (rounds, K, attributes)
     rows : Rows
     constants : Constants
     answers : Answers
@@ -85,16 +83,17 @@ def log_likelihoods(
     items : (candidates, users, slots)
         log P(uploads | candidate, the other answers) in nats, up to a constant of the slot; 0 on padding.
     attributes : (users, attributes)
-        Log odds as ``softdecode`` has them: inside a block relative to one another, else against "inactive".
+        Log odds inside a block relative to one another, else against "inactive".
     """
-    own = jnp.asarray(own)
-    square, right = soft.normal_equations(layer, own, rows, constants, answers, soft.fixed(layer, own, rows))
+    attribute_factors = jnp.asarray(attribute_factors)
+    square, right = update_rule_sums(model, attribute_factors, rows, constants, answers)
     by_round = rows.items, rows.factors, rows.sent, rows.attributes, rows.attributes_sent
     items, factors, sent, others, others_sent = (jnp.asarray(part).swapaxes(0, 1) for part in by_round)
     level = answers.items.argmax(axis=0)
-    batch = Known(items, factors, sent, others, others_sent, level, answers.attributes, p, square, right)
-    weights = jnp.where(jnp.array(layer.weighted), constants.alpha, 1.0)
-    law = _Law(layer, own, constants, jnp.array(layer.levels), weights)
+    active = jnp.asarray(answers.attributes)
+    batch = Known(items, factors, sent, others, others_sent, level, active, p, square, right)
+    weights = jnp.where(jnp.array(model.weighted), constants.alpha, 1.0)
+    law = _Law(model, attribute_factors, constants, jnp.array(model.levels), weights)
     items, attributes = jax.lax.map(partial(_client, law), batch)
     items = items.transpose(2, 0, 1) / -constants.noise
     return jnp.where(rows.valid, items, 0.0), attributes / -constants.noise
@@ -107,7 +106,7 @@ def _client(law: _Law, known: Known) -> tuple[Float[Array, "slots candidates"], 
     true = jnp.zeros_like(known.p), jnp.zeros(1), jnp.zeros((known.p.shape[0], 1, known.p.shape[1]))
     known = known._replace(p=_moved(law, known, *true)[:, 0])
     whole = None
-    if n_slots > FEW and law.layer.clip is None:
+    if n_slots > FEW and law.model.clip is None:
         whole = _curve(law, known.p, known.items, known.factors, known.sent, weight, level)
 
     def of_items(p: Array) -> Array:
@@ -120,7 +119,7 @@ def _client(law: _Law, known: Known) -> tuple[Float[Array, "slots candidates"], 
 
     def of_attributes(p: Array, active: Array) -> Array:
         ones = jnp.ones_like(active)
-        return _distance(law, known.attributes, law.own, known.attributes_sent, p, ones, active)
+        return _distance(law, known.attributes, law.attribute_factors, known.attributes_sent, p, ones, active)
 
     def item(slot: Array) -> Array:
         f, q, sent = (part[..., slot][..., None] for part in (known.items, known.factors, known.sent))
@@ -137,19 +136,18 @@ def _client(law: _Law, known: Known) -> tuple[Float[Array, "slots candidates"], 
         return of_items(p) - before + after + of_attributes(p, active)
 
     items = jax.lax.map(item, jnp.arange(n_slots))
-    if not law.layer.blocks:
+    if not law.model.blocks:
         return items, jnp.zeros(0)
-    block = np.array(law.layer.blocks)
-    same, loose = jnp.asarray(block[:, None] == block), jnp.array(law.layer.loose)[block]
+    block = np.array(law.model.blocks)
+    same, loose = jnp.asarray(block[:, None] == block), jnp.array(law.model.loose)[block]
 
     def attribute(column: Array) -> Array:
         """Active, against the truth; against "inactive" where the column is no part of a block."""
         cleared = jnp.where(same[column], 0.0, known.active)
         active = jnp.stack([jnp.where(loose[column], cleared, known.active), cleared.at[column].set(1.0)])
-        pulled = jnp.einsum("tka,va->tvk", law.own, active - known.active)
-        p = _moved(
-            law, known, jnp.zeros_like(known.p), jnp.zeros(2), law.constants.lambda_attributes * pulled
-        )
+        pulled = jnp.einsum("tka,va->tvk", law.attribute_factors, active - known.active)
+        pulled = jnp.asarray(law.constants.lambda_attributes) * pulled
+        p = _moved(law, known, jnp.zeros_like(known.p), jnp.zeros(2), pulled)
         cost = of_items(p) + of_attributes(p, active)
         return cost[1] - cost[0]
 
@@ -167,8 +165,8 @@ def _distance(
 ) -> Float[Array, " candidates"]:
     """sum over rounds, rows and coordinates of |f - y p|."""
     y = weight * (level - jnp.einsum("tvk,tks->tvs", p, factors))
-    if law.layer.clip is not None:
-        most = law.layer.clip / jnp.maximum(jnp.abs(p).sum(axis=-1), 1e-30)[..., None]
+    if law.model.clip is not None:
+        most = law.model.clip / jnp.maximum(jnp.abs(p).sum(axis=-1), 1e-30)[..., None]
         y = jnp.clip(y, -most, most)
     away = jnp.zeros_like(y)
     for k in range(rows.shape[1]):  # one fused loop
@@ -185,7 +183,7 @@ def _moved(
 ) -> Float[Array, "rounds candidates K"]:
     """p if Q'CQ had ``heavier`` q q' more, and Q'Cr + lambda_1 U'x ``pulled`` more."""
     eye, constants = jnp.eye(q.shape[1]), law.constants
-    if law.layer.tied:  # (8), by Sherman and Morrison
+    if law.model.tied:  # (8), by Sherman and Morrison
         inverse = jnp.linalg.inv(known.square + constants.lambda_factors * eye)
         straight = known.p[:, None] + jnp.einsum("tkl,tvl->tvk", inverse, pulled)
         aside = jnp.einsum("tkl,tl->tk", inverse, q)
@@ -197,11 +195,11 @@ def _moved(
         new, told, square, right, q, pulled = part
         p = jnp.where(new, told, p)
         pull = right - p @ square.T + pulled - (heavier * (p @ q))[:, None] * q
-        rate, ridge = constants.rate, constants.lambda_factors
+        rate, ridge = jnp.asarray(constants.rate), constants.lambda_factors
         return (1 - 2 * rate * ridge) * p + 2 * rate * pull, p
 
     start = jnp.zeros((heavier.size, q.shape[1]))
-    parts = jnp.array(law.layer.starts), known.p, known.square, known.right, q, pulled
+    parts = jnp.array(law.model.starts), known.p, known.square, known.right, q, pulled
     return jax.lax.scan(step, start, parts)[1]
 
 

@@ -15,14 +15,16 @@ from dataclasses import replace
 from pathlib import Path
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 import pytest
 
 from attacks.closed_form.spectral import Spectral
-from attacks.likelihood.hyperparameters import new_job, start_lam
+from attacks.likelihood.batch_ascent import ascend_batch
+from attacks.likelihood.batch_cache import BatchCache
 from attacks.likelihood.manifest_model import law_of
-from attacks.likelihood.rating_posterior import Point
+from attacks.likelihood.model import Point
+from attacks.likelihood.problem import problem_of, start_parameters
+from attacks.likelihood.starts import start_lam
 from attacks.root_finding.scipy_root import Root
 from attacks.trajectory.attack import Trajectory
 from audit.registry import make_defenses
@@ -114,45 +116,48 @@ STEPS = 10
 
 
 @pytest.fixture(scope="module")
-def noisy_job(recorded):
-    """A decoder's job on 128 clients, as if there was noise of scale 1."""
+def noisy_batches(recorded):
+    """Batches and parameters of 128 clients, as if there was noise of scale 1."""
     view = open_transcript(recorded).view("server")
     view = view.select(np.random.default_rng(0).choice(view.users, 128, replace=False))
-    layer, constants = law_of(view.manifest, view.rounds, 1.0)
-    job = new_job(
+    model, constants = law_of(view.manifest, view.rounds, 1.0)
+    problem = problem_of(
         view,
-        layer,
-        constants,
+        model,
         steps=STEPS,
         key=0,
         estimated=True,
         known_noise=True,
         floor=0.0,
         precision=np.float32,
-        worth=1e5,
+        shape_cost=1e5,
     )
-    for number in range(job.n_batches):
-        job.rows(number)
-    return job
+    batches = BatchCache(problem)
+    for batch in range(problem.n_batches):
+        batches.rows(batch)
+    return batches, start_parameters(problem, constants)
 
 
-def test_likelihood_steps(benchmark, noisy_job):
-    """Newton steps of the soft decoder, 128 clients."""
+def test_likelihood_steps(benchmark, noisy_batches):
+    """Newton steps of the likelihood attack, 128 clients."""
+    batches, parameters = noisy_batches
+    problem = batches.problem
 
-    def climb():
-        for number in range(noisy_job.n_batches):
-            p = np.ones((noisy_job.rows(number).live.size, noisy_job.view.rounds.size, 6))
-            point = Point(jnp.asarray(p), start_lam(noisy_job.layer, jnp.asarray(p)))
-            jax.block_until_ready(noisy_job.climb(number, point, STEPS))
+    def ascend():
+        for batch in range(problem.n_batches):
+            p = np.ones((batches.rows(batch).live.size, problem.view.rounds.size, 6))
+            point = Point(p, start_lam(problem.model, p))
+            jax.block_until_ready(ascend_batch(batches, parameters, batch, point, STEPS))
 
-    benchmark.extra_info["rows_x_steps"] = noisy_job.view.messages.n_rows * STEPS
-    benchmark.pedantic(climb, rounds=3, warmup_rounds=1)
+    benchmark.extra_info["rows_x_steps"] = problem.view.messages.n_rows * STEPS
+    benchmark.pedantic(ascend, rounds=3, warmup_rounds=1)
 
 
-def test_floor_of_likelihood_steps(benchmark, noisy_job):
+def test_floor_of_likelihood_steps(benchmark, noisy_batches):
     """The distances alone that the steps need: |f - y p| for every candidate and coordinate, in NumPy."""
-    parts = [np.asarray(noisy_job.rows(number).items) for number in range(noisy_job.n_batches)]
-    n_candidates = len(noisy_job.layer.levels)
+    batches, problem = noisy_batches[0], noisy_batches[0].problem
+    parts = [np.asarray(batches.rows(batch).items) for batch in range(problem.n_batches)]
+    n_candidates = len(problem.model.levels)
 
     def distances():
         for _ in range(STEPS * n_candidates):

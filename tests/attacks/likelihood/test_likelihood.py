@@ -4,21 +4,26 @@ from __future__ import annotations
 
 import itertools
 from dataclasses import replace
-from types import SimpleNamespace
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
 
 from attacks.closed_form.spectral import Spectral
 from attacks.likelihood import batches as packing
-from attacks.likelihood import hyperparameters as learning
-from attacks.likelihood import modes as maxima
+from attacks.likelihood import modes as modes_of
 from attacks.likelihood import prior as priors
-from attacks.likelihood import rating_posterior as softdecode
-from attacks.likelihood.attack import OFTEN, Likelihood, _prepare, size_up
+from attacks.likelihood.attack import Likelihood
+from attacks.likelihood.gradient import score_of
+from attacks.likelihood.learning import improved, keep_better, learn, state_at
 from attacks.likelihood.manifest_model import known_scale
+from attacks.likelihood.model import Constants, Model, Point, log_prior, model_of
 from attacks.likelihood.noise_laws import LAPLACE, NORMAL
+from attacks.likelihood.observation import decode as decode_eagerly
+from attacks.likelihood.preparation import OFTEN, Preparation, prepare
+from attacks.likelihood.update_rule import fixed_sums, link
+from attacks.likelihood.upload_statistics import size_up
 from audit.registry import make_attack
 from audit.scoring.score import score
 from audit.scoring.truth import read_truth
@@ -27,6 +32,8 @@ from victims.common.errors import InputError
 from victims.transcript.reader import open_transcript
 from victims.transcript.view import Messages
 from victims.transcript.writer import truth_path
+
+decode = jax.jit(decode_eagerly, static_argnums=0)
 
 
 def noisy(view, scale, seed=0, *, only_noise=False, tell=True, law="laplace"):
@@ -80,17 +87,17 @@ def told(transcript, view, power=1):
 
 
 def decoded(view, p, prior, scale, clip=None, law=LAPLACE):
-    """Layer, packed rows and posteriors at free factors p (users, rounds, K)."""
+    """Model, packed rows and posteriors at free factors p (users, rounds, K)."""
     plan = packing.plan(view)
     rows = packing.pack(view, plan, 0, law=law)
-    layer = softdecode.layer(view.manifest, view.rounds, tied=False, linked=False, clip=clip, law=law)
+    model = model_of(view.manifest, view.rounds, tied=False, linked=False, clip=clip, law=law)
     alpha = view.manifest.hyperparameters.get("alpha", 1.0)
-    constants = softdecode.Constants(*(jnp.asarray(v) for v in (1.0, 1.0, 0.0, alpha, scale)))
-    prior = prior(layer, rows, plan)
-    point = softdecode.Point(jnp.asarray(p), jnp.asarray(p.reshape(p.shape[0], -1)))
-    assumed = softdecode.log_prior(layer, prior, rows)
-    fit = softdecode.decode(layer, plan.own, rows, constants, prior, assumed, point)
-    return layer, plan, rows, constants, prior, assumed, fit
+    constants = Constants(*(np.asarray(v, float) for v in (1.0, 1.0, 0.0, alpha, scale)))
+    prior = prior(model, rows, plan)
+    point = Point(jnp.asarray(p), jnp.asarray(p.reshape(p.shape[0], -1)))
+    assumed = log_prior(model, prior, rows)
+    fit = decode(model, plan.attribute_factors, rows, constants, prior, assumed, point)
+    return model, plan, rows, constants, prior, assumed, fit
 
 
 @pytest.mark.parametrize(("clip", "law"), [(None, LAPLACE), (1.5, LAPLACE), (1.5, NORMAL)])
@@ -103,8 +110,8 @@ class TestDecoding:
         rng = np.random.default_rng(0)
         p = rng.normal(0, 1, (3, 2, 3))
 
-        def prior(layer, rows, plan):
-            flat = priors.flat(layer, 3, 4, 6)
+        def prior(model, rows, plan):
+            flat = priors.flat(model, 3, 4, 6)
             return flat._replace(
                 level=jnp.asarray(rng.normal(size=6)),
                 user=jnp.asarray(rng.normal(size=flat.user.shape)),
@@ -112,7 +119,7 @@ class TestDecoding:
             )
 
         b = 0.3
-        layer, plan, rows, _, prior, log_prior, fit = decoded(view, p, prior, b, clip, law)
+        model, plan, rows, _, prior, assumed, fit = decoded(view, p, prior, b, clip, law)
         alpha = view.manifest.hyperparameters["alpha"]
 
         def cost(row, y, p):
@@ -122,8 +129,8 @@ class TestDecoding:
             return np.abs(left).sum() / b if law is LAPLACE else (left**2).sum() / (2 * b**2)
 
         for user, slot in itertools.product(range(3), range(4)):
-            log = np.array(log_prior[:, user, slot])
-            for t, (v, z) in itertools.product(range(2), enumerate(layer.levels)):
+            log = np.array(assumed[:, user, slot])
+            for t, (v, z) in itertools.product(range(2), enumerate(model.levels)):
                 q = plan.items[t, rows.item[user, slot]]
                 y = (alpha if z == 0 else 1) * (z - p[user, t] @ q)
                 log[v] -= cost(rows.items[t, user, :, slot], y, p[user, t])
@@ -136,7 +143,7 @@ class TestDecoding:
                 x = np.isin(np.arange(5), active)
                 logs[active] = np.sum(np.asarray(prior.attribute)[list(active)])
                 for t in range(2):
-                    y = x - plan.own[t].T @ p[user, t]
+                    y = x - plan.attribute_factors[t].T @ p[user, t]
                     for column in range(5):
                         logs[active] -= cost(rows.attributes[t, user, :, column], y[column], p[user, t])
             norm = np.logaddexp.reduce(list(logs.values()))
@@ -153,33 +160,31 @@ class TestDecoding:
         n_rounds, k = view.rounds.size, view.manifest.factors
         p = rng.normal(0, 0.7, (3, n_rounds, k))
 
-        def flat(layer, rows, plan):
-            return priors.flat(layer, 3, plan.item_ids.size, n_rounds * k)
+        def flat(model, rows, plan):
+            return priors.flat(model, 3, plan.item_ids.size, n_rounds * k)
 
-        layer, plan, rows, constants, prior, assumed, fit = decoded(view, p, flat, 0.5, clip, law)
-        known = softdecode.fixed(layer, plan.own, rows)
-        args = layer, plan.own, rows, constants
-        link = softdecode.link(*args, prior, jnp.asarray(p), fit.answers, known)
-        slope = softdecode.slope(*args, jnp.asarray(p), fit.answers, link, known)
+        model, plan, rows, constants, prior, assumed, fit = decoded(view, p, flat, 0.5, clip, law)
+        args = model, plan.attribute_factors, rows, constants
+        at, fixed = jnp.asarray(p), fixed_sums(*args[:3])
+        score = score_of(*args, at, fit.answers, link(*args, prior, at, fit.answers, fixed), fixed)
 
         def value(p):
-            point = softdecode.Point(jnp.asarray(p), jnp.asarray(p.reshape(3, -1)))
-            return softdecode.decode(*args, prior, assumed, point).log_likelihood
+            return decode(*args, prior, assumed, Point(p, p.reshape(3, -1))).log_likelihood
 
         for column in range(k):
             step = np.zeros_like(p)
             step[:, 0, column] = 1e-6
             numeric = (value(p + step) - value(p - step)) / 2e-6
-            np.testing.assert_allclose(slope.gradient[:, column], numeric, rtol=1e-4, atol=1e-4)
+            np.testing.assert_allclose(score.gradient[:, column], numeric, rtol=1e-4, atol=1e-4)
 
 
 @pytest.mark.parametrize("tied", [True, False])
 def test_prior_of_many_rows(tied):
     """Against numpy, at a size at which XLA once gave other numbers than for a few rows."""
-    layer = softdecode.Layer(tied, (0,), (0.0, 1.0, 2.0, 3.0, 4.0, 5.0), (True,) + (False,) * 5, (), ())
+    model = Model(tied, (0,), (0.0, 1.0, 2.0, 3.0, 4.0, 5.0), (True,) + (False,) * 5, (), ())
     rng = np.random.default_rng(0)
     n_users, n_items, n_slots, k = 120, 300, 520, 2
-    flat = priors.flat(layer, n_users, n_items, k)
+    flat = priors.flat(model, n_users, n_items, k)
     prior = flat._replace(
         level=jnp.asarray(rng.normal(size=6)),
         user=jnp.asarray(rng.normal(size=flat.user.shape)),
@@ -188,54 +193,57 @@ def test_prior_of_many_rows(tied):
     item = rng.integers(n_items, size=(n_users, n_slots))
     blank = packing.Rows(*(jnp.zeros(0) for _ in packing.Rows._fields))
     rows = blank._replace(item=jnp.asarray(item), items=jnp.zeros((1, n_users, k, n_slots)))
-    features = layer.features()
+    features = model.features()
     expected = np.asarray(prior.level)[:, None, None] + np.zeros((1, n_users, n_slots))
     for number in range(prior.user.shape[1]):
         expected += features[:, number, None, None] * np.asarray(prior.user)[:, number, None]
     for number in range(prior.item.shape[1]):
         expected += features[:, number, None, None] * np.asarray(prior.item)[item, number]
     expected -= np.logaddexp.reduce(expected, axis=0)
-    np.testing.assert_allclose(softdecode.log_prior(layer, prior, rows), expected, atol=1e-9)
+    np.testing.assert_allclose(log_prior(model, prior, rows), expected, atol=1e-9)
+
+
+def prepared(view, steps):
+    """Batches and parameters of a view, before anything was learned."""
+    return prepare(Preparation(True, None, steps, 4, 256, 0, size_up(view)), view, OFTEN)
 
 
 class TestLearning:
-    def job(self, transcripts):
-        view = noisy(transcripts["semi-als", "observed-only"].view("server"), 0.3)
-        return _prepare(Likelihood(steps=6), view, size_up(view), 0, OFTEN)
+    def start(self, transcripts):
+        return prepared(noisy(transcripts["semi-als", "observed-only"].view("server"), 0.3), 6)
 
     def test_only_better_states_are_kept(self, transcripts):
         """More passes never end with less evidence, and the evidence belongs to the state."""
-        job = self.job(transcripts)
-        states = [learning.learn(job, passes) for passes in (1, 3, 6)]
+        batches, start = self.start(transcripts)
+        states = [learn(batches, start, passes) for passes in (1, 3, 6)]
         values = [state.evidence for state in states]
         assert values[0] < values[1] <= values[2]
         for state in states:
             total = float(np.sum(state.total.evidence))
-            assert learning.learn(state.job, 1, state.points).evidence >= state.evidence - 0.01 * total
+            again = learn(batches, state.parameters, 1, state.points)
+            assert again.evidence >= state.evidence - 0.01 * total
 
-    def test_a_step_that_loses_is_halved(self, transcripts, monkeypatch):
+    def test_a_step_that_loses_is_halved(self, transcripts):
         """Levels that overshoot eightfold lose at first, and still gain in the end."""
-        job, improved, tried = self.job(transcripts), learning._improved, []
+        batches, start = self.start(transcripts)
+        tried = [state_at(batches, start, None)]
 
-        def far(job, total):
-            new = improved(job, total)
-            level = job.prior.level + 8 * (new.prior.level - job.prior.level)
-            return replace(new, prior=new.prior._replace(level=level))
+        def far(state):
+            new = improved(batches.problem, state.parameters, state.total)
+            level = state.parameters.prior.level
+            return new._replace(prior=new.prior._replace(level=level + 8 * (new.prior.level - level)))
 
-        def state(job, points):
-            tried.append(old(job, points))
+        def reach(parameters, state):
+            tried.append(state_at(batches, parameters, state.points))
             return tried[-1]
 
-        old = learning._state
-        monkeypatch.setattr(learning, "_improved", far)
-        monkeypatch.setattr(learning, "_state", state)
-        best = learning.learn(job, 6).evidence
+        best = keep_better(tried[0], far, reach, 5).evidence
         values = [state.evidence for state in tried]
         assert min(values[1:]) < values[0] < best == max(values)
 
 
-def test_shares_of_maxima():
-    """By evidence; a climb that ended where an earlier one did, or nowhere, does not count."""
+def test_shares_of_modes():
+    """By evidence; an ascent that ended where an earlier one did, or nowhere, does not count."""
     evidence = np.log(
         np.array([[0.5, 0.5, np.nan, np.nan], [0.5, 0.5, 1.0, np.nan], [1.0, 1.0, 1.0, np.nan]])
     )
@@ -244,19 +252,18 @@ def test_shares_of_maxima():
     p[1:, 1] = [[1.0, 0.0]], [[1.1, 0.0]]
     p[1:, 2] = [[1.0, 0.0]], [[-1.0, 0.0]]
     step = np.zeros((4, 1, 2)) + [1.0, 0.0]
-    share = maxima._shares(evidence, maxima._repeated(p, step))
+    share = modes_of.shares(evidence, modes_of.repeated(p, step))
     np.testing.assert_allclose(share.T, [[0.25, 0.25, 0.5], [0.5, 0.5, 0], [0, 0.5, 0.5], [1, 0, 0]])
     parts = jnp.ones((4, 5)), jnp.zeros((4, 5)), jnp.full((4, 5), jnp.nan)
-    np.testing.assert_allclose(maxima._mean(share, parts)[:, 0], share[0])
+    np.testing.assert_allclose(modes_of.mixture(share, parts)[:, 0], share[0])
 
 
-class TestMaximaThatNobodyNeeds:
+class TestModesThatNobodyNeeds:
     """They are dropped before they are settled."""
 
-    def place(self, p, evidence, *, gain=0.0, tied=True):
-        job = SimpleNamespace(layer=SimpleNamespace(tied=tied))
-        point = softdecode.Point(jnp.asarray(p).reshape(2, 1, 1), jnp.zeros((2, 1)))
-        return maxima._Place(job, point, np.array(evidence), np.full(2, gain))
+    def mode(self, p, evidence, gain=0.0):
+        point = Point(np.reshape(p, (2, 1, 1)), np.zeros((2, 1)))
+        return modes_of.Mode(None, point, np.array(evidence), np.full(2, gain))
 
     @pytest.mark.parametrize(
         ("p", "evidence", "gain", "kept"),
@@ -264,39 +271,43 @@ class TestMaximaThatNobodyNeeds:
             ([0.1, -0.1], [0.0, 0.0], 0.0, False),  # back at the start
             ([0.1, 1.0], [0.0, -21.0], 0.0, False),  # back, or far behind
             ([0.1, 1.0], [0.0, -19.0], 0.0, True),
-            ([0.1, 1.0], [0.0, -21.0], 1.0, True),  # tilts may make up for it
+            ([0.1, 1.0], [0.0, -21.0], 1.0, True),  # better effects may make up for it
             ([0.1, 1.0], [0.0, np.nan], 0.0, True),
         ],
     )
     def test_rule(self, p, evidence, gain, kept):
-        start, other = self.place([0.0, 0.0], [0.0, 0.0]), self.place(p, evidence, gain=gain)
-        assert len(maxima._needed([start, other], np.ones((2, 1, 1)))) == 1 + kept
+        start, other = self.mode([0.0, 0.0], [0.0, 0.0]), self.mode(p, evidence, gain)
+        assert len(modes_of.needed([start, other], np.ones((2, 1, 1)), by_draws=False)) == 1 + kept
 
     def test_evidence_by_draws_drops_nothing(self):
-        places = [self.place(p, [e, e], tied=False) for p, e in (([0.0, 0.0], 0.0), ([1.0, 1.0], -99.0))]
-        assert maxima._needed(places, np.ones((2, 1, 1))) == places
+        modes = [self.mode(p, [e, e]) for p, e in (([0.0, 0.0], 0.0), ([1.0, 1.0], -99.0))]
+        assert modes_of.needed(modes, np.ones((2, 1, 1)), by_draws=True) == modes
 
-    def test_answers_are_those_of_all(self, transcripts, monkeypatch):
+    def test_answers_are_those_of_all(self, transcripts):
         view = noisy(transcripts["semi-als", "observed-only"].view("server"), 0.1)
-        job = _prepare(Likelihood(steps=9), view, size_up(view), 0, OFTEN)
-        state = learning.learn(job, 2)
-        left, needed = [], maxima._needed
-        monkeypatch.setattr(maxima, "_needed", lambda *args: left.append(needed(*args)) or left[-1])
-        some = maxima.read(state.job, 0, state.points[0], 8)
-        monkeypatch.setattr(maxima, "_needed", lambda places, step: places)
-        everything = maxima.read(state.job, 0, state.points[0], 8)
+        batches, start = prepared(view, 9)
+        state, left = learn(batches, start, 2), []
+
+        def few(*args):
+            left.append(modes_of.needed(*args))
+            return left[-1]
+
+        some, everything = (
+            modes_of.read(batches, state.parameters, 0, state.points[0], 8, keep)
+            for keep in (few, lambda modes, *_: modes)
+        )
         assert len(left[-1]) < 3
         for part, whole in zip(some.answers, everything.answers, strict=True):
             np.testing.assert_allclose(part, whole, atol=1e-6)
         np.testing.assert_allclose(some.evidence, everything.evidence, atol=1e-6)
 
 
-def test_gain_of_tilts():
-    """Of a quadratic: half the squared slope over the curvature, of the tilts that are open."""
-    layer = softdecode.Layer(True, (0,), (1.0, 2.0, 3.0), (False,) * 3, (), ())
+def test_gain_of_effects():
+    """Of a quadratic: half the squared slope over the curvature, of the effects that are open."""
+    model = Model(True, (0,), (1.0, 2.0, 3.0), (False,) * 3, (), ())
     # gap, prior and posterior variance of each feature
     table = np.array([[[9.0, 9.0, 9.0], [2.0, 4.0, 1.0], [0.0, 1.0, 0.0]]])
-    gain = priors.tilt_gain(layer, np.array([[9.0, 0.5, 0.0]]), table, np.array([1.0, 0.5, 1.0]))
+    gain = priors.effect_gain(model, np.array([[9.0, 0.5, 0.0]]), table, np.array([1.0, 0.5, 1.0]))
     assert gain == pytest.approx(0.5 * (2 - 0.5 / 0.5) ** 2 / (4 - 1 + 1 / 0.5))  # every item is rated
 
 

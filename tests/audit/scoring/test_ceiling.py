@@ -7,12 +7,11 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from attacks.likelihood.hyperparameters import new_job
-from attacks.likelihood.manifest_model import law_of
+from attacks.likelihood import oracle
 from audit.registry import make_attack
 from audit.scoring import all_but_one
 from audit.scoring.baselines import best_guess, guesses
-from audit.scoring.ceiling import _factors, _true_answers, ceilings, computable, obstacle
+from audit.scoring.ceiling import ceilings, computable, obstacle, true_answers
 from audit.scoring.metrics import LOWER_IS_BETTER, score_users
 from audit.scoring.score import Ceiling, score
 from audit.scoring.statistics import interval
@@ -28,31 +27,30 @@ UNRATED = [("semi-als", "include-unrated"), ("sgd", "include-unrated")]
 
 
 def prepared(transcript, scale):
-    """A job on a noisy view, its rows, the true answers and the factors that go with them."""
-    view = noisy(transcript.view("server"), scale)
-    layer, constants = law_of(view.manifest, view.rounds, scale)
-    job = new_job(
-        view, layer, constants, steps=60, key=0, estimated=True, known_noise=True, floor=0.0,
-        precision=np.float64, worth=1e6,
-    )  # fmt: skip
-    answers = _true_answers(job, 0, read_truth(truth_path(transcript.path)))
-    return job, job.rows(0), answers, _factors(job, 0, answers)
+    """Model, the rest of what a noisy view tells, its rows, the true answers and the factors to them."""
+    batches, parameters = oracle.prepared(noisy(transcript.view("server"), scale))
+    answers = true_answers(batches, 0, read_truth(truth_path(transcript.path)))
+    factors = oracle.factors_of(batches, parameters, 0, answers)
+    problem = batches.problem
+    known = problem.attribute_factors, batches.rows(0), parameters.constants
+    return problem.model, known, answers, factors
 
 
-def cost_by_hand(job, rows, user, level, active, p):
+def cost_by_hand(model, known, user, level, active, p):
     """sum |f - y p| of a client with the given answers, p by (8), or by (9) and (10) from p[0]."""
-    constants = {name: float(value) for name, value in job.constants._asdict().items()}
+    attribute_factors, rows, constants = known
+    constants = {name: float(value) for name, value in constants._asdict().items()}
     first, ridge, rate = (constants[name] for name in ("lambda_attributes", "lambda_factors", "rate"))
     valid = np.asarray(rows.valid[user])
-    weight = np.where(np.array(job.layer.weighted), constants["alpha"], 1.0)[level][valid]
-    z = np.array(job.layer.levels)[level][valid]
+    weight = np.where(np.array(model.weighted), constants["alpha"], 1.0)[level][valid]
+    z = np.array(model.levels)[level][valid]
     total = 0.0
     after = np.asarray(p[user, 0])
     for t in range(rows.items.shape[0]):
-        q, u = np.asarray(rows.factors[t, user]).T[valid], job.own[t].T
+        q, u = np.asarray(rows.factors[t, user]).T[valid], attribute_factors[t].T
         square = q.T @ (weight[:, None] * q) + first * u.T @ u
         right = q.T @ (weight * z) + first * u.T @ active
-        now = np.linalg.solve(square + ridge * np.eye(len(square)), right) if job.layer.tied else after
+        now = np.linalg.solve(square + ridge * np.eye(len(square)), right) if model.tied else after
         after = (1 - 2 * rate * ridge) * now + 2 * rate * (right - square @ now)
         y = np.concatenate([weight * (z - q @ now), active - u @ now])
         f = np.concatenate([np.asarray(rows.items[t, user]).T[valid], np.asarray(rows.attributes[t, user]).T])
@@ -64,39 +62,40 @@ def cost_by_hand(job, rows, user, level, active, p):
 def test_likelihoods_by_hand(transcripts, scenario):
     """Every candidate of some slots and attributes: all rows of the client, p solved or stepped anew."""
     scale = 0.5
-    job, rows, answers, p = prepared(transcripts[scenario], scale)
-    assert job.layer.tied == (scenario[0] == "semi-als")
-    assert job.layer.n_runs == 1
-    items, attributes = all_but_one.log_likelihoods(job.layer, job.own, rows, job.constants, answers, p)
+    model, known, answers, p = prepared(transcripts[scenario], scale)
+    rows = known[1]
+    assert model.tied == (scenario[0] == "semi-als")
+    assert model.n_runs == 1
+    items, attributes = all_but_one.log_likelihoods(model, *known, answers, p)
     truth = np.asarray(answers.items.argmax(axis=0))
-    blocks = np.array(job.layer.blocks)
+    blocks = np.array(model.blocks)
     for user in (0, 5, 11):
         active = np.asarray(answers.attributes[user])
         for slot in np.flatnonzero(rows.valid[user])[:3]:
             by_hand = []
-            for candidate in range(len(job.layer.levels)):
+            for candidate in range(len(model.levels)):
                 level = truth[user].copy()
                 level[slot] = candidate
-                by_hand.append(-cost_by_hand(job, rows, user, level, active, p) / scale)
+                by_hand.append(-cost_by_hand(model, known, user, level, active, p) / scale)
             found = np.asarray(items[:, user, slot])
             np.testing.assert_allclose(found - found[0], np.array(by_hand) - by_hand[0], atol=1e-7)
-        base = cost_by_hand(job, rows, user, truth[user], active, p)
+        base = cost_by_hand(model, known, user, truth[user], active, p)
         for column in range(blocks.size):
             other = np.where(blocks == blocks[column], 0.0, active)
             other[column] = 1.0
-            by_hand = (base - cost_by_hand(job, rows, user, truth[user], other, p)) / scale
+            by_hand = (base - cost_by_hand(model, known, user, truth[user], other, p)) / scale
             assert float(attributes[user, column]) == pytest.approx(by_hand, abs=1e-7)
 
 
 def test_many_rows_as_a_quadratic(transcripts, monkeypatch):
     """With 60 rows the posteriors differ by little already, and what the quadratic takes away is rare."""
-    job, rows, answers, p = prepared(transcripts["semi-als", "include-unrated"], 1.0)
+    model, known, answers, p = prepared(transcripts["semi-als", "include-unrated"], 1.0)
 
     def right():
         all_but_one.log_likelihoods.clear_cache()
-        found = all_but_one.log_likelihoods(job.layer, job.own, rows, job.constants, answers, p)[0]
+        found = all_but_one.log_likelihoods(model, *known, answers, p)[0]
         share = np.exp(found - np.logaddexp.reduce(np.asarray(found), axis=0))
-        return np.sum(share * answers.items, axis=0)[np.asarray(rows.valid)]
+        return np.sum(share * answers.items, axis=0)[np.asarray(known[1].valid)]
 
     exact = right()
     monkeypatch.setattr(all_but_one, "FEW", 1)

@@ -1,0 +1,62 @@
+"""When the attack does not answer: the clients' rule is another one, or noise alone explains the uploads."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from attacks.likelihood.learning import State, residual_scale
+from attacks.likelihood.problem import Problem
+from attacks.likelihood.sign_test import has_structure
+from attacks.likelihood.upload_statistics import Size
+from victims.common.seeds import Purpose, generator
+from victims.transcript.view import View
+
+UNEXPLAINED = (
+    "the rows of a client have a direction in common, and no ratings explain them: the clients' rule is not "
+    "the declared one"
+)
+APPROXIMATE = 0.05  # share of noise of known scale that the model's approximations may add to it
+ALONG = 2.0  # times the noise off the rows' directions that noise along them may have
+LEAST_ODDS = 3.0  # nats by which the model must beat noise alone, over all clients
+
+
+def wrong_rule(problem: Problem, state: State, size: Size) -> str:
+    """Why what the fit leaves is more than noise, or nothing.
+
+    Answers of a rule that does not hold leave signal along the clients' directions. Noise of a known scale
+    leaves itself, but for five standard errors of its mean size (that of Laplace and normal noise is at most
+    its scale over the root of the number of coordinates) and a twentieth for what the model approximates; of
+    an unknown one, what lies off the directions, whose law is not known either.
+    """
+    left, b = residual_scale(problem, state.total), float(state.parameters.constants.noise)
+    allowed = 1 + APPROXIMATE + 5 / np.sqrt(max(float(state.total.coordinates), 1.0))
+    if problem.known_noise and left > allowed * b:
+        return (
+            f"the fit leaves {left:.2g} where noise of the declared scale leaves {b:.2g}: the clients' rule, "
+            "or the scale, is not the declared one"
+        )
+    if not problem.known_noise and left > ALONG * max(size.scale, problem.floor):
+        return (
+            f"the fit leaves {left:.2g} along the clients' directions and {size.scale:.2g} off them, and "
+            "noise would leave as much: the clients' rule is not the declared one"
+        )
+    return ""
+
+
+def unread(view: View, evidence: np.ndarray, key: int) -> tuple[dict[int, str], bool]:
+    """Clients without an answer, and why; and whether that says that there is nothing in their uploads.
+
+    It does where the model explains the uploads of others, and where all of them are noise to a test that
+    knows no model.
+    """
+    users = view.users
+    if float(np.sum(evidence, where=np.isfinite(evidence))) > LEAST_ODDS:
+        quiet = users[~(evidence > -LEAST_ODDS)].tolist()
+        return dict.fromkeys(
+            quiet, "noise alone explains this client's uploads better than any rating does"
+        ), bool(quiet)
+    if has_structure(view, generator(key, Purpose.SIGN_FLIPS)):
+        return dict.fromkeys(users.tolist(), UNEXPLAINED), False
+    return dict.fromkeys(
+        users.tolist(), "the uploads of all clients together cannot be told from noise alone"
+    ), True

@@ -1,0 +1,146 @@
+"""From a view to parameters: what the manifest says, what some clients teach, an ascent with all of them."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass
+from typing import Any
+
+import numpy as np
+
+from attacks.likelihood.ascent import ascend
+from attacks.likelihood.batch_cache import BatchCache
+from attacks.likelihood.learning import State, learn, search
+from attacks.likelihood.manifest_model import known_scale, law_of, ties
+from attacks.likelihood.model import log_prior
+from attacks.likelihood.nuisance import START, missing, settle, with_constants
+from attacks.likelihood.problem import Parameters, carried, problem_of, start_parameters
+from attacks.likelihood.starts import line, start_from_prior
+from attacks.likelihood.summaries import summarise
+from attacks.likelihood.upload_statistics import Size
+from victims.common.seeds import Purpose, generator
+from victims.transcript.view import View
+
+COARSE = 1e-3  # noise over the rows' root mean square, above which float32 rows are exact enough
+OFTEN, ONCE = 1e5, 4e5  # slots x rounds that cost as much as a compilation, while learning and later
+FEWEST, FEWEST_ROUNDS, ENOUGH = 64, 4, 400_000  # clients, rounds, and rows, that tell the prior
+PROGRAMS: tuple[Any, ...] = (
+    log_prior,
+    start_from_prior,
+    line,
+    ascend,
+    summarise,
+)  # those that learning compiles
+
+
+@dataclass(frozen=True)
+class Preparation:
+    """How views are prepared.
+
+    Attributes
+    ----------
+    estimated : bool
+        The prior is estimated from the uploads.
+    scale : float or None
+        Scale of the noise in the units of the uploads, if the adversary knows better than the manifest.
+    steps : int
+        Newton steps of a cold start.
+    passes : int
+        Most estimates of the prior from each start; three times as many where p is free.
+    learners : int
+        Most clients on which starts of the prior are tried.
+    key : int
+        Seed.
+    size : Size
+        Of the whole view's uploads.
+    """
+
+    estimated: bool
+    scale: float | None
+    steps: int
+    passes: int
+    learners: int
+    key: int
+    size: Size
+
+
+def prepare(how: Preparation, view: View, shape_cost: float) -> tuple[BatchCache, Parameters]:
+    """A view's batches and its parameters before anything was learned, with what the manifest says.
+
+    Parameters
+    ----------
+    how : Preparation
+    view : View
+    shape_cost : float
+        See ``attacks.likelihood.batches.plan``.
+    """
+    manifest, size = view.manifest, how.size
+    scale = how.scale if how.scale is not None else known_scale(manifest)
+    noise = size.scale if scale is None else scale / abs(manifest.upload.scale)
+    floor = max(1e-3 * size.scale, 1e-6 * size.length, 1e-12)
+    model, constants = law_of(manifest, view.rounds, max(noise, floor))
+    problem = problem_of(
+        view,
+        model,
+        steps=how.steps,
+        key=how.key,
+        estimated=how.estimated,
+        known_noise=scale is not None,
+        floor=floor,
+        precision=np.float32 if noise > COARSE * size.length else np.float64,
+        shape_cost=shape_cost,
+    )
+    return BatchCache(problem), start_parameters(problem, constants)
+
+
+def _learners(how: Preparation, view: View) -> View:
+    """As many clients and rounds as tell the prior."""
+    rows_of_one = view.messages.n_rows / view.users.size
+    enough = min(how.learners, max(FEWEST, int(ENOUGH / max(rows_of_one, 1))))
+    if view.users.size > enough:
+        rng = generator(how.key, Purpose.LIKELIHOOD_SAMPLE)
+        view = view.select(np.sort(rng.choice(view.users, enough, replace=False)))
+    n_rounds = view.rounds.size
+    most = max(FEWEST_ROUNDS, int(ENOUGH * n_rounds / max(view.messages.n_rows, 1)))
+    tied, linked = ties(view.manifest)
+    if n_rounds <= most or not (tied or linked):
+        return view
+    block = np.arange(most) + (n_rounds - most) // 2  # linked: (9), (10) need rounds in a row
+    places = block if linked else np.linspace(0, n_rounds - 1, most).astype(int)
+    return view.during(view.rounds[places])
+
+
+def settled(how: Preparation, view: View) -> tuple[View, dict[str, Any]]:
+    """The view with constants that its manifest lacks, as far as the uploads determine them; and what is
+    told of them in the attack's options."""
+    names = missing(view)
+    if not names:
+        return view, {}
+    some = with_constants(_learners(how, view), {name: START[name] for name in names})
+    found = settle(*prepare(how, some, OFTEN), names)
+    determined = {name: constant.value for name, constant in found.items() if constant.determined}
+    if "lambda_attributes" in found and "lambda_factors" in {*view.manifest.hyperparameters, *determined}:
+        # too small to be told from 0, or about nothing: any value that fits ties as well
+        determined["lambda_attributes"] = found["lambda_attributes"].value
+    told = {"estimated_constants": {name: asdict(constant) for name, constant in found.items()}}
+    return with_constants(view, determined), told
+
+
+def learned(how: Preparation, view: View) -> tuple[BatchCache, State]:
+    """Learn on some clients, then ascend with all of them."""
+    some = _learners(how, view)
+    if some is view:
+        return _schooled(how, view)
+    school, taught = _schooled(how, some)
+    batches, start = prepare(how, view, ONCE)
+    parameters = carried(batches.problem, school.problem, taught.parameters)
+    del school, taught, start  # and the rows that they keep in memory
+    for program in PROGRAMS:  # their shapes do not come again, and they take a gigabyte
+        program.clear_cache()
+    return batches, learn(batches, parameters, 2 if batches.problem.estimated else 1)
+
+
+def _schooled(how: Preparation, view: View) -> tuple[BatchCache, State]:
+    """Learn on a view that is small enough to try starts of the prior."""
+    batches, parameters = prepare(how, view, OFTEN)
+    passes = how.passes if batches.problem.model.tied else 3 * how.passes
+    return batches, search(batches, parameters, passes)

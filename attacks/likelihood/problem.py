@@ -1,0 +1,138 @@
+"""A view as a problem to be solved, which never changes, and the parameters that are learned from it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import jax
+import numpy as np
+from jaxtyping import Float
+from numpy.typing import DTypeLike
+
+from attacks.likelihood import prior as priors
+from attacks.likelihood.batches import Packing, plan
+from attacks.likelihood.model import AnyArray, Constants, Model, Prior
+from victims.transcript.view import View
+
+
+@dataclass(frozen=True)
+class Problem:
+    """What is fixed while a view is read.
+
+    Attributes
+    ----------
+    view : View
+    packing : Packing
+        How its clients are cut into batches.
+    model : Model
+    steps : int
+        Newton steps of a cold start.
+    key : int
+        Seed of all draws.
+    estimated : bool
+        The prior is improved; otherwise it stays as it is.
+    known_noise : bool
+        The scale of the noise is not estimated.
+    floor : float
+        Smallest scale that an estimate may reach, in stars squared.
+    precision : dtype
+        Of the rows.
+    """
+
+    view: View
+    packing: Packing
+    model: Model
+    steps: int
+    key: int
+    estimated: bool
+    known_noise: bool
+    floor: float
+    precision: DTypeLike
+
+    @property
+    def attribute_factors(self) -> Float[np.ndarray, "rounds K attributes"]:
+        """Broadcast factors of the attributes."""
+        return self.packing.attribute_factors
+
+    @property
+    def n_batches(self) -> int:
+        """Number of batches."""
+        return len(self.packing.members)
+
+
+class Parameters(NamedTuple):
+    """What is known of the protocol, of ratings and of how they vary over clients and items, so far."""
+
+    constants: Constants
+    prior: Prior
+    spread: priors.Spread
+
+
+def problem_of(
+    view: View,
+    model: Model,
+    *,
+    steps: int,
+    key: int,
+    estimated: bool,
+    known_noise: bool,
+    floor: float,
+    precision: DTypeLike,
+    shape_cost: float,
+) -> Problem:
+    """Pack a view; ``shape_cost``: see ``attacks.likelihood.batches.plan``, the rest ``Problem``."""
+    packing = plan(view, shape_cost)
+    return Problem(view, packing, model, steps, key, estimated, known_noise, floor, precision)
+
+
+def start_parameters(problem: Problem, constants: Constants) -> Parameters:
+    """Parameters before anything was learned: every answer equally likely."""
+    model, view = problem.model, problem.view
+    size = view.manifest.factors * (1 if model.tied else model.n_runs)
+    prior = priors.flat(model, view.users.size, problem.packing.item_ids.size, size)
+    return Parameters(constants, prior, priors.start_spread(model))
+
+
+def carried(problem: Problem, school: Problem, learned: Parameters) -> Parameters:
+    """What some clients taught, for all of them: the clients' own random effects start anew.
+
+    Parameters
+    ----------
+    problem : Problem
+        Of all clients.
+    school : Problem
+        Of some of them, and of some rounds.
+    learned : Parameters
+        Of ``school``.
+    """
+    place = np.searchsorted(problem.packing.item_ids, school.packing.item_ids)
+    item = np.zeros((problem.packing.item_ids.size, problem.model.effects[1]))
+    item[place] = np.asarray(learned.prior.item)
+    user = np.zeros((problem.view.users.size, problem.model.effects[0]))
+    return learned._replace(prior=learned.prior._replace(user=user, item=item))
+
+
+def between(old: Parameters, new: Parameters, share: float) -> Parameters:
+    """What is learned, a share of the way from one to the other."""
+
+    def part(a: AnyArray, b: AnyArray) -> np.ndarray:
+        a, b = np.asarray(a), np.asarray(b)
+        return a + share * (b - a)
+
+    moved: Parameters = jax.tree.map(part, old, new)
+    return moved
+
+
+def prior_of(problem: Problem, parameters: Parameters, batch: int) -> Prior:
+    """The prior of a batch's clients."""
+    members = problem.packing.members[batch]
+    return parameters.prior._replace(user=np.asarray(parameters.prior.user)[members])
+
+
+def scattered(problem: Problem, batch: int, values: AnyArray) -> np.ndarray:
+    """What belongs to the clients of one batch, in the order of all clients; 0 for the others."""
+    members, size = problem.packing.members[batch], problem.packing.sizes[batch]
+    out = np.zeros((problem.view.users.size, *values.shape[1:]))
+    out[members[:size]] = np.asarray(values)[:size]
+    return out

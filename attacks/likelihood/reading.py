@@ -1,0 +1,87 @@
+"""Read all clients of a view whose constants are known: learn, then posteriors batch by batch."""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import numpy as np
+from jaxtyping import Float
+
+from attacks.base import Estimates, Outcome, Progress, Reconstruction, all_abstain
+from attacks.likelihood.abstention import unread, wrong_rule
+from attacks.likelihood.batch_cache import BatchCache
+from attacks.likelihood.estimates import estimates
+from attacks.likelihood.learning import State
+from attacks.likelihood.modes import read
+from attacks.likelihood.preparation import Preparation, learned
+from victims.transcript.view import View
+
+
+class _Answered(NamedTuple):
+    """Answers of all clients, and per client the evidence (nats) and the mean norm of p_i (stars)."""
+
+    blocks: tuple[Estimates, ...]
+    evidence: Float[np.ndarray, " users"]
+    length: Float[np.ndarray, " users"]
+
+
+def read_all(
+    name: str,
+    how: Preparation,
+    view: View,
+    samples: int,
+    everyone: np.ndarray,
+    options: dict[str, Any],
+    progress: Progress,
+) -> Reconstruction:
+    """Learn, then read all clients.
+
+    Parameters
+    ----------
+    name : str
+        Of the attack.
+    how : Preparation
+    view : View
+        Of the clients that can be read.
+    samples : int
+        Draws over which posteriors are averaged.
+    everyone : (n_users,)
+        Clients of the reconstruction, ascending; those that are not in the view abstain, see ``how.size``.
+    options : dict
+        As the reconstruction tells them; the noise scale is added.
+    progress : callable
+    """
+    batches, state = learned(how, view)
+    options = {**options, "noise": float(state.parameters.constants.noise)}
+    if reason := wrong_rule(batches.problem, state, how.size):
+        return all_abstain(name, everyone, reason, options)
+    found = _answered(batches, state, samples, progress)
+    silent_ones, noise_alone = unread(view, found.evidence, how.key)
+    outcome = Outcome.NOTHING_FOUND if noise_alone and not how.size.unusable else Outcome.ANSWERED
+    abstained = dict(how.size.unusable) | silent_ones
+    silenced = np.array(sorted(abstained), np.int64)
+    for block in found.blocks:
+        block.value[np.isin(block.users, silenced)] = np.nan
+    diagnostics = {}
+    for title, values in {"evidence": found.evidence, "length": found.length}.items():
+        full = np.full(everyone.size, np.nan)
+        full[np.searchsorted(everyone, view.users)] = values
+        diagnostics[title] = full
+    return Reconstruction(name, everyone, found.blocks, abstained, options, diagnostics, outcome=outcome)
+
+
+def _answered(batches: BatchCache, state: State, samples: int, progress: Progress) -> _Answered:
+    problem = batches.problem
+    n_users = problem.view.users.size
+    blocks, evidence, length = [], np.zeros(n_users), np.zeros(n_users)
+    done = 0
+    for batch, start in enumerate(state.points):
+        found = read(batches, state.parameters, batch, start, samples)
+        count = problem.packing.sizes[batch]
+        members = problem.packing.members[batch][:count]
+        evidence[members] = found.evidence[:count]
+        length[members] = found.length[:count]
+        blocks.append(estimates(batches, batch, found.answers))
+        done += count
+        progress(done, n_users)
+    return _Answered(tuple(blocks), evidence, length)
