@@ -17,7 +17,7 @@ from tests.contract.version_2 import recordings
 from victims.transcript.reader import open_transcript
 
 EACH = 4  # mutants of each recording and damage that are opened
-EVERY, EVERY_COMPILED = 13, 61  # one in so many is given to the attacks: primes, so that all damages come
+EVERY, EVERY_COMPILED = 29, 131  # one in so many is given to the attacks: primes, so that all damages come
 
 
 @pytest.fixture(scope="module")
