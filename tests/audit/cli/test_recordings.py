@@ -7,6 +7,7 @@ import json
 import numpy as np
 import pytest
 
+from audit.registry import BUILT_IN
 from victims.transcript.recorder import Recorder
 
 LEVELS = [1, 2, 3, 4, 5]
@@ -35,6 +36,12 @@ def rows_of(folder, attack, metric):
     return [row for row in rows if row["attack"] == attack and row["metric"] == metric]
 
 
+def kept_rows(folder):
+    """Rows of our attacks: those of objects that other tests gave to this process are made anew."""
+    rows = json.loads((folder / "results.json").read_text())
+    return [row for row in rows if row["attack"] in BUILT_IN["attacks"]]
+
+
 def test_every_attack_is_a_row_and_a_leak_is_one(run, recording, tmp_path):
     out = tmp_path / "results"
     code, said, _ = run("audit", "--transcript", recording, "--out", out, "--fail-on", "leak")
@@ -46,9 +53,9 @@ def test_every_attack_is_a_row_and_a_leak_is_one(run, recording, tmp_path):
     assert silent["verdict"] == "NOT TESTED"
     assert "not declared" in silent["reason"]
     assert "undeclared" in said
-    before = (out / "results.json").read_text()
+    before = kept_rows(out)
     assert run("audit", "--transcript", recording, "--out", out)[0] == 0
-    assert (out / "results.json").read_text() == before
+    assert kept_rows(out) == before
 
 
 def test_without_truth_it_says_for_whom_there_is_an_answer(run, recording, tmp_path):
