@@ -118,7 +118,7 @@ def between(old: Parameters, new: Parameters, share: float) -> Parameters:
 
     def part(a: AnyArray, b: AnyArray) -> np.ndarray:
         a, b = np.asarray(a), np.asarray(b)
-        return a + share * (b - a)
+        return np.asarray(a + share * (b - a))
 
     moved: Parameters = jax.tree.map(part, old, new)
     return moved
