@@ -15,6 +15,8 @@ if "PYTEST_XDIST_WORKER" not in os.environ:
     os.environ["JAX_COMPILATION_CACHE_DIR"] = mkdtemp(prefix="factorleak-tests-")
 os.environ["JAX_COMPILATION_CACHE_MAX_SIZE"] = str(4 << 30)
 os.environ["JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS"] = "0.1"
+# the older way of emitting fused loops compiles twice as fast; these programs run for a moment only
+os.environ.setdefault("XLA_FLAGS", "--xla_cpu_use_fusion_emitters=false")
 
 import pytest
 
@@ -34,6 +36,14 @@ SCENARIOS = [
     for update in ("semi-als", "sgd")
     for weighting in ("observed-only", "include-unrated")
 ]
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Marks what ``tests/slow.txt`` lists: tests that took over half a second of processor time."""
+    slow = set((Path(__file__).parent / "slow.txt").read_text().split())
+    for item in items:
+        if item.nodeid.partition("[")[0] in slow:
+            item.add_marker(pytest.mark.slow)
 
 
 def pytest_unconfigure() -> None:

@@ -150,7 +150,8 @@ def best_length(manifest: Manifest, rows: RowNumbers) -> Float[np.ndarray, " use
         second = np.where(closer & ~same, nearest, np.where(same, second, np.minimum(second, away)))
         best, nearest = np.where(closer, length, best), np.minimum(nearest, away)
     clear = second > CLEARLY * nearest + EXACT
-    return np.where(clear & np.isfinite(nearest), best, 0)
+    sent = rows.valid.any(axis=1)  # a round without rows of a client tells nothing
+    return np.where(clear & sent & np.isfinite(nearest), best, 0)
 
 
 def _roots(manifest: Manifest, row: RowNumbers) -> list[Float[np.ndarray, " users"]]:

@@ -19,6 +19,7 @@ from attacks.root_finding.problems import BudgetExhaustedError, Problem
 
 METHODS = ("hybr", "broyden2", "linearmixing", "df-sane", "anderson", "lm", "krylov")
 DENSE = ("hybr", "lm")
+LARGEST = 1e30  # stars that an answer may have: files hold no larger numbers
 
 
 class Solution(NamedTuple):
@@ -60,7 +61,7 @@ def solve(problem: Problem, *, method: str, tolerance: float, max_iterations: in
         return Solution(None, False, f"{method} left the finite numbers{detail}; try another start")
     with np.errstate(all="ignore"):
         value = problem.read(point)
-    if not np.isfinite(value).all():
+    if not (np.abs(value) <= LARGEST).all():  # also where it is NaN
         return Solution(None, False, f"{method} ended where the answer is not finite; try another start")
     return Solution(value, converged)
 

@@ -11,7 +11,7 @@ from audit.cli.options import JsonOption, QuietOption, completing, examples
 from audit.cli.output import Output
 
 CHECK_EXAMPLES = examples("factorleak transcript check demo", "factorleak transcript check demo --json")
-SCHEMA_EXAMPLES = examples("factorleak transcript schema > manifest.schema.json")
+SCHEMA_EXAMPLES = examples("factorleak transcript schema", "factorleak transcript schema --version 1")
 
 
 def check(
@@ -43,9 +43,10 @@ def check(
 
 def schema(
     version: Annotated[int, typer.Option(min=1, max=2, help="Of the format.")] = 2,
+    quiet: QuietOption = False,
+    as_json: JsonOption = True,
 ) -> None:
-    """Print the JSON Schema of manifest.json."""
-    from audit.cli.output import emit
-    from victims.transcript.schema import schema_text
+    """Print the JSON Schema of manifest.json, with or without --json."""
+    from victims.transcript.schema import schema_of
 
-    emit(lambda: print(schema_text(version), end=""))
+    Output(quiet, as_json=True).finish(schema_of(version))

@@ -544,21 +544,30 @@ def views_of(extreme: Extreme, scenario: tuple[str, str], folder: Path) -> dict[
         drafted = draft(scenario, extreme.attributes)
         extreme.change(drafted)
         drafted.write(path)
+        return seen_in(path)
+
+
+def seen_in(path: Path) -> dict[str, View] | Outcome:
+    """What each adversary sees of a recording that may be anything, or the refusal."""
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("error")
+            transcript = open_transcript(path)
+    except InputError as error:
+        return Outcome("refused", str(error))
+    except Exception as error:
+        return Outcome("raised", f"open: {type(error).__name__}: {str(error)[:150]}")
+    found: dict[str, View] = {}
+    for adversary in SEEN:
         try:
             with warnings.catch_warnings():
                 warnings.simplefilter("error")
-                transcript = open_transcript(path)
-        except InputError:
-            return Outcome("refused")
-        except Exception as error:
-            return Outcome("raised", f"open: {type(error).__name__}: {str(error)[:150]}")
-        found: dict[str, View] = {}
-        for adversary in SEEN:
-            try:
                 found[adversary] = transcript.view(adversary)
-            except InputError:
-                continue
-        return found
+        except InputError:
+            continue
+        except Exception as error:
+            return Outcome("raised", f"view of {adversary}: {type(error).__name__}: {str(error)[:150]}")
+    return found
 
 
 def outcome(name: str, view: View, truth: Truth | None, folder: Path) -> Outcome:

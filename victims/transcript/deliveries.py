@@ -75,7 +75,7 @@ def read_deliveries(directory: Path, manifest: Manifest) -> Deliveries | None:
         return None
     file = open_columns(path)
     columns = {name: _joined(party_chunks(file, name, manifest)) for name in ("sender", "receiver")}
-    columns["weight"] = _joined(finite_chunks(file, "weight"))
+    columns["weight"] = np.concatenate([np.zeros(0), *finite_chunks(file, "weight")])
     for name in ("first_round", "last_round"):
         columns[name] = _joined(integer_chunks(file, name, 0, INT32_MAX, ">= 0"))
     bad = np.flatnonzero(columns["last_round"] < columns["first_round"])

@@ -146,6 +146,6 @@ def file_of(manifest: Manifest) -> dict[str, Any]:
         "parties": {
             name: {"id": number, "role": role if role in ROLES else "other"}
             for name, number in manifest.parties.items()
-            if (role := manifest.roles.get(name, name))
+            if (role := manifest.roles.get(name, "" if manifest.roles else name))  # no second name of a party
         },
     }

@@ -10,7 +10,7 @@ import numpy as np
 from victims.transcript.changes import positions
 from victims.transcript.deliveries import Deliveries
 from victims.transcript.kinds import ATTRIBUTE, ITEM
-from victims.transcript.messages import Broadcast, Messages
+from victims.transcript.messages import Broadcast, Messages, Sums
 
 
 def weighted(messages: Messages, deliveries: Deliveries, receiver: int) -> Messages:
@@ -91,3 +91,16 @@ def placed(messages: Messages, broadcasts: Mapping[int, Broadcast]) -> Messages:
     """Rows about what the party knows a factor of."""
     keep = [position >= 0 for position in positions(messages, broadcasts)]
     return messages if all(mask.all() for mask in keep) else messages.rows(keep)
+
+
+def placed_sums(sums: Mapping[int, Sums], broadcasts: Mapping[int, Broadcast]) -> dict[int, Sums]:
+    """Sums about what the party knows a factor of; rounds without any are left out."""
+    out = {}
+    for round_, rows in sums.items():
+        known = broadcasts[round_]
+        position = known.positions(rows.kind, rows.index)
+        keep = position >= 0
+        keep[keep] = np.isfinite(known.factors[position[keep]]).all(axis=1)
+        if keep.any():
+            out[round_] = Sums(rows.kind[keep], rows.index[keep], rows.values[keep])
+    return out

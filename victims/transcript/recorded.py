@@ -19,7 +19,7 @@ from victims.transcript.deliveries import Deliveries
 from victims.transcript.manifest import Manifest
 from victims.transcript.messages import Broadcast, Messages, joined
 from victims.transcript.parties import UNTOLD
-from victims.transcript.received import once, placed, weighted, with_indices_of
+from victims.transcript.received import once, placed, placed_sums, weighted, with_indices_of
 from victims.transcript.view import View
 from victims.transcript.writer import key_path
 
@@ -113,7 +113,7 @@ class Transcript:
         if messages.gradient is None and party.key and messages.n_rows:
             gradient = _opened(self._ciphertexts(party), opener, self.path)
             messages = replace(messages, gradient=gradient)
-        if messages.reference is not None:
+        if messages.reference is not None and broadcasts:
             broadcasts = with_indices_of(messages, broadcasts)
         elif self.held:
             messages = placed(messages, broadcasts)
@@ -121,6 +121,8 @@ class Transcript:
         if messages.gradient is not None and broadcasts:
             messages, manifest = as_changes(messages, broadcasts, manifest)
         sums, item_server = (seen_by(party, rows) for rows in (self.sums, self.item_server))
+        if self.held and broadcasts:
+            sums, item_server = placed_sums(sums, broadcasts), placed_sums(item_server, broadcasts)
         return View(adversary, manifest, broadcasts, messages, sums, item_server, self._anonymous_rows(party))
 
     def _anonymous_rows(self, party: Party) -> int:

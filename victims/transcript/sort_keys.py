@@ -64,7 +64,7 @@ def equal_to_the_next(
 ) -> Bool[np.ndarray, " rows_but_one"]:
     """Which rows, in an order, have the same numbers as the row that follows."""
     same = np.ones(max(order.size - 1, 0), bool)
-    for column in columns:
+    for column in columns if order.size else ():
         whole = np.concatenate(list(column))[order]
         same &= whole[1:] == whole[:-1]
     return same

@@ -8,6 +8,7 @@ from typing import NamedTuple
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 from jaxtyping import Float
 
 from victims.common.errors import InputError
@@ -144,13 +145,15 @@ def without_other_kinds(file: ColumnFile, manifest: Manifest) -> tuple[ColumnFil
     count = dict.fromkeys(other, 0)
     batches = []
     for batch, kind in zip(file.batches, file.columns("kind"), strict=True):
-        words = kind.dictionary_encode() if pa.types.is_string(kind.type) else kind
+        plain = pa.types.is_string(kind.type) or pa.types.is_large_string(kind.type)
+        words = kind.dictionary_encode() if plain else kind
         if not pa.types.is_dictionary(words.type):
             return file, {}  # refused where it is read
         names = words.dictionary.to_pylist()
         strange = np.array([name in count for name in names] + [False])  # the last one for null
-        code = pc.fill_null(words.indices, len(names)) if words.null_count else words.indices
-        at = code.to_numpy(zero_copy_only=False)
+        at = words.indices.to_numpy(zero_copy_only=False)
+        if words.null_count:
+            at = pc.fill_null(words.indices.cast(pa.int64()), len(names)).to_numpy()
         for place, n_rows in enumerate(np.bincount(at, minlength=len(names))[: len(names)].tolist()):
             if strange[place]:
                 count[names[place]] += n_rows
