@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import time
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
 
-from attacks.base import Identities, Reconstruction, all_abstain
+from attacks.base import OPTIONAL, Identities, Reconstruction, all_abstain
 from audit.experiments.answers import answered
 from audit.experiments.claimed_rows import claimed_rows
 from audit.experiments.grid import Say
@@ -17,12 +17,14 @@ from audit.experiments.recordings import sampled
 from audit.experiments.results import Row, make_row
 from audit.experiments.shuffled_null import shuffled_scores
 from audit.keys import view_of
+from audit.registry import entry
 from audit.scoring.ceiling import ceilings, computable
 from audit.scoring.truth import Truth
 from victims.transcript.reader import Transcript
 from victims.transcript.view import View
 
 FLOAT_BYTES = 8
+OWN_ROWS = "the adversary is a client and receives nobody else's uploads"
 DIAGNOSTICS = {  # metric -> what an attack says of itself, client by client
     "solver_success_rate": "converged",
     "seconds_per_user": "seconds",
@@ -82,7 +84,7 @@ def rows_of(
     list of dict
     """
     say(attempt.label)
-    view = view_of(transcript, attempt.adversary)
+    view = rows_of_others(view_of(transcript, attempt.adversary), attempt.attack)
     view = sampled(view, attempt.attack, attempt.sample, attempt.seed)
     start = time.perf_counter()
     answer = answered(
@@ -108,13 +110,67 @@ def _seen_bytes(view: View) -> int:
     return int(view.messages.n_rows * view.manifest.factors * FLOAT_BYTES)
 
 
+def rows_of_others(view: View, attack: str) -> View:
+    """Leave out what a client itself uploaded, where it receives rows of others and the attack takes any.
+
+    Parameters
+    ----------
+    view : View
+    attack : str
+
+    Returns
+    -------
+    View
+    """
+    others = view.users[view.users != _own(view.adversary)]
+    whole = others.size in (0, view.users.size) or entry("attacks", attack).whole
+    return view if whole else view.select(others)
+
+
+def own_rows_alone(view: View) -> str:
+    """Say that a client receives nothing of others, or nothing.
+
+    Parameters
+    ----------
+    view : View
+    """
+    own = _own(view.adversary)
+    return OWN_ROWS if own >= 0 and view.users.size and (view.users == own).all() else ""
+
+
+def _own(adversary: str) -> int:
+    """The number of the client who is the adversary, -1 where it is none."""
+    return int(adversary.partition(":")[2]) if adversary.startswith("client:") else -1
+
+
 def _of_others(adversary: str, answer: Reconstruction) -> Reconstruction:
     """The answer without what a client reads of its own uploads, which is no leak."""
     alone = adversary.startswith("client:") or adversary == "decrypter"
     if not alone or answer.identities == Identities.PSEUDONYMS:
         return answer
-    reason = "the adversary is a client and receives nobody else's uploads"
-    return all_abstain(answer.attack, answer.users, reason, answer.options)
+    others = answer.users != _own(adversary)
+    if adversary == "decrypter" or not others.any():
+        return all_abstain(answer.attack, answer.users, OWN_ROWS, answer.options)
+    return answer if others.all() else _of_users(answer, answer.users[others])
+
+
+def _of_users(answer: Reconstruction, users: np.ndarray) -> Reconstruction:
+    """The answers about some of the clients."""
+    blocks = []
+    for block in answer.blocks:
+        keep = np.isin(block.users, users)
+        given = {name: part[keep] for name in OPTIONAL if (part := getattr(block, name)) is not None}
+        kind, index = (part[keep] if part.shape[0] > 1 else part for part in (block.kind, block.index))
+        chosen = replace(block, users=block.users[keep], kind=kind, index=index, value=block.value[keep])
+        blocks += [replace(chosen, **given)] if keep.any() else []
+    kept = np.isin(answer.users, users)
+    return replace(
+        answer,
+        users=answer.users[kept],
+        blocks=tuple(blocks),
+        abstained={user: reason for user, reason in answer.abstained.items() if user in set(users.tolist())},
+        diagnostics={name: values[kept] for name, values in answer.diagnostics.items()},
+    )
 
 
 def _diagnostic_rows(columns: Row, answer: Reconstruction) -> list[Row]:

@@ -10,6 +10,7 @@ from typing import NamedTuple
 import numpy as np
 
 from attacks.base import Foreseeing
+from audit.experiments.attack_rows import own_rows_alone, rows_of_others
 from audit.keys import view_of
 from audit.registry import entries, make_attack
 from victims.transcript.client_rule import ClientRule
@@ -133,8 +134,9 @@ def _facts(opened: Transcript) -> Iterator[Fact]:
 
 def _seen(view: View) -> Iterator[Fact]:
     """What the adversary has of it."""
+    unsigned = f", and {view.anonymous_rows:,} rows without a sender" if view.anonymous_rows else ""
     seen = f"{view.messages.n_rows:,} rows of {view.users.size:,} client{'s' * (view.users.size != 1)}"
-    yield Fact(f"the {view.adversary} sees", seen)
+    yield Fact(f"the {view.adversary} sees", seen + unsigned)
     if view.messages.n_rows:
         length = np.bincount(np.searchsorted(view.users, np.concatenate(view.messages.sender)))
         yield Fact(
@@ -183,8 +185,10 @@ def _attacks(view: View) -> Iterator[Applicability]:
         if one.refused:
             found.append(Applicability(name, False, one.refused))
             continue
-        attack = make_attack(name)
-        told = isinstance(attack, Foreseeing)
-        reason = attack.obstacle(view) if isinstance(attack, Foreseeing) else ""
-        found.append(Applicability(name, not reason, reason if told else "it does not say beforehand"))
+        seen, attack = rows_of_others(view, name), make_attack(name)
+        if not isinstance(attack, Foreseeing):
+            found.append(Applicability(name, True, "it does not say beforehand"))
+            continue
+        reason = attack.obstacle(seen) or ("" if one.whole else own_rows_alone(seen))
+        found.append(Applicability(name, not reason, reason))
     yield from sorted(found, key=lambda one: not one.applies)

@@ -7,7 +7,9 @@ import json
 import numpy as np
 import pytest
 
+from audit.experiments.attack_rows import rows_of_others
 from audit.registry import BUILT_IN
+from victims.transcript.reader import open_transcript
 from victims.transcript.recorder import Recorder
 
 LEVELS = [1, 2, 3, 4, 5]
@@ -129,3 +131,54 @@ def test_lists_that_say_nothing_are_not_tested(run, tmp_path):
     rows = json.loads((out / "results.json").read_text())
     assert {row["verdict"] for row in rows} == {"NOT TESTED"}
     assert all("lists say nothing" in row["reason"] for row in rows)
+
+
+@pytest.fixture
+def peers(tmp_path):
+    """Clients who send their rows to half of the others, at half their size."""
+    rng = np.random.default_rng(0)
+    items = rng.normal(0, 0.3, (N_ITEMS, K))
+    with Recorder(tmp_path / "peers", rating_levels=LEVELS) as recorder:
+        recorder.broadcast(0, items)
+        for client in range(N_CLIENTS):
+            rated = rng.choice(N_ITEMS, rng.integers(8, 20), replace=False)
+            ratings, factor = rng.choice(LEVELS, rated.size), rng.normal(0, 0.3, K)
+            gradient = -2 * (ratings - items[rated] @ factor)[:, None] * factor
+            recorder.upload(0, client, gradient, rated, to=Recorder.NEIGHBOURS)
+            recorder.truth(client, rated, ratings)
+            for step in range(1, 13):
+                recorder.edge(client, (client + step) % N_CLIENTS, 0.5)
+    return tmp_path / "peers"
+
+
+def test_a_peer_is_scored_on_what_it_reads_of_others(run, peers, tmp_path):
+    """Before: nobody was answered, for the peer was said to receive nothing but its own rows."""
+    out = tmp_path / "results"
+    words = ("--attack", "undeclared", "--adversary", "client:9", "--out", out)
+    assert run("audit", "--transcript", peers, *words)[0] == 0
+    (read,) = rows_of(out, "undeclared", "rating_accuracy")
+    assert (read["n_users"], read["value"], read["verdict"]) == (12, 1, "LEAK")
+    code, said, _ = run("transcript", "check", peers, "--adversary", "client:9", "--json")
+    assert code == 0
+    told = {one["attack"]: one for one in json.loads(said)["attacks"]}
+    assert told["undeclared"]["applies"]
+
+
+def test_a_client_of_a_server_receives_nothing_of_others(run, recording, tmp_path):
+    out = tmp_path / "results"
+    words = ("--attack", "undeclared", "--adversary", "client:9", "--out", out)
+    assert run("audit", "--transcript", recording, *words)[0] == 0
+    (read,) = rows_of(out, "undeclared", "rating_accuracy")
+    assert read["verdict"] == "NOT TESTED"
+    assert "nobody else's uploads" in read["reason"]
+    _, said, _ = run("transcript", "check", recording, "--adversary", "client:9", "--json")
+    told = {one["attack"]: one for one in json.loads(said)["attacks"]}
+    assert "nobody else's uploads" in told["undeclared"]["reason"]
+
+
+@pytest.mark.parametrize("attack", ["trajectory", "grid"])
+def test_own_rows_are_no_answer_about_others(peers, attack):
+    """Whether an attack gets them or not."""
+    view = open_transcript(peers).view("client:9")
+    seen = rows_of_others(view, attack)
+    assert (9 in seen.users) == (attack == "trajectory")
