@@ -174,7 +174,7 @@ def _with_trust(ratings: Ratings, path: Path) -> Ratings:
     separator = {".csv": ",", ".tsv": "\t"}.get(Path(name).suffix, " ")
     known = pd.Index(ratings.user_ids.astype(str))
     edges, n_rows, unknown = [], 0, 0
-    for pairs in _friends(path) if ".json" in path.name else _pairs(path, separator):
+    for pairs in _friends(path) if ".json" in path.name else _pairs(path, separator, known):
         ends = np.stack([known.get_indexer(pd.Index(pairs.iloc[:, side])) for side in (0, 1)], axis=1)
         n_rows += len(pairs)
         there = (ends >= 0).all(axis=1)
@@ -191,12 +191,12 @@ def _with_trust(ratings: Ratings, path: Path) -> Ratings:
     return replace(ratings, trust=distinct.astype(np.int32), notes=(*ratings.notes, note))
 
 
-def _pairs(path: Path, separator: str) -> Iterator[pd.DataFrame]:
-    """Two columns of text, below a line of names where there is one."""
+def _pairs(path: Path, separator: str, known: pd.Index) -> Iterator[pd.DataFrame]:
+    """Two columns of text, below a line of names where there is one, which is no line of users."""
     first = True
     for part in chunks(path, TextFormat(separator, ("user", "trusts"))):
         pairs = part.frame.iloc[:, :2].astype(str).apply(lambda column: column.str.strip())
-        if first and len(pairs) and pairs.iloc[0, 0].lower() in HEADS:
+        if first and len(pairs) and pairs.iloc[0, 0].lower() in HEADS and pairs.iloc[0, 0] not in known:
             pairs = pairs.iloc[1:]
         first = False
         yield pairs

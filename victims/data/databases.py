@@ -19,6 +19,8 @@ from victims.data.tables import shown
 from victims.data.wanted import Wanted
 
 ROWS = 1 << 16
+BYTES_OF_A_ROW = 4  # at least, on a page of SQLite
+NO_CELLS = ("[", "STRUCT", "MAP", "UNION", "BOOLEAN", "BLOB")  # in the names of DuckDB's types
 LONGEST_VALUE = MIB  # bytes
 DUCKDB_MEMORY = "2GB"
 
@@ -41,16 +43,18 @@ def sqlite_chunks(path: Path, wanted: Wanted, table: str | None) -> Iterator[Chu
         If the file is damaged, has no such table, lacks a column or holds what is no rating.
     """
     existing_file(path)
+    _refuse_unfinished(path)
     with _refusals(path), closing(_opened(path)) as connection:
-        found = connection.execute(
-            "SELECT name FROM sqlite_master WHERE type = 'table' AND name NOT LIKE 'sqlite_%' "
-            "AND sql NOT LIKE 'CREATE VIRTUAL%' ORDER BY name LIMIT 1000"
+        found = connection.execute(  # a virtual table has no page of its own
+            "SELECT name FROM sqlite_master WHERE type = 'table' AND rootpage > 0 "
+            "AND name NOT LIKE 'sqlite_%' ORDER BY name LIMIT 1000"
         )
         name = _chosen(path, [_name(row[0]) for row in found], table)
         header = [_name(row[1]) for row in connection.execute(f"PRAGMA table_info({_quoted(name)})")]
         columns = {what: header[at] for what, at in wanted.columns(path, header).items()}
         rows = connection.execute(f"SELECT {', '.join(map(_quoted, columns.values()))} FROM {_quoted(name)}")
-        yield from _chunks(path, wanted, list(columns), lambda: rows.fetchmany(ROWS))
+        most = path.stat().st_size // BYTES_OF_A_ROW  # pages that are shared would go on for ever
+        yield from _chunks(path, wanted, list(columns), lambda: rows.fetchmany(ROWS), most)
 
 
 def duckdb_chunks(path: Path, wanted: Wanted, table: str | None) -> Iterator[Chunk]:
@@ -84,16 +88,30 @@ def duckdb_chunks(path: Path, wanted: Wanted, table: str | None) -> Iterator[Chu
     }
     try:
         with duckdb.connect(str(path), read_only=True, config=locked) as connection:
-            found = connection.execute("SELECT table_name FROM duckdb_tables() WHERE NOT internal").fetchmany(
-                1000
-            )
-            name = _chosen(path, [str(row[0]) for row in found], table)
-            header = [str(row[0]) for row in connection.execute(f"DESCRIBE {_quoted(name)}").fetchall()]
-            columns = {what: header[at] for what, at in wanted.columns(path, header).items()}
-            connection.execute(f"SELECT {', '.join(map(_quoted, columns.values()))} FROM {_quoted(name)}")
-            yield from _chunks(path, wanted, list(columns), lambda: connection.fetchmany(ROWS))
+            tables = connection.execute("SELECT table_name FROM duckdb_tables() WHERE NOT internal")
+            name = _chosen(path, [str(row[0]) for row in tables.fetchmany(1000)], table)
+            described = connection.execute(f"DESCRIBE {_quoted(name)}").fetchall()
+            header, types = ([str(row[at]) for row in described] for at in (0, 1))
+            found = wanted.columns(path, header)
+            for what, at in found.items():
+                if any(word in types[at] for word in NO_CELLS):
+                    raise InputError(f"{path}: {what} must hold numbers or text, it holds {shown(types[at])}")
+            texts = ", ".join(f"CAST({_quoted(header[at])} AS VARCHAR)" for at in found.values())
+            connection.execute(f"SELECT {texts} FROM {_quoted(name)}")
+            yield from _chunks(path, wanted, list(found), lambda: connection.fetchmany(ROWS), 2 * MAX_RATINGS)
     except (duckdb.Error, RuntimeError) as error:
         raise InputError(f"{path} cannot be read: {shown(str(error))}; check or export it again") from None
+
+
+def _refuse_unfinished(path: Path) -> None:
+    """Refuse a database that somebody is writing: what counts is then in the file beside it."""
+    for ending in ("-wal", "-journal"):
+        beside = path.with_name(path.name + ending)
+        if beside.is_file() and beside.stat().st_size:
+            raise InputError(
+                f"{path} must not be in use: {beside.name} beside it holds changes; close the program that "
+                "writes it, or export the table"
+            )
 
 
 def _opened(path: Path) -> sqlite3.Connection:
@@ -117,7 +135,7 @@ def _chosen(path: Path, tables: Sequence[str], wanted: str | None) -> str:
     return wanted or tables[0]
 
 
-def _chunks(path: Path, wanted: Wanted, names: Sequence[str], fetch: Any) -> Iterator[Chunk]:
+def _chunks(path: Path, wanted: Wanted, names: Sequence[str], fetch: Any, most_rows: int) -> Iterator[Chunk]:
     start = 0
     while rows := fetch():
         columns = {
@@ -129,8 +147,10 @@ def _chunks(path: Path, wanted: Wanted, names: Sequence[str], fetch: Any) -> Ite
         before = start
         yield wanted.chunk(columns, path, lambda row, before=before: f"row {before + row}")
         start += len(rows)
-        if start > 2 * MAX_RATINGS:
-            raise InputError(f"{path} must hold at most {2 * MAX_RATINGS:,} rows; subsample it")
+        if start > most_rows:
+            raise InputError(
+                f"{path} must hold at most {most_rows:,} rows by its size; check it, or subsample it"
+            )
 
 
 def _cell(path: Path, row: int, name: str, value: object) -> str | None:

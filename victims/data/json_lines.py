@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import math
+import re
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -18,6 +20,7 @@ from victims.data.wanted import Wanted
 
 MAX_JSON_BYTES = 16 * 1024 * MIB  # Yelp's reviews, with their texts, have 5 GiB
 ROWS = 1 << 16
+TEXTS = re.compile(r'"(?:[^"\\]|\\.)*"')
 DEEPEST = 32  # brackets of one line that are open at a time
 
 
@@ -88,7 +91,7 @@ def _chunk(path: Path, wanted: Wanted, cells: dict[str, list[str | None]], lines
 
 
 def _object(path: Path, number: int, line: str) -> dict[str, Any]:
-    if line.count("[") + line.count("{") > DEEPEST and _depth(line) > DEEPEST:
+    if line.count("[") + line.count("{") > DEEPEST and _depth(TEXTS.sub("", line)) > DEEPEST:
         raise InputError(f"{path} line {number}: must be nested at most {DEEPEST} deep; repair it")
     try:
         found = json.loads(line)
@@ -100,7 +103,7 @@ def _object(path: Path, number: int, line: str) -> dict[str, Any]:
 
 
 def _depth(line: str) -> int:
-    """Most brackets that are open at a time; those inside of texts count, too, which only refuses more."""
+    """Most brackets that are open at a time."""
     most = depth = 0
     for letter in line:
         depth += (letter in "[{") - (letter in "]}")
@@ -112,4 +115,6 @@ def _cell(path: Path, number: int, key: str, row: dict[str, Any]) -> str | None:
     value = row.get(key)
     if isinstance(value, list | dict | bool):
         raise InputError(f"{path} line {number}: {key} must be a number or a text, got {shown(value)}")
+    if isinstance(value, float) and not math.isfinite(value):
+        raise InputError(f"{path} line {number}: {key} must be finite, got {value}")
     return None if value is None else str(value)

@@ -48,6 +48,10 @@ def load(text: str, options: Mapping[str, Any] | None = None) -> Ratings:
         If nothing is there, the format is not recognised, or a row breaks a rule.
     """
     if text == "synthetic" or text.startswith("synthetic:"):
+        if options:
+            raise InputError(
+                f"{text!r:.80} takes no options of files, got {', '.join(options)}; leave them out"
+            )
         return generate(parse_synthetic(text))
     source = source_of(text, options)
     path = path_of(source.place)
@@ -89,6 +93,8 @@ def _recognise(path: Path, source: DataSource) -> Callable[[Path], Ratings]:
             f"{path} has no known format; expected {', '.join([*SUFFIXES, '.txt'])} or one of the published "
             f"file names {', '.join(DIRECTORIES)}"
         )
+    if source.table is not None and suffix not in DATABASES:
+        raise InputError(f"{path} is no database, so it has no table {shown(source.table)}; leave it out")
     if suffix == ".txt":
         if told:
             raise InputError(
@@ -108,6 +114,7 @@ DIRECTORIES: dict[str, Callable[[Path], Ratings]] = {
     YELP_REVIEWS: yelp,
     **{name: partial(douban, name=name) for name in DOUBAN},
 }
+DATABASES = (".sqlite", ".sqlite3", ".db", ".duckdb", ".ddb")
 SUFFIXES: dict[str, Callable[[Path, Wanted, str | None], Ratings]] = {
     ".csv": lambda path, wanted, table: delimited(path, wanted),
     ".tsv": lambda path, wanted, table: delimited(path, wanted),

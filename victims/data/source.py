@@ -103,8 +103,12 @@ def _parted(text: str) -> tuple[str, dict[str, Any]]:
     place, colon, tail = text.rpartition(":")
     if not colon or not OPTIONS.fullmatch(tail) or place == "synthetic" or _is_file(text):
         return text, {}
-    pairs = [pair.partition("=") for pair in tail.split(",")]
-    return place, {key: value for key, _, value in pairs}
+    told: dict[str, Any] = {}
+    for key, _, value in (pair.partition("=") for pair in tail.split(",")):
+        if key in told:
+            raise InputError(f"--data {place!r:.80} has the option {key} twice; give it once")
+        told[key] = value
+    return place, told
 
 
 def _is_file(text: str) -> bool:
@@ -116,13 +120,11 @@ def _is_file(text: str) -> bool:
 
 def _value(key: str, value: Any) -> Any:
     if key == "implicit":
-        known = {"true": True, "false": False, True: True, False: False}
-        if value not in known:
+        if str(value).lower() not in ("true", "false"):
             raise InputError(f"implicit of the data must be true or false, got {value!r:.40}")
-        return known[value]
+        return str(value).lower() == "true"
     if key.startswith("min_"):
-        try:
-            return int(value)
-        except (TypeError, ValueError):
-            raise InputError(f"{key} of the data must be a whole number, got {value!r:.40}") from None
+        if not re.fullmatch(r"-?[0-9]{1,9}", str(value)):
+            raise InputError(f"{key} of the data must be a whole number below 10^9, got {value!r:.40}")
+        return int(value)
     return str(value)

@@ -36,7 +36,8 @@ def seconds_of(column: pa.Array) -> tuple[Float[np.ndarray, " rows"], Bool[np.nd
         column = column.cast(column.type.value_type)
     if pa.types.is_temporal(column.type):
         dates = pd.Series(column.to_pandas(date_as_object=False))
-        return _of_dates(pd.to_datetime(dates, utc=True, errors="coerce")), np.zeros(len(column), bool)
+        seconds = _of_dates(pd.to_datetime(dates, utc=True, errors="coerce"))
+        return seconds, ~dates.isna().to_numpy() & ~((seconds >= EARLIEST) & (seconds <= LATEST))
     cells = pd.Series(column.to_pandas())
     empty = cells.isna() | (cells.astype(str).str.strip() == "")
     seconds = pd.to_numeric(cells.mask(empty), errors="coerce").to_numpy(np.float64, copy=True)

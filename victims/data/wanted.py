@@ -68,7 +68,16 @@ class Wanted:
         optional = {"rating", "time"} - set(self.given)
         if self.implicit and "rating" in optional:
             del names["rating"]  # counts are named, or every row is one
+        times = [name for name in header if str(name).strip().lower() in names["time"]]
+        if len(times) > 1 and "time" in optional:
+            del names["time"]
+            self.notes.append(
+                f"several columns may be the time, none is taken: {', '.join(map(shown, times))}"
+            )
         found = chosen(path, header, names, optional)
+        if len(set(found.values())) < len(found):
+            words = ", ".join(f"{name}={header[at]}" for name, at in found.items())
+            raise InputError(f"{path}: a column must hold one thing, got {words:.120}; name others")
         if "rating" not in found and not self.implicit:
             if len(header) > len(found):
                 heads = ", ".join(map(shown, header[:10]))

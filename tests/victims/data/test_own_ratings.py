@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import sqlite3
+from contextlib import closing
 from pathlib import Path
 
 import duckdb
@@ -100,6 +101,39 @@ class TestColumns:
         with pytest.raises(InputError, match=r"line 2: time must be seconds since 1970.*'yesterday'"):
             load(f"{path}:time=timestamp")
 
+    @pytest.mark.parametrize(
+        ("options", "says"),
+        [
+            ("user=a,user=b", "has the option user twice"),
+            ("min_ratings=2.7", "must be a whole number"),
+            ("min_ratings=" + "9" * 400, "must be a whole number below"),
+            ("user=uid,item=uid,rating=stars", "a column must hold one thing"),
+            (f"{NAMED},table=reviews", "is no database"),
+            ("implicit=perhaps", "must be true or false"),
+        ],
+    )
+    def test_what_is_meant_must_be_clear(self, tmp_path, options, says):
+        with pytest.raises(InputError, match=says) as refused:
+            load(f"{written(tmp_path, 'csv')}:{options}")
+        assert len(str(refused.value)) < 400
+
+    @pytest.mark.parametrize("given", [[], {}, 2.7])
+    def test_values_of_other_types(self, tmp_path, given):
+        with pytest.raises(InputError):
+            load(str(written(tmp_path, "csv")), {"implicit": given})
+        with pytest.raises(InputError):
+            load(str(written(tmp_path, "csv")), {"min_ratings": given})
+        with pytest.raises(InputError, match="takes no options"):
+            load("synthetic", {"user": "a"})
+
+    def test_two_columns_that_may_be_the_time(self, tmp_path):
+        path = tmp_path / "r.csv"
+        path.write_text("user,item,rating,time,timestamp\n1,2,3,10,20\n")
+        ratings = load(str(path))
+        assert ratings.times is None
+        assert ratings.notes == ("several columns may be the time, none is taken: 'time', 'timestamp'",)
+        assert load(f"{path}:time=timestamp").times.tolist() == [20]
+
 
 class TestInteractions:
     def test_without_a_rating_column_every_row_is_one(self, tmp_path):
@@ -192,6 +226,11 @@ class TestBeside:
                 "1 repeated"
             )
 
+    def test_somebody_may_be_called_user(self, tmp_path):
+        (tmp_path / "r.csv").write_text("user,item,rating\nuser,1,2\nann,1,3\n")
+        (tmp_path / "trust.txt").write_text("user ann\n")
+        assert load(f"{tmp_path / 'r.csv'}:trust=trust.txt").trust.tolist() == [[1, 0]]
+
     def test_trust_follows_the_users_that_stay(self, tmp_path):
         (tmp_path / "trust.txt").write_text("ann eve\nbob ann\n")
         ratings = load(f"{written(tmp_path, 'csv')}:{NAMED},trust=trust.txt,min_ratings=2")
@@ -229,6 +268,44 @@ class TestDatabases:
         with pytest.raises(InputError, match="cannot be read"):
             load(f"{path}:{NAMED}")
 
+    def test_changes_that_are_not_in_the_file_yet(self, tmp_path):
+        path = tmp_path / "open.sqlite"
+        with closing(sqlite3.connect(path)) as connection:
+            connection.execute("PRAGMA journal_mode = WAL")
+            connection.execute("CREATE TABLE reviews (user, item, rating)")
+            connection.execute("INSERT INTO reviews VALUES (1, 2, 3)")
+            connection.commit()
+            with pytest.raises(InputError, match=r"open\.sqlite-wal beside it holds changes"):
+                load(str(path))
+
+    def test_virtual_tables_are_not_read(self, tmp_path):
+        path = tmp_path / "virtual.sqlite"
+        with closing(sqlite3.connect(path)) as connection:
+            connection.execute("create/**/virtual table reviews using fts5(user, item, rating)")
+            connection.commit()
+        with pytest.raises(InputError, match="must hold a table 'reviews'"):
+            load(f"{path}:table=reviews")
+
+    def test_pages_that_are_shared_end(self, tmp_path):
+        """A root page whose every child is the same leaf: more rows than the file can hold."""
+        path = tmp_path / "shared.sqlite"
+        with closing(sqlite3.connect(path)) as connection:
+            connection.execute("PRAGMA page_size = 512")
+            connection.execute("CREATE TABLE reviews (user, item, rating)")
+            connection.executemany("INSERT INTO reviews VALUES (?, 1, 2)", [(k % 90,) for k in range(9000)])
+            connection.commit()
+            (root,) = connection.execute("SELECT rootpage FROM sqlite_master").fetchone()
+        content = bytearray(path.read_bytes())
+        page = (root - 1) * 512
+        assert content[page] == 5  # an inner page of a table
+        cells = int.from_bytes(content[page + 3 : page + 5], "big")
+        places = [int.from_bytes(content[page + 12 + 2 * k : page + 14 + 2 * k], "big") for k in range(cells)]
+        for place in places:
+            content[page + place : page + place + 4] = root.to_bytes(4, "big")  # itself
+        path.write_bytes(content)
+        with pytest.raises(InputError, match=r"by its size|cannot be read"):
+            load(str(path))
+
     def test_a_value_that_is_too_long(self, tmp_path):
         path = tmp_path / "long.sqlite"
         with sqlite3.connect(path) as connection:
@@ -249,6 +326,7 @@ class TestJsonLines:
             ('{"user": 1, "item": 2, "rating": "many"}', "rating must be a finite number"),
             ('{"user": 1, "item": 2}', "rating must be a finite number"),
             ("[" * 100_000, "nested at most 32 deep"),
+            ('{"user": 1e400, "item": 2, "rating": 3}', "user must be finite"),
         ],
     )
     def test_a_bad_line_is_named(self, tmp_path, line, says):
@@ -256,6 +334,14 @@ class TestJsonLines:
         path.write_text('{"user": 1, "item": 2, "rating": 3}\n' + line + "\n")
         with pytest.raises(InputError, match=f"line 2.*{says}"):
             load(str(path))
+
+    def test_brackets_in_a_text_are_no_depth(self, tmp_path):
+        path = tmp_path / "r.jsonl"
+        row = {"user": 1, "item": 2, "rating": 3, "text": "[" * 50 + '\\"{' * 20}
+        path.write_text(json.dumps(row) + "\n")
+        with pytest.raises(InputError, match="name a column 'rating'"):
+            load(f"{path}:rating=stars")
+        assert load(f"{path}:rating=rating").n_ratings == 1
 
 
 class TestPublished:
