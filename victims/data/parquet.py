@@ -13,6 +13,7 @@ from victims.common.errors import InputError
 from victims.common.files import existing_file
 from victims.data.delimited import MAX_COLUMNS
 from victims.data.encoded_rows import MAX_RATINGS, Chunk
+from victims.data.parquet_pages import check_pages
 from victims.data.streams import MAX_BYTES, MIB, check_ratio
 from victims.data.tables import shown
 from victims.data.wanted import Wanted
@@ -136,6 +137,7 @@ def _check_sizes(path: Path, metadata: pq.FileMetaData, wanted: Sequence[str]) -
             f"{declared / MIB:,.0f}; subsample it"
         )
     check_ratio(path, max(declared, rows * BYTES_OF_A_RATING), path.stat().st_size)
+    check_pages(path, metadata, list(wanted), MAX_BYTES)
 
 
 def _check_content(path: Path, name: str, column: pa.Array) -> None:
