@@ -39,10 +39,11 @@ SCENARIOS = [
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Marks what ``tests/slow.txt`` lists: tests that took over half a second of processor time."""
+    """Marks what ``tests/slow.txt`` lists: files, classes and tests that take over half a second each."""
     slow = set((Path(__file__).parent / "slow.txt").read_text().split())
     for item in items:
-        if item.nodeid.partition("[")[0] in slow:
+        parts = item.nodeid.partition("[")[0].split("::")
+        if any("::".join(parts[:end]) in slow for end in range(1, len(parts) + 1)):
             item.add_marker(pytest.mark.slow)
 
 
