@@ -1,7 +1,8 @@
 """Every attack on transcripts with extreme numbers, and how that ended: ``python -m tests.soak.extremes``.
 
 The suite runs a sample (``tests/contract/test_extremes.py``). ``--attack`` names some of them, ``--share``
-takes a part of the cases, ``--adversaries`` looks at all of them and not the server alone.
+draws a share of the cases, ``--part 3/10`` takes every tenth from the third on (ten commands are the whole,
+which takes hours for the compiled attacks), ``--adversaries`` looks at all of them and not the server alone.
 """
 
 from __future__ import annotations
@@ -21,10 +22,19 @@ from audit.registry import entries
 from tests.contract.extremes import SCENARIOS, Outcome, extremes, outcome, truth_of, views_of
 
 
+def one_of(text: str) -> tuple[int, int]:
+    """``3/10`` as (3, 10)."""
+    which, parts = map(int, text.split("/"))
+    if not 1 <= which <= parts:
+        raise argparse.ArgumentTypeError(f"{text}: K/N takes 1 <= K <= N")
+    return which, parts
+
+
 def main() -> None:
     words = argparse.ArgumentParser(description=__doc__)
     words.add_argument("--attack", nargs="*", default=list(entries("attacks")))
     words.add_argument("--share", type=float, default=1.0, help="of the cases, drawn at random")
+    words.add_argument("--part", type=one_of, default=(1, 1), help="K/N: every N-th case from the K-th on")
     words.add_argument("--seed", type=int, default=0)
     words.add_argument("--only", default="", help="a part of the cases' names")
     words.add_argument("--adversaries", action="store_true")
@@ -32,13 +42,15 @@ def main() -> None:
     chosen = words.parse_args()
     rng, counts = np.random.default_rng(chosen.seed), Counter[str]()
     raised: dict[tuple[str, str], list[str]] = {}
+    which, parts = chosen.part
     seconds, slowest = Counter[str](), Counter[str]()
     with tempfile.TemporaryDirectory() as place:
         folder = Path(place)
         for scenario in SCENARIOS:
             truth = truth_of(scenario, folder)
-            for extreme in extremes():
-                if rng.random() >= chosen.share or chosen.only not in extreme.name:
+            for index, extreme in enumerate(extremes()):
+                here = index % parts == which - 1 and chosen.only in extreme.name
+                if rng.random() >= chosen.share or not here:
                     continue
                 seen = views_of(extreme, scenario, folder)
                 label = f"{'/'.join(scenario)}: {extreme.name}"
