@@ -13,6 +13,7 @@ from victims.transcript.view import ATTRIBUTE, UserBatch, View
 
 BATCH_BYTES = 192 << 20  # of the derivatives of one batch
 WIDTH = 16  # batches are padded to this times a power of two: few shapes to compile
+_ROUNDING, _TINY = float(np.finfo(np.float32).eps), 1e-12
 
 
 @dataclass(frozen=True)
@@ -118,6 +119,8 @@ def pack(view: View, batch: UserBatch, rounds: Int[np.ndarray, " T"]) -> Packed:
             scale = uploads.broadcast.noise_scale
             told = np.zeros(known.shape) if scale is None else scale[position]
             told = np.hypot(told, own or 0.0) / abs(manifest.upload.scale)
+            # noise of scale 0 is declared by programs that switched it off: what is left is rounding
+            told = np.maximum(told, _ROUNDING * max(np.abs(rows[here, number, :sent]).max(initial=0.0), _TINY))
             deviation[here, number, :sent] = np.where(there, told, 1.0)
 
     def padded(part: np.ndarray) -> np.ndarray:

@@ -228,6 +228,18 @@ class TestFreshNoise:
         answered = np.concatenate([part[0] for part in found.rows()])
         assert not np.isin(answered, list(found.abstained)).any()
 
+    def test_noise_declared_with_scale_0(self, community, recorded):
+        """A program that switched its noise off and says so: there is nothing to divide by."""
+        view = recorded("objective-noise:noise=fresh,epsilon=40").view("server")
+        quiet = {
+            t: replace(told, noise_scale=np.zeros_like(told.noise_scale))
+            for t, told in view.broadcasts.items()
+        }
+        view = replace(view, broadcasts=quiet)
+        with np.errstate(divide="raise", invalid="raise"):
+            packed = pack(view, view.batch(next(iter(batches(view, view.rounds.size)))), view.rounds)
+        assert (packed.deviation > 0).all()
+
     def test_the_start_alone(self, community, recorded):
         """``fit_start`` ends where ``fit`` does with ratings that a sharp prior fixes."""
         view = recorded("objective-noise:noise=fresh,epsilon=40").view("server")
