@@ -3,7 +3,7 @@
 Each trial starts a command in a process group of its own, as a terminal does, waits for a random time, sends
 Ctrl-C (to the group) or SIGTERM (to the program alone), sometimes twice, and then asks: is the exit status
 130 or 143, is there one line on stderr, is no process left, did it end soon, can the command be repeated?
-A trial that ended by itself before the signal counts as "done".
+A trial that ended by itself before the signal counts as "done". It exits with 1 where one ended otherwise.
 """
 
 from __future__ import annotations
@@ -117,7 +117,7 @@ def interrupted(name: str, places: dict[str, str], sent: signal.Signals, after: 
     return Trial(name, sent, after, twice, process.returncode, seconds, tuple(faults))
 
 
-def main() -> None:
+def main() -> int:
     """Count how interrupted runs end."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--runs", type=int, default=100)
@@ -153,7 +153,8 @@ def main() -> None:
     for (name, status), count in sorted(ends.items()):
         print(f"{name:9} status {status:4}: {count}")
     print(f"{given.runs - bad} of {given.runs} ended as they should")
+    return int(bad > 0)
 
 
 if __name__ == "__main__":
-    main()
+    sys.exit(main())

@@ -2,13 +2,14 @@
 
 The suite runs a few (``tests/contract/test_mutants.py``). ``--number`` is how many of each damage of each
 recording are made, ``--attack`` names some attacks, ``--adversaries`` looks at all of them and not the server
-alone, ``--only`` takes the mutants whose names hold a text.
+alone, ``--only`` takes the mutants whose names hold a text. It exits with 1 where something failed.
 """
 
 from __future__ import annotations
 
 import argparse
 import os
+import sys
 import tempfile
 import time
 from collections import Counter
@@ -22,7 +23,8 @@ from tests.contract.mutants import SECONDS, limited, make, mutants
 from victims.common.limits import peak_memory
 
 
-def main() -> None:
+def main() -> int:
+    """Print the counts."""
     words = argparse.ArgumentParser(description=__doc__)
     words.add_argument("--number", type=int, default=25)
     words.add_argument("--attack", nargs="*", default=list(entries("attacks")))
@@ -65,7 +67,8 @@ def main() -> None:
     for failure in failures[:60]:
         print(f"  {failure}")
     print(f"slowest {slowest[0]:.1f} s: {slowest[1]}; peak memory {peak_memory() >> 20:,} MiB")
+    return int(bool(failures))
 
 
 if __name__ == "__main__":
-    main()
+    sys.exit(main())
