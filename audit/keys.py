@@ -19,6 +19,7 @@ from victims.transcript.view import View
 from victims.transcript.writer import key_path
 
 KEY_BYTES = 1 << 16
+REMEDY = "give the key file that was written with the recording"
 
 
 def view_of(recorded: Transcript, adversary: str) -> View:
@@ -59,7 +60,7 @@ def _content(path: Path) -> dict[str, str]:
     try:
         content = json.loads(small_file(path, KEY_BYTES))
     except (ValueError, RecursionError) as error:
-        raise InputError(f"{path} is not valid JSON: {error}") from None
+        raise InputError(f"{path} is not valid JSON: {error}; {REMEDY}") from None
     if not isinstance(content, dict):
-        raise InputError(f"{path} must hold a JSON object, got {str(content)[:80]}")
+        raise InputError(f"{path} must hold a JSON object, got {str(content)[:80]}; {REMEDY}")
     return content

@@ -28,10 +28,10 @@ from audit.experiments.round_cost import Cost
 from audit.scoring.metrics import RATING_METRICS
 from audit.scoring.pseudonyms import CLAIMED, SHARE
 from audit.scoring.statistics import INCONCLUSIVE, LEAK, NO_EVIDENCE, NOT_TESTED
+from audit.shell.exits import Exit
 from victims.common.errors import InputError
 from victims.evaluation.ranking import Quality
 
-PASSED, CROSSED, UNMEASURED = 0, 1, 3
 FIELDS = ("advantage", "advantage_low", "advantage_high", "value", "ci_low", "ci_high", "p_value")
 OPERATORS: dict[str, Callable[[float, float], bool]] = {
     ">=": operator.ge,
@@ -124,7 +124,7 @@ class Condition:
 class Outcome(NamedTuple):
     """The exit code of all conditions together, and a line for each thing that led to it."""
 
-    code: int
+    code: Exit
     lines: list[str]
 
 
@@ -146,7 +146,7 @@ def parse(texts: Iterable[str], vocabulary: Vocabulary | None = None) -> list[Co
 
 
 def check(conditions: Sequence[Condition], rows: Sequence[Mapping[str, Any]]) -> Outcome:
-    """Hold result rows against conditions: 1 if any is crossed, else 3 if any was not measured, else 0."""
+    """Hold result rows against conditions: crossed if any is, else not measured if any was not, else done."""
     crossed, unmeasured = [], []
     for condition in conditions:
         across = [row for row in rows if condition.crossed_by(row)]
@@ -155,8 +155,8 @@ def check(conditions: Sequence[Condition], rows: Sequence[Mapping[str, Any]]) ->
             missing = _not_measured(condition, rows)
             unmeasured += [f"--fail-on {condition.text} was not measured: {words}" for words in missing]
     if crossed:
-        return Outcome(CROSSED, [*crossed, *unmeasured])
-    return Outcome(UNMEASURED if unmeasured else PASSED, unmeasured)
+        return Outcome(Exit.CROSSED, [*crossed, *unmeasured])
+    return Outcome(Exit.UNMEASURED if unmeasured else Exit.DONE, unmeasured)
 
 
 def _parse(text: str, vocabulary: Vocabulary) -> Condition:

@@ -96,7 +96,7 @@ def main() -> None:
         sys.stdout.flush()
     except SystemExit as leave:
         if leave.code == Exit.INTERRUPTED:  # Ctrl-C, as the command-line library reports it
-            complain("stopped; finished work is kept, repeat to go on")
+            complain(interrupts.STOPPED)
         raise
     except InputError as error:
         _leave(Exit.UNUSABLE, error, str(error))

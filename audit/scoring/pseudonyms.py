@@ -46,7 +46,7 @@ def pseudonym_scores(
     mode = levels[counts.argmax()]
     read = np.zeros(truth.users.size)
     right, guessed = [], []
-    for _, items, answer in _claims(reconstruction, manifest):
+    for items, answer in _claims(reconstruction, manifest):
         known = items < truth.ratings.shape[1]
         table = np.zeros((truth.users.size, items.size))
         table[:, known] = truth.ratings[:, items[known]].toarray()
@@ -89,13 +89,11 @@ def null_scores(
     return UserScores(truth.users, {CLAIMED: np.full(truth.users.size, worth)})
 
 
-def _claims(
-    reconstruction: Reconstruction, manifest: Manifest
-) -> Iterator[tuple[int, np.ndarray, np.ndarray]]:
-    """Pseudonym, items and ratings of everybody about whom something is claimed."""
+def _claims(reconstruction: Reconstruction, manifest: Manifest) -> Iterator[tuple[np.ndarray, np.ndarray]]:
+    """Items and ratings of every pseudonym about whom something is claimed."""
     for user, kind, index, value, _ in reconstruction.rows():
         answer = round_ratings(value, manifest.rating_levels)
         claimed = (kind == ITEM) & (answer > 0)
         for name in np.unique(user[claimed]):
             mine = claimed & (user == name)
-            yield int(name), index[mine], answer[mine]
+            yield index[mine], answer[mine]

@@ -22,7 +22,7 @@ from typing import NoReturn
 
 from audit.shell.exits import Exit
 
-STOPPED = "factorleak: stopped; finished work is kept, repeat to go on\n"
+STOPPED = "stopped; finished work is kept, repeat to go on"
 CODES = {signal.SIGINT: Exit.INTERRUPTED, signal.SIGTERM: Exit.TERMINATED}
 SHOW_CURSOR = "\x1b[?25h"
 UNSAID = (
@@ -58,7 +58,7 @@ def watch() -> None:
         signal.pthread_sigmask(signal.SIG_UNBLOCK, heard)
         while (number := os.read(read, 1)[0]) not in heard:
             pass
-        leave(CODES[signal.Signals(number)], STOPPED)
+        leave(CODES[signal.Signals(number)], f"factorleak: {STOPPED}\n")
 
     threading.Thread(target=wait, name="factorleak-signals", daemon=True).start()
 

@@ -25,11 +25,15 @@ def progress(label: str) -> Iterator[Any]:
             yield lines.update
         return
     columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
+
+    def shown(words: str) -> str:
+        return escape(printable(words))
+
     with Progress(*columns, console=console, transient=True) as bar:
-        task = bar.add_task(label, total=None)
+        task = bar.add_task(shown(label), total=None)
 
         def update(done: int, total: int, text: str | None = None) -> None:
-            bar.update(task, completed=done, total=total, description=escape(printable(text or label)))
+            bar.update(task, completed=done, total=total, description=shown(text or label))
 
         yield update
 
@@ -89,7 +93,7 @@ class Heartbeat:
             self._write(self._said)
 
     def _words(self) -> str:
-        words = self._label
+        words = printable(self._label)
         if self._state is not None:
             done, total, text = self._state
             words += f": {done} of {total}" + (f" ({printable(text)})" if text else "")

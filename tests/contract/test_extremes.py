@@ -46,6 +46,7 @@ def test_refused_or_answered_or_abstained(tmp_path, scenario, kind):
         opened += 1
         if opened == OPENED[kind]:
             break
+    assert opened == OPENED[kind]
 
 
 @pytest.mark.parametrize("name", ATTACKS)

@@ -42,6 +42,7 @@ REMEDIES = {
     ENAMETOOLONG: "choose a shorter name",
 }
 PRIVATE, PUBLIC = 0o600, 0o666  # the latter as the user's mask allows
+NAME_BYTES = 100  # of a name that stay in the name of its partial file; file systems allow 255
 _NUMBERS = count()
 _HOST = hashlib.sha256(platform.node().encode()).hexdigest()[:8]
 _UNFINISHED: set[Path] = set()  # of this process, also while it is ended from another thread
@@ -55,6 +56,14 @@ def reason_of(error: OSError) -> str:
 
 def existing_file(path: Path) -> Path:
     """The path, if a regular file stands there that may be read.
+
+    Parameters
+    ----------
+    path : Path
+
+    Returns
+    -------
+    Path
 
     Raises
     ------
@@ -77,6 +86,16 @@ def existing_file(path: Path) -> Path:
 def small_file(path: Path, most: int) -> bytes:
     """The content of a file that must be small.
 
+    Parameters
+    ----------
+    path : Path
+    most : int
+        Bytes.
+
+    Returns
+    -------
+    bytes
+
     Raises
     ------
     InputError
@@ -89,7 +108,7 @@ def small_file(path: Path, most: int) -> bytes:
     except OSError as error:
         raise InputError(f"{path} cannot be read: {reason_of(error)}") from None
     if len(content) > most:
-        raise InputError(f"{path} must be at most {most:,} bytes")
+        raise InputError(f"{path} must be at most {most:,} bytes, it has more; give the right file")
     return content
 
 
@@ -99,12 +118,11 @@ def output(path: Path) -> Iterator[None]:
     try:
         yield
     except OSError as error:
-        number = error.errno or 0
-        if number == EEXIST and any(above.is_file() for above in path.parents):
-            number = ENOTDIR
-        reason = os.strerror(number).lower() if number else reason_of(error)
-        remedy = REMEDIES.get(number, "choose another place")
-        raise OutputError(f"{path} cannot be written: {reason}; {remedy}") from error
+        shown = error
+        if error.errno == EEXIST and any(above.is_file() for above in path.parents):
+            shown = NotADirectoryError(ENOTDIR, "")
+        remedy = REMEDIES.get(shown.errno or 0, "choose another place")
+        raise OutputError(f"{path} cannot be written: {reason_of(shown)}; {remedy}") from error
 
 
 @contextmanager
@@ -143,7 +161,8 @@ def scratch_folder() -> Iterator[Path]:
 
 def partial_name(path: Path) -> Path:
     """A hidden name beside ``path`` that nobody else uses."""
-    return path.with_name(f".{path.name[:100]}.{_HOST}-{os.getpid()}-{next(_NUMBERS)}.partial")
+    name = path.name.encode(errors="ignore")[:NAME_BYTES].decode(errors="ignore")
+    return path.with_name(f".{name}.{_HOST}-{os.getpid()}-{next(_NUMBERS)}.partial")
 
 
 def writer_of(partial: Path) -> int | None:
@@ -152,12 +171,28 @@ def writer_of(partial: Path) -> int | None:
     return int(words[1]) if len(words) == 3 and words[0] == _HOST and words[1].isdecimal() else None
 
 
+def make_private(path: Path) -> None:
+    """Make an empty file that its owner alone may read, before anything is in it; what was there goes."""
+    path.unlink(missing_ok=True)
+    os.close(os.open(path, os.O_CREAT | os.O_EXCL | os.O_WRONLY, PRIVATE))
+
+
 @contextmanager
 def replacing(path: Path, mode: int = PUBLIC) -> Iterator[Path]:
     """A name beside ``path`` to write to; the file takes its place when all went well, else it is removed.
 
     Each writer has a name of its own, so that two may write the same file: the last one stays.
     Folders above are made.
+
+    Parameters
+    ----------
+    path : Path
+    mode : int
+        ``PRIVATE`` or ``PUBLIC``.
+
+    Yields
+    ------
+    Path
 
     Raises
     ------
@@ -168,8 +203,8 @@ def replacing(path: Path, mode: int = PUBLIC) -> Iterator[Path]:
     with output(path):
         path.parent.mkdir(parents=True, exist_ok=True)
         with unfinished(partial):
-            if mode == PRIVATE:  # before anything is in it
-                os.close(os.open(partial, os.O_CREAT | os.O_WRONLY, mode))
+            if mode == PRIVATE:
+                make_private(partial)
             yield partial
             partial.replace(path)
 
@@ -182,6 +217,10 @@ def write_text(path: Path, text: str, mode: int = PUBLIC) -> None:
 
 def refuse_unwritable(directory: Path) -> None:
     """Find out before the work whether a directory for results can be made and written to; nothing is left.
+
+    Parameters
+    ----------
+    directory : Path
 
     Raises
     ------

@@ -73,8 +73,9 @@ class RecordedFiles:
         nullable = {"state": ("holder",), "messages": ("sender", "receiver")}
         self._spools = {
             name: Spool(self.folder / f"{name}.arrow", nullable.get(name, ()))
-            for name in ("state", "messages", "deliveries", "truth")
+            for name in ("state", "messages", "deliveries")
         }
+        self._spools["truth"] = Spool(self.folder / "truth.arrow", mode=PRIVATE)
         self._stage = "open"
 
     @contextmanager
@@ -102,7 +103,6 @@ class RecordedFiles:
         beside = {self.folder / "clients.json": clients_path(self.path)}
         truth = self.folder / "truth.arrow"
         if truth.exists():
-            truth.chmod(PRIVATE)
             beside[truth] = truth_path(self.path)
         self._refuse_existing()  # somebody else may have made them meanwhile
         with ExitStack() as moved:

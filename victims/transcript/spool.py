@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 import pyarrow as pa
 
-from victims.common.files import output
+from victims.common.files import PRIVATE, PUBLIC, make_private, output
 from victims.transcript.given_columns import kind_array, vector_array
 
 ROWS, BYTES = 1 << 16, 32 << 20  # of a batch: few calls, yet little memory
@@ -23,10 +23,13 @@ class Spool:
     path : Path
     nullable : tuple of str
         Columns of whole numbers in which ``NULL`` is written as null.
+    mode : int
+        Of the file, from its first byte on.
     """
 
-    def __init__(self, path: Path, nullable: tuple[str, ...] = ()) -> None:
+    def __init__(self, path: Path, nullable: tuple[str, ...] = (), mode: int = PUBLIC) -> None:
         self.path = path
+        self._mode = mode
         self.n_rows = 0
         self._nullable = nullable
         self._buffers: dict[str, np.ndarray] = {}
@@ -119,6 +122,8 @@ class Spool:
 
     def _open(self, schema: pa.Schema) -> None:
         self._schema = schema
+        if self._mode == PRIVATE:
+            make_private(self.path)
         self._writer = pa.ipc.new_file(str(self.path), schema)
 
     def _rewrite(self, schema: pa.Schema) -> None:

@@ -75,3 +75,15 @@ class TestProgress:
         with pytest.raises(ZeroDivisionError):
             work()
         assert "factorleak-progress" not in {thread.name for thread in enumerate()}
+
+    @pytest.mark.parametrize("terminal", ["", "1"])
+    def test_labels_are_data(self, monkeypatch, capsys, terminal):
+        """An attack's name, not looked up yet. Before: on a terminal, ``[/red]`` was an internal error."""
+        monkeypatch.setenv("FORCE_COLOR", terminal)
+        monkeypatch.setattr(Heartbeat, "FIRST", 0.0)
+        with progress("x[/red]y\x1b[2J") as update:
+            update(0, 2)
+            update(1, 2)
+        said = capsys.readouterr().err
+        assert "x[/red]y\\x1b[2J" in said
+        assert "\x1b[2J" not in said

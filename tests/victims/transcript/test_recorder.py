@@ -364,6 +364,17 @@ def test_rows_as_they_were_given(tmp_path):
         assert stat.S_IMODE(private.stat().st_mode) == 0o600
 
 
+def test_the_truth_is_private_while_it_is_recorded(tmp_path, monkeypatch):
+    """Before: everybody could read it until the end."""
+    monkeypatch.setattr(spool, "ROWS", 1)
+    with recorder_of(tmp_path / "t") as recorder:
+        recorder.truth("a", [1], [2])
+        (written,) = tmp_path.rglob("truth.arrow")
+        assert stat.S_IMODE(written.stat().st_mode) == 0o600
+        recorder.broadcast(0, Q)
+        recorder.upload(0, "a", ROW, [0])
+
+
 @pytest.mark.parametrize("upload", ["gradient", "weights"])
 def test_dense_uploads_without_what_carries_nothing(tmp_path, upload):
     own = Q + 1

@@ -1,0 +1,33 @@
+"""Files that are written whole or not at all: their names and modes while they are being written."""
+
+from __future__ import annotations
+
+import stat
+
+import pytest
+
+from victims.common import files
+from victims.common.files import PRIVATE, partial_name, replacing, write_text, writer_of
+
+
+@pytest.mark.parametrize("name", ["語" * 84, "x" * 255, "a-b.c", "é" * 51], ids=len)
+def test_every_name_that_a_file_may_have(tmp_path, name):
+    """Before: the hidden name was cut to 100 characters, which may be 300 bytes, and nothing was written."""
+    write_text(tmp_path / name, "text")
+    assert [path.name for path in tmp_path.iterdir()] == [name]
+    assert writer_of(partial_name(tmp_path / name)) is not None
+
+
+def test_private_before_anything_is_in_it(tmp_path, monkeypatch):
+    """Whoever foresees the hidden name and makes a file of it can read nothing. Before: its mode stayed."""
+    foreseen = tmp_path / "hidden.partial"
+    foreseen.touch()
+    foreseen.chmod(0o666)
+    opened = foreseen.open()
+    monkeypatch.setattr(files, "partial_name", lambda _: foreseen)
+    with replacing(tmp_path / "key", PRIVATE) as partial:
+        assert stat.S_IMODE(partial.stat().st_mode) == PRIVATE
+        partial.write_text("secret")
+    assert (tmp_path / "key").read_text() == "secret"
+    with opened:
+        assert opened.read() == ""
