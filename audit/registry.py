@@ -2,31 +2,20 @@
 
 from __future__ import annotations
 
-import dataclasses
 import importlib
 import re
-from collections.abc import Iterable
 from dataclasses import dataclass, field
-from typing import Any, get_args, get_type_hints
+from typing import Any
 
-from pydantic import TypeAdapter, ValidationError
-
-from attacks.base import Attack
 from audit.plugins import (
     HERE,
     OURS,
     broken_member,
-    code_at,
-    code_of,
     imported,
     offered,
-    own_code,
     package_of,
-    said,
 )
-from audit.shell.debugging import HINT
 from victims.common.errors import InputError
-from victims.protocols.base import Attacker, Defense, Victim
 
 
 @dataclass(frozen=True)
@@ -296,186 +285,3 @@ def entry(group: str, name: str) -> Entry:
     if known[name].refused:
         raise InputError(f"{group[:-1]} {name!r} is refused: {known[name].refused}")
     return known[name]
-
-
-def problem_of(group: str, name: str) -> str:
-    """Why a component cannot be used with its default options, or nothing; ours are not looked at."""
-    found = entries(group)[name]
-    if found.refused or not found.package:
-        return found.refused and f"refused: {found.refused}"
-    try:
-        _make(group, name, {})
-    except InputError as error:
-        return str(error)
-    return ""
-
-
-def code_used(victim: str, defenses: Iterable[str] = (), attacks: Iterable[str] = ()) -> dict[str, str]:
-    """Package, version and source of all that a cell runs: part of its name, so that other code runs anew.
-
-    Any change of our own source counts, a comment's, too: cells are cheap beside a wrong answer.
-    """
-    parts = [part for text in defenses for part in expanded(text)]
-    names = [("victims", victim), *(("defenses", _named(part)[0]) for part in parts)]
-    return _code_of([*names, *(("attacks", name) for name in attacks)])
-
-
-def attack_code(attack: str) -> dict[str, str]:
-    """The same of an attack alone."""
-    return _code_of([("attacks", attack)])
-
-
-def _code_of(names: Iterable[tuple[str, str]]) -> dict[str, str]:
-    found = {(group, name): entry(group, name) for group, name in names}
-    theirs = {
-        f"{group[:-1]} {name}": code_of(one.component)
-        if one.component
-        else code_at(one.location, one.package)
-        for (group, name), one in found.items()
-        if one.package
-    }
-    return {OURS: own_code(), **theirs}
-
-
-def make_attack(name: str, options: dict[str, Any] | None = None) -> Attack:
-    """An attack with its options; values may be text, as on a command line."""
-    return _make("attacks", name, options or {})
-
-
-def make_victim(name: str, options: dict[str, Any] | None = None) -> Victim:
-    """A victim with its hyper-parameters; values may be text, as on a command line."""
-    return _make("victims", name, options or {})
-
-
-def scenarios_of(victim: str) -> tuple[tuple[str, ...], tuple[str, ...]]:
-    """Updates and weightings that a victim knows, its default first."""
-    hints = get_type_hints(entry("victims", victim).load(f"victim {victim!r}"))
-    found = get_args(hints.get("update")), get_args(hints.get("weighting"))
-    if not all(found):
-        raise InputError(
-            f"victim {victim!r} must have the fields update and weighting, each a Literal of its choices"
-        )
-    return found
-
-
-def make_defenses(text: str) -> list[Defense]:
-    """Several defenses in order, as ``laplace:b=2+paillier``, ``none``, or ``hdpmf:noise=fresh``."""
-    return [make_defense(part) for part in expanded(text)]
-
-
-def make_defense(text: str) -> Defense:
-    """A defense as ``laplace`` or ``laplace:scale=2,clip=10,known=false``."""
-    name, options = _named(text)
-    return _make("defenses", name, options)
-
-
-def expanded(text: str) -> list[str]:
-    """The single defenses that a text stands for, none for ``none``.
-
-    Options of a combined name go to the parts that know them.
-
-    Raises
-    ------
-    InputError
-        If no part knows an option, or the combined name defines it already.
-
-    Examples
-    --------
-    >>> expanded("privmvmf")
-    ['unrated-sampling:rho=1', 'paillier']
-    """
-    if text == "none":
-        return []
-    return [single for part in text.split("+") for single in _parts(part)]
-
-
-# what a defense meets that names no attack: one that estimates noise, and one that reads lists
-UNDECLARED = (Attacker("likelihood", 2), Attacker("rated-set", 2))
-
-
-def attackers_of(victim: str, options: dict[str, Any], defense: str = "none") -> tuple[Attacker, ...]:
-    """The attacks that a victim, and the defenses that a text stands for, say adapt to them; each once."""
-    declared = [make_victim(victim, options).attackers]
-    declared += [one.attackers or UNDECLARED for one in make_defenses(defense)]
-    found: dict[str, Attacker] = {}
-    for attacker in (attacker for part in declared for attacker in part):
-        before = found.get(attacker.name, attacker)
-        found[attacker.name] = max(before, attacker, key=lambda one: one.rounds)
-    return tuple(found.values())
-
-
-def _parts(text: str) -> list[str]:
-    name, options = _named(text)
-    if name in offered("defenses"):
-        entry("defenses", name)
-    name = main_name("defenses", name)
-    if name not in COMBINED:
-        return [text]
-    known = {part: _options_of("defenses", part) for part in COMBINED[name]}
-    for option in options:
-        if any(option in fixed for fixed in COMBINED[name].values()):
-            raise InputError(f"{name} fixes the option {option!r}; name its parts to choose another value")
-        if not any(option in names for names in known.values()):
-            every = ", ".join(sorted(set().union(*known.values())))
-            raise InputError(f"{name} has no option {option!r}; it takes {every}")
-    out = []
-    for part, fixed in COMBINED[name].items():
-        own = {**fixed, **{key: value for key, value in options.items() if key in known[part]}}
-        pairs = ",".join(f"{key}={value}" for key, value in own.items())
-        out.append(f"{part}:{pairs}" if pairs else part)
-    return out
-
-
-def _named(text: str) -> tuple[str, dict[str, str]]:
-    name, _, options = text.partition(":")
-    return name, parse_options([part for part in options.split(",") if part])
-
-
-def _options_of(group: str, name: str) -> set[str]:
-    found = entry(group, name)
-    fields = dataclasses.fields(found.load(f"{group[:-1]} {name!r}"))
-    names = {f.name for f in fields} - set(found.fixed) - {"name"}
-    return names | {short for short, long in found.short.items() if long in names}
-
-
-def _make(group: str, name: str, options: dict[str, Any]) -> Any:
-    found, what = entry(group, name), f"{group[:-1]} {name!r}"
-    factory = found.load(what)
-    known = _options_of(group, name)
-    for option in options:
-        if option not in known:
-            names = sorted(known - set(found.short))
-            raise InputError(f"{name} has no option {option!r}; it takes {', '.join(names) or 'none'}")
-    options = {found.short.get(key, key): value for key, value in options.items()}
-    values = {key: None if value == "none" else value for key, value in options.items()}
-    try:
-        made: Any = TypeAdapter(factory).validate_python({**values, **found.fixed})
-    except ValidationError as error:
-        first = error.errors(include_url=False)[0]
-        where = ".".join(map(str, first["loc"]))
-        message = first["msg"].removeprefix("Value error, ")
-        raise InputError(f"{name} option {where}: {message}" if where else message) from None
-    except Exception as error:
-        if not found.package:
-            raise
-        raise InputError(f"{what} of {found.package} cannot be made: {said(error)}; {HINT}") from error
-    if found.package and (missing := broken_member(group, made)):
-        raise InputError(f"{what} of {found.package} ({found.location}) {missing}")
-    return made
-
-
-def parse_options(pairs: list[str]) -> dict[str, str]:
-    """``["factors=8"]`` as a mapping.
-
-    Raises
-    ------
-    InputError
-        If a pair is not ``name=value``.
-    """
-    options = {}
-    for pair in pairs:
-        name, equals, value = pair.partition("=")
-        if not equals or not name:
-            raise InputError(f"an option must be name=value, got {pair!r}")
-        options[name.strip().replace("-", "_")] = value.strip()
-    return options

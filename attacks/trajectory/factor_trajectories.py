@@ -120,7 +120,8 @@ def pack(view: View, batch: UserBatch, rounds: Int[np.ndarray, " T"]) -> Packed:
             told = np.zeros(known.shape) if scale is None else scale[position]
             told = np.hypot(told, own or 0.0) / abs(manifest.upload.scale)
             # noise of scale 0 is declared by programs that switched it off: what is left is rounding
-            told = np.maximum(told, _ROUNDING * max(np.abs(rows[here, number, :sent]).max(initial=0.0), _TINY))
+            largest = np.abs(rows[here, number, :sent]).max(initial=_TINY)
+            told = np.maximum(told, _ROUNDING * largest)
             deviation[here, number, :sent] = np.where(there, told, 1.0)
 
     def padded(part: np.ndarray) -> np.ndarray:

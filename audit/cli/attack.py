@@ -40,7 +40,7 @@ def attack(
     as_json: JsonOption = False,
 ) -> None:
     """Attack a transcript and write what was read."""
-    from audit.registry import parse_options
+    from audit.factories import parse_options
     from audit.requests.attacking import AttackRequest
     from audit.requests.attacking import attack as answer
     from audit.scoring.abstentions import grouped

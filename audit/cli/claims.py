@@ -72,7 +72,7 @@ def claims(
     from audit.cli.gate import OF_CLAIMS, Vocabulary, parse
     from audit.epsilon.claim_cells import NOISES, PROTOCOLS, Plan
     from audit.epsilon.claims import budget_quantiles, run
-    from audit.registry import parse_options
+    from audit.factories import parse_options
     from reports.claims import budgets_line, claims_table
     from reports.claims_figure import claims_figure
 

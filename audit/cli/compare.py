@@ -86,7 +86,7 @@ def compare(
     """Defenses side by side: leakage to each adversary, recommendation quality, cost."""
     from audit.cli.gate import OF_ATTACKS, OF_COST, OF_QUALITY, Vocabulary, parse
     from audit.experiments.compare import ADVERSARIES, Comparison, run, settled, short_of_rounds
-    from audit.registry import parse_options
+    from audit.factories import parse_options
     from audit.requests.grids import scenario_of
     from reports.compare import comparison_table, cost_of_defenses_table
     from reports.compare_figure import comparison_figure

@@ -62,7 +62,7 @@ def cost(
 ) -> None:
     """Seconds in each phase of an encrypted round, bytes and memory, beside the papers' numbers."""
     from audit.experiments.cost import Sheet, run
-    from audit.registry import parse_options
+    from audit.factories import parse_options
     from audit.requests.grids import scenario_of
     from reports.cost import cost_table, fedmf_paper, privmvmf_lines
 

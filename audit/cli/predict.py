@@ -62,7 +62,7 @@ def predict(
 ) -> None:
     """Prediction error of private matrix factorisation over seeds: paper 002, Table 3 and Figures 2 to 8."""
     from audit.experiments.prediction import METHODS, Plan, run
-    from audit.registry import parse_options
+    from audit.factories import parse_options
     from reports.prediction import prediction_table
     from reports.prediction_figure import prediction_figure
 

@@ -56,7 +56,7 @@ def quality(
 ) -> None:
     """Ranking quality with and without encryption, for known and new users and items."""
     from audit.experiments.ranking_quality import Plan, run
-    from audit.registry import parse_options
+    from audit.factories import parse_options
     from audit.requests.grids import scenario_of
     from reports.ranking import quality_table
 

@@ -81,7 +81,7 @@ def sweep(
 ) -> None:
     """Accuracy against noise scale and rounds watched: rows, figures, and how strong the attack is."""
     from audit.experiments.sweep import INSTEAD, Sweep, run
-    from audit.registry import make_victim, parse_options
+    from audit.factories import make_victim, parse_options
     from audit.requests.accounts import accounts_of
     from audit.requests.components import defenses_of
     from audit.requests.grids import scenarios, sweep_options

@@ -55,7 +55,7 @@ def train(
     as_json: JsonOption = False,
 ) -> None:
     """Train a victim without recording and show how well it predicts held-out ratings."""
-    from audit.registry import make_victim, parse_options, scenarios_of
+    from audit.factories import make_victim, parse_options, scenarios_of
     from audit.requests.accounts import accounts_of
     from audit.requests.components import defenses_of
     from reports.learning import learning_table

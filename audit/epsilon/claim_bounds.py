@@ -19,7 +19,7 @@ from audit.epsilon.lower_bounds import Bound, from_one_run, from_repetitions
 from audit.epsilon.many_runs import repeat, typical_client
 from audit.experiments.private_mf import VICTIM
 from audit.experiments.results import Row, make_row
-from audit.registry import make_defenses, make_victim
+from audit.factories import make_defenses, make_victim
 from defenses.accounting.budgets import budgets
 from defenses.accounting.shared_noise import accounts
 from victims.data.ratings import Ratings

@@ -6,12 +6,13 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from audit.code_identity import code_used
 from audit.experiments.grid import Cell
 from audit.experiments.metric_rows import failed_row
 from audit.experiments.naming import cell_path
 from audit.experiments.private_mf import VICTIM, System, system_of
 from audit.experiments.results import Row
-from audit.registry import code_used, make_defenses, make_victim
+from audit.factories import make_defenses, make_victim
 from victims.data.ratings import Ratings
 from victims.recording import record
 from victims.training import Run, start

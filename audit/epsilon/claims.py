@@ -27,7 +27,7 @@ from audit.experiments.prediction import TESTED
 from audit.experiments.private_mf import VICTIM
 from audit.experiments.results import Row, make_row
 from audit.experiments.runner import run_grid
-from audit.registry import make_attack, make_defenses, make_victim
+from audit.factories import make_attack, make_defenses, make_victim
 from audit.scoring.score import Ceiling
 from audit.scoring.truth import Truth, read_truth
 from defenses.accounting.budgets import Specification, budgets, draw

@@ -16,8 +16,9 @@ from attacks.base import (
     all_abstain,
     silent,
 )
+from audit.factories import make_attack
 from audit.plugins import said
-from audit.registry import entry, make_attack
+from audit.registry import entry
 from audit.shell.debugging import HINT
 from victims.common.errors import InputError
 from victims.transcript.view import ATTRIBUTE, ITEM, View

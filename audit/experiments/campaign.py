@@ -7,13 +7,14 @@ from dataclasses import asdict
 from importlib.metadata import version
 from pathlib import Path
 
+from audit.code_identity import code_used
 from audit.experiments.campaign_cells import Campaign, cells_of, usual_attacks
 from audit.experiments.campaign_rows import PROCEDURE
 from audit.experiments.grid import Report, silent
 from audit.experiments.naming import content_of
 from audit.experiments.results import Row
 from audit.experiments.runner import run_grid
-from audit.registry import code_used, make_attack, make_defenses
+from audit.factories import make_attack, make_defenses
 from victims.common.errors import InputError
 from victims.common.files import write_text
 from victims.data.ratings import Ratings

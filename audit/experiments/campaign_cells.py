@@ -7,11 +7,13 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from audit.code_identity import code_used
 from audit.experiments.grid import Cell
 from audit.experiments.naming import cell_path, digest
 from audit.experiments.recordings import files_of
 from audit.experiments.results import Row
-from audit.registry import attackers_of, code_used, entry, make_victim, recorded_name
+from audit.factories import attackers_of, make_victim
+from audit.registry import entry, recorded_name
 from victims.protocols.base import Victim
 
 UPDATES = ("semi-als", "sgd")

@@ -18,7 +18,7 @@ from audit.experiments.grid import Report, silent
 from audit.experiments.naming import content_of
 from audit.experiments.results import Row
 from audit.experiments.runner import run_grid
-from audit.registry import make_attack
+from audit.factories import make_attack
 from victims.common.errors import InputError
 from victims.data.ratings import Ratings
 

@@ -6,10 +6,12 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Literal
 
+from audit.code_identity import code_used
 from audit.experiments.grid import Cell
 from audit.experiments.naming import cell_path
 from audit.experiments.results import Row
-from audit.registry import attackers_of, code_used, recorded_name
+from audit.factories import attackers_of
+from audit.registry import recorded_name
 from victims.protocols.base import Attacker
 
 ADVERSARIES = ("server", "server+client", "decrypter", "eavesdropper", "item-server")

@@ -12,7 +12,7 @@ from audit.experiments.grid import Cell, Procedure, Say, only_ratings
 from audit.experiments.metric_rows import HEADLINE, failed_row
 from audit.experiments.results import Row, make_row
 from audit.experiments.round_cost import cost_of
-from audit.registry import make_defenses, make_victim
+from audit.factories import make_defenses, make_victim
 from audit.scoring.statistics import NOT_TESTED
 from victims.common.errors import InputError
 from victims.data.ratings import Ratings

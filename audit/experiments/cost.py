@@ -9,7 +9,7 @@ from audit.experiments.grid import Cell, Procedure, Report, Say, only_ratings, r
 from audit.experiments.results import Row
 from audit.experiments.round_cost import SAMPLE_ROWS, cost_of
 from audit.experiments.runner import run_grid
-from audit.registry import make_defense, make_defenses, make_victim
+from audit.factories import make_defense, make_defenses, make_victim
 from victims.data.ratings import Ratings
 from victims.data.subsets import most_rated
 

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from audit.registry import entry, expanded
+from audit.factories import expanded
+from audit.registry import entry
 
 
 def standing_in(text: str) -> str:

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from audit.code_identity import attack_code
 from audit.experiments.attack_rows import Attempt, rows_of
 from audit.experiments.campaign import check_adversary
 from audit.experiments.grid import Cell, Procedure, Report, Say, silent
@@ -14,7 +15,8 @@ from audit.experiments.metric_rows import failed_row
 from audit.experiments.naming import cell_path
 from audit.experiments.results import Row
 from audit.experiments.runner import run_grid
-from audit.registry import attack_code, entries, make_attack
+from audit.factories import make_attack
+from audit.registry import entries
 from audit.scoring.truth import Truth, read_truth
 from victims.common.errors import InputError
 from victims.transcript.reader import Transcript

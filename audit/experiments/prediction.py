@@ -14,13 +14,14 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from audit.code_identity import code_used
 from audit.experiments.grid import Cell, Procedure, Report, Say, silent
 from audit.experiments.metric_rows import failed_row
 from audit.experiments.naming import cell_path, content_of
 from audit.experiments.private_mf import SYSTEMS, VICTIM, system_of
 from audit.experiments.results import Row, make_row
 from audit.experiments.runner import run_grid
-from audit.registry import code_used, make_defenses, make_victim
+from audit.factories import make_defenses, make_victim
 from victims.common.errors import InputError
 from victims.data.movielens_files import published_split
 from victims.data.ratings import Ratings

@@ -9,7 +9,7 @@ from audit.experiments.encryption import standing_in, without_encryption
 from audit.experiments.grid import Cell, Procedure, Report, Say, only_ratings, refuse, silent
 from audit.experiments.results import Row
 from audit.experiments.runner import run_grid
-from audit.registry import make_defenses, make_victim
+from audit.factories import make_defenses, make_victim
 from victims.common.errors import InputError
 from victims.data.ratings import Ratings
 from victims.evaluation.ranking import SCENARIOS, case, measure, popular

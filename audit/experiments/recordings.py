@@ -8,7 +8,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from audit.registry import entry, make_defenses
+from audit.factories import make_defenses
+from audit.registry import entry
 from audit.scoring.truth import Truth, read_truth
 from victims.common.files import remove
 from victims.common.seeds import Purpose, generator

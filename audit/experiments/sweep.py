@@ -20,7 +20,8 @@ from audit.experiments.recordings import recorded, sampled
 from audit.experiments.results import Row
 from audit.experiments.runner import run_grid
 from audit.experiments.sweep_cells import INSTEAD, PAPER, Sweep, Watch, cells_of
-from audit.registry import entry, make_attack
+from audit.factories import make_attack
+from audit.registry import entry
 from audit.scoring.ceiling import ceilings, computable
 from audit.scoring.truth import Truth
 from victims.common.validation import at_least, each, require_fields

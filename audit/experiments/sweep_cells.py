@@ -6,12 +6,14 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from audit.code_identity import code_used
 from audit.experiments.campaign_cells import UPDATES, WEIGHTINGS
 from audit.experiments.grid import Cell
 from audit.experiments.naming import cell_path, digest
 from audit.experiments.recordings import files_of
 from audit.experiments.results import Row
-from audit.registry import code_used, make_victim, recorded_name
+from audit.factories import make_victim
+from audit.registry import recorded_name
 from victims.protocols.base import Victim
 
 PAPER = "root-hybr"  # with several solutions it is the paper's procedure

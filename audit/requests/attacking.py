@@ -10,8 +10,8 @@ from typing import Any
 
 from attacks.base import Attack, Reconstruction
 from audit.experiments.answers import answered_or_refused, complaints
+from audit.factories import make_attack
 from audit.keys import view_of
-from audit.registry import make_attack
 from audit.requests.rating_data import sample_of
 from victims.common.errors import InputError
 from victims.common.seeds import Purpose

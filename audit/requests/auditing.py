@@ -11,7 +11,7 @@ from typing import Any
 from audit.experiments import campaign
 from audit.experiments.grid import Report, silent
 from audit.experiments.results import Row
-from audit.registry import make_defenses, make_victim
+from audit.factories import make_defenses, make_victim
 from audit.requests.accounts import Stated, accounts_of
 from audit.requests.grids import scenarios
 from victims.common.files import refuse_unwritable

@@ -7,7 +7,8 @@ import inspect
 from collections.abc import Iterator
 from typing import Any, NamedTuple, get_args, get_type_hints
 
-from audit.registry import COMBINED, Entry, entries, entry, main_name, problem_of
+from audit.factories import problem_of
+from audit.registry import COMBINED, Entry, entries, entry, main_name
 from audit.requests.components import as_text
 from victims.common.errors import InputError
 

@@ -6,7 +6,8 @@ import dataclasses
 from collections.abc import Iterable, Mapping
 from typing import Any, Literal, NamedTuple
 
-from audit.registry import Entry, adopt, entries, entry, make_defenses, make_victim
+from audit.factories import make_defenses, make_victim
+from audit.registry import Entry, adopt, entries, entry
 from victims.common.errors import InputError
 from victims.protocols.base import Defense, Victim
 

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any, NamedTuple
 
 from audit.experiments.sweep_cells import PAPER
-from audit.registry import scenarios_of
+from audit.factories import scenarios_of
 
 PREFERRED = "include-unrated"
 

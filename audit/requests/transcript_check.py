@@ -11,8 +11,9 @@ import numpy as np
 
 from attacks.base import Foreseeing
 from audit.experiments.attack_rows import own_rows_alone, rows_of_others
+from audit.factories import make_attack
 from audit.keys import view_of
-from audit.registry import entries, make_attack
+from audit.registry import entries
 from victims.transcript.client_rule import ClientRule
 from victims.transcript.manifest import Manifest
 from victims.transcript.reader import Transcript, open_transcript

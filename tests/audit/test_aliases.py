@@ -6,7 +6,8 @@ import json
 
 import pytest
 
-from audit.registry import ALIASES, BUILT_IN, COMBINED, adopt, entries, entry, expanded, make_victim
+from audit.factories import expanded, make_victim
+from audit.registry import ALIASES, BUILT_IN, COMBINED, adopt, entries, entry
 from factorleak import list_components
 from victims.common.errors import InputError
 from victims.protocols.decentralised_mf import DecentralisedMF

@@ -16,9 +16,11 @@ import pytest
 from attacks.base import Estimates, Reconstruction
 from attacks.metadata.guess import GuessMajority
 from audit import plugins
+from audit.code_identity import code_used
 from audit.experiments.answers import WrongAnswer, answered
 from audit.experiments.sweep_cells import Sweep, cells_of
-from audit.registry import code_used, entries, make_attack, make_defense
+from audit.factories import make_attack, make_defense
+from audit.registry import entries
 from audit.shell.debugging import VARIABLE
 from victims.common.errors import InputError
 

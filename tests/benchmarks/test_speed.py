@@ -27,7 +27,7 @@ from attacks.likelihood.problem import problem_of, start_parameters
 from attacks.likelihood.starts import start_lam
 from attacks.root_finding.scipy_root import Root
 from attacks.trajectory.attack import Trajectory
-from audit.registry import make_defenses
+from audit.factories import make_defenses
 from tests.conftest import SCENARIOS
 from victims.data.loaders import load
 from victims.protocols.decentralised_mf import DecentralisedMF

@@ -21,7 +21,7 @@ import pyarrow as pa
 
 from attacks.base import OPTIONAL, Foreseeing, Reconstruction
 from audit.experiments.answers import answered
-from audit.registry import make_attack
+from audit.factories import make_attack
 from audit.scoring.reconstruction_files import read_reconstruction, write_reconstruction
 from audit.scoring.score import score
 from audit.scoring.truth import Truth, read_truth

@@ -5,17 +5,9 @@ from __future__ import annotations
 import pytest
 
 from audit.experiments.compare import Comparison, adapted, settled, short_of_rounds
+from audit.factories import UNDECLARED, attackers_of, make_attack, make_defense, make_defenses, make_victim
 from audit.keys import view_of
-from audit.registry import (
-    BUILT_IN,
-    UNDECLARED,
-    attackers_of,
-    entries,
-    make_attack,
-    make_defense,
-    make_defenses,
-    make_victim,
-)
+from audit.registry import BUILT_IN, entries
 from victims.data.synthetic import Synthetic, generate
 from victims.protocols.base import Unchanged
 from victims.recording import record
@@ -86,5 +78,5 @@ def test_a_defense_that_names_no_attack_meets_those_that_need_no_word(monkeypatc
     class Theirs(Unchanged):
         name = "theirs"
 
-    monkeypatch.setattr("audit.registry.make_defenses", lambda text: [Theirs()])
+    monkeypatch.setattr("audit.factories.make_defenses", lambda text: [Theirs()])
     assert set(UNDECLARED) <= set(attackers_of("fedmvmf", {}, "theirs"))

@@ -11,8 +11,9 @@ import pyarrow as pa
 import pytest
 
 from attacks.base import Reconstruction
+from audit.factories import make_attack, make_defenses
 from audit.keys import view_of
-from audit.registry import BUILT_IN, make_attack, make_defenses
+from audit.registry import BUILT_IN
 from audit.scoring.truth import read_truth
 from tests.conftest import SCENARIOS
 from victims.protocols.base import Victim

@@ -5,7 +5,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from audit.registry import make_defenses
+from audit.factories import make_defenses
 from victims.common.errors import InputError
 from victims.data.synthetic import Synthetic, generate
 from victims.protocols.base import Unchanged, WithFoldIn, WithItemServer

@@ -7,7 +7,7 @@ import pytest
 
 from attacks.client_rules.client_update import step_of, unknown_step
 from attacks.client_rules.protocols import CLIENT_RULES, SERVER_RULES, not_public
-from audit.registry import make_victim
+from audit.factories import make_victim
 from victims.data.synthetic import Synthetic, generate
 
 

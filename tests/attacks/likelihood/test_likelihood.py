@@ -24,7 +24,7 @@ from attacks.likelihood.observation import decode as decode_eagerly
 from attacks.likelihood.preparation import OFTEN, Preparation, prepare
 from attacks.likelihood.update_rule import fixed_sums, link
 from attacks.likelihood.upload_statistics import size_up
-from audit.registry import make_attack
+from audit.factories import make_attack
 from audit.scoring.score import score
 from audit.scoring.truth import read_truth
 from tests.oracles.simulator import Reference

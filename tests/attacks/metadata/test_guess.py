@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from audit.registry import make_attack
+from audit.factories import make_attack
 from victims.transcript.reader import open_transcript
 from victims.transcript.recorder import Recorder
 

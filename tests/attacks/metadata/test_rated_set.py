@@ -7,7 +7,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from audit.registry import make_attack, make_defense
+from audit.factories import make_attack, make_defense
 from audit.scoring.score import score
 from audit.scoring.truth import read_truth
 from victims.data.loaders import load

@@ -11,8 +11,8 @@ from attacks.base import Identities
 from attacks.sums.aggregate import Aggregate
 from attacks.sums.peeling import findings, sums_of_round
 from audit.experiments.metric_rows import metric_rows
+from audit.factories import make_defense
 from audit.keys import view_of
-from audit.registry import make_defense
 from audit.scoring.score import score
 from audit.scoring.truth import read_truth
 from victims.data.subsets import of_users

@@ -22,8 +22,8 @@ from attacks.sums.broadcast_sums import (
 )
 from attacks.sums.parallel_rows import NOBODY_ALONE, sums_of_others
 from audit.experiments import campaign
+from audit.factories import make_defenses
 from audit.keys import view_of
-from audit.registry import make_defenses
 from audit.scoring.pseudonyms import CLAIMED, CLIENTS, pseudonym_scores
 from audit.scoring.truth import read_truth
 from tests.conftest import SCENARIOS

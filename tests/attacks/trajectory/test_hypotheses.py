@@ -7,7 +7,7 @@ import pytest
 import scipy.sparse as sp
 
 from attacks.trajectory.hypotheses import fitted_values, log_likelihood_ratio
-from audit.registry import make_defenses
+from audit.factories import make_defenses
 from victims.common.errors import InputError
 from victims.data.synthetic import Synthetic, generate
 from victims.protocols.decentralised_mf import DecentralisedMF

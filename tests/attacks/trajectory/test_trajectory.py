@@ -18,7 +18,7 @@ from attacks.trajectory.factor_trajectories import batches, pack
 from attacks.trajectory.least_squares import Problem, Unknowns, factor_path, fit, fit_start, normal_equations
 from attacks.trajectory.passes import fit_clients
 from attacks.trajectory.stretched_ratings import unstretch
-from audit.registry import make_attack, make_defenses
+from audit.factories import make_attack, make_defenses
 from audit.scoring.metrics import round_ratings
 from audit.scoring.score import score
 from audit.scoring.truth import read_truth

@@ -14,7 +14,7 @@ import typer
 
 from audit.cli.main import app
 from audit.cli.options import names, parse_floats, parse_numbers, parse_rounds
-from audit.registry import make_attack
+from audit.factories import make_attack
 
 SMALL = "synthetic:users=15,items=20,ratings_per_user=6"
 ONE = ["--data", SMALL, "--victim", "mf", "--set", "factors=2"]

@@ -15,7 +15,7 @@ from audit.epsilon.claim_bounds import BOUND
 from audit.epsilon.claim_cells import Claim, Plan, recorded
 from audit.epsilon.lower_bounds import from_one_run, from_repetitions
 from audit.epsilon.many_runs import typical_client
-from audit.registry import make_defenses
+from audit.factories import make_defenses
 from audit.scoring.truth import read_truth
 from reports.claims import claims_table
 from reports.claims_figure import claims_figure

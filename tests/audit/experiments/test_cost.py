@@ -9,7 +9,7 @@ import pytest
 
 from audit.experiments.cost import Sheet, run
 from audit.experiments.round_cost import cost_of
-from audit.registry import make_defenses
+from audit.factories import make_defenses
 from victims.common.errors import InputError
 from victims.data.subsets import of_users
 from victims.protocols.base import Rows, Unchanged

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from attacks.likelihood import oracle
-from audit.registry import make_attack
+from audit.factories import make_attack
 from audit.scoring import all_but_one
 from audit.scoring.baselines import best_guess, guesses
 from audit.scoring.ceiling import ceilings, computable, obstacle, true_answers

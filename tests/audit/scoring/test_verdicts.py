@@ -11,7 +11,7 @@ import pytest
 from attacks.base import Estimates, Outcome, Reconstruction, all_abstain
 from attacks.likelihood.sign_test import p_value
 from audit.experiments.metric_rows import metric_rows
-from audit.registry import make_attack
+from audit.factories import make_attack
 from audit.scoring.abstentions import grouped, in_words
 from audit.scoring.score import BELOW, score
 from audit.scoring.statistics import summarise

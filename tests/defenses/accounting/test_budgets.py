@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from scipy import integrate, stats
 
-from audit.registry import expanded, make_defense, make_defenses
+from audit.factories import expanded, make_defense, make_defenses
 from defenses.accounting.budgets import Specification, budgets, draw
 from defenses.accounting.shared_noise import accounts, delta_given_h, epsilon_given_h
 from defenses.noise.objective_noise import ObjectiveNoise

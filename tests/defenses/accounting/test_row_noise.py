@@ -10,7 +10,7 @@ from scipy import integrate, optimize, stats
 
 from audit.cli.accounts import show_accounts
 from audit.cli.output import Output
-from audit.registry import make_defenses, make_victim
+from audit.factories import make_defenses, make_victim
 from audit.requests.accounts import accounts_of
 from defenses.accounting.row_noise import of_gaussian, of_laplace
 from victims.common.errors import InputError

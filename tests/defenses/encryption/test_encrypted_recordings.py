@@ -10,8 +10,8 @@ import pytest
 from typer.testing import CliRunner
 
 from audit.cli.main import app
+from audit.factories import make_attack, make_defense, make_victim
 from audit.keys import view_of
-from audit.registry import make_attack, make_defense, make_victim
 from audit.scoring.score import score
 from audit.scoring.truth import read_truth
 from defenses.encryption.opening import opener

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from audit.registry import make_attack, make_defense
+from audit.factories import make_attack, make_defense
 from audit.scoring.ceiling import computable
 from defenses.noise.gaussian import Gaussian
 from defenses.noise.laplace import Laplace

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from audit.registry import make_defense
+from audit.factories import make_defense
 from defenses.noise.laplace import Laplace
 from victims.common.errors import InputError
 from victims.data.loaders import load

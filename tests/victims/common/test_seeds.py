@@ -17,7 +17,7 @@ from scipy import stats
 from typer.testing import CliRunner
 
 from audit.cli.main import app
-from audit.registry import make_defenses, make_victim
+from audit.factories import make_defenses, make_victim
 from defenses.noise.objective_noise import ObjectiveNoise
 from victims.common.errors import InputError
 from victims.common.seeds import LARGEST_NUMBER, LARGEST_SEED, Purpose, checked, generator, jax_key

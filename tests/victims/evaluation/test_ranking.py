@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from audit.experiments.ranking_quality import Plan, run
-from audit.registry import make_defenses
+from audit.factories import make_defenses
 from victims.common.errors import InputError
 from victims.data.subsets import of_users
 from victims.evaluation.ranking import SCENARIOS, case, measure, popular, rank

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from attacks.client_rules.client_update import advance, step_of
-from audit.registry import make_defenses
+from audit.factories import make_defenses
 from victims.common.errors import InputError
 from victims.common.seeds import Purpose, generator
 from victims.evaluation.rating_error import predictions
@@ -169,7 +169,7 @@ def test_schedule():
     ],
 )
 def test_bad_options(options, message):
-    from audit.registry import make_victim
+    from audit.factories import make_victim
 
     with pytest.raises(InputError, match=message if "order" not in options else "order"):
         make_victim("mf", options)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from audit.registry import make_attack, make_victim
+from audit.factories import make_attack, make_victim
 from audit.scoring.score import score
 from audit.scoring.truth import read_truth
 from victims.common.errors import InputError

@@ -1,0 +1,36 @@
+"""Which code a result comes from: cells are named by it, so that other code runs anew."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from audit.factories import expanded, named_options
+from audit.plugins import OURS, code_at, code_of, own_code
+from audit.registry import entry
+
+
+def code_used(victim: str, defenses: Iterable[str] = (), attacks: Iterable[str] = ()) -> dict[str, str]:
+    """Package, version and source of all that a cell runs: part of its name, so that other code runs anew.
+
+    Any change of our own source counts, a comment's, too: cells are cheap beside a wrong answer.
+    """
+    parts = [part for text in defenses for part in expanded(text)]
+    names = [("victims", victim), *(("defenses", named_options(part)[0]) for part in parts)]
+    return _code_of([*names, *(("attacks", name) for name in attacks)])
+
+
+def attack_code(attack: str) -> dict[str, str]:
+    """The same of an attack alone."""
+    return _code_of([("attacks", attack)])
+
+
+def _code_of(names: Iterable[tuple[str, str]]) -> dict[str, str]:
+    found = {(group, name): entry(group, name) for group, name in names}
+    theirs = {
+        f"{group[:-1]} {name}": code_of(one.component)
+        if one.component
+        else code_at(one.location, one.package)
+        for (group, name), one in found.items()
+        if one.package
+    }
+    return {OURS: own_code(), **theirs}
