@@ -22,9 +22,9 @@ from typing import Any
 import numpy as np
 
 from defenses.accounting.row_noise import of_gaussian, of_rows
-from defenses.noise.client_noise import by_client, standard_normal
+from defenses.noise.client_noise import LARGEST_SCALE, by_client, standard_normal
 from victims.common.seeds import Purpose
-from victims.common.validation import above, at_least, or_none, require_fields, strictly_between
+from victims.common.validation import above, between, or_none, require_fields, strictly_between
 from victims.data.ratings import Ratings
 from victims.protocols.account import DELTA, Account, Setting
 from victims.protocols.base import Attacker, Rows, Unchanged
@@ -61,7 +61,7 @@ class Gaussian(Unchanged):
         require_fields(
             self,
             "gaussian",
-            scale=at_least(0),
+            scale=between(0, LARGEST_SCALE),
             clip=or_none(above(0)),
             delta=strictly_between(0, 1),
         )

@@ -19,9 +19,9 @@ from typing import Any
 import numpy as np
 
 from defenses.accounting.row_noise import of_laplace, of_rows
-from defenses.noise.client_noise import by_client
+from defenses.noise.client_noise import LARGEST_SCALE, by_client
 from victims.common.seeds import Purpose
-from victims.common.validation import above, at_least, or_none, require_fields
+from victims.common.validation import above, between, or_none, require_fields
 from victims.data.ratings import Ratings
 from victims.protocols.account import Account, Setting
 from victims.protocols.base import Attacker, Rows, Unchanged
@@ -55,7 +55,7 @@ class Laplace(Unchanged):
         require_fields(
             self,
             "laplace",
-            scale=at_least(0),
+            scale=between(0, LARGEST_SCALE),
             clip=or_none(above(0)),
         )
 

@@ -32,7 +32,7 @@ BARS = ("leak", "rating_accuracy=0.5", "rated_set_auc.value>0.9@adversary=server
 
 @dataclass(frozen=True)
 class Commands:
-    """What draws them; recordings, answers and rating files lie in the folder, and are damaged now and then."""
+    """Draws them; recordings, answers and rating files lie in the folder, and are damaged now and then."""
 
     folder: Path
     rng: random.Random
