@@ -1,4 +1,4 @@
-"""Which code a result comes from: cells are named by it, so that other code runs anew."""
+"""Which code a result comes from."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from audit.registry import entry
 def code_used(victim: str, defenses: Iterable[str] = (), attacks: Iterable[str] = ()) -> dict[str, str]:
     """Package, version and source of all that a cell runs: part of its name, so that other code runs anew.
 
-    Any change of our own source counts, a comment's, too: cells are cheap beside a wrong answer.
+    Any change of our own source counts, even a comment's: cells are cheap beside a wrong answer.
     """
     parts = [part for text in defenses for part in expanded(text)]
     names = [("victims", victim), *(("defenses", named_options(part)[0]) for part in parts)]

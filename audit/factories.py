@@ -1,4 +1,4 @@
-"""Components from names, texts and options: what a command line or a caller means, as objects."""
+"""Components made from names, texts and options, and what these say of themselves: scenarios, attackers."""
 
 from __future__ import annotations
 

@@ -119,8 +119,9 @@ def pack(view: View, batch: UserBatch, rounds: Int[np.ndarray, " T"]) -> Packed:
             scale = uploads.broadcast.noise_scale
             told = np.zeros(known.shape) if scale is None else scale[position]
             told = np.hypot(told, own or 0.0) / abs(manifest.upload.scale)
-            # noise of scale 0 is declared by programs that switched it off: what is left is rounding
-            largest = np.abs(rows[here, number, :sent]).max(initial=_TINY)
+            # noise of scale 0 is declared by programs that switched it off: what is left is rounding,
+            # of a client's own uploads: nobody else's answer may depend on them
+            largest = np.abs(rows[here, number, :sent]).max(axis=(1, 2), keepdims=True, initial=_TINY)
             told = np.maximum(told, _ROUNDING * largest)
             deviation[here, number, :sent] = np.where(there, told, 1.0)
 

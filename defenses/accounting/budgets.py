@@ -14,9 +14,10 @@ from dataclasses import dataclass
 import numpy as np
 from jaxtyping import Float
 
+from defenses.accounting.ranges import usable
 from victims.common.errors import InputError
 from victims.common.seeds import Purpose, generator
-from victims.common.validation import above, between, positive_share, require_fields
+from victims.common.validation import between, positive_share, require_fields
 from victims.data.ratings import Ratings
 
 
@@ -27,7 +28,7 @@ class Specification:
     Attributes
     ----------
     epsilon : float
-        Largest budget, > 0.
+        Largest budget, 1e-9 to 1e9.
     user_conservative, user_moderate, item_conservative, item_moderate : float
         Shares f_uc, f_um, f_ic, f_im in 0..1, adding up to at most 1 for users and for items.
     user_low, user_middle, item_low, item_middle : float
@@ -50,7 +51,7 @@ class Specification:
 
     def __post_init__(self) -> None:
         thing = "a privacy specification"
-        require_fields(self, thing, epsilon=above(0))
+        require_fields(self, thing, epsilon=usable())
         for who in ("user", "item"):
             share, weight = between(0, 1), positive_share()
             require_fields(self, thing, **{f"{who}_conservative": share, f"{who}_moderate": share})

@@ -25,7 +25,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from victims.common.validation import above, at_least, or_none, require, strictly_between
+from defenses.accounting.ranges import usable, usable_or_0
+from victims.common.validation import at_least, or_none, require, strictly_between
 from victims.data.ratings import Ratings
 from victims.protocols.account import DELTA, Account, Line, Setting
 
@@ -41,6 +42,8 @@ NOT_HIDDEN = {
     ),
 }
 CELLS = 2_000_000  # of the discretised privacy loss
+LARGE, SMALL = 1e3, 1e-6  # epsilon of one Laplace mechanism, and of all together
+LEAST_MULTIPLIER, MOST_MULTIPLIER = 1e-6, 1e5  # of normal noise, sigma over the distance
 
 
 class Spent(NamedTuple):
@@ -62,9 +65,9 @@ def of_laplace(scale: float, clip: float | None, rows: int, rounds: int = 1, del
     Parameters
     ----------
     scale : float
-        b >= 0.
+        b: 0, or 1e-9 to 1e9.
     clip : float or None
-        L1 norm to which rows are clipped, > 0; None gives no finite epsilon.
+        L1 norm to which rows are clipped, 1e-9 to 1e9; None gives no finite epsilon.
     rows, rounds : int
         >= 1.
     delta : float
@@ -95,9 +98,9 @@ def of_gaussian(scale: float, clip: float | None, rows: int, rounds: int = 1, de
     Parameters
     ----------
     scale : float
-        sigma >= 0.
+        sigma: 0, or 1e-9 to 1e9.
     clip : float or None
-        L2 norm to which rows are clipped, > 0; None gives no finite epsilon.
+        L2 norm to which rows are clipped, 1e-9 to 1e9; None gives no finite epsilon.
     rows, rounds : int
         >= 1.
     delta : float
@@ -124,14 +127,18 @@ def of_gaussian(scale: float, clip: float | None, rows: int, rounds: int = 1, de
         return Spent(count, float("inf"), float("inf"), delta)
     from dp_accounting import get_epsilon_gaussian
 
-    composed = float(get_epsilon_gaussian(scale / (2 * clip * np.sqrt(count)), delta))
+    multiplier = scale / (2 * clip * np.sqrt(count))
+    if multiplier < LEAST_MULTIPLIER:  # an epsilon above 1e11 is none
+        return Spent(count, float("inf"), float("inf"), delta)
+    # less noise than there is gives a bound, and the library's numbers do not overflow
+    composed = float(get_epsilon_gaussian(min(multiplier, MOST_MULTIPLIER), delta))
     return Spent(count, float("inf"), composed, delta)
 
 
 def _checked(scale: float, clip: float | None, rows: int, rounds: int, delta: float) -> int:
     """The number of rows of all rounds."""
-    require("the account", "scale", scale, at_least(0))
-    require("the account", "clip", clip, or_none(above(0)))
+    require("the account", "scale", scale, usable_or_0())
+    require("the account", "clip", clip, or_none(usable()))
     require("the account", "rows", rows, at_least(1))
     require("the account", "rounds", rounds, at_least(1))
     require("the account", "delta", delta, strictly_between(0, 1))
@@ -144,7 +151,10 @@ def _composed(single: float, count: int, delta: float) -> float:
 
     total = single * count
     step = max(single / 100, total / CELLS)
-    if step > single:  # the grid is too coarse to do better than the sum
+    # the plain sum where the grid is too coarse to do better; where it is at most a thousandth too large (a
+    # loss of one mechanism is on average within 1 of its epsilon); and where it is so small that the library
+    # overflows
+    if step > single or single > LARGE or total < SMALL:
         return total
     loss = from_laplace_mechanism(1 / single, value_discretization_interval=step)
     return min(total, float(loss.self_compose(count).get_epsilon_for_delta(delta)))

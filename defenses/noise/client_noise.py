@@ -10,8 +10,6 @@ from jaxtyping import Float, Int
 
 from victims.common.seeds import Purpose, generator
 
-LARGEST_SCALE = 1e100  # beyond any use, and its squares and sums over clients are still numbers
-
 
 def by_client(
     sender: Int[np.ndarray, " rows"],

@@ -21,10 +21,11 @@ from typing import Any
 
 import numpy as np
 
+from defenses.accounting.ranges import usable, usable_or_0
 from defenses.accounting.row_noise import of_gaussian, of_rows
-from defenses.noise.client_noise import LARGEST_SCALE, by_client, standard_normal
+from defenses.noise.client_noise import by_client, standard_normal
 from victims.common.seeds import Purpose
-from victims.common.validation import above, between, or_none, require_fields, strictly_between
+from victims.common.validation import or_none, require_fields, strictly_between
 from victims.data.ratings import Ratings
 from victims.protocols.account import DELTA, Account, Setting
 from victims.protocols.base import Attacker, Rows, Unchanged
@@ -37,7 +38,7 @@ class Gaussian(Unchanged):
     Attributes
     ----------
     scale : float
-        Standard deviation sigma, in the units of the gradients (stars squared). 0 adds none.
+        Standard deviation sigma, in the units of the gradients (stars squared): 0 (none), or 1e-9 to 1e9.
     clip : float or None
         Largest L2 norm of a row; longer rows are shortened to it. None does not clip.
     known : bool
@@ -61,8 +62,8 @@ class Gaussian(Unchanged):
         require_fields(
             self,
             "gaussian",
-            scale=between(0, LARGEST_SCALE),
-            clip=or_none(above(0)),
+            scale=usable_or_0(),
+            clip=or_none(usable()),
             delta=strictly_between(0, 1),
         )
 

@@ -18,10 +18,11 @@ from typing import Any
 
 import numpy as np
 
+from defenses.accounting.ranges import usable, usable_or_0
 from defenses.accounting.row_noise import of_laplace, of_rows
-from defenses.noise.client_noise import LARGEST_SCALE, by_client
+from defenses.noise.client_noise import by_client
 from victims.common.seeds import Purpose
-from victims.common.validation import above, between, or_none, require_fields
+from victims.common.validation import or_none, require_fields
 from victims.data.ratings import Ratings
 from victims.protocols.account import Account, Setting
 from victims.protocols.base import Attacker, Rows, Unchanged
@@ -35,7 +36,7 @@ class Laplace(Unchanged):
     ----------
     scale : float
         b of the Laplace law, in the units of the gradients (stars squared); its standard deviation is
-        b times the root of 2. 0 adds none.
+        b times the root of 2. 0 adds none, else 1e-9 to 1e9.
     clip : float or None
         Largest L1 norm of a row; longer rows are shortened to it. None does not clip.
     known : bool
@@ -55,8 +56,8 @@ class Laplace(Unchanged):
         require_fields(
             self,
             "laplace",
-            scale=between(0, LARGEST_SCALE),
-            clip=or_none(above(0)),
+            scale=usable_or_0(),
+            clip=or_none(usable()),
         )
 
     @property

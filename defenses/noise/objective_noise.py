@@ -30,11 +30,12 @@ import numpy as np
 from jaxtyping import Float
 
 from defenses.accounting.budgets import Specification, draw
+from defenses.accounting.ranges import LEAST
 from defenses.accounting.shared_noise import accounts
 from defenses.noise.client_noise import by_client, standard_normal
 from victims.common.errors import InputError
 from victims.common.seeds import Purpose, generator
-from victims.common.validation import at_least, one_of, require_fields
+from victims.common.validation import at_least, one_of, require, require_fields
 from victims.data.ratings import Ratings
 from victims.protocols.account import Account, Setting
 from victims.protocols.base import Attacker, Rows, Unchanged
@@ -85,7 +86,13 @@ class ObjectiveNoise(Specification, Unchanged):
         return True
 
     def threshold(self, ratings: Ratings, seed: int) -> float:
-        """t: the budget that the noise of one draw is made for; with ``composed`` that of one epoch."""
+        """t: the budget that the noise of one draw is made for; with ``composed`` that of one epoch.
+
+        Raises
+        ------
+        InputError
+            If weights or epochs leave next to nothing of it.
+        """
         weights = draw(self, ratings, seed)
         share = {
             "largest": 1.0,
@@ -93,7 +100,11 @@ class ObjectiveNoise(Specification, Unchanged):
             "smallest": float(weights.user.min() * weights.item.min()),
         }
         whole = self.epsilon * share[self.budget]
-        return whole / self.epochs if self.noise == "composed" else whole
+        budget = whole / self.epochs if self.noise == "composed" else whole
+        require(
+            "objective-noise", "budget of one draw", budget, at_least(LEAST), "raise epsilon or the weights"
+        )
+        return budget
 
     def laplace_scale(self, ratings: Ratings, factors: int, seed: int) -> float:
         """b of the noise in an item's sum, 2 Delta sqrt(K) / t, in stars."""

@@ -138,4 +138,6 @@ def _obeys(value: object, rule: Rule) -> bool:
 
 
 def _written(bound: int | float) -> str:
-    return f"{bound:,}" if isinstance(bound, int) and bound >= 10_000 else f"{bound:.12g}"
+    if isinstance(bound, int) and bound >= 10_000:
+        return f"{bound:,}"
+    return f"{bound:g}" if float(f"{bound:g}") == bound else f"{bound:.12g}"

@@ -240,6 +240,17 @@ class TestFreshNoise:
             packed = pack(view, view.batch(next(iter(batches(view, view.rounds.size)))), view.rounds)
         assert (packed.deviation > 0).all()
 
+    def test_huge_uploads_of_one_client_change_nobody_elses_fit(self, recorded):
+        view = recorded("objective-noise:noise=fresh,epsilon=40").view("server")
+        members = next(iter(batches(view, view.rounds.size)))
+        chunks = zip(view.messages.sender, view.messages.gradient, strict=True)
+        loud = [np.where(sender[:, None] == members[0], rows * 1e12, rows) for sender, rows in chunks]
+        louder = replace(view, messages=replace(view.messages, gradient=loud))
+        before, after = (pack(one, one.batch(members), one.rounds) for one in (view, louder))
+        assert np.array_equal(before.deviation[1:], after.deviation[1:])
+        assert (after.deviation[0] >= before.deviation[0]).all()
+        assert after.deviation[0].max() > before.deviation[0].max()
+
     def test_the_start_alone(self, community, recorded):
         """``fit_start`` ends where ``fit`` does with ratings that a sharp prior fixes."""
         view = recorded("objective-noise:noise=fresh,epsilon=40").view("server")

@@ -50,9 +50,9 @@ class TestSpecification:
     @pytest.mark.parametrize(
         ("options", "message"),
         [
-            ("epsilon=0", "epsilon of a privacy specification must be > 0, got 0.0"),
-            ("epsilon=-1", "epsilon of a privacy specification must be > 0"),
-            ("epsilon=nan", "epsilon of a privacy specification must be > 0, got nan"),
+            ("epsilon=0", r"epsilon of a privacy specification must be between 1e-09 and 1e\+09, got 0.0"),
+            ("epsilon=-1", r"epsilon of a privacy specification must be between 1e-09 and 1e\+09"),
+            ("epsilon=nan", r"epsilon of a privacy specification must be between 1e-09 and 1e\+09, got nan"),
             ("user_low=0", r"user_low of .* must be in \(0, 1\], got 0.0"),
             ("item_middle=1.5", r"item_middle of .* must be in \(0, 1\], got 1.5"),
             ("user_low=0.6", "user_low must be at most user_middle = 0.5, got 0.6"),

@@ -121,9 +121,9 @@ class TestBoth:
             ({"delta": 1.0}, "delta of the account must be between 0 and 1, exclusive, got 1.0"),
             ({"rows": 0}, "rows of the account must be >= 1, got 0"),
             ({"rounds": 0}, "rounds of the account must be >= 1, got 0"),
-            ({"clip": 0.0}, "clip of the account must be > 0, or none, got 0.0"),
-            ({"clip": -1.0}, "clip of the account must be > 0, or none, got -1.0"),
-            ({"scale": -1.0}, "scale of the account must be >= 0, got -1.0"),
+            ({"clip": 0.0}, r"clip of the account must be between 1e-09 and 1e\+09, or none, got 0.0"),
+            ({"clip": -1.0}, r"clip of the account must be between 1e-09 and 1e\+09, or none, got -1.0"),
+            ({"scale": -1.0}, r"scale of the account must be 0 or between 1e-09 and 1e\+09, got -1.0"),
         ],
     )
     def test_bad_numbers(self, of, numbers, message):

@@ -68,11 +68,11 @@ def test_text_form():
 @pytest.mark.parametrize(
     ("option", "message"),
     [
-        ("scale=-1", r"scale of gaussian must be between 0 and 1e\+100, got -1"),
-        ("sigma=inf", r"scale of gaussian must be between 0 and 1e\+100, got inf"),
-        ("sigma=1e308", r"scale of gaussian must be between 0 and 1e\+100, got 1e\+308"),
-        ("clip=0", "clip of gaussian must be > 0, or none, got 0"),
-        ("clip=-2", "clip of gaussian must be > 0, or none, got -2"),
+        ("scale=-1", r"scale of gaussian must be 0 or between 1e-09 and 1e\+09, got -1"),
+        ("sigma=inf", r"scale of gaussian must be 0 or between 1e-09 and 1e\+09, got inf"),
+        ("sigma=1e308", r"scale of gaussian must be 0 or between 1e-09 and 1e\+09, got 1e\+308"),
+        ("clip=0", r"clip of gaussian must be between 1e-09 and 1e\+09, or none, got 0"),
+        ("clip=-2", r"clip of gaussian must be between 1e-09 and 1e\+09, or none, got -2"),
         ("delta=0", "delta of gaussian must be between 0 and 1, exclusive, got 0"),
         ("delta=1", "delta of gaussian must be between 0 and 1, exclusive, got 1"),
     ],

@@ -83,7 +83,7 @@ def test_manifest_tells_what_is_public(ratings, tmp_path):
 def test_text_form():
     assert make_defense("laplace:scale=2,clip=10,known=false") == Laplace(2.0, 10.0, known=False)
     assert isinstance(make_defense("laplace"), Defense)
-    with pytest.raises(InputError, match=r"scale of laplace must be between 0 and 1e\+100, got -1"):
+    with pytest.raises(InputError, match=r"scale of laplace must be 0 or between 1e-09 and 1e\+09, got -1"):
         make_defense("laplace:scale=-1")
     with pytest.raises(InputError, match="unknown defense 'gauss'"):
         make_defense("gauss")
