@@ -8,6 +8,8 @@ import platform
 import shutil
 import stat
 import tempfile
+import threading
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from errno import (
@@ -46,6 +48,8 @@ NAME_BYTES = 100  # of a name that stay in the name of its partial file; file sy
 _NUMBERS = count()
 _HOST = hashlib.sha256(platform.node().encode()).hexdigest()[:8]
 _UNFINISHED: set[Path] = set()  # of this process, also while it is ended from another thread
+_ENDING = threading.Event()  # this process is being ended
+SETTLED = 0.05  # seconds after which a thread that saw no end coming has made its file
 
 
 def reason_of(error: OSError) -> str:
@@ -128,18 +132,32 @@ def output(path: Path) -> Iterator[None]:
 @contextmanager
 def unfinished(path: Path) -> Iterator[Path]:
     """A file or folder that does not outlive the context, nor a process that is stopped inside it."""
+    _halt_at_the_end()
     _UNFINISHED.add(path)
     try:
         yield path
     finally:
+        _halt_at_the_end()
         remove(path)
         _UNFINISHED.discard(path)
 
 
 def remove_unfinished() -> None:
-    """Remove what this process has begun to write; called where it is stopped."""
-    for path in list(_UNFINISHED):
-        remove(path)
+    """Remove what this process has begun to write; called where it is stopped, and nothing is begun after it.
+
+    Other threads go on meanwhile: one that has announced a file makes it after the first pass.
+    """
+    _ENDING.set()
+    for wait in (SETTLED, 0.0):
+        for path in list(_UNFINISHED):
+            remove(path)
+        time.sleep(wait)
+
+
+def _halt_at_the_end() -> None:
+    """Keep a thread that writes from beginning anew, and from complaining that its file is gone."""
+    while _ENDING.is_set():
+        time.sleep(1)
 
 
 def remove(path: Path) -> None:

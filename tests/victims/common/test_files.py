@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import stat
+import subprocess
+import sys
 
 import pytest
 
@@ -31,3 +33,28 @@ def test_private_before_anything_is_in_it(tmp_path, monkeypatch):
     assert (tmp_path / "key").read_text() == "secret"
     with opened:
         assert opened.read() == ""
+
+
+WRITING = """
+import os, sys, threading, time
+from pathlib import Path
+from victims.common import files
+
+def end():
+    time.sleep(float(sys.argv[2]))
+    files.remove_unfinished()
+    os._exit(0)
+
+threading.Thread(target=end, daemon=True).start()
+while True:
+    files.write_text(Path(sys.argv[1], "private"), "text", files.PRIVATE)
+"""
+
+
+def test_nothing_is_left_by_who_writes_while_it_is_ended(tmp_path):
+    """Before: in 19 of 60 a file made after the others were removed, and tracebacks that files were gone."""
+    for delay in range(12):
+        words = [sys.executable, "-c", WRITING, str(tmp_path), str(0.02 + delay * 1e-4)]
+        ended = subprocess.run(words, capture_output=True, text=True, check=True)
+        assert ended.stderr == ""
+    assert [path.name for path in tmp_path.iterdir()] == ["private"]
