@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from functools import cache
@@ -14,6 +13,7 @@ from jaxtyping import Float
 from defenses.encryption.opening import opener
 from victims.common.errors import InputError
 from victims.common.files import small_file
+from victims.common.json_text import json_of
 from victims.transcript.reader import Opener, Transcript
 from victims.transcript.view import View
 from victims.transcript.writer import key_path
@@ -58,7 +58,7 @@ def _about(path: Path) -> Iterator[None]:
 
 def _content(path: Path) -> dict[str, str]:
     try:
-        content = json.loads(small_file(path, KEY_BYTES))
+        content = json_of(small_file(path, KEY_BYTES))
     except (ValueError, RecursionError) as error:
         raise InputError(f"{path} is not valid JSON: {error}; {REMEDY}") from None
     if not isinstance(content, dict):

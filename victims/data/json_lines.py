@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import math
 import re
 from collections.abc import Iterator
@@ -12,6 +11,7 @@ from typing import Any
 import pyarrow as pa
 
 from victims.common.errors import InputError
+from victims.common.json_text import json_of
 from victims.data.encoded_rows import Chunk
 from victims.data.streams import MIB, TextStream
 from victims.data.tables import shown
@@ -94,7 +94,7 @@ def _object(path: Path, number: int, line: str) -> dict[str, Any]:
     if line.count("[") + line.count("{") > DEEPEST and _depth(TEXTS.sub("", line)) > DEEPEST:
         raise InputError(f"{path} line {number}: must be nested at most {DEEPEST} deep; repair it")
     try:
-        found = json.loads(line)
+        found = json_of(line)
     except (ValueError, RecursionError) as error:
         raise InputError(f"{path} line {number}: must be one JSON object, got {shown(str(error))}") from None
     if not isinstance(found, dict):

@@ -7,7 +7,6 @@ whom messages go). What the clients kept private lies in ``NAME.truth.arrow`` be
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 
 import numpy as np
@@ -15,6 +14,7 @@ from pydantic import ValidationError
 
 from victims.common.errors import InputError
 from victims.common.files import small_file
+from victims.common.json_text import json_of
 from victims.common.limits import refuse_absurd_sizes, refuse_absurd_table
 from victims.transcript.adversaries import ADVERSARIES
 from victims.transcript.arrow import (
@@ -129,7 +129,7 @@ def read_manifest(path: Path) -> Manifest:
     if not file.is_file():
         raise InputError(f"{path} is not a transcript: it must contain manifest.json")
     try:
-        content = json.loads(small_file(file, MANIFEST_BYTES))
+        content = json_of(small_file(file, MANIFEST_BYTES))
     except InputError:
         raise
     except (ValueError, RecursionError) as error:

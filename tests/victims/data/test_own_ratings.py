@@ -327,6 +327,7 @@ class TestJsonLines:
             ('{"user": 1, "item": 2}', "rating must be a finite number"),
             ("[" * 100_000, "nested at most 32 deep"),
             ('{"user": 1e400, "item": 2, "rating": 3}', "user must be finite"),
+            ('{"user": 1, "item": 2, "rating": 3, "user": 4}', "'user' is given twice"),
         ],
     )
     def test_a_bad_line_is_named(self, tmp_path, line, says):

@@ -178,6 +178,13 @@ class TestBroken:
         with pytest.raises(InputError, match=r"manifest\.json"):
             open_transcript(path)
 
+    def test_a_key_given_twice(self, tmp_path):
+        path = Reference().write(tmp_path / "t")
+        file = path / "manifest.json"
+        file.write_text(file.read_text().replace("{", '{"update": "sgd", ', 1))
+        with pytest.raises(InputError, match=r"manifest\.json.*'update' is given twice"):
+            open_transcript(path)
+
     def test_not_a_transcript(self, tmp_path):
         with pytest.raises(InputError, match=r"manifest\.json"):
             open_transcript(tmp_path)
