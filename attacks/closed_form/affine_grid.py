@@ -5,10 +5,12 @@ else that the adversary does not know. A row then reads r = A g + B h (+ known o
 client's direction, h = d . v (``attacks.closed_form.rank_one``, ``attacks.closed_form.moving_factor``), A one
 over scale times length, B the length, both of any sign: a program may send the gradient or its negative, and
 the direction's sign is open. Two rows and their levels give A and B, so every pair of levels of two well
-chosen rows is tried on the others.
+chosen rows is tried on the others; the nearest few are fitted to the levels that they name, so that rounding
+in those two rows does not count.
 
-What it assumes: uploads in the clear and without noise, the rating grid; more rows than two, or every pair
-of levels fits. It answers nothing where no pair, or more than one, meets the grid.
+What it assumes: uploads in the clear, rounded at most, the rating grid; more rows than two, or every pair of
+levels fits. It answers nothing where no pair, or more than one, meets the grid. Pairs that name a multiple of
+the same ratings (all of them 2 or 4, say, and 1 or 2) meet it equally well.
 """
 
 from __future__ import annotations
@@ -19,12 +21,14 @@ from typing import NamedTuple
 import numpy as np
 from jaxtyping import Bool, Float
 
-from attacks.closed_form.decoding import distance_to_levels
+from attacks.closed_form.decoding import distance_to_levels, nearest_level
 from attacks.closed_form.goodness_of_fit import FIT_ROWS
 
-CLEARLY = 30.0  # times the best distance from the grid that the second best must have
+CLEARLY = 12.0  # times the best distance from the grid that a multiple of the same ratings must have
+EVIDENCE = 20.0  # nats per client by which the best distance must beat that of any other ratings
 EXACT = 1e-9  # stars, below which two distances are equal
-SAME = 1e-6  # relative, within which two pairs are one
+KEPT = 8  # pairs of a client that are fitted
+MULTIPLE = 1e-3  # sine of the angle between two lists of ratings below which they are multiples
 TABLE = 1 << 22  # numbers of one table of trials
 
 
@@ -34,6 +38,15 @@ class Pair(NamedTuple):
     of_scalar: Float[np.ndarray, " users"]
     of_along: Float[np.ndarray, " users"]
     distance: Float[np.ndarray, " users"]
+
+
+class _Rows(NamedTuple):
+    """g, h, offset and whether a row counts, (users, rows) each."""
+
+    scalar: Float[np.ndarray, "users rows"]
+    along: Float[np.ndarray, "users rows"]
+    offset: Float[np.ndarray, "users rows"]
+    valid: Bool[np.ndarray, "users rows"]
 
 
 def best_pair(
@@ -69,23 +82,17 @@ def best_pair(
     """
     size = [np.where(valid, np.abs(part), 0).max(axis=1, initial=0) for part in (scalar, along)]
     unit = [np.where(part > 0, part, 1.0) for part in size]
-    g, h = scalar / unit[0][:, None], along / unit[1][:, None]
-    first, second, apart = _anchors(g, h, valid)
-    stride = max(1, -(-g.shape[1] // FIT_ROWS))
-    some = tuple(part[:, ::stride] for part in (g, h, offset, valid))
-    pairs = _trials(g, h, offset, first, second, levels)
-    best = np.zeros((g.shape[0], 2))
-    nearest = np.full(g.shape[0], np.inf)
-    runner_up = nearest.copy()
-    per_trial = max(1, TABLE // max(1, some[0].size))
-    for start in range(0, pairs.shape[1], per_trial):
-        trial = pairs[:, start : start + per_trial]
-        away = _distance(trial, some, levels)
-        best, nearest, runner_up = _better(best, nearest, runner_up, trial, away)
-    apart &= valid.sum(axis=1) > 2
-    clear = apart & np.isfinite(nearest) & (runner_up > CLEARLY * nearest + EXACT)
+    rows = _Rows(scalar / unit[0][:, None], along / unit[1][:, None], offset, valid)
+    first, second, apart = _anchors(rows.scalar, rows.along, valid)
+    stride = max(1, -(-rows.scalar.shape[1] // FIT_ROWS))
+    some = _Rows(*(part[:, ::stride] for part in rows))
+    pairs = _nearest_few(_trials(rows, first, second, levels), some, levels)
+    for _ in range(2):
+        pairs = _fitted(pairs, some, levels)
+    best, distance, clear = _clear_one(pairs, some, levels)
+    clear &= apart & (valid.sum(axis=1) > 2)
     out = np.where(clear[:, None], best, 0.0)
-    return Pair(out[:, 0] / unit[0], out[:, 1] / unit[1], nearest)
+    return Pair(out[:, 0] / unit[0], out[:, 1] / unit[1], distance)
 
 
 def _anchors(g: np.ndarray, h: np.ndarray, valid: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
@@ -99,45 +106,80 @@ def _anchors(g: np.ndarray, h: np.ndarray, valid: np.ndarray) -> tuple[np.ndarra
 
 
 def _trials(
-    g: np.ndarray,
-    h: np.ndarray,
-    offset: np.ndarray,
-    first: np.ndarray,
-    second: np.ndarray,
-    levels: np.ndarray,
+    rows: _Rows, first: np.ndarray, second: np.ndarray, levels: np.ndarray
 ) -> Float[np.ndarray, "users trials 2"]:
-    """A and B for every pair of levels of the anchors."""
-    user = np.arange(g.shape[0])
-    a, b, c, d = g[user, first], h[user, first], g[user, second], h[user, second]
+    """A and B for every pair of levels of the anchors; NaN where these do not tell them apart."""
+    user = np.arange(first.size)
+    a, b, c, d = (part[user, row] for row in (first, second) for part in (rows.scalar, rows.along))
     determinant = a * d - b * c
     determinant = np.where(determinant == 0, np.nan, determinant)[:, None]
     z = np.array(list(product(levels, levels)))
-    left = z[:, 0] - offset[user, first][:, None]
-    right = z[:, 1] - offset[user, second][:, None]
+    left = z[:, 0] - rows.offset[user, first][:, None]
+    right = z[:, 1] - rows.offset[user, second][:, None]
     of_g = (d[:, None] * left - b[:, None] * right) / determinant
     of_h = (a[:, None] * right - c[:, None] * left) / determinant
     return np.stack([of_g, of_h], axis=-1)
 
 
-def _distance(trial: np.ndarray, some: tuple[np.ndarray, ...], levels: np.ndarray) -> np.ndarray:
-    """Mean distance from the grid of every trial, (users, trials)."""
-    g, h, offset, valid = some
-    value = trial[:, :, :1] * g[:, None] + trial[:, :, 1:] * h[:, None] + offset[:, None]
-    away = distance_to_levels(value, levels) * valid[:, None]
-    away = away.sum(axis=2) / np.maximum(valid.sum(axis=1), 1)[:, None]
-    return np.where(np.isnan(trial[:, :, 0]), np.inf, away)
+def _values(pairs: np.ndarray, rows: _Rows) -> Float[np.ndarray, "users pairs rows"]:
+    """A g + B h + offset."""
+    return (
+        pairs[:, :, :1] * rows.scalar[:, None] + pairs[:, :, 1:] * rows.along[:, None] + rows.offset[:, None]
+    )
 
 
-def _better(
-    best: np.ndarray, nearest: np.ndarray, runner_up: np.ndarray, trial: np.ndarray, away: np.ndarray
-) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """The best pair so far and the distance of the best other one."""
-    pairs = np.concatenate([best[:, None], trial], axis=1)
-    distance = np.concatenate([nearest[:, None], away], axis=1)
-    number = np.argmin(distance, axis=1)[:, None]
-    chosen = np.take_along_axis(pairs, number[..., None], axis=1)
-    near = np.take_along_axis(distance, number, axis=1)
-    same = (np.abs(pairs - chosen) <= SAME * np.abs(chosen)).all(axis=2)
-    others = np.where(same, np.inf, distance).min(axis=1)
-    # the runner-up of earlier trials may be the same pair only where it was none
-    return chosen[:, 0], near[:, 0], np.minimum(runner_up, others)
+def _distance(pairs: np.ndarray, rows: _Rows, levels: np.ndarray) -> Float[np.ndarray, "users pairs"]:
+    """Mean distance from the grid of every pair."""
+    away = distance_to_levels(_values(pairs, rows), levels) * rows.valid[:, None]
+    away = away.sum(axis=2) / np.maximum(rows.valid.sum(axis=1), 1)[:, None]
+    return np.where(np.isnan(away) | np.isnan(pairs[:, :, 0]), np.inf, away)
+
+
+def _nearest_few(pairs: np.ndarray, rows: _Rows, levels: np.ndarray) -> Float[np.ndarray, "users kept 2"]:
+    """The ``KEPT`` pairs of each client that are nearest to the grid, some at a time."""
+    few = pairs[:, :0]
+    distance = np.zeros(few.shape[:2])
+    per_trial = max(1, TABLE // max(1, rows.scalar.size))
+    for start in range(0, pairs.shape[1], per_trial):
+        trial = pairs[:, start : start + per_trial]
+        few = np.concatenate([few, trial], axis=1)
+        distance = np.concatenate([distance, _distance(trial, rows, levels)], axis=1)
+        if few.shape[1] > KEPT:
+            near = np.argpartition(distance, KEPT - 1, axis=1)[:, :KEPT]
+            few = np.take_along_axis(few, near[..., None], axis=1)
+            distance = np.take_along_axis(distance, near, axis=1)
+    return few
+
+
+def _fitted(pairs: np.ndarray, rows: _Rows, levels: np.ndarray) -> Float[np.ndarray, "users pairs 2"]:
+    """Each pair by least squares from the levels that it names."""
+    g, h = rows.scalar * rows.valid, rows.along * rows.valid
+    gg, gh, hh = ((left * right).sum(axis=1)[:, None] for left, right in ((g, g), (g, h), (h, h)))
+    target = nearest_level(_values(pairs, rows), levels) - rows.offset[:, None]
+    of_g, of_h = (np.einsum("upr,ur->up", target, side) for side in (g, h))
+    determinant = gg * hh - gh**2
+    some = determinant > EXACT * gg * hh
+    safe = np.where(some, determinant, 1.0)
+    fitted = np.stack([(hh * of_g - gh * of_h) / safe, (gg * of_h - gh * of_g) / safe], axis=-1)
+    return np.where((some & np.isfinite(fitted).all(axis=2))[..., None], fitted, pairs)
+
+
+def _clear_one(
+    pairs: np.ndarray, rows: _Rows, levels: np.ndarray
+) -> tuple[Float[np.ndarray, "users 2"], Float[np.ndarray, " users"], Bool[np.ndarray, " users"]]:
+    """The nearest pair, its distance from the grid, and whether every pair with other ratings is farther."""
+    distance = _distance(pairs, rows, levels)
+    number = distance.argmin(axis=1)[:, None]
+    best = np.take_along_axis(pairs, number[..., None], axis=1)[:, 0]
+    nearest = np.take_along_axis(distance, number, axis=1)
+    named = nearest_level(_values(pairs, rows), levels) * rows.valid[:, None]
+    mine = np.take_along_axis(named, number[..., None], axis=1)
+    other = (named != mine).any(axis=2) & np.isfinite(distance)
+    length = np.linalg.norm(named, axis=2) * np.linalg.norm(mine, axis=2)
+    cosine = (named * mine).sum(axis=2) / np.where(length > 0, length, 1)
+    n = rows.valid.sum(axis=1)[:, None]
+    with np.errstate(divide="ignore", invalid="ignore"):
+        told = n * np.log(distance / nearest) > EVIDENCE
+    told = np.where(cosine**2 > 1 - MULTIPLE**2, distance > CLEARLY * nearest, told)
+    clear = (~other | (told & (distance > nearest + EXACT))).all(axis=1)
+    return best, nearest[:, 0], clear & np.isfinite(nearest[:, 0])

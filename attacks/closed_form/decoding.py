@@ -28,20 +28,44 @@ def distance_to_levels(
     >>> distance_to_levels(np.array([0.0, 2.75, 9.0]), np.array([1.0, 2.0, 3.0]))
     array([1.  , 0.25, 6.  ])
     """
+    nearest = nearest_level(value, levels)
+    nearest -= value
+    return np.abs(nearest, out=nearest)
+
+
+def nearest_level(
+    value: Float[np.ndarray, "*shape"], levels: Float[np.ndarray, " levels"]
+) -> Float[np.ndarray, "*shape"]:
+    """Round each value to the nearest rating level.
+
+    Parameters
+    ----------
+    value : any shape
+        In stars.
+    levels : (n_levels,)
+        Ascending.
+
+    Returns
+    -------
+    same shape as ``value``
+
+    Examples
+    --------
+    >>> nearest_level(np.array([0.0, 2.75, 9.0]), np.array([1.0, 2.0, 3.0]))
+    array([1., 3., 3.])
+    """
     step = np.diff(levels)
     if levels.size == 1:
-        nearest = np.full_like(value, levels[0])
-    elif np.abs(step - step[0]).max() < 1e-6 * step[0]:
+        return np.full_like(value, levels[0])
+    if np.abs(step - step[0]).max() < 1e-6 * step[0]:
         nearest = value - levels[0]
         nearest /= step[0]
         np.rint(nearest, out=nearest)
         np.clip(nearest, 0, levels.size - 1, out=nearest)
         nearest *= step[0]
         nearest += levels[0]
-    else:
-        nearest = levels[np.searchsorted((levels[1:] + levels[:-1]) / 2, value)]
-    nearest -= value
-    return np.abs(nearest, out=nearest)
+        return nearest
+    return levels[np.searchsorted((levels[1:] + levels[:-1]) / 2, value)]
 
 
 def looks_unrated(

@@ -64,7 +64,7 @@ def reduce_rows(manifest: Manifest, uploads: Uploads) -> Reduced:
         pulled = manifest.upload.regularization * factors[uploads.at]
         rows = np.where(uploads.valid[..., None], rows - pulled, 0)
     rows = rows if rows.dtype == np.float64 else rows.astype(np.float64)
-    direction, energy = _direction(rows)
+    direction, energy = leading_direction(rows)
     scalar = np.matmul(rows, direction[:, :, None])[..., 0]
     if manifest.upload.scale != 1:
         scalar /= manifest.upload.scale
@@ -83,13 +83,25 @@ def reduce_rows(manifest: Manifest, uploads: Uploads) -> Reduced:
     return Reduced(direction, scalar, pull, energy, complete)
 
 
-def _direction(
+def leading_direction(
     rows: Float[np.ndarray, "users rows K"],
 ) -> tuple[Float[np.ndarray, "users K"], Float[np.ndarray, " users"]]:
     """Leading right singular vector of each client's rows, and the sum of their squares.
 
     Evenly spaced rows are enough where those have rank one to the last bit of float64; otherwise
     (noise, rounding to float32, a sample of zeros) every row counts.
+
+    Parameters
+    ----------
+    rows : (n_users, n_rows, K)
+        0 on padding.
+
+    Returns
+    -------
+    direction : (n_users, K)
+        Of length 1 and open sign.
+    energy : (n_users,)
+        Infinite where it overflows.
     """
     stride = max(1, rows.shape[1] // SAMPLE_ROWS)
     for step in (stride, 1):

@@ -19,37 +19,22 @@ abstains where no numbers, or more than one pair, meet it.
 from __future__ import annotations
 
 from dataclasses import asdict, dataclass
-from typing import NamedTuple
 
 import numpy as np
-from jaxtyping import Bool, Float
 
 from attacks.base import Estimates, Progress, Reconstruction, all_abstain, silent, unreadable
 from attacks.client_rules.premises import ANY_ORDER, unlike
-from attacks.closed_form.affine_grid import best_pair
-from attacks.closed_form.goodness_of_fit import accidental, misfit
-from attacks.closed_form.moving_factor import follow
-from attacks.closed_form.rating_grid import RowNumbers, best_length
+from attacks.closed_form.row_readings import Reading, Rows, best_reading
 from victims.common.errors import InputError
 from victims.transcript.manifest import Manifest
 from victims.transcript.view import ITEM, Uploads, View
 
 BATCH_BYTES = 1 << 20  # of the uploads of one batch: the planes of a client take its rows squared
+DIAGNOSTICS = ("misfit", "steps", "declared", "pull")
 NO_NUMBERS = (
     "no length of the client's factor and scale of its rows, or more than one pair of them, puts its rows on "
     "the rating grid"
 )
-
-
-class _Read(NamedTuple):
-    """One round of a batch: ratings (users, rows); misfit, and the largest one at which a client is answered;
-    whether the declared scale was enough; steps found; (users,) each."""
-
-    value: Float[np.ndarray, "users rows"]
-    misfit: Float[np.ndarray, " users"]
-    allowed: Float[np.ndarray, " users"]
-    declared: Bool[np.ndarray, " users"]
-    steps: Float[np.ndarray, " users"]
 
 
 @dataclass(frozen=True)
@@ -63,13 +48,13 @@ class Undeclared:
         gives, > 0.
     """
 
-    max_misfit: float = 0.1
+    max_misfit: float = 0.25
     name: str = "undeclared"
 
     def __post_init__(self) -> None:
         if not self.max_misfit > 0:
             raise InputError(
-                f"max_misfit of undeclared must be > 0, got {self.max_misfit}; the default is 0.1"
+                f"max_misfit of undeclared must be > 0, got {self.max_misfit}; the default is 0.25"
             )
 
     def attack(self, view: View, key: int, progress: Progress = silent) -> Reconstruction:
@@ -85,8 +70,9 @@ class Undeclared:
         Returns
         -------
         Reconstruction
-            Values are not rounded; diagnostics ``misfit``, ``steps`` (of the client in that round) and
-            ``declared`` (1 where the declared scale was enough, 0 where it was taken for unknown).
+            Values are not rounded; diagnostics ``misfit``, ``steps`` (of the client in that round),
+            ``declared`` (1 where the declared scale was enough, 0 where it was taken for unknown) and
+            ``pull`` (the multiple of its factor that was taken off each row).
         """
         options = {**asdict(self), "seed": key}
         if obstacle := self.obstacle(view):
@@ -96,7 +82,10 @@ class Undeclared:
         said: list[np.ndarray] = []
         done = 0
         for batch in view.batches(BATCH_BYTES):
-            rounds = [_read(self, view.manifest, uploads) for uploads in batch.rounds]
+            rounds = [
+                best_reading(_rows_of(view.manifest, uploads), view.manifest, self.max_misfit)
+                for uploads in batch.rounds
+            ]
             fit = np.stack([part.misfit - part.allowed for part in rounds])
             best = np.where(np.isnan(fit), np.inf, fit).argmin(axis=0)
             columns = []
@@ -112,17 +101,14 @@ class Undeclared:
                 shape = (batch.users.size, value.shape[1])
                 kind, index = (np.broadcast_to(a, shape)[here] for a in (uploads.kind, uploads.index))
                 blocks.append(Estimates(users, kind, index, value))
-                columns.append(
-                    np.stack([users, part.misfit[here], part.steps[here], part.declared[here]], axis=1)
-                )
+                told = (users, part.misfit[here], part.steps[here], part.declared[here], part.pull[here])
+                columns.append(np.stack(told, axis=1))
             said += columns
             done += batch.users.size
             progress(done, view.users.size)
         table = np.concatenate(said)
         table = table[np.argsort(table[:, 0])]
-        diagnostics = {
-            name: table[:, number + 1] for number, name in enumerate(("misfit", "steps", "declared"))
-        }
+        diagnostics = {name: table[:, number + 1] for number, name in enumerate(DIAGNOSTICS)}
         return Reconstruction(self.name, view.users, tuple(blocks), abstained, options, diagnostics)
 
     def obstacle(self, view: View) -> str:
@@ -134,7 +120,7 @@ class Undeclared:
         return unlike(view, premise=ANY_ORDER, judges=True, own_references=True)
 
 
-def _reasons(users: np.ndarray, part: _Read, here: np.ndarray) -> dict[int, str]:
+def _reasons(users: np.ndarray, part: Reading, here: np.ndarray) -> dict[int, str]:
     """Why clients are abstained on."""
     reasons = {}
     for user, off, most in zip(users.tolist(), part.misfit[here], part.allowed[here], strict=True):
@@ -148,59 +134,12 @@ def _reasons(users: np.ndarray, part: _Read, here: np.ndarray) -> dict[int, str]
     return reasons
 
 
-def _read(attack: Undeclared, manifest: Manifest, uploads: Uploads) -> _Read:
-    """Ratings of one round: with the declared scale where that fits, else with an unknown one."""
+def _rows_of(manifest: Manifest, uploads: Uploads) -> Rows:
+    """Rows freed of scale and regularisation, and the factors that they were computed at; 0 off the items."""
     shape = uploads.gradients.shape[:2]
     item = np.broadcast_to(uploads.valid & (uploads.kind == ITEM), shape)
-    with np.errstate(over="ignore", invalid="ignore", divide="ignore"):
-        rows, factors = _clean(manifest, uploads, item)
-        chain = follow(rows, factors, item, float(np.finfo(uploads.gradients.dtype).eps))
-        there = item & (chain.step >= 0)
-        size = there.sum(axis=1)
-        numbers = RowNumbers(chain.scalar, chain.along, np.ones(shape, bool), there)
-        levels = np.array(manifest.rating_levels)
-        length = best_length(manifest, numbers)
-        root = np.where(length > 0, length, np.nan)[:, None]
-        told = _judged(chain.scalar / root, chain.along * root, there, levels)
-        pair = best_pair(chain.scalar, chain.along, np.zeros(shape), there, levels)
-        known = np.where(pair.of_scalar != 0, 1.0, np.nan)[:, None]
-        free = _judged(
-            chain.scalar * pair.of_scalar[:, None] * known,
-            chain.along * pair.of_along[:, None] * known,
-            there,
-            levels,
-        )
-        most = np.minimum(attack.max_misfit, accidental(size - 1, 4 * levels.size))
-        most_free = np.minimum(attack.max_misfit, accidental(size - 2, levels.size**2))
-    declared = told[1] <= most
-    value = np.where(declared[:, None], told[0], free[0])
-    # a rating of a row that is in no chain, its error being 0, is not told
-    whole = chain.whole | (size == item.sum(axis=1))
-    fit = np.where(declared, told[1], free[1])
-    return _Read(
-        np.where(there, value, np.nan),
-        np.where(whole, fit, np.nan),
-        np.where(declared, most, most_free),
-        declared,
-        chain.n_steps.astype(float),
-    )
-
-
-def _clean(
-    manifest: Manifest, uploads: Uploads, item: Bool[np.ndarray, "users rows"]
-) -> tuple[Float[np.ndarray, "users rows K"], Float[np.ndarray, "users rows K"]]:
-    """Rows freed of scale and regularisation, and the factors that they were computed at; 0 off the items."""
     factors = np.broadcast_to(uploads.factors[uploads.at], uploads.gradients.shape) * item[..., None]
     rows = (uploads.gradients - manifest.upload.regularization * factors) * item[..., None]
-    return rows.astype(np.float64) / manifest.upload.scale, factors
-
-
-def _judged(
-    error: np.ndarray, predicted: np.ndarray, there: np.ndarray, levels: np.ndarray
-) -> tuple[np.ndarray, np.ndarray]:
-    """Values with the sign that makes ratings positive, and their misfit; NaN where they are not finite."""
-    sign = np.where(np.sum(error + predicted, axis=1, where=there) < 0, -1.0, 1.0)[:, None]
-    error, predicted = error * sign, predicted * sign
-    away, _ = misfit(error, predicted, np.ones(there.shape, bool), there, levels, None)
-    finite = np.isfinite(error + predicted).all(axis=1, where=there)
-    return error + predicted, np.where(finite, away, np.nan)
+    precision = float(np.finfo(uploads.gradients.dtype).eps)
+    rows = rows.astype(np.float64) / manifest.upload.scale
+    return Rows(rows, factors, np.zeros(shape), item, precision)

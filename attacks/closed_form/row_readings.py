@@ -1,0 +1,232 @@
+"""What one round's rows can say of ratings under different ideas of what they are.
+
+Every reading turns rows into r = A scalar + B along + offset, with one A and one B for all rows of a client,
+which the rating grid then tells: with the declared scale (``attacks.closed_form.rating_grid``), or both for
+unknown (``attacks.closed_form.affine_grid``). It says how well the answer fits, and how well it has to.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+from jaxtyping import Bool, Float
+
+from attacks.closed_form.affine_grid import best_pair
+from attacks.closed_form.decoding import distance_to_levels
+from attacks.closed_form.goodness_of_fit import accidental, misfit, step_of
+from attacks.closed_form.moving_factor import follow
+from attacks.closed_form.rating_grid import RowNumbers, best_length
+from attacks.closed_form.reduction import leading_direction
+from attacks.closed_form.shared_pull import without_pull
+from victims.transcript.manifest import Manifest
+
+SPREAD = 0.3  # of the rows' size, across their common direction: above it they have none
+BETWEEN = 0.3  # of a step: rows that come out so far from any level are not answered
+SATURATED = 1e-6  # relative, within which two rows are equally long
+CLOSER = 10.0  # times better than with the declared scale a free one must fit to be preferred
+
+
+class Rows(NamedTuple):
+    """One round of some clients: rows and factors (users, rows, K), 0 off the items; known offsets and which
+    rows are items, (users, rows); relative size of the rows' last digit."""
+
+    rows: Float[np.ndarray, "users rows K"]
+    factors: Float[np.ndarray, "users rows K"]
+    offset: Float[np.ndarray, "users rows"]
+    item: Bool[np.ndarray, "users rows"]
+    precision: float
+
+
+class Reading(NamedTuple):
+    """Ratings in stars (users, rows), NaN where not told. (users,) each: misfit, NaN where there is no
+    answer, and the largest at which a client is answered; whether the declared scale was enough; steps of the
+    client found; what was taken off the rows as a multiple of their factors."""
+
+    value: Float[np.ndarray, "users rows"]
+    misfit: Float[np.ndarray, " users"]
+    allowed: Float[np.ndarray, " users"]
+    declared: Bool[np.ndarray, " users"]
+    steps: Float[np.ndarray, " users"]
+    pull: Float[np.ndarray, " users"]
+
+    @property
+    def answered(self) -> Bool[np.ndarray, " users"]:
+        """Whose answer fits well enough."""
+        return self.misfit <= self.allowed
+
+
+class _Numbers(NamedTuple):
+    """What the rows say up to A and B; which of them count; whose rows are all among them; steps, pull."""
+
+    scalar: Float[np.ndarray, "users rows"]
+    along: Float[np.ndarray, "users rows"]
+    there: Bool[np.ndarray, "users rows"]
+    whole: Bool[np.ndarray, " users"]
+    steps: Float[np.ndarray, " users"]
+    pull: Float[np.ndarray, " users"]
+
+
+def best_reading(rows: Rows, manifest: Manifest, max_misfit: float) -> Reading:
+    """Read each client as what its rows fit best: steps inside the round, one step, one step and a pull.
+
+    Parameters
+    ----------
+    rows : Rows
+    manifest : Manifest
+        Names the rating grid.
+    max_misfit : float
+        Largest misfit at which a client is answered.
+
+    Returns
+    -------
+    Reading
+    """
+    with np.errstate(over="ignore", invalid="ignore", divide="ignore"):
+        best = _read(_steps(rows), rows, manifest, max_misfit)
+        best = _fitting_better(best, _read(_one_step(rows), rows, manifest, max_misfit))
+        rest = ~best.answered
+        if rest.any():
+            some = Rows(
+                rows.rows[rest], rows.factors[rest], rows.offset[rest], rows.item[rest], rows.precision
+            )
+            clean, pull = without_pull(some.rows, some.factors, some.item)
+            if pull.any():
+                numbers = _one_step(some._replace(rows=clean))._replace(pull=pull)
+                found = _read(numbers, some, manifest, max_misfit)
+                best = _fitting_better(best, _spread(found, rest))
+    return best
+
+
+def _steps(rows: Rows) -> _Numbers:
+    """The client's factor moved between the rows."""
+    chain = follow(rows.rows, rows.factors, rows.item, rows.precision)
+    there = rows.item & (chain.step >= 0)
+    # a rating of a row that is in no chain, its error being 0, is not told
+    whole = chain.whole | (there.sum(axis=1) == rows.item.sum(axis=1))
+    steps = chain.n_steps.astype(float)
+    return _Numbers(chain.scalar, chain.along, there, whole, steps, np.zeros(whole.size))
+
+
+def _one_step(rows: Rows) -> _Numbers:
+    """All rows are multiples of one direction, up to rounding."""
+    direction, energy = leading_direction(rows.rows)
+    scalar, along = (np.matmul(part, direction[:, :, None])[..., 0] for part in (rows.rows, rows.factors))
+    across = np.sqrt(np.maximum(1 - (scalar**2).sum(axis=1) / np.where(energy > 0, energy, 1), 0))
+    whole = (energy > 0) & (across < SPREAD)
+    there = rows.item & whole[:, None] & np.isfinite(scalar + along)
+    return _Numbers(
+        np.where(there, scalar, 0.0),
+        np.where(there, along, 0.0),
+        there,
+        whole,
+        whole.astype(float),
+        np.zeros(whole.size),
+    )
+
+
+def _saturated(numbers: _Numbers) -> Bool[np.ndarray, "users rows"]:
+    """Rows that share the greatest length: clients that clip rows or errors make them so."""
+    size = np.abs(numbers.scalar) * numbers.there
+    largest = size.max(axis=1, initial=0)[:, None]
+    top = numbers.there & (size >= (1 - SATURATED) * largest) & (largest > 0)
+    return top & (top.sum(axis=1) > 1)[:, None]
+
+
+def _read(numbers: _Numbers, rows: Rows, manifest: Manifest, max_misfit: float) -> Reading:
+    """With the declared scale where that fits, else with an unknown one."""
+    levels = np.array(manifest.rating_levels)
+    clipped = _saturated(numbers)
+    counted = numbers.there & ~clipped
+    size = counted.sum(axis=1)
+    plain = RowNumbers(numbers.scalar, numbers.along, np.ones(counted.shape, bool), counted)
+    shifted = (rows.offset != 0).any(axis=1, where=rows.item)  # a grid of its own for every row
+    length = np.where(shifted, 0.0, best_length(manifest, plain))
+    root = np.where(length > 0, length, np.nan)[:, None]
+    told = _judged(numbers.scalar / root, numbers.along * root, rows.offset, counted, levels)
+    pair = best_pair(numbers.scalar, numbers.along, rows.offset, counted, levels)
+    known = np.where(pair.of_scalar != 0, 1.0, np.nan)[:, None]
+    a, b = pair.of_scalar[:, None] * known, pair.of_along[:, None] * known
+    free = _judged(numbers.scalar * a, numbers.along * b, rows.offset, counted, levels)
+    most = np.minimum(max_misfit, accidental(size - 1, 4 * levels.size))
+    most_free = np.minimum(max_misfit, accidental(size - 2, levels.size**2))
+    worse = (free.misfit <= most_free) & (told.misfit > CLOSER * free.misfit + SATURATED)
+    declared = (told.misfit <= most) & ~worse
+    value, error = (
+        np.where(declared[:, None], left, right)
+        for left, right in ((told.value, free.value), (told.error, free.error))
+    )
+    clipped &= ~_on_the_grid(value, clipped, counted, levels)
+    value = np.where(clipped, _beyond(value, error, levels), _near(value, levels))
+    fit = np.where(declared, told.misfit, free.misfit)
+    return Reading(
+        np.where(numbers.there, value, np.nan),
+        np.where(numbers.whole, fit, np.nan),
+        np.where(declared, most, most_free),
+        declared,
+        numbers.steps,
+        numbers.pull,
+    )
+
+
+class _Judged(NamedTuple):
+    """Ratings and errors with the sign that makes ratings positive, (users, rows); misfit, NaN where a number
+    is not finite."""
+
+    value: Float[np.ndarray, "users rows"]
+    error: Float[np.ndarray, "users rows"]
+    misfit: Float[np.ndarray, " users"]
+
+
+def _judged(
+    error: np.ndarray, predicted: np.ndarray, offset: np.ndarray, counted: np.ndarray, levels: np.ndarray
+) -> _Judged:
+    shifted = (offset != 0).any(axis=1)
+    turned = (np.sum(error + predicted, axis=1, where=counted) < 0) & ~shifted
+    sign = np.where(turned, -1.0, 1.0)[:, None]
+    error, predicted = error * sign, predicted * sign + offset
+    away, _ = misfit(error, predicted, np.ones(counted.shape, bool), counted, levels, None)
+    finite = np.isfinite(error + predicted).all(axis=1, where=counted) & counted.any(axis=1)
+    return _Judged(error + predicted, error, np.where(finite, away, np.nan))
+
+
+def _near(value: np.ndarray, levels: np.ndarray) -> Float[np.ndarray, "users rows"]:
+    """NaN for numbers between the levels."""
+    return np.where(distance_to_levels(value, levels) < BETWEEN * step_of(levels), value, np.nan)
+
+
+def _on_the_grid(
+    value: np.ndarray, some: np.ndarray, counted: np.ndarray, levels: np.ndarray
+) -> Bool[np.ndarray, "users 1"]:
+    """Whether some rows are as near to the levels as those that counted: equally long, but not clipped."""
+    away = distance_to_levels(value, levels)
+    usual = (away * counted).sum(axis=1) / np.maximum(counted.sum(axis=1), 1)
+    limit = CLOSER * usual + SATURATED
+    return (np.where(some, away, 0).max(axis=1, initial=0) <= limit)[:, None]
+
+
+def _beyond(value: np.ndarray, error: np.ndarray, levels: np.ndarray) -> Float[np.ndarray, "users rows"]:
+    """Where the error was clipped, the rating is at least so far away: the level, if that leaves only one."""
+    slack = BETWEEN * step_of(levels)
+    high = np.where((error > 0) & (value > levels[-2:][0] + slack), levels[-1], np.nan)
+    return np.where((error < 0) & (value < levels[:2][-1] - slack), levels[0], high)
+
+
+def _fitting_better(first: Reading, second: Reading) -> Reading:
+    """Client by client the answer that fits better; the first where neither does."""
+    better = second.answered & ~(first.answered & (first.misfit <= second.misfit))
+    table = np.where(better[:, None], second.value, first.value)
+    rest = (np.where(better, right, left) for left, right in zip(first[1:], second[1:], strict=True))
+    return Reading(table, *rest)
+
+
+def _spread(reading: Reading, here: Bool[np.ndarray, " users"]) -> Reading:
+    """A reading of some clients among all; NaN for the others."""
+    out = []
+    for part in reading:
+        whole = np.zeros((here.size, *part.shape[1:]), part.dtype)
+        if part.dtype == float:
+            whole[...] = np.nan
+        whole[here] = part
+        out.append(whole)
+    return Reading(*out)
