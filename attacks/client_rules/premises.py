@@ -29,6 +29,7 @@ def unlike(
     judges: bool = False,
     own_references: bool = False,
     follows: bool = False,
+    biases: bool = False,
 ) -> str:
     """Say why the declared rule is not the one that an attack is about.
 
@@ -43,6 +44,8 @@ def unlike(
         Whether it reads rows that were computed at factors of their own.
     follows : bool
         Whether it follows the factors of clients that take gradient steps from round to round.
+    biases : bool
+        Whether it reads errors of predictions to which biases of the items are added.
 
     Returns
     -------
@@ -51,10 +54,9 @@ def unlike(
     """
     manifest = view.manifest
     follows = follows and manifest.update != "semi-als" and view.rounds.size > 1
-    if reason := _declared_otherwise(manifest, premise | (FOLLOWED if follows else {})):
+    reason = _declared_otherwise(manifest, premise | (FOLLOWED if follows else {}))
+    if reason := reason or _computed_otherwise(view, own_references, biases):
         return reason
-    if view.messages.reference is not None and not own_references:
-        return "rows were computed at factors of their own, and this attack needs those that were broadcast"
     if judges:
         return ""
     needed = (*NEEDED, "start") if follows else NEEDED
@@ -65,6 +67,15 @@ def unlike(
         return f"the clients' rule is not declared ({names}), and this attack does not judge its fit"
     if manifest.update is None:
         return f"the clients' rule {manifest.rule_name} is not one that this attack knows"
+    return ""
+
+
+def _computed_otherwise(view: View, own_references: bool, biases: bool) -> str:
+    """Why the rows are errors of other predictions than the broadcast factors give, or nothing."""
+    if not biases and any(known.bias is not None and known.bias.any() for known in view.broadcasts.values()):
+        return "predictions have biases of the items, which this attack does not model; undeclared does"
+    if view.messages.reference is not None and not own_references:
+        return "rows were computed at factors of their own, and this attack needs those that were broadcast"
     return ""
 
 

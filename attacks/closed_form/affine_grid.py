@@ -1,16 +1,18 @@
-"""Two open numbers per client: the pair that puts all its rows on the rating grid.
+"""Two or three open numbers per client: those that put all its rows on the rating grid.
 
 Beyond the papers, for programs whose clients divide their rows by how many ratings they have, or by anything
 else that the adversary does not know. A row then reads r = A g + B h (+ known offset): g the row along the
-client's direction, h = d . v (``attacks.closed_form.rank_one``, ``attacks.closed_form.moving_factor``), A one
-over scale times length, B the length, both of any sign: a program may send the gradient or its negative, and
-the direction's sign is open. Two rows and their levels give A and B, so every pair of levels of two well
-chosen rows is tried on the others; the nearest few are fitted to the levels that they name, so that rounding
-in those two rows does not count.
+client's direction, h = d . v (``attacks.closed_form.rank_one``, ``attacks.closed_form.moving_factor``), A
+one over scale times length, B the length, both of any sign: a program may send the gradient or its negative,
+and the direction's sign is open. A bias of the client is a third number, C. As many rows as there are numbers
+give them, once their levels are named, so all combinations of levels of a few well chosen rows are tried on
+the others; the nearest few are fitted to the levels that they name, so that rounding in the chosen rows does
+not count.
 
-What it assumes: uploads in the clear, rounded at most, the rating grid; more rows than two, or every pair of
-levels fits. It answers nothing where no pair, or more than one, meets the grid. Pairs that name a multiple of
-the same ratings (all of them 2 or 4, say, and 1 or 2) meet it equally well.
+What it assumes: uploads in the clear, rounded at most, the rating grid; more rows than numbers, or every
+combination fits. It answers nothing where none, or more than one, meets the grid: numbers that name a
+multiple of the same ratings (all of them 2 or 4, say, and 1 or 2), or with C the same ratings shifted by a
+level or mirrored, meet it equally well. A grid of very many levels tells too little (``MOST_TRIALS``).
 """
 
 from __future__ import annotations
@@ -19,49 +21,57 @@ from itertools import product
 from typing import NamedTuple
 
 import numpy as np
-from jaxtyping import Bool, Float
+from jaxtyping import Bool, Float, Int
 
 from attacks.closed_form.decoding import distance_to_levels, nearest_level
 from attacks.closed_form.goodness_of_fit import FIT_ROWS
 
-CLEARLY = 12.0  # times the best distance from the grid that a multiple of the same ratings must have
+CLEARLY = 12.0  # times the best distance from the grid that related ratings must have
 EVIDENCE = 20.0  # nats per client by which the best distance must beat that of any other ratings
 EXACT = 1e-9  # stars, below which two distances are equal
-KEPT = 8  # pairs of a client that are fitted
-MULTIPLE = 1e-3  # sine of the angle between two lists of ratings below which they are multiples
+KEPT = 8  # combinations of a client that are fitted
+RELATED = (
+    1e-3  # relative size of what is left of one list of ratings fitted by the other, if they are related
+)
+MOST_TRIALS = 10_000
 TABLE = 1 << 22  # numbers of one table of trials
 
 
-class Pair(NamedTuple):
-    """Both numbers of each client, 0 where none or several fit; mean distance from the grid, in stars."""
+class Affine(NamedTuple):
+    """The numbers of each client (users, columns), 0 where none or several fit, and whether they are told;
+    mean distance from the grid, in stars."""
 
-    of_scalar: Float[np.ndarray, " users"]
-    of_along: Float[np.ndarray, " users"]
+    numbers: Float[np.ndarray, "users columns"]
+    told: Bool[np.ndarray, " users"]
     distance: Float[np.ndarray, " users"]
 
 
 class _Rows(NamedTuple):
-    """g, h, offset and whether a row counts, (users, rows) each."""
+    """Columns (users, rows, columns); offset and whether a row counts, (users, rows)."""
 
-    scalar: Float[np.ndarray, "users rows"]
-    along: Float[np.ndarray, "users rows"]
+    columns: Float[np.ndarray, "users rows columns"]
     offset: Float[np.ndarray, "users rows"]
     valid: Bool[np.ndarray, "users rows"]
 
+    def values(self, numbers: Float[np.ndarray, "users trials columns"]) -> np.ndarray:
+        """Ratings (users, trials, rows)."""
+        return np.matmul(numbers, self.columns.transpose(0, 2, 1)) + self.offset[:, None]
 
-def best_pair(
-    scalar: Float[np.ndarray, "users rows"],
-    along: Float[np.ndarray, "users rows"],
+
+def best_numbers(
+    columns: Float[np.ndarray, "users rows columns"],
     offset: Float[np.ndarray, "users rows"],
     valid: Bool[np.ndarray, "users rows"],
     levels: Float[np.ndarray, " levels"],
-) -> Pair:
-    """The one pair A, B for which A scalar + B along + offset lies on the grid in all rows.
+) -> Affine:
+    """The one combination of the columns that, with the offset, lies on the grid in all rows.
 
     Parameters
     ----------
-    scalar, along, offset : (users, rows)
-        g, h, and what the program adds to a prediction and everybody knows (0, or an item's bias), stars.
+    columns : (users, rows, columns)
+        g and h; and 1, where clients have a bias.
+    offset : (users, rows)
+        What the program adds to a prediction and everybody knows (0, or an item's bias), stars.
     valid : (users, rows) bool
         Rows that count; the others are padding.
     levels : (levels,)
@@ -69,81 +79,78 @@ def best_pair(
 
     Returns
     -------
-    Pair
+    Affine
 
     Examples
     --------
     >>> g, h = np.array([[1.3, 2.0, 2.4, -1.0]]), np.array([[0.35, 1.0, -0.7, 1.5]])
     >>> none, all_ = np.zeros((1, 4)), np.ones((1, 4), bool)
-    >>> levels = np.arange(1.0, 6.0)
-    >>> pair = best_pair(g, h, none, all_, levels)
-    >>> round(float(pair.of_scalar[0]), 6), round(float(pair.of_along[0]), 6)
-    (1.0, 2.0)
+    >>> best_numbers(np.stack([g, h], axis=2), none, all_, np.arange(1.0, 6.0)).numbers.round(6)
+    array([[1., 2.]])
     """
-    size = [np.where(valid, np.abs(part), 0).max(axis=1, initial=0) for part in (scalar, along)]
-    unit = [np.where(part > 0, part, 1.0) for part in size]
-    rows = _Rows(scalar / unit[0][:, None], along / unit[1][:, None], offset, valid)
-    first, second, apart = _anchors(rows.scalar, rows.along, valid)
-    stride = max(1, -(-rows.scalar.shape[1] // FIT_ROWS))
+    users, _, n = columns.shape
+    nothing = Affine(np.zeros((users, n)), np.zeros(users, bool), np.full(users, np.inf))
+    if levels.size**n > MOST_TRIALS or columns.shape[1] == 0:
+        return nothing
+    unit = np.where(valid[..., None], np.abs(columns), 0).max(axis=1)
+    unit = np.where(unit > 0, unit, 1.0)
+    rows = _Rows(columns / unit[:, None], offset, valid)
+    anchors, apart = _anchors(rows)
+    stride = max(1, -(-columns.shape[1] // FIT_ROWS))
     some = _Rows(*(part[:, ::stride] for part in rows))
-    pairs = _nearest_few(_trials(rows, first, second, levels), some, levels)
+    numbers = _nearest_few(_trials(rows, anchors, apart, levels), some, levels)
     for _ in range(2):
-        pairs = _fitted(pairs, some, levels)
-    best, distance, clear = _clear_one(pairs, some, levels)
-    clear &= apart & (valid.sum(axis=1) > 2)
-    out = np.where(clear[:, None], best, 0.0)
-    return Pair(out[:, 0] / unit[0], out[:, 1] / unit[1], distance)
+        numbers = _fitted(numbers, some, levels)
+    best, distance, clear = _clear_one(numbers, some, levels)
+    clear &= apart & (valid.sum(axis=1) > n)
+    return Affine(np.where(clear[:, None], best / unit, 0.0), clear, distance)
 
 
-def _anchors(g: np.ndarray, h: np.ndarray, valid: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Two rows per client that tell A and B apart best, and whether they do."""
-    user = np.arange(g.shape[0])
-    first = np.where(valid, np.hypot(g, h), -1).argmax(axis=1)
-    determinant = np.abs(g[user, first][:, None] * h - h[user, first][:, None] * g)
-    determinant = np.where(valid, determinant, -1)
-    second = determinant.argmax(axis=1)
-    return first, second, determinant[user, second] > EXACT
+def _anchors(rows: _Rows) -> tuple[Int[np.ndarray, "users columns"], Bool[np.ndarray, " users"]]:
+    """Rows of each client that tell the numbers apart best, and whether they do."""
+    user = np.arange(rows.valid.shape[0])
+    left = rows.columns * rows.valid[..., None]
+    chosen, apart = [], np.ones(user.size, bool)
+    for _ in range(rows.columns.shape[2]):
+        length = np.linalg.norm(left, axis=2)
+        row = length.argmax(axis=1)
+        size = length[user, row]
+        apart &= size > EXACT
+        axis = left[user, row] / np.where(size > 0, size, 1)[:, None]
+        left = left - np.einsum("urc,uc->ur", left, axis)[..., None] * axis[:, None]
+        chosen.append(row)
+    return np.stack(chosen, axis=1), apart
 
 
 def _trials(
-    rows: _Rows, first: np.ndarray, second: np.ndarray, levels: np.ndarray
-) -> Float[np.ndarray, "users trials 2"]:
-    """A and B for every pair of levels of the anchors; NaN where these do not tell them apart."""
-    user = np.arange(first.size)
-    a, b, c, d = (part[user, row] for row in (first, second) for part in (rows.scalar, rows.along))
-    determinant = a * d - b * c
-    determinant = np.where(determinant == 0, np.nan, determinant)[:, None]
-    z = np.array(list(product(levels, levels)))
-    left = z[:, 0] - rows.offset[user, first][:, None]
-    right = z[:, 1] - rows.offset[user, second][:, None]
-    of_g = (d[:, None] * left - b[:, None] * right) / determinant
-    of_h = (a[:, None] * right - c[:, None] * left) / determinant
-    return np.stack([of_g, of_h], axis=-1)
+    rows: _Rows, anchors: np.ndarray, apart: np.ndarray, levels: np.ndarray
+) -> Float[np.ndarray, "users trials columns"]:
+    """The numbers for every combination of levels of the anchors; NaN where these do not tell them apart."""
+    user = np.arange(apart.size)[:, None]
+    matrix = rows.columns[user, anchors]
+    n = matrix.shape[1]
+    inverse = np.linalg.inv(np.where(apart[:, None, None], matrix, np.eye(n)))
+    inverse[~apart] = np.nan
+    target = np.array(list(product(levels, repeat=n))) - rows.offset[user, anchors][:, None]
+    return np.matmul(target, inverse.transpose(0, 2, 1))
 
 
-def _values(pairs: np.ndarray, rows: _Rows) -> Float[np.ndarray, "users pairs rows"]:
-    """A g + B h + offset."""
-    return (
-        pairs[:, :, :1] * rows.scalar[:, None] + pairs[:, :, 1:] * rows.along[:, None] + rows.offset[:, None]
-    )
-
-
-def _distance(pairs: np.ndarray, rows: _Rows, levels: np.ndarray) -> Float[np.ndarray, "users pairs"]:
-    """Mean distance from the grid of every pair."""
-    away = distance_to_levels(_values(pairs, rows), levels) * rows.valid[:, None]
+def _distance(numbers: np.ndarray, rows: _Rows, levels: np.ndarray) -> Float[np.ndarray, "users trials"]:
+    """Mean distance from the grid."""
+    away = distance_to_levels(rows.values(numbers), levels) * rows.valid[:, None]
     away = away.sum(axis=2) / np.maximum(rows.valid.sum(axis=1), 1)[:, None]
-    return np.where(np.isnan(away) | np.isnan(pairs[:, :, 0]), np.inf, away)
+    return np.where(np.isnan(away) | np.isnan(numbers).any(axis=2), np.inf, away)
 
 
-def _nearest_few(pairs: np.ndarray, rows: _Rows, levels: np.ndarray) -> Float[np.ndarray, "users kept 2"]:
-    """The ``KEPT`` pairs of each client that are nearest to the grid, some at a time."""
-    few = pairs[:, :0]
+def _nearest_few(trials: np.ndarray, rows: _Rows, levels: np.ndarray) -> np.ndarray:
+    """The ``KEPT`` combinations of each client that are nearest to the grid, some at a time."""
+    few = trials[:, :0]
     distance = np.zeros(few.shape[:2])
-    per_trial = max(1, TABLE // max(1, rows.scalar.size))
-    for start in range(0, pairs.shape[1], per_trial):
-        trial = pairs[:, start : start + per_trial]
-        few = np.concatenate([few, trial], axis=1)
-        distance = np.concatenate([distance, _distance(trial, rows, levels)], axis=1)
+    at_once = max(1, TABLE // max(1, rows.valid.size))
+    for start in range(0, trials.shape[1], at_once):
+        more = trials[:, start : start + at_once]
+        few = np.concatenate([few, more], axis=1)
+        distance = np.concatenate([distance, _distance(more, rows, levels)], axis=1)
         if few.shape[1] > KEPT:
             near = np.argpartition(distance, KEPT - 1, axis=1)[:, :KEPT]
             few = np.take_along_axis(few, near[..., None], axis=1)
@@ -151,35 +158,44 @@ def _nearest_few(pairs: np.ndarray, rows: _Rows, levels: np.ndarray) -> Float[np
     return few
 
 
-def _fitted(pairs: np.ndarray, rows: _Rows, levels: np.ndarray) -> Float[np.ndarray, "users pairs 2"]:
-    """Each pair by least squares from the levels that it names."""
-    g, h = rows.scalar * rows.valid, rows.along * rows.valid
-    gg, gh, hh = ((left * right).sum(axis=1)[:, None] for left, right in ((g, g), (g, h), (h, h)))
-    target = nearest_level(_values(pairs, rows), levels) - rows.offset[:, None]
-    of_g, of_h = (np.einsum("upr,ur->up", target, side) for side in (g, h))
-    determinant = gg * hh - gh**2
-    some = determinant > EXACT * gg * hh
-    safe = np.where(some, determinant, 1.0)
-    fitted = np.stack([(hh * of_g - gh * of_h) / safe, (gg * of_h - gh * of_g) / safe], axis=-1)
-    return np.where((some & np.isfinite(fitted).all(axis=2))[..., None], fitted, pairs)
+def _fitted(numbers: np.ndarray, rows: _Rows, levels: np.ndarray) -> np.ndarray:
+    """Each combination by least squares from the levels that it names."""
+    known = rows.columns * rows.valid[..., None]
+    gram = np.matmul(known.transpose(0, 2, 1), known)
+    value, vectors = np.linalg.eigh(np.where(np.isfinite(gram), gram, 0))
+    some = value[:, 0] > EXACT * value[:, -1]
+    inverse = np.matmul(vectors / np.where(some[:, None], value, 1)[:, None], vectors.transpose(0, 2, 1))
+    target = nearest_level(rows.values(numbers), levels) - rows.offset[:, None]
+    fitted = np.matmul(np.matmul(target, known), inverse)
+    return np.where((some[:, None] & np.isfinite(fitted).all(axis=2))[..., None], fitted, numbers)
 
 
 def _clear_one(
-    pairs: np.ndarray, rows: _Rows, levels: np.ndarray
-) -> tuple[Float[np.ndarray, "users 2"], Float[np.ndarray, " users"], Bool[np.ndarray, " users"]]:
-    """The nearest pair, its distance from the grid, and whether every pair with other ratings is farther."""
-    distance = _distance(pairs, rows, levels)
+    numbers: np.ndarray, rows: _Rows, levels: np.ndarray
+) -> tuple[Float[np.ndarray, "users columns"], Float[np.ndarray, " users"], Bool[np.ndarray, " users"]]:
+    """The nearest, its distance from the grid, and whether all that name other ratings are farther."""
+    distance = _distance(numbers, rows, levels)
     number = distance.argmin(axis=1)[:, None]
-    best = np.take_along_axis(pairs, number[..., None], axis=1)[:, 0]
+    best = np.take_along_axis(numbers, number[..., None], axis=1)[:, 0]
     nearest = np.take_along_axis(distance, number, axis=1)
-    named = nearest_level(_values(pairs, rows), levels) * rows.valid[:, None]
+    named = nearest_level(rows.values(numbers), levels) * rows.valid[:, None]
     mine = np.take_along_axis(named, number[..., None], axis=1)
     other = (named != mine).any(axis=2) & np.isfinite(distance)
-    length = np.linalg.norm(named, axis=2) * np.linalg.norm(mine, axis=2)
-    cosine = (named * mine).sum(axis=2) / np.where(length > 0, length, 1)
-    n = rows.valid.sum(axis=1)[:, None]
+    n_rows = rows.valid.sum(axis=1)[:, None]
     with np.errstate(divide="ignore", invalid="ignore"):
-        told = n * np.log(distance / nearest) > EVIDENCE
-    told = np.where(cosine**2 > 1 - MULTIPLE**2, distance > CLEARLY * nearest, told)
+        told = n_rows * np.log(distance / nearest) > EVIDENCE
+    told = np.where(_related(mine, named, rows.valid), distance > CLEARLY * nearest, told)
     clear = (~other | (told & (distance > nearest + EXACT))).all(axis=1)
     return best, nearest[:, 0], clear & np.isfinite(nearest[:, 0])
+
+
+def _related(mine: np.ndarray, named: np.ndarray, valid: np.ndarray) -> Bool[np.ndarray, "users trials"]:
+    """Whether ratings are the others, shifted or mirrored or times a number."""
+    count = np.maximum(valid.sum(axis=1), 1)[:, None, None]
+    first, second = (
+        (part - part.sum(axis=2, keepdims=True) / count) * valid[:, None] for part in (mine, named)
+    )
+    size = (first**2).sum(axis=2)
+    slope = (first * second).sum(axis=2) / np.where(size > 0, size, 1)
+    left = ((second - slope[..., None] * first) ** 2).sum(axis=2)
+    return left <= RELATED**2 * np.maximum((named**2).sum(axis=2), 1)

@@ -12,7 +12,7 @@ from typing import NamedTuple
 import numpy as np
 from jaxtyping import Bool, Float
 
-from attacks.closed_form.affine_grid import best_pair
+from attacks.closed_form.affine_grid import best_numbers
 from attacks.closed_form.decoding import distance_to_levels
 from attacks.closed_form.goodness_of_fit import accidental, misfit, step_of
 from attacks.closed_form.moving_factor import follow
@@ -85,17 +85,38 @@ def best_reading(rows: Rows, manifest: Manifest, max_misfit: float) -> Reading:
     with np.errstate(over="ignore", invalid="ignore", divide="ignore"):
         best = _read(_steps(rows), rows, manifest, max_misfit)
         best = _fitting_better(best, _read(_one_step(rows), rows, manifest, max_misfit))
-        rest = ~best.answered
-        if rest.any():
-            some = Rows(
-                rows.rows[rest], rows.factors[rest], rows.offset[rest], rows.item[rest], rows.precision
-            )
-            clean, pull = without_pull(some.rows, some.factors, some.item)
-            if pull.any():
-                numbers = _one_step(some._replace(rows=clean))._replace(pull=pull)
-                found = _read(numbers, some, manifest, max_misfit)
-                best = _fitting_better(best, _spread(found, rest))
+        for more in (_without_pull, _with_bias):
+            rest = ~best.answered
+            if rest.any():
+                best = _fitting_better(best, _spread(more(_some(rows, rest), manifest, max_misfit), rest))
     return best
+
+
+def _some(rows: Rows, here: Bool[np.ndarray, " users"]) -> Rows:
+    return Rows(rows.rows[here], rows.factors[here], rows.offset[here], rows.item[here], rows.precision)
+
+
+def _without_pull(rows: Rows, manifest: Manifest, max_misfit: float) -> Reading:
+    """One step, and the same unknown multiple of its factor in every row."""
+    clean, pull = without_pull(rows.rows, rows.factors, rows.item)
+    numbers = _one_step(rows._replace(rows=clean))._replace(pull=pull)
+    return _read(numbers, rows, manifest, max_misfit)
+
+
+def _with_bias(rows: Rows, manifest: Manifest, max_misfit: float) -> Reading:
+    """One step of a client with a bias of its own that nobody knows."""
+    numbers = _one_step(rows)
+    levels = np.array(manifest.rating_levels)
+    counted = numbers.there & ~_saturated(numbers)
+    judged, most = _with_unknown(numbers, rows, counted, levels, bias=True)
+    return Reading(
+        np.where(counted, _near(judged.value, levels), np.nan),
+        np.where(numbers.whole, judged.misfit, np.nan),
+        np.minimum(max_misfit, most),
+        np.zeros(most.shape, bool),
+        numbers.steps,
+        numbers.pull,
+    )
 
 
 def _steps(rows: Rows) -> _Numbers:
@@ -144,12 +165,9 @@ def _read(numbers: _Numbers, rows: Rows, manifest: Manifest, max_misfit: float) 
     length = np.where(shifted, 0.0, best_length(manifest, plain))
     root = np.where(length > 0, length, np.nan)[:, None]
     told = _judged(numbers.scalar / root, numbers.along * root, rows.offset, counted, levels)
-    pair = best_pair(numbers.scalar, numbers.along, rows.offset, counted, levels)
-    known = np.where(pair.of_scalar != 0, 1.0, np.nan)[:, None]
-    a, b = pair.of_scalar[:, None] * known, pair.of_along[:, None] * known
-    free = _judged(numbers.scalar * a, numbers.along * b, rows.offset, counted, levels)
+    free, most_free = _with_unknown(numbers, rows, counted, levels, bias=False)
     most = np.minimum(max_misfit, accidental(size - 1, 4 * levels.size))
-    most_free = np.minimum(max_misfit, accidental(size - 2, levels.size**2))
+    most_free = np.minimum(max_misfit, most_free)
     worse = (free.misfit <= most_free) & (told.misfit > CLOSER * free.misfit + SATURATED)
     declared = (told.misfit <= most) & ~worse
     value, error = (
@@ -167,6 +185,19 @@ def _read(numbers: _Numbers, rows: Rows, manifest: Manifest, max_misfit: float) 
         numbers.steps,
         numbers.pull,
     )
+
+
+def _with_unknown(
+    numbers: _Numbers, rows: Rows, counted: np.ndarray, levels: np.ndarray, *, bias: bool
+) -> tuple[_Judged, Float[np.ndarray, " users"]]:
+    """With an unknown scale, and an unknown bias of the client; and the misfit that accidents reach."""
+    columns = np.stack([numbers.scalar, numbers.along, np.ones(counted.shape)][: 3 if bias else 2], axis=2)
+    found = best_numbers(columns, rows.offset, counted, levels)
+    a, b, *c = (np.where(found.told, part, np.nan)[:, None] for part in found.numbers.T)
+    offset = rows.offset + (c[0] if c else 0.0)
+    judged = _judged(numbers.scalar * a, numbers.along * b, offset, counted, levels)
+    n = columns.shape[2]
+    return judged, accidental(counted.sum(axis=1) - n, levels.size**n)
 
 
 class _Judged(NamedTuple):

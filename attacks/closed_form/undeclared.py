@@ -117,7 +117,7 @@ class Undeclared:
             return reason
         if view.manifest.weighting != "observed-only":
             return "rows of unrated items have a weight of their own, which this attack does not model"
-        return unlike(view, premise=ANY_ORDER, judges=True, own_references=True)
+        return unlike(view, premise=ANY_ORDER, judges=True, own_references=True, biases=True)
 
 
 def _reasons(users: np.ndarray, part: Reading, here: np.ndarray) -> dict[int, str]:
@@ -142,4 +142,4 @@ def _rows_of(manifest: Manifest, uploads: Uploads) -> Rows:
     rows = (uploads.gradients - manifest.upload.regularization * factors) * item[..., None]
     precision = float(np.finfo(uploads.gradients.dtype).eps)
     rows = rows.astype(np.float64) / manifest.upload.scale
-    return Rows(rows, factors, np.zeros(shape), item, precision)
+    return Rows(rows, factors, np.broadcast_to(uploads.bias, shape) * item, item, precision)

@@ -124,6 +124,8 @@ def _facts(opened: Transcript) -> Iterator[Fact]:
         yield Fact("graph of receivers", f"{opened.deliveries.sender.size:,} edges")
     if opened.held:
         yield Fact("factors held by one party", f"{len(opened.held):,} parties")
+    if any(known.bias is not None for known in opened.broadcasts.values()):
+        yield Fact("biases of items", "broadcast with the factors")
     for kind, count in opened.other.items():
         yield Fact(f"rows of kind {kind}", f"{count:,}, which no attack reads")
     names = [str(entry.get("name", "unnamed")) for entry in manifest.defenses]

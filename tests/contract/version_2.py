@@ -38,6 +38,7 @@ def recordings() -> dict[str, Callable[[Path], None]]:
         "undeclared": _record,
         "anonymous": lambda path: _record(path, anonymous=True),
         "references": lambda path: _record(path, **DECLARED, references=True),
+        "biases": lambda path: _record(path, biases=True),
         "held": lambda path: _record(path, held=True),
         "graph": lambda path: _record(path, **DECLARED, graph=True),
         "weights": lambda path: _record(path, **DECLARED, weights=True),
@@ -53,6 +54,7 @@ def _record(
     constants: dict[str, Any] | None = None,
     anonymous: bool = False,
     references: bool = False,
+    biases: bool = False,
     held: bool = False,
     graph: bool = False,
     weights: bool = False,
@@ -71,12 +73,13 @@ def _record(
             for sender, receiver in ((0, 1), (1, 0), (2, 1), (2, 3), (3, 2)):
                 recorder.edge(CLIENTS[sender], CLIENTS[receiver], 0.5, 0, 1)
         for round_ in (0, 1):
-            recorder.broadcast(round_, factors.astype(dtype))
+            bias = 2.0 + factors[:, 0] if biases else np.zeros(N_ITEMS)
+            recorder.broadcast(round_, factors.astype(dtype), biases=bias if biases else None)
             if attributes:
                 recorder.broadcast(round_, rng.normal(size=(3, FACTORS)).astype(dtype), kind="attribute")
             for number, client in enumerate(CLIENTS):
                 items = rng.permutation(N_ITEMS)[: number + 2]
-                error = rng.choice(LEVELS, items.size) - factors[items] @ own[number]
+                error = rng.choice(LEVELS, items.size) - factors[items] @ own[number] - bias[items]
                 rows = (-2 * error[:, None] * own[number]).astype(dtype)
                 if held:
                     recorder.broadcast(round_, factors + 0.1 * number, to=client)

@@ -60,6 +60,14 @@ class Uploads:
         return np.arange(self.reference.shape[0] * self.reference.shape[1]).reshape(self.reference.shape[:2])
 
     @property
+    def bias(self) -> Float[np.ndarray, "c rows"]:
+        """What everybody adds to a prediction about each row, in stars; 0 where nothing is known to be."""
+        known = self.broadcast.bias
+        return (
+            np.zeros(self.position.shape) if known is None else np.where(self.valid, known[self.position], 0)
+        )
+
+    @property
     def shared(self) -> bool:
         """All clients of the batch sent the same list, computed at the same factors."""
         return self.position.shape[0] == 1 and self.reference is None

@@ -153,6 +153,18 @@ def rows_of_numbers(
     return array
 
 
+def numbers_of(name: str, given: Numbers) -> Float[np.ndarray, " rows"]:
+    """Finite numbers, one a row, as float64.
+
+    Raises
+    ------
+    InputError
+        If the type is another, or a number is not finite or implausibly large.
+    """
+    column = array_of(name, given).reshape(-1, 1)
+    return rows_of_numbers(name, column, 1)[:, 0].astype(np.float64, copy=False)
+
+
 def same_length(**columns: Sequence[Any] | np.ndarray | None) -> None:
     """Refuse columns of several lengths; None is no column."""
     sizes = {name: len(column) for name, column in columns.items() if column is not None}

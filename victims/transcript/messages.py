@@ -25,12 +25,15 @@ class Broadcast:
         Item factors Q, then attribute factors U.
     noise_scale : (n_item_ids + n_attribute_ids, factors) float64, or None
         Standard deviation of Gaussian noise in every upload about a row, where the protocol tells it.
+    bias : (n_item_ids + n_attribute_ids,) float64, or None
+        What everybody adds to a prediction about a row (an item's bias, the mean of all ratings), in stars.
     """
 
     item_ids: Int[np.ndarray, " items"]
     attribute_ids: Int[np.ndarray, " attributes"]
     factors: Float[np.ndarray, "rows factors"]
     noise_scale: Float[np.ndarray, "rows factors"] | None = None
+    bias: Float[np.ndarray, " rows"] | None = None
 
     def positions(self, kind: np.ndarray, index: np.ndarray) -> np.ndarray:
         """Row in ``factors`` of each (kind, index); a pair that was not broadcast gives -1."""
@@ -49,7 +52,7 @@ def joined(known: Broadcast, more: Broadcast) -> Broadcast:
     Parameters
     ----------
     known, more : Broadcast
-        Noise scales are those of the first, or none where it has none.
+        Noise scales are those of the first, or none where it has none; biases are 0 where there is none.
     """
     items = np.union1d(known.item_ids, more.item_ids).astype(np.int32)
     attributes = np.union1d(known.attribute_ids, more.attribute_ids).astype(np.int32)
@@ -58,7 +61,15 @@ def joined(known: Broadcast, more: Broadcast) -> Broadcast:
     here, there = known.positions(kind, index), more.positions(kind, index)
     first, second = _rows_at(known.factors, here), _rows_at(more.factors, there)
     noise = None if known.noise_scale is None else _rows_at(known.noise_scale, here)
-    return Broadcast(items, attributes, np.where(there[:, None] >= 0, second, first), noise)
+    factors = np.where(there[:, None] >= 0, second, first)
+    if known.bias is None and more.bias is None:
+        return Broadcast(items, attributes, factors, noise)
+    first, second = (_rows_at(_biases(one)[:, None], at) for one, at in ((known, here), (more, there)))
+    return Broadcast(items, attributes, factors, noise, np.where(there[:, None] >= 0, second, first)[:, 0])
+
+
+def _biases(broadcast: Broadcast) -> Float[np.ndarray, " rows"]:
+    return np.zeros(len(broadcast.factors)) if broadcast.bias is None else broadcast.bias
 
 
 def _rows_at(

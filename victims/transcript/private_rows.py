@@ -8,7 +8,7 @@ import numpy as np
 from jaxtyping import Float, Int
 
 from victims.common.errors import InputError
-from victims.transcript.given_columns import Numbers, array_of, items_of, rows_of_numbers, same_length
+from victims.transcript.given_columns import Numbers, items_of, numbers_of, same_length
 from victims.transcript.kinds import ATTRIBUTE, ITEM
 from victims.transcript.ledger import Ledger
 from victims.transcript.recorded_files import RecordedFiles
@@ -33,7 +33,7 @@ class PrivateRows:
     def truth(self, client: Hashable, items: Numbers, ratings: Numbers) -> None:
         """Ratings of a client."""
         self._ledger.provisional("client", client)
-        index, value = items_of(items), _values("ratings", ratings)
+        index, value = items_of(items), numbers_of("ratings", ratings)
         same_length(items=index, ratings=value)
         away = np.abs(value[:, None] - self._levels).min(axis=1, initial=np.inf)
         if (away > OFF_GRID).any():
@@ -47,7 +47,7 @@ class PrivateRows:
     def attributes(self, client: Hashable, values: Numbers) -> None:
         """Attributes of a client."""
         self._ledger.provisional("client", client)
-        value = _values("values", values)
+        value = numbers_of("values", values)
         outside = np.flatnonzero((value < 0) | (value > 1))
         if outside.size:
             raise InputError(
@@ -69,8 +69,3 @@ class PrivateRows:
         user = ledger.number(client)
         ledger.truth(user, code, index)
         truth.add(index.size, {"user": user, "kind": code, "index": index, "value": value})
-
-
-def _values(name: str, given: Numbers) -> Float[np.ndarray, " rows"]:
-    column = array_of(name, given).reshape(-1, 1)
-    return rows_of_numbers(name, column, 1)[:, 0].astype(np.float64, copy=False)

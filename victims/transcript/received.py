@@ -84,7 +84,11 @@ def _with_unknown(
     at = known.positions(kind, np.concatenate([all_items, all_attributes]))
     factors = np.full((at.size, width), np.nan)
     factors[at >= 0] = known.factors[at[at >= 0]]
-    return Broadcast(all_items, all_attributes, factors)
+    bias = None
+    if known.bias is not None:
+        bias = np.zeros(at.size)
+        bias[at >= 0] = known.bias[at[at >= 0]]
+    return Broadcast(all_items, all_attributes, factors, bias=bias)
 
 
 def placed(messages: Messages, broadcasts: Mapping[int, Broadcast]) -> Messages:

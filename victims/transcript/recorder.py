@@ -125,7 +125,13 @@ class Recorder:
         return dict(self._ledger.clients)
 
     def broadcast(
-        self, round_: int, factors: Numbers, *, kind: str = "item", to: Hashable | None = None
+        self,
+        round_: int,
+        factors: Numbers,
+        *,
+        kind: str = "item",
+        to: Hashable | None = None,
+        biases: Numbers | None = None,
     ) -> None:
         """Record what was sent before the uploads of a round.
 
@@ -138,8 +144,11 @@ class Recorder:
         kind : {"item", "attribute"}
         to : hashable, optional
             A client who alone gets, or starts from, these factors; everybody without it.
+        biases : (n_items,), optional
+            What the program adds to the prediction of each item, in stars: biases of items, the mean of all
+            ratings. Either all calls give it or none does.
         """
-        self._traffic.broadcast(round_, factors, kind, to)
+        self._traffic.broadcast(round_, factors, kind, to, biases)
 
     def upload(
         self,

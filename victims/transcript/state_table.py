@@ -13,7 +13,13 @@ from jaxtyping import Float
 
 from victims.common.errors import InputError
 from victims.transcript.arrow import INT32_MAX, ColumnFile
-from victims.transcript.columns import hidden_chunks, integer_chunks, kind_chunks, vector_chunks
+from victims.transcript.columns import (
+    finite_chunks,
+    hidden_chunks,
+    integer_chunks,
+    kind_chunks,
+    vector_chunks,
+)
 from victims.transcript.kinds import ATTRIBUTE, ITEM, OPAQUE, codes
 from victims.transcript.manifest import Manifest
 from victims.transcript.messages import Broadcast
@@ -80,6 +86,7 @@ def read_state(whole: ColumnFile, manifest: Manifest) -> State:
     else:
         factors = _vectors(file, "factor", manifest.factors)
     noise = _noise_scale(file, manifest.factors) if file.has("noise_scale") else None
+    bias = _bias(file) if manifest.version > 1 and file.has("bias") else None
 
     def of(here: slice) -> Broadcast:
         return Broadcast(
@@ -87,6 +94,7 @@ def read_state(whole: ColumnFile, manifest: Manifest) -> State:
             ids[here][kind[here] == ATTRIBUTE],
             factors[order[here]],
             None if noise is None else noise[order[here]],
+            None if bias is None else bias[order[here]],
         )
 
     nothing = of(slice(0, 0))
@@ -160,6 +168,11 @@ def without_other_kinds(file: ColumnFile, manifest: Manifest) -> tuple[ColumnFil
         mask = strange[at]
         batches.append(batch.filter(pa.array(~mask)) if mask.any() else batch)
     return ColumnFile(file.path, tuple(batches), file.metadata), count
+
+
+def _bias(file: ColumnFile) -> Float[np.ndarray, " rows"]:
+    """Stars that everybody adds to a prediction about the row."""
+    return np.concatenate([np.zeros(0), *finite_chunks(file, "bias")], dtype=np.float64)
 
 
 def _noise_scale(file: ColumnFile, width: int) -> Float[np.ndarray, "rows factors"]:

@@ -14,6 +14,7 @@ from victims.transcript.given_columns import (
     items_of,
     kind_of,
     number_of,
+    numbers_of,
     round_of,
     rows_of_numbers,
     same_length,
@@ -59,13 +60,18 @@ class Traffic:
         self._files, self._ledger, self._weights = files, ledger, weights
         self._server, self._neighbours = server, neighbours
         self._references: bool | None = None
+        self._biased: bool | None = None
         self._broadcast: dict[int, np.ndarray] = {}
 
-    def broadcast(self, round_: int, factors: Numbers, kind: str, to: Hashable | None) -> None:
+    def broadcast(
+        self, round_: int, factors: Numbers, kind: str, to: Hashable | None, biases: Numbers | None
+    ) -> None:
         """Factors that everybody gets, or one client."""
         state, ledger = self._files.state, self._ledger
         number, code = round_of("round", round_), kind_of(kind)
         rows = self._vectors("factors", factors)
+        columns: dict[str, np.ndarray | int] = {"index": _count(len(rows)), "factor": rows}
+        columns |= self._biases(biases, len(rows))
         holder = EVERYBODY if to is None else ledger.provisional("to", to)
         ledger.refuse_second_broadcast(number, code, to, holder)
         ledger.refuse_size(code, len(rows))
@@ -77,7 +83,7 @@ class Traffic:
                 del self._broadcast[old]
         ledger.broadcast(number, code, holder, len(rows))
         self.width = rows.shape[1]
-        columns: dict[str, np.ndarray | int] = {"index": _count(len(rows)), "factor": rows}
+        self._biased = biases is not None
         columns |= {"round": number, "holder": NULL if to is None else holder, "kind": code}
         state.add(len(rows), columns)
 
@@ -139,6 +145,19 @@ class Traffic:
             "last_round": last,
         }
         deliveries.add(1, columns)
+
+    def _biases(self, biases: Numbers | None, n_rows: int) -> dict[str, np.ndarray]:
+        given = biases is not None
+        if self._biased not in (None, given):
+            raise InputError(
+                f"biases must be given in every broadcast or in none, got {'some' if given else 'none'} "
+                f"after {'none' if given else 'some'}; give zeros where there are none"
+            )
+        if biases is None:
+            return {}
+        bias = numbers_of("biases", biases)
+        same_length(factors=range(n_rows), biases=bias)
+        return {"bias": bias}
 
     def _columns(
         self, rows: Numbers, items: Numbers | None, references: Numbers | None

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from attacks.closed_form.affine_grid import best_pair
+from attacks.closed_form.affine_grid import best_numbers
 
 GRIDS = {
     "stars": np.arange(1.0, 5.1),
@@ -34,30 +34,53 @@ def test_whoever_is_answered_is_read_whole(grid, biases):
     """Twelve ratings: at least 97 of 100 clients are answered, and none wrong."""
     levels = GRIDS[grid]
     g, h, offset, ratings = mean_loss(levels, 100, 12, seed=len(grid), biases=biases)
-    pair = best_pair(g, h, offset, np.ones_like(g, bool), levels)
-    value = pair.of_scalar[:, None] * g + pair.of_along[:, None] * h + offset
-    answered = pair.of_scalar != 0
+    columns = np.stack([g, h], axis=2)
+    found = best_numbers(columns, offset, np.ones_like(g, bool), levels)
+    value = np.einsum("urc,uc->ur", columns, found.numbers) + offset
+    answered = found.told
     assert answered.sum() >= 97
     np.testing.assert_allclose(value[answered], ratings[answered], atol=1e-6)
 
 
 def test_two_rows_fit_every_pair_and_are_not_answered():
     g, h, offset, _ = mean_loss(GRIDS["stars"], 20, 2, seed=1)
-    assert not best_pair(g, h, offset, np.ones_like(g, bool), GRIDS["stars"]).of_scalar.any()
+    assert not best_numbers(
+        np.stack([g, h], axis=2), offset, np.ones_like(g, bool), GRIDS["stars"]
+    ).told.any()
 
 
 def test_numbers_about_nothing_are_far_from_the_grid():
     rng = np.random.default_rng(2)
     g, h = rng.normal(size=(2, 50, 30))
-    pair = best_pair(g, h, np.zeros_like(g), np.ones_like(g, bool), GRIDS["stars"])
-    answered = pair.of_scalar != 0
-    assert pair.distance[answered].min(initial=1) > 0.1
+    found = best_numbers(np.stack([g, h], axis=2), np.zeros_like(g), np.ones_like(g, bool), GRIDS["stars"])
+    assert found.distance[found.told].min(initial=1) > 0.1
 
 
 def test_padding_does_not_count():
     g, h, offset, _ratings = mean_loss(GRIDS["stars"], 10, 12, seed=3)
     valid = np.ones_like(g, bool)
     valid[:, 9:] = False
-    whole = best_pair(g[:, :9], h[:, :9], offset[:, :9], valid[:, :9], GRIDS["stars"])
-    padded = best_pair(np.where(valid, g, 99.0), h, offset, valid, GRIDS["stars"])
-    np.testing.assert_allclose(padded.of_scalar, whole.of_scalar)
+    columns = np.stack([g, h], axis=2)
+    whole = best_numbers(columns[:, :9], offset[:, :9], valid[:, :9], GRIDS["stars"])
+    padded = best_numbers(np.where(valid[..., None], columns, 99.0), offset, valid, GRIDS["stars"])
+    np.testing.assert_allclose(padded.numbers, whole.numbers)
+
+
+def test_a_bias_of_the_client_is_a_third_number():
+    """Who gave every level is read; for the others, ratings shifted by a level fit as well."""
+    levels = GRIDS["stars"]
+    g, h, offset, ratings = mean_loss(levels, 200, 12, seed=4, biases=True)
+    bias = np.random.default_rng(5).normal(0, 1, (200, 1))
+    columns = np.stack([g, h, np.ones_like(g)], axis=2)
+    found = best_numbers(columns, offset - bias, np.ones_like(g, bool), levels)
+    value = np.einsum("urc,uc->ur", columns, found.numbers) + offset - bias
+    full = (ratings.min(axis=1) == 1) & (ratings.max(axis=1) == 5)
+    assert found.told[full].mean() > 0.95
+    assert not found.told[~full].any()
+    np.testing.assert_allclose(value[found.told], ratings[found.told], atol=1e-6)
+
+
+def test_a_grid_of_very_many_levels_is_not_searched():
+    g, h, offset, _ = mean_loss(GRIDS["stars"], 3, 12, seed=1)
+    found = best_numbers(np.stack([g, h], axis=2), offset, np.ones_like(g, bool), np.linspace(0.1, 90, 900))
+    assert not found.told.any()

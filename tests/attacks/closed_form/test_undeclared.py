@@ -122,6 +122,118 @@ def test_a_plain_client_is_read_as_by_grid(tmp_path, table):
     assert fl.attack(path, "undeclared").diagnostics["declared"][1:].all()
 
 
+def plain_step(ratings, v, u, *, mean=False, scale=-2.0):
+    """One gradient of the item factors; with a mean loss, divided by how many ratings there are."""
+    return scale * (ratings - v @ u)[:, None] * u / (ratings.size if mean else 1)
+
+
+def with_pull(rows, ratings, v):
+    return rows + 0.1 * v
+
+
+def with_pull_of_a_mean(rows, ratings, v):
+    return rows + 0.1 / ratings.size * v
+
+
+def half_precision(rows, ratings, v):
+    return rows.astype(np.float16).astype(np.float32)
+
+
+def eight_bits(rows, ratings, v):
+    size = np.abs(rows).max() / 127
+    return np.round(rows / size) * size
+
+
+def clipped_as_a_whole(rows, ratings, v):
+    return rows * min(1.0, 1.0 / np.linalg.norm(rows))
+
+
+@pytest.mark.parametrize("mean", [False, True], ids=["sum", "mean"])
+@pytest.mark.parametrize(
+    ("change", "least"),
+    [
+        (with_pull, 0.98),
+        (with_pull_of_a_mean, 0.98),
+        (half_precision, 0.98),
+        (eight_bits, 0.9),
+        (clipped_as_a_whole, 0.98),
+    ],
+)
+def test_what_programs_do_to_their_rows(tmp_path, table, change, least, mean):
+    """Regularised, rounded and clipped rows, of which nothing is declared: whoever is answered is right."""
+
+    def rows(user, ratings, v):
+        u = np.random.default_rng([user, 1]).normal(0, 0.3, v.shape[1])
+        return change(plain_step(ratings, v, u, mean=mean), ratings, v)
+
+    path = recorded(tmp_path / "t", table, factors(8, 0.3), rows)
+    answers, good = right(fl.attack(path, "undeclared"), table)
+    assert good == answers >= least * (table > 0).sum()
+
+
+def test_rows_clipped_one_by_one(tmp_path, table):
+    """A clipped row tells a bound, which may leave one level; most of the 60 % others are read."""
+
+    def rows(user, ratings, v):
+        u = np.random.default_rng([user, 1]).normal(0, 0.3, v.shape[1])
+        whole = plain_step(ratings, v, u)
+        length = np.linalg.norm(whole, axis=1)
+        return whole * np.minimum(1, np.quantile(length, 0.6) / length)[:, None]
+
+    path = recorded(tmp_path / "t", table, factors(8, 0.3), rows)
+    answers, good = right(fl.attack(path, "undeclared"), table)
+    assert good == answers
+    assert 0.35 < answers / (table > 0).sum() < 0.75
+
+
+@pytest.mark.parametrize(("steps", "rate"), [(3, 0.02), (5, 0.01)])
+def test_short_local_steps_are_nearly_one(tmp_path, table, steps, rate):
+    """Changes of the factors after several small steps: one step of an unknown scale is near enough."""
+
+    def rows(user, ratings, v):
+        u, w = np.random.default_rng([user, 1]).normal(0, 0.3, v.shape[1]), v.copy()
+        for _ in range(steps):
+            error = ratings - w @ u
+            w, u = w + rate * error[:, None] * u, u + rate * error @ w
+        return w - v
+
+    path = recorded(tmp_path / "t", table, factors(8, 0.3), rows)
+    answers, good = right(fl.attack(path, "undeclared"), table)
+    assert good == answers >= 0.5 * (table > 0).sum()
+
+
+@pytest.mark.parametrize("of_clients", [False, True], ids=["of items", "of clients, too"])
+def test_biases_that_are_broadcast(tmp_path, of_clients):
+    """r = b_j + p . q_j, as everybody knows b; a client's own bias is found with the scale."""
+    rng = np.random.default_rng(2)
+    levels, q, bias = np.arange(1.0, 6.0), rng.normal(0, 0.3, (60, 6)), rng.normal(3.5, 0.5, 60)
+    ratings = np.where(rng.random((30, 60)) < 0.25, rng.choice(levels, (30, 60)), 0)
+    with fl.Recorder(tmp_path / "t", rating_levels=levels) as recorder:
+        recorder.broadcast(0, q, biases=bias)
+        for client, row in enumerate(ratings):
+            (items,) = np.nonzero(row)
+            own = rng.normal(0, 0.5) if of_clients else 0.0
+            rows = plain_step(row[items] - bias[items] - own, q[items], rng.normal(0, 0.3, 6), mean=True)
+            recorder.upload(0, client, rows, items)
+    found = fl.attack(tmp_path / "t", "undeclared")
+    answers, good = right(found, ratings)
+    full = (ratings == 1).any(axis=1) & (ratings == 5).any(axis=1)
+    assert good == answers
+    assert answers >= 0.97 * (ratings[full] > 0).sum()
+    assert "biases of the items" in fl.attack(tmp_path / "t", "grid").obstacle
+
+
+def test_ratings_centred_at_an_unknown_number_are_not_read_wrong(tmp_path, table):
+    """The same ratings mirrored at their middle give the same rows."""
+
+    def rows(user, ratings, v):
+        u = np.random.default_rng([user, 1]).normal(0, 0.3, v.shape[1])
+        return plain_step(ratings - 3.2, v, u)
+
+    found = fl.attack(recorded(tmp_path / "t", table, factors(8, 0.3), rows), "undeclared")
+    assert len(found.abstained) == USERS
+
+
 def test_rows_of_biases_are_not_read_wrong(tmp_path, table):
     """Items' biases that nobody told: no pair of numbers puts r - b on the grid."""
     bias = np.random.default_rng(8).normal(0, 0.4, ITEMS)

@@ -148,6 +148,10 @@ CALLS = {
         lambda r: upload(r, references=ROW),
         "references must be given in every upload or in none, got some after none",
     ),
+    "biases in some broadcasts": (
+        lambda r: r.broadcast(1, np.ones((4, 2)), biases=np.ones(4)),
+        "biases must be given in every broadcast or in none, got some after none; give zeros",
+    ),
     "nobody who sends to neighbours": (
         lambda r: upload(r, client=None, to=r.NEIGHBOURS),
         "client must be named where rows go to Recorder.NEIGHBOURS",
