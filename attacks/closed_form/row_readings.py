@@ -39,9 +39,23 @@ class Rows(NamedTuple):
 
 
 class Reading(NamedTuple):
-    """Ratings in stars (users, rows), NaN where not told. (users,) each: misfit, NaN where there is no
-    answer, and the largest at which a client is answered; whether the declared scale was enough; steps of the
-    client found; what was taken off the rows as a multiple of their factors."""
+    """What is read of some clients in one round: r = A scalar + B along + offset + C.
+
+    Attributes
+    ----------
+    value : (users, rows)
+        Ratings in stars; NaN where not told.
+    misfit, allowed : (users,)
+        NaN where there is no answer; the largest misfit at which a client is answered.
+    declared : (users,) bool
+        Whether the declared scale was enough.
+    steps : (users,)
+        Of the client inside the round.
+    pull : (users,)
+        What was taken off the rows, as a multiple of their factors.
+    of_error, of_factor, own_bias : (users,)
+        A, B and C.
+    """
 
     value: Float[np.ndarray, "users rows"]
     misfit: Float[np.ndarray, " users"]
@@ -49,6 +63,9 @@ class Reading(NamedTuple):
     declared: Bool[np.ndarray, " users"]
     steps: Float[np.ndarray, " users"]
     pull: Float[np.ndarray, " users"]
+    of_error: Float[np.ndarray, " users"]
+    of_factor: Float[np.ndarray, " users"]
+    own_bias: Float[np.ndarray, " users"]
 
     @property
     def answered(self) -> Bool[np.ndarray, " users"]:
@@ -116,6 +133,7 @@ def _with_bias(rows: Rows, manifest: Manifest, max_misfit: float) -> Reading:
         np.zeros(most.shape, bool),
         numbers.steps,
         numbers.pull,
+        *judged.numbers,
     )
 
 
@@ -164,7 +182,7 @@ def _read(numbers: _Numbers, rows: Rows, manifest: Manifest, max_misfit: float) 
     shifted = (rows.offset != 0).any(axis=1, where=rows.item)  # a grid of its own for every row
     length = np.where(shifted, 0.0, best_length(manifest, plain))
     root = np.where(length > 0, length, np.nan)[:, None]
-    told = _judged(numbers.scalar / root, numbers.along * root, rows.offset, counted, levels)
+    told = _judged(numbers, (1 / root, root, np.zeros(root.shape)), rows.offset, counted, levels)
     free, most_free = _with_unknown(numbers, rows, counted, levels, bias=False)
     most = np.minimum(max_misfit, accidental(size - 1, 4 * levels.size))
     most_free = np.minimum(max_misfit, most_free)
@@ -184,6 +202,7 @@ def _read(numbers: _Numbers, rows: Rows, manifest: Manifest, max_misfit: float) 
         declared,
         numbers.steps,
         numbers.pull,
+        *(np.where(declared, left, right) for left, right in zip(told.numbers, free.numbers, strict=True)),
     )
 
 
@@ -193,32 +212,42 @@ def _with_unknown(
     """With an unknown scale, and an unknown bias of the client; and the misfit that accidents reach."""
     columns = np.stack([numbers.scalar, numbers.along, np.ones(counted.shape)][: 3 if bias else 2], axis=2)
     found = best_numbers(columns, rows.offset, counted, levels)
-    a, b, *c = (np.where(found.told, part, np.nan)[:, None] for part in found.numbers.T)
-    offset = rows.offset + (c[0] if c else 0.0)
-    judged = _judged(numbers.scalar * a, numbers.along * b, offset, counted, levels)
+    known = np.where(found.told[:, None], found.numbers, np.nan)
+    if not bias:
+        known = np.concatenate([known, np.zeros((len(known), 1))], axis=1)
+    a, b, c = (part[:, None] for part in known.T)
+    judged = _judged(numbers, (a, b, c), rows.offset, counted, levels)
     n = columns.shape[2]
     return judged, accidental(counted.sum(axis=1) - n, levels.size**n)
 
 
 class _Judged(NamedTuple):
     """Ratings and errors with the sign that makes ratings positive, (users, rows); misfit, NaN where a number
-    is not finite."""
+    is not finite; A, B and C, (users,) each."""
 
     value: Float[np.ndarray, "users rows"]
     error: Float[np.ndarray, "users rows"]
     misfit: Float[np.ndarray, " users"]
+    numbers: tuple[Float[np.ndarray, " users"], ...]
 
 
 def _judged(
-    error: np.ndarray, predicted: np.ndarray, offset: np.ndarray, counted: np.ndarray, levels: np.ndarray
+    numbers: _Numbers,
+    found: tuple[Float[np.ndarray, "users 1"], ...],
+    offset: np.ndarray,
+    counted: np.ndarray,
+    levels: np.ndarray,
 ) -> _Judged:
-    shifted = (offset != 0).any(axis=1)
+    a, b, c = found
+    error, predicted = numbers.scalar * a, numbers.along * b
+    shifted = (offset + c != 0).any(axis=1)
     turned = (np.sum(error + predicted, axis=1, where=counted) < 0) & ~shifted
     sign = np.where(turned, -1.0, 1.0)[:, None]
-    error, predicted = error * sign, predicted * sign + offset
+    error, predicted = error * sign, predicted * sign + offset + c
     away, _ = misfit(error, predicted, np.ones(counted.shape, bool), counted, levels, None)
     finite = np.isfinite(error + predicted).all(axis=1, where=counted) & counted.any(axis=1)
-    return _Judged(error + predicted, error, np.where(finite, away, np.nan))
+    told = tuple(part[:, 0] for part in (a * sign, b * sign, c))
+    return _Judged(error + predicted, error, np.where(finite, away, np.nan), told)
 
 
 def _near(value: np.ndarray, levels: np.ndarray) -> Float[np.ndarray, "users rows"]:

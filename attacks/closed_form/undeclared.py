@@ -83,7 +83,7 @@ class Undeclared:
         done = 0
         for batch in view.batches(BATCH_BYTES):
             rounds = [
-                best_reading(_rows_of(view.manifest, uploads), view.manifest, self.max_misfit)
+                best_reading(rows_of(view.manifest, uploads), view.manifest, self.max_misfit)
                 for uploads in batch.rounds
             ]
             fit = np.stack([part.misfit - part.allowed for part in rounds])
@@ -134,8 +134,20 @@ def _reasons(users: np.ndarray, part: Reading, here: np.ndarray) -> dict[int, st
     return reasons
 
 
-def _rows_of(manifest: Manifest, uploads: Uploads) -> Rows:
-    """Rows freed of scale and regularisation, and the factors that they were computed at; 0 off the items."""
+def rows_of(manifest: Manifest, uploads: Uploads) -> Rows:
+    """Rows of items freed of the declared scale and regularisation, and what they were computed at.
+
+    Parameters
+    ----------
+    manifest : Manifest
+    uploads : Uploads
+        One round of a batch.
+
+    Returns
+    -------
+    Rows
+        0 where a row is of no item.
+    """
     shape = uploads.gradients.shape[:2]
     item = np.broadcast_to(uploads.valid & (uploads.kind == ITEM), shape)
     factors = np.broadcast_to(uploads.factors[uploads.at], uploads.gradients.shape) * item[..., None]
