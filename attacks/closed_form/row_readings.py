@@ -24,6 +24,7 @@ from victims.transcript.manifest import Manifest
 SPREAD = 0.3  # of the rows' size, across their common direction: above it they have none
 BETWEEN = 0.3  # of a step: rows that come out so far from any level are not answered
 SATURATED = 1e-6  # relative, within which two rows are equally long
+EXACT = 1e-3  # misfit above which a pull is looked for, though the rows are answered without
 CLOSER = 10.0  # times better than with the declared scale a free one must fit to be preferred
 
 
@@ -102,8 +103,8 @@ def best_reading(rows: Rows, manifest: Manifest, max_misfit: float) -> Reading:
     with np.errstate(over="ignore", invalid="ignore", divide="ignore"):
         best = _read(_steps(rows), rows, manifest, max_misfit)
         best = _fitting_better(best, _read(_one_step(rows), rows, manifest, max_misfit))
-        for more in (_without_pull, _with_bias):
-            rest = ~best.answered
+        for more, enough in ((_without_pull, EXACT), (_with_bias, np.inf)):
+            rest = ~(best.answered & (best.misfit < enough))
             if rest.any():
                 best = _fitting_better(best, _spread(more(_some(rows, rest), manifest, max_misfit), rest))
     return best

@@ -1,0 +1,1 @@
+"""Which client rule explains what was uploaded."""

@@ -1,0 +1,106 @@
+"""Which of the known rules moved the clients' factors, and with what constants: linear fits to what was read.
+
+- semi-als (paper 000, Eq. 8): lambda_2 p = w_items + lambda_1 w_attributes in every round;
+- sgd (Eq. 9, 10; paper 001, Eq. 2): p' = (1 - 2 gamma lambda_2) p + 2 gamma (w_items + lambda_1 w_attributes)
+  from one round to the next, or with 2 gamma / n for a mean over n ratings.
+
+Both are linear in constants that all clients share, and K equations for each client: a rule explains a
+client where what it leaves is small beside what it has to explain. The constants are fitted to all clients,
+and again to the half that they explain best, so that clients who were read wrongly do not count.
+
+References
+----------
+Paper 000: arXiv:2210.07775. Paper 001: arXiv:1906.05108.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import NamedTuple
+
+import numpy as np
+from jaxtyping import Bool, Float
+
+from attacks.identify.client_states import ClientStates
+
+EXPLAINED = 1e-3  # of what a rule has to explain, left at most; rows in single precision leave 1e-5
+FEWEST = 3  # clients that a rule is fitted to
+
+
+class Fit(NamedTuple):
+    """A rule, its constants under the manifest's names, and the share of the clients that it explains."""
+
+    rule: str
+    reduction: str
+    constants: dict[str, float]
+    share: float
+    n_clients: int
+
+
+def fits(states: ClientStates) -> list[Fit]:
+    """Every known rule that the rounds can tell anything about, the best one first.
+
+    Parameters
+    ----------
+    states : ClientStates
+
+    Returns
+    -------
+    list of Fit
+    """
+    found = [*_semi_als(states), *_sgd(states)]
+    return sorted(found, key=lambda fit: -fit.share)
+
+
+def _semi_als(states: ClientStates) -> Iterator[Fit]:
+    known = states.read & np.isfinite(states.factor).all(axis=2)
+    if known.sum() < FEWEST:
+        return
+    columns = np.stack([states.of_items, states.of_attributes], axis=-1)[known]
+    target = states.factor[known]
+    (item, attribute), good = _fitted(columns, target, np.linalg.norm(target, axis=1))
+    constants = {}
+    if item > 0:
+        constants = {"lambda_factors": 1 / item}
+        constants |= {"lambda_attributes": attribute / item} if states.of_attributes[known].any() else {}
+    yield Fit("semi-als", "sum", constants, float(good.mean()) if item > 0 else 0.0, good.size)
+
+
+def _sgd(states: ClientStates) -> Iterator[Fit]:
+    follows = np.flatnonzero(np.diff(states.rounds) == 1)
+    if not follows.size:
+        return
+    now, then = states.factor[follows], states.factor[follows + 1]
+    known = np.isfinite(now).all(axis=2) & np.isfinite(then).all(axis=2)
+    if known.sum() < FEWEST:
+        return
+    moved = np.linalg.norm((then - now)[known], axis=1)
+    for reduction in ("sum", "mean"):
+        divisor = states.n_rated[follows][known][:, None] if reduction == "mean" else 1.0
+        pulls = [states.of_items[follows][known] / divisor, states.of_attributes[follows][known] / divisor]
+        (kept, item, attribute), good = _fitted(np.stack([now[known], *pulls], axis=-1), then[known], moved)
+        constants = {}
+        if item > 0:
+            constants = {"client_learning_rate": item / 2, "lambda_factors": (1 - kept) / item}
+            constants |= {"lambda_attributes": attribute / item} if pulls[1].any() else {}
+        yield Fit("sgd", reduction, constants, float(good.mean()) if item > 0 else 0.0, good.size)
+
+
+def _fitted(
+    columns: Float[np.ndarray, "clients K columns"],
+    target: Float[np.ndarray, "clients K"],
+    size: Float[np.ndarray, " clients"],
+) -> tuple[list[float], Bool[np.ndarray, " clients"]]:
+    """The constants, and of whose target they leave less than ``EXPLAINED``."""
+    weight = 1 / np.where(size > 0, size, np.inf)
+    keep = size > 0
+    constants: Float[np.ndarray, " columns"] = np.zeros(columns.shape[2])
+    left = np.ones(size.size)
+    for _ in range(4):
+        if not keep.any():
+            break
+        table = (columns * weight[:, None, None])[keep].reshape(-1, columns.shape[2])
+        constants = np.linalg.lstsq(table, (target * weight[:, None])[keep].reshape(-1))[0]
+        left = np.linalg.norm(target - columns @ constants, axis=1) * weight
+        keep = (size > 0) & (left <= np.median(left[size > 0]))
+    return constants.tolist(), (left < EXPLAINED) & (size > 0)
