@@ -35,6 +35,7 @@ if TYPE_CHECKING:
         Scope,
         all_abstain,
     )
+    from attacks.identify.identify import Identification
     from audit.requests.transcript_check import TranscriptCheck
     from audit.scoring.truth import Truth
     from victims.common.errors import InputError, OutputError
@@ -72,6 +73,7 @@ __all__ = [
     "Cipher",
     "Defense",
     "Estimates",
+    "Identification",
     "Identities",
     "InputError",
     "Line",
@@ -104,6 +106,7 @@ __all__ = [
     "check_transcript",
     "compare",
     "generator",
+    "identify",
     "list_components",
     "load",
     "main",
@@ -125,6 +128,7 @@ _LOCATIONS = {
         "Scope",
         "all_abstain",
     ),
+    "attacks.identify.identify": ("Identification",),
     "audit.requests.transcript_check": ("TranscriptCheck",),
     "audit.scoring.truth": ("Truth",),
     "victims.common.errors": ("InputError", "OutputError"),
@@ -377,6 +381,7 @@ def attack(
     adversary: str = "server",
     users: int | None = None,
     seed: int = 0,
+    identified: bool = False,
     progress: bool = False,
     **options: Any,
 ) -> Reconstruction:
@@ -393,6 +398,8 @@ def attack(
         Attack a random sample of this many clients.
     seed : int
         Every random choice derives from it.
+    identified : bool
+        Attack under the client rule that the uploads show (``identify``), not the declared one.
     progress : bool
         Show a bar on standard error.
     **options
@@ -425,6 +432,7 @@ def attack(
         users=users,
         seed=seed,
         options=options,
+        identified=identified,
     )
     with _bar(str(getattr(attack, "name", attack)), progress) as update:
         return attacking.attack(request, update).reconstruction
@@ -663,6 +671,39 @@ def audit_recording(
         )
         response = recording_audit.audit_recording(request, opened, update)
     return frame(response.rows, COLUMNS)
+
+
+def identify(target: str | Path | Transcript | View, *, adversary: str = "server") -> Identification:
+    """Find the clients' rule from what they upload, and what of the declaration the uploads contradict.
+
+    Parameters
+    ----------
+    target : str, Path, Transcript or View
+    adversary : str
+        Whose view is looked at.
+
+    Returns
+    -------
+    Identification
+        ``rule`` and ``constants`` under the manifest's names; ``contradictions(manifest)``.
+
+    Raises
+    ------
+    InputError
+        If the transcript is damaged, or does not hold what the adversary saw.
+
+    Examples
+    --------
+    >>> from tempfile import mkdtemp
+    >>> ratings = synthetic(users=12, items=20, ratings_per_user=8)
+    >>> found = identify(record(mkdtemp() + "/demo", ratings, victim="fedmf", factors=4, rounds=[0, 1]))
+    >>> found.rule["rule"], round(found.constants["client_learning_rate"], 6)
+    ('sgd', 0.001)
+    """
+    from attacks.identify.identify import identify as identified
+    from audit.requests.attacking import view_of_target
+
+    return identified(view_of_target(Path(target) if isinstance(target, str) else target, adversary))
 
 
 def check_transcript(transcript: str | Path, *, adversary: str = "") -> TranscriptCheck:

@@ -7,6 +7,7 @@ unknown (``attacks.closed_form.affine_grid``). It says how well the answer fits,
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import NamedTuple
 
 import numpy as np
@@ -15,7 +16,7 @@ from jaxtyping import Bool, Float
 from attacks.closed_form.affine_grid import best_numbers
 from attacks.closed_form.decoding import distance_to_levels
 from attacks.closed_form.goodness_of_fit import accidental, misfit, step_of
-from attacks.closed_form.moving_factor import follow
+from attacks.closed_form.moving_factor import PARALLEL, follow
 from attacks.closed_form.rating_grid import RowNumbers, best_length
 from attacks.closed_form.reduction import leading_direction
 from attacks.closed_form.shared_pull import without_pull
@@ -24,7 +25,6 @@ from victims.transcript.manifest import Manifest
 SPREAD = 0.3  # of the rows' size, across their common direction: above it they have none
 BETWEEN = 0.3  # of a step: rows that come out so far from any level are not answered
 SATURATED = 1e-6  # relative, within which two rows are equally long
-EXACT = 1e-3  # misfit above which a pull is looked for, though the rows are answered without
 CLOSER = 10.0  # times better than with the declared scale a free one must fit to be preferred
 
 
@@ -75,7 +75,8 @@ class Reading(NamedTuple):
 
 
 class _Numbers(NamedTuple):
-    """What the rows say up to A and B; which of them count; whose rows are all among them; steps, pull."""
+    """What the rows say up to A and B; which of them count; whose rows are all among them; steps, pull, and
+    how much of the rows is across their common direction."""
 
     scalar: Float[np.ndarray, "users rows"]
     along: Float[np.ndarray, "users rows"]
@@ -83,6 +84,7 @@ class _Numbers(NamedTuple):
     whole: Bool[np.ndarray, " users"]
     steps: Float[np.ndarray, " users"]
     pull: Float[np.ndarray, " users"]
+    across: Float[np.ndarray, " users"]
 
 
 def best_reading(rows: Rows, manifest: Manifest, max_misfit: float) -> Reading:
@@ -102,12 +104,27 @@ def best_reading(rows: Rows, manifest: Manifest, max_misfit: float) -> Reading:
     """
     with np.errstate(over="ignore", invalid="ignore", divide="ignore"):
         best = _read(_steps(rows), rows, manifest, max_misfit)
-        best = _fitting_better(best, _read(_one_step(rows), rows, manifest, max_misfit))
-        for more, enough in ((_without_pull, EXACT), (_with_bias, np.inf)):
-            rest = ~(best.answered & (best.misfit < enough))
-            if rest.any():
-                best = _fitting_better(best, _spread(more(_some(rows, rest), manifest, max_misfit), rest))
+        plain = _one_step(rows)
+        best = _fitting_better(best, _read(plain, rows, manifest, max_misfit))
+        spread = (best.steps <= 1) & (plain.across > PARALLEL * rows.precision)
+        best = _on_the_rest(best, _without_pull, ~best.answered | spread, rows, manifest, max_misfit)
+        best = _on_the_rest(best, _with_bias, ~best.answered, rows, manifest, max_misfit)
     return best
+
+
+def _on_the_rest(
+    best: Reading,
+    reading: Callable[[Rows, Manifest, float], Reading],
+    rest: Bool[np.ndarray, " users"],
+    rows: Rows,
+    manifest: Manifest,
+    max_misfit: float,
+) -> Reading:
+    """Another reading of some clients, where it fits better or explains what is across their direction."""
+    if not rest.any():
+        return best
+    some = _spread(reading(_some(rows, rest), manifest, max_misfit), rest)
+    return _fitting_better(best, some, some.answered & (np.nan_to_num(some.pull) != 0))
 
 
 def _some(rows: Rows, here: Bool[np.ndarray, " users"]) -> Rows:
@@ -145,14 +162,17 @@ def _steps(rows: Rows) -> _Numbers:
     # a rating of a row that is in no chain, its error being 0, is not told
     whole = chain.whole | (there.sum(axis=1) == rows.item.sum(axis=1))
     steps = chain.n_steps.astype(float)
-    return _Numbers(chain.scalar, chain.along, there, whole, steps, np.zeros(whole.size))
+    return _Numbers(
+        chain.scalar, chain.along, there, whole, steps, np.zeros(whole.size), np.zeros(whole.size)
+    )
 
 
 def _one_step(rows: Rows) -> _Numbers:
     """All rows are multiples of one direction, up to rounding."""
     direction, energy = leading_direction(rows.rows)
     scalar, along = (np.matmul(part, direction[:, :, None])[..., 0] for part in (rows.rows, rows.factors))
-    across = np.sqrt(np.maximum(1 - (scalar**2).sum(axis=1) / np.where(energy > 0, energy, 1), 0))
+    off = rows.rows - scalar[..., None] * direction[:, None]
+    across = np.linalg.norm(off, axis=(1, 2)) / np.sqrt(np.where(energy > 0, energy, 1))
     whole = (energy > 0) & (across < SPREAD)
     there = rows.item & whole[:, None] & np.isfinite(scalar + along)
     return _Numbers(
@@ -162,6 +182,7 @@ def _one_step(rows: Rows) -> _Numbers:
         whole,
         whole.astype(float),
         np.zeros(whole.size),
+        across,
     )
 
 
@@ -273,9 +294,11 @@ def _beyond(value: np.ndarray, error: np.ndarray, levels: np.ndarray) -> Float[n
     return np.where((error < 0) & (value < levels[:2][-1] - slack), levels[0], high)
 
 
-def _fitting_better(first: Reading, second: Reading) -> Reading:
+def _fitting_better(
+    first: Reading, second: Reading, preferred: Bool[np.ndarray, " users"] | bool = False
+) -> Reading:
     """Client by client the answer that fits better; the first where neither does."""
-    better = second.answered & ~(first.answered & (first.misfit <= second.misfit))
+    better = preferred | second.answered & ~(first.answered & (first.misfit <= second.misfit))
     table = np.where(better[:, None], second.value, first.value)
     rest = (np.where(better, right, left) for left, right in zip(first[1:], second[1:], strict=True))
     return Reading(table, *rest)

@@ -29,6 +29,7 @@ CLIENTS, ROUNDS = 200, 4  # that are looked at
 LEAST_RATINGS = 4  # of clients that are looked at, if there are such
 MOST = 0.5  # of the clients that were read must agree before anything is said
 EXACT = 1e-3  # misfit of rows that are what they are taken for
+FEW = 0.1  # of the clients: a rule that explains no more is not theirs
 ALIKE = 1e-3  # relative, within which two constants are one
 
 
@@ -179,7 +180,7 @@ def _of_rows(states: ClientStates, manifest: Manifest) -> tuple[dict[str, Any], 
             rule["reduction"] = name
             constants["upload_scale"] = value * manifest.upload.scale
             break
-    pull, share = _common(states.pull[read])
+    pull, share = _common(states.pull[read] * (rated if rule.get("reduction") == "mean" else 1))
     if share >= MOST and "upload_scale" in constants:
         constants["upload_regularization"] = manifest.upload.regularization + pull * manifest.upload.scale
     return rule, constants
@@ -196,11 +197,18 @@ def _common(numbers: Float[np.ndarray, " states"]) -> tuple[float, float]:
     return middle, float(np.mean(np.abs(numbers - middle) <= ALIKE * abs(middle)))
 
 
+def _explains(found: Identification, rule: str) -> float:
+    """Share of the clients whose factors a rule explains; 1 where it was not tried."""
+    return max((fit.share for fit in found.fits if fit.rule == rule), default=1.0)
+
+
 def _contradicted(found: Identification, manifest: Manifest) -> Iterator[tuple[str, str, str]]:
     for key, value in found.rule.items():
         declared = manifest.update if key == "rule" else getattr(manifest.rule, key)
         if declared is not None and declared != value:
             yield key, str(declared), str(value)
+    if manifest.update == "semi-als" and "rule" not in found.rule and _explains(found, "semi-als") < FEW:
+        yield "rule", "semi-als", "another: next to no factor is the solution that Eq. (8) asks for"
     public = dict(manifest.hyperparameters)
     if manifest.scale_known:
         public |= {"upload_scale": manifest.upload.scale}

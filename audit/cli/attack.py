@@ -36,6 +36,10 @@ def attack(
     ] = None,
     seed: SeedOption = 0,
     option: AttackOptions = None,
+    identify: Annotated[
+        bool,
+        typer.Option("--identify", help="Attack under the client rule that the uploads show."),
+    ] = False,
     quiet: QuietOption = False,
     as_json: JsonOption = False,
 ) -> None:
@@ -54,6 +58,7 @@ def attack(
         users=users,
         seed=seed,
         options=parse_options(option or []),
+        identified=identify,
     )
     with output.progress(attack) as update_bar:
         response = answer(request, update_bar)

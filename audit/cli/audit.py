@@ -179,10 +179,13 @@ def _audit_recording(
     output.show(audit_table(found.rows, f"What the {request.adversary} reads from {transcript.name}"))
     for sentence in in_words(found.rows):
         output.show(sentence)
+    for wrong in found.contradictions:
+        output.show(f"{wrong}; factorleak attack --identify takes the rule from the uploads.")
     if request.truth is None:
         output.show(
             "There is no truth to score against: clients_answered counts those for whom an attack, which "
             "abstains where nothing fits, has an answer; guess: the same on shuffled uploads."
         )
-    output.results(found.rows, out, found.seconds)
+    wrong_keys = [one._asdict() for one in found.contradictions]
+    output.results(found.rows, out, found.seconds, contradictions=wrong_keys)
     judge(bars, found.rows)

@@ -38,7 +38,11 @@ def check(
     output.show(facts_table(facts, transcript.name))
     output.show(rule_table(rule))
     output.show(attacks_table(attacks, found.adversary))
-    output.finish({"adversary": found.adversary, "holds": facts, "rule": rule, "attacks": attacks})
+    if found.identified.obstacle:
+        output.show(f"The uploads tell no rule: {found.identified.obstacle}.")
+    identified = {"rule": dict(found.identified.rule), "constants": dict(found.identified.constants)}
+    content = {"adversary": found.adversary, "holds": facts, "rule": rule, "identified": identified}
+    output.finish({**content, "attacks": attacks})
 
 
 def schema(

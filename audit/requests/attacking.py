@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from attacks.base import Attack, Reconstruction
+from attacks.identify.identify import identify
 from audit.experiments.answers import answered_or_refused, complaints
 from audit.factories import make_attack
 from audit.keys import view_of
@@ -34,6 +35,8 @@ class AttackRequest:
         Clients to attack, a random sample; None attacks all.
     seed : int
     options : dict
+    identified : bool
+        Attack under the client rule that the uploads show, not the declared one.
     """
 
     target: Transcript | View | Path
@@ -42,6 +45,7 @@ class AttackRequest:
     users: int | None = None
     seed: int = 0
     options: dict[str, Any] = field(default_factory=dict)
+    identified: bool = False
 
 
 @dataclass(frozen=True)
@@ -71,7 +75,9 @@ def attack(
         raise InputError(f"attack must be a name or have the verb of factorleak.Attack, got {chosen!r:.80}")
     elif request.options:
         raise InputError(f"options go into the attack that is given as an object, got {request.options}")
-    view = _view(request)
+    view = view_of_target(request.target, request.adversary)
+    if request.identified:
+        view = identify(view).applied(view)
     sample = sample_of(view.users, request.users, Purpose.ATTACKED_CLIENTS, request.seed)
     if sample is not None:
         view = view.select(sample)
@@ -85,8 +91,20 @@ def attack(
     return AttackResponse(found, view, time.perf_counter() - start)
 
 
-def _view(request: AttackRequest) -> View:
-    if isinstance(request.target, View):
-        return request.target
-    recorded = request.target if isinstance(request.target, Transcript) else open_transcript(request.target)
-    return view_of(recorded, request.adversary)
+def view_of_target(target: Transcript | View | Path, adversary: str) -> View:
+    """What an adversary sees of a recording; a view is what it is.
+
+    Parameters
+    ----------
+    target : Transcript, View or Path
+    adversary : str
+
+    Raises
+    ------
+    InputError
+        If the recording is damaged, or was not made for this adversary.
+    """
+    if isinstance(target, View):
+        return target
+    recorded = target if isinstance(target, Transcript) else open_transcript(target)
+    return view_of(recorded, adversary)

@@ -7,10 +7,12 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
+from attacks.identify.identify import Contradiction, identify
 from audit.experiments import given_recording
 from audit.experiments.given_recording import GivenRecording, every_attack, truth_beside
 from audit.experiments.grid import Report, silent
 from audit.experiments.results import Row
+from audit.keys import view_of
 from victims.common.files import refuse_unwritable
 from victims.transcript.reader import Transcript, open_transcript
 
@@ -58,12 +60,15 @@ class RecordingResponse:
     transcript : Transcript
     rows : list of dict
         With the columns of ``results.json``.
+    contradictions : tuple of Contradiction
+        What of the declared rule the uploads contradict.
     seconds : float
     """
 
     request: RecordingRequest
     transcript: Transcript
     rows: list[Row]
+    contradictions: tuple[Contradiction, ...]
     seconds: float
 
 
@@ -123,4 +128,6 @@ def audit_recording(
         request.seed,
     )
     rows = given_recording.run(given, transcript, request.out, report=report)
-    return RecordingResponse(request, transcript, rows, time.perf_counter() - start)
+    view = view_of(transcript, request.adversary)
+    contradictions = identify(view).contradictions(view.manifest)
+    return RecordingResponse(request, transcript, rows, contradictions, time.perf_counter() - start)

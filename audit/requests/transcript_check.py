@@ -10,6 +10,7 @@ from typing import NamedTuple
 import numpy as np
 
 from attacks.base import Foreseeing
+from attacks.identify.identify import Identification, identify
 from audit.experiments.attack_rows import own_rows_alone, rows_of_others
 from audit.factories import make_attack
 from audit.keys import view_of
@@ -27,6 +28,7 @@ DECLARED, OF_VERSION_1, FOUND, UNKNOWN = (
     "found in the rows",
     "not declared: unknown to the adversary",
 )
+CONTRADICTED = "contradicted by the uploads"
 
 
 class Fact(NamedTuple):
@@ -63,6 +65,8 @@ class TranscriptCheck:
         Whose view the attacks are asked about.
     facts : tuple of Fact
     rule : tuple of RuleKey
+    identified : Identification
+        What the uploads say of the rule.
     attacks : tuple of Applicability
         That one applies says that it will look, not that it will find.
     """
@@ -71,6 +75,7 @@ class TranscriptCheck:
     adversary: str
     facts: tuple[Fact, ...]
     rule: tuple[RuleKey, ...]
+    identified: Identification
     attacks: tuple[Applicability, ...]
 
     def __repr__(self) -> str:
@@ -98,7 +103,9 @@ def check_transcript(path: Path, adversary: str = "") -> TranscriptCheck:
     adversary = adversary or ("server" if recorded_by == "all" else recorded_by)
     view = view_of(opened, adversary)
     facts = (*_facts(opened), *_seen(view))
-    return TranscriptCheck(path, adversary, facts, tuple(_rule(opened, view)), tuple(_attacks(view)))
+    identified = identify(view)
+    rule = tuple(_rule(opened, view, identified))
+    return TranscriptCheck(path, adversary, facts, rule, identified, tuple(_attacks(view)))
 
 
 def _facts(opened: Transcript) -> Iterator[Fact]:
@@ -150,8 +157,26 @@ def _seen(view: View) -> Iterator[Fact]:
         yield Fact("decrypted sums", f"in {len(view.sums):,} rounds")
 
 
-def _rule(opened: Transcript, view: View) -> Iterator[RuleKey]:
-    """Each key of the rule as attacks take it."""
+def _rule(opened: Transcript, view: View, identified: Identification) -> Iterator[RuleKey]:
+    """Each key of the rule as attacks take it, and what the uploads say of it."""
+    keys = [*_declared_rule(opened, view), *_constants(opened.manifest)]
+    wrong = {one.key: f"{CONTRADICTED}: {one}" for one in identified.contradictions(view.manifest)}
+    told = {**identified.rule, **identified.constants}
+    share = f"found in the uploads of {identified.n_read:,} of {identified.n_clients:,} clients"
+    for key in keys:
+        if key.source == UNKNOWN and key.name in told:
+            yield RuleKey(key.name, _shown(told[key.name]), share)
+        else:
+            yield key._replace(source=wrong.get(key.name, key.source))
+    for name in sorted(told.keys() - {key.name for key in keys}):
+        yield RuleKey(name, _shown(told[name]), share)
+
+
+def _shown(value: object) -> str:
+    return f"{value:g}" if isinstance(value, float) else str(value)
+
+
+def _declared_rule(opened: Transcript, view: View) -> Iterator[RuleKey]:
     declared, taken = opened.manifest.rule, view.manifest.rule
     old = opened.manifest.version == 1
     for name in ClientRule.model_fields:
@@ -164,7 +189,6 @@ def _rule(opened: Transcript, view: View) -> Iterator[RuleKey]:
         yield RuleKey(name, "?" if value is None else str(value), source)
     for name in taken.beyond:
         yield RuleKey(name, str((taken.model_extra or {})[name]), "declared, and not known to the format")
-    yield from _constants(opened.manifest)
 
 
 def _constants(manifest: Manifest) -> Iterator[RuleKey]:
