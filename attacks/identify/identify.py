@@ -176,19 +176,14 @@ def _of_rows(states: ClientStates, manifest: Manifest) -> tuple[dict[str, Any], 
         scale = scale / rated  # the view has made sums of them
     for name, number in (("sum", scale), ("mean", scale * rated)):
         value, share = _common(number)
-        if share >= MOST and _differ(rated):
-            rule["reduction"] = name
+        if share >= MOST:
             constants["upload_scale"] = value * manifest.upload.scale
+            rule |= {"reduction": name} if np.unique(rated).size > 1 else {}  # else a sum may be a mean
             break
     pull, share = _common(states.pull[read] * (rated if rule.get("reduction") == "mean" else 1))
     if share >= MOST and "upload_scale" in constants:
         constants["upload_regularization"] = manifest.upload.regularization + pull * manifest.upload.scale
     return rule, constants
-
-
-def _differ(rated: Float[np.ndarray, " states"]) -> bool:
-    """Whether clients have several numbers of ratings, so that a sum is no mean."""
-    return bool(np.unique(rated).size > 1)
 
 
 def _common(numbers: Float[np.ndarray, " states"]) -> tuple[float, float]:
