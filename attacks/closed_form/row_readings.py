@@ -25,17 +25,32 @@ from victims.transcript.manifest import Manifest
 SPREAD = 0.3  # of the rows' size, across their common direction: above it they have none
 BETWEEN = 0.3  # of a step: rows that come out so far from any level are not answered
 SATURATED = 1e-6  # relative, within which two rows are equally long
+ACCIDENT = 1e-4  # probability that a client's rows about nothing are answered, reading by reading
+TELLING = 0.2  # of how much predictions differ: an answer farther from the grid owes it to the errors alone
 CLOSER = 10.0  # times better than with the declared scale a free one must fit to be preferred
 
 
 class Rows(NamedTuple):
-    """One round of some clients: rows and factors (users, rows, K), 0 off the items; known offsets and which
-    rows are items, (users, rows); relative size of the rows' last digit."""
+    """One round of some clients.
+
+    Attributes
+    ----------
+    rows, factors : (users, rows, K)
+        0 off the items; rows divided by ``scale``.
+    offset : (users, rows)
+        Biases that are known, in stars.
+    item : (users, rows) bool
+    scale : (users,)
+        What the rows were divided by; NaN where it is not known, and they were not.
+    precision : float
+        Relative size of the rows' last digit.
+    """
 
     rows: Float[np.ndarray, "users rows K"]
     factors: Float[np.ndarray, "users rows K"]
     offset: Float[np.ndarray, "users rows"]
     item: Bool[np.ndarray, "users rows"]
+    scale: Float[np.ndarray, " users"]
     precision: float
 
 
@@ -49,7 +64,7 @@ class Reading(NamedTuple):
     misfit, allowed : (users,)
         NaN where there is no answer; the largest misfit at which a client is answered.
     declared : (users,) bool
-        Whether the declared scale was enough.
+        Whether a scale that is known was enough.
     steps : (users,)
         Of the client inside the round.
     pull : (users,)
@@ -128,7 +143,8 @@ def _on_the_rest(
 
 
 def _some(rows: Rows, here: Bool[np.ndarray, " users"]) -> Rows:
-    return Rows(rows.rows[here], rows.factors[here], rows.offset[here], rows.item[here], rows.precision)
+    arrays = (rows.rows[here], rows.factors[here], rows.offset[here], rows.item[here], rows.scale[here])
+    return Rows(*arrays, rows.precision)
 
 
 def _without_pull(rows: Rows, manifest: Manifest, max_misfit: float) -> Reading:
@@ -202,11 +218,12 @@ def _read(numbers: _Numbers, rows: Rows, manifest: Manifest, max_misfit: float) 
     size = counted.sum(axis=1)
     plain = RowNumbers(numbers.scalar, numbers.along, np.ones(counted.shape, bool), counted)
     shifted = (rows.offset != 0).any(axis=1, where=rows.item)  # a grid of its own for every row
+    shifted |= np.isnan(rows.scale)
     length = np.where(shifted, 0.0, best_length(manifest, plain))
     root = np.where(length > 0, length, np.nan)[:, None]
     told = _judged(numbers, (1 / root, root, np.zeros(root.shape)), rows.offset, counted, levels)
     free, most_free = _with_unknown(numbers, rows, counted, levels, bias=False)
-    most = np.minimum(max_misfit, accidental(size - 1, 4 * levels.size))
+    most = np.minimum(max_misfit, accidental(size - 1, 4 * levels.size, ACCIDENT))
     most_free = np.minimum(max_misfit, most_free)
     worse = (free.misfit <= most_free) & (told.misfit > CLOSER * free.misfit + SATURATED)
     declared = (told.misfit <= most) & ~worse
@@ -240,7 +257,7 @@ def _with_unknown(
     a, b, c = (part[:, None] for part in known.T)
     judged = _judged(numbers, (a, b, c), rows.offset, counted, levels)
     n = columns.shape[2]
-    return judged, accidental(counted.sum(axis=1) - n, levels.size**n)
+    return judged, accidental(counted.sum(axis=1) - n, levels.size**n, ACCIDENT)
 
 
 class _Judged(NamedTuple):
@@ -268,8 +285,20 @@ def _judged(
     error, predicted = error * sign, predicted * sign + offset + c
     away, _ = misfit(error, predicted, np.ones(counted.shape, bool), counted, levels, None)
     finite = np.isfinite(error + predicted).all(axis=1, where=counted) & counted.any(axis=1)
+    finite &= _tells(error + predicted, numbers.along * b, counted, levels)
     told = tuple(part[:, 0] for part in (a * sign, b * sign, c))
     return _Judged(error + predicted, error, np.where(finite, away, np.nan), told)
+
+
+def _tells(
+    value: np.ndarray, predicted: np.ndarray, counted: np.ndarray, levels: np.ndarray
+) -> Bool[np.ndarray, " users"]:
+    """Whether predictions take part: errors clipped to one number lie on the grid without them."""
+    n = np.maximum(counted.sum(axis=1), 1)
+    away = (distance_to_levels(value, levels) * counted).sum(axis=1) / n
+    middle = (predicted * counted).sum(axis=1) / n
+    spread = (np.abs(predicted - middle[:, None]) * counted).sum(axis=1) / n
+    return (away <= TELLING * spread) | (counted.sum(axis=1) == 1)
 
 
 def _near(value: np.ndarray, levels: np.ndarray) -> Float[np.ndarray, "users rows"]:

@@ -24,11 +24,14 @@ import numpy as np
 
 from attacks.base import Estimates, Progress, Reconstruction, all_abstain, silent, unreadable
 from attacks.client_rules.premises import ANY_ORDER, unlike
+from attacks.closed_form.common_scale import Scale, common_scale
 from attacks.closed_form.row_readings import Reading, Rows, best_reading
 from victims.common.errors import InputError
 from victims.transcript.manifest import Manifest
 from victims.transcript.view import ITEM, Uploads, View
 
+DECLARED = Scale("sum", 1.0, 1.0)
+ENOUGH = 200  # clients that are asked for a common scale
 BATCH_BYTES = 1 << 20  # of the uploads of one batch: the planes of a client take its rows squared
 DIAGNOSTICS = ("misfit", "steps", "declared", "pull")
 NO_NUMBERS = (
@@ -71,7 +74,7 @@ class Undeclared:
         -------
         Reconstruction
             Values are not rounded; diagnostics ``misfit``, ``steps`` (of the client in that round),
-            ``declared`` (1 where the declared scale was enough, 0 where it was taken for unknown) and
+            ``declared`` (1 where a scale that is known was enough, 0 where it was taken for unknown) and
             ``pull`` (the multiple of its factor that was taken off each row).
         """
         options = {**asdict(self), "seed": key}
@@ -81,9 +84,10 @@ class Undeclared:
         abstained: dict[int, str] = {}
         said: list[np.ndarray] = []
         done = 0
+        scale = known_scale(view, self.max_misfit)
         for batch in view.batches(BATCH_BYTES):
             rounds = [
-                best_reading(rows_of(view.manifest, uploads), view.manifest, self.max_misfit)
+                best_reading(rows_of(view.manifest, uploads, scale), view.manifest, self.max_misfit)
                 for uploads in batch.rounds
             ]
             fit = np.stack([part.misfit - part.allowed for part in rounds])
@@ -134,14 +138,16 @@ def _reasons(users: np.ndarray, part: Reading, here: np.ndarray) -> dict[int, st
     return reasons
 
 
-def rows_of(manifest: Manifest, uploads: Uploads) -> Rows:
-    """Rows of items freed of the declared scale and regularisation, and what they were computed at.
+def rows_of(manifest: Manifest, uploads: Uploads, shared: Scale | None) -> Rows:
+    """Rows of items freed of scale and declared regularisation, and what they were computed at.
 
     Parameters
     ----------
     manifest : Manifest
     uploads : Uploads
         One round of a batch.
+    shared : Scale or None
+        What multiplies the rows, in units of the manifest's; None where it is not known.
 
     Returns
     -------
@@ -153,5 +159,32 @@ def rows_of(manifest: Manifest, uploads: Uploads) -> Rows:
     factors = np.broadcast_to(uploads.factors[uploads.at], uploads.gradients.shape) * item[..., None]
     rows = (uploads.gradients - manifest.upload.regularization * factors) * item[..., None]
     precision = float(np.finfo(uploads.gradients.dtype).eps)
-    rows = rows.astype(np.float64) / manifest.upload.scale
-    return Rows(rows, factors, np.broadcast_to(uploads.bias, shape) * item, item, precision)
+    n_rated = np.maximum(item.sum(axis=1), 1).astype(float)
+    scale = np.full(shape[0], np.nan) if shared is None else shared.of(n_rated)
+    divisor = np.where(np.isnan(scale), 1.0, scale) * manifest.upload.scale
+    rows = rows.astype(np.float64) / divisor[:, None, None]
+    return Rows(rows, factors, np.broadcast_to(uploads.bias, shape) * item, item, scale, precision)
+
+
+def known_scale(view: View, max_misfit: float) -> Scale | None:
+    """What multiplies the rows: as declared; else what most of the clients show who can be read without it.
+
+    Parameters
+    ----------
+    view : View
+    max_misfit : float
+        Largest misfit at which a client is read.
+    """
+    if view.manifest.scale_known:
+        return DECLARED
+    told: list[np.ndarray] = []
+    for batch in view.batches(BATCH_BYTES):
+        rows = rows_of(view.manifest, batch.rounds[0], None)
+        found = best_reading(rows, view.manifest, max_misfit)
+        here = found.answered
+        n_rated = rows.item.sum(axis=1)[here]
+        told.append(np.stack([1 / (found.of_error * found.of_factor)[here], n_rated], axis=1))
+        if sum(len(part) for part in told) >= ENOUGH:
+            break
+    scale, n_rated = np.concatenate(told).T
+    return common_scale(scale, n_rated)

@@ -15,7 +15,7 @@ from jaxtyping import Bool, Float, Int
 
 from attacks.closed_form.reduction import leading_direction
 from attacks.closed_form.row_readings import Reading, best_reading
-from attacks.closed_form.undeclared import BATCH_BYTES, rows_of
+from attacks.closed_form.undeclared import BATCH_BYTES, DECLARED, rows_of
 from victims.transcript.view import ATTRIBUTE, Uploads, View
 
 MAX_MISFIT = 0.1  # of readings that rules are learned from
@@ -79,7 +79,7 @@ def states_of(view: View) -> ClientStates:
 
 def _state(view: View, uploads: Uploads) -> tuple[np.ndarray, ...]:
     """The columns of ``ClientStates`` in one round."""
-    rows = rows_of(view.manifest, uploads)
+    rows = rows_of(view.manifest, uploads, DECLARED if view.manifest.scale_known else None)
     found = best_reading(rows, view.manifest, MAX_MISFIT)
     clean = rows.rows - found.pull[:, None, None] * rows.factors
     direction, _ = leading_direction(clean)

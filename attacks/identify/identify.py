@@ -17,9 +17,9 @@ from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple
 
 import numpy as np
-from jaxtyping import Float
 
 from attacks.base import unreadable
+from attacks.closed_form.common_scale import ALIKE, MOST, common, common_scale
 from attacks.identify.client_states import ClientStates, states_of
 from attacks.identify.rules import Fit, fits
 from victims.transcript.manifest import Manifest
@@ -27,10 +27,8 @@ from victims.transcript.view import View
 
 CLIENTS, ROUNDS = 200, 4  # that are looked at
 LEAST_RATINGS = 4  # of clients that are looked at, if there are such
-MOST = 0.5  # of the clients that were read must agree before anything is said
 EXACT = 1e-3  # misfit of rows that are what they are taken for
 FEW = 0.1  # of the clients: a rule that explains no more is not theirs
-ALIKE = 1e-3  # relative, within which two constants are one
 
 
 class Contradiction(NamedTuple):
@@ -174,22 +172,14 @@ def _of_rows(states: ClientStates, manifest: Manifest) -> tuple[dict[str, Any], 
             rule |= {"order": "per-rating", "local_steps": 1}
     if manifest.rule.reduction == "mean" and manifest.rule.batch_size == "all":
         scale = scale / rated  # the view has made sums of them
-    for name, number in (("sum", scale), ("mean", scale * rated)):
-        value, share = _common(number)
-        if share >= MOST:
-            constants["upload_scale"] = value * manifest.upload.scale
-            rule |= {"reduction": name} if np.unique(rated).size > 1 else {}  # else a sum may be a mean
-            break
-    pull, share = _common(states.pull[read] * (rated if rule.get("reduction") == "mean" else 1))
+    if (shared := common_scale(scale, rated)) is not None:
+        constants["upload_scale"] = shared.value * manifest.upload.scale
+        # of clients with equally many ratings a sum may be a mean
+        rule |= {"reduction": shared.reduction} if np.unique(rated).size > 1 else {}
+    pull, share = common(states.pull[read] * (rated if rule.get("reduction") == "mean" else 1))
     if share >= MOST and "upload_scale" in constants:
         constants["upload_regularization"] = manifest.upload.regularization + pull * manifest.upload.scale
     return rule, constants
-
-
-def _common(numbers: Float[np.ndarray, " states"]) -> tuple[float, float]:
-    """The middle of some numbers, and the share of them that are equal to it."""
-    middle = float(np.median(numbers))
-    return middle, float(np.mean(np.abs(numbers - middle) <= ALIKE * abs(middle)))
 
 
 def _explains(found: Identification, rule: str) -> float:

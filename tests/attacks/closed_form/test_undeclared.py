@@ -111,6 +111,27 @@ def test_an_unknown_scale(tmp_path, table, rows_of):
     assert len(fl.attack(path, "grid").abstained) == USERS
 
 
+def test_multiples_of_the_ratings_need_a_scale_to_be_told(tmp_path):
+    """Ratings of 2 and 4, rows divided by four: with a scale of their own they are ratings of 1 and 2, too.
+
+    Where nobody declares it, the other clients tell the scale, and with it this one is read.
+    """
+    rng = np.random.default_rng(3)
+    levels, q = np.arange(1.0, 6.0), rng.normal(0, 0.4, (40, 5))
+    ratings = np.where(rng.random((12, 40)) < 0.4, rng.choice(levels, (12, 40)), 0)
+    ratings[0] = np.where(ratings[0] > 0, rng.choice([2.0, 4.0], 40), 0)
+    for name, clients in (("alone", 1), ("among others", 12)):
+        with fl.Recorder(tmp_path / name, rating_levels=levels) as recorder:
+            recorder.broadcast(0, q)
+            for client, row in enumerate(ratings[:clients]):
+                (items,) = np.nonzero(row)
+                rows = plain_step(row[items], q[items], rng.normal(0, 0.4, 5), scale=0.25)
+                recorder.upload(0, client, rows, items)
+    assert set(fl.attack(tmp_path / "alone", "undeclared").abstained) == {0}
+    answers, good = right(fl.attack(tmp_path / "among others", "undeclared"), ratings)
+    assert good == answers == (ratings > 0).sum()
+
+
 def test_a_plain_client_is_read_as_by_grid(tmp_path, table):
     def rows(user, ratings, v):
         u = np.random.default_rng([user, 1]).normal(0, 0.3, 8)
