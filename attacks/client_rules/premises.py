@@ -18,34 +18,27 @@ ONE_STEP = {  # what closed forms, root finding, posteriors and trajectories are
     "clip": ("none", "clients clip their ratings or errors"),
 }
 FOLLOWED = {"start": ("kept", "a client's factor begins anew in every round")}
-ANY_ORDER = {key: rule for key, rule in ONE_STEP.items() if key not in ("order", "batch_size")}
 NEEDED = ("rule", "order", "local_steps", "batch_size", "reduction", "upload", "loss", "link", "clip")
 
 
 def unlike(
     view: View,
     *,
-    premise: dict[str, tuple[object, str]] = ONE_STEP,
     judges: bool = False,
     own_references: bool = False,
     follows: bool = False,
-    biases: bool = False,
 ) -> str:
     """Say why the declared rule is not the one that an attack is about.
 
     Parameters
     ----------
     view : View
-    premise : dict
-        Key of the rule to the value that the attack assumes, and the words for any other.
     judges : bool
         Whether the attack abstains by itself where its premise is wrong: it may try what nobody declared.
     own_references : bool
         Whether it reads rows that were computed at factors of their own.
     follows : bool
         Whether it follows the factors of clients that take gradient steps from round to round.
-    biases : bool
-        Whether it reads errors of predictions to which biases of the items are added.
 
     Returns
     -------
@@ -54,8 +47,8 @@ def unlike(
     """
     manifest = view.manifest
     follows = follows and manifest.update != "semi-als" and view.rounds.size > 1
-    reason = _declared_otherwise(manifest, premise | (FOLLOWED if follows else {}))
-    if reason := reason or _computed_otherwise(view, own_references, biases):
+    reason = _declared_otherwise(manifest, ONE_STEP | (FOLLOWED if follows else {}))
+    if reason := reason or _computed_otherwise(view, own_references):
         return reason
     if judges:
         return ""
@@ -70,9 +63,9 @@ def unlike(
     return ""
 
 
-def _computed_otherwise(view: View, own_references: bool, biases: bool) -> str:
+def _computed_otherwise(view: View, own_references: bool) -> str:
     """Why the rows are errors of other predictions than the broadcast factors give, or nothing."""
-    if not biases and any(known.bias is not None and known.bias.any() for known in view.broadcasts.values()):
+    if any(known.bias is not None and known.bias.any() for known in view.broadcasts.values()):
         return "predictions have biases of the items, which this attack does not model; undeclared does"
     if view.messages.reference is not None and not own_references:
         return "rows were computed at factors of their own, and this attack needs those that were broadcast"

@@ -24,6 +24,10 @@ class Scale(NamedTuple):
     value: float
     share: float
 
+    def like(self, other: Scale) -> bool:
+        """Whether both are one."""
+        return self.reduction == other.reduction and abs(self.value - other.value) <= ALIKE * abs(other.value)
+
     def of(self, n_rated: Float[np.ndarray, " users"]) -> Float[np.ndarray, " users"]:
         """sigma of clients with so many ratings."""
         return self.value / n_rated if self.reduction == "mean" else np.full(n_rated.shape, self.value)

@@ -135,11 +135,15 @@ def _on_the_rest(
     manifest: Manifest,
     max_misfit: float,
 ) -> Reading:
-    """Another reading of some clients, where it fits better or explains what is across their direction."""
+    """Another reading of some clients, where it fits better.
+
+    What explains the rows across their direction is preferred, whether or not it has an answer then: along
+    it, clipped rows that something was added to may meet the grid by accident.
+    """
     if not rest.any():
         return best
     some = _spread(reading(_some(rows, rest), manifest, max_misfit), rest)
-    return _fitting_better(best, some, some.answered & (np.nan_to_num(some.pull) != 0))
+    return _fitting_better(best, some, np.nan_to_num(some.pull) != 0)
 
 
 def _some(rows: Rows, here: Bool[np.ndarray, " users"]) -> Rows:

@@ -11,6 +11,8 @@ moment, and asks for nothing else:
 
 No constant of the step, no order of the rows and no second round is needed.
 
+What is declared of the clients' rule is not believed: a wrong declaration hides nothing from it.
+
 What it assumes: uploads of rated items in the clear and without noise, the rating grid, three factors or more
 where the client steps several times. It judges its answer by the grid, as the other closed forms do, and
 abstains where no numbers, or more than one pair, meet it.
@@ -23,7 +25,6 @@ from dataclasses import asdict, dataclass
 import numpy as np
 
 from attacks.base import Estimates, Progress, Reconstruction, all_abstain, silent, unreadable
-from attacks.client_rules.premises import ANY_ORDER, unlike
 from attacks.closed_form.common_scale import Scale, common_scale
 from attacks.closed_form.row_readings import Reading, Rows, best_reading
 from victims.common.errors import InputError
@@ -121,7 +122,7 @@ class Undeclared:
             return reason
         if view.manifest.weighting != "observed-only":
             return "rows of unrated items have a weight of their own, which this attack does not model"
-        return unlike(view, premise=ANY_ORDER, judges=True, own_references=True, biases=True)
+        return ""
 
 
 def _reasons(users: np.ndarray, part: Reading, here: np.ndarray) -> dict[int, str]:
@@ -167,7 +168,7 @@ def rows_of(manifest: Manifest, uploads: Uploads, shared: Scale | None) -> Rows:
 
 
 def known_scale(view: View, max_misfit: float) -> Scale | None:
-    """What multiplies the rows: as declared; else what most of the clients show who can be read without it.
+    """What multiplies the rows: what most of the clients show who can be read without it, else as declared.
 
     Parameters
     ----------
@@ -175,8 +176,6 @@ def known_scale(view: View, max_misfit: float) -> Scale | None:
     max_misfit : float
         Largest misfit at which a client is read.
     """
-    if view.manifest.scale_known:
-        return DECLARED
     told: list[np.ndarray] = []
     for batch in view.batches(BATCH_BYTES):
         rows = rows_of(view.manifest, batch.rounds[0], None)
@@ -186,5 +185,8 @@ def known_scale(view: View, max_misfit: float) -> Scale | None:
         told.append(np.stack([1 / (found.of_error * found.of_factor)[here], n_rated], axis=1))
         if sum(len(part) for part in told) >= ENOUGH:
             break
-    scale, n_rated = np.concatenate(told).T
-    return common_scale(scale, n_rated)
+    shown = common_scale(*np.concatenate(told).T)
+    declared = DECLARED if view.manifest.scale_known else None
+    if shown is None or (declared is not None and shown.like(declared)):
+        return declared
+    return shown

@@ -101,14 +101,36 @@ def test_in_single_precision(tmp_path, table):
 
 @pytest.mark.parametrize("rows_of", [mean_loss, after_every(1, 8)], ids=["mean loss", "scale not told"])
 def test_an_unknown_scale(tmp_path, table, rows_of):
-    """Both are found with it; of few ratings more than one pair of numbers fits, and these are left open."""
+    """Most clients tell it; with it two ratings are enough, and one is not."""
     path = recorded(tmp_path / "t", table, factors(8, 0.3), rows_of)
     found = fl.attack(path, "undeclared")
     answers, good = right(found, table)
     assert good == answers >= 0.98 * (table > 0).sum()
-    assert {0, 1} <= set(found.abstained)
-    assert not found.diagnostics["declared"].any()
+    assert 0 in found.abstained
     assert len(fl.attack(path, "grid").abstained) == USERS
+
+
+@pytest.mark.parametrize(
+    "declared",
+    [
+        {"rule": {"loss": "logistic", "link": "sigmoid"}},
+        {"rule": {"rule": "semi-als", "local_steps": 3, "clip": [1, 5], "momentum": 0.9}},
+        {"rule": {"reduction": "mean", "batch_size": "all", "order": "per-rating"}},
+        {"constants": {"upload_scale": 1.0, "upload_regularization": 0.3}},
+        {"constants": {"upload_scale": -8.0}, "rule": {"upload": "delta"}},
+    ],
+)
+def test_a_wrong_declaration_hides_nothing(tmp_path, table, declared):
+    """Rows are -2 e u of one step; multiples of the ratings by 2 or 1/2 are on the grid, too."""
+    q = factors(6, 0.3)
+    with fl.Recorder(tmp_path / "t", rating_levels=HALVES, **declared) as recorder:
+        recorder.broadcast(0, q)
+        for user in range(USERS):
+            (items,) = np.nonzero(table[user])
+            u = np.random.default_rng([user, 1]).normal(0, 0.3, 6)
+            recorder.upload(0, user, plain_step(table[user, items], q[items], u), items)
+    answers, good = right(fl.attack(tmp_path / "t", "undeclared"), table)
+    assert good == answers >= 0.98 * (table > 0).sum()
 
 
 def test_multiples_of_the_ratings_need_a_scale_to_be_told(tmp_path):
