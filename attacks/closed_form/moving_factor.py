@@ -168,7 +168,7 @@ def _successors(batches: _Batches, precision: float) -> np.ndarray:
 def _in_sequence(batches: _Batches, sequence: np.ndarray) -> np.ndarray:
     """The head that follows each head in the order in which the client sent its rows."""
     users, n = batches.label.shape
-    order = np.argsort(np.where(batches.head, sequence, np.iinfo(np.int64).max), axis=1, kind="stable")
+    order = np.argsort(np.where(batches.head, sequence, np.inf), axis=1, kind="stable")
     after = np.full((users, n), -1)
     count = batches.head.sum(axis=1)
     here = np.arange(n - 1) < (count - 1)[:, None]

@@ -11,10 +11,11 @@ from collections.abc import Callable
 from typing import NamedTuple
 
 import numpy as np
-from jaxtyping import Bool, Float
+from jaxtyping import Bool, Float, Int
 
 from attacks.closed_form.affine_grid import best_numbers
 from attacks.closed_form.decoding import distance_to_levels
+from attacks.closed_form.equal_factors import follow_equal
 from attacks.closed_form.goodness_of_fit import accidental, misfit, step_of
 from attacks.closed_form.moving_factor import PARALLEL, follow
 from attacks.closed_form.rating_grid import RowNumbers, best_length
@@ -44,6 +45,8 @@ class Rows(NamedTuple):
         What the rows were divided by; NaN where it is not known, and they were not.
     precision : float
         Relative size of the rows' last digit.
+    sequence : (users, rows) or None
+        The order in which clients sent their rows, where it is seen.
     """
 
     rows: Float[np.ndarray, "users rows K"]
@@ -52,6 +55,7 @@ class Rows(NamedTuple):
     item: Bool[np.ndarray, "users rows"]
     scale: Float[np.ndarray, " users"]
     precision: float
+    sequence: Int[np.ndarray, "users rows"] | None
 
 
 class Reading(NamedTuple):
@@ -123,6 +127,8 @@ def best_reading(rows: Rows, manifest: Manifest, max_misfit: float) -> Reading:
         best = _fitting_better(best, _read(plain, rows, manifest, max_misfit))
         spread = (best.steps <= 1) & (plain.across > PARALLEL * rows.precision)
         best = _on_the_rest(best, _without_pull, ~best.answered | spread, rows, manifest, max_misfit)
+        if rows.sequence is not None:
+            best = _on_the_rest(best, _equal_factors, ~best.answered, rows, manifest, max_misfit)
         best = _on_the_rest(best, _with_bias, ~best.answered, rows, manifest, max_misfit)
     return best
 
@@ -148,7 +154,7 @@ def _on_the_rest(
 
 def _some(rows: Rows, here: Bool[np.ndarray, " users"]) -> Rows:
     arrays = (rows.rows[here], rows.factors[here], rows.offset[here], rows.item[here], rows.scale[here])
-    return Rows(*arrays, rows.precision)
+    return Rows(*arrays, rows.precision, None if rows.sequence is None else rows.sequence[here])
 
 
 def _without_pull(rows: Rows, manifest: Manifest, max_misfit: float) -> Reading:
@@ -172,6 +178,30 @@ def _with_bias(rows: Rows, manifest: Manifest, max_misfit: float) -> Reading:
         numbers.steps,
         numbers.pull,
         *judged.numbers,
+    )
+
+
+def _equal_factors(rows: Rows, manifest: Manifest, max_misfit: float) -> Reading:
+    """A step after every rating, of factors whose numbers are all equal."""
+    numbers = _one_step(rows)
+    levels = np.array(manifest.rating_levels)
+    assert rows.sequence is not None
+    counted = numbers.there & ~np.isnan(rows.scale)[:, None] & ~(rows.offset != 0).any(axis=1)[:, None]
+    found = follow_equal(numbers.scalar, numbers.along, counted, rows.sequence, levels)
+    size = counted.sum(axis=1)
+    away = np.where(counted, distance_to_levels(np.nan_to_num(found.value), levels), 0).sum(axis=1)
+    fit = away / np.maximum(size, 1) / (step_of(levels) / 4)
+    unknown = np.full(size.shape, np.nan)
+    return Reading(
+        _near(found.value, levels),
+        np.where(found.told & numbers.whole, fit, np.nan),
+        np.minimum(max_misfit, accidental(size - 2, found.tried, ACCIDENT)),
+        np.ones(size.shape, bool),
+        size.astype(float),
+        numbers.pull,
+        unknown,
+        unknown,
+        np.zeros(size.shape),
     )
 
 

@@ -164,7 +164,9 @@ def rows_of(manifest: Manifest, uploads: Uploads, shared: Scale | None) -> Rows:
     scale = np.full(shape[0], np.nan) if shared is None else shared.of(n_rated)
     divisor = np.where(np.isnan(scale), 1.0, scale) * manifest.upload.scale
     rows = rows.astype(np.float64) / divisor[:, None, None]
-    return Rows(rows, factors, np.broadcast_to(uploads.bias, shape) * item, item, scale, precision)
+    return Rows(
+        rows, factors, np.broadcast_to(uploads.bias, shape) * item, item, scale, precision, uploads.sequence
+    )
 
 
 def known_scale(view: View, max_misfit: float) -> Scale | None:

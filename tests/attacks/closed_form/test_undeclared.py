@@ -133,6 +133,30 @@ def test_a_wrong_declaration_hides_nothing(tmp_path, table, declared):
     assert good == answers >= 0.98 * (table > 0).sum()
 
 
+@pytest.mark.parametrize("declared", [True, False])
+@pytest.mark.parametrize("dtype", [np.float64, np.float32])
+def test_the_published_start_and_order_of_paper_001(tmp_path, table, declared, dtype):
+    """All factors 0.01, a step after every rating, rows in the client's order, no constant of the step told.
+
+    With the scale of the rows, who has four ratings or more is read from the first round; without it nobody.
+    """
+    v = np.full((ITEMS, 20), 0.01)
+    constants = {"upload_scale": -2 * RATE} if declared else {}
+    with fl.Recorder(tmp_path / "t", rating_levels=HALVES, constants=constants) as recorder:
+        recorder.broadcast(0, v.astype(dtype))
+        for user in range(USERS):
+            items = np.random.default_rng(user).permutation(np.flatnonzero(table[user]))
+            u, rows = np.full(20, 0.01), np.empty((items.size, 20))
+            for row, item in enumerate(items):
+                error = table[user, item] - v[item] @ u
+                rows[row] = -2 * RATE * error * u
+                u = (1 - 2 * RATE * RIDGE) * u + 2 * RATE * error * v[item]
+            recorder.upload(0, user, rows.astype(dtype), items)
+    answers, good = right(fl.attack(tmp_path / "t", "undeclared"), table)
+    assert good == answers
+    assert answers >= (0.98 if dtype == np.float64 else 0.9) * (table > 0).sum() if declared else answers == 0
+
+
 def test_multiples_of_the_ratings_need_a_scale_to_be_told(tmp_path):
     """Ratings of 2 and 4, rows divided by four: with a scale of their own they are ratings of 1 and 2, too.
 

@@ -1,0 +1,143 @@
+"""A step after every rating where all of a client's rows are parallel: the published start of paper 001.
+
+Its program starts all factors at 0.01, which keeps the K dimensions equal for ever: directions then tell
+neither the order of the rows nor the length of u. What is left is one number s per moment: row k is
+g_k = e_k s_k along the common direction, with h_k = d . v_k,
+
+    r_k = g_k / s_k + s_k h_k,    s_{k+1} = s_k + b e_k h_k,
+
+where the client's regularisation is too small to show in one round. In the order in which the client sent its
+rows, a level of the first one leaves two s_0 (a quadratic), a level of the second one two s_1, and these b:
+every combination is followed to the last row, and the one that puts all rows on the rating grid is the
+answer. No constant of the step is needed.
+
+What it assumes: the order of the rows and their scale, uploads in the clear, and four ratings or more.
+
+References
+----------
+Paper 001: D. Chai et al., "Secure Federated Matrix Factorization", arXiv:1906.05108, Algorithm 1 and its
+published program.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+from jaxtyping import Bool, Float, Int
+
+from attacks.closed_form.decoding import distance_to_levels, nearest_level
+
+CLEARLY, EXACT = 30.0, 1e-9  # as in ``attacks.closed_form.rating_grid``
+LEAST_ROWS = 4
+MOST_TRIALS = 10_000
+SIZE = 1 << 20  # numbers (clients x trials) that are followed at a time
+
+
+class Followed(NamedTuple):
+    """Ratings (users, rows) in the order of the rows given, NaN where not told; how many were tried; s_0."""
+
+    value: Float[np.ndarray, "users rows"]
+    told: Bool[np.ndarray, " users"]
+    tried: int
+    length: Float[np.ndarray, " users"]
+
+
+def follow_equal(
+    scalar: Float[np.ndarray, "users rows"],
+    along: Float[np.ndarray, "users rows"],
+    valid: Bool[np.ndarray, "users rows"],
+    sequence: Int[np.ndarray, "users rows"],
+    levels: Float[np.ndarray, " levels"],
+) -> Followed:
+    """Follow each client's length from row to row.
+
+    Parameters
+    ----------
+    scalar, along : (users, rows)
+        g and h.
+    valid : (users, rows) bool
+    sequence : (users, rows) int
+        The order in which a client sent its rows.
+    levels : (n_levels,)
+        Ascending, stars.
+
+    Returns
+    -------
+    Followed
+    """
+    users, n = scalar.shape
+    tried = 4 * levels.size**2
+    value, length = np.full((users, n), np.nan), np.full(users, np.nan)
+    if n < LEAST_ROWS or tried > MOST_TRIALS:
+        return Followed(value, np.zeros(users, bool), tried, length)
+    order = np.argsort(np.where(valid, sequence, np.inf), axis=1, kind="stable")
+    g, h = (np.take_along_axis(np.where(valid, part, 0.0), order, axis=1) for part in (scalar, along))
+    there = np.take_along_axis(valid, order, axis=1)
+    at_once = max(1, SIZE // tried)
+    for low in range(0, users, at_once):
+        here = slice(low, low + at_once)
+        found, length[here] = _followed(g[here], h[here], there[here], levels)
+        place = np.empty_like(found)
+        np.put_along_axis(place, order[here], found, axis=1)
+        value[here] = place
+    value = np.where(valid, value, np.nan)
+    told = np.isfinite(value).any(axis=1) & (valid.sum(axis=1) >= LEAST_ROWS)
+    return Followed(value, told, tried, length)
+
+
+def _followed(
+    g: np.ndarray, h: np.ndarray, there: np.ndarray, levels: np.ndarray
+) -> tuple[Float[np.ndarray, "users rows"], Float[np.ndarray, " users"]]:
+    """Values of the clear best combination; NaN where there is none."""
+    with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
+        first, second = (_lengths(g[:, row], h[:, row], levels) for row in (0, 1))
+        start = np.repeat(first, second.shape[1], axis=1)
+        next_ = np.tile(second, (1, first.shape[1]))
+        moved = g[:, :1] / start * h[:, :1]
+        rate = (next_ - start) / moved
+        away, named = _distances(g, h, there, levels, start, rate)
+    best = away.argmin(axis=1)[:, None]
+    nearest = np.take_along_axis(away, best, axis=1)
+    mine = np.take_along_axis(named, best, axis=1)
+    rivals = np.where(named != mine, away, np.inf).min(axis=1)
+    clear = np.isfinite(nearest[:, 0]) & (rivals > CLEARLY * nearest[:, 0] + EXACT)
+    s, b = (np.take_along_axis(part, best, axis=1)[:, 0] for part in (start, rate))
+    value = np.full(g.shape, np.nan)
+    length = np.where(clear, s, np.nan)
+    with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
+        for row in range(g.shape[1]):
+            error = g[:, row] / s
+            value[:, row] = np.where(clear, error + s * h[:, row], np.nan)
+            s = np.where(there[:, row], s + b * error * h[:, row], s)
+    return value, length
+
+
+def _lengths(g: np.ndarray, h: np.ndarray, levels: np.ndarray) -> Float[np.ndarray, "users roots"]:
+    """s of both signs at which a row is on a level: the stable pair of roots of h s^2 - z s + g."""
+    root = np.sqrt(levels**2 - 4 * (h * g)[:, None])
+    larger = 0.5 * (levels + root)
+    return np.concatenate([larger / h[:, None], g[:, None] / larger], axis=1)
+
+
+def _distances(
+    g: np.ndarray,
+    h: np.ndarray,
+    there: np.ndarray,
+    levels: np.ndarray,
+    start: np.ndarray,
+    rate: np.ndarray,
+) -> tuple[Float[np.ndarray, "users trials"], Float[np.ndarray, "users trials"]]:
+    """Mean distance from the grid, infinite off the numbers, and a number that tells the ratings named."""
+    s = start.copy()
+    away, named = np.zeros(s.shape), np.zeros(s.shape)
+    weight = np.random.default_rng(0).random((g.shape[1], 1))  # equal sums of these mean equal ratings
+    for row in range(g.shape[1]):
+        here = there[:, row : row + 1]
+        error = g[:, row : row + 1] / s
+        value = error + s * h[:, row : row + 1]
+        away += np.where(here, distance_to_levels(value, levels), 0.0)
+        named += np.where(here, nearest_level(value, levels) * weight[row], 0.0)
+        s = np.where(here, s + rate * error * h[:, row : row + 1], s)
+    count = np.maximum(there.sum(axis=1), 1)[:, None]
+    return np.where(np.isfinite(away), away / count, np.inf), named
