@@ -23,6 +23,7 @@ from attacks.closed_form.reduction import leading_direction
 from attacks.closed_form.shared_pull import without_pull
 from victims.transcript.manifest import Manifest
 
+LONGEST = 3000  # rows of a client among which steps are looked for: planes take their number squared
 SPREAD = 0.3  # of the rows' size, across their common direction: above it they have none
 BETWEEN = 0.3  # of a step: rows that come out so far from any level are not answered
 SATURATED = 1e-6  # relative, within which two rows are equally long
@@ -121,16 +122,25 @@ def best_reading(rows: Rows, manifest: Manifest, max_misfit: float) -> Reading:
     -------
     Reading
     """
+    if not rows.rows.shape[1]:  # nobody sent anything
+        return _nothing(len(rows.rows))
     with np.errstate(over="ignore", invalid="ignore", divide="ignore"):
-        best = _read(_steps(rows), rows, manifest, max_misfit)
         plain = _one_step(rows)
-        best = _fitting_better(best, _read(plain, rows, manifest, max_misfit))
+        best = _read(plain, rows, manifest, max_misfit)
+        if rows.rows.shape[1] <= LONGEST:
+            best = _fitting_better(_read(_steps(rows), rows, manifest, max_misfit), best)
         spread = (best.steps <= 1) & (plain.across > PARALLEL * rows.precision)
         best = _on_the_rest(best, _without_pull, ~best.answered | spread, rows, manifest, max_misfit)
         if rows.sequence is not None:
             best = _on_the_rest(best, _equal_factors, ~best.answered, rows, manifest, max_misfit)
         best = _on_the_rest(best, _with_bias, ~best.answered, rows, manifest, max_misfit)
     return best
+
+
+def _nothing(n_users: int) -> Reading:
+    none, unknown = np.zeros(n_users), np.full(n_users, np.nan)
+    told = np.zeros(n_users, bool)
+    return Reading(np.zeros((n_users, 0)), unknown, none, told, none, none, unknown, unknown, none)
 
 
 def _on_the_rest(

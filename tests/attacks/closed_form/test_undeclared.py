@@ -316,6 +316,21 @@ def test_rows_of_biases_are_not_read_wrong(tmp_path, table):
     assert answers <= 2
 
 
+def test_clients_who_take_turns(tmp_path):
+    """Long lists, each in a batch of its own, and a round in which nobody of the batch sends anything."""
+    rng = np.random.default_rng(0)
+    q = rng.normal(0, 0.3, (3100, 50))
+    ratings = rng.choice(HALVES, (2, 3100))
+    with fl.Recorder(tmp_path / "t", rating_levels=HALVES) as recorder:
+        for round_, row in enumerate(ratings):
+            recorder.broadcast(round_, q)
+            recorder.upload(round_, round_, plain_step(row, q, rng.normal(0, 0.3, 50)), range(3100))
+    assert len(list(fl.open_transcript(tmp_path / "t").view("server").batches(1 << 20))) == 2
+    answers, good = right(fl.attack(tmp_path / "t", "undeclared"), ratings)
+    assert good == answers == ratings.size
+    assert fl.identify(tmp_path / "t").n_read == 2
+
+
 def test_shuffled_rows_are_not_read(tmp_path, table):
     path = recorded(tmp_path / "t", table, factors(20), after_every(1, 20), upload={"scale": -2 * RATE})
     view = fl.open_transcript(path).view("server").shuffled(3)
