@@ -109,6 +109,8 @@ class Condition:
             return False
         found = row[self.field]
         if self.field == "verdict":
+            if row["metric"] == ANSWERED and found == INCONCLUSIVE:
+                return False  # without truth, an answer that shuffled uploads get as well measures nothing
             return bool(self.metric) or found in (LEAK, NO_EVIDENCE, INCONCLUSIVE)
         return found is not None and math.isfinite(found)
 

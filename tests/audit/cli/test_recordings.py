@@ -88,6 +88,14 @@ def test_shuffled_uploads_are_no_leak_without_truth(run, recording, tmp_path):
     assert all(row["verdict"] != "LEAK" for row in rows)
 
 
+def test_a_bar_without_truth_is_passed_by_nothing_that_was_measured(run, recording, tmp_path):
+    """Lists are open whatever the rows hold: what answers shuffled uploads, too, measures nothing."""
+    recording.with_name("run.truth.arrow").unlink()
+    words = ("--attack", "rated-set", "--out", tmp_path / "r", "--fail-on", "leak")
+    code, _, said = run("audit", "--transcript", recording, *words)
+    assert code == 3, said
+
+
 def test_options_of_victims_are_refused(run, recording, tmp_path):
     code, _, said = run("audit", "--transcript", recording, "--victim", "mf", "--out", tmp_path / "r")
     assert code == 2, said
