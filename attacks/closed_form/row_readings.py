@@ -25,6 +25,7 @@ from victims.transcript.manifest import Manifest
 
 LONGEST = 3000  # rows of a client among which steps are looked for: planes take their number squared
 SPREAD = 0.3  # of the rows' size, across their common direction: above it they have none
+PARALLEL_ROWS = 1e-3  # the same, below which rows of equal factors are: they are parallel to the last digit
 BETWEEN = 0.3  # of a step: rows that come out so far from any level are not answered
 SATURATED = 1e-6  # relative, within which two rows are equally long
 ACCIDENT = 1e-4  # probability that a client's rows about nothing are answered, reading by reading
@@ -196,7 +197,8 @@ def _equal_factors(rows: Rows, manifest: Manifest, max_misfit: float) -> Reading
     numbers = _one_step(rows)
     levels = np.array(manifest.rating_levels)
     assert rows.sequence is not None
-    counted = numbers.there & ~np.isnan(rows.scale)[:, None] & ~(rows.offset != 0).any(axis=1)[:, None]
+    able = (numbers.across < PARALLEL_ROWS) & ~np.isnan(rows.scale) & ~(rows.offset != 0).any(axis=1)
+    counted = numbers.there & able[:, None]
     found = follow_equal(numbers.scalar, numbers.along, counted, rows.sequence, levels)
     size = counted.sum(axis=1)
     away = np.where(counted, distance_to_levels(np.nan_to_num(found.value), levels), 0).sum(axis=1)
