@@ -92,18 +92,59 @@ def best_numbers(
     nothing = Affine(np.zeros((users, n)), np.zeros(users, bool), np.full(users, np.inf))
     if levels.size**n > MOST_TRIALS or columns.shape[1] == 0:
         return nothing
-    unit = np.where(valid[..., None], np.abs(columns), 0).max(axis=1)
-    unit = np.where(unit > 0, unit, 1.0)
-    rows = _Rows(columns / unit[:, None], offset, valid)
-    anchors, apart = _anchors(rows)
-    stride = max(1, -(-columns.shape[1] // FIT_ROWS))
-    some = _Rows(*(part[:, ::stride] for part in rows))
-    numbers = _nearest_few(_trials(rows, anchors, apart, levels), some, levels)
-    for _ in range(2):
-        numbers = _fitted(numbers, some, levels)
+    rows, unit = _scaled(columns, offset, valid)
+    some = _thinned(rows)
+    numbers, apart = _nearest_fits(rows, some, levels)
     best, distance, clear = _clear_one(numbers, some, levels)
     clear &= apart & (valid.sum(axis=1) > n)
     return Affine(np.where(clear[:, None], best / unit, 0.0), clear, distance)
+
+
+def nearest_numbers(
+    columns: Float[np.ndarray, "users rows columns"],
+    offset: Float[np.ndarray, "users rows"],
+    valid: Bool[np.ndarray, "users rows"],
+    levels: Float[np.ndarray, " levels"],
+) -> Float[np.ndarray, "users few columns"]:
+    """The few combinations of the columns that are nearest to the grid, whether or not one of them is clear.
+
+    Parameters
+    ----------
+    columns, offset, valid, levels
+        As of ``best_numbers``.
+
+    Returns
+    -------
+    (users, few, columns)
+        NaN where the rows do not tell the numbers apart; none where the levels are too many to be tried.
+    """
+    users, n_rows, n = columns.shape
+    if levels.size**n > MOST_TRIALS or n_rows == 0:
+        return np.zeros((users, 0, n))
+    rows, unit = _scaled(columns, offset, valid)
+    return _nearest_fits(rows, _thinned(rows), levels)[0] / unit[:, None]
+
+
+def _scaled(columns: np.ndarray, offset: np.ndarray, valid: np.ndarray) -> tuple[_Rows, np.ndarray]:
+    """Columns of size 1, and what they were divided by."""
+    unit = np.where(valid[..., None], np.abs(columns), 0).max(axis=1)
+    unit = np.where(unit > 0, unit, 1.0)
+    return _Rows(columns / unit[:, None], offset, valid), unit
+
+
+def _thinned(rows: _Rows) -> _Rows:
+    """``FIT_ROWS`` rows of each client, or a few more."""
+    stride = max(1, -(-rows.valid.shape[1] // FIT_ROWS))
+    return _Rows(*(part[:, ::stride] for part in rows))
+
+
+def _nearest_fits(rows: _Rows, some: _Rows, levels: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """The nearest few, fitted to the levels that they name; and whether rows tell the numbers apart."""
+    anchors, apart = _anchors(rows)
+    numbers = _nearest_few(_trials(rows, anchors, apart, levels), some, levels)
+    for _ in range(2):
+        numbers = _fitted(numbers, some, levels)
+    return numbers, apart
 
 
 def _anchors(rows: _Rows) -> tuple[Int[np.ndarray, "users columns"], Bool[np.ndarray, " users"]]:

@@ -17,6 +17,7 @@ from attacks.closed_form.affine_grid import best_numbers
 from attacks.closed_form.decoding import distance_to_levels
 from attacks.closed_form.equal_factors import follow_equal
 from attacks.closed_form.goodness_of_fit import accidental, misfit, step_of
+from attacks.closed_form.integer_relation import ratings_in_span
 from attacks.closed_form.moving_factor import PARALLEL, follow
 from attacks.closed_form.rating_grid import RowNumbers, best_length
 from attacks.closed_form.reduction import leading_direction
@@ -72,7 +73,7 @@ class Reading(NamedTuple):
     declared : (users,) bool
         Whether a scale that is known was enough.
     steps : (users,)
-        Of the client inside the round.
+        Of the client inside the round; NaN where they are not told.
     pull : (users,)
         What was taken off the rows, as a multiple of their factors.
     of_error, of_factor, own_bias : (users,)
@@ -109,7 +110,7 @@ class _Numbers(NamedTuple):
 
 
 def best_reading(rows: Rows, manifest: Manifest, max_misfit: float) -> Reading:
-    """Read each client as what its rows fit best: steps inside the round, one step, one step and a pull.
+    """Read each client as what its rows fit best: steps inside the round, one step, one step and a pull, sums.
 
     Parameters
     ----------
@@ -134,6 +135,7 @@ def best_reading(rows: Rows, manifest: Manifest, max_misfit: float) -> Reading:
         best = _on_the_rest(best, _without_pull, ~best.answered | spread, rows, manifest, max_misfit)
         if rows.sequence is not None:
             best = _on_the_rest(best, _equal_factors, ~best.answered, rows, manifest, max_misfit)
+        best = _on_the_rest(best, _in_span, ~best.answered, rows, manifest, max_misfit)
         best = _on_the_rest(best, _with_bias, ~best.answered, rows, manifest, max_misfit)
     return best
 
@@ -189,6 +191,25 @@ def _with_bias(rows: Rows, manifest: Manifest, max_misfit: float) -> Reading:
         numbers.steps,
         numbers.pull,
         *judged.numbers,
+    )
+
+
+def _in_span(rows: Rows, manifest: Manifest, max_misfit: float) -> Reading:
+    """Any number of steps over all ratings at once, whatever else is unknown of them."""
+    levels = np.array(manifest.rating_levels)
+    found = ratings_in_span(rows.rows, rows.factors, rows.offset, rows.item, levels, rows.precision)
+    unknown = np.full(found.told.shape, np.nan)
+    none = np.zeros(found.told.shape)
+    return Reading(
+        found.value,
+        np.where(found.told, 0.0, np.nan),
+        np.full(found.told.shape, max_misfit),
+        np.zeros(found.told.shape, bool),
+        unknown,
+        none,
+        unknown,
+        unknown,
+        none,
     )
 
 

@@ -5,6 +5,8 @@ moment, and asks for nothing else:
 
 - rows of one direction are one step; where there are several, ``attacks.closed_form.moving_factor`` finds
   their order and each row's error up to two numbers that all rows of the client share;
+- several steps over all ratings on copies of the items that move, too, leave the ratings in a subspace that the
+  rows span with the factors, and there they are the only integers (``attacks.closed_form.integer_relation``);
 - where sigma is the declared one, a single number is left (``attacks.closed_form.rating_grid``); where that
   puts the rows nowhere, sigma is taken for unknown, a mean over the client's ratings, say, and both are
   searched for (``attacks.closed_form.affine_grid``).
@@ -182,7 +184,7 @@ def known_scale(view: View, max_misfit: float) -> Scale | None:
     for batch in view.batches(BATCH_BYTES):
         rows = rows_of(view.manifest, batch.rounds[0], None)
         found = best_reading(rows, view.manifest, max_misfit)
-        here = found.answered
+        here = found.answered & np.isfinite(found.of_error)
         n_rated = rows.item.sum(axis=1)[here]
         told.append(np.stack([1 / (found.of_error * found.of_factor)[here], n_rated], axis=1))
         if sum(len(part) for part in told) >= ENOUGH:

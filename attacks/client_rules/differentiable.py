@@ -1,0 +1,118 @@
+"""What a client rule is to an attack that fits it: a pure function of JAX arrays.
+
+A rule of one's own is an object with the members below; ``factorleak.ClientRule`` is this interface. A package
+offers it by an entry point of the group ``factorleak.client_rules``, under the name that
+``inversion:rule=NAME`` takes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from importlib.metadata import entry_points
+from typing import NamedTuple, Protocol, runtime_checkable
+
+import numpy as np
+from jaxtyping import Array, Float
+
+from victims.common.errors import InputError
+from victims.transcript.manifest import Manifest
+
+GROUP = "factorleak.client_rules"
+
+
+class Family(NamedTuple):
+    """Hypotheses about a rule that differ in one number, such as how many steps a client takes.
+
+    Attributes
+    ----------
+    label : str
+        For readers.
+    free : tuple of bool
+        Which constants are fitted, client by client.
+    values : tuple of float
+        Of that number, ascending; neighbours should explain a client's rows nearly as well. One value where
+        there is nothing to choose.
+    first : float or None
+        The value that is declared.
+    start : callable
+        From a value, sigma and the largest eigenvalue of the sum over items of v v' to constants under which
+        a row is, to first order, sigma e u.
+    carried : callable
+        From constants that fit with another value, and a value, to constants to start from with this one.
+    """
+
+    label: str
+    free: tuple[bool, ...]
+    values: tuple[float, ...]
+    first: float | None
+    start: Callable[[float, float, float], tuple[float, ...]]
+    carried: Callable[[Float[np.ndarray, "*clients c"], float], Float[np.ndarray, "*clients c"]]
+
+
+@runtime_checkable
+class ClientRule(Protocol):
+    """A client's work between broadcast and upload. An object is hashable: compiled programs are kept by it."""
+
+    @property
+    def name(self) -> str:
+        """The name in results."""
+        ...
+
+    @property
+    def mixes_rows(self) -> bool:
+        """Whether an orthogonal mixture of ratings and factors gives the same mixture of rows.
+
+        It holds where predictions and losses are linear and squared and all ratings take part in each step;
+        then a client with any number of ratings is fitted as one with K + 1 of them.
+        """
+        ...
+
+    def families(self, manifest: Manifest) -> tuple[Family, ...]:
+        """What to try, the likeliest first."""
+        ...
+
+    def upload(
+        self,
+        factor: Float[Array, " K"],
+        ratings: Float[Array, " n"],
+        factors: Float[Array, "n K"],
+        constants: Float[Array, " c"],
+    ) -> tuple[Float[Array, "n K"], Float[Array, " K"]]:
+        """The rows that a client sends in a round, and its factor after it.
+
+        ``ratings`` may lie between the levels, and a rating of 0 for a factor of 0 gives a row of 0.
+        """
+        ...
+
+
+def rule_named(name: str) -> ClientRule:
+    """A rule of ours, or one that an installed package offers.
+
+    Parameters
+    ----------
+    name : str
+
+    Returns
+    -------
+    ClientRule
+
+    Raises
+    ------
+    InputError
+        If nothing has that name, or it is no rule.
+    """
+    from attacks.client_rules.local_steps import LocalSteps
+
+    if name == LocalSteps().name:
+        return LocalSteps()
+    offered = {point.name: point for point in entry_points(group=GROUP)}
+    if name not in offered:
+        names = ", ".join((LocalSteps().name, *offered))
+        raise InputError(f"rule of inversion must be one of {names}, got {name!r}")
+    rule = offered[name].load()()
+    if not isinstance(rule, ClientRule):
+        raise InputError(
+            f"rule {name!r} of inversion must have name, mixes_rows, families and upload "
+            f"(factorleak.ClientRule), got {rule!r:.80}"
+        )
+    return rule

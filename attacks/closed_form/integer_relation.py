@@ -1,0 +1,232 @@
+"""Ratings of clients that take any number of linear steps: the integers that lie in the span of what is seen.
+
+Let a client step its factor u as it likes (any number of steps, any rate, momentum, decay, an optimizer of
+its own), and its copy of the items, or their gradients, by rules that are linear in what an item has: sums of
+c_t (r_j - u_t . v_j^t) u_t, weight decay, momentum, a schedule, a scale, a mean. Then the rows D (n, K) that
+it uploads are affine in its factors V (n, K) and its ratings r (n,),
+
+    D = V A + r b',        A (K, K) and b (K,) the same for all rows of the client,
+
+so that r lies in the span of V and of the one direction that D has outside it: K + 1 dimensions out of n, told
+without any constant, step, order or start. Ratings are integers times the unit of their grid. So r is an
+integer vector in a known subspace, where n - K - 1 equations leave one, up to a multiple: a short vector of a
+lattice, which the algorithm of Lenstra, Lenstra and Lovasz finds. Known biases of the items are one more
+dimension.
+
+What it assumes: uploads in the clear, rounded at most, of clients with K + 1 ratings and a few more, the more
+the less exact the rows are. It answers where the vector is much shorter than all others, lies on the rating
+grid, and in the span to the rows' last digits, in all rows of the client; and where no other multiple does.
+Every rule under which rows depend on anything else of an item leaves rows outside the span, and no answer.
+
+References
+----------
+A. K. Lenstra, H. W. Lenstra, L. Lovasz 1982, doi:10.1007/BF01457454; integer relations: J. Hastad, B. Just,
+J. C. Lagarias, C. P. Schnorr 1989, doi:10.1137/0218059. The use on recommenders is ours.
+"""
+
+from __future__ import annotations
+
+from math import gcd
+from typing import NamedTuple
+
+import numpy as np
+from flint import fmpz_mat  # type: ignore[import-untyped]
+from jaxtyping import Bool, Float
+from scipy.linalg import qr
+
+LOOSE = 100.0  # times the rows' last digits, by which right ratings may leave the span
+COARSEST = 1e-3  # relative, above which rows are too inexact for integers
+NATS = 20.0  # of evidence beyond that
+LONGER = 8.0  # times as long as right ratings can be, that accidental vectors are to be
+SHORTER = 3.0  # times, that all other vectors must be longer
+MOST = 96  # ratings of a client that take part in the search: its time grows with their fourth power
+DENOMINATOR = 1000  # of rating levels
+LARGEST = 1000  # levels, as multiples of the unit of their grid
+
+
+class Relation(NamedTuple):
+    """Ratings (users, rows) of who is told, NaN elsewhere; share of them outside the span; unlike rows.
+
+    Attributes
+    ----------
+    value : (users, rows)
+        In stars.
+    told : (users,) bool
+    left : (users,)
+        Share of the ratings' size that is not in the span; NaN where nothing was searched for.
+    outside : (users,)
+        Share of the rows' size that is not in the span.
+    """
+
+    value: Float[np.ndarray, "users rows"]
+    told: Bool[np.ndarray, " users"]
+    left: Float[np.ndarray, " users"]
+    outside: Float[np.ndarray, " users"]
+
+
+class _Span(NamedTuple):
+    """Of one client: an orthonormal basis (n, m), and the share of the rows that is outside."""
+
+    basis: Float[np.ndarray, "n m"]
+    outside: float
+
+
+def precision_of(
+    rows: Float[np.ndarray, "users rows K"], factors: Float[np.ndarray, "users rows K"], digit: float
+) -> Float[np.ndarray, " users"]:
+    """Relative size of the rows' last digits: rows may be differences of numbers as large as the factors.
+
+    Parameters
+    ----------
+    rows, factors : (users, rows, K)
+    digit : float
+        ``numpy.finfo(dtype).eps``.
+    """
+    size = np.abs(rows).max(axis=(1, 2), initial=0)
+    broadcast = np.abs(factors).max(axis=(1, 2), initial=0)
+    return digit * np.maximum(1.0, broadcast / np.where(size > 0, size, np.inf))
+
+
+def ratings_in_span(
+    rows: Float[np.ndarray, "users rows K"],
+    factors: Float[np.ndarray, "users rows K"],
+    offset: Float[np.ndarray, "users rows"],
+    item: Bool[np.ndarray, "users rows"],
+    levels: Float[np.ndarray, " levels"],
+    digit: float,
+) -> Relation:
+    """Find the ratings of each client that lie in the span of its factors and rows.
+
+    Parameters
+    ----------
+    rows, factors : (users, rows, K)
+        Uploads of any scale, and what they were computed at.
+    offset : (users, rows)
+        What everybody adds to predictions (biases of items), stars.
+    item : (users, rows) bool
+        Rows that count.
+    levels : (levels,)
+        Ratings that exist, ascending, stars.
+    digit : float
+        Relative size of the rows' last digit.
+
+    Returns
+    -------
+    Relation
+
+    Examples
+    --------
+    Five steps of a client on copies of its own:
+
+    >>> random = np.random.RandomState(0)
+    >>> v, u, r = random.randn(12, 3), random.randn(3), random.randint(1, 6, 12) * 1.0
+    >>> copy = v.copy()
+    >>> for _ in range(5):
+    ...     error = r - copy @ u
+    ...     copy, u = copy + 0.01 * error[:, None] * u, u + 0.01 * error @ copy
+    >>> none, all_ = np.zeros((1, 12)), np.ones((1, 12), bool)
+    >>> found = ratings_in_span((copy - v)[None], v[None], none, all_, np.arange(1.0, 6.0), 2e-16)
+    >>> bool((found.value == r).all())
+    True
+    """
+    users, n_rows, _k = rows.shape
+    value = np.full((users, n_rows), np.nan)
+    left, outside = np.full(users, np.nan), np.full(users, np.nan)
+    told = np.zeros(users, bool)
+    multiples = _multiples(levels)
+    if multiples is None:
+        return Relation(value, told, left, outside)
+    limit = LOOSE * precision_of(rows, factors, digit)
+    for user in np.flatnonzero(np.isfinite(rows).all(axis=(1, 2)) & (limit < COARSEST)):
+        here = item[user]
+        span = _span(rows[user, here], factors[user, here].astype(float), offset[user, here])
+        outside[user] = span.outside
+        n_used = _needed(span.basis.shape[1], limit[user], multiples)
+        if span.outside > limit[user] or n_used is None or here.sum() < n_used:
+            continue
+        answer = _answer(span.basis, n_used, limit[user], multiples, levels)
+        if answer is not None:
+            value[user, here], left[user] = answer
+            told[user] = True
+    return Relation(value, told, left, outside)
+
+
+def _unit(levels: Float[np.ndarray, " levels"]) -> float:
+    """The number of which all levels are multiples."""
+    whole = np.rint(levels * DENOMINATOR).astype(int)
+    return gcd(*whole.tolist()) / DENOMINATOR
+
+
+def _multiples(levels: Float[np.ndarray, " levels"]) -> np.ndarray | None:
+    """The levels in units of the grid, or None where they are no multiples of anything."""
+    if np.abs(levels * DENOMINATOR - np.rint(levels * DENOMINATOR)).max() > 1e-6:
+        return None
+    multiples = np.rint(levels / _unit(levels)).astype(int)
+    return multiples if multiples[-1] <= LARGEST and multiples.size > 1 else None
+
+
+def _span(rows: np.ndarray, factors: np.ndarray, offset: np.ndarray) -> _Span:
+    """The span of factors, known biases and rows."""
+    columns = factors if not offset.any() else np.concatenate([factors, offset[:, None]], axis=1)
+    size = np.linalg.norm(rows)
+    if len(rows) <= columns.shape[1] + 1 or not size > 0:
+        return _Span(np.eye(len(rows)), np.inf)
+    first = np.linalg.qr(columns)[0]
+    off = rows
+    for _ in range(2):  # twice: to the last digit
+        off = off - first @ (first.T @ off)
+    left, values, _ = np.linalg.svd(off, full_matrices=False)
+    rest = float(np.linalg.norm(values[1:]) / size)
+    if not values[0] > 0:
+        return _Span(first, rest)
+    return _Span(np.concatenate([first, left[:, :1]], axis=1), rest)
+
+
+def _needed(dimensions: int, limit: float, multiples: np.ndarray) -> int | None:
+    """How many ratings make all accidental vectors longer than right ones can be; None where they are too many.
+
+    In a lattice of n dimensions with c equations of that precision the shortest accidental vector has a length
+    of about sqrt(n) (1 / precision)^(c / n), and right ratings one of sqrt(n) times the highest level at most.
+    """
+    each = np.log(LONGER * multiples[-1])
+    gain = np.log(1 / limit) - each
+    if gain <= 0:
+        return None
+    n_used = dimensions + max(2, int(np.ceil((dimensions * each + NATS) / gain)))
+    return n_used if n_used <= MOST else None
+
+
+def _answer(
+    basis: np.ndarray, n_used: int, limit: float, multiples: np.ndarray, levels: np.ndarray
+) -> tuple[np.ndarray, float] | None:
+    """The ratings, and what of them is outside the span."""
+    m = basis.shape[1]
+    _, _, order = qr(basis.T, mode="economic", pivoting=True)
+    used = np.sort(order[:n_used])
+    vector = _shortest(basis[used], limit)
+    if vector is None:
+        return None
+    # the others follow from those that were searched for
+    known, *_ = np.linalg.lstsq(basis[used], vector.astype(float), rcond=None)
+    whole = np.rint(basis @ known)
+    primitive = whole * (np.sign(whole.sum()) or 1.0) / max(1, gcd(*np.abs(whole).astype(int).tolist()))
+    fitting = [k for k in range(1, multiples[-1] + 1) if np.isin(k * primitive, multiples).all()]
+    if len(fitting) != 1:
+        return None
+    ratings = fitting[0] * primitive
+    left = float(np.linalg.norm(ratings - basis @ (basis.T @ ratings)) / np.linalg.norm(ratings))
+    value = levels[np.searchsorted(multiples, np.rint(ratings).astype(int))]
+    return (value, left) if left <= limit * m else None
+
+
+def _shortest(basis: np.ndarray, limit: float) -> np.ndarray | None:
+    """The integer vector (n,) in a span, where it is much shorter than all others."""
+    n, m = basis.shape
+    outside = np.linalg.qr(basis, mode="complete")[0][:, m:]
+    weight = np.rint(outside / limit).astype(object)
+    lattice = fmpz_mat(
+        [[int(row == column) for column in range(n)] + [int(x) for x in weight[row]] for row in range(n)]
+    ).lll()
+    reduced = np.array(lattice.table(), dtype=object)[:2].astype(float)
+    first, second = np.linalg.norm(reduced, axis=1)
+    return reduced[0, :n] if second > SHORTER * first else None

@@ -1,0 +1,1 @@
+"""Ratings, start and constants fitted to a client's uploads under any differentiable rule."""

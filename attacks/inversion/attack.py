@@ -1,0 +1,290 @@
+"""The inversion attack: start, ratings and constants of each client fitted to its rows under any client rule.
+
+A client of K factors and n ratings that takes several local steps sends n K numbers about K + n unknown ones
+and a few constants; with one step all its rows are parallel and most equations say the same, with several they
+do not. Where all ratings take part in every step, min(n, K + 1) K of the equations are independent, about
+K + min(n, K + 1) unknowns (``attacks.inversion.compression``).
+
+Where the rule mixes rows, clients with more ratings than K + 1 are read without any fit
+(``attacks.closed_form.integer_relation``). They tell the rest of the rule: number of steps, copies that move or
+not, rates, weight decay, scale (``attacks.inversion.choice``); and constants that most of them share serve for
+those with few ratings, whose ratings and start are fitted (``attacks.inversion.search``). The rule is an object
+(``attacks.client_rules.differentiable``). What is declared of it says what is tried first, and is not believed
+otherwise.
+
+What it assumes: uploads of rated items in the clear, rounded at most; the rating grid. It abstains on a client
+where no ratings on the grid explain its rows to their last digits, or several do.
+
+References
+----------
+B. McMahan et al., arXiv:1602.05629 (local steps); D. W. Marquardt 1963, doi:10.1137/0111030; A. K. Lenstra,
+H. W. Lenstra, L. Lovasz 1982, doi:10.1007/BF01457454. The use on recommenders is ours.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass
+
+import numpy as np
+from jaxtyping import Bool, Float, Int
+
+from attacks.base import Estimates, Outcome, Progress, Reconstruction, all_abstain, silent, unreadable
+from attacks.client_rules.differentiable import ClientRule, Family, rule_named
+from attacks.closed_form.common_scale import common
+from attacks.closed_form.integer_relation import Relation, ratings_in_span
+from attacks.closed_form.row_readings import Rows
+from attacks.closed_form.undeclared import rows_of
+from attacks.inversion.choice import Choice, chosen, chosen_by_ratings
+from attacks.inversion.search import SPARE, Guess, Told, explained, told
+from victims.common.validation import at_least, require_fields
+from victims.transcript.view import ITEM, View
+
+BATCH_BYTES = 1 << 20
+SAMPLE = 6  # clients that choose among hypotheses
+SHARED = 0.5  # of the clients that must agree on a constant
+ALIKE = 1e-3  # within which constants of all clients are one
+FEWEST = 3  # clients that tell common constants
+MOST_FITTED = 400  # rows of a client that are fitted where the rule does not mix them
+
+
+@dataclass(frozen=True)
+class Inversion:
+    """Hyper-parameters.
+
+    Attributes
+    ----------
+    rule : str or ClientRule
+        A name (``local-steps``, or what an installed package offers), or an object.
+    rounds : int
+        Rounds of a client that are tried, the first ones, >= 1.
+    """
+
+    rule: str | ClientRule = "local-steps"
+    rounds: int = 2
+    name: str = "inversion"
+
+    def __post_init__(self) -> None:
+        require_fields(self, "inversion", rounds=at_least(1))
+        if isinstance(self.rule, str):
+            rule_named(self.rule)
+
+    def attack(self, view: View, key: int, progress: Progress = silent) -> Reconstruction:
+        """Fit the clients of a view one round at a time.
+
+        Parameters
+        ----------
+        view : View
+        key : int
+            Unused: the attack draws nothing at random.
+        progress : callable
+
+        Returns
+        -------
+        Reconstruction
+            Diagnostics ``left`` (what the answer leaves unexplained, relative), ``fitted`` (1 where the answer
+            took a fit) and ``outside`` (share of the rows that no rule that mixes rows makes).
+        """
+        rule = rule_named(self.rule) if isinstance(self.rule, str) else self.rule
+        options = {**asdict(self), "rule": rule.name, "seed": key}
+        if obstacle := self.obstacle(view):
+            return all_abstain(self.name, view.users, obstacle, options)
+        found = _Found(view)
+        self._by_span(view, rule, found)
+        choice = _choice(view, rule, found)
+        if choice is not None:
+            options["hypothesis"] = f"{choice.guess.value:g} {choice.guess.family.label}"
+            guess = choice.guess
+            known = _common_constants(view, rule, guess, found)
+            if known is not None:
+                self._by_fit(view, rule, guess._replace(constants=known), found, progress)
+            self._by_fit(view, rule, guess, found, progress)
+            if known is None and (later := found.common(guess.family)) is not None:
+                self._by_fit(view, rule, guess._replace(constants=later), found, silent)
+        progress(view.users.size, view.users.size)
+        return found.reconstruction(self.name, rule, options, choice)
+
+    def _by_span(self, view: View, rule: ClientRule, found: _Found) -> None:
+        """Whose ratings are told without a fit."""
+        if not rule.mixes_rows:
+            return
+        levels = np.array(view.manifest.rating_levels)
+        for users, index, rows in self._open(view, found):
+            relation = ratings_in_span(
+                rows.rows, rows.factors, rows.offset, rows.item, levels, rows.precision
+            )
+            found.add_by_span(users, index, relation)
+
+    def _by_fit(
+        self, view: View, rule: ClientRule, guess: Guess, found: _Found, progress: Progress
+    ) -> None:
+        """Whose ratings are told with one."""
+        levels = np.array(view.manifest.rating_levels)
+        for users, index, rows in self._open(view, found):
+            if rule.mixes_rows or rows.item.sum(axis=1).max(initial=0) <= MOST_FITTED:
+                found.add_by_fit(users, index, told(rule, guess, rows, levels))
+            progress(int(found.answered.sum()), view.users.size)
+
+    def _open(self, view: View, found: _Found) -> Iterator[tuple[np.ndarray, np.ndarray, Rows]]:
+        """Clients without an answer: who, the items of their rows, and the rows."""
+        for batch in view.batches(BATCH_BYTES):
+            for uploads in batch.rounds[: self.rounds]:
+                open_ = ~found.answered[np.searchsorted(view.users, batch.users)]
+                if open_.any():
+                    rows = _some(rows_of(view.manifest, uploads, None), open_)
+                    index = np.broadcast_to(uploads.index, (batch.users.size, rows.item.shape[1]))[open_]
+                    yield batch.users[open_], index, rows
+
+    def obstacle(self, view: View) -> str:
+        """Why the attack does not apply, or nothing."""
+        if reason := unreadable(view):
+            return reason
+        if view.manifest.weighting != "observed-only":
+            return "rows of unrated items have a weight of their own, which this attack does not model"
+        if view.messages.reference is not None:
+            return "rows were computed at factors of their own, and this attack needs those that were broadcast"
+        if view.manifest.factors < 2:
+            return "with one factor a row is one number, and there are more unknowns than equations"
+        return ""
+
+
+def _some(rows: Rows, here: Bool[np.ndarray, " clients"]) -> Rows:
+    arrays = (rows.rows[here], rows.factors[here], rows.offset[here], rows.item[here], rows.scale[here])
+    return Rows(*arrays, rows.precision, None)
+
+
+def _known_clients(view: View, found: _Found) -> tuple[Rows, Float[np.ndarray, "clients n"]] | None:
+    """Rows of the first round, and ratings, of some clients whose ratings are told."""
+    for batch in view.batches(BATCH_BYTES):
+        here = np.isin(batch.users, list(found.ratings))
+        if here.any():
+            some = np.flatnonzero(here)[:SAMPLE]
+            rows = rows_of(view.manifest, batch.rounds[0], None)
+            ratings = np.full(rows.item.shape, np.nan)
+            for place in some:
+                told_ = found.ratings[int(batch.users[place])]
+                index = np.broadcast_to(batch.rounds[0].index, rows.item.shape)[place]
+                ratings[place] = [told_.get(int(item), np.nan) for item in index]
+            chosen_ = np.isin(np.arange(here.size), some)
+            whole = np.isfinite(ratings).all(axis=1, where=rows.item)
+            return _some(rows, chosen_ & whole), ratings[chosen_ & whole]
+    return None
+
+
+def _choice(view: View, rule: ClientRule, found: _Found) -> Choice | None:
+    """The hypothesis that explains a sample best."""
+    if found.answered.all():
+        return None
+    known = _known_clients(view, found)
+    if known is not None and len(known[1]) >= FEWEST:
+        return chosen_by_ratings(rule, view.manifest, *known)
+    levels = np.array(view.manifest.rating_levels)
+    for batch in view.batches(BATCH_BYTES):
+        rows = rows_of(view.manifest, batch.rounds[0], None)
+        n_rated = rows.item.sum(axis=1)
+        most = np.argsort(-n_rated, kind="stable")[: 2 * SAMPLE : 2]
+        here = np.isin(np.arange(n_rated.size), most) & (n_rated > 1)
+        if not rule.mixes_rows:
+            here &= n_rated <= MOST_FITTED
+        if here.any():
+            return chosen(rule, view.manifest, _some(rows, here), levels)
+    return None
+
+
+def _common_constants(
+    view: View, rule: ClientRule, guess: Guess, found: _Found
+) -> Float[np.ndarray, " c"] | None:
+    """Constants that most clients share whose ratings are told."""
+    known = _known_clients(view, found)
+    if known is None or len(known[1]) < FEWEST:
+        return None
+    fit, allowed = explained(rule, guess, *known)
+    return _shared(fit.at.constants[fit.left <= allowed, 0], guess.family)
+
+
+def _shared(table: Float[np.ndarray, "clients c"], family: Family) -> Float[np.ndarray, " c"] | None:
+    """The constants that most clients share; None where they do not."""
+    if len(table) < FEWEST:
+        return None
+    shared = table[0].copy()
+    for number in np.flatnonzero(family.free):
+        middle, share = common(table[:, number])
+        close = np.mean(np.abs(table[:, number] - middle) <= ALIKE)
+        if max(share, close) < SHARED:
+            return None
+        shared[number] = middle
+    return shared
+
+
+class _Found:
+    """Answers of all clients of a view, as they come in."""
+
+    def __init__(self, view: View) -> None:
+        self.users = view.users
+        self.answered = np.zeros(view.users.size, bool)
+        self.left = np.full(view.users.size, np.nan)
+        self.fitted = np.zeros(view.users.size)
+        self.outside = np.full(view.users.size, np.nan)
+        self.constants: dict[int, np.ndarray] = {}
+        self.ratings: dict[int, dict[int, float]] = {}  # of those told without a fit
+        self.reasons: dict[int, str] = {}
+        self.blocks: list[Estimates] = []
+
+    def add_by_span(self, users: np.ndarray, index: np.ndarray, new: Relation) -> None:
+        """Take up whose ratings are told without a fit."""
+        at = np.searchsorted(self.users, users)
+        self.outside[at], self.left[at] = new.outside, new.left
+        for user, items, value in zip(users[new.told], index[new.told], new.value[new.told], strict=True):
+            self.ratings[int(user)] = dict(zip(items.tolist(), value.tolist(), strict=True))
+        self._take(users, index, new.value, new.told)
+
+    def add_by_fit(self, users: np.ndarray, index: np.ndarray, new: Told) -> None:
+        """Take up whose ratings are told with one, and why others are not."""
+        at = np.searchsorted(self.users, users)
+        self.left[at], self.fitted[at] = new.left, new.answered
+        for number, user in enumerate(users.tolist()):
+            if new.answered[number]:
+                self.constants[user] = new.at.constants[number, 0]
+            else:
+                self.reasons[user] = _reason(new, number)
+        self._take(users, index, new.ratings, new.answered)
+
+    def _take(self, users: np.ndarray, index: Int[np.ndarray, "c n"], value: np.ndarray, some: np.ndarray) -> None:
+        self.answered[np.searchsorted(self.users, users)] |= some
+        if some.any():
+            kind = np.full((1, index.shape[1]), ITEM, np.int8)
+            self.blocks.append(Estimates(users[some], kind, index[some], value[some]))
+
+    def common(self, family: Family) -> Float[np.ndarray, " c"] | None:
+        """Constants that most fitted clients share; None where they do not, or all are answered."""
+        if not self.constants or self.answered.all():
+            return None
+        return _shared(np.stack(list(self.constants.values())), family)
+
+    def reconstruction(
+        self, name: str, rule: ClientRule, options: dict, choice: Choice | None
+    ) -> Reconstruction:
+        """All answers and reasons."""
+        default = f"no hypothesis about the rule {rule.name} explains the rows of any client that was tried"
+        if choice is not None:
+            default = "it has too many rows to be fitted one by one"
+        missing = self.users[~self.answered].tolist()
+        abstained = {user: self.reasons.get(user, default) for user in missing}
+        if not self.answered.any():
+            if choice is None:
+                return all_abstain(name, self.users, default, options, outcome=Outcome.NOTHING_FOUND)
+            return Reconstruction(name, self.users, (), abstained, options, outcome=Outcome.NOTHING_FOUND)
+        diagnostics = {"left": self.left, "fitted": self.fitted, "outside": self.outside}
+        return Reconstruction(name, self.users, tuple(self.blocks), abstained, options, diagnostics)
+
+
+def _reason(new: Told, number: int) -> str:
+    """Why a client is abstained on."""
+    if new.spare[number] < SPARE:
+        return f"its rows give {new.spare[number]} equations more than there are unknowns, and {SPARE} are needed"
+    if new.rivals[number]:
+        return "several ratings on the grid explain its rows equally well"
+    return (
+        f"no ratings on the grid explain its rows: {new.left[number]:.2g} of their size is left, at most "
+        f"{new.allowed[number]:.2g} of right ones"
+    )

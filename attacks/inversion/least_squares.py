@@ -1,0 +1,147 @@
+"""Levenberg-Marquardt for many small problems at once, with geodesic acceleration.
+
+Ratings, start and rate of a client that takes a few short steps are nearly interchangeable: the sum of squares
+has a long, bent valley. Plain steps follow it in short hops; the second derivative along the step, which costs
+one more forward pass, bends the step with the valley.
+
+References
+----------
+D. W. Marquardt 1963, doi:10.1137/0111030; M. K. Transtrum, J. P. Sethna, "Improvements to the
+Levenberg-Marquardt algorithm for nonlinear least-squares minimization", arXiv:1201.5885.
+"""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax.flatten_util import ravel_pytree
+from jaxtyping import Array, Bool, Float
+
+from attacks.client_rules.differentiable import ClientRule
+
+jax.config.update("jax_enable_x64", True)
+
+FIRST_DAMPING, MOST_DAMPING = 1e-3, 1e12
+DOWN, UP = 5.0, 3.0
+BENT = 0.375  # of the step, above which its bend is not trusted
+CONVERGED = 1e-14  # relative change of the sum of squares
+EXACT = 1e-30  # of the rows' mean square
+
+
+class Problem(NamedTuple):
+    """What some clients sent in one round; 0 on padding.
+
+    Attributes
+    ----------
+    rows : (clients, n, K)
+    factors : (clients, n, K)
+    """
+
+    rows: Float[np.ndarray, "clients n K"]
+    factors: Float[np.ndarray, "clients n K"]
+
+
+class Unknowns(NamedTuple):
+    """What is fitted, or held: factor (clients, K), ratings (clients, n), constants (clients, c)."""
+
+    factor: Float[np.ndarray, "clients K"]
+    ratings: Float[np.ndarray, "clients n"]
+    constants: Float[np.ndarray, "clients c"]
+
+
+class Fit(NamedTuple):
+    """The unknowns, and what is left of the rows, relative to their size, (clients,)."""
+
+    at: Unknowns
+    left: Float[np.ndarray, " clients"]
+
+
+class _State(NamedTuple):
+    number: Array
+    theta: Unknowns
+    cost: Array
+    damping: Array
+    diagonal: Array
+    done: Array
+
+
+def fit(rule: ClientRule, problem: Problem, start: Unknowns, free: Unknowns, steps: int) -> Fit:
+    """Fit a rule to the rows of some clients, each from its start.
+
+    Parameters
+    ----------
+    rule : ClientRule
+    problem : Problem
+    start : Unknowns
+    free : Unknowns of bool
+        What is fitted; the rest stays as it is.
+    steps : int
+        At most.
+
+    Returns
+    -------
+    Fit
+        ``left`` is NaN where the rule gives numbers that are not finite.
+    """
+    at, left = _fit(rule, steps, problem, start, free)
+    return Fit(Unknowns(*(np.asarray(part) for part in at)), np.asarray(left))
+
+
+@partial(jax.jit, static_argnums=(0, 1))
+def _fit(
+    rule: ClientRule, steps: int, problem: Problem, start: Unknowns, free: Unknowns
+) -> tuple[Unknowns, Float[Array, " clients"]]:
+    return jax.vmap(partial(_one, rule, steps))(problem, start, free)
+
+
+def _one(
+    rule: ClientRule, steps: int, problem: Problem, start: Unknowns, free: Unknowns
+) -> tuple[Unknowns, Array]:
+    """One client."""
+    flat, unravel = ravel_pytree(start)
+    open_: Bool[Array, " unknowns"] = ravel_pytree(free)[0].astype(bool)
+    size = jnp.sqrt(jnp.mean(problem.rows**2))
+    size = jnp.where(size > 0, size, 1.0)
+
+    def residual(theta: Array) -> Array:
+        at = unravel(theta)
+        rows, _ = rule.upload(at.factor, at.ratings, problem.factors, at.constants)
+        return ((rows - problem.rows) / size).ravel()
+
+    def once_more(state: _State) -> _State:
+        left, jacobian = residual(state.theta), jax.jacfwd(residual)(state.theta) * open_
+        matrix = jacobian.T @ jacobian
+        diagonal = jnp.maximum(state.diagonal, jnp.diagonal(matrix))
+        extra = state.damping * diagonal + jnp.where(open_, 1e-300, 1.0)
+        # NaN where rounding left no positive matrix: no step then, and more damping
+        root = jnp.linalg.cholesky(matrix + jnp.diag(extra), symmetrize_input=False)
+
+        def solve(right: Array) -> Array:
+            return jax.scipy.linalg.cho_solve((root, True), right) * open_
+
+        step = -solve(jacobian.T @ left)
+        _, bend = jax.jvp(lambda at: jax.jvp(residual, (at,), (step,))[1], (state.theta,), (step,))
+        second = -0.5 * solve(jacobian.T @ bend)
+        trusted = jnp.sum(second**2 * diagonal) < BENT**2 * jnp.sum(step**2 * diagonal)
+        theta = state.theta + step + jnp.where(trusted, second, 0.0)
+        cost = jnp.sum(residual(theta) ** 2)
+        better = cost < state.cost
+        damping = jnp.where(better, state.damping / DOWN, state.damping * UP)
+        small = better & (state.cost - cost <= CONVERGED * cost)
+        kept = jnp.where(better, cost, state.cost)
+        done = small | (damping > MOST_DAMPING) | (kept < EXACT * left.size)
+        return _State(
+            state.number + 1, jnp.where(better, theta, state.theta), kept, damping, diagonal, done
+        )
+
+    first = residual(flat)
+    cost = jnp.sum(first**2)
+    state = _State(
+        jnp.asarray(0), flat, cost, jnp.asarray(FIRST_DAMPING), jnp.full(flat.shape, 1e-12), ~jnp.isfinite(cost)
+    )
+    state = jax.lax.while_loop(lambda now: (now.number < steps) & ~now.done, once_more, state)
+    return unravel(state.theta), jnp.sqrt(state.cost / first.size)

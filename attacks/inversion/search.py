@@ -1,0 +1,233 @@
+"""Fit a hypothesis to clients from many starts, and say whose ratings are told.
+
+All starts take a few steps, the best of each client many. Then its ratings are put on the grid and held there,
+and start and constants are fitted again: right ratings leave nothing of the rows but their last digits, while
+a wrong one changes its row by a good part of it. A client is told where there are more equations than
+unknowns, some ratings on the grid leave nothing, and no others do.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+from jaxtyping import Bool, Float, Int
+
+from attacks.client_rules.differentiable import ClientRule, Family
+from attacks.closed_form.decoding import nearest_level
+from attacks.closed_form.integer_relation import precision_of
+from attacks.closed_form.row_readings import Rows
+from attacks.inversion.compression import Compressed, compressed, uncompressed
+from attacks.inversion.least_squares import Fit, Problem, Unknowns, fit
+from attacks.inversion.starts import Starts, starts_of, starts_with, unknowns
+
+SHORT, LONG = 12, 120  # steps of all starts, and of the best
+KEPT = 4  # starts of a client that take long
+AT_ONCE = 64  # fits of one call
+SPARE = 2  # equations more than unknowns, at least
+FEWEST = 2  # ratings of a client that is answered
+LOOSE, TIGHT = 30.0, 1e-9  # what may be left of rows: times their last digits, and of their size, at least
+OUTSIDE = 10.0  # times what may be left, that may lie outside the span
+
+
+class Guess(NamedTuple):
+    """A member of a family; constants (c,) where they are known, and fits with a neighbour to start from."""
+
+    family: Family
+    value: float
+    constants: np.ndarray | None = None
+    nearby: Unknowns | None = None
+
+    @property
+    def free(self) -> Bool[np.ndarray, " c"]:
+        """Which constants are fitted."""
+        return np.array(self.family.free) & (self.constants is None)
+
+    def constants_of(self, sigma: float, stiffness: float) -> tuple[float, ...]:
+        """Where a fit starts."""
+        if self.constants is not None:
+            return tuple(self.constants.tolist())
+        return self.family.start(self.value, sigma, stiffness)
+
+
+class Told(NamedTuple):
+    """What is told of some clients.
+
+    Attributes
+    ----------
+    ratings : (clients, n)
+        In stars, on the grid; NaN off the items.
+    at : Unknowns
+        The best fit of each client, (clients, 1, ...), for a neighbour to start from.
+    left : (clients,)
+        What the best ratings leave of the rows, relative to their size.
+    allowed : (clients,)
+        What right ratings may leave.
+    rivals : (clients,) bool
+        Whether other ratings leave as little.
+    spare : (clients,) int
+        Equations less unknowns.
+    """
+
+    ratings: Float[np.ndarray, "clients n"]
+    at: Unknowns
+    left: Float[np.ndarray, " clients"]
+    allowed: Float[np.ndarray, " clients"]
+    rivals: Bool[np.ndarray, " clients"]
+    spare: Int[np.ndarray, " clients"]
+
+    @property
+    def answered(self) -> Bool[np.ndarray, " clients"]:
+        """Whose ratings are told."""
+        return (self.left <= self.allowed) & ~self.rivals & (self.spare >= SPARE)
+
+
+def told(rule: ClientRule, guess: Guess, rows: Rows, levels: Float[np.ndarray, " levels"]) -> Told:
+    """Fit one hypothesis to one round of some clients whose ratings are unknown.
+
+    Parameters
+    ----------
+    rule : ClientRule
+    guess : Guess
+    rows : Rows
+        0 where a row is of no item.
+    levels : (levels,)
+        Ratings that exist, ascending, stars.
+
+    Returns
+    -------
+    Told
+    """
+    small, allowed = _small(rule, rows), _allowed(rows)
+    begin, sign, there = _begin(starts_of(rows, levels), small, guess)
+    able = (small.outside <= OUTSIDE * allowed) & (rows.item.sum(axis=1) >= FEWEST)
+    there &= able[:, None]
+    first = _fitted(rule, small.problem, begin, sign, there, guess.free, SHORT)
+    best = np.argsort(np.where(np.isnan(first.left), np.inf, first.left), axis=1, kind="stable")[:, :KEPT]
+    sign, there = (np.take_along_axis(part, best, axis=1) for part in (sign, there))
+    second = _fitted(rule, small.problem, _best(first.at, best), sign, there, guess.free, LONG)
+    ratings, held = _on_the_grid(second.at, small, rows, levels)
+    third = _fitted(rule, small.problem, held, sign, there, guess.free, LONG, ratings=False)
+    left = np.hypot(third.left, _off_span(ratings, held.ratings, small, rows))
+    at = third.at._replace(ratings=second.at.ratings)
+    n = np.minimum(rows.item.sum(axis=1), small.problem.rows.shape[1])
+    spare = n * rows.rows.shape[2] - n - rows.rows.shape[2] - int(guess.free.sum())
+    return _judged(ratings, at, left, allowed, spare, rows)
+
+
+def explained(
+    rule: ClientRule, guess: Guess, rows: Rows, ratings: Float[np.ndarray, "clients n"]
+) -> tuple[Fit, Float[np.ndarray, " clients"]]:
+    """Fit start and constants to clients whose ratings are known, and say what may be left.
+
+    Parameters
+    ----------
+    rule : ClientRule
+    guess : Guess
+    rows : Rows
+        0 where a row is of no item.
+    ratings : (clients, n)
+        In stars.
+    """
+    small = _small(rule, rows)
+    value = np.where(rows.item, ratings - rows.offset, 0.0)
+    begin, sign, there = _begin(starts_with(rows, value), small, guess)
+    begin = begin._replace(ratings=np.repeat(small.of(value[:, None]), there.shape[1], axis=1))
+    found = _fitted(rule, small.problem, begin, sign, there, guess.free, LONG, ratings=False)
+    best = np.argsort(np.where(np.isnan(found.left), np.inf, found.left), axis=1)[:, :1]
+    return Fit(_best(found.at, best), np.take_along_axis(found.left, best, axis=1)[:, 0]), _allowed(rows)
+
+
+def _small(rule: ClientRule, rows: Rows) -> Compressed:
+    return compressed(rows) if rule.mixes_rows else uncompressed(rows)
+
+
+def _begin(starts: Starts, small: Compressed, guess: Guess) -> tuple[Unknowns, np.ndarray, np.ndarray]:
+    """Where fits start, the sign of their rows, and which there are; the neighbour's first."""
+    begin = unknowns(starts, small.problem, small.of(starts.ratings), guess.constants_of)
+    sign = np.where(starts.sigma < 0, -1.0, 1.0)
+    there = ~np.isnan(starts.sigma)
+    if guess.nearby is None:
+        return begin, sign, there
+    near = guess.nearby._replace(constants=guess.family.carried(guess.nearby.constants, guess.value))
+    both = Unknowns(*(np.concatenate(pair, axis=1) for pair in zip(near, begin, strict=True)))
+    able = np.isfinite(near.constants).all(axis=2)
+    return both, np.concatenate([sign[:, :1], sign], axis=1), np.concatenate([able, there], axis=1)
+
+
+def _allowed(rows: Rows) -> Float[np.ndarray, " clients"]:
+    return np.maximum(TIGHT, LOOSE * precision_of(rows.rows, rows.factors, rows.precision))
+
+
+def _best(at: Unknowns, number: np.ndarray) -> Unknowns:
+    return Unknowns(*(np.take_along_axis(part, number[..., None], axis=1) for part in at))
+
+
+def _fitted(
+    rule: ClientRule,
+    problem: Problem,
+    start: Unknowns,
+    sign: np.ndarray,
+    there: np.ndarray,
+    free_constants: np.ndarray,
+    steps: int,
+    *,
+    ratings: bool = True,
+) -> Fit:
+    """The fits of all starts, ``AT_ONCE`` at a time; NaN where there is none."""
+    client, trial = np.nonzero(there)
+    out = Unknowns(*(np.array(part) for part in start))
+    left = np.full(there.shape, np.nan)
+    for begin in range(0, client.size, AT_ONCE):
+        some = np.arange(begin, min(begin + AT_ONCE, client.size))
+        full = np.resize(some, AT_ONCE)  # one shape, one compiled program
+        c, t = client[full], trial[full]
+        own = Problem(problem.rows[c] * sign[c, t][:, None, None], problem.factors[c])
+        at = Unknowns(*(part[c, t] for part in start))
+        free = Unknowns(
+            np.ones(at.factor.shape),
+            np.full(at.ratings.shape, float(ratings)),
+            np.broadcast_to(free_constants.astype(float), at.constants.shape),
+        )
+        found = fit(rule, own, at, free, steps)
+        for whole, part in zip(out, found.at, strict=True):
+            whole[client[some], trial[some]] = part[: some.size]
+        left[client[some], trial[some]] = found.left[: some.size]
+    return Fit(out, left)
+
+
+def _on_the_grid(
+    at: Unknowns, small: Compressed, rows: Rows, levels: np.ndarray
+) -> tuple[Float[np.ndarray, "clients starts n"], Unknowns]:
+    """Ratings at their nearest levels, 0 off the items, and the fit with them.
+
+    Without what everybody adds, factor and ratings of the other sign give the same rows: ratings are positive.
+    """
+    item = rows.item[:, None]
+    offset = np.where(item, rows.offset[:, None], 0.0)
+    raw = small.expanded(at.ratings)
+    turned = ((raw.sum(axis=2, where=item) < 0) & ~(offset != 0).any(axis=2))[..., None]
+    ratings = nearest_level(np.where(turned, -raw, raw) + offset, levels) * item
+    return ratings, Unknowns(np.where(turned, -at.factor, at.factor), small.of(ratings - offset), at.constants)
+
+
+def _off_span(
+    ratings: np.ndarray, inside: np.ndarray, small: Compressed, rows: Rows
+) -> Float[np.ndarray, "clients starts"]:
+    """Share of ratings that no rows of the problem have."""
+    target = ratings - np.where(rows.item, rows.offset, 0.0)[:, None]
+    missed = np.linalg.norm(target - small.expanded(inside), axis=2)
+    size = np.linalg.norm(target, axis=2)
+    return missed / np.where(size > 0, size, 1)
+
+
+def _judged(
+    ratings: np.ndarray, at: Unknowns, left: np.ndarray, allowed: np.ndarray, spare: np.ndarray, rows: Rows
+) -> Told:
+    """The best answer of each client, and whether another is as good."""
+    left = np.where(np.isnan(left), np.inf, left)
+    number = left.argmin(axis=1)[:, None]
+    mine = np.take_along_axis(ratings, number[..., None], axis=1)
+    rivals = ((ratings != mine).any(axis=2) & (left <= allowed[:, None])).any(axis=1)
+    best = np.take_along_axis(left, number, axis=1)[:, 0]
+    return Told(np.where(rows.item, mine[:, 0], np.nan), _best(at, number), best, allowed, rivals, spare)
