@@ -129,6 +129,11 @@ BUILT_IN: dict[str, dict[str, Entry]] = {
             "attacks.closed_form.undeclared:Undeclared",
             "one round of clients whose rule nobody declared: any scale, order and batches",
         ),
+        "inversion": Entry(
+            "attacks.inversion.attack:Inversion",
+            "one round under a differentiable client rule: local steps on copies, or a rule of one's own",
+            whole=True,
+        ),
         "eq24-printed": Entry(
             "attacks.closed_form.fedmf_eq24:Eq24", "paper 001's attack as printed", {"form": "printed"}
         ),

@@ -1,7 +1,7 @@
 """What a client rule is to an attack that fits it: a pure function of JAX arrays.
 
-A rule of one's own is an object with the members below; ``factorleak.ClientRule`` is this interface. A package
-offers it by an entry point of the group ``factorleak.client_rules``, under the name that
+A rule of one's own is an object with the members below; ``factorleak.ClientRule`` is this interface. A
+package offers it by an entry point of the group ``factorleak.client_rules``, under the name that
 ``inversion:rule=NAME`` takes.
 """
 
@@ -51,7 +51,7 @@ class Family(NamedTuple):
 
 @runtime_checkable
 class ClientRule(Protocol):
-    """A client's work between broadcast and upload. An object is hashable: compiled programs are kept by it."""
+    """A client's work between broadcast and upload; hashable, for compiled programs are kept by it."""
 
     @property
     def name(self) -> str:
@@ -99,7 +99,7 @@ def rule_named(name: str) -> ClientRule:
     Raises
     ------
     InputError
-        If nothing has that name, or it is no rule.
+        If nothing has that name, or it cannot be made.
     """
     from attacks.client_rules.local_steps import LocalSteps
 
@@ -109,10 +109,29 @@ def rule_named(name: str) -> ClientRule:
     if name not in offered:
         names = ", ".join((LocalSteps().name, *offered))
         raise InputError(f"rule of inversion must be one of {names}, got {name!r}")
-    rule = offered[name].load()()
-    if not isinstance(rule, ClientRule):
-        raise InputError(
-            f"rule {name!r} of inversion must have name, mixes_rows, families and upload "
-            f"(factorleak.ClientRule), got {rule!r:.80}"
-        )
-    return rule
+    try:
+        return offered[name].load()()
+    except Exception as error:
+        raise InputError(f"rule {name!r} of {offered[name].value} cannot be made: {error!r:.200}") from error
+
+
+def broken(rule: object) -> str:
+    """Say what an object lacks to be a client rule.
+
+    Parameters
+    ----------
+    rule : object
+
+    Returns
+    -------
+    str
+        Empty where it has all.
+    """
+    lacking = [name for name in ("name", "mixes_rows", "families", "upload") if name not in dir(rule)]
+    if lacking:
+        return f"must have {', '.join(lacking)}, got {rule!r:.80}"
+    try:
+        hash(rule)
+    except TypeError:
+        return f"must be hashable (a frozen dataclass is), got {rule!r:.80}"
+    return ""

@@ -30,7 +30,7 @@ from jaxtyping import Array, Float
 from attacks.client_rules.differentiable import Family
 from victims.transcript.manifest import Manifest
 
-TRIED = (2, 3, 4, 5, 6, 7, 8, 9, 10, 12, 15, 16, 20, 25, 32, 50)  # steps, where nobody declares how many
+TRIED = (2, 3, 4, 5, 6, 7, 8, 9, 10, 12, 15, 16, 20)  # steps, where nobody declares how many
 MODERATE = 0.3  # of its size, that the factor moves in all steps together
 RATE, RATIO, FACTOR_DECAY, ITEM_DECAY, SCALE, STEPS, MOVES = range(7)
 CONSTANTS = (
@@ -59,7 +59,7 @@ class LocalSteps:
     mixes_rows: bool = True
 
     def families(self, manifest: Manifest) -> tuple[Family, ...]:
-        """Copies that move or not, and constants that are open; any number of steps, the declared one first."""
+        """Copies that move or not, constants that are open, any number of steps."""
         declared = manifest.rule.local_steps
         first = float(declared) if declared is not None and declared > 1 else None
         values = tuple(sorted({*map(float, TRIED), *(() if first is None else (first,))}))
@@ -74,7 +74,8 @@ class LocalSteps:
                 _carried,
             )
             for (words, open_), moving in product(OPEN, moves)
-            if moving or RATIO in open_  # without a copy that moves, the scale of rows is a rate of its own
+            if moving
+            or open_ == (RATIO,)  # without a copy that moves, the scale of rows is a rate of its own
         )
 
     def upload(
@@ -114,9 +115,7 @@ def _start(
     return (float(np.log(rate)), float(np.log(ratio)), 0.0, 0.0, float(np.log(scale)), n_steps, float(moving))
 
 
-def _carried(
-    constants: Float[np.ndarray, "*clients c"], n_steps: float
-) -> Float[np.ndarray, "*clients c"]:
+def _carried(constants: Float[np.ndarray, "*clients c"], n_steps: float) -> Float[np.ndarray, "*clients c"]:
     """As far in more or fewer steps."""
     out = constants.copy()
     ratio = constants[..., STEPS] / n_steps

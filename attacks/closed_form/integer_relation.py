@@ -7,8 +7,8 @@ it uploads are affine in its factors V (n, K) and its ratings r (n,),
 
     D = V A + r b',        A (K, K) and b (K,) the same for all rows of the client,
 
-so that r lies in the span of V and of the one direction that D has outside it: K + 1 dimensions out of n, told
-without any constant, step, order or start. Ratings are integers times the unit of their grid. So r is an
+so that r lies in the span of V and of the one direction that D has outside it: K + 1 dimensions out of n,
+told without any constant, step, order or start. Ratings are integers times the unit of their grid. So r is an
 integer vector in a known subspace, where n - K - 1 equations leave one, up to a multiple: a short vector of a
 lattice, which the algorithm of Lenstra, Lenstra and Lovasz finds. Known biases of the items are one more
 dimension.
@@ -30,7 +30,7 @@ from math import gcd
 from typing import NamedTuple
 
 import numpy as np
-from flint import fmpz_mat  # type: ignore[import-untyped]
+from flint import fmpz_mat
 from jaxtyping import Bool, Float
 from scipy.linalg import qr
 
@@ -183,10 +183,11 @@ def _span(rows: np.ndarray, factors: np.ndarray, offset: np.ndarray) -> _Span:
 
 
 def _needed(dimensions: int, limit: float, multiples: np.ndarray) -> int | None:
-    """How many ratings make all accidental vectors longer than right ones can be; None where they are too many.
+    """How many ratings make accidental vectors longer than right ones can be; None where too many.
 
-    In a lattice of n dimensions with c equations of that precision the shortest accidental vector has a length
-    of about sqrt(n) (1 / precision)^(c / n), and right ratings one of sqrt(n) times the highest level at most.
+    In a lattice of n dimensions with c equations of that precision the shortest accidental vector has a
+    length of about sqrt(n) (1 / precision)^(c / n), and right ratings one of sqrt(n) times the highest level
+    at most.
     """
     each = np.log(LONGER * multiples[-1])
     gain = np.log(1 / limit) - each

@@ -110,7 +110,7 @@ class _Numbers(NamedTuple):
 
 
 def best_reading(rows: Rows, manifest: Manifest, max_misfit: float) -> Reading:
-    """Read each client as what its rows fit best: steps inside the round, one step, one step and a pull, sums.
+    """Read each client as what its rows fit best: one step or several, of one rating or of all.
 
     Parameters
     ----------

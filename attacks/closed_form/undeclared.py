@@ -5,7 +5,8 @@ moment, and asks for nothing else:
 
 - rows of one direction are one step; where there are several, ``attacks.closed_form.moving_factor`` finds
   their order and each row's error up to two numbers that all rows of the client share;
-- several steps over all ratings on copies of the items that move, too, leave the ratings in a subspace that the
+- several steps over all ratings on copies of the items that move, too, leave the ratings in a subspace that
+the
   rows span with the factors, and there they are the only integers (``attacks.closed_form.integer_relation``);
 - where sigma is the declared one, a single number is left (``attacks.closed_form.rating_grid``); where that
   puts the rows nowhere, sigma is taken for unknown, a mean over the client's ratings, say, and both are

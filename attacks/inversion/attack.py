@@ -1,19 +1,19 @@
 """The inversion attack: start, ratings and constants of each client fitted to its rows under any client rule.
 
 A client of K factors and n ratings that takes several local steps sends n K numbers about K + n unknown ones
-and a few constants; with one step all its rows are parallel and most equations say the same, with several they
-do not. Where all ratings take part in every step, min(n, K + 1) K of the equations are independent, about
-K + min(n, K + 1) unknowns (``attacks.inversion.compression``).
+and a few constants; with one step all its rows are parallel and most equations say the same, with several
+they do not. Where all ratings take part in every step, min(n, K + 1) K of the equations are independent,
+about K + min(n, K + 1) unknowns (``attacks.inversion.compression``).
 
 Where the rule mixes rows, clients with more ratings than K + 1 are read without any fit
-(``attacks.closed_form.integer_relation``). They tell the rest of the rule: number of steps, copies that move or
-not, rates, weight decay, scale (``attacks.inversion.choice``); and constants that most of them share serve for
-those with few ratings, whose ratings and start are fitted (``attacks.inversion.search``). The rule is an object
-(``attacks.client_rules.differentiable``). What is declared of it says what is tried first, and is not believed
-otherwise.
+(``attacks.closed_form.integer_relation``). They tell the rest of the rule: number of steps, copies that move
+or not, rates, weight decay, scale (``attacks.inversion.choice``); and constants that most of them share serve
+for those with few ratings, whose ratings and start are fitted (``attacks.inversion.search``). The rule is an
+object (``attacks.client_rules.differentiable``). What is declared of it says what is tried first, and is not
+believed otherwise.
 
-What it assumes: uploads of rated items in the clear, rounded at most; the rating grid. It abstains on a client
-where no ratings on the grid explain its rows to their last digits, or several do.
+What it assumes: uploads of rated items in the clear, rounded at most; the rating grid. It abstains on a
+client where no ratings on the grid explain its rows to their last digits, or several do.
 
 References
 ----------
@@ -24,24 +24,26 @@ H. W. Lenstra, L. Lovasz 1982, doi:10.1007/BF01457454. The use on recommenders i
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
-from jaxtyping import Bool, Float, Int
+from jaxtyping import Float, Int
 
 from attacks.base import Estimates, Outcome, Progress, Reconstruction, all_abstain, silent, unreadable
-from attacks.client_rules.differentiable import ClientRule, Family, rule_named
+from attacks.client_rules.differentiable import ClientRule, Family, broken, rule_named
 from attacks.closed_form.common_scale import common
 from attacks.closed_form.integer_relation import Relation, ratings_in_span
 from attacks.closed_form.row_readings import Rows
 from attacks.closed_form.undeclared import rows_of
 from attacks.inversion.choice import Choice, chosen, chosen_by_ratings
 from attacks.inversion.search import SPARE, Guess, Told, explained, told
+from victims.common.errors import InputError
 from victims.common.validation import at_least, require_fields
 from victims.transcript.view import ITEM, View
 
 BATCH_BYTES = 1 << 20
-SAMPLE = 6  # clients that choose among hypotheses
+SAMPLE = 4  # clients that choose among hypotheses
 SHARED = 0.5  # of the clients that must agree on a constant
 ALIKE = 1e-3  # within which constants of all clients are one
 FEWEST = 3  # clients that tell common constants
@@ -55,19 +57,24 @@ class Inversion:
     Attributes
     ----------
     rule : str or ClientRule
-        A name (``local-steps``, or what an installed package offers), or an object.
+        A name (``local-steps``, or what an installed package offers), or an object
+        (``attacks.client_rules.differentiable.ClientRule``).
     rounds : int
         Rounds of a client that are tried, the first ones, >= 1.
     """
 
-    rule: str | ClientRule = "local-steps"
+    rule: Any = "local-steps"
     rounds: int = 2
     name: str = "inversion"
 
     def __post_init__(self) -> None:
         require_fields(self, "inversion", rounds=at_least(1))
-        if isinstance(self.rule, str):
-            rule_named(self.rule)
+        if missing := broken(self._rule):
+            raise InputError(f"rule of inversion {missing}; see factorleak.ClientRule")
+
+    @property
+    def _rule(self) -> Any:
+        return rule_named(self.rule) if isinstance(self.rule, str) else self.rule
 
     def attack(self, view: View, key: int, progress: Progress = silent) -> Reconstruction:
         """Fit the clients of a view one round at a time.
@@ -82,11 +89,11 @@ class Inversion:
         Returns
         -------
         Reconstruction
-            Diagnostics ``left`` (what the answer leaves unexplained, relative), ``fitted`` (1 where the answer
-            took a fit) and ``outside`` (share of the rows that no rule that mixes rows makes).
+            Diagnostics ``left`` (what the answer leaves unexplained, relative), ``fitted`` (1 where the
+            answer took a fit) and ``outside`` (share of the rows that no rule that mixes rows makes).
         """
-        rule = rule_named(self.rule) if isinstance(self.rule, str) else self.rule
-        options = {**asdict(self), "rule": rule.name, "seed": key}
+        rule = self._rule
+        options = {"rule": rule.name, "rounds": self.rounds, "name": self.name, "seed": key}
         if obstacle := self.obstacle(view):
             return all_abstain(self.name, view.users, obstacle, options)
         found = _Found(view)
@@ -115,9 +122,7 @@ class Inversion:
             )
             found.add_by_span(users, index, relation)
 
-    def _by_fit(
-        self, view: View, rule: ClientRule, guess: Guess, found: _Found, progress: Progress
-    ) -> None:
+    def _by_fit(self, view: View, rule: ClientRule, guess: Guess, found: _Found, progress: Progress) -> None:
         """Whose ratings are told with one."""
         levels = np.array(view.manifest.rating_levels)
         for users, index, rows in self._open(view, found):
@@ -142,33 +147,52 @@ class Inversion:
         if view.manifest.weighting != "observed-only":
             return "rows of unrated items have a weight of their own, which this attack does not model"
         if view.messages.reference is not None:
-            return "rows were computed at factors of their own, and this attack needs those that were broadcast"
+            return (
+                "rows were computed at factors of their own, and this attack needs those that were broadcast"
+            )
         if view.manifest.factors < 2:
             return "with one factor a row is one number, and there are more unknowns than equations"
         return ""
 
 
-def _some(rows: Rows, here: Bool[np.ndarray, " clients"]) -> Rows:
+def _some(rows: Rows, here: np.ndarray) -> Rows:
     arrays = (rows.rows[here], rows.factors[here], rows.offset[here], rows.item[here], rows.scale[here])
     return Rows(*arrays, rows.precision, None)
 
 
 def _known_clients(view: View, found: _Found) -> tuple[Rows, Float[np.ndarray, "clients n"]] | None:
     """Rows of the first round, and ratings, of some clients whose ratings are told."""
+    parts: list[tuple[Rows, np.ndarray]] = []
     for batch in view.batches(BATCH_BYTES):
-        here = np.isin(batch.users, list(found.ratings))
-        if here.any():
-            some = np.flatnonzero(here)[:SAMPLE]
-            rows = rows_of(view.manifest, batch.rounds[0], None)
-            ratings = np.full(rows.item.shape, np.nan)
-            for place in some:
-                told_ = found.ratings[int(batch.users[place])]
-                index = np.broadcast_to(batch.rounds[0].index, rows.item.shape)[place]
-                ratings[place] = [told_.get(int(item), np.nan) for item in index]
-            chosen_ = np.isin(np.arange(here.size), some)
+        lacking = SAMPLE - sum(len(ratings) for _, ratings in parts)
+        here = np.flatnonzero(np.isin(batch.users, list(found.ratings)))[:lacking]
+        if here.size:
+            rows = _some(rows_of(view.manifest, batch.rounds[0], None), here)
+            index = np.broadcast_to(batch.rounds[0].index, (batch.users.size, rows.item.shape[1]))[here]
+            told_ = [found.ratings[int(user)] for user in batch.users[here]]
+            value = [
+                [own.get(item, np.nan) for item in items]
+                for own, items in zip(told_, index.tolist(), strict=True)
+            ]
+            ratings = np.array(value)
             whole = np.isfinite(ratings).all(axis=1, where=rows.item)
-            return _some(rows, chosen_ & whole), ratings[chosen_ & whole]
-    return None
+            parts.append((_some(rows, whole), ratings[whole]))
+    return _joined(parts) if any(len(ratings) for _, ratings in parts) else None
+
+
+def _joined(parts: list[tuple[Rows, np.ndarray]]) -> tuple[Rows, Float[np.ndarray, "clients n"]]:
+    """Several batches as one, padded."""
+    n = max(ratings.shape[1] for _, ratings in parts)
+
+    def longer(array: np.ndarray) -> np.ndarray:
+        return np.pad(array, [(0, 0), (0, n - array.shape[1]), (0, 0)][: array.ndim])
+
+    sent, factors, offset, item = (
+        np.concatenate([longer(np.asarray(rows[number])) for rows, _ in parts]) for number in range(4)
+    )
+    scale = np.concatenate([rows.scale for rows, _ in parts])
+    ratings = np.concatenate([longer(part) for _, part in parts])
+    return Rows(sent, factors, offset, item, scale, parts[0][0].precision, None), ratings
 
 
 def _choice(view: View, rule: ClientRule, found: _Found) -> Choice | None:
@@ -176,7 +200,7 @@ def _choice(view: View, rule: ClientRule, found: _Found) -> Choice | None:
     if found.answered.all():
         return None
     known = _known_clients(view, found)
-    if known is not None and len(known[1]) >= FEWEST:
+    if known is not None:
         return chosen_by_ratings(rule, view.manifest, *known)
     levels = np.array(view.manifest.rating_levels)
     for batch in view.batches(BATCH_BYTES):
@@ -210,7 +234,7 @@ def _shared(table: Float[np.ndarray, "clients c"], family: Family) -> Float[np.n
     for number in np.flatnonzero(family.free):
         middle, share = common(table[:, number])
         close = np.mean(np.abs(table[:, number] - middle) <= ALIKE)
-        if max(share, close) < SHARED:
+        if max(share, float(close)) < SHARED:
             return None
         shared[number] = middle
     return shared
@@ -249,7 +273,9 @@ class _Found:
                 self.reasons[user] = _reason(new, number)
         self._take(users, index, new.ratings, new.answered)
 
-    def _take(self, users: np.ndarray, index: Int[np.ndarray, "c n"], value: np.ndarray, some: np.ndarray) -> None:
+    def _take(
+        self, users: np.ndarray, index: Int[np.ndarray, "c n"], value: np.ndarray, some: np.ndarray
+    ) -> None:
         self.answered[np.searchsorted(self.users, users)] |= some
         if some.any():
             kind = np.full((1, index.shape[1]), ITEM, np.int8)
@@ -281,7 +307,7 @@ class _Found:
 def _reason(new: Told, number: int) -> str:
     """Why a client is abstained on."""
     if new.spare[number] < SPARE:
-        return f"its rows give {new.spare[number]} equations more than there are unknowns, and {SPARE} are needed"
+        return f"its rows give {new.spare[number]} equations more than there are unknowns; {SPARE} are needed"
     if new.rivals[number]:
         return "several ratings on the grid explain its rows equally well"
     return (

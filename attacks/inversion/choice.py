@@ -1,9 +1,9 @@
 """Which hypothesis explains some clients.
 
-Clients whose ratings are known without one (``attacks.closed_form.integer_relation``) tell it best: every value
-of every family is tried on them. Where there are none, ratings are fitted, too, with the declared value, then
-coarsely through each family and finely about its best: numbers of steps that are close explain rows nearly
-alike, and the fit with a neighbour is a start for the next.
+Clients whose ratings are known without one (``attacks.closed_form.integer_relation``) tell it best: every
+value of every family is tried on them. Where there are none, ratings are fitted, too, with the declared
+value, then coarsely through each family and finely about its best: numbers of steps that are close explain
+rows nearly alike, and the fit with a neighbour is a start for the next.
 """
 
 from __future__ import annotations
@@ -107,12 +107,17 @@ def chosen(
             best = one if best is None or one.rank > best.rank else best
             if _done(best, len(rows.item)):
                 return best
+    coarse: list[tuple[Choice, Unknowns]] = []
     for family in families:
-        within = _within(rule, family, rows, levels)
-        best = within if best is None or within.rank > best.rank else best
-        if _done(best, len(rows.item)):
-            return best
-    return best if best is not None and best.explained else None
+        near: Unknowns | None = None
+        for value in family.values[::COARSE]:
+            choice, near = _tried(rule, Guess(family, value, None, near), rows, levels)
+            coarse.append((choice, near))
+            if _done(choice, len(rows.item)):
+                return choice
+    best, near = max([*coarse, *([] if best is None else [(best, None)])], key=lambda one: one[0].rank)
+    best = _about(rule, best, near, rows, levels)
+    return best if best.explained else None
 
 
 def _done(best: Choice, n_clients: int) -> bool:
@@ -135,22 +140,16 @@ def _tried(
     return _choice(Guess(guess.family, guess.value), found.answered, found.left), found.at
 
 
-def _within(
-    rule: ClientRule, family: Family, rows: Rows, levels: Float[np.ndarray, " levels"]
+def _about(
+    rule: ClientRule, best: Choice, near: Unknowns | None, rows: Rows, levels: Float[np.ndarray, " levels"]
 ) -> Choice:
-    """The best value of a family: some values, and those about the best of them."""
-    coarse: list[tuple[Choice, Unknowns]] = []
-    for value in family.values[::COARSE]:
-        near = coarse[-1][1] if coarse else None
-        coarse.append(_tried(rule, Guess(family, value, None, near), rows, levels))
-        if _done(coarse[-1][0], len(rows.item)):
-            return coarse[-1][0]
-    best, near = max(coarse, key=lambda one: one[0].rank)
+    """The best of a value and its neighbours."""
+    family = best.guess.family
     at = family.values.index(best.guess.value)
     for value in family.values[max(0, at - COARSE + 1) : at + COARSE]:
+        if _done(best, len(rows.item)):
+            break
         if value not in family.values[::COARSE]:
             one, near = _tried(rule, Guess(family, value, None, near), rows, levels)
             best = max(best, one, key=lambda choice: choice.rank)
-        if _done(best, len(rows.item)):
-            break
     return best

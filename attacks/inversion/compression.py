@@ -1,7 +1,7 @@
 """A client's rows as those of a client with at most K + 1 ratings, where its rule mixes rows.
 
-Gradient steps on all ratings at once are linear in what a client has: with V its factors (n, K), r its ratings
-and D the change of its copy of V,
+Gradient steps on all ratings at once are linear in what a client has: with V its factors (n, K), r its
+ratings and D the change of its copy of V,
 
     D = -V N' + r b',
 
@@ -40,7 +40,9 @@ class Compressed(NamedTuple):
     basis: Float[np.ndarray, "clients n m"]
     outside: Float[np.ndarray, " clients"]
 
-    def expanded(self, ratings: Float[np.ndarray, "clients trials m"]) -> Float[np.ndarray, "clients trials n"]:
+    def expanded(
+        self, ratings: Float[np.ndarray, "clients trials m"]
+    ) -> Float[np.ndarray, "clients trials n"]:
         """Ratings of the clients' own rows."""
         return np.matmul(ratings, self.basis.transpose(0, 2, 1))
 

@@ -1,8 +1,8 @@
 """Levenberg-Marquardt for many small problems at once, with geodesic acceleration.
 
-Ratings, start and rate of a client that takes a few short steps are nearly interchangeable: the sum of squares
-has a long, bent valley. Plain steps follow it in short hops; the second derivative along the step, which costs
-one more forward pass, bends the step with the valley.
+Ratings, start and rate of a client that takes a few short steps are nearly interchangeable: the sum of
+squares has a long, bent valley. Plain steps follow it in short hops; the second derivative along the step,
+which costs one more forward pass, bends the step with the valley.
 
 References
 ----------
@@ -62,7 +62,7 @@ class Fit(NamedTuple):
 
 class _State(NamedTuple):
     number: Array
-    theta: Unknowns
+    theta: Array
     cost: Array
     damping: Array
     diagonal: Array
@@ -109,7 +109,7 @@ def _one(
 
     def residual(theta: Array) -> Array:
         at = unravel(theta)
-        rows, _ = rule.upload(at.factor, at.ratings, problem.factors, at.constants)
+        rows, _ = rule.upload(at.factor, at.ratings, jnp.asarray(problem.factors), at.constants)
         return ((rows - problem.rows) / size).ravel()
 
     def once_more(state: _State) -> _State:
@@ -134,14 +134,17 @@ def _one(
         small = better & (state.cost - cost <= CONVERGED * cost)
         kept = jnp.where(better, cost, state.cost)
         done = small | (damping > MOST_DAMPING) | (kept < EXACT * left.size)
-        return _State(
-            state.number + 1, jnp.where(better, theta, state.theta), kept, damping, diagonal, done
-        )
+        return _State(state.number + 1, jnp.where(better, theta, state.theta), kept, damping, diagonal, done)
 
     first = residual(flat)
     cost = jnp.sum(first**2)
     state = _State(
-        jnp.asarray(0), flat, cost, jnp.asarray(FIRST_DAMPING), jnp.full(flat.shape, 1e-12), ~jnp.isfinite(cost)
+        jnp.asarray(0),
+        flat,
+        cost,
+        jnp.asarray(FIRST_DAMPING),
+        jnp.full(flat.shape, 1e-12),
+        ~jnp.isfinite(cost),
     )
     state = jax.lax.while_loop(lambda now: (now.number < steps) & ~now.done, once_more, state)
     return unravel(state.theta), jnp.sqrt(state.cost / first.size)

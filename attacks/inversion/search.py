@@ -1,9 +1,9 @@
 """Fit a hypothesis to clients from many starts, and say whose ratings are told.
 
-All starts take a few steps, the best of each client many. Then its ratings are put on the grid and held there,
-and start and constants are fitted again: right ratings leave nothing of the rows but their last digits, while
-a wrong one changes its row by a good part of it. A client is told where there are more equations than
-unknowns, some ratings on the grid leave nothing, and no others do.
+All starts take a few steps, the best of each client many. Then its ratings are put on the grid and held
+there, and start and constants are fitted again: right ratings leave nothing of the rows but their last
+digits, while a wrong one changes its row by a good part of it. A client is told where there are more
+equations than unknowns, some ratings on the grid leave nothing, and no others do.
 """
 
 from __future__ import annotations
@@ -201,14 +201,17 @@ def _on_the_grid(
 ) -> tuple[Float[np.ndarray, "clients starts n"], Unknowns]:
     """Ratings at their nearest levels, 0 off the items, and the fit with them.
 
-    Without what everybody adds, factor and ratings of the other sign give the same rows: ratings are positive.
+    Without what everybody adds, factor and ratings of the other sign give the same rows: ratings are
+    positive.
     """
     item = rows.item[:, None]
     offset = np.where(item, rows.offset[:, None], 0.0)
     raw = small.expanded(at.ratings)
     turned = ((raw.sum(axis=2, where=item) < 0) & ~(offset != 0).any(axis=2))[..., None]
     ratings = nearest_level(np.where(turned, -raw, raw) + offset, levels) * item
-    return ratings, Unknowns(np.where(turned, -at.factor, at.factor), small.of(ratings - offset), at.constants)
+    return ratings, Unknowns(
+        np.where(turned, -at.factor, at.factor), small.of(ratings - offset), at.constants
+    )
 
 
 def _off_span(

@@ -1,10 +1,10 @@
 """Where fits begin: what the rows would say if the client had taken a single short step.
 
 To first order a row is sigma e u, so that a rating is A g + B h: g the row and h the item's factor along the
-rows' common direction, B the length of u, A = 1 / (sigma B) (``attacks.closed_form.affine_grid``). A and B are
-open. Some lengths are tried with the A that puts ratings nearest to the middle of their range, and the few
-pairs that put them nearest to the grid: where steps are short these are close to the truth, and where steps
-are long the fit finds it from afar.
+rows' common direction, B the length of u, A = 1 / (sigma B) (``attacks.closed_form.affine_grid``). A and B
+are open. Some lengths are tried with the A that puts ratings nearest to the middle of their range, and the
+few pairs that put them nearest to the grid: where steps are short these are close to the truth, and where
+steps are long the fit finds it from afar.
 """
 
 from __future__ import annotations

@@ -1,0 +1,134 @@
+"""Local steps read back, by span and by fit; rules of one's own."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+import factorleak as fl
+from attacks.base import Reconstruction
+from attacks.client_rules.differentiable import Family
+from attacks.inversion.attack import Inversion
+from tests.oracles.local_training import Client, Program
+from victims.common.errors import InputError
+from victims.transcript.reader import open_transcript
+from victims.transcript.recorder import Recorder
+
+
+def score(found: Reconstruction, ratings: np.ndarray) -> tuple[int, int]:
+    """Ratings that are right, and wrong."""
+    user, _, index, value, _ = (np.concatenate(part) for part in zip(*found.rows(), strict=True))
+    right = ratings[user, index] == value
+    return int(right.sum()), int((~right).sum())
+
+
+@pytest.mark.parametrize(
+    ("program", "least"),
+    [
+        (Program(), 1.0),
+        (Program(Client(dtype=np.float32)), 0.98),
+        (Program(Client(mean=True, rate=0.5), "delta"), 0.98),
+        (Program(Client(steps=20, rate=0.01)), 0.9),
+        (Program(Client(ratio=2.0, moves=False), "gradient"), 0.9),
+        (Program(biases=True), 1.0),
+    ],
+    ids=lambda one: str(one) if isinstance(one, float) else f"{one.client} {one.upload} {one.biases}",
+)
+def test_local_steps_are_read(program: Program, least: float, tmp_path: Path):
+    ratings = program.record(tmp_path / "t", {"upload": program.upload})
+    found = Inversion().attack(open_transcript(tmp_path / "t").view("server"), 0)
+    right, wrong = score(found, ratings)
+    assert wrong == 0
+    assert right >= least * (ratings > 0).sum()
+
+
+def test_few_ratings_need_the_rule_and_more_equations_than_unknowns(tmp_path: Path):
+    """Five ratings and five factors: 25 equations about 10 unknowns and a rate; by the span alone, nobody."""
+    ratings = Program(density=0.08, n_users=12).record(
+        tmp_path / "t", {"upload": "weights", "local_steps": 3}
+    )
+    found = Inversion().attack(open_transcript(tmp_path / "t").view("server"), 0)
+    right, wrong = score(found, ratings)
+    n_rated = (ratings > 0).sum(axis=1)
+    assert wrong == 0
+    assert right >= 0.8 * n_rated[n_rated >= 3].sum()
+    single = [user for user, reason in found.abstained.items() if "are needed" in reason]
+    assert all(n_rated[user] < 3 for user in single)
+    assert found.options["hypothesis"].startswith("3 steps")
+
+
+def test_noise_is_no_answer(tmp_path: Path):
+    rng = np.random.default_rng(0)
+    q = rng.normal(size=(30, 4))
+    with Recorder(tmp_path / "t", rating_levels=[1, 2, 3, 4, 5], rule={"local_steps": 2}) as recorder:
+        recorder.broadcast(0, q)
+        for user in range(6):
+            items = rng.choice(30, 4, replace=False)
+            recorder.upload(0, user, rng.normal(size=(4, 4)), items)
+    found = Inversion().attack(open_transcript(tmp_path / "t").view("server"), 0)
+    assert not found.blocks
+    assert len(found.abstained) == 6
+
+
+def bounded(error):
+    """The derivative of the pseudo-Huber loss."""
+    return error / (1 + error**2 / 4) ** 0.5
+
+
+@dataclass(frozen=True)
+class HuberSteps:
+    """Three steps on errors that are bounded smoothly: a rule that nobody here has written."""
+
+    name: str = "huber"
+    mixes_rows: bool = False
+
+    def families(self, manifest):
+        """The rate is open."""
+        return (
+            Family(
+                "", (True,), (0.0,), None, lambda _, sigma, __: (float(np.log(sigma / 3)),), lambda c, _: c
+            ),
+        )
+
+    def upload(self, factor, ratings, factors, constants):
+        """The change of the client's copy."""
+        rate, copy = jnp.exp(constants[0]), factors
+        for _ in range(3):
+            error = rate * bounded(ratings - copy @ factor)
+            copy, factor = copy + error[:, None] * factor, factor + error @ copy
+        return copy - factors, factor
+
+
+def test_a_rule_of_ones_own(tmp_path: Path):
+    rng = np.random.default_rng(1)
+    q = rng.normal(0, 0.5, (12, 4))
+    ratings = np.zeros((4, 12))
+    with Recorder(tmp_path / "t", rating_levels=[1, 2, 3, 4, 5]) as recorder:
+        recorder.broadcast(0, q)
+        for user in range(4):
+            items, p, copy = rng.choice(12, 6, replace=False), rng.normal(0, 0.5, 4), q.copy()
+            ratings[user, items] = rng.integers(1, 6, 6)
+            for _ in range(3):
+                error = 0.05 * bounded(ratings[user] - copy @ p) * (ratings[user] > 0)
+                copy, p = copy + error[:, None] * p, p + error @ copy
+            recorder.upload(0, user, (copy - q)[items], items)
+    found = Inversion(HuberSteps()).attack(open_transcript(tmp_path / "t").view("server"), 0)
+    assert found.options["rule"] == "huber"
+    right, wrong = score(found, ratings)
+    assert wrong == 0
+    assert right >= 18
+
+
+@pytest.mark.parametrize("rule", ["no-such-rule", object()])
+def test_what_is_no_rule_is_refused(rule: object):
+    with pytest.raises(InputError, match="rule of inversion must"):
+        Inversion(rule)
+
+
+def test_it_is_on_the_public_face(tmp_path: Path):
+    Program(n_users=3).record(tmp_path / "t", {"upload": "weights"})
+    assert fl.attack(tmp_path / "t", "inversion", rounds=1).attack == "inversion"
