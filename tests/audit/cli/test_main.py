@@ -398,8 +398,8 @@ class TestStretching:
                 "user_low of a privacy specification must be in (0, 1]",
             ),
             (
-                ["record", "x", "--victim", "mf", "--set", "order=per-rating"],
-                "order of decentralised_mf must be batch",
+                ["record", "x", "--victim", "mf", "--set", "order=per-rating", "--set", "local_steps=2"],
+                "local_steps of decentralised_mf must be 1, for in order=per-rating",
             ),
         ],
     )
