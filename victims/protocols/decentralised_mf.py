@@ -44,10 +44,11 @@ from victims.common.errors import InputError
 from victims.common.seeds import Purpose, jax_key
 from victims.common.validation import above, at_least, between, one_of, require_fields
 from victims.data.ratings import Ratings
-from victims.protocols.base import Attacker, Centralised, Received, Rows, Sample, pieces
+from victims.protocols.base import Attacker, Centralised, Received, Rows, Sample
 from victims.protocols.client_task import ClientStep, Task, start_biases
 from victims.protocols.decentralised_mf_steps import (
     State,
+    gradient_rows,
     projected,
     references_one_by_one,
     step_at_once,
@@ -58,7 +59,6 @@ from victims.protocols.local_exchange import Outcome, after_round, rows_of_round
 from victims.protocols.presence import present
 from victims.protocols.switches import READERS, Switches, check_switches, declared, refuse
 from victims.transcript.manifest import Manifest, Upload
-from victims.transcript.view import ITEM
 
 jax.config.update("jax_enable_x64", True)
 DROP = 5.0
@@ -265,7 +265,7 @@ class DecentralisedMF(Switches):
         if not self.published and not self.stepwise:
             yield from rows_of_round(self._task(state, ratings), users)
             return
-        yield from self._rows(state, ratings, users, None)
+        yield from gradient_rows(ratings, users, state)
 
     def uploads_in_turn(
         self, state: State, ratings: Ratings, users: np.ndarray, received: Received | None
@@ -274,22 +274,7 @@ class DecentralisedMF(Switches):
         there = present(self, ratings.n_users, state.seed, state.round)
         data, rate = device_data(ratings), self.rate(state.round)
         met = references_one_by_one(state, ratings, data, rate, self.regularization, received, there)
-        yield from self._rows(state, ratings, users[there.heard[users]], met)
-
-    def _rows(
-        self, state: State, ratings: Ratings, users: np.ndarray, met: np.ndarray | None
-    ) -> Iterator[Rows]:
-        """Gradients at V, or at the factor that each rating met."""
-        counts = np.diff(ratings.indptr)[users]
-        items, clients = self.broadcast(state)[0], self.user_factors(state, ratings)
-        for piece in pieces(users, counts, self.factors):
-            chosen = np.isin(ratings.users, piece) if piece.size < ratings.n_users else slice(None)
-            sender, index = ratings.users[chosen], ratings.items[chosen]
-            u, reference = clients[sender], None if met is None else met[chosen]
-            at = items[index] if reference is None else reference
-            error = np.einsum("rk,rk->r", u, at) - ratings.values[chosen]
-            u *= 2 * error[:, None]
-            yield Rows(sender, np.full(sender.size, ITEM, np.int8), index, u, reference=reference)
+        yield from gradient_rows(ratings, users[there.heard[users]], state, met)
 
     def manifest(self, ratings: Ratings, rounds: list[int]) -> Manifest:
         """Everything a participant of the protocol knows."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from functools import partial
 from typing import NamedTuple
 
@@ -12,11 +13,12 @@ from jaxtyping import Array, Float
 
 from victims.common.seeds import Purpose, generator
 from victims.data.ratings import Ratings
-from victims.protocols.base import Received
+from victims.protocols.base import Received, Rows, pieces
 from victims.protocols.client_task import Biases
 from victims.protocols.jax_ratings import Data
 from victims.protocols.presence import Present
 from victims.protocols.sequential import chains
+from victims.transcript.view import ITEM
 
 Scalar = float | Array
 
@@ -122,7 +124,12 @@ def step_one_by_one(
     for table in _of(by_user.tables, ratings, there.stepping):
         stepped = _client_steps(moved[: table.shape[1]], table, items, data, rate, ridge)
         moved = moved.at[: table.shape[1]].set(stepped)
-    return items, clients.at[by_user.groups].set(moved)
+    stepped = clients.at[by_user.groups].set(moved)
+    if there.stepping.all():
+        return items, stepped
+    return items, jnp.where(
+        there.stepping[:, None], stepped, clients
+    )  # a projection may move others by an ulp
 
 
 def references_one_by_one(
@@ -197,3 +204,29 @@ def _client_steps(
         return projected(u - rate * jnp.where(entry[:, None] >= 0, gradient, 0)), None
 
     return jax.lax.scan(step, clients, table)[0]
+
+
+def gradient_rows(
+    ratings: Ratings, users: np.ndarray, state: State, met: Float[np.ndarray, "entries K"] | None = None
+) -> Iterator[Rows]:
+    """Rows of some clients, items ascending, in memory-sized pieces.
+
+    Parameters
+    ----------
+    ratings : Ratings
+    users : (n,) int
+        Ascending.
+    state : State
+        Before the round.
+    met : (n_ratings, K), optional
+        The factor that each rating meets, where that is not V as broadcast.
+    """
+    items, clients = np.asarray(state.item_factors), np.asarray(state.client_factors)
+    for piece in pieces(users, np.diff(ratings.indptr)[users], items.shape[1]):
+        chosen = np.isin(ratings.users, piece) if piece.size < ratings.n_users else slice(None)
+        sender, index = ratings.users[chosen], ratings.items[chosen]
+        u, reference = clients[sender], None if met is None else met[chosen]
+        at = items[index] if reference is None else reference
+        error = np.einsum("rk,rk->r", u, at) - ratings.values[chosen]
+        u *= 2 * error[:, None]
+        yield Rows(sender, np.full(sender.size, ITEM, np.int8), index, u, reference=reference)

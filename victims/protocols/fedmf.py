@@ -31,37 +31,25 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
-from functools import partial
-from typing import Literal, NamedTuple
+from typing import Literal
 
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Float, Int
 
 from victims.common.errors import InputError
 from victims.common.seeds import Purpose, jax_key
 from victims.common.validation import above, at_least, between, one_of, require_fields
 from victims.data.ratings import Ratings
 from victims.protocols.base import Attacker, Centralised, Received, Rows, Sample, pieces
-from victims.protocols.client_task import Biases, ClientStep, Task, start_biases
-from victims.protocols.jax_ratings import Data, device_data
+from victims.protocols.client_task import ClientStep, Task, start_biases
+from victims.protocols.fedmf_round import Constants, State, gradient_rows, round_step, with_zeros
+from victims.protocols.jax_ratings import device_data
 from victims.protocols.local_exchange import after_round, rows_of_round
 from victims.protocols.switches import READERS, Switches, check_switches, declared
 from victims.transcript.manifest import Manifest, Upload
-from victims.transcript.view import ITEM
 
 jax.config.update("jax_enable_x64", True)
-
-
-class State(NamedTuple):
-    """Everything that is carried from one round to the next."""
-
-    round: Int[Array, ""]
-    item_factors: Float[Array, "items K"]
-    client_factors: Float[Array, "users K"]
-    seed: Int[Array, ""]
-    biases: Biases | None = None
 
 
 @dataclass(frozen=True)
@@ -189,11 +177,11 @@ class FedMF(Switches):
         """
         _refuse(sample)
         if self.published:
-            state = _round(self, state, device_data(ratings), received)
+            state = round_step(self._constants(), state, device_data(ratings), received)
         else:
             outcome = after_round(self._task(state, ratings), received)
             sums = Received(outcome.items, outcome.attributes)
-            state = _round(self, state, device_data(ratings), sums)
+            state = round_step(self._constants(), state, device_data(ratings), sums)
             state = state._replace(client_factors=jnp.asarray(outcome.clients), biases=outcome.biases)
         if not bool(jnp.isfinite(state.item_factors).all() & jnp.isfinite(state.client_factors).all()):
             raise InputError(
@@ -221,15 +209,18 @@ class FedMF(Switches):
             return
         if not self.published:
             for rows in rows_of_round(self._task(state, ratings), users):
-                yield _filled(replace(rows, sequence=None), np.unique(rows.sender), ratings.n_items)
+                yield with_zeros(replace(rows, sequence=None), np.unique(rows.sender), ratings.n_items)
             return
         items, _ = self.broadcast(state)
         clients = self.user_factors(state, ratings)
         counts = np.diff(ratings.indptr)[users]
         sent = np.full(users.size, ratings.n_items) if self.upload == "full-text" else counts
         for piece in pieces(users, sent, self.factors):
-            rows = _rows(self, ratings, piece, clients, items)
-            yield _filled(rows, piece, ratings.n_items) if self.upload == "full-text" else rows
+            rows = gradient_rows(self._constants(), ratings, piece, clients, items)
+            yield with_zeros(rows, piece, ratings.n_items) if self.upload == "full-text" else rows
+
+    def _constants(self) -> Constants:
+        return Constants(**{name: getattr(self, name) for name in Constants._fields})
 
     def _task(self, state: State, ratings: Ratings) -> Task:
         """The clients' side of a round under switches."""
@@ -278,47 +269,3 @@ class FedMF(Switches):
 def _refuse(sample: Sample | None) -> None:
     if sample is not None:
         raise InputError("fedmf has no weight for unrated items, so they must not be sampled")
-
-
-@partial(jax.jit, static_argnums=0)
-def _round(victim: FedMF, state: State, data: Data, received: Received | None) -> State:
-    rate = victim.client_learning_rate
-    items, clients = state.item_factors, state.client_factors
-    rated, raters = items[data.item], clients[data.user]
-    error = data.value - jnp.sum(rated * raters, axis=1)
-    ascent = jax.ops.segment_sum(error[:, None] * rated, data.user, clients.shape[0], indices_are_sorted=True)
-    if received is None:
-        pull = jax.ops.segment_sum(error[:, None] * raters, data.item, items.shape[0])
-        raters_of = jax.ops.segment_sum(jnp.ones(data.item.shape), data.item, items.shape[0])
-        sums = rate * (-2 * pull + 2 * victim.item_regularization * raters_of[:, None] * items)
-    else:
-        sums = jnp.asarray(received.items)
-    clients = (1 - 2 * rate * victim.lambda_factors) * clients + 2 * rate * ascent
-    return state._replace(round=state.round + 1, item_factors=items - sums, client_factors=clients)
-
-
-def _rows(victim: FedMF, ratings: Ratings, users: np.ndarray, clients: np.ndarray, items: np.ndarray) -> Rows:
-    """gamma (-2 e u + 2 mu v) of every rating of some clients."""
-    rated = np.diff(ratings.indptr)[users]
-    sender = np.repeat(users, rated)
-    entry = np.arange(sender.size) - np.repeat(np.cumsum(rated) - rated, rated)
-    entry += np.repeat(ratings.indptr[users], rated)
-    index = ratings.items[entry]
-    u, v = clients[sender], items[index]
-    error = ratings.values[entry] - np.einsum("rk,rk->r", u, v)
-    gradient = -2 * error[:, None] * u + 2 * victim.item_regularization * v
-    kind = np.full(sender.size, ITEM, np.int8)
-    return Rows(sender.astype(np.int32), kind, index.astype(np.int32), victim.client_learning_rate * gradient)
-
-
-def _filled(rows: Rows, users: np.ndarray, n_items: int) -> Rows:
-    """The same with rows of zeros for all other items."""
-    slot = np.searchsorted(users, rows.sender) * n_items + rows.index
-    gradient = np.zeros((users.size * n_items, rows.gradient.shape[1]))
-    gradient[slot] = rows.gradient
-    return Rows(
-        np.repeat(users.astype(np.int32), n_items),
-        np.full(users.size * n_items, ITEM, np.int8),
-        np.tile(np.arange(n_items, dtype=np.int32), users.size),
-        gradient,
-    )
