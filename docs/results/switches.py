@@ -145,8 +145,8 @@ def row_of(program: Program, rows: pd.DataFrame) -> list[str]:
     )
     start = [f"`{program.victim}`", program.text]
     if ran.empty:
-        reasons = rows.groupby("attack", sort=False)["reason"].first()
-        return [*start, "none", str(reasons["undeclared"]).split(": ")[-1], "", "", "0", rounds, ""]
+        failed = rows[rows["status"] == "failed"]["reason"]
+        return [*start, "none", failed.iloc[0] if len(failed) else "all abstain", "", "", "0", rounds, ""]
     best = ran.loc[ran["value"].idxmax()]
     same = " = ".join(f"`{name}`" for name in ran[ran["value"] > best["value"] - 5e-4]["attack"])
     ceiling = "" if pd.isna(best["ceiling"]) else f"{best['ceiling']:.3f}"
