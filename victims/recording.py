@@ -17,7 +17,7 @@ from victims.common.errors import InputError
 from victims.common.files import PRIVATE, replacing
 from victims.data.ratings import Ratings
 from victims.protocols.base import Cipher, Defense, Victim, WithItemServer
-from victims.training import Run, Sums, sent_rows, start, sums_of
+from victims.training import Run, Sums, biases_of, sent_rows, start, sums_of
 from victims.transcript.manifest import Manifest
 from victims.transcript.view import ATTRIBUTE, ITEM, KINDS
 from victims.transcript.writer import TranscriptWriter, key_path, truth_path, write_key, write_truth
@@ -38,6 +38,8 @@ class SentBatch:
         In place of the gradients; None for rows that stay in the clear.
     exponent : (n_rows,) int32, optional
         What an encoding publishes beside a row.
+    sequence, reference : (n_rows,) int32, (n_rows, factors) float64, optional
+        As of ``Rows``.
     """
 
     sender: Int[np.ndarray, " rows"]
@@ -46,6 +48,8 @@ class SentBatch:
     gradient: Float[np.ndarray, "rows factors"]
     ciphertext: Sequence[bytes | None] | None = None
     exponent: Int[np.ndarray, " rows"] | None = None
+    sequence: Int[np.ndarray, " rows"] | None = None
+    reference: Float[np.ndarray, "rows factors"] | None = None
 
 
 class Exchange(NamedTuple):
@@ -64,6 +68,8 @@ class Exchange(NamedTuple):
         Uploads, what the item server sends, decrypted sums; formed while they are read, to bound memory.
     sums : Sums or None
         What the decrypters send back, where sums are decrypted.
+    bias : (n_items + n_attributes,), optional
+        What everybody adds to predictions.
     """
 
     round: int
@@ -73,6 +79,7 @@ class Exchange(NamedTuple):
     noise_scale: Float[np.ndarray, "rows factors"] | None
     batches: Iterator[SentBatch]
     sums: Sums | None
+    bias: Float[np.ndarray, " rows"] | None = None
 
 
 def record(
@@ -134,7 +141,7 @@ def record(
         for round_ in range(last + 1):
             sums = None
             if round_ in kept_rounds:
-                exchange = exchange_of(run, kept_users, round_)
+                exchange = exchange_of(run, kept_users, round_, train_on_received)
                 write_exchange(writer, exchange)
                 sums = exchange.sums
             if round_ < last:
@@ -142,7 +149,9 @@ def record(
             progress(round_ + 1, last + 1)
 
 
-def exchange_of(run: Run, users: Int[np.ndarray, " users"], round_: int) -> Exchange:
+def exchange_of(
+    run: Run, users: Int[np.ndarray, " users"], round_: int, on_received: bool = True
+) -> Exchange:
     """What is sent in one round, as a function of the run before it.
 
     Parameters
@@ -152,15 +161,20 @@ def exchange_of(run: Run, users: Int[np.ndarray, " users"], round_: int) -> Exch
         Clients whose uploads are kept, ascending.
     round_ : int
         Its number, from 0.
+    on_received : bool
+        As of ``Run.trained``.
     """
     items, attributes = run.victim.broadcast(run.state)
     sealed = None
     if run.cipher is not None and run.victim.blind_server:
         sealed = run.cipher.seal(np.concatenate([items, attributes]))
     sums = sums_of(run, round_) if _decrypts_sums(run) else None
-    batches = chain(_uploads(run, users, round_), _item_server_rows(run), _decrypted(run.cipher, sums))
+    uploads = _uploads(run, users, round_, on_received)
+    batches = _numbered(chain(uploads, _item_server_rows(run), _decrypted(run.cipher, sums)))
     noise = _noise_scale(run, items, attributes, round_)
-    return Exchange(round_, items, attributes, sealed, noise, batches, sums)
+    biases = biases_of(run)
+    bias = None if biases is None else np.concatenate([biases.items, np.zeros(len(attributes))])
+    return Exchange(round_, items, attributes, sealed, noise, batches, sums, bias)
 
 
 def write_exchange(writer: TranscriptWriter, exchange: Exchange) -> None:
@@ -178,7 +192,12 @@ def write_exchange(writer: TranscriptWriter, exchange: Exchange) -> None:
         As the writer's methods.
     """
     writer.state(
-        exchange.round, exchange.items, exchange.attributes, exchange.ciphertext, exchange.noise_scale
+        exchange.round,
+        exchange.items,
+        exchange.attributes,
+        exchange.ciphertext,
+        exchange.noise_scale,
+        exchange.bias,
     )
     for batch in exchange.batches:
         writer.messages(
@@ -189,6 +208,8 @@ def write_exchange(writer: TranscriptWriter, exchange: Exchange) -> None:
             batch.gradient,
             ciphertext=batch.ciphertext,
             exponent=batch.exponent,
+            sequence=batch.sequence,
+            reference=batch.reference,
         )
 
 
@@ -252,13 +273,28 @@ def _beside(path: Path, cipher: Cipher | None) -> Iterator[tuple[Path, Path]]:
         yield truth, truth if cipher is None else stack.enter_context(replacing(key_path(path), PRIVATE))
 
 
-def _uploads(run: Run, users: Int[np.ndarray, " users"], round_: int) -> Iterator[SentBatch]:
-    for rows in sent_rows(run, users, round_):
-        batch = SentBatch(rows.sender, rows.kind, rows.index, rows.gradient)
+def _uploads(
+    run: Run, users: Int[np.ndarray, " users"], round_: int, on_received: bool
+) -> Iterator[SentBatch]:
+    for rows in sent_rows(run, users, round_, on_received=on_received):
+        batch = SentBatch(
+            rows.sender, rows.kind, rows.index, rows.gradient, None, None, rows.sequence, rows.reference
+        )
         if run.cipher is not None:
             exponent = run.cipher.rules.exponents(rows.gradient)
             batch = replace(batch, ciphertext=run.cipher.seal(rows.gradient), exponent=exponent)
         yield batch
+
+
+def _numbered(batches: Iterator[SentBatch]) -> Iterator[SentBatch]:
+    """Where clients' rows have an order, those of other parties have one, too."""
+    ordered = False
+    for batch in batches:
+        ordered |= batch.sequence is not None
+        if ordered and batch.sequence is None:
+            yield replace(batch, sequence=np.arange(batch.index.size, dtype=np.int32))
+        else:
+            yield batch
 
 
 def _item_server_rows(run: Run) -> Iterator[SentBatch]:

@@ -7,14 +7,16 @@ and a cost measurement see the same uploads.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, cast
 
 import numpy as np
 from jaxtyping import Bool, Float, Int
 
 from victims.common.errors import InputError
 from victims.data.ratings import Ratings
-from victims.protocols.base import Cipher, Defense, Received, Rows, Sample, Total, Victim
+from victims.protocols.base import Cipher, Defense, InTurn, Received, Rows, Sample, Total, Victim
+from victims.protocols.client_task import Biases
+from victims.protocols.switches import Switches
 from victims.transcript.view import ATTRIBUTE, ITEM
 
 
@@ -61,6 +63,31 @@ class Run(NamedTuple):
         """The clients' factors in a round."""
         sample = sampled(self.defenses, self.ratings, round_, self.seed)
         return self.victim.user_factors(self.state, self.ratings, sample)
+
+    def predicting(
+        self, round_: int
+    ) -> tuple[Float[np.ndarray, "users columns"], Float[np.ndarray, "items columns"]]:
+        """Tables of clients and items whose products are the predictions: factors, and biases if any.
+
+        Parameters
+        ----------
+        round_ : int
+            Of the clients' factors.
+        """
+        clients, items = self.user_factors(round_), self.victim.broadcast(self.state)[0]
+        biases = biases_of(self)
+        if biases is None:
+            return clients, items
+        of_clients, of_items = np.ones((len(clients), 2)), np.ones((len(items), 2))
+        of_clients[:, 0], of_items[:, 1] = biases.clients, biases.items
+        return np.concatenate([clients, of_clients], axis=1), np.concatenate([items, of_items], axis=1)
+
+
+def biases_of(run: Run) -> Biases | None:
+    """Biases of a victim with the switch for them."""
+    if not isinstance(run.victim, Switches) or run.victim.biases is None:
+        return None
+    return run.state.biases
 
 
 class Sums(NamedTuple):
@@ -139,7 +166,9 @@ def sampled(defenses: Sequence[Defense], ratings: Ratings, round_: int, seed: in
     return samples[0] if samples else None
 
 
-def sent_rows(run: Run, users: np.ndarray, round_: int, sample: Sample | None = None) -> Iterator[Rows]:
+def sent_rows(
+    run: Run, users: np.ndarray, round_: int, sample: Sample | None = None, on_received: bool = True
+) -> Iterator[Rows]:
     """Uploads as they leave the clients, before they are encrypted.
 
     Parameters
@@ -150,9 +179,16 @@ def sent_rows(run: Run, users: np.ndarray, round_: int, sample: Sample | None = 
     round_ : int
     sample : Sample, optional
         Of the round, where it is drawn already.
+    on_received : bool
+        As of ``Run.trained``; where the server steps at every upload, the next ones depend on it.
     """
     sample = sample or sampled(run.defenses, run.ratings, round_, run.seed)
-    for rows in run.victim.uploads(run.state, run.ratings, users, sample):
+    if run.victim.stepwise:
+        arrived = received(run, round_) if on_received else None
+        uploads = cast(InTurn, run.victim).uploads_in_turn(run.state, run.ratings, users, arrived)
+    else:
+        uploads = run.victim.uploads(run.state, run.ratings, users, sample)
+    for rows in uploads:
         for defense in run.defenses:
             rows = defense.uploaded(rows, run.ratings, round_, run.seed)  # noqa: PLW2901
         yield rows

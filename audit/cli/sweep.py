@@ -119,7 +119,9 @@ def sweep(
     output.show(sweep_table(rows, title, chosen[0]))
     accounts = accounts_of(
         victim,
-        make_victim(victim, {**plan.victim_options, "weighting": plan.weightings[0]}),
+        make_victim(
+            victim, {**plan.victim_options, "update": plan.updates[0], "weighting": plan.weightings[0]}
+        ),
         defenses_of(f"laplace:scale={max(plan.scales)}"),
         ratings,
         weightings=plan.weightings,

@@ -11,7 +11,7 @@ from typing import Any
 from audit.experiments import campaign
 from audit.experiments.grid import Report, silent
 from audit.experiments.results import Row
-from audit.factories import make_defenses, make_victim
+from audit.factories import make_defenses
 from audit.requests.accounts import Stated, accounts_of
 from audit.requests.grids import scenarios
 from victims.common.files import refuse_unwritable
@@ -75,12 +75,13 @@ class AuditRequest:
             If the victim or a defense is unknown.
         """
         grid = scenarios(self.victim, self.updates, self.weightings, self.victim_options)
+        first = {**grid.options, "update": grid.updates[0], "weighting": grid.weightings[0]}
         return replace(
             self,
             updates=grid.updates,
             weightings=grid.weightings,
             victim_options=grid.options,
-            attacks=self.attacks or campaign.usual_attacks(self.victim, self.victim_options, self.defenses),
+            attacks=self.attacks or campaign.usual_attacks(self.victim, first, self.defenses),
         )
 
     @property
@@ -156,7 +157,7 @@ def audit(
     rows = campaign.run(plan, ratings, request.out, keep_transcripts=request.keep_transcripts, report=report)
     accounts = accounts_of(
         request.victim,
-        make_victim(request.victim, {**request.victim_options, "weighting": request.weightings[0]}),
+        plan.victim_of(request.updates[0], request.weightings[0]),
         [defense for text in request.defenses for defense in make_defenses(text)],
         ratings,
         weightings=request.weightings,

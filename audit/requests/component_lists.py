@@ -94,15 +94,16 @@ def _type(hint: Any) -> str:
 
     Examples
     --------
-    >>> _type(float | None), _type(int)
-    ('float | none', 'int')
+    >>> from typing import Literal
+    >>> _type(float | None), _type(int | Literal["all"])
+    ('float | none', 'int | all')
     """
     if hint is type(None):
         return "none"
     inside = get_args(hint)
     if not inside:
         return getattr(hint, "__name__", str(hint))
-    return " | ".join(_type(one) if isinstance(one, type) else str(one) for one in inside)
+    return " | ".join(_type(one) if isinstance(one, type) or get_args(one) else str(one) for one in inside)
 
 
 def _told(docstring: str) -> dict[str, str]:

@@ -54,6 +54,9 @@ class ObjectiveNoise(Specification, Unchanged):
         Which budget of the specification t is.
     epochs : int
         Epochs that share the budget where ``composed``, >= 1.
+    mixing : "item" or "draw"
+        Whether each item has an h of its own, as Theorem 3 has it, or all items share that of a draw. The law
+        of an item's sum is the same; items are no longer independent, and h of one item is that of all.
 
     References
     ----------
@@ -63,6 +66,7 @@ class ObjectiveNoise(Specification, Unchanged):
     noise: Literal["once", "fresh", "composed"] = "once"
     budget: Literal["largest", "mean", "smallest"] = "largest"
     epochs: int = 100
+    mixing: Literal["item", "draw"] = "item"
     name: str = "objective-noise"
 
     def __post_init__(self) -> None:
@@ -73,6 +77,7 @@ class ObjectiveNoise(Specification, Unchanged):
             noise=one_of(*NOISES),
             budget=one_of("largest", "mean", "smallest"),
             epochs=at_least(1),
+            mixing=one_of("item", "draw"),
         )
 
     @property
@@ -127,7 +132,7 @@ class ObjectiveNoise(Specification, Unchanged):
                 f"range; got the one level {ratings.levels[0]:g}"
             )
         raters = np.bincount(ratings.items, minlength=ratings.n_items)
-        shape = ratings.n_items, factors
+        shape = ratings.n_items if self.mixing == "item" else 1, factors
         mixed = generator(seed, Purpose.SHARED_NOISE_SCALE, self._draw(round_)).exponential(size=shape)
         per_rater = np.sqrt(2 * mixed / np.maximum(raters, 1)[:, None])
         return self.laplace_scale(ratings, factors, seed) * per_rater
@@ -147,6 +152,9 @@ class ObjectiveNoise(Specification, Unchanged):
         if setting.factor_bound is None:
             why = f"nothing is proved, for factors of {setting.victim}'s clients have no bound"
             return Account(f"Privacy account of {self.name}", unproved=why)
+        if self.mixing == "draw":
+            why = "nothing is proved, for items share h, which whoever sees several of them can estimate"
+            return Account(f"Privacy account of {self.name}", unproved=why)
         raters = int(np.median(np.bincount(ratings.items, minlength=ratings.n_items)[ratings.items]))
         threshold = self.threshold(ratings, setting.seed)
         lines = accounts(threshold * setting.factor_bound, self.noise, raters, setting.n_rounds)
@@ -156,7 +164,8 @@ class ObjectiveNoise(Specification, Unchanged):
 
     def public(self) -> dict[str, Any]:
         """What the recommender knows beside h: when noise is drawn, and for which budget."""
-        return {"name": self.name, "noise": self.noise, "budget": self.budget, "epsilon": self.epsilon}
+        told = {"name": self.name, "noise": self.noise, "budget": self.budget, "epsilon": self.epsilon}
+        return told if self.mixing == "item" else told | {"mixing": self.mixing}
 
     def _draw(self, round_: int) -> int:
         return 0 if self.noise == "once" else round_

@@ -56,12 +56,12 @@ class Program:
                 recorder.broadcast(round_, q.astype(self.dtype))
                 for user in range(self.n_users):
                     (items,) = np.nonzero(ratings[user])
-                    rows, p[user] = self._step(rng, p[user], ratings[user, items], q[items])
+                    rows, p[user] = self.step(rng, p[user], ratings[user, items], q[items])
                     recorder.upload(round_, user, rows.astype(self.dtype), items)
                 q = (q + rng.normal(0, 0.02, q.shape)).astype(self.dtype).astype(float)
         return ratings
 
-    def _step(
+    def step(
         self, rng: np.random.Generator, p: np.ndarray, r: np.ndarray, v: np.ndarray
     ) -> tuple[np.ndarray, np.ndarray]:
         """What a client uploads, and its factor after it."""

@@ -150,11 +150,10 @@ def measure(
     for round_ in range(rounds):
         run = run.trained(round_)
         progress(round_ + 1, rounds)
-    items = np.array(victim.broadcast(run.state)[0])
+    clients, items = run.predicting(rounds)
+    items = np.array(items)
     if chosen.scenario == "new user":
         clients = cast(WithFoldIn, victim).new_clients(run.state, chosen.test.attributes)
-    else:
-        clients = run.user_factors(rounds)
     if chosen.scenario == "new item":
         new = chosen.open_items
         items[new] = cast(WithFoldIn, victim).new_items(run.state, chosen.train.item_features[new])

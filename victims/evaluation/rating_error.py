@@ -121,7 +121,7 @@ def predictions(run: Run, test: Ratings) -> Float[np.ndarray, " entries"]:
     (n_ratings,) float64
         In stars.
     """
-    clients, items = run.user_factors(int(run.state.round)), run.victim.broadcast(run.state)[0]
+    clients, items = run.predicting(int(run.state.round))
     predicted = np.einsum("rk,rk->r", clients[test.users], items[test.items])
     for defense in run.defenses:
         predicted = defense.predicted(predicted, test, run.seed)

@@ -25,6 +25,7 @@ __all__ = [
     "Centralised",
     "Cipher",
     "Defense",
+    "InTurn",
     "Received",
     "Rows",
     "Sample",
@@ -199,6 +200,20 @@ class Victim(Protocol[State]):
 
     def manifest(self, ratings: Ratings, rounds: list[int]) -> Manifest:
         """What is public about a recording of these rounds."""
+        ...
+
+
+@runtime_checkable
+class InTurn(Protocol[State]):
+    """A victim whose server steps at every upload (``stepwise``)."""
+
+    def uploads_in_turn(
+        self, state: State, ratings: Ratings, users: np.ndarray, received: Received | None
+    ) -> Iterator[Rows]:
+        """What the given clients upload, each row with the factor of its moment as its reference.
+
+        ``received`` is what defenses add, which moves the factors, too.
+        """
         ...
 
 

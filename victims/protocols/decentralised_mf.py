@@ -21,8 +21,12 @@ alone on an item shows its upload to all others, unless noise covers it.
 Two orders. ``batch`` is Algorithm 1: all uploads of an epoch are computed from the same V, added up, and then
 all clients step with the new V. ``per-rating`` goes through the ratings in random order, first with a step
 of v_j for each, then with a step of u_i for each: the published numbers need it. Its recommender sees each
-upload against a v_j that it has just changed, for which a transcript of version 1 has no place, so it
-can be trained and measured, but not recorded.
+upload against a v_j that it has just changed, so that every message has a reference factor of its own
+(transcript version 2).
+
+Clients who step after every rating on the V of the broadcast are ``batch_size=1``. Where clients step between
+broadcast and upload (``local_steps``, ``batch_size``), those are their steps; the step with the new V is
+that of Algorithm 1 alone.
 """
 
 from __future__ import annotations
@@ -34,24 +38,44 @@ from typing import Literal
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jaxtyping import Array
 
 from victims.common.errors import InputError
 from victims.common.seeds import Purpose, jax_key
 from victims.common.validation import above, at_least, between, one_of, require_fields
 from victims.data.ratings import Ratings
-from victims.protocols.base import Attacker, Centralised, Received, Rows, Sample, pieces
-from victims.protocols.decentralised_mf_steps import State, projected, step_at_once, step_one_by_one
+from victims.protocols.base import Attacker, Centralised, Received, Rows, Sample
+from victims.protocols.client_task import ClientStep, Task, start_biases
+from victims.protocols.decentralised_mf_steps import (
+    State,
+    gradient_rows,
+    projected,
+    references_one_by_one,
+    step_at_once,
+    step_one_by_one,
+)
 from victims.protocols.jax_ratings import device_data
+from victims.protocols.local_exchange import Outcome, after_round, rows_of_round
+from victims.protocols.presence import present
+from victims.protocols.switches import READERS, Switches, check_switches, declared, refuse
 from victims.transcript.manifest import Manifest, Upload
-from victims.transcript.view import ITEM
 
 jax.config.update("jax_enable_x64", True)
 DROP = 5.0
 DROPS = (0.25, 0.75)  # of the epochs
+RULE = "projected-sgd"  # the name of the clients' rule in version 2
+IN_TURN = {  # what is left of the switches where the recommender steps at every upload
+    "local_steps": 1,
+    "shuffle": "never",
+    "reduction": "sum",
+    "upload": "gradient",
+    "row_factor": "before",
+    "biases": None,
+}
 
 
 @dataclass(frozen=True)
-class DecentralisedMF:
+class DecentralisedMF(Switches):
     """Hyper-parameters; Table 3 of the paper needs order=per-rating and learning_rate=0.005.
 
     Attributes
@@ -99,6 +123,10 @@ class DecentralisedMF:
             regularization=at_least(0),
             init_scale=above(0),
         )
+        check_switches(self, "decentralised_mf")
+        if self.stepwise:
+            why = "in order=per-rating the recommender steps at every upload; for clients see batch_size=1"
+            refuse(self, "decentralised_mf", IN_TURN, why)
 
     @property
     def blind_server(self) -> bool:
@@ -108,6 +136,8 @@ class DecentralisedMF:
     @property
     def attackers(self) -> tuple[Attacker, ...]:
         """The closed form, the rating grid, the clients' trajectory, what V gives away, the lists."""
+        if not self.published:
+            return (*READERS, Attacker("trajectory", 2))
         return (
             Attacker("spectral", 2),
             Attacker("grid"),
@@ -153,7 +183,7 @@ class DecentralisedMF:
             self.init_scale * jax.random.normal(jax_key(seed, Purpose.MF_START, table), shape, jnp.float64)
             for table, shape in enumerate(shapes)
         )
-        return State(0, seed, items, projected(clients))
+        return State(0, seed, items, projected(clients), start_biases(self, ratings))
 
     def round(
         self,
@@ -171,20 +201,53 @@ class DecentralisedMF:
         """
         _refuse(sample)
         rate, data = self.rate(state.round), device_data(ratings)
+        biases = state.biases
         if self.stepwise:
-            items, clients = step_one_by_one(state, ratings, data, rate, self.regularization, received)
-        else:
+            there = present(self, ratings.n_users, state.seed, state.round)
+            items, clients = step_one_by_one(state, ratings, data, rate, self.regularization, received, there)
+        elif self.published:
             sums = None if received is None else jnp.asarray(received.items)
             items, clients = step_at_once(
                 state.item_factors, state.client_factors, data, rate, self.regularization, sums
             )
+        else:
+            outcome = after_round(self._task(state, ratings), received)
+            biases = outcome.biases
+            items, clients = self._stepped(state, ratings, outcome)
         if not bool(jnp.isfinite(items).all() & jnp.isfinite(clients).all()):
             raise InputError(
                 f"decentralised_mf diverged in round {state.round}: factors must stay finite; lower "
                 f"learning_rate (now {self.learning_rate:g})"
                 + ("" if self.stepwise else ", for the steps of all raters of an item add up")
             )
-        return State(state.round + 1, state.seed, items, clients)
+        return State(state.round + 1, state.seed, items, clients, biases)
+
+    def _stepped(self, state: State, ratings: Ratings, outcome: Outcome) -> tuple[Array, Array]:
+        """V and U after a round under switches."""
+        rate, ridge, before = self.rate(state.round), self.regularization, np.asarray(state.item_factors)
+        absent = np.bincount(ratings.items, minlength=ratings.n_items) - outcome.senders
+        # the step adds 2 lambda v_j for every rater, heard or not
+        sums = jnp.asarray(outcome.items - 2 * ridge * absent[:, None] * before)
+        items, after = step_at_once(
+            state.item_factors, state.client_factors, device_data(ratings), rate, ridge, sums
+        )
+        if not self.steps_with_new_items:
+            return items, jnp.asarray(outcome.clients)
+        return items, jnp.where(outcome.stepping[:, None], after, state.client_factors)
+
+    @property
+    def steps_with_new_items(self) -> bool:
+        """Whether clients step as in Algorithm 1, after the recommender, and not before they upload."""
+        return self.one_step and self.reduction == "sum" and self.biases is None
+
+    def _task(self, state: State, ratings: Ratings) -> Task:
+        """The clients' side of a round under switches."""
+        step = ClientStep(
+            self.rate(state.round), self.regularization, -2.0, ridge_per_rating=True, unit_ball=True
+        )
+        items, attributes = self.broadcast(state)
+        clients, data = np.asarray(state.client_factors), device_data(ratings)
+        return Task(self, step, data, items, attributes, clients, state.seed, state.round, state.biases)
 
     def broadcast(self, state: State) -> tuple[np.ndarray, np.ndarray]:
         """V as the clients receive it; there are no attributes."""
@@ -197,31 +260,31 @@ class DecentralisedMF:
     def uploads(
         self, state: State, ratings: Ratings, users: np.ndarray, sample: Sample | None = None
     ) -> Iterator[Rows]:
-        """Rows of the given clients, items ascending.
-
-        Raises
-        ------
-        InputError
-            In the order per-rating.
-        """
+        """Rows of the given clients, items ascending, at the V of the broadcast (``uploads_in_turn``)."""
         _refuse(sample)
-        if self.stepwise:
-            raise InputError(
-                "order of decentralised_mf must be batch in a recording, for in per-rating v_j changes "
-                "between the uploads of one round; use --set order=batch"
-            )
-        counts = np.diff(ratings.indptr)[users]
-        items, clients = self.broadcast(state)[0], self.user_factors(state, ratings)
-        for piece in pieces(users, counts, self.factors):
-            chosen = np.isin(ratings.users, piece) if piece.size < ratings.n_users else slice(None)
-            sender, index = ratings.users[chosen], ratings.items[chosen]
-            u = clients[sender]
-            error = np.einsum("rk,rk->r", u, items[index]) - ratings.values[chosen]
-            u *= 2 * error[:, None]
-            yield Rows(sender, np.full(sender.size, ITEM, np.int8), index, u)
+        if not self.published and not self.stepwise:
+            yield from rows_of_round(self._task(state, ratings), users)
+            return
+        yield from gradient_rows(ratings, users, state)
+
+    def uploads_in_turn(
+        self, state: State, ratings: Ratings, users: np.ndarray, received: Received | None
+    ) -> Iterator[Rows]:
+        """Rows of the given clients in the order per-rating, each at the v_j of its moment."""
+        there = present(self, ratings.n_users, state.seed, state.round)
+        data, rate = device_data(ratings), self.rate(state.round)
+        met = references_one_by_one(state, ratings, data, rate, self.regularization, received, there)
+        yield from gradient_rows(ratings, users[there.heard[users]], state, met)
 
     def manifest(self, ratings: Ratings, rounds: list[int]) -> Manifest:
         """Everything a participant of the protocol knows."""
+        published = self._published_manifest(ratings, rounds)
+        if self.published:
+            return published
+        rates = {self.rate(round_) for round_ in rounds}
+        return declared(self, published, rate=rates.pop() if len(rates) == 1 else None, rule=RULE)
+
+    def _published_manifest(self, ratings: Ratings, rounds: list[int]) -> Manifest:
         return Manifest(
             format="factorleak-transcript",
             version=1,

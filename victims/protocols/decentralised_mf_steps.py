@@ -2,17 +2,23 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from functools import partial
 from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jaxtyping import Array, Float
 
 from victims.common.seeds import Purpose, generator
 from victims.data.ratings import Ratings
-from victims.protocols.base import Received
+from victims.protocols.base import Received, Rows, pieces
+from victims.protocols.client_task import Biases
 from victims.protocols.jax_ratings import Data
+from victims.protocols.presence import Present
 from victims.protocols.sequential import chains
+from victims.transcript.view import ITEM
 
 Scalar = float | Array
 
@@ -24,6 +30,7 @@ class State(NamedTuple):
     seed: int
     item_factors: Float[Array, "items K"]
     client_factors: Float[Array, "users K"]
+    biases: Biases | None = None
 
 
 def projected(clients: Float[Array, "users K"]) -> Float[Array, "users K"]:
@@ -72,7 +79,13 @@ def step_at_once(
 
 
 def step_one_by_one(
-    state: State, ratings: Ratings, data: Data, rate: float, ridge: float, received: Received | None
+    state: State,
+    ratings: Ratings,
+    data: Data,
+    rate: float,
+    ridge: float,
+    received: Received | None,
+    there: Present,
 ) -> tuple[Array, Array]:
     """All ratings in random order, a step of v_j for each; then the same for u_i.
 
@@ -89,6 +102,8 @@ def step_one_by_one(
         lambda.
     received : Received or None
         What defenses add to each upload.
+    there : Present
+        Who steps, and whose uploads arrive.
 
     Returns
     -------
@@ -100,31 +115,81 @@ def step_one_by_one(
     items, clients = state.item_factors, state.client_factors
     by_item = chains(ratings.items, ratings.n_items, rng)
     moved = items[by_item.groups]
-    for table in by_item.tables:
-        stepped = _item_steps(moved[: table.shape[1]], table, clients, data, rate, ridge, added)
+    for table in _of(by_item.tables, ratings, there.heard):
+        stepped = _item_steps(moved[: table.shape[1]], table, clients, data, rate, ridge, added, False)[0]
         moved = moved.at[: table.shape[1]].set(stepped)
     items = items.at[by_item.groups].set(moved)
     by_user = chains(ratings.users, ratings.n_users, rng)
     moved = clients[by_user.groups]
-    for table in by_user.tables:
+    for table in _of(by_user.tables, ratings, there.stepping):
         stepped = _client_steps(moved[: table.shape[1]], table, items, data, rate, ridge)
         moved = moved.at[: table.shape[1]].set(stepped)
-    return items, clients.at[by_user.groups].set(moved)
+    stepped = clients.at[by_user.groups].set(moved)
+    if there.stepping.all():
+        return items, stepped
+    return items, jnp.where(
+        there.stepping[:, None], stepped, clients
+    )  # a projection may move others by an ulp
 
 
-@jax.jit
+def references_one_by_one(
+    state: State,
+    ratings: Ratings,
+    data: Data,
+    rate: float,
+    ridge: float,
+    received: Received | None,
+    there: Present,
+) -> Float[np.ndarray, "entries K"]:
+    """Find the v_j that each rating meets in ``step_one_by_one``; parameters as there.
+
+    Returns
+    -------
+    (n_ratings, K)
+        As broadcast where the rating's client is not heard.
+    """
+    rng = generator(state.seed, Purpose.RATING_ORDER, state.round)
+    added = None if received is None else jnp.asarray(received.added)
+    by_item = chains(ratings.items, ratings.n_items, rng)
+    moved = state.item_factors[by_item.groups]
+    found = np.array(state.item_factors)[ratings.items]
+    for table in _of(by_item.tables, ratings, there.heard):
+        width = table.shape[1]
+        stepped, met = _item_steps(moved[:width], table, state.client_factors, data, rate, ridge, added, True)
+        found[table[table >= 0]] = np.asarray(met)[table >= 0]
+        moved = moved.at[:width].set(stepped)
+    return found
+
+
+def _of(tables: list[np.ndarray], ratings: Ratings, users: np.ndarray) -> list[np.ndarray]:
+    """The same steps without the ratings of other users."""
+    if users.all():
+        return tables
+    return [np.where((table >= 0) & users[ratings.users[table]], table, -1) for table in tables]
+
+
+@partial(jax.jit, static_argnums=7)
 def _item_steps(
-    items: Array, table: Array, clients: Array, data: Data, rate: Scalar, ridge: Scalar, added: Array | None
-) -> Array:
-    def step(v: Array, entry: Array) -> tuple[Array, None]:
+    items: Array,
+    table: Array,
+    clients: Array,
+    data: Data,
+    rate: Scalar,
+    ridge: Scalar,
+    added: Array | None,
+    keep: bool,
+) -> tuple[Array, Array | None]:
+    """The factors after all steps, and before each where they are to be kept."""
+
+    def step(v: Array, entry: Array) -> tuple[Array, Array | None]:
         rating = jnp.maximum(entry, 0)
         u = clients[data.user[rating]]
         error = jnp.sum(u * v, axis=1) - data.value[rating]
         gradient = 2 * error[:, None] * u + 2 * ridge * v
         gradient = gradient if added is None else gradient + added[rating]
-        return v - rate * jnp.where(entry[:, None] >= 0, gradient, 0), None
+        return v - rate * jnp.where(entry[:, None] >= 0, gradient, 0), v if keep else None
 
-    return jax.lax.scan(step, items, table)[0]
+    return jax.lax.scan(step, items, table)
 
 
 @jax.jit
@@ -139,3 +204,29 @@ def _client_steps(
         return projected(u - rate * jnp.where(entry[:, None] >= 0, gradient, 0)), None
 
     return jax.lax.scan(step, clients, table)[0]
+
+
+def gradient_rows(
+    ratings: Ratings, users: np.ndarray, state: State, met: Float[np.ndarray, "entries K"] | None = None
+) -> Iterator[Rows]:
+    """Rows of some clients, items ascending, in memory-sized pieces.
+
+    Parameters
+    ----------
+    ratings : Ratings
+    users : (n,) int
+        Ascending.
+    state : State
+        Before the round.
+    met : (n_ratings, K), optional
+        The factor that each rating meets, where that is not V as broadcast.
+    """
+    items, clients = np.asarray(state.item_factors), np.asarray(state.client_factors)
+    for piece in pieces(users, np.diff(ratings.indptr)[users], items.shape[1]):
+        chosen = np.isin(ratings.users, piece) if piece.size < ratings.n_users else slice(None)
+        sender, index = ratings.users[chosen], ratings.items[chosen]
+        u, reference = clients[sender], None if met is None else met[chosen]
+        at = items[index] if reference is None else reference
+        error = np.einsum("rk,rk->r", u, at) - ratings.values[chosen]
+        u *= 2 * error[:, None]
+        yield Rows(sender, np.full(sender.size, ITEM, np.int8), index, u, reference=reference)

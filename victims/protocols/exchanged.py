@@ -20,12 +20,18 @@ class Rows:
     ----------
     sender, kind, index : (n_rows,) int32
     gradient : (n_rows, factors) float64
+    sequence : (n_rows,) int32, or None
+        Place of each row among those of its client, where clients send them in the order of their steps.
+    reference : (n_rows, factors) float64, or None
+        The factor that each row was computed at, where that is not what was broadcast.
     """
 
     sender: Int[np.ndarray, " rows"]
     kind: Int[np.ndarray, " rows"]
     index: Int[np.ndarray, " rows"]
     gradient: Float[np.ndarray, "rows factors"]
+    sequence: Int[np.ndarray, " rows"] | None = None
+    reference: Float[np.ndarray, "rows factors"] | None = None
 
 
 def pieces(users: np.ndarray, counts: np.ndarray, factors: int) -> Iterator[np.ndarray]:

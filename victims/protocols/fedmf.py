@@ -20,49 +20,48 @@ nothing is rated, so that row numbers say nothing once the rows are encrypted.
 The server sees every row with its sender, and knows V and the constants. Under encryption (section 5) it
 sees which rows each client sends, and nothing else: V is encrypted, too, and clients decrypt it. Every
 client sees V fall by the sum of all uploads in every round.
+
+The authors' program (github.com/Di-Chai/FedMF, ``FedMF_Part.py``) is not Algorithm 1: it starts from the
+constant 0.01, steps after every rating, in each client's own order, and uploads e_k of the factor before a
+step along with the factor after it. As switches: ``start=constant init_scale=0.01 order=per-rating
+shuffle=once row_factor=after``.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
-from functools import partial
-from typing import Literal, NamedTuple
+from dataclasses import dataclass, replace
+from typing import Literal
 
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Float, Int
 
 from victims.common.errors import InputError
 from victims.common.seeds import Purpose, jax_key
 from victims.common.validation import above, at_least, between, one_of, require_fields
 from victims.data.ratings import Ratings
 from victims.protocols.base import Attacker, Centralised, Received, Rows, Sample, pieces
-from victims.protocols.jax_ratings import Data, device_data
+from victims.protocols.client_task import ClientStep, Task, start_biases
+from victims.protocols.fedmf_round import Constants, State, gradient_rows, round_step, with_zeros
+from victims.protocols.jax_ratings import device_data
+from victims.protocols.local_exchange import after_round, rows_of_round
+from victims.protocols.switches import READERS, Switches, check_switches, declared
 from victims.transcript.manifest import Manifest, Upload
-from victims.transcript.view import ITEM
 
 jax.config.update("jax_enable_x64", True)
 
 
-class State(NamedTuple):
-    """Everything that is carried from one round to the next."""
-
-    round: Int[Array, ""]
-    item_factors: Float[Array, "items K"]
-    client_factors: Float[Array, "users K"]
-
-
 @dataclass(frozen=True)
-class FedMF:
+class FedMF(Switches):
     """Hyper-parameters; the defaults are section 6.1 of the paper, except for the start.
 
     Attributes
     ----------
     update, weighting : str
         "sgd" and "observed-only", the only ones of this protocol.
-    upload : "part-text" or "full-text"
+    upload : "part-text", "full-text", "gradient", "delta" or "weights"
+        Gradients of the rated items, or with zeros for all others; ``gradient`` is ``part-text``.
     factors : int
         K, >= 1.
     lambda_factors, item_regularization : float
@@ -83,7 +82,7 @@ class FedMF:
 
     update: Literal["sgd"] = "sgd"
     weighting: Literal["observed-only"] = "observed-only"
-    upload: Literal["part-text", "full-text"] = "part-text"
+    upload: Literal["part-text", "full-text", "gradient", "delta", "weights"] = "part-text"  # type: ignore[assignment]
     factors: int = 100
     lambda_factors: float = 1e-4
     item_regularization: float = 1e-4
@@ -97,7 +96,6 @@ class FedMF:
             "fedmf",
             update=one_of("sgd"),
             weighting=one_of("observed-only"),
-            upload=one_of("part-text", "full-text"),
             factors=between(1, 4096),
             lambda_factors=at_least(0),
             item_regularization=at_least(0),
@@ -105,6 +103,7 @@ class FedMF:
             start=one_of("normal", "constant"),
             init_scale=above(0),
         )
+        check_switches(self, "fedmf", ("part-text", "full-text", "gradient", "delta", "weights"))
 
     @property
     def blind_server(self) -> bool:
@@ -114,6 +113,8 @@ class FedMF:
     @property
     def attackers(self) -> tuple[Attacker, ...]:
         """The closed form, the rating grid, paper 001's attack corrected, what V gives away, the lists."""
+        if not self.published:
+            return READERS
         return (
             Attacker("spectral", 2),
             Attacker("grid"),
@@ -158,7 +159,7 @@ class FedMF:
                 self.init_scale * jax.random.normal(key, shape, jnp.float64)
                 for key, shape in zip(keys, shapes, strict=True)
             )
-        return State(jnp.asarray(0), items, clients)
+        return State(jnp.asarray(0), items, clients, jnp.asarray(seed), start_biases(self, ratings))
 
     def round(
         self,
@@ -175,7 +176,13 @@ class FedMF:
             If a factor is no longer finite.
         """
         _refuse(sample)
-        state = _round(self, state, device_data(ratings), received)
+        if self.published:
+            state = round_step(self._constants(), state, device_data(ratings), received)
+        else:
+            outcome = after_round(self._task(state, ratings), received)
+            sums = Received(outcome.items, outcome.attributes)
+            state = round_step(self._constants(), state, device_data(ratings), sums)
+            state = state._replace(client_factors=jnp.asarray(outcome.clients), biases=outcome.biases)
         if not bool(jnp.isfinite(state.item_factors).all() & jnp.isfinite(state.client_factors).all()):
             raise InputError(
                 f"fedmf diverged in round {int(state.round) - 1}: factors must stay finite; lower "
@@ -197,16 +204,42 @@ class FedMF:
     ) -> Iterator[Rows]:
         """Rows of the given clients, items ascending."""
         _refuse(sample)
+        if not self.published and self.upload != "full-text":
+            yield from rows_of_round(self._task(state, ratings), users)
+            return
+        if not self.published:
+            for rows in rows_of_round(self._task(state, ratings), users):
+                yield with_zeros(replace(rows, sequence=None), np.unique(rows.sender), ratings.n_items)
+            return
         items, _ = self.broadcast(state)
         clients = self.user_factors(state, ratings)
         counts = np.diff(ratings.indptr)[users]
         sent = np.full(users.size, ratings.n_items) if self.upload == "full-text" else counts
         for piece in pieces(users, sent, self.factors):
-            rows = _rows(self, ratings, piece, clients, items)
-            yield _filled(rows, piece, ratings.n_items) if self.upload == "full-text" else rows
+            rows = gradient_rows(self._constants(), ratings, piece, clients, items)
+            yield with_zeros(rows, piece, ratings.n_items) if self.upload == "full-text" else rows
+
+    def _constants(self) -> Constants:
+        return Constants(**{name: getattr(self, name) for name in Constants._fields})
+
+    def _task(self, state: State, ratings: Ratings) -> Task:
+        """The clients' side of a round under switches."""
+        rate, pull = self.client_learning_rate, self.item_regularization
+        step = ClientStep(rate, self.lambda_factors, -2 * rate, 2 * rate * pull, pull)
+        items, attributes = self.broadcast(state)
+        clients = np.asarray(state.client_factors)
+        seed, round_ = int(state.seed), int(state.round)
+        return Task(self, step, device_data(ratings), items, attributes, clients, seed, round_, state.biases)
 
     def manifest(self, ratings: Ratings, rounds: list[int]) -> Manifest:
         """Everything a participant of the protocol knows."""
+        published = self._published_manifest(ratings, rounds)
+        if self.published:
+            return published
+        rate, pull = self.client_learning_rate, self.item_regularization
+        return declared(self, published, rate=rate, item_pull=pull)
+
+    def _published_manifest(self, ratings: Ratings, rounds: list[int]) -> Manifest:
         rate = self.client_learning_rate
         return Manifest(
             format="factorleak-transcript",
@@ -236,47 +269,3 @@ class FedMF:
 def _refuse(sample: Sample | None) -> None:
     if sample is not None:
         raise InputError("fedmf has no weight for unrated items, so they must not be sampled")
-
-
-@partial(jax.jit, static_argnums=0)
-def _round(victim: FedMF, state: State, data: Data, received: Received | None) -> State:
-    rate = victim.client_learning_rate
-    items, clients = state.item_factors, state.client_factors
-    rated, raters = items[data.item], clients[data.user]
-    error = data.value - jnp.sum(rated * raters, axis=1)
-    ascent = jax.ops.segment_sum(error[:, None] * rated, data.user, clients.shape[0], indices_are_sorted=True)
-    if received is None:
-        pull = jax.ops.segment_sum(error[:, None] * raters, data.item, items.shape[0])
-        raters_of = jax.ops.segment_sum(jnp.ones(data.item.shape), data.item, items.shape[0])
-        sums = rate * (-2 * pull + 2 * victim.item_regularization * raters_of[:, None] * items)
-    else:
-        sums = jnp.asarray(received.items)
-    clients = (1 - 2 * rate * victim.lambda_factors) * clients + 2 * rate * ascent
-    return State(state.round + 1, items - sums, clients)
-
-
-def _rows(victim: FedMF, ratings: Ratings, users: np.ndarray, clients: np.ndarray, items: np.ndarray) -> Rows:
-    """gamma (-2 e u + 2 mu v) of every rating of some clients."""
-    rated = np.diff(ratings.indptr)[users]
-    sender = np.repeat(users, rated)
-    entry = np.arange(sender.size) - np.repeat(np.cumsum(rated) - rated, rated)
-    entry += np.repeat(ratings.indptr[users], rated)
-    index = ratings.items[entry]
-    u, v = clients[sender], items[index]
-    error = ratings.values[entry] - np.einsum("rk,rk->r", u, v)
-    gradient = -2 * error[:, None] * u + 2 * victim.item_regularization * v
-    kind = np.full(sender.size, ITEM, np.int8)
-    return Rows(sender.astype(np.int32), kind, index.astype(np.int32), victim.client_learning_rate * gradient)
-
-
-def _filled(rows: Rows, users: np.ndarray, n_items: int) -> Rows:
-    """The same with rows of zeros for all other items."""
-    slot = np.searchsorted(users, rows.sender) * n_items + rows.index
-    gradient = np.zeros((users.size * n_items, rows.gradient.shape[1]))
-    gradient[slot] = rows.gradient
-    return Rows(
-        np.repeat(users.astype(np.int32), n_items),
-        np.full(users.size * n_items, ITEM, np.int8),
-        np.tile(np.arange(n_items, dtype=np.int32), users.size),
-        gradient,
-    )

@@ -21,6 +21,9 @@ The server sees every row f(i,j) = c_ij (r_ij - p_i q_j) p_i and f(i,a) = (x_ia 
 sender, what the item server sends, and knows Q, U, the weighting, alpha and the constants. The item server
 and every client receive Q and U: their first step, and it alone without further work, tells the sums of the
 rows of round 0, to clients in sgd only where they know the item server's part of it.
+
+Under switches, attributes are part of a step over all ratings, and a last step of their own where clients
+step by minibatches; clients in semi-als solve for their factor, so that their steps have no switches.
 """
 
 from __future__ import annotations
@@ -47,6 +50,7 @@ from victims.common.validation import (
 )
 from victims.data.ratings import Ratings
 from victims.protocols.base import Attacker, Centralised, Received, Rows, Sample, pieces
+from victims.protocols.client_task import ClientStep, Task, start_biases
 from victims.protocols.fedmvmf_round import (
     Constants,
     State,
@@ -56,12 +60,22 @@ from victims.protocols.fedmvmf_round import (
     round_step,
 )
 from victims.protocols.fedmvmf_rows import Entries, dense_rows, sparse_rows
-from victims.protocols.jax_ratings import Data, sampled_data
+from victims.protocols.jax_ratings import Data, all_data, sampled_data
+from victims.protocols.local_exchange import after_round, rows_of_round
+from victims.protocols.switches import READERS, Switches, check_switches, declared, refuse
 from victims.transcript.manifest import Manifest
+
+SOLVED = {  # what is left of the switches where clients do not step
+    "order": "batch",
+    "local_steps": 1,
+    "batch_size": "all",
+    "row_factor": "before",
+    "biases": None,
+}
 
 
 @dataclass(frozen=True)
-class FedMVMF:
+class FedMVMF(Switches):
     """Hyper-parameters; the defaults are Table 2 of the paper where it gives them.
 
     Attributes
@@ -122,6 +136,11 @@ class FedMVMF:
             client_learning_rate=above(0),
             init_scale=above(0),
         )
+        check_switches(self, "fedmvmf")
+        if self.update == "semi-als":
+            refuse(
+                self, "fedmvmf", SOLVED, "in semi-als clients solve for their factor; update=sgd has steps"
+            )
 
     @property
     def blind_server(self) -> bool:
@@ -131,6 +150,8 @@ class FedMVMF:
     @property
     def attackers(self) -> tuple[Attacker, ...]:
         """The closed form, and the paper's own procedure."""
+        if not self.published:
+            return READERS
         return (Attacker("spectral", 2), Attacker("root-hybr", 2))
 
     @property
@@ -173,7 +194,8 @@ class FedMVMF:
             for key, n in zip(keys, rows, strict=True)
         )
         adam = optimizer(self._constants()).init((items, attributes))
-        return State(jnp.asarray(0), items, attributes, features, clients, adam)
+        seed_, biases = jnp.asarray(seed), start_biases(self, ratings)
+        return State(jnp.asarray(0), items, attributes, features, clients, adam, seed_, biases)
 
     def round(
         self,
@@ -189,8 +211,16 @@ class FedMVMF:
         InputError
             If a factor is no longer finite.
         """
-        data = self._data(ratings, sample)
-        state = round_step(self._constants(), state, data, received, sample is not None)
+        data, constants = self._data(ratings, sample), self._constants()
+        if self.published:
+            state = round_step(constants, state, data, received, sample is not None)
+        else:
+            outcome = after_round(self._task(state, ratings, sample), received)
+            sums = Received(outcome.items, outcome.attributes)
+            state = round_step(constants, state, data, sums, sample is not None)
+            if self.update == "sgd":
+                state = state._replace(client_factors=jnp.asarray(outcome.clients))
+            state = state._replace(biases=outcome.biases)
         if not bool(jnp.isfinite(state.item_factors).all() & jnp.isfinite(state.client_factors).all()):
             raise InputError(
                 f"fedmvmf diverged in round {int(state.round) - 1}: factors must stay finite; lower "
@@ -213,6 +243,18 @@ class FedMVMF:
                 f"the weight alpha; got {self.weighting}"
             )
         return sampled_data(ratings, sample, self.alpha)
+
+    def _task(self, state: State, ratings: Ratings, sample: Sample | None) -> Task:
+        """The clients' side of a round under switches."""
+        every = self.weighting == "include-unrated" and sample is None
+        data = all_data(ratings, self.alpha) if every else self._data(ratings, sample)
+        step = ClientStep(
+            self.client_learning_rate, self.lambda_factors, 1.0, attribute_weight=self.lambda_attributes
+        )
+        items, attributes = self.broadcast(state)
+        clients = self.user_factors(state, ratings, sample)
+        seed, round_ = int(state.seed), int(state.round)
+        return Task(self, step, data, items, attributes, clients, seed, round_, state.biases)
 
     def user_factors(self, state: State, ratings: Ratings, sample: Sample | None = None) -> np.ndarray:
         """P as it is used in this round."""
@@ -241,6 +283,9 @@ class FedMVMF:
         self, state: State, ratings: Ratings, users: np.ndarray, sample: Sample | None = None
     ) -> Iterator[Rows]:
         """Rows of the given clients: items ascending, then attributes."""
+        if not self.published:
+            yield from rows_of_round(self._task(state, ratings, sample), users)
+            return
         items, attributes = self.broadcast(state)
         clients = self.user_factors(state, ratings, sample)
         if self.weighting == "include-unrated" and sample is None:
@@ -262,6 +307,12 @@ class FedMVMF:
 
     def manifest(self, ratings: Ratings, rounds: list[int]) -> Manifest:
         """Everything a participant of the protocol knows."""
+        published = self._published_manifest(ratings, rounds)
+        if self.published:
+            return published
+        return declared(self, published, rate=self.client_learning_rate)
+
+    def _published_manifest(self, ratings: Ratings, rounds: list[int]) -> Manifest:
         constants = {
             "lambda_attributes": self.lambda_attributes,
             "lambda_factors": self.lambda_factors,

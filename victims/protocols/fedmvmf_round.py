@@ -11,6 +11,7 @@ import optax
 from jaxtyping import Array, Float, Int
 
 from victims.protocols.base import Received
+from victims.protocols.client_task import Biases
 from victims.protocols.jax_ratings import Data
 
 jax.config.update("jax_enable_x64", True)
@@ -41,6 +42,8 @@ class State(NamedTuple):
     feature_factors: Float[Array, "features K"]
     client_factors: Float[Array, "users K"]
     adam: optax.OptState
+    seed: Int[Array, ""]
+    biases: Biases | None = None
 
 
 def optimizer(constants: Constants) -> optax.GradientTransformation:
@@ -175,4 +178,11 @@ def round_step(
         clients = (1 - 2 * rate * constants.lambda_factors) * clients + 2 * rate * ascent
         features = (1 - 2 * rate * constants.lambda_factors) * features
         features += 2 * rate * constants.lambda_attributes * misfit.T @ items
-    return State(state.round + 1, new_items, new_attributes, features, clients, adam)
+    return state._replace(
+        round=state.round + 1,
+        item_factors=new_items,
+        attribute_factors=new_attributes,
+        feature_factors=features,
+        client_factors=clients,
+        adam=adam,
+    )

@@ -40,6 +40,7 @@ class Data(NamedTuple):
 
 # a round asks for the same arrays several times, and copies of large data take longer than its step
 _ON_DEVICE: WeakKeyDictionary[Ratings, Data] = WeakKeyDictionary()
+_OF_ALL_ITEMS: WeakKeyDictionary[Ratings, tuple[float, Data]] = WeakKeyDictionary()
 _WITH_SAMPLE: WeakKeyDictionary[Sample, tuple[Ratings, float, Data]] = WeakKeyDictionary()
 
 
@@ -75,6 +76,29 @@ def sampled_data(ratings: Ratings, sample: Sample | None, alpha: float) -> Data:
         stored = ratings, alpha, _joined(device_data(ratings), sample, alpha)
         _WITH_SAMPLE[sample] = stored
     return stored[2]
+
+
+def all_data(ratings: Ratings, alpha: float) -> Data:
+    """Every pair of user and item on the device, ascending by user, then item; unrated ones as zeros.
+
+    Parameters
+    ----------
+    ratings : Ratings
+    alpha : float
+        Weight of an unrated item.
+    """
+    stored = _OF_ALL_ITEMS.get(ratings)
+    if stored is None or stored[0] != alpha:
+        shape = ratings.n_users, ratings.n_items
+        value = ratings.matrix().toarray().ravel()
+        data = device_data(ratings)._replace(
+            user=jnp.asarray(np.repeat(np.arange(shape[0], dtype=np.int32), shape[1])),
+            item=jnp.asarray(np.tile(np.arange(shape[1], dtype=np.int32), shape[0])),
+            value=jnp.asarray(value),
+            weight=jnp.asarray(np.where(value > 0, 1.0, alpha)),
+        )
+        stored = _OF_ALL_ITEMS[ratings] = alpha, data
+    return stored[1]
 
 
 def _joined(data: Data, sample: Sample, alpha: float) -> Data:

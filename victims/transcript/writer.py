@@ -20,6 +20,7 @@ from victims.transcript.given_columns import (
     array_of,
     ids_of,
     kind_array,
+    numbers_of,
     payload,
     rows_of_numbers,
     same_length,
@@ -107,6 +108,7 @@ class TranscriptWriter:
         attributes: Numbers,
         ciphertext: Sequence[bytes] | None = None,
         noise_scale: Numbers | None = None,
+        bias: Numbers | None = None,
     ) -> None:
         """Write what was broadcast before the uploads of a round: the factors, or their ciphertexts.
 
@@ -120,6 +122,8 @@ class TranscriptWriter:
             In place of all rows.
         noise_scale : (all rows, factors), optional
             Standard deviation of Gaussian noise in every upload about a row, where it is broadcast.
+        bias : (all rows,), optional
+            What everybody adds to a prediction about the row, in stars; version 2.
         """
         number, width = self._checked_round(round_), self.manifest.factors
         if number in self._rounds["state"]:
@@ -150,6 +154,10 @@ class TranscriptWriter:
             if spread.min(initial=0) < 0:
                 raise InputError(f"noise_scale must be >= 0, got {spread.min():g}")
             columns["noise_scale"] = vector_array(spread)
+        if bias is not None:
+            added = numbers_of("bias", bias)
+            same_length(factors=range(sum(sizes)), bias=added)
+            columns["bias"] = pa.array(added)
         self._write("state", number, columns)
 
     def messages(
@@ -162,6 +170,8 @@ class TranscriptWriter:
         receiver: int | np.integer = -1,
         ciphertext: Sequence[bytes | None] | None = None,
         exponent: Numbers | None = None,
+        sequence: Numbers | None = None,
+        reference: Numbers | None = None,
     ) -> None:
         """Append uploaded rows; those of one client should follow each other, or reading has to sort them.
 
@@ -179,6 +189,10 @@ class TranscriptWriter:
             Rows that have one are written without their gradient. Either all calls give it or none does.
         exponent : (n_rows,) whole numbers, optional
             What an encoding publishes beside a ciphertext. Either all calls give it or none does.
+        sequence : (n_rows,) whole numbers, optional
+            Place of each row among those of its client in the round; version 2, in all calls or none.
+        reference : (n_rows, factors), optional
+            The factor that each row was computed at; version 2, in all calls or none.
         """
         number, manifest = self._checked_round(round_), self.manifest
         kind = ids_of("kind", kind, 0, len(KINDS) - 1, f"a place in {', '.join(KINDS)}")
@@ -209,6 +223,14 @@ class TranscriptWriter:
             whole = ids_of("exponent", exponent, -INT32_MAX, INT32_MAX, "an integer of 32 bits")
             same_length(sender=sender, exponent=whole)
             columns["exponent"] = pa.array(whole)
+        if sequence is not None:
+            places = ids_of("sequence", sequence, 0, INT32_MAX, ">= 0 and fit into 32 bits")
+            same_length(sender=sender, sequence=places)
+            columns["sequence"] = pa.array(places)
+        if reference is not None:
+            met = rows_of_numbers("reference", reference, manifest.factors)
+            same_length(sender=sender, reference=met)
+            columns["reference"] = vector_array(met)
         self._write("messages", number, columns)
 
     def _checked_round(self, round_: Any) -> int:

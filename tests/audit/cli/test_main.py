@@ -22,6 +22,16 @@ SMALL = "synthetic:users=25,items=30,ratings_per_user=8"
 
 
 class TestAudit:
+    def test_switches_of_one_update(self, run, tmp_path):
+        """The default update has none of them; what counts is the scenario that was asked for."""
+        words = ["--data", SMALL, "--update", "sgd", "--weighting", "observed-only", "--rounds", 0]
+        words += ["--set", "order=per-rating", "--set", "factors=3", "--quiet"]
+        assert run("audit", *words, "--attack", "guess-majority", "--out", tmp_path / "R")[0] == 0
+        words[3] = "semi-als"
+        code, _, error = run("audit", *words, "--out", tmp_path / "S")
+        assert code == 2
+        assert "update=sgd has steps" in error
+
     def test_writes_every_row_and_resumes(self, run, tmp_path):
         out = tmp_path / "RESULTS"
         words = ["audit", "--data", SMALL, "--out", out, "--attack", "spectral", "--sample", 3]
@@ -398,8 +408,8 @@ class TestStretching:
                 "user_low of a privacy specification must be in (0, 1]",
             ),
             (
-                ["record", "x", "--victim", "mf", "--set", "order=per-rating"],
-                "order of decentralised_mf must be batch",
+                ["record", "x", "--victim", "mf", "--set", "order=per-rating", "--set", "local_steps=2"],
+                "local_steps of decentralised_mf must be 1, for in order=per-rating",
             ),
         ],
     )

@@ -14,6 +14,7 @@ from defenses.noise.stretching import Stretching
 from defenses.selection.personalized_sampling import PersonalizedSampling, probabilities
 from victims.common.errors import InputError
 from victims.data.synthetic import Synthetic, generate
+from victims.protocols.account import Setting
 from victims.protocols.base import Rows
 from victims.protocols.decentralised_mf import DecentralisedMF
 from victims.recording import record
@@ -152,6 +153,19 @@ class TestNoise:
         raters = np.bincount(many.items, minlength=many.n_items)
         h = (told / defense.laplace_scale(many, 3, 1)) ** 2 * np.maximum(raters, 1)[:, None] / 2
         assert stats.kstest(h.ravel(), stats.expon.cdf).pvalue > UNLIKELY
+
+    def test_one_h_for_all_items(self, many):
+        """As paper 002's program may draw it: what differs between items is how many raters they have."""
+        defense = ObjectiveNoise(mixing="draw")
+        told = defense.noise_scale(many, 3, 5, 1)
+        raters = np.maximum(np.bincount(many.items, minlength=many.n_items), 1)
+        h = (told / defense.laplace_scale(many, 3, 1)) ** 2 * raters[:, None] / 2
+        np.testing.assert_allclose(h, np.broadcast_to(h[0], h.shape))
+        assert np.unique(h[0]).size == 3
+        account = defense.account(many, Setting("mf", "observed-only", 1, 1.0))
+        assert "share h" in account.unproved
+        assert defense.public()["mixing"] == "draw"
+        assert "mixing" not in ObjectiveNoise().public()
 
     def test_three_readings(self, many):
         def drawn(number, **options):

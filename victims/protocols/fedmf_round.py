@@ -1,0 +1,96 @@
+"""One round of FedMF as a pure function of the state, and its rows; symbols as in ``fedmf``."""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Float, Int
+
+from victims.data.ratings import Ratings
+from victims.protocols.base import Received, Rows
+from victims.protocols.client_task import Biases
+from victims.protocols.jax_ratings import Data
+from victims.transcript.view import ITEM
+
+jax.config.update("jax_enable_x64", True)
+
+
+class Constants(NamedTuple):
+    """The hyper-parameters that a round reads; ``fedmf.FedMF`` explains them."""
+
+    lambda_factors: float
+    item_regularization: float
+    client_learning_rate: float
+
+
+class State(NamedTuple):
+    """Everything that is carried from one round to the next."""
+
+    round: Int[Array, ""]
+    item_factors: Float[Array, "items K"]
+    client_factors: Float[Array, "users K"]
+    seed: Int[Array, ""]
+    biases: Biases | None = None
+
+
+@partial(jax.jit, static_argnums=0)
+def round_step(constants: Constants, state: State, data: Data, received: Received | None) -> State:
+    """The state after a round.
+
+    Parameters
+    ----------
+    constants : Constants
+    state : State
+        Before it.
+    data : Data
+    received : Received or None
+        Sums that reach the server; None for those of the uploads as they are.
+    """
+    rate = constants.client_learning_rate
+    items, clients = state.item_factors, state.client_factors
+    rated, raters = items[data.item], clients[data.user]
+    error = data.value - jnp.sum(rated * raters, axis=1)
+    ascent = jax.ops.segment_sum(error[:, None] * rated, data.user, clients.shape[0], indices_are_sorted=True)
+    if received is None:
+        pull = jax.ops.segment_sum(error[:, None] * raters, data.item, items.shape[0])
+        raters_of = jax.ops.segment_sum(jnp.ones(data.item.shape), data.item, items.shape[0])
+        sums = rate * (-2 * pull + 2 * constants.item_regularization * raters_of[:, None] * items)
+    else:
+        sums = jnp.asarray(received.items)
+    clients = (1 - 2 * rate * constants.lambda_factors) * clients + 2 * rate * ascent
+    return state._replace(round=state.round + 1, item_factors=items - sums, client_factors=clients)
+
+
+def gradient_rows(
+    constants: Constants, ratings: Ratings, users: np.ndarray, clients: np.ndarray, items: np.ndarray
+) -> Rows:
+    """gamma (-2 e u + 2 mu v) of every rating of some clients."""
+    rated = np.diff(ratings.indptr)[users]
+    sender = np.repeat(users, rated)
+    entry = np.arange(sender.size) - np.repeat(np.cumsum(rated) - rated, rated)
+    entry += np.repeat(ratings.indptr[users], rated)
+    index = ratings.items[entry]
+    u, v = clients[sender], items[index]
+    error = ratings.values[entry] - np.einsum("rk,rk->r", u, v)
+    gradient = -2 * error[:, None] * u + 2 * constants.item_regularization * v
+    kind = np.full(sender.size, ITEM, np.int8)
+    return Rows(
+        sender.astype(np.int32), kind, index.astype(np.int32), constants.client_learning_rate * gradient
+    )
+
+
+def with_zeros(rows: Rows, users: np.ndarray, n_items: int) -> Rows:
+    """The same with rows of zeros for all other items."""
+    slot = np.searchsorted(users, rows.sender) * n_items + rows.index
+    gradient = np.zeros((users.size * n_items, rows.gradient.shape[1]))
+    gradient[slot] = rows.gradient
+    return Rows(
+        np.repeat(users.astype(np.int32), n_items),
+        np.full(users.size * n_items, ITEM, np.int8),
+        np.tile(np.arange(n_items, dtype=np.int32), users.size),
+        gradient,
+    )

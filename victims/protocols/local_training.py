@@ -1,0 +1,225 @@
+"""What clients do between broadcast and upload under the switches, all of them at once.
+
+Every client goes ``local_steps`` times through its ratings, a minibatch at a time. One minibatch b moves its
+factor u and, where it sends copies, its copies w_j of the item factors, both from the same point:
+
+    u   <- P(shrink u + 2 gamma sum_b c_j e_j w_j)     w_j <- w_j + 2 gamma (c_j e_j u - mu w_j)
+
+with errors e_j = r_j - u . w_j, the sums divided by the size of b where the reduction is a mean, and P the
+projection that the protocol has. Attributes of FedMVMF take part in a step over all ratings, and otherwise
+make the last step of a pass. Biases are two more coordinates of u and w: (u, c, 1) . (w, 1, b).
+
+Clients of similar size share one array (users, ratings), padded to a power of two in both directions, so that
+few shapes are compiled; scans go over minibatches.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from functools import partial
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Bool, Float, Int
+
+jax.config.update("jax_enable_x64", True)
+
+
+class Habits(NamedTuple):
+    """What is compiled: numbers and choices that are fixed for a training.
+
+    Attributes
+    ----------
+    steps : int
+        Minibatches of a pass.
+    passes : int
+    together, mean, moves_items, unit_ball, ridge_per_rating, after : bool
+        Whether attributes are part of the one step over all ratings; reduction; whether the copies move;
+        whether u is projected; whether its ridge counts once per rating; whether a row has u after its step.
+    factors : int
+        K, without the coordinates of biases.
+    """
+
+    steps: int
+    passes: int
+    together: bool
+    mean: bool
+    moves_items: bool
+    unit_ball: bool
+    ridge_per_rating: bool
+    after: bool
+    factors: int
+
+
+class Rule(NamedTuple):
+    """gamma, lambda of u, mu of the copies, lambda_1 of attributes; which coordinates of u and w move."""
+
+    rate: Float[Array, ""]
+    ridge: Float[Array, ""]
+    item_pull: Float[Array, ""]
+    attribute_weight: Float[Array, ""]
+    own_moves: Bool[Array, " K"]
+    item_moves: Bool[Array, " K"]
+
+
+class Local(NamedTuple):
+    """Clients of one size, before and after.
+
+    Attributes
+    ----------
+    own : (users, K)
+        u.
+    items : (users, ratings, K)
+        w.
+    attributes : (users, attributes, K)
+        Copies of the attribute factors; one row for all users where they do not move.
+    rows : (users, ratings, K)
+        c e u of the last pass, over the size of the minibatch where that is a mean.
+    attribute_rows : (users, attributes, K)
+    """
+
+    own: Float[Array, "users K"]
+    items: Float[Array, "users ratings K"]
+    attributes: Float[Array, "users attributes K"]
+    rows: Float[Array, "users ratings K"]
+    attribute_rows: Float[Array, "users attributes K"]
+
+
+@partial(jax.jit, static_argnums=0)
+def train(
+    habits: Habits,
+    rule: Rule,
+    own: Float[Array, "users K"],
+    items: Float[Array, "users ratings K"],
+    value: Float[Array, "users ratings"],
+    weight: Float[Array, "users ratings"],
+    attributes: Float[Array, "attributes K"],
+    columns: Float[Array, "users attributes"],
+) -> Local:
+    """Local training of some clients.
+
+    Parameters
+    ----------
+    habits : Habits
+    rule : Rule
+    own, items : (users, K), (users, ratings, K)
+        As they start.
+    value, weight : (users, ratings)
+        Stars, and c; 0 on padding. Ratings lie in the order in which they are gone through.
+    attributes : (attributes, K)
+    columns : (users, attributes)
+        Of the clients, 0 or 1.
+    """
+    users, ratings = value.shape
+    copies = jnp.broadcast_to(attributes, (users, *attributes.shape))
+    together = habits.together
+    factors_move = rule.item_moves & (jnp.arange(own.shape[1]) < habits.factors)
+
+    def blocks(table: Array) -> Array:
+        return jnp.moveaxis(
+            table.reshape(users, habits.steps, ratings // habits.steps, *table.shape[2:]), 1, 0
+        )
+
+    def joined(table: Array) -> Array:
+        return jnp.moveaxis(table, 0, 1).reshape(users, ratings, *table.shape[3:])
+
+    def step(
+        carried: tuple[Array, Array], block: tuple[Array, ...]
+    ) -> tuple[tuple[Array, Array], tuple[Array, Array]]:
+        u, a = carried
+        w, r, c = block
+        some = jnp.sum(c > 0, axis=1)
+        parts = jnp.maximum(some, 1) if habits.mean else jnp.ones_like(some)
+        error = c * (r - jnp.einsum("uk,unk->un", u, w)) / parts[:, None]
+        ascent = jnp.einsum("un,unk->uk", error, w)
+        if together:
+            ascent = ascent + _attribute_ascent(rule, u, a, columns)
+        counted = (some / parts if habits.ridge_per_rating else jnp.ones_like(some))[:, None]
+        moved = _moved(habits, rule, u, ascent, counted)
+        moved = moved if together else jnp.where(some[:, None] > 0, moved, u)
+        row = error[..., None] * (moved if habits.after else u)[:, None]
+        if habits.moves_items:
+            pulled = jnp.where((c > 0)[..., None], rule.item_pull * w, 0)
+            w = jnp.where(rule.item_moves, w + 2 * rule.rate * (row - pulled), w)
+        return (moved, a), (w, row)
+
+    def one_pass(carried: Any, _: None) -> tuple[Any, None]:
+        u, w, a, _rows, _said = carried
+        before = u
+        (u, a), (w, rows) = jax.lax.scan(step, (u, a), (w, blocks(value), blocks(weight)))
+        before = before if together else u  # attributes come with the ratings, or after them
+        said = (columns - jnp.einsum("uk,uak->ua", before, a))[..., None] * before[:, None]
+        if not together and columns.shape[1]:
+            ascent = _attribute_ascent(rule, u, a, columns)
+            u = _moved(habits, rule, u, ascent, jnp.ones((users, 1)))
+        if habits.moves_items:
+            a = jnp.where(factors_move, a + 2 * rule.rate * said, a)
+        return (u, w, a, rows, said), None
+
+    start = own, blocks(items), copies, jnp.zeros_like(blocks(items)), jnp.zeros_like(copies)
+    (u, w, a, rows, said), _ = jax.lax.scan(one_pass, start, None, length=habits.passes)
+    return Local(u, joined(w), a, joined(rows), said)
+
+
+def _attribute_ascent(rule: Rule, u: Array, a: Array, columns: Array) -> Array:
+    error = columns - jnp.einsum("uk,uak->ua", u, a)
+    return rule.attribute_weight * jnp.einsum("ua,uak->uk", error, a)
+
+
+def _moved(habits: Habits, rule: Rule, u: Array, ascent: Array, counted: Array) -> Array:
+    shrunk = (1 - 2 * rule.rate * rule.ridge * counted) * u + 2 * rule.rate * ascent
+    moved = jnp.where(rule.own_moves, shrunk, u)
+    if not habits.unit_ball:
+        return moved
+    length = jnp.linalg.norm(moved[:, : habits.factors], axis=1, keepdims=True)
+    return jnp.where(jnp.arange(u.shape[1]) < habits.factors, moved / jnp.maximum(length, 1.0), moved)
+
+
+class SizeClass(NamedTuple):
+    """Clients of similar size.
+
+    Attributes
+    ----------
+    place : (n,) int
+        Which of the clients asked for; the rest of the users are padding.
+    entry : (users, ratings) int
+        Their ratings, in the order in which they go through them; -1 on padding.
+    steps : int
+        Minibatches.
+    """
+
+    place: Int[np.ndarray, " n"]
+    entry: Int[np.ndarray, "users ratings"]
+    steps: int
+
+
+def size_classes(
+    first: Int[np.ndarray, " users"],
+    count: Int[np.ndarray, " users"],
+    order: Int[np.ndarray, " entries"],
+    of_step: int | None,
+) -> Iterator[SizeClass]:
+    """Clients by the next power of two of how many ratings they have.
+
+    Parameters
+    ----------
+    first, count : (users,)
+        Each client's ratings are ``order[first : first + count]``.
+    order : (n_entries,)
+        Ratings by client, in the order in which clients go through them.
+    of_step : int or None
+        Ratings of a minibatch; None for all.
+    """
+    size = 2 ** np.ceil(np.log2(np.maximum(count, 1))).astype(np.int64)
+    for width in np.unique(size).tolist():
+        place = np.flatnonzero(size == width)
+        at_once = width if of_step is None else min(of_step, width)
+        steps = -(-width // at_once)
+        rank = np.arange(steps * at_once)
+        users = 1 << (place.size - 1).bit_length()
+        entry = np.full((users, rank.size), -1, np.int64)
+        here = rank < count[place][:, None]
+        entry[: place.size][here] = order[(first[place][:, None] + rank)[here]]
+        yield SizeClass(place, entry, steps)
