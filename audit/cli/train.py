@@ -15,6 +15,7 @@ from audit.cli.options import (
     JsonOption,
     QuietOption,
     SeedOption,
+    TagsOption,
     UpdateOption,
     VictimOption,
     VictimOptions,
@@ -50,6 +51,7 @@ def train(
     defense: DefenseOption = None,
     seed: SeedOption = 0,
     set_: VictimOptions = None,
+    item_tags: TagsOption = None,
     item_components: ComponentsOption = None,
     quiet: QuietOption = False,
     as_json: JsonOption = False,
@@ -70,7 +72,7 @@ def train(
     wanted = parse_rounds(rounds)
     if wanted[0] < 1:
         raise InputError("--rounds of train must be >= 1: 0 rounds train nothing")
-    ratings = output.load(data, item_components)
+    ratings = output.load(data, item_components, item_tags=item_tags)
     kept, held_out = split_by(split, ratings, test_fraction, seed)
     start = time.perf_counter()
     with output.progress("round") as update_bar:
