@@ -47,6 +47,7 @@ class Purpose(IntEnum):
     MF_START = 109
     RATING_ORDER = 110
     SHUFFLED_VIEW = 111
+    FOLDS = 112
 
     LAPLACE_NOISE = 200
     UNRATED_SAMPLE = 201
@@ -73,6 +74,7 @@ class Purpose(IntEnum):
     BOOTSTRAP = 404
     CANARIES = 405
     HYPOTHESIS_STARTS = 406
+    TUNING = 407
 
 
 def generator(seed: SupportsIndex, purpose: Purpose, *numbers: SupportsIndex) -> np.random.Generator:
