@@ -28,14 +28,23 @@ def cost_table(rows: Sequence[Row], title: str) -> Table:
     """One line per number of items and system; client phases of the busiest and of the mean client.
 
     Rows hold ``items``, ``ratings``, ``system``, the phases' ``seconds_...``, ``bytes_sent``,
-    ``bytes_sent_mean``, ``ciphertexts``, ``peak_bytes``, ``slowest`` (seconds in paper 001's accounting) and
-    ``paper`` (its number, or None).
+    ``bytes_sent_mean``, ``ciphertexts``, ``peak_bytes``, ``slowest`` (seconds in paper 001's accounting),
+    ``server_share`` (of them, without the transfer: its Figures 2 and 3) and ``paper`` (its number, or None).
     """
     table = Table(title=title, title_justify="left")
     for name in ("items", "ratings", "system"):
         table.add_column(name, justify="left" if name == "system" else "right")
     seconds = ("local\nupdate", "encrypt", "transfer", "aggregate", "decrypt", "server\nupdate")
-    for name in (*seconds, "MB sent", "cipher-\ntexts", "peak MB", "round", "paper", "paper /\nround"):
+    for name in (
+        *seconds,
+        "MB sent",
+        "cipher-\ntexts",
+        "peak MB",
+        "round",
+        "of it\nserver",
+        "paper",
+        "paper /\nround",
+    ):
         table.add_column(name, justify="right")
     phases = ("aggregation", "decryption", "server_update")
     before = None
@@ -53,6 +62,7 @@ def cost_table(rows: Sequence[Row], title: str) -> Table:
             f"{row['ciphertexts']:,.0f}",
             f"{row['peak_bytes'] / 1e6:,.0f}",
             _seconds(row["slowest"]),
+            f"{row['server_share']:.0%}",
             number(paper, 2),
             "-" if paper is None else f"{paper / row['slowest']:.1f}",
         )

@@ -102,6 +102,7 @@ def _measure(cell: Cell[Round], ratings: Ratings, say: Say) -> list[Row]:
     speed = sheet.bits_per_second
     spent = {
         "slowest": cost.slowest(speed),
+        "server_share": cost.server / (cost.client + cost.server),
         "seconds_transfer": cost.transfer(speed),
         "seconds_transfer_mean": cost.transfer(speed, mean=True),
     }

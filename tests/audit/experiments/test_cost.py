@@ -46,6 +46,10 @@ class TestCost:
         assert [row["system"] for row in rows] == ["in the clear", "phe, 1024 bit", "packed, 1024 bit"] * 2
         assert all(row["seconds_transfer_mean"] < row["seconds_transfer"] for row in rows)
         assert all(row["seconds_local_update_mean"] > 0 for row in rows)
+        for row in rows:
+            server = row["seconds_aggregation"] + row["seconds_server_update"]
+            both = row["slowest"] - row["seconds_transfer"]
+            np.testing.assert_allclose(row["server_share"], server / both)
         assert rows[1]["ciphertexts"] == 10 * rows[2]["ciphertexts"]  # 20 numbers: 20 or 2
 
     def test_the_stand_in_has_no_cost(self, ratings):
