@@ -14,6 +14,7 @@ import matplotlib as mpl
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
+from matplotlib.ticker import FixedLocator, FuncFormatter
 
 from reports.figures import ONE_PANEL, STYLE, save
 from reports.sweep_panels import GUESS, draw_line, line_of, panels_of, scale_of
@@ -89,11 +90,16 @@ def published_noise(rows: Sequence[Row], metric: str) -> Figure:
             axes.grid(axis="y", color="0.92", linewidth=0.6)
             if max(scales) > WIDEST:
                 axes.set_xscale("log")
+                axes.xaxis.set_major_locator(FixedLocator(sorted(set(scales) - {0})))
+                axes.xaxis.set_minor_locator(FixedLocator([]))
+                axes.xaxis.set_major_formatter(FuncFormatter(lambda b, _: f"{b:,g}"))  # no formulas in labels
             else:
                 axes.set_xlim(left=0)
         figure.supxlabel("noise scale b (stars²)", fontsize=8)
         figure.supylabel(f"share of {METRICS[metric]}", fontsize=8)
-        figure.legend(handles=_handles(), loc="outside upper center", ncols=_columns(figure), frameon=False)
+        figure.legend(
+            handles=_handles(rows), loc="outside upper center", ncols=_columns(figure), frameon=False
+        )
     return figure
 
 
@@ -105,9 +111,11 @@ def _draw_best_guess(axes: Axes, line: list[tuple[float, Row]]) -> None:
     axes.plot([x for x, _ in line], [row["baseline"] for _, row in line], **GUESS)
 
 
-def _handles() -> list[Line2D]:
+def _handles(rows: Sequence[Row]) -> list[Line2D]:
+    clients = max(row["n_users"] for row in rows)
+    label = f"paper's procedure, {clients} clients, 95 % band"
     return [
-        Line2D([], [], color=SOLVER_COLOUR, marker="o", label="paper's procedure, 95 % band over clients"),
+        Line2D([], [], color=SOLVER_COLOUR, marker="o", label=label),
         Line2D([], [], color=RANDOM_COLOUR, linestyle="--", label="random guess (the paper's baseline)"),
         Line2D([], [], **GUESS, label="best guess without the transcript"),
     ]

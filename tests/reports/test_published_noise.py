@@ -25,6 +25,10 @@ def test_what_is_drawn(scales, kind):
         (tuple(line.get_xdata()), *set(line.get_ydata())) for line in axes.lines if len(line.get_xdata())
     }
     assert drawn == {(scales, 0.6), (scales, 0.2), (scales, 0.9)}
+    figure = axes.get_figure()
+    figure.canvas.draw()
+    if kind == "log":
+        assert [text.get_text() for text in axes.get_xticklabels()] == ["1", "100", "10,000"]
     assert axes.get_title() == "semi-als / include-unrated\nsolver root-anderson (paper: scalar Jacobian)"
 
 
