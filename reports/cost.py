@@ -25,19 +25,28 @@ PRIVMVMF = {"plain": (0.0195, 3.2878, None, 0.1912), "unpacked": (3.0787, 239.29
 
 
 def cost_table(rows: Sequence[Row], title: str) -> Table:
-    """One line per number of items and system.
+    """One line per number of items and system; client phases of the busiest and of the mean client.
 
     Rows hold ``items``, ``ratings``, ``system``, the phases' ``seconds_...``, ``bytes_sent``,
-    ``ciphertexts``, ``peak_bytes``, ``slowest`` (seconds in paper 001's accounting) and ``paper`` (its
-    number, or None).
+    ``bytes_sent_mean``, ``ciphertexts``, ``peak_bytes``, ``slowest`` (seconds in paper 001's accounting),
+    ``server_share`` (of them, without the transfer: its Figures 2 and 3) and ``paper`` (its number, or None).
     """
     table = Table(title=title, title_justify="left")
     for name in ("items", "ratings", "system"):
         table.add_column(name, justify="left" if name == "system" else "right")
-    seconds = ("local\nupdate", "encrypt", "aggregate", "decrypt", "server\nupdate")
-    for name in (*seconds, "MB sent", "cipher-\ntexts", "peak MB", "round", "paper", "paper /\nround"):
+    seconds = ("local\nupdate", "encrypt", "transfer", "aggregate", "decrypt", "server\nupdate")
+    for name in (
+        *seconds,
+        "MB sent",
+        "cipher-\ntexts",
+        "peak MB",
+        "round",
+        "of it\nserver",
+        "paper",
+        "paper /\nround",
+    ):
         table.add_column(name, justify="right")
-    phases = ("local_update", "encryption", "aggregation", "decryption", "server_update")
+    phases = ("aggregation", "decryption", "server_update")
     before = None
     for row in rows:
         first = row["items"] != before
@@ -47,15 +56,23 @@ def cost_table(rows: Sequence[Row], title: str) -> Table:
             f"{row['items']:,}" if first else "",
             f"{row['ratings']:,}" if first else "",
             row["system"],
+            *(_both(row, f"seconds_{name}") for name in ("local_update", "encryption", "transfer")),
             *(_seconds(row[f"seconds_{name}"]) for name in phases),
-            f"{row['bytes_sent'] / 1e6:.3g}",
+            f"{row['bytes_sent'] / 1e6:.3g} / {row['bytes_sent_mean'] / 1e6:.3g}",
             f"{row['ciphertexts']:,.0f}",
             f"{row['peak_bytes'] / 1e6:,.0f}",
             _seconds(row["slowest"]),
+            f"{row['server_share']:.0%}",
             number(paper, 2),
             "-" if paper is None else f"{paper / row['slowest']:.1f}",
         )
     return table
+
+
+def _both(row: Row, name: str) -> str:
+    """Seconds of the busiest client, and of the mean one."""
+    busiest, mean = row[name], row[f"{name}_mean"]
+    return "-" if busiest == 0 else f"{busiest:.3g} / {mean:.3g}"
 
 
 def _seconds(value: float) -> str:

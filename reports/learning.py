@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
+from typing import Any
 
 from rich.table import Table
 
@@ -40,4 +42,32 @@ def learning_table(
     table.add_row("centralised alternating least squares, best of 15 sweeps", number(centralised))
     table.add_row("centralised mean + user bias + item bias", number(bias))
     table.add_row("training mean", number(mean))
+    return table
+
+
+def tuning_table(trials: Sequence[Any], measure: str, title: str, most: int = 10) -> Table:
+    """Tabulate the best trials of a search, and how many failed.
+
+    Parameters
+    ----------
+    trials : sequence
+        With ``number``, ``options`` and ``value``, NaN where it failed; the best first.
+    measure : str
+        What was made small.
+    title : str
+    most : int
+        Trials to show.
+
+    Returns
+    -------
+    Table
+    """
+    failed = sum(math.isnan(trial.value) for trial in trials)
+    table = Table(title=f"{title}, {failed} failed" if failed else title, title_justify="left")
+    names = list(trials[0].options)
+    for name in ("trial", measure, *names):
+        table.add_column(name, justify="right")
+    for trial in trials[: min(most, len(trials) - failed)]:
+        values = (f"{trial.options[name]:.4g}" for name in names)
+        table.add_row(str(trial.number), number(trial.value, 4), *values)
     return table

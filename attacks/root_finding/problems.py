@@ -101,6 +101,8 @@ class SemiAlsProblem:
         In stars and 0..1.
     budget : int
         Most evaluations.
+    printed : bool
+        Whether (42) is as printed.
     """
 
     def __init__(
@@ -112,6 +114,7 @@ class SemiAlsProblem:
         start_rating: float,
         start_attribute: float,
         budget: int,
+        printed: bool = False,
     ) -> None:
         self.size = last.kind.size
         padded = SMALLEST_PADDING << max(0, int(np.ceil(np.log2(self.size / SMALLEST_PADDING))))
@@ -126,7 +129,7 @@ class SemiAlsProblem:
             column=jnp.asarray(self._pad(last.rows[:, n])),
             n=jnp.asarray(np.eye(manifest.factors)[n]),
             ridge=jnp.asarray(constants["lambda_factors"], jnp.float64),
-            alpha=jnp.asarray(_alpha(manifest), jnp.float64),
+            alpha=jnp.asarray(_alpha(manifest, printed), jnp.float64),
         )
         self.evaluations = Evaluations(np.where(is_item, start_rating, start_attribute), budget)
 
@@ -170,6 +173,8 @@ class SgdProblem:
         Its direction: the upload of item j, or equal coordinates.
     budget : int
         Most evaluations.
+    printed : bool
+        Whether (34) and (42) are as printed.
     """
 
     def __init__(
@@ -181,8 +186,11 @@ class SgdProblem:
         start_factor: float,
         start_along: str,
         budget: int,
+        printed: bool = False,
     ) -> None:
         self.before, after = rounds
+        differs = printed and manifest.weighting == "include-unrated"
+        self.equations = systems.sgd_printed if differs else systems.sgd
         self.manifest = manifest
         constants = manifest.hyperparameters
         weight = np.where(self.before.kind == ATTRIBUTE, constants.get("lambda_attributes", 1.0), 1.0)
@@ -194,7 +202,7 @@ class SgdProblem:
             pull=jnp.asarray(self.before.rows.T @ (weight[:, None] * self.before.factors)),
             rate=jnp.asarray(constants["client_learning_rate"], jnp.float64),
             ridge=jnp.asarray(constants["lambda_factors"], jnp.float64),
-            alpha=jnp.asarray(_alpha(manifest), jnp.float64),
+            alpha=jnp.asarray(_alpha(manifest, printed), jnp.float64),
         )
         start = np.full(manifest.factors, start_factor)
         if start_along == "row":
@@ -207,15 +215,15 @@ class SgdProblem:
         """Evaluate the equations, (K,)."""
         self.evaluations.spend()
         self.evaluations.last_point = unknown
-        return np.asarray(systems.residual(systems.sgd, unknown, self.system))
+        return np.asarray(systems.residual(self.equations, unknown, self.system))
 
     def jacobian(self, unknown: np.ndarray) -> np.ndarray:
         """Evaluate the dense Jacobian, (K, K)."""
-        return np.asarray(systems.jacobian(systems.sgd, unknown, self.system))
+        return np.asarray(systems.jacobian(self.equations, unknown, self.system))
 
     def product(self, point: np.ndarray, direction: np.ndarray) -> np.ndarray:
         """Multiply the Jacobian at a point by a direction, (K,)."""
-        return np.asarray(systems.jacobian_product(systems.sgd, point, direction, self.system))
+        return np.asarray(systems.jacobian_product(self.equations, point, direction, self.system))
 
     def read(self, solution: np.ndarray) -> np.ndarray:
         """Read ratings and attributes by (32), with the whole vector p instead of one coordinate.
@@ -238,6 +246,8 @@ class SgdProblem:
         return np.where(unrated, 0.0, sign * value)
 
 
-def _alpha(manifest: Manifest) -> float:
-    """Weight of unrated items; 1 where none are uploaded."""
-    return manifest.hyperparameters["alpha"] if manifest.weighting == "include-unrated" else 1.0
+def _alpha(manifest: Manifest, printed: bool) -> float:
+    """Weight at which the smoothing starts: alpha, or 0 in (42) as printed; 1 where it is not needed."""
+    if manifest.weighting != "include-unrated":
+        return 1.0
+    return 0.0 if printed else manifest.hyperparameters["alpha"]

@@ -44,6 +44,8 @@ class Root:
     ----------
     method : str
         One of ``METHODS``.
+    form : "corrected" or "printed"
+        Of (34) and (42), which include-unrated alone needs. As printed the truth is no solution.
     start_rating, start_attribute : float
         Start of the unknowns of (20), (24), in stars and 0..1.
     start_factor : float
@@ -73,6 +75,7 @@ class Root:
     """
 
     method: str = "hybr"
+    form: str = "corrected"
     start_rating: float = 3.0
     start_attribute: float = 0.5
     start_factor: float = 0.1
@@ -91,6 +94,7 @@ class Root:
             self,
             "root",
             method=one_of(*METHODS),
+            form=one_of("corrected", "printed"),
             start_factor=Rule("not 0, where the system is singular", bool),
             start_along=one_of("row", "constant"),
             factor=or_none(at_least(0)),
@@ -252,6 +256,7 @@ def _problem(attack: Root, manifest: Manifest, client: ClientUploads, fixed: int
             start_rating=attack.start_rating,
             start_attribute=attack.start_attribute,
             budget=attack.max_evaluations,
+            printed=attack.form == "printed",
         )
     return SgdProblem(
         manifest,
@@ -260,6 +265,7 @@ def _problem(attack: Root, manifest: Manifest, client: ClientUploads, fixed: int
         start_factor=attack.start_factor,
         start_along=attack.start_along,
         budget=attack.max_evaluations,
+        printed=attack.form == "printed",
     )
 
 

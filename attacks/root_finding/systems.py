@@ -12,6 +12,10 @@ q_j or u_a. With n a fixed factor of K, or j a fixed item:
   smoothed from the rating of (35). W = sum_k f(k) q_k' + lambda_1 sum_a f(a) u_a' (K x K) stands for the
   sums in (28), (30) and (34).
 
+As printed, (42) is c = clip(z, 0, 1), which is alpha = 0 here: an unrated item then predicts a gradient of
+zero, and none is. As printed, (34) and (47) have p_j where q_j is meant; ``sgd_printed`` takes the only p
+that the system has, the client's. Observed-only has neither.
+
 All functions are pure, take padded arrays and are traced once per shape.
 """
 
@@ -33,7 +37,7 @@ class SemiAls(NamedTuple):
 
     factors (rows, K): broadcast factor of each row, 0 on padding; weight (rows): lambda_1 for attributes,
     1 for items; item (rows): True for items; column (rows): f_n; n: one-hot (K,); ridge: lambda_2; alpha:
-    1 in observed-only.
+    1 in observed-only, 0 for (42) as printed.
     """
 
     factors: Float[Array, "rows K"]
@@ -96,7 +100,7 @@ class Sgd(NamedTuple):
 
     before, after (K,): f^{t-1}(i,j) and f^t(i,j); q_before, q_after (K,): q_j in the two rounds; pull
     (K, K): W of round t-1, row n from the n-th coordinates; rate: gamma; ridge: lambda_2; alpha: 1 in
-    observed-only.
+    observed-only, 0 for (42) as printed.
     """
 
     before: Float[Array, " K"]
@@ -125,9 +129,39 @@ def sgd(p: Float[Array, " K"], system: Sgd) -> Float[Array, " K"]:
     ----------
     Paper 000: P. Mai, Y. Pang, arXiv:2210.07775, Eq. (31), (33).
     """
+    pulled = 2 * system.rate * system.ridge * system.q_after
+    return _two_rounds(p, system, p @ (pulled - (system.q_after - system.q_before)))
+
+
+def sgd_printed(p: Float[Array, " K"], system: Sgd) -> Float[Array, " K"]:
+    """Evaluate the residual of (33) with g' as (34) prints it, 2 lambda_2 gamma p - (p^t - p).
+
+    Parameters
+    ----------
+    p : (K,)
+    system : Sgd
+
+    Returns
+    -------
+    (K,)
+
+    References
+    ----------
+    Paper 000: P. Mai, Y. Pang, arXiv:2210.07775, Eq. (33), (34).
+    """
+    return _two_rounds(p, system, p @ (2 * system.rate * system.ridge * p - (_stepped(p, system) - p)))
+
+
+def _stepped(p: Float[Array, " K"], system: Sgd) -> Float[Array, " K"]:
+    """p at t: every coordinate by its own coordinate of the uploads."""
+    return (1 - 2 * system.rate * system.ridge) * p + 2 * system.rate * jnp.diagonal(system.pull) / p
+
+
+def _two_rounds(p: Float[Array, " K"], system: Sgd, drift: Float[Array, ""]) -> Float[Array, " K"]:
+    """(33), whose term p g' is ``drift``; (31) where alpha is 1."""
     shrink = 1 - 2 * system.rate * system.ridge
     step = 2 * system.rate * system.pull / p[:, None]  # row n: the client's step read off f_n
-    later = shrink * p + jnp.diagonal(step)
+    later = _stepped(p, system)
     now, then = p @ system.q_before, shrink * (p @ system.q_after) + step @ system.q_after
     # (35); where p . q barely moves it is 0/0, and the plain rating of (32) takes its place
     below = system.before * later - system.after * p
@@ -138,13 +172,13 @@ def sgd(p: Float[Array, " K"], system: Sgd) -> Float[Array, " K"]:
         system.before / p + now,
     )
     c = smooth_weight(rating, system.alpha, jnp.ones(p.shape, bool))
-    return (system.before / p + c * (now - then)) * later - system.after
+    return (system.before / p + c * (drift - step @ system.q_after)) * later - system.after
 
 
 System = SemiAls | Sgd
 Equations = Callable[[Array, System], Array]
 
-# One compiled function of each kind serves both systems; ``equations`` is ``semi_als`` or ``sgd``.
+# One compiled function of each kind serves both systems; ``equations`` is one of the above.
 
 
 @partial(jax.jit, static_argnums=0)
@@ -154,7 +188,7 @@ def residual(equations: Equations, unknown: Array, system: System) -> Array:
     Parameters
     ----------
     equations : callable
-        ``semi_als`` or ``sgd``.
+        ``semi_als``, ``sgd`` or ``sgd_printed``.
     unknown : (n,)
     system : SemiAls or Sgd
 

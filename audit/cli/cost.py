@@ -89,7 +89,8 @@ def cost(
         published = victim == "fedmf" and row["system"] in ("phe, 1024 bit", "packed, 1024 bit")
         row["paper"] = fedmf_paper(row["items"], upload) if published else None
     output.show(ratings.describe())
-    title = f"One round of {victim}{f' ({upload})' if victim == 'fedmf' else ''}: seconds, slowest client"
+    how = f" ({upload})" if victim == "fedmf" else ""
+    title = f"One round of {victim}{how}: seconds; of clients: busiest / mean"
     output.show(cost_table(rows, title))
     for note in dict.fromkeys(f"{row['system']}: {row['note']}" for row in rows):
         output.show(f"  {note}")

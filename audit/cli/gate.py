@@ -24,7 +24,7 @@ from difflib import get_close_matches
 from typing import Any, NamedTuple
 
 from audit.experiments.claimed_rows import ANSWERED, PROBABILITY
-from audit.experiments.round_cost import Cost
+from audit.experiments.round_cost import METRICS
 from audit.scoring.metrics import RATING_METRICS
 from audit.scoring.pseudonyms import CLAIMED, SHARE
 from audit.scoring.statistics import INCONCLUSIVE, LEAK, NO_EVIDENCE, NOT_TESTED
@@ -58,7 +58,7 @@ OF_ATTACKS = ("solver_success_rate", "seconds_per_user", "share_of_rows_read")
 OF_CLAIMED = (ANSWERED, PROBABILITY)
 OF_QUALITY = tuple("ndcg_at_10" if name == "ndcg" else name for name in Quality._fields)
 OF_CLAIMS = (BOUND, "mse")
-OF_COST = tuple(Cost(*10 * (0.0,)).metrics())
+OF_COST = METRICS
 
 
 class Vocabulary(NamedTuple):

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from enum import StrEnum
+from pathlib import Path
 from typing import Annotated, Any
 
 import typer
@@ -86,6 +87,10 @@ AttackOptions = Annotated[
 ComponentsOption = Annotated[
     int | None,
     typer.Option(min=1, help="Replace item features by their first principal components."),
+]
+TagsOption = Annotated[
+    Path | None,
+    typer.Option(help="Replace item features by the tag genome in this directory (MovieLens)."),
 ]
 UpdatesOption = Annotated[list[Update] | None, typer.Option(help="Restrict the scenarios. Repeatable.")]
 WeightingsOption = Annotated[list[Weighting] | None, typer.Option(help="Restrict the scenarios. Repeatable.")]

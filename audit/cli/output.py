@@ -65,12 +65,17 @@ class Output:
             yield update
 
     def load(
-        self, data: str, item_components: int | None = None, community: int | None = None, seed: int = 0
+        self,
+        data: str,
+        item_components: int | None = None,
+        community: int | None = None,
+        seed: int = 0,
+        item_tags: Path | None = None,
     ) -> Ratings:
         """The ratings that ``--data`` names; what the loader decided about the file is said on stderr."""
         from audit.requests.rating_data import ratings_of
 
-        ratings = ratings_of(data, item_components, community, seed)
+        ratings = ratings_of(data, item_components, community, seed, item_tags=item_tags)
         for text in () if self.quiet else ratings.notes:
             note(f"{ratings.name}: {text}")
         return ratings

@@ -15,6 +15,7 @@ from audit.cli.options import (
     PreferredWeightingOption,
     QuietOption,
     SeedOption,
+    TagsOption,
     UpdateOption,
     VictimOption,
     VictimOptions,
@@ -47,9 +48,12 @@ def quality(
     scenario: Annotated[
         list[str] | None, typer.Option(help="existing, 'new user' or 'new item'. Repeatable; all by default.")
     ] = None,
+    k: Annotated[int, typer.Option("--k", min=1, help="Items that are recommended to a user.")] = 10,
+    relevant: Annotated[float, typer.Option(help="Smallest rating that counts as relevant, stars.")] = 4.0,
     jobs: JobsOption = -1,
     seed: SeedOption = 0,
     set_: VictimOptions = None,
+    item_tags: TagsOption = None,
     item_components: ComponentsOption = None,
     quiet: QuietOption = False,
     as_json: JsonOption = False,
@@ -59,6 +63,7 @@ def quality(
     from audit.factories import parse_options
     from audit.requests.grids import scenario_of
     from reports.ranking import quality_table
+    from victims.evaluation.ranking import Cut
 
     output = Output(quiet, as_json)
     update_, weighting_ = scenario_of(victim, update, weighting)
@@ -70,15 +75,18 @@ def quality(
         rounds=rounds,
         runs=runs,
         scenarios=names(scenario) or ("existing", "new user", "new item"),
+        cut=Cut(k, relevant),
         seed=seed,
         victim_options=parse_options(set_ or []),
     )
     start = time.perf_counter()
-    ratings = output.load(data, item_components)
+    ratings = output.load(data, item_components, item_tags=item_tags)
     with output.progress("quality") as update_bar:
         rows = run(plan, ratings, jobs=jobs, report=update_bar)
     output.show(ratings.describe())
-    title = f"Ranking at 10 under {defense}, {rounds} rounds, mean of {runs} runs (sd)"
+    title = (
+        f"Ranking at {k}, relevant {relevant:g}, under {defense}, {rounds} rounds, mean of {runs} runs (sd)"
+    )
     output.show(quality_table(rows, title))
     seconds = time.perf_counter() - start
     output.show(f"{seconds:.1f} s")

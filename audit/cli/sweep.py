@@ -71,6 +71,12 @@ def sweep(
     first: Annotated[int, typer.Option(min=0, help="First round that is watched, counted from 0.")] = 4,
     users: Annotated[int, typer.Option(min=1, help="Clients to record; all take part in training.")] = 120,
     sample: SampleOption = 20,
+    published: Annotated[
+        bool,
+        typer.Option(
+            help="Draw Figures 1 to 3 of paper 000 as well; name root-hybr and guess-uniform as attacks."
+        ),
+    ] = False,
     jobs: JobsOption = -1,
     seed: SeedOption = 0,
     set_: VictimOptions = None,
@@ -85,6 +91,7 @@ def sweep(
     from audit.requests.accounts import accounts_of
     from audit.requests.components import defenses_of
     from audit.requests.grids import scenarios, sweep_options
+    from reports.published_noise import published_figures
     from reports.sweep import sweep_table
     from reports.sweep_figures import sweep_figures
 
@@ -130,6 +137,8 @@ def sweep(
     )
     show_accounts(output, accounts)
     figures = sweep_figures(rows, out, chosen[0], *chosen[1:], INSTEAD)
+    if published:
+        figures += published_figures(rows, out)
     for path in figures:
         output.show(f"figure {path}")
     seconds = time.perf_counter() - start

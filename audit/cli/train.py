@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import time
-from typing import Annotated
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -15,6 +16,7 @@ from audit.cli.options import (
     JsonOption,
     QuietOption,
     SeedOption,
+    TagsOption,
     UpdateOption,
     VictimOption,
     VictimOptions,
@@ -24,10 +26,16 @@ from audit.cli.options import (
 )
 from audit.cli.output import Output
 from victims.common.errors import InputError
+from victims.common.files import refuse_unwritable
+
+if TYPE_CHECKING:
+    from audit.experiments.tuning import Search
+    from victims.data.ratings import Ratings
 
 EXAMPLES = examples(
     "factorleak train --rounds 20,50",
     "factorleak train --data ml-100k --victim mf --defense hdpmf",
+    "factorleak train --tune 20 --rounds 20",
 )
 
 MEASURED = ["10,20,50,100,200"]
@@ -48,13 +56,23 @@ def train(
         typer.Option(help="How they are held out: random, time (the latest), last:3 (of each client)."),
     ] = "random",
     defense: DefenseOption = None,
+    tune: Annotated[
+        int | None,
+        typer.Option(min=1, help="Instead: so many trials of a k-fold search of options (fedmvmf)."),
+    ] = None,
+    folds: Annotated[int, typer.Option(min=2, help="Folds of --tune.")] = 4,
+    out: Annotated[
+        Path, typer.Option(help="Directory for the journal of --tune; trials in it are reused.")
+    ] = Path("TUNE"),
     seed: SeedOption = 0,
     set_: VictimOptions = None,
+    item_tags: TagsOption = None,
     item_components: ComponentsOption = None,
     quiet: QuietOption = False,
     as_json: JsonOption = False,
 ) -> None:
     """Train a victim without recording and show how well it predicts held-out ratings."""
+    from audit.experiments.tuning import Search
     from audit.factories import make_victim, parse_options, scenarios_of
     from audit.requests.accounts import accounts_of
     from audit.requests.components import defenses_of
@@ -70,7 +88,15 @@ def train(
     wanted = parse_rounds(rounds)
     if wanted[0] < 1:
         raise InputError("--rounds of train must be >= 1: 0 rounds train nothing")
-    ratings = output.load(data, item_components)
+    ratings = output.load(data, item_components, item_tags=item_tags)
+    if tune is not None:
+        if victim != "fedmvmf":
+            raise InputError(f"--tune knows ranges for fedmvmf alone, got {victim}; leave it out")
+        text = "+".join(defense or ()) or "none"
+        plan = Search(**scenario, defense=text, trials=tune, folds=folds, rounds=wanted[-1], seed=seed,
+                      options=parse_options(set_ or []))  # fmt: skip
+        _search(output, plan, ratings, out)
+        return
     kept, held_out = split_by(split, ratings, test_fraction, seed)
     start = time.perf_counter()
     with output.progress("round") as update_bar:
@@ -102,3 +128,19 @@ def train(
     output.finish(
         {**scenario, "rows": rmse, **baselines, "accounts": accounts_as_json(accounts), "seconds": seconds}
     )
+
+
+def _search(output: Output, plan: Search, ratings: Ratings, out: Path) -> None:
+    """Search, and show the best trials."""
+    from audit.experiments.tuning import search
+    from reports.learning import tuning_table
+
+    refuse_unwritable(out)
+    start = time.perf_counter()
+    with output.progress("tune") as update_bar:
+        trials = search(plan, ratings, out, report=update_bar)
+    output.show(ratings.describe())
+    title = f"{plan.update}/{plan.weighting}, {plan.folds} folds, {plan.rounds} rounds: best of {plan.trials}"
+    output.show(tuning_table(trials, plan.measure, title))
+    rows = [trial._asdict() for trial in trials]
+    output.finish({"measure": plan.measure, "rows": rows, "seconds": time.perf_counter() - start})

@@ -99,7 +99,14 @@ def _measure(cell: Cell[Round], ratings: Ratings, say: Say) -> list[Row]:
         progress=lambda what: say(f"{items} items, {system.name}: {what}"),
     )
     row = {"items": items, "ratings": some.n_ratings, "system": system.name}
-    return [{**row, "slowest": cost.slowest(sheet.bits_per_second), **cost.metrics(), "note": cost.note}]
+    speed = sheet.bits_per_second
+    spent = {
+        "slowest": cost.slowest(speed),
+        "server_share": cost.server / (cost.client + cost.server),
+        "seconds_transfer": cost.transfer(speed),
+        "seconds_transfer_mean": cost.transfer(speed, mean=True),
+    }
+    return [{**row, **spent, **cost.metrics(), "note": cost.note}]
 
 
 PROCEDURE = Procedure(only_ratings, _measure, refuse)

@@ -12,7 +12,7 @@ from audit.experiments.runner import run_grid
 from audit.factories import make_defenses, make_victim
 from victims.common.errors import InputError
 from victims.data.ratings import Ratings
-from victims.evaluation.ranking import SCENARIOS, case, measure, popular
+from victims.evaluation.ranking import PAPER, SCENARIOS, Cut, case, measure, popular
 from victims.protocols.base import Victim
 
 System = Literal["encrypted", "plain", "popularity"]
@@ -30,6 +30,8 @@ class Plan:
     rounds, runs, seed : int
     scenarios : tuple of str
         See ``victims.evaluation.ranking``.
+    cut : Cut
+        Length of the lists, and which ratings are relevant.
     """
 
     victim: str = "fedmvmf"
@@ -39,6 +41,7 @@ class Plan:
     rounds: int = 200
     runs: int = 5
     scenarios: tuple[str, ...] = SCENARIOS
+    cut: Cut = PAPER
     seed: int = 0
     victim_options: dict[str, Any] = field(default_factory=dict)
 
@@ -99,11 +102,13 @@ def _measure(cell: Cell[Ranking], ratings: Ratings, say: Say) -> list[Row]:
     plan, seed = task.plan, task.plan.seed + task.run
     chosen = case(task.scenario, ratings, seed)
     if task.system == "popularity":
-        found = popular(chosen, seed)
+        found = popular(chosen, seed, plan.cut)
     else:
         text = standing_in(plan.defense) or "none"
         defenses = make_defenses(text if task.system == "encrypted" else without_encryption(text))
-        found = measure(plan.made_victim(), chosen, rounds=plan.rounds, defenses=defenses, seed=seed)
+        found = measure(
+            plan.made_victim(), chosen, rounds=plan.rounds, defenses=defenses, seed=seed, cut=plan.cut
+        )
     return [
         {
             "scenario": task.scenario,

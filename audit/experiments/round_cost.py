@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, fields
 from functools import partial
 from typing import Any
 
@@ -25,6 +25,7 @@ from victims.data.subsets import of_users
 from victims.protocols.base import Defense, Received, Victim
 from victims.training import Run, sampled, sent_rows, start
 
+UNTIMED = ("bytes_sent", "bytes_sent_mean", "bytes_received", "ciphertexts", "peak_bytes")
 SAMPLE_ROWS = 256  # encrypted, added and decrypted
 
 
@@ -35,7 +36,9 @@ class Cost:
     Attributes
     ----------
     local_update, encryption : float
-        Seconds of the slowest client.
+        Seconds of the client with most rows.
+    local_update_mean, encryption_mean : float
+        Seconds of the mean client: the one whose number of rows is nearest to the mean, and the mean number.
     aggregation, decryption, server_update : float
         Seconds for all rows; decryption is one decrypter's, and the server's update is timed together with
         the clients' own step, which the simulation takes in the same program.
@@ -50,7 +53,9 @@ class Cost:
     """
 
     local_update: float
+    local_update_mean: float
     encryption: float
+    encryption_mean: float
     aggregation: float
     decryption: float
     server_update: float
@@ -64,15 +69,33 @@ class Cost:
     def metrics(self) -> dict[str, float]:
         """Names of the result table; seconds and bytes are in the names."""
         values = asdict(self)
-        values.pop("note")
-        seconds = ("local_update", "encryption", "aggregation", "decryption", "server_update")
-        return {f"seconds_{name}" if name in seconds else name: value for name, value in values.items()}
+        return {_told_as(name): value for name, value in values.items() if name != "note"}
+
+    def transfer(self, bits_per_second: float, mean: bool = False) -> float:
+        """Seconds in which the client with most rows, or the mean one, sends and receives."""
+        sent = self.bytes_sent_mean if mean else self.bytes_sent
+        return 8 * (sent + self.bytes_received) / bits_per_second
 
     def slowest(self, bits_per_second: float) -> float:
         """Paper 001's accounting: the slowest client, the server, and the transfer, in seconds."""
-        moved = 8 * (self.bytes_sent + self.bytes_received) / bits_per_second
-        client = self.local_update + self.encryption + self.decryption
-        return client + self.aggregation + self.server_update + moved
+        return self.client + self.server + self.transfer(bits_per_second)
+
+    @property
+    def client(self) -> float:
+        """Seconds of the client with most rows, in paper 001's accounting: it decrypts, too."""
+        return self.local_update + self.encryption + self.decryption
+
+    @property
+    def server(self) -> float:
+        """Seconds of the server: all rows added, and its step."""
+        return self.aggregation + self.server_update
+
+
+def _told_as(name: str) -> str:
+    return name if name in UNTIMED else f"seconds_{name}"
+
+
+METRICS = tuple(_told_as(one.name) for one in fields(Cost) if one.name != "note")
 
 
 def cost_of(
@@ -114,6 +137,7 @@ def cost_of(
     progress("local update")
     counts = _rows_per_client(run)
     local, rows = _local_update(run, ratings, int(counts.argmax()))
+    local_mean, _ = _local_update(run, ratings, int(np.abs(counts - counts.mean()).argmin()))
     progress("server update")
     update = _server_update(run, ratings)
     rows = np.resize(rows, (min(sample, rows.shape[0]), rows.shape[1]))
@@ -124,7 +148,7 @@ def cost_of(
         each = in_the_clear(rows)
     else:
         each = packed(run.cipher, rows)
-    return _scaled(run, counts, local, update, each)
+    return _scaled(run, counts, (local, local_mean), update, each)
 
 
 def _local_update(run: Run, ratings: Ratings, client: int) -> tuple[float, np.ndarray]:
@@ -147,7 +171,7 @@ def _server_update(run: Run, ratings: Ratings) -> float:
     return seconds
 
 
-def _scaled(run: Run, counts: np.ndarray, local: float, update: float, each: PerRow) -> Cost:
+def _scaled(run: Run, counts: np.ndarray, local: tuple[float, float], update: float, each: PerRow) -> Cost:
     """A whole round from what one row costs."""
     n_state = sum(factors.shape[0] for factors in run.victim.broadcast(run.state))
     sealed = each.ciphertexts > 0
@@ -155,8 +179,10 @@ def _scaled(run: Run, counts: np.ndarray, local: float, update: float, each: Per
     decrypters = run.cipher.rules.decrypters.size if run.cipher is not None and not blind else 1
     most, everything = float(counts.max()), float(counts.sum())
     return Cost(
-        local_update=local,
+        local_update=local[0],
+        local_update_mean=local[1],
         encryption=each.encrypt * most,
+        encryption_mean=each.encrypt * float(counts.mean()),
         aggregation=each.add * everything,
         decryption=each.decrypt * n_state / decrypters,
         server_update=0.0 if blind else update,

@@ -12,6 +12,7 @@ from victims.common.seeds import Purpose, generator
 from victims.data import loaders
 from victims.data.ratings import Ratings
 from victims.data.subsets import of_users, with_principal_components
+from victims.data.tag_genome import with_tag_genome
 
 
 def ratings_of(
@@ -20,6 +21,7 @@ def ratings_of(
     community: int | None = None,
     seed: int = 0,
     options: Mapping[str, Any] | None = None,
+    item_tags: Path | None = None,
 ) -> Ratings:
     """The ratings that a name or path stands for.
 
@@ -34,6 +36,8 @@ def ratings_of(
         Of that sample.
     options : mapping, optional
         How to read ratings of one's own (``victims.data.source.DataSource``).
+    item_tags : Path, optional
+        Directory of a tag genome, whose relevances replace the item features.
 
     Raises
     ------
@@ -41,6 +45,8 @@ def ratings_of(
         If nothing is there, the format is not recognised, or a row breaks a rule.
     """
     ratings = data if isinstance(data, Ratings) else loaders.load(str(data), options)
+    if item_tags is not None:
+        ratings = with_tag_genome(ratings, item_tags)
     if item_components is not None:
         ratings = with_principal_components(ratings, item_components)
     if community is not None and community < ratings.n_users:

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
+import scipy.sparse as sp
 from jaxtyping import Bool, Float, Int
 
 from defenses.encryption.agreed_rules import Rules
@@ -76,7 +77,9 @@ class IdealTotal:
 
     def add(self, group: Int[np.ndarray, " rows"], values: Float[np.ndarray, "rows factors"]) -> None:
         """Add each row to the sum of its group."""
-        np.add.at(self.sums, group, self.cipher.rules.point.quantised(values))
+        ones, starts = np.ones(group.size, np.int64), np.arange(group.size + 1)
+        member = sp.csr_array((ones, group, starts), shape=(group.size, self.sums.shape[0]))
+        self.sums[:] += member.T @ self.cipher.rules.point.quantised(values)
 
     def opened(self, wanted: Bool[np.ndarray, " groups"]) -> Float[np.ndarray, "groups factors"]:
         """The wanted sums, zeros elsewhere."""

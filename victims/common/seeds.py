@@ -50,6 +50,7 @@ class Purpose(IntEnum):
     CLIENT_ORDER = 112
     TAKING_PART = 113
     LOST_UPLOADS = 114
+    FOLDS = 115
 
     LAPLACE_NOISE = 200
     UNRATED_SAMPLE = 201
@@ -76,6 +77,7 @@ class Purpose(IntEnum):
     BOOTSTRAP = 404
     CANARIES = 405
     HYPOTHESIS_STARTS = 406
+    TUNING = 407
 
 
 def generator(seed: SupportsIndex, purpose: Purpose, *numbers: SupportsIndex) -> np.random.Generator:

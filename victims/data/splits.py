@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 import numpy as np
 from jaxtyping import Bool
 
 from victims.common.errors import InputError
-from victims.common.validation import require, strictly_between
+from victims.common.seeds import Purpose, generator
+from victims.common.validation import at_least, require, strictly_between
 from victims.data.ratings import Ratings
 from victims.data.subsets import split, without
 
@@ -45,6 +48,38 @@ def split_by(rule: str, ratings: Ratings, test_fraction: float, seed: int) -> tu
     if name != "last" or not count.isascii() or not count.isdigit() or int(count) < 1:
         raise InputError(f"a split must be one of {', '.join(RULES)} with K >= 1, got {rule!r:.40}")
     return _parted(ratings, _last(ratings, int(count)))
+
+
+def folds(ratings: Ratings, count: int, seed: int) -> Iterator[tuple[Ratings, Ratings]]:
+    """Part every user's ratings at random, and hold out one part after the other.
+
+    Parameters
+    ----------
+    ratings : Ratings
+    count : int
+        Parts, >= 2; they differ by one rating of a user at most. A user's only rating is never held out.
+    seed : int
+
+    Yields
+    ------
+    train, test : Ratings
+        Same users, items and attributes.
+
+    Raises
+    ------
+    InputError
+        If there are fewer than two parts.
+    """
+    require("folds", "count", count, at_least(2))
+    draws = generator(seed, Purpose.FOLDS).random(ratings.n_ratings)
+    order = np.lexsort((draws, ratings.users))
+    rank = np.empty(ratings.n_ratings, np.int64)
+    rank[order] = np.arange(ratings.n_ratings)
+    users = ratings.users
+    part = (rank - ratings.indptr[users]) % count
+    part[np.diff(ratings.indptr)[users] == 1] = -1
+    for number in range(count):
+        yield _parted(ratings, part == number)
 
 
 def _parted(ratings: Ratings, is_test: Bool[np.ndarray, " ratings"]) -> tuple[Ratings, Ratings]:

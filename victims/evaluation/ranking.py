@@ -1,9 +1,9 @@
-"""Does the recommender rank well? NDCG, precision, recall and F1 at 10, for known and new users and items.
+"""Does the recommender rank well? NDCG, precision, recall and F1 at k, for known and new users and items.
 
 Paper 000, section 6.3 and appendix .2, as corrected: (51) divides by t_p^i + f_p^i; (54) has the gain 2^x - 1
-and sums to 10. A rating of at least 4 is relevant. The paper does not say among which items it ranks, so
-both readings are computed: ``rated``, the items that the user rated in the test set, and ``all``, all items
-that the user did not rate in training.
+and sums to k. The paper lists 10 items and calls a rating of at least 4 relevant (``Cut``). It does not say
+among which items it ranks, so both readings are computed: ``rated``, the items that the user rated in the
+test set, and ``all``, all items that the user did not rate in training.
 
 Scenarios: ``existing`` (20 % of every user's ratings held out), ``new user`` (10 % of the users, factors
 from attributes by (15)), ``new item`` (10 % of the items, factors from features by (17)).
@@ -12,7 +12,7 @@ from attributes by (15)), ``new item`` (10 % of the items, factors from features
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import NamedTuple, cast
 
 import numpy as np
@@ -21,20 +21,44 @@ from jaxtyping import Bool, Float, Int
 
 from victims.common.errors import InputError
 from victims.common.seeds import Purpose, generator
-from victims.common.validation import one_of, require
+from victims.common.validation import above, at_least, one_of, require, require_fields
 from victims.data.ratings import Ratings
 from victims.data.subsets import of_users, split, without
 from victims.protocols.base import Defense, Victim, WithFoldIn
 from victims.training import start
 
-TOP = 10
-RELEVANT = 4.0  # stars
 HELD_OUT, NEW = 0.2, 0.1  # of a user's ratings; of the users or items
 BLOCK = 512  # users ranked together
 SCENARIOS = ("existing", "new user", "new item")
 READINGS = ("rated", "all")
 METRICS = ("ndcg", "precision", "recall", "f1")
 Progress = Callable[[int, int], None]
+
+
+@dataclass(frozen=True)
+class Cut:
+    """Where a list ends, and which ratings are worth listing.
+
+    Attributes
+    ----------
+    k : int
+        Length of the list, >= 1.
+    relevant : float
+        Smallest rating that counts as relevant, in stars.
+
+    References
+    ----------
+    Paper 000 (arXiv:2210.07775), appendix .2: 10 and 4.
+    """
+
+    k: int = 10
+    relevant: float = 4.0
+
+    def __post_init__(self) -> None:
+        require_fields(self, "a ranking", k=at_least(1), relevant=above(0))
+
+
+PAPER = Cut()
 
 
 class Quality(NamedTuple):
@@ -112,6 +136,7 @@ def measure(
     rounds: int,
     defenses: Sequence[Defense] = (),
     seed: int = 0,
+    cut: Cut = PAPER,
     progress: Progress = lambda done, total: None,
 ) -> dict[str, Quality]:
     """Train a victim on a case and rank with it.
@@ -124,6 +149,7 @@ def measure(
         To train.
     defenses : sequence of Defense
     seed : int
+    cut : Cut
     progress : callable
         Called with (rounds done, rounds in all).
 
@@ -161,7 +187,7 @@ def measure(
     def scores(users: np.ndarray) -> np.ndarray:
         return _as_used(clients[users] @ items.T, users, chosen.test, defenses, seed)
 
-    return rank(chosen, scores)
+    return rank(chosen, scores, cut)
 
 
 def _as_used(
@@ -186,7 +212,7 @@ def _as_used(
     return flat.reshape(scores.shape)
 
 
-def popular(chosen: Case, seed: int) -> dict[str, Quality]:
+def popular(chosen: Case, seed: int, cut: Cut = PAPER) -> dict[str, Quality]:
     """The same with items ranked by their number of training ratings; ties, and new items, at random.
 
     Parameters
@@ -194,6 +220,7 @@ def popular(chosen: Case, seed: int) -> dict[str, Quality]:
     chosen : Case
     seed : int
         Of the ties.
+    cut : Cut
 
     Returns
     -------
@@ -202,10 +229,10 @@ def popular(chosen: Case, seed: int) -> dict[str, Quality]:
     """
     counts = np.bincount(chosen.train.items, minlength=chosen.train.n_items).astype(np.float64)
     counts += generator(seed, Purpose.POPULARITY_TIES).random(counts.size)
-    return rank(chosen, lambda users: np.broadcast_to(counts, (users.size, counts.size)))
+    return rank(chosen, lambda users: np.broadcast_to(counts, (users.size, counts.size)), cut)
 
 
-def rank(chosen: Case, predict: Callable[[np.ndarray], np.ndarray]) -> dict[str, Quality]:
+def rank(chosen: Case, predict: Callable[[np.ndarray], np.ndarray], cut: Cut = PAPER) -> dict[str, Quality]:
     """Quality of a ranking in both readings.
 
     Parameters
@@ -213,13 +240,14 @@ def rank(chosen: Case, predict: Callable[[np.ndarray], np.ndarray]) -> dict[str,
     chosen : Case
     predict : callable
         From user numbers of the test ratings to scores, (users, n_items); larger ranks first.
+    cut : Cut
     """
     per_user: dict[str, list[np.ndarray]] = {reading: [] for reading in READINGS}
     for users, actual, trained in _blocks(chosen):
         scores = predict(users)
         for reading in READINGS:
             among = actual > 0 if reading == "rated" else chosen.open_items & ~trained
-            per_user[reading].append(_at_ten(np.where(among, scores, -np.inf), actual))
+            per_user[reading].append(_at(cut, np.where(among, scores, -np.inf), actual))
     return {reading: _means(np.concatenate(blocks)) for reading, blocks in per_user.items()}
 
 
@@ -234,18 +262,18 @@ def _blocks(chosen: Case) -> Iterator[tuple[np.ndarray, np.ndarray, np.ndarray]]
         yield users, test[users].toarray(), train[users].toarray() > 0
 
 
-def _at_ten(
-    scores: Float[np.ndarray, "users items"], actual: Float[np.ndarray, "users items"]
+def _at(
+    cut: Cut, scores: Float[np.ndarray, "users items"], actual: Float[np.ndarray, "users items"]
 ) -> Float[np.ndarray, "users 3"]:
     """NDCG, precision and recall of every user; recall is NaN where nothing is relevant."""
-    top = np.argsort(-scores, axis=1, kind="stable")[:, :TOP]
+    top = np.argsort(-scores, axis=1, kind="stable")[:, : cut.k]
     listed = np.isfinite(np.take_along_axis(scores, top, axis=1))
     stars_listed = np.where(listed, np.take_along_axis(actual, top, axis=1), 0.0)
     discount = 1 / np.log2(np.arange(2, top.shape[1] + 2))
     ideal = -np.sort(-actual, axis=1)[:, : top.shape[1]]
     gain, most = ((2.0**stars - 1) @ discount for stars in (stars_listed, ideal))
-    hits = (stars_listed >= RELEVANT).sum(axis=1)
-    relevant = (actual >= RELEVANT).sum(axis=1)
+    hits = (stars_listed >= cut.relevant).sum(axis=1)
+    relevant = (actual >= cut.relevant).sum(axis=1)
     precision = hits / np.maximum(listed.sum(axis=1), 1)
     recall = np.where(relevant > 0, hits / np.maximum(relevant, 1), np.nan)
     return np.stack([gain / most, precision, recall], axis=1)

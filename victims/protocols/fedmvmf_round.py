@@ -7,11 +7,18 @@ from typing import Literal, NamedTuple
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 import optax
 from jaxtyping import Array, Float, Int
 
 from victims.protocols.base import Received
 from victims.protocols.client_task import Biases
+from victims.protocols.fedmvmf_sums import (
+    normal_equations,
+    summed_by_item,
+    summed_by_user,
+    weighted_errors,
+)
 from victims.protocols.jax_ratings import Data
 
 jax.config.update("jax_enable_x64", True)
@@ -77,7 +84,6 @@ def client_factors(
     return _solve_clients(constants, sampled, state.item_factors, state.attribute_factors, data)
 
 
-@partial(jax.jit, static_argnums=(0, 1))
 def _solve_clients(
     constants: Constants,
     sampled: bool,
@@ -85,21 +91,30 @@ def _solve_clients(
     attributes: Float[Array, "attributes K"],
     data: Data,
 ) -> Float[Array, "users K"]:
+    """Eq. (8), with what it sums over entries formed first."""
+    gram, right = normal_equations(data, np.asarray(items))
+    return _solved(constants, sampled, items, attributes, data.attributes, gram, right)
+
+
+@partial(jax.jit, static_argnums=(0, 1))
+def _solved(
+    constants: Constants,
+    sampled: bool,
+    items: Float[Array, "items K"],
+    attributes: Float[Array, "attributes K"],
+    clients_attributes: Float[Array, "users attributes"],
+    gram: Float[Array, "users pairs"],
+    right: Float[Array, "users K"],
+) -> Float[Array, "users K"]:
     """Eq. (8). Q'CQ = alpha Q'Q + (1 - alpha) sum over rated items of q q', so that unrated items
-    cost nothing per user; only the upper triangle is summed."""
-    n_users, k = data.attributes.shape[0], constants.factors
+    cost nothing per user; of that sum only the upper triangle is given."""
+    n_users, k = right.shape
     upper = jnp.triu_indices(k)
-    rated = items[data.item]
     alpha = _unrated_weight(constants, sampled)
-    weighted = data.weight[:, None] * rated
-    gram = jax.ops.segment_sum(
-        weighted[:, upper[0]] * rated[:, upper[1]], data.user, n_users, indices_are_sorted=True
-    )
     square = jnp.zeros((n_users, k, k)).at[:, upper[0], upper[1]].set((1 - alpha) * gram)
     square = square.at[:, upper[1], upper[0]].set((1 - alpha) * gram)
     common = alpha * items.T @ items + constants.lambda_attributes * attributes.T @ attributes
-    right = jax.ops.segment_sum(data.value[:, None] * rated, data.user, n_users, indices_are_sorted=True)
-    right += constants.lambda_attributes * data.attributes @ attributes
+    right += constants.lambda_attributes * clients_attributes @ attributes
     square = square + common + constants.lambda_factors * jnp.eye(k)
     return jnp.linalg.solve(square, right[..., None])[..., 0]
 
@@ -125,7 +140,6 @@ def feature_factors(
     return jnp.linalg.solve(square, items.T @ table).T
 
 
-@partial(jax.jit, static_argnums=(0, 4))
 def round_step(
     constants: Constants, state: State, data: Data, received: Received | None, sampled: bool = False
 ) -> State:
@@ -142,21 +156,44 @@ def round_step(
     sampled : bool
         Whether unrated items are among the data.
     """
-    items, attributes = state.item_factors, state.attribute_factors
     clients = client_factors(constants, state, data, sampled)
-    alpha = _unrated_weight(constants, sampled)
-    rated_items, raters = items[data.item], clients[data.user]
-    # c e over all items = alpha (0 - p q) everywhere + (r - (1 - alpha) p q) where rated
-    excess = data.weight * (data.value - (1 - alpha) * jnp.sum(rated_items * raters, axis=1))
-    residual = data.attributes - clients @ attributes.T
-    to_items = jax.ops.segment_sum(excess[:, None] * raters, data.item, items.shape[0])
-    to_items -= alpha * items @ (clients.T @ clients)
-    to_attributes = residual.T @ clients
-    if received is not None:
-        to_items, to_attributes = jnp.asarray(received.items), jnp.asarray(received.attributes)
-
+    items, to_clients = state.item_factors, None
+    to_items = received.items if received is not None else None
+    if to_items is None or constants.update == "sgd":
+        excess = weighted_errors(items, clients, data, _unrated_weight(constants, sampled))
+        if to_items is None:
+            to_items = summed_by_item(data, excess, np.asarray(clients), items.shape[0])
+        if constants.update == "sgd":
+            to_clients = summed_by_user(data, excess, np.asarray(items))
     features = feature_factors(constants, state, data.item_features)
-    misfit = data.item_features - items @ features.T
+    tables = data.attributes, data.item_features
+    arrived = received.attributes if received is not None else None
+    return _stepped(constants, sampled, state, clients, features, tables, to_items, to_clients, arrived)
+
+
+@partial(jax.jit, static_argnums=(0, 1))
+def _stepped(
+    constants: Constants,
+    sampled: bool,
+    state: State,
+    clients: Float[Array, "users K"],
+    features: Float[Array, "features K"],
+    tables: tuple[Float[Array, "users attributes"], Float[Array, "items features"]],
+    to_items: Float[Array, "items K"],
+    to_clients: Float[Array, "users K"] | None,
+    arrived: Float[Array, "attributes K"] | None,
+) -> State:
+    """The steps of all parties, given the sums over entries, and over attributes where those arrived."""
+    items, attributes = state.item_factors, state.attribute_factors
+    alpha = _unrated_weight(constants, sampled)
+    residual = tables[0] - clients @ attributes.T
+    to_attributes = residual.T @ clients
+    if arrived is None:
+        to_items -= alpha * items @ (clients.T @ clients)
+    else:
+        to_attributes = arrived
+
+    misfit = tables[1] - items @ features.T
     item_gradient = (
         -2 * to_items
         - 2 * constants.lambda_attributes * misfit @ features
@@ -168,12 +205,9 @@ def round_step(
     step, adam = optimizer(constants).update((item_gradient, attribute_gradient), state.adam)
     new_items, new_attributes = optax.apply_updates((items, attributes), step)
 
-    if constants.update == "sgd":  # Eq. (9), (10) for P and (12), (13) for V
+    if to_clients is not None:  # sgd: Eq. (9), (10) for P and (12), (13) for V
         rate = constants.client_learning_rate
-        ascent = jax.ops.segment_sum(
-            excess[:, None] * rated_items, data.user, clients.shape[0], indices_are_sorted=True
-        )
-        ascent -= alpha * clients @ (items.T @ items)
+        ascent = to_clients - alpha * clients @ (items.T @ items)
         ascent += constants.lambda_attributes * residual @ attributes
         clients = (1 - 2 * rate * constants.lambda_factors) * clients + 2 * rate * ascent
         features = (1 - 2 * rate * constants.lambda_factors) * features

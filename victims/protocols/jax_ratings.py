@@ -26,6 +26,8 @@ class Data(NamedTuple):
         Stars; 0 for a sampled item.
     weight : (n_entries,)
         1, or alpha for a sampled item.
+    start : (n_users + 1,) int
+        Each user's first entry, and the number of entries.
     attributes : (n_users, n_attributes)
     item_features : (n_items, n_features)
     """
@@ -34,6 +36,7 @@ class Data(NamedTuple):
     item: Int[Array, " entries"]
     value: Float[Array, " entries"]
     weight: Float[Array, " entries"]
+    start: Int[Array, " users+1"]
     attributes: Float[Array, "users attributes"]
     item_features: Float[Array, "items features"]
 
@@ -52,6 +55,7 @@ def device_data(ratings: Ratings) -> Data:
             jnp.asarray(ratings.items),
             jnp.asarray(ratings.values),
             jnp.ones(ratings.values.shape),
+            jnp.asarray(ratings.indptr),
             jnp.asarray(ratings.attributes),
             jnp.asarray(ratings.item_features),
         )
@@ -103,17 +107,19 @@ def all_data(ratings: Ratings, alpha: float) -> Data:
 
 def _joined(data: Data, sample: Sample, alpha: float) -> Data:
     # among each other, or the order of the uploaded rows would tell which items are rated
-    items = np.concatenate([np.asarray(data.item), sample.item])
     users = np.concatenate([np.asarray(data.user), sample.user])
-    order = np.lexsort((items, users))
-
-    def joined(rated: Array, unrated: np.ndarray) -> Array:
-        return jnp.asarray(np.concatenate([np.asarray(rated), unrated])[order])
-
+    items = np.concatenate([np.asarray(data.item), sample.item])
+    # two ascending runs, which a stable sort merges in one pass
+    order = np.argsort(users.astype(np.int64) * (int(items.max(initial=0)) + 1) + items, kind="stable")
     n_sampled = order.size - data.value.size
+    n_users = data.start.size - 1
+    sampled_before = np.concatenate([[0], np.cumsum(np.bincount(sample.user, minlength=n_users))])
+    value = np.concatenate([np.asarray(data.value), np.zeros(n_sampled)])
+    weight = np.concatenate([np.asarray(data.weight), np.full(n_sampled, alpha)])
     return data._replace(
-        user=joined(data.user, sample.user),
-        item=joined(data.item, sample.item),
-        value=joined(data.value, np.zeros(n_sampled)),
-        weight=joined(data.weight, np.full(n_sampled, alpha)),
+        user=jnp.asarray(users[order]),
+        item=jnp.asarray(items[order]),
+        value=jnp.asarray(value[order]),
+        weight=jnp.asarray(weight[order]),
+        start=jnp.asarray(np.asarray(data.start) + sampled_before),
     )

@@ -17,7 +17,7 @@ from tests.conftest import SCENARIOS
 from tests.oracles.simulator import Reference
 
 
-def problems(outside, update: str, weighting: str):
+def problems(outside, update: str, weighting: str, *, printed: bool = False):
     """(client, problem, solution) of a reference transcript."""
     reference, transcript = outside(update=update, weighting=weighting)
     view = transcript.view("server")
@@ -25,7 +25,7 @@ def problems(outside, update: str, weighting: str):
         if update == "semi-als":
             last = client.rounds[-1]
             problem = SemiAlsProblem(
-                view.manifest, last, 1, start_rating=3.0, start_attribute=0.5, budget=5000
+                view.manifest, last, 1, start_rating=3.0, start_attribute=0.5, budget=5000, printed=printed
             )
             truth = np.where(
                 last.kind == 0,
@@ -35,7 +35,13 @@ def problems(outside, update: str, weighting: str):
         else:
             item = int(np.flatnonzero(client.rounds[0].kind == 0)[0])
             problem = SgdProblem(
-                view.manifest, client.rounds, item, start_factor=0.1, start_along="row", budget=5000
+                view.manifest,
+                client.rounds,
+                item,
+                start_factor=0.1,
+                start_along="row",
+                budget=5000,
+                printed=printed,
             )
             truth = factor_of(reference, client.user)
         yield client, problem, truth
@@ -98,6 +104,46 @@ def test_smoothing_gives_unrated_items_a_second_root():
     weights = systems.smooth_weight(jnp.array(roots), jnp.array(alpha), items)
     np.testing.assert_allclose(np.asarray(weights) * (np.array(roots) - m), -alpha * m)
     assert 0.5 < roots[1] < 1
+
+
+def test_as_printed_an_unrated_item_predicts_nothing(outside):
+    """(42) as printed: c = 0 for r = 0, while the client uploads alpha times its error."""
+    for client, problem, truth in problems(outside, "semi-als", "include-unrated", printed=True):
+        last = client.rounds[-1]
+        unrated = (last.kind == 0) & (truth == 0)
+        residual = problem.residual(truth)
+        np.testing.assert_allclose(residual[unrated], -last.rows[unrated, 1], atol=1e-12)
+        assert np.abs(residual).max() > 1e-3
+
+
+def test_as_printed_no_factor_of_a_client_solves_two_rounds(outside):
+    """(34) has p where q is meant."""
+    for client, problem, truth in problems(outside, "sgd", "include-unrated", printed=True):
+        size = np.abs(client.rounds[1].rows[0]).max()
+        assert np.abs(problem.residual(truth)).max() > 1e-4 * size
+
+
+@pytest.mark.parametrize("method", ["hybr", "lm"])
+def test_the_corrected_systems_of_sgd_read_what_the_printed_do_not(transcripts, ratings, method):
+    actual = ratings.matrix().toarray()[:10]
+    view = transcripts["sgd", "include-unrated"].view("server").select(np.arange(10))
+    right = {}
+    for form in ("corrected", "printed"):
+        found = Root(method, form=form, jobs=1).attack(view, 0)
+        estimates, _ = dense(found, *actual.shape, ratings.n_attributes)
+        same = np.rint(np.clip(np.nan_to_num(estimates), 0, 5)) == actual
+        right[form] = float(same[actual > 0].mean())
+    assert right["corrected"] > STRONG
+    assert right["printed"] < MOST
+
+
+@pytest.mark.parametrize("update", ["semi-als", "sgd"])
+def test_observed_only_has_nothing_to_correct(outside, update):
+    view = outside(update=update, weighting="observed-only")[1].view("server")
+    corrected, printed = (
+        _columns(Root("hybr", form=form, jobs=1).attack(view, 0)) for form in ("corrected", "printed")
+    )
+    np.testing.assert_array_equal(corrected[3], printed[3])
 
 
 # Share of the rated items that each method reads on the synthetic recordings, from one fixed start
@@ -181,7 +227,8 @@ class TestFailureIsData:
         assert "lambda_factors" in Root("hybr", jobs=1).attack(view, 0).abstained[0]
 
     @pytest.mark.parametrize(
-        "options", [{"method": "newton"}, {"start_factor": 0.0}, {"jobs": 0}, {"tolerance": 0.0}]
+        "options",
+        [{"method": "newton"}, {"form": "meant"}, {"start_factor": 0.0}, {"jobs": 0}, {"tolerance": 0.0}],
     )
     def test_bad_options(self, options):
         with pytest.raises(ValueError, match=next(iter(options))):

@@ -26,6 +26,9 @@ class TestCost:
         assert found.bytes_sent == parts * 256 * counts.max()
         np.testing.assert_allclose(found.bytes_sent_mean, parts * 256 * counts.mean())
         assert found.bytes_received == parts * 256 * ratings.n_items
+        np.testing.assert_allclose(found.encryption_mean * counts.max(), found.encryption * counts.mean())
+        assert found.transfer(8e6) == (found.bytes_sent + found.bytes_received) / 1e6
+        assert found.transfer(8e6, mean=True) == (found.bytes_sent_mean + found.bytes_received) / 1e6
         assert min(found.encryption, found.aggregation, found.decryption) > 0
         assert found.server_update == 0  # the server never decrypts
 
@@ -41,6 +44,12 @@ class TestCost:
         sheet = Sheet(options={"factors": 20}, items=(20, 60), key_bits=(1024,), sample=16)
         rows = run(sheet, ratings)
         assert [row["system"] for row in rows] == ["in the clear", "phe, 1024 bit", "packed, 1024 bit"] * 2
+        assert all(row["seconds_transfer_mean"] < row["seconds_transfer"] for row in rows)
+        assert all(row["seconds_local_update_mean"] > 0 for row in rows)
+        for row in rows:
+            server = row["seconds_aggregation"] + row["seconds_server_update"]
+            both = row["slowest"] - row["seconds_transfer"]
+            np.testing.assert_allclose(row["server_share"], server / both)
         assert rows[1]["ciphertexts"] == 10 * rows[2]["ciphertexts"]  # 20 numbers: 20 or 2
 
     def test_the_stand_in_has_no_cost(self, ratings):

@@ -9,7 +9,7 @@ from audit.experiments.ranking_quality import Plan, run
 from audit.factories import make_defenses
 from victims.common.errors import InputError
 from victims.data.subsets import of_users
-from victims.evaluation.ranking import SCENARIOS, case, measure, popular, rank
+from victims.evaluation.ranking import SCENARIOS, Cut, case, measure, popular, rank
 from victims.protocols.fedmf import FedMF
 from victims.protocols.fedmvmf import FedMVMF
 from victims.training import start
@@ -17,23 +17,24 @@ from victims.training import start
 VICTIM = FedMVMF(weighting="include-unrated")
 
 
-def by_hand(scores, actual, among):
+def by_hand(scores, actual, among, k=10, threshold=4):
     """NDCG, precision and recall of one user, from the formulas (50) to (54) as corrected."""
-    listed = [j for j in sorted(range(len(scores)), key=lambda j: (-scores[j], j)) if among[j]][:10]
+    listed = [j for j in sorted(range(len(scores)), key=lambda j: (-scores[j], j)) if among[j]][:k]
     gain = sum((2 ** actual[j] - 1) / np.log2(place + 2) for place, j in enumerate(listed))
     ideal = sum(
-        (2**stars - 1) / np.log2(place + 2) for place, stars in enumerate(sorted(actual, reverse=True)[:10])
+        (2**stars - 1) / np.log2(place + 2) for place, stars in enumerate(sorted(actual, reverse=True)[:k])
     )
-    hits = sum(actual[j] >= 4 for j in listed)
-    relevant = sum(stars >= 4 for stars in actual)
+    hits = sum(actual[j] >= threshold for j in listed)
+    relevant = sum(stars >= threshold for stars in actual)
     return gain / ideal, hits / max(len(listed), 1), hits / relevant if relevant else np.nan
 
 
+@pytest.mark.parametrize("cut", [Cut(), Cut(3, 2.5)], ids=["as published", "3 items"])
 @pytest.mark.parametrize("scenario", SCENARIOS)
-def test_metrics_are_the_formulas(ratings, scenario):
+def test_metrics_are_the_formulas(ratings, scenario, cut):
     chosen = case(scenario, ratings, 1)
     scores = np.random.default_rng(2).normal(size=(chosen.test.n_users, ratings.n_items)).round(1)
-    found = rank(chosen, lambda users: scores[users])
+    found = rank(chosen, lambda users: scores[users], cut)
     test = chosen.test.matrix().toarray()
     train = np.zeros_like(test) if scenario == "new user" else chosen.train.matrix().toarray()
     for reading in ("rated", "all"):
@@ -43,6 +44,8 @@ def test_metrics_are_the_formulas(ratings, scenario):
                     scores[i],
                     test[i],
                     test[i] > 0 if reading == "rated" else chosen.open_items & (train[i] == 0),
+                    cut.k,
+                    cut.relevant,
                 )
                 for i in range(test.shape[0])
                 if test[i].any()

@@ -1,0 +1,219 @@
+"""Hyper-parameters by k-fold search: paper 000, section 6.1, around the values of its Table 2.
+
+Bayesian optimisation by Optuna's tree-structured Parzen estimator (J. Bergstra et al., NeurIPS 2011). The
+paper cites J. Snoek et al. (NeurIPS 2012), gives no ranges, and does not say what it optimised: here it is
+the error on held-out ratings, or, where unrated items take part and pull predictions down on purpose, the
+ranking. Every trial is in a journal in the results folder, so that a stopped search goes on; what a trial
+tries follows from the seed and the trials before it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from audit.code_identity import code_used
+from audit.experiments.grid import Report, silent
+from audit.experiments.naming import content_of, digest
+from audit.factories import make_defenses, make_victim
+from victims.common.errors import InputError
+from victims.common.seeds import Purpose, generator
+from victims.common.validation import at_least, between, require_fields
+from victims.data.ratings import Ratings
+from victims.data.splits import folds
+from victims.evaluation.ranking import Case, rank
+from victims.evaluation.rating_error import predictions
+from victims.protocols.base import Victim
+from victims.training import start
+
+
+class Range(NamedTuple):
+    """Where an option is looked for; by its logarithm where ``log``."""
+
+    low: float
+    high: float
+    log: bool = True
+    whole: bool = False
+
+
+RANGES = {
+    "factors": Range(2, 20, log=False, whole=True),
+    "lambda_attributes": Range(0.1, 10),
+    "lambda_factors": Range(1, 100),
+    "server_learning_rate": Range(0.005, 0.5),
+    "beta_1": Range(0.0, 0.95, log=False),
+    "beta_2": Range(0.9, 0.9999, log=False),
+}
+ALPHA, CLIENT_STEP = Range(0.01, 0.5), Range(1e-5, 5e-3)
+
+
+@dataclass(frozen=True)
+class Search:
+    """What to try.
+
+    Attributes
+    ----------
+    update, weighting : str
+        Of FedMVMF.
+    defense : str
+    trials : int
+        In all, those of earlier calls included.
+    folds, rounds, seed : int
+    options : dict
+        Of the victim; what is given is not searched.
+    """
+
+    update: str = "semi-als"
+    weighting: str = "observed-only"
+    defense: str = "none"
+    trials: int = 30
+    folds: int = 4
+    rounds: int = 20
+    seed: int = 0
+    options: dict[str, Any] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        require_fields(self, "a search", trials=at_least(1), folds=between(2, 100), rounds=at_least(1))
+
+    @property
+    def ranges(self) -> dict[str, Range]:
+        """Of the options that the scenario has and nobody gave."""
+        found = dict(RANGES)
+        if self.weighting == "include-unrated":
+            found["alpha"] = ALPHA
+        if self.update == "sgd":
+            found["client_learning_rate"] = CLIENT_STEP
+        return {name: range_ for name, range_ in found.items() if name not in self.options}
+
+    @property
+    def measure(self) -> str:
+        """What is made small."""
+        return "1 - NDCG@10 among rated" if self.weighting == "include-unrated" else "RMSE, stars"
+
+    def victim_of(self, chosen: dict[str, Any]) -> Victim[Any]:
+        """The victim of a trial."""
+        scenario = {"update": self.update, "weighting": self.weighting}
+        return make_victim("fedmvmf", {**self.options, **chosen, **scenario})
+
+
+class Trial(NamedTuple):
+    """One set of options; ``value`` is the mean over folds, NaN where training diverged."""
+
+    number: int
+    options: dict[str, Any]
+    value: float
+    reason: str = ""
+
+
+def search(plan: Search, ratings: Ratings, directory: Path, *, report: Report = silent) -> list[Trial]:
+    """Try options until there are as many trials as planned.
+
+    Parameters
+    ----------
+    plan : Search
+    ratings : Ratings
+    directory : Path
+        Of the results; its journal is ``tune-HASH.journal``.
+    report : callable
+        Called with (trials done, trials in all, what is going on).
+
+    Returns
+    -------
+    list of Trial
+        The best first.
+
+    Raises
+    ------
+    InputError
+        If Optuna is not installed, an option is wrong, or every trial diverged.
+
+    References
+    ----------
+    Paper 000 (arXiv:2210.07775), section 6.1, Table 2; J. Bergstra et al., NeurIPS 2011.
+    """
+    optuna = _optuna()
+    plan.victim_of({})
+    study = _study(optuna, plan, ratings, directory)
+    while (done := len(_finished(optuna, study))) < plan.trials:
+        report(done, plan.trials, _best_so_far(_finished(optuna, study)))
+        # drawn from the trials before it and their number alone, whether or not the search was stopped
+        seed = int(generator(plan.seed, Purpose.TUNING, done).integers(2**31))
+        study.sampler = optuna.samplers.TPESampler(seed=seed)
+        trial = study.ask()
+        chosen = {name: _suggested(trial, name, range_) for name, range_ in plan.ranges.items()}
+        try:
+            value = float(np.mean([*_errors(plan, plan.victim_of(chosen), ratings)]))
+        except InputError as error:
+            trial.set_user_attr("reason", str(error))
+            study.tell(trial, state=optuna.trial.TrialState.FAIL)
+        else:
+            study.tell(trial, value)
+    found = [
+        Trial(trial.number, dict(trial.params), float("nan") if trial.value is None else trial.value,
+              trial.user_attrs.get("reason", ""))
+        for trial in _finished(optuna, study)
+    ]  # fmt: skip
+    report(plan.trials, plan.trials, "")
+    if all(np.isnan(trial.value) for trial in found):
+        raise InputError(f"all {len(found)} trials failed, the last because: {found[-1].reason}")
+    return sorted(found, key=lambda trial: (np.isnan(trial.value), trial.value, trial.number))
+
+
+def _optuna() -> Any:
+    try:
+        import optuna
+    except ImportError:
+        raise InputError("a search needs Optuna: pip install 'factorleak[tune]'") from None
+    optuna.logging.set_verbosity(optuna.logging.ERROR)
+    return optuna
+
+
+def _study(optuna: Any, plan: Search, ratings: Ratings, directory: Path) -> Any:
+    """The study of this plan on these ratings; more trials of it are the same study."""
+    directory.mkdir(parents=True, exist_ok=True)
+    plan_alone = {name: value for name, value in vars(plan).items() if name != "trials"}
+    code = code_used("fedmvmf", [plan.defense])
+    name = digest({"plan": plan_alone, "ratings": content_of(ratings), "code": code})
+    journal = optuna.storages.journal.JournalFileBackend(str(directory / f"tune-{name}.journal"))
+    return optuna.create_study(
+        storage=optuna.storages.JournalStorage(journal), study_name=name, load_if_exists=True
+    )
+
+
+def _finished(optuna: Any, study: Any) -> list[Any]:
+    """A trial that was going on when the program was stopped is none."""
+    states = optuna.trial.TrialState
+    return list(study.get_trials(deepcopy=False, states=(states.COMPLETE, states.FAIL)))
+
+
+def _best_so_far(trials: list[Any]) -> str:
+    values = [trial.value for trial in trials if trial.value is not None]
+    return f"best {min(values):.4f}" if values else ""
+
+
+def _suggested(trial: Any, name: str, range_: Range) -> float | int:
+    if range_.whole:
+        return int(trial.suggest_int(name, int(range_.low), int(range_.high)))
+    return float(trial.suggest_float(name, range_.low, range_.high, log=range_.log))
+
+
+def _errors(plan: Search, victim: Victim[Any], ratings: Ratings) -> Iterator[float]:
+    """What is made small, of every fold."""
+    for train, test in folds(ratings, plan.folds, plan.seed):
+        run = start(victim, train, make_defenses(plan.defense), plan.seed)
+        for round_ in range(plan.rounds):
+            run = run.trained(round_)
+        if plan.weighting == "include-unrated":
+            clients, items = run.user_factors(plan.rounds), victim.broadcast(run.state)[0]
+            case = Case("existing", train, test, np.ones(ratings.n_items, bool))
+            yield 1 - rank(case, _scorer(clients, items))["rated"].ndcg
+        else:
+            yield float(np.sqrt(np.mean((predictions(run, test) - test.values) ** 2)))
+
+
+def _scorer(clients: np.ndarray, items: np.ndarray) -> Any:
+    return lambda users: clients[users] @ items.T
