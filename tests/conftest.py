@@ -15,8 +15,12 @@ if "PYTEST_XDIST_WORKER" not in os.environ:
     os.environ["JAX_COMPILATION_CACHE_DIR"] = mkdtemp(prefix="factorleak-tests-")
 os.environ["JAX_COMPILATION_CACHE_MAX_SIZE"] = str(4 << 30)
 os.environ["JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS"] = "0.1"
-# the older way of emitting fused loops compiles twice as fast; these programs run for a moment only
-os.environ.setdefault("XLA_FLAGS", "--xla_cpu_use_fusion_emitters=false")
+if not any("benchmarks" in word for word in sys.argv):  # timed: compiled as for users, and unchecked
+    # the older way of emitting fused loops, without the optimiser's passes, compiles several times as fast;
+    # these programs run for a moment only. As users compile them they are run by .ci/outside
+    quickly = "--xla_cpu_use_fusion_emitters=false --xla_backend_optimization_level=0"
+    os.environ.setdefault("XLA_FLAGS", quickly)
+    import tests.checked_types  # noqa: F401 - before what it checks is imported
 
 import pytest
 
