@@ -29,16 +29,18 @@ from victims.protocols.base import Defense, Victim
 INTERFACES: dict[str, Any] = {"victims": Victim, "defenses": Defense, "attacks": Attack}
 OURS = "factorleak"
 HERE = "this program"  # the package of a class of which an object was given
+ROOT = Path(__file__).resolve().parents[1]  # of the packages
 PACKAGES = ("victims", "defenses", "attacks", "audit")  # reports only draws rows
 
 
 def offered(group: str) -> dict[str, list[EntryPoint]]:
     """Name -> the entry points of installed packages that offer it."""
-    return _offered(group, tuple(sys.path))
+    return offered_on(group, tuple(sys.path))
 
 
 @cache
-def _offered(group: str, path: tuple[str, ...]) -> dict[str, list[EntryPoint]]:
+def offered_on(group: str, path: tuple[str, ...]) -> dict[str, list[EntryPoint]]:
+    """The same for a search path, which is the present one: what lies on it is read once."""
     found: dict[str, list[EntryPoint]] = {}
     for point in entry_points(group=f"factorleak.{group}"):
         found.setdefault(point.name, []).append(point)
@@ -114,8 +116,7 @@ def _arguments(asked: FunctionType) -> str:
 @cache
 def own_code() -> str:
     """Version and hash of the source of our packages that make rows."""
-    root = Path(__file__).resolve().parents[1]
-    return f"{OURS} {version(OURS)} {_hash([root / name for name in PACKAGES], '*.py')}"
+    return f"{OURS} {version(OURS)} {_hash([ROOT / name for name in PACKAGES], '*.py')}"
 
 
 @cache

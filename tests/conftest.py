@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import shutil
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 from tempfile import mkdtemp
 
@@ -15,9 +16,14 @@ if "PYTEST_XDIST_WORKER" not in os.environ:
     os.environ["JAX_COMPILATION_CACHE_DIR"] = mkdtemp(prefix="factorleak-tests-")
 os.environ["JAX_COMPILATION_CACHE_MAX_SIZE"] = str(4 << 30)
 os.environ["JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS"] = "0.1"
-# the older way of emitting fused loops compiles twice as fast; these programs run for a moment only
-os.environ.setdefault("XLA_FLAGS", "--xla_cpu_use_fusion_emitters=false")
+if not any("benchmarks" in word for word in sys.argv):  # timed: compiled as for users, and unchecked
+    # the older way of emitting fused loops, without the optimiser's passes, compiles several times as fast;
+    # most programs run for a moment only. As users compile them they are run by .ci/outside
+    os.environ.setdefault("XLA_FLAGS", "--xla_cpu_use_fusion_emitters=false")
+    os.environ.setdefault("JAX_DISABLE_MOST_OPTIMIZATIONS", "1")
+    import tests.checked_types  # noqa: F401 - before what it checks is imported
 
+import jax
 import pytest
 
 from audit.cli.main import main
@@ -51,6 +57,16 @@ def pytest_unconfigure() -> None:
     if "PYTEST_XDIST_WORKER" in os.environ:
         return
     shutil.rmtree(os.environ["JAX_COMPILATION_CACHE_DIR"], ignore_errors=True)
+
+
+@pytest.fixture(scope="module")
+def optimised() -> Iterator[None]:
+    """With the optimiser's passes, for a module whose programs run longer than they compile."""
+    before = jax.config.read("jax_disable_most_optimizations")
+    jax.clear_caches()  # of programs without them
+    jax.config.update("jax_disable_most_optimizations", False)
+    yield
+    jax.config.update("jax_disable_most_optimizations", before)
 
 
 @pytest.fixture(scope="session")

@@ -70,7 +70,7 @@ def install(tmp_path, monkeypatch) -> Callable[..., Path]:
         for known in [part for part in sys.modules if part.partition(".")[0] in installed]:
             del sys.modules[known]
         importlib.invalidate_caches()
-        for cached in (plugins._offered, plugins.code_at):
+        for cached in (plugins.offered_on, plugins.code_at):
             cached.cache_clear()
 
     yield put
@@ -308,7 +308,7 @@ class TestCode:
         (module.parent.parent / "theirs-0.1.dist-info" / "METADATA").write_text(
             "Name: theirs\nVersion: 0.2\n"
         )
-        plugins._offered.cache_clear()
+        plugins.offered_on.cache_clear()
         names.append(code_used("mf", attacks=["stars"])["attack stars"])
         assert [name.rpartition(" ")[0] for name in names] == ["theirs 0.1", "theirs 0.1", "theirs 0.2"]
         assert len(set(names)) == 3
@@ -321,9 +321,9 @@ class TestCode:
         before = name()
         assert name() == before
         for package in plugins.PACKAGES:
-            source = Path(plugins.__file__).parents[1] / package
+            source = plugins.ROOT / package
             shutil.copytree(source, tmp_path / package, ignore=shutil.ignore_patterns("__pycache__"))
-        monkeypatch.setattr(plugins, "__file__", str(tmp_path / "audit" / "plugins.py"))
+        monkeypatch.setattr(plugins, "ROOT", tmp_path)
         assert name() == before
         edited = tmp_path / "attacks" / "closed_form" / "spectral.py"
         edited.write_text(edited.read_text().replace("0", "1", 1))

@@ -18,7 +18,8 @@ from audit.registry import BUILT_IN
 from audit.scoring.metrics import score_users
 from audit.scoring.score import score
 from audit.scoring.truth import read_truth
-from tests.conftest import SCENARIOS
+from tests.conftest import SCENARIOS, shared
+from tests.oracles.simulator import Reference
 from victims.common.errors import InputError
 from victims.protocols.base import Victim
 from victims.transcript.reader import open_transcript
@@ -181,21 +182,17 @@ def test_the_closed_form_reads_everything(transcripts, ratings, scenario):
         np.testing.assert_allclose(values[~np.isnan(values)], expected, atol=1e-5, err_msg=metric)
 
 
-@pytest.mark.parametrize(
-    "name",
-    [
-        "semi-als-observed-only",
-        "semi-als-include-unrated",
-        "sgd-observed-only",
-        "sgd-include-unrated",
-    ],
-)
-def test_transcripts_of_other_software(name):
-    from tests.conftest import shared
-
-    path = shared("examples", name)
-    transcript = open_transcript(path)
-    truth = read_truth(path.with_name(f"{name}.truth.arrow"))
+@pytest.mark.parametrize("source", ["simulator", "examples"])
+@pytest.mark.parametrize("scenario", SCENARIOS, ids="-".join)
+def test_transcripts_of_other_software(tmp_path, scenario, source):
+    """Those of the tests' own simulator, and those of ../shared/examples where they are here."""
+    update, weighting = scenario
+    if source == "simulator":
+        many = {"n_users": 40, "n_items": 150, "factors": 6, "density": 0.1}
+        path = Reference(update, weighting, **many).write(tmp_path / "t")
+    else:
+        path = shared("examples", "-".join(scenario))
+    transcript, truth = open_transcript(path), read_truth(truth_path(path))
     found = make_attack("spectral").attack(transcript.view("server"), 0)
     rows = {row.metric: row.summary for row in score(found, transcript.manifest, truth)}
     assert rows["rating_accuracy"].value == 1.0

@@ -8,16 +8,11 @@ from collections.abc import Hashable
 import numpy as np
 from jaxtyping import Int
 
-KEPT = 1 << 18
+KEPT = 1 << 18  # numbers at once
 
 
 class Latest:
-    """Whole numbers of a key, of the latest keys; those of others are forgotten.
-
-    Parameters
-    ----------
-    most : int
-        Numbers that are kept at once.
+    """Whole numbers of a key, ``KEPT`` of them of the latest keys; those of others are forgotten.
 
     Attributes
     ----------
@@ -25,9 +20,8 @@ class Latest:
         Whether numbers came to a key after earlier ones of it were forgotten: they may repeat those.
     """
 
-    def __init__(self, most: int = KEPT) -> None:
+    def __init__(self) -> None:
         self.forgot = False
-        self._most = most
         self._total = 0
         self._numbers: OrderedDict[Hashable, np.ndarray | set[int]] = OrderedDict()
 
@@ -62,7 +56,7 @@ class Latest:
             before.update(numbers.tolist())
             self._total += len(before)
             self._numbers.move_to_end(key)
-        while self._total > self._most:
+        while self._total > KEPT:
             _, oldest = self._numbers.popitem(last=False)
             self._total -= len(oldest)
 

@@ -33,6 +33,7 @@ from victims.transcript.reader import open_transcript
 from victims.transcript.view import Messages
 from victims.transcript.writer import truth_path
 
+pytestmark = pytest.mark.usefixtures("optimised")
 decode = jax.jit(decode_eagerly, static_argnums=0)
 
 

@@ -286,7 +286,7 @@ def test_what_is_told_at_the_end(tmp_path, case):
 @pytest.mark.parametrize("what", ["upload", "truth"])
 def test_what_memory_forgets_is_found_in_the_files(tmp_path, monkeypatch, what, again):
     """One rating a call, many clients: the first client's last item repeats its first one, or does not."""
-    monkeypatch.setattr(latest.Latest.__init__, "__defaults__", (3,))
+    monkeypatch.setattr(latest, "KEPT", 3)
 
     def calls(recorder: Recorder) -> None:
         recorder.broadcast(0, Q)
@@ -305,9 +305,11 @@ def test_what_memory_forgets_is_found_in_the_files(tmp_path, monkeypatch, what, 
         open_transcript(tmp_path / "t")
         return
     rule = "truth of client 'a' must name" if what == "truth" else "client 'a' must upload"
-    again = pytest.raises(InputError, match=f"{rule} each item once.*got item 2 again")
+    again, accepted = pytest.raises(InputError, match=f"{rule} each item once.*got item 2 again"), False
     with again, recorder_of(tmp_path / "t") as recorder:
         calls(recorder)
+        accepted = True  # memory had forgotten it
+    assert accepted
     assert not list(tmp_path.iterdir())
 
 
@@ -398,7 +400,7 @@ def test_dense_uploads_without_what_carries_nothing(tmp_path, upload):
 def test_what_is_not_refused_opens(tmp_path, monkeypatch, seed, batch):
     """Calls at random: some are refused, and those that are not make files that open and hold their rows."""
     monkeypatch.setattr(spool, "ROWS", batch)
-    monkeypatch.setattr(latest.Latest.__init__, "__defaults__", (10,))
+    monkeypatch.setattr(latest, "KEPT", 10)
     rng = np.random.default_rng(seed)
     names = ["a", "b", 3, ("d",), None]
     expected = refused = 0

@@ -1,0 +1,49 @@
+"""The test run checks types and shapes: what is no argument of a function is refused, and so is no result."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from beartype.roar import BeartypeCallHintParamViolation, BeartypeCallHintReturnViolation
+from jaxtyping import Float, TypeCheckError
+
+from attacks.base import Estimates
+from tests.checked_types import checks_its_types
+from victims.common.files import partial_name
+from victims.protocols.fedmvmf import FedMVMF
+
+Rows = Float[np.ndarray, "rows factors"]
+
+
+def product(rows: Rows, factor: Float[np.ndarray, " factors"]) -> Float[np.ndarray, " rows"]:
+    return rows @ factor
+
+
+def name(number: int) -> str:
+    return str(number) if number else number  # type: ignore[return-value]
+
+
+@pytest.mark.parametrize("sizes", [((3, 2), (3,)), ((3,), (3,)), ((3, 2, 2), (2,))])
+def test_sizes_agree_within_a_call(sizes):
+    checked = checks_its_types(product)
+    assert checked(np.ones((3, 2)), np.ones(2)).shape == (3,)
+    with pytest.raises(TypeCheckError):
+        checked(*map(np.ones, sizes))
+
+
+def test_types_of_arguments_and_results():
+    checked = checks_its_types(name)
+    assert checked(1) == "1"
+    with pytest.raises(BeartypeCallHintParamViolation):
+        checked("1")
+    with pytest.raises(BeartypeCallHintReturnViolation):
+        checked(0)
+
+
+def test_the_packages_are_checked(small_view):
+    with pytest.raises(BeartypeCallHintParamViolation):
+        partial_name("no path")
+    with pytest.raises(TypeCheckError):
+        FedMVMF(factors="6")
+    with pytest.raises(TypeCheckError):
+        Estimates(small_view.users, np.zeros((1, 3), np.int8), np.zeros((1, 2), np.int32), np.ones((12, 3)))
