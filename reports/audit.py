@@ -12,6 +12,7 @@ from reports.verdicts import (
     NOT_TESTED,
     Row,
     grouped,
+    is_guess,
     number,
     numbers_of,
     tested,
@@ -52,7 +53,7 @@ def audit_table(rows: Sequence[Row], title: str) -> Sheet:
             why_not(row),
         )
         for row in rows
-        if row["metric"] in SHOWN and (row["status"] != "ran" or verdict_of(row))
+        if row["metric"] in SHOWN and (row["status"] != "ran" or verdict_of(row) or is_guess(row))
     ]
     heads = ("scenario", "attack", "seconds", "metric", "value", "95 % interval", "guess", "ceiling")
     sheet = Sheet(
@@ -90,7 +91,7 @@ def _sentence(rows: Sequence[Row]) -> str:
         return _sentence_without_truth(rows, answered)
     best = _strongest(rows)
     if best is None:
-        reasons = Counter(why for row in rows if not _is_guess(row) and (why := why_not(row)))
+        reasons = Counter(why for row in rows if not is_guess(row) and (why := why_not(row)))
         commonest = "".join(f" ({why})" for why, _ in reasons.most_common(1))
         return f"{NOT_TESTED}: no attack that was tried answers from what the adversary sees{commonest}."
     metrics = {row["metric"]: row for row in rows if row["attack"] == best}
@@ -123,14 +124,10 @@ def _strongest(rows: Sequence[Row]) -> str | None:
 
 
 def _best(rows: Sequence[Row], metric: str) -> str | None:
-    candidates = [row for row in rows if row["metric"] == metric and tested(row) and not _is_guess(row)]
+    candidates = [row for row in rows if row["metric"] == metric and tested(row) and not is_guess(row)]
     if not candidates:
         return None
     return max(candidates, key=lambda row: (row["advantage"], row["n_users"]))["attack"]
-
-
-def _is_guess(row: Row) -> bool:
-    return str(row["attack"]).startswith("guess")
 
 
 def _claim(row: Row | None) -> str:

@@ -62,8 +62,8 @@ def attack(
     )
     with output.progress(attack) as update_bar:
         response = answer(request, update_bar)
-    found, seconds = response.reconstruction, response.seconds
-    write_reconstruction(out, found, response.view.manifest, adversary=adversary, seconds=seconds)
+    found, view, seconds = response.reconstruction, response.view, response.seconds
+    write_reconstruction(out, found, view.manifest, adversary=view.adversary, seconds=seconds)
     output.show(
         f"{attack}: {found.users.size} clients in {seconds:.2f} s, {len(found.abstained)} abstained; "
         f"wrote {out}"
@@ -74,7 +74,7 @@ def attack(
     content = {
         "reconstruction": out,
         "attack": attack,
-        "adversary": adversary,
+        "adversary": view.adversary,
         "clients": int(found.users.size),
         "abstained": [{"clients": count, "reason": reason} for reason, count in reasons],
         "seconds": seconds,

@@ -167,6 +167,7 @@ def _audit_recording(
     from audit.cli.gate import OF_ATTACKS, OF_CLAIMED, Vocabulary, parse
     from audit.requests.recording_audit import RecordingRequest, audit_recording, settled
     from reports.audit import audit_table, in_words
+    from victims.transcript.client_names import called_by_name
 
     request, opened = settled(
         RecordingRequest(out, transcript, truth, adversary, attacks, options, sample, seed)
@@ -176,6 +177,8 @@ def _audit_recording(
     with output.progress("audit") as update_bar:
         found = audit_recording(request, opened, update_bar)
     output.show(repr(opened))
+    if called := called_by_name(opened.path, request.adversary):
+        output.show(f"{called}.")
     output.show(audit_table(found.rows, f"What the {request.adversary} reads from {transcript.name}"))
     for sentence in in_words(found.rows):
         output.show(sentence)

@@ -85,12 +85,11 @@ def settled(request: RecordingRequest) -> tuple[RecordingRequest, Transcript]:
         If the recording is damaged.
     """
     opened = open_transcript(request.transcript)
-    recorded_by = opened.manifest.adversary
     truth = truth_beside(request.transcript, request.truth)
     filled = replace(
         request,
         truth=truth,
-        adversary=request.adversary or ("server" if recorded_by == "all" else recorded_by),
+        adversary=opened.adversary(request.adversary),
         attacks=request.attacks or every_attack(with_truth=truth is not None),
     )
     return filled, opened
