@@ -37,6 +37,8 @@ from audit.cli.options import (
 from audit.cli.output import Output, judge
 from victims.common.errors import InputError
 
+IDENTIFY = "factorleak attack --identify takes the rule from the uploads"
+REMEDIES = {"upload": "declare what is uploaded, or nothing: then the rows tell"}
 EXAMPLES = examples(
     "factorleak audit",
     "factorleak audit --data ml-100k --update sgd --attack spectral --attack grid",
@@ -131,7 +133,7 @@ def audit(
     output.show(found.ratings.describe())
     watched = ",".join(rounds)
     output.show(audit_table(found.rows, f"What the {adversary} reads from {victim}, rounds {watched}"))
-    for sentence in in_words(found.rows):
+    for sentence in in_words(found.rows, listed=found.lists_open):
         output.show(sentence)
     output.show(
         "value [95 % interval over clients]; guess: the best guess without the transcript; answered: "
@@ -180,11 +182,17 @@ def _audit_recording(
     if called := called_by_name(opened.path, request.adversary):
         output.show(f"{called}.")
     output.show(audit_table(found.rows, f"What the {request.adversary} reads from {transcript.name}"))
-    for sentence in in_words(found.rows):
+    for sentence in in_words(found.rows, listed=found.lists_open):
         output.show(sentence)
+    if found.hint:
+        output.show(found.hint)
     for wrong in found.contradictions:
-        output.show(f"{wrong}; factorleak attack --identify takes the rule from the uploads.")
+        output.show(f"{wrong}; {REMEDIES.get(wrong.key, IDENTIFY)}.")
     if request.truth is None:
+        if found.lists_open:
+            output.show(
+                "Which items were rated lies in the open: uploads name them, whatever is in their rows."
+            )
         output.show(
             "There is no truth to score against: clients_answered counts those for whom an attack, which "
             "abstains where nothing fits, has an answer; guess: the same on shuffled uploads."

@@ -24,7 +24,7 @@ from victims.transcript.view import ITEM, View
 ANSWERED, PROBABILITY = "clients_answered", "claimed_probability"
 SHUFFLED = "the same attack on shuffled uploads"
 NO_TRUTH = "there is no truth to score against"
-AS_MANY = "shuffled uploads are answered as well, so that an answer says nothing of this recording"
+AS_MANY = "as many are answered on shuffled uploads, so that answers alone show no leak"
 
 
 def claimed_rows(

@@ -15,6 +15,7 @@ from audit.experiments.attack_rows import own_rows_alone, rows_of_others
 from audit.factories import make_attack
 from audit.keys import view_of
 from audit.registry import entries, is_guess
+from audit.requests.hints import other_adversary
 from audit.scoring.truth import read_truth
 from victims.common.errors import InputError
 from victims.transcript.client_names import called_by_name, names_of
@@ -24,13 +25,15 @@ from victims.transcript.reader import Transcript, open_transcript
 from victims.transcript.view import View
 from victims.transcript.writer import key_path, truth_path
 
-DECLARED, OF_VERSION_1, FOUND, UNKNOWN = (
+DECLARED, SEEN, OF_VERSION_1, FOUND, UNKNOWN = (
     "declared",
+    "seen by the recorder in the calls",
     "what version 1 means by this update",
     "found in the rows",
     "not declared: unknown to the adversary",
 )
 CONTRADICTED = "contradicted by the uploads"
+ROUNDING = 1e-12
 
 
 class Fact(NamedTuple):
@@ -71,6 +74,8 @@ class TranscriptCheck:
         What the uploads say of the rule.
     attacks : tuple of Applicability
         That one applies says that it will look, not that it will find.
+    hint : str
+        Whose view to ask about where this adversary is sent nothing; otherwise empty.
     """
 
     path: Path
@@ -79,6 +84,7 @@ class TranscriptCheck:
     rule: tuple[RuleKey, ...]
     identified: Identification
     attacks: tuple[Applicability, ...]
+    hint: str = ""
 
     def __repr__(self) -> str:
         """One line: how many attacks apply."""
@@ -106,7 +112,8 @@ def check_transcript(path: Path, adversary: str = "") -> TranscriptCheck:
     facts = (*_facts(opened), *_adversary(opened, adversary), *_seen(view))
     identified = identify(view)
     rule = tuple(_rule(opened, view, identified))
-    return TranscriptCheck(path, adversary, facts, rule, identified, tuple(_attacks(view)))
+    hint = other_adversary(opened, view)
+    return TranscriptCheck(path, adversary, facts, rule, identified, tuple(_attacks(view)), hint)
 
 
 def _facts(opened: Transcript) -> Iterator[Fact]:
@@ -195,7 +202,10 @@ def _rule(opened: Transcript, view: View, identified: Identification) -> Iterato
 
 
 def _shown(value: object) -> str:
-    return f"{value:g}" if isinstance(value, float) else str(value)
+    """A constant for people; what is 0 but for rounding is 0."""
+    if isinstance(value, float):
+        return f"{value:g}" if abs(value) > ROUNDING else "0"
+    return str(value)
 
 
 def _declared_rule(opened: Transcript, view: View) -> Iterator[RuleKey]:
@@ -203,7 +213,7 @@ def _declared_rule(opened: Transcript, view: View) -> Iterator[RuleKey]:
     old = opened.manifest.version == 1
     for name in ClientRule.model_fields:
         value = getattr(taken, name)
-        source = OF_VERSION_1 if old else DECLARED
+        source = OF_VERSION_1 if old else SEEN if name in opened.manifest.inferred else DECLARED
         if value is None:
             source = UNKNOWN
         elif getattr(declared, name) is None:

@@ -68,7 +68,7 @@ def numbered(transcript: Path, adversary: str, n_users: int) -> str:
     wanted = adversary.removeprefix(CLIENT)
     names = names_of(transcript)
     found = [number for number, name in names.items() if name == wanted]
-    found = found or [number for number, name in names.items() if _spoken(name) == wanted]
+    found = found or [number for number, name in names.items() if spoken(name) == wanted]
     if len(found) > 1:
         which = " or ".join(f"{CLIENT}{names[number]}" for number in found[:SHOWN])
         raise InputError(f"adversary {adversary!r} may be {which}; give the name as it is written here")
@@ -112,8 +112,19 @@ def some_names(clients: Iterable[int] | np.ndarray, names: Mapping[int, str]) ->
     return shown + (", ..." if len(numbers) > SHOWN else "")
 
 
-def _spoken(name: str) -> str:
-    """A text without its quotes; anything else as it is written."""
+def spoken(name: str) -> str:
+    """A name as somebody would type it: a text without its quotes, anything else as Python writes it.
+
+    Parameters
+    ----------
+    name : str
+        As ``names_of`` gives it.
+
+    Examples
+    --------
+    >>> spoken("'anna'"), spoken("('anna', 2)")
+    ('anna', "('anna', 2)")
+    """
     try:
         value = ast.literal_eval(name)
     except (ValueError, SyntaxError, MemoryError, RecursionError):
@@ -124,7 +135,7 @@ def _spoken(name: str) -> str:
 def _nobody(adversary: str, wanted: str, names: Mapping[int, str], n_users: int) -> str:
     if not names:
         return f"adversary {adversary!r} must name a client below {n_users}; the recording keeps no names"
-    known = {_spoken(name): name for name in names.values()}
+    known = {spoken(name): name for name in names.values()}
     near = get_close_matches(wanted, known, SHOWN, 0.5)
     listed = ", ".join(f"{CLIENT}{name}" for name in near) if near else some_names(names, names)
     hint = f"the nearest are {listed}" if near else f"the recording has {listed}"

@@ -230,6 +230,7 @@ class Recorder:
             declared |= {"attribute_groups": [], "item_features": None}
         elif "rows" not in rule:
             rule["rows"] = "all" if traffic.dense else "rated"
+            declared["inferred"] = ["rows"]
         return manifest_of(
             declared,
             rule,

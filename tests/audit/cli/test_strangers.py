@@ -177,3 +177,100 @@ def test_a_wrong_rule_is_told_in_its_own_words(tmp_path, declared, says):
     with pytest.raises(InputError) as caught:
         Recorder(tmp_path / "t", rating_levels=LEVELS, rule=declared)
     assert str(caught.value) == says
+
+
+@pytest.mark.parametrize(
+    ("declared", "sent", "says"),
+    [
+        ("weights", "gradient", "nowhere near the factors that were broadcast"),
+        ("gradient", "weights", "most rows lie at the factors that were broadcast"),
+        ("weights", "weights", ""),
+        ("gradient", "gradient", ""),
+        ("delta", "gradient", ""),
+    ],
+)
+@pytest.mark.parametrize("reduction", [None, "mean"])
+def test_what_is_uploaded_is_held_against_the_rows(run, tmp_path, declared, sent, says, reduction):
+    """Before: a wrong declaration ended in NOT TESTED without a word."""
+    rng = np.random.default_rng(0)
+    items = rng.normal(0, 0.5, (N_ITEMS, K))
+    rule = {"upload": declared} | ({"reduction": reduction, "batch_size": "all"} if reduction else {})
+    with Recorder(tmp_path / "run", rating_levels=LEVELS, rule=rule) as recorder:
+        recorder.broadcast(0, items)
+        for client in range(N_CLIENTS):
+            rated = rng.permutation(N_ITEMS)[:12]
+            rows = rng.normal(0, 1, (12, 1)) * rng.normal(0, 0.5, K)
+            recorder.upload(0, client, items[rated] - 0.1 * rows if sent == "weights" else rows, rated)
+    words = ("--attack", "undeclared", "--out", tmp_path / "r")
+    _, said, _ = run("audit", "--transcript", tmp_path / "run", *words)
+    wrong = fl.identify(tmp_path / "run").contradictions(manifest_of(tmp_path / "run"))
+    found = [one.found for one in wrong if one.key == "upload"]
+    assert (says in found[0]) if says else not found
+    assert ("upload is declared" in said) == bool(says)
+    assert ("declare what is uploaded" in said) == bool(says)
+    source = {key.name: key.source for key in fl.check_transcript(tmp_path / "run").rule}["upload"]
+    assert source.startswith("contradicted") == bool(says)
+
+
+def manifest_of(path):
+    return fl.open_transcript(path).manifest
+
+
+@pytest.mark.parametrize("declared", [None, {"rows": "rated"}])
+def test_what_the_recorder_saw_is_not_called_declared(program, declared):
+    path = program("rows", rule=declared)
+    source = {key.name: key.source for key in fl.check_transcript(path).rule}["rows"]
+    assert source == ("declared" if declared else "seen by the recorder in the calls")
+
+
+def test_attacks_of_a_family_share_a_line(run, program, tmp_path):
+    """Before: seven lines with one reason; the files keep every row."""
+    path = program("plain")
+    _, said, _ = run("transcript", "check", path)
+    assert [line.split()[:2] for line in said.splitlines() if line.startswith("root-")] == [["root-*", "(7)"]]
+    _, said, _ = run("audit", "--transcript", path, "--out", tmp_path / "r")
+    assert said.count("root-") == said.count("root-* (7)") == 1
+    rows = json.loads((tmp_path / "r" / "results.json").read_text())
+    assert sum(row["attack"].startswith("root-") for row in rows) == 7
+
+
+@pytest.mark.parametrize("graph", [False, True])
+def test_programs_without_a_server_are_told_whose_view_to_ask_about(run, program, tmp_path, graph):
+    def send(recorder, client, rows, rated):
+        to = f"peer {(client + 1) % N_CLIENTS}"
+        recorder.upload(0, f"peer {client}", rows, rated, to=Recorder.NEIGHBOURS if graph else to)
+        if graph:
+            recorder.edge(f"peer {client}", to)
+
+    path = program("peers", send=send, told=lambda client: f"peer {client}")
+    hint = "something to 20 clients: --adversary client:peer 0 shows"
+    assert hint in run("transcript", "check", path)[1]
+    words = ("--attack", "rated-set", "--out", tmp_path / "r")
+    assert hint in run("audit", "--transcript", path, *words)[1]
+    assert (
+        "Nothing was sent"
+        not in run("audit", "--transcript", path, *words, "--adversary", "client:peer 0")[1]
+    )
+    assert not fl.check_transcript(program("plain")).hint
+
+
+def test_open_lists_are_said_with_and_without_truth(run, program, tmp_path):
+    """Before: without truth not at all, and of dense uploads that these name the rated items."""
+
+    def dense(recorder, client, rows, rated):
+        table = np.zeros((N_ITEMS, K))
+        table[rated] = rows
+        recorder.upload(0, str(client), table)
+
+    def said(name, **given):
+        path = program(name, **given)
+        return run("audit", "--transcript", path, "--attack", "undeclared", "--out", tmp_path / f"{name}.r")[
+            1
+        ]
+
+    assert "lies in the open: uploads name them" in said("sparse without", truth=False)
+    assert "lies in the open (uploads name them)" in said("sparse with")
+    assert "uploads name them" not in said("dense without", truth=False, send=dense)
+    with_truth = said("dense with", send=dense)
+    assert "uploads name them" not in with_truth
+    assert "rated_set_auc 1.000" in with_truth
