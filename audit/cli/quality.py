@@ -15,6 +15,7 @@ from audit.cli.options import (
     PreferredWeightingOption,
     QuietOption,
     SeedOption,
+    SplitOption,
     UpdateOption,
     VictimOption,
     VictimOptions,
@@ -47,6 +48,7 @@ def quality(
     scenario: Annotated[
         list[str] | None, typer.Option(help="existing, 'new user' or 'new item'. Repeatable; all by default.")
     ] = None,
+    split: SplitOption = "random",
     jobs: JobsOption = -1,
     seed: SeedOption = 0,
     set_: VictimOptions = None,
@@ -71,6 +73,7 @@ def quality(
         runs=runs,
         scenarios=names(scenario) or ("existing", "new user", "new item"),
         seed=seed,
+        split=split,
         victim_options=parse_options(set_ or []),
     )
     start = time.perf_counter()

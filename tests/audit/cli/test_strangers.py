@@ -247,10 +247,8 @@ def test_programs_without_a_server_are_told_whose_view_to_ask_about(run, program
     assert hint in run("transcript", "check", path)[1]
     words = ("--attack", "rated-set", "--out", tmp_path / "r")
     assert hint in run("audit", "--transcript", path, *words)[1]
-    assert (
-        "Nothing was sent"
-        not in run("audit", "--transcript", path, *words, "--adversary", "client:peer 0")[1]
-    )
+    of_a_peer = run("audit", "--transcript", path, *words, "--adversary", "client:peer 0")
+    assert "Nothing was sent" not in of_a_peer[1]
     assert not fl.check_transcript(program("plain")).hint
 
 
@@ -264,9 +262,8 @@ def test_open_lists_are_said_with_and_without_truth(run, program, tmp_path):
 
     def said(name, **given):
         path = program(name, **given)
-        return run("audit", "--transcript", path, "--attack", "undeclared", "--out", tmp_path / f"{name}.r")[
-            1
-        ]
+        words = ("--attack", "undeclared", "--out", tmp_path / f"{name}.r")
+        return run("audit", "--transcript", path, *words)[1]
 
     assert "lies in the open: uploads name them" in said("sparse without", truth=False)
     assert "lies in the open (uploads name them)" in said("sparse with")
