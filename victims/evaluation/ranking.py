@@ -5,9 +5,9 @@ and sums to 10. A rating of at least 4 is relevant. The paper does not say among
 both readings are computed: ``rated``, the items that the user rated in the test set, and ``all``, all items
 that the user did not rate in training.
 
-Scenarios: ``existing`` (20 % of every user's ratings held out, or by another rule of ``victims.data.splits``),
-``new user`` (10 % of the users, factors from attributes by (15)), ``new item`` (10 % of the items, factors from
-features by (17)).
+Scenarios: ``existing`` (20 % of every user's ratings held out, or by a rule of ``victims.data.splits``),
+``new user`` (10 % of the users, factors from attributes by (15)), ``new item`` (10 % of the items, factors
+from features by (17)).
 """
 
 from __future__ import annotations
