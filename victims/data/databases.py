@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import NamedTuple
@@ -14,7 +14,7 @@ import pyarrow as pa
 from victims.common.errors import InputError
 from victims.common.files import existing_file
 from victims.data.encoded_rows import MAX_RATINGS, Chunk
-from victims.data.parquet import BYTES_OF_A_RATING
+from victims.data.parquet import BYTES_OF_A_RATING, Choose
 from victims.data.streams import MIB, check_ratio
 from victims.data.tables import shown
 from victims.data.wanted import Wanted
@@ -34,9 +34,6 @@ class Cells(NamedTuple):
 
     start: int
     columns: dict[str, pa.Array]
-
-
-Choose = Callable[[Sequence[str]], Mapping[str, int]]  # of a header: what is read -> its column
 
 
 def sqlite_chunks(path: Path, wanted: Wanted, table: str | None) -> Iterator[Chunk]:

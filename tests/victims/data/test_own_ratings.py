@@ -31,23 +31,24 @@ NAMED = "user=uid,item=sku,rating=stars,time=when"
 
 def written(folder: Path, form: str) -> Path:
     """The same rows in one of the formats."""
-    path = folder / f"mine.{form}"
-    if form == "csv":
-        ROWS.to_csv(path, index=False)
-    elif form == "tsv":
-        ROWS.to_csv(path, index=False, sep="\t")
-    elif form == "parquet":
-        ROWS.to_parquet(path)
-    elif form == "jsonl":
-        path.write_text("".join(json.dumps(row) + "\n" for row in ROWS.to_dict("records")))
-    elif form == "sqlite":
+    return stored(folder / f"mine.{form}", ROWS)
+
+
+def stored(path: Path, rows: pd.DataFrame, table: str = "reviews") -> Path:
+    """A table in the format of the path's ending."""
+    if path.suffix in (".csv", ".tsv"):
+        rows.to_csv(path, index=False, sep="\t" if path.suffix == ".tsv" else ",")
+    elif path.suffix == ".parquet":
+        rows.to_parquet(path)
+    elif path.suffix == ".jsonl":
+        rows.to_json(path, orient="records", lines=True)
+    elif path.suffix == ".sqlite":
         with sqlite3.connect(path) as connection:
-            ROWS.to_sql("reviews", connection, index=False)
+            rows.to_sql(table, connection, index=False)
         connection.close()
     else:
         with duckdb.connect(str(path)) as connection:
-            rows = ROWS  # noqa: F841 (found by its name)
-            connection.execute("CREATE TABLE reviews AS SELECT * FROM rows")
+            connection.execute(f"CREATE TABLE {table} AS SELECT * FROM rows")
     return path
 
 
@@ -196,6 +197,60 @@ class TestBeside:
         ratings = load(f"{written(tmp_path, 'csv')}:{NAMED},features=items.tsv")
         assert ratings.item_feature_names == ("price", "kind=big", "kind=blue", "kind=red")
         assert ratings.item_features.tolist() == [[2.5, 1, 0, 1], [0, 0, 0, 0], [1, 0, 0, 1]]
+
+    @pytest.mark.parametrize("form", ["csv", "tsv", "parquet", "jsonl", "sqlite", "duckdb"])
+    def test_every_format_says_the_same_of_users_and_items(self, tmp_path, form):
+        """Before: CSV and TSV alone."""
+        people = pd.DataFrame({"uid": ["bob", "zoe", "ann"], "town": ["Ulm", "Rom", None]})
+        people.insert(1, "age", pd.array([30, 20, None], "Int64"))
+        goods = pd.DataFrame({"sku": ["x", "z", "q"], "price": [2.5, 1, 9]})
+        goods["kind"] = ["red|big", "red", "blue"]
+        for name, frame in (("people", people), ("goods", goods)):
+            stored(tmp_path / f"{name}.{form}", frame)
+        beside = f"attributes=people.{form},features=goods.{form}"
+        ratings = load(f"{written(tmp_path, 'csv')}:{NAMED},{beside}")
+        assert ratings.attribute_names == ("age=30", "age=unknown", "town=Ulm", "town=unknown")
+        assert ratings.attributes.tolist() == [[0, 1, 0, 1], [1, 0, 1, 0], [0, 1, 0, 1]]
+        assert ratings.item_feature_names == ("price", "kind=big", "kind=blue", "kind=red")
+        assert ratings.item_features.tolist() == [[2.5, 1, 0, 1], [0, 0, 0, 0], [1, 0, 0, 1]]
+
+    @pytest.mark.parametrize("form", ["sqlite", "duckdb"])
+    def test_tables_of_one_database(self, tmp_path, form):
+        path = written(tmp_path, form)
+        stored(path, pd.DataFrame({"uid": ["ann", "bob"], "town": ["Ulm", "Rom"]}), "people")
+        stored(path, pd.DataFrame({"a": ["ann", "eve"], "b": ["bob", "ann"]}), "friends")
+        data = f"{path}:{NAMED},table=reviews,attributes={path.name}#people,trust={path.name}#friends"
+        ratings = load(data)
+        assert ratings.attribute_names == ("town=Rom", "town=Ulm", "town=unknown")
+        assert ratings.trust.tolist() == [[0, 1], [2, 0]]
+        with pytest.raises(InputError, match="must hold one table, got"):
+            load(f"{path}:{NAMED},table=reviews,attributes={path.name}")
+        with pytest.raises(InputError, match="must hold a table 'nobody'"):
+            load(f"{path}:{NAMED},table=reviews,attributes={path.name}#nobody")
+        (tmp_path / "users.csv").write_text("uid,town\nann,Ulm\n")
+        with pytest.raises(InputError, match="is no database, so it has no table 'people'"):
+            load(f"{path}:{NAMED},table=reviews,attributes=users.csv#people")
+
+    def test_lists_and_flags_of_json(self, tmp_path):
+        rows = [{"sku": "x", "kind": ["red", "big"]}, {"sku": "y", "sold": True}, {"sku": "z", "kind": []}]
+        (tmp_path / "items.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+        ratings = load(f"{written(tmp_path, 'csv')}:{NAMED},features=items.jsonl")
+        assert ratings.item_feature_names == ("kind=big", "kind=red", "sold=true")
+        assert ratings.item_features.tolist() == [[1, 1, 0], [0, 0, 1], [0, 0, 0]]
+        (tmp_path / "items.jsonl").write_text('{"sku": "x", "kind": {"red": 1}}\n')
+        with pytest.raises(InputError, match="line 1: kind must be a number, a text or a list"):
+            load(f"{written(tmp_path, 'csv')}:{NAMED},features=items.jsonl")
+
+    def test_types_that_are_no_cells_of_a_table(self, tmp_path):
+        frame = pd.DataFrame({"sku": ["x"], "kind": [["red", "big"]]})
+        frame.to_parquet(tmp_path / "items.parquet")
+        with pytest.raises(InputError, match=r"column 'kind' must hold numbers or text, it holds 'list"):
+            load(f"{written(tmp_path, 'csv')}:{NAMED},features=items.parquet")
+
+    def test_a_table_that_is_not_small(self, tmp_path):
+        pd.DataFrame({"uid": range(5_000_000)}).to_parquet(tmp_path / "users.parquet")
+        with pytest.raises(InputError, match="lies beside the ratings; leave columns or rows out"):
+            load(f"{written(tmp_path, 'csv')}:{NAMED},attributes=users.parquet")
 
     def test_a_file_that_is_not_there(self, tmp_path):
         with pytest.raises(InputError, match=r"nobody\.csv must be there"):
