@@ -15,6 +15,7 @@ from victims.common.errors import InputError
 from victims.data.construction import check_cells, one_hot
 from victims.data.delimited import chunks
 from victims.data.json_lines import json_objects
+from victims.data.losses import Loss, those
 from victims.data.rating_files import is_there, path_of
 from victims.data.ratings import Ratings
 from victims.data.small_tables import DATABASES, JSON, SEVERAL, ending, read_small_table
@@ -40,7 +41,7 @@ def beside(ratings: Ratings, source: DataSource) -> Ratings:
     Returns
     -------
     Ratings
-        Notes say what was left out.
+        Losses say what was left out.
 
     Raises
     ------
@@ -101,11 +102,13 @@ def _rows_of(ids: np.ndarray, table: Table, key: str) -> tuple[Int[np.ndarray, "
     return rows, len(listed) - int((rows >= 0).sum())
 
 
-def _note(path: Path, what: str, rows: np.ndarray, others: int) -> str:
+def _lost(path: Path, what: str, rows: np.ndarray, others: int) -> tuple[Loss, ...]:
+    """Users or items that the table does not have, and rows about those who have no ratings."""
     missing = int((rows < 0).sum())
-    return (
-        f"{path.name}: {rows.size - missing:,} of {rows.size:,} {what}s described, {missing:,} unknown; "
-        f"{others:,} rows about others left out"
+    listed = rows.size - missing + others
+    return those(
+        Loss(path.name, what, missing, rows.size, "not in this table, which says nothing of them"),
+        Loss(path.name, "rows", others, listed, f"about {what} without ratings"),
     )
 
 
@@ -119,7 +122,7 @@ def _with_attributes(ratings: Ratings, place: Place, user: str | None) -> Rating
         attributes=attributes,
         attribute_groups=groups,
         attribute_names=names,
-        notes=(*ratings.notes, _note(place.path, "user", rows, others)),
+        losses=(*ratings.losses, *_lost(place.path, "users", rows, others)),
     )
 
 
@@ -152,7 +155,7 @@ def _with_features(ratings: Ratings, place: Place, item: str | None) -> Ratings:
         ratings,
         item_features=np.where(rows[:, None] >= 0, whole[rows], 0.0),
         item_feature_names=tuple(names),
-        notes=(*ratings.notes, _note(place.path, "item", rows, others)),
+        losses=(*ratings.losses, *_lost(place.path, "items", rows, others)),
     )
 
 
@@ -194,11 +197,9 @@ def _with_trust(ratings: Ratings, place: Place) -> Ratings:
     own = found[:, 0] == found[:, 1]
     distinct = np.unique(found[~own], axis=0)
     repeated = int((~own).sum()) - len(distinct)
-    note = (
-        f"{path.name}: {len(distinct):,} of {n_rows:,} statements of trust; left out: {unknown:,} of users "
-        f"without ratings, {int(own.sum()):,} of oneself, {repeated:,} repeated"
-    )
-    return replace(ratings, trust=distinct.astype(np.int32), notes=(*ratings.notes, note))
+    reasons = {"of users without ratings": unknown, "of oneself": int(own.sum()), "repeated": repeated}
+    lost = (Loss(path.name, "statements of trust", count, n_rows, why) for why, count in reasons.items())
+    return replace(ratings, trust=distinct.astype(np.int32), losses=(*ratings.losses, *those(*lost)))
 
 
 def _pairs(place: Place, known: pd.Index) -> Iterator[pd.DataFrame]:

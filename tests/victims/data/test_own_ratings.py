@@ -29,6 +29,10 @@ ROWS = pd.DataFrame(
 NAMED = "user=uid,item=sku,rating=stars,time=when"
 
 
+def lost(ratings) -> list[str]:
+    return list(map(str, ratings.losses))
+
+
 def written(folder: Path, form: str) -> Path:
     """The same rows in one of the formats."""
     return stored(folder / f"mine.{form}", ROWS)
@@ -59,7 +63,8 @@ def test_every_format_gives_the_same_ratings(tmp_path, form):
     assert ratings.item_ids.tolist() == ["x", "y", "z"]
     assert ratings.matrix().toarray().tolist() == [[1, 2.5, 4], [5, 3, 0], [2, 0, 0]]
     np.testing.assert_array_equal(ratings.times, [30, 10, 20, 40, np.nan, 50])
-    assert ratings.notes == ("1 of 6 rows have no time",)
+    name = f"mine.{form}"
+    assert lost(ratings) == [f"{name}: 1 of 6 times lost: empty, 0 or no time; the rows stay"]
 
 
 class TestColumns:
@@ -156,7 +161,7 @@ class TestInteractions:
         frame.to_csv(path, index=False) if form == "csv" else frame.to_parquet(path)
         ratings = load(f"{path}:rating=plays,implicit=true")
         assert ratings.matrix().toarray().tolist() == [[1, 0], [1, 1]]
-        assert ratings.notes[-1] == "1 rows with a count of 0 left out"
+        assert lost(ratings)[-1] == f"plays.{form}: 1 of 4 rows lost: their count is 0"
 
     def test_a_count_below_0_is_refused_with_its_line(self, tmp_path):
         path = tmp_path / "plays.csv"
@@ -171,9 +176,12 @@ class TestFilters:
         ratings = load(f"{written(tmp_path, 'csv')}:{NAMED},min_ratings=2,min_item_ratings=2")
         assert ratings.user_ids.tolist() == ["ann", "bob"]
         assert ratings.item_ids.tolist() == ["x", "y"]
-        assert ratings.notes[-1] == (
-            "min_ratings=2, min_item_ratings=2: 1 users, 1 items and 2 ratings left out"
-        )
+        why = "min_ratings=2, min_item_ratings=2"
+        assert lost(ratings)[-3:] == [
+            f"mine: 1 of 3 users lost: {why}",
+            f"mine: 1 of 3 items lost: {why}",
+            f"mine: 2 of 6 ratings lost: {why}",
+        ]
         np.testing.assert_array_equal(ratings.times, [30, 10, 40, np.nan])
 
     def test_nothing_left_is_said(self, tmp_path):
@@ -188,9 +196,10 @@ class TestBeside:
         assert ratings.attribute_names == ("sex=f", "sex=m", "sex=unknown", "town=Ulm", "town=unknown")
         assert ratings.attribute_groups == ((0, 1, 2), (3, 4))
         assert ratings.attributes.tolist() == [[1, 0, 0, 0, 1], [0, 1, 0, 1, 0], [0, 0, 1, 0, 1]]
-        assert ratings.notes[-1] == (
-            "users.csv: 2 of 3 users described, 1 unknown; 1 rows about others left out"
-        )
+        assert lost(ratings)[-2:] == [
+            "users.csv: 1 of 3 users lost: not in this table, which says nothing of them",
+            "users.csv: 1 of 3 rows lost: about users without ratings",
+        ]
 
     def test_features_of_items(self, tmp_path):
         (tmp_path / "items.tsv").write_text("sku\tprice\tkind\nx\t2.5\tred|big\nz\t1\tred\nq\t9\tblue\n")
@@ -276,10 +285,11 @@ class TestBeside:
         ratings = load(f"{written(tmp_path, 'csv')}:{NAMED},trust=trust.txt")
         assert ratings.trust.tolist() == [[0, 1], [2, 0]]
         if "trustor" not in content:
-            assert ratings.notes[-1] == (
-                "trust.txt: 2 of 5 statements of trust; left out: 1 of users without ratings, 1 of oneself, "
-                "1 repeated"
-            )
+            assert lost(ratings)[-3:] == [
+                "trust.txt: 1 of 5 statements of trust lost: of users without ratings",
+                "trust.txt: 1 of 5 statements of trust lost: of oneself",
+                "trust.txt: 1 of 5 statements of trust lost: repeated",
+            ]
 
     def test_somebody_may_be_called_user(self, tmp_path):
         (tmp_path / "r.csv").write_text("user,item,rating\nuser,1,2\nann,1,3\n")
@@ -436,7 +446,8 @@ class TestPublished:
         ratings = load(str(tmp_path))
         assert ratings.name == f"douban-{what}"
         assert ratings.values.tolist() == [5, 2]
-        assert ratings.notes == ("1 reviews without stars left out",)
+        (loss,) = ratings.losses
+        assert (loss.count, loss.what, loss.why) == (1, "rows", "without stars")
         assert ratings.times.tolist() == [1296518400.0, 1330819200.0]
 
 
