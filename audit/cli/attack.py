@@ -49,6 +49,7 @@ def attack(
     from audit.requests.attacking import attack as answer
     from audit.scoring.abstentions import grouped
     from audit.scoring.reconstruction_files import write_reconstruction
+    from victims.transcript.client_names import called_by_name
 
     output = Output(quiet, as_json)
     request = AttackRequest(
@@ -64,6 +65,8 @@ def attack(
         response = answer(request, update_bar)
     found, view, seconds = response.reconstruction, response.view, response.seconds
     write_reconstruction(out, found, view.manifest, adversary=view.adversary, seconds=seconds)
+    if called := called_by_name(transcript, view.adversary):
+        output.show(f"{called}.")
     output.show(
         f"{attack}: {found.users.size} clients in {seconds:.2f} s, {len(found.abstained)} abstained; "
         f"wrote {out}"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -175,6 +176,9 @@ def _audit_recording(
         RecordingRequest(out, transcript, truth, adversary, attacks, options, sample, seed)
     )
     columns = {"attack": request.attacks, "adversary": (request.adversary,)}
+    named = re.compile(rf"adversary={re.escape(adversary)}(?=\s*(,|$))")  # as --adversary names it
+    if adversary:
+        fail_on = [named.sub(lambda _: f"adversary={request.adversary}", text) for text in fail_on]
     bars = parse(fail_on, Vocabulary(values=(*OF_ATTACKS, *OF_CLAIMED), columns=columns))
     with output.progress("audit") as update_bar:
         found = audit_recording(request, opened, update_bar)

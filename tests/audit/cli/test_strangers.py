@@ -138,6 +138,11 @@ def test_a_client_is_an_adversary_by_its_name(run, program, tmp_path):
     words = ("--adversary", "client:peer-7", "--attack", "rated-set", "--out", tmp_path / "r")
     _, said, _ = run("audit", "--transcript", path, *words)
     assert f"client:{seven} is the client whom the recorded program calls 'peer-7'" in said
+    bar = ("--fail-on", "rated_set_auc.value>0.9@adversary=client:peer-7")
+    assert run("audit", "--transcript", path, *words, *bar)[0] == 1
+    out = ("--out", tmp_path / "a.arrow")
+    _, said, _ = run("attack", path, "--attack", "rated-set", "--adversary", "client:peer-7", *out)
+    assert f"client:{seven} is the client" in said
     assert "'peer-7'" in dict(fl.check_transcript(path, adversary="client:peer-7").facts)["adversary"]
     code, _, said = run("transcript", "check", path, "--adversary", "client:peer_7")
     assert (code, "client:peer-7" in said) == (2, True)
