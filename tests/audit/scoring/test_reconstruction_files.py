@@ -85,7 +85,7 @@ def test_the_manifest_of_either_version_comes_back(tmp_path):
 
 def test_a_damaged_manifest_of_version_2_is_told_in_one_line(tmp_path):
     header = about(manifest={"version": 2, "kinds": 7})
-    with pytest.raises(InputError, match=r"its header is damaged \(manifest: kinds: [^\n]*\); run"):
+    with pytest.raises(InputError, match=r"its header is damaged \(manifest: kinds must be [^\n]*\); run"):
         read_reconstruction(written(tmp_path / "found.arrow", header))
 
 

@@ -161,7 +161,8 @@ def test_item_biases_are_not_called_safe(tmp_path: Path, attack: str):
     judged = [row for row in rows if row["metric"] in ("rating_accuracy", "rated_rating_accuracy")]
     assert judged
     assert {row["verdict"] for row in judged} == {"NOT TESTED"}
-    assert all("got no answer" in row["reason"] for row in judged)
+    assert all("got no answer" in row["reason"] or row["reason"] == found.obstacle for row in judged)
+    assert all(row["reason"] for row in judged)
 
 
 @pytest.mark.parametrize("noise", [0.05, 0.2])
