@@ -205,7 +205,7 @@ def load(
     Returns
     -------
     Ratings
-        ``notes`` say what was guessed and what was left out.
+        ``notes`` say what was guessed, ``losses`` what was left out and why.
 
     Raises
     ------

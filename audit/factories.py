@@ -11,6 +11,7 @@ from attacks.base import Attack
 from audit.plugins import broken_member, offered, said
 from audit.registry import COMBINED, entries, entry, main_name
 from audit.shell.debugging import HINT
+from victims.common.complaints import first_complaint
 from victims.common.errors import InputError
 from victims.protocols.base import Attacker, Defense, Victim
 
@@ -142,10 +143,8 @@ def _make(group: str, name: str, options: dict[str, Any]) -> Any:
     try:
         made: Any = TypeAdapter(factory).validate_python({**values, **found.fixed})
     except ValidationError as error:
-        first = error.errors(include_url=False)[0]
-        where = ".".join(map(str, first["loc"]))
-        message = first["msg"].removeprefix("Value error, ")
-        raise InputError(f"{name} option {where}: {message}" if where else message) from None
+        wrong = first_complaint(error)
+        raise InputError(f"{name} option {wrong}" if wrong.where else wrong.rule) from None
     except Exception as error:
         if not found.package:
             raise

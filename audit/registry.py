@@ -23,11 +23,11 @@ class Entry:
     """Where a component lives, without importing it.
 
     ``per_client`` marks attacks that solve client by client: they run on a sample of clients; ``whole`` those
-    that need every client's rows; ``short`` are other names of options; ``ideal`` are the options under which
-    an encryption shows the same views and numbers at no cost; ``recorded_as`` is the name in results where
-    that is another one; ``package`` is the other package that it comes from, with its version; ``refused``
-    says why the name cannot be used; ``component`` is the class itself where this process was given an object
-    of it (``adopt``).
+    that need every client's rows; ``sums`` those that read sums, to which others contributed; ``short`` are
+    other names of options; ``ideal`` are the options under which an encryption shows the same views and
+    numbers at no cost; ``recorded_as`` is the name in results where that is another one; ``package`` is the
+    other package that it comes from, with its version; ``refused`` says why the name cannot be used;
+    ``component`` is the class itself where this process was given an object of it (``adopt``).
     """
 
     location: str
@@ -35,6 +35,7 @@ class Entry:
     fixed: dict[str, Any] = field(default_factory=dict)
     per_client: bool = False
     whole: bool = False
+    sums: bool = False
     short: dict[str, str] = field(default_factory=dict)
     ideal: dict[str, str] = field(default_factory=dict)
     recorded_as: str = ""
@@ -55,6 +56,20 @@ class Entry:
             return imported(what, self.location, self.package)
         module, _, name = self.location.partition(":")
         return getattr(importlib.import_module(module), name)
+
+
+GUESSES = "guess-"  # names of attacks that read no number of the transcript
+
+
+def is_guess(attack: object) -> bool:
+    """Whether an attack of this name reads nothing: others are held against it, and it proves nothing.
+
+    Examples
+    --------
+    >>> is_guess("guess-majority"), is_guess("grid")
+    (True, False)
+    """
+    return isinstance(attack, str) and attack.startswith(GUESSES)
 
 
 def _root(method: str, words: str) -> Entry:
@@ -146,6 +161,7 @@ BUILT_IN: dict[str, dict[str, Entry]] = {
             "attacks.sums.aggregate:Aggregate",
             "sums, decrypted or told by broadcasts, taken apart contributor by contributor",
             whole=True,
+            sums=True,
         ),
         "rated-set": Entry(
             "attacks.metadata.rated_set:RatedSet", "which items a client rated, from the lists it uploads"

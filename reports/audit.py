@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Sequence
 
+from reports.folding import folded
 from reports.layout import Sheet
 from reports.verdicts import (
     ANSWERED,
@@ -12,6 +13,7 @@ from reports.verdicts import (
     NOT_TESTED,
     Row,
     grouped,
+    is_guess,
     number,
     numbers_of,
     tested,
@@ -41,18 +43,22 @@ def audit_table(rows: Sequence[Row], title: str) -> Sheet:
     -------
     Sheet
     """
+    shown = [
+        row
+        for row in rows
+        if row["metric"] in SHOWN and (row["status"] != "ran" or verdict_of(row) or is_guess(row))
+    ]
     lines = [
         (
             f"{row['update']}/{row['weighting']}",
-            str(row["attack"]),
+            attack,
             "" if number(row["seconds"]) == "-" else f"{row['seconds']:.2f} s",
             row["metric"],
             *(numbers_of(row)[name] for name in ("value", "interval", "baseline", "ceiling", "answered")),
             verdict_of(row),
             why_not(row),
         )
-        for row in rows
-        if row["metric"] in SHOWN and (row["status"] != "ran" or verdict_of(row))
+        for attack, (row, *_) in folded(shown, lambda row: str(row["attack"]), _silence)
     ]
     heads = ("scenario", "attack", "seconds", "metric", "value", "95 % interval", "guess", "ceiling")
     sheet = Sheet(
@@ -68,35 +74,44 @@ def audit_table(rows: Sequence[Row], title: str) -> Sheet:
     return sheet.without("ceiling") if set(sheet.column("ceiling")) <= trivial else sheet
 
 
-def in_words(rows: Sequence[Row]) -> list[str]:
+def _silence(row: Row) -> tuple[str, ...] | None:
+    """Why an attack did not run, and where; None of one that ran."""
+    if row["status"] == "ran":
+        return None
+    return tuple(str(row[name]) for name in ("update", "weighting", "metric", "status", "reason"))
+
+
+def in_words(rows: Sequence[Row], *, listed: bool = True) -> list[str]:
     """Say in a sentence per scenario what the strongest attack that ran reads, beside the guess.
 
     Parameters
     ----------
     rows : sequence of mapping
+    listed : bool
+        Whether uploads name the rated items where unrated ones have no weight.
 
     Returns
     -------
     list of str
     """
     return [
-        f"{update}/{weighting}: {_sentence(of_scenario)}"
+        f"{update}/{weighting}: {_sentence(of_scenario, listed)}"
         for (update, weighting), of_scenario in grouped(rows, "update", "weighting").items()
     ]
 
 
-def _sentence(rows: Sequence[Row]) -> str:
+def _sentence(rows: Sequence[Row], listed: bool) -> str:
     if answered := _best(rows, ANSWERED):
         return _sentence_without_truth(rows, answered)
     best = _strongest(rows)
     if best is None:
-        reasons = Counter(why for row in rows if not _is_guess(row) and (why := why_not(row)))
+        reasons = Counter(why for row in rows if not is_guess(row) and (why := why_not(row)))
         commonest = "".join(f" ({why})" for why, _ in reasons.most_common(1))
         return f"{NOT_TESTED}: no attack that was tried answers from what the adversary sees{commonest}."
     metrics = {row["metric"]: row for row in rows if row["attack"] == best}
     named = ["rated_rating_accuracy", "attribute_group_accuracy", CLAIMED]
     rated = ""
-    if rows[0]["weighting"] == "include-unrated":
+    if rows[0]["weighting"] == "include-unrated" or not listed:
         named.append("rated_set_auc")
     elif CLAIMED not in metrics:
         rated = "; which items were rated lies in the open (uploads name them)"
@@ -123,14 +138,10 @@ def _strongest(rows: Sequence[Row]) -> str | None:
 
 
 def _best(rows: Sequence[Row], metric: str) -> str | None:
-    candidates = [row for row in rows if row["metric"] == metric and tested(row) and not _is_guess(row)]
+    candidates = [row for row in rows if row["metric"] == metric and tested(row) and not is_guess(row)]
     if not candidates:
         return None
     return max(candidates, key=lambda row: (row["advantage"], row["n_users"]))["attack"]
-
-
-def _is_guess(row: Row) -> bool:
-    return str(row["attack"]).startswith("guess")
 
 
 def _claim(row: Row | None) -> str:

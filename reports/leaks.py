@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from reports.verdicts import CLAIMED, NOT_TESTED, Row, number, tested
+from reports.verdicts import CLAIMED, NOT_TESTED, Row, is_guess, number, tested
 
 LEAKS = {
     "rated_rating_accuracy": "ratings",
@@ -42,7 +42,7 @@ def best(rows: Sequence[Row], metric: str) -> Row | None:
     mapping or None
     """
     names = {metric, CLAIMED} if metric == "rated_rating_accuracy" else {metric}
-    rows = [row for row in rows if not str(row["attack"]).startswith("guess")]
+    rows = [row for row in rows if not is_guess(row)]
     found = [row for row in rows if row["metric"] in names and tested(row)]
     if any(row["status"] == "failed" for row in rows):
         found = [row for row in found if row["verdict"] == "LEAK"]

@@ -7,6 +7,8 @@ from typing import Any
 
 from rich.table import Table
 
+from reports.folding import folded
+
 
 def facts_table(facts: Mapping[str, str], name: str) -> Table:
     """Tabulate what a recording holds.
@@ -67,6 +69,7 @@ def attacks_table(attacks: Sequence[Mapping[str, Any]], adversary: str) -> Table
     table.caption_justify = "left"
     for column in ("attack", "applies", "why not"):
         table.add_column(column, overflow="fold")
-    for one in attacks:
-        table.add_row(one["attack"], "yes" if one["applies"] else "no", one["reason"])
+    groups = folded(attacks, lambda one: one["attack"], lambda one: one["reason"] or None)
+    for name, (one, *_) in groups:
+        table.add_row(name, "yes" if one["applies"] else "no", one["reason"])
     return table

@@ -14,8 +14,7 @@ Row = Mapping[str, Any]
 
 CLAIMED = "claimed_rating_accuracy"  # of answers about clients without a name
 ANSWERED = "clients_answered"  # where there is no truth
-NOT_TESTED = "NOT TESTED"
-BELOW = "worse than the guess"
+NOT_TESTED, INCONCLUSIVE = "NOT TESTED", "INCONCLUSIVE"
 
 
 def tested(row: Row) -> bool:
@@ -45,19 +44,26 @@ def number(value: Any, digits: int = 3) -> str:
     return f"{value:.{digits}f}"
 
 
+def is_guess(row: Row) -> bool:
+    """Whether a row is of a guess, which reads nothing and has no verdict."""
+    return str(row.get("attack", "")).startswith("guess-")
+
+
 def verdict_of(row: Row) -> str:
-    """The row's verdict; NOT TESTED where the attack did not run.
+    """The row's verdict; NOT TESTED where the attack did not run, nothing of a guess.
 
     Examples
     --------
     >>> verdict_of({"status": "failed", "verdict": ""}), verdict_of({"status": "ran", "verdict": "LEAK"})
     ('NOT TESTED', 'LEAK')
     """
+    if is_guess(row):
+        return ""
     return str(row["verdict"]) if row["status"] == "ran" else NOT_TESTED
 
 
 def why_not(row: Row) -> str:
-    """Say why a row has no number, or one that is worse than the guess.
+    """Say why a row has no number, or none that settles anything.
 
     Parameters
     ----------
@@ -68,16 +74,13 @@ def why_not(row: Row) -> str:
     str
         Empty where neither is so.
     """
-    if verdict_of(row) != NOT_TESTED:
-        return BELOW if number(row["advantage_high"]) != "-" and _is_below(row) else ""
     if row["status"] != "ran":
         return f"{row['status']}: {row['reason']}"
-    return str(row["reason"]) or f"{row['n_abstained']} of {row['n_users']} clients got no answer"
-
-
-def _is_below(row: Row) -> bool:
-    """Significantly worse than the guess, which scoring says in the row's reason."""
-    return bool(row["verdict"] == "INCONCLUSIVE" and row["advantage_high"] < 0)
+    if verdict_of(row) == INCONCLUSIVE:
+        return str(row["reason"])
+    if verdict_of(row) == NOT_TESTED:
+        return str(row["reason"]) or f"{row['n_abstained']} of {row['n_users']} clients got no answer"
+    return ""
 
 
 def numbers_of(row: Row, digits: int = 3) -> dict[str, str]:
@@ -95,7 +98,7 @@ def numbers_of(row: Row, digits: int = 3) -> dict[str, str]:
         Dashes where nothing was tested.
     """
     names = ("value", "ci_low", "ci_high", "baseline", "ceiling", "ceiling_ml", "advantage")
-    if verdict_of(row) == NOT_TESTED:
+    if verdict_of(row) == NOT_TESTED or row["status"] != "ran":
         return {"interval": "-", "answered": "-", **dict.fromkeys(names, "-")}
     found = {name: number(row[name]) for name in names}
     answered = max(row["n_users"] - row["n_abstained"], 0)

@@ -14,6 +14,8 @@ from jaxtyping import Array, Bool, Float, Int
 from attacks.client_rules.protocols import CLIENT_RULES, DECLARED_RULES, ClientRule, not_public
 from victims.transcript.manifest import Manifest
 
+NEEDED = "their step from round to round, or four consecutive rounds of rated items"
+
 
 class Step(NamedTuple):
     """shrink (users, T), pull (T,); whether p is projected, and whether t_j is that of the next round."""
@@ -38,6 +40,8 @@ def unknown_step(manifest: Manifest) -> str:
     """
     rule = _rule(manifest)
     if manifest.update != "sgd" or rule is None:
+        if manifest.rule_name == "unknown":
+            return f"the clients' rule is not declared (rule), and this attack needs {NEEDED}"
         named = f"{manifest.protocol}/{manifest.rule_name}"
         return f"the clients' step of {named} is not one that this attack knows"
     if manifest.weighting != "observed-only":

@@ -89,6 +89,8 @@ class Eq24:
 
 def _without_equation(view: View) -> str:
     manifest = view.manifest
+    if manifest.rule_name == "unknown":
+        return "the clients' rule is not declared (rule), and Eq. (24) is about that of sgd alone"
     if manifest.update != "sgd" or manifest.weighting != "observed-only" or manifest.n_attributes:
         return "Eq. (24) is about clients that take gradient steps on their ratings alone"
     if not {"lambda_factors", "client_learning_rate"} <= set(manifest.hyperparameters):

@@ -22,6 +22,7 @@ from attacks.base import unreadable
 from attacks.closed_form.common_scale import ALIKE, MOST, common, common_scale
 from attacks.identify.client_states import ClientStates, states_of
 from attacks.identify.rules import Fit, fits
+from attacks.identify.upload_kind import Mismatch, mismatch
 from victims.transcript.manifest import Manifest
 from victims.transcript.view import View
 
@@ -61,7 +62,9 @@ class Identification:
     n_clients, n_read : int
         How many clients were looked at, and how many of them were read.
     obstacle : str
-        Why nothing can be said; otherwise empty.
+        Why nothing can be said of the rule; otherwise empty.
+    upload : Mismatch, or None
+        What rows are where they are not what ``upload`` declares.
     """
 
     rule: Mapping[str, Any]
@@ -70,6 +73,7 @@ class Identification:
     n_clients: int = 0
     n_read: int = 0
     obstacle: str = field(default="", kw_only=True)
+    upload: Mismatch | None = field(default=None, kw_only=True)
 
     def __repr__(self) -> str:
         """One line: the rule, and how many clients show it."""
@@ -84,10 +88,13 @@ class Identification:
         manifest : Manifest
             The declaration.
         """
-        return tuple(
+        told = [
             Contradiction(key, declared, found, self.n_read, self.n_clients)
             for key, declared, found in _contradicted(self, manifest)
-        )
+        ]
+        if self.upload is not None:
+            told.append(Contradiction("upload", str(manifest.rule.upload), *self.upload))
+        return tuple(told)
 
     def applied(self, view: View) -> View:
         """The view under the rule that was found; what the rows do not tell stays as declared.
@@ -130,12 +137,13 @@ def identify(view: View) -> Identification:
     if reason:
         return Identification({}, {}, obstacle=reason)
     some = _sample(view)
+    wrong = mismatch(some)
     states = states_of(some)
     here = states.read.any(axis=0)
     n_clients, n_read = here.size, int(here.sum())
     if n_read < MOST * n_clients:
         obstacle = f"{n_read} of {n_clients} clients can be read without a rule"
-        return Identification({}, {}, (), n_clients, n_read, obstacle=obstacle)
+        return Identification({}, {}, (), n_clients, n_read, obstacle=obstacle, upload=wrong)
     rule, constants = _of_rows(states, view.manifest)
     tried = tuple(fits(states))
     if tried and tried[0].share >= MOST:
@@ -144,7 +152,7 @@ def identify(view: View) -> Identification:
         constants |= best.constants
     elif rule.get("order") == "per-rating":
         rule["rule"] = "sgd"
-    return Identification(rule, constants, tried, n_clients, n_read)
+    return Identification(rule, constants, tried, n_clients, n_read, upload=wrong)
 
 
 def _sample(view: View) -> View:

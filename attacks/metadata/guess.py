@@ -12,7 +12,15 @@ from dataclasses import asdict, dataclass, replace
 import numpy as np
 from jaxtyping import Int
 
-from attacks.base import Estimates, Progress, Reconstruction, factors_hidden, silent
+from attacks.base import (
+    Estimates,
+    Progress,
+    Reconstruction,
+    all_abstain,
+    factors_hidden,
+    nothing_received,
+    silent,
+)
 from victims.common.seeds import Purpose, generator
 from victims.transcript.manifest import Manifest
 from victims.transcript.view import ITEM, Uploads, UserBatch, View
@@ -27,9 +35,8 @@ def _guess(
     """One answer for every row, and one for the same row in case the item is rated."""
     options = {**options, "seed": key}
     blocks = []
-    abstained = {}
     if reason := _obstacle(view):
-        abstained = dict.fromkeys(view.users.tolist(), reason)
+        return all_abstain(name, view.users, reason, options)
     for number, batch in enumerate(view.batches()):
         rng = generator(key, Purpose.GUESSES, number)
         last = _last_round(batch)
@@ -43,10 +50,12 @@ def _guess(
             if view.manifest.weighting == "include-unrated":
                 block = replace(block, rating_if_rated=if_rated(view.manifest, uploads, rng)[here])
             blocks.append(block)
-    return Reconstruction(name, view.users, tuple(blocks), abstained, options)
+    return Reconstruction(name, view.users, tuple(blocks), {}, options)
 
 
 def _obstacle(view: View) -> str:
+    if view.messages.n_rows == 0:
+        return nothing_received(view)
     if view.messages.gradient is None:
         return "the uploads are encrypted; no list of rows to guess about"
     return factors_hidden(view)

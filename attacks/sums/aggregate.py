@@ -37,6 +37,7 @@ from attacks.base import (
     factors_hidden,
     silent,
 )
+from attacks.sums.broadcast_sums import implied_sums
 from attacks.sums.parallel_rows import read_parallel
 from attacks.sums.peeling import Answers, columns_of, findings, sums_of_round
 from victims.common.validation import at_least, require_fields
@@ -95,7 +96,7 @@ class Aggregate:
         if reason := alpha_unknown(view):
             return reason
         if _without_lists(view):
-            return factors_hidden(view)
+            return factors_hidden(view) or ("" if view.sums else implied_sums(view).obstacle)
         return ("" if view.sums else DECRYPTED) or factors_hidden(view) or _too_large(view)
 
 

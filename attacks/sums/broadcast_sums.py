@@ -80,13 +80,22 @@ def implied_sums(view: View) -> Implied:
         return Implied({}, obstacle="the adversary sees no broadcast factors")
     rule = SERVER_RULES.get(manifest.protocol)
     if rule is None:
-        return Implied(
-            {}, obstacle=f"the server's step of {manifest.protocol} is not one that this attack knows"
-        )
+        return Implied({}, obstacle=_unknown_step(manifest.protocol))
     missing = not_public(manifest, rule.constants)
     if missing:
         return Implied({}, obstacle=missing)
     return _of_adam(view) if rule.adam else _of_plain_steps(view, rule)
+
+
+def _unknown_step(protocol: str) -> str:
+    """Why a protocol's broadcasts tell no sums."""
+    if protocol == "unknown":
+        known = ", ".join(SERVER_RULES)
+        return (
+            "no sums were decrypted, and broadcasts tell sums only where the server's step is known: the "
+            f"recording declares no protocol (this attack knows {known})"
+        )
+    return f"the server's step of {protocol} is not one that this attack knows"
 
 
 def _of_plain_steps(view: View, rule: ServerRule) -> Implied:

@@ -35,6 +35,7 @@ from attacks.base import Progress, Reconstruction, all_abstain, silent
 from attacks.trajectory.answers import reconstruct
 from attacks.trajectory.applicability import model_of
 from attacks.trajectory.passes import fit_clients
+from attacks.trajectory.trajectory_fits import TrajectoryModel
 from victims.common.validation import above, at_least, one_of, require_fields
 from victims.transcript.view import View
 

@@ -17,6 +17,7 @@ from attacks.trajectory.stretched_ratings import Separated
 from attacks.trajectory.trajectory_fits import Fitted, TrajectoryModel
 
 MAX_RESIDUAL = 0.05  # share of the rows' own size above which an exact answer is none
+DIVERGED = "the fit of every start ends in numbers that are not finite"
 LONE = "a single stretched rating cannot be told from its weight"
 
 Reasons = dict[int, str]  # why clients are abstained on
@@ -40,9 +41,8 @@ def unexplained(model: TrajectoryModel, fit: Fitted) -> Reasons:
         if not same_list:
             reasons[user] = "the client's list of items changes from round to round"
         elif not model.fresh and not residual < MAX_RESIDUAL:
-            reasons[user] = (
-                f"no start explains the client's rows (the best leaves {residual:.2g} of their size)"
-            )
+            best = f"the best leaves {residual:.2g} of their size" if residual < np.inf else DIVERGED
+            reasons[user] = f"no start explains the client's rows ({best})"
     return reasons
 
 

@@ -49,6 +49,7 @@ def attack(
     from audit.requests.attacking import attack as answer
     from audit.scoring.abstentions import grouped
     from audit.scoring.reconstruction_files import write_reconstruction
+    from victims.transcript.client_names import called_by_name
 
     output = Output(quiet, as_json)
     request = AttackRequest(
@@ -62,8 +63,10 @@ def attack(
     )
     with output.progress(attack) as update_bar:
         response = answer(request, update_bar)
-    found, seconds = response.reconstruction, response.seconds
-    write_reconstruction(out, found, response.view.manifest, adversary=adversary, seconds=seconds)
+    found, view, seconds = response.reconstruction, response.view, response.seconds
+    write_reconstruction(out, found, view.manifest, adversary=view.adversary, seconds=seconds)
+    if called := called_by_name(transcript, view.adversary):
+        output.show(f"{called}.")
     output.show(
         f"{attack}: {found.users.size} clients in {seconds:.2f} s, {len(found.abstained)} abstained; "
         f"wrote {out}"
@@ -74,7 +77,7 @@ def attack(
     content = {
         "reconstruction": out,
         "attack": attack,
-        "adversary": adversary,
+        "adversary": view.adversary,
         "clients": int(found.users.size),
         "abstained": [{"clients": count, "reason": reason} for reason, count in reasons],
         "seconds": seconds,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -37,6 +38,8 @@ from audit.cli.options import (
 from audit.cli.output import Output, judge
 from victims.common.errors import InputError
 
+IDENTIFY = "factorleak attack --identify takes the rule from the uploads"
+REMEDIES = {"upload": "declare what is uploaded, or nothing: then the rows tell"}
 EXAMPLES = examples(
     "factorleak audit",
     "factorleak audit --data ml-100k --update sgd --attack spectral --attack grid",
@@ -131,7 +134,7 @@ def audit(
     output.show(found.ratings.describe())
     watched = ",".join(rounds)
     output.show(audit_table(found.rows, f"What the {adversary} reads from {victim}, rounds {watched}"))
-    for sentence in in_words(found.rows):
+    for sentence in in_words(found.rows, listed=found.lists_open):
         output.show(sentence)
     output.show(
         "value [95 % interval over clients]; guess: the best guess without the transcript; answered: "
@@ -167,21 +170,33 @@ def _audit_recording(
     from audit.cli.gate import OF_ATTACKS, OF_CLAIMED, Vocabulary, parse
     from audit.requests.recording_audit import RecordingRequest, audit_recording, settled
     from reports.audit import audit_table, in_words
+    from victims.transcript.client_names import called_by_name
 
     request, opened = settled(
         RecordingRequest(out, transcript, truth, adversary, attacks, options, sample, seed)
     )
     columns = {"attack": request.attacks, "adversary": (request.adversary,)}
+    named = re.compile(rf"adversary={re.escape(adversary)}(?=\s*(,|$))")  # as --adversary names it
+    if adversary:
+        fail_on = [named.sub(lambda _: f"adversary={request.adversary}", text) for text in fail_on]
     bars = parse(fail_on, Vocabulary(values=(*OF_ATTACKS, *OF_CLAIMED), columns=columns))
     with output.progress("audit") as update_bar:
         found = audit_recording(request, opened, update_bar)
     output.show(repr(opened))
+    if called := called_by_name(opened.path, request.adversary):
+        output.show(f"{called}.")
     output.show(audit_table(found.rows, f"What the {request.adversary} reads from {transcript.name}"))
-    for sentence in in_words(found.rows):
+    for sentence in in_words(found.rows, listed=found.lists_open):
         output.show(sentence)
+    if found.hint:
+        output.show(found.hint)
     for wrong in found.contradictions:
-        output.show(f"{wrong}; factorleak attack --identify takes the rule from the uploads.")
+        output.show(f"{wrong}; {REMEDIES.get(wrong.key, IDENTIFY)}.")
     if request.truth is None:
+        if found.lists_open:
+            output.show(
+                "Which items were rated lies in the open: uploads name them, whatever is in their rows."
+            )
         output.show(
             "There is no truth to score against: clients_answered counts those for whom an attack, which "
             "abstains where nothing fits, has an answer; guess: the same on shuffled uploads."

@@ -10,7 +10,8 @@ FIELD is one of ``FIELDS``: ``advantage`` (the default) tests the estimate, ``ad
 its interval. A metric without an advantage (a time, an error) is tested by its ``value``.
 
 A condition is crossed if one row crosses it. Where none does, everything that it speaks of must have been
-measured: an attack that failed, or an adversary whom no attack answered (guesses do not count), is no pass.
+measured: an attack that failed, or an adversary whom no attack answered, is no pass. Guesses neither cross a
+bar nor pass one.
 """
 
 from __future__ import annotations
@@ -25,6 +26,7 @@ from typing import Any, NamedTuple
 
 from audit.experiments.claimed_rows import ANSWERED, PROBABILITY
 from audit.experiments.round_cost import METRICS
+from audit.registry import is_guess
 from audit.scoring.metrics import RATING_METRICS
 from audit.scoring.pseudonyms import CLAIMED, SHARE
 from audit.scoring.statistics import INCONCLUSIVE, LEAK, NO_EVIDENCE, NOT_TESTED
@@ -104,8 +106,10 @@ class Condition:
         return all(_value(row, column) == value for column, value in self.only.items())
 
     def is_about(self, row: Mapping[str, Any]) -> bool:
-        """Whether the row holds what is tested: it ran, and its field is there."""
+        """Whether the row holds what is tested: it ran, is more than a guess, and its field is there."""
         if row["status"] != "ran" or not self.speaks_of(row) or self.metric not in ("", row["metric"]):
+            return False
+        if is_guess(row.get("attack")):
             return False
         found = row[self.field]
         if self.field == "verdict":
@@ -278,7 +282,7 @@ def _is_evidence(condition: Condition, row: Mapping[str, Any]) -> bool:
     """Rows that could answer: of attacks that are more than guesses, or of the metric itself."""
     if condition.metric and not _scored(condition.metric):
         return row["metric"] == condition.metric
-    return isinstance(row.get("attack"), str) and not row["attack"].startswith("guess")
+    return isinstance(row.get("attack"), str) and not is_guess(row["attack"])
 
 
 def _scored(metric: str) -> bool:

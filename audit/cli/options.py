@@ -116,6 +116,13 @@ AdversaryOption = Annotated[
         autocompletion=completing("adversaries"),
     ),
 ]
+SplitOption = Annotated[
+    str,
+    typer.Option(
+        "--split", help="How ratings are held out: random, time (the latest), last:3 (of each client)."
+    ),
+]
+TestFractionOption = Annotated[float, typer.Option(help="Share of ratings held out by random and time.")]
 UsersOption = Annotated[int | None, typer.Option(min=1, help="Record a random sample of this many clients.")]
 SampleOption = Annotated[
     int, typer.Option(min=1, help="Clients for attacks that solve client by client (root-*).")

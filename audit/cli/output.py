@@ -8,7 +8,7 @@ import os
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import asdict, astuple, dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -35,10 +35,13 @@ class Output:
         Say nothing but errors, crossed bars and, where it was asked for, the JSON value.
     as_json : bool
         Print one JSON value instead of tables and lines.
+    losses : list of dict
+        Of the ratings that were loaded; they go into the JSON value.
     """
 
     quiet: bool = False
     as_json: bool = False
+    losses: list[dict[str, Any]] = field(default_factory=list)
 
     def show(self, what: str | Table | Sheet) -> None:
         """Print a table or a line for people."""
@@ -53,6 +56,7 @@ class Output:
     def finish(self, content: Mapping[str, Any]) -> None:
         """Print the JSON value where it was asked for; numbers that are not finite are null."""
         if self.as_json:
+            content = {**content, **({"losses": self.losses} if self.losses else {})}
             emit(lambda: print(json.dumps(_plain(content), indent=1, allow_nan=False)))
 
     @contextmanager
@@ -72,12 +76,16 @@ class Output:
         seed: int = 0,
         item_tags: Path | None = None,
     ) -> Ratings:
-        """The ratings that ``--data`` names; what the loader decided about the file is said on stderr."""
+        """The ratings that ``--data`` names; what the loader decided is said on stderr, losses in a table."""
         from audit.requests.rating_data import ratings_of
+        from reports.losses import losses_table
 
         ratings = ratings_of(data, item_components, community, seed, item_tags=item_tags)
         for text in () if self.quiet else ratings.notes:
             note(f"{ratings.name}: {text}")
+        if ratings.losses:
+            self.show(losses_table([astuple(loss) for loss in ratings.losses], ratings.name))
+            self.losses.extend(asdict(loss) for loss in ratings.losses)
         return ratings
 
     def results(self, rows: Sequence[Mapping[str, Any]], out: Path, seconds: float, **more: object) -> None:

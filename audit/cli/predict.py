@@ -14,6 +14,7 @@ from audit.cli.options import (
     JsonOption,
     QuietOption,
     SeedOption,
+    TestFractionOption,
     VictimOptions,
     examples,
     names,
@@ -54,6 +55,14 @@ def predict(
             "fraction (6, 7), epsilon"
         ),
     ] = "nothing",
+    split: Annotated[
+        str,
+        typer.Option(
+            help="How ratings are held out: paper (the published split, else ten of each client), random, "
+            "time (the latest), last:3 (of each client)."
+        ),
+    ] = "paper",
+    test_fraction: TestFractionOption = 0.2,
     jobs: JobsOption = -1,
     seed: SeedOption = 0,
     set_: VictimOptions = None,
@@ -77,6 +86,8 @@ def predict(
         runs=runs,
         seed=seed,
         vary=vary,
+        split=split,
+        test_fraction=test_fraction,
         victim_options=parse_options(set_ or []),
     )
     start = time.perf_counter()

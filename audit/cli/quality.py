@@ -15,6 +15,7 @@ from audit.cli.options import (
     PreferredWeightingOption,
     QuietOption,
     SeedOption,
+    SplitOption,
     TagsOption,
     UpdateOption,
     VictimOption,
@@ -50,6 +51,7 @@ def quality(
     ] = None,
     k: Annotated[int, typer.Option("--k", min=1, help="Items that are recommended to a user.")] = 10,
     relevant: Annotated[float, typer.Option(help="Smallest rating that counts as relevant, stars.")] = 4.0,
+    split: SplitOption = "random",
     jobs: JobsOption = -1,
     seed: SeedOption = 0,
     set_: VictimOptions = None,
@@ -77,6 +79,7 @@ def quality(
         scenarios=names(scenario) or ("existing", "new user", "new item"),
         cut=Cut(k, relevant),
         seed=seed,
+        split=split,
         victim_options=parse_options(set_ or []),
     )
     start = time.perf_counter()

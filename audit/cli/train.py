@@ -16,7 +16,9 @@ from audit.cli.options import (
     JsonOption,
     QuietOption,
     SeedOption,
+    SplitOption,
     TagsOption,
+    TestFractionOption,
     UpdateOption,
     VictimOption,
     VictimOptions,
@@ -50,11 +52,8 @@ def train(
         list[str],
         typer.Option("--rounds", help="Numbers of rounds after which to measure: 20,50,100. Repeatable."),
     ] = MEASURED,
-    test_fraction: Annotated[float, typer.Option(help="Share of each client's ratings held out.")] = 0.2,
-    split: Annotated[
-        str,
-        typer.Option(help="How they are held out: random, time (the latest), last:3 (of each client)."),
-    ] = "random",
+    test_fraction: TestFractionOption = 0.2,
+    split: SplitOption = "random",
     defense: DefenseOption = None,
     tune: Annotated[
         int | None,

@@ -40,6 +40,8 @@ def check(
     output.show(attacks_table(attacks, found.adversary))
     if found.identified.obstacle:
         output.show(f"The uploads tell no rule: {found.identified.obstacle}.")
+    if found.hint:
+        output.show(found.hint)
     identified = {"rule": dict(found.identified.rule), "constants": dict(found.identified.constants)}
     content = {"adversary": found.adversary, "holds": facts, "rule": rule, "identified": identified}
     output.finish({**content, "attacks": attacks})

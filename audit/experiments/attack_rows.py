@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from attacks.base import OPTIONAL, Identities, Reconstruction, all_abstain
+from attacks.base import OPTIONAL, Identities, Reconstruction, all_abstain, nothing_received
 from audit.experiments.answers import answered
 from audit.experiments.claimed_rows import claimed_rows
 from audit.experiments.grid import Say
@@ -95,7 +95,8 @@ def rows_of(
         lambda done, clients: say(f"{attempt.label}, {done} of {clients} clients"),
     )
     seconds = time.perf_counter() - start
-    answer = _of_others(attempt.adversary, answer)
+    if answer.applies or not entry("attacks", attempt.attack).sums:
+        answer = _of_others(view, answer)
     columns = {**columns, "seconds": seconds, "bytes": _seen_bytes(view)}
     if truth is None:
         return claimed_rows(columns, attempt.attack, attempt.options, attempt.seed, view, answer)
@@ -122,9 +123,23 @@ def rows_of_others(view: View, attack: str) -> View:
     -------
     View
     """
-    others = view.users[view.users != _own(view.adversary)]
+    others = users_of_others(view)
     whole = others.size in (0, view.users.size) or entry("attacks", attack).whole
     return view if whole else view.select(others)
+
+
+def users_of_others(view: View) -> np.ndarray:
+    """Clients whose uploads an adversary receives, without itself.
+
+    Parameters
+    ----------
+    view : View
+
+    Returns
+    -------
+    (n_users,)
+    """
+    return view.users[view.users != _own(view.adversary)]
 
 
 def own_rows_alone(view: View) -> str:
@@ -135,7 +150,9 @@ def own_rows_alone(view: View) -> str:
     view : View
     """
     own = _own(view.adversary)
-    return OWN_ROWS if own >= 0 and view.users.size and (view.users == own).all() else ""
+    if own < 0 or not view.users.size or (view.users != own).any():
+        return ""
+    return f"beside its own uploads, {nothing_received(view)}" if view.anonymous_rows else OWN_ROWS
 
 
 def _own(adversary: str) -> int:
@@ -143,14 +160,14 @@ def _own(adversary: str) -> int:
     return int(adversary.partition(":")[2]) if adversary.startswith("client:") else -1
 
 
-def _of_others(adversary: str, answer: Reconstruction) -> Reconstruction:
+def _of_others(view: View, answer: Reconstruction) -> Reconstruction:
     """The answer without what a client reads of its own uploads, which is no leak."""
-    alone = adversary.startswith("client:") or adversary == "decrypter"
-    if not alone or answer.identities == Identities.PSEUDONYMS:
+    if answer.identities == Identities.PSEUDONYMS or not answer.users.size:
         return answer
-    others = answer.users != _own(adversary)
-    if adversary == "decrypter" or not others.any():
-        return all_abstain(answer.attack, answer.users, OWN_ROWS, answer.options)
+    nobody = OWN_ROWS if view.adversary == "decrypter" else own_rows_alone(view)
+    if nobody:
+        return all_abstain(answer.attack, answer.users, nobody, answer.options)
+    others = answer.users != _own(view.adversary)
     return answer if others.all() else _of_users(answer, answer.users[others])
 
 

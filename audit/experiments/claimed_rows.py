@@ -14,16 +14,17 @@ from jaxtyping import Bool, Float
 
 from attacks.base import Reconstruction
 from audit.experiments.answers import answered
-from audit.experiments.metric_rows import inapplicable_row
+from audit.experiments.metric_rows import inapplicable_row, why_inapplicable
 from audit.experiments.results import Row, make_row
 from audit.experiments.shuffled_null import few_clients
-from audit.scoring.abstentions import in_words
-from audit.scoring.statistics import INCONCLUSIVE, LEAK, interval, summarise
+from audit.registry import is_guess
+from audit.scoring.statistics import INCONCLUSIVE, LEAK, NO_EVIDENCE, interval, summarise, why_inconclusive
 from victims.transcript.view import ITEM, View
 
 ANSWERED, PROBABILITY = "clients_answered", "claimed_probability"
 SHUFFLED = "the same attack on shuffled uploads"
 NO_TRUTH = "there is no truth to score against"
+AS_MANY = "as many are answered on shuffled uploads, so that answers alone show no leak"
 
 
 def claimed_rows(
@@ -47,8 +48,7 @@ def claimed_rows(
     list of dict
     """
     if not answer.applies:
-        reason = in_words(answer.abstained, answer.users.size) or answer.obstacle
-        return [inapplicable_row(columns, answer, reason)]
+        return [inapplicable_row(columns, answer, why_inapplicable(answer))]
     rows = [_answered_row(columns, attack, options, seed, view, answer)]
     certainty = _certainty(answer)
     if certainty.size:
@@ -81,7 +81,7 @@ def _answered_row(
         n_users=answer.users.size,
         n_abstained=len(answer.abstained),
         status="ran",
-        verdict=INCONCLUSIVE,
+        verdict="" if is_guess(attack) else INCONCLUSIVE,
         reason=NO_TRUTH,
     )
     if shuffled is None:
@@ -94,7 +94,11 @@ def _answered_row(
         _has_answer(null, users).astype(float),
         seed,
     )
+    if is_guess(attack):
+        return shared
+    why = why_inconclusive(summary) or (AS_MANY if summary.verdict == NO_EVIDENCE else "")
     return shared | {
+        "reason": f"{NO_TRUTH}; {why}" if why else NO_TRUTH,
         "ci_low": summary.ci_low,
         "ci_high": summary.ci_high,
         "baseline": summary.baseline,

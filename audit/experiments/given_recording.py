@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from audit.code_identity import attack_code
-from audit.experiments.attack_rows import Attempt, rows_of
+from audit.experiments.attack_rows import Attempt, rows_of, users_of_others
 from audit.experiments.campaign import check_adversary
 from audit.experiments.grid import Cell, Procedure, Report, Say, silent
 from audit.experiments.metric_rows import failed_row
@@ -16,13 +16,15 @@ from audit.experiments.naming import cell_path
 from audit.experiments.results import Row
 from audit.experiments.runner import run_grid
 from audit.factories import make_attack
-from audit.registry import entries
+from audit.keys import view_of
+from audit.registry import entries, is_guess
 from audit.scoring.truth import Truth, read_truth
 from victims.common.errors import InputError
+from victims.transcript.client_names import names_of
 from victims.transcript.reader import Transcript
 from victims.transcript.writer import key_path, truth_path
 
-GUESSES, BEST_GUESS = "guess-", "guess-majority"  # names of what needs no transcript
+BEST_GUESS = "guess-majority"
 BLOCK = 1 << 20
 
 
@@ -89,7 +91,7 @@ def every_attack(with_truth: bool) -> tuple[str, ...]:
     with_truth : bool
     """
     usable = [name for name, one in entries("attacks").items() if not one.refused]
-    reading = [name for name in usable if not name.startswith(GUESSES)]
+    reading = [name for name in usable if not is_guess(name)]
     return (*reading, BEST_GUESS) if with_truth else tuple(reading)
 
 
@@ -126,10 +128,19 @@ def run(
     if idle:
         raise InputError(f"options are given for {', '.join(sorted(idle))}, which does not run")
     check_adversary(given.adversary)
-    opened = Opened(transcript, None if given.truth is None else read_truth(given.truth))
+    opened = Opened(transcript, None if given.truth is None else _truth_of(given.truth, given, transcript))
     procedure = Procedure(_prepared, _measured, _failed)
     cells = _cells(given, opened.transcript, directory)
     return run_grid(cells, procedure, opened, directory, report=report)
+
+
+def _truth_of(path: Path, given: GivenRecording, transcript: Transcript) -> Truth:
+    """The truth, which must be about whom attacks may answer: that is told before any attack runs."""
+    truth = read_truth(path)
+    truth.refuse_unless_about(transcript.manifest)
+    others = users_of_others(view_of(transcript, given.adversary))
+    truth.refuse_unless_of(others, names_of(transcript.path))
+    return truth
 
 
 def _cells(given: GivenRecording, transcript: Transcript, directory: Path) -> list[Cell[AttackedRecording]]:

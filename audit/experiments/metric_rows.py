@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from attacks.base import Reconstruction, Scope
 from audit.experiments.processes import KilledError
 from audit.experiments.results import Row, make_row
+from audit.registry import is_guess
 from audit.scoring.abstentions import in_words
 from audit.scoring.metrics import UserScores
 from audit.scoring.score import Ceiling, as_record, score
@@ -48,15 +49,24 @@ def metric_rows(
     list of dict
     """
     if not reconstruction.applies:
-        nobody = reconstruction.obstacle or "the adversary receives no uploads"
-        reason = in_words(reconstruction.abstained, reconstruction.users.size) or nobody
-        return [inapplicable_row(shared, reconstruction, reason)]
+        return [inapplicable_row(shared, reconstruction, why_inapplicable(reconstruction))]
     scores = score(reconstruction, manifest, truth, shuffled=shuffled, ceilings=ceilings)
     rows = [make_row(**shared, **as_record(one), status="ran") for one in scores]
     if reconstruction.scope == Scope.RATED_SET:
         reason = "it reads which items are rated and nothing else"
         rows.append(inapplicable_row(shared, reconstruction, reason))
     return rows
+
+
+def why_inapplicable(reconstruction: Reconstruction) -> str:
+    """Say why nobody is answered: one reason for all, or the commonest ones.
+
+    Parameters
+    ----------
+    reconstruction : Reconstruction
+    """
+    words = in_words(reconstruction.abstained, reconstruction.users.size)
+    return reconstruction.obstacle or words or "the adversary receives no uploads"
 
 
 def inapplicable_row(shared: Row, reconstruction: Reconstruction, reason: str) -> Row:
@@ -77,14 +87,24 @@ def inapplicable_row(shared: Row, reconstruction: Reconstruction, reason: str) -
         **shared,
         metric=HEADLINE,
         status="not applicable",
-        verdict=NOT_TESTED,
+        verdict=untested(reconstruction.attack),
         n_users=reconstruction.users.size,
         n_abstained=len(reconstruction.abstained),
         reason=reason,
     )
 
 
-def failed_row(shared: Row, error: Exception, metric: str = HEADLINE, verdict: str = NOT_TESTED) -> Row:
+def untested(attack: object) -> str:
+    """Say NOT TESTED of an attack, and nothing of a guess.
+
+    Parameters
+    ----------
+    attack : str
+    """
+    return "" if is_guess(attack) else NOT_TESTED
+
+
+def failed_row(shared: Row, error: Exception, metric: str = HEADLINE, verdict: str | None = None) -> Row:
     """Make the row of what failed, with the reason.
 
     Parameters
@@ -92,7 +112,9 @@ def failed_row(shared: Row, error: Exception, metric: str = HEADLINE, verdict: s
     shared : dict
         Columns that all rows have in common.
     error : Exception
-    metric, verdict : str
+    metric : str
+    verdict : str, optional
+        Without it NOT TESTED, or nothing where a guess failed.
 
     Returns
     -------
@@ -100,4 +122,5 @@ def failed_row(shared: Row, error: Exception, metric: str = HEADLINE, verdict: s
     """
     known = isinstance(error, InputError | KilledError)
     reason = one_line(error if known else f"{type(error).__name__}: {error}")
+    verdict = untested(shared.get("attack")) if verdict is None else verdict
     return make_row(**shared, metric=metric, status="failed", reason=reason, verdict=verdict)

@@ -25,6 +25,7 @@ from audit.factories import make_defenses, make_victim
 from victims.common.errors import InputError
 from victims.data.movielens_files import published_split
 from victims.data.ratings import Ratings
+from victims.data.splits import split_by
 from victims.data.subsets import leave_out, split
 from victims.evaluation.rating_error import predictions
 from victims.training import start
@@ -39,6 +40,7 @@ VARIED = {
 }
 OF_DATA = ("nothing", "fraction")  # what is no option of a defense
 TESTED = 10  # ratings per user
+PAPER = "paper"  # how paper 002 holds ratings out
 
 
 @dataclass(frozen=True)
@@ -58,6 +60,11 @@ class Plan:
     vary : str
         A key of ``VARIED``.
     victim_options : dict
+    split : str
+        ``paper``: the published split, else ten ratings of each user (one where the fraction varies). Or a
+        rule of ``victims.data.splits``.
+    test_fraction : float
+        That ``random`` and ``time`` hold out.
     """
 
     methods: tuple[str, ...] = METHODS
@@ -69,6 +76,16 @@ class Plan:
     seed: int = 0
     vary: str = "nothing"
     victim_options: dict[str, Any] = field(default_factory=dict)
+    split: str = PAPER
+    test_fraction: float = 0.2
+
+    def held_out(self, ratings: Ratings, seed: int) -> tuple[Ratings, Ratings]:
+        """Training and test ratings, before a share of the former is taken."""
+        if self.split != PAPER:
+            return split_by(self.split, ratings, self.test_fraction, seed)
+        if self.vary == "fraction":
+            return leave_out(ratings, 1, seed)
+        return published_split(self.data, ratings) or leave_out(ratings, TESTED, seed)
 
     def defense(self, method: str, point: float) -> str:
         """What protects a method at one point."""
@@ -123,10 +140,9 @@ class Training:
 
     def cut(self, ratings: Ratings) -> tuple[Ratings, Ratings]:
         """Training and test ratings."""
-        if self.is_fraction:
-            train, test = leave_out(ratings, 1, self.seed)
-            return (train if self.point == 1 else split(train, 1 - self.point, self.seed)[0]), test
-        return published_split(self.plan.data, ratings) or leave_out(ratings, TESTED, self.seed)
+        train, test = self.plan.held_out(ratings, self.seed)
+        some = self.is_fraction and self.point < 1
+        return (split(train, 1 - self.point, self.seed)[0] if some else train), test
 
 
 def run(
@@ -158,6 +174,7 @@ def run(
         If something cannot be written.
     """
     _check(plan)
+    plan.held_out(ratings, plan.seed)  # a rule that the ratings do not allow is told before any training
     content = content_of(ratings)
     cells = [
         _cell(Training(plan, method, factors, point, run, ratings.n_users), content, directory)
@@ -191,6 +208,7 @@ def _cell(task: Training, content: str, directory: Path) -> Cell[Training]:
         "victim": plan.victim(task.factors),
         "fraction": task.point if task.is_fraction else None,
         "seed": task.seed,
+        "split": None if plan.split == PAPER else f"{plan.split} {plan.test_fraction}",
     }
     label = f"{task.method}-{task.factors}-{plan.vary}-{task.point:g}-{task.run}"
     return Cell(task, cell_path(directory, label, identity))

@@ -12,7 +12,7 @@ from audit.experiments.runner import run_grid
 from audit.factories import make_defenses, make_victim
 from victims.common.errors import InputError
 from victims.data.ratings import Ratings
-from victims.evaluation.ranking import PAPER, SCENARIOS, Cut, case, measure, popular
+from victims.evaluation.ranking import EXISTING, PAPER, SCENARIOS, Cut, case, measure, popular
 from victims.protocols.base import Victim
 
 System = Literal["encrypted", "plain", "popularity"]
@@ -28,6 +28,8 @@ class Plan:
     defense : str
         With encryption last; without it the plain system is the same as the encrypted one.
     rounds, runs, seed : int
+    split : str
+        How ratings of existing users are held out: a rule of ``victims.data.splits``.
     scenarios : tuple of str
         See ``victims.evaluation.ranking``.
     cut : Cut
@@ -43,6 +45,7 @@ class Plan:
     scenarios: tuple[str, ...] = SCENARIOS
     cut: Cut = PAPER
     seed: int = 0
+    split: str = "random"
     victim_options: dict[str, Any] = field(default_factory=dict)
 
     def made_victim(self) -> Victim:
@@ -88,6 +91,12 @@ def run(plan: Plan, ratings: Ratings, *, jobs: int = -1, report: Report = silent
     for scenario in plan.scenarios:
         if scenario not in SCENARIOS:
             raise InputError(f"scenario must be one of {', '.join(SCENARIOS)}, got {scenario!r}")
+    if plan.split != "random" and EXISTING not in plan.scenarios:
+        raise InputError(f"--split {plan.split} is about {EXISTING} users; new ones and items are drawn")
+    if EXISTING in plan.scenarios:
+        case(
+            EXISTING, ratings, plan.seed, plan.split
+        )  # what the ratings do not allow is told before training
     cells = [
         Cell(Ranking(plan, scenario, run, system))
         for scenario in plan.scenarios
@@ -100,7 +109,7 @@ def run(plan: Plan, ratings: Ratings, *, jobs: int = -1, report: Report = silent
 def _measure(cell: Cell[Ranking], ratings: Ratings, say: Say) -> list[Row]:
     task = cell.task
     plan, seed = task.plan, task.plan.seed + task.run
-    chosen = case(task.scenario, ratings, seed)
+    chosen = case(task.scenario, ratings, seed, plan.split)
     if task.system == "popularity":
         found = popular(chosen, seed, plan.cut)
     else:

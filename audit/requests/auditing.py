@@ -103,6 +103,8 @@ class AuditResponse:
         With the columns of ``results.json``.
     accounts : list of Stated
         What the defenses prove of themselves.
+    lists_open : bool
+        Whether uploads name the rated items where unrated ones have no weight.
     seconds : float
     """
 
@@ -110,6 +112,7 @@ class AuditResponse:
     ratings: Ratings
     rows: list[Row]
     accounts: list[Stated]
+    lists_open: bool
     seconds: float
 
 
@@ -155,13 +158,15 @@ def audit(
         attack_options=request.attack_options,
     )
     rows = campaign.run(plan, ratings, request.out, keep_transcripts=request.keep_transcripts, report=report)
+    victim = plan.victim_of(request.updates[0], request.weightings[0])
+    lists_open = not victim.manifest(ratings, list(request.rounds)).upload.zeros_if_unrated
     accounts = accounts_of(
         request.victim,
-        plan.victim_of(request.updates[0], request.weightings[0]),
+        victim,
         [defense for text in request.defenses for defense in make_defenses(text)],
         ratings,
         weightings=request.weightings,
         n_rounds=len(request.rounds),
         seed=request.seed,
     )
-    return AuditResponse(request, ratings, rows, accounts, time.perf_counter() - start)
+    return AuditResponse(request, ratings, rows, accounts, lists_open, time.perf_counter() - start)

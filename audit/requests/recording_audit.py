@@ -13,6 +13,7 @@ from audit.experiments.given_recording import GivenRecording, every_attack, trut
 from audit.experiments.grid import Report, silent
 from audit.experiments.results import Row
 from audit.keys import view_of
+from audit.requests.hints import lists_open, other_adversary
 from victims.common.files import refuse_unwritable
 from victims.transcript.reader import Transcript, open_transcript
 
@@ -62,6 +63,10 @@ class RecordingResponse:
         With the columns of ``results.json``.
     contradictions : tuple of Contradiction
         What of the declared rule the uploads contradict.
+    hint : str
+        Whose view to ask about where this adversary is sent nothing; otherwise empty.
+    lists_open : bool
+        Whether uploads name the items that clients rated.
     seconds : float
     """
 
@@ -70,6 +75,8 @@ class RecordingResponse:
     rows: list[Row]
     contradictions: tuple[Contradiction, ...]
     seconds: float
+    hint: str = ""
+    lists_open: bool = False
 
 
 def settled(request: RecordingRequest) -> tuple[RecordingRequest, Transcript]:
@@ -85,12 +92,11 @@ def settled(request: RecordingRequest) -> tuple[RecordingRequest, Transcript]:
         If the recording is damaged.
     """
     opened = open_transcript(request.transcript)
-    recorded_by = opened.manifest.adversary
     truth = truth_beside(request.transcript, request.truth)
     filled = replace(
         request,
         truth=truth,
-        adversary=request.adversary or ("server" if recorded_by == "all" else recorded_by),
+        adversary=opened.adversary(request.adversary),
         attacks=request.attacks or every_attack(with_truth=truth is not None),
     )
     return filled, opened
@@ -130,4 +136,6 @@ def audit_recording(
     rows = given_recording.run(given, transcript, request.out, report=report)
     view = view_of(transcript, request.adversary)
     contradictions = identify(view).contradictions(view.manifest)
-    return RecordingResponse(request, transcript, rows, contradictions, time.perf_counter() - start)
+    seconds = time.perf_counter() - start
+    hint = other_adversary(transcript, view)
+    return RecordingResponse(request, transcript, rows, contradictions, seconds, hint, lists_open(view))

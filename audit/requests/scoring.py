@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from attacks.base import Reconstruction
+from attacks.base import Identities, Reconstruction
 from audit.experiments.results import Row, finite
 from audit.keys import view_of
 from audit.scoring.ceiling import ceilings, obstacle
@@ -18,6 +18,7 @@ from audit.scoring.score import Ceiling, as_record
 from audit.scoring.score import score as score_reconstruction
 from audit.scoring.truth import Truth, read_truth
 from victims.common.errors import InputError
+from victims.transcript.client_names import names_of
 from victims.transcript.manifest import Manifest
 from victims.transcript.reader import Transcript, open_transcript
 from victims.transcript.writer import truth_path
@@ -121,6 +122,9 @@ def score(request: ScoreRequest) -> ScoreResponse:
             "give --transcript DIR"
         )
     truth = _truth(request.truth, recorded)
+    if recorded is not None and found.identities == Identities.CLIENTS:
+        truth.refuse_unless_about(manifest)
+        truth.refuse_unless_of(found.users, names_of(recorded.path))
     limits, why = _ceilings(recorded, manifest, adversary, found.users, truth)
     scores = score_reconstruction(found, manifest, truth, ceilings=limits, seed=request.seed)
     bins = reliability(found, manifest, truth, request.seed) if request.reliability else []

@@ -14,21 +14,26 @@ from attacks.identify.identify import Identification, identify
 from audit.experiments.attack_rows import own_rows_alone, rows_of_others
 from audit.factories import make_attack
 from audit.keys import view_of
-from audit.registry import entries
+from audit.registry import entries, is_guess
+from audit.requests.hints import other_adversary
+from audit.scoring.truth import read_truth
+from victims.common.errors import InputError
+from victims.transcript.client_names import called_by_name, names_of
 from victims.transcript.client_rule import ClientRule
 from victims.transcript.manifest import Manifest
 from victims.transcript.reader import Transcript, open_transcript
 from victims.transcript.view import View
 from victims.transcript.writer import key_path, truth_path
 
-GUESSES = "guess-"  # names of attacks that read nothing
-DECLARED, OF_VERSION_1, FOUND, UNKNOWN = (
+DECLARED, SEEN, OF_VERSION_1, FOUND, UNKNOWN = (
     "declared",
+    "seen by the recorder in the calls",
     "what version 1 means by this update",
     "found in the rows",
     "not declared: unknown to the adversary",
 )
 CONTRADICTED = "contradicted by the uploads"
+ROUNDING = 1e-12
 
 
 class Fact(NamedTuple):
@@ -69,6 +74,8 @@ class TranscriptCheck:
         What the uploads say of the rule.
     attacks : tuple of Applicability
         That one applies says that it will look, not that it will find.
+    hint : str
+        Whose view to ask about where this adversary is sent nothing; otherwise empty.
     """
 
     path: Path
@@ -77,6 +84,7 @@ class TranscriptCheck:
     rule: tuple[RuleKey, ...]
     identified: Identification
     attacks: tuple[Applicability, ...]
+    hint: str = ""
 
     def __repr__(self) -> str:
         """One line: how many attacks apply."""
@@ -99,13 +107,13 @@ def check_transcript(path: Path, adversary: str = "") -> TranscriptCheck:
         If a rule of the format is broken, or the adversary is unknown or was not recorded.
     """
     opened = open_transcript(path)
-    recorded_by = opened.manifest.adversary
-    adversary = adversary or ("server" if recorded_by == "all" else recorded_by)
+    adversary = opened.adversary(adversary)
     view = view_of(opened, adversary)
-    facts = (*_facts(opened), *_seen(view))
+    facts = (*_facts(opened), *_adversary(opened, adversary), *_seen(view))
     identified = identify(view)
     rule = tuple(_rule(opened, view, identified))
-    return TranscriptCheck(path, adversary, facts, rule, identified, tuple(_attacks(view)))
+    hint = other_adversary(opened, view)
+    return TranscriptCheck(path, adversary, facts, rule, identified, tuple(_attacks(view)), hint)
 
 
 def _facts(opened: Transcript) -> Iterator[Fact]:
@@ -137,9 +145,30 @@ def _facts(opened: Transcript) -> Iterator[Fact]:
         yield Fact(f"rows of kind {kind}", f"{count:,}, which no attack reads")
     names = [str(entry.get("name", "unnamed")) for entry in manifest.defenses]
     yield Fact("defenses", ", ".join(names) or "none declared")
-    yield Fact("truth beside it", "yes" if truth_path(opened.path).is_file() else "no")
+    yield Fact("truth beside it", _truth_beside(opened))
     if key_path(opened.path).is_file():
         yield Fact("key beside it", "yes")
+
+
+def _adversary(opened: Transcript, adversary: str) -> Iterator[Fact]:
+    """Which client a number is, where the recording keeps names."""
+    if called := called_by_name(opened.path, adversary):
+        yield Fact("adversary", called)
+
+
+def _truth_beside(opened: Transcript) -> str:
+    """Whether there is one, and whether it is about those who upload."""
+    path = truth_path(opened.path)
+    if not path.is_file():
+        return "no"
+    uploading = [np.unique(sender) for sender in opened.messages.sender]
+    try:
+        read_truth(path).refuse_unless_of(
+            np.unique(np.concatenate([np.zeros(0, int), *uploading])), names_of(opened.path)
+        )
+    except InputError as error:
+        return f"yes, but {error}"
+    return "yes"
 
 
 def _seen(view: View) -> Iterator[Fact]:
@@ -173,7 +202,10 @@ def _rule(opened: Transcript, view: View, identified: Identification) -> Iterato
 
 
 def _shown(value: object) -> str:
-    return f"{value:g}" if isinstance(value, float) else str(value)
+    """A constant for people; what is 0 but for rounding is 0."""
+    if isinstance(value, float):
+        return f"{value:g}" if abs(value) > ROUNDING else "0"
+    return str(value)
 
 
 def _declared_rule(opened: Transcript, view: View) -> Iterator[RuleKey]:
@@ -181,7 +213,7 @@ def _declared_rule(opened: Transcript, view: View) -> Iterator[RuleKey]:
     old = opened.manifest.version == 1
     for name in ClientRule.model_fields:
         value = getattr(taken, name)
-        source = OF_VERSION_1 if old else DECLARED
+        source = OF_VERSION_1 if old else SEEN if name in opened.manifest.inferred else DECLARED
         if value is None:
             source = UNKNOWN
         elif getattr(declared, name) is None:
@@ -207,7 +239,7 @@ def _attacks(view: View) -> Iterator[Applicability]:
     """Every attack that reads something, those that apply first."""
     found = []
     for name, one in entries("attacks").items():
-        if name.startswith(GUESSES):
+        if is_guess(name):
             continue
         if one.refused:
             found.append(Applicability(name, False, one.refused))
@@ -216,6 +248,6 @@ def _attacks(view: View) -> Iterator[Applicability]:
         if not isinstance(attack, Foreseeing):
             found.append(Applicability(name, True, "it does not say beforehand"))
             continue
-        reason = attack.obstacle(seen) or ("" if one.whole else own_rows_alone(seen))
+        reason = ("" if one.sums else own_rows_alone(seen)) or attack.obstacle(seen)
         found.append(Applicability(name, not reason, reason))
     yield from sorted(found, key=lambda one: not one.applies)

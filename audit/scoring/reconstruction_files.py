@@ -20,6 +20,7 @@ from jaxtyping import Float
 from pydantic import BaseModel, ValidationError, field_serializer, field_validator, model_validator
 
 from attacks.base import OPTIONAL, Estimates, Identities, Outcome, Reconstruction, Scope
+from victims.common.complaints import first_complaint
 from victims.common.errors import InputError, one_line, printable
 from victims.common.files import existing_file
 from victims.common.limits import DEEPEST, depth_of, refuse_absurd_sizes
@@ -274,9 +275,7 @@ def _first(error: Exception) -> str:
     """The first thing that is wrong, and where."""
     if not isinstance(error, ValidationError):
         return str(error)
-    first = error.errors(include_url=False, include_input=False)[0]
-    where = ".".join(map(str, first["loc"])) or "header"
-    return f"{where}: {first['msg'].removeprefix('Value error, ')}"
+    return str(first_complaint(error))
 
 
 def _refuse_unless_about(path: Path, origin: Origin, rows: int, kind: np.ndarray, index: np.ndarray) -> None:

@@ -3,23 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import NamedTuple
 
 import numpy as np
 from jaxtyping import Float, Int
 
 from attacks.base import Identities, Outcome, Reconstruction, Scope
+from audit.registry import is_guess
 from audit.scoring.abstentions import in_words
 from audit.scoring.baselines import best_guess, guesses
 from audit.scoring.metrics import LOWER_IS_BETTER, UserScores, score_users
 from audit.scoring.pseudonyms import pseudonym_scores
-from audit.scoring.statistics import Summary, summarise
+from audit.scoring.statistics import Summary, summarise, why_inconclusive
 from audit.scoring.truth import Truth
 from victims.common.errors import InputError
 from victims.transcript.manifest import Manifest
-
-BELOW = "answers are significantly worse than the best guess: what the attack assumes does not hold here"
 
 
 class Ceiling(NamedTuple):
@@ -49,8 +48,8 @@ class Score:
     ``ceiling`` is what a decoder reaches that knows all other answers of the client
     (``audit.scoring.ceiling``); None where it is not computed. Clients without an answer count with the best
     guess, so that abstaining neither helps nor hurts; ``n_abstained`` says how many they are, ``reason`` why,
-    and where answers are worse than the guess. An attack that looked at everything and could not tell the
-    uploads from noise (``Outcome.NOTHING_FOUND``) has answered: with the guess.
+    and why a verdict is INCONCLUSIVE. A guess has none. An attack that looked at everything and could not
+    tell the uploads from noise (``Outcome.NOTHING_FOUND``) has answered: with the guess.
     """
 
     metric: str
@@ -116,6 +115,8 @@ def score(
         unanswered = silent | np.isnan(values)
         values = np.where(unanswered, baseline, values)
         summary = summarise(metric, values, baseline, seed, unanswered & ~(silent & looked))
+        if is_guess(reconstruction.attack):
+            summary = replace(summary, verdict="")
         limit = _limit(metric, manifest, ceilings, users, np.where(np.isnan(values), np.nan, baseline))
         n_abstained = int((unanswered & ~np.isnan(baseline)).sum())
         rows.append(Score(metric, summary, name, limit, n_abstained, _reason(summary, why, n_abstained)))
@@ -139,9 +140,7 @@ def _refuse_unless_about(reconstruction: Reconstruction, manifest: Manifest) -> 
 def _reason(summary: Summary, why: str, n_abstained: int) -> str:
     """What must be said beside the numbers, or nothing."""
     words = [why or f"{n_abstained:,} clients got no answer"] if n_abstained else []
-    if summary.below:
-        words.append(BELOW)
-    return "; ".join(words)
+    return "; ".join(filter(None, (*words, why_inconclusive(summary))))
 
 
 def _of_pseudonyms(
@@ -154,7 +153,9 @@ def _of_pseudonyms(
         if shuffled is not None and metric in shuffled.values:
             candidates["shuffled"] = _aligned(shuffled, metric, guess)
         best, baseline = best_guess(metric, candidates)
-        rows.append(Score(metric, summarise(metric, values, baseline, seed), best, None, silent, why))
+        summary = summarise(metric, values, baseline, seed)
+        reason = "; ".join(filter(None, (why, why_inconclusive(summary))))
+        rows.append(Score(metric, summary, best, None, silent, reason))
     return rows
 
 

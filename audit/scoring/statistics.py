@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from dataclasses import dataclass
 
@@ -17,7 +18,9 @@ CONFIDENCE = 0.95
 LEAK, NO_EVIDENCE, INCONCLUSIVE = "LEAK", "NO EVIDENCE", "INCONCLUSIVE"
 NOT_TESTED = "NOT TESTED"
 LEAK_LEVEL = 0.01  # of the one-sided sign tests
+FEWEST = math.ceil(-math.log2(LEAK_LEVEL))  # clients with whom that level can be reached: 2^-7 < 0.01
 MOST_UNANSWERED = 0.5  # share of clients without an answer, above which what is not a leak was not tested
+BELOW = "answers are significantly worse than the best guess: what the attack assumes does not hold here"
 NEGLIGIBLE = 0.05  # an advantage below this at the upper end of its interval counts as bounded
 RESAMPLE_CELLS = 4_000_000
 
@@ -41,7 +44,7 @@ class Summary:
         The answers are significantly worse than the guess: the same test of the other side, and an
         interval of the advantage below 0.
     verdict : str
-        "LEAK", "NO EVIDENCE", "INCONCLUSIVE" or "NOT TESTED".
+        "LEAK", "NO EVIDENCE", "INCONCLUSIVE" or "NOT TESTED"; empty of a guess.
     n_users : int
         Clients for which the metric is defined.
     n_unanswered : int
@@ -112,7 +115,7 @@ def summarise(
         advantage_high,
         p_value,
         below,
-        verdict(advantage_low, advantage_high, p_value, float(silent.mean()), below),
+        verdict(advantage_low, advantage_high, p_value, float(silent.mean()), int(values.size)),
         int(values.size),
         int(silent.sum()),
     )
@@ -202,15 +205,16 @@ def verdict(
     advantage_high: float,
     p_value: float,
     unanswered: float = 0.0,
-    below: bool = False,
+    n_users: int = FEWEST,
 ) -> str:
     """Choose one of four verdicts, from preset thresholds.
 
     LEAK needs both a significant sign test and an interval of the advantage above 0: it stands also where
     most clients got no answer, for what is read of the others is read. Else NOT TESTED where more than half
-    of the clients got none. NO EVIDENCE needs an interval that reaches 0 and ends below 0.05: at this power
-    the advantage is bounded by its upper end. Answers significantly ``below`` the guess are no such bound,
-    for something in the transcript moved them: they are INCONCLUSIVE, as everything else is.
+    of the clients got none. NO EVIDENCE needs an interval that holds 0 and ends below 0.05: at this power
+    the advantage is bounded by its upper end. An interval wholly below 0 is no such bound, for something in
+    the transcript moved the answers, and so few clients that no sign test could be significant bound
+    nothing: that is INCONCLUSIVE, as everything else is.
 
     Parameters
     ----------
@@ -220,18 +224,51 @@ def verdict(
         Of the sign test.
     unanswered : float
         Share of clients without an answer.
-    below : bool
-        Whether answers are significantly worse than the guess.
+    n_users : int
+        Clients that were scored.
 
     Returns
     -------
     str
         LEAK, NOT TESTED, NO EVIDENCE or INCONCLUSIVE.
+
+    Examples
+    --------
+    >>> verdict(-0.02, 0.03, 0.4), verdict(-0.02, -0.01, 0.9), verdict(-0.02, 0.03, 0.4, n_users=3)
+    ('NO EVIDENCE', 'INCONCLUSIVE', 'INCONCLUSIVE')
     """
     if p_value < LEAK_LEVEL and advantage_low > 0:
         return LEAK
     if unanswered > MOST_UNANSWERED:
         return NOT_TESTED
-    if advantage_low <= 0 and advantage_high < NEGLIGIBLE and not below:
+    if advantage_low <= 0 <= advantage_high < NEGLIGIBLE and n_users >= FEWEST:
         return NO_EVIDENCE
     return INCONCLUSIVE
+
+
+def why_inconclusive(summary: Summary) -> str:
+    """Say why neither a leak nor a bound was found; empty where the verdict is another one.
+
+    Parameters
+    ----------
+    summary : Summary
+    """
+    if summary.verdict != INCONCLUSIVE:
+        return ""
+    if summary.below:
+        return BELOW
+    if summary.n_users < FEWEST:
+        best = f"{2.0**-summary.n_users:.2g}"
+        return (
+            f"{summary.n_users} clients are too few for a verdict: the sign test gives {best} at best, and a "
+            f"leak asks for less than {LEAK_LEVEL:g}, which takes {FEWEST}"
+        )
+    if summary.advantage_high < 0:
+        return "answers are worse than the best guess: what the attack assumes may not hold here"
+    ends = f"[{summary.advantage_low:.2g}, {summary.advantage_high:.2g}]"
+    if summary.advantage_low > 0:
+        return (
+            f"too few clients are read better than by the best guess: the sign test gives "
+            f"{summary.p_value:.2g}, and a leak asks for less than {LEAK_LEVEL:g}"
+        )
+    return f"the advantage lies within {ends}: no leak is shown, and {NEGLIGIBLE:g} or more is not ruled out"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -13,6 +14,7 @@ from victims.common.errors import InputError
 from victims.common.files import existing_file
 from victims.common.limits import LARGEST_LEVEL, SMALLEST_LEVEL, refuse_absurd_table
 from victims.transcript.arrow import INT32_MAX, open_columns
+from victims.transcript.client_names import some_names
 from victims.transcript.columns import finite_chunks, integer_chunks, kind_chunks
 from victims.transcript.kinds import OF_FACTORS
 from victims.transcript.manifest import Manifest
@@ -70,6 +72,30 @@ class Truth:
             rows = self.ratings.nnz + self.users.size
             refuse_absurd_table("the truth", self.users.size, manifest.n_attributes, rows)
 
+    def refuse_unless_of(self, users: np.ndarray, names: Mapping[int, str] | None = None) -> None:
+        """Refuse a truth that lacks clients whom an attack may answer about.
+
+        Parameters
+        ----------
+        users : (n_users,)
+        names : mapping of int to str, optional
+            Client -> the name that the recorded program uses.
+
+        Raises
+        ------
+        InputError
+            Naming a few clients of both.
+        """
+        known = np.isin(users, self.users)
+        if known.all():
+            return
+        there, missing = (some_names(each, names or {}) for each in (self.users, users[~known]))
+        which = f"of {(~known).sum():,} of the {users.size:,} clients that upload ({missing})"
+        raise InputError(
+            f"the truth has nothing {which}; it is about {there}; give the truth that was recorded with this "
+            "transcript, each client under one name in upload and truth (RecordedGrid: client=)"
+        )
+
     def rows(self, users: np.ndarray) -> np.ndarray:
         """Find the row of each client.
 
@@ -86,14 +112,8 @@ class Truth:
         InputError
             If a client is not in the file.
         """
-        row = np.minimum(np.searchsorted(self.users, users), self.users.size - 1)
-        unknown = np.flatnonzero(self.users[row] != users)
-        if unknown.size:
-            raise InputError(
-                f"the truth has no row for client {users[unknown[0]]}; give the truth file that was "
-                "recorded with this transcript"
-            )
-        return row
+        self.refuse_unless_of(users)
+        return np.searchsorted(self.users, users)
 
 
 def read_truth(path: Path) -> Truth:

@@ -36,7 +36,7 @@ def rows_of_clients() -> Iterator[np.ndarray]:
         yield drawn[: min(TOGETHER, N_USERS - first)]
 
 
-def version_1(path: Path) -> None:
+def version_1(path: Path, shuffled: bool = False) -> None:
     manifest = Manifest(
         format="factorleak-transcript",
         version=1,
@@ -56,8 +56,16 @@ def version_1(path: Path) -> None:
         for rows in rows_of_clients():
             sender = np.repeat(np.arange(first, first + len(rows)), N_ITEMS)
             index = np.tile(np.arange(N_ITEMS), len(rows))
+            if shuffled:
+                order = np.random.default_rng(first).permutation(sender.size)
+                sender, index = sender[order], index[order]
             writer.messages(0, sender, np.zeros_like(sender), index, rows.reshape(-1, FACTORS))
             first += len(rows)
+
+
+def shuffled(path: Path) -> None:
+    """Rows of 64 clients at a time in any order."""
+    version_1(path, shuffled=True)
 
 
 def version_2(path: Path) -> None:
@@ -70,7 +78,7 @@ def version_2(path: Path) -> None:
                 client += 1
 
 
-@pytest.fixture(scope="module", params=[version_1, version_2], ids=lambda write: write.__name__)
+@pytest.fixture(scope="module", params=[version_1, shuffled, version_2], ids=lambda write: write.__name__)
 def recorded(request, tmp_path_factory):
     path = tmp_path_factory.mktemp("open") / "t"
     request.param(path)

@@ -57,13 +57,14 @@ def scanned(values: Float[np.ndarray, "rows width"]) -> tuple[int | None, bool]:
     >>> scanned(np.array([[1.0, 1e-40]]))
     (None, True)
     """
-    step, tiny = max(1, BLOCK // max(values.shape[1], 1)), False
-    size = np.empty((min(step, values.shape[0]), values.shape[1]), values.dtype)
-    for low in range(0, values.shape[0] if values.shape[1] else 0, step):
-        block = values[low : low + step]
-        magnitude = np.abs(block, out=size[: block.shape[0]])
+    tiny, width = False, values.shape[1]
+    flat = values.reshape(-1)  # of one axis, which is quicker to reduce; no copy of what a file holds
+    size = np.empty(min(BLOCK, flat.size), values.dtype)
+    for low in range(0, flat.size, BLOCK):
+        block = flat[low : low + BLOCK]
+        magnitude = np.abs(block, out=size[: block.size])
         if not magnitude.max() <= LARGEST:  # also where it is NaN
-            return low + int((~(magnitude <= LARGEST)).any(axis=1).argmax()), tiny
+            return (low + int((~(magnitude <= LARGEST)).argmax())) // width, tiny
         if not tiny and magnitude.min() < SMALLEST:
             tiny = bool(((magnitude > 0) & (magnitude < SMALLEST)).any())
     return None, tiny

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
+from typing import NamedTuple
 
 import numpy as np
 import pandas as pd
@@ -12,10 +13,12 @@ from jaxtyping import Int
 
 from victims.common.errors import InputError
 from victims.data.construction import check_cells, one_hot
-from victims.data.delimited import chunks, read_text_table
+from victims.data.delimited import chunks
 from victims.data.json_lines import json_objects
+from victims.data.losses import Loss, those
 from victims.data.rating_files import is_there, path_of
 from victims.data.ratings import Ratings
+from victims.data.small_tables import DATABASES, JSON, SEVERAL, ending, read_small_table
 from victims.data.source import DataSource
 from victims.data.tables import Table, chosen, identifiers, shown
 from victims.data.text_lines import TextFormat
@@ -24,7 +27,6 @@ from victims.data.wanted import USUAL_NAMES
 MAX_CATEGORIES = 1000  # of one column; more are no categories
 UNKNOWN = "unknown"
 PAIRS = 1 << 16  # that are looked up at a time
-SEVERAL = "|"  # between the categories of one item, as MovieLens writes genres
 HEADS = ("user", "trustor", "truster", "source", "from", "follower", "user_id", "userid", "user1")
 
 
@@ -39,7 +41,7 @@ def beside(ratings: Ratings, source: DataSource) -> Ratings:
     Returns
     -------
     Ratings
-        Notes say what was left out.
+        Losses say what was left out.
 
     Raises
     ------
@@ -55,20 +57,30 @@ def beside(ratings: Ratings, source: DataSource) -> Ratings:
     return ratings
 
 
-def _found(source: DataSource, name: str) -> Path:
-    """A file beside the ratings, or where the name itself leads."""
+class Place(NamedTuple):
+    """A file, and the table in it where it is a database with several."""
+
+    path: Path
+    table: str | None = None
+
+
+def _found(source: DataSource, name: str) -> Place:
+    """A file beside the ratings, or where the name itself leads; ``FILE#TABLE`` of a database."""
     place = path_of(source.place)
     folder = place if place.is_dir() else place.parent
+    file, mark, table = name.rpartition("#")
     for path in (folder / name, path_of(name)):
         if is_there(path):
-            return path
+            return Place(path)
+    for path in (folder / file, path_of(file)) if mark and file else ():
+        if is_there(path):
+            return Place(path, table)
     raise InputError(f"{folder / name} must be there, as it is named beside the ratings; correct the name")
 
 
-def _table(path: Path, what: str, name: str | None) -> tuple[Table, str, list[str]]:
+def _table(place: Place, what: str, name: str | None) -> tuple[Table, str, list[str]]:
     """A table, the column of its users or items, and its other columns."""
-    tabs = path.name.removesuffix(".gz").lower().endswith(".tsv")
-    table = read_text_table(path, TextFormat("\t" if tabs else ",", quoted=True))
+    path, table = place.path, read_small_table(*place)
     names = [str(column) for column in table.frame.columns]
     spellings = (name.strip().lower(),) if name is not None else USUAL_NAMES[what]
     if name is not None and name.strip().lower() not in [column.strip().lower() for column in names]:
@@ -90,16 +102,18 @@ def _rows_of(ids: np.ndarray, table: Table, key: str) -> tuple[Int[np.ndarray, "
     return rows, len(listed) - int((rows >= 0).sum())
 
 
-def _note(path: Path, what: str, rows: np.ndarray, others: int) -> str:
+def _lost(path: Path, what: str, rows: np.ndarray, others: int) -> tuple[Loss, ...]:
+    """Users or items that the table does not have, and rows about those who have no ratings."""
     missing = int((rows < 0).sum())
-    return (
-        f"{path.name}: {rows.size - missing:,} of {rows.size:,} {what}s described, {missing:,} unknown; "
-        f"{others:,} rows about others left out"
+    listed = rows.size - missing + others
+    return those(
+        Loss(path.name, what, missing, rows.size, "not in this table, which says nothing of them"),
+        Loss(path.name, "rows", others, listed, f"about {what} without ratings"),
     )
 
 
-def _with_attributes(ratings: Ratings, path: Path, user: str | None) -> Ratings:
-    table, key, columns = _table(path, "user", user)
+def _with_attributes(ratings: Ratings, place: Place, user: str | None) -> Ratings:
+    table, key, columns = _table(place, "user", user)
     rows, others = _rows_of(ratings.user_ids, table, key)
     blocks = {column: _categories(table, column, rows) for column in columns}
     attributes, groups, names = one_hot(blocks)
@@ -108,7 +122,7 @@ def _with_attributes(ratings: Ratings, path: Path, user: str | None) -> Ratings:
         attributes=attributes,
         attribute_groups=groups,
         attribute_names=names,
-        notes=(*ratings.notes, _note(path, "user", rows, others)),
+        losses=(*ratings.losses, *_lost(place.path, "users", rows, others)),
     )
 
 
@@ -125,8 +139,8 @@ def _categories(table: Table, column: str, rows: np.ndarray) -> tuple[np.ndarray
     return category, tuple(names.tolist())
 
 
-def _with_features(ratings: Ratings, path: Path, item: str | None) -> Ratings:
-    table, key, columns = _table(path, "item", item)
+def _with_features(ratings: Ratings, place: Place, item: str | None) -> Ratings:
+    table, key, columns = _table(place, "item", item)
     rows, others = _rows_of(ratings.item_ids, table, key)
     features: list[np.ndarray] = []
     names: list[str] = []
@@ -136,12 +150,12 @@ def _with_features(ratings: Ratings, path: Path, item: str | None) -> Ratings:
         features.append(values)
         names += labels
     whole = np.concatenate(features, axis=1)
-    check_cells(f"{path}", ratings.n_items, whole.shape[1])
+    check_cells(f"{place.path}", ratings.n_items, whole.shape[1])
     return replace(
         ratings,
         item_features=np.where(rows[:, None] >= 0, whole[rows], 0.0),
         item_feature_names=tuple(names),
-        notes=(*ratings.notes, _note(path, "item", rows, others)),
+        losses=(*ratings.losses, *_lost(place.path, "items", rows, others)),
     )
 
 
@@ -168,13 +182,12 @@ def _hot(table: Table, column: str, cells: Sequence[str]) -> tuple[np.ndarray, l
     return hot, [f"{column}={name}" for name in names]
 
 
-def _with_trust(ratings: Ratings, path: Path) -> Ratings:
+def _with_trust(ratings: Ratings, place: Place) -> Ratings:
     """Directed edges between users of the ratings, each once."""
-    name = path.name.removesuffix(".gz").lower()
-    separator = {".csv": ",", ".tsv": "\t"}.get(Path(name).suffix, " ")
+    path = place.path
     known = pd.Index(ratings.user_ids.astype(str))
     edges, n_rows, unknown = [], 0, 0
-    for pairs in _friends(path) if ".json" in path.name else _pairs(path, separator, known):
+    for pairs in _friends(path) if ending(path) in JSON else _pairs(place, known):
         ends = np.stack([known.get_indexer(pd.Index(pairs.iloc[:, side])) for side in (0, 1)], axis=1)
         n_rows += len(pairs)
         there = (ends >= 0).all(axis=1)
@@ -184,22 +197,30 @@ def _with_trust(ratings: Ratings, path: Path) -> Ratings:
     own = found[:, 0] == found[:, 1]
     distinct = np.unique(found[~own], axis=0)
     repeated = int((~own).sum()) - len(distinct)
-    note = (
-        f"{path.name}: {len(distinct):,} of {n_rows:,} statements of trust; left out: {unknown:,} of users "
-        f"without ratings, {int(own.sum()):,} of oneself, {repeated:,} repeated"
-    )
-    return replace(ratings, trust=distinct.astype(np.int32), notes=(*ratings.notes, note))
+    reasons = {"of users without ratings": unknown, "of oneself": int(own.sum()), "repeated": repeated}
+    lost = (Loss(path.name, "statements of trust", count, n_rows, why) for why, count in reasons.items())
+    return replace(ratings, trust=distinct.astype(np.int32), losses=(*ratings.losses, *those(*lost)))
 
 
-def _pairs(path: Path, separator: str, known: pd.Index) -> Iterator[pd.DataFrame]:
+def _pairs(place: Place, known: pd.Index) -> Iterator[pd.DataFrame]:
     """Two columns of text, below a line of names where there is one, which is no line of users."""
-    first = True
+    path, first = place.path, True
+    if ending(path) in (".parquet", *DATABASES):
+        yield _two_columns(read_small_table(*place))
+        return
+    separator = {".csv": ",", ".tsv": "\t"}.get(ending(path), " ")
     for part in chunks(path, TextFormat(separator, ("user", "trusts"))):
         pairs = part.frame.iloc[:, :2].astype(str).apply(lambda column: column.str.strip())
         if first and len(pairs) and pairs.iloc[0, 0].lower() in HEADS and pairs.iloc[0, 0] not in known:
             pairs = pairs.iloc[1:]
         first = False
         yield pairs
+
+
+def _two_columns(table: Table) -> pd.DataFrame:
+    if table.frame.shape[1] < 2:
+        raise InputError(f"{table.path} must have two columns of users, got {table.frame.shape[1]}")
+    return table.frame.iloc[:, :2].apply(lambda column: column.str.strip())
 
 
 def _friends(path: Path) -> Iterator[pd.DataFrame]:

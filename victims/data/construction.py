@@ -8,6 +8,7 @@ import numpy as np
 from jaxtyping import Float, Int
 
 from victims.common.errors import InputError
+from victims.data.losses import Loss, those
 from victims.data.ratings import Ratings, rating_grid
 
 MAX_CELLS = 1 << 27  # of dense attributes or features: 1 GiB of float64
@@ -51,10 +52,11 @@ def from_triples(
     times: Float[np.ndarray, " rows"] | None = None,
     repeated: int = 0,
     notes: tuple[str, ...] = (),
+    losses: tuple[Loss, ...] = (),
 ) -> Ratings:
     """Build ``Ratings`` from one row per rating.
 
-    A pair that occurs more than once keeps its last row, and a note says how many rows that dropped.
+    A pair that occurs more than once keeps its last row, and the others are a loss.
 
     Parameters
     ----------
@@ -73,9 +75,11 @@ def from_triples(
     times : (n_rows,), optional
         As in ``Ratings``.
     repeated : int
-        Rows of repeated pairs that were left out before, for the note.
+        Rows of repeated pairs that were left out before.
     notes : tuple of str
         What was decided before.
+    losses : tuple of Loss
+        What was lost before.
 
     Raises
     ------
@@ -98,8 +102,7 @@ def from_triples(
     kept = last_of_each(key)
     key = key[kept]
     repeated += values.codes.size - kept.size
-    if repeated:
-        notes += (f"{repeated:,} repeated user-item rows dropped, the last of each pair kept",)
+    again = Loss(name, "rows", repeated, kept.size + repeated, "the same user and item come again below")
     return Ratings(
         name=name,
         indptr=np.searchsorted(key, np.arange(n_users + 1) * n_items),
@@ -114,6 +117,7 @@ def from_triples(
         user_ids=user_ids,
         item_ids=item_ids,
         notes=notes,
+        losses=(*losses, *those(again)),
         times=None if times is None else times[kept],
     )
 

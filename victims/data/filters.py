@@ -8,6 +8,7 @@ import numpy as np
 from jaxtyping import Bool
 
 from victims.common.errors import InputError
+from victims.data.losses import Loss, those
 from victims.data.ratings import Ratings
 from victims.data.subsets import of_items, of_users, without
 
@@ -24,7 +25,7 @@ def with_enough(ratings: Ratings, min_ratings: int = 1, min_item_ratings: int = 
     Returns
     -------
     Ratings
-        A note says how many were left out.
+        Losses say how many were left out.
 
     Raises
     ------
@@ -49,12 +50,14 @@ def with_enough(ratings: Ratings, min_ratings: int = 1, min_item_ratings: int = 
         kept = of_items(kept, np.flatnonzero(item))
     if min_ratings > 1:
         kept = of_users(kept, np.flatnonzero(user))
-    note = (
-        f"min_ratings={min_ratings}, min_item_ratings={min_item_ratings}: "
-        f"{ratings.n_users - kept.n_users:,} users, {ratings.n_items - kept.n_items:,} items and "
-        f"{int(gone.sum()):,} ratings left out"
+    why = f"min_ratings={min_ratings}, min_item_ratings={min_item_ratings}"
+    sizes = (
+        ("users", ratings.n_users - kept.n_users, ratings.n_users),
+        ("items", ratings.n_items - kept.n_items, ratings.n_items),
+        ("ratings", int(gone.sum()), ratings.n_ratings),
     )
-    return replace(kept, notes=(*ratings.notes, note))
+    lost = those(*(Loss(ratings.name, what, count, of, why) for what, count, of in sizes))
+    return replace(kept, losses=(*ratings.losses, *lost))
 
 
 def _core(

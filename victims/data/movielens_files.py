@@ -161,6 +161,7 @@ def _movielens(
         times=rated.times,
         repeated=rated.repeated,
         notes=rated.notes,
+        losses=rated.losses,
     )
 
 
@@ -200,4 +201,5 @@ def movielens_csv(directory: Path) -> Ratings:
         times=rated.times,
         repeated=rated.repeated,
         notes=rated.notes,
+        losses=rated.losses,
     )

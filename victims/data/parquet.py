@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -27,6 +27,8 @@ KINDS = (
     pa.types.is_string,
     pa.types.is_large_string,
 )
+Choose = Callable[[Sequence[str]], Mapping[str, int]]
+Check = Callable[[Path, pa.Schema, Mapping[str, int]], None]
 TAIL = 8  # bytes: the footer's length and PAR1
 
 
@@ -41,8 +43,57 @@ def parquet_chunks(path: Path, columns_wanted: Wanted) -> Iterator[Chunk]:
     Raises
     ------
     InputError
-        If the file is damaged, declares more than the limits, lacks a column or has it twice, a column is of
-        a type that is no identifier or no rating, or a text is not UTF-8.
+        As ``parquet_columns``, or if a column is missing or of a type that is no identifier or no rating.
+    """
+    before = 0
+    parts = parquet_columns(path, lambda header: columns_wanted.columns(path, list(header)), _check_types)
+    for columns in parts:
+        start = before
+        yield columns_wanted.chunk(columns, path, lambda row, start=start: f"row {start + row}")
+        before += len(next(iter(columns.values())))
+
+
+def check_plain(path: Path, schema: pa.Schema, columns: Mapping[str, int]) -> None:
+    """Refuse columns whose cells are no single numbers, texts, dates or flags.
+
+    Parameters
+    ----------
+    path : Path
+    schema : pa.Schema
+    columns : mapping of str to int
+        What is read -> its column.
+
+    Raises
+    ------
+    InputError
+        Naming the column and its type.
+    """
+    plain = (*KINDS, pa.types.is_boolean, pa.types.is_decimal, pa.types.is_temporal)
+    for column in columns.values():
+        kind = schema.field(column).type
+        value = kind.value_type if pa.types.is_dictionary(kind) else kind
+        if not any(is_kind(value) for is_kind in plain):
+            raise InputError(
+                f"{path}: column {shown(schema.names[column])} must hold numbers or text, it holds "
+                f"{shown(str(kind))}; convert it, or leave it out"
+            )
+
+
+def parquet_columns(path: Path, choose: Choose, check: Check = check_plain) -> Iterator[dict[str, pa.Array]]:
+    """Some columns of a Parquet file, some rows at a time.
+
+    Parameters
+    ----------
+    path : Path
+    choose : callable
+        Of the header: what is read -> its column.
+    check : callable
+        Refuses types, given path, schema and what was chosen.
+
+    Raises
+    ------
+    InputError
+        If the file is damaged, declares more than the limits, has a column twice, or a text is not UTF-8.
     """
     _check_footer(path)
     with _refusals(path):
@@ -56,15 +107,13 @@ def parquet_chunks(path: Path, columns_wanted: Wanted) -> Iterator[Chunk]:
                     "keep user, item and rating"
                 )
             schema = source.schema_arrow
-            columns = columns_wanted.columns(path, schema.names)
-            _check_types(path, schema, columns)
+            columns = choose(schema.names)
+            check(path, schema, columns)
             _check_sizes(path, metadata, [schema.names[column] for column in columns.values()])
-        wanted = {name: schema.names[column] for name, column in columns.items()}
-        yield from _batches(path, wanted, columns_wanted)
+        yield from _batches(path, {name: schema.names[column] for name, column in columns.items()})
 
 
-def _batches(path: Path, wanted: Mapping[str, str], columns_wanted: Wanted) -> Iterator[Chunk]:
-    before = 0
+def _batches(path: Path, wanted: Mapping[str, str]) -> Iterator[dict[str, pa.Array]]:
     with _refusals(path):
         # long texts that repeat stay one each
         source = pq.ParquetFile(path, read_dictionary=list(wanted.values()))
@@ -77,13 +126,7 @@ def _batches(path: Path, wanted: Mapping[str, str], columns_wanted: Wanted) -> I
                     return
                 for name, column in wanted.items():
                     _check_content(path, name, batch.column(column))
-            start = before
-            yield columns_wanted.chunk(
-                {name: batch.column(column) for name, column in wanted.items()},
-                path,
-                lambda row, start=start: f"row {start + row}",
-            )
-            before += batch.num_rows
+            yield {name: batch.column(column) for name, column in wanted.items()}
 
 
 def _check_footer(path: Path) -> None:

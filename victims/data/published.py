@@ -53,12 +53,9 @@ def douban(directory: Path, name: str) -> Ratings:
 
 
 def _with_stars(chunks: Iterator[Chunk], wanted: Wanted) -> Iterator[Chunk]:
-    left_out = 0
     for chunk in chunks:
         rating = pc.utf8_trim_whitespace(chunk.rating.cast(pa.large_string()).fill_null(""))
         without = np.asarray(pc.is_in(rating, pa.array(["", "0", "-1", "0.0", "-1.0"], pa.large_string())))
-        left_out += int(without.sum())
+        wanted.leave_out("without stars", int(without.sum()))
         rows = np.flatnonzero(~without)
         yield chunk.of_rows(rows)
-    if left_out:
-        wanted.notes.append(f"{left_out:,} reviews without stars left out")

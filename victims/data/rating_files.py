@@ -15,6 +15,7 @@ from victims.common.files import reason_of
 from victims.data.construction import Coded, from_triples
 from victims.data.delimited import chunks
 from victims.data.encoded_rows import Chunk, RatingRows
+from victims.data.losses import Loss, those
 from victims.data.ratings import Ratings
 from victims.data.tables import shown
 from victims.data.text_lines import TextFormat
@@ -61,6 +62,7 @@ class Rated:
     times : (n_rows,) float64, or None
         Seconds since 1970, NaN where that is not told.
     notes : tuple of str
+    losses : tuple of Loss
     """
 
     path: Path
@@ -70,6 +72,7 @@ class Rated:
     repeated: int
     times: np.ndarray | None = None
     notes: tuple[str, ...] = ()
+    losses: tuple[Loss, ...] = ()
 
 
 def read_rated(path: Path, rows: Iterable[Chunk], wanted: Wanted | None = None) -> Rated:
@@ -78,11 +81,13 @@ def read_rated(path: Path, rows: Iterable[Chunk], wanted: Wanted | None = None) 
     for chunk in rows:
         collected.add(chunk)
     users, items, values, times = collected.finish()
-    notes = wanted.told() if wanted else ()
-    if times is not None and (missing := int(np.isnan(times).sum())):
-        notes += (f"{missing:,} of {times.size:,} rows have no time",)
+    lost = wanted.lost(path) if wanted else ()
+    if times is not None:
+        missing = int(np.isnan(times).sum())
+        lost += those(Loss(path.name, "times", missing, times.size, "empty, 0 or no time; the rows stay"))
         times = None if missing == times.size else times
-    return Rated(path, users, items, values, collected.repeated, times, notes)
+    notes = tuple(wanted.notes) if wanted else ()
+    return Rated(path, users, items, values, collected.repeated, times, notes, lost)
 
 
 def text_chunks(path: Path, layout: TextFormat, wanted: Wanted) -> Iterator[Chunk]:
@@ -115,6 +120,7 @@ def simple(name: str, rated: Rated) -> Ratings:
         times=rated.times,
         repeated=rated.repeated,
         notes=rated.notes,
+        losses=rated.losses,
     )
 
 

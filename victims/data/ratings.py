@@ -13,6 +13,7 @@ import scipy.sparse as sp
 from jaxtyping import Float, Int
 
 from victims.common.errors import InputError
+from victims.data.losses import Loss
 
 MAX_RATING = 1e9  # stars; squares of ratings are summed
 MAX_LEVELS = 101  # a 0-100 scale in whole points; more distinct values are not a rating grid
@@ -85,11 +86,13 @@ class Ratings:
     user_ids, item_ids : (n_users,), (n_items,)
         Identifiers in the source.
     notes : tuple of str
-        What the loader decided (for instance what it did with repeated pairs).
+        What the loader decided (for instance which column holds the users).
     times : (n_ratings,) float64, or None
         When each rating was given, in seconds since 1970; NaN where that is not told. None where no time is.
     trust : (n_edges, 2) int32
         Users by their index: the first trusts the second.
+    losses : tuple of Loss
+        What the loader left out or could not tell, and why.
     """
 
     name: str
@@ -107,6 +110,7 @@ class Ratings:
     notes: tuple[str, ...] = field(default=())
     times: Float[np.ndarray, " ratings"] | None = None
     trust: Int[np.ndarray, "edges 2"] = field(default_factory=lambda: np.zeros((0, 2), np.int32))
+    losses: tuple[Loss, ...] = field(default=())
 
     def __repr__(self) -> str:
         """One line for people: sizes, grid, density."""

@@ -12,6 +12,7 @@ import pyarrow.compute as pc
 
 from victims.common.errors import InputError
 from victims.data.encoded_rows import Chunk
+from victims.data.losses import Loss, those
 from victims.data.source import DataSource
 from victims.data.tables import chosen, shown
 from victims.data.times import seconds_of
@@ -36,12 +37,15 @@ class Wanted:
         Rows are interactions.
     notes : list of str
         For whoever gave the file.
+    left_out : dict of str to int
+        Why rows were left out -> how many.
     """
 
     given: Mapping[str, str] = field(default_factory=dict)
     implicit: bool = False
     notes: list[str] = field(default_factory=list)
-    _empty: int = 0
+    left_out: dict[str, int] = field(default_factory=dict)
+    _rows: int = 0
 
     @classmethod
     def of(cls, source: DataSource) -> Wanted:
@@ -110,6 +114,7 @@ class Wanted:
             If a count is negative or none.
         """
         columns = dict(cells)
+        self._rows += len(columns["user"])
         if "time" in columns:
             columns["time"] = self._seconds(columns, path, locate)
         if not self.implicit:
@@ -121,7 +126,7 @@ class Wanted:
         count = _numbers(whole.rating)
         whole.fail("rating", ~(np.isfinite(count) & (count >= 0)), "a count >= 0")
         rows = np.flatnonzero(count > 0)
-        self._empty += count.size - rows.size
+        self.leave_out("their count is 0", count.size - rows.size)
         return replace(whole.of_rows(rows), rating=pa.array(np.ones(rows.size)))
 
     def _seconds(self, columns: Mapping[str, pa.Array], path: Path, locate: Callable[[int], str]) -> pa.Array:
@@ -135,10 +140,25 @@ class Wanted:
             )
         return pa.array(np.where(bad, np.nan, seconds))
 
-    def told(self) -> tuple[str, ...]:
-        """All notes, once every row was read."""
-        empty = (f"{self._empty:,} rows with a count of 0 left out",) if self._empty else ()
-        return (*self.notes, *empty)
+    def leave_out(self, why: str, count: int) -> None:
+        """Count rows that are left out.
+
+        Parameters
+        ----------
+        why : str
+        count : int
+        """
+        self.left_out[why] = self.left_out.get(why, 0) + count
+
+    def lost(self, path: Path) -> tuple[Loss, ...]:
+        """What was left out, once every row was read.
+
+        Parameters
+        ----------
+        path : Path
+        """
+        rows = self._rows
+        return those(*(Loss(path.name, "rows", count, rows, why) for why, count in self.left_out.items()))
 
 
 def _numbers(column: pa.Array) -> np.ndarray:

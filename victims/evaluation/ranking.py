@@ -5,8 +5,9 @@ and sums to k. The paper lists 10 items and calls a rating of at least 4 relevan
 among which items it ranks, so both readings are computed: ``rated``, the items that the user rated in the
 test set, and ``all``, all items that the user did not rate in training.
 
-Scenarios: ``existing`` (20 % of every user's ratings held out), ``new user`` (10 % of the users, factors
-from attributes by (15)), ``new item`` (10 % of the items, factors from features by (17)).
+Scenarios: ``existing`` (20 % of every user's ratings held out, or by a rule of ``victims.data.splits``),
+``new user`` (10 % of the users, factors from attributes by (15)), ``new item`` (10 % of the items, factors
+from features by (17)).
 """
 
 from __future__ import annotations
@@ -23,13 +24,15 @@ from victims.common.errors import InputError
 from victims.common.seeds import Purpose, generator
 from victims.common.validation import above, at_least, one_of, require, require_fields
 from victims.data.ratings import Ratings
-from victims.data.subsets import of_users, split, without
+from victims.data.splits import split_by
+from victims.data.subsets import of_users, without
 from victims.protocols.base import Defense, Victim, WithFoldIn
 from victims.training import start
 
 HELD_OUT, NEW = 0.2, 0.1  # of a user's ratings; of the users or items
 BLOCK = 512  # users ranked together
-SCENARIOS = ("existing", "new user", "new item")
+EXISTING = "existing"
+SCENARIOS = (EXISTING, "new user", "new item")
 READINGS = ("rated", "all")
 METRICS = ("ndcg", "precision", "recall", "f1")
 Progress = Callable[[int, int], None]
@@ -85,7 +88,7 @@ class Case(NamedTuple):
     open_items: Bool[np.ndarray, " items"]
 
 
-def case(scenario: str, ratings: Ratings, seed: int) -> Case:
+def case(scenario: str, ratings: Ratings, seed: int, rule: str = "random") -> Case:
     """Split ratings for one scenario; everything is drawn from the seed.
 
     Parameters
@@ -94,22 +97,24 @@ def case(scenario: str, ratings: Ratings, seed: int) -> Case:
         One of ``SCENARIOS``.
     ratings : Ratings
     seed : int
+    rule : str
+        How ratings of existing users are held out: ``victims.data.splits``.
 
     Raises
     ------
     InputError
-        If the scenario is unknown, or there are too few users, items or ratings to hold some out.
+        If the scenario or the rule is unknown, or there are too few users, items or ratings to hold some out.
     """
-    chosen = _split(scenario, ratings, seed)
+    chosen = _split(scenario, ratings, seed, rule)
     if chosen.test.n_ratings == 0:
         raise InputError(f"{scenario} holds out no rating of {ratings.name}: users have too few of them")
     return chosen
 
 
-def _split(scenario: str, ratings: Ratings, seed: int) -> Case:
+def _split(scenario: str, ratings: Ratings, seed: int, rule: str) -> Case:
     everything = np.ones(ratings.n_items, bool)
-    if scenario == "existing":
-        return Case(scenario, *split(ratings, HELD_OUT, seed), everything)
+    if scenario == EXISTING:
+        return Case(scenario, *split_by(rule, ratings, HELD_OUT, seed), everything)
     sizes = {"new user": ratings.n_users, "new item": ratings.n_items}
     require("a split", "scenario", scenario, one_of(*SCENARIOS))
     count = round(NEW * sizes[scenario])
@@ -167,7 +172,7 @@ def measure(
     InputError
         If the victim has no factors for new users or items.
     """
-    if chosen.scenario != "existing" and not victim.folds_in:
+    if chosen.scenario != EXISTING and not victim.folds_in:
         raise InputError(
             f"this victim has no factors for a {chosen.scenario}: it knows ratings alone; "
             "measure existing users"

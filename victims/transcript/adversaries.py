@@ -10,6 +10,7 @@ import numpy as np
 from jaxtyping import Float, Int
 
 from victims.common.errors import InputError
+from victims.transcript.client_names import CLIENT
 from victims.transcript.manifest import Manifest
 from victims.transcript.view import Sums
 
@@ -19,7 +20,7 @@ ADVERSARIES = {
     "eavesdropper": "reads every message on the wire and the broadcast",
     "decrypter": "the first client who decrypts sums: those that it decrypts, and the broadcast",
     "item-server": "knows the broadcast, which tells sums of uploads, and its own part of the server's step",
-    "client:N": "client N: its own messages and the broadcast, which tells sums of uploads",
+    "client:N": "a client, by name or number: its own messages and the broadcast, which tells sums",
 }
 
 
@@ -46,7 +47,7 @@ def party_of(path: Path, manifest: Manifest, decrypters: Int[np.ndarray, " rows"
     decrypters : (n_sums,) int
         Senders of decrypted sums.
     adversary : str
-        One of ``ADVERSARIES``; ``client:3`` is client 3.
+        One of ``ADVERSARIES``; ``client:3`` is client 3, clients by their numbers.
 
     Raises
     ------
@@ -66,12 +67,8 @@ def party_of(path: Path, manifest: Manifest, decrypters: Int[np.ndarray, " rows"
         if decrypters.size == 0:
             raise InputError("adversary 'decrypter' needs decrypted sums, and nobody decrypts here")
         return Party(int(decrypters.min()), key=True)
-    if adversary.startswith("client:"):
-        client = adversary.removeprefix("client:")
-        is_number = client.isascii() and client.isdigit() and len(client) < 20
-        if not is_number or int(client) >= manifest.n_users:
-            raise InputError(f"adversary {adversary!r} must name a client below {manifest.n_users}")
-        return Party(int(client), key=True)
+    if adversary.startswith(CLIENT):
+        return Party(int(adversary.removeprefix(CLIENT)), key=True)
     with_key = adversary == "server+client"
     name = "server" if with_key else adversary
     defaults = {"server": -1, "item-server": -2}

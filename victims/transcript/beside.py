@@ -29,6 +29,12 @@ def key_path(transcript: Path | str) -> Path:
     return transcript.with_name(f"{transcript.name}.key.json")
 
 
+def clients_path(transcript: Path | str) -> Path:
+    """``NAME.clients.json`` beside the transcript ``NAME``: which number stands for which client."""
+    transcript = Path(transcript)
+    return transcript.with_name(f"{transcript.name}.clients.json")
+
+
 def write_key(path: Path, key: Mapping[str, str]) -> None:
     """Write a key, readable by its owner only."""
     write_text(path, json.dumps(dict(key), indent=1) + "\n", PRIVATE)

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 from pydantic import ValidationError
 
+from victims.common.complaints import first_complaint
 from victims.common.errors import InputError
 from victims.transcript.client_rule import ClientRule
 from victims.transcript.given_columns import number_of
@@ -40,11 +41,9 @@ def manifest_of(declared: Mapping[str, Any], rule: Mapping[str, Any], **found: A
         content["rule"] = ClientRule.model_validate(dict(rule))
         return Manifest2.model_validate(content).as_manifest()
     except ValidationError as error:
-        first = error.errors(include_url=False)[0]
-        message = first["msg"].removeprefix("Value error, ")
-        where = ".".join(map(str, first["loc"]))
-        got = "" if isinstance(first.get("input"), dict) else f", got {str(first.get('input'))[:80]}"
-        raise InputError(f"{where}: {message}{got}" if where else f"{message}{got}") from None
+        wrong = first_complaint(error)
+        got = "" if isinstance(wrong.got, dict) else f", got {str(wrong.got)[:80]}"
+        raise InputError(f"{wrong}{got}") from None
 
 
 def constants_of(given: Mapping[str, Any] | None) -> dict[str, float]:

@@ -69,7 +69,7 @@ class Upload(BaseModel):
         return self
 
 
-NOT_OF_VERSION_1 = ("declared_rule", "scale_known", "kinds", "roles", "anonymous")
+NOT_OF_VERSION_1 = ("declared_rule", "scale_known", "kinds", "roles", "anonymous", "inferred")
 
 
 class Manifest(BaseModel):
@@ -87,7 +87,8 @@ class Manifest(BaseModel):
 
     ``NOT_OF_VERSION_1`` are facts that version 2 alone can tell: ``update`` None where the client's rule is
     another or unknown, ``declared_rule``, ``scale_known`` (otherwise ``upload`` stands for unknown numbers),
-    the kinds of rows, the roles of parties, whether receivers see who sends.
+    the kinds of rows, the roles of parties, whether receivers see who sends, and which keys of the rule were
+    seen by the recorder rather than declared.
     """
 
     model_config = ConfigDict(frozen=True, strict=True)
@@ -118,6 +119,7 @@ class Manifest(BaseModel):
     kinds: dict[str, Kind] = Field(default_factory=lambda: dict(STANDARD), exclude=True)
     roles: dict[str, str] = Field(default_factory=dict, exclude=True)
     anonymous: bool = Field(default=False, exclude=True)
+    inferred: list[str] = Field(default_factory=list, exclude=True)
 
     @property
     def rule(self) -> ClientRule:

@@ -65,6 +65,9 @@ class Manifest2(BaseModel):
     )
     parties: dict[str, Number | NamedParty] = {"server": -1}
     anonymous: bool = False
+    inferred: Annotated[list[Annotated[str, Field(max_length=200)]], Field(max_length=1000)] = Field(
+        default_factory=list
+    )
     adversary: Annotated[str, Field(max_length=200)] = "all"
     defenses: list[dict[str, Any]] = Field(default_factory=list)
     recorded_by: Annotated[str, Field(max_length=1000)] = "unknown"
@@ -104,7 +107,7 @@ class Manifest2(BaseModel):
         upload = {"zeros_if_unrated": self.rule.rows != "rated"}
         upload |= {} if scale is None else {"scale": scale}
         upload |= {} if pull is None else {"regularization": pull}
-        own = {"rule", "constants", "parties", "anonymous", "kinds"}
+        own = {"rule", "constants", "parties", "anonymous", "inferred", "kinds"}
         roles = {name: name if isinstance(party, int) else party.role for name, party in self.parties.items()}
         parties = self.numbers()
         for name, role in roles.items():  # adversaries are known by their roles
@@ -120,6 +123,7 @@ class Manifest2(BaseModel):
             kinds=self.kinds,
             roles=roles,
             anonymous=self.anonymous,
+            inferred=self.inferred,
         )
 
 
@@ -143,6 +147,7 @@ def file_of(manifest: Manifest) -> dict[str, Any]:
         "constants": constants,
         "kinds": {name: kind.model_dump(exclude_none=True) for name, kind in manifest.kinds.items()},
         "anonymous": manifest.anonymous,
+        **({"inferred": manifest.inferred} if manifest.inferred else {}),
         "parties": {
             name: {"id": number, "role": role if role in ROLES else "other"}
             for name, number in manifest.parties.items()

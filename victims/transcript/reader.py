@@ -12,6 +12,7 @@ from pathlib import Path
 import numpy as np
 from pydantic import ValidationError
 
+from victims.common.complaints import first_complaint
 from victims.common.errors import InputError
 from victims.common.files import small_file
 from victims.common.json_text import json_of
@@ -141,10 +142,8 @@ def read_manifest(path: Path) -> Manifest:
             content = {key: entry for key, entry in content.items() if key not in NOT_OF_VERSION_1}
         return Manifest.model_validate(content)
     except ValidationError as error:
-        first = error.errors(include_url=False)[0]
-        where = ".".join(map(str, first["loc"])) or "manifest"
-        got = str(first.get("input"))[:80]
-        raise InputError(f"{file}: {where}: {first['msg']}, got {got}") from None
+        wrong = first_complaint(error)
+        raise InputError(f"{file}: {wrong}, got {str(wrong.got)[:80]}") from None
 
 
 def _refuse_absurd_sizes(

@@ -15,6 +15,7 @@ from victims.common.errors import InputError
 from victims.common.limits import scanned
 from victims.transcript.adversaries import Party, Sent, party_of, seen_by
 from victims.transcript.changes import as_changes
+from victims.transcript.client_names import numbered
 from victims.transcript.deliveries import Deliveries
 from victims.transcript.manifest import Manifest
 from victims.transcript.messages import Broadcast, Messages, joined
@@ -94,7 +95,8 @@ class Transcript:
         Parameters
         ----------
         adversary : str
-            One of ``ADVERSARIES``; ``client:3`` is client 3.
+            One of ``ADVERSARIES``; ``client:anna`` is the client of that name, where the recording keeps
+            names, ``client:3`` else client 3. The view has the number.
         opener : callable, optional
             Turns ciphertexts into rows; used for parties who hold the clients' key.
 
@@ -103,6 +105,7 @@ class Transcript:
         InputError
             If the party is unknown or was not recorded, or holds a key that is not given.
         """
+        adversary = self.adversary(adversary)
         party = party_of(self.path, self.manifest, self.sums.sender, adversary)
         messages = self._uploads(party)
         broadcasts = dict(self.broadcasts)
@@ -124,6 +127,23 @@ class Transcript:
         if self.held and broadcasts:
             sums, item_server = placed_sums(sums, broadcasts), placed_sums(item_server, broadcasts)
         return View(adversary, manifest, broadcasts, messages, sums, item_server, self._anonymous_rows(party))
+
+    def adversary(self, name: str) -> str:
+        """The adversary of a name, with a client's number in place of its own name.
+
+        Parameters
+        ----------
+        name : str
+            One of ``ADVERSARIES``; empty: the one who recorded, or the server.
+
+        Raises
+        ------
+        InputError
+            If no client has that name.
+        """
+        recorded_by = self.manifest.adversary
+        name = name or ("server" if recorded_by == "all" else recorded_by)
+        return numbered(self.path, name, self.manifest.n_users) if isinstance(name, str) else name
 
     def _anonymous_rows(self, party: Party) -> int:
         return sum(

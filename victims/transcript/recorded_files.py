@@ -9,16 +9,10 @@ from pathlib import Path
 
 from victims.common.errors import InputError
 from victims.common.files import PRIVATE, output, partial_name, remove, unfinished, write_text
-from victims.transcript.beside import truth_path
+from victims.transcript.beside import clients_path, truth_path
 from victims.transcript.manifest import Manifest
 from victims.transcript.manifest_2 import file_of
 from victims.transcript.spool import Spool
-
-
-def clients_path(transcript: Path | str) -> Path:
-    """``NAME.clients.json`` beside the transcript ``NAME``: which number stands for which client."""
-    transcript = Path(transcript)
-    return transcript.with_name(f"{transcript.name}.clients.json")
 
 
 class RecordedFiles:

@@ -21,11 +21,9 @@ from victims.transcript.given_columns import Numbers
 from victims.transcript.ledger import Ledger, Nobody
 from victims.transcript.manifest import INT32_MAX, Manifest
 from victims.transcript.private_rows import PrivateRows
-from victims.transcript.recorded_files import RecordedFiles, clients_path
+from victims.transcript.recorded_files import RecordedFiles
 from victims.transcript.recorder_checks import refuse_contradictions
 from victims.transcript.traffic import Traffic
-
-__all__ = ["Recorder", "clients_path"]
 
 
 class Recorder:
@@ -232,6 +230,7 @@ class Recorder:
             declared |= {"attribute_groups": [], "item_features": None}
         elif "rows" not in rule:
             rule["rows"] = "all" if traffic.dense else "rated"
+            declared["inferred"] = ["rows"]
         return manifest_of(
             declared,
             rule,

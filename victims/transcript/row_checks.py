@@ -14,7 +14,7 @@ from victims.transcript.adversaries import Sent
 from victims.transcript.kinds import ATTRIBUTE, ITEM, KINDS
 from victims.transcript.manifest import Manifest
 from victims.transcript.messages import Messages, lookup
-from victims.transcript.runs import blocks_of, repeat_in_runs, runs_of
+from victims.transcript.runs import blocks_of, repeat_in_runs, runs_of, scattered
 from victims.transcript.sort_keys import Column, distinct, equal_to_the_next, order_of, repeated
 
 DENSE = 4  # a table of all indices is quicker than a search where it has few more places than rows
@@ -58,7 +58,7 @@ def check_rows(
     if messages.reference is None:
         for start, *block in blocks_of(messages, (messages.round, messages.kind, messages.index)):
             _check_state(path, known, start, *block)
-    runs = runs_of(messages)
+    runs = None if scattered(messages) else runs_of(messages)
     sequence = messages.sequence
     if sequence is not None and repeat_in_runs(messages, runs, [sequence]):
         rule = "sequence must occur once among the rows of a round and sender"

@@ -36,8 +36,7 @@ class Runs:
     @cached_property
     def apart(self) -> bool:
         """No round and sender has two runs."""
-        some = [self.round[:BLOCK_ROWS]], [self.sender[:BLOCK_ROWS]]  # tells it where rows are shuffled
-        return not repeated(some) and not repeated([[self.round], [self.sender]])
+        return not repeated([[self.round], [self.sender]])
 
     @property
     def stop(self) -> Int[np.ndarray, " runs"]:
@@ -45,20 +44,33 @@ class Runs:
         return np.append(self.start[1:], self.n_rows)
 
 
+def scattered(messages: Messages) -> bool:
+    """Whether the first block shows that rows of a round and sender do not lie together: then every row may
+    be a run, and nobody needs to know where they begin."""
+    for _, round_, sender in blocks_of(messages, (messages.round, messages.sender)):
+        begin = np.flatnonzero(_begins(round_, sender))
+        return repeated([[round_[begin]], [sender[begin]]])
+    return False
+
+
+def _begins(round_: np.ndarray, sender: np.ndarray) -> np.ndarray:
+    """Which rows begin a run, the first one among them."""
+    begins = np.ones(sender.size, bool)
+    begins[1:] = sender[1:] != sender[:-1]
+    begins[1:] |= round_[1:] != round_[:-1]
+    return begins
+
+
 def runs_of(messages: Messages) -> Runs:
     """The runs of some messages, across the chunks of a file."""
     columns: tuple[list[np.ndarray], ...] = ([], [], [])
     for first, round_, sender in blocks_of(messages, (messages.round, messages.sender)):
-        begins = np.ones(sender.size, bool)
-        begins[1:] = sender[1:] != sender[:-1]
-        begins[1:] |= round_[1:] != round_[:-1]
-        begin = np.flatnonzero(begins)
+        begin = np.flatnonzero(_begins(round_, sender))
         for column, rows in zip(columns, (begin + first, round_[begin], sender[begin]), strict=True):
             column.append(rows)
     nothing = np.zeros(0, np.int32)
     start, round_, sender = (np.concatenate([nothing, *parts]) for parts in columns)
-    begins = np.ones(start.size, bool)  # a run may go on in the next block
-    begins[1:] = (sender[1:] != sender[:-1]) | (round_[1:] != round_[:-1])
+    begins = _begins(round_, sender)  # a run may go on in the next block
     return Runs(start[begins], round_[begins], sender[begins], messages.n_rows)
 
 
@@ -102,21 +114,21 @@ def _overlapping(messages: Messages, columns: Sequence[Column]) -> Iterator[tupl
         before = tuple(column[-1:] for column in whole) if size else before
 
 
-def repeat_in_runs(messages: Messages, runs: Runs, columns: Sequence[Column]) -> bool:
+def repeat_in_runs(messages: Messages, runs: Runs | None, columns: Sequence[Column]) -> bool:
     """Whether two rows of a round and sender have the same numbers in some columns.
 
     Parameters
     ----------
     messages : Messages
-    runs : Runs
-        Of these messages.
+    runs : Runs or None
+        Of these messages; None where they are ``scattered``.
     columns : sequence of columns
         Of these messages.
     """
-    apart = runs.apart
+    apart = runs is not None and runs.apart
     if apart and ascend_in_runs(messages, columns):
         return False
-    if not apart:
+    if runs is None or not apart:
         return repeated([messages.round, messages.sender, *columns])
     stop = runs.stop
     first = 0

@@ -15,9 +15,11 @@ from attacks.trajectory.applicability import model_of
 from attacks.trajectory.attack import Trajectory
 from attacks.trajectory.differencing import from_differences
 from attacks.trajectory.factor_trajectories import batches, pack
+from attacks.trajectory.judgement import unexplained
 from attacks.trajectory.least_squares import Problem, Unknowns, factor_path, fit, fit_start, normal_equations
 from attacks.trajectory.passes import fit_clients
 from attacks.trajectory.stretched_ratings import unstretch
+from attacks.trajectory.trajectory_fits import Fitted
 from audit.factories import make_attack, make_defenses
 from audit.scoring.metrics import round_ratings
 from audit.scoring.score import score
@@ -310,6 +312,21 @@ class TestWhereItDoesNotApply:
     def test_unknown_constants_and_steps(self, transcripts, recorded):
         view = transcripts["semi-als", "observed-only"].view("server")
         assert "step" in next(iter(Trajectory().attack(view, 0).abstained.values()))
+
+    @pytest.mark.parametrize("residual", [np.inf, np.nan, 0.3])
+    def test_a_fit_that_diverges_is_called_so(self, recorded, residual):
+        """Before: "the best leaves inf of their size"."""
+        view = recorded("none", [1, 2, 3]).view("server")
+        model = model_of(view, max_rounds=4, n_starts=1, max_steps=1)
+        table = np.zeros((1, 1))
+        nobody = np.zeros((1, 1), np.int64)
+        fit = Fitted(
+            np.array([7]), nobody, nobody, np.ones((1, 1), bool), np.array([True]), table, table,
+            np.zeros((1, 2)), table, np.array([residual]), np.array([1]),
+        )  # fmt: skip
+        (reason,) = unexplained(model, fit).values()
+        finite = np.isfinite(residual)
+        assert ("leaves 0.3 of their size" if finite else "numbers that are not finite") in reason
 
     @pytest.mark.parametrize("option", [{"rounds": 1}, {"starts": 0}, {"steps": 0}, {"answer": "all"}])
     def test_bad_options(self, option):

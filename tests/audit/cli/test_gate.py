@@ -50,6 +50,8 @@ TIMED = row(metric="seconds_per_user", verdict="", advantage=float("nan"), value
         (["leak"], [IDLE, SAFE], 0),
         (["leak"], [GUESS], 3),
         (["leak"], [IDLE, GUESS], 3),
+        (["leak"], [SAFE, row(attack="guess-majority", verdict="LEAK")], 0),
+        (["rating_accuracy.value>0.5"], [SAFE, row(attack="guess-majority", value=0.9)], 0),
         (["leak"], [SILENT], 3),
         (["leak"], [], 3),
         (["leak"], [SAFE, row(adversary="item-server", status="not applicable", verdict="NOT TESTED")], 3),

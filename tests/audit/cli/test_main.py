@@ -220,7 +220,8 @@ class TestRecordAttackScore:
         other = Reference(n_users=3).write(tmp_path / "o")
         code, _, error = run("score", out, "--truth", other.with_name("o.truth.arrow"))
         assert code == 2
-        assert "no row for client 3" in error
+        assert "clients that upload (3" in error
+        assert "it is about 0, 1, 2;" in error
 
     @pytest.mark.parametrize("damage", ["truncate", "header", "repeat", "probability"])
     def test_damaged_reconstruction(self, run, recorded, tmp_path, damage):

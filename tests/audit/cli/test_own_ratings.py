@@ -60,6 +60,31 @@ def test_splits(run, folder, split):
     assert json.loads(said)["rows"][0]["rmse"] > 0
 
 
+@pytest.mark.parametrize("split", ["time", "last:1"])
+def test_splits_of_predict_and_quality(run, folder, tmp_path, split):
+    data = f"{folder / 'reviews.csv'}:{NAMED}"
+    words = (
+        "--method",
+        "mf",
+        "--factors",
+        2,
+        "--epochs",
+        1,
+        "--runs",
+        1,
+        "--jobs",
+        1,
+        "--out",
+        tmp_path / "P",
+    )
+    code, said, error = run("predict", "--data", data, *words, "--split", split, "--json")
+    assert code == 0, error
+    words = ("--rounds", 1, "--runs", 1, "--jobs", 1, "--scenario", "existing", "--defense", "none")
+    code, said, error = run("quality", "--data", data, *words, "--split", split, "--json")
+    assert code == 0, error
+    assert json.loads(said)["rows"]
+
+
 def test_a_wrong_option_is_one_line(run, folder):
     code, said, error = run("audit", "--data", f"{folder / 'reviews.csv'}:users=uid")
     assert (code, said) == (2, "")

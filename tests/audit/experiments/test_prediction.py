@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
@@ -10,6 +12,7 @@ from reports.prediction import prediction_table
 from reports.prediction_figure import prediction_figure
 from victims.common.errors import InputError
 from victims.data.movielens_files import published_split
+from victims.data.splits import split_by
 from victims.data.subsets import leave_out
 from victims.data.synthetic import Synthetic, generate
 
@@ -17,6 +20,37 @@ from victims.data.synthetic import Synthetic, generate
 @pytest.fixture(scope="module")
 def small():
     return generate(Synthetic(users=60, items=16, ratings_per_user=10.0, single=0.0, seed=5))
+
+
+@pytest.fixture(scope="module")
+def timed(small):
+    """The same with a time of each rating."""
+    return replace(small, times=np.random.default_rng(0).random(small.n_ratings))
+
+
+@pytest.mark.parametrize("vary", ["nothing", "fraction"])
+@pytest.mark.parametrize("rule", ["random", "time", "last:2"])
+def test_other_splits(timed, tmp_path, rule, vary):
+    """Cells of one split are not those of another, and what a split holds out is tested."""
+    plan = prediction.Plan(
+        ("mf",), factors=(2,), epochs=1, runs=1, vary=vary, split=rule,
+        victim_options={"order": "batch", "learning_rate": "0.01"},
+    )  # fmt: skip
+    train, test = plan.held_out(timed, 0)
+    by_rule = split_by(rule, timed, 0.2, 0)
+    assert [part.items.tolist() for part in (train, test)] == [part.items.tolist() for part in by_rule]
+    rows = prediction.run(plan, timed, tmp_path, jobs=1)
+    other = prediction.run(replace(plan, split="paper"), timed, tmp_path, jobs=1)
+    assert rows[-2]["baseline"] == pytest.approx(np.mean((train.values.mean() - test.values) ** 2))
+    assert [row["baseline"] for row in rows] != [row["baseline"] for row in other]
+
+
+def test_a_split_that_the_ratings_do_not_allow_is_told_before_training(small, tmp_path):
+    with pytest.raises(InputError, match="tells no times"):
+        prediction.run(prediction.Plan(("mf",), split="time"), small, tmp_path)
+    with pytest.raises(InputError, match="a split must be one of"):
+        prediction.run(prediction.Plan(("mf",), split="latest"), small, tmp_path)
+    assert not list(tmp_path.iterdir())
 
 
 @pytest.mark.parametrize("vary", ["nothing", "user_low", "fraction"])

@@ -214,7 +214,7 @@ class TestStatistics:
             (0.2, 0.4, 1e-6, "LEAK"),
             (0.2, 0.4, 0.2, "INCONCLUSIVE"),
             (-0.01, 0.02, 0.4, "NO EVIDENCE"),
-            (-0.3, -0.1, 1.0, "NO EVIDENCE"),
+            (-0.3, -0.1, 1.0, "INCONCLUSIVE"),
             (-0.2, 0.3, 0.4, "INCONCLUSIVE"),
         ],
     )

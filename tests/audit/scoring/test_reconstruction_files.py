@@ -85,7 +85,7 @@ def test_the_manifest_of_either_version_comes_back(tmp_path):
 
 def test_a_damaged_manifest_of_version_2_is_told_in_one_line(tmp_path):
     header = about(manifest={"version": 2, "kinds": 7})
-    with pytest.raises(InputError, match=r"its header is damaged \(manifest: kinds: [^\n]*\); run"):
+    with pytest.raises(InputError, match=r"its header is damaged \(manifest: kinds must be [^\n]*\); run"):
         read_reconstruction(written(tmp_path / "found.arrow", header))
 
 
@@ -275,7 +275,7 @@ def truth_file(path: Path, user: list[int], kind: list[int], index: list[int], v
         (([0], [0], [2**31 - 2], [3.0]), "item index must be below n_items = 9"),
         (([0, 2**31 - 2], [0, 0], [1, 1], [3.0, 3.0]), "user must be below n_users = 5"),
         (([0, 0], [0, 1], [1, 7], [3.0, 1.0]), "attribute index must be below n_attributes = 2"),
-        (([1], [0], [1], [3.0]), "no row for client 0"),
+        (([1], [0], [1], [3.0]), r"that upload \(0\); it is about 1;"),
     ],
 )
 def test_a_truth_beyond_the_manifest_is_refused(tmp_path, rows, words):

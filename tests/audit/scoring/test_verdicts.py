@@ -13,8 +13,8 @@ from attacks.likelihood.sign_test import p_value
 from audit.experiments.metric_rows import metric_rows
 from audit.factories import make_attack
 from audit.scoring.abstentions import grouped, in_words
-from audit.scoring.score import BELOW, score
-from audit.scoring.statistics import summarise
+from audit.scoring.score import score
+from audit.scoring.statistics import BELOW, FEWEST, summarise, verdict, why_inconclusive
 from audit.scoring.truth import read_truth
 from tests.audit.scoring.test_metrics import block, manifest, population, truth_of
 from tests.oracles.strangers import item_biases
@@ -101,6 +101,45 @@ def test_chance_is_rarely_called_worse_than_the_guess():
     assert found <= 8
 
 
+def test_an_interval_below_zero_reassures_nobody():
+    """Before: NO EVIDENCE where the sign test was not significant, and where three clients were scored."""
+    rng = np.random.default_rng(0)
+    guess = rng.random(30)
+    worse = summarise("rating_accuracy", guess - np.where(np.arange(30) < 16, 0.3, -0.02), guess)
+    assert (worse.below, worse.advantage_high < 0, worse.verdict) == (False, True, "INCONCLUSIVE")
+    assert "worse than the best guess" in why_inconclusive(worse)
+    assert verdict(-0.01, 0.0, 0.5) == "NO EVIDENCE"
+    assert verdict(-0.01, 0.0, 0.5, n_users=FEWEST - 1) == "INCONCLUSIVE"
+
+
+def test_an_inconclusive_verdict_says_why():
+    """Before: an empty reason."""
+    few = summarise("rating_accuracy", np.ones(3), np.zeros(3))
+    assert few.verdict == "INCONCLUSIVE"
+    assert why_inconclusive(few).startswith("3 clients are too few for a verdict: the sign test gives 0.12")
+    assert summarise("rating_accuracy", np.ones(FEWEST), np.zeros(FEWEST)).verdict == "LEAK"
+    rng = np.random.default_rng(1)
+    wide = summarise("rating_accuracy", rng.random(12), rng.random(12))
+    assert wide.verdict == "INCONCLUSIVE"
+    assert "is not ruled out" in why_inconclusive(wide)
+    some = summarise("rating_accuracy", np.array([1.0] * 12 + [0.4] * 8), np.full(20, 0.5))
+    assert (some.verdict, some.advantage_low > 0) == ("INCONCLUSIVE", True)
+    assert "the sign test gives 0.25" in why_inconclusive(some)
+
+
+def test_a_guess_has_no_verdict(clients):
+    """Before: LEAK, where lists lie in the open, and NO EVIDENCE."""
+    _, ratings, attributes = clients
+    found = replace(answers(clients, USERS), attack="guess-majority")
+    rows = scored(clients, found)
+    assert {row.summary.verdict for row in rows.values()} == {""}
+    assert not any(row.reason for row in rows.values())
+    declared, truth = manifest("observed-only", USERS, ITEMS), truth_of(ratings, attributes)
+    silent = all_abstain("guess-majority", np.arange(USERS), "encrypted", {})
+    (row,) = metric_rows({}, silent, declared, truth)
+    assert (row["status"], row["verdict"]) == ("not applicable", "")
+
+
 def test_reasons_that_differ_in_their_numbers_are_one():
     reasons = {n: f"the fit leaves {n / 7:.3g} of 1e-{n}" for n in range(1, 5)} | {9: "all rows are zero"}
     assert grouped(reasons.values()) == [
@@ -122,7 +161,8 @@ def test_item_biases_are_not_called_safe(tmp_path: Path, attack: str):
     judged = [row for row in rows if row["metric"] in ("rating_accuracy", "rated_rating_accuracy")]
     assert judged
     assert {row["verdict"] for row in judged} == {"NOT TESTED"}
-    assert all("got no answer" in row["reason"] for row in judged)
+    assert all("got no answer" in row["reason"] or row["reason"] == found.obstacle for row in judged)
+    assert all(row["reason"] for row in judged)
 
 
 @pytest.mark.parametrize("noise", [0.05, 0.2])

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gzip
 import hashlib
+import json
 import os
 import subprocess
 import sys
@@ -88,16 +89,23 @@ class TestFormats:
         ratings = load(str(tmp_path))
         assert ratings.values.tolist() == [3.0, 0.5]
         assert ratings.levels == (0.5, 1.0, 1.5, 2.0, 2.5, 3.0, 3.5)
-        assert "1 repeated" in ratings.notes[0]
+        assert [(loss.what, loss.count) for loss in ratings.losses] == [("rows", 1)]
 
     def test_every_command_says_what_the_loader_did(self, tmp_path, capsys):
         (tmp_path / "a.csv").write_text("user,item,rating\n1,5,3\n1,5,4\n2,6,1\n")
         assert Output().load(str(tmp_path / "a.csv")).n_ratings == 2
         said = capsys.readouterr()
-        assert (
-            said.err == "factorleak: note: a: 1 repeated user-item rows dropped, the last of each pair kept\n"
-        )
-        assert said.out == ""
+        assert said.err == ""
+        title, head, line = said.out.splitlines()
+        assert title == "What a loses on the way"
+        assert head.split() == ["file", "what", "lost", "of", "why"]
+        assert line.split()[:4] == ["a", "rows", "1", "3"]
+        assert line.endswith("the same user and item come again below")
+        output = Output(as_json=True)
+        output.load(str(tmp_path / "a.csv"))
+        output.finish({"rows": []})
+        (loss,) = json.loads(capsys.readouterr().out)["losses"]
+        assert (loss["what"], loss["count"], loss["of"]) == ("rows", 1, 3)
 
     def test_csv_tsv_and_parquet_with_text_identifiers(self, tmp_path):
         frame = pd.DataFrame({"item": ["x", "y"], "rating": [1, 2], "user": ["b", "a"]})

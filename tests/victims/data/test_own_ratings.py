@@ -29,25 +29,30 @@ ROWS = pd.DataFrame(
 NAMED = "user=uid,item=sku,rating=stars,time=when"
 
 
+def lost(ratings) -> list[str]:
+    return list(map(str, ratings.losses))
+
+
 def written(folder: Path, form: str) -> Path:
     """The same rows in one of the formats."""
-    path = folder / f"mine.{form}"
-    if form == "csv":
-        ROWS.to_csv(path, index=False)
-    elif form == "tsv":
-        ROWS.to_csv(path, index=False, sep="\t")
-    elif form == "parquet":
-        ROWS.to_parquet(path)
-    elif form == "jsonl":
-        path.write_text("".join(json.dumps(row) + "\n" for row in ROWS.to_dict("records")))
-    elif form == "sqlite":
+    return stored(folder / f"mine.{form}", ROWS)
+
+
+def stored(path: Path, rows: pd.DataFrame, table: str = "reviews") -> Path:
+    """A table in the format of the path's ending."""
+    if path.suffix in (".csv", ".tsv"):
+        rows.to_csv(path, index=False, sep="\t" if path.suffix == ".tsv" else ",")
+    elif path.suffix == ".parquet":
+        rows.to_parquet(path)
+    elif path.suffix == ".jsonl":
+        rows.to_json(path, orient="records", lines=True)
+    elif path.suffix == ".sqlite":
         with sqlite3.connect(path) as connection:
-            ROWS.to_sql("reviews", connection, index=False)
+            rows.to_sql(table, connection, index=False)
         connection.close()
     else:
         with duckdb.connect(str(path)) as connection:
-            rows = ROWS  # noqa: F841 (found by its name)
-            connection.execute("CREATE TABLE reviews AS SELECT * FROM rows")
+            connection.execute(f"CREATE TABLE {table} AS SELECT * FROM rows")
     return path
 
 
@@ -58,7 +63,8 @@ def test_every_format_gives_the_same_ratings(tmp_path, form):
     assert ratings.item_ids.tolist() == ["x", "y", "z"]
     assert ratings.matrix().toarray().tolist() == [[1, 2.5, 4], [5, 3, 0], [2, 0, 0]]
     np.testing.assert_array_equal(ratings.times, [30, 10, 20, 40, np.nan, 50])
-    assert ratings.notes == ("1 of 6 rows have no time",)
+    name = f"mine.{form}"
+    assert lost(ratings) == [f"{name}: 1 of 6 times lost: empty, 0 or no time; the rows stay"]
 
 
 class TestColumns:
@@ -155,7 +161,7 @@ class TestInteractions:
         frame.to_csv(path, index=False) if form == "csv" else frame.to_parquet(path)
         ratings = load(f"{path}:rating=plays,implicit=true")
         assert ratings.matrix().toarray().tolist() == [[1, 0], [1, 1]]
-        assert ratings.notes[-1] == "1 rows with a count of 0 left out"
+        assert lost(ratings)[-1] == f"plays.{form}: 1 of 4 rows lost: their count is 0"
 
     def test_a_count_below_0_is_refused_with_its_line(self, tmp_path):
         path = tmp_path / "plays.csv"
@@ -170,9 +176,12 @@ class TestFilters:
         ratings = load(f"{written(tmp_path, 'csv')}:{NAMED},min_ratings=2,min_item_ratings=2")
         assert ratings.user_ids.tolist() == ["ann", "bob"]
         assert ratings.item_ids.tolist() == ["x", "y"]
-        assert ratings.notes[-1] == (
-            "min_ratings=2, min_item_ratings=2: 1 users, 1 items and 2 ratings left out"
-        )
+        why = "min_ratings=2, min_item_ratings=2"
+        assert lost(ratings)[-3:] == [
+            f"mine: 1 of 3 users lost: {why}",
+            f"mine: 1 of 3 items lost: {why}",
+            f"mine: 2 of 6 ratings lost: {why}",
+        ]
         np.testing.assert_array_equal(ratings.times, [30, 10, 40, np.nan])
 
     def test_nothing_left_is_said(self, tmp_path):
@@ -187,15 +196,70 @@ class TestBeside:
         assert ratings.attribute_names == ("sex=f", "sex=m", "sex=unknown", "town=Ulm", "town=unknown")
         assert ratings.attribute_groups == ((0, 1, 2), (3, 4))
         assert ratings.attributes.tolist() == [[1, 0, 0, 0, 1], [0, 1, 0, 1, 0], [0, 0, 1, 0, 1]]
-        assert ratings.notes[-1] == (
-            "users.csv: 2 of 3 users described, 1 unknown; 1 rows about others left out"
-        )
+        assert lost(ratings)[-2:] == [
+            "users.csv: 1 of 3 users lost: not in this table, which says nothing of them",
+            "users.csv: 1 of 3 rows lost: about users without ratings",
+        ]
 
     def test_features_of_items(self, tmp_path):
         (tmp_path / "items.tsv").write_text("sku\tprice\tkind\nx\t2.5\tred|big\nz\t1\tred\nq\t9\tblue\n")
         ratings = load(f"{written(tmp_path, 'csv')}:{NAMED},features=items.tsv")
         assert ratings.item_feature_names == ("price", "kind=big", "kind=blue", "kind=red")
         assert ratings.item_features.tolist() == [[2.5, 1, 0, 1], [0, 0, 0, 0], [1, 0, 0, 1]]
+
+    @pytest.mark.parametrize("form", ["csv", "tsv", "parquet", "jsonl", "sqlite", "duckdb"])
+    def test_every_format_says_the_same_of_users_and_items(self, tmp_path, form):
+        """Before: CSV and TSV alone."""
+        people = pd.DataFrame({"uid": ["bob", "zoe", "ann"], "town": ["Ulm", "Rom", None]})
+        people.insert(1, "age", pd.array([30, 20, None], "Int64"))
+        goods = pd.DataFrame({"sku": ["x", "z", "q"], "price": [2.5, 1, 9]})
+        goods["kind"] = ["red|big", "red", "blue"]
+        for name, frame in (("people", people), ("goods", goods)):
+            stored(tmp_path / f"{name}.{form}", frame)
+        beside = f"attributes=people.{form},features=goods.{form}"
+        ratings = load(f"{written(tmp_path, 'csv')}:{NAMED},{beside}")
+        assert ratings.attribute_names == ("age=30", "age=unknown", "town=Ulm", "town=unknown")
+        assert ratings.attributes.tolist() == [[0, 1, 0, 1], [1, 0, 1, 0], [0, 1, 0, 1]]
+        assert ratings.item_feature_names == ("price", "kind=big", "kind=blue", "kind=red")
+        assert ratings.item_features.tolist() == [[2.5, 1, 0, 1], [0, 0, 0, 0], [1, 0, 0, 1]]
+
+    @pytest.mark.parametrize("form", ["sqlite", "duckdb"])
+    def test_tables_of_one_database(self, tmp_path, form):
+        path = written(tmp_path, form)
+        stored(path, pd.DataFrame({"uid": ["ann", "bob"], "town": ["Ulm", "Rom"]}), "people")
+        stored(path, pd.DataFrame({"a": ["ann", "eve"], "b": ["bob", "ann"]}), "friends")
+        data = f"{path}:{NAMED},table=reviews,attributes={path.name}#people,trust={path.name}#friends"
+        ratings = load(data)
+        assert ratings.attribute_names == ("town=Rom", "town=Ulm", "town=unknown")
+        assert ratings.trust.tolist() == [[0, 1], [2, 0]]
+        with pytest.raises(InputError, match="must hold one table, got"):
+            load(f"{path}:{NAMED},table=reviews,attributes={path.name}")
+        with pytest.raises(InputError, match="must hold a table 'nobody'"):
+            load(f"{path}:{NAMED},table=reviews,attributes={path.name}#nobody")
+        (tmp_path / "users.csv").write_text("uid,town\nann,Ulm\n")
+        with pytest.raises(InputError, match="is no database, so it has no table 'people'"):
+            load(f"{path}:{NAMED},table=reviews,attributes=users.csv#people")
+
+    def test_lists_and_flags_of_json(self, tmp_path):
+        rows = [{"sku": "x", "kind": ["red", "big"]}, {"sku": "y", "sold": True}, {"sku": "z", "kind": []}]
+        (tmp_path / "items.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+        ratings = load(f"{written(tmp_path, 'csv')}:{NAMED},features=items.jsonl")
+        assert ratings.item_feature_names == ("kind=big", "kind=red", "sold=true")
+        assert ratings.item_features.tolist() == [[1, 1, 0], [0, 0, 1], [0, 0, 0]]
+        (tmp_path / "items.jsonl").write_text('{"sku": "x", "kind": {"red": 1}}\n')
+        with pytest.raises(InputError, match="line 1: kind must be a number, a text or a list"):
+            load(f"{written(tmp_path, 'csv')}:{NAMED},features=items.jsonl")
+
+    def test_types_that_are_no_cells_of_a_table(self, tmp_path):
+        frame = pd.DataFrame({"sku": ["x"], "kind": [["red", "big"]]})
+        frame.to_parquet(tmp_path / "items.parquet")
+        with pytest.raises(InputError, match=r"column 'kind' must hold numbers or text, it holds 'list"):
+            load(f"{written(tmp_path, 'csv')}:{NAMED},features=items.parquet")
+
+    def test_a_table_that_is_not_small(self, tmp_path):
+        pd.DataFrame({"uid": range(5_000_000)}).to_parquet(tmp_path / "users.parquet")
+        with pytest.raises(InputError, match="lies beside the ratings; leave columns or rows out"):
+            load(f"{written(tmp_path, 'csv')}:{NAMED},attributes=users.parquet")
 
     def test_a_file_that_is_not_there(self, tmp_path):
         with pytest.raises(InputError, match=r"nobody\.csv must be there"):
@@ -221,10 +285,11 @@ class TestBeside:
         ratings = load(f"{written(tmp_path, 'csv')}:{NAMED},trust=trust.txt")
         assert ratings.trust.tolist() == [[0, 1], [2, 0]]
         if "trustor" not in content:
-            assert ratings.notes[-1] == (
-                "trust.txt: 2 of 5 statements of trust; left out: 1 of users without ratings, 1 of oneself, "
-                "1 repeated"
-            )
+            assert lost(ratings)[-3:] == [
+                "trust.txt: 1 of 5 statements of trust lost: of users without ratings",
+                "trust.txt: 1 of 5 statements of trust lost: of oneself",
+                "trust.txt: 1 of 5 statements of trust lost: repeated",
+            ]
 
     def test_somebody_may_be_called_user(self, tmp_path):
         (tmp_path / "r.csv").write_text("user,item,rating\nuser,1,2\nann,1,3\n")
@@ -381,7 +446,8 @@ class TestPublished:
         ratings = load(str(tmp_path))
         assert ratings.name == f"douban-{what}"
         assert ratings.values.tolist() == [5, 2]
-        assert ratings.notes == ("1 reviews without stars left out",)
+        (loss,) = ratings.losses
+        assert (loss.count, loss.what, loss.why) == (1, "rows", "without stars")
         assert ratings.times.tolist() == [1296518400.0, 1330819200.0]
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
@@ -123,6 +125,20 @@ def test_refusals(ratings):
         case("cold", ratings, 0)
     with pytest.raises(InputError, match="no factors for a new item"):
         measure(FedMF(factors=3), case("new item", ratings, 0), rounds=1)
+
+
+def test_other_splits(ratings):
+    """The last of every user are held out for existing users; other scenarios draw users and items."""
+    timed = replace(ratings, times=np.arange(float(ratings.n_ratings)))
+    chosen = case("existing", timed, 0, "last:1")
+    assert chosen.test.n_ratings == (np.diff(ratings.indptr) > 1).sum()
+    rows = run(Plan(rounds=1, runs=1, scenarios=("existing",), split="last:1"), timed, jobs=1)
+    plain = run(Plan(rounds=1, runs=1, scenarios=("existing",)), timed, jobs=1)
+    assert [row["value"] for row in rows] != [row["value"] for row in plain]
+    with pytest.raises(InputError, match="tells no times"):
+        run(Plan(rounds=1, runs=1, scenarios=("existing",), split="time"), ratings, jobs=1)
+    with pytest.raises(InputError, match="is about existing users"):
+        run(Plan(rounds=1, runs=1, scenarios=("new user",), split="time"), timed, jobs=1)
 
 
 def test_rows_of_the_table(ratings):

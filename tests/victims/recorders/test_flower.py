@@ -13,8 +13,9 @@ from pyarrow import feather
 
 from victims.common.errors import InputError
 from victims.recorders.flower import RecordedGrid
+from victims.transcript.beside import clients_path
 from victims.transcript.reader import open_transcript
-from victims.transcript.recorder import Recorder, clients_path
+from victims.transcript.recorder import Recorder
 
 TUTORIAL = Path(__file__).parents[3] / "docs" / "tutorials" / "flower-mf" / "flower_mf.py"
 Q = np.random.default_rng(1).normal(size=(4, 3))

@@ -11,10 +11,11 @@ import pytest
 
 from victims.common.errors import InputError
 from victims.transcript import latest, spool
+from victims.transcript.beside import clients_path
 from victims.transcript.declared import mapping_of, size_of
 from victims.transcript.given_columns import number_of, round_of
 from victims.transcript.reader import open_transcript
-from victims.transcript.recorder import Recorder, clients_path
+from victims.transcript.recorder import Recorder
 from victims.transcript.writer import truth_path
 
 Q = np.arange(1.0, 9.0).reshape(4, 2)
@@ -55,9 +56,9 @@ DECLARED = {
     ),
     "an unknown reduction": (
         {"rule": {"reduction": "max"}},
-        "reduction: Input should be 'sum' or 'mean', got max",
+        "reduction must be 'sum' or 'mean', got max",
     ),
-    "an unknown weighting": ({"weighting": "both"}, "weighting: Input should be .*, got both"),
+    "an unknown weighting": ({"weighting": "both"}, "weighting must be .*, got both"),
     "levels that descend": ({"rating_levels": [2, 1]}, "rating_levels must ascend and be > 0"),
     "no item": ({"n_items": 0}, "n_items must be a whole number >= 1, got 0"),
 }

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from victims.transcript.messages import Messages
-from victims.transcript.runs import BLOCK_ROWS, ascend_in_runs, repeat_in_runs, runs_of
+from victims.transcript.runs import BLOCK_ROWS, ascend_in_runs, repeat_in_runs, runs_of, scattered
 from victims.transcript.sort_keys import distinct, equal_to_the_next, order_of, packed, repeated
 
 LEAST, MOST = -(2**31), 2**31 - 1
@@ -26,6 +26,30 @@ def test_order_and_repetition(spans, cut):
     first = sorted({row: number for number, row in reversed(list(enumerate(rows)))}.values())
     assert not repeated([[column[first]] for column in whole])
     assert (packed(columns) is None) == (len(spans) == 3)
+
+
+@pytest.mark.parametrize("spread", [1, 1 << 20])  # a table of all possible rows, and sorting
+@pytest.mark.parametrize("cut", [(), (70_000, 70_001, 130_000)])
+def test_a_repetition_is_found_wherever_it_is(spread, cut):
+    """Shuffled rows of three columns, in chunks and blocks; the first of them has one value alone."""
+    rng = np.random.default_rng(1)
+    places = rng.permutation(400 * 500)[:150_000]
+    whole = [np.full(places.size, 7), places // 500 - 3, places % 500 * spread]
+    assert not repeated([np.split(column, cut) for column in whole])
+    for first, second in ((0, 149_999), (69_999, 70_000), (5, 6)):
+        again = [column.copy() for column in whole]
+        for column in again:
+            column[first] = column[second]
+        assert repeated([np.split(column, cut) for column in again])
+
+
+def test_rows_that_lie_anywhere_have_no_runs():
+    together = messages([0, 0, 0, 1], [2, 2, 3, 2], [0] * 4, [1, 2, 1, 1])
+    assert not scattered(together)
+    assert scattered(messages([0] * 4, [2, 3, 2, 3], [0] * 4, [1, 1, 2, 2]))
+    assert not scattered(messages([], [], [], []))
+    anywhere = messages([0] * 4, [2, 3, 2, 3], [0] * 4, [1, 1, 2, 1])
+    assert repeat_in_runs(anywhere, None, [anywhere.kind, anywhere.index])
 
 
 def test_no_rows():

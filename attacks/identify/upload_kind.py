@@ -1,0 +1,72 @@
+"""Whether rows are what ``rule.upload`` declares: copies of the factors that were broadcast lie at these.
+
+A row of weights is ``b + change`` for the factor b that it was computed at, a gradient or a change alone is
+not: its distance to b is that of two unrelated vectors, and along b it is as often backwards as forwards. A
+view shows weights as changes, so that b is added again where weights are declared.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import NamedTuple
+
+import numpy as np
+from jaxtyping import Bool, Float
+
+from victims.transcript.view import Uploads, View
+
+NEAR = 0.5  # of a factor's length: weights lie closer than that in most rows
+FORWARDS = 0.5  # of a factor: most rows of weights have more of it in them
+CHANGES = "the gradient or a change: most rows lie nowhere near the factors that were broadcast"
+WEIGHTS = "weights: most rows lie at the factors that were broadcast"
+
+
+class Mismatch(NamedTuple):
+    """What the rows look like instead, and of how many clients that were looked at."""
+
+    found: str
+    clients: int
+    looked_at: int
+
+
+def mismatch(view: View) -> Mismatch | None:
+    """What rows are if not what is declared; None where they are, or nothing is declared or to be seen.
+
+    Parameters
+    ----------
+    view : View
+        With gradients and broadcasts.
+    """
+    declared = view.manifest.rule.upload
+    if declared is None or not view.messages.n_rows:
+        return None
+    weights = declared == "weights"
+    as_sent = view.manifest.rule.model_copy(update={"reduction": None})  # means stay means
+    view = replace(view, manifest=view.manifest.model_copy(update={"declared_rule": as_sent}))
+    strange, looked_at = 0, 0
+    for batch in view.batches():
+        distance, along = (
+            np.concatenate(parts, axis=1)
+            for parts in zip(*(_beside(uploads, weights) for uploads in batch.rounds), strict=True)
+        )
+        some = ~np.isnan(distance).all(axis=1)
+        away, forwards = (np.nanmedian(part[some], axis=1) for part in (distance, along))
+        looked_at += int(some.sum())
+        wrong = (away >= NEAR) & (forwards < FORWARDS) if weights else away < NEAR
+        strange += int(wrong.sum())
+    if 2 * strange <= looked_at:
+        return None
+    return Mismatch(CHANGES if weights else WEIGHTS, strange, looked_at)
+
+
+def _beside(
+    uploads: Uploads, weights: bool
+) -> tuple[Float[np.ndarray, "users rows"], Float[np.ndarray, "users rows"]]:
+    """How far each row lies from its factor, in lengths of that, and which multiple of it is in the row."""
+    before = uploads.factors[uploads.at]
+    square = (before**2).sum(axis=-1)
+    known: Bool[np.ndarray, "users rows"] = uploads.valid & (square > 0)
+    rows = uploads.gradients + before if weights else uploads.gradients
+    size = np.where(known, square, np.nan)
+    distance = np.sqrt(((rows - before) ** 2).sum(axis=-1) / size)
+    return distance, (rows * before).sum(axis=-1) / size

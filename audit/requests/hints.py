@@ -1,0 +1,57 @@
+"""What somebody who audits another program's recording should be told beside the results."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from audit.experiments.attack_rows import users_of_others
+from victims.transcript.client_names import CLIENT, names_of, spoken
+from victims.transcript.reader import Transcript
+from victims.transcript.view import View
+
+SELECTION = "unrated-sampling"  # the defense that puts unrated items into lists
+
+
+def other_adversary(opened: Transcript, view: View) -> str:
+    """Say whose view is worth an audit, where nothing was sent to the one that was asked about.
+
+    Parameters
+    ----------
+    opened : Transcript
+    view : View
+        Of the adversary.
+
+    Returns
+    -------
+    str
+        Empty where the adversary receives rows or sums, or no client does.
+    """
+    if view.messages.n_rows or view.anonymous_rows or view.sums:
+        return ""
+    columns = [*opened.receiver, *opened.anonymous_receiver]
+    if opened.deliveries is not None:
+        columns.append(opened.deliveries.receiver)
+    receiving = np.unique(
+        np.concatenate([np.zeros(0, np.int64), *(column[column >= 0] for column in columns)])
+    )
+    if not receiving.size:
+        return ""
+    first = int(receiving[0])
+    name = spoken(names_of(opened.path).get(first, str(first)))
+    return (
+        f"Nothing was sent to the {view.adversary}, and something to {receiving.size:,} clients: --adversary "
+        f"{CLIENT}{name} shows what one of them sees, --adversary eavesdropper what is on the wire."
+    )
+
+
+def lists_open(view: View) -> bool:
+    """Tell whether uploads name the items that clients rated: rows of these alone, whatever is in them.
+
+    Parameters
+    ----------
+    view : View
+    """
+    manifest = view.manifest
+    chosen = any(entry.get("name") == SELECTION for entry in manifest.defenses)
+    named = manifest.weighting == "observed-only" and not manifest.upload.zeros_if_unrated and not chosen
+    return named and bool(users_of_others(view).size)

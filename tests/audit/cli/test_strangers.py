@@ -1,0 +1,278 @@
+"""What a stranger reads who recorded a program: every reason is true, and the same wherever it is said."""
+
+from __future__ import annotations
+
+import json
+
+import numpy as np
+import pytest
+
+import factorleak as fl
+from victims.common.errors import InputError
+from victims.transcript.recorder import Recorder
+
+LEVELS = [1, 2, 3, 4, 5]
+N_CLIENTS, N_ITEMS, K = 20, 30, 4
+
+
+@pytest.fixture
+def program(tmp_path):
+    """Record one round of clients whose sending, names and truth are given."""
+
+    def record(
+        name, *, n_clients=N_CLIENTS, send=None, names=str, told=str, truth=True, scale=-2.0, **declared
+    ):
+        rng = np.random.default_rng(0)
+        items = rng.normal(0, 0.5, (N_ITEMS, K))
+        with Recorder(tmp_path / name, rating_levels=LEVELS, **declared) as recorder:
+            recorder.broadcast(0, items)
+            for client in range(n_clients):
+                rated = rng.permutation(N_ITEMS)[:12]
+                ratings = rng.choice(LEVELS, rated.size)
+                factor = rng.normal(0, 0.5, K)
+                rows = -2 * (ratings - items[rated] @ factor)[:, None] * factor
+                if send is None:
+                    recorder.upload(0, names(client), rows, rated)
+                else:
+                    send(recorder, client, rows, rated)
+                if truth:
+                    recorder.truth(told(client), rated, ratings)
+        return tmp_path / name
+
+    return record
+
+
+@pytest.fixture
+def anonymous(program):
+    """Peers who receive rows without a sender."""
+
+    def send(recorder, client, rows, rated):
+        recorder.upload(0, None, rows, rated, to=f"peer {(client + 1) % N_CLIENTS}")
+
+    return program("anonymous", send=send, told=lambda client: f"peer {client}")
+
+
+def reasons(path, adversary):
+    """By attack, of the check and of the audit."""
+    told = {one.attack: one.reason for one in fl.check_transcript(path, adversary=adversary).attacks}
+    rows = fl.audit_recording(path, adversary=adversary)
+    return told, {row["attack"]: row["reason"] for _, row in rows.iterrows() if row["status"] != "ran"}
+
+
+@pytest.mark.parametrize("adversary", ["client:3", "eavesdropper", "server"])
+def test_rows_without_a_sender_are_the_reason_everywhere(anonymous, adversary):
+    """Before: "receives nobody else's uploads" in the audit, "receives no uploads" in the rows of guesses."""
+    told, found = reasons(anonymous, adversary)
+    for attack, reason in told.items():
+        assert found[attack] == reason, attack
+    rows = {
+        "client:3": "12 rows have no sender",
+        "eavesdropper": "240 rows have no sender",
+        "server": "no uploads",
+    }
+    assert rows[adversary] in found["undeclared"]
+    assert found["guess-majority"] == found["undeclared"]
+
+
+def test_own_rows_beside_rows_without_a_sender(program):
+    def send(recorder, client, rows, rated):
+        recorder.upload(0, None, rows, rated, to=(client + 1) % N_CLIENTS)
+        recorder.upload(0, client, rows, rated, to=client)
+
+    path = program("both", send=send, told=int)
+    told, found = reasons(path, "client:3")
+    assert told["undeclared"].startswith("beside its own uploads, 12 rows have no sender")
+    assert told["undeclared"] in found["undeclared"]
+
+
+def test_sums_that_no_broadcast_tells_are_told_before(anonymous, program):
+    """Before: the check said that ``aggregate`` applies, the audit that "the server's step of unknown" is not
+    known."""
+    told, found = reasons(program("plain"), "client:3")
+    assert "the recording declares no protocol" in told["aggregate"]
+    assert found["aggregate"] == told["aggregate"]
+
+
+def test_what_is_not_declared_is_called_so(program):
+    """Before: Eq. (24) "is about clients that take gradient steps", and a step of "unknown/unknown"."""
+    told, _ = reasons(program("plain"), "server")
+    assert "not declared (rule)" in told["eq24-corrected"]
+    assert not any("unknown" in reason for reason in told.values())
+
+
+def test_a_truth_under_other_names_is_found_before_anything_runs(run, program, tmp_path):
+    """Before: at the scoring of the first attack, "no row for client 0"."""
+    path = program("names", names=lambda client: f"phone {client}", told=int)
+    with pytest.raises(
+        InputError, match=r"20 of the 20 clients that upload \('phone 0', 'phone 1'.* about 0, 1"
+    ):
+        fl.audit_recording(path)
+    code, _, said = run("audit", "--transcript", path, "--out", tmp_path / "r")
+    assert (code, "RecordedGrid: client=" in said) == (2, True)
+    assert not list((tmp_path / "r").rglob("*.json"))
+    facts = dict(fl.check_transcript(path).facts)
+    assert facts["truth beside it"].startswith("yes, but the truth has nothing of 20 of the 20 clients")
+    with pytest.raises(InputError, match="'phone 0'"):
+        fl.score(fl.attack(path, "undeclared"), transcript=path)
+
+
+def test_a_truth_about_some_is_found_before_anything_runs(program):
+    path = program("some", told=lambda client: "nobody" if client == 7 else str(client))
+    with pytest.raises(InputError, match="1 of the 20 clients that upload"):
+        fl.audit_recording(path)
+
+
+def test_a_client_is_an_adversary_by_its_name(run, program, tmp_path):
+    """Before: by the recorder's number alone."""
+
+    def send(recorder, client, rows, rated):
+        recorder.upload(0, f"peer-{client}", rows, rated, to=f"peer-{(client + 5) % N_CLIENTS}")
+
+    path = program("peers", send=send, told=lambda client: f"peer-{client}")
+    number = json.loads((tmp_path / "peers.clients.json").read_text())
+    seven = next(key for key, name in number.items() if name == "'peer-7'")
+    assert seven != "7"
+    by_name = fl.open_transcript(path).view("client:peer-7")
+    assert by_name.adversary == f"client:{seven}"
+    assert by_name.users.tolist() == fl.open_transcript(path).view(f"client:{seven}").users.tolist()
+    words = ("--adversary", "client:peer-7", "--attack", "rated-set", "--out", tmp_path / "r")
+    _, said, _ = run("audit", "--transcript", path, *words)
+    assert f"client:{seven} is the client whom the recorded program calls 'peer-7'" in said
+    bar = ("--fail-on", "rated_set_auc.value>0.9@adversary=client:peer-7")
+    assert run("audit", "--transcript", path, *words, *bar)[0] == 1
+    out = ("--out", tmp_path / "a.arrow")
+    _, said, _ = run("attack", path, "--attack", "rated-set", "--adversary", "client:peer-7", *out)
+    assert f"client:{seven} is the client" in said
+    assert "'peer-7'" in dict(fl.check_transcript(path, adversary="client:peer-7").facts)["adversary"]
+    code, _, said = run("transcript", "check", path, "--adversary", "client:peer_7")
+    assert (code, "client:peer-7" in said) == (2, True)
+
+
+def test_names_go_before_numbers(program):
+    path = program("shifted", names=lambda client: client + 5, told=lambda client: client + 5)
+    view = fl.open_transcript(path).view
+    assert [view(f"client:{name}").adversary for name in (5, 19, 3)] == ["client:0", "client:14", "client:3"]
+    with pytest.raises(InputError, match="nor a number below 20; the recording has 5, 6, 7"):
+        view("client:nobody at all")
+    both = program("both", names=lambda client: client if client else "1", told=lambda c: c if c else "1")
+    assert fl.open_transcript(both).view("client:'1'").adversary == "client:0"
+    assert fl.open_transcript(both).view("client:1").adversary == "client:1"
+
+
+def test_too_few_clients_for_a_verdict_is_said(program):
+    """Before: INCONCLUSIVE without a word."""
+    rows = fl.audit_recording(program("three", n_clients=3), attacks="undeclared").set_index("metric")
+    row = rows.loc["rated_rating_accuracy"]
+    assert (row["value"], row["verdict"]) == (1, "INCONCLUSIVE")
+    assert "3 clients are too few" in row["reason"]
+
+
+@pytest.mark.parametrize(
+    ("declared", "says"),
+    [
+        ({"batch_size": "half"}, "batch_size must be a valid integer, or 'all', got half"),
+        ({"batch_size": 0}, "batch_size must be greater than or equal to 1, or 'all', got 0"),
+        ({"clip": "some"}, "clip must be a valid list, or 'none', got some"),
+        ({"clip": [1, "b"]}, "clip.1 must be a valid number, got b"),
+        ({"reduction": "max"}, "reduction must be 'sum' or 'mean', got max"),
+    ],
+)
+def test_a_wrong_rule_is_told_in_its_own_words(tmp_path, declared, says):
+    """Before: "batch_size.constrained-int: Input should be a valid integer"."""
+    with pytest.raises(InputError) as caught:
+        Recorder(tmp_path / "t", rating_levels=LEVELS, rule=declared)
+    assert str(caught.value) == says
+
+
+@pytest.mark.parametrize(
+    ("declared", "sent", "says"),
+    [
+        ("weights", "gradient", "nowhere near the factors that were broadcast"),
+        ("gradient", "weights", "most rows lie at the factors that were broadcast"),
+        ("weights", "weights", ""),
+        ("gradient", "gradient", ""),
+        ("delta", "gradient", ""),
+    ],
+)
+@pytest.mark.parametrize("reduction", [None, "mean"])
+def test_what_is_uploaded_is_held_against_the_rows(run, tmp_path, declared, sent, says, reduction):
+    """Before: a wrong declaration ended in NOT TESTED without a word."""
+    rng = np.random.default_rng(0)
+    items = rng.normal(0, 0.5, (N_ITEMS, K))
+    rule = {"upload": declared} | ({"reduction": reduction, "batch_size": "all"} if reduction else {})
+    with Recorder(tmp_path / "run", rating_levels=LEVELS, rule=rule) as recorder:
+        recorder.broadcast(0, items)
+        for client in range(N_CLIENTS):
+            rated = rng.permutation(N_ITEMS)[:12]
+            rows = rng.normal(0, 1, (12, 1)) * rng.normal(0, 0.5, K)
+            recorder.upload(0, client, items[rated] - 0.1 * rows if sent == "weights" else rows, rated)
+    words = ("--attack", "undeclared", "--out", tmp_path / "r")
+    _, said, _ = run("audit", "--transcript", tmp_path / "run", *words)
+    wrong = fl.identify(tmp_path / "run").contradictions(manifest_of(tmp_path / "run"))
+    found = [one.found for one in wrong if one.key == "upload"]
+    assert (says in found[0]) if says else not found
+    assert ("upload is declared" in said) == bool(says)
+    assert ("declare what is uploaded" in said) == bool(says)
+    source = {key.name: key.source for key in fl.check_transcript(tmp_path / "run").rule}["upload"]
+    assert source.startswith("contradicted") == bool(says)
+
+
+def manifest_of(path):
+    return fl.open_transcript(path).manifest
+
+
+@pytest.mark.parametrize("declared", [None, {"rows": "rated"}])
+def test_what_the_recorder_saw_is_not_called_declared(program, declared):
+    path = program("rows", rule=declared)
+    source = {key.name: key.source for key in fl.check_transcript(path).rule}["rows"]
+    assert source == ("declared" if declared else "seen by the recorder in the calls")
+
+
+def test_attacks_of_a_family_share_a_line(run, program, tmp_path):
+    """Before: seven lines with one reason; the files keep every row."""
+    path = program("plain")
+    _, said, _ = run("transcript", "check", path)
+    assert [line.split()[:2] for line in said.splitlines() if line.startswith("root-")] == [["root-*", "(7)"]]
+    _, said, _ = run("audit", "--transcript", path, "--out", tmp_path / "r")
+    assert said.count("root-") == said.count("root-* (7)") == 1
+    rows = json.loads((tmp_path / "r" / "results.json").read_text())
+    assert sum(row["attack"].startswith("root-") for row in rows) == 7
+
+
+@pytest.mark.parametrize("graph", [False, True])
+def test_programs_without_a_server_are_told_whose_view_to_ask_about(run, program, tmp_path, graph):
+    def send(recorder, client, rows, rated):
+        to = f"peer {(client + 1) % N_CLIENTS}"
+        recorder.upload(0, f"peer {client}", rows, rated, to=Recorder.NEIGHBOURS if graph else to)
+        if graph:
+            recorder.edge(f"peer {client}", to)
+
+    path = program("peers", send=send, told=lambda client: f"peer {client}")
+    hint = "something to 20 clients: --adversary client:peer 0 shows"
+    assert hint in run("transcript", "check", path)[1]
+    words = ("--attack", "rated-set", "--out", tmp_path / "r")
+    assert hint in run("audit", "--transcript", path, *words)[1]
+    of_a_peer = run("audit", "--transcript", path, *words, "--adversary", "client:peer 0")
+    assert "Nothing was sent" not in of_a_peer[1]
+    assert not fl.check_transcript(program("plain")).hint
+
+
+def test_open_lists_are_said_with_and_without_truth(run, program, tmp_path):
+    """Before: without truth not at all, and of dense uploads that these name the rated items."""
+
+    def dense(recorder, client, rows, rated):
+        table = np.zeros((N_ITEMS, K))
+        table[rated] = rows
+        recorder.upload(0, str(client), table)
+
+    def said(name, **given):
+        path = program(name, **given)
+        words = ("--attack", "undeclared", "--out", tmp_path / f"{name}.r")
+        return run("audit", "--transcript", path, *words)[1]
+
+    assert "lies in the open: uploads name them" in said("sparse without", truth=False)
+    assert "lies in the open (uploads name them)" in said("sparse with")
+    assert "uploads name them" not in said("dense without", truth=False, send=dense)
+    with_truth = said("dense with", send=dense)
+    assert "uploads name them" not in with_truth
+    assert "rated_set_auc 1.000" in with_truth

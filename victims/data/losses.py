@@ -1,0 +1,43 @@
+"""What of a file did not become ratings, or is not known of them, and why."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class Loss:
+    """Something that was counted and left out, or is not known.
+
+    Attributes
+    ----------
+    where : str
+        The file, or the data set.
+    what : str
+        In the plural: rows, times, users, ...
+    count, of : int
+        How many are lost, of how many.
+    why : str
+    """
+
+    where: str
+    what: str
+    count: int
+    of: int
+    why: str
+
+    def __str__(self) -> str:
+        """One line."""
+        return f"{self.where}: {self.count:,} of {self.of:,} {self.what} lost: {self.why}"
+
+
+def those(*losses: Loss) -> tuple[Loss, ...]:
+    """Losses of which there is one at least.
+
+    Examples
+    --------
+    >>> found = those(Loss("a.csv", "rows", 2, 9, "no stars"), Loss("a.csv", "users", 0, 9, ""))
+    >>> [str(loss) for loss in found]
+    ['a.csv: 2 of 9 rows lost: no stars']
+    """
+    return tuple(loss for loss in losses if loss.count)
