@@ -35,7 +35,9 @@ if TYPE_CHECKING:
         Scope,
         all_abstain,
     )
+    from attacks.client_rules.differentiable import ClientRule, Family
     from attacks.identify.identify import Identification
+    from attacks.inversion.attack import Inversion
     from audit.requests.transcript_check import TranscriptCheck
     from audit.scoring.truth import Truth
     from victims.common.errors import InputError, OutputError
@@ -71,11 +73,14 @@ __all__ = [
     "Attacker",
     "Centralised",
     "Cipher",
+    "ClientRule",
     "Defense",
     "Estimates",
+    "Family",
     "Identification",
     "Identities",
     "InputError",
+    "Inversion",
     "Line",
     "Manifest",
     "Outcome",
@@ -128,7 +133,9 @@ _LOCATIONS = {
         "Scope",
         "all_abstain",
     ),
+    "attacks.client_rules.differentiable": ("ClientRule", "Family"),
     "attacks.identify.identify": ("Identification",),
+    "attacks.inversion.attack": ("Inversion",),
     "audit.requests.transcript_check": ("TranscriptCheck",),
     "audit.scoring.truth": ("Truth",),
     "victims.common.errors": ("InputError", "OutputError"),

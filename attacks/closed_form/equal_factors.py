@@ -11,6 +11,13 @@ rows, a level of the first one leaves two s_0 (a quadratic), a level of the seco
 every combination is followed to the last row, and the one that puts all rows on the rating grid is the
 answer. No constant of the step is needed.
 
+The authors' own program sends the error times the length after the step, g_k = e_k s_{k+1}. There levels of
+the first two rows leave up to four e_0, the roots of
+
+    g_0 (r_1 x - c) x^2 + (r_1 x - c)^2 (x^2 - r_0 x + g_0 h_0) h_1 / h_0^2 = g_1 x^4,    c = g_0 h_1,
+
+and with each s_0 = (r_0 - x) / h_0 and b = (g_0 / x - s_0) / (x h_0); later errors are roots of a quadratic.
+
 What it assumes: the order of the rows and their scale, uploads in the clear, and four ratings or more.
 
 References
@@ -30,6 +37,7 @@ from attacks.closed_form.decoding import distance_to_levels, nearest_level
 
 CLEARLY, EXACT = 30.0, 1e-9  # as in ``attacks.closed_form.rating_grid``
 LEAST_ROWS = 4
+REAL = 1e-6  # of a root's size, below which its imaginary part is rounding
 MOST_TRIALS = 2_000
 SIZE = 1 << 20  # numbers (clients x trials) that are followed at a time
 
@@ -49,6 +57,8 @@ def follow_equal(
     valid: Bool[np.ndarray, "users rows"],
     sequence: Int[np.ndarray, "users rows"],
     levels: Float[np.ndarray, " levels"],
+    *,
+    after: bool = False,
 ) -> Followed:
     """Follow each client's length from row to row.
 
@@ -61,6 +71,8 @@ def follow_equal(
         The order in which a client sent its rows.
     levels : (n_levels,)
         Ascending, stars.
+    after : bool
+        Whether a row is the error times the length after the step.
 
     Returns
     -------
@@ -77,7 +89,7 @@ def follow_equal(
     at_once = max(1, SIZE // tried)
     for low in range(0, users, at_once):
         here = slice(low, low + at_once)
-        found, length[here] = _followed(g[here], h[here], there[here], levels)
+        found, length[here] = _followed(g[here], h[here], there[here], levels, after)
         place = np.empty_like(found)
         np.put_along_axis(place, order[here], found, axis=1)
         value[here] = place
@@ -87,16 +99,12 @@ def follow_equal(
 
 
 def _followed(
-    g: np.ndarray, h: np.ndarray, there: np.ndarray, levels: np.ndarray
+    g: np.ndarray, h: np.ndarray, there: np.ndarray, levels: np.ndarray, after: bool
 ) -> tuple[Float[np.ndarray, "users rows"], Float[np.ndarray, " users"]]:
     """Values of the clear best combination; NaN where there is none."""
     with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
-        first, second = (_lengths(g[:, row], h[:, row], levels) for row in (0, 1))
-        start = np.repeat(first, second.shape[1], axis=1)
-        next_ = np.tile(second, (1, first.shape[1]))
-        moved = g[:, :1] / start * h[:, :1]
-        rate = (next_ - start) / moved
-        away, named = _distances(g, h, there, levels, start, rate)
+        start, rate = (_starts_after if after else _starts)(g, h, levels)
+        away, named = _distances(g, h, there, levels, start, rate, after)
     best = away.argmin(axis=1)[:, None]
     nearest = np.take_along_axis(away, best, axis=1)
     mine = np.take_along_axis(named, best, axis=1)
@@ -107,10 +115,59 @@ def _followed(
     length = np.where(clear, s, np.nan)
     with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
         for row in range(g.shape[1]):
-            error = g[:, row] / s
+            error = _error(g[:, row], h[:, row], s, b, after)
             value[:, row] = np.where(clear, error + s * h[:, row], np.nan)
             s = np.where(there[:, row], s + b * error * h[:, row], s)
     return value, length
+
+
+def _error(g: np.ndarray, h: np.ndarray, s: np.ndarray, b: np.ndarray, after: bool) -> np.ndarray:
+    """e of a row: g / s, or the root of b h e^2 + s e = g that is g / s where b is small."""
+    if not after:
+        return g / s
+    return 2 * g / (s + np.copysign(np.sqrt(s**2 + 4 * b * h * g), s))
+
+
+def _starts(g: np.ndarray, h: np.ndarray, levels: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """s_0 and b, (users, trials), for every pair of levels of the first two rows."""
+    first, second = (_lengths(g[:, row], h[:, row], levels) for row in (0, 1))
+    start = np.repeat(first, second.shape[1], axis=1)
+    next_ = np.tile(second, (1, first.shape[1]))
+    return start, (next_ - start) / (g[:, :1] / start * h[:, :1])
+
+
+def _starts_after(g: np.ndarray, h: np.ndarray, levels: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """The same where a row is about the length after the step; NaN where a root is not real."""
+    r0, r1 = (part.ravel()[None] for part in np.meshgrid(levels, levels, indexing="ij"))
+    g0, g1, h0, h1 = (part[:, None] for part in (g[:, 0], g[:, 1], h[:, 0], h[:, 1]))
+    c, ratio = g0 * h1, h1 / h0**2
+    one, far = np.ones_like(g0 * r0), c * np.ones_like(r0)
+    # (r1 x - c)^2 (x^2 - r0 x + g0 h0), highest power first
+    square = (r1**2 * one, -2 * r1 * far, far**2)
+    other = (one, -r0 * one, g0 * h0 * one)
+    product = [sum(square[i] * other[k - i] for i in range(3) if 0 <= k - i < 3) for k in range(5)]
+    quartic = [ratio * part for part in product]
+    quartic[0] = quartic[0] - g1
+    quartic[1] = quartic[1] + g0 * r1
+    quartic[2] = quartic[2] - g0 * c
+    x = _real_roots(np.stack(quartic, axis=-1))
+    r0, g0, h0 = r0[..., None], g0[..., None], h0[..., None]
+    start = (r0 - x) / h0
+    rate = (g0 / x - start) / (x * h0)
+    users = g.shape[0]
+    return start.reshape(users, -1), rate.reshape(users, -1)
+
+
+def _real_roots(polynomial: Float[np.ndarray, "users trials five"]) -> Float[np.ndarray, "users trials four"]:
+    """The real roots of polynomials of degree four, highest power first; NaN for the others."""
+    monic = polynomial[..., 1:] / polynomial[..., :1]
+    finite = np.isfinite(monic).all(axis=-1)
+    companion = np.zeros((*monic.shape, 4))
+    companion[..., 0, :] = -np.where(finite[..., None], monic, 0.0)
+    companion[..., 1:, :3] = np.eye(3)
+    root = np.linalg.eigvals(companion)
+    real = np.abs(root.imag) <= REAL * np.abs(root)
+    return np.where(real & finite[..., None], root.real, np.nan)
 
 
 def _lengths(g: np.ndarray, h: np.ndarray, levels: np.ndarray) -> Float[np.ndarray, "users roots"]:
@@ -127,6 +184,7 @@ def _distances(
     levels: np.ndarray,
     start: np.ndarray,
     rate: np.ndarray,
+    after: bool,
 ) -> tuple[Float[np.ndarray, "users trials"], Float[np.ndarray, "users trials"]]:
     """Mean distance from the grid, infinite off the numbers, and a number that tells the ratings named."""
     s = start.copy()
@@ -134,7 +192,7 @@ def _distances(
     weight = np.cos(np.arange(g.shape[1]) ** 2.0)[:, None]  # equal sums of these mean equal ratings
     for row in range(g.shape[1]):
         here = there[:, row : row + 1]
-        error = g[:, row : row + 1] / s
+        error = _error(g[:, row : row + 1], h[:, row : row + 1], s, rate, after)
         value = error + s * h[:, row : row + 1]
         away += np.where(here, distance_to_levels(value, levels), 0.0)
         named += np.where(here, nearest_level(value, levels) * weight[row], 0.0)

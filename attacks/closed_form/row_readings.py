@@ -134,7 +134,8 @@ def best_reading(rows: Rows, manifest: Manifest, max_misfit: float) -> Reading:
         spread = (best.steps <= 1) & (plain.across > PARALLEL * rows.precision)
         best = _on_the_rest(best, _without_pull, ~best.answered | spread, rows, manifest, max_misfit)
         if rows.sequence is not None:
-            best = _on_the_rest(best, _equal_factors, ~best.answered, rows, manifest, max_misfit)
+            for reading in (_equal_factors, _equal_factors_after):
+                best = _on_the_rest(best, reading, ~best.answered, rows, manifest, max_misfit)
         best = _on_the_rest(best, _in_span, ~best.answered, rows, manifest, max_misfit)
         best = _on_the_rest(best, _with_bias, ~best.answered, rows, manifest, max_misfit)
     return best
@@ -213,14 +214,19 @@ def _in_span(rows: Rows, manifest: Manifest, max_misfit: float) -> Reading:
     )
 
 
-def _equal_factors(rows: Rows, manifest: Manifest, max_misfit: float) -> Reading:
+def _equal_factors_after(rows: Rows, manifest: Manifest, max_misfit: float) -> Reading:
+    """The same of clients whose rows are about the factor after the step."""
+    return _equal_factors(rows, manifest, max_misfit, after=True)
+
+
+def _equal_factors(rows: Rows, manifest: Manifest, max_misfit: float, *, after: bool = False) -> Reading:
     """A step after every rating, of factors whose numbers are all equal."""
     numbers = _one_step(rows)
     levels = np.array(manifest.rating_levels)
     assert rows.sequence is not None
     able = (numbers.across < PARALLEL_ROWS) & ~np.isnan(rows.scale) & ~(rows.offset != 0).any(axis=1)
     counted = numbers.there & able[:, None]
-    found = follow_equal(numbers.scalar, numbers.along, counted, rows.sequence, levels)
+    found = follow_equal(numbers.scalar, numbers.along, counted, rows.sequence, levels, after=after)
     size = counted.sum(axis=1)
     away = np.where(counted, distance_to_levels(np.nan_to_num(found.value), levels), 0).sum(axis=1)
     fit = away / np.maximum(size, 1) / (step_of(levels) / 4)

@@ -133,9 +133,10 @@ def test_a_wrong_declaration_hides_nothing(tmp_path, table, declared):
     assert good == answers >= 0.98 * (table > 0).sum()
 
 
+@pytest.mark.parametrize("after", [False, True])
 @pytest.mark.parametrize("declared", [True, False])
 @pytest.mark.parametrize("dtype", [np.float64, np.float32])
-def test_the_published_start_and_order_of_paper_001(tmp_path, table, declared, dtype):
+def test_the_published_start_and_order_of_paper_001(tmp_path, table, declared, dtype, after):
     """All factors 0.01, a step after every rating, rows in the client's order, no constant of the step told.
 
     With the scale of the rows, who has four ratings or more is read from the first round; without it nobody.
@@ -149,8 +150,9 @@ def test_the_published_start_and_order_of_paper_001(tmp_path, table, declared, d
             u, rows = np.full(20, 0.01), np.empty((items.size, 20))
             for row, item in enumerate(items):
                 error = table[user, item] - v[item] @ u
-                rows[row] = -2 * RATE * error * u
-                u = (1 - 2 * RATE * RIDGE) * u + 2 * RATE * error * v[item]
+                moved = (1 - 2 * RATE * RIDGE) * u + 2 * RATE * error * v[item]
+                rows[row] = -2 * RATE * error * (moved if after else u)  # the authors' program: after
+                u = moved
             recorder.upload(0, user, rows.astype(dtype), items)
     answers, good = right(fl.attack(tmp_path / "t", "undeclared"), table)
     assert good == answers
