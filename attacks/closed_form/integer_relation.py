@@ -55,17 +55,20 @@ class Relation(NamedTuple):
     left : (users,)
         Share of the ratings' size that is not in the span; NaN where nothing was searched for.
     outside : (users,)
-        Share of the rows' size that is not in the span.
+        Share of the rows' size that is not in the span; NaN where a client has too few rows to say.
+    allowed : (users,)
+        What rounding may leave there.
     """
 
     value: Float[np.ndarray, "users rows"]
     told: Bool[np.ndarray, " users"]
     left: Float[np.ndarray, " users"]
     outside: Float[np.ndarray, " users"]
+    allowed: Float[np.ndarray, " users"]
 
 
 class _Span(NamedTuple):
-    """Of one client: an orthonormal basis (n, m), and the share of the rows that is outside."""
+    """Of one client: an orthonormal basis (n, m), and the share of the rows outside, NaN if unknown."""
 
     basis: Float[np.ndarray, "n m"]
     outside: float
@@ -134,21 +137,21 @@ def ratings_in_span(
     left, outside = np.full(users, np.nan), np.full(users, np.nan)
     told = np.zeros(users, bool)
     multiples = _multiples(levels)
-    if multiples is None:
-        return Relation(value, told, left, outside)
     limit = LOOSE * precision_of(rows, factors, digit)
+    if multiples is None:
+        return Relation(value, told, left, outside, limit)
     for user in np.flatnonzero(np.isfinite(rows).all(axis=(1, 2)) & (limit < COARSEST)):
         here = item[user]
         span = _span(rows[user, here], factors[user, here].astype(float), offset[user, here])
         outside[user] = span.outside
         n_used = _needed(span.basis.shape[1], limit[user], multiples)
-        if span.outside > limit[user] or n_used is None or here.sum() < n_used:
+        if not span.outside <= limit[user] or n_used is None or here.sum() < n_used:
             continue
         answer = _answer(span.basis, n_used, limit[user], multiples, levels)
         if answer is not None:
             value[user, here], left[user] = answer
             told[user] = True
-    return Relation(value, told, left, outside)
+    return Relation(value, told, left, outside, limit)
 
 
 def _unit(levels: Float[np.ndarray, " levels"]) -> float:
@@ -170,7 +173,7 @@ def _span(rows: np.ndarray, factors: np.ndarray, offset: np.ndarray) -> _Span:
     columns = factors if not offset.any() else np.concatenate([factors, offset[:, None]], axis=1)
     size = np.linalg.norm(rows)
     if len(rows) <= columns.shape[1] + 1 or not size > 0:
-        return _Span(np.eye(len(rows)), np.inf)
+        return _Span(np.eye(len(rows)), np.nan)
     first = np.linalg.qr(columns)[0]
     off = rows
     for _ in range(2):  # twice: to the last digit

@@ -30,10 +30,11 @@ from typing import Any
 import numpy as np
 from jaxtyping import Float, Int
 
-from attacks.base import Estimates, Outcome, Progress, Reconstruction, all_abstain, silent, unreadable
+from attacks.base import Estimates, Progress, Reconstruction, all_abstain, silent, unreadable
 from attacks.client_rules.differentiable import ClientRule, Family, broken, rule_named
 from attacks.closed_form.common_scale import common
-from attacks.closed_form.integer_relation import Relation, ratings_in_span
+from attacks.closed_form.integer_relation import LOOSE, Relation, precision_of, ratings_in_span
+from attacks.closed_form.reduction import leading_direction
 from attacks.closed_form.row_readings import Rows
 from attacks.closed_form.undeclared import rows_of
 from attacks.inversion.choice import Choice, chosen, chosen_by_ratings
@@ -98,7 +99,8 @@ class Inversion:
             return all_abstain(self.name, view.users, obstacle, options)
         found = _Found(view)
         self._by_span(view, rule, found)
-        choice = _choice(view, rule, found)
+        reason = _pointless(view, rule, found)
+        choice = None if reason else _choice(view, rule, found)
         if choice is not None:
             options["hypothesis"] = f"{choice.guess.value:g} {choice.guess.family.label}"
             guess = choice.guess
@@ -109,7 +111,8 @@ class Inversion:
             if known is None and (later := found.common(guess.family)) is not None:
                 self._by_fit(view, rule, guess._replace(constants=later), found, silent)
         progress(view.users.size, view.users.size)
-        return found.reconstruction(self.name, rule, options, choice)
+        reason = reason or _unexplained(rule, choice)
+        return found.reconstruction(self.name, reason, options)
 
     def _by_span(self, view: View, rule: ClientRule, found: _Found) -> None:
         """Whose ratings are told without a fit."""
@@ -195,10 +198,40 @@ def _joined(parts: list[tuple[Rows, np.ndarray]]) -> tuple[Rows, Float[np.ndarra
     return Rows(sent, factors, offset, item, scale, parts[0][0].precision, None), ratings
 
 
+def _pointless(view: View, rule: ClientRule, found: _Found) -> str:
+    """Why nothing is to be fitted, or nothing."""
+    if found.answered.all():
+        return "all are answered"
+    if not rule.mixes_rows:
+        return ""
+    told_of = ~np.isnan(found.outside)
+    if told_of.any() and not (found.outside <= found.allowed)[told_of].any():
+        return (
+            "rows of clients with more ratings than factors are not affine in factors and ratings, as "
+            "several steps over all ratings would make them"
+        )
+    if all(_parallel(rows_of(view.manifest, batch.rounds[0], None)) for batch in view.batches(BATCH_BYTES)):
+        return "rows of a client are parallel: one step, of which undeclared reads what it tells"
+    return ""
+
+
+def _parallel(rows: Rows) -> bool:
+    """Whether each client's rows have one direction, to their last digits."""
+    direction, energy = leading_direction(rows.rows)
+    off = rows.rows - np.matmul(rows.rows, direction[:, :, None]) * direction[:, None]
+    limit = LOOSE * precision_of(rows.rows, rows.factors, rows.precision)
+    return bool((np.linalg.norm(off, axis=(1, 2)) <= limit * np.sqrt(energy)).all())
+
+
+def _unexplained(rule: ClientRule, choice: Choice | None) -> str:
+    """Why a client has no answer that nothing else was said of."""
+    if choice is None:
+        return f"no hypothesis about the rule {rule.name} explains the rows of any client that was tried"
+    return "it has too many rows to be fitted one by one"
+
+
 def _choice(view: View, rule: ClientRule, found: _Found) -> Choice | None:
     """The hypothesis that explains a sample best."""
-    if found.answered.all():
-        return None
     known = _known_clients(view, found)
     if known is not None:
         return chosen_by_ratings(rule, view.manifest, *known)
@@ -249,6 +282,7 @@ class _Found:
         self.left = np.full(view.users.size, np.nan)
         self.fitted = np.zeros(view.users.size)
         self.outside = np.full(view.users.size, np.nan)
+        self.allowed = np.full(view.users.size, np.nan)
         self.constants: dict[int, np.ndarray] = {}
         self.ratings: dict[int, dict[int, float]] = {}  # of those told without a fit
         self.reasons: dict[int, str] = {}
@@ -257,7 +291,7 @@ class _Found:
     def add_by_span(self, users: np.ndarray, index: np.ndarray, new: Relation) -> None:
         """Take up whose ratings are told without a fit."""
         at = np.searchsorted(self.users, users)
-        self.outside[at], self.left[at] = new.outside, new.left
+        self.outside[at], self.allowed[at], self.left[at] = new.outside, new.allowed, new.left
         for user, items, value in zip(users[new.told], index[new.told], new.value[new.told], strict=True):
             self.ratings[int(user)] = dict(zip(items.tolist(), value.tolist(), strict=True))
         self._take(users, index, new.value, new.told)
@@ -287,19 +321,9 @@ class _Found:
             return None
         return _shared(np.stack(list(self.constants.values())), family)
 
-    def reconstruction(
-        self, name: str, rule: ClientRule, options: dict, choice: Choice | None
-    ) -> Reconstruction:
-        """All answers and reasons."""
-        default = f"no hypothesis about the rule {rule.name} explains the rows of any client that was tried"
-        if choice is not None:
-            default = "it has too many rows to be fitted one by one"
-        missing = self.users[~self.answered].tolist()
-        abstained = {user: self.reasons.get(user, default) for user in missing}
-        if not self.answered.any():
-            if choice is None:
-                return all_abstain(name, self.users, default, options, outcome=Outcome.NOTHING_FOUND)
-            return Reconstruction(name, self.users, (), abstained, options, outcome=Outcome.NOTHING_FOUND)
+    def reconstruction(self, name: str, reason: str, options: dict) -> Reconstruction:
+        """All answers, and why there are no others: for a reason of the client's own, or this one."""
+        abstained = {user: self.reasons.get(user, reason) for user in self.users[~self.answered].tolist()}
         diagnostics = {"left": self.left, "fitted": self.fitted, "outside": self.outside}
         return Reconstruction(name, self.users, tuple(self.blocks), abstained, options, diagnostics)
 

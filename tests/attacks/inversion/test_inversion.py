@@ -18,6 +18,8 @@ from victims.common.errors import InputError
 from victims.transcript.reader import open_transcript
 from victims.transcript.recorder import Recorder
 
+pytestmark = pytest.mark.usefixtures("optimised")
+
 
 def score(found: Reconstruction, ratings: np.ndarray) -> tuple[int, int]:
     """Ratings that are right, and wrong."""
