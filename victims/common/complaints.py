@@ -71,5 +71,6 @@ def _key(loc: tuple[int | str, ...]) -> tuple[int | str, ...]:
 def _rule(message: str) -> str:
     message = message.removeprefix("Value error, ")
     if message.startswith("Input should be "):
-        return f"must be {message.removeprefix('Input should be ')}"
+        rule, _, _ = message.removeprefix("Input should be ").partition(", unable to parse")
+        return f"must be {rule}"
     return "must be given" if message == "Field required" else message
