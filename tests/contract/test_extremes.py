@@ -19,7 +19,7 @@ from victims.common.limits import LARGEST, SMALLEST
 from victims.transcript.reader import open_transcript
 
 ATTACKS = list(entries("attacks"))
-COMPILED = [name for name in ATTACKS if name.startswith(("likelihood", "trajectory", "root"))]
+COMPILED = [name for name in ATTACKS if name.startswith(("likelihood", "trajectory", "root", "inversion"))]
 QUICK = [name for name in ATTACKS if name not in COMPILED]
 OPENED = {"quick": 12, "compiled": 1}  # cases of each scenario that are not refused
 
