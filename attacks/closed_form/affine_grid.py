@@ -180,7 +180,9 @@ def _distance(numbers: np.ndarray, rows: _Rows, levels: np.ndarray) -> Float[np.
     """Mean distance from the grid."""
     away = distance_to_levels(rows.values(numbers), levels) * rows.valid[:, None]
     away = away.sum(axis=2) / np.maximum(rows.valid.sum(axis=1), 1)[:, None]
-    return np.where(np.isnan(away) | np.isnan(numbers).any(axis=2), np.inf, away)
+    # numbers of 0 say nothing of the rows, and put them where the offset is
+    empty = np.abs(numbers).max(axis=2) < EXACT
+    return np.where(np.isnan(away) | np.isnan(numbers).any(axis=2) | empty, np.inf, away)
 
 
 def _nearest_few(trials: np.ndarray, rows: _Rows, levels: np.ndarray) -> np.ndarray:

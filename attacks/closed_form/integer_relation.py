@@ -136,22 +136,30 @@ def ratings_in_span(
     value = np.full((users, n_rows), np.nan)
     left, outside = np.full(users, np.nan), np.full(users, np.nan)
     told = np.zeros(users, bool)
-    multiples = _multiples(levels)
     limit = LOOSE * precision_of(rows, factors, digit)
-    if multiples is None:
-        return Relation(value, told, left, outside, limit)
     for user in np.flatnonzero(np.isfinite(rows).all(axis=(1, 2)) & (limit < COARSEST)):
         here = item[user]
-        span = _span(rows[user, here], factors[user, here].astype(float), offset[user, here])
+        known, taken_off = _taken_off(offset[user, here])
+        multiples = _multiples(levels - taken_off)
+        span = _span(rows[user, here], factors[user, here].astype(float), known)
         outside[user] = span.outside
+        if multiples is None or not span.outside <= limit[user]:
+            continue
         n_used = _needed(span.basis.shape[1], limit[user], multiples)
-        if not span.outside <= limit[user] or n_used is None or here.sum() < n_used:
+        if n_used is None or here.sum() < n_used:
             continue
         answer = _answer(span.basis, n_used, limit[user], multiples, levels)
         if answer is not None:
             value[user, here], left[user] = answer
             told[user] = True
     return Relation(value, told, left, outside, limit)
+
+
+def _taken_off(offset: np.ndarray) -> tuple[np.ndarray, float]:
+    """Biases of items, and in their place one number where all are equal: it is taken off the levels."""
+    if offset.size and np.ptp(offset) == 0:
+        return np.zeros(offset.size), float(offset[0])
+    return offset, 0.0
 
 
 def _unit(levels: Float[np.ndarray, " levels"]) -> float:
@@ -161,11 +169,13 @@ def _unit(levels: Float[np.ndarray, " levels"]) -> float:
 
 
 def _multiples(levels: Float[np.ndarray, " levels"]) -> np.ndarray | None:
-    """The levels in units of the grid, or None where they are no multiples of anything."""
+    """The levels in units of the grid, or None where they are no multiples of anything, or some are < 0."""
+    if levels[0] < 0 or levels.size < 2:
+        return None
     if np.abs(levels * DENOMINATOR - np.rint(levels * DENOMINATOR)).max() > 1e-6:
         return None
     multiples = np.rint(levels / _unit(levels)).astype(int)
-    return multiples if multiples[-1] <= LARGEST and multiples.size > 1 else None
+    return multiples if multiples[-1] <= LARGEST else None
 
 
 def _span(rows: np.ndarray, factors: np.ndarray, offset: np.ndarray) -> _Span:

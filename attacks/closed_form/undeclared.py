@@ -88,10 +88,11 @@ class Undeclared:
         abstained: dict[int, str] = {}
         said: list[np.ndarray] = []
         done = 0
-        scale = known_scale(view, self.max_misfit)
+        lowered = untold_offset(view, self.max_misfit)
+        scale = known_scale(view, self.max_misfit, lowered)
         for batch in view.batches(BATCH_BYTES):
             rounds = [
-                best_reading(rows_of(view.manifest, uploads, scale), view.manifest, self.max_misfit)
+                best_reading(rows_of(view.manifest, uploads, scale, lowered), view.manifest, self.max_misfit)
                 for uploads in batch.rounds
             ]
             fit = np.stack([part.misfit - part.allowed for part in rounds])
@@ -142,7 +143,7 @@ def _reasons(users: np.ndarray, part: Reading, here: np.ndarray) -> dict[int, st
     return reasons
 
 
-def rows_of(manifest: Manifest, uploads: Uploads, shared: Scale | None) -> Rows:
+def rows_of(manifest: Manifest, uploads: Uploads, shared: Scale | None, lowered: float = 0.0) -> Rows:
     """Rows of items freed of scale and declared regularisation, and what they were computed at.
 
     Parameters
@@ -152,6 +153,8 @@ def rows_of(manifest: Manifest, uploads: Uploads, shared: Scale | None) -> Rows:
         One round of a batch.
     shared : Scale or None
         What multiplies the rows, in units of the manifest's; None where it is not known.
+    lowered : float
+        What the program takes off every rating, stars.
 
     Returns
     -------
@@ -167,12 +170,43 @@ def rows_of(manifest: Manifest, uploads: Uploads, shared: Scale | None) -> Rows:
     scale = np.full(shape[0], np.nan) if shared is None else shared.of(n_rated)
     divisor = np.where(np.isnan(scale), 1.0, scale) * manifest.upload.scale
     rows = rows.astype(np.float64) / divisor[:, None, None]
-    return Rows(
-        rows, factors, np.broadcast_to(uploads.bias, shape) * item, item, scale, precision, uploads.sequence
-    )
+    offset = np.broadcast_to(uploads.bias + lowered, shape) * item
+    return Rows(rows, factors, offset, item, scale, precision, uploads.sequence)
 
 
-def known_scale(view: View, max_misfit: float) -> Scale | None:
+def untold_offset(view: View, max_misfit: float) -> float:
+    """What the program takes off every rating, to learn numbers from 0 on: the lowest level, or nothing.
+
+    Who has no rating of the lowest level fits the grid either way, one level too low without it; who has one
+    fits with it alone. So the clients are asked which of the two reads more of them.
+
+    Parameters
+    ----------
+    view : View
+    max_misfit : float
+        Largest misfit at which a client is read.
+
+    Returns
+    -------
+    float
+        Stars.
+    """
+    lowest = float(view.manifest.rating_levels[0])
+    answered = np.zeros(2, int)
+    asked = 0
+    for batch in view.batches(BATCH_BYTES):
+        for number, lowered in enumerate((0.0, lowest)):
+            rows = rows_of(view.manifest, batch.rounds[0], None, lowered)
+            answered[number] += best_reading(rows, view.manifest, max_misfit).answered.sum()
+            if answered[0] == asked + batch.users.size:
+                break  # nobody is left for the other
+        asked += batch.users.size
+        if asked >= ENOUGH:
+            break
+    return lowest if answered[1] > answered[0] else 0.0
+
+
+def known_scale(view: View, max_misfit: float, lowered: float = 0.0) -> Scale | None:
     """What multiplies the rows: what most of the clients show who can be read without it, else as declared.
 
     Parameters
@@ -180,10 +214,12 @@ def known_scale(view: View, max_misfit: float) -> Scale | None:
     view : View
     max_misfit : float
         Largest misfit at which a client is read.
+    lowered : float
+        What the program takes off every rating, stars.
     """
     told: list[np.ndarray] = []
     for batch in view.batches(BATCH_BYTES):
-        rows = rows_of(view.manifest, batch.rounds[0], None)
+        rows = rows_of(view.manifest, batch.rounds[0], None, lowered)
         found = best_reading(rows, view.manifest, max_misfit)
         here = found.answered & np.isfinite(found.of_error)
         n_rated = rows.item.sum(axis=1)[here]

@@ -36,7 +36,7 @@ from attacks.closed_form.common_scale import common
 from attacks.closed_form.integer_relation import LOOSE, Relation, precision_of, ratings_in_span
 from attacks.closed_form.reduction import leading_direction
 from attacks.closed_form.row_readings import Rows
-from attacks.closed_form.undeclared import rows_of
+from attacks.closed_form.undeclared import rows_of, untold_offset
 from attacks.inversion.choice import Choice, chosen, chosen_by_ratings
 from attacks.inversion.search import SPARE, Guess, Told, explained, told
 from victims.common.errors import InputError
@@ -48,6 +48,7 @@ SAMPLE = 4  # clients that choose among hypotheses
 SHARED = 0.5  # of the clients that must agree on a constant
 ALIKE = 1e-3  # within which constants of all clients are one
 FEWEST = 3  # clients that tell common constants
+MAX_MISFIT = 0.25  # of readings that tell what is taken off ratings
 MOST_FITTED = 400  # rows of a client that are fitted where the rule does not mix them
 
 
@@ -139,7 +140,7 @@ class Inversion:
             for uploads in batch.rounds[: self.rounds]:
                 open_ = ~found.answered[np.searchsorted(view.users, batch.users)]
                 if open_.any():
-                    rows = _some(rows_of(view.manifest, uploads, None), open_)
+                    rows = _some(rows_of(view.manifest, uploads, None, found.lowered), open_)
                     index = np.broadcast_to(uploads.index, (batch.users.size, rows.item.shape[1]))[open_]
                     yield batch.users[open_], index, rows
 
@@ -170,7 +171,7 @@ def _known_clients(view: View, found: _Found) -> tuple[Rows, Float[np.ndarray, "
         lacking = SAMPLE - sum(len(ratings) for _, ratings in parts)
         here = np.flatnonzero(np.isin(batch.users, list(found.ratings)))[:lacking]
         if here.size:
-            rows = _some(rows_of(view.manifest, batch.rounds[0], None), here)
+            rows = _some(rows_of(view.manifest, batch.rounds[0], None, found.lowered), here)
             index = np.broadcast_to(batch.rounds[0].index, (batch.users.size, rows.item.shape[1]))[here]
             told_ = [found.ratings[int(user)] for user in batch.users[here]]
             value = [
@@ -210,7 +211,10 @@ def _pointless(view: View, rule: ClientRule, found: _Found) -> str:
             "rows of clients with more ratings than factors are not affine in factors and ratings, as "
             "several steps over all ratings would make them"
         )
-    if all(_parallel(rows_of(view.manifest, batch.rounds[0], None)) for batch in view.batches(BATCH_BYTES)):
+    if all(
+        _parallel(rows_of(view.manifest, batch.rounds[0], None, found.lowered))
+        for batch in view.batches(BATCH_BYTES)
+    ):
         return "rows of a client are parallel: one step, of which undeclared reads what it tells"
     return ""
 
@@ -237,7 +241,7 @@ def _choice(view: View, rule: ClientRule, found: _Found) -> Choice | None:
         return chosen_by_ratings(rule, view.manifest, *known)
     levels = np.array(view.manifest.rating_levels)
     for batch in view.batches(BATCH_BYTES):
-        rows = rows_of(view.manifest, batch.rounds[0], None)
+        rows = rows_of(view.manifest, batch.rounds[0], None, found.lowered)
         n_rated = rows.item.sum(axis=1)
         most = np.argsort(-n_rated, kind="stable")[: 2 * SAMPLE : 2]
         here = np.isin(np.arange(n_rated.size), most) & (n_rated > 1)
@@ -278,6 +282,7 @@ class _Found:
 
     def __init__(self, view: View) -> None:
         self.users = view.users
+        self.lowered = untold_offset(view, MAX_MISFIT)
         self.answered = np.zeros(view.users.size, bool)
         self.left = np.full(view.users.size, np.nan)
         self.fitted = np.zeros(view.users.size)

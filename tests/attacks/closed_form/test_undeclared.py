@@ -348,3 +348,23 @@ def test_where_it_does_not_apply(tmp_path):
     assert "weight of their own" in found.obstacle
     with pytest.raises(fl.InputError, match="max_misfit of undeclared must be > 0"):
         fl.attack(path, "undeclared", max_misfit=0)
+
+
+@pytest.mark.parametrize("steps", [1, 4])
+@pytest.mark.parametrize("taken_off", [0.0, 0.5])
+def test_programs_that_learn_numbers_from_0_to_1(tmp_path, table, steps, taken_off):
+    """(r - 0.5) / 4.5, or r / 5, nothing declared: who has no half star would fit a level too low as well."""
+    q = factors(5, 0.4)
+    with fl.Recorder(tmp_path / "t", rating_levels=HALVES) as recorder:
+        recorder.broadcast(0, q)
+        for user in range(USERS):
+            (items,) = np.nonzero(table[user])
+            u, copy = np.random.default_rng([user, 1]).normal(0, 0.4, 5), q[items]
+            target = (table[user, items] - taken_off) / (5 - taken_off)
+            for _ in range(steps):
+                error = 0.02 * (target - copy @ u)
+                copy, u = copy + error[:, None] * u, u + error @ copy
+            recorder.upload(0, user, copy - q[items], items)
+    for attack in ("undeclared", "inversion"):
+        answers, good = right(fl.attack(tmp_path / "t", attack), table)
+        assert good == answers >= 0.85 * (table > 0).sum()
