@@ -36,6 +36,7 @@ from victims.transcript.view import ITEM, Uploads, View
 
 DECLARED = Scale("sum", 1.0, 1.0)
 ENOUGH = 200  # clients that are asked for a common scale
+FEWEST_ALONE, SELDOM = 3, 0.1  # clients that must say that ratings are lowered; of these, as many may deny it
 BATCH_BYTES = 1 << 20  # of the uploads of one batch: the planes of a client take its rows squared
 DIAGNOSTICS = ("misfit", "steps", "declared", "pull")
 NO_NUMBERS = (
@@ -178,7 +179,7 @@ def untold_offset(view: View, max_misfit: float) -> float:
     """What the program takes off every rating, to learn numbers from 0 on: the lowest level, or nothing.
 
     Who has no rating of the lowest level fits the grid either way, one level too low without it; who has one
-    fits with it alone. So the clients are asked which of the two reads more of them.
+    fits with it alone. It is believed where several clients do, and next to none fits without it alone.
 
     Parameters
     ----------
@@ -192,18 +193,21 @@ def untold_offset(view: View, max_misfit: float) -> float:
         Stars.
     """
     lowest = float(view.manifest.rating_levels[0])
-    answered = np.zeros(2, int)
+    alone = np.zeros(2, int)  # clients that fit one way and not the other
     asked = 0
     for batch in view.batches(BATCH_BYTES):
-        for number, lowered in enumerate((0.0, lowest)):
-            rows = rows_of(view.manifest, batch.rounds[0], None, lowered)
-            answered[number] += best_reading(rows, view.manifest, max_misfit).answered.sum()
-            if answered[0] == asked + batch.users.size:
-                break  # nobody is left for the other
+        plain, less = (
+            best_reading(rows_of(view.manifest, batch.rounds[0], None, lowered), view.manifest, max_misfit)
+            for lowered in (0.0, lowest)
+        )
+        # who fits without it fits with it nowhere at the lowest level: that is one above a rating then
+        has_lowest = (np.abs(less.value - lowest) < max_misfit * lowest).any(axis=1)
+        only_less = less.answered & ~plain.answered & has_lowest
+        alone += [(plain.answered & ~less.answered).sum(), only_less.sum()]
         asked += batch.users.size
         if asked >= ENOUGH:
             break
-    return lowest if answered[1] > answered[0] else 0.0
+    return lowest if alone[1] >= FEWEST_ALONE and alone[0] <= SELDOM * alone[1] else 0.0
 
 
 def known_scale(view: View, max_misfit: float, lowered: float = 0.0) -> Scale | None:
