@@ -60,7 +60,7 @@ class Inversion:
     ----------
     rule : str or ClientRule
         A name (``local-steps``, or what an installed package offers), or an object
-        (``attacks.client_rules.differentiable.ClientRule``).
+        (``factorleak.ClientRule``).
     rounds : int
         Rounds of a client that are tried, the first ones, >= 1.
     """
