@@ -4,7 +4,9 @@ Eq. (14) with its sign restored, for users who each hold copies of their own:
 
     1/2 sum over explicit (g(U^ . V) - R)^2
     - lambda [sum over positives ln g(U . Z) + sum over negatives ln(1 - W g(U . Z))]
-    + lambda_U/2 |U|^2 + lambda_V/2 |V|^2 + lambda_Z/2 |Z|^2 + lambda_Q/2 |Q|^2,   U^ = U + mean of the user's Q_k.
+    + lambda_U/2 |U|^2 + lambda_V/2 |V|^2 + lambda_Z/2 |Z|^2 + lambda_Q/2 |Q|^2
+
+with U^ = U + mean of the user's Q_k.
 
 Nothing here uses the formulas of ``cofactor_steps``: each tests the other.
 """

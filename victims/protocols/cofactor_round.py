@@ -19,10 +19,10 @@ from typing import NamedTuple
 import numpy as np
 from jaxtyping import Float, Int
 
-from victims.protocols.cofactor_steps import Rules, one_pass
+from victims.protocols.cofactor_steps import Passed, Rules, one_pass
 from victims.protocols.feedback import EXPLICIT, Samples
+from victims.protocols.network import Edges
 from victims.protocols.own_copies import Copies, at, key_of, moved
-from victims.protocols.trust_graph import Edges
 
 
 class Table(NamedTuple):
@@ -49,21 +49,22 @@ class State(NamedTuple):
     edges: Edges | None  # None where receivers are drawn for every round
 
 
-class Delivered(NamedTuple):
-    """Rows as they arrive: the receiver's key of each pair, which row, and how often; (n_deliveries,) each."""
+class Heard(NamedTuple):
+    """What arrives of one kind of rows: pairs of receiver and item, and E times each row."""
 
     keys: Int[np.ndarray, " deliveries"]
-    row: Int[np.ndarray, " deliveries"]
-    times: Float[np.ndarray, " deliveries"]
+    rows: Float[np.ndarray, "deliveries K"]
 
 
-def delivered(
+def heard_along(
     edges: Edges,
     sender: Int[np.ndarray, " rows"],
     item: Int[np.ndarray, " rows"],
+    rows: Float[np.ndarray, "rows K"],
     n_users: int,
     n_items: int,
-) -> Delivered:
+    share: float,
+) -> Heard:
     """Each row at each of its receivers.
 
     Parameters
@@ -71,18 +72,16 @@ def delivered(
     edges : Edges
     sender, item : (n_rows,)
         Ascending by sender.
+    rows : (n_rows, K)
     n_users, n_items : int
-
-    Returns
-    -------
-    Delivered
+    share : float
+        E for an edge of weight 1.
     """
     first = np.searchsorted(sender, np.arange(n_users + 1))
     count = np.diff(first)[edges.sender]
-    start = first[edges.sender]
-    row = np.arange(count.sum()) + np.repeat(start - (np.cumsum(count) - count), count)
+    row = np.arange(count.sum()) + np.repeat(first[edges.sender] - (np.cumsum(count) - count), count)
     keys = key_of(np.repeat(edges.receiver, count), item[row], n_items)
-    return Delivered(keys, row, np.repeat(edges.weight, count))
+    return Heard(keys, share * np.repeat(edges.weight, count)[:, None] * rows[row])
 
 
 def sample_factors(state: State, samples: Samples) -> Float[np.ndarray, "samples K"]:
@@ -95,8 +94,8 @@ def sample_factors(state: State, samples: Samples) -> Float[np.ndarray, "samples
     return found
 
 
-def rows_of(rules: Rules, state: State, samples: Samples) -> Float[np.ndarray, "samples K"]:
-    """dL/dv_p or dL/dz_p of every sample, before anything is done to them.
+def passed_of(rules: Rules, state: State, samples: Samples) -> Passed:
+    """Every user's pass over its samples.
 
     Parameters
     ----------
@@ -107,16 +106,11 @@ def rows_of(rules: Rules, state: State, samples: Samples) -> Float[np.ndarray, "
         Of the round.
     """
     factors = sample_factors(state, samples)
-    return one_pass(rules, state.clients, state.offsets, samples, factors, state.seed, state.round).rows
+    return one_pass(rules, state.clients, state.offsets, samples, factors, state.seed, state.round)
 
 
 def after_round(
-    rules: Rules,
-    state: State,
-    samples: Samples,
-    edges: Edges,
-    share: float,
-    sent: Float[np.ndarray, "samples K"] | None = None,
+    rules: Rules, state: State, samples: Samples, passed: Passed, explicit: Heard, implicit: Heard
 ) -> State:
     """The state after a round.
 
@@ -124,29 +118,23 @@ def after_round(
     ----------
     rules : Rules
     state : State
+        Before it.
     samples : Samples
-    edges : Edges
-        Of the round.
-    share : float
-        E, 1 / d.
-    sent : (n_samples, K), optional
-        What receivers get in place of the gradients, where a defense changes them.
+    passed : Passed
+        From ``passed_of``.
+    explicit, implicit : Heard
+        What arrives about V and about Z.
     """
-    factors = sample_factors(state, samples)
-    passed = one_pass(rules, state.clients, state.offsets, samples, factors, state.seed, state.round)
-    sent = passed.rows if sent is None else sent
     is_explicit = samples.kind == EXPLICIT
     tables = []
-    for table, chosen in ((state.items, is_explicit), (state.implicit, ~is_explicit)):
-        user, item = samples.user[chosen], samples.item[chosen]
-        n_items = len(table.public.start)
-        own = key_of(user, item, n_items)
+    for table, chosen, heard in (
+        (state.items, is_explicit, explicit),
+        (state.implicit, ~is_explicit, implicit),
+    ):
+        own = key_of(samples.user[chosen], samples.item[chosen], len(table.public.start))
         step = -rules.rate * passed.rows[chosen]
-        arriving = delivered(edges, user, item, len(state.clients), n_items)
-        heard = -rules.rate * share * arriving.times[:, None] * sent[chosen][arriving.row]
-        public = moved(
-            table.public, np.concatenate([own, arriving.keys]), np.concatenate([step, heard])
-        )
+        keys = np.concatenate([own, heard.keys])
+        public = moved(table.public, keys, np.concatenate([step, -rules.rate * heard.rows]))
         tables.append(Table(public, moved(table.personal, own, step)))
     return state._replace(
         round=state.round + 1,

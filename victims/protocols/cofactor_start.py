@@ -17,8 +17,8 @@ from victims.data.ratings import Ratings
 from victims.protocols.cofactor_round import State, Table
 from victims.protocols.cofactor_steps import explicit_counts
 from victims.protocols.feedback import EXPLICIT, Samples
+from victims.protocols.network import Edges
 from victims.protocols.own_copies import Copies, copies_of
-from victims.protocols.trust_graph import Edges
 
 
 class Start(NamedTuple):

@@ -16,11 +16,13 @@ Equations (15) to (18) as corrected: with g' = g (1 - g) and the slope s = dL/dx
 only their mean is ever used: it is all that is kept.
 
 A user has each item in one sample at most, so along a pass only U and the mean of Q move: V and Z of a
-sample are those of before the round. All users go at once.
+sample are those of before the round. Where samples go one by one, a pass is over the explicit ones in
+random order, then over positives and negatives in random order. All users go at once.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Literal, NamedTuple
 
 import numpy as np
@@ -49,6 +51,8 @@ class Rules(NamedTuple):
         Of explicit scores.
     order : "batch" or "per-rating"
         Whether all slopes of a round are taken at its start, or U and Q move after every sample.
+    has_offsets : bool
+        Whether there is a Q.
     """
 
     rate: float
@@ -61,6 +65,7 @@ class Rules(NamedTuple):
     per_sample: bool
     link: Literal["logistic", "identity"]
     order: Literal["batch", "per-rating"]
+    has_offsets: bool = True
 
 
 class Passed(NamedTuple):
@@ -72,11 +77,14 @@ class Passed(NamedTuple):
         U and the mean of Q after it.
     rows : (n_samples, K)
         dL/dV where explicit, dL/dZ where implicit.
+    place : (n_samples,) int32, or None
+        Of each sample in its user's pass, where they go one by one.
     """
 
     clients: Float[np.ndarray, "users K"]
     offsets: Float[np.ndarray, "users K"]
     rows: Float[np.ndarray, "samples K"]
+    place: Int[np.ndarray, " samples"] | None = None
 
 
 def slopes(
@@ -130,12 +138,14 @@ def one_pass(
     Passed
     """
     go = _at_once if rules.order == "batch" else _one_by_one
-    clients, offsets, rows = go(rules, clients, offsets, samples, factors, seed, round_)
-    if not rules.per_sample:
+    clients, offsets, rows, place = go(rules, clients, offsets, samples, factors, seed, round_)
+    if not rules.has_offsets:
+        offsets = np.zeros_like(offsets)
+    if not rules.per_sample and rules.order == "per-rating":
         clients = clients * (1 - rules.rate * rules.users)
         offsets = offsets * (1 - rules.rate * rules.offsets)
     ridge = np.where(samples.kind == EXPLICIT, rules.items, rules.implicit)
-    return Passed(clients, offsets, rows + ridge[:, None] * factors)
+    return Passed(clients, offsets, rows + ridge[:, None] * factors, place)
 
 
 def explicit_counts(samples: Samples, n_users: int) -> Int[np.ndarray, " users"]:
@@ -160,9 +170,9 @@ def _at_once(
     counts = explicit_counts(samples, n_users)
     of_clients = _over_users(user, pull, n_users)
     of_offsets = _over_users(user[is_explicit], pull[is_explicit], n_users) / np.maximum(counts, 1)[:, None]
-    if rules.per_sample:
-        of_clients += rules.users * np.bincount(user, minlength=n_users)[:, None] * clients
-        of_offsets += rules.offsets * counts[:, None] * offsets
+    times, times_offsets = (np.bincount(user, minlength=n_users), counts) if rules.per_sample else (1, 1)
+    of_clients += rules.users * np.reshape(times, (-1, 1)) * clients
+    of_offsets += rules.offsets * np.reshape(times_offsets, (-1, 1)) * offsets
     return Passed(clients - rules.rate * of_clients, offsets - rules.rate * of_offsets, slope[:, None] * left)
 
 
@@ -176,24 +186,35 @@ def _one_by_one(
     round_: int,
 ) -> Passed:
     clients, offsets = clients.copy(), offsets.copy()
-    rows = np.zeros_like(factors)
+    rows, place = np.zeros_like(factors), np.zeros(len(factors), np.int32)
+    done = np.zeros(len(clients), np.int32)
     share = 1 / np.maximum(explicit_counts(samples, len(clients)), 1)
-    by_user = chains(samples.user, len(clients), generator(seed, Purpose.SAMPLE_ORDER, round_))
     pull_users, pull_offsets = (rules.users, rules.offsets) if rules.per_sample else (0.0, 0.0)
-    for table in by_user.tables:
-        for step in table:
-            entry = step[step >= 0]
-            user, factor = samples.user[entry], factors[entry]
-            is_explicit = (samples.kind[entry] == EXPLICIT)[:, None]
-            u, q = clients[user], offsets[user]
-            left = u + is_explicit * q
-            score = np.einsum("rk,rk->r", left, factor)
-            pull = slopes(rules, samples.kind[entry], samples.target[entry], score)[:, None]
-            rows[entry] = pull * left
-            clients[user] = u - rules.rate * (pull * factor + pull_users * u)
-            move = pull * factor * share[user][:, None] + pull_offsets * q
-            offsets[user] = q - rules.rate * is_explicit * move
-    return Passed(clients, offsets, rows)
+    for step in _steps_in_order(samples, len(clients), generator(seed, Purpose.SAMPLE_ORDER, round_)):
+        user, factor = samples.user[step], factors[step]
+        place[step] = done[user]
+        done[user] += 1
+        is_explicit = (samples.kind[step] == EXPLICIT)[:, None]
+        u, q = clients[user], offsets[user]
+        left = u + is_explicit * q if rules.has_offsets else u
+        score = np.einsum("rk,rk->r", left, factor)
+        pull = slopes(rules, samples.kind[step], samples.target[step], score)[:, None]
+        rows[step] = pull * left
+        clients[user] = u - rules.rate * (pull * factor + pull_users * u)
+        move = pull * factor * share[user][:, None] + pull_offsets * q
+        offsets[user] = q - rules.rate * is_explicit * move
+    return Passed(clients, offsets, rows, place)
+
+
+def _steps_in_order(
+    samples: Samples, n_users: int, rng: np.random.Generator
+) -> Iterator[Int[np.ndarray, " users_going"]]:
+    """Samples that are handled together: one of each user who has any left."""
+    is_explicit = samples.kind == EXPLICIT
+    for chosen in (np.flatnonzero(is_explicit), np.flatnonzero(~is_explicit)):
+        for table in chains(samples.user[chosen], n_users, rng).tables:
+            for step in table:
+                yield chosen[step[step >= 0]]
 
 
 def _over_users(

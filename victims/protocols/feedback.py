@@ -1,7 +1,7 @@
 """Ratings taken apart into explicit and implicit feedback, with sampled negatives (paper 004, 4.1.2 and 4.3).
 
-A share alpha of the observed pairs become positives and lose their rating; the rest keep it. As many negatives
-as positives are drawn uniformly for every user, among the items that it did not rate at all: the paper says
+A share alpha of the observed pairs become positives and lose their rating; the rest keep it. As many
+negatives as positives are drawn uniformly for every user, among the items that it did not rate: the paper says
 "uniformly", and not whether an item with an explicit rating may be a negative.
 """
 
@@ -68,6 +68,27 @@ def unit_ratings(
     return (values - levels[0]) / (levels[-1] - levels[0])
 
 
+def in_stars(
+    unit: Float[np.ndarray, "*shape"], levels: tuple[float, ...], rating_map: RatingMap
+) -> Float[np.ndarray, "*shape"]:
+    """Turn numbers on the scale 0..1 back into stars; the inverse of ``unit_ratings``.
+
+    Parameters
+    ----------
+    unit : array
+    levels, rating_map
+        As there.
+
+    Examples
+    --------
+    >>> in_stars(np.array([0.0, 1.0]), (0.5, 4.0), "min-max").tolist()
+    [0.5, 4.0]
+    """
+    if rating_map == "max" or levels[-1] == levels[0]:
+        return unit * levels[-1]
+    return levels[0] + unit * (levels[-1] - levels[0])
+
+
 def positives(ratings: Ratings, share: float, seed: int) -> np.ndarray:
     """Draw which of the observed pairs become implicit feedback: a share of all of them.
 
@@ -107,6 +128,18 @@ def observed(ratings: Ratings, share: float, rating_map: RatingMap, seed: int) -
     target = np.where(implicit, 0.0, unit_ratings(ratings.values, ratings.levels, rating_map))
     kind = np.where(implicit, POSITIVE, EXPLICIT).astype(np.int8)
     return _sorted(Samples(ratings.users, ratings.items.astype(np.int32), kind, target))
+
+
+def explicit_only(ratings: Ratings, share: float, rating_map: RatingMap, seed: int) -> Samples:
+    """The explicit samples of ``observed``, for a protocol that knows no implicit feedback.
+
+    Parameters
+    ----------
+    ratings, share, rating_map, seed
+        As there.
+    """
+    samples = observed(ratings, share, rating_map, seed)
+    return Samples(*(column[samples.kind == EXPLICIT] for column in samples))
 
 
 def with_negatives(samples: Samples, ratings: Ratings, seed: int, draw: int) -> Samples:

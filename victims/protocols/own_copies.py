@@ -76,6 +76,13 @@ def whole(copies: Copies, users: Int[np.ndarray, " some"]) -> Float[np.ndarray, 
     return full
 
 
+def moved_items(copies: Copies, user: int) -> Int[np.ndarray, " items"]:
+    """Items of which a user's copy has been touched, ascending."""
+    n_items = len(copies.start)
+    low, high = np.searchsorted(copies.keys, [user * n_items, (user + 1) * n_items])
+    return copies.keys[low:high] - user * n_items
+
+
 def moved(copies: Copies, keys: Int[np.ndarray, " steps"], steps: Float[np.ndarray, "steps K"]) -> Copies:
     """The copies after steps, those at one pair added up.
 

@@ -7,7 +7,7 @@ more than d, and who fills up fewer, are options.
 
 from __future__ import annotations
 
-from typing import Literal, NamedTuple
+from typing import Literal
 
 import numpy as np
 import scipy.sparse as sp
@@ -15,25 +15,10 @@ from jaxtyping import Float, Int
 
 from victims.common.seeds import Purpose, generator
 from victims.data.ratings import Ratings
+from victims.protocols.network import Edges
 
 BLOCK = 512  # users whose similarities are held at once
 Fallback = Literal["none", "random", "similarity"]
-
-
-class Edges(NamedTuple):
-    """Who receives whose rows, ascending by sender, then receiver.
-
-    Attributes
-    ----------
-    sender, receiver : (n_edges,) int32
-        No user sends to itself.
-    weight : (n_edges,) float64
-        How often the receiver gets them.
-    """
-
-    sender: Int[np.ndarray, " edges"]
-    receiver: Int[np.ndarray, " edges"]
-    weight: Float[np.ndarray, " edges"]
 
 
 def trusted(ratings: Ratings, degree: int, fallback: Fallback, seed: int, draw: int) -> Edges:
@@ -87,9 +72,10 @@ def walked(graph: Edges, degree: int, length: int, seed: int, draw: int) -> Edge
     Edges
         Weights are numbers of meetings.
     """
-    senders = np.unique(graph.sender)
-    if senders.size == 0:
+    if graph.sender.size == 0:
         return graph
+    graph = _by_sender(graph)
+    senders = np.unique(graph.sender)
     rng = generator(seed, Purpose.RANDOM_WALKS, draw)
     first = np.searchsorted(graph.sender, np.arange(int(graph.sender.max()) + 2))
     reached = np.cumsum(graph.weight)
@@ -106,13 +92,19 @@ def walked(graph: Edges, degree: int, length: int, seed: int, draw: int) -> Edge
         met.append(np.stack([start, at], axis=1))
     pairs = np.concatenate(met)
     pairs, times = np.unique(pairs[pairs[:, 0] != pairs[:, 1]], axis=0, return_counts=True)
-    return Edges(pairs[:, 0].astype(np.int32), pairs[:, 1].astype(np.int32), times.astype(np.float64))
+    return edges_of(pairs, times.astype(np.float64))
 
 
-def edges_of(edges: Int[np.ndarray, "edges 2"]) -> Edges:
-    """Pairs of sender and receiver, in any order, each once."""
-    edges = edges[np.lexsort((edges[:, 1], edges[:, 0]))].astype(np.int32)
-    return Edges(edges[:, 0], edges[:, 1], np.ones(len(edges)))
+def edges_of(pairs: Int[np.ndarray, "edges 2"], weight: Float[np.ndarray, " edges"] | None = None) -> Edges:
+    """Distinct pairs of sender and receiver, in any order, as a graph; each counts once if not told."""
+    order = np.lexsort((pairs[:, 0], pairs[:, 1]))
+    times = np.ones(len(pairs)) if weight is None else weight[order]
+    return Edges(pairs[order, 0].astype(np.int32), pairs[order, 1].astype(np.int32), times)
+
+
+def _by_sender(graph: Edges) -> Edges:
+    order = np.lexsort((graph.receiver, graph.sender))
+    return Edges(*(column[order] for column in graph))
 
 
 def _random(
@@ -123,7 +115,9 @@ def _random(
 ) -> Int[np.ndarray, "more 2"]:
     """Distinct users drawn at random, who are neither trusted nor the user itself."""
     n_users = ratings.n_users
-    taken = np.union1d(edges[:, 0].astype(np.int64) * n_users + edges[:, 1], np.arange(n_users) * (n_users + 1))
+    taken = np.union1d(
+        edges[:, 0].astype(np.int64) * n_users + edges[:, 1], np.arange(n_users) * (n_users + 1)
+    )
     return draw_absent(taken, lacking, n_users, rng)
 
 
