@@ -77,6 +77,8 @@ class DPMFYang(AmongTrusted):
         See ``cofactor_start``.
     init_scale, implicit_scale : float
         > 0; of U and V, and of Z and Q.
+    init_spread : float
+        Of U and V where they start positive, in 0..1.
     personal_start : "zero" or "private"
         Of v_q and z_q.
     predict_with : "offsets" or "users"
@@ -109,6 +111,7 @@ class DPMFYang(AmongTrusted):
     rating_map: Literal["max", "min-max"] = "max"
     start: Literal["positive", "normal"] = "positive"
     init_scale: float = 1.0
+    init_spread: float = 0.1
     implicit_scale: float = 0.01
     personal_start: Literal["zero", "private"] = "zero"
     predict_with: Literal["offsets", "users"] = "offsets"
@@ -137,6 +140,7 @@ class DPMFYang(AmongTrusted):
             rating_map=one_of("max", "min-max"),
             start=one_of("positive", "normal"),
             init_scale=above(0),
+            init_spread=between(0, 1),
             implicit_scale=above(0),
             personal_start=one_of("zero", "private"),
             predict_with=one_of("offsets", "users"),
@@ -174,7 +178,8 @@ class DPMFYang(AmongTrusted):
         if self.negatives == "fixed":
             samples = with_negatives(samples, ratings, seed, 0)
         edges = None if self.receivers == "rounds" else self._drawn(ratings, seed, 0)
-        start = Start(self.factors, self.start, self.init_scale, self.implicit_scale, self.personal_start)
+        scales = self.init_scale, self.init_spread, self.implicit_scale
+        start = Start(self.factors, self.start, *scales, self.personal_start)
         return start_state(start, ratings, samples, edges, seed)
 
     def samples_of(self, state: State, ratings: Ratings) -> Samples:
