@@ -1,8 +1,8 @@
 """A part of a large data set whose users trust each other, as small as the sample of a paper.
 
-Paper 004 (doi:10.3390/app122111118) "samples 30,000 records randomly" of Epinions and has 1,336 users and 6,584
-items: 30,000 random records of any Epinions file have many times more, so that its sample must have been
-drawn otherwise. This is a stated rule that gives those sizes, not theirs.
+Paper 004 (doi:10.3390/app122111118) "samples 30,000 records randomly" of Epinions and has 1,336 users and
+6,584 items: 30,000 random records of any Epinions file have many times more, so that its sample must have
+been drawn otherwise. This is a stated rule that gives those sizes, not theirs.
 """
 
 from __future__ import annotations
@@ -79,7 +79,7 @@ def community(ratings: Ratings, sizes: Community) -> Ratings:
     """
     if not len(ratings.trust):
         raise InputError(
-            f"{ratings.name} has no statements of trust, which a community needs; name their file as trust=FILE"
+            f"{ratings.name} has no statements of trust, which a community needs; add trust=FILE"
         )
     rng = generator(sizes.seed, Purpose.DENSE_SUBSET)
     some = of_users(ratings, _around(ratings, sizes.n_users, rng))

@@ -1,4 +1,4 @@
-"""Paper 004's data: 70 % of the records to train on, and of both parts a share alpha as implicit feedback (4.1.2)."""
+"""Paper 004's data (4.1.2): 70 % of the records to train on, a share of both parts as implicit feedback."""
 
 from __future__ import annotations
 
@@ -60,8 +60,8 @@ def feedback_split(ratings: Ratings, test_fraction: float, share: float, seed: i
         for half in part:
             if half.n_ratings == 0:
                 raise InputError(
-                    f"{ratings.name} has too few ratings ({ratings.n_ratings}) to hold some out and to take some "
-                    "as implicit feedback; use more of them"
+                    f"{ratings.name} has too few ratings ({ratings.n_ratings}) to hold some out and to take "
+                    "some as implicit feedback; use more of them"
                 )
     return FeedbackSplit(*parts)
 

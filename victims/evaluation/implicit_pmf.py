@@ -1,7 +1,7 @@
 """Matrix factorisation of implicit feedback as Bernoulli trials: equations (9) to (12) of paper 004.
 
-p(M = 1) = g(U . Z) and p(M = 0) = 1 - W g(U . Z), the second line of (9) as corrected, with Gaussian priors on U
-and Z: minimised is
+p(M = 1) = g(U . Z) and p(M = 0) = 1 - W g(U . Z), the second line of (9) as corrected, with Gaussian priors
+on U and Z: minimised is
 
     - sum over positives ln g(U . Z) - sum over negatives ln(1 - W g(U . Z)) + ridge/2 (|U|^2 + |Z|^2).
 
@@ -93,7 +93,5 @@ def _loss(
     gradient = ridge * table
     for column in range(shape[1]):
         gradient[:n_users, column] += np.bincount(samples.user, (slope * right)[:, column], n_users)
-        gradient[n_users:, column] += np.bincount(
-            samples.item, (slope * left)[:, column], shape[0] - n_users
-        )
+        gradient[n_users:, column] += np.bincount(samples.item, (slope * left)[:, column], shape[0] - n_users)
     return value + ridge / 2 * np.sum(table**2), gradient.ravel()

@@ -1,8 +1,8 @@
-"""Other people's recommenders that paper 004 compares with, run from their own packages: extra ``references``.
+"""Other people's recommenders that paper 004 compares with, from their own packages: extra ``references``.
 
-SVD++ (Y. Koren, KDD 2008, doi:10.1145/1401890.1401944) of scikit-surprise; weighted matrix factorisation for
-implicit feedback (Y. Hu et al., ICDM 2008, doi:10.1109/ICDM.2008.22) of implicit; Gaussian probabilistic matrix
-factorisation with a logistic link (R. Salakhutdinov, A. Mnih, NIPS 2007) of cornac. Nothing is written
+SVD++ (Y. Koren, KDD 2008, doi:10.1145/1401890.1401944) of scikit-surprise; weighted matrix factorisation of
+implicit feedback (Y. Hu et al., ICDM 2008, doi:10.1109/ICDM.2008.22) of implicit; Gaussian probabilistic
+matrix factorisation with a logistic link (R. Salakhutdinov, A. Mnih, NIPS 2007) of cornac. Nothing is written
 again; options are the packages' defaults but for the number of factors, the seed and one thread.
 """
 
@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from importlib import import_module
+from importlib.metadata import PackageNotFoundError, version
 from typing import Any
 
 import numpy as np
@@ -21,25 +22,34 @@ from victims.common.errors import InputError
 from victims.data.ratings import Ratings
 from victims.protocols.one_server import Products
 
-PACKAGES = {"svd++": "surprise", "wrmf": "implicit", "gaussian-pmf": "cornac"}
+PACKAGES = {"svd++": "scikit-surprise", "wrmf": "implicit", "gaussian-pmf": "cornac"}
+MODULES = {"scikit-surprise": "surprise"}  # where the name of the package is not that of its module
 Predict = Callable[[Ratings], np.ndarray]
 
 
-def require_reference(name: str) -> Any:
-    """Import the package behind a reference.
+def version_of(name: str) -> str | None:
+    """Version of the package behind a reference; None where it is not installed.
 
-    Raises
-    ------
-    InputError
-        If it is not installed.
+    Parameters
+    ----------
+    name : str
+        A key of ``PACKAGES``.
     """
     try:
-        return import_module(PACKAGES[name])
-    except ImportError:
+        return version(PACKAGES[name])
+    except PackageNotFoundError:
+        return None
+
+
+def _package(name: str) -> Any:
+    """The module behind a reference."""
+    package = PACKAGES[name]
+    if version_of(name) is None:
         raise InputError(
-            f"{name} needs the package {PACKAGES[name]}, which is not installed; "
+            f"{name} needs the package {package}, which is not installed; "
             "run pip install 'factorleak[references]'"
-        ) from None
+        )
+    return import_module(MODULES.get(package, package))
 
 
 def svd_plus_plus(train: Ratings, values: Float[np.ndarray, " ratings"], factors: int, seed: int) -> Predict:
@@ -57,7 +67,7 @@ def svd_plus_plus(train: Ratings, values: Float[np.ndarray, " ratings"], factors
     callable
         Predictions at the pairs of other ratings.
     """
-    surprise = require_reference("svd++")
+    surprise = _package("svd++")
     low, high = float(values.min()), float(values.max())
     reader = surprise.Reader(rating_scale=(low, high))
     frame = pd.DataFrame({"user": train.users, "item": train.items, "value": values})
@@ -80,7 +90,7 @@ def weighted_factorisation(positives: Ratings, factors: int, seed: int) -> Produ
         Whose stars do not matter.
     factors, seed : int
     """
-    require_reference("wrmf")
+    _package("wrmf")
     als = import_module("implicit.als")
     pairs = positives.matrix().astype(np.float32)
     pairs.data[:] = 1
@@ -106,7 +116,7 @@ def gaussian_pmf(train: Ratings, values: Float[np.ndarray, " ratings"], factors:
     callable
         Predictions at the pairs of other ratings; the mean of ``values`` for users or items without any.
     """
-    cornac = require_reference("gaussian-pmf")
+    cornac = _package("gaussian-pmf")
     triples = list(zip(train.users.tolist(), train.items.tolist(), values.tolist(), strict=True))
     data = cornac.data.Dataset.from_uir(triples, seed=seed % 2**32)
     model = cornac.models.PMF(k=factors, variant="non_linear", seed=seed % 2**32, verbose=False).fit(data)

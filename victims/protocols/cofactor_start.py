@@ -2,8 +2,8 @@
 
 The model has no biases and a logistic link, so that a user who hears nothing of an item predicts from the
 shared start: with zero-mean factors that is 1/2, far below a mean rating. ``positive`` starts U and V from
-uniform numbers in s / sqrt(K) (1 -+ spread), whose products have the mean s^2 at every K. The spread decides how
-much items differ that nobody told the user of.
+uniform numbers in s / sqrt(K) (1 -+ spread), whose products have the mean s^2 at every K. The spread decides
+how much items differ that nobody told the user of.
 """
 
 from __future__ import annotations

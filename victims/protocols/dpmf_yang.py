@@ -15,11 +15,12 @@ alpha, d, K         ``positive_share``, ``degree``, ``factors``
 ==================  =============================================================================
 
 A share alpha of the pairs are positives and lose their rating; as many unrated items of a user are its
-negatives. In every round a user passes over its samples (``cofactor_steps``) and sends (j, dL/dv_p) and
-(k, dL/dz_p), of positives and of negatives, to d users whom it trusts, who step with E = 1/d of it. There is no
+negatives. In every round a user passes over its samples (``cofactor_steps``) and sends (j, dL/dv_p) and (k,
+dL/dz_p), of positives and of negatives, to d users whom it trusts, who step with E = 1/d of it. There is no
 server and no helper; who trusts whom is public, and a receiver knows the sender.
 
-Not given, and an option or our choice: theta, lambda_U to lambda_Q, the start, whether negatives and receivers are drawn anew in each round, who receives from a user who trusts fewer than d, how ratings are scaled, and
+Not given, and an option or our choice: theta, lambda_U to lambda_Q, the start, whether negatives and
+receivers are drawn anew in each round, who receives from a user who trusts fewer than d, how ratings are scaled, and
 whether regularization counts with every sample, as (15) to (18) are written, or once, as in the loss (14).
 
 A receiver knows d, theta and the shared start. As dL/dv_q = dL/dv_p, a personal part that starts at zero is
