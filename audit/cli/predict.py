@@ -18,6 +18,7 @@ from audit.cli.options import (
     VictimOptions,
     examples,
     names,
+    parse_floats,
     parse_numbers,
 )
 from audit.cli.output import Output
@@ -56,7 +57,11 @@ def predict(
     factors: Annotated[
         list[str], typer.Option("--factors", help="Numbers of factors. Repeatable.")
     ] = FACTORS,
-    epochs: Annotated[int, typer.Option(min=1, help="Epochs of training.")] = 100,
+    rates: Annotated[
+        list[str] | None,
+        typer.Option("--rates", help="With pdmfrec: learning rates to choose from. Repeatable."),
+    ] = None,
+    epochs: Annotated[int, typer.Option(min=1, help="Epochs, or rounds, of training.")] = 100,
     runs: Annotated[int, typer.Option(min=1, help="Seeds.")] = 5,
     vary: Annotated[
         str,
@@ -83,7 +88,10 @@ def predict(
     if victim not in (PRIVATE_MF, PEERS):
         raise InputError(f"--victim must be {PRIVATE_MF} or {PEERS}, got {victim!r:.40}")
     if victim == PEERS:
-        _among_peers(Output(quiet, as_json), data, out, method, epochs, runs, set_ or [], jobs, seed)
+        chosen_from = parse_floats("--rates", rates, "0.01,0.05") if rates else ()
+        _among_peers(
+            Output(quiet, as_json), data, out, method, chosen_from, epochs, runs, set_ or [], jobs, seed
+        )
         return
     from audit.experiments.prediction import METHODS, Plan, run
     from audit.factories import parse_options
@@ -125,6 +133,7 @@ def _among_peers(
     data: str,
     out: Path,
     method: list[str] | None,
+    rates: tuple[float, ...],
     epochs: int,
     runs: int,
     set_: list[str],
@@ -132,7 +141,7 @@ def _among_peers(
     seed: int,
 ) -> None:
     """Paper 003."""
-    from audit.experiments.parts_prediction import METHODS, ROUNDS, PartsPlan, run
+    from audit.experiments.parts_prediction import METHODS, RATES, ROUNDS, PartsPlan, run
     from audit.factories import parse_options
     from reports.parts_prediction import parts_table, rounds_table
 
@@ -141,6 +150,7 @@ def _among_peers(
     plan = PartsPlan(
         methods=names(method) or tuple(METHODS),
         data=data,
+        rates=rates or RATES,
         rounds=rounds,
         runs=runs,
         seed=seed,

@@ -35,7 +35,7 @@ VICTIM, PMF = "pdmfrec", "pmf"
 METHODS = {"pdmfrec": "full", "pdmfrec-sim": "-sim", "pdmfrec-sim-all": "-sim,all", PMF: ""}
 RATES = (0.01, 0.02, 0.03, 0.04, 0.05)  # section 4.4
 PARTS = 5
-ROUNDS = (1, 2, 5, 10, 15, 20, 30, 40, 50, 60)
+ROUNDS = (1, 2, 5, 10, 15, 20, 30, 40, 50, 60, 80, 100, 125, 150)
 
 
 @dataclass(frozen=True)

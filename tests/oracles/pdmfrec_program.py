@@ -23,9 +23,10 @@ def weights_of(rated: Mapping[int, list[int]], threshold: int, variant: str) -> 
 class Program:
     """The parties, each with what it holds."""
 
-    def __init__(self, table, clients, starts, rate, alpha, weights, *, twice, per_rating) -> None:
+    def __init__(self, table, clients, starts, rate, alpha, weights, *, twice, per_rating, own_step) -> None:
         self.table, self.rate, self.alpha, self.weights = table, rate, alpha, weights
         self.twice, self.per_rating = twice, per_rating
+        self.own_step = own_step
         self.u = {i: [float(x) for x in row] for i, row in enumerate(clients)}
         self.v = {i: [[float(x) for x in row] for row in start] for i, start in enumerate(starts)}
 
@@ -39,7 +40,8 @@ class Program:
             of_u = [-error * b + self.alpha * a for a, b in zip(at, v[item], strict=True)]
             of_v = [-error * a + self.alpha * b for a, b in zip(at, v[item], strict=True)]
             sent[item] = of_v
-            v[item] = [b - self.rate * g for b, g in zip(v[item], of_v, strict=True)]
+            if self.own_step:
+                v[item] = [b - self.rate * g for b, g in zip(v[item], of_v, strict=True)]
             if self.per_rating:
                 u[:] = [a - self.rate * g for a, g in zip(u, of_u, strict=True)]
             total = [t + g for t, g in zip(total, of_u, strict=True)]

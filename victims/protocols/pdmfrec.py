@@ -155,6 +155,9 @@ class PDMFRec:
         Fewest co-rated items of neighbours, >= 1.
     weight : "once" or "twice"
         Whether W is in the message alone, or in line 11 again.
+    own_step : bool
+        Whether clients step their own V_i by their own gradient (line 5), as published; else by those of
+        neighbours alone.
     order : "per-rating" or "batch"
         Gradients step by step, or all at the state before the round.
     shuffle : "never", "once" or "rounds"
@@ -185,6 +188,7 @@ class PDMFRec:
     variant: Literal["full", "-sim", "-sim,all"] = "full"
     threshold: int = 1
     weight: Literal["once", "twice"] = "twice"
+    own_step: bool = True
     order: Literal["per-rating", "batch"] = "per-rating"
     shuffle: Literal["never", "once", "rounds"] = "never"
     start: Literal["shared", "private"] = "shared"
@@ -395,6 +399,7 @@ class PDMFRec:
             moves_items=False,
             start="kept",
             own_items=True,  # type: ignore[call-arg]
+            own_step=self.own_step,  # type: ignore[call-arg]
             weight=self.weight,  # type: ignore[call-arg]
             variant=self.variant,  # type: ignore[call-arg]
             threshold=self.threshold,  # type: ignore[call-arg]
@@ -428,7 +433,7 @@ class PDMFRec:
 
     def _after(self, state: State, ratings: Ratings, received: Received | None) -> State:
         passed = self._pass(state, ratings)
-        own = state.rated - self.learning_rate * passed.gradient
+        own = state.rated - self.learning_rate * passed.gradient if self.own_step else state.rated
         twice, arrived = self.weight == "twice", state.arrived
         sent = passed.gradient if received is None else _in_order(received, ratings)
         if received is not None and received.copies is not None:

@@ -22,7 +22,7 @@ VARIANTS = [
     {"weight": "twice", "shuffle": "rounds"},
     {"weight": "once", "threshold": 3},
     {"variant": "-sim", "threshold": 3, "start": "private"},
-    {"variant": "-sim,all", "shuffle": "once"},
+    {"variant": "-sim,all", "shuffle": "once", "own_step": False},
     {"order": "batch", "weight": "once", "start_law": "normal"},
 ]
 
@@ -47,6 +47,7 @@ def program_of(victim, run, ratings):
         weights_of(rated, victim.threshold, victim.variant),
         twice=victim.weight == "twice",
         per_rating=victim.order == "per-rating",
+        own_step=victim.own_step,
     )
 
 
