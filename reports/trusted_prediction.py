@@ -74,7 +74,9 @@ def recommendation_table(rows: Sequence[Row], data: str, title: str) -> Table:
         ranked = of_size[of_size["metric"].isin(LISTED)]
         for system, found in ranked.groupby("system", sort=False):
             cells = _cells(found, "value")
-            table.add_row(str(factors), str(system), *cells, *_published(data, str(system), int(str(factors))))
+            table.add_row(
+                str(factors), str(system), *cells, *_published(data, str(system), int(str(factors)))
+            )
         best = ranked[ranked["status"] == "ran"].drop_duplicates(["seed", "metric"])
         table.add_row(str(factors), "popularity", *_cells(best, "baseline"), "-", "-")
     return table
@@ -92,7 +94,9 @@ def error_table(rows: Sequence[Row], title: str) -> Table:
     for name in ("K", "varied", "system", "RMSE", "RMSE with U alone", "constant mean", "seeds"):
         table.add_column(name, justify="left" if name == "system" else "right")
     frame = last_rounds(frame_of(rows))
-    for _, found in frame[frame["metric"].str.startswith("rmse")].groupby(["K", "place", "system"], sort=False):
+    for _, found in frame[frame["metric"].str.startswith("rmse")].groupby(
+        ["K", "place", "system"], sort=False
+    ):
         head = [str(found["K"].iloc[0]), found["place"].iloc[0], found["system"].iloc[0]]
         ran = found[found["status"] == "ran"]
         if ran.empty:

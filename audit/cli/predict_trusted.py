@@ -14,7 +14,6 @@ def predict_trusted(
     output: Output,
     data: str,
     out: Path,
-    *,
     method: list[str] | None,
     factors: tuple[int, ...],
     rounds: int,
