@@ -52,7 +52,9 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     slow = set((Path(__file__).parent / "slow.txt").read_text().split())
     for item in items:
         parts = item.nodeid.partition("[")[0].split("::")
-        if item.get_closest_marker("thorough") or any("::".join(parts[:end]) in slow for end in range(1, len(parts) + 1)):
+        if item.get_closest_marker("thorough") or any(
+            "::".join(parts[:end]) in slow for end in range(1, len(parts) + 1)
+        ):
             item.add_marker(pytest.mark.slow)
 
 
