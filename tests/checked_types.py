@@ -28,7 +28,7 @@ PACKAGES = ("audit", "victims", "attacks", "defenses", "reports")
 NAME = "_checks_its_types"  # of the decorator in the modules
 BYTECODE = ".checked-1.pyc"  # raise the number when the decorated source changes
 CLOSURES = (
-    2  # so many functions of one definition inside a function are checked; wrapping takes longer than a call
+    2  # functions of one definition inside a function that are checked; wrapping takes longer than a call
 )
 _made = Counter[Any]()
 
@@ -59,19 +59,24 @@ def _once_for_all_alike(function: Callable, hints: dict[str, Any]) -> Callable:
     def body(*args: Any, **kwargs: Any) -> Any:
         return here.held.pop() if getattr(here, "held", None) else function(*args, **kwargs)
 
-    plain = inspect.signature(function)
-    named = [one.replace(annotation=hints.get(name, Any)) for name, one in plain.parameters.items()]
-    answer = hints.get("return", Any) if "return" in function.__annotations__ else plain.return_annotation
-    body.__signature__ = plain.replace(parameters=named, return_annotation=answer)  # type: ignore[attr-defined]
-    checked = jaxtyped(body, typechecker=beartype)
+    @functools.cache
+    def checked() -> Callable:
+        """Made at the first call, for it takes longer than most calls, and many functions are never called."""
+        plain = inspect.signature(function)
+        named = [one.replace(annotation=hints.get(name, Any)) for name, one in plain.parameters.items()]
+        answer = hints.get("return", Any) if "return" in function.__annotations__ else plain.return_annotation
+        body.__signature__ = plain.replace(  # type: ignore[attr-defined]
+            parameters=named, return_annotation=answer
+        )
+        return jaxtyped(body, typechecker=beartype)
 
     @functools.wraps(function)
     def call(*args: Any, **kwargs: Any) -> Any:
         kind = _alike((args, tuple(kwargs.items())))
         if kind is None:
-            return checked(*args, **kwargs)
+            return checked()(*args, **kwargs)
         if kind not in known:
-            result = checked(*args, **kwargs)
+            result = checked()(*args, **kwargs)
             known[kind] = {_alike(result)}
             return result
         result = function(*args, **kwargs)
@@ -79,7 +84,7 @@ def _once_for_all_alike(function: Callable, hints: dict[str, Any]) -> Callable:
         if answered is None or answered not in known[kind]:
             here.held = [result]
             try:
-                checked(*args, **kwargs)
+                checked()(*args, **kwargs)
             finally:
                 here.held = []
             known[kind].add(answered)
