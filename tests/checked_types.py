@@ -61,7 +61,7 @@ def _once_for_all_alike(function: Callable, hints: dict[str, Any]) -> Callable:
 
     @functools.cache
     def checked() -> Callable:
-        """Made at the first call, for it takes longer than most calls, and many functions are never called."""
+        """Made at the first call: it takes longer than most calls, and many functions are never called."""
         plain = inspect.signature(function)
         named = [one.replace(annotation=hints.get(name, Any)) for name, one in plain.parameters.items()]
         answer = hints.get("return", Any) if "return" in function.__annotations__ else plain.return_annotation
