@@ -18,6 +18,7 @@ from audit.cli import (
     predict,
     quality,
     record,
+    report,
     score,
     sweep,
     train,
@@ -54,6 +55,7 @@ for command, ending in (
     (cost.cost, cost.EXAMPLES),
     (predict.predict, predict.EXAMPLES),
     (claims.claims, claims.EXAMPLES),
+    (report.report, report.EXAMPLES),
 ):
     app.command(epilog=ending)(command)
 app.command("list", epilog=listing.LIST_EXAMPLES)(listing.list_)
