@@ -8,6 +8,7 @@ from typing import Annotated
 
 import typer
 
+from audit.cli.build import AgainstOption, JunitOption, as_records, build_of
 from audit.cli.options import (
     AttacksOption,
     ComponentsOption,
@@ -27,7 +28,7 @@ from audit.cli.options import (
     names,
     parse_rounds,
 )
-from audit.cli.output import Output, judge
+from audit.cli.output import Output
 from victims.common.files import refuse_unwritable
 
 EXAMPLES = examples(
@@ -76,6 +77,8 @@ def compare(
     trained: Annotated[int, typer.Option(min=1, help="Rounds before the ranking is measured.")] = 50,
     runs: Annotated[int, typer.Option(min=1, help="Seeds of the ranking.")] = 3,
     fail_on: FailOnOption = None,
+    against: AgainstOption = None,
+    junit: JunitOption = None,
     jobs: JobsOption = -1,
     seed: SeedOption = 0,
     set_: VictimOptions = None,
@@ -84,7 +87,7 @@ def compare(
     as_json: JsonOption = False,
 ) -> None:
     """Defenses side by side: leakage to each adversary, recommendation quality, cost."""
-    from audit.cli.gate import OF_ATTACKS, OF_COST, OF_QUALITY, Vocabulary, parse
+    from audit.cli.gate import OF_ATTACKS, OF_COST, OF_QUALITY, Vocabulary
     from audit.experiments.compare import ADVERSARIES, Comparison, run, settled, short_of_rounds
     from audit.factories import parse_options
     from audit.requests.grids import scenario_of
@@ -110,7 +113,8 @@ def compare(
         victim_options=parse_options(set_ or []),
     )
     columns = {"defense": plan.defenses, "adversary": plan.adversaries}
-    bars = parse(fail_on or [], Vocabulary(values=(*OF_ATTACKS, *OF_QUALITY, *OF_COST), columns=columns))
+    vocabulary = Vocabulary(values=(*OF_ATTACKS, *OF_QUALITY, *OF_COST), columns=columns)
+    build = build_of(fail_on, vocabulary, against, junit)
     notes = short_of_rounds(plan)
     watched = settled(plan).rounds
     start = time.perf_counter()
@@ -126,5 +130,8 @@ def compare(
     figures = comparison_figure(rows, out)
     for path in figures:
         output.show(f"figure {path}")
-    output.results(rows, out, time.perf_counter() - start, figures=figures, notes=notes)
-    judge(bars, rows)
+    changed = build.changes(rows)
+    build.show(output, changed)
+    told = as_records(changed)
+    output.results(rows, out, time.perf_counter() - start, figures=figures, notes=notes, changes=told)
+    build.judge(rows, changed)
