@@ -76,3 +76,48 @@ def test_what_cannot_be_compared_is_refused_before_anything_runs(run, tmp_path):
     code, _, error = run(*WORDS, "--out", tmp_path / "R", "--against", tmp_path / "nowhere")
     assert code == 2
     assert not (tmp_path / "R").exists()
+
+
+CAMPAIGN = """
+format = "factorleak-campaign"
+version = 1
+title = "Two systems"
+
+[grid]
+adversaries = ["server", "item-server"]
+attacks = ["grid", "rated-set"]
+rounds = [[0]]
+runs = 1
+trained = 2
+
+[[data]]
+name = "small"
+path = "synthetic:users=20,items=30,ratings_per_user=8"
+
+[[victim]]
+name = "mf"
+defenses = ["none", "laplace:b=5"]
+set = { factors = 3 }
+"""
+
+
+def test_a_campaign_goes_on_and_has_its_page(run, tmp_path):
+    path, out = tmp_path / "campaign.toml", tmp_path / "C"
+    path.write_text(CAMPAIGN)
+    code, told, _ = run("compare", path, "--dry-run", "--json")
+    assert code == 0
+    assert json.loads(told) == {"cells": 6, "leakage": 2, "cost": 2, "quality": 2, "kept": 0}
+    words = ("compare", path, "--out", out, "--jobs", 1)
+    code, told, error = run(*words, "--fail-on", "leak@defense=none")
+    assert code == 1, error
+    assert "mf sgd/observed-only on small, without a defense: LEAK; the server reads ratings at 1.000" in told
+    assert "<title>Two systems</title>" in (out / "report.html").read_text()
+    first = json.loads((out / "results.json").read_text())
+    assert {row["status"] for row in first} >= {"ran", "not applicable"}
+    code, told, error = run(*words, "--against", out, "--fail-on", "worse")
+    assert code == 0, error
+    assert "6 cells (2 of leakage, 2 of cost, 2 of quality), 6 of them kept from before" in told
+    assert json.loads((out / "results.json").read_text()) == first
+    code, _, error = run("compare", path, "--victim", "fedmf")
+    assert code == 2
+    assert "--victim is said by the campaign file" in error
