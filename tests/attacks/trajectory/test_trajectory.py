@@ -141,6 +141,7 @@ class TestNoiseOnce:
 
     def test_float32_recordings(self, community, recorded):
         view = recorded("hdpmf").view("server")
+        view = view.select(view.users[:24])
         single = tuple(part.astype(np.float32) for part in view.messages.gradient)
         view = replace(view, messages=replace(view.messages, gradient=single))
         user, _, item, value, _ = answers(Trajectory(answer="stretched").attack(view, 0))
