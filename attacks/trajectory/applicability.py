@@ -38,7 +38,7 @@ def model_of(view: View, *, max_rounds: int, n_starts: int, max_steps: int) -> T
     defenses = {str(entry.get("name")): entry for entry in manifest.defenses}
     rounds = max(np.split(view.rounds, np.flatnonzero(np.diff(view.rounds) != 1) + 1), key=len)
     if rounds.size < 2:
-        return "two consecutive rounds are needed, none were recorded"
+        return "two rounds in a row are needed, and no two were recorded"
     noise = defenses["objective-noise"].get("noise") if "objective-noise" in defenses else "none"
     scaled_by_item = noise not in ("once", "none")
     fresh = scaled_by_item or "gaussian" in defenses

@@ -40,6 +40,14 @@ from audit.cli.output import Output
 from victims.common.errors import InputError
 
 IDENTIFY = "factorleak attack --identify takes the rule from the uploads"
+COLUMNS = (
+    "value [95 % interval over clients]; guess: the best guess without the transcript; answered: "
+    "clients with an answer, the others count with that guess."
+)
+LISTED = (
+    "Uploads name items: which ones a client rated lies in the open, whatever is in their rows, unless it "
+    "sends rows of others, too."
+)
 REMEDIES = {"upload": "declare what is uploaded, or nothing: then the rows tell"}
 EXAMPLES = examples(
     "factorleak audit",
@@ -140,10 +148,7 @@ def audit(
     output.show(audit_table(found.rows, f"What the {adversary} reads from {victim}, rounds {watched}"))
     for sentence in in_words(found.rows, listed=found.lists_open):
         output.show(sentence)
-    output.show(
-        "value [95 % interval over clients]; guess: the best guess without the transcript; answered: "
-        "clients with an answer, the others count with that guess."
-    )
+    output.show(COLUMNS)
     show_accounts(output, found.accounts)
     changed = build.changes(found.rows)
     build.show(output, changed)
@@ -202,11 +207,11 @@ def _audit_recording(
         output.show(found.hint)
     for wrong in found.contradictions:
         output.show(f"{wrong}; {REMEDIES.get(wrong.key, IDENTIFY)}.")
-    if request.truth is None:
+    if request.truth is not None:
+        output.show(COLUMNS)
+    else:
         if found.lists_open:
-            output.show(
-                "Which items were rated lies in the open: uploads name them, whatever is in their rows."
-            )
+            output.show(LISTED)
         output.show(
             "There is no truth to score against: clients_answered counts those for whom an attack, which "
             "abstains where nothing fits, has an answer; guess: the same on shuffled uploads."

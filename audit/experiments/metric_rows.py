@@ -16,6 +16,7 @@ from audit.scoring.truth import Truth
 from victims.common.errors import InputError, one_line
 from victims.transcript.manifest import Manifest
 
+RATED_SET_ALONE = "it reads which items are rated and nothing else"
 HEADLINE = "rating_accuracy"  # the metric of a row that stands for all of them
 
 
@@ -53,8 +54,7 @@ def metric_rows(
     scores = score(reconstruction, manifest, truth, shuffled=shuffled, ceilings=ceilings)
     rows = [make_row(**shared, **as_record(one), status="ran") for one in scores]
     if reconstruction.scope == Scope.RATED_SET:
-        reason = "it reads which items are rated and nothing else"
-        rows.append(inapplicable_row(shared, reconstruction, reason))
+        rows.append(inapplicable_row(shared, reconstruction, RATED_SET_ALONE))
     return rows
 
 

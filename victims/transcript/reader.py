@@ -70,7 +70,9 @@ def open_transcript(path: Path | str) -> Transcript:
     table = read_messages(file, manifest)
     known = _known_to_somebody(state)
     _refuse_absurd_sizes(path, manifest, known, table.uploads)
-    several = check_rows(file.path, known, table.uploads, table.receiver if manifest.version > 1 else None)
+    several = check_rows(
+        file.path, known, table.uploads, manifest, table.receiver if manifest.version > 1 else None
+    )
     for rows in (table.sums, table.item_server):
         check_sums(file.path, rows, known)
     deliveries = read_deliveries(path, manifest) if manifest.version > 1 else None
