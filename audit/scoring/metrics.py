@@ -22,7 +22,7 @@ from audit.scoring.truth import Truth
 from victims.transcript.manifest import Manifest
 from victims.transcript.view import ATTRIBUTE, ITEM
 
-LOWER_IS_BETTER = frozenset({"rating_mae"})
+LOWER_IS_BETTER = frozenset({"rating_mae", "factor_relative_error"})
 FALSE_POSITIVE_RATE = 0.001
 RATING_METRICS = (
     "rating_accuracy",
