@@ -9,8 +9,6 @@ from victims.transcript.client_names import CLIENT, names_of, spoken
 from victims.transcript.reader import Transcript
 from victims.transcript.view import View
 
-SELECTION = "unrated-sampling"  # the defense that puts unrated items into lists
-
 
 def other_adversary(opened: Transcript, view: View) -> str:
     """Say whose view is worth an audit, where nothing was sent to the one that was asked about.
@@ -52,6 +50,5 @@ def lists_open(view: View) -> bool:
     view : View
     """
     manifest = view.manifest
-    chosen = any(entry.get("name") == SELECTION for entry in manifest.defenses)
-    named = manifest.weighting == "observed-only" and not manifest.upload.zeros_if_unrated and not chosen
+    named = manifest.weighting == "observed-only" and not manifest.unrated_rows
     return named and bool(users_of_others(view).size)

@@ -11,7 +11,7 @@ import numpy as np
 from jaxtyping import Array, Float, Int
 
 from victims.data.ratings import Ratings
-from victims.protocols.base import Received, Rows
+from victims.protocols.base import Received, Rows, Sample
 from victims.protocols.client_task import Biases
 from victims.protocols.jax_ratings import Data
 from victims.transcript.view import ITEM
@@ -94,3 +94,13 @@ def with_zeros(rows: Rows, users: np.ndarray, n_items: int) -> Rows:
         np.tile(np.arange(n_items, dtype=np.int32), users.size),
         gradient,
     )
+
+
+def with_zeros_at(rows: Rows, sample: Sample) -> Rows:
+    """The same with rows of zeros for sampled unrated items, among the others by client and item."""
+    sender = np.concatenate([rows.sender, sample.user.astype(np.int32)])
+    index = np.concatenate([rows.index, sample.item.astype(np.int32)])
+    zeros = np.zeros((sample.user.size, rows.gradient.shape[1]))
+    order = np.lexsort((index, sender))
+    kind = np.full(sender.size, ITEM, np.int8)
+    return Rows(sender[order], kind, index[order], np.concatenate([rows.gradient, zeros])[order])
