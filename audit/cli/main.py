@@ -15,6 +15,7 @@ from audit.cli import (
     compare,
     cost,
     listing,
+    lists,
     predict,
     quality,
     record,
@@ -52,6 +53,7 @@ for command, ending in (
     (compare.compare, compare.EXAMPLES),
     (quality.quality, quality.EXAMPLES),
     (cost.cost, cost.EXAMPLES),
+    (lists.lists, lists.EXAMPLES),
     (predict.predict, predict.EXAMPLES),
     (claims.claims, claims.EXAMPLES),
 ):
