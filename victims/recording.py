@@ -123,8 +123,8 @@ def record(
     Raises
     ------
     InputError
-        If a round or user does not exist, ``path`` exists, training diverges, a number is too large to
-        encrypt, or some clients are left out where sums are decrypted.
+        If a round or user does not exist, ``path`` exists, training diverges or is over before the last
+        round, a number is too large to encrypt, or some clients are left out where sums are decrypted.
     """
     kept_rounds, kept_users = _wanted_rounds(rounds), _wanted_users(users, ratings.n_users)
     for beside in (truth_path(path), factors_path(path), key_path(path)):
@@ -157,6 +157,11 @@ def record(
                 )
             if round_ < last:
                 run = run.trained(round_, sums, train_on_received)
+                if run.stopped:
+                    raise InputError(
+                        f"the training was over after round {round_}, by the victim's stop_gradient; "
+                        f"rounds must be at most {round_}, got {last}"
+                    )
             progress(round_ + 1, last + 1)
 
 

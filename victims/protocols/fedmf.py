@@ -49,6 +49,7 @@ from victims.protocols.fedmf_round import (
     Constants,
     State,
     gradient_rows,
+    largest_gradients,
     round_step,
     with_zeros,
     with_zeros_at,
@@ -82,6 +83,11 @@ class FedMF(Switches):
         starts from the constant 0.01, which keeps all K dimensions equal for ever.
     init_scale : float
         > 0.
+    stop_gradient : float
+        The threshold epsilon of section 3.1: the training is over after the first round in which no gradient
+        had this norm, >= 0; 0 leaves it to the number of rounds.
+    stop_side : "both", "clients" or "items"
+        Whose gradients must be below it ("or one of them").
 
     References
     ----------
@@ -98,6 +104,8 @@ class FedMF(Switches):
     client_learning_rate: float = 1e-3
     start: Literal["normal", "constant"] = "normal"
     init_scale: float = 0.1
+    stop_gradient: float = 0.0
+    stop_side: Literal["both", "clients", "items"] = "both"
 
     def __post_init__(self) -> None:
         require_fields(
@@ -111,6 +119,8 @@ class FedMF(Switches):
             client_learning_rate=above(0),
             start=one_of("normal", "constant"),
             init_scale=above(0),
+            stop_gradient=at_least(0),
+            stop_side=one_of("both", "clients", "items"),
         )
         check_switches(self, "fedmf", ("part-text", "full-text", "gradient", "delta", "weights"))
 
@@ -185,6 +195,7 @@ class FedMF(Switches):
             If a factor is no longer finite, or unrated items are sampled where that has no meaning.
         """
         self._refuse_unless_open_to(sample)
+        before = state = state._replace(gradient=None)
         if self.published:
             state = round_step(self._constants(), state, device_data(ratings), received)
         else:
@@ -198,7 +209,16 @@ class FedMF(Switches):
                 f"client_learning_rate (now {self.client_learning_rate:g}), for the steps of all clients "
                 "of an item add up"
             )
+        if self.stop_gradient > 0:
+            state = state._replace(gradient=largest_gradients(self._constants(), before, state))
         return state
+
+    def stopped(self, state: State) -> bool:
+        """Whether the gradients of the last round were below ``stop_gradient``."""
+        if state.gradient is None:
+            return False
+        clients, items = (size < self.stop_gradient for size in state.gradient)
+        return {"both": clients and items, "clients": clients, "items": items}[self.stop_side]
 
     def broadcast(self, state: State) -> tuple[np.ndarray, np.ndarray]:
         """V as the clients receive it; there are no attributes."""

@@ -35,6 +35,7 @@ class State(NamedTuple):
     client_factors: Float[Array, "users K"]
     seed: Int[Array, ""]
     biases: Biases | None = None
+    gradient: tuple[float, float] | None = None  # norm of the last round's largest: of clients, of items
 
 
 @partial(jax.jit, static_argnums=0)
@@ -104,3 +105,18 @@ def with_zeros_at(rows: Rows, sample: Sample) -> Rows:
     order = np.lexsort((index, sender))
     kind = np.full(sender.size, ITEM, np.int8)
     return Rows(sender[order], kind, index[order], np.concatenate([rows.gradient, zeros])[order])
+
+
+def largest_gradients(constants: Constants, before: State, after: State) -> tuple[float, float]:
+    """The largest norm among the clients' gradients (5), and among the items' (6), of the round in between.
+
+    Both are what moved the factors, over gamma: of items the sums as the server received them.
+    """
+    moved = (
+        (before.client_factors, after.client_factors),
+        (before.item_factors, after.item_factors),
+    )
+    clients, items = (
+        float(jnp.linalg.norm(new - old, axis=1).max()) / constants.client_learning_rate for old, new in moved
+    )
+    return clients, items
