@@ -27,6 +27,7 @@ if TYPE_CHECKING:
 
     from attacks.base import (
         Attack,
+        ClientFactors,
         Estimates,
         Identities,
         Outcome,
@@ -73,6 +74,7 @@ __all__ = [
     "Attacker",
     "Centralised",
     "Cipher",
+    "ClientFactors",
     "ClientRule",
     "Defense",
     "Estimates",
@@ -126,6 +128,7 @@ __all__ = [
 _LOCATIONS = {
     "attacks.base": (
         "Attack",
+        "ClientFactors",
         "Estimates",
         "Identities",
         "Outcome",
@@ -307,8 +310,9 @@ def record(
     Parameters
     ----------
     path : str or Path
-        Directory to create. The truth goes to ``NAME.truth.arrow`` beside it, and where uploads are encrypted
-        the clients' key to ``NAME.key.json``.
+        Directory to create. The truth goes to ``NAME.truth.arrow`` beside it, the clients' factors in the
+        kept rounds to ``NAME.factors.arrow``, and where uploads are encrypted the clients' key to
+        ``NAME.key.json``.
     ratings : str, Path or Ratings
         Ratings, or what ``load`` takes.
     victim : str or Victim

@@ -14,7 +14,7 @@ from jaxtyping import Bool, Float, Int
 
 from victims.common.errors import InputError
 from victims.data.ratings import Ratings
-from victims.protocols.base import Cipher, Defense, InTurn, Received, Rows, Sample, Total, Victim
+from victims.protocols.base import Cipher, Defense, InTurn, Received, Rows, Sample, Stopping, Total, Victim
 from victims.protocols.client_task import Biases
 from victims.protocols.switches import Switches
 from victims.transcript.view import ATTRIBUTE, ITEM
@@ -58,6 +58,11 @@ class Run(NamedTuple):
         sample = sampled(self.defenses, self.ratings, round_, self.seed)
         arrived = received(self, round_, sums, sample) if on_received else None
         return self._replace(state=self.victim.round(self.state, self.ratings, arrived, sample))
+
+    @property
+    def stopped(self) -> bool:
+        """Whether the training is over, by the victim's own criterion."""
+        return isinstance(self.victim, Stopping) and self.victim.stopped(self.state)
 
     def user_factors(self, round_: int) -> Float[np.ndarray, "users factors"]:
         """The clients' factors in a round."""

@@ -27,6 +27,7 @@ from typing import Any, NamedTuple
 from audit.experiments.claimed_rows import ANSWERED, PROBABILITY
 from audit.experiments.round_cost import METRICS
 from audit.registry import is_guess
+from audit.scoring.factor_scores import FACTOR_METRICS
 from audit.scoring.metrics import RATING_METRICS
 from audit.scoring.pseudonyms import CLAIMED, SHARE
 from audit.scoring.statistics import INCONCLUSIVE, LEAK, NO_EVIDENCE, NOT_TESTED
@@ -53,6 +54,7 @@ SCORED = (
     "attribute_accuracy",
     "attribute_group_accuracy",
     "users_fully_recovered",
+    *FACTOR_METRICS,
     CLAIMED,
     SHARE,
 )

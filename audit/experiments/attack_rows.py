@@ -187,6 +187,7 @@ def _of_users(answer: Reconstruction, users: np.ndarray) -> Reconstruction:
         blocks=tuple(blocks),
         abstained={user: reason for user, reason in answer.abstained.items() if user in set(users.tolist())},
         diagnostics={name: values[kept] for name, values in answer.diagnostics.items()},
+        factors=None if answer.factors is None else answer.factors.of(users),
     )
 
 

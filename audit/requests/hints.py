@@ -10,8 +10,6 @@ from victims.transcript.client_names import CLIENT, names_of, spoken
 from victims.transcript.reader import Transcript
 from victims.transcript.view import ITEM, View
 
-SELECTION = "unrated-sampling"  # the defense that puts unrated items into lists
-
 
 def other_adversary(opened: Transcript, view: View) -> str:
     """Say whose view is worth an audit, where nothing was sent to the one that was asked about.
@@ -56,8 +54,7 @@ def lists_open(view: View, truth: Truth | None = None) -> bool:
         that were drawn, say). Without it that is not known.
     """
     manifest = view.manifest
-    chosen = any(entry.get("name") == SELECTION for entry in manifest.defenses)
-    named = manifest.weighting == "observed-only" and not manifest.upload.zeros_if_unrated and not chosen
+    named = manifest.weighting == "observed-only" and not manifest.unrated_rows
     return named and bool(users_of_others(view).size) and (truth is None or _all_rated(view, truth))
 
 

@@ -181,7 +181,9 @@ def measure(
     for round_ in range(rounds):
         run = run.trained(round_)
         progress(round_ + 1, rounds)
-    clients, items = run.predicting(rounds)
+        if run.stopped:
+            break
+    clients, items = run.predicting(int(run.state.round))
     items = np.array(items)
     if chosen.scenario == "new user":
         clients = cast(WithFoldIn, victim).new_clients(run.state, chosen.test.attributes)

@@ -28,6 +28,7 @@ INT32_MAX = 2**31 - 1
 Size = Annotated[int, Field(ge=0, le=INT32_MAX)]
 Count = Annotated[int, Field(ge=1, le=INT32_MAX)]
 
+SAMPLING = "unrated-sampling"  # the defense that puts rows of unrated items among the others
 CONSTANTS = (  # of all protocols: what ``hyperparameters`` is read for
     "lambda_attributes",
     "lambda_factors",
@@ -128,6 +129,17 @@ class Manifest(BaseModel):
             return self.declared_rule
         assert self.update is not None
         return of_version_1(self.update, self.upload.zeros_if_unrated)
+
+    @property
+    def unrated_rows(self) -> bool:
+        """Whether rows of zeros about unrated items lie among those of an observed-only protocol: of all of
+        them, or of some that clients sample (defense ``unrated-sampling``)."""
+        return self.upload.zeros_if_unrated or (self.weighting == "observed-only" and self.samples_unrated)
+
+    @property
+    def samples_unrated(self) -> bool:
+        """Whether clients sample some unrated items to send rows of."""
+        return any(entry.get("name") == SAMPLING for entry in self.defenses)
 
     @property
     def rule_name(self) -> str:
