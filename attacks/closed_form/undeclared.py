@@ -28,8 +28,9 @@ from dataclasses import asdict, dataclass
 import numpy as np
 
 from attacks.base import Estimates, Progress, Reconstruction, all_abstain, silent, unreadable
+from attacks.closed_form.chain_readings import any_reading
 from attacks.closed_form.common_scale import Scale, common_scale
-from attacks.closed_form.row_readings import Reading, Rows, best_reading
+from attacks.closed_form.row_readings import Reading, Rows
 from victims.common.errors import InputError
 from victims.transcript.manifest import Manifest
 from victims.transcript.view import ITEM, Uploads, View
@@ -93,7 +94,7 @@ class Undeclared:
         scale = known_scale(view, self.max_misfit, lowered)
         for batch in view.batches(BATCH_BYTES):
             rounds = [
-                best_reading(rows_of(view.manifest, uploads, scale, lowered), view.manifest, self.max_misfit)
+                any_reading(rows_of(view.manifest, uploads, scale, lowered), view.manifest, self.max_misfit)
                 for uploads in batch.rounds
             ]
             fit = np.stack([part.misfit - part.allowed for part in rounds])
@@ -197,7 +198,7 @@ def untold_offset(view: View, max_misfit: float) -> float:
     asked = 0
     for batch in view.batches(BATCH_BYTES):
         plain, less = (
-            best_reading(rows_of(view.manifest, batch.rounds[0], None, lowered), view.manifest, max_misfit)
+            any_reading(rows_of(view.manifest, batch.rounds[0], None, lowered), view.manifest, max_misfit)
             for lowered in (0.0, lowest)
         )
         # who fits without it fits with it nowhere at the lowest level: that is one above a rating then
@@ -224,7 +225,7 @@ def known_scale(view: View, max_misfit: float, lowered: float = 0.0) -> Scale | 
     told: list[np.ndarray] = []
     for batch in view.batches(BATCH_BYTES):
         rows = rows_of(view.manifest, batch.rounds[0], None, lowered)
-        found = best_reading(rows, view.manifest, max_misfit)
+        found = any_reading(rows, view.manifest, max_misfit)
         here = found.answered & np.isfinite(found.of_error)
         n_rated = rows.item.sum(axis=1)[here]
         told.append(np.stack([1 / (found.of_error * found.of_factor)[here], n_rated], axis=1))
