@@ -29,9 +29,10 @@ import numpy as np
 from jaxtyping import Float
 
 from attacks.base import Estimates, Progress, Reconstruction, all_abstain, joined, silent, unreadable
+from attacks.closed_form.chain_readings import any_reading
 from attacks.closed_form.common_scale import Scale, common_scale
 from attacks.closed_form.reduction import leading_direction
-from attacks.closed_form.row_readings import Reading, Rows, best_reading
+from attacks.closed_form.row_readings import Reading, Rows
 from victims.common.errors import InputError
 from victims.transcript.manifest import Manifest
 from victims.transcript.view import ITEM, Uploads, View
@@ -97,7 +98,7 @@ class Undeclared:
         scale = known_scale(view, self.max_misfit, lowered)
         for batch in view.batches(BATCH_BYTES):
             rows = [rows_of(view.manifest, uploads, scale, lowered) for uploads in batch.rounds]
-            rounds = [(sent, best_reading(sent, view.manifest, self.max_misfit)) for sent in rows]
+            rounds = [(sent, any_reading(sent, view.manifest, self.max_misfit)) for sent in rows]
             fit = np.stack([part.misfit - part.allowed for _, part in rounds])
             best = np.where(np.isnan(fit), np.inf, fit).argmin(axis=0)
             columns = []
@@ -230,7 +231,7 @@ def untold_offset(view: View, max_misfit: float) -> float:
     asked = 0
     for batch in view.batches(BATCH_BYTES):
         plain, less = (
-            best_reading(rows_of(view.manifest, batch.rounds[0], None, lowered), view.manifest, max_misfit)
+            any_reading(rows_of(view.manifest, batch.rounds[0], None, lowered), view.manifest, max_misfit)
             for lowered in (0.0, lowest)
         )
         # who fits without it fits with it nowhere at the lowest level: that is one above a rating then
@@ -257,7 +258,7 @@ def known_scale(view: View, max_misfit: float, lowered: float = 0.0) -> Scale | 
     told: list[np.ndarray] = []
     for batch in view.batches(BATCH_BYTES):
         rows = rows_of(view.manifest, batch.rounds[0], None, lowered)
-        found = best_reading(rows, view.manifest, max_misfit)
+        found = any_reading(rows, view.manifest, max_misfit)
         here = found.answered & np.isfinite(found.of_error)
         n_rated = rows.item.sum(axis=1)[here]
         told.append(np.stack([1 / (found.of_error * found.of_factor)[here], n_rated], axis=1))
