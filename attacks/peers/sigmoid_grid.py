@@ -36,6 +36,7 @@ BLOCK = 1 << 21  # numbers of one table
 ACCIDENT = 1e-4  # probability that rows about nothing are answered
 TELLING = 3.0  # times the best distance from the grid that any other ratings must have
 UPRIGHT = 2.0  # standard errors by which the mean of ratings must lie above the middle, or their sign is open
+FAR = 1e6
 EXACT = 1e-9  # of a step, below which distances are equal
 
 
@@ -101,18 +102,21 @@ def ratings_behind(
     return Fit(*(np.concatenate(column) for column in columns))
 
 
-def ratings_at(
-    scalar: Float[np.ndarray, "*rows"], along: Float[np.ndarray, "*rows"], length: Float[np.ndarray, "*rows"]
-) -> Float[np.ndarray, "*rows"]:
+def ratings_at(scalar: np.ndarray, along: np.ndarray, length: np.ndarray) -> np.ndarray:
     """R at a given length of the sender's factor.
 
     Parameters
     ----------
     scalar, along, length : arrays that broadcast
+
+    Returns
+    -------
+    array of their common shape
+        Far from every level where the sigmoid is flat.
     """
     g = expit(length * along)
     with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
-        return g - scalar / (length * g * (1 - g))
+        return np.clip(np.nan_to_num(g - scalar / (length * g * (1 - g)), nan=FAR), -FAR, FAR)
 
 
 def _fit(
@@ -174,9 +178,7 @@ def _nothing(shape: tuple[int, ...]) -> Fit:
 
 def _distance(g: np.ndarray, h: np.ndarray, tried: np.ndarray, levels: np.ndarray) -> np.ndarray:
     """Mean distance from the levels at each length."""
-    value = ratings_at(g, h, tried[:, None])
-    away = distance_to_levels(np.nan_to_num(value, nan=np.inf, posinf=1e9, neginf=-1e9), levels)
-    return away.mean(axis=1)
+    return distance_to_levels(ratings_at(g, h, tried[:, None]), levels).mean(axis=1)
 
 
 def _upright(away: np.ndarray, value: np.ndarray, step: float) -> int:
