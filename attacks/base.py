@@ -82,6 +82,22 @@ class Estimates:
         return f"Estimates(users={self.users.size}, rows={self.value.shape[-1]})"
 
 
+@dataclass(frozen=True)
+class Linked:
+    """Who an attack says sent the rows that an adversary received (``View.copies``).
+
+    Attributes
+    ----------
+    label : (n_rows,)
+        Pseudonym of each row's sender, in the order of the view; -1 where it is linked to nobody.
+    name : (n_pseudonyms,)
+        The client that each pseudonym is said to be; -1 where it is not named.
+    """
+
+    label: Int[np.ndarray, " rows"]
+    name: Int[np.ndarray, " pseudonyms"]
+
+
 OPTIONAL = ("probability", "rated_probability", "rating_if_rated", "median_if_rated")  # of Estimates
 
 
@@ -108,6 +124,8 @@ class Reconstruction:
     identities : Identities
     answered_by : str
         Name of the attack whose answer was taken over; otherwise empty.
+    linked : Linked, or None
+        Who sent what, where senders were not told; it is not kept in files.
 
     Raises
     ------
@@ -124,6 +142,7 @@ class Reconstruction:
     scope: Scope = field(default=Scope.RATINGS_AND_ATTRIBUTES, kw_only=True)
     identities: Identities = field(default=Identities.CLIENTS, kw_only=True)
     answered_by: str = field(default="", kw_only=True)
+    linked: Linked | None = field(default=None, kw_only=True)
     options: Mapping[str, Any] = field(default_factory=dict)
     diagnostics: Mapping[str, Shaped[np.ndarray, " users"]] = field(default_factory=dict)
 

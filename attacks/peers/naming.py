@@ -43,20 +43,21 @@ def cosine(
 
 
 def candidates(
-    told: Float[np.ndarray, "senders ways"], weights: Float[np.ndarray, " neighbours"]
+    told: Float[np.ndarray, "senders ways"], weights: Float[np.ndarray, "neighbours ways"]
 ) -> Bool[np.ndarray, "senders neighbours"]:
-    """Neighbours whose weight is the one that a sender's rows tell, in every way that they tell it.
+    """Neighbours of whom everything is true that a sender's rows tell.
 
     Parameters
     ----------
     told : (senders, ways)
-        NaN where a way tells nothing.
-    weights : (neighbours,)
+        A number for each way, NaN where it tells nothing.
+    weights : (neighbours, ways)
+        What it would be of each neighbour.
     """
     known = np.isfinite(told)
-    away = np.abs(np.where(known, told, 0)[:, :, None] - weights)
-    agrees = (away <= SAME * np.abs(weights)) | ~known[:, :, None]
-    return agrees.all(axis=1) & known.any(axis=1)[:, None]
+    away = np.abs(np.where(known, told, 0)[:, None, :] - weights)
+    agrees = (away <= SAME * np.abs(weights)) | ~known[:, None, :]
+    return agrees.all(axis=2) & known.any(axis=1)[:, None]
 
 
 def named(possible: Bool[np.ndarray, "senders neighbours"]) -> Int[np.ndarray, " senders"]:

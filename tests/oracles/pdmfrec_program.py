@@ -6,6 +6,7 @@ tested against something that none of them wrote.
 
 from __future__ import annotations
 
+import json
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -150,14 +151,18 @@ class Pdmfrec:
                 count[receiver, items] += 1
         v -= self.rate * total / np.maximum(count, 1)[..., None]
 
-    def record(self, path: Path, watched: tuple[int, ...] = (), **declared: Any) -> Traffic:
-        """Write the training as a transcript in which senders are named; returns what it holds.
+    def record(
+        self, path: Path, watched: tuple[int, ...] = (), anonymous: bool = True, **declared: Any
+    ) -> Traffic:
+        """Write the training as a transcript; returns what it holds.
 
         Parameters
         ----------
         path : Path
         watched : tuple of int
             Clients whose copies of V are written; everybody knows a shared start.
+        anonymous : bool
+            Whether receivers do not see who sends.
         declared
             Of ``Recorder``.
         """
@@ -175,4 +180,7 @@ class Pdmfrec:
                     recorder.broadcast(round_, held[user], to=user)
                 for sender, (items, rows) in enumerate(sent):
                     recorder.upload(round_, sender, rows, items, to=recorder.NEIGHBOURS)
+        manifest = json.loads((path / "manifest.json").read_text())
+        manifest |= {"senders_hidden": anonymous}
+        (path / "manifest.json").write_text(json.dumps(manifest))
         return traffic

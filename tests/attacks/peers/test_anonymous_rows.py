@@ -71,13 +71,13 @@ def test_names_from_weights():
     expected = np.where(alone, neighbours, -1)[np.searchsorted(neighbours, who)]
     assert 0 < (expected >= 0).sum() < who.size
     for told in (cosine(together, size, int(rated[0].sum())), pull / program.ridge, read.scale):
-        name = named(candidates(told[:, None], weight))
+        name = named(candidates(told[:, None], weight[:, None]))
         assert np.where(name < 0, -1, neighbours[name]).tolist() == expected.tolist()
 
 
 def test_equal_weights_name_nobody():
-    assert named(candidates(np.ones((3, 1)), np.ones(3))).tolist() == [-1, -1, -1]
-    assert named(candidates(np.full((3, 2), np.nan), np.ones(1))).tolist() == [-1, -1, -1]
+    assert named(candidates(np.ones((3, 1)), np.ones((3, 1)))).tolist() == [-1, -1, -1]
+    assert named(candidates(np.full((3, 2), np.nan), np.ones((1, 2)))).tolist() == [-1, -1, -1]
 
 
 @pytest.mark.parametrize("changes", [{"rounds": 4}, {"shared": False}, {"rounds": 4, "order": "batch"}])
