@@ -98,6 +98,10 @@ BUILT_IN: dict[str, dict[str, Entry]] = {
             "matrix factorisation with clients on the unit ball (paper 002)",
             recorded_as="mf",
         ),
+        "pdmfrec": Entry(
+            "victims.protocols.pdmfrec:PDMFRec",
+            "PDMFRec (paper 003): gradients to similar clients, no server",
+        ),
     },
     "defenses": {
         "laplace": Entry(
@@ -129,6 +133,10 @@ BUILT_IN: dict[str, dict[str, Entry]] = {
             "defenses.encryption.paillier:Paillier",
             "uploads encrypted, sums decrypted by clients (papers 000, 001)",
             ideal={"ideal": "true"},
+        ),
+        "secure-sum": Entry(
+            "defenses.encryption.secure_sum:SecureSum",
+            "rows masked in pairs, so that a client sees sums over its neighbours alone",
         ),
     },
     "attacks": {

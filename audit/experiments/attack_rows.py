@@ -139,7 +139,7 @@ def users_of_others(view: View) -> np.ndarray:
     -------
     (n_users,)
     """
-    return view.users[view.users != _own(view.adversary)]
+    return view.users[~np.isin(view.users, view.members)]
 
 
 def own_rows_alone(view: View) -> str:
@@ -149,15 +149,9 @@ def own_rows_alone(view: View) -> str:
     ----------
     view : View
     """
-    own = _own(view.adversary)
-    if own < 0 or not view.users.size or (view.users != own).any():
+    if not view.members or not view.users.size or users_of_others(view).size:
         return ""
     return f"beside its own uploads, {nothing_received(view)}" if view.anonymous_rows else OWN_ROWS
-
-
-def _own(adversary: str) -> int:
-    """The number of the client who is the adversary, -1 where it is none."""
-    return int(adversary.partition(":")[2]) if adversary.startswith("client:") else -1
 
 
 def _of_others(view: View, answer: Reconstruction) -> Reconstruction:
@@ -167,7 +161,7 @@ def _of_others(view: View, answer: Reconstruction) -> Reconstruction:
     nobody = OWN_ROWS if view.adversary == "decrypter" else own_rows_alone(view)
     if nobody:
         return all_abstain(answer.attack, answer.users, nobody, answer.options)
-    others = answer.users != _own(view.adversary)
+    others = ~np.isin(answer.users, view.members)
     return answer if others.all() else _of_users(answer, answer.users[others])
 
 

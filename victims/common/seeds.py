@@ -51,6 +51,10 @@ class Purpose(IntEnum):
     TAKING_PART = 113
     LOST_UPLOADS = 114
     FOLDS = 115
+    MESSAGES_TO = 116
+    PDMFREC_START = 117
+    PMF_START = 118
+    PARTS = 119
 
     LAPLACE_NOISE = 200
     UNRATED_SAMPLE = 201

@@ -121,8 +121,7 @@ def predictions(run: Run, test: Ratings) -> Float[np.ndarray, " entries"]:
     (n_ratings,) float64
         In stars.
     """
-    clients, items = run.predicting(int(run.state.round))
-    predicted = np.einsum("rk,rk->r", clients[test.users], items[test.items])
+    predicted = run.predictor(int(run.state.round)).pairs(test.users, test.items)
     for defense in run.defenses:
         predicted = defense.predicted(predicted, test, run.seed)
     return np.clip(predicted, test.levels[0], test.levels[-1])

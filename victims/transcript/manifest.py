@@ -69,7 +69,16 @@ class Upload(BaseModel):
         return self
 
 
-NOT_OF_VERSION_1 = ("declared_rule", "scale_known", "kinds", "roles", "anonymous", "inferred")
+NOT_OF_VERSION_1 = (
+    "declared_rule",
+    "scale_known",
+    "kinds",
+    "roles",
+    "anonymous",
+    "inferred",
+    "links",
+    "senders_hidden",
+)
 
 
 class Manifest(BaseModel):
@@ -87,8 +96,9 @@ class Manifest(BaseModel):
 
     ``NOT_OF_VERSION_1`` are facts that version 2 alone can tell: ``update`` None where the client's rule is
     another or unknown, ``declared_rule``, ``scale_known`` (otherwise ``upload`` stands for unknown numbers),
-    the kinds of rows, the roles of parties, whether receivers see who sends, and which keys of the rule were
-    seen by the recorder rather than declared.
+    the kinds of rows, the roles of parties, whether receivers see who sends, which keys of the rule were
+    seen by the recorder rather than declared, whether others can read what is on the links, and whether
+    clients do not see who sent what reaches them, though the file says it.
     """
 
     model_config = ConfigDict(frozen=True, strict=True)
@@ -120,6 +130,8 @@ class Manifest(BaseModel):
     roles: dict[str, str] = Field(default_factory=dict, exclude=True)
     anonymous: bool = Field(default=False, exclude=True)
     inferred: list[str] = Field(default_factory=list, exclude=True)
+    links: Literal["plain", "sealed"] = Field(default="plain", exclude=True)
+    senders_hidden: bool = Field(default=False, exclude=True)
 
     @property
     def rule(self) -> ClientRule:

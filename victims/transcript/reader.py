@@ -72,7 +72,7 @@ def open_transcript(path: Path | str) -> Transcript:
     _refuse_absurd_sizes(path, manifest, known, table.uploads)
     several = check_rows(file.path, known, table.uploads, table.receiver if manifest.version > 1 else None)
     for rows in (table.sums, table.item_server):
-        check_sums(file.path, rows, known)
+        check_sums(file.path, rows, known, by_receiver=manifest.version > 1)
     deliveries = read_deliveries(path, manifest) if manifest.version > 1 else None
     _refuse_lost(file.path, table, deliveries)
     return Transcript(
@@ -90,6 +90,7 @@ def open_transcript(path: Path | str) -> Transcript:
         anonymous_receiver=table.anonymous_receiver,
         repeated_for_receivers=several,
         other={name: state.other.get(name, 0) + rows for name, rows in table.other.items()},
+        told=table.told,
     )
 
 

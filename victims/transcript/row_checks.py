@@ -62,7 +62,9 @@ def check_rows(
     sequence = messages.sequence
     if sequence is not None and repeat_in_runs(messages, runs, [sequence]):
         rule = "sequence must occur once among the rows of a round and sender"
-        raise _repetition(path, [messages.round, messages.sender, sequence], rule)
+        columns = [messages.round, messages.sender, sequence]
+        if receiver is None or repeated([*columns, receiver]):
+            raise _repetition(path, columns if receiver is None else [*columns, receiver], rule)
     if not repeat_in_runs(messages, runs, [messages.kind, messages.index]):
         return False
     rule = "each round, sender, kind and index must occur once"
@@ -125,7 +127,7 @@ def _missing(ids: np.ndarray, index: np.ndarray) -> Int[np.ndarray, " missing"]:
     return np.flatnonzero(lookup(ids, index) < 0)
 
 
-def check_sums(path: Path, sums: Sent, known: Mapping[int, Indices]) -> None:
+def check_sums(path: Path, sums: Sent, known: Mapping[int, Indices], *, by_receiver: bool = False) -> None:
     """State for every sum; no (round, kind, index) twice.
 
     Parameters
@@ -134,6 +136,8 @@ def check_sums(path: Path, sums: Sent, known: Mapping[int, Indices]) -> None:
         Of the file, for messages.
     sums : Sent
     known : mapping of round to Indices
+    by_receiver : bool
+        Whether each receiver may have sums of its own.
 
     Raises
     ------
@@ -145,7 +149,7 @@ def check_sums(path: Path, sums: Sent, known: Mapping[int, Indices]) -> None:
             raise InputError(
                 f"{path}: a sum of round {round_} has no state; state.arrow must hold every index"
             )
-    columns = [[sums.round], [sums.kind % 2], [sums.index]]
+    columns = [[sums.round], [sums.kind % 2], [sums.index], *([[sums.receiver]] if by_receiver else [])]
     order = order_of(columns)
     again = np.flatnonzero(equal_to_the_next(columns, order))
     if again.size:
