@@ -105,7 +105,7 @@ class Peers:
         progress(1, 3)
         claims = read_all(view.manifest, rounds, found, self.max_misfit, key)
         progress(2, 3)
-        answer = _told(view, claims) if told else _untold(view, rounds, found, claims, self.answers)
+        answer = _told(view, claims, scope) if told else _untold(view, rounds, found, claims, self.answers)
         progress(3, 3)
         return replace(answer, attack=self.name, options=options, scope=scope)
 
@@ -157,15 +157,15 @@ def _users(view: View) -> Int[np.ndarray, " users"]:
     return np.unique(view.copies.sender[view.copies.sender != UNTOLD])
 
 
-def _told(view: View, claims: Claims) -> Reconstruction:
+def _told(view: View, claims: Claims, scope: Scope) -> Reconstruction:
     """Answers about senders whom the receiver sees."""
     users = np.union1d(view.users, _users(view))
     at = _users(view)[claims.sender]
-    read = np.unique(at[np.isfinite(claims.value)])
+    read = np.unique(at[np.isfinite(claims.value) | (scope == Scope.RATED_SET)])
     abstained = dict.fromkeys(np.setdiff1d(users, read).tolist(), NOT_READ)
     misfit = np.full(users.size, np.nan)
     misfit[np.searchsorted(users, _users(view))] = claims.misfit
-    blocks = (_block(claims._replace(sender=at), read, Scope.RATINGS_AND_ATTRIBUTES),) if read.size else ()
+    blocks = (_block(claims._replace(sender=at), read, scope),) if read.size else ()
     outcome = Outcome.ANSWERED if read.size else Outcome.NOTHING_FOUND
     return Reconstruction("", users, blocks, abstained, outcome=outcome, diagnostics={"misfit": misfit})
 

@@ -6,10 +6,57 @@ once.
 
 from __future__ import annotations
 
+from dataclasses import replace
+from typing import NamedTuple
+
 import numpy as np
 from jaxtyping import Float, Int
 
+from victims.transcript.reader import Transcript
+from victims.transcript.view import Copies, View
+
 PRECISION, RECALL, NAMES, NAMED = "link_precision", "link_recall", "names_right", "claimed_names_right"
+
+
+class Senders(NamedTuple):
+    """Who sent the rows of a view, and in which round, in the order of ``View.copies``."""
+
+    sender: Int[np.ndarray, " rows"]
+    round: Int[np.ndarray, " rows"]
+
+
+def senders_of(transcript: Transcript, view: View) -> Senders | None:
+    """Look up who sent the rows that a view has without their sender.
+
+    Parameters
+    ----------
+    transcript : Transcript
+        Which the view is of.
+    view : View
+        Of some of its rounds.
+
+    Returns
+    -------
+    Senders, or None
+        None where the view has senders, or the recording itself does not know.
+    """
+    if view.copies is None or not transcript.manifest.senders_hidden:
+        return None
+    told = replace(transcript, manifest=transcript.manifest.model_copy(update={"senders_hidden": False}))
+    copies = told.view(view.adversary).copies
+    assert copies is not None
+    copies = copies.where(np.isin(copies.round, view.copies.round))
+    if copies.round.size != view.copies.round.size or (copies.sender < 0).any():
+        return None
+    sender = np.empty(copies.round.size, np.int64)
+    sender[_by_content(view.copies)] = copies.sender[_by_content(copies)]
+    return Senders(sender, view.copies.round)
+
+
+def _by_content(copies: Copies) -> Int[np.ndarray, " rows"]:
+    """An order in which no sender counts."""
+    columns = (copies.index, copies.kind, copies.receiver, copies.round)
+    return np.lexsort([*copies.gradient.T[::-1], *columns])
 
 
 def link_scores(

@@ -13,6 +13,7 @@ from attacks.base import Identities, Outcome, Reconstruction, Scope
 from audit.registry import is_guess
 from audit.scoring.abstentions import in_words
 from audit.scoring.baselines import best_guess, guesses
+from audit.scoring.linking import Senders, link_scores
 from audit.scoring.metrics import LOWER_IS_BETTER, UserScores, score_users
 from audit.scoring.pseudonyms import pseudonym_scores
 from audit.scoring.statistics import Summary, summarise, why_inconclusive
@@ -67,6 +68,7 @@ def score(
     *,
     shuffled: UserScores | None = None,
     ceilings: Mapping[str, Ceiling] | None = None,
+    senders: Senders | None = None,
     seed: int = 0,
 ) -> list[Score]:
     """Score every metric of a reconstruction.
@@ -81,6 +83,8 @@ def score(
         The same attack on a shuffled transcript; becomes one more candidate for the baseline.
     ceilings : mapping of metric to Ceiling, optional
         See ``audit.scoring.ceiling``; without a defense they are known without computing.
+    senders : Senders, optional
+        Who sent the rows that had no sender, to score who is said to have sent them.
     seed : int
         Of the bootstrap.
 
@@ -96,8 +100,9 @@ def score(
     """
     truth.refuse_unless_about(manifest)
     _refuse_unless_about(reconstruction, manifest)
+    links = _of_links(reconstruction, senders, seed)
     if reconstruction.identities == Identities.PSEUDONYMS:
-        return _of_pseudonyms(reconstruction, manifest, truth, shuffled, seed)
+        return [*_of_pseudonyms(reconstruction, manifest, truth, shuffled, seed), *links]
     users = np.unique(reconstruction.users)
     found = score_users(reconstruction.blocks, manifest, truth, users)
     silent = np.isin(users, list(reconstruction.abstained))
@@ -120,7 +125,7 @@ def score(
         limit = _limit(metric, manifest, ceilings, users, np.where(np.isnan(values), np.nan, baseline))
         n_abstained = int((unanswered & ~np.isnan(baseline)).sum())
         rows.append(Score(metric, summary, name, limit, n_abstained, _reason(summary, why, n_abstained)))
-    return rows
+    return [*rows, *links]
 
 
 def _refuse_unless_about(reconstruction: Reconstruction, manifest: Manifest) -> None:
@@ -156,6 +161,18 @@ def _of_pseudonyms(
         summary = summarise(metric, values, baseline, seed)
         reason = "; ".join(filter(None, (why, why_inconclusive(summary))))
         rows.append(Score(metric, summary, best, None, silent, reason))
+    return rows
+
+
+def _of_links(reconstruction: Reconstruction, senders: Senders | None, seed: int) -> list[Score]:
+    """Who is said to have sent the rows that had no sender."""
+    linked = reconstruction.linked
+    if linked is None or senders is None:
+        return []
+    rows = []
+    for metric, (name, values, guess) in link_scores(linked.label, linked.name, *senders).items():
+        summary = summarise(metric, values, guess, seed)
+        rows.append(Score(metric, summary, name, None, 0, why_inconclusive(summary)))
     return rows
 
 
