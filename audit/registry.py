@@ -78,6 +78,12 @@ def _root(method: str, words: str) -> Entry:
     )
 
 
+def _peers(answers: str, words: str) -> Entry:
+    return Entry(
+        "attacks.peers.attack:Peers", f"what neighbours send: {words}", {"answers": answers}, whole=True
+    )
+
+
 BUILT_IN: dict[str, dict[str, Entry]] = {
     "victims": {
         "fedmvmf": Entry(
@@ -174,6 +180,13 @@ BUILT_IN: dict[str, dict[str, Entry]] = {
         "rated-set": Entry(
             "attacks.metadata.rated_set:RatedSet", "which items a client rated, from the lists it uploads"
         ),
+        "peers": Entry(
+            "attacks.peers.attack:Peers",
+            "what neighbours send each other: rows without a sender linked, and read under pseudonyms",
+            whole=True,
+        ),
+        "peers-named": _peers("ratings", "ratings of those whom their weights name"),
+        "peers-lists": _peers("lists", "rated items of those whom their weights name"),
         "root-hybr": _root("hybr", "Powell's hybrid method"),
         "root-broyden2": _root("broyden2", "Broyden's bad method"),
         "root-linearmixing": _root("linearmixing", "scalar Jacobian approximation"),

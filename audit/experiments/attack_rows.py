@@ -19,6 +19,7 @@ from audit.experiments.shuffled_null import shuffled_scores
 from audit.keys import view_of
 from audit.registry import entry
 from audit.scoring.ceiling import ceilings, computable
+from audit.scoring.linking import senders_of
 from audit.scoring.truth import Truth
 from victims.transcript.reader import Transcript
 from victims.transcript.view import View
@@ -102,7 +103,10 @@ def rows_of(
         return claimed_rows(columns, attempt.attack, attempt.options, attempt.seed, view, answer)
     null = shuffled_scores(attempt.attack, attempt.options, attempt.seed, view, truth, answer)
     limits = ceilings(view, truth) if with_ceilings and computable(view) else None
-    rows = metric_rows(columns, answer, transcript.manifest, truth, shuffled=null, ceilings=limits)
+    who = senders_of(transcript, view) if answer.linked is not None else None
+    rows = metric_rows(
+        columns, answer, transcript.manifest, truth, shuffled=null, ceilings=limits, senders=who
+    )
     return [*rows, *_diagnostic_rows(columns, answer)]
 
 
