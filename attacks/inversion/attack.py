@@ -32,17 +32,22 @@ from jaxtyping import Float, Int
 
 from attacks.base import Estimates, Progress, Reconstruction, all_abstain, silent, unreadable
 from attacks.client_rules.differentiable import ClientRule, Family, broken, rule_named
+from attacks.client_rules.local_passes import LocalPasses
+from attacks.client_rules.local_steps import LocalSteps
 from attacks.closed_form.common_scale import common
 from attacks.closed_form.integer_relation import LOOSE, Relation, precision_of, ratings_in_span
 from attacks.closed_form.reduction import leading_direction
 from attacks.closed_form.row_readings import Rows
 from attacks.closed_form.undeclared import rows_of, untold_offset
 from attacks.inversion.choice import Choice, chosen, chosen_by_ratings
+from attacks.inversion.passes import chosen_in_order, in_order, rules_to_try, told_in_order
 from attacks.inversion.search import SPARE, Guess, Told, explained, told
 from victims.common.errors import InputError
 from victims.common.validation import at_least, require_fields
+from victims.transcript.manifest import Manifest
 from victims.transcript.view import ITEM, View
 
+ANY = "any"  # rule
 BATCH_BYTES = 1 << 20
 SAMPLE = 4  # clients that choose among hypotheses
 SHARED = 0.5  # of the clients that must agree on a constant
@@ -65,7 +70,7 @@ class Inversion:
         Rounds of a client that are tried, the first ones, >= 1.
     """
 
-    rule: Any = "local-steps"
+    rule: Any = ANY
     rounds: int = 2
     name: str = "inversion"
 
@@ -76,6 +81,8 @@ class Inversion:
 
     @property
     def _rule(self) -> Any:
+        if self.rule == ANY:
+            return LocalSteps()
         return rule_named(self.rule) if isinstance(self.rule, str) else self.rule
 
     def attack(self, view: View, key: int, progress: Progress = silent) -> Reconstruction:
@@ -111,8 +118,12 @@ class Inversion:
             self._by_fit(view, rule, guess, found, progress)
             if known is None and (later := found.common(guess.family)) is not None:
                 self._by_fit(view, rule, guess._replace(constants=later), found, silent)
-        progress(view.users.size, view.users.size)
         reason = reason or _unexplained(rule, choice)
+        if self.rule == ANY and not view.manifest.n_attributes:
+            for passes in rules_to_try(view.manifest):
+                if not found.answered.all():
+                    self._by_passes(view, passes, found, options)
+        progress(view.users.size, view.users.size)
         return found.reconstruction(self.name, reason, options)
 
     def _by_span(self, view: View, rule: ClientRule, found: _Found) -> None:
@@ -134,13 +145,37 @@ class Inversion:
                 found.add_by_fit(users, index, told(rule, guess, rows, levels))
             progress(int(found.answered.sum()), view.users.size)
 
+    def _by_passes(self, view: View, rule: LocalPasses, found: _Found, options: dict[str, Any]) -> None:
+        """Whose ratings are told by passes over them in one order."""
+        levels = np.array(view.manifest.rating_levels)
+        groups = [
+            group for users, index, rows in self._open(view, found) for group in in_order(users, index, rows)
+        ]
+        groups.sort(key=lambda group: group.rows.item.shape[1])
+        guess = chosen_in_order(rule, view.manifest, groups, levels)
+        if guess is None:
+            return
+        options["hypothesis"] = f"{guess.value:g} {guess.family.label}, {rule.name}"
+        for again in (False, True):
+            constants = found.common(guess.family)
+            if again and constants is None:
+                break
+            now = guess._replace(constants=constants) if again else guess
+            for group in groups:
+                here = ~found.answered[np.searchsorted(view.users, group.users)]
+                if here.any():
+                    part = _some(group.rows, here)
+                    found.add_by_fit(
+                        group.users[here], group.index[here], told_in_order(rule, now, part, levels)
+                    )
+
     def _open(self, view: View, found: _Found) -> Iterator[tuple[np.ndarray, np.ndarray, Rows]]:
         """Clients without an answer: who, the items of their rows, and the rows."""
         for batch in view.batches(BATCH_BYTES):
             for uploads in batch.rounds[: self.rounds]:
                 open_ = ~found.answered[np.searchsorted(view.users, batch.users)]
                 if open_.any():
-                    rows = _some(rows_of(view.manifest, uploads, None, found.lowered), open_)
+                    rows = _some(rows_of(_bare(view.manifest), uploads, None, found.lowered), open_)
                     index = np.broadcast_to(uploads.index, (batch.users.size, rows.item.shape[1]))[open_]
                     yield batch.users[open_], index, rows
 
@@ -159,9 +194,16 @@ class Inversion:
         return ""
 
 
+def _bare(manifest: Manifest) -> Manifest:
+    """Without the scale of a single step: rows of several are what they are."""
+    plain = manifest.upload.model_copy(update={"scale": 1.0, "regularization": 0.0})
+    return manifest.model_copy(update={"upload": plain})
+
+
 def _some(rows: Rows, here: np.ndarray) -> Rows:
     arrays = (rows.rows[here], rows.factors[here], rows.offset[here], rows.item[here], rows.scale[here])
-    return Rows(*arrays, rows.precision, None)
+    sequence = None if rows.sequence is None else rows.sequence[here]
+    return Rows(*arrays, rows.precision, sequence)
 
 
 def _known_clients(view: View, found: _Found) -> tuple[Rows, Float[np.ndarray, "clients n"]] | None:
@@ -171,7 +213,7 @@ def _known_clients(view: View, found: _Found) -> tuple[Rows, Float[np.ndarray, "
         lacking = SAMPLE - sum(len(ratings) for _, ratings in parts)
         here = np.flatnonzero(np.isin(batch.users, list(found.ratings)))[:lacking]
         if here.size:
-            rows = _some(rows_of(view.manifest, batch.rounds[0], None, found.lowered), here)
+            rows = _some(rows_of(_bare(view.manifest), batch.rounds[0], None, found.lowered), here)
             index = np.broadcast_to(batch.rounds[0].index, (batch.users.size, rows.item.shape[1]))[here]
             told_ = [found.ratings[int(user)] for user in batch.users[here]]
             value = [
@@ -212,7 +254,7 @@ def _pointless(view: View, rule: ClientRule, found: _Found) -> str:
             "several steps over all ratings would make them"
         )
     if all(
-        _parallel(rows_of(view.manifest, batch.rounds[0], None, found.lowered))
+        _parallel(rows_of(_bare(view.manifest), batch.rounds[0], None, found.lowered))
         for batch in view.batches(BATCH_BYTES)
     ):
         return "rows of a client are parallel: one step, of which undeclared reads what it tells"
@@ -241,7 +283,7 @@ def _choice(view: View, rule: ClientRule, found: _Found) -> Choice | None:
         return chosen_by_ratings(rule, view.manifest, *known)
     levels = np.array(view.manifest.rating_levels)
     for batch in view.batches(BATCH_BYTES):
-        rows = rows_of(view.manifest, batch.rounds[0], None, found.lowered)
+        rows = rows_of(_bare(view.manifest), batch.rounds[0], None, found.lowered)
         n_rated = rows.item.sum(axis=1)
         most = np.argsort(-n_rated, kind="stable")[: 2 * SAMPLE : 2]
         here = np.isin(np.arange(n_rated.size), most) & (n_rated > 1)
