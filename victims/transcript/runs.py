@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from functools import cached_property
 
 import numpy as np
 from jaxtyping import Int
@@ -26,17 +25,15 @@ class Runs:
     round, sender : (n_runs,)
     n_rows : int
         Of all runs together.
+    apart : bool
+        No round and sender has two runs.
     """
 
     start: Int[np.ndarray, " runs"]
     round: Int[np.ndarray, " runs"]
     sender: Int[np.ndarray, " runs"]
     n_rows: int
-
-    @cached_property
-    def apart(self) -> bool:
-        """No round and sender has two runs."""
-        return not repeated([[self.round], [self.sender]])
+    apart: bool
 
     @property
     def stop(self) -> Int[np.ndarray, " runs"]:
@@ -71,7 +68,8 @@ def runs_of(messages: Messages) -> Runs:
     nothing = np.zeros(0, np.int32)
     start, round_, sender = (np.concatenate([nothing, *parts]) for parts in columns)
     begins = _begins(round_, sender)  # a run may go on in the next block
-    return Runs(start[begins], round_[begins], sender[begins], messages.n_rows)
+    start, round_, sender = start[begins], round_[begins], sender[begins]
+    return Runs(start, round_, sender, messages.n_rows, apart=not repeated([[round_], [sender]]))
 
 
 def ascend_in_runs(messages: Messages, columns: Sequence[Column]) -> bool:
