@@ -8,6 +8,7 @@ MovieLens 100K publishes (``ua``) where they are there, else random ones; one wh
 from __future__ import annotations
 
 import time
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -65,6 +66,8 @@ class Plan:
         rule of ``victims.data.splits``.
     test_fraction : float
         That ``random`` and ``time`` hold out.
+    chosen : mapping of method and number of factors to options
+        Of the victim, as ``audit.experiments.prediction_tuning`` found them.
     """
 
     methods: tuple[str, ...] = METHODS
@@ -78,6 +81,7 @@ class Plan:
     victim_options: dict[str, Any] = field(default_factory=dict)
     split: str = PAPER
     test_fraction: float = 0.2
+    chosen: Mapping[tuple[str, int], dict[str, str]] = field(default_factory=dict)
 
     def held_out(self, ratings: Ratings, seed: int) -> tuple[Ratings, Ratings]:
         """Training and test ratings, before a share of the former is taken."""
@@ -92,10 +96,11 @@ class Plan:
         options = {} if self.vary in OF_DATA else {self.vary: point}
         return system_of(method).defense_text(self.noise, self.epochs, **options)
 
-    def victim(self, factors: int) -> dict[str, Any]:
+    def victim(self, factors: int, method: str) -> dict[str, Any]:
         """Options of the victim."""
         usual = {"order": "per-rating", "learning_rate": "0.005"}
-        return {**usual, **self.victim_options, "factors": str(factors), "epochs": str(self.epochs)}
+        found = self.chosen.get((method, factors), {})
+        return {**usual, **self.victim_options, **found, "factors": str(factors), "epochs": str(self.epochs)}
 
 
 @dataclass(frozen=True)
@@ -196,7 +201,8 @@ def _check(plan: Plan) -> None:
         for method in plan.methods:
             make_defenses(plan.defense(method, point))
     for factors in plan.factors:
-        make_victim(VICTIM, plan.victim(factors))
+        for method in plan.methods:
+            make_victim(VICTIM, plan.victim(factors, method))
 
 
 def _cell(task: Training, content: str, directory: Path) -> Cell[Training]:
@@ -205,7 +211,7 @@ def _cell(task: Training, content: str, directory: Path) -> Cell[Training]:
         "code": code_used(VICTIM, [task.defense]),
         "ratings": content,
         "defense": task.defense,
-        "victim": plan.victim(task.factors),
+        "victim": plan.victim(task.factors, task.method),
         "fraction": task.point if task.is_fraction else None,
         "seed": task.seed,
         "split": None if plan.split == PAPER else f"{plan.split} {plan.test_fraction}",
@@ -227,7 +233,7 @@ def _train(cell: Cell[Training], ratings: Ratings, say: Say) -> Errors:
     say(f"{task.method}, {task.factors} factors")
     train, test = task.cut(ratings)
     begin = time.perf_counter()
-    victim = make_victim(VICTIM, task.plan.victim(task.factors))
+    victim = make_victim(VICTIM, task.plan.victim(task.factors, task.method))
     trained = start(victim, train, make_defenses(task.defense), task.seed)
     for epoch in range(task.plan.epochs):
         trained = trained.trained(epoch)
