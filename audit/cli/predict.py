@@ -64,6 +64,10 @@ def predict(
         ),
     ] = "paper",
     test_fraction: TestFractionOption = 0.2,
+    weights: Annotated[
+        Path | None,
+        typer.Option(help="Privacy weights in place of drawn ones: a table kind (user, item), id, weight."),
+    ] = None,
     tune: Annotated[
         int | None,
         typer.Option(
@@ -102,6 +106,7 @@ def predict(
         split=split,
         test_fraction=test_fraction,
         victim_options=parse_options(set_ or []),
+        weights="" if weights is None else str(weights),
     )
     start = time.perf_counter()
     ratings = output.load(data)

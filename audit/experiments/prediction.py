@@ -66,6 +66,8 @@ class Plan:
         rule of ``victims.data.splits``.
     test_fraction : float
         That ``random`` and ``time`` hold out.
+    weights : str
+        A file of privacy weights; empty: they are drawn from each run's seed.
     chosen : mapping of method and number of factors to options
         Of the victim, as ``audit.experiments.prediction_tuning`` found them.
     """
@@ -81,6 +83,7 @@ class Plan:
     victim_options: dict[str, Any] = field(default_factory=dict)
     split: str = PAPER
     test_fraction: float = 0.2
+    weights: str = ""
     chosen: Mapping[tuple[str, int], dict[str, str]] = field(default_factory=dict)
 
     def held_out(self, ratings: Ratings, seed: int) -> tuple[Ratings, Ratings]:
@@ -93,7 +96,9 @@ class Plan:
 
     def defense(self, method: str, point: float) -> str:
         """What protects a method at one point."""
-        options = {} if self.vary in OF_DATA else {self.vary: point}
+        options: dict[str, float | str] = {} if self.vary in OF_DATA else {self.vary: point}
+        if self.weights:
+            options["weights"] = self.weights
         return system_of(method).defense_text(self.noise, self.epochs, **options)
 
     def victim(self, factors: int, method: str) -> dict[str, Any]:
@@ -195,6 +200,8 @@ def _check(plan: Plan) -> None:
     """A misspelt name must not cost the work before it."""
     if plan.vary not in VARIED:
         raise InputError(f"--vary must be one of {', '.join(VARIED)}, got {plan.vary!r}")
+    if plan.weights and plan.vary not in (*OF_DATA, "epsilon"):
+        raise InputError(f"--vary {plan.vary} is about weights that are drawn; leave --weights out")
     if plan.vary not in OF_DATA and not any(system_of(method).is_private for method in plan.methods):
         raise InputError(f"--vary {plan.vary} needs a method with budgets beside mf; add --method hdpmf, say")
     for point in VARIED[plan.vary]:
