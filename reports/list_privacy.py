@@ -72,7 +72,8 @@ def list_privacy_figure(rows: Sequence[Row], directory: Path) -> list[Path]:
     """Draw what is read of the rated set against the bytes of a mean client, a line per number of rounds.
 
     Part-text, whose lists are the rated items, is where the lines begin; a dotted line stands where full-text
-    is, whose lists say nothing. Samples that are drawn once tell for ever what one round tells: dashed.
+    is, whose lists say nothing; between them rho, the sampled unrated items per rated one. Samples that are
+    drawn once tell for ever what one round tells: dashed.
 
     Parameters
     ----------
@@ -91,9 +92,7 @@ def list_privacy_figure(rows: Sequence[Row], directory: Path) -> list[Path]:
         for axes, (metric, title) in zip(panels, METRICS.items(), strict=True):
             _panel(axes, metric, hidden)
             axes.set_ylabel(title)
-        figure.supxlabel(
-            "MB that the mean client sends in a round; rho: sampled unrated items per rated one", fontsize=8
-        )
+            axes.set_xlabel("MB that the mean client sends in a round; below: rho")
         handles, labels = panels[0].get_legend_handles_labels()
         figure.legend(handles, labels, loc="outside lower center", ncols=3, frameon=False)
         return save(figure, directory / "list_privacy_against_cost")
@@ -156,4 +155,4 @@ def _size(rows: Sequence[Row]) -> float:
 
 def _place(label: str) -> str:
     """A way of hiding under the axis."""
-    return label.replace("unrated-sampling:rho=", "rho = ").replace("-text", "")
+    return label.replace("unrated-sampling:rho=", "").replace("-text", "")

@@ -19,6 +19,7 @@ from audit.cli.options import (
     VictimOptions,
     examples,
     names,
+    parse_floats,
     parse_numbers,
 )
 from audit.cli.output import Output
@@ -56,6 +57,11 @@ def predict(
             "fraction (6, 7), epsilon"
         ),
     ] = "nothing",
+    points: Annotated[
+        list[str] | None,
+        typer.Option("--points", help="Values of what varies: 1,1.5,2. Repeatable. Default: the paper's."),
+    ] = None,
+    clip: Annotated[bool, typer.Option(help="Clip predictions to the rating grid.")] = True,
     split: Annotated[
         str,
         typer.Option(
@@ -103,6 +109,8 @@ def predict(
         runs=runs,
         seed=seed,
         vary=vary,
+        points=parse_floats("--points", points, "1,1.5,2") if points else (),
+        clip=clip,
         split=split,
         test_fraction=test_fraction,
         victim_options=parse_options(set_ or []),

@@ -60,6 +60,10 @@ class Plan:
     epochs, runs, seed : int
     vary : str
         A key of ``VARIED``.
+    points : tuple of float
+        Values of it; empty: those of the paper's figures.
+    clip : bool
+        Whether predictions are clipped to the rating grid; the paper does not say.
     victim_options : dict
     split : str
         ``paper``: the published split, else ten ratings of each user (one where the fraction varies). Or a
@@ -80,11 +84,18 @@ class Plan:
     runs: int = 5
     seed: int = 0
     vary: str = "nothing"
+    points: tuple[float, ...] = ()
+    clip: bool = True
     victim_options: dict[str, Any] = field(default_factory=dict)
     split: str = PAPER
     test_fraction: float = 0.2
     weights: str = ""
     chosen: Mapping[tuple[str, int], dict[str, str]] = field(default_factory=dict)
+
+    @property
+    def places(self) -> tuple[float, ...]:
+        """The values that are tried."""
+        return self.points or VARIED[self.vary]
 
     def held_out(self, ratings: Ratings, seed: int) -> tuple[Ratings, Ratings]:
         """Training and test ratings, before a share of the former is taken."""
@@ -189,7 +200,7 @@ def run(
     cells = [
         _cell(Training(plan, method, factors, point, run, ratings.n_users), content, directory)
         for factors in plan.factors
-        for point in VARIED[plan.vary]
+        for point in plan.places
         for method in plan.methods
         for run in range(plan.runs)
     ]
@@ -204,7 +215,9 @@ def _check(plan: Plan) -> None:
         raise InputError(f"--vary {plan.vary} is about weights that are drawn; leave --weights out")
     if plan.vary not in OF_DATA and not any(system_of(method).is_private for method in plan.methods):
         raise InputError(f"--vary {plan.vary} needs a method with budgets beside mf; add --method hdpmf, say")
-    for point in VARIED[plan.vary]:
+    if plan.points and plan.vary == "nothing":
+        raise InputError("--points are values of what varies; name it with --vary, or leave them out")
+    for point in plan.places:
         for method in plan.methods:
             make_defenses(plan.defense(method, point))
     for factors in plan.factors:
@@ -221,6 +234,7 @@ def _cell(task: Training, content: str, directory: Path) -> Cell[Training]:
         "victim": plan.victim(task.factors, task.method),
         "fraction": task.point if task.is_fraction else None,
         "seed": task.seed,
+        **({} if plan.clip else {"clip": False}),
         "split": None if plan.split == PAPER else f"{plan.split} {plan.test_fraction}",
     }
     label = f"{task.method}-{task.factors}-{plan.vary}-{task.point:g}-{task.run}"
@@ -244,7 +258,7 @@ def _train(cell: Cell[Training], ratings: Ratings, say: Say) -> Errors:
     trained = start(victim, train, make_defenses(task.defense), task.seed)
     for epoch in range(task.plan.epochs):
         trained = trained.trained(epoch)
-    of_system = predictions(trained, test) - test.values
+    of_system = predictions(trained, test, clip=task.plan.clip) - test.values
     of_mean = train.values.mean() - test.values
     return Errors(of_system, of_mean, time.perf_counter() - begin)
 

@@ -139,3 +139,17 @@ def test_a_candidate_that_diverges_is_not_chosen():
 def test_what_a_search_cannot_choose(small, tmp_path, change, complaint):
     with pytest.raises(InputError, match=complaint):
         prediction_tuning.tune(replace(QUICK, **change), small, tmp_path, 2)
+
+
+def test_points_and_predictions_as_they_are(small, tmp_path):
+    """Each point is a budget of its own; without clipping no error is smaller than with it."""
+    plan = replace(QUICK, methods=("dpmf",), vary="epsilon", points=(0.5, 200.0))
+    rows = prediction.run(plan, small, tmp_path, jobs=1)
+    open_ended = prediction.run(replace(plan, clip=False), small, tmp_path, jobs=1)
+    errors, raw = ([row["value"] for row in some if row["metric"] == "mse"] for some in (rows, open_ended))
+    assert len(errors) == 2
+    assert [row["defense"].rpartition("=")[2] for row in rows[::2]] == ["0.5", "200"]
+    assert errors[0] != errors[1]
+    assert all(a < b for a, b in zip(errors, raw, strict=True))
+    with pytest.raises(InputError, match="name it with --vary"):
+        prediction.run(replace(plan, vary="nothing"), small, tmp_path)
