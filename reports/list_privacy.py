@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import matplotlib as mpl
 import seaborn as sns
@@ -116,7 +116,7 @@ def _panel(axes: Axes, metric: str, hidden: Mapping[str, Sequence[Row]]) -> None
         below, above = ([max(mark.value - mark.low, 0) for mark in marks], [mark.high for mark in marks])
         bars = below, [max(high - mark.value, 0) for high, mark in zip(above, marks, strict=True)]
         sizes, values = ([getattr(mark, name) for mark in marks] for name in ("size", "value"))
-        look = {"linestyle": "--" if rank == 0 else "-", "marker": MARKERS[rank % len(MARKERS)]}
+        look: Any = {"linestyle": "--" if rank == 0 else "-", "marker": MARKERS[rank % len(MARKERS)]}
         axes.errorbar(sizes, values, yerr=bars, label=said, color=colours[rank], **look)
     if guesses:
         axes.axhline(max(guesses), color="0.5", linestyle="-.", linewidth=0.9, label="best guess")

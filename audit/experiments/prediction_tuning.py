@@ -125,8 +125,8 @@ def best(rows: Iterable[Row]) -> dict[tuple[str, int], dict[str, str]]:
     """
     errors: dict[tuple[str, int], dict[str, list[float]]] = {}
     for row in rows:
-        method, factors, candidate = str(row["victim"]).split(" ")
-        of_method = errors.setdefault((method, int(factors.removeprefix("K="))), {})
+        method, size, candidate = str(row["victim"]).split(" ")
+        of_method = errors.setdefault((method, int(size.removeprefix("K="))), {})
         failed = row["status"] != "ran"
         of_method.setdefault(candidate, []).append(np.inf if failed else float(row["value"]))
     chosen = {}
@@ -137,7 +137,8 @@ def best(rows: Iterable[Row]) -> dict[tuple[str, int], dict[str, str]]:
             raise InputError(
                 f"every candidate of {method} at K = {factors} failed; see the results of the search"
             )
-        chosen[method, factors] = dict(pair.split("=") for pair in winner.split(","))  # type: ignore[misc]
+        pairs = (pair.partition("=") for pair in winner.split(","))
+        chosen[method, factors] = {name: value for name, _, value in pairs}
     return chosen
 
 

@@ -104,8 +104,9 @@ def packed(cipher: Cipher, rows: Gradients) -> PerRow:
     opening, _ = timed(partial(total.opened, np.ones(count, bool)))
     ciphertexts = len(sealed) // count
     size = ciphertexts * cipher.secret.public.ciphertext_bytes
-    each = (part / count for part in (encrypting, adding, adding + inverting, opening))
-    return PerRow(*each, size, ciphertexts, count)
+    adding, inverting = adding / count, inverting / count
+    spent = encrypting / count, adding, adding + inverting, opening / count
+    return PerRow(*spent, size, ciphertexts, count)
 
 
 def with_phe(rows: Gradients, key_bits: int) -> PerRow:
@@ -130,5 +131,5 @@ def with_phe(rows: Gradients, key_bits: int) -> PerRow:
     subtracting, _ = timed(lambda: [both - one for both, one in zip(sums, sealed, strict=True)])
     opening, _ = timed(lambda: [secret.decrypt(one) for one in sums])
     size = rows.shape[1] * (2 * key_bits // 8)
-    each = (part / count for part in (encrypting, adding, subtracting, opening))
-    return PerRow(*each, size, rows.shape[1], count)
+    spent = encrypting / count, adding / count, subtracting / count, opening / count
+    return PerRow(*spent, size, rows.shape[1], count)
