@@ -24,9 +24,11 @@ from jaxtyping import Bool, Float, Int
 from attacks.closed_form.affine_grid import best_numbers
 from attacks.closed_form.decoding import distance_to_levels
 from attacks.closed_form.goodness_of_fit import accidental, step_of
+from attacks.closed_form.grid_reading import ACCIDENT, BETWEEN
 from attacks.closed_form.link_grid import ratings_through_links
 from attacks.closed_form.moving_factor import Chain, follow
-from attacks.closed_form.row_readings import ACCIDENT, BETWEEN, LONGEST, Reading, Rows, best_reading
+from attacks.closed_form.readings import Reading, Rows
+from attacks.closed_form.row_readings import LONGEST, best_reading
 from victims.transcript.manifest import Manifest
 
 ASKED = 8  # clients of a batch that say whether a reading is worth its time for the others
