@@ -63,15 +63,18 @@ class LocalPasses:
         One of ``LOSSES``.
     mean : bool
         Whether the loss of a minibatch is a mean.
-    name : str
     """
 
     batch_size: int = 1
     loss: Loss = "squared"
     mean: bool = False
-    name: str = "per-rating"
     mixes_rows: bool = False
-    ordered: bool = True
+
+    @property
+    def name(self) -> str:
+        """Of its loss and minibatches."""
+        of_step = {0: "all ratings", 1: "one rating"}.get(self.batch_size, f"{self.batch_size} ratings")
+        return f"{self.loss}, {of_step} a step"
 
     def families(self, manifest: Manifest) -> tuple[Family, ...]:
         """Constants that are open, any number of passes."""
@@ -135,6 +138,46 @@ class LocalPasses:
         p = jax.nn.sigmoid(product)
         error = (ratings - constants[FIRST]) / constants[RANGE] - p
         return error if self.loss == "cross-entropy" else error * p * (1 - p)
+
+
+NAMES = ("per-rating", "minibatch", "sigmoid", "cross-entropy")  # of rules that take the declared minibatch
+
+
+def passes_named(name: str, manifest: Manifest) -> LocalPasses:
+    """A rule by one of ``NAMES``, with what is declared of its minibatches.
+
+    Parameters
+    ----------
+    name : str
+    manifest : Manifest
+    """
+    said = manifest.rule
+    size = 1 if said.order == "per-rating" or name == "per-rating" else said.batch_size
+    of_step = {None: 1, "all": 0}.get(size, size)  # type: ignore[arg-type]
+    loss: Loss = name if name in ("sigmoid", "cross-entropy") else "squared"  # type: ignore[assignment]
+    return LocalPasses(of_step, loss, said.reduction == "mean" and of_step != 1)
+
+
+def passes_to_try(manifest: Manifest) -> tuple[LocalPasses, ...]:
+    """The rules that a declaration leaves, the likeliest first.
+
+    Parameters
+    ----------
+    manifest : Manifest
+    """
+    said = manifest.rule
+    if said.upload == "gradient":  # of the last pass, at the factors that were broadcast: undeclared reads it
+        return ()
+    names = ("minibatch", "sigmoid", "cross-entropy")
+    if said.loss in ("logistic", "bernoulli"):
+        names = ("cross-entropy", "sigmoid")
+    elif said.link == "sigmoid":
+        names = ("sigmoid", "cross-entropy")
+    elif said.loss is not None or said.link is not None:
+        names = ("minibatch",)
+    rules = (passes_named(name, manifest) for name in names)
+    # squared errors of steps over all ratings are LocalSteps
+    return tuple(rule for rule in rules if (rule.batch_size, rule.loss) != (0, "squared"))
 
 
 def _start(first: float, range_: float, passes: float, sigma: float, stiffness: float) -> tuple[float, ...]:

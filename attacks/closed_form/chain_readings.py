@@ -6,8 +6,8 @@ step. Beyond that, with b a minibatch of n_b rows and G_b the sum of its g:
 - rows that are means over their minibatch: g n_b in place of g. The last minibatch, which has fewer ratings,
   has another scale, and so has each factor's step, which leaves the chain as it is;
 - a bias c of the client that nobody told, and which steps as the factor does, c <- shrink c + pull sum_b e:
-  with A and B as they are, c_b = shrink^b c_0 + B sum_{a < b} shrink^(b - a) G_a, so that
-  r = A g + B (h + sum) + C shrink^b. The third number is C = c_0. Ratings shifted by a level, or mirrored, have
+  with A and B as they are, c_b = shrink^b c_0 + B s sum_{a < b} shrink^(b - a) G_a, s the
+  sign of sigma, so that r = A g + B (h + s sum) + C shrink^b. The third number is C = c_0. Ratings shifted by a level, or mirrored, have
   another C; where the client regularises (shrink < 1) they fit the rows no longer, and the shift is told;
 - predictions that go through a link (``attacks.closed_form.link_grid``): the chain knows nothing of errors.
 
@@ -117,7 +117,8 @@ def _own_bias(chain: Chain) -> tuple[Float[np.ndarray, "users rows"], Float[np.n
         for step in range(by_step.size - 1):
             total = shrink * (total + by_step[step])
             before[step + 1] = total
-        moved[user, here], decay[user, here] = before[own[here]], shrink ** own[here]
+        moved[user, here] = chain.sign[user] * before[own[here]]
+        decay[user, here] = shrink ** own[here]
     return moved, decay
 
 

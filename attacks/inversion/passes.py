@@ -11,12 +11,13 @@ seen, else that of the items, and it is told by the answer: in another order no 
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import NamedTuple
 
 import numpy as np
 from jaxtyping import Bool, Float, Int
 
-from attacks.client_rules.local_passes import LOSSES, RATIO, LocalPasses, Loss
+from attacks.client_rules.local_passes import RATIO, LocalPasses
 from attacks.closed_form.decoding import distance_to_levels
 from attacks.closed_form.row_readings import Rows
 from attacks.inversion.compression import uncompressed
@@ -82,38 +83,20 @@ def in_order(users: np.ndarray, index: np.ndarray, rows: Rows) -> Iterator[Order
         yield Ordered(users[here], of(index), sorted_)
 
 
-def rules_to_try(manifest: Manifest) -> tuple[LocalPasses, ...]:
-    """The rules that a declaration leaves, the likeliest first.
+def sized(rule: LocalPasses, manifest: Manifest, groups: list[Ordered]) -> LocalPasses:
+    """The rule with the minibatches that rows show, where nobody declares them.
 
     Parameters
     ----------
+    rule : LocalPasses
     manifest : Manifest
+    groups : list of Ordered
+        Smaller clients first.
     """
     said = manifest.rule
-    if said.upload == "gradient":  # of the last pass, at the factors that were broadcast: undeclared reads it
-        return ()
-    size = 1 if said.order == "per-rating" else said.batch_size
-    mean = said.reduction == "mean"
-    losses: tuple[Loss, ...] = ("squared",)
-    if said.loss in ("logistic", "bernoulli"):
-        losses = ("cross-entropy", "squared")
-    elif said.link == "sigmoid":
-        losses = ("sigmoid", "cross-entropy")
-    elif said.loss is None and said.link is None:
-        losses = LOSSES
-    sizes = (1,) if size is None else (0 if size == "all" else size,)
-    names = {0: "all ratings at once", 1: "a rating at a time"}
-    return tuple(
-        LocalPasses(
-            of_step,
-            loss,
-            mean and of_step > 1,
-            f"{loss}, {names.get(of_step, f'{of_step} ratings at a time')}",
-        )
-        for loss in losses
-        for of_step in sizes
-        if (of_step, loss) != (0, "squared")
-    )
+    if not groups or said.order == "per-rating" or said.batch_size is not None or rule.batch_size != 1:
+        return rule
+    return replace(rule, batch_size=block_size(groups[-1].rows))
 
 
 def chosen_in_order(
