@@ -26,11 +26,16 @@ from attacks.closed_form.decoding import distance_to_levels
 from attacks.closed_form.goodness_of_fit import accidental, step_of
 from attacks.closed_form.link_grid import ratings_through_links
 from attacks.closed_form.moving_factor import Chain, follow
+from attacks.closed_form.reduction import leading_direction
 from attacks.closed_form.row_readings import ACCIDENT, BETWEEN, LONGEST, Reading, Rows, best_reading
 from victims.transcript.manifest import Manifest
 
 ASKED = 8  # clients of a batch that say whether a reading is worth its time for the others
 TELLING = 0.2  # of how much predictions differ: an answer farther from the grid owes it to the errors alone
+HALF = 0.5  # of the digits of rows, which ratings keep
+SLACK = (
+    10.0  # times as far from the grid as rows are from their directions, in shares of the range of ratings
+)
 EXACT = 1e-3  # of a step: right ratings of rows without noise are nearer to the grid in the mean
 
 
@@ -56,7 +61,7 @@ def any_reading(rows: Rows, manifest: Manifest, max_misfit: float) -> Reading:
     -------
     Reading
     """
-    best = best_reading(rows, manifest, max_misfit)
+    best = _exact(best_reading(rows, manifest, max_misfit), rows, np.array(manifest.rating_levels))
     if not 0 < rows.rows.shape[1] <= LONGEST or best.answered.all():
         return best
     levels = np.array(manifest.rating_levels)
@@ -68,6 +73,29 @@ def any_reading(rows: Rows, manifest: Manifest, max_misfit: float) -> Reading:
         if first.answered.any() and most.size > ASKED:
             best = _with(best, _read(_some(rows, most[ASKED:]), levels, max_misfit), most[ASKED:])
     return best
+
+
+def _exact(best: Reading, rows: Rows, levels: Float[np.ndarray, " levels"]) -> Reading:
+    """Without answers that are farther from the grid than rows are from their directions.
+
+    Rounding moves ratings off the grid, and rows off the client's direction as far. Rows that are parallel to the
+    last digit, with ratings that are not on the grid to theirs, come from another rule, which they fit by accident.
+    """
+    if not rows.rows.shape[1]:
+        return best
+    with np.errstate(over="ignore", invalid="ignore", divide="ignore"):
+        clean = rows.rows - np.nan_to_num(best.pull)[:, None, None] * rows.factors
+        direction, energy = leading_direction(clean)
+        off = clean - np.matmul(clean, direction[:, :, None]) * direction[:, None]
+        across = np.linalg.norm(off, axis=(1, 2)) / np.sqrt(np.where(energy > 0, energy, 1))
+    # where there are several steps each has its own direction, to the last digit
+    inexact = np.where(best.steps > 1, 0.0, np.nan_to_num(across)) + rows.precision**HALF
+    there = np.isfinite(best.value) & rows.item
+    away = np.where(there, distance_to_levels(np.nan_to_num(best.value), levels), 0.0).sum(axis=1)
+    far = away / np.maximum(there.sum(axis=1), 1) > SLACK * inexact * max(
+        levels[-1] - levels[0], step_of(levels)
+    )
+    return best._replace(misfit=np.where(far, np.nan, best.misfit))
 
 
 def _read(rows: Rows, levels: np.ndarray, max_misfit: float) -> Reading:
@@ -89,10 +117,11 @@ def _read(rows: Rows, levels: np.ndarray, max_misfit: float) -> Reading:
         if open_.size:
             new = _on_the_grid(table.table[open_], rows.offset[open_], there[open_], levels, max_misfit)
             best = _with(best, new._replace(steps=chain.n_steps[open_].astype(float)), open_)
-    open_ = np.flatnonzero(whole & ~best.answered)
-    if open_.size:
-        new = _through_links(chain, rows, there, open_, levels)
-        best = _with(best, new._replace(steps=chain.n_steps[open_].astype(float)), open_)
+    for times, able in ((1, whole), (size, several)):
+        open_ = np.flatnonzero(able & ~best.answered)
+        if open_.size:
+            new = _through_links(chain._replace(scalar=g * times), rows, there, open_, levels)
+            best = _with(best, new._replace(steps=chain.n_steps[open_].astype(float)), open_)
     return best
 
 

@@ -371,7 +371,7 @@ def _tells(
     away = (distance_to_levels(value, levels) * counted).sum(axis=1) / n
     middle = (predicted * counted).sum(axis=1) / n
     spread = (np.abs(predicted - middle[:, None]) * counted).sum(axis=1) / n
-    return (away <= TELLING * spread) | (counted.sum(axis=1) == 1)
+    return ((away <= TELLING * spread) & (spread > SATURATED)) | (counted.sum(axis=1) == 1)
 
 
 def _near(value: np.ndarray, levels: np.ndarray) -> Float[np.ndarray, "users rows"]:
