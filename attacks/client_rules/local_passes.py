@@ -30,7 +30,7 @@ from jaxtyping import Array, Float
 from attacks.client_rules.differentiable import Family
 from victims.transcript.manifest import Manifest
 
-TRIED = (1, 2, 3, 4, 5, 10)  # passes, where nobody declares how many
+TRIED = (2.0, 3.0, 4.0, 5.0, 10.0)  # passes, where nobody declares how many
 (RATE, RATIO, FACTOR_DECAY, ITEM_DECAY, SCALE, PASSES, FIRST, RANGE) = range(8)
 CONSTANTS = (
     "log_item_rate",

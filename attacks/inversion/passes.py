@@ -32,6 +32,7 @@ AT_ONCE = 16  # fits of one call
 ASKED = 4  # clients that choose among hypotheses
 MOST, FEW = 1024, 256  # ratings of a client that are fitted, too: shortly, and long
 ROWS_AT_ONCE = 2048  # of all clients of one call
+TELLING = 3  # rows more than factors of a client that tells the rule
 SMALLEST = 16  # rows of an array
 LARGEST_BLOCK = 64  # ratings of a minibatch that is looked for
 ALIKE = 1e-9  # relative, below which a block of rows has no more directions
@@ -118,19 +119,20 @@ def chosen_in_order(
     Guess or None
         None where nothing explains any of them.
     """
-    enough = [group for group in groups if group.rows.item.shape[1] >= 4 * group.rows.rows.shape[2]]
-    if not groups:
+    enough = [g for g in groups if (g.rows.item.sum(axis=1) >= g.rows.rows.shape[2] + TELLING).any()]
+    if not enough:  # with few rows any line explains them
         return None
-    rows = (enough or groups[-1:])[0].rows
+    rows = next((g for g in enough if g.rows.item.shape[1] >= 4 * g.rows.rows.shape[2]), enough[-1]).rows
     some = np.argsort(-rows.item.sum(axis=1), kind="stable")[:ASKED]
+    free = manifest.rule.local_steps is not None and (
+        manifest.rule.order is not None or manifest.rule.batch_size is not None
+    )
     rows = Rows(*(part[some] for part in rows[:5]), rows.precision, None)
     best, most = None, 0
     for family in rule.families(manifest):
         for value in family.values:
             guess = Guess(family, value)
-            answered = int(
-                told_in_order(rule, guess, rows, levels, free=family.first is not None).answered.sum()
-            )
+            answered = int(told_in_order(rule, guess, rows, levels, free=free).answered.sum())
             if answered > most:
                 best, most = guess, answered
             if 2 * most >= len(rows.item):
@@ -154,12 +156,14 @@ def block_size(rows: Rows) -> int:
     user = int(rows.item.sum(axis=1).argmax())
     sent = rows.rows[user, rows.item[user]]
     digits = max(ALIKE, LOOSE * rows.precision)
-    for size in range(min(LARGEST_BLOCK, len(sent) // 2), 2, -1):
+    best, fewest = 1, sent.shape[1]
+    for size in range(3, min(LARGEST_BLOCK, len(sent) // 2) + 1):
         blocks = sent[: len(sent) // size * size].reshape(-1, size, sent.shape[1])
         values = np.linalg.svd(blocks, compute_uv=False)
-        if (values[:, -1] <= digits * values[:, 0]).all() and values.shape[1] == min(size, sent.shape[1]):
-            return size
-    return 1
+        rank = int((values > digits * values[:, :1]).sum(axis=1).max())
+        if rank < size and rank <= fewest and rank < sent.shape[1]:
+            best, fewest = size, rank
+    return best
 
 
 def told_in_order(

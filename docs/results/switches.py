@@ -17,7 +17,10 @@ import pandas as pd
 import factorleak as fl
 
 ROWS = Path(__file__).parent / "rows"
-ATTACKS, LAST = ("undeclared", "grid", "spectral"), ("trajectory", "inversion")  # where the first leave something
+ATTACKS, LAST = (
+    ("undeclared", "grid", "spectral"),
+    ("trajectory", "inversion"),
+)  # where the first leave something
 ALL = 0.99
 METRIC, FACTORS = "rated_rating_accuracy", 10
 HEAD = ("victim", "switches", "read by", "ratings right", "best guess", "ceiling", "answered", "rounds", "s")
@@ -177,7 +180,9 @@ def main() -> None:
     parser.add_argument("--out", type=Path, required=True)
     parser.add_argument("--users", type=int, default=100)
     parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument("--part", default="", help="a part of the switches' text; other lines stay as they are")
+    parser.add_argument(
+        "--part", default="", help="a part of the switches' text; other lines stay as they are"
+    )
     given = parser.parse_args()
     tables: dict[str, list[list[str]]] = {}
     for number, program in enumerate(PROGRAMS):
