@@ -32,7 +32,7 @@ from victims.transcript.manifest import Manifest
 
 ASKED = 8  # clients of a batch that say whether a reading is worth its time for the others
 TELLING = 0.2  # of how much predictions differ: an answer farther from the grid owes it to the errors alone
-HALF = 0.5  # of the digits of rows, which ratings keep
+HALF, THIRD = 0.5, 1 / 3  # of the digits of rows, which ratings keep of one step, and of several
 SLACK = (
     10.0  # times as far from the grid as rows are from their directions, in shares of the range of ratings
 )
@@ -89,12 +89,15 @@ def _exact(best: Reading, rows: Rows, levels: Float[np.ndarray, " levels"]) -> R
         off = clean - np.matmul(clean, direction[:, :, None]) * direction[:, None]
         across = np.linalg.norm(off, axis=(1, 2)) / np.sqrt(np.where(energy > 0, energy, 1))
     # where there are several steps each has its own direction, to the last digit
-    inexact = np.where(best.steps > 1, 0.0, np.nan_to_num(across)) + rows.precision**HALF
+    several = best.steps > 1
+    inexact = np.where(several, rows.precision**THIRD, np.nan_to_num(across) + rows.precision**HALF)
     there = np.isfinite(best.value) & rows.item
     away = np.where(there, distance_to_levels(np.nan_to_num(best.value), levels), 0.0).sum(axis=1)
     far = away / np.maximum(there.sum(axis=1), 1) > SLACK * inexact * max(
         levels[-1] - levels[0], step_of(levels)
     )
+    # equal factors, followed from row to row, add up what they round; they are read with a declared scale alone
+    far &= ~(several & best.declared)
     return best._replace(misfit=np.where(far, np.nan, best.misfit))
 
 
