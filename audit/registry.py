@@ -78,6 +78,12 @@ def _root(method: str, words: str) -> Entry:
     )
 
 
+def _peers(answers: str, words: str) -> Entry:
+    return Entry(
+        "attacks.peers.attack:Peers", f"what neighbours send: {words}", {"answers": answers}, whole=True
+    )
+
+
 BUILT_IN: dict[str, dict[str, Entry]] = {
     "victims": {
         "fedmvmf": Entry(
@@ -91,6 +97,10 @@ BUILT_IN: dict[str, dict[str, Entry]] = {
             "victims.protocols.decentralised_mf:DecentralisedMF",
             "matrix factorisation with clients on the unit ball (paper 002)",
             recorded_as="mf",
+        ),
+        "pdmfrec": Entry(
+            "victims.protocols.pdmfrec:PDMFRec",
+            "PDMFRec (paper 003): gradients to similar clients, no server",
         ),
     },
     "defenses": {
@@ -123,6 +133,10 @@ BUILT_IN: dict[str, dict[str, Entry]] = {
             "defenses.encryption.paillier:Paillier",
             "uploads encrypted, sums decrypted by clients (papers 000, 001)",
             ideal={"ideal": "true"},
+        ),
+        "secure-sum": Entry(
+            "defenses.encryption.secure_sum:SecureSum",
+            "rows masked in pairs, so that a client sees sums over its neighbours alone",
         ),
     },
     "attacks": {
@@ -166,6 +180,13 @@ BUILT_IN: dict[str, dict[str, Entry]] = {
         "rated-set": Entry(
             "attacks.metadata.rated_set:RatedSet", "which items a client rated, from the lists it uploads"
         ),
+        "peers": Entry(
+            "attacks.peers.attack:Peers",
+            "what neighbours send each other: rows without a sender linked, and read under pseudonyms",
+            whole=True,
+        ),
+        "peers-named": _peers("ratings", "ratings of those whom their weights name"),
+        "peers-lists": _peers("lists", "rated items of those whom their weights name"),
         "root-hybr": _root("hybr", "Powell's hybrid method"),
         "root-broyden2": _root("broyden2", "Broyden's bad method"),
         "root-linearmixing": _root("linearmixing", "scalar Jacobian approximation"),

@@ -26,10 +26,12 @@ from __future__ import annotations
 from dataclasses import asdict, dataclass
 
 import numpy as np
+from jaxtyping import Float
 
-from attacks.base import Estimates, Progress, Reconstruction, all_abstain, silent, unreadable
+from attacks.base import Estimates, Progress, Reconstruction, all_abstain, joined, silent, unreadable
 from attacks.closed_form.chain_readings import any_reading
 from attacks.closed_form.common_scale import Scale, common_scale
+from attacks.closed_form.reduction import leading_direction
 from attacks.closed_form.row_readings import Reading, Rows
 from victims.common.errors import InputError
 from victims.transcript.manifest import Manifest
@@ -40,6 +42,7 @@ ENOUGH = 200  # clients that are asked for a common scale
 FEWEST_ALONE, SELDOM = 3, 0.1  # clients that must say that ratings are lowered; of these, as many may deny it
 BATCH_BYTES = 1 << 20  # of the uploads of one batch: the planes of a client take its rows squared
 DIAGNOSTICS = ("misfit", "steps", "declared", "pull")
+SAME_READING = 0.05  # stars, within which a factor has to say the ratings that were read
 NO_NUMBERS = (
     "no length of the client's factor and scale of its rows, or more than one pair of them, puts its rows on "
     "the rating grid"
@@ -89,25 +92,27 @@ class Undeclared:
         blocks: list[Estimates] = []
         abstained: dict[int, str] = {}
         said: list[np.ndarray] = []
+        factors: list[tuple[np.ndarray, np.ndarray, np.ndarray]] = []
         done = 0
         lowered = untold_offset(view, self.max_misfit)
         scale = known_scale(view, self.max_misfit, lowered)
         for batch in view.batches(BATCH_BYTES):
-            rounds = [
-                any_reading(rows_of(view.manifest, uploads, scale, lowered), view.manifest, self.max_misfit)
-                for uploads in batch.rounds
-            ]
-            fit = np.stack([part.misfit - part.allowed for part in rounds])
+            rows = [rows_of(view.manifest, uploads, scale, lowered) for uploads in batch.rounds]
+            rounds = [(sent, any_reading(sent, view.manifest, self.max_misfit)) for sent in rows]
+            fit = np.stack([part.misfit - part.allowed for _, part in rounds])
             best = np.where(np.isnan(fit), np.inf, fit).argmin(axis=0)
             columns = []
-            for number, (uploads, part) in enumerate(zip(batch.rounds, rounds, strict=True)):
+            for number, (uploads, (sent, part)) in enumerate(zip(batch.rounds, rounds, strict=True)):
                 here = best == number
                 if not here.any():
                     continue
                 value = np.where(uploads.valid & (uploads.kind == ITEM), part.value, np.nan)[here]
                 users = batch.users[here]
                 reasons = _reasons(users, part, here)
-                value[np.isin(users, list(reasons))] = np.nan
+                silenced = np.isin(users, list(reasons))
+                value[silenced] = np.nan
+                factor = np.where(silenced[:, None], np.nan, factors_of(sent, part)[here])
+                factors.append((users, np.full(users.size, uploads.round), factor))
                 abstained |= reasons
                 shape = (batch.users.size, value.shape[1])
                 kind, index = (np.broadcast_to(a, shape)[here] for a in (uploads.kind, uploads.index))
@@ -120,7 +125,8 @@ class Undeclared:
         table = np.concatenate(said)
         table = table[np.argsort(table[:, 0])]
         diagnostics = {name: table[:, number + 1] for number, name in enumerate(DIAGNOSTICS)}
-        return Reconstruction(self.name, view.users, tuple(blocks), abstained, options, diagnostics)
+        answers = self.name, view.users, tuple(blocks), abstained, options, diagnostics
+        return Reconstruction(*answers, factors=joined(factors))
 
     def obstacle(self, view: View) -> str:
         """Why the attack does not apply, or nothing."""
@@ -143,6 +149,33 @@ def _reasons(users: np.ndarray, part: Reading, here: np.ndarray) -> dict[int, st
                 f"(misfit {off:.2g} of 1, at most {most:.2g} with so many ratings)"
             )
     return reasons
+
+
+def factors_of(rows: Rows, read: Reading) -> Float[np.ndarray, "users K"]:
+    """The factors of clients whose rows are one step: r = A f . d + B q . d says that p is B d for any A.
+
+    Parameters
+    ----------
+    rows : Rows
+    read : Reading
+        Of the same rows.
+
+    Returns
+    -------
+    (n_users, K)
+        NaN where the client moved between its rows, and where p does not say the ratings that were read.
+    """
+    with np.errstate(over="ignore", invalid="ignore"):
+        clean = rows.rows - np.nan_to_num(read.pull)[:, None, None] * rows.factors
+        direction, _ = leading_direction(clean)
+        scalar, along = (np.matmul(part, direction[:, :, None])[..., 0] for part in (clean, rows.factors))
+        a, b, c = (part[:, None] for part in (read.of_error, read.of_factor, read.own_bias))
+        own, known = a * scalar + b * along, read.value - rows.offset - c
+        there = rows.item & ~np.isnan(read.value)
+        away = np.stack([np.where(there, np.abs(sign * own - known), 0).sum(axis=1) for sign in (1, -1)])
+        told = (away.min(axis=0) < SAME_READING * there.sum(axis=1)) & (read.steps <= 1)
+    turned = np.where(away[1] < away[0], -1, 1)  # the direction's sign is open
+    return direction * np.where(told, read.of_factor * turned, np.nan)[:, None]
 
 
 def rows_of(manifest: Manifest, uploads: Uploads, shared: Scale | None, lowered: float = 0.0) -> Rows:

@@ -64,7 +64,7 @@ def cost(
     from audit.experiments.cost import Sheet, run
     from audit.factories import parse_options
     from audit.requests.grids import scenario_of
-    from reports.cost import cost_table, fedmf_paper, privmvmf_lines
+    from reports.cost import cost_table, of_the_upload, published_lines, published_seconds
 
     output = Output(quiet, as_json)
     update_, weighting_ = scenario_of(victim, update, weighting)
@@ -86,17 +86,14 @@ def cost(
         rows = run(sheet, ratings, report=update_bar)
     upload = str(options.get("upload", "part-text"))
     for row in rows:
-        published = victim == "fedmf" and row["system"] in ("phe, 1024 bit", "packed, 1024 bit")
-        row["paper"] = fedmf_paper(row["items"], upload) if published else None
+        row["paper"] = published_seconds(victim, row, upload)
     output.show(ratings.describe())
-    how = f" ({upload})" if victim == "fedmf" else ""
-    title = f"One round of {victim}{how}: seconds; of clients: busiest / mean"
+    title = f"One round of {victim}{of_the_upload(victim, upload)}: seconds; of clients: busiest / mean"
     output.show(cost_table(rows, title))
     for note in dict.fromkeys(f"{row['system']}: {row['note']}" for row in rows):
         output.show(f"  {note}")
-    if victim == "fedmvmf":
-        for line in privmvmf_lines():
-            output.show(line)
+    for line in published_lines(victim):
+        output.show(line)
     seconds = time.perf_counter() - start
     output.show(f"{seconds:.1f} s")
     output.finish({"seconds": seconds, "rows": rows})

@@ -22,7 +22,7 @@ from audit.scoring.truth import Truth
 from victims.transcript.manifest import Manifest
 from victims.transcript.view import ATTRIBUTE, ITEM
 
-LOWER_IS_BETTER = frozenset({"rating_mae"})
+LOWER_IS_BETTER = frozenset({"rating_mae", "factor_relative_error"})
 FALSE_POSITIVE_RATE = 0.001
 RATING_METRICS = (
     "rating_accuracy",
@@ -225,7 +225,7 @@ def claimed_rated(block: Estimates, answer: np.ndarray, manifest: Manifest) -> n
     -------
     (n_users, n_rows) bool
     """
-    if block.rated_probability is None or manifest.weighting == "observed-only":
+    if block.rated_probability is None or _listed_are_rated(manifest):
         return answer > 0
     probability = np.nan_to_num(block.rated_probability, nan=0.0)
     order = np.argsort(-probability, axis=1, kind="stable")
@@ -236,17 +236,25 @@ def claimed_rated(block: Estimates, answer: np.ndarray, manifest: Manifest) -> n
     return (rank <= expected.argmax(axis=1)[:, None]) & (probability > 0)
 
 
+def _listed_are_rated(manifest: Manifest) -> bool:
+    """Whether an answered row is about a rated item by itself, whatever the attack says of it."""
+    return manifest.weighting == "observed-only" and not manifest.samples_unrated
+
+
 def _rated_strength(
     block: Estimates, value: np.ndarray, answer: np.ndarray, manifest: Manifest
 ) -> np.ndarray:
     """How strongly each row says "rated": the probability of that where given, else what the answer implies.
 
-    In observed-only an uploaded row says it by itself.
+    In observed-only an answered row says it by itself: where rows of zeros about unrated items lie among the
+    uploads they are left out, and an attack that cannot tell them gives probabilities.
     """
-    if manifest.weighting == "observed-only":
+    if _listed_are_rated(manifest):
         return np.ones_like(value)
     if block.rated_probability is not None:
         return np.nan_to_num(block.rated_probability, nan=0.0)
+    if manifest.weighting == "observed-only":
+        return np.ones_like(value)
     if block.probability is None:
         return value
     probability = np.nan_to_num(block.probability, nan=0.5)

@@ -13,14 +13,20 @@ import pyarrow as pa
 from victims.common.errors import InputError
 from victims.common.files import PRIVATE, PUBLIC, replacing, write_text
 from victims.transcript.given_columns import Numbers, ids_of, kind_array, rows_of_numbers, same_length
+from victims.transcript.kinds import ATTRIBUTE, ITEM
 from victims.transcript.manifest import INT32_MAX
-from victims.transcript.view import ATTRIBUTE, ITEM
 
 
 def truth_path(transcript: Path | str) -> Path:
     """``NAME.truth.arrow`` beside the transcript ``NAME``."""
     transcript = Path(transcript)
     return transcript.with_name(f"{transcript.name}.truth.arrow")
+
+
+def factors_path(transcript: Path | str) -> Path:
+    """``NAME.factors.arrow`` beside the transcript ``NAME``: the clients' factors in the recorded rounds."""
+    transcript = Path(transcript)
+    return transcript.with_name(f"{transcript.name}.factors.arrow")
 
 
 def key_path(transcript: Path | str) -> Path:

@@ -28,6 +28,7 @@ INT32_MAX = 2**31 - 1
 Size = Annotated[int, Field(ge=0, le=INT32_MAX)]
 Count = Annotated[int, Field(ge=1, le=INT32_MAX)]
 
+SAMPLING = "unrated-sampling"  # the defense that puts rows of unrated items among the others
 CONSTANTS = (  # of all protocols: what ``hyperparameters`` is read for
     "lambda_attributes",
     "lambda_factors",
@@ -69,7 +70,16 @@ class Upload(BaseModel):
         return self
 
 
-NOT_OF_VERSION_1 = ("declared_rule", "scale_known", "kinds", "roles", "anonymous", "inferred")
+NOT_OF_VERSION_1 = (
+    "declared_rule",
+    "scale_known",
+    "kinds",
+    "roles",
+    "anonymous",
+    "inferred",
+    "links",
+    "senders_hidden",
+)
 
 
 class Manifest(BaseModel):
@@ -87,8 +97,9 @@ class Manifest(BaseModel):
 
     ``NOT_OF_VERSION_1`` are facts that version 2 alone can tell: ``update`` None where the client's rule is
     another or unknown, ``declared_rule``, ``scale_known`` (otherwise ``upload`` stands for unknown numbers),
-    the kinds of rows, the roles of parties, whether receivers see who sends, and which keys of the rule were
-    seen by the recorder rather than declared.
+    the kinds of rows, the roles of parties, whether receivers see who sends, which keys of the rule were
+    seen by the recorder rather than declared, whether others can read what is on the links, and whether
+    clients do not see who sent what reaches them, though the file says it.
     """
 
     model_config = ConfigDict(frozen=True, strict=True)
@@ -120,6 +131,8 @@ class Manifest(BaseModel):
     roles: dict[str, str] = Field(default_factory=dict, exclude=True)
     anonymous: bool = Field(default=False, exclude=True)
     inferred: list[str] = Field(default_factory=list, exclude=True)
+    links: Literal["plain", "sealed"] = Field(default="plain", exclude=True)
+    senders_hidden: bool = Field(default=False, exclude=True)
 
     @property
     def rule(self) -> ClientRule:
@@ -128,6 +141,17 @@ class Manifest(BaseModel):
             return self.declared_rule
         assert self.update is not None
         return of_version_1(self.update, self.upload.zeros_if_unrated)
+
+    @property
+    def unrated_rows(self) -> bool:
+        """Whether rows of zeros about unrated items lie among those of an observed-only protocol: of all of
+        them, or of some that clients sample (defense ``unrated-sampling``)."""
+        return self.upload.zeros_if_unrated or (self.weighting == "observed-only" and self.samples_unrated)
+
+    @property
+    def samples_unrated(self) -> bool:
+        """Whether clients sample some unrated items to send rows of."""
+        return any(entry.get("name") == SAMPLING for entry in self.defenses)
 
     @property
     def rule_name(self) -> str:

@@ -65,6 +65,8 @@ class Manifest2(BaseModel):
     )
     parties: dict[str, Number | NamedParty] = {"server": -1}
     anonymous: bool = False
+    links: Literal["plain", "sealed"] = "plain"
+    senders_hidden: bool = False
     inferred: Annotated[list[Annotated[str, Field(max_length=200)]], Field(max_length=1000)] = Field(
         default_factory=list
     )
@@ -107,7 +109,7 @@ class Manifest2(BaseModel):
         upload = {"zeros_if_unrated": self.rule.rows != "rated"}
         upload |= {} if scale is None else {"scale": scale}
         upload |= {} if pull is None else {"regularization": pull}
-        own = {"rule", "constants", "parties", "anonymous", "inferred", "kinds"}
+        own = {"rule", "constants", "parties", "anonymous", "inferred", "kinds", "links", "senders_hidden"}
         roles = {name: name if isinstance(party, int) else party.role for name, party in self.parties.items()}
         parties = self.numbers()
         for name, role in roles.items():  # adversaries are known by their roles
@@ -123,6 +125,8 @@ class Manifest2(BaseModel):
             kinds=self.kinds,
             roles=roles,
             anonymous=self.anonymous,
+            links=self.links,
+            senders_hidden=self.senders_hidden,
             inferred=self.inferred,
         )
 
@@ -147,6 +151,8 @@ def file_of(manifest: Manifest) -> dict[str, Any]:
         "constants": constants,
         "kinds": {name: kind.model_dump(exclude_none=True) for name, kind in manifest.kinds.items()},
         "anonymous": manifest.anonymous,
+        **({"links": manifest.links} if manifest.links != "plain" else {}),
+        **({"senders_hidden": True} if manifest.senders_hidden else {}),
         **({"inferred": manifest.inferred} if manifest.inferred else {}),
         "parties": {
             name: {"id": number, "role": role if role in ROLES else "other"}

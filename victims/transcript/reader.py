@@ -70,9 +70,11 @@ def open_transcript(path: Path | str) -> Transcript:
     table = read_messages(file, manifest)
     known = _known_to_somebody(state)
     _refuse_absurd_sizes(path, manifest, known, table.uploads)
-    several = check_rows(file.path, known, table.uploads, table.receiver if manifest.version > 1 else None)
+    several = check_rows(
+        file.path, known, table.uploads, manifest, table.receiver if manifest.version > 1 else None
+    )
     for rows in (table.sums, table.item_server):
-        check_sums(file.path, rows, known)
+        check_sums(file.path, rows, known, by_receiver=manifest.version > 1)
     deliveries = read_deliveries(path, manifest) if manifest.version > 1 else None
     _refuse_lost(file.path, table, deliveries)
     return Transcript(
@@ -90,6 +92,7 @@ def open_transcript(path: Path | str) -> Transcript:
         anonymous_receiver=table.anonymous_receiver,
         repeated_for_receivers=several,
         other={name: state.other.get(name, 0) + rows for name, rows in table.other.items()},
+        told=table.told,
     )
 
 

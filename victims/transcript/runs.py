@@ -10,7 +10,7 @@ import numpy as np
 from jaxtyping import Int
 
 from victims.transcript.messages import Messages
-from victims.transcript.sort_keys import Column, repeated
+from victims.transcript.sort_keys import Bounds, Column, repeated
 
 BLOCK_ROWS = 1 << 18  # looked at together: few calls, and what is made of them stays near the processor
 
@@ -114,7 +114,12 @@ def _overlapping(messages: Messages, columns: Sequence[Column]) -> Iterator[tupl
         before = tuple(column[-1:] for column in whole) if size else before
 
 
-def repeat_in_runs(messages: Messages, runs: Runs | None, columns: Sequence[Column]) -> bool:
+def repeat_in_runs(
+    messages: Messages,
+    runs: Runs | None,
+    columns: Sequence[Column],
+    bounds: Sequence[Bounds | None] = (),
+) -> bool:
     """Whether two rows of a round and sender have the same numbers in some columns.
 
     Parameters
@@ -124,12 +129,14 @@ def repeat_in_runs(messages: Messages, runs: Runs | None, columns: Sequence[Colu
         Of these messages; None where they are ``scattered``.
     columns : sequence of columns
         Of these messages.
+    bounds : sequence of (least, largest) or None, optional
+        Of round, sender and each of the columns, as for ``repeated``.
     """
     apart = runs is not None and runs.apart
     if apart and ascend_in_runs(messages, columns):
         return False
     if runs is None or not apart:
-        return repeated([messages.round, messages.sender, *columns])
+        return repeated([messages.round, messages.sender, *columns], bounds)
     stop = runs.stop
     first = 0
     while first < stop.size:  # whole runs, as many as fit into a block
