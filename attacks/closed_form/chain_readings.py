@@ -24,6 +24,7 @@ from jaxtyping import Bool, Float, Int
 from attacks.closed_form.affine_grid import best_numbers
 from attacks.closed_form.decoding import distance_to_levels
 from attacks.closed_form.goodness_of_fit import accidental, step_of
+from attacks.closed_form.label_split import positives
 from attacks.closed_form.link_grid import ratings_through_links
 from attacks.closed_form.moving_factor import Chain, follow
 from attacks.closed_form.reduction import leading_direction
@@ -65,6 +66,8 @@ def any_reading(rows: Rows, manifest: Manifest, max_misfit: float) -> Reading:
     if not 0 < rows.rows.shape[1] <= LONGEST or best.answered.all():
         return best
     levels = np.array(manifest.rating_levels)
+    if levels.size == 1:
+        return _positives(best, rows, float(levels[0]))
     open_ = np.flatnonzero(~best.answered)
     most = open_[np.argsort(-rows.item[open_].sum(axis=1), kind="stable")]
     with np.errstate(over="ignore", invalid="ignore", divide="ignore"):
@@ -73,6 +76,21 @@ def any_reading(rows: Rows, manifest: Manifest, max_misfit: float) -> Reading:
         if first.answered.any() and most.size > ASKED:
             best = _with(best, _read(_some(rows, most[ASKED:]), levels, max_misfit), most[ASKED:])
     return best
+
+
+def _positives(best: Reading, rows: Rows, level: float) -> Reading:
+    """Of implicit feedback: positives, and 0 for sampled negatives."""
+    with np.errstate(over="ignore", invalid="ignore", divide="ignore"):
+        chain = follow(rows.rows, rows.factors, rows.item, rows.precision)
+        step = np.where(chain.whole[:, None], chain.step, -1)
+        found, told = positives(chain.scalar, chain.along, rows.offset, step, rows.precision)
+    new = _nothing(rows.item.shape)._replace(
+        value=np.where(rows.item, np.where(found, level, 0.0), np.nan),
+        misfit=np.where(told, 0.0, np.nan),
+        allowed=np.ones(told.size),
+        steps=chain.n_steps.astype(float),
+    )
+    return _with(best, new, np.arange(told.size))
 
 
 def _exact(best: Reading, rows: Rows, levels: Float[np.ndarray, " levels"]) -> Reading:
