@@ -1,12 +1,12 @@
 """Passes of a client over its ratings between broadcast and upload, a minibatch or one rating at a time.
 
-The client goes through its ratings in one order in every pass. A minibatch b moves its factor u and its copies
-w_j of the factors of the items of b, both from the same point:
+The client goes through its ratings in one order in every pass. A minibatch b moves its factor u and its
+copies w_j of the factors of the items of b, both from the same point:
 
     u <- (1 - a) u + rho eta sum_b f_j w_j,     w_j <- (1 - d) w_j + eta f_j u,      f_j = f(r_j, u . w_j),
 
-f minus the derivative of the loss by the product of the factors (``LOSSES``), over the number of ratings of the
-minibatch where the loss is a mean. The upload is sigma (w_j after the last pass - w_j as broadcast).
+f minus the derivative of the loss by the product of the factors (``LOSSES``), over the number of ratings of
+the minibatch where the loss is a mean. The upload is sigma (w_j after the last pass - w_j as broadcast).
 
 Symbols: eta item rate, rho factor rate over item rate, a and d weight decay of factor and items.
 

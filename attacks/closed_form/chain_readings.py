@@ -1,14 +1,15 @@
 """Clients whose factor moves from row to row, and whose rows are more than one number short of ratings.
 
-A chain (``attacks.closed_form.moving_factor``) reads a row as r = A g + B h, g and h with the lengths of their
-step. Beyond that, with b a minibatch of n_b rows and G_b the sum of its g:
+A chain (``attacks.closed_form.moving_factor``) reads a row as r = A g + B h, g and h with the lengths of
+their step. Beyond that, with b a minibatch of n_b rows and G_b the sum of its g:
 
 - rows that are means over their minibatch: g n_b in place of g. The last minibatch, which has fewer ratings,
   has another scale, and so has each factor's step, which leaves the chain as it is;
 - a bias c of the client that nobody told, and which steps as the factor does, c <- shrink c + pull sum_b e:
-  with A and B as they are, c_b = shrink^b c_0 + B s sum_{a < b} shrink^(b - a) G_a, s the
-  sign of sigma, so that r = A g + B (h + s sum) + C shrink^b. The third number is C = c_0. Ratings shifted by a level, or mirrored, have
-  another C; where the client regularises (shrink < 1) they fit the rows no longer, and the shift is told;
+  with A and B as they are, c_b = shrink^b c_0 + B s sum_{a < b} shrink^(b - a) G_a, s the sign of sigma, so
+  that r = A g + B (h + s sum) + C shrink^b. The third number is C = c_0. Ratings shifted by a level, or
+  mirrored, have another C; where the client regularises (shrink < 1) they fit the rows no longer, and the
+  shift is told;
 - predictions that go through a link (``attacks.closed_form.link_grid``): the chain knows nothing of errors.
 
 What it assumes: as ``attacks.closed_form.moving_factor``. Beyond papers 001 and 002.
@@ -96,8 +97,9 @@ def _positives(best: Reading, rows: Rows, level: float) -> Reading:
 def _exact(best: Reading, rows: Rows, levels: Float[np.ndarray, " levels"]) -> Reading:
     """Without answers that are farther from the grid than rows are from their directions.
 
-    Rounding moves ratings off the grid, and rows off the client's direction as far. Rows that are parallel to the
-    last digit, with ratings that are not on the grid to theirs, come from another rule, which they fit by accident.
+    Rounding moves ratings off the grid, and rows off the client's direction as far. Rows that are parallel to
+    the last digit, with ratings that are not on the grid to theirs, come from another rule, which they fit by
+    accident.
     """
     if not rows.rows.shape[1]:
         return best
@@ -114,7 +116,7 @@ def _exact(best: Reading, rows: Rows, levels: Float[np.ndarray, " levels"]) -> R
     far = away / np.maximum(there.sum(axis=1), 1) > SLACK * inexact * max(
         levels[-1] - levels[0], step_of(levels)
     )
-    # equal factors, followed from row to row, add up what they round; they are read with a declared scale alone
+    # equal factors, followed from row to row, add up their rounding; they are read with a declared scale alone
     far &= ~(several & best.declared)
     return best._replace(misfit=np.where(far, np.nan, best.misfit))
 

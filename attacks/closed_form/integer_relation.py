@@ -156,7 +156,7 @@ def ratings_in_span(
 
 
 def _without_factors(ratings: np.ndarray, rows: np.ndarray, limit: float) -> bool:
-    """Whether rows make the ratings up alone: errors of a prediction that is one number, r less that number."""
+    """Whether rows alone make the ratings up, as errors do of a prediction that is one number."""
     left, size, _ = np.linalg.svd(rows, full_matrices=False)
     basis = left[:, size > limit * size[0]]
     return bool(

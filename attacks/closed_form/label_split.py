@@ -1,22 +1,22 @@
 """Which rows are positives and which are sampled negatives, where the list of both is all that is sent.
 
-Beyond the papers, for implicit feedback: clients upload rows of the items that they used, and of items that they drew as
-negatives. Each row is f u, and whatever the loss, positives pull and negatives push: the sign of f tells them apart,
-up to which is which. That the rows are of such a loss shows without any constant:
+Beyond the papers, for implicit feedback: clients upload rows of the items that they used, and of items that
+they drew as negatives. Each row is f u, and whatever the loss, positives pull and negatives push: the sign of
+f tells them apart, up to which is which. That the rows are of such a loss shows without any constant:
 
-- cross-entropy or squared error of a sigmoid, y - p or (y - p) p (1 - p) with y 1 or 0: with y known from the signs two
+- cross-entropy or squared error of a sigmoid, y - p or (y - p) p (1 - p) with y 1 or 0: with y known from the
+signs two
   numbers explain all rows to their last digits (``attacks.closed_form.link_grid``);
-- the pairwise loss of Bayesian personalised ranking (BPR), f and -f for a positive and its negative: in each step the
+- the pairwise loss of Bayesian personalised ranking (BPR), f and -f for a positive and its negative: in each
+step the
   errors of a client add up to 0.
 
-With u negated and all y exchanged the same rows are sent, in this and every other round, so that only numbers name
-the positives: every client draws the same number of negatives for each, two or more. Where there are as many of both, or no
-one number, nothing is answered.
+With u negated and all y exchanged the same rows are sent, in this and every other round, so that only numbers
+name the positives: every client draws the same number of negatives for each, two or more. Where there are as
+many of both, or no one number, nothing is answered.
 
-References
-----------
-S. Rendle et al., "BPR: Bayesian Personalized Ranking from Implicit Feedback", arXiv:1205.2618. Its use against uploads is
-ours.
+References ---------- S. Rendle et al., "BPR: Bayesian Personalized Ranking from Implicit Feedback",
+arXiv:1205.2618. Its use against uploads is ours.
 """
 
 from __future__ import annotations

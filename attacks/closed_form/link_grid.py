@@ -2,17 +2,17 @@
 
 Beyond the papers, for programs whose predictions are a sigmoid of the product of the factors, or are clipped
 to the range of ratings. Any loss that is a function of a rating and its prediction leaves rows of one
-direction (``attacks.closed_form.rank_one``), or a chain of them (``attacks.closed_form.moving_factor``): these
-need to know nothing of the errors. With g the row along that direction, h = d . v and b the item's known
-bias, a rating is
+direction (``attacks.closed_form.rank_one``), or a chain of them (``attacks.closed_form.moving_factor``):
+these need to know nothing of the errors. With g the row along that direction, h = d . v and b the item's
+known bias, a rating is
 
     y = p(B h + b) + A g m(B h + b),
 
 p the link and m one over what the loss multiplies the error by: 1 for cross-entropy (y - p), 1 / (p (1 - p))
 for squared errors through a sigmoid, 1 for a clipped prediction. y is the rating as the program has it: r
 itself, r over the highest level, or r from 0 at the lowest to 1 at the highest. B is sought on a grid fine
-enough for its basin, A is told by any level of one row, and the nearest few are fitted to the levels that they
-name. It is a search in one dimension, which takes no start and no constant of the step.
+enough for its basin, A is told by any level of one row, and the nearest few are fitted to the levels that
+they name. It is a search in one dimension, which takes no start and no constant of the step.
 
 What it assumes: uploads in the clear, exact to their last digits; more rows than two. It answers where one
 list of ratings leaves no more than rounding, and no list under any other link does.
@@ -93,7 +93,8 @@ class Client(NamedTuple):
 
 
 class _Trials(NamedTuple):
-    """A, B (trials,), ratings as the program has them in stars (trials, rows), their largest and mean distance
+    """A, B (trials,), ratings as the program has them in stars (trials, rows), their largest and mean
+    distance
     from the levels that they name, and how much predictions differ, in stars."""
 
     numbers: Float[np.ndarray, "trials 2"]
@@ -109,11 +110,13 @@ def _sigmoid(product: Numbers) -> tuple[Numbers, Numbers]:
 
 
 def cross_entropy(product: Numbers) -> tuple[Numbers, Numbers, Numbers, Numbers]:
+    """The curve of y - p."""
     p, slope = _sigmoid(product)
     return p, slope, np.ones_like(p), np.zeros_like(p)
 
 
 def squared_sigmoid(product: Numbers) -> tuple[Numbers, Numbers, Numbers, Numbers]:
+    """The curve of (y - p) p (1 - p)."""
     p, slope = _sigmoid(product)
     return p, slope, 1 / slope, (2 * p - 1) / slope
 

@@ -60,8 +60,9 @@ class Inversion:
     Attributes
     ----------
     rule : str or ClientRule
-        A name (``local-steps``, one of ``attacks.client_rules.local_passes.NAMES``, or what an installed package
-        offers), an object (``factorleak.ClientRule``), or ``any``: all of ours that the declaration leaves.
+        A name (``local-steps``, one of ``attacks.client_rules.local_passes.NAMES``, or what an installed
+        package offers), an object (``factorleak.ClientRule``), or ``any``: all of ours that the declaration
+        leaves.
     rounds : int
         Rounds of a client that are tried, the first ones, >= 1.
     """

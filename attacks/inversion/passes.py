@@ -1,11 +1,11 @@
 """Clients that go several times through their ratings in one order, read back.
 
-Drifting directions give a start whose ratings are right, or nearly (``attacks.inversion.pass_starts``). They are
-put on the grid and held there, and start and constants are fitted: K numbers and a few, however many the
+Drifting directions give a start whose ratings are right, or nearly (``attacks.inversion.pass_starts``). They
+are put on the grid and held there, and start and constants are fitted: K numbers and a few, however many the
 ratings. Where that leaves more than the rows' last digits, ratings are fitted, too, from there.
 
-What is declared says which hypothesis is tried first. The order is that in which the rows were sent, where it is
-seen, else that of the items, and it is told by the answer: in another order no ratings explain the rows.
+What is declared says which hypothesis is tried first. The order is that in which the rows were sent, where it
+is seen, else that of the items, and it is told by the answer: in another order no ratings explain the rows.
 """
 
 from __future__ import annotations

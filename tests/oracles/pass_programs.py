@@ -1,4 +1,4 @@
-"""Clients that go through their ratings in an order, with any loss, in plain loops; and recordings of them."""
+"""Clients that go through their ratings in an order, with any loss, in plain loops."""
 
 from __future__ import annotations
 
@@ -23,8 +23,8 @@ class Passer:
     passes, batch : int
         ``batch`` 0: all ratings in one step.
     loss : str
-        ``squared``, ``sigmoid`` (squared error of a sigmoid), ``cross-entropy``, or ``clipped`` (squared error of
-        a prediction that is clipped to the range of ratings).
+        ``squared``, ``sigmoid`` (squared error of a sigmoid), ``cross-entropy``, or ``clipped`` (squared
+        error of a prediction that is clipped to the range of ratings).
     mean : bool
     decay, item_decay : float
         Times the rate, of its factor (and bias) at each step and of the copies of a minibatch.

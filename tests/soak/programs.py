@@ -1,9 +1,10 @@
 """How much of what attacks read of random programs is wrong: ``python -m tests.soak.programs``.
 
-Each program mixes one to three habits of programs that nobody declares; some cannot be read (noise, an unknown
-centre). With ``--links`` it has a loss, minibatches, a mean, or a bias of its clients, too, and with ``--passes``
-several passes over the ratings, which ``inversion`` is tried on beside ``undeclared``. Prints the programs with
-wrong answers and what is answered by habit, and exits with 1 where more than one answer of a thousand is wrong.
+Each program mixes one to three habits of programs that nobody declares; some cannot be read (noise, an
+unknown centre). With ``--links`` it has a loss, minibatches, a mean, or a bias of its clients, too, and with
+``--passes`` several passes over the ratings, which ``inversion`` is tried on beside ``undeclared``. Prints
+the programs with wrong answers and what is answered by habit, and exits with 1 where more than one answer of
+a thousand is wrong.
 """
 
 from __future__ import annotations

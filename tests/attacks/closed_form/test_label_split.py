@@ -45,7 +45,7 @@ def test_positives_and_negatives(loss: str, negatives: int, read: bool, tmp_path
             rows = rng.normal(size=(items.size, 1)) * u if loss == "noise" else rows_of(loss, u, v[items], y)
             recorder.upload(0, user, rows, items)
     found = fl.attack(tmp_path / "t", "undeclared")
-    answers = [column for column in found.columns()] if read else []
+    answers = list(found.columns()) if read else []
     assert (len(found.abstained) == 0) == read
     for column in answers:
         assert (column["value"] == used[column["user"], column["index"]]).all()

@@ -40,7 +40,7 @@ def test_losses_through_a_link_are_read(loss: str, batch: int, tmp_path: Path):
 
 
 def test_ratings_and_their_mirror_image_make_the_same_rows():
-    """(r - 1) / 4 - sigmoid(x) of a factor is what 6 - r leaves of its negative: open, unless a bias tells."""
+    """(r - 1) / 4 - sigmoid(x) of u is what 6 - r leaves of -u: open, unless a bias tells."""
     rng = np.random.default_rng(1)
     h, r, bias = rng.normal(size=(1, 20)), rng.choice(STARS, (1, 20)), rng.normal(size=(1, 20))
     every = np.ones(h.shape, bool)
