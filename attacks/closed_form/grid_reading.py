@@ -114,7 +114,7 @@ def _tells(
     away = (distance_to_levels(value, levels) * counted).sum(axis=1) / n
     middle = (predicted * counted).sum(axis=1) / n
     spread = (np.abs(predicted - middle[:, None]) * counted).sum(axis=1) / n
-    return (away <= TELLING * spread) | (counted.sum(axis=1) == 1)
+    return ((away <= TELLING * spread) & (spread > SATURATED)) | (counted.sum(axis=1) == 1)
 
 
 def saturated(numbers: Numbers) -> Bool[np.ndarray, "users rows"]:
