@@ -1,4 +1,4 @@
-"""``factorleak predict``: differential privacy by stretching (paper 002)."""
+"""``factorleak predict``: differential privacy by stretching (paper 002); among neighbours (paper 003)."""
 
 from __future__ import annotations
 
@@ -23,18 +23,28 @@ from audit.cli.options import (
     parse_numbers,
 )
 from audit.cli.output import Output
+from victims.common.errors import InputError
 from victims.common.files import refuse_unwritable
 
 EXAMPLES = examples(
     "factorleak predict --method mf --method hdpmf --epochs 20 --runs 2",
     "factorleak predict --data filmtrust --vary user_low --noise once",
+    "factorleak predict --victim pdmfrec --data ml-100k --set weight=once",
 )
 
 FACTORS = ["10,5"]
+PRIVATE_MF, PEERS = "mf", "pdmfrec"
 
 
 def predict(
     data: DataOption = "synthetic",
+    victim: Annotated[
+        str,
+        typer.Option(
+            help="mf (paper 002, Table 3), or pdmfrec (paper 003, Table 2: five parts, rotated; --method "
+            "pdmfrec, pdmfrec-sim, pdmfrec-sim-all, pmf; --epochs, --runs and --set apply)."
+        ),
+    ] = PRIVATE_MF,
     out: Annotated[Path, typer.Option(help="Directory for results; cells in it are reused.")] = Path(
         "PREDICT"
     ),
@@ -48,7 +58,11 @@ def predict(
     factors: Annotated[
         list[str], typer.Option("--factors", help="Numbers of factors. Repeatable.")
     ] = FACTORS,
-    epochs: Annotated[int, typer.Option(min=1, help="Epochs of training.")] = 100,
+    rates: Annotated[
+        list[str] | None,
+        typer.Option("--rates", help="With pdmfrec: learning rates to choose from. Repeatable."),
+    ] = None,
+    epochs: Annotated[int, typer.Option(min=1, help="Epochs, or rounds, of training.")] = 100,
     runs: Annotated[int, typer.Option(min=1, help="Seeds.")] = 5,
     vary: Annotated[
         str,
@@ -88,7 +102,15 @@ def predict(
     quiet: QuietOption = False,
     as_json: JsonOption = False,
 ) -> None:
-    """Prediction error of private matrix factorisation over seeds: paper 002, Table 3 and Figures 2 to 8."""
+    """Prediction error over seeds: paper 002, Table 3 and Figures 2 to 8; paper 003, Table 2."""
+    if victim not in (PRIVATE_MF, PEERS):
+        raise InputError(f"--victim must be {PRIVATE_MF} or {PEERS}, got {victim!r:.40}")
+    if victim == PEERS:
+        chosen_from = parse_floats("--rates", rates, "0.01,0.05") if rates else ()
+        _among_peers(
+            Output(quiet, as_json), data, out, method, chosen_from, epochs, runs, set_ or [], jobs, seed
+        )
+        return
     from audit.experiments.prediction import METHODS, Plan, run
     from audit.experiments.prediction_tuning import best
     from audit.experiments.prediction_tuning import tune as search
@@ -137,3 +159,44 @@ def predict(
     for reason in dict.fromkeys(row["reason"] for row in rows if row["status"] == "failed"):
         output.show(f"failed: {reason}")
     output.results(rows, out, time.perf_counter() - start, figures=figures)
+
+
+def _among_peers(
+    output: Output,
+    data: str,
+    out: Path,
+    method: list[str] | None,
+    rates: tuple[float, ...],
+    epochs: int,
+    runs: int,
+    set_: list[str],
+    jobs: int,
+    seed: int,
+) -> None:
+    """Paper 003."""
+    from audit.experiments.parts_prediction import METHODS, RATES, ROUNDS, PartsPlan, run
+    from audit.factories import parse_options
+    from reports.parts_prediction import parts_table, rounds_table
+
+    refuse_unwritable(out)
+    rounds = tuple(sorted({number for number in ROUNDS if number < epochs} | {epochs}))
+    plan = PartsPlan(
+        methods=names(method) or tuple(METHODS),
+        data=data,
+        rates=rates or RATES,
+        rounds=rounds,
+        runs=runs,
+        seed=seed,
+        victim_options=parse_options(set_),
+    )
+    begin = time.perf_counter()
+    ratings = output.load(data)
+    with output.progress("predict") as update_bar:
+        rows = run(plan, ratings, out, jobs=jobs, report=update_bar)
+    output.show(ratings.describe())
+    if any(row["status"] == "ran" for row in rows):
+        output.show(parts_table(rows, ratings.name, "Held-out error, rate and rounds by validation MAE"))
+        output.show(rounds_table(rows, "MAE after rounds, rate by validation MAE"))
+    for reason in dict.fromkeys(row["reason"] for row in rows if row["status"] == "failed"):
+        output.show(f"failed: {reason}")
+    output.results(rows, out, time.perf_counter() - begin)
