@@ -23,7 +23,8 @@ class Entry:
     """Where a component lives, without importing it.
 
     ``per_client`` marks attacks that solve client by client: they run on a sample of clients; ``whole`` those
-    that need every client's rows; ``sums`` those that read sums, to which others contributed; ``short`` are
+    that need every client's rows; ``sums`` those that read sums, to which others contributed; ``unsigned``
+    those that read rows without a sender; ``short`` are
     other names of options; ``ideal`` are the options under which an encryption shows the same views and
     numbers at no cost; ``recorded_as`` is the name in results where that is another one; ``package`` is the
     other package that it comes from, with its version; ``refused`` says why the name cannot be used;
@@ -36,6 +37,7 @@ class Entry:
     per_client: bool = False
     whole: bool = False
     sums: bool = False
+    unsigned: bool = False
     short: dict[str, str] = field(default_factory=dict)
     ideal: dict[str, str] = field(default_factory=dict)
     recorded_as: str = ""
@@ -184,6 +186,7 @@ BUILT_IN: dict[str, dict[str, Entry]] = {
             "attacks.peers.attack:Peers",
             "what neighbours send each other: rows without a sender linked, and read under pseudonyms",
             whole=True,
+            unsigned=True,
         ),
         "peers-named": _peers("ratings", "ratings of those whom their weights name"),
         "peers-lists": _peers("lists", "rated items of those whom their weights name"),
