@@ -190,6 +190,21 @@ BUILT_IN: dict[str, dict[str, Entry]] = {
         ),
         "peers-named": _peers("ratings", "ratings of those whom their weights name"),
         "peers-lists": _peers("lists", "rated items of those whom their weights name"),
+        "cofactors": Entry(
+            "attacks.peers.cofactors:Cofactors",
+            "ratings and implicit feedback of DPMF-Yang's users, by those whom they trust",
+        ),
+        "cofactors-lists": Entry(
+            "attacks.peers.cofactors:Cofactors",
+            "rated items of DPMF-Yang's users, positives among them",
+            {"answers": "lists"},
+        ),
+        "helper-lists": Entry(
+            "attacks.metadata.helper_lists:HelperLists", "the lists that a helper is told", unsigned=True
+        ),
+        "traffic": Entry(
+            "attacks.metadata.traffic:Traffic", "lengths of lists, from sealed links", unsigned=True
+        ),
         "root-hybr": _root("hybr", "Powell's hybrid method"),
         "root-broyden2": _root("broyden2", "Broyden's bad method"),
         "root-linearmixing": _root("linearmixing", "scalar Jacobian approximation"),

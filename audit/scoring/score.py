@@ -13,6 +13,7 @@ from attacks.base import Identities, Outcome, Reconstruction, Scope
 from audit.registry import is_guess
 from audit.scoring.abstentions import in_words
 from audit.scoring.baselines import best_guess, guesses
+from audit.scoring.lengths import length_scores
 from audit.scoring.linking import Senders, link_scores
 from audit.scoring.metrics import LOWER_IS_BETTER, UserScores, score_users
 from audit.scoring.pseudonyms import pseudonym_scores
@@ -100,6 +101,8 @@ def score(
     """
     truth.refuse_unless_about(manifest)
     _refuse_unless_about(reconstruction, manifest)
+    if reconstruction.scope == Scope.LIST_LENGTHS:
+        return [_of_lengths(reconstruction, truth, seed)]
     links = _of_links(reconstruction, senders, seed)
     if reconstruction.identities == Identities.PSEUDONYMS:
         return [*_of_pseudonyms(reconstruction, manifest, truth, shuffled, seed), *links]
@@ -162,6 +165,13 @@ def _of_pseudonyms(
         reason = "; ".join(filter(None, (why, why_inconclusive(summary))))
         rows.append(Score(metric, summary, best, None, silent, reason))
     return rows
+
+
+def _of_lengths(reconstruction: Reconstruction, truth: Truth, seed: int) -> Score:
+    """How many clients' numbers of ratings are told, within a tenth, beside the number that fits most."""
+    right, guess = length_scores(reconstruction.diagnostics["list_length"], reconstruction.users, truth)
+    summary = summarise("list_length_accuracy", right, guess, seed)
+    return Score("list_length_accuracy", summary, "best number", None, 0, why_inconclusive(summary))
 
 
 def _of_links(reconstruction: Reconstruction, senders: Senders | None, seed: int) -> list[Score]:
