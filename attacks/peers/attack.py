@@ -39,7 +39,7 @@ from attacks.peers.senders import LARGEST, sorted_by_sender
 from victims.common.errors import InputError
 from victims.transcript.view import UNTOLD, View
 
-ANSWERS = ("claims", "ratings", "lists")
+ANSWERS = {"claims": "peers", "ratings": "peers-named", "lists": "peers-lists"}  # and what that is called
 LEAST_FACTORS = 3
 NO_PEER = "it reads what clients of a graph send each other, and the adversary is none of them"
 
@@ -60,17 +60,21 @@ class Peers:
 
     answers: str = "claims"
     max_misfit: float = 0.25
-    name: str = "peers"
 
     def __post_init__(self) -> None:
         if self.answers not in ANSWERS:
             raise InputError(
-                f"answers of {self.name} must be one of {', '.join(ANSWERS)}, got {self.answers!r:.80}"
+                f"answers of peers must be one of {', '.join(ANSWERS)}, got {self.answers!r:.80}"
             )
         if not self.max_misfit > 0:
             raise InputError(
                 f"max_misfit of {self.name} must be > 0, got {self.max_misfit}; the default is 0.25"
             )
+
+    @property
+    def name(self) -> str:
+        """Name in the registry."""
+        return ANSWERS[self.answers]
 
     def attack(self, view: View, key: int, progress: Progress = silent) -> Reconstruction:
         """Read the neighbours of the adversary.

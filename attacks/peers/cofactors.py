@@ -34,7 +34,7 @@ from victims.common.errors import InputError
 from victims.transcript.manifest import Manifest
 from victims.transcript.view import UNTOLD, View
 
-ANSWERS = ("ratings", "lists")
+ANSWERS = {"ratings": "cofactors", "lists": "cofactors-lists"}  # and what that is called
 ASKED = 40  # senders who tell how stars are mapped to 0..1
 
 
@@ -53,17 +53,21 @@ class Cofactors:
 
     answers: str = "ratings"
     max_misfit: float = 0.25
-    name: str = "cofactors"
 
     def __post_init__(self) -> None:
         if self.answers not in ANSWERS:
             raise InputError(
-                f"answers of {self.name} must be one of {', '.join(ANSWERS)}, got {self.answers!r:.80}"
+                f"answers of cofactors must be one of {', '.join(ANSWERS)}, got {self.answers!r:.80}"
             )
         if not self.max_misfit > 0:
             raise InputError(
                 f"max_misfit of {self.name} must be > 0, got {self.max_misfit}; the default is 0.25"
             )
+
+    @property
+    def name(self) -> str:
+        """Name in the registry."""
+        return ANSWERS[self.answers]
 
     def attack(self, view: View, key: int, progress: Progress = silent) -> Reconstruction:
         """Read those who trust the adversary.

@@ -169,9 +169,14 @@ def _of_pseudonyms(
 
 def _of_lengths(reconstruction: Reconstruction, truth: Truth, seed: int) -> Score:
     """How many clients' numbers of ratings are told, within a tenth, beside the number that fits most."""
-    right, guess = length_scores(reconstruction.diagnostics["list_length"], reconstruction.users, truth)
-    summary = summarise("list_length_accuracy", right, guess, seed)
-    return Score("list_length_accuracy", summary, "best number", None, 0, why_inconclusive(summary))
+    users = reconstruction.users
+    told = reconstruction.diagnostics.get("list_length", np.full(users.size, np.nan))
+    right, guess = length_scores(told, users, truth)
+    silent = np.isnan(told)
+    summary = summarise("list_length_accuracy", np.where(silent, guess, right), guess, seed, silent)
+    why = in_words(reconstruction.abstained, users.size)
+    reason = _reason(summary, why, int(silent.sum()))
+    return Score("list_length_accuracy", summary, "best number", None, int(silent.sum()), reason)
 
 
 def _of_links(reconstruction: Reconstruction, senders: Senders | None, seed: int) -> list[Score]:
