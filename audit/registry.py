@@ -81,9 +81,8 @@ def _root(method: str, words: str) -> Entry:
 
 
 def _peers(answers: str, words: str) -> Entry:
-    return Entry(
-        "attacks.peers.attack:Peers", f"what neighbours send: {words}", {"answers": answers}, whole=True
-    )
+    summary = f"what neighbours send each other: {words}"
+    return Entry("attacks.peers.attack:Peers", summary, {"answers": answers}, whole=True, unsigned=True)
 
 
 BUILT_IN: dict[str, dict[str, Entry]] = {
