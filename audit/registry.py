@@ -103,6 +103,14 @@ BUILT_IN: dict[str, dict[str, Entry]] = {
             "victims.protocols.pdmfrec:PDMFRec",
             "PDMFRec (paper 003): gradients to similar clients, no server",
         ),
+        "dpmf-yang": Entry(
+            "victims.protocols.dpmf_yang:DPMFYang",
+            "DPMF (paper 004): explicit and implicit feedback, gradients to those who are trusted",
+        ),
+        "dmf": Entry(
+            "victims.protocols.dmf:DMF",
+            "matrix factorisation on random walks (Chen et al. 2018, as in paper 004), no server",
+        ),
     },
     "defenses": {
         "laplace": Entry(

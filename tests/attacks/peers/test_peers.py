@@ -13,8 +13,8 @@ from audit.registry import is_guess
 from audit.scoring.linking import senders_of
 from audit.scoring.score import score
 from audit.scoring.truth import read_truth
-from tests.oracles.dpmf_yang_program import DpmfYang
-from tests.oracles.pdmfrec_program import Pdmfrec
+from tests.oracles.dpmf_yang_peers import DpmfYang
+from tests.oracles.pdmfrec_peers import Pdmfrec
 from victims.common.errors import InputError
 from victims.data.synthetic import Synthetic, generate
 from victims.recording import record
