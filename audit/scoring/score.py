@@ -14,7 +14,7 @@ from audit.registry import is_guess
 from audit.scoring.abstentions import in_words
 from audit.scoring.baselines import best_guess, guesses
 from audit.scoring.lengths import length_scores
-from audit.scoring.linking import Senders, link_scores
+from audit.scoring.linking import Senders, clients_of, link_scores
 from audit.scoring.metrics import LOWER_IS_BETTER, UserScores, score_users
 from audit.scoring.pseudonyms import pseudonym_scores
 from audit.scoring.statistics import Summary, summarise, why_inconclusive
@@ -105,7 +105,7 @@ def score(
         return [_of_lengths(reconstruction, truth, seed)]
     links = _of_links(reconstruction, senders, seed)
     if reconstruction.identities == Identities.PSEUDONYMS:
-        return [*_of_pseudonyms(reconstruction, manifest, truth, shuffled, seed), *links]
+        return [*_of_pseudonyms(reconstruction, manifest, truth, shuffled, senders, seed), *links]
     users = np.unique(reconstruction.users)
     found = score_users(reconstruction.blocks, manifest, truth, users)
     silent = np.isin(users, list(reconstruction.abstained))
@@ -152,11 +152,18 @@ def _reason(summary: Summary, why: str, n_abstained: int) -> str:
 
 
 def _of_pseudonyms(
-    reconstruction: Reconstruction, manifest: Manifest, truth: Truth, shuffled: UserScores | None, seed: int
+    reconstruction: Reconstruction,
+    manifest: Manifest,
+    truth: Truth,
+    shuffled: UserScores | None,
+    senders: Senders | None,
+    seed: int,
 ) -> list[Score]:
     silent, rows = len(reconstruction.abstained), []
     why = in_words(reconstruction.abstained, reconstruction.users.size)
-    for metric, (name, values, guess) in pseudonym_scores(reconstruction, manifest, truth).items():
+    linked = reconstruction.linked
+    whose = None if linked is None or senders is None else clients_of(linked.label, senders.sender)
+    for metric, (name, values, guess) in pseudonym_scores(reconstruction, manifest, truth, whose).items():
         candidates = {name: guess}
         if shuffled is not None and metric in shuffled.values:
             candidates["shuffled"] = _aligned(shuffled, metric, guess)
