@@ -1,4 +1,4 @@
-"""``factorleak predict``: differential privacy by stretching (paper 002); among neighbours (paper 003)."""
+"""``factorleak predict``: papers 002, and without a server 003 and 004."""
 
 from __future__ import annotations
 
@@ -23,6 +23,7 @@ from audit.cli.options import (
     parse_numbers,
 )
 from audit.cli.output import Output
+from audit.cli.predict_trusted import predict_trusted
 from victims.common.errors import InputError
 from victims.common.files import refuse_unwritable
 
@@ -30,10 +31,12 @@ EXAMPLES = examples(
     "factorleak predict --method mf --method hdpmf --epochs 20 --runs 2",
     "factorleak predict --data filmtrust --vary user_low --noise once",
     "factorleak predict --victim pdmfrec --data ml-100k --set weight=once",
+    "factorleak predict --victim dpmf-yang --data filmtrust:trust=trust.tab --factors 3 --runs 2",
 )
 
 FACTORS = ["10,5"]
-PRIVATE_MF, PEERS = "mf", "pdmfrec"
+PRIVATE_MF, PEERS, TRUSTED = "mf", "pdmfrec", "dpmf-yang"
+FACTORS_OF_TRUSTED = ["3,6,12"]
 
 
 def predict(
@@ -42,7 +45,9 @@ def predict(
         str,
         typer.Option(
             help="mf (paper 002, Table 3), or pdmfrec (paper 003, Table 2: five parts, rotated; --method "
-            "pdmfrec, pdmfrec-sim, pdmfrec-sim-all, pmf; --epochs, --runs and --set apply)."
+            "pdmfrec, pdmfrec-sim, pdmfrec-sim-all, pmf; --epochs, --runs and --set apply), or dpmf-yang "
+            "(paper 004, Table 4; --method dpmf-yang, dmf, implicit-pmf, svd++, wrmf, gaussian-pmf; "
+            "--factors, --epochs, --runs, --vary and --set apply)."
         ),
     ] = PRIVATE_MF,
     out: Annotated[Path, typer.Option(help="Directory for results; cells in it are reused.")] = Path(
@@ -56,8 +61,9 @@ def predict(
         typer.Option(help="When noise is drawn: once, fresh (every epoch) or composed (every epoch, eps/T)."),
     ] = "fresh",
     factors: Annotated[
-        list[str], typer.Option("--factors", help="Numbers of factors. Repeatable.")
-    ] = FACTORS,
+        list[str] | None,
+        typer.Option("--factors", help="Numbers of factors, 10,5 or 3,6,12 (dpmf-yang). Repeatable."),
+    ] = None,
     rates: Annotated[
         list[str] | None,
         typer.Option("--rates", help="With pdmfrec: learning rates to choose from. Repeatable."),
@@ -68,7 +74,8 @@ def predict(
         str,
         typer.Option(
             help="nothing (Table 3, Fig. 8), user_low (Fig. 2, 3), user_conservative (4, 5), "
-            "fraction (6, 7), epsilon"
+            "fraction (6, 7), epsilon; of dpmf-yang nothing (Table 4, Fig. 4, 6), weights (Fig. 5), degree, "
+            "users"
         ),
     ] = "nothing",
     points: Annotated[
@@ -102,14 +109,19 @@ def predict(
     quiet: QuietOption = False,
     as_json: JsonOption = False,
 ) -> None:
-    """Prediction error over seeds: paper 002, Table 3 and Figures 2 to 8; paper 003, Table 2."""
-    if victim not in (PRIVATE_MF, PEERS):
-        raise InputError(f"--victim must be {PRIVATE_MF} or {PEERS}, got {victim!r:.40}")
+    """Held-out error over seeds: paper 002, Table 3 and Figures 2 to 8; 003, Table 2; 004, Table 4."""
+    if victim not in (PRIVATE_MF, PEERS, TRUSTED):
+        raise InputError(f"--victim must be {PRIVATE_MF}, {PEERS} or {TRUSTED}, got {victim!r:.40}")
     if victim == PEERS:
         chosen_from = parse_floats("--rates", rates, "0.01,0.05") if rates else ()
         _among_peers(
             Output(quiet, as_json), data, out, method, chosen_from, epochs, runs, set_ or [], jobs, seed
         )
+        return
+    if victim == TRUSTED:
+        sizes = parse_numbers("--factors", factors or FACTORS_OF_TRUSTED)
+        plan = data, out, method, sizes, epochs, runs, vary, jobs, seed, set_ or []
+        predict_trusted(Output(quiet, as_json), *plan)
         return
     from audit.experiments.prediction import METHODS, Plan, run
     from audit.experiments.prediction_tuning import best
@@ -126,7 +138,7 @@ def predict(
         methods=names(method) or METHODS,
         data=data,
         noise=noise,
-        factors=parse_numbers("--factors", factors),
+        factors=parse_numbers("--factors", factors or FACTORS),
         epochs=epochs,
         runs=runs,
         seed=seed,
