@@ -20,8 +20,8 @@ dL/dz_p), of positives and of negatives, to d users whom it trusts, who step wit
 server and no helper; who trusts whom is public, and a receiver knows the sender.
 
 Not given, and an option or our choice: theta, lambda_U to lambda_Q, the start, whether negatives and
-receivers are drawn anew in each round, who receives from a user who trusts fewer than d, how ratings are scaled, and
-whether regularization counts with every sample, as (15) to (18) are written, or once, as in the loss (14).
+receivers are drawn anew in each round, who receives from a user who trusts fewer than d, how ratings are
+scaled, and whether regularization counts with every sample, as (15) to (18) are written, or once, as in (14).
 
 A receiver knows d, theta and the shared start. As dL/dv_q = dL/dv_p, a personal part that starts at zero is
 minus theta times the sum of the rows that its user sent.

@@ -234,7 +234,7 @@ def test_unusable_options_are_refused(few):
     with pytest.raises(InputError, match="negative_weight of dpmf-yang must be between 0 and 1"):
         DPMFYang(negative_weight=2.0)
     run = start(DPMFYang(learning_rate=1e200), few, (), 0)
-    with np.errstate(all="ignore"), pytest.raises(InputError, match="dpmf-yang diverged in round 1"):
+    with np.errstate(all="ignore"), pytest.raises(InputError, match="dpmf-yang diverged in round"):
         run.trained(0).trained(1)
 
 
