@@ -120,8 +120,9 @@ def predict(
         return
     if victim == TRUSTED:
         sizes = parse_numbers("--factors", factors or FACTORS_OF_TRUSTED)
-        plan = data, out, method, sizes, epochs, runs, vary, jobs, seed, set_ or []
-        predict_trusted(Output(quiet, as_json), *plan)
+        predict_trusted(
+            Output(quiet, as_json), data, out, method, sizes, epochs, runs, vary, jobs, seed, set_ or []
+        )
         return
     from audit.experiments.prediction import METHODS, Plan, run
     from audit.experiments.prediction_tuning import best
