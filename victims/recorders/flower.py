@@ -146,7 +146,9 @@ class RecordedGrid:
             self._recorder.broadcast(self._round, factors, biases=biases)
         self._nodes.add(metadata.dst_node_id)
         of_all, added = self._broadcast
-        same = np.array_equal(factors, of_all) and (added is None or np.array_equal(biases, added))
+        same = np.array_equal(factors, of_all) and (
+            biases is None or added is None or np.array_equal(biases, added)
+        )
         return _Sent(self._round, None if same else factors, biases)
 
     def _await(self, identifiers: Iterable[str], sent: Iterable[_Sent | None]) -> None:
