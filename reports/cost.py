@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 
 from rich.table import Table
@@ -33,7 +34,8 @@ def cost_table(rows: Sequence[Row], title: str) -> Table:
 
     Rows hold ``items``, ``ratings``, ``system``, the phases' ``seconds_...``, ``bytes_sent``,
     ``bytes_sent_mean``, ``ciphertexts``, ``peak_bytes``, ``slowest`` (seconds in paper 001's accounting),
-    ``server_share`` (of them, without the transfer: its Figures 2 and 3) and ``paper`` (its number, or None).
+    ``server_share`` (of them, without the transfer: its Figures 2 and 3), the same if the server subtracts
+    and by counts, and ``paper`` (its number, or None).
     """
     table = Table(title=title, title_justify="left")
     for name in ("items", "ratings", "system"):
@@ -46,6 +48,8 @@ def cost_table(rows: Sequence[Row], title: str) -> Table:
         "peak MB",
         "round",
         "of it\nserver",
+        "if it\nsubtracts",
+        "by counts",
         "paper",
         "paper /\nround",
     ):
@@ -67,10 +71,18 @@ def cost_table(rows: Sequence[Row], title: str) -> Table:
             f"{row['peak_bytes'] / 1e6:,.0f}",
             _seconds(row["slowest"]),
             f"{row['server_share']:.0%}",
+            f"{row['server_share_subtracting']:.0%}",
+            _counted(row),
             number(paper, 2),
             "-" if paper is None else f"{paper / row['slowest']:.1f}",
         )
     return table
+
+
+def _counted(row: Row) -> str:
+    """The server's share by counts of operations, adding and subtracting."""
+    adding, subtracting = row["server_share_counted"], row["server_share_counted_subtracting"]
+    return "-" if math.isnan(adding) else f"{adding:.0%} / {subtracting:.0%}"
 
 
 def _both(row: Row, name: str) -> str:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import matplotlib as mpl
 import seaborn as sns
@@ -72,7 +72,8 @@ def list_privacy_figure(rows: Sequence[Row], directory: Path) -> list[Path]:
     """Draw what is read of the rated set against the bytes of a mean client, a line per number of rounds.
 
     Part-text, whose lists are the rated items, is where the lines begin; a dotted line stands where full-text
-    is, whose lists say nothing. Samples that are drawn once tell for ever what one round tells: dashed.
+    is, whose lists say nothing; between them rho, the sampled unrated items per rated one. Samples that are
+    drawn once tell for ever what one round tells: dashed.
 
     Parameters
     ----------
@@ -91,9 +92,7 @@ def list_privacy_figure(rows: Sequence[Row], directory: Path) -> list[Path]:
         for axes, (metric, title) in zip(panels, METRICS.items(), strict=True):
             _panel(axes, metric, hidden)
             axes.set_ylabel(title)
-        figure.supxlabel(
-            "MB that the mean client sends in a round; rho: sampled unrated items per rated one", fontsize=8
-        )
+            axes.set_xlabel("MB that the mean client sends in a round; below: rho")
         handles, labels = panels[0].get_legend_handles_labels()
         figure.legend(handles, labels, loc="outside lower center", ncols=3, frameon=False)
         return save(figure, directory / "list_privacy_against_cost")
@@ -117,7 +116,7 @@ def _panel(axes: Axes, metric: str, hidden: Mapping[str, Sequence[Row]]) -> None
         below, above = ([max(mark.value - mark.low, 0) for mark in marks], [mark.high for mark in marks])
         bars = below, [max(high - mark.value, 0) for high, mark in zip(above, marks, strict=True)]
         sizes, values = ([getattr(mark, name) for mark in marks] for name in ("size", "value"))
-        look = {"linestyle": "--" if rank == 0 else "-", "marker": MARKERS[rank % len(MARKERS)]}
+        look: Any = {"linestyle": "--" if rank == 0 else "-", "marker": MARKERS[rank % len(MARKERS)]}
         axes.errorbar(sizes, values, yerr=bars, label=said, color=colours[rank], **look)
     if guesses:
         axes.axhline(max(guesses), color="0.5", linestyle="-.", linewidth=0.9, label="best guess")
@@ -156,4 +155,4 @@ def _size(rows: Sequence[Row]) -> float:
 
 def _place(label: str) -> str:
     """A way of hiding under the axis."""
-    return label.replace("unrated-sampling:rho=", "rho = ").replace("-text", "")
+    return label.replace("unrated-sampling:rho=", "").replace("-text", "")

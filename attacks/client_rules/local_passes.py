@@ -1,12 +1,12 @@
 """Passes of a client over its ratings between broadcast and upload, a minibatch or one rating at a time.
 
-The client goes through its ratings in one order in every pass. A minibatch b moves its factor u and its copies
-w_j of the factors of the items of b, both from the same point:
+The client goes through its ratings in one order in every pass. A minibatch b moves its factor u and its
+copies w_j of the factors of the items of b, both from the same point:
 
     u <- (1 - a) u + rho eta sum_b f_j w_j,     w_j <- (1 - d) w_j + eta f_j u,      f_j = f(r_j, u . w_j),
 
-f minus the derivative of the loss by the product of the factors (``LOSSES``), over the number of ratings of the
-minibatch where the loss is a mean. The upload is sigma (w_j after the last pass - w_j as broadcast).
+f minus the derivative of the loss by the product of the factors (``LOSSES``), over the number of ratings of
+the minibatch where the loss is a mean. The upload is sigma (w_j after the last pass - w_j as broadcast).
 
 Symbols: eta item rate, rho factor rate over item rate, a and d weight decay of factor and items.
 
@@ -30,7 +30,7 @@ from jaxtyping import Array, Float
 from attacks.client_rules.differentiable import Family
 from victims.transcript.manifest import Manifest
 
-TRIED = (1, 2, 3, 4, 5, 10)  # passes, where nobody declares how many
+TRIED = (2.0, 3.0, 4.0, 5.0, 10.0)  # passes, where nobody declares how many
 (RATE, RATIO, FACTOR_DECAY, ITEM_DECAY, SCALE, PASSES, FIRST, RANGE) = range(8)
 CONSTANTS = (
     "log_item_rate",
@@ -63,15 +63,18 @@ class LocalPasses:
         One of ``LOSSES``.
     mean : bool
         Whether the loss of a minibatch is a mean.
-    name : str
     """
 
     batch_size: int = 1
     loss: Loss = "squared"
     mean: bool = False
-    name: str = "per-rating"
     mixes_rows: bool = False
-    ordered: bool = True
+
+    @property
+    def name(self) -> str:
+        """Of its loss and minibatches."""
+        of_step = {0: "all ratings", 1: "one rating"}.get(self.batch_size, f"{self.batch_size} ratings")
+        return f"{self.loss}, {of_step} a step"
 
     def families(self, manifest: Manifest) -> tuple[Family, ...]:
         """Constants that are open, any number of passes."""
@@ -135,6 +138,46 @@ class LocalPasses:
         p = jax.nn.sigmoid(product)
         error = (ratings - constants[FIRST]) / constants[RANGE] - p
         return error if self.loss == "cross-entropy" else error * p * (1 - p)
+
+
+NAMES = ("per-rating", "minibatch", "sigmoid", "cross-entropy")  # of rules that take the declared minibatch
+
+
+def passes_named(name: str, manifest: Manifest) -> LocalPasses:
+    """A rule by one of ``NAMES``, with what is declared of its minibatches.
+
+    Parameters
+    ----------
+    name : str
+    manifest : Manifest
+    """
+    said = manifest.rule
+    size = 1 if said.order == "per-rating" or name == "per-rating" else said.batch_size
+    of_step = {None: 1, "all": 0}.get(size, size)  # type: ignore[arg-type]
+    loss: Loss = name if name in ("sigmoid", "cross-entropy") else "squared"  # type: ignore[assignment]
+    return LocalPasses(of_step, loss, said.reduction == "mean" and of_step != 1)
+
+
+def passes_to_try(manifest: Manifest) -> tuple[LocalPasses, ...]:
+    """The rules that a declaration leaves, the likeliest first.
+
+    Parameters
+    ----------
+    manifest : Manifest
+    """
+    said = manifest.rule
+    if said.upload == "gradient":  # of the last pass, at the factors that were broadcast: undeclared reads it
+        return ()
+    names = ("minibatch", "sigmoid", "cross-entropy")
+    if said.loss in ("logistic", "bernoulli"):
+        names = ("cross-entropy", "sigmoid")
+    elif said.link == "sigmoid":
+        names = ("sigmoid", "cross-entropy")
+    elif said.loss is not None or said.link is not None:
+        names = ("minibatch",)
+    rules = (passes_named(name, manifest) for name in names)
+    # squared errors of steps over all ratings are LocalSteps
+    return tuple(rule for rule in rules if (rule.batch_size, rule.loss) != (0, "squared"))
 
 
 def _start(first: float, range_: float, passes: float, sigma: float, stiffness: float) -> tuple[float, ...]:

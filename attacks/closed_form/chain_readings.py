@@ -1,14 +1,15 @@
 """Clients whose factor moves from row to row, and whose rows are more than one number short of ratings.
 
-A chain (``attacks.closed_form.moving_factor``) reads a row as r = A g + B h, g and h with the lengths of their
-step. Beyond that, with b a minibatch of n_b rows and G_b the sum of its g:
+A chain (``attacks.closed_form.moving_factor``) reads a row as r = A g + B h, g and h with the lengths of
+their step. Beyond that, with b a minibatch of n_b rows and G_b the sum of its g:
 
 - rows that are means over their minibatch: g n_b in place of g. The last minibatch, which has fewer ratings,
   has another scale, and so has each factor's step, which leaves the chain as it is;
 - a bias c of the client that nobody told, and which steps as the factor does, c <- shrink c + pull sum_b e:
-  with A and B as they are, c_b = shrink^b c_0 + B sum_{a < b} shrink^(b - a) G_a, so that
-  r = A g + B (h + sum) + C shrink^b. The third number is C = c_0. Ratings shifted by a level, or mirrored, have
-  another C; where the client regularises (shrink < 1) they fit the rows no longer, and the shift is told;
+  with A and B as they are, c_b = shrink^b c_0 + B s sum_{a < b} shrink^(b - a) G_a, s the sign of sigma, so
+  that r = A g + B (h + s sum) + C shrink^b. The third number is C = c_0. Ratings shifted by a level, or
+  mirrored, have another C; where the client regularises (shrink < 1) they fit the rows no longer, and the
+  shift is told;
 - predictions that go through a link (``attacks.closed_form.link_grid``): the chain knows nothing of errors.
 
 What it assumes: as ``attacks.closed_form.moving_factor``. Beyond papers 001 and 002.
@@ -24,13 +25,21 @@ from jaxtyping import Bool, Float, Int
 from attacks.closed_form.affine_grid import best_numbers
 from attacks.closed_form.decoding import distance_to_levels
 from attacks.closed_form.goodness_of_fit import accidental, step_of
+from attacks.closed_form.grid_reading import ACCIDENT, BETWEEN
+from attacks.closed_form.label_split import positives
 from attacks.closed_form.link_grid import ratings_through_links
 from attacks.closed_form.moving_factor import Chain, follow
-from attacks.closed_form.row_readings import ACCIDENT, BETWEEN, LONGEST, Reading, Rows, best_reading
+from attacks.closed_form.readings import Reading, Rows
+from attacks.closed_form.reduction import leading_direction
+from attacks.closed_form.row_readings import LONGEST, best_reading
 from victims.transcript.manifest import Manifest
 
 ASKED = 8  # clients of a batch that say whether a reading is worth its time for the others
 TELLING = 0.2  # of how much predictions differ: an answer farther from the grid owes it to the errors alone
+HALF, THIRD = 0.5, 1 / 3  # of the digits of rows, which ratings keep of one step, and of several
+SLACK = (
+    10.0  # times as far from the grid as rows are from their directions, in shares of the range of ratings
+)
 EXACT = 1e-3  # of a step: right ratings of rows without noise are nearer to the grid in the mean
 
 
@@ -56,10 +65,12 @@ def any_reading(rows: Rows, manifest: Manifest, max_misfit: float) -> Reading:
     -------
     Reading
     """
-    best = best_reading(rows, manifest, max_misfit)
+    best = _exact(best_reading(rows, manifest, max_misfit), rows, np.array(manifest.rating_levels))
     if not 0 < rows.rows.shape[1] <= LONGEST or best.answered.all():
         return best
     levels = np.array(manifest.rating_levels)
+    if levels.size == 1:
+        return _positives(best, rows, float(levels[0]))
     open_ = np.flatnonzero(~best.answered)
     most = open_[np.argsort(-rows.item[open_].sum(axis=1), kind="stable")]
     with np.errstate(over="ignore", invalid="ignore", divide="ignore"):
@@ -68,6 +79,48 @@ def any_reading(rows: Rows, manifest: Manifest, max_misfit: float) -> Reading:
         if first.answered.any() and most.size > ASKED:
             best = _with(best, _read(_some(rows, most[ASKED:]), levels, max_misfit), most[ASKED:])
     return best
+
+
+def _positives(best: Reading, rows: Rows, level: float) -> Reading:
+    """Of implicit feedback: positives, and 0 for sampled negatives."""
+    with np.errstate(over="ignore", invalid="ignore", divide="ignore"):
+        chain = follow(rows.rows, rows.factors, rows.item, rows.precision)
+        step = np.where(chain.whole[:, None], chain.step, -1)
+        found, told = positives(chain.scalar, chain.along, rows.offset, step, rows.precision)
+    new = _nothing(rows.item.shape)._replace(
+        value=np.where(rows.item, np.where(found, level, 0.0), np.nan),
+        misfit=np.where(told, 0.0, np.nan),
+        allowed=np.ones(told.size),
+        steps=chain.n_steps.astype(float),
+    )
+    return _with(best, new, np.arange(told.size))
+
+
+def _exact(best: Reading, rows: Rows, levels: Float[np.ndarray, " levels"]) -> Reading:
+    """Without answers that are farther from the grid than rows are from their directions.
+
+    Rounding moves ratings off the grid, and rows off the client's direction as far. Rows that are parallel to
+    the last digit, with ratings that are not on the grid to theirs, come from another rule, which they fit by
+    accident.
+    """
+    if not rows.rows.shape[1]:
+        return best
+    with np.errstate(over="ignore", invalid="ignore", divide="ignore"):
+        clean = rows.rows - np.nan_to_num(best.pull)[:, None, None] * rows.factors
+        direction, energy = leading_direction(clean)
+        off = clean - np.matmul(clean, direction[:, :, None]) * direction[:, None]
+        across = np.linalg.norm(off, axis=(1, 2)) / np.sqrt(np.where(energy > 0, energy, 1))
+    # where there are several steps each has its own direction, to the last digit
+    several = best.steps > 1
+    inexact = np.where(several, rows.precision**THIRD, np.nan_to_num(across) + rows.precision**HALF)
+    there = np.isfinite(best.value) & rows.item
+    away = np.where(there, distance_to_levels(np.nan_to_num(best.value), levels), 0.0).sum(axis=1)
+    far = away / np.maximum(there.sum(axis=1), 1) > SLACK * inexact * max(
+        levels[-1] - levels[0], step_of(levels)
+    )
+    # equal factors, followed from row to row, add up their rounding; they are read with a declared scale alone
+    far &= ~(several & best.declared)
+    return best._replace(misfit=np.where(far, np.nan, best.misfit))
 
 
 def _read(rows: Rows, levels: np.ndarray, max_misfit: float) -> Reading:
@@ -89,10 +142,11 @@ def _read(rows: Rows, levels: np.ndarray, max_misfit: float) -> Reading:
         if open_.size:
             new = _on_the_grid(table.table[open_], rows.offset[open_], there[open_], levels, max_misfit)
             best = _with(best, new._replace(steps=chain.n_steps[open_].astype(float)), open_)
-    open_ = np.flatnonzero(whole & ~best.answered)
-    if open_.size:
-        new = _through_links(chain, rows, there, open_, levels)
-        best = _with(best, new._replace(steps=chain.n_steps[open_].astype(float)), open_)
+    for times, able in ((1, whole), (size, several)):
+        open_ = np.flatnonzero(able & ~best.answered)
+        if open_.size:
+            new = _through_links(chain._replace(scalar=g * times), rows, there, open_, levels)
+            best = _with(best, new._replace(steps=chain.n_steps[open_].astype(float)), open_)
     return best
 
 
@@ -117,7 +171,8 @@ def _own_bias(chain: Chain) -> tuple[Float[np.ndarray, "users rows"], Float[np.n
         for step in range(by_step.size - 1):
             total = shrink * (total + by_step[step])
             before[step + 1] = total
-        moved[user, here], decay[user, here] = before[own[here]], shrink ** own[here]
+        moved[user, here] = chain.sign[user] * before[own[here]]
+        decay[user, here] = shrink ** own[here]
     return moved, decay
 
 

@@ -2,17 +2,17 @@
 
 Beyond the papers, for programs whose predictions are a sigmoid of the product of the factors, or are clipped
 to the range of ratings. Any loss that is a function of a rating and its prediction leaves rows of one
-direction (``attacks.closed_form.rank_one``), or a chain of them (``attacks.closed_form.moving_factor``): these
-need to know nothing of the errors. With g the row along that direction, h = d . v and b the item's known
-bias, a rating is
+direction (``attacks.closed_form.rank_one``), or a chain of them (``attacks.closed_form.moving_factor``):
+these need to know nothing of the errors. With g the row along that direction, h = d . v and b the item's
+known bias, a rating is
 
     y = p(B h + b) + A g m(B h + b),
 
 p the link and m one over what the loss multiplies the error by: 1 for cross-entropy (y - p), 1 / (p (1 - p))
 for squared errors through a sigmoid, 1 for a clipped prediction. y is the rating as the program has it: r
 itself, r over the highest level, or r from 0 at the lowest to 1 at the highest. B is sought on a grid fine
-enough for its basin, A is told by any level of one row, and the nearest few are fitted to the levels that they
-name. It is a search in one dimension, which takes no start and no constant of the step.
+enough for its basin, A is told by any level of one row, and the nearest few are fitted to the levels that
+they name. It is a search in one dimension, which takes no start and no constant of the step.
 
 What it assumes: uploads in the clear, exact to their last digits; more rows than two. It answers where one
 list of ratings leaves no more than rounding, and no list under any other link does.
@@ -84,7 +84,7 @@ class Through(NamedTuple):
     link: np.ndarray
 
 
-class _Client(NamedTuple):
+class Client(NamedTuple):
     """g, h and b (rows,), of size 1 where they are divided by ``unit``."""
 
     scalar: Float[np.ndarray, " rows"]
@@ -93,7 +93,8 @@ class _Client(NamedTuple):
 
 
 class _Trials(NamedTuple):
-    """A, B (trials,), ratings as the program has them in stars (trials, rows), their largest and mean distance
+    """A, B (trials,), ratings as the program has them in stars (trials, rows), their largest and mean
+    distance
     from the levels that they name, and how much predictions differ, in stars."""
 
     numbers: Float[np.ndarray, "trials 2"]
@@ -108,12 +109,14 @@ def _sigmoid(product: Numbers) -> tuple[Numbers, Numbers]:
     return p, p * (1 - p)
 
 
-def _cross_entropy(product: Numbers) -> tuple[Numbers, Numbers, Numbers, Numbers]:
+def cross_entropy(product: Numbers) -> tuple[Numbers, Numbers, Numbers, Numbers]:
+    """The curve of y - p."""
     p, slope = _sigmoid(product)
     return p, slope, np.ones_like(p), np.zeros_like(p)
 
 
-def _squared_sigmoid(product: Numbers) -> tuple[Numbers, Numbers, Numbers, Numbers]:
+def squared_sigmoid(product: Numbers) -> tuple[Numbers, Numbers, Numbers, Numbers]:
+    """The curve of (y - p) p (1 - p)."""
     p, slope = _sigmoid(product)
     return p, slope, 1 / slope, (2 * p - 1) / slope
 
@@ -130,7 +133,7 @@ def _links(levels: Float[np.ndarray, " levels"]) -> list[tuple[int, Link, float,
     """Links to try: number, link, and y = (r - first) / range."""
     low, high = float(levels[0]), float(levels[-1])
     maps = [(0.0, high)] if low <= 0 or levels.size == 1 else [(0.0, high), (low, high - low)]
-    sigmoids = (Link("cross-entropy", _cross_entropy), Link("squared", _squared_sigmoid))
+    sigmoids = (Link("cross-entropy", cross_entropy), Link("squared", squared_sigmoid))
     tried = [(2 * n + m, link, *maps[m]) for n, link in enumerate(sigmoids) for m in range(len(maps))]
     clipped = [(4, Link("clipped", _clipped(low, high), unit=False), 0.0, 1.0)] if levels.size > 1 else []
     return [*tried, *clipped]
@@ -187,7 +190,7 @@ def ratings_through_links(
     told, link = np.zeros(users, bool), np.full(users, -1)
     for user in np.flatnonzero((valid & (scalar != 0)).sum(axis=1) >= FEWEST):
         here = valid[user] & (scalar[user] != 0)
-        client = _Client(scalar[user, here], along[user, here], bias[user, here])
+        client = Client(scalar[user, here], along[user, here], bias[user, here])
         answer = _answer(client, levels, precision)
         if answer is not None:
             number, ratings, away = answer
@@ -197,13 +200,13 @@ def ratings_through_links(
 
 
 def _answer(
-    client: _Client, levels: np.ndarray, precision: float
+    client: Client, levels: np.ndarray, precision: float
 ) -> tuple[int, Float[np.ndarray, " rows"], float] | None:
     """The link, the ratings and their misfit, where nothing else is as near to the grid."""
     size = np.abs(client.scalar).max(), np.abs(client.along).max()
     if not (np.isfinite(size).all() and min(size) > 0 and np.isfinite(client.bias).all()):
         return None
-    client = _Client(client.scalar / size[0], client.along / size[1], client.bias)
+    client = Client(client.scalar / size[0], client.along / size[1], client.bias)
     links = _links(levels)
     found = [_fitted(_nearest(client, one, levels), client, one, levels) for one in links]
     named, worst, mean, spread = (
@@ -225,8 +228,8 @@ def _answer(
     return (int(number[best]), named[best], away) if told else None
 
 
-def _values(
-    numbers: Float[np.ndarray, "trials 2"], client: _Client, link: Link
+def values_of(
+    numbers: Float[np.ndarray, "trials 2"], client: Client, link: Link
 ) -> tuple[Numbers, Numbers, Numbers]:
     """y, and its derivatives by A and B, (trials, rows)."""
     a, b = numbers[:, :1], numbers[:, 1:]
@@ -235,10 +238,10 @@ def _values(
     return p + a * error, error, client.along * (slope + a * client.scalar * bend)
 
 
-def _nearest(client: _Client, link: tuple[int, Link, float, float], levels: np.ndarray) -> Numbers:
+def _nearest(client: Client, link: tuple[int, Link, float, float], levels: np.ndarray) -> Numbers:
     """The A and B of a few trials that are nearest to the grid, (few, 2)."""
     _, how, first, range_ = link
-    some = _Client(*(part[:: max(1, -(-part.size // FIT_ROWS))] for part in client))
+    some = Client(*(part[:: max(1, -(-part.size // FIT_ROWS))] for part in client))
     y = (levels - first) / range_
     reach = REACH if how.unit else REACH * float(np.abs(levels).max())
     b = np.concatenate([reach, -reach])
@@ -268,7 +271,7 @@ def _lowest(away: Float[np.ndarray, "numbers levels"], run: int) -> Bool[np.ndar
 
 def _fitted(
     numbers: Float[np.ndarray, "trials 2"],
-    client: _Client,
+    client: Client,
     link: tuple[int, Link, float, float],
     levels: np.ndarray,
 ) -> _Trials:
@@ -277,9 +280,9 @@ def _fitted(
     y = (levels - first) / range_
     with np.errstate(all="ignore"):
         for _ in range(STEPS):
-            value, by_a, by_b = _values(numbers, client, how)
-            numbers = numbers + _step(nearest_level(value, y) - value, by_a, by_b)
-        value, _, _ = _values(numbers, client, how)
+            value, by_a, by_b = values_of(numbers, client, how)
+            numbers = numbers + gauss_newton(nearest_level(value, y) - value, by_a, by_b)
+        value, _, _ = values_of(numbers, client, how)
         p = how.curve(numbers[:, 1:] * client.along + client.bias)[0]
         named = nearest_level(value, y)
         off = np.abs(named - value) * range_
@@ -290,7 +293,7 @@ def _fitted(
     return _Trials(numbers[good], stars, off[good].max(axis=1), off[good].mean(axis=1), spread[good])
 
 
-def _step(left: Numbers, by_a: Numbers, by_b: Numbers) -> Float[np.ndarray, "trials 2"]:
+def gauss_newton(left: Numbers, by_a: Numbers, by_b: Numbers) -> Float[np.ndarray, "trials 2"]:
     """Of Gauss and Newton; 0 where the two numbers are not told apart."""
     aa, ab, bb = ((x * y).sum(axis=1) for x, y in combinations_with_replacement((by_a, by_b), 2))
     determinant = aa * bb - ab**2

@@ -50,6 +50,8 @@ class Chain(NamedTuple):
         All rows with an error are in the chain.
     shrink : (users,)
         What multiplies u at each step: as told, or as the chain tells; 1 where it has one link.
+    sign : (users,)
+        Of sigma, 1 or -1.
     """
 
     scalar: Float[np.ndarray, "users rows"]
@@ -58,6 +60,7 @@ class Chain(NamedTuple):
     n_steps: Int[np.ndarray, " users"]
     whole: Bool[np.ndarray, " users"]
     shrink: Float[np.ndarray, " users"]
+    sign: Float[np.ndarray, " users"]
 
 
 class _Batches(NamedTuple):
@@ -200,8 +203,8 @@ def _read_off(batches: _Batches, factors: np.ndarray, after: np.ndarray, shrink:
         root = np.where(linked, np.sqrt(np.abs(y / x)), np.nan)  # of beta: one over the length of u
     step, sign = _walked(after, np.sign(x), batches.head)
     n_steps = step.max(axis=1, initial=-1) + 1
-    usual = _usual_shrink(root, np.abs(x), after, shrink)
-    root = _with_the_last(root, np.abs(x), after, usual)
+    kept = _usual_shrink(root, np.abs(x), after, shrink)
+    root = _with_the_last(root, np.abs(x), after, kept)
     root = np.where((n_steps == 1)[:, None] & (step == 0), 1.0, root)
     head = np.maximum(batches.label, 0)
     rows = (batches.label >= 0) & (step[client, head] >= 0)
@@ -214,7 +217,8 @@ def _read_off(batches: _Batches, factors: np.ndarray, after: np.ndarray, shrink:
         np.where(rows, step[client, head], -1),
         n_steps,
         (rows | (batches.label < 0)).all(axis=1),
-        usual,
+        kept,
+        usual[:, 0],
     )
 
 

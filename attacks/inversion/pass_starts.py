@@ -5,11 +5,11 @@ short, its error about item j is about the same in each pass, and the row of j, 
 
     D_j = g_j (c + kappa S_j),   S_j = sum of g_i w_i over the minibatches before that of j,
 
-c the mean direction of u (length 1), l its length, kappa = 1 / (P l^2), w_i the copy half-way: for in each pass
-u moves by g_i w_i / (P l) at item i. That is linear in c and kappa, so that the drift of the directions tells
-the length of u, up to P, and a wrong order explains next to nothing of it. A rating is then A g_j + the product of
-u and w_j, with one number A for all rows of the client, one over P eta l, which the rating grid takes. Beyond
-the papers; ``attacks.closed_form.moving_factor`` is the exact case of one pass.
+c the mean direction of u (length 1), l its length, kappa = 1 / (P l^2), w_i the copy half-way: for in each
+pass u moves by g_i w_i / (P l) at item i. That is linear in c and kappa, so that the drift of the directions
+tells the length of u, up to P, and a wrong order explains next to nothing of it. A rating is then A g_j + the
+product of u and w_j, with one number A for all rows of the client, one over P eta l, which the rating grid
+takes. Beyond the papers; ``attacks.closed_form.moving_factor`` is the exact case of one pass.
 """
 
 from __future__ import annotations

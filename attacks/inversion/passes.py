@@ -1,22 +1,23 @@
 """Clients that go several times through their ratings in one order, read back.
 
-Drifting directions give a start whose ratings are right, or nearly (``attacks.inversion.pass_starts``). They are
-put on the grid and held there, and start and constants are fitted: K numbers and a few, however many the
+Drifting directions give a start whose ratings are right, or nearly (``attacks.inversion.pass_starts``). They
+are put on the grid and held there, and start and constants are fitted: K numbers and a few, however many the
 ratings. Where that leaves more than the rows' last digits, ratings are fitted, too, from there.
 
-What is declared says which hypothesis is tried first. The order is that in which the rows were sent, where it is
-seen, else that of the items, and it is told by the answer: in another order no ratings explain the rows.
+What is declared says which hypothesis is tried first. The order is that in which the rows were sent, where it
+is seen, else that of the items, and it is told by the answer: in another order no ratings explain the rows.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import NamedTuple
 
 import numpy as np
 from jaxtyping import Bool, Float, Int
 
-from attacks.client_rules.local_passes import LOSSES, RATIO, LocalPasses, Loss
+from attacks.client_rules.local_passes import RATIO, LocalPasses
 from attacks.closed_form.decoding import distance_to_levels
 from attacks.closed_form.row_readings import Rows
 from attacks.inversion.compression import uncompressed
@@ -31,6 +32,7 @@ AT_ONCE = 16  # fits of one call
 ASKED = 4  # clients that choose among hypotheses
 MOST, FEW = 1024, 256  # ratings of a client that are fitted, too: shortly, and long
 ROWS_AT_ONCE = 2048  # of all clients of one call
+TELLING = 3  # rows more than factors of a client that tells the rule
 SMALLEST = 16  # rows of an array
 LARGEST_BLOCK = 64  # ratings of a minibatch that is looked for
 ALIKE = 1e-9  # relative, below which a block of rows has no more directions
@@ -82,38 +84,20 @@ def in_order(users: np.ndarray, index: np.ndarray, rows: Rows) -> Iterator[Order
         yield Ordered(users[here], of(index), sorted_)
 
 
-def rules_to_try(manifest: Manifest) -> tuple[LocalPasses, ...]:
-    """The rules that a declaration leaves, the likeliest first.
+def sized(rule: LocalPasses, manifest: Manifest, groups: list[Ordered]) -> LocalPasses:
+    """The rule with the minibatches that rows show, where nobody declares them.
 
     Parameters
     ----------
+    rule : LocalPasses
     manifest : Manifest
+    groups : list of Ordered
+        Smaller clients first.
     """
     said = manifest.rule
-    if said.upload == "gradient":  # of the last pass, at the factors that were broadcast: undeclared reads it
-        return ()
-    size = 1 if said.order == "per-rating" else said.batch_size
-    mean = said.reduction == "mean"
-    losses: tuple[Loss, ...] = ("squared",)
-    if said.loss in ("logistic", "bernoulli"):
-        losses = ("cross-entropy", "squared")
-    elif said.link == "sigmoid":
-        losses = ("sigmoid", "cross-entropy")
-    elif said.loss is None and said.link is None:
-        losses = LOSSES
-    sizes = (1,) if size is None else (0 if size == "all" else size,)
-    names = {0: "all ratings at once", 1: "a rating at a time"}
-    return tuple(
-        LocalPasses(
-            of_step,
-            loss,
-            mean and of_step > 1,
-            f"{loss}, {names.get(of_step, f'{of_step} ratings at a time')}",
-        )
-        for loss in losses
-        for of_step in sizes
-        if (of_step, loss) != (0, "squared")
-    )
+    if not groups or said.order == "per-rating" or said.batch_size is not None or rule.batch_size != 1:
+        return rule
+    return replace(rule, batch_size=block_size(groups[-1].rows))
 
 
 def chosen_in_order(
@@ -135,19 +119,20 @@ def chosen_in_order(
     Guess or None
         None where nothing explains any of them.
     """
-    enough = [group for group in groups if group.rows.item.shape[1] >= 4 * group.rows.rows.shape[2]]
-    if not groups:
+    enough = [g for g in groups if (g.rows.item.sum(axis=1) >= g.rows.rows.shape[2] + TELLING).any()]
+    if not enough:  # with few rows any line explains them
         return None
-    rows = (enough or groups[-1:])[0].rows
+    rows = next((g for g in enough if g.rows.item.shape[1] >= 4 * g.rows.rows.shape[2]), enough[-1]).rows
     some = np.argsort(-rows.item.sum(axis=1), kind="stable")[:ASKED]
+    free = manifest.rule.local_steps is not None and (
+        manifest.rule.order is not None or manifest.rule.batch_size is not None
+    )
     rows = Rows(*(part[some] for part in rows[:5]), rows.precision, None)
     best, most = None, 0
     for family in rule.families(manifest):
         for value in family.values:
             guess = Guess(family, value)
-            answered = int(
-                told_in_order(rule, guess, rows, levels, free=family.first is not None).answered.sum()
-            )
+            answered = int(told_in_order(rule, guess, rows, levels, free=free).answered.sum())
             if answered > most:
                 best, most = guess, answered
             if 2 * most >= len(rows.item):
@@ -171,12 +156,14 @@ def block_size(rows: Rows) -> int:
     user = int(rows.item.sum(axis=1).argmax())
     sent = rows.rows[user, rows.item[user]]
     digits = max(ALIKE, LOOSE * rows.precision)
-    for size in range(min(LARGEST_BLOCK, len(sent) // 2), 2, -1):
+    best, fewest = 1, sent.shape[1]
+    for size in range(3, min(LARGEST_BLOCK, len(sent) // 2) + 1):
         blocks = sent[: len(sent) // size * size].reshape(-1, size, sent.shape[1])
         values = np.linalg.svd(blocks, compute_uv=False)
-        if (values[:, -1] <= digits * values[:, 0]).all() and values.shape[1] == min(size, sent.shape[1]):
-            return size
-    return 1
+        rank = int((values > digits * values[:, :1]).sum(axis=1).max())
+        if rank < size and rank <= fewest and rank < sent.shape[1]:
+            best, fewest = size, rank
+    return best
 
 
 def told_in_order(

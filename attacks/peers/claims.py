@@ -57,6 +57,9 @@ def read_all(
     chosen = np.full(found.n, -1)
     values = []
     for number, one in enumerate(rounds):
+        if found.base not in (-1, number):
+            values.append(np.full(one.item.size, np.nan))
+            continue
         read = read_senders(
             found.label[number], _freed(manifest, one, found.pull[number]), one.factors, manifest,
             max_misfit, one.precision,
@@ -71,7 +74,8 @@ def read_all(
     parts: list[tuple[np.ndarray, ...]] = []
     for number, one in enumerate(rounds):
         label = found.label[number]
-        here = (label >= 0) & (chosen[label] == number)
+        here = np.flatnonzero(label >= 0)
+        here = here[chosen[label[here]] == number]
         sure = np.where(np.isfinite(values[number][here]), 1.0, np.nan)
         parts.append((label[here], one.item[here], values[number][here], sure))
     parts += _near(manifest, rounds, found, ~exact, key)
@@ -92,8 +96,7 @@ def _near(
     levels = np.array(manifest.rating_levels)
     out: list[tuple[np.ndarray, ...]] = []
     left = wanted.copy()
-    order = [found.base, *range(found.base), *range(found.base + 1, len(rounds))]
-    for number in order:
+    for number in range(len(rounds)) if found.base < 0 else (found.base,):
         one, label = rounds[number], found.label[number]
         rows = _freed(manifest, one, found.pull[number])
         for sender in np.flatnonzero(left).tolist():

@@ -32,9 +32,9 @@ LEAST_FACTORS = 4  # two planes in three numbers always meet
 EXACT = 1024.0  # times the last digit: sines below it are none
 FLAT = 1e-6  # of a row, across its item's factor: below it, it spans no plane
 BLOCK = 1 << 22  # pairs of one block
-ROUGH = (
-    1e-6  # sine squared of a pair that is looked at to the last digit: products of directions have no more
-)
+COMMON = 2  # directions that are left out of the first look
+SCREEN = 0.999  # sum of squares that pairs must have, in single precision
+ROUGH = 1e-6  # sine squared of pairs that are looked at to the last digit: products have no more than half
 
 
 class Meeting(NamedTuple):
@@ -136,11 +136,12 @@ def meeting_planes(
         return Meeting(nothing, nothing, np.zeros(0))
     along, across, there = _bases(rows, factors)
     some = np.flatnonzero(there)
+    screen = _screen(rows, factors)
     near_first, near_second = [], []
     height = max(1, BLOCK // max(some.size, 1))
     for start in range(0, some.size, height):
         here = some[start : start + height]
-        one, other = _pairs_nearby(along, across, here, some[start:])
+        one, other = _pairs_nearby(screen, along, across, here, some[start:])
         different = index[one] != index[other]
         near_first.append(one[different])
         near_second.append(other[different])
@@ -193,22 +194,46 @@ def _flatness(rows: np.ndarray, along: np.ndarray) -> Float[np.ndarray, " rows"]
     return np.sqrt(np.maximum(1 - np.einsum("rk,rk->r", unit, along) ** 2, FLAT**2))
 
 
+def _screen(rows: np.ndarray, factors: np.ndarray) -> Float[np.ndarray, "rows 2 K"]:
+    """Bases of the planes without what all have in common, in single precision.
+
+    Where factors start positive, all of them and all rows are near one direction, and any two planes nearly
+    meet there. Planes that meet do so without that direction, too.
+    """
+    row, factor = _unit(rows)[0], _unit(factors)[0]
+    if rows.shape[1] >= 2 * LEAST_FACTORS and len(rows):
+        common = np.linalg.eigh(row.T @ row + factor.T @ factor)[1][:, -COMMON:]
+        row, factor = (part - (part @ common) @ common.T for part in (row, factor))
+    along = _unit(factor)[0]
+    across = _unit(row - np.einsum("rk,rk->r", row, along)[:, None] * along)[0]
+    return np.stack([along, across], axis=1).astype(np.float32)
+
+
 def _pairs_nearby(
-    along: np.ndarray, across: np.ndarray, here: np.ndarray, others: np.ndarray
+    basis: np.ndarray, along: np.ndarray, across: np.ndarray, here: np.ndarray, others: np.ndarray
 ) -> tuple[np.ndarray, np.ndarray]:
     """Pairs, the first among ``here``, the second behind it, whose planes nearly meet.
 
-    The cosine of their smallest angle is the larger singular value of the 2 x 2 products of their bases.
+    The cosine of their smallest angle is the larger singular value of the 2 x 2 products of their bases,
+    whose squares add up to 1 at least then: that is looked at first, in single precision.
     """
-    a, b = along[here] @ along[others].T, along[here] @ across[others].T
-    c, d = across[here] @ along[others].T, across[here] @ across[others].T
-    total, determinant = a**2 + b**2 + c**2 + d**2, a * d - b * c
-    # 1 is an eigenvalue of the Gram matrix where (1 - s1)(1 - s2) = 0
-    off = 1 - total + determinant**2
-    one, other = np.nonzero(np.abs(off) < ROUGH)
+    product = basis[here].reshape(-1, basis.shape[2]) @ basis[others].reshape(-1, basis.shape[2]).T
+    product *= product
+    total = product[0::2, 0::2] + product[0::2, 1::2]
+    total += product[1::2, 0::2]
+    total += product[1::2, 1::2]
+    one, other = np.nonzero(total > SCREEN)
     first, second = here[one], others[other]
     behind = first < second
-    return first[behind], second[behind]
+    first, second = first[behind], second[behind]
+    near = np.zeros(first.size, bool)
+    for start in range(0, first.size, BLOCK // 16):
+        part = slice(start, start + BLOCK // 16)
+        left, right = ((along[at[part]], across[at[part]]) for at in (first, second))
+        a, b, c, d = (np.einsum("pk,pk->p", x, y) for x in left for y in right)
+        # 1 is an eigenvalue of the Gram matrix where (1 - s1^2)(1 - s2^2) = 0
+        near[part] = np.abs(1 - (a**2 + b**2 + c**2 + d**2) + (a * d - b * c) ** 2) < ROUGH
+    return first[near], second[near]
 
 
 def _lines(

@@ -1,8 +1,8 @@
 """The senders of what arrived in several rounds: as told, or sorted out of rows without a sender.
 
 Where the receiver holds the copy of the item factors that rows were computed at, their planes tell exactly
-(``attacks.peers.planes``); in the round where they tell most, and from there senders are followed into the
-other rounds (``attacks.peers.rounds``). Where planes tell little, nearness must do
+(``attacks.peers.planes``); in the first round where they do, and from there senders are followed into the
+others (``attacks.peers.rounds``). Where planes tell little, nearness must do
 (``attacks.peers.directions``).
 """
 
@@ -36,7 +36,7 @@ class Sorted(NamedTuple):
     n : int
         Number of senders.
     base : int
-        Place of the round in which they were sorted; 0 where they are told.
+        Place of the round in which they were sorted, and are read; -1 where they are told, in all rounds.
     """
 
     label: list[Int[np.ndarray, " messages"]]
@@ -56,22 +56,22 @@ def sorted_by_sender(rounds: Sequence[Arrived], users: Int[np.ndarray, " users"]
     """
     if all((one.sender != UNTOLD).all() for one in rounds):
         label = [np.searchsorted(users, one.sender) for one in rounds]
-        return Sorted(label, [_pulls(one, of) for one, of in zip(rounds, label, strict=True)], users.size, 0)
-    found = [linked_by_planes(one.rows, one.factors, one.item, one.precision) for one in rounds]
-    share = [np.mean(one.label >= 0) for one in found]
-    base = int(np.argmax(share))
-    label = [one.label for one in found]
-    if share[base] < ENOUGH:
-        near = [linked_by_direction(one.rows, one.item) for one in rounds]
-        base = int(np.argmax([np.mean(one >= 0) for one in near]))
-        label[base] = near[base]
+        return Sorted(label, [_pulls(one, of) for one, of in zip(rounds, label, strict=True)], users.size, -1)
+    label, pull = ([np.full(one.item.size, none) for one in rounds] for none in (-1, np.nan))
+    base = 0
+    for base, one in enumerate(rounds):
+        label[base], pull[base] = linked_by_planes(one.rows, one.factors, one.item, one.precision)
+        if np.mean(label[base] >= 0) >= ENOUGH:
+            break
+    else:
+        label = [linked_by_direction(one.rows, one.item) for one in rounds]
+        base = int(np.argmax([np.mean(one >= 0) for one in label]))
     for order in (range(base + 1, len(rounds)), range(base - 1, -1, -1)):
         before = base
         for number in order:
             one, last = rounds[number], rounds[before]
             label[number] = dealt_out(one.rows, one.item, last.rows, last.item, label[before])
             before = number
-    pull = [one.pull for one in found]
     return Sorted(label, pull, int(label[base].max(initial=-1)) + 1, base)
 
 

@@ -50,7 +50,7 @@ def names_of(
         Clients; -1 where none or several can be meant.
     """
     neighbours, weights = _neighbours(view, one.round)
-    if not neighbours.size:
+    if not (neighbours.size and scale.size):
         return np.full(scale.size, -1)
     sums = _per_sender(label, one.length, scale.size)
     by_list = _ways_of_lists(view, one, label, weights, scale.size)

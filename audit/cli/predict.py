@@ -1,8 +1,9 @@
-"""``factorleak predict``: differential privacy by stretching (paper 002)."""
+"""``factorleak predict``: papers 002, and without a server 003 and 004."""
 
 from __future__ import annotations
 
 import time
+from dataclasses import replace
 from pathlib import Path
 from typing import Annotated
 
@@ -18,21 +19,37 @@ from audit.cli.options import (
     VictimOptions,
     examples,
     names,
+    parse_floats,
     parse_numbers,
 )
 from audit.cli.output import Output
+from audit.cli.predict_trusted import predict_trusted
+from victims.common.errors import InputError
 from victims.common.files import refuse_unwritable
 
 EXAMPLES = examples(
     "factorleak predict --method mf --method hdpmf --epochs 20 --runs 2",
     "factorleak predict --data filmtrust --vary user_low --noise once",
+    "factorleak predict --victim pdmfrec --data ml-100k --set weight=once",
+    "factorleak predict --victim dpmf-yang --data filmtrust:trust=trust.tab --factors 3 --runs 2",
 )
 
 FACTORS = ["10,5"]
+PRIVATE_MF, PEERS, TRUSTED = "mf", "pdmfrec", "dpmf-yang"
+FACTORS_OF_TRUSTED = ["3,6,12"]
 
 
 def predict(
     data: DataOption = "synthetic",
+    victim: Annotated[
+        str,
+        typer.Option(
+            help="mf (paper 002, Table 3), or pdmfrec (paper 003, Table 2: five parts, rotated; --method "
+            "pdmfrec, pdmfrec-sim, pdmfrec-sim-all, pmf; --epochs, --runs and --set apply), or dpmf-yang "
+            "(paper 004, Table 4; --method dpmf-yang, dmf, implicit-pmf, svd++, wrmf, gaussian-pmf; "
+            "--factors, --epochs, --runs, --vary and --set apply)."
+        ),
+    ] = PRIVATE_MF,
     out: Annotated[Path, typer.Option(help="Directory for results; cells in it are reused.")] = Path(
         "PREDICT"
     ),
@@ -44,17 +61,28 @@ def predict(
         typer.Option(help="When noise is drawn: once, fresh (every epoch) or composed (every epoch, eps/T)."),
     ] = "fresh",
     factors: Annotated[
-        list[str], typer.Option("--factors", help="Numbers of factors. Repeatable.")
-    ] = FACTORS,
-    epochs: Annotated[int, typer.Option(min=1, help="Epochs of training.")] = 100,
+        list[str] | None,
+        typer.Option("--factors", help="Numbers of factors, 10,5 or 3,6,12 (dpmf-yang). Repeatable."),
+    ] = None,
+    rates: Annotated[
+        list[str] | None,
+        typer.Option("--rates", help="With pdmfrec: learning rates to choose from. Repeatable."),
+    ] = None,
+    epochs: Annotated[int, typer.Option(min=1, help="Epochs, or rounds, of training.")] = 100,
     runs: Annotated[int, typer.Option(min=1, help="Seeds.")] = 5,
     vary: Annotated[
         str,
         typer.Option(
             help="nothing (Table 3, Fig. 8), user_low (Fig. 2, 3), user_conservative (4, 5), "
-            "fraction (6, 7), epsilon"
+            "fraction (6, 7), epsilon; of dpmf-yang nothing (Table 4, Fig. 4, 6), weights (Fig. 5), degree, "
+            "users"
         ),
     ] = "nothing",
+    points: Annotated[
+        list[str] | None,
+        typer.Option("--points", help="Values of what varies: 1,1.5,2. Repeatable. Default: the paper's."),
+    ] = None,
+    clip: Annotated[bool, typer.Option(help="Clip predictions to the rating grid.")] = True,
     split: Annotated[
         str,
         typer.Option(
@@ -63,15 +91,45 @@ def predict(
         ),
     ] = "paper",
     test_fraction: TestFractionOption = 0.2,
+    weights: Annotated[
+        Path | None,
+        typer.Option(help="Privacy weights in place of drawn ones: a table kind (user, item), id, weight."),
+    ] = None,
+    tune: Annotated[
+        int | None,
+        typer.Option(
+            min=2,
+            help="First choose learning rate and regularization of each method by so many folds of the "
+            "training ratings, as paper 002 does with 5; what was trained is reused.",
+        ),
+    ] = None,
     jobs: JobsOption = -1,
     seed: SeedOption = 0,
     set_: VictimOptions = None,
     quiet: QuietOption = False,
     as_json: JsonOption = False,
 ) -> None:
-    """Prediction error of private matrix factorisation over seeds: paper 002, Table 3 and Figures 2 to 8."""
+    """Held-out error over seeds: paper 002, Table 3 and Figures 2 to 8; 003, Table 2; 004, Table 4."""
+    if victim not in (PRIVATE_MF, PEERS, TRUSTED):
+        raise InputError(f"--victim must be {PRIVATE_MF}, {PEERS} or {TRUSTED}, got {victim!r:.40}")
+    if victim == PEERS:
+        chosen_from = parse_floats("--rates", rates, "0.01,0.05") if rates else ()
+        _among_peers(
+            Output(quiet, as_json), data, out, method, chosen_from, epochs, runs, set_ or [], jobs, seed
+        )
+        return
+    if victim == TRUSTED:
+        sizes = parse_numbers("--factors", factors or FACTORS_OF_TRUSTED)
+        predict_trusted(
+            Output(quiet, as_json), data, out, method, sizes, epochs, runs, vary, jobs, seed, set_ or []
+        )
+        return
     from audit.experiments.prediction import METHODS, Plan, run
+    from audit.experiments.prediction_tuning import best
+    from audit.experiments.prediction_tuning import tune as search
     from audit.factories import parse_options
+    from audit.scoring.paired_tests import comparisons
+    from reports.paired import paired_table
     from reports.prediction import prediction_table
     from reports.prediction_figure import prediction_figure
 
@@ -81,25 +139,77 @@ def predict(
         methods=names(method) or METHODS,
         data=data,
         noise=noise,
-        factors=parse_numbers("--factors", factors),
+        factors=parse_numbers("--factors", factors or FACTORS),
         epochs=epochs,
         runs=runs,
         seed=seed,
         vary=vary,
+        points=parse_floats("--points", points, "1,1.5,2") if points else (),
+        clip=clip,
         split=split,
         test_fraction=test_fraction,
         victim_options=parse_options(set_ or []),
+        weights="" if weights is None else str(weights),
     )
     start = time.perf_counter()
     ratings = output.load(data)
+    if tune is not None:
+        with output.progress("tune") as update_bar:
+            trials = search(plan, ratings, out, tune, jobs=jobs, report=update_bar)
+        plan = replace(plan, chosen=best(trials))
     with output.progress("predict") as update_bar:
         rows = run(plan, ratings, out, jobs=jobs, report=update_bar)
     output.show(ratings.describe())
     title = f"Held-out error, noise {noise}, {epochs} epochs"
     output.show(prediction_table(rows, ratings.name, title, vary))
+    for (name, size), options in plan.chosen.items():
+        output.show(f"chosen by {tune} folds: {name} K={size}: " + ", ".join(map("=".join, options.items())))
+    if vary == "nothing" and runs > 1:
+        output.show(paired_table(comparisons(rows)))
     figures = prediction_figure(rows, vary, out)
     for path in figures:
         output.show(f"figure {path}")
     for reason in dict.fromkeys(row["reason"] for row in rows if row["status"] == "failed"):
         output.show(f"failed: {reason}")
     output.results(rows, out, time.perf_counter() - start, figures=figures)
+
+
+def _among_peers(
+    output: Output,
+    data: str,
+    out: Path,
+    method: list[str] | None,
+    rates: tuple[float, ...],
+    epochs: int,
+    runs: int,
+    set_: list[str],
+    jobs: int,
+    seed: int,
+) -> None:
+    """Paper 003."""
+    from audit.experiments.parts_prediction import METHODS, RATES, ROUNDS, PartsPlan, run
+    from audit.factories import parse_options
+    from reports.parts_prediction import parts_table, rounds_table
+
+    refuse_unwritable(out)
+    rounds = tuple(sorted({number for number in ROUNDS if number < epochs} | {epochs}))
+    plan = PartsPlan(
+        methods=names(method) or tuple(METHODS),
+        data=data,
+        rates=rates or RATES,
+        rounds=rounds,
+        runs=runs,
+        seed=seed,
+        victim_options=parse_options(set_),
+    )
+    begin = time.perf_counter()
+    ratings = output.load(data)
+    with output.progress("predict") as update_bar:
+        rows = run(plan, ratings, out, jobs=jobs, report=update_bar)
+    output.show(ratings.describe())
+    if any(row["status"] == "ran" for row in rows):
+        output.show(parts_table(rows, ratings.name, "Held-out error, rate and rounds by validation MAE"))
+        output.show(rounds_table(rows, "MAE after rounds, rate by validation MAE"))
+    for reason in dict.fromkeys(row["reason"] for row in rows if row["status"] == "failed"):
+        output.show(f"failed: {reason}")
+    output.results(rows, out, time.perf_counter() - begin)

@@ -102,11 +102,11 @@ def complaints(found: object, view: View) -> Iterator[str]:
 
 
 def _known(view: View) -> np.ndarray:
-    """Clients whose rows the adversary receives, or who send it rows without a name."""
-    links = view.links
-    if links is None:
-        return view.users
-    return np.union1d(view.users, links.sender[np.isin(links.receiver, view.members)])
+    """Clients whose rows the adversary receives, with a name or without, or of whom it is told something."""
+    links = [] if view.links is None else [view.links.sender[np.isin(view.links.receiver, view.members)]]
+    told = [one.sender for one in view.told.values()]
+    passing = [] if view.traffic is None else [view.traffic.sender]
+    return np.unique(np.concatenate([view.users, *links, *told, *passing]))
 
 
 def _of_block(block: object, users: np.ndarray, view: View) -> Iterator[str]:

@@ -162,10 +162,10 @@ def _of_others(view: View, answer: Reconstruction) -> Reconstruction:
     """The answer without what a client reads of its own uploads, which is no leak."""
     if answer.identities == Identities.PSEUDONYMS or not answer.users.size:
         return answer
-    nobody = OWN_ROWS if view.adversary == "decrypter" else own_rows_alone(view)
+    others = ~np.isin(answer.users, view.members)
+    nobody = OWN_ROWS if view.adversary == "decrypter" else "" if others.any() else own_rows_alone(view)
     if nobody:
         return all_abstain(answer.attack, answer.users, nobody, answer.options)
-    others = ~np.isin(answer.users, view.members)
     return answer if others.all() else _of_users(answer, answer.users[others])
 
 

@@ -3,7 +3,8 @@
 Phases as in paper 000, Table 5: local update (a client computes its rows), encryption, aggregation (the
 server adds all rows), decryption (of the sums, or in FedMF of the item factors, by every client), and the
 server's update.
-Rows are encrypted, added and decrypted on a stated sample and scaled, for they cost the same each.
+Rows are encrypted, added and decrypted on a stated sample and scaled, for they cost the same each. Seconds
+are of the processor: what runs beside does not count.
 """
 
 from __future__ import annotations
@@ -25,7 +26,15 @@ from victims.data.subsets import of_users
 from victims.protocols.base import Defense, Received, Victim
 from victims.training import Run, sampled, sent_rows, start
 
-UNTIMED = ("bytes_sent", "bytes_sent_mean", "bytes_received", "ciphertexts", "peak_bytes")
+UNTIMED = (
+    "bytes_sent",
+    "bytes_sent_mean",
+    "bytes_received",
+    "ciphertexts",
+    "ciphertexts_decrypted",
+    "ciphertexts_added",
+    "peak_bytes",
+)
 SAMPLE_ROWS = 256  # encrypted, added and decrypted
 
 
@@ -39,13 +48,15 @@ class Cost:
         Seconds of the client with most rows.
     local_update_mean, encryption_mean : float
         Seconds of the mean client: the one whose number of rows is nearest to the mean, and the mean number.
-    aggregation, decryption, server_update : float
-        Seconds for all rows; decryption is one decrypter's, and the server's update is timed together with
-        the clients' own step, which the simulation takes in the same program.
+    aggregation, subtraction, decryption, server_update : float
+        Seconds for all rows; subtraction is what the server takes in place of the aggregation where it
+        subtracts gradients, as in paper 001, and does not add negated ones; decryption is one decrypter's,
+        and the server's update is timed together with the clients' own step, which the simulation takes in
+        the same program.
     bytes_sent, bytes_sent_mean, bytes_received : float
         By the client with most rows, by the mean client, and by every client.
-    ciphertexts : float
-        Of the client with most rows.
+    ciphertexts, ciphertexts_decrypted, ciphertexts_added : float
+        That the client with most rows sends, that one client decrypts, and that the server adds.
     peak_bytes : float
         Largest resident size of this process so far.
     note : str
@@ -57,12 +68,15 @@ class Cost:
     encryption: float
     encryption_mean: float
     aggregation: float
+    subtraction: float
     decryption: float
     server_update: float
     bytes_sent: float
     bytes_sent_mean: float
     bytes_received: float
     ciphertexts: float
+    ciphertexts_decrypted: float
+    ciphertexts_added: float
     peak_bytes: float
     note: str = ""
 
@@ -89,6 +103,11 @@ class Cost:
     def server(self) -> float:
         """Seconds of the server: all rows added, and its step."""
         return self.aggregation + self.server_update
+
+    def server_share(self, subtracts: bool = False) -> float:
+        """Share of the server in the seconds of the slowest client and the server, as in paper 001."""
+        server = self.server - self.aggregation + self.subtraction if subtracts else self.server
+        return server / (self.client + server)
 
 
 def _told_as(name: str) -> str:
@@ -163,7 +182,8 @@ def _local_update(run: Run, ratings: Ratings, client: int) -> tuple[float, np.nd
 
 def _server_update(run: Run, ratings: Ratings) -> float:
     """Seconds in which the server takes up what arrived, and the clients their own step."""
-    arrived = Received(*(np.zeros_like(factors) for factors in run.victim.broadcast(run.state)))
+    items, attributes = run.victim.broadcast(run.state)
+    arrived = Received(np.zeros_like(items), np.zeros_like(attributes))
     unrated = sampled(run.defenses, ratings, 0, run.seed)
     step = partial(run.victim.round, run.state, ratings, arrived, unrated)
     jax.block_until_ready(step())  # compiles what is timed
@@ -184,12 +204,15 @@ def _scaled(run: Run, counts: np.ndarray, local: tuple[float, float], update: fl
         encryption=each.encrypt * most,
         encryption_mean=each.encrypt * float(counts.mean()),
         aggregation=each.add * everything,
+        subtraction=each.subtract * everything,
         decryption=each.decrypt * n_state / decrypters,
         server_update=0.0 if blind else update,
         bytes_sent=most * each.size,
         bytes_sent_mean=float(counts.mean()) * each.size,
         bytes_received=float(n_state * (each.size if blind else 8 * run.state.item_factors.shape[1])),
         ciphertexts=most * each.ciphertexts,
+        ciphertexts_decrypted=n_state * each.ciphertexts / decrypters,
+        ciphertexts_added=everything * each.ciphertexts,
         peak_bytes=float(peak_memory()),
         note=f"measured on {each.measured} rows; scaled to {int(most)} of the busiest client, "
         f"{int(everything)} of all and {n_state} sums",

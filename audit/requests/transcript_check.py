@@ -250,6 +250,6 @@ def _attacks(view: View) -> Iterator[Applicability]:
         if not isinstance(attack, Foreseeing):
             found.append(Applicability(name, True, "it does not say beforehand"))
             continue
-        reason = ("" if one.sums else own_rows_alone(seen)) or attack.obstacle(seen)
+        reason = ("" if one.sums or one.unsigned else own_rows_alone(seen)) or attack.obstacle(seen)
         found.append(Applicability(name, not reason, reason))
     yield from sorted(found, key=lambda one: not one.applies)

@@ -118,6 +118,25 @@ def link_scores(
     }
 
 
+def clients_of(label: Int[np.ndarray, " rows"], sender: Int[np.ndarray, " rows"]) -> dict[int, int]:
+    """The client who sent most rows of each pseudonym, the lower number where two did.
+
+    Parameters
+    ----------
+    label, sender : (rows,) int
+
+    Examples
+    --------
+    >>> clients_of(np.array([0, 0, 1, -1, 0]), np.array([7, 7, 9, 9, 9]))
+    {0: 7, 1: 9}
+    """
+    linked = label >= 0
+    pairs, count = np.unique(np.stack([label[linked], sender[linked]]), axis=1, return_counts=True)
+    order = np.lexsort((pairs[1], -count, pairs[0]))
+    names, first = np.unique(pairs[0, order], return_index=True)
+    return dict(zip(names.tolist(), pairs[1, order[first]].tolist(), strict=True))
+
+
 def _pairs(size: np.ndarray) -> Float[np.ndarray, "*shape"]:
     return size * (size - 1) / 2
 

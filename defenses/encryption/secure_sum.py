@@ -1,12 +1,12 @@
 """A secure sum over a neighbourhood: a client sees the sum over its neighbours of an item, and no row.
 
-What Paillier does for a server, neighbours do by masks that they agree on in pairs and that cancel in the sum
-of each receiver (K. Bonawitz et al., CCS 2017, doi:10.1145/3133956.3133982). No party holds a key. The masks are
-drawn by the stand-in of the cryptosystem, from a seed that nobody keeps: views and numbers are those of
-the real protocol but for its messages to agree on masks.
+What Paillier does for a server, neighbours do by masks that they agree on in pairs and that cancel in the
+sum of each receiver (K. Bonawitz et al., CCS 2017, doi:10.1145/3133956.3133982). No party holds a key. The
+masks are drawn by the stand-in of the cryptosystem, from a seed that nobody keeps: views and numbers are
+those of the real protocol but for its messages to agree on masks.
 
-What this does not hide: which items a client sends rows of; the sum itself, and with ``min_contributors=1`` the row
-of a client who is alone in it.
+What this does not hide: which items a client sends rows of; the sum itself, and with ``min_contributors=1``
+the row of a client who is alone in it.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """DPMF and DMF of paper 004 user by user and sample by sample, with dictionaries of what everybody holds.
 
-Written from the corrected equations; all of Q is kept, and all copies. It shares no code with ``victims``: the
-caller says where everything starts, in which order a user goes, and who receives.
+Written from the corrected equations; all of Q is kept, and all copies. It shares no code with ``victims``:
+the caller says where everything starts, in which order a user goes, and who receives.
 """
 
 from __future__ import annotations

@@ -1,186 +1,69 @@
-"""A second PDMFRec (paper 003), one client and one rating at a time, straight from its equations.
-
-It shares no code with ``victims`` or ``attacks``: the victim, what it records and what peers read of it are
-tested against something that none of them wrote.
-"""
+"""Algorithm 1 of paper 003 client by client, rating by rating, with a dense V for each; plain Python."""
 
 from __future__ import annotations
 
-import json
-from dataclasses import dataclass
-from pathlib import Path
-from typing import Any, NamedTuple
+import math
+from collections.abc import Mapping
 
 import numpy as np
 
-from victims.transcript.recorder import Recorder
 
-LEVELS = np.arange(1.0, 6.0)
-
-
-class Traffic(NamedTuple):
-    """What was sent and held, round by round.
-
-    Attributes
-    ----------
-    rows : list of list of (items, gradients)
-        Of each round and client, in the order sent, before any weight.
-    held : list of (users, items, K)
-        Everybody's copy of V before each round.
-    weight : (users, users)
-        W of each pair; 0 where they are no neighbours.
-    """
-
-    rows: list[list[tuple[np.ndarray, np.ndarray]]]
-    held: list[np.ndarray]
-    weight: np.ndarray
-
-    def received(self, receiver: int, round_: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        """Senders, items and rows that somebody receives, in no telling order."""
-        parts = [
-            (np.full(items.size, sender), items, self.weight[sender, receiver] * rows)
-            for sender, (items, rows) in enumerate(self.rows[round_])
-            if self.weight[sender, receiver] > 0
-        ]
-        sender, item, row = (np.concatenate(column) for column in zip(*parts, strict=True))
-        mixed = np.random.default_rng([round_, receiver]).permutation(sender.size)
-        return sender[mixed], item[mixed], row[mixed]
+def weights_of(rated: Mapping[int, list[int]], threshold: int, variant: str) -> dict[tuple[int, int], float]:
+    """W of every pair of neighbours, equations (5) and (6)."""
+    out = {}
+    for u, mine in rated.items():
+        for v, others in rated.items():
+            common = len(set(mine) & set(others))
+            if u == v or (variant != "-sim,all" and common < threshold):
+                continue
+            out[u, v] = common / math.sqrt(len(mine) * len(others)) if variant == "full" else 1.0
+    return out
 
 
-@dataclass(frozen=True)
-class Pdmfrec:
-    """Ratings, and what the paper leaves open.
+class Program:
+    """The parties, each with what it holds."""
 
-    Attributes
-    ----------
-    n_users, n_items, factors, rounds : int
-    density : float
-        Share of the items that a client rates.
-    rate, ridge : float
-        gamma and alpha of the paper.
-    order : {"per-rating", "batch"}
-    weights : {"cosine", "one", "everybody"}
-        As printed; -sim; -sim,all.
-    threshold : int
-        Least co-rated items of neighbours.
-    twice : bool
-        Whether the receiver multiplies by W again.
-    shared : bool
-        Whether all copies of V start equal.
-    noise : float
-        Standard deviation of normal noise in every number of a row, drawn once for all receivers.
-    """
+    def __init__(self, table, clients, starts, rate, alpha, weights, *, twice, per_rating, own_step) -> None:
+        self.table, self.rate, self.alpha, self.weights = table, rate, alpha, weights
+        self.twice, self.per_rating = twice, per_rating
+        self.own_step = own_step
+        self.u = {i: [float(x) for x in row] for i, row in enumerate(clients)}
+        self.v = {i: [[float(x) for x in row] for row in start] for i, start in enumerate(starts)}
 
-    n_users: int = 24
-    n_items: int = 90
-    factors: int = 8
-    rounds: int = 2
-    density: float = 0.2
-    rate: float = 0.02
-    ridge: float = 0.03
-    order: str = "per-rating"
-    weights: str = "cosine"
-    threshold: int = 1
-    twice: bool = False
-    shared: bool = True
-    noise: float = 0.0
-    seed: int = 0
+    def gradients(self, client, order):
+        """What a client sends of its items; its own factors move."""
+        u, v, sent = self.u[client], self.v[client], {}
+        before, total = list(u), [0.0] * len(u)
+        for item in order:
+            at = u if self.per_rating else before
+            error = self.table[client][item] - sum(a * b for a, b in zip(at, v[item], strict=True))
+            of_u = [-error * b + self.alpha * a for a, b in zip(at, v[item], strict=True)]
+            of_v = [-error * a + self.alpha * b for a, b in zip(at, v[item], strict=True)]
+            sent[item] = of_v
+            if self.own_step:
+                v[item] = [b - self.rate * g for b, g in zip(v[item], of_v, strict=True)]
+            if self.per_rating:
+                u[:] = [a - self.rate * g for a, g in zip(u, of_u, strict=True)]
+            total = [t + g for t, g in zip(total, of_u, strict=True)]
+        if not self.per_rating:
+            u[:] = [a - self.rate * g for a, g in zip(before, total, strict=True)]
+        return sent
 
-    @property
-    def ratings(self) -> np.ndarray:
-        """(users, items), 0 where unrated."""
-        rng = np.random.default_rng([self.seed, 1])
-        shape = self.n_users, self.n_items
-        share = np.minimum(self.density * 2 * rng.random(self.n_items), 1)  # some items are popular
-        return np.where(rng.random(shape) < share, rng.choice(LEVELS, shape), 0.0)
-
-    def run(self, ratings: np.ndarray | None = None) -> Traffic:
-        """Train."""
-        ratings = self.ratings if ratings is None else ratings
-        n_users, n_items = ratings.shape
-        rng = np.random.default_rng([self.seed, 2])
-        size = 1.5 / np.sqrt(self.factors)
-        u = size * np.abs(rng.normal(size=(n_users, self.factors)))
-        v = size * np.abs(rng.normal(size=(1 if self.shared else n_users, n_items, self.factors)))
-        v = np.repeat(v, n_users, axis=0) if self.shared else v
-        weight = self.weight(ratings)
-        everything, held = [], []
-        for _ in range(self.rounds):
-            held.append(v.copy())
-            sent = []
-            for user in range(n_users):
-                items = rng.permutation(np.flatnonzero(ratings[user]))
-                rows = self._pass(u[user], v[user], items, ratings[user, items])
-                sent.append((items, rows + self.noise * rng.normal(size=rows.shape)))
-            self._receive(v, sent, weight)
-            everything.append(sent)
-        return Traffic(everything, held, weight)
-
-    def weight(self, ratings: np.ndarray) -> np.ndarray:
-        """W of Eqs. (5) and (6)."""
-        rated = (ratings > 0).astype(float)
-        together, size = rated @ rated.T, rated.sum(axis=1)
-        there = (together >= self.threshold) | (self.weights == "everybody")
-        cosine = together / np.sqrt(np.maximum(np.outer(size, size), 1))
-        out = np.where(there, cosine if self.weights == "cosine" else 1.0, 0.0)
-        np.fill_diagonal(out, 0)
-        return out
-
-    def _pass(self, u: np.ndarray, v: np.ndarray, items: np.ndarray, ratings: np.ndarray) -> np.ndarray:
-        """One pass of a client, which moves its u and v."""
-        rows, step = [], np.zeros(self.factors)
-        for item, rating in zip(items, ratings, strict=True):
-            error = rating - u @ v[item]
-            of_u, of_v = -error * v[item] + self.ridge * u, -error * u + self.ridge * v[item]
-            rows.append(of_v)
-            v[item] -= self.rate * of_v
-            if self.order == "per-rating":
-                u -= self.rate * of_u
-            step += of_u
-        if self.order == "batch":
-            u -= self.rate * step
-        return np.array(rows).reshape(items.size, self.factors)
-
-    def _receive(self, v: np.ndarray, sent: list[tuple[np.ndarray, np.ndarray]], weight: np.ndarray) -> None:
-        """Line 11 of Algorithm 1."""
-        total, count = np.zeros_like(v), np.zeros(v.shape[:2])
-        for sender, (items, rows) in enumerate(sent):
-            for receiver in np.flatnonzero(weight[sender]):
-                w = weight[sender, receiver] ** (2 if self.twice else 1)
-                total[receiver, items] += w * rows
-                count[receiver, items] += 1
-        v -= self.rate * total / np.maximum(count, 1)[..., None]
-
-    def record(
-        self, path: Path, watched: tuple[int, ...] = (), anonymous: bool = True, **declared: Any
-    ) -> Traffic:
-        """Write the training as a transcript; returns what it holds.
-
-        Parameters
-        ----------
-        path : Path
-        watched : tuple of int
-            Clients whose copies of V are written; everybody knows a shared start.
-        anonymous : bool
-            Whether receivers do not see who sends.
-        declared
-            Of ``Recorder``.
-        """
-        ratings, traffic = self.ratings, self.run()
-        with Recorder(path, rating_levels=LEVELS, n_items=self.n_items, **declared) as recorder:
-            for user in range(self.n_users):  # numbered as here
-                items = np.flatnonzero(ratings[user])
-                recorder.truth(user, items, ratings[user, items])
-            for sender, receiver in np.argwhere(traffic.weight):
-                w = float(traffic.weight[sender, receiver])
-                recorder.edge(int(sender), int(receiver), w, 0, self.rounds - 1)
-            for round_, (held, sent) in enumerate(zip(traffic.held, traffic.rows, strict=True)):
-                recorder.broadcast(round_, traffic.held[0][0])
-                for user in watched:
-                    recorder.broadcast(round_, held[user], to=user)
-                for sender, (items, rows) in enumerate(sent):
-                    recorder.upload(round_, sender, rows, items, to=recorder.NEIGHBOURS)
-        manifest = json.loads((path / "manifest.json").read_text())
-        manifest |= {"senders_hidden": anonymous}
-        (path / "manifest.json").write_text(json.dumps(manifest))
-        return traffic
+    def round(self, orders):
+        """All passes, then the barrier, then line 11; returns the unweighted gradients of each client."""
+        sent = {client: self.gradients(client, order) for client, order in orders.items()}
+        for receiver in self.v:
+            about: dict[int, list[list[float]]] = {}
+            for sender, rows in sent.items():
+                w = self.weights.get((sender, receiver))
+                if w is not None:
+                    for item, row in rows.items():
+                        message = [w * x for x in row]
+                        again = [w * x for x in message] if self.twice else message
+                        about.setdefault(item, []).append(again)
+            for item, rows in about.items():
+                mean = np.sum(rows, axis=0) / len(rows)
+                self.v[receiver][item] = [
+                    b - self.rate * m for b, m in zip(self.v[receiver][item], mean, strict=True)
+                ]
+        return sent

@@ -113,7 +113,7 @@ def learning_curve(
     )
 
 
-def predictions(run: Run, test: Ratings) -> Float[np.ndarray, " entries"]:
+def predictions(run: Run, test: Ratings, *, clip: bool = True) -> Float[np.ndarray, " entries"]:
     """Predicted ratings for the entries of ``test``, clipped to the rating grid.
 
     Parameters
@@ -121,6 +121,8 @@ def predictions(run: Run, test: Ratings) -> Float[np.ndarray, " entries"]:
     run : Run
     test : Ratings
         Users and items of the training; its entries are predicted.
+    clip : bool
+        False leaves predictions as they are.
 
     Returns
     -------
@@ -130,7 +132,7 @@ def predictions(run: Run, test: Ratings) -> Float[np.ndarray, " entries"]:
     predicted = run.predictor(int(run.state.round)).pairs(test.users, test.items)
     for defense in run.defenses:
         predicted = defense.predicted(predicted, test, run.seed)
-    return np.clip(predicted, test.levels[0], test.levels[-1])
+    return np.clip(predicted, test.levels[0], test.levels[-1]) if clip else predicted
 
 
 def rmse(clients: Float[np.ndarray, "users K"], items: Float[np.ndarray, "items K"], test: Ratings) -> float:

@@ -2,7 +2,8 @@
 
 The model has no biases and a logistic link, so that a user who hears nothing of an item predicts from the
 shared start: with zero-mean factors that is 1/2, far below a mean rating. ``positive`` starts U and V from
-uniform numbers in (0, 2 s / sqrt(K)), whose products have the mean s^2 at every K.
+uniform numbers in s / sqrt(K) (1 -+ spread), whose products have the mean s^2 at every K. The spread decides
+how much items differ that nobody told the user of.
 """
 
 from __future__ import annotations
@@ -32,6 +33,8 @@ class Start(NamedTuple):
         Of U and V: uniform as above, or N(0, scale).
     scale : float
         s, or the standard deviation.
+    spread : float
+        Of ``positive``, in 0..1.
     implicit_scale : float
         Standard deviation of Z and Q, which start around zero.
     personal : "zero" or "private"
@@ -42,6 +45,7 @@ class Start(NamedTuple):
     factors: int
     kind: Literal["positive", "normal"]
     scale: float
+    spread: float
     implicit_scale: float
     personal: Literal["zero", "private"]
 
@@ -77,7 +81,8 @@ def _main(start: Start, n_rows: int, seed: int, number: int) -> Float[np.ndarray
     rng = generator(seed, Purpose.DPMF_START, number)
     if start.kind == "normal":
         return start.scale * rng.normal(size=(n_rows, start.factors))
-    return rng.uniform(0, 2 * start.scale / np.sqrt(start.factors), (n_rows, start.factors))
+    middle = start.scale / np.sqrt(start.factors)
+    return middle * rng.uniform(1 - start.spread, 1 + start.spread, (n_rows, start.factors))
 
 
 def _small(

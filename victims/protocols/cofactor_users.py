@@ -1,4 +1,4 @@
-"""Verbs that ``dpmf-yang`` and ``dmf`` have in common: users send rows to those whom they trust (paper 004)."""
+"""Verbs that ``dpmf-yang`` and ``dmf`` have in common: users who send to those they trust (paper 004)."""
 
 from __future__ import annotations
 

@@ -10,8 +10,8 @@ theta               ``learning_rate``
 D                   ``walk_length``: d walks of so many steps from every user; who is met receives
 ==================  =============================================================================
 
-Squared loss and ridge: dL/dp = dL/dq = (U . (p + q) - R) U + lambda_V (p + q). Paper 004 does not say what its
-DMF does with the pairs that ``dpmf-yang`` takes for implicit feedback; its Table 3 has |R| K d for the
+Squared loss and ridge: dL/dp = dL/dq = (U . (p + q) - R) U + lambda_V (p + q). Paper 004 does not say what
+its DMF does with the pairs that ``dpmf-yang`` takes for implicit feedback; its Table 3 has |R| K d for the
 communication, so that they are left out there: ``positive_share=0.5``. How far and how often walks go is our
 reading, for the original weighs receivers by distances of places. With ``walk_length=1`` walks are drawn with
 repetition among the d receivers.
@@ -66,6 +66,8 @@ class DMF(AmongTrusted):
         See ``cofactor_start``.
     init_scale : float
         > 0.
+    init_spread : float
+        Of the start where it is positive, in 0..1.
     personal_start : "zero" or "private"
         Of q.
 
@@ -92,6 +94,7 @@ class DMF(AmongTrusted):
     rating_map: Literal["max", "min-max"] = "max"
     start: Literal["positive", "normal"] = "positive"
     init_scale: float = 0.8
+    init_spread: float = 0.1
     personal_start: Literal["zero", "private"] = "zero"
 
     def __post_init__(self) -> None:
@@ -114,6 +117,7 @@ class DMF(AmongTrusted):
             rating_map=one_of("max", "min-max"),
             start=one_of("positive", "normal"),
             init_scale=above(0),
+            init_spread=between(0, 1),
             personal_start=one_of("zero", "private"),
         )
 
@@ -139,7 +143,8 @@ class DMF(AmongTrusted):
         """Start factors, the ratings, and the walks where they do not change."""
         samples = explicit_only(ratings, self.positive_share, self.rating_map, seed)
         edges = None if self.walks == "rounds" else self._walked(ratings, seed, 0)
-        start = Start(self.factors, self.start, self.init_scale, 0.0, self.personal_start)
+        scales = self.init_scale, self.init_spread, 0.0
+        start = Start(self.factors, self.start, *scales, self.personal_start)
         return start_state(start, ratings, samples, edges, seed)
 
     def samples_of(self, state: State, ratings: Ratings) -> Samples:

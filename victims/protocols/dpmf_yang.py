@@ -15,12 +15,13 @@ alpha, d, K         ``positive_share``, ``degree``, ``factors``
 ==================  =============================================================================
 
 A share alpha of the pairs are positives and lose their rating; as many unrated items of a user are its
-negatives. In every round a user passes over its samples (``cofactor_steps``) and sends (j, dL/dv_p) and
-(k, dL/dz_p), of positives and of negatives, to d users whom it trusts, who step with E = 1/d of it. There is no
+negatives. In every round a user passes over its samples (``cofactor_steps``) and sends (j, dL/dv_p) and (k,
+dL/dz_p), of positives and of negatives, to d users whom it trusts, who step with E = 1/d of it. There is no
 server and no helper; who trusts whom is public, and a receiver knows the sender.
 
-Not given, and an option or our choice: theta, lambda_U to lambda_Q, the start, whether negatives and receivers are drawn anew in each round, who receives from a user who trusts fewer than d, how ratings are scaled, and
-whether regularization counts with every sample, as (15) to (18) are written, or once, as in the loss (14).
+Not given, and an option or our choice: theta, lambda_U to lambda_Q, the start, whether negatives and
+receivers are drawn anew in each round, who receives from a user who trusts fewer than d, how ratings are
+scaled, and whether regularization counts with every sample, as (15) to (18) are written, or once, as in (14).
 
 A receiver knows d, theta and the shared start. As dL/dv_q = dL/dv_p, a personal part that starts at zero is
 minus theta times the sum of the rows that its user sent.
@@ -77,6 +78,8 @@ class DPMFYang(AmongTrusted):
         See ``cofactor_start``.
     init_scale, implicit_scale : float
         > 0; of U and V, and of Z and Q.
+    init_spread : float
+        Of U and V where they start positive, in 0..1.
     personal_start : "zero" or "private"
         Of v_q and z_q.
     predict_with : "offsets" or "users"
@@ -109,6 +112,7 @@ class DPMFYang(AmongTrusted):
     rating_map: Literal["max", "min-max"] = "max"
     start: Literal["positive", "normal"] = "positive"
     init_scale: float = 1.0
+    init_spread: float = 0.1
     implicit_scale: float = 0.01
     personal_start: Literal["zero", "private"] = "zero"
     predict_with: Literal["offsets", "users"] = "offsets"
@@ -137,6 +141,7 @@ class DPMFYang(AmongTrusted):
             rating_map=one_of("max", "min-max"),
             start=one_of("positive", "normal"),
             init_scale=above(0),
+            init_spread=between(0, 1),
             implicit_scale=above(0),
             personal_start=one_of("zero", "private"),
             predict_with=one_of("offsets", "users"),
@@ -174,7 +179,8 @@ class DPMFYang(AmongTrusted):
         if self.negatives == "fixed":
             samples = with_negatives(samples, ratings, seed, 0)
         edges = None if self.receivers == "rounds" else self._drawn(ratings, seed, 0)
-        start = Start(self.factors, self.start, self.init_scale, self.implicit_scale, self.personal_start)
+        scales = self.init_scale, self.init_spread, self.implicit_scale
+        start = Start(self.factors, self.start, *scales, self.personal_start)
         return start_state(start, ratings, samples, edges, seed)
 
     def samples_of(self, state: State, ratings: Ratings) -> Samples:

@@ -1,8 +1,8 @@
 """Ratings taken apart into explicit and implicit feedback, with sampled negatives (paper 004, 4.1.2 and 4.3).
 
 A share alpha of the observed pairs become positives and lose their rating; the rest keep it. As many
-negatives as positives are drawn uniformly for every user, among the items that it did not rate: the paper says
-"uniformly", and not whether an item with an explicit rating may be a negative.
+negatives as positives are drawn uniformly for every user, among the items that it did not rate: the paper
+says "uniformly", and not whether an item with an explicit rating may be a negative.
 """
 
 from __future__ import annotations

@@ -12,20 +12,21 @@ gamma, alpha      ``learning_rate``, ``regularization``
 d                 ``factors``
 ================  ==================================================================================
 
-Before the first round a helper is told what it needs for W: each client's set of items, or, as from a private
-set intersection, the sizes of their intersections and of the sets (paper 003 does not say which). It tells each
-client its neighbours and W. Then in every round each client goes through its ratings, e = r - U.V, U <- U -
-gamma (-e V + alpha U), V_i <- V_i - gamma (-e U + alpha V_i), both gradients at the same point, and sends
-(i, W_uu' grad V_i) to every neighbour u'. After all have, V_j^u <- V_j^u - gamma mean_w (W_wu grad V_j^w) over
-the neighbours w that sent j.
+Before the first round a helper is told what it needs for W: each client's set of items, or, as from a
+private set intersection, the sizes of their intersections and of the sets (paper 003 does not say which).
+It tells each client its neighbours and W. Then in every round each client goes through its ratings, e = r -
+U.V, U <- U - gamma (-e V + alpha U), V_i <- V_i - gamma (-e U + alpha V_i), both gradients at the same
+point, and sends (i, W_uu' grad V_i) to every neighbour u'. After all have, V_j^u <- V_j^u - gamma mean_w
+(W_wu grad V_j^w) over the neighbours w that sent j.
 
-Open in the paper, an option each: W is in the message and again in line 11 (``weight=twice``) or once; the start is
-one matrix for all (``start=shared``) or each client's own; gradients step by step (``order=per-rating``, as
-Algorithm 1 is indented) or all at the state before the round (``batch``). Not given: T, alpha, the threshold,
-the start, the order of a pass. The threshold is one of co-rated items (6), not of similarity.
+Open in the paper, an option each: W is in the message and again in line 11 (``weight=twice``) or once; the
+start is one matrix for all (``start=shared``) or each client's own; gradients step by step
+(``order=per-rating``, as Algorithm 1 is indented) or all at the state before the round (``batch``). Not
+given: T, alpha, the threshold, the start, the order of a pass. The threshold is one of co-rated items (6),
+not of similarity.
 
-A neighbour sees the rows that its neighbours send it, with ``anonymous`` without their names; it knows its own
-factors, its ratings, W of its neighbours, and the shared start. Nobody holds all of V.
+A neighbour sees the rows that its neighbours send it, with ``anonymous`` without their names; it knows its
+own factors, its ratings, W of its neighbours, and the shared start. Nobody holds all of V.
 """
 
 from __future__ import annotations
@@ -154,6 +155,9 @@ class PDMFRec:
         Fewest co-rated items of neighbours, >= 1.
     weight : "once" or "twice"
         Whether W is in the message alone, or in line 11 again.
+    own_step : bool
+        Whether clients step their own V_i by their own gradient (line 5), as published; else by those of
+        neighbours alone.
     order : "per-rating" or "batch"
         Gradients step by step, or all at the state before the round.
     shuffle : "never", "once" or "rounds"
@@ -184,6 +188,7 @@ class PDMFRec:
     variant: Literal["full", "-sim", "-sim,all"] = "full"
     threshold: int = 1
     weight: Literal["once", "twice"] = "twice"
+    own_step: bool = True
     order: Literal["per-rating", "batch"] = "per-rating"
     shuffle: Literal["never", "once", "rounds"] = "never"
     start: Literal["shared", "private"] = "shared"
@@ -272,23 +277,8 @@ class PDMFRec:
             If a factor is no longer finite, or the row of a rating is missing.
         """
         _refuse(sample)
-        passed = self._pass(state, ratings)
-        own = state.rated - self.learning_rate * passed.gradient
-        twice, arrived = self.weight == "twice", state.arrived
-        sent = passed.gradient if received is None else _in_order(received, ratings)
-        if received is not None and received.copies is not None:
-            means = mean_of_copies(received.copies, state.weight, twice, ratings)
-            arrived = means if arrived is None else arrived + means
-            mean = means[ratings.users, ratings.items]
-        else:
-            mean = delivered(sent, state.index, state.weight, twice)
-        after = state._replace(
-            round=state.round + 1,
-            clients=passed.clients,
-            rated=own - self.learning_rate * mean,
-            sent=state.sent + sent,
-            arrived=arrived,
-        )
+        with np.errstate(over="ignore", invalid="ignore"):  # told below
+            after = self._after(state, ratings, received)
         if not (np.isfinite(after.clients).all() and np.isfinite(after.rated).all()):
             raise InputError(
                 f"pdmfrec diverged in round {state.round}: factors must stay finite; lower learning_rate "
@@ -376,7 +366,7 @@ class PDMFRec:
     def uploads(
         self, state: State, ratings: Ratings, users: np.ndarray, sample: Sample | None = None
     ) -> Iterator[Rows]:
-        """Gradients of the given clients, items ascending; the place of each in its pass, if it tells more."""
+        """Gradients of the given clients, items ascending, with the place of each in its pass."""
         _refuse(sample)
         gradient = self._pass(state, ratings).gradient
         place = np.empty(ratings.n_ratings, np.int32)
@@ -409,6 +399,7 @@ class PDMFRec:
             moves_items=False,
             start="kept",
             own_items=True,  # type: ignore[call-arg]
+            own_step=self.own_step,  # type: ignore[call-arg]
             weight=self.weight,  # type: ignore[call-arg]
             variant=self.variant,  # type: ignore[call-arg]
             threshold=self.threshold,  # type: ignore[call-arg]
@@ -438,6 +429,25 @@ class PDMFRec:
             roles={"helper": "helper"},
             links=self.links,
             senders_hidden=self.anonymous,
+        )
+
+    def _after(self, state: State, ratings: Ratings, received: Received | None) -> State:
+        passed = self._pass(state, ratings)
+        own = state.rated - self.learning_rate * passed.gradient if self.own_step else state.rated
+        twice, arrived = self.weight == "twice", state.arrived
+        sent = passed.gradient if received is None else _in_order(received, ratings)
+        if received is not None and received.copies is not None:
+            means = mean_of_copies(received.copies, state.weight, twice, ratings)
+            arrived = means if arrived is None else arrived + means
+            mean = means[ratings.users, ratings.items]
+        else:
+            mean = delivered(sent, state.index, state.weight, twice)
+        return state._replace(
+            round=state.round + 1,
+            clients=passed.clients,
+            rated=own - self.learning_rate * mean,
+            sent=state.sent + sent,
+            arrived=arrived,
         )
 
     def _pass(self, state: State, ratings: Ratings) -> Pass:

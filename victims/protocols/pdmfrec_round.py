@@ -1,9 +1,10 @@
 """One round of PDMFRec as arrays; symbols as in ``pdmfrec``.
 
-Nothing dense over clients, items and factors exists. A client rates an item once, so its pass meets each of its
-V_i once, as it was before the round. And what neighbours send about an item that u did not rate moves V_j^u
-by the same weights in every round: V_j^u = V_j^0 - gamma sum_w W_wu (sum over rounds of grad_j^w) / |N_u^j|.
-So it is enough to carry U, the V of rated items, and for each rating the sum of the rows that it sent.
+Nothing dense over clients, items and factors exists. A client rates an item once, so its pass meets each of
+its V_i once, as it was before the round. And what neighbours send about an item that u did not rate moves
+V_j^u by the same weights in every round: V_j^u = V_j^0 - gamma sum_w W_wu (sum over rounds of grad_j^w) /
+|N_u^j|. So it is enough to carry U, the V of rated items, and for each rating the sum of the rows that it
+sent.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """Who sends to whom in PDMFRec: clients who rated enough items in common, weighted by their similarity.
 
-Paper 003 (the report on E. Duriakova et al., RecSys 2019, doi:10.1145/3298689.3347035), equations (5) and (6):
-W_uu' = |I_u n I_u'| / sqrt(|I_u| |I_u'|), kept where |I_u n I_u'| >= threshold. A helper computes it once, of
-item sets in the clear, or of counts that a private set intersection shows it.
+Paper 003 (the report on E. Duriakova et al., RecSys 2019, doi:10.1145/3298689.3347035), equations (5) and
+(6): W_uu' = |I_u n I_u'| / sqrt(|I_u| |I_u'|), kept where |I_u n I_u'| >= threshold. A helper computes it
+once, of item sets in the clear, or of counts that a private set intersection shows it.
 """
 
 from __future__ import annotations

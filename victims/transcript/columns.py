@@ -49,7 +49,8 @@ def integer_chunks(
         values = array.to_numpy(zero_copy_only=True)
         if not _all_within(values, low, high):
             row = int(np.flatnonzero((values < low) | (values > high))[0])
-            raise InputError(f"{file.path} row {start + row}: {name} must be {rule}, got {values[row]}")
+            most = f" and at most {high}" if values[row] > high and rule.endswith(f">= {low}") else ""
+            raise InputError(f"{file.path} row {start + row}: {name} must be {rule}{most}, got {values[row]}")
         chunks.append(values.astype(np.int32, copy=False))
     return chunks
 
@@ -207,7 +208,8 @@ def _scanned(path: Path, name: str, values: np.ndarray, start: int) -> bool:
     if row is None:
         return tiny
     if not np.isfinite(values[row]).all():
-        raise InputError(f"{path} row {start + row}: {name} must be finite, got {values[row]}")
+        got = values[row] if values.shape[1] > 1 else values[row, 0]
+        raise InputError(f"{path} row {start + row}: {name} must be finite, got {got}")
     raise InputError(
         f"{path} row {start + row}: {name} must be at most {LARGEST:g} in size, got "
         f"{np.abs(values[row]).max():g}; record before the training diverges"

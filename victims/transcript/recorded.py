@@ -155,7 +155,7 @@ class Transcript:
             copies=copies,
             links=self._links(party),
             told=received_by(self.told, party.parties),
-            traffic=traffic_of(self.messages) if self._sealed(party) else None,
+            traffic=traffic_of(once(self.messages)) if self._sealed(party) else None,
             holdings=holdings,
             sums_of_members={
                 member: seen_by(Party(member, members=(member,)), self.sums) for member in party.members

@@ -65,9 +65,9 @@ def check_rows(
     client = ((min(manifest.rounds), max(manifest.rounds)), (0, manifest.n_users - 1))
     if sequence is not None and repeat_in_runs(messages, runs, [sequence], [*client, None]):
         rule = "sequence must occur once among the rows of a round and sender"
-        columns = [messages.round, messages.sender, sequence]
-        if receiver is None or repeated([*columns, receiver]):
-            raise _repetition(path, columns if receiver is None else [*columns, receiver], rule)
+        ordered = [messages.round, messages.sender, sequence, *(() if receiver is None else (receiver,))]
+        if receiver is None or repeated(ordered):
+            raise _repetition(path, ordered, rule)
     largest = max(manifest.n_items, manifest.n_attributes) - 1
     if not repeat_in_runs(messages, runs, [messages.kind, messages.index], [*client, None, (0, largest)]):
         return False

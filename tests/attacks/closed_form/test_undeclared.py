@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -352,9 +353,11 @@ def test_where_it_does_not_apply(tmp_path):
     ratings = fl.synthetic(users=6, items=10, ratings_per_user=4)
     path = tmp_path / "t"
     fl.record(path, ratings, victim="fedmvmf", weighting="include-unrated", rounds=[0])
-    found = fl.attack(path, "undeclared")
+    view = fl.open_transcript(path).view("server")
+    silent = view.manifest.model_copy(update={"hyperparameters": {}})
+    found = fl.attack(replace(view, manifest=silent), "undeclared")
     assert found.outcome == "not applicable"
-    assert "weight of their own" in found.obstacle
+    assert "alpha" in found.obstacle
     with pytest.raises(fl.InputError, match="max_misfit of undeclared must be > 0"):
         fl.attack(path, "undeclared", max_misfit=0)
 

@@ -11,7 +11,7 @@ from attacks.peers.planes import linked_by_planes, numbered
 from attacks.peers.reading import read_senders
 from attacks.peers.rounds import dealt_out
 from audit.scoring.linking import PRECISION, RECALL, link_scores
-from tests.oracles.pdmfrec_program import Pdmfrec
+from tests.oracles.pdmfrec_peers import Pdmfrec
 from victims.transcript.manifest import Manifest
 
 EPS = float(np.finfo(float).eps)

@@ -8,7 +8,7 @@ import pytest
 from attacks.peers.explicit import mappings, pull_of, read_explicit, starred
 from attacks.peers.implicit import halves, positives
 from attacks.peers.sigmoid_grid import ratings_at, ratings_behind
-from tests.oracles.dpmf_yang_program import STARS, DpmfYang
+from tests.oracles.dpmf_yang_peers import STARS, DpmfYang
 
 EPS = float(np.finfo(float).eps)
 PROGRAMS = {

@@ -286,7 +286,7 @@ def test_open_lists_are_said_with_and_without_truth(run, program, tmp_path):
 
 
 def test_where_ratings_are_not_read_that_is_said(run, program, tmp_path):
-    """Before: "reads, with rated-set, ... LEAK" and nothing of ratings; the bar named a reason of another attack."""
+    """Before: "reads, with rated-set, ... LEAK" and nothing of ratings; the bar named another reason."""
 
     def noisy(recorder, client, rows, rated):
         recorder.upload(0, str(client), np.random.default_rng(client).normal(0, 9, rows.shape), rated)

@@ -231,13 +231,11 @@ class TestGraph:
 
 
 def test_unusable_options_are_refused(few):
-    with pytest.raises(InputError, match="negative_weight of dpmf-yang must be between 0 and 1, got 2.0"):
+    with pytest.raises(InputError, match="negative_weight of dpmf-yang must be between 0 and 1"):
         DPMFYang(negative_weight=2.0)
-    with pytest.raises(InputError, match="dpmf-yang diverged in round .*lower learning_rate"):
-        run = start(DPMFYang(learning_rate=1e200), few, (), 0)
-        with np.errstate(all="ignore"):
-            for number in range(5):
-                run = run.trained(number)
+    run = start(DPMFYang(learning_rate=1e200), few, (), 0)
+    with np.errstate(all="ignore"), pytest.raises(InputError, match="dpmf-yang diverged in round"):
+        run.trained(0).trained(1)
 
 
 def test_draws_depend_on_the_seed_alone(few):

@@ -204,7 +204,7 @@ class TestStopping:
     def test_refusals(self):
         with pytest.raises(InputError, match="stop_gradient of fedmf must be >= 0"):
             small(stop_gradient=-1.0)
-        with pytest.raises(InputError, match="stop_side of fedmf must be"):
+        with pytest.raises(InputError, match="stop_side must be"):
             make_victim("fedmf", {"stop_side": "nobody"})
 
 

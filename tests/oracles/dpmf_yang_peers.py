@@ -7,9 +7,12 @@ everything after each sample, or once at its end. It shares no code with ``victi
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import NamedTuple
+from pathlib import Path
+from typing import Any, NamedTuple
 
 import numpy as np
+
+from victims.transcript.recorder import Recorder
 
 STARS = np.arange(0.5, 4.01, 0.5)
 
@@ -129,6 +132,37 @@ class DpmfYang:
                     z[receiver, one.implicit] -= self.rate / self.trusted * one.implicit_rows
             out.append(sent)
         return Traffic(out, held_v, held_z, trusted)
+
+    def record(self, path: Path, watched: tuple[int, ...] = (), **declared: Any) -> Traffic:
+        """Write the training as a transcript, rows about Z as items from ``n_items`` on.
+
+        Parameters
+        ----------
+        path : Path
+        watched : tuple of int
+            Clients whose copies are written; everybody knows the start of user 0.
+        declared
+            Of ``Recorder``.
+        """
+        traffic = self.run()
+        rule = {"rule": "dpmf-yang", "link": "sigmoid", "implicit_from": self.n_items}
+        with Recorder(path, rating_levels=STARS, n_items=2 * self.n_items, rule=rule, **declared) as recorder:
+            for user, row in enumerate(self.ratings):
+                recorder.truth(user, np.flatnonzero(row), row[row > 0])
+            for sender, trusted in enumerate(traffic.trusted):
+                for receiver in trusted.tolist():
+                    recorder.edge(sender, receiver, 1.0, 0, self.rounds - 1)
+            start = np.concatenate([traffic.held_v[0][0], traffic.held_z[0][0]])
+            for round_, sent in enumerate(traffic.sent):
+                recorder.broadcast(round_, start)
+                for user in watched:
+                    own = np.concatenate([traffic.held_v[round_][user], traffic.held_z[round_][user]])
+                    recorder.broadcast(round_, own, to=user)
+                for user, one in enumerate(sent):
+                    rows = np.concatenate([one.explicit_rows, one.implicit_rows])
+                    items = np.concatenate([one.explicit, self.n_items + one.implicit])
+                    recorder.upload(round_, user, rows, items, to=recorder.NEIGHBOURS)
+        return traffic
 
     def _negatives(self, rng: np.random.Generator, user: int) -> np.ndarray:
         n = int(self.positives[user].sum())
