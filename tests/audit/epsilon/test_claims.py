@@ -99,7 +99,7 @@ def test_worlds_differ_in_the_canaries_alone(small):
 def test_claims(small, tmp_path):
     plan = Plan(
         protocols=("hdpmf", "mf"), noises=("once", "fresh"), rounds=5, epochs=6,
-        epsilons=(1.0,), repetitions=6, victim_options={"factors": "4", "learning_rate": "0.01"},
+        epsilons=(1.0,), repetitions=10, victim_options={"factors": "4", "learning_rate": "0.01"},
     )  # fmt: skip
     rows = claims.run(plan, small, tmp_path, jobs=1)
     assert {row["status"] for row in rows} <= {"ran", "not applicable"}
@@ -115,7 +115,7 @@ def test_claims(small, tmp_path):
     assert "nothing proved" in final["reason"]
     # noise once: every run is told apart, so that the bound is the largest that so many runs can show
     repeated = [row for row in bounds.values() if "runs a world" in row["adversary"]]
-    assert [row["n_users"] for row in repeated] == [12] * 3
+    assert [row["n_users"] for row in repeated] == [20] * 3
     exact = next(row for row in repeated if "noise=once" in row["defense"])
     assert exact["value"] == exact["ceiling"] > 0
     assert 0 < exact["baseline"] <= 1
