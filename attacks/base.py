@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any, Protocol, runtime_checkable
@@ -33,6 +33,7 @@ class Scope(StrEnum):
 
     RATINGS_AND_ATTRIBUTES = "ratings and attributes"
     RATED_SET = "rated set"  # which items are rated; values of ratings and attributes mean nothing
+    LIST_LENGTHS = "list lengths"  # how many items are rated: a diagnostic of that name, and no blocks
 
 
 class Identities(StrEnum):
@@ -82,6 +83,77 @@ class Estimates:
         return f"Estimates(users={self.users.size}, rows={self.value.shape[-1]})"
 
 
+@dataclass(frozen=True)
+class ClientFactors:
+    """The factors p_i of some clients, as an attack read them.
+
+    Attributes
+    ----------
+    users : (n_users,) ascending
+    round : (n_users,)
+        The round whose uploads the factor made.
+    value : (n_users, K)
+        With length and sign.
+
+    Raises
+    ------
+    InputError
+        If a client is named twice.
+    """
+
+    users: Int[np.ndarray, " users"]
+    round: Int[np.ndarray, " users"]
+    value: Float[np.ndarray, "users K"]
+
+    def __post_init__(self) -> None:
+        if (np.diff(self.users) <= 0).any():
+            raise InputError("users of the factors must ascend, each client once; see attacks.base.joined")
+
+    def __repr__(self) -> str:
+        """One line: of how many clients."""
+        return f"ClientFactors(users={self.users.size}, factors={self.value.shape[1]})"
+
+    def of(self, users: Int[np.ndarray, " some"]) -> ClientFactors:
+        """Those of some clients."""
+        keep = np.isin(self.users, users)
+        return ClientFactors(self.users[keep], self.round[keep], self.value[keep])
+
+
+def joined(parts: Iterable[tuple[np.ndarray, np.ndarray, np.ndarray]]) -> ClientFactors | None:
+    """The factors of several batches of different clients; None where no factor is finite.
+
+    Parameters
+    ----------
+    parts : iterable of (users, round, value)
+        Of each batch, as in ``ClientFactors``; clients in any order, NaN where nothing was read.
+    """
+    given = list(parts)
+    if not given:
+        return None
+    users, round_, value = (np.concatenate(columns) for columns in zip(*given, strict=True))
+    known = np.flatnonzero(np.isfinite(value).all(axis=1))
+    if not known.size:
+        return None
+    known = known[np.argsort(users[known])]
+    return ClientFactors(users[known].astype(np.int32), round_[known].astype(np.int32), value[known])
+
+
+@dataclass(frozen=True)
+class Linked:
+    """Who an attack says sent the rows that an adversary received (``View.copies``).
+
+    Attributes
+    ----------
+    label : (n_rows,)
+        Pseudonym of each row's sender, in the order of the view; -1 where it is linked to nobody.
+    name : (n_pseudonyms,)
+        The client that each pseudonym is said to be; -1 where it is not named.
+    """
+
+    label: Int[np.ndarray, " rows"]
+    name: Int[np.ndarray, " pseudonyms"]
+
+
 OPTIONAL = ("probability", "rated_probability", "rating_if_rated", "median_if_rated")  # of Estimates
 
 
@@ -108,11 +180,15 @@ class Reconstruction:
     identities : Identities
     answered_by : str
         Name of the attack whose answer was taken over; otherwise empty.
+    factors : ClientFactors or None
+        The clients' factors, where the attack knows them.
+    linked : Linked, or None
+        Who sent what, where senders were not told; it is not kept in files.
 
     Raises
     ------
     InputError
-        If ``outcome``, ``obstacle`` and ``abstained`` contradict each other.
+        If ``outcome``, ``obstacle`` and ``abstained`` contradict each other, or a factor is of nobody.
     """
 
     attack: str
@@ -124,6 +200,8 @@ class Reconstruction:
     scope: Scope = field(default=Scope.RATINGS_AND_ATTRIBUTES, kw_only=True)
     identities: Identities = field(default=Identities.CLIENTS, kw_only=True)
     answered_by: str = field(default="", kw_only=True)
+    factors: ClientFactors | None = field(default=None, kw_only=True)
+    linked: Linked | None = field(default=None, kw_only=True)
     options: Mapping[str, Any] = field(default_factory=dict)
     diagnostics: Mapping[str, Shaped[np.ndarray, " users"]] = field(default_factory=dict)
 
@@ -145,6 +223,10 @@ class Reconstruction:
             raise InputError(
                 f"obstacle of a reconstruction must be empty unless its outcome is "
                 f"{Outcome.NOT_APPLICABLE.value!r}, got {self.outcome.value!r}"
+            )
+        if self.factors is not None and not np.isin(self.factors.users, self.users).all():
+            raise InputError(
+                "factors of a reconstruction must be of clients among its users; use ClientFactors.of"
             )
 
     @property

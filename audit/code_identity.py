@@ -2,21 +2,34 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Iterable
+from pathlib import Path
 
 from audit.factories import expanded, named_options
 from audit.plugins import OURS, code_at, code_of, own_code
 from audit.registry import entry
+from victims.common.files import existing_file
+
+FILE = "weights"  # the option of a defense that names a file
 
 
 def code_used(victim: str, defenses: Iterable[str] = (), attacks: Iterable[str] = ()) -> dict[str, str]:
     """Package, version and source of all that a cell runs: part of its name, so that other code runs anew.
 
-    Any change of our own source counts, even a comment's: cells are cheap beside a wrong answer.
+    Any change of our own source counts, even a comment's: cells are cheap beside a wrong answer. Of a file
+    that a defense reads its content counts, too.
     """
     parts = [part for text in defenses for part in expanded(text)]
     names = [("victims", victim), *(("defenses", named_options(part)[0]) for part in parts)]
-    return _code_of([*names, *(("attacks", name) for name in attacks)])
+    read = {path for part in parts if (path := named_options(part)[1].get(FILE))}
+    return {**_code_of([*names, *(("attacks", name) for name in attacks)]), **_content_of(read)}
+
+
+def _content_of(paths: Iterable[str]) -> dict[str, str]:
+    return {
+        path: hashlib.sha256(existing_file(Path(path)).read_bytes()).hexdigest() for path in sorted(paths)
+    }
 
 
 def attack_code(attack: str) -> dict[str, str]:

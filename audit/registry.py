@@ -23,7 +23,8 @@ class Entry:
     """Where a component lives, without importing it.
 
     ``per_client`` marks attacks that solve client by client: they run on a sample of clients; ``whole`` those
-    that need every client's rows; ``sums`` those that read sums, to which others contributed; ``short`` are
+    that need every client's rows; ``sums`` those that read sums, to which others contributed; ``unsigned``
+    those that read rows without a sender; ``short`` are
     other names of options; ``ideal`` are the options under which an encryption shows the same views and
     numbers at no cost; ``recorded_as`` is the name in results where that is another one; ``package`` is the
     other package that it comes from, with its version; ``refused`` says why the name cannot be used;
@@ -36,6 +37,7 @@ class Entry:
     per_client: bool = False
     whole: bool = False
     sums: bool = False
+    unsigned: bool = False
     short: dict[str, str] = field(default_factory=dict)
     ideal: dict[str, str] = field(default_factory=dict)
     recorded_as: str = ""
@@ -76,6 +78,11 @@ def _root(method: str, words: str) -> Entry:
     return Entry(
         "attacks.root_finding.scipy_root:Root", f"paper 000's systems, {words}", {"method": method}, True
     )
+
+
+def _peers(answers: str, words: str) -> Entry:
+    summary = f"what neighbours send each other: {words}"
+    return Entry("attacks.peers.attack:Peers", summary, {"answers": answers}, whole=True, unsigned=True)
 
 
 BUILT_IN: dict[str, dict[str, Entry]] = {
@@ -181,6 +188,29 @@ BUILT_IN: dict[str, dict[str, Entry]] = {
         ),
         "rated-set": Entry(
             "attacks.metadata.rated_set:RatedSet", "which items a client rated, from the lists it uploads"
+        ),
+        "peers": Entry(
+            "attacks.peers.attack:Peers",
+            "what neighbours send each other: rows without a sender linked, and read under pseudonyms",
+            whole=True,
+            unsigned=True,
+        ),
+        "peers-named": _peers("ratings", "ratings of those whom their weights name"),
+        "peers-lists": _peers("lists", "rated items of those whom their weights name"),
+        "cofactors": Entry(
+            "attacks.peers.cofactors:Cofactors",
+            "ratings and implicit feedback of DPMF-Yang's users, by those whom they trust",
+        ),
+        "cofactors-lists": Entry(
+            "attacks.peers.cofactors:Cofactors",
+            "rated items of DPMF-Yang's users, positives among them",
+            {"answers": "lists"},
+        ),
+        "helper-lists": Entry(
+            "attacks.metadata.helper_lists:HelperLists", "the lists that a helper is told", unsigned=True
+        ),
+        "traffic": Entry(
+            "attacks.metadata.traffic:Traffic", "lengths of lists, from sealed links", unsigned=True
         ),
         "root-hybr": _root("hybr", "Powell's hybrid method"),
         "root-broyden2": _root("broyden2", "Broyden's bad method"),

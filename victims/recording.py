@@ -19,7 +19,9 @@ from victims.data.ratings import Ratings
 from victims.protocols.base import Cipher, Defense, Holding, Network, Victim, WithItemServer
 from victims.protocols.network import SERVER, Sums
 from victims.training import Run, biases_of, each_message, formed_rows, start, sums_of
+from victims.transcript.beside import factors_path
 from victims.transcript.manifest import Manifest
+from victims.transcript.spool import Spool
 from victims.transcript.view import ATTRIBUTE, ITEM, KINDS
 from victims.transcript.writer import TranscriptWriter, key_path, truth_path, write_key, write_truth
 
@@ -109,8 +111,9 @@ def record(
     victim : Victim
     ratings : Ratings
     path : Path
-        Directory to create. The truth goes to ``NAME.truth.arrow`` beside it, and where uploads are
-        encrypted the clients' key to ``NAME.key.json``.
+        Directory to create. The truth goes to ``NAME.truth.arrow`` beside it, the clients' factors in the
+        kept rounds to ``NAME.factors.arrow``, and where uploads are encrypted the clients' key to
+        ``NAME.key.json``.
     rounds : sequence of int
         Rounds to keep, counted from 0; all rounds up to the largest are trained.
     users : sequence of int, optional
@@ -131,11 +134,11 @@ def record(
     Raises
     ------
     InputError
-        If a round or user does not exist, ``path`` exists, training diverges, a number is too large to
-        encrypt, or some clients are left out where sums are decrypted.
+        If a round or user does not exist, ``path`` exists, training diverges or is over before the last
+        round, a number is too large to encrypt, or some clients are left out where sums are decrypted.
     """
     kept_rounds, kept_users = _wanted_rounds(rounds), _wanted_users(users, ratings.n_users)
-    for beside in (truth_path(path), key_path(path)):
+    for beside in (truth_path(path), factors_path(path), key_path(path)):
         if beside.exists():
             raise InputError(f"{beside} exists; choose another name or remove it first")
     kept_watched = kept_users if watched is None else _wanted_users(watched, ratings.n_users)
@@ -146,7 +149,11 @@ def record(
             f"clients; got {kept_users.size}"
         )
     manifest, last = _manifest_of(run, kept_rounds), kept_rounds[-1]
-    with _beside(path, run.cipher) as (truth, key), TranscriptWriter(path, manifest) as writer:
+    with (
+        _beside(path, run.cipher) as (truth, factors, key),
+        _spooled(factors) as kept,
+        TranscriptWriter(path, manifest) as writer,
+    ):
         write_truth(truth, *truth_columns(ratings, kept_users))
         if run.cipher is not None and run.cipher.key():
             write_key(key, run.cipher.key())
@@ -157,10 +164,19 @@ def record(
                 exchange = exchange_of(run, kept_users, round_, train_on_received, kept_watched)
                 write_exchange(writer, exchange)
                 sums = exchange.sums
+                own = np.asarray(run.user_factors(round_), np.float64)[kept_users]
+                kept.add(
+                    kept_users.size, {"user": kept_users.astype(np.int32), "round": round_, "factor": own}
+                )
             if round_ == kept_rounds[0]:
                 _write_set_up(writer, run, round_)
             if round_ < last:
                 run = run.trained(round_, sums, train_on_received)
+                if run.stopped:
+                    raise InputError(
+                        f"the training was over after round {round_}, by the victim's stop_gradient; "
+                        f"rounds must be at most {round_}, got {last}"
+                    )
             progress(round_ + 1, last + 1)
 
 
@@ -294,12 +310,27 @@ def _manifest_of(run: Run, rounds: list[int]) -> Manifest:
 
 
 @contextmanager
-def _beside(path: Path, cipher: Cipher | None) -> Iterator[tuple[Path, Path]]:
-    """Names to write the truth and, under encryption, the key to; they appear after the recording."""
+def _beside(path: Path, cipher: Cipher | None) -> Iterator[tuple[Path, Path, Path]]:
+    """Names to write truth, factors and, under encryption, the key to; they appear after the recording."""
     with ExitStack() as stack:
-        truth = stack.enter_context(replacing(truth_path(path), PRIVATE))
+        truth, factors = (
+            stack.enter_context(replacing(beside, PRIVATE))
+            for beside in (truth_path(path), factors_path(path))
+        )
         held = cipher is not None and cipher.key()
-        yield truth, stack.enter_context(replacing(key_path(path), PRIVATE)) if held else truth
+        yield truth, factors, stack.enter_context(replacing(key_path(path), PRIVATE)) if held else truth
+
+
+@contextmanager
+def _spooled(path: Path) -> Iterator[Spool]:
+    """The factors of round after round, in little memory."""
+    spool = Spool(path, mode=PRIVATE)
+    try:
+        yield spool
+        spool.close()
+    except BaseException:
+        spool.abandon()
+        raise
 
 
 def _uploads(

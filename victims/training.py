@@ -24,6 +24,7 @@ from victims.protocols.base import (
     Received,
     Rows,
     Sample,
+    Stopping,
     Victim,
 )
 from victims.protocols.client_task import Biases
@@ -70,6 +71,11 @@ class Run(NamedTuple):
         sample = sampled(self.defenses, self.ratings, round_, self.seed)
         arrived = received(self, round_, sums, sample) if on_received else None
         return self._replace(state=self.victim.round(self.state, self.ratings, arrived, sample))
+
+    @property
+    def stopped(self) -> bool:
+        """Whether the training is over, by the victim's own criterion."""
+        return isinstance(self.victim, Stopping) and self.victim.stopped(self.state)
 
     def user_factors(self, round_: int) -> Float[np.ndarray, "users factors"]:
         """The clients' factors in a round."""

@@ -18,7 +18,7 @@ import numpy as np
 from jaxtyping import Bool, Float, Int
 from threadpoolctl import threadpool_limits
 
-from attacks.base import Estimates, Progress, Reconstruction
+from attacks.base import Estimates, Progress, Reconstruction, joined
 from attacks.closed_form.goodness_of_fit import accidental
 from attacks.closed_form.readout import Readout, read_batch
 from attacks.closed_form.reduction import Reduced, reduce_rows
@@ -27,12 +27,13 @@ from victims.transcript.view import ATTRIBUTE, BATCH_BYTES, UserBatch, View
 
 
 class BatchAnswer(NamedTuple):
-    """Some clients: estimates, reasons to abstain by client, and diagnostics."""
+    """Some clients: estimates, reasons to abstain by client, diagnostics, and factors as for ``joined``."""
 
     users: Int[np.ndarray, " users"]
     blocks: tuple[Estimates, ...]
     abstained: dict[int, str]
     diagnostics: dict[str, np.ndarray]
+    factors: tuple[np.ndarray, np.ndarray, np.ndarray]
 
 
 Lengths = Callable[[UserBatch, "list[Reduced]"], Float[np.ndarray, "rounds users"]]
@@ -83,7 +84,8 @@ def solve_clients(
     diagnostics = {key: np.concatenate([part.diagnostics[key] for part in solved])[order] for key in names}
     abstained = {user: reason for part in solved for user, reason in part.abstained.items()}
     blocks = tuple(block for part in solved for block in part.blocks)
-    return Reconstruction(name, users[order], blocks, abstained, options, diagnostics)
+    factors = joined(part.factors for part in solved)
+    return Reconstruction(name, users[order], blocks, abstained, options, diagnostics, factors=factors)
 
 
 def _batch_answers(
@@ -123,7 +125,9 @@ def _solve_batch(
     block = Estimates(
         batch.users, readout.kind, readout.index, readout.value, rating_if_rated=readout.if_rated
     )
-    return BatchAnswer(batch.users, (block,), abstained, {"length": length, "misfit": readout.misfit})
+    factor = np.where(silenced[:, None], np.nan, readout.factor)
+    told = {"length": length, "misfit": readout.misfit}
+    return BatchAnswer(batch.users, (block,), abstained, told, (batch.users, readout.round, factor))
 
 
 def _allowed_misfit(

@@ -34,6 +34,10 @@ class Readout:
         0 fits the grid exactly, 1 is no better than chance; NaN where a value is not finite.
     n_judged : (n_users,)
         Of how many ratings that is.
+    factor : (n_users, K)
+        p_i in the round that was read.
+    round : (n_users,)
+        Its number.
     """
 
     kind: Int[np.ndarray, "a rows"]
@@ -42,6 +46,8 @@ class Readout:
     if_rated: Float[np.ndarray, "users rows"] | None
     misfit: Float[np.ndarray, " users"]
     n_judged: Int[np.ndarray, " users"]
+    factor: Float[np.ndarray, "users K"]
+    round: Int[np.ndarray, " users"]
 
     def __repr__(self) -> str:
         """One line: of how many clients and rows."""
@@ -75,7 +81,8 @@ def read_batch(
     kind, index = np.zeros(shape, np.int8), np.zeros(shape, np.int32)
     value, distance = np.full(shape, np.nan, np.float32), np.ones(batch.users.size)
     if_rated = value.copy() if manifest.weighting == "include-unrated" else None
-    n_judged = np.zeros(batch.users.size, int)
+    n_judged, round_ = np.zeros(batch.users.size, int), np.zeros(batch.users.size, int)
+    factor = np.full(reduced[0].direction.shape, np.nan)
     for number in np.unique(best):
         here = best == number
         part = read_round(manifest, batch.rounds[number], reduced[number], scales[number])
@@ -86,7 +93,8 @@ def read_batch(
         if if_rated is not None and part.if_rated is not None:
             if_rated[here, :rows] = part.if_rated[here]
         distance[here], n_judged[here] = part.misfit[here], part.n_judged[here]
-    return Readout(kind, index, value, if_rated, distance, n_judged)
+        factor[here], round_[here] = part.factor[here], part.round[here]
+    return Readout(kind, index, value, if_rated, distance, n_judged, factor, round_)
 
 
 def read_round(
@@ -133,7 +141,9 @@ def read_round(
         unrated = looks_unrated(error, predicted, level, weight)
         unrated &= item & valid
         value[unrated] = 0
-    return Readout(uploads.kind, uploads.index, value, if_rated, distance, n_judged)
+    factor = reduced.direction * (flip * np.where(scale > 0, scale, np.nan))[:, None]
+    round_ = np.full(scale.size, uploads.round)
+    return Readout(uploads.kind, uploads.index, value, if_rated, distance, n_judged, factor, round_)
 
 
 def _sign(

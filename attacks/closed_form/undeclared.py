@@ -6,8 +6,10 @@ moment, and asks for nothing else:
 - rows of one direction are one step; where there are several, ``attacks.closed_form.moving_factor`` finds
   their order and each row's error up to two numbers that all rows of the client share;
 - several steps over all ratings on copies of the items that move, too, leave the ratings in a subspace that
-the
-  rows span with the factors, and there they are the only integers (``attacks.closed_form.integer_relation``);
+  the rows span with the factors, and there they are the only integers
+  (``attacks.closed_form.integer_relation``);
+- rows of unrated items, where they are sent, tell the length of the factor row by row
+  (``attacks.closed_form.unrated_rows``);
 - where sigma is the declared one, a single number is left (``attacks.closed_form.rating_grid``); where that
   puts the rows nowhere, sigma is taken for unknown, a mean over the client's ratings, say, and both are
   searched for (``attacks.closed_form.affine_grid``).
@@ -16,9 +18,9 @@ No constant of the step, no order of the rows and no second round is needed.
 
 What is declared of the clients' rule is not believed: a wrong declaration hides nothing from it.
 
-What it assumes: uploads of rated items in the clear and without noise, the rating grid, three factors or more
-where the client steps several times. It judges its answer by the grid, as the other closed forms do, and
-abstains where no numbers, or more than one pair, meet it.
+What it assumes: uploads in the clear and without noise, the rating grid, three factors or more where the
+client steps several times; the scale and alpha where rows of unrated items are sent. It judges its answer by
+the grid, as the other closed forms do, and abstains where no numbers, or more than one pair, meet it.
 """
 
 from __future__ import annotations
@@ -26,10 +28,14 @@ from __future__ import annotations
 from dataclasses import asdict, dataclass
 
 import numpy as np
+from jaxtyping import Float
 
-from attacks.base import Estimates, Progress, Reconstruction, all_abstain, silent, unreadable
+from attacks.base import Estimates, Progress, Reconstruction, all_abstain, joined, silent, unreadable
+from attacks.closed_form.chain_readings import any_reading
 from attacks.closed_form.common_scale import Scale, common_scale
-from attacks.closed_form.row_readings import Reading, Rows, best_reading
+from attacks.closed_form.readings import Reading, Rows
+from attacks.closed_form.reduction import leading_direction
+from attacks.closed_form.unrated_rows import obstacle_with_unrated, reading_with_unrated
 from victims.common.errors import InputError
 from victims.transcript.manifest import Manifest
 from victims.transcript.view import ITEM, Uploads, View
@@ -39,6 +45,7 @@ ENOUGH = 200  # clients that are asked for a common scale
 FEWEST_ALONE, SELDOM = 3, 0.1  # clients that must say that ratings are lowered; of these, as many may deny it
 BATCH_BYTES = 1 << 20  # of the uploads of one batch: the planes of a client take its rows squared
 DIAGNOSTICS = ("misfit", "steps", "declared", "pull")
+SAME_READING = 0.05  # stars, within which a factor has to say the ratings that were read
 NO_NUMBERS = (
     "no length of the client's factor and scale of its rows, or more than one pair of them, puts its rows on "
     "the rating grid"
@@ -88,25 +95,31 @@ class Undeclared:
         blocks: list[Estimates] = []
         abstained: dict[int, str] = {}
         said: list[np.ndarray] = []
+        factors: list[tuple[np.ndarray, np.ndarray, np.ndarray]] = []
         done = 0
-        lowered = untold_offset(view, self.max_misfit)
-        scale = known_scale(view, self.max_misfit, lowered)
+        reading, lowered, scale = any_reading, 0.0, None
+        if view.manifest.weighting == "include-unrated":
+            reading, scale = reading_with_unrated, DECLARED
+        else:
+            lowered = untold_offset(view, self.max_misfit)
+            scale = known_scale(view, self.max_misfit, lowered)
         for batch in view.batches(BATCH_BYTES):
-            rounds = [
-                best_reading(rows_of(view.manifest, uploads, scale, lowered), view.manifest, self.max_misfit)
-                for uploads in batch.rounds
-            ]
-            fit = np.stack([part.misfit - part.allowed for part in rounds])
+            rows = [rows_of(view.manifest, uploads, scale, lowered) for uploads in batch.rounds]
+            rounds = [(sent, reading(sent, view.manifest, self.max_misfit)) for sent in rows]
+            fit = np.stack([part.misfit - part.allowed for _, part in rounds])
             best = np.where(np.isnan(fit), np.inf, fit).argmin(axis=0)
             columns = []
-            for number, (uploads, part) in enumerate(zip(batch.rounds, rounds, strict=True)):
+            for number, (uploads, (sent, part)) in enumerate(zip(batch.rounds, rounds, strict=True)):
                 here = best == number
                 if not here.any():
                     continue
                 value = np.where(uploads.valid & (uploads.kind == ITEM), part.value, np.nan)[here]
                 users = batch.users[here]
                 reasons = _reasons(users, part, here)
-                value[np.isin(users, list(reasons))] = np.nan
+                silenced = np.isin(users, list(reasons))
+                value[silenced] = np.nan
+                factor = np.where(silenced[:, None], np.nan, factors_of(sent, part)[here])
+                factors.append((users, np.full(users.size, uploads.round), factor))
                 abstained |= reasons
                 shape = (batch.users.size, value.shape[1])
                 kind, index = (np.broadcast_to(a, shape)[here] for a in (uploads.kind, uploads.index))
@@ -119,15 +132,14 @@ class Undeclared:
         table = np.concatenate(said)
         table = table[np.argsort(table[:, 0])]
         diagnostics = {name: table[:, number + 1] for number, name in enumerate(DIAGNOSTICS)}
-        return Reconstruction(self.name, view.users, tuple(blocks), abstained, options, diagnostics)
+        answers = self.name, view.users, tuple(blocks), abstained, options, diagnostics
+        return Reconstruction(*answers, factors=joined(factors))
 
     def obstacle(self, view: View) -> str:
         """Why the attack does not apply, or nothing."""
         if reason := unreadable(view):
             return reason
-        if view.manifest.weighting != "observed-only":
-            return "rows of unrated items have a weight of their own, which this attack does not model"
-        return ""
+        return "" if view.manifest.weighting == "observed-only" else obstacle_with_unrated(view)
 
 
 def _reasons(users: np.ndarray, part: Reading, here: np.ndarray) -> dict[int, str]:
@@ -142,6 +154,33 @@ def _reasons(users: np.ndarray, part: Reading, here: np.ndarray) -> dict[int, st
                 f"(misfit {off:.2g} of 1, at most {most:.2g} with so many ratings)"
             )
     return reasons
+
+
+def factors_of(rows: Rows, read: Reading) -> Float[np.ndarray, "users K"]:
+    """The factors of clients whose rows are one step: r = A f . d + B q . d says that p is B d for any A.
+
+    Parameters
+    ----------
+    rows : Rows
+    read : Reading
+        Of the same rows.
+
+    Returns
+    -------
+    (n_users, K)
+        NaN where the client moved between its rows, and where p does not say the ratings that were read.
+    """
+    with np.errstate(over="ignore", invalid="ignore"):
+        clean = rows.rows - np.nan_to_num(read.pull)[:, None, None] * rows.factors
+        direction, _ = leading_direction(clean)
+        scalar, along = (np.matmul(part, direction[:, :, None])[..., 0] for part in (clean, rows.factors))
+        a, b, c = (part[:, None] for part in (read.of_error, read.of_factor, read.own_bias))
+        own, known = a * scalar + b * along, read.value - rows.offset - c
+        there = rows.item & ~np.isnan(read.value)
+        away = np.stack([np.where(there, np.abs(sign * own - known), 0).sum(axis=1) for sign in (1, -1)])
+        told = (away.min(axis=0) < SAME_READING * there.sum(axis=1)) & (read.steps <= 1)
+    turned = np.where(away[1] < away[0], -1, 1)  # the direction's sign is open
+    return direction * np.where(told, read.of_factor * turned, np.nan)[:, None]
 
 
 def rows_of(manifest: Manifest, uploads: Uploads, shared: Scale | None, lowered: float = 0.0) -> Rows:
@@ -197,7 +236,7 @@ def untold_offset(view: View, max_misfit: float) -> float:
     asked = 0
     for batch in view.batches(BATCH_BYTES):
         plain, less = (
-            best_reading(rows_of(view.manifest, batch.rounds[0], None, lowered), view.manifest, max_misfit)
+            any_reading(rows_of(view.manifest, batch.rounds[0], None, lowered), view.manifest, max_misfit)
             for lowered in (0.0, lowest)
         )
         # who fits without it fits with it nowhere at the lowest level: that is one above a rating then
@@ -224,7 +263,7 @@ def known_scale(view: View, max_misfit: float, lowered: float = 0.0) -> Scale | 
     told: list[np.ndarray] = []
     for batch in view.batches(BATCH_BYTES):
         rows = rows_of(view.manifest, batch.rounds[0], None, lowered)
-        found = best_reading(rows, view.manifest, max_misfit)
+        found = any_reading(rows, view.manifest, max_misfit)
         here = found.answered & np.isfinite(found.of_error)
         n_rated = rows.item.sum(axis=1)[here]
         told.append(np.stack([1 / (found.of_error * found.of_factor)[here], n_rated], axis=1))

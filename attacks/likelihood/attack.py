@@ -133,7 +133,14 @@ def _renamed(name: str, closed: Reconstruction, options: dict[str, Any]) -> Reco
     """The closed form's answer as this attack's: without noise it is certain."""
     blocks = tuple(_certain(block) for block in closed.blocks)
     return Reconstruction(
-        name, closed.users, blocks, closed.abstained, options, {}, answered_by=closed.attack
+        name,
+        closed.users,
+        blocks,
+        closed.abstained,
+        options,
+        {},
+        answered_by=closed.attack,
+        factors=closed.factors,
     )
 
 

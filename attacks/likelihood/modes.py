@@ -32,11 +32,12 @@ HOPELESS = 20.0  # nats behind the start, after which a mode's share of the answ
 
 class Reading(NamedTuple):
     """What is known of a batch's clients: posteriors over all modes, the largest log marginal likelihood
-    against noise alone, and the mean norm of p_i at that mode (stars)."""
+    against noise alone, and at that mode the mean norm of p_i (stars) and p_i in the last round."""
 
     answers: Answers
     evidence: Float[np.ndarray, " users"]
     length: Float[np.ndarray, " users"]
+    factor: Float[np.ndarray, "users K"]
 
 
 class Mode(NamedTuple):
@@ -116,7 +117,7 @@ def read(
     best, everyone = share.argmax(axis=0), np.arange(share.shape[1])
     length = np.linalg.norm(where, axis=-1).mean(axis=-1)
     alone = np.stack([np.asarray(found.evidence) for _, found, _ in settled])
-    return Reading(answers, alone[best, everyone], length[best, everyone])
+    return Reading(answers, alone[best, everyone], length[best, everyone], where[best, everyone, -1])
 
 
 def _moved(

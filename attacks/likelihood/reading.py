@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from jaxtyping import Float
 
-from attacks.base import Estimates, Outcome, Progress, Reconstruction, all_abstain
+from attacks.base import Estimates, Outcome, Progress, Reconstruction, all_abstain, joined
 from attacks.likelihood.abstention import unread, wrong_rule
 from attacks.likelihood.batch_cache import BatchCache
 from attacks.likelihood.estimates import estimates
@@ -18,11 +18,13 @@ from victims.transcript.view import View
 
 
 class _Answered(NamedTuple):
-    """Answers of all clients, and per client the evidence (nats) and the mean norm of p_i (stars)."""
+    """Answers of all clients, and per client the evidence (nats), the mean norm of p_i (stars), and p_i in
+    the last round."""
 
     blocks: tuple[Estimates, ...]
     evidence: Float[np.ndarray, " users"]
     length: Float[np.ndarray, " users"]
+    factor: Float[np.ndarray, "users K"]
 
 
 def read_all(
@@ -67,13 +69,18 @@ def read_all(
         full = np.full(everyone.size, np.nan)
         full[np.searchsorted(everyone, view.users)] = values
         diagnostics[title] = full
-    return Reconstruction(name, everyone, found.blocks, abstained, options, diagnostics, outcome=outcome)
+    factor = np.where(np.isin(view.users, silenced)[:, None], np.nan, found.factor)
+    factors = joined([(view.users, np.full(view.users.size, view.rounds[-1]), factor)])
+    return Reconstruction(
+        name, everyone, found.blocks, abstained, options, diagnostics, outcome=outcome, factors=factors
+    )
 
 
 def _answered(batches: BatchCache, state: State, samples: int, progress: Progress) -> _Answered:
     problem = batches.problem
     n_users = problem.view.users.size
     blocks, evidence, length = [], np.zeros(n_users), np.zeros(n_users)
+    factor = np.zeros((n_users, problem.view.manifest.factors))
     done = 0
     for batch, start in enumerate(state.points):
         found = read(batches, state.parameters, batch, start, samples)
@@ -81,7 +88,8 @@ def _answered(batches: BatchCache, state: State, samples: int, progress: Progres
         members = problem.packing.members[batch][:count]
         evidence[members] = found.evidence[:count]
         length[members] = found.length[:count]
+        factor[members] = found.factor[:count]
         blocks.append(estimates(batches, batch, found.answers))
         done += count
         progress(done, n_users)
-    return _Answered(tuple(blocks), evidence, length)
+    return _Answered(tuple(blocks), evidence, length, factor)

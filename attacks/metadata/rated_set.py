@@ -1,7 +1,7 @@
 """Which items a client rated, from nothing but the list of items that it uploads.
 
-In observed-only the list is the answer. Where unrated items are sampled beside the rated ones (paper 000,
-Eq. 36, rho times as many), a client's list of N items has n = N / (1 + rho) rated ones:
+In observed-only the list is the answer. Where unrated items are sampled beside the rated ones, rho times as
+many (paper 000, Eq. 36; in FedMF rows of zeros), a client's list of N items has n = N / (1 + rho) rated ones:
 
 - one round: each listed item is rated with probability 1 / (rho + 1), the paper's bound, if nothing is known
   of the items. But items that many clients list are popular, and popular items are more often rated: with
@@ -108,19 +108,20 @@ class RatedSet:
             return nothing_received(view)
         if manifest.upload.zeros_if_unrated and messages.gradient is None and messages.exponent is None:
             return EVERYTHING
-        if manifest.weighting == "include-unrated" and _rho(manifest) is None:
+        if _rho(manifest) is None:
             return "every client uploads every item, or the ratio rho of sampled to rated ones is not public"
         return EVERYTHING if _everything(manifest, _lists(view)) else ""
 
 
 def _everything(manifest: Manifest, lists: sp.csr_array) -> bool:
     """Whether all clients list all items, and it is not declared that they rated them."""
-    return manifest.rule.rows != "rated" and bool((np.diff(lists.indptr) == manifest.n_items).all())
+    said = manifest.rule.rows == "rated" and not manifest.samples_unrated
+    return not said and bool((np.diff(lists.indptr) == manifest.n_items).all())
 
 
 def _rho(manifest: Manifest) -> float | None:
     """Sampled unrated items per rated one; 0 where only rated items are uploaded."""
-    if manifest.weighting == "observed-only":
+    if manifest.weighting == "observed-only" and not manifest.samples_unrated:
         return 0.0
     for defense in manifest.defenses:
         value = defense.get("rho")
@@ -199,7 +200,7 @@ def _estimates(
         there = slot < length[members, None]
         entry = np.where(there, candidate.indptr[members, None] + slot, 0)
         rated = np.where(there, probability[entry], np.nan)
-        if manifest.weighting == "observed-only":
+        if manifest.weighting == "observed-only" and not manifest.samples_unrated:
             value = np.where(rated > 0, level, np.nan)  # rows exist for rated items only
         else:
             value = np.where(there, np.where(rated > 0.5, level, 0.0), np.nan)

@@ -9,7 +9,7 @@ from typing import Any, Literal
 import numpy as np
 from jaxtyping import Float
 
-from attacks.base import Estimates, Outcome, Reconstruction
+from attacks.base import Estimates, Outcome, Reconstruction, joined
 from attacks.trajectory.judgement import Reasons, judge, unexplained
 from attacks.trajectory.passes import Entries, entries_of, separated
 from attacks.trajectory.stretched_ratings import Separated
@@ -71,7 +71,23 @@ def reconstruct(
         "misfit": np.concatenate(misfits)[order],
     }
     outcome = Outcome.NOTHING_FOUND if readable and model.fresh else Outcome.ANSWERED
-    return Reconstruction(name, users[order], tuple(blocks), abstained, options, diagnostics, outcome=outcome)
+    factors = joined(_factors(fit, model, abstained) for fit in fits)
+    return Reconstruction(
+        name,
+        users[order],
+        tuple(blocks),
+        abstained,
+        options,
+        diagnostics,
+        outcome=outcome,
+        factors=factors,
+    )
+
+
+def _factors(fit: Fitted, model: TrajectoryModel, abstained: Reasons) -> tuple[np.ndarray, ...]:
+    """The fitted starts, which are the factors of the first round."""
+    silenced = np.isin(fit.users, list(abstained))[:, None]
+    return fit.users, np.full(fit.users.size, model.rounds[0]), np.where(silenced, np.nan, fit.start)
 
 
 def _without_rows_of(fit: Fitted, abstained: Reasons) -> Fitted:

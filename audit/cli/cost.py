@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
 from typing import Annotated
 
 import typer
@@ -21,6 +24,8 @@ from audit.cli.options import (
     parse_numbers,
 )
 from audit.cli.output import Output
+from victims.common.errors import InputError
+from victims.common.files import refuse_unwritable
 
 EXAMPLES = examples(
     "factorleak cost --items 40 --key-bits 1024 --no-phe",
@@ -55,18 +60,29 @@ def cost(
     ] = "none",
     sample: Annotated[int, typer.Option(min=1, help="Rows that are encrypted, added and decrypted.")] = 256,
     gigabits: Annotated[float, typer.Option(min=1e-6, help="Gigabits a second of the network.")] = 1.0,
+    figure: Annotated[
+        Path | None,
+        typer.Option(
+            help="Draw the server's share against the number of items in this directory, full-text and "
+            "part-text (fedmf: Figures 2 and 3 of paper 001)."
+        ),
+    ] = None,
     seed: SeedOption = 0,
     set_: VictimOptions = None,
     quiet: QuietOption = False,
     as_json: JsonOption = False,
 ) -> None:
-    """Seconds in each phase of an encrypted round, bytes and memory, beside the papers' numbers."""
+    """Processor seconds in each phase of an encrypted round, bytes and memory, beside the papers' numbers."""
     from audit.experiments.cost import Sheet, run
     from audit.factories import parse_options
     from audit.requests.grids import scenario_of
-    from reports.cost import cost_table, fedmf_paper, privmvmf_lines
+    from reports.cost import cost_table, of_the_upload, published_lines, published_seconds
+    from reports.cost_figure import cost_figure
 
     output = Output(quiet, as_json)
+    if figure is not None:
+        _refuse_undrawable(victim, set_ or [])
+        refuse_unwritable(figure)
     update_, weighting_ = scenario_of(victim, update, weighting)
     options = parse_options(set_ or [])
     sheet = Sheet(
@@ -82,21 +98,38 @@ def cost(
     )
     start = time.perf_counter()
     ratings = output.load(data)
-    with output.progress("cost") as update_bar:
-        rows = run(sheet, ratings, report=update_bar)
-    upload = str(options.get("upload", "part-text"))
-    for row in rows:
-        published = victim == "fedmf" and row["system"] in ("phe, 1024 bit", "packed, 1024 bit")
-        row["paper"] = fedmf_paper(row["items"], upload) if published else None
+    uploads = ("part-text", "full-text") if figure is not None else (str(options.get("upload", "part-text")),)
+    by_upload = {}
     output.show(ratings.describe())
-    how = f" ({upload})" if victim == "fedmf" else ""
-    title = f"One round of {victim}{how}: seconds; of clients: busiest / mean"
-    output.show(cost_table(rows, title))
+    for upload in uploads:
+        how = {"upload": upload} if victim == "fedmf" else {}
+        with output.progress("cost") as update_bar:
+            rows = run(replace(sheet, options={**sheet.options, **how}), ratings, report=update_bar)
+        for row in rows:
+            row["paper"] = published_seconds(victim, row, upload)
+        said = of_the_upload(victim, upload)
+        title = f"One round of {victim}{said}: processor seconds; of clients: busiest / mean"
+        output.show(cost_table(rows, title))
+        by_upload[upload] = rows
+    figures = []
+    if figure is not None:
+        system = next(row["system"] for row in rows if row["system"] != "in the clear")
+        figures = cost_figure(by_upload, system, figure)
+        for path in figures:
+            output.show(f"figure {path}")
+    rows = [row for some in by_upload.values() for row in some]
     for note in dict.fromkeys(f"{row['system']}: {row['note']}" for row in rows):
         output.show(f"  {note}")
-    if victim == "fedmvmf":
-        for line in privmvmf_lines():
-            output.show(line)
+    for line in published_lines(victim):
+        output.show(line)
     seconds = time.perf_counter() - start
     output.show(f"{seconds:.1f} s")
-    output.finish({"seconds": seconds, "rows": rows})
+    output.finish({"seconds": seconds, "rows": rows, "figures": figures})
+
+
+def _refuse_undrawable(victim: str, pairs: Sequence[str]) -> None:
+    """The figure is of FedMF's two uploads."""
+    if victim != "fedmf":
+        raise InputError(f"--figure draws fedmf alone, got {victim}; leave it out")
+    if any(pair.startswith("upload=") for pair in pairs):
+        raise InputError("--figure draws both uploads; leave --set upload out")

@@ -27,10 +27,12 @@ from typing import Any, NamedTuple
 from audit.experiments.claimed_rows import ANSWERED, PROBABILITY
 from audit.experiments.round_cost import METRICS
 from audit.registry import is_guess
+from audit.scoring.factor_scores import FACTOR_METRICS
 from audit.scoring.metrics import RATING_METRICS
 from audit.scoring.pseudonyms import CLAIMED, SHARE
 from audit.scoring.statistics import INCONCLUSIVE, LEAK, NO_EVIDENCE, NOT_TESTED
 from audit.shell.exits import Exit
+from reports.verdicts import why_nothing
 from victims.common.errors import InputError
 from victims.evaluation.ranking import Quality
 
@@ -52,6 +54,7 @@ SCORED = (
     "attribute_accuracy",
     "attribute_group_accuracy",
     "users_fully_recovered",
+    *FACTOR_METRICS,
     CLAIMED,
     SHARE,
 )
@@ -272,9 +275,11 @@ def _not_measured(condition: Condition, rows: Sequence[Mapping[str, Any]]) -> li
         out.append("nothing but guesses ran")
     for found in places.values():
         if not any(_answers(condition, row) for row in found):
-            reasons = [row["reason"] for row in found if row.get("reason")]
-            why = f" ({reasons[0]})" if reasons else ""
-            out.append(f"no attack answered on {_where(found[0])}{why}; @adversary=NAME restricts it")
+            why = why_nothing(found)
+            where = _where(found[0]) + (f" ({why})" if why else "")
+            out.append(
+                f"no attack answered anything that settles it on {where}; @adversary=NAME restricts it"
+            )
     return list(dict.fromkeys(out))
 
 

@@ -15,9 +15,11 @@ from audit.cli import (
     compare,
     cost,
     listing,
+    lists,
     predict,
     quality,
     record,
+    report,
     score,
     sweep,
     train,
@@ -52,8 +54,10 @@ for command, ending in (
     (compare.compare, compare.EXAMPLES),
     (quality.quality, quality.EXAMPLES),
     (cost.cost, cost.EXAMPLES),
+    (lists.lists, lists.EXAMPLES),
     (predict.predict, predict.EXAMPLES),
     (claims.claims, claims.EXAMPLES),
+    (report.report, report.EXAMPLES),
 ):
     app.command(epilog=ending)(command)
 app.command("list", epilog=listing.LIST_EXAMPLES)(listing.list_)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from dataclasses import replace
 from pathlib import Path
 from typing import Annotated
 
@@ -77,6 +78,11 @@ def predict(
             "users"
         ),
     ] = "nothing",
+    points: Annotated[
+        list[str] | None,
+        typer.Option("--points", help="Values of what varies: 1,1.5,2. Repeatable. Default: the paper's."),
+    ] = None,
+    clip: Annotated[bool, typer.Option(help="Clip predictions to the rating grid.")] = True,
     split: Annotated[
         str,
         typer.Option(
@@ -85,6 +91,18 @@ def predict(
         ),
     ] = "paper",
     test_fraction: TestFractionOption = 0.2,
+    weights: Annotated[
+        Path | None,
+        typer.Option(help="Privacy weights in place of drawn ones: a table kind (user, item), id, weight."),
+    ] = None,
+    tune: Annotated[
+        int | None,
+        typer.Option(
+            min=2,
+            help="First choose learning rate and regularization of each method by so many folds of the "
+            "training ratings, as paper 002 does with 5; what was trained is reused.",
+        ),
+    ] = None,
     jobs: JobsOption = -1,
     seed: SeedOption = 0,
     set_: VictimOptions = None,
@@ -102,11 +120,16 @@ def predict(
         return
     if victim == TRUSTED:
         sizes = parse_numbers("--factors", factors or FACTORS_OF_TRUSTED)
-        given = data, out, method, sizes, epochs, runs, vary, jobs, seed, set_ or []
-        predict_trusted(Output(quiet, as_json), *given)
+        predict_trusted(
+            Output(quiet, as_json), data, out, method, sizes, epochs, runs, vary, jobs, seed, set_ or []
+        )
         return
     from audit.experiments.prediction import METHODS, Plan, run
+    from audit.experiments.prediction_tuning import best
+    from audit.experiments.prediction_tuning import tune as search
     from audit.factories import parse_options
+    from audit.scoring.paired_tests import comparisons
+    from reports.paired import paired_table
     from reports.prediction import prediction_table
     from reports.prediction_figure import prediction_figure
 
@@ -121,17 +144,28 @@ def predict(
         runs=runs,
         seed=seed,
         vary=vary,
+        points=parse_floats("--points", points, "1,1.5,2") if points else (),
+        clip=clip,
         split=split,
         test_fraction=test_fraction,
         victim_options=parse_options(set_ or []),
+        weights="" if weights is None else str(weights),
     )
     start = time.perf_counter()
     ratings = output.load(data)
+    if tune is not None:
+        with output.progress("tune") as update_bar:
+            trials = search(plan, ratings, out, tune, jobs=jobs, report=update_bar)
+        plan = replace(plan, chosen=best(trials))
     with output.progress("predict") as update_bar:
         rows = run(plan, ratings, out, jobs=jobs, report=update_bar)
     output.show(ratings.describe())
     title = f"Held-out error, noise {noise}, {epochs} epochs"
     output.show(prediction_table(rows, ratings.name, title, vary))
+    for (name, size), options in plan.chosen.items():
+        output.show(f"chosen by {tune} folds: {name} K={size}: " + ", ".join(map("=".join, options.items())))
+    if vary == "nothing" and runs > 1:
+        output.show(paired_table(comparisons(rows)))
     figures = prediction_figure(rows, vary, out)
     for path in figures:
         output.show(f"figure {path}")

@@ -107,13 +107,15 @@ def train(
     name = f"{victim} {'/'.join(scenario.values())}{under}: RMSE on held-out ratings, stars"
     output.show(learning_table(learned.rounds, learned.rmse, learned.centralised, learned.bias,
                                  learned.mean, name))  # fmt: skip
+    if learned.stopped:
+        output.show(f"stopped after {learned.rounds[-1]} rounds, by stop_gradient")
     accounts = accounts_of(
         victim,
         model,
         defenses,
         ratings,
         weightings=[scenario["weighting"]],
-        n_rounds=wanted[-1],
+        n_rounds=learned.rounds[-1],
         seed=seed,
     )
     show_accounts(output, accounts)

@@ -18,12 +18,12 @@ import numpy as np
 from jaxtyping import Float
 
 from audit.epsilon.canaries import Canaries, score_exact, score_noisy, worlds
+from audit.experiments.recordings import files_of
 from victims.common.files import remove
 from victims.data.ratings import Ratings
 from victims.protocols.base import Defense, Victim
 from victims.recording import record
 from victims.transcript.reader import open_transcript
-from victims.transcript.writer import truth_path
 
 
 class Repeated(NamedTuple):
@@ -123,5 +123,5 @@ def _flipped(canaries: Canaries, client: int, high: bool) -> Canaries:
 
 
 def _remove_recording(folder: Path) -> None:
-    remove(folder)
-    remove(truth_path(folder))
+    for path in files_of(folder):
+        remove(path)

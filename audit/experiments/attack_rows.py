@@ -19,6 +19,7 @@ from audit.experiments.shuffled_null import shuffled_scores
 from audit.keys import view_of
 from audit.registry import entry
 from audit.scoring.ceiling import ceilings, computable
+from audit.scoring.linking import senders_of
 from audit.scoring.truth import Truth
 from victims.transcript.reader import Transcript
 from victims.transcript.view import View
@@ -102,7 +103,10 @@ def rows_of(
         return claimed_rows(columns, attempt.attack, attempt.options, attempt.seed, view, answer)
     null = shuffled_scores(attempt.attack, attempt.options, attempt.seed, view, truth, answer)
     limits = ceilings(view, truth) if with_ceilings and computable(view) else None
-    rows = metric_rows(columns, answer, transcript.manifest, truth, shuffled=null, ceilings=limits)
+    who = senders_of(transcript, view) if answer.linked is not None else None
+    rows = metric_rows(
+        columns, answer, transcript.manifest, truth, shuffled=null, ceilings=limits, senders=who
+    )
     return [*rows, *_diagnostic_rows(columns, answer)]
 
 
@@ -158,10 +162,10 @@ def _of_others(view: View, answer: Reconstruction) -> Reconstruction:
     """The answer without what a client reads of its own uploads, which is no leak."""
     if answer.identities == Identities.PSEUDONYMS or not answer.users.size:
         return answer
-    nobody = OWN_ROWS if view.adversary == "decrypter" else own_rows_alone(view)
+    others = ~np.isin(answer.users, view.members)
+    nobody = OWN_ROWS if view.adversary == "decrypter" else "" if others.any() else own_rows_alone(view)
     if nobody:
         return all_abstain(answer.attack, answer.users, nobody, answer.options)
-    others = ~np.isin(answer.users, view.members)
     return answer if others.all() else _of_users(answer, answer.users[others])
 
 
@@ -181,6 +185,7 @@ def _of_users(answer: Reconstruction, users: np.ndarray) -> Reconstruction:
         blocks=tuple(blocks),
         abstained={user: reason for user, reason in answer.abstained.items() if user in set(users.tolist())},
         diagnostics={name: values[kept] for name, values in answer.diagnostics.items()},
+        factors=None if answer.factors is None else answer.factors.of(users),
     )
 
 

@@ -6,8 +6,9 @@ from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 from audit.experiments.grid import Cell, Procedure, Report, Say, only_ratings, refuse, silent
+from audit.experiments.operation_counts import server_share
 from audit.experiments.results import Row
-from audit.experiments.round_cost import SAMPLE_ROWS, cost_of
+from audit.experiments.round_cost import SAMPLE_ROWS, Cost, cost_of
 from audit.experiments.runner import run_grid
 from audit.factories import make_defense, make_defenses, make_victim
 from victims.data.ratings import Ratings
@@ -30,11 +31,12 @@ class Sheet:
 
 
 class System(NamedTuple):
-    """How rows are protected: defenses as text, and the length of phe's key where phe encrypts."""
+    """How rows are protected: defenses as text, the length of the key, and whether phe encrypts."""
 
     name: str
     defense: str
-    phe_bits: int | None = None
+    key_bits: int = 0
+    phe: bool = False
 
 
 class Round(NamedTuple):
@@ -78,10 +80,10 @@ def _systems(sheet: Sheet) -> list[System]:
     before = "" if sheet.defense == "none" else f"{sheet.defense}+"
     for bits in sheet.key_bits:
         if sheet.phe:
-            systems.append(System(f"phe, {bits} bit", sheet.defense, bits))
+            systems.append(System(f"phe, {bits} bit", sheet.defense, bits, phe=True))
         encryption = f"paillier:key_bits={bits}"
         make_defense(encryption)
-        systems.append(System(f"packed, {bits} bit", before + encryption))
+        systems.append(System(f"packed, {bits} bit", before + encryption, bits))
     return systems
 
 
@@ -95,18 +97,29 @@ def _measure(cell: Cell[Round], ratings: Ratings, say: Say) -> list[Row]:
         make_defenses(system.defense),
         sheet.seed,
         sample=sheet.sample,
-        phe_bits=system.phe_bits,
+        phe_bits=system.key_bits if system.phe else None,
         progress=lambda what: say(f"{items} items, {system.name}: {what}"),
     )
     row = {"items": items, "ratings": some.n_ratings, "system": system.name}
     speed = sheet.bits_per_second
     spent = {
         "slowest": cost.slowest(speed),
-        "server_share": cost.server / (cost.client + cost.server),
+        "server_share": cost.server_share(),
+        "server_share_subtracting": cost.server_share(subtracts=True),
+        **_counted(cost, system.key_bits),
         "seconds_transfer": cost.transfer(speed),
         "seconds_transfer_mean": cost.transfer(speed, mean=True),
     }
     return [{**row, **spent, **cost.metrics(), "note": cost.note}]
+
+
+def _counted(cost: Cost, key_bits: int) -> dict[str, float]:
+    """The server's share by counts of operations."""
+    counts = cost.ciphertexts, cost.ciphertexts_decrypted, cost.ciphertexts_added
+    return {
+        "server_share_counted": server_share(*counts, key_bits),
+        "server_share_counted_subtracting": server_share(*counts, key_bits, subtracts=True),
+    }
 
 
 PROCEDURE = Procedure(only_ratings, _measure, refuse)

@@ -18,6 +18,7 @@ from audit.experiments.runner import run_grid
 from audit.factories import make_attack
 from audit.keys import view_of
 from audit.registry import entries, is_guess
+from audit.scoring.factor_truth import factors_beside
 from audit.scoring.truth import Truth, read_truth
 from victims.common.errors import InputError
 from victims.transcript.client_names import names_of
@@ -176,7 +177,11 @@ def _cells(given: GivenRecording, transcript: Transcript, directory: Path) -> li
 def _content(given: GivenRecording) -> str:
     """Hash of all files that are read."""
     digest = hashlib.sha256()
-    beside = [given.truth, key_path(given.transcript)]
+    beside = [
+        given.truth,
+        key_path(given.transcript),
+        None if given.truth is None else factors_beside(given.truth),
+    ]
     files = [*sorted(given.transcript.iterdir()), *(path for path in beside if path is not None)]
     for path in files:
         if path.is_file():

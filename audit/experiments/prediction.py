@@ -8,6 +8,7 @@ MovieLens 100K publishes (``ua``) where they are there, else random ones; one wh
 from __future__ import annotations
 
 import time
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -59,12 +60,20 @@ class Plan:
     epochs, runs, seed : int
     vary : str
         A key of ``VARIED``.
+    points : tuple of float
+        Values of it; empty: those of the paper's figures.
+    clip : bool
+        Whether predictions are clipped to the rating grid; the paper does not say.
     victim_options : dict
     split : str
         ``paper``: the published split, else ten ratings of each user (one where the fraction varies). Or a
         rule of ``victims.data.splits``.
     test_fraction : float
         That ``random`` and ``time`` hold out.
+    weights : str
+        A file of privacy weights; empty: they are drawn from each run's seed.
+    chosen : mapping of method and number of factors to options
+        Of the victim, as ``audit.experiments.prediction_tuning`` found them.
     """
 
     methods: tuple[str, ...] = METHODS
@@ -75,9 +84,18 @@ class Plan:
     runs: int = 5
     seed: int = 0
     vary: str = "nothing"
+    points: tuple[float, ...] = ()
+    clip: bool = True
     victim_options: dict[str, Any] = field(default_factory=dict)
     split: str = PAPER
     test_fraction: float = 0.2
+    weights: str = ""
+    chosen: Mapping[tuple[str, int], dict[str, str]] = field(default_factory=dict)
+
+    @property
+    def places(self) -> tuple[float, ...]:
+        """The values that are tried."""
+        return self.points or VARIED[self.vary]
 
     def held_out(self, ratings: Ratings, seed: int) -> tuple[Ratings, Ratings]:
         """Training and test ratings, before a share of the former is taken."""
@@ -89,13 +107,16 @@ class Plan:
 
     def defense(self, method: str, point: float) -> str:
         """What protects a method at one point."""
-        options = {} if self.vary in OF_DATA else {self.vary: point}
+        options: dict[str, float | str] = {} if self.vary in OF_DATA else {self.vary: point}
+        if self.weights:
+            options["weights"] = self.weights
         return system_of(method).defense_text(self.noise, self.epochs, **options)
 
-    def victim(self, factors: int) -> dict[str, Any]:
+    def victim(self, factors: int, method: str) -> dict[str, Any]:
         """Options of the victim."""
         usual = {"order": "per-rating", "learning_rate": "0.005"}
-        return {**usual, **self.victim_options, "factors": str(factors), "epochs": str(self.epochs)}
+        found = self.chosen.get((method, factors), {})
+        return {**usual, **self.victim_options, **found, "factors": str(factors), "epochs": str(self.epochs)}
 
 
 @dataclass(frozen=True)
@@ -179,7 +200,7 @@ def run(
     cells = [
         _cell(Training(plan, method, factors, point, run, ratings.n_users), content, directory)
         for factors in plan.factors
-        for point in VARIED[plan.vary]
+        for point in plan.places
         for method in plan.methods
         for run in range(plan.runs)
     ]
@@ -190,13 +211,18 @@ def _check(plan: Plan) -> None:
     """A misspelt name must not cost the work before it."""
     if plan.vary not in VARIED:
         raise InputError(f"--vary must be one of {', '.join(VARIED)}, got {plan.vary!r}")
+    if plan.weights and plan.vary not in (*OF_DATA, "epsilon"):
+        raise InputError(f"--vary {plan.vary} is about weights that are drawn; leave --weights out")
     if plan.vary not in OF_DATA and not any(system_of(method).is_private for method in plan.methods):
         raise InputError(f"--vary {plan.vary} needs a method with budgets beside mf; add --method hdpmf, say")
-    for point in VARIED[plan.vary]:
+    if plan.points and plan.vary == "nothing":
+        raise InputError("--points are values of what varies; name it with --vary, or leave them out")
+    for point in plan.places:
         for method in plan.methods:
             make_defenses(plan.defense(method, point))
     for factors in plan.factors:
-        make_victim(VICTIM, plan.victim(factors))
+        for method in plan.methods:
+            make_victim(VICTIM, plan.victim(factors, method))
 
 
 def _cell(task: Training, content: str, directory: Path) -> Cell[Training]:
@@ -205,9 +231,10 @@ def _cell(task: Training, content: str, directory: Path) -> Cell[Training]:
         "code": code_used(VICTIM, [task.defense]),
         "ratings": content,
         "defense": task.defense,
-        "victim": plan.victim(task.factors),
+        "victim": plan.victim(task.factors, task.method),
         "fraction": task.point if task.is_fraction else None,
         "seed": task.seed,
+        **({} if plan.clip else {"clip": False}),
         "split": None if plan.split == PAPER else f"{plan.split} {plan.test_fraction}",
     }
     label = f"{task.method}-{task.factors}-{plan.vary}-{task.point:g}-{task.run}"
@@ -227,11 +254,11 @@ def _train(cell: Cell[Training], ratings: Ratings, say: Say) -> Errors:
     say(f"{task.method}, {task.factors} factors")
     train, test = task.cut(ratings)
     begin = time.perf_counter()
-    victim = make_victim(VICTIM, task.plan.victim(task.factors))
+    victim = make_victim(VICTIM, task.plan.victim(task.factors, task.method))
     trained = start(victim, train, make_defenses(task.defense), task.seed)
     for epoch in range(task.plan.epochs):
         trained = trained.trained(epoch)
-    of_system = predictions(trained, test) - test.values
+    of_system = predictions(trained, test, clip=task.plan.clip) - test.values
     of_mean = train.values.mean() - test.values
     return Errors(of_system, of_mean, time.perf_counter() - begin)
 

@@ -30,7 +30,7 @@ class System:
         """Whether anything protects, so that there is noise and a budget."""
         return bool(self.defense)
 
-    def defense_text(self, noise: str, epochs: int, **options: float) -> str:
+    def defense_text(self, noise: str, epochs: int, **options: float | str) -> str:
         """Write the defense with its options.
 
         Parameters
@@ -53,7 +53,8 @@ class System:
         """
         if not self.is_private:
             return "none"
-        others = "".join(f",{option}={value:g}" for option, value in options.items())
+        told = {name: value if isinstance(value, str) else f"{value:g}" for name, value in options.items()}
+        others = "".join(f",{option}={value}" for option, value in told.items())
         return f"{self.defense}:noise={noise},epochs={epochs}{others}"
 
 

@@ -16,6 +16,7 @@ from victims.common.seeds import Purpose, generator
 from victims.data.ratings import Ratings
 from victims.protocols.base import Victim
 from victims.recording import record
+from victims.transcript.beside import factors_path
 from victims.transcript.reader import Transcript, open_transcript
 from victims.transcript.view import View
 from victims.transcript.writer import key_path, truth_path
@@ -38,9 +39,9 @@ def files_of(path: Path) -> tuple[Path, ...]:
     Returns
     -------
     tuple of Path
-        The recording itself first, then the truth and the clients' key.
+        The recording itself first, then the truth, the clients' factors and their key.
     """
-    return path, truth_path(path), key_path(path)
+    return path, truth_path(path), factors_path(path), key_path(path)
 
 
 def recorded(

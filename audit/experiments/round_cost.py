@@ -3,7 +3,8 @@
 Phases as in paper 000, Table 5: local update (a client computes its rows), encryption, aggregation (the
 server adds all rows), decryption (of the sums, or in FedMF of the item factors, by every client), and the
 server's update.
-Rows are encrypted, added and decrypted on a stated sample and scaled, for they cost the same each.
+Rows are encrypted, added and decrypted on a stated sample and scaled, for they cost the same each. Seconds
+are of the processor: what runs beside does not count.
 """
 
 from __future__ import annotations
@@ -19,13 +20,22 @@ import numpy as np
 
 from audit.experiments.grid import Say, silent
 from audit.experiments.row_cost import PerRow, in_the_clear, packed, timed, with_phe
+from victims.common.errors import InputError
 from victims.common.limits import peak_memory
 from victims.data.ratings import Ratings
 from victims.data.subsets import of_users
 from victims.protocols.base import Defense, Received, Victim
 from victims.training import Run, sampled, sent_rows, start
 
-UNTIMED = ("bytes_sent", "bytes_sent_mean", "bytes_received", "ciphertexts", "peak_bytes")
+UNTIMED = (
+    "bytes_sent",
+    "bytes_sent_mean",
+    "bytes_received",
+    "ciphertexts",
+    "ciphertexts_decrypted",
+    "ciphertexts_added",
+    "peak_bytes",
+)
 SAMPLE_ROWS = 256  # encrypted, added and decrypted
 
 
@@ -39,13 +49,15 @@ class Cost:
         Seconds of the client with most rows.
     local_update_mean, encryption_mean : float
         Seconds of the mean client: the one whose number of rows is nearest to the mean, and the mean number.
-    aggregation, decryption, server_update : float
-        Seconds for all rows; decryption is one decrypter's, and the server's update is timed together with
-        the clients' own step, which the simulation takes in the same program.
+    aggregation, subtraction, decryption, server_update : float
+        Seconds for all rows; subtraction is what the server takes in place of the aggregation where it
+        subtracts gradients, as in paper 001, and does not add negated ones; decryption is one decrypter's,
+        and the server's update is timed together with the clients' own step, which the simulation takes in
+        the same program.
     bytes_sent, bytes_sent_mean, bytes_received : float
         By the client with most rows, by the mean client, and by every client.
-    ciphertexts : float
-        Of the client with most rows.
+    ciphertexts, ciphertexts_decrypted, ciphertexts_added : float
+        That the client with most rows sends, that one client decrypts, and that the server adds.
     peak_bytes : float
         Largest resident size of this process so far.
     note : str
@@ -57,12 +69,15 @@ class Cost:
     encryption: float
     encryption_mean: float
     aggregation: float
+    subtraction: float
     decryption: float
     server_update: float
     bytes_sent: float
     bytes_sent_mean: float
     bytes_received: float
     ciphertexts: float
+    ciphertexts_decrypted: float
+    ciphertexts_added: float
     peak_bytes: float
     note: str = ""
 
@@ -89,6 +104,11 @@ class Cost:
     def server(self) -> float:
         """Seconds of the server: all rows added, and its step."""
         return self.aggregation + self.server_update
+
+    def server_share(self, subtracts: bool = False) -> float:
+        """Share of the server in the seconds of the slowest client and the server, as in paper 001."""
+        server = self.server - self.aggregation + self.subtraction if subtracts else self.server
+        return server / (self.client + server)
 
 
 def _told_as(name: str) -> str:
@@ -129,11 +149,13 @@ def cost_of(
     Raises
     ------
     InputError
-        If the encryption is ideal.
+        If the encryption is ideal, or rows go to other clients and not to a server.
     """
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", UserWarning)  # short keys are a comparison with the papers here
         run = start(victim, ratings, defenses, seed)
+    if run.network.edges is not None:
+        raise InputError("cost measures a round around one server, and these clients send to each other")
     progress("local update")
     counts = _rows_per_client(run)
     local, rows = _local_update(run, ratings, int(counts.argmax()))
@@ -185,12 +207,15 @@ def _scaled(run: Run, counts: np.ndarray, local: tuple[float, float], update: fl
         encryption=each.encrypt * most,
         encryption_mean=each.encrypt * float(counts.mean()),
         aggregation=each.add * everything,
+        subtraction=each.subtract * everything,
         decryption=each.decrypt * n_state / decrypters,
         server_update=0.0 if blind else update,
         bytes_sent=most * each.size,
         bytes_sent_mean=float(counts.mean()) * each.size,
         bytes_received=float(n_state * (each.size if blind else 8 * run.state.item_factors.shape[1])),
         ciphertexts=most * each.ciphertexts,
+        ciphertexts_decrypted=n_state * each.ciphertexts / decrypters,
+        ciphertexts_added=everything * each.ciphertexts,
         peak_bytes=float(peak_memory()),
         note=f"measured on {each.measured} rows; scaled to {int(most)} of the busiest client, "
         f"{int(everything)} of all and {n_state} sums",

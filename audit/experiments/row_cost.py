@@ -1,4 +1,7 @@
-"""Seconds to encrypt, add and decrypt one row: in the clear, with this project's packing, and with phe."""
+"""Seconds to encrypt, add and decrypt one row: in the clear, with this project's packing, and with phe.
+
+Seconds are of the processor, of all threads together, so that what runs beside does not count.
+"""
 
 from __future__ import annotations
 
@@ -7,6 +10,7 @@ from collections.abc import Callable
 from functools import partial
 from typing import NamedTuple, TypeVar
 
+import gmpy2
 import numpy as np
 from jaxtyping import Float
 from phe import paillier
@@ -23,10 +27,12 @@ Gradients = Float[np.ndarray, "rows factors"]
 
 
 class PerRow(NamedTuple):
-    """Seconds to encrypt, add and decrypt one row; its bytes and ciphertexts; how many rows were measured."""
+    """Seconds to encrypt, add, subtract and decrypt one row; its bytes and ciphertexts; how many rows were
+    measured."""
 
     encrypt: float
     add: float
+    subtract: float
     decrypt: float
     size: int
     ciphertexts: int
@@ -43,11 +49,11 @@ def timed(work: Callable[[], Result]) -> tuple[float, Result]:
     Returns
     -------
     tuple
-        Seconds, and what it returned.
+        Seconds of the processor, and what it returned.
     """
-    begin = time.perf_counter()
+    begin = time.process_time()
     result = work()
-    return time.perf_counter() - begin, result
+    return time.process_time() - begin, result
 
 
 def in_the_clear(rows: Gradients) -> PerRow:
@@ -64,7 +70,8 @@ def in_the_clear(rows: Gradients) -> PerRow:
     some = np.resize(rows, (CLEAR_ROWS, rows.shape[1]))
     index = np.arange(CLEAR_ROWS) % CLEAR_ITEMS
     adding, _ = timed(lambda: [np.bincount(index, column, minlength=CLEAR_ITEMS) for column in some.T])
-    return PerRow(0.0, adding / CLEAR_ROWS, 0.0, FLOAT_BYTES * rows.shape[1], 0, CLEAR_ROWS)
+    each = adding / CLEAR_ROWS
+    return PerRow(0.0, each, each, 0.0, FLOAT_BYTES * rows.shape[1], 0, CLEAR_ROWS)
 
 
 def packed(cipher: Cipher, rows: Gradients) -> PerRow:
@@ -92,10 +99,14 @@ def packed(cipher: Cipher, rows: Gradients) -> PerRow:
     assert isinstance(total, EncryptedTotal)
     total.multiply(index, sealed)
     adding, _ = timed(partial(total.multiply, index, sealed))
+    square = cipher.secret.public.square
+    inverting, _ = timed(lambda: [gmpy2.invert(one, square) for one in sealed])
     opening, _ = timed(partial(total.opened, np.ones(count, bool)))
     ciphertexts = len(sealed) // count
     size = ciphertexts * cipher.secret.public.ciphertext_bytes
-    return PerRow(encrypting / count, adding / count, opening / count, size, ciphertexts, count)
+    adding, inverting = adding / count, inverting / count
+    spent = encrypting / count, adding, adding + inverting, opening / count
+    return PerRow(*spent, size, ciphertexts, count)
 
 
 def with_phe(rows: Gradients, key_bits: int) -> PerRow:
@@ -117,6 +128,8 @@ def with_phe(rows: Gradients, key_bits: int) -> PerRow:
     count = rows.shape[0]
     encrypting, sealed = timed(lambda: [public.encrypt(value) for value in encoded])
     adding, sums = timed(lambda: [one + one for one in sealed])
+    subtracting, _ = timed(lambda: [both - one for both, one in zip(sums, sealed, strict=True)])
     opening, _ = timed(lambda: [secret.decrypt(one) for one in sums])
     size = rows.shape[1] * (2 * key_bits // 8)
-    return PerRow(encrypting / count, adding / count, opening / count, size, rows.shape[1], count)
+    spent = encrypting / count, adding / count, subtracting / count, opening / count
+    return PerRow(*spent, size, rows.shape[1], count)

@@ -16,6 +16,7 @@ from audit.requests.accounts import Stated, accounts_of
 from audit.requests.grids import scenarios
 from victims.common.files import refuse_unwritable
 from victims.data.ratings import Ratings
+from victims.transcript.manifest import SAMPLING
 
 
 @dataclass(frozen=True)
@@ -159,11 +160,13 @@ def audit(
     )
     rows = campaign.run(plan, ratings, request.out, keep_transcripts=request.keep_transcripts, report=report)
     victim = plan.victim_of(request.updates[0], request.weightings[0])
-    lists_open = not victim.manifest(ratings, list(request.rounds)).upload.zeros_if_unrated
+    zeros = victim.manifest(ratings, list(request.rounds)).upload.zeros_if_unrated
+    chosen = [defense for text in request.defenses for defense in make_defenses(text)]
+    lists_open = not zeros and not any(defense.name == SAMPLING for defense in chosen)
     accounts = accounts_of(
         request.victim,
         victim,
-        [defense for text in request.defenses for defense in make_defenses(text)],
+        chosen,
         ratings,
         weightings=request.weightings,
         n_rounds=len(request.rounds),

@@ -1,7 +1,8 @@
 """Reconstruction files: user, kind, index, value (0 = unrated) and probability, Arrow IPC.
 
 Where the attack has them also rated_probability, rating_if_rated and median_if_rated (``Estimates``). All
-columns but the first four are optional and may be null anywhere.
+columns but the first four are optional and may be null anywhere. Clients' factors are rows of kind "factor":
+index is the coordinate, round (null in other rows) the round whose uploads the factor made.
 
 The schema metadata under ``factorleak-reconstruction`` says which attack read what, on which view, and
 which clients it abstained on and why, so that scoring needs no other file than the truth.
@@ -10,7 +11,7 @@ which clients it abstained on and why, so that scoring needs no other file than 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -19,7 +20,7 @@ import pyarrow as pa
 from jaxtyping import Float
 from pydantic import BaseModel, ValidationError, field_serializer, field_validator, model_validator
 
-from attacks.base import OPTIONAL, Estimates, Identities, Outcome, Reconstruction, Scope
+from attacks.base import OPTIONAL, ClientFactors, Estimates, Identities, Outcome, Reconstruction, Scope
 from victims.common.complaints import first_complaint
 from victims.common.errors import InputError, one_line, printable
 from victims.common.files import existing_file
@@ -29,11 +30,13 @@ from victims.transcript.columns import finite_chunks, integer_chunks, kind_chunk
 from victims.transcript.kinds import OF_FACTORS
 from victims.transcript.manifest import Manifest
 from victims.transcript.manifest_2 import Manifest2, file_of
-from victims.transcript.view import ATTRIBUTE, KINDS
+from victims.transcript.view import ATTRIBUTE, ITEM, KINDS
 from victims.transcript.writer import kind_array, write_columns
 
 KEY = b"factorleak-reconstruction"
 PAD_CELLS = 1 << 22
+FACTOR = len(OF_FACTORS)
+ANSWERS = {**OF_FACTORS, "factor": FACTOR}  # kinds of rows; those of a recording's kinds first
 FORMER_OPTIONS = {  # option and value in files before outcome, scope and identities: the field and its value
     "found_nothing": (True, "outcome", Outcome.NOTHING_FOUND),
     "pseudonyms": (True, "identities", Identities.PSEUDONYMS),
@@ -160,20 +163,39 @@ def write_reconstruction(
 
 
 def _batches(reconstruction: Reconstruction) -> Iterator[dict[str, pa.Array]]:
-    blocks = reconstruction.blocks
+    blocks, factors = reconstruction.blocks, reconstruction.factors
     some = [name for name in OPTIONAL if any(getattr(block, name) is not None for block in blocks)]
     names = list(dict.fromkeys(["probability", *some]))
     blank: dict[str, np.ndarray] = dict.fromkeys(("user", "kind", "index"), np.zeros(0, np.int32))
     blank |= dict.fromkeys(("value", *names), np.zeros(0))
-    yield _columns(blank, names)  # a file without answers still has its columns
-    for columns in reconstruction.columns():
-        yield _columns(columns, names)
+    parts = [blank, *reconstruction.columns()]  # a file without answers still has its columns
+    if factors is None:
+        yield from (_columns(part, names) for part in parts)
+        return
+    for part in [*parts, _rows_of(factors, names)]:
+        round_ = part.get("round", np.full(part["user"].size, -1, np.int32))
+        yield _columns(part, names, ANSWERS) | {"round": pa.array(round_, pa.int32(), mask=round_ < 0)}
 
 
-def _columns(columns: Mapping[str, np.ndarray], names: list[str]) -> dict[str, pa.Array]:
+def _rows_of(factors: ClientFactors, names: list[str]) -> dict[str, np.ndarray]:
+    """Factors as rows, a coordinate each."""
+    n_users, width = factors.value.shape
+    return {
+        "user": np.repeat(factors.users, width),
+        "kind": np.full(n_users * width, FACTOR),
+        "index": np.tile(np.arange(width), n_users),
+        "value": factors.value.ravel().astype(np.float64),
+        "round": np.repeat(factors.round, width).astype(np.int32),
+        **dict.fromkeys(names, np.full(n_users * width, np.nan)),
+    }
+
+
+def _columns(
+    columns: Mapping[str, np.ndarray], names: list[str], kinds: Iterable[str] = KINDS
+) -> dict[str, pa.Array]:
     return {
         "user": pa.array(columns["user"].astype(np.int32)),
-        "kind": kind_array(columns["kind"]),
+        "kind": kind_array(columns["kind"], kinds),
         "index": pa.array(columns["index"].astype(np.int32)),
         "value": pa.array(columns["value"]),
         **{name: pa.array(columns[name], mask=np.isnan(columns[name])) for name in names},
@@ -199,7 +221,7 @@ def read_reconstruction(path: Path) -> StoredReconstruction:
     file = open_columns(existing_file(path))
     columns = [
         integer_chunks(file, "user", 0, INT32_MAX - 1, ">= 0"),
-        kind_chunks(file, OF_FACTORS),
+        kind_chunks(file, ANSWERS),
         integer_chunks(file, "index", 0, INT32_MAX - 1, ">= 0"),
         finite_chunks(file, "value"),
     ]
@@ -207,24 +229,70 @@ def read_reconstruction(path: Path) -> StoredReconstruction:
     others = {name: _optional(path, file, name) for name in OPTIONAL if file.has(name)}
     others = {name: column for name, column in others.items() if not np.isnan(column).all()}
     _refuse_repeats(path, user, kind, index)
+    factors = None
+    if (kind == FACTOR).any():
+        factors = _factors(path, user, kind, index, value, _rounds(path, file, kind == FACTOR))
     origin = _origin(path, file.metadata)
     if origin is not None:
-        _refuse_unless_about(path, origin, user.size, kind, index)
+        _refuse_unless_about(path, origin, kind, index)
+        if factors is not None and factors.value.shape[1] != origin.manifest.factors:
+            raise InputError(
+                f"{path}: factors must have {origin.manifest.factors} numbers (factors of its header), got "
+                f"{factors.value.shape[1]}"
+            )
     users = np.unique(user) if origin is None else np.unique(origin.users).astype(np.int32)
     if users.size == 0:
         raise InputError(f"{path} must hold at least one client")
     strange = np.flatnonzero(~np.isin(user, users))
     if strange.size:
         raise InputError(f"{path} row {strange[0]}: client {user[strange[0]]} is not in its header")
+    if factors is not None:
+        answer = kind != FACTOR
+        user, kind, index, value = (column[answer] for column in (user, kind, index, value))
+        others = {name: column[answer] for name, column in others.items()}
     blocks = tuple(_blocks(user, kind, index, value, others))
-    return StoredReconstruction(_of_origin(path, origin, users, blocks), origin)
+    return StoredReconstruction(_of_origin(path, origin, users, blocks, factors), origin)
+
+
+def _rounds(path: Path, file: ColumnFile, factor: np.ndarray) -> np.ndarray:
+    """The column ``round``, which rows of factors need."""
+    chunks = integer_chunks(file, "round", -1, INT32_MAX - 1, ">= 0", null=-1) if file.has("round") else []
+    round_ = np.concatenate(chunks) if chunks else np.full(factor.size, -1)
+    wrong = np.flatnonzero(factor & (round_ < 0))
+    if wrong.size:
+        raise InputError(f"{path} row {wrong[0]}: a row of kind factor needs a round, it has none")
+    return round_
+
+
+def _factors(
+    path: Path, user: np.ndarray, kind: np.ndarray, index: np.ndarray, value: np.ndarray, round_: np.ndarray
+) -> ClientFactors:
+    """Rows of kind factor as vectors: every client has all coordinates, of one round."""
+    rows = np.flatnonzero(kind == FACTOR)
+    rows = rows[np.lexsort((index[rows], user[rows]))]
+    users, first = np.unique(user[rows], return_index=True)
+    width = int(index[rows].max()) + 1
+    if rows.size != users.size * width:
+        raise InputError(
+            f"{path}: factors must have every coordinate of every client once, {users.size:,} x {width:,} "
+            f"rows, got {rows.size:,}"
+        )
+    rounds = round_[rows].reshape(users.size, width)
+    if (rounds != rounds[:, :1]).any():
+        raise InputError(f"{path}: the coordinates of a client's factor must be of one round")
+    values = value[rows].reshape(users.size, width)
+    return ClientFactors(users.astype(np.int32), round_[rows[first]].astype(np.int32), values)
 
 
 def _of_origin(
-    path: Path, origin: Origin | None, users: np.ndarray, blocks: tuple[Estimates, ...]
+    path: Path,
+    origin: Origin | None,
+    users: np.ndarray,
+    blocks: tuple[Estimates, ...],
+    factors: ClientFactors | None,
 ) -> Reconstruction:
     if origin is None:
-        return Reconstruction("unknown", users, blocks)
+        return Reconstruction("unknown", users, blocks, factors=factors)
     try:
         return Reconstruction(
             origin.attack,
@@ -237,6 +305,7 @@ def _of_origin(
             scope=origin.scope,
             identities=origin.identities,
             answered_by=origin.answered_by,
+            factors=factors,
         )
     except InputError as error:
         raise InputError(f"{path}: its header is damaged ({error}); run the attack again") from None
@@ -278,22 +347,24 @@ def _first(error: Exception) -> str:
     return str(first_complaint(error))
 
 
-def _refuse_unless_about(path: Path, origin: Origin, rows: int, kind: np.ndarray, index: np.ndarray) -> None:
-    """The manifest in the header has the items and attributes of the rows, and not many more."""
+def _refuse_unless_about(path: Path, origin: Origin, kind: np.ndarray, index: np.ndarray) -> None:
+    """The manifest in the header has the items, attributes and factors of the rows, and not many more."""
     manifest = origin.manifest
     n_attributes = int(np.count_nonzero(kind == ATTRIBUTE))
     seen = {
-        "n_items": (rows - n_attributes, "answers about items"),
+        "n_items": (int(np.count_nonzero(kind == ITEM)), "answers about items"),
         "n_attributes": (n_attributes, "answers about attributes"),
         "n_users": (len(origin.users), "clients in the header"),
     }
     refuse_absurd_sizes(path, {name: getattr(manifest, name) for name in seen}, seen)
-    limit = np.where(kind == ATTRIBUTE, manifest.n_attributes, manifest.n_items)
+    limits = np.array([manifest.n_items, manifest.n_attributes, manifest.factors])
+    limit = limits[kind.astype(int)]
     bad = np.flatnonzero(index >= limit)
     if bad.size:
         row = int(bad[0])
+        name = list(ANSWERS)[kind[row]]
         raise InputError(
-            f"{path} row {row}: index of kind {KINDS[kind[row]]} must be below {limit[row]} (its header), "
+            f"{path} row {row}: index of kind {name} must be below {limit[row]} (its header), "
             f"got {index[row]}"
         )
 

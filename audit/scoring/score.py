@@ -7,12 +7,15 @@ from dataclasses import asdict, dataclass, replace
 from typing import NamedTuple
 
 import numpy as np
-from jaxtyping import Float, Int
+from jaxtyping import Bool, Float, Int
 
 from attacks.base import Identities, Outcome, Reconstruction, Scope
 from audit.registry import is_guess
 from audit.scoring.abstentions import in_words
 from audit.scoring.baselines import best_guess, guesses
+from audit.scoring.factor_scores import score_factors
+from audit.scoring.lengths import length_scores
+from audit.scoring.linking import Senders, clients_of, link_scores
 from audit.scoring.metrics import LOWER_IS_BETTER, UserScores, score_users
 from audit.scoring.pseudonyms import pseudonym_scores
 from audit.scoring.statistics import Summary, summarise, why_inconclusive
@@ -67,6 +70,7 @@ def score(
     *,
     shuffled: UserScores | None = None,
     ceilings: Mapping[str, Ceiling] | None = None,
+    senders: Senders | None = None,
     seed: int = 0,
 ) -> list[Score]:
     """Score every metric of a reconstruction.
@@ -81,6 +85,8 @@ def score(
         The same attack on a shuffled transcript; becomes one more candidate for the baseline.
     ceilings : mapping of metric to Ceiling, optional
         See ``audit.scoring.ceiling``; without a defense they are known without computing.
+    senders : Senders, optional
+        Who sent the rows that had no sender, to score who is said to have sent them.
     seed : int
         Of the bootstrap.
 
@@ -96,31 +102,57 @@ def score(
     """
     truth.refuse_unless_about(manifest)
     _refuse_unless_about(reconstruction, manifest)
+    if reconstruction.scope == Scope.LIST_LENGTHS:
+        return [_of_lengths(reconstruction, truth, seed)]
+    links = _of_links(reconstruction, senders, seed)
     if reconstruction.identities == Identities.PSEUDONYMS:
-        return _of_pseudonyms(reconstruction, manifest, truth, shuffled, seed)
+        return [*_of_pseudonyms(reconstruction, manifest, truth, shuffled, senders, seed), *links]
     users = np.unique(reconstruction.users)
     found = score_users(reconstruction.blocks, manifest, truth, users)
-    silent = np.isin(users, list(reconstruction.abstained))
-    looked = reconstruction.outcome == Outcome.NOTHING_FOUND
-    everything = guesses(manifest, truth, users)
-    why = in_words(reconstruction.abstained, users.size)
+    asked = _Asked(reconstruction, users, np.isin(users, list(reconstruction.abstained)), seed)
     rows = []
-    for metric, candidates in everything.items():
+    for metric, candidates in guesses(manifest, truth, users).items():
         if reconstruction.scope == Scope.RATED_SET and not _of_the_set(metric):
             continue
         if shuffled is not None and not _in_the_open(metric, manifest):
             candidates |= {"shuffled": _aligned(shuffled, metric, users)}
-        name, baseline = best_guess(metric, candidates)
-        values = found.values[metric]
-        unanswered = silent | np.isnan(values)
-        values = np.where(unanswered, baseline, values)
-        summary = summarise(metric, values, baseline, seed, unanswered & ~(silent & looked))
-        if is_guess(reconstruction.attack):
-            summary = replace(summary, verdict="")
-        limit = _limit(metric, manifest, ceilings, users, np.where(np.isnan(values), np.nan, baseline))
-        n_abstained = int((unanswered & ~np.isnan(baseline)).sum())
-        rows.append(Score(metric, summary, name, limit, n_abstained, _reason(summary, why, n_abstained)))
-    return rows
+        rows.append(_scored(metric, candidates, found.values[metric], asked, manifest, ceilings))
+    if reconstruction.factors is not None and truth.factors is not None:
+        for metric, one in score_factors(reconstruction.factors, truth.factors, users).items():
+            rows.append(_scored(metric, one.guesses, one.values, asked, manifest, ceilings))
+    return [*rows, *links]
+
+
+class _Asked(NamedTuple):
+    """A reconstruction, the clients that are scored, on which of them it abstained; the bootstrap's seed."""
+
+    reconstruction: Reconstruction
+    users: Int[np.ndarray, " users"]
+    silent: Bool[np.ndarray, " users"]
+    seed: int
+
+
+def _scored(
+    metric: str,
+    candidates: dict[str, Float[np.ndarray, " users"]],
+    values: Float[np.ndarray, " users"],
+    asked: _Asked,
+    manifest: Manifest,
+    ceilings: Mapping[str, Ceiling] | None,
+) -> Score:
+    """One metric beside the best of some guesses, which counts where there is no answer."""
+    reconstruction, users, silent, seed = asked
+    name, baseline = best_guess(metric, candidates)
+    unanswered = silent | np.isnan(values)
+    values = np.where(unanswered, baseline, values)
+    looked = reconstruction.outcome == Outcome.NOTHING_FOUND
+    summary = summarise(metric, values, baseline, seed, unanswered & ~(silent & looked))
+    if is_guess(reconstruction.attack):
+        summary = replace(summary, verdict="")
+    limit = _limit(metric, manifest, ceilings, users, np.where(np.isnan(values), np.nan, baseline))
+    n_abstained = int((unanswered & ~np.isnan(baseline)).sum())
+    why = in_words(reconstruction.abstained, users.size)
+    return Score(metric, summary, name, limit, n_abstained, _reason(summary, why, n_abstained))
 
 
 def _refuse_unless_about(reconstruction: Reconstruction, manifest: Manifest) -> None:
@@ -144,11 +176,18 @@ def _reason(summary: Summary, why: str, n_abstained: int) -> str:
 
 
 def _of_pseudonyms(
-    reconstruction: Reconstruction, manifest: Manifest, truth: Truth, shuffled: UserScores | None, seed: int
+    reconstruction: Reconstruction,
+    manifest: Manifest,
+    truth: Truth,
+    shuffled: UserScores | None,
+    senders: Senders | None,
+    seed: int,
 ) -> list[Score]:
     silent, rows = len(reconstruction.abstained), []
     why = in_words(reconstruction.abstained, reconstruction.users.size)
-    for metric, (name, values, guess) in pseudonym_scores(reconstruction, manifest, truth).items():
+    linked = reconstruction.linked
+    whose = None if linked is None or senders is None else clients_of(linked.label, senders.sender)
+    for metric, (name, values, guess) in pseudonym_scores(reconstruction, manifest, truth, whose).items():
         candidates = {name: guess}
         if shuffled is not None and metric in shuffled.values:
             candidates["shuffled"] = _aligned(shuffled, metric, guess)
@@ -156,6 +195,30 @@ def _of_pseudonyms(
         summary = summarise(metric, values, baseline, seed)
         reason = "; ".join(filter(None, (why, why_inconclusive(summary))))
         rows.append(Score(metric, summary, best, None, silent, reason))
+    return rows
+
+
+def _of_lengths(reconstruction: Reconstruction, truth: Truth, seed: int) -> Score:
+    """How many clients' numbers of ratings are told, within a tenth, beside the number that fits most."""
+    users = reconstruction.users
+    told = reconstruction.diagnostics.get("list_length", np.full(users.size, np.nan))
+    right, guess = length_scores(told, users, truth)
+    silent = np.isnan(told)
+    summary = summarise("list_length_accuracy", np.where(silent, guess, right), guess, seed, silent)
+    why = in_words(reconstruction.abstained, users.size)
+    reason = _reason(summary, why, int(silent.sum()))
+    return Score("list_length_accuracy", summary, "best number", None, int(silent.sum()), reason)
+
+
+def _of_links(reconstruction: Reconstruction, senders: Senders | None, seed: int) -> list[Score]:
+    """Who is said to have sent the rows that had no sender."""
+    linked = reconstruction.linked
+    if linked is None or senders is None:
+        return []
+    rows = []
+    for metric, (name, values, guess) in link_scores(linked.label, linked.name, *senders).items():
+        summary = summarise(metric, values, guess, seed)
+        rows.append(Score(metric, summary, name, None, 0, why_inconclusive(summary)))
     return rows
 
 

@@ -10,6 +10,7 @@ import numpy as np
 import scipy.sparse as sp
 from jaxtyping import Float, Int
 
+from audit.scoring.factor_truth import FactorTruth, factors_beside, read_factors
 from victims.common.errors import InputError
 from victims.common.files import existing_file
 from victims.common.limits import LARGEST_LEVEL, SMALLEST_LEVEL, refuse_absurd_table
@@ -32,11 +33,14 @@ class Truth:
         Columns up to the largest rated item.
     attributes : (n_users, n_attribute_columns)
         0 where the file has no row.
+    factors : FactorTruth or None
+        None where no file of factors is beside it.
     """
 
     users: Int[np.ndarray, " users"]
     ratings: sp.csr_array
     attributes: Float[np.ndarray, "users attributes"]
+    factors: FactorTruth | None = None
 
     def __repr__(self) -> str:
         """One line: of how many clients."""
@@ -117,7 +121,7 @@ class Truth:
 
 
 def read_truth(path: Path) -> Truth:
-    """Read ``NAME.truth.arrow`` (user, kind, index, value).
+    """Read ``NAME.truth.arrow`` (user, kind, index, value), and ``NAME.factors.arrow`` where it is beside it.
 
     Parameters
     ----------
@@ -164,4 +168,5 @@ def read_truth(path: Path) -> Truth:
     ratings.sort_indices()
     attributes = np.zeros((users.size, int(index[~item].max(initial=-1)) + 1))
     attributes[client[~item], index[~item]] = value[~item]
-    return Truth(users, ratings, attributes)
+    beside = factors_beside(path)
+    return Truth(users, ratings, attributes, None if beside is None else read_factors(beside))

@@ -14,6 +14,7 @@ from dataclasses import dataclass
 import numpy as np
 from jaxtyping import Float
 
+from defenses.accounting.given_weights import given_weights
 from defenses.accounting.ranges import usable
 from victims.common.errors import InputError
 from victims.common.seeds import Purpose, generator
@@ -33,6 +34,9 @@ class Specification:
         Shares f_uc, f_um, f_ic, f_im in 0..1, adding up to at most 1 for users and for items.
     user_low, user_middle, item_low, item_middle : float
         Weights eps_uc < eps_um, eps_ic < eps_im in (0, 1].
+    weights : str
+        A file of weights in place of drawn ones (``defenses.accounting.given_weights``); shares and bounds
+        are then not used.
 
     References
     ----------
@@ -48,6 +52,7 @@ class Specification:
     user_middle: float = 0.5
     item_low: float = 0.1
     item_middle: float = 0.5
+    weights: str = ""
 
     def __post_init__(self) -> None:
         thing = "a privacy specification"
@@ -88,7 +93,7 @@ class Weights:
 
 
 def draw(specification: Specification, ratings: Ratings, seed: int) -> Weights:
-    """Weights of all users and items; group sizes are the shares, rounded, and members are random.
+    """Weights of all users and items: those of the file, or drawn; group sizes are the shares, rounded.
 
     Parameters
     ----------
@@ -97,6 +102,8 @@ def draw(specification: Specification, ratings: Ratings, seed: int) -> Weights:
     seed : int
     """
     s = specification
+    if s.weights:
+        return Weights(*given_weights(s.weights, ratings))
     user, item = (generator(seed, purpose) for purpose in (Purpose.USER_WEIGHTS, Purpose.ITEM_WEIGHTS))
     return Weights(
         _groups(user, ratings.n_users, (s.user_conservative, s.user_moderate), (s.user_low, s.user_middle)),

@@ -181,7 +181,9 @@ def measure(
     for round_ in range(rounds):
         run = run.trained(round_)
         progress(round_ + 1, rounds)
-    predictor = _with_newcomers(run, chosen, rounds)
+        if run.stopped:
+            break
+    predictor = _with_newcomers(run, chosen, int(run.state.round))
 
     def scores(users: np.ndarray) -> np.ndarray:
         return _as_used(predictor.scores(users), users, chosen.test, defenses, seed)

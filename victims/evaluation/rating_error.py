@@ -33,11 +33,12 @@ class Learning:
 
     Attributes
     ----------
-    rounds : (n,) rounds trained
+    rounds : (n,) rounds trained; where the victim stopped by itself its last one ends them
     rmse : (n,) of the victim after them
     centralised : of alternating least squares, at its best sweep
     bias : of mu + b_i + b_j
     mean : of the training mean
+    stopped : whether the victim stopped by itself
     """
 
     rounds: list[int]
@@ -45,6 +46,7 @@ class Learning:
     centralised: float
     bias: float
     mean: float
+    stopped: bool = False
 
 
 def learning_curve(
@@ -92,22 +94,26 @@ def learning_curve(
     if not rounds or rounds[0] < 1 or any(later <= earlier for earlier, later in pairwise(rounds)):
         raise InputError(f"rounds must ascend and be >= 1, got {rounds!r:.80}; name at least one")
     run = start(victim, train, defenses, seed)
-    errors = []
+    errors, measured = [], []
     for done in range(1, rounds[-1] + 1):
         run = run.trained(done - 1)
-        if done in rounds:
+        if done in rounds or run.stopped:
+            measured.append(done)
             errors.append(float(np.sqrt(np.mean((predictions(run, test) - test.values) ** 2))))
         progress(done, rounds[-1])
+        if run.stopped:
+            break
     return Learning(
-        rounds,
+        measured,
         errors,
         _alternating_least_squares(train, test, victim.centralised, sweeps, seed),
         _bias_model(train, test),
         float(np.sqrt(np.mean((test.values - train.values.mean()) ** 2))),
+        run.stopped,
     )
 
 
-def predictions(run: Run, test: Ratings) -> Float[np.ndarray, " entries"]:
+def predictions(run: Run, test: Ratings, *, clip: bool = True) -> Float[np.ndarray, " entries"]:
     """Predicted ratings for the entries of ``test``, clipped to the rating grid.
 
     Parameters
@@ -115,6 +121,8 @@ def predictions(run: Run, test: Ratings) -> Float[np.ndarray, " entries"]:
     run : Run
     test : Ratings
         Users and items of the training; its entries are predicted.
+    clip : bool
+        False leaves predictions as they are.
 
     Returns
     -------
@@ -124,7 +132,7 @@ def predictions(run: Run, test: Ratings) -> Float[np.ndarray, " entries"]:
     predicted = run.predictor(int(run.state.round)).pairs(test.users, test.items)
     for defense in run.defenses:
         predicted = defense.predicted(predicted, test, run.seed)
-    return np.clip(predicted, test.levels[0], test.levels[-1])
+    return np.clip(predicted, test.levels[0], test.levels[-1]) if clip else predicted
 
 
 def rmse(clients: Float[np.ndarray, "users K"], items: Float[np.ndarray, "items K"], test: Ratings) -> float:

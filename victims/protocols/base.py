@@ -51,6 +51,7 @@ __all__ = [
     "Shape",
     "Star",
     "State",
+    "Stopping",
     "Total",
     "Unchanged",
     "Victim",
@@ -284,6 +285,15 @@ class InTurn(Protocol[State]):
 
         ``received`` is what defenses add, which moves the factors, too.
         """
+        ...
+
+
+@runtime_checkable
+class Stopping(Protocol[State]):
+    """A victim whose training may be over before the last round that was asked for."""
+
+    def stopped(self, state: State) -> bool:
+        """Whether the round that led to this state was the last one."""
         ...
 
 

@@ -15,7 +15,9 @@ uploads, from the same u and v, gamma (-2 e_ij u_i + 2 mu v_j) for its items; th
 of all uploads from V. Equations as corrected: the sums in (2), mu in (6), gamma in (9).
 
 ``part-text`` uploads rows of rated items only; ``full-text`` uploads a row for every item, zeros where
-nothing is rated, so that row numbers say nothing once the rows are encrypted.
+nothing is rated, so that row numbers say nothing once the rows are encrypted. Between the two (section 7)
+lies ``part-text`` with the defense ``unrated-sampling``: rows of zeros for some unrated items. A row of zeros
+adds nothing to V, so that this needs no weight and changes no number of the training.
 
 The server sees every row with its sender, and knows V and the constants. Under encryption (section 5) it
 sees which rows each client sends, and nothing else: V is encrypted, too, and clients decrypt it. Every
@@ -43,7 +45,15 @@ from victims.common.validation import above, at_least, between, one_of, require_
 from victims.data.ratings import Ratings
 from victims.protocols.base import Attacker, Centralised, Received, Rows, Sample, pieces
 from victims.protocols.client_task import ClientStep, Task, start_biases
-from victims.protocols.fedmf_round import Constants, State, gradient_rows, round_step, with_zeros
+from victims.protocols.fedmf_round import (
+    Constants,
+    State,
+    gradient_rows,
+    largest_gradients,
+    round_step,
+    with_zeros,
+    with_zeros_at,
+)
 from victims.protocols.jax_ratings import device_data
 from victims.protocols.local_exchange import after_round, rows_of_round
 from victims.protocols.switches import READERS, Switches, check_switches, declared
@@ -73,6 +83,11 @@ class FedMF(Switches):
         starts from the constant 0.01, which keeps all K dimensions equal for ever.
     init_scale : float
         > 0.
+    stop_gradient : float
+        The threshold epsilon of section 3.1: the training is over after the first round in which no gradient
+        had this norm, >= 0; 0 leaves it to the number of rounds.
+    stop_side : "both", "clients" or "items"
+        Whose gradients must be below it ("or one of them").
 
     References
     ----------
@@ -89,6 +104,8 @@ class FedMF(Switches):
     client_learning_rate: float = 1e-3
     start: Literal["normal", "constant"] = "normal"
     init_scale: float = 0.1
+    stop_gradient: float = 0.0
+    stop_side: Literal["both", "clients", "items"] = "both"
 
     def __post_init__(self) -> None:
         require_fields(
@@ -102,6 +119,8 @@ class FedMF(Switches):
             client_learning_rate=above(0),
             start=one_of("normal", "constant"),
             init_scale=above(0),
+            stop_gradient=at_least(0),
+            stop_side=one_of("both", "clients", "items"),
         )
         check_switches(self, "fedmf", ("part-text", "full-text", "gradient", "delta", "weights"))
 
@@ -173,9 +192,10 @@ class FedMF(Switches):
         Raises
         ------
         InputError
-            If a factor is no longer finite.
+            If a factor is no longer finite, or unrated items are sampled where that has no meaning.
         """
-        _refuse(sample)
+        self._refuse_unless_open_to(sample)
+        before = state = state._replace(gradient=None)
         if self.published:
             state = round_step(self._constants(), state, device_data(ratings), received)
         else:
@@ -189,7 +209,16 @@ class FedMF(Switches):
                 f"client_learning_rate (now {self.client_learning_rate:g}), for the steps of all clients "
                 "of an item add up"
             )
+        if self.stop_gradient > 0:
+            state = state._replace(gradient=largest_gradients(self._constants(), before, state))
         return state
+
+    def stopped(self, state: State) -> bool:
+        """Whether the gradients of the last round were below ``stop_gradient``."""
+        if state.gradient is None:
+            return False
+        clients, items = (size < self.stop_gradient for size in state.gradient)
+        return {"both": clients and items, "clients": clients, "items": items}[self.stop_side]
 
     def broadcast(self, state: State) -> tuple[np.ndarray, np.ndarray]:
         """V as the clients receive it; there are no attributes."""
@@ -202,8 +231,8 @@ class FedMF(Switches):
     def uploads(
         self, state: State, ratings: Ratings, users: np.ndarray, sample: Sample | None = None
     ) -> Iterator[Rows]:
-        """Rows of the given clients, items ascending."""
-        _refuse(sample)
+        """Rows of the given clients, items ascending; of sampled items rows of zeros."""
+        self._refuse_unless_open_to(sample)
         if not self.published and self.upload != "full-text":
             yield from rows_of_round(self._task(state, ratings), users)
             return
@@ -215,8 +244,12 @@ class FedMF(Switches):
         clients = self.user_factors(state, ratings)
         counts = np.diff(ratings.indptr)[users]
         sent = np.full(users.size, ratings.n_items) if self.upload == "full-text" else counts
+        if sample is not None:
+            sent = sent + np.bincount(sample.user, minlength=ratings.n_users)[users]
         for piece in pieces(users, sent, self.factors):
             rows = gradient_rows(self._constants(), ratings, piece, clients, items)
+            if sample is not None:
+                rows = with_zeros_at(rows, sample.of(piece))
             yield with_zeros(rows, piece, ratings.n_items) if self.upload == "full-text" else rows
 
     def _constants(self) -> Constants:
@@ -265,7 +298,11 @@ class FedMF(Switches):
             recorded_by="factorleak",
         )
 
-
-def _refuse(sample: Sample | None) -> None:
-    if sample is not None:
-        raise InputError("fedmf has no weight for unrated items, so they must not be sampled")
+    def _refuse_unless_open_to(self, sample: Sample | None) -> None:
+        """Unrated items may be sampled where rows of rated ones are sent as published."""
+        if sample is None:
+            return
+        if self.upload == "full-text":
+            raise InputError("full-text sends a row for every item, so none can be sampled; use part-text")
+        if not self.published:
+            raise InputError("fedmf samples unrated items as published alone; leave the switches out")

@@ -11,7 +11,7 @@ import numpy as np
 from jaxtyping import Array, Float, Int
 
 from victims.data.ratings import Ratings
-from victims.protocols.base import Received, Rows
+from victims.protocols.base import Received, Rows, Sample
 from victims.protocols.client_task import Biases
 from victims.protocols.jax_ratings import Data
 from victims.transcript.view import ITEM
@@ -35,6 +35,7 @@ class State(NamedTuple):
     client_factors: Float[Array, "users K"]
     seed: Int[Array, ""]
     biases: Biases | None = None
+    gradient: tuple[float, float] | None = None  # norm of the last round's largest: of clients, of items
 
 
 @partial(jax.jit, static_argnums=0)
@@ -94,3 +95,28 @@ def with_zeros(rows: Rows, users: np.ndarray, n_items: int) -> Rows:
         np.tile(np.arange(n_items, dtype=np.int32), users.size),
         gradient,
     )
+
+
+def with_zeros_at(rows: Rows, sample: Sample) -> Rows:
+    """The same with rows of zeros for sampled unrated items, among the others by client and item."""
+    sender = np.concatenate([rows.sender, sample.user.astype(np.int32)])
+    index = np.concatenate([rows.index, sample.item.astype(np.int32)])
+    zeros = np.zeros((sample.user.size, rows.gradient.shape[1]))
+    order = np.lexsort((index, sender))
+    kind = np.full(sender.size, ITEM, np.int8)
+    return Rows(sender[order], kind, index[order], np.concatenate([rows.gradient, zeros])[order])
+
+
+def largest_gradients(constants: Constants, before: State, after: State) -> tuple[float, float]:
+    """The largest norm among the clients' gradients (5), and among the items' (6), of the round in between.
+
+    Both are what moved the factors, over gamma: of items the sums as the server received them.
+    """
+    moved = (
+        (before.client_factors, after.client_factors),
+        (before.item_factors, after.item_factors),
+    )
+    clients, items = (
+        float(jnp.linalg.norm(new - old, axis=1).max()) / constants.client_learning_rate for old, new in moved
+    )
+    return clients, items

@@ -23,6 +23,12 @@ def truth_path(transcript: Path | str) -> Path:
     return transcript.with_name(f"{transcript.name}.truth.arrow")
 
 
+def factors_path(transcript: Path | str) -> Path:
+    """``NAME.factors.arrow`` beside the transcript ``NAME``: the clients' factors in the recorded rounds."""
+    transcript = Path(transcript)
+    return transcript.with_name(f"{transcript.name}.factors.arrow")
+
+
 def key_path(transcript: Path | str) -> Path:
     """``NAME.key.json`` beside the transcript ``NAME``: what its clients can decrypt with."""
     transcript = Path(transcript)

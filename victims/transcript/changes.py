@@ -58,7 +58,7 @@ def as_changes(
     """
     assert messages.gradient is not None
     rule = manifest.rule
-    dense = manifest.upload.zeros_if_unrated
+    dense = manifest.unrated_rows
     weights = rule.upload == "weights"
     if rule.upload is None and are_weights(messages, broadcasts):
         weights = True

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import numpy as np
@@ -174,7 +174,7 @@ def same_length(**columns: Sequence[Any] | np.ndarray | None) -> None:
             raise InputError(f"{name} must have as many rows as {first}, {size}, got {other}")
 
 
-def kind_array(kind: Int[np.ndarray, " rows"], names: Sequence[str] = KINDS) -> pa.DictionaryArray:
+def kind_array(kind: Int[np.ndarray, " rows"], names: Iterable[str] = KINDS) -> pa.DictionaryArray:
     """Positions in a list of kinds as the dictionary column of the format."""
     return pa.DictionaryArray.from_arrays(pa.array(kind.astype(np.int8)), pa.array(list(names), pa.string()))
 

@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from itertools import pairwise
 from typing import Annotated, Any, Literal
 
@@ -28,6 +29,7 @@ INT32_MAX = 2**31 - 1
 Size = Annotated[int, Field(ge=0, le=INT32_MAX)]
 Count = Annotated[int, Field(ge=1, le=INT32_MAX)]
 
+SAMPLING = "unrated-sampling"  # the defense that puts rows of unrated items among the others
 CONSTANTS = (  # of all protocols: what ``hyperparameters`` is read for
     "lambda_attributes",
     "lambda_factors",
@@ -142,6 +144,17 @@ class Manifest(BaseModel):
         return of_version_1(self.update, self.upload.zeros_if_unrated)
 
     @property
+    def unrated_rows(self) -> bool:
+        """Whether rows of zeros about unrated items lie among those of an observed-only protocol: of all of
+        them, or of some that clients sample (defense ``unrated-sampling``)."""
+        return self.upload.zeros_if_unrated or (self.weighting == "observed-only" and self.samples_unrated)
+
+    @property
+    def samples_unrated(self) -> bool:
+        """Whether clients sample some unrated items to send rows of."""
+        return any(entry.get("name") == SAMPLING for entry in self.defenses)
+
+    @property
     def rule_name(self) -> str:
         """The clients' rule, for people: ``semi-als``, ``sgd``, another name, or ``unknown``."""
         return self.update or self.rule.rule or "unknown"
@@ -192,14 +205,20 @@ class Manifest(BaseModel):
         if self.update is None and self.declared_rule is None:
             raise ValueError("update must be semi-als or sgd in version 1")
         if len(set(self.rounds)) < len(self.rounds):
-            raise ValueError("rounds must not repeat")
+            again = next(number for number, times in Counter(self.rounds).items() if times > 1)
+            raise ValueError(f"rounds must not repeat, got {again} more than once")
         levels = self.rating_levels
         if levels[0] <= 0 or any(b <= a for a, b in pairwise(levels)):
             raise ValueError(f"rating_levels must ascend and be > 0 (0 means unrated), got {levels[:10]}")
         if levels[0] < SMALLEST_LEVEL or levels[-1] > LARGEST_LEVEL:
-            raise ValueError(f"rating_levels must be within {SMALLEST_LEVEL:g}..{LARGEST_LEVEL:g}")
+            raise ValueError(
+                f"rating_levels must be within {SMALLEST_LEVEL:g}..{LARGEST_LEVEL:g}, got {levels[0]:g} to "
+                f"{levels[-1]:g}"
+            )
         if min((b - a for a, b in pairwise(levels)), default=levels[0]) < FINEST_STEP * levels[-1]:
-            raise ValueError(f"rating_levels must be at least {FINEST_STEP:g} of the largest one apart")
+            raise ValueError(
+                f"rating_levels must be at least {FINEST_STEP:g} of the largest one apart, got {levels[:10]}"
+            )
         columns = [column for group in self.attribute_groups for column in group]
         if len(set(columns)) < len(columns):
             raise ValueError("attribute_groups must not share a column")

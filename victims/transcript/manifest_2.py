@@ -10,7 +10,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, FiniteFloat, model_validator
 
-from victims.common.limits import DEEPEST, depth_of
+from victims.common.limits import DEEPEST, PLAUSIBLE, depth_of, is_plausible
 from victims.transcript.client_rule import ClientRule
 from victims.transcript.kinds import STANDARD, Kind
 from victims.transcript.manifest import CONSTANTS, INT32_MAX, Count, Manifest, Size
@@ -89,7 +89,13 @@ class Manifest2(BaseModel):
     def _check(self) -> Any:
         numbers = list(self.numbers().values())
         if len(set(numbers)) < len(numbers):
-            raise ValueError("parties must not share an id")
+            raise ValueError(f"parties must not share an id, got {str(numbers)[:80]}")
+        for name in (*CONSTANTS, SCALE, PULL):  # here, where they have the names that the file uses
+            number = self.constants.get(name, 1.0)
+            if isinstance(number, int | float) and not is_plausible(number):
+                raise ValueError(f"{name} of constants must be {PLAUSIBLE}, got {str(number)[:20]}")
+        if self.constants.get(SCALE) == 0:
+            raise ValueError(f"{SCALE} of constants must not be 0, or every upload is empty")
         return self
 
     def numbers(self) -> dict[str, int]:

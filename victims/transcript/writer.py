@@ -14,6 +14,7 @@ from jaxtyping import Int
 
 from victims.common.errors import InputError
 from victims.common.files import output, partial_name, unfinished, write_text
+from victims.transcript.arrow_output import ArrowOutput
 from victims.transcript.beside import key_path, truth_path, write_columns, write_key, write_truth
 from victims.transcript.given_columns import (
     Numbers,
@@ -75,7 +76,7 @@ class TranscriptWriter:
         self.manifest = manifest
         self._partial = partial_name(path)
         self._unfinished = ExitStack()
-        self._files: dict[str, pa.RecordBatchFileWriter] = {}
+        self._files: dict[str, ArrowOutput] = {}
         self._schemas: dict[str, pa.Schema] = {}
         self._declared_rounds = frozenset(manifest.rounds)
         self._rounds: dict[str, set[int]] = {"state": set(), "messages": set()}
@@ -361,7 +362,7 @@ class TranscriptWriter:
             self._rounds[name].add(round_)
         with output(self.path):
             if name not in self._files:
-                self._files[name] = pa.ipc.new_file(str(self._partial / f"{name}.arrow"), batch.schema)
+                self._files[name] = ArrowOutput(self._partial / f"{name}.arrow", batch.schema)
                 self._schemas[name] = batch.schema
             self._files[name].write_batch(_fitted(name, batch, self._schemas[name]))
 

@@ -10,6 +10,7 @@ import pytest
 from audit.experiments.cost import Sheet, run
 from audit.experiments.round_cost import cost_of
 from audit.factories import make_defenses
+from reports.cost_figure import cost_figure
 from victims.common.errors import InputError
 from victims.data.subsets import of_users
 from victims.protocols.base import Rows, Unchanged
@@ -30,6 +31,9 @@ class TestCost:
         assert found.transfer(8e6) == (found.bytes_sent + found.bytes_received) / 1e6
         assert found.transfer(8e6, mean=True) == (found.bytes_sent_mean + found.bytes_received) / 1e6
         assert min(found.encryption, found.aggregation, found.decryption) > 0
+        assert found.subtraction > found.aggregation  # by the inverses
+        assert found.ciphertexts_decrypted == parts * ratings.n_items
+        assert found.ciphertexts_added == parts * counts.sum()
         assert found.server_update == 0  # the server never decrypts
 
     def test_in_the_clear_and_sampled(self, ratings):
@@ -51,6 +55,24 @@ class TestCost:
             both = row["slowest"] - row["seconds_transfer"]
             np.testing.assert_allclose(row["server_share"], server / both)
         assert rows[1]["ciphertexts"] == 10 * rows[2]["ciphertexts"]  # 20 numbers: 20 or 2
+
+    def test_figures_2_and_3(self, ratings, tmp_path):
+        """Counts are the same for the same rows, whoever encrypts; the paper's server subtracts."""
+        rows = {}
+        for upload in ("part-text", "full-text"):
+            options = {"factors": 8, "upload": upload}
+            rows[upload] = run(Sheet(options=options, items=(20, 60), key_bits=(1024,), sample=8), ratings)
+            _, phe, packed, *_ = rows[upload]
+            for name in ("server_share_counted", "server_share_counted_subtracting"):
+                np.testing.assert_allclose(phe[name], packed[name])
+            assert phe["server_share_counted"] < phe["server_share_counted_subtracting"]
+            assert np.isnan(rows[upload][0]["server_share_counted"])
+        most, everything = np.diff(ratings.indptr).max(), ratings.n_ratings
+        exponentiations = 1024 * 1.5 * (most + ratings.n_items / 4)
+        counted = everything / (everything + exponentiations)
+        np.testing.assert_allclose(rows["part-text"][4]["server_share_counted"], counted)
+        one, two = (cost_figure(rows, "phe, 1024 bit", tmp_path / name) for name in ("one", "two"))
+        assert [a.read_bytes() for a in one] == [b.read_bytes() for b in two]
 
     def test_the_stand_in_has_no_cost(self, ratings):
         with pytest.raises(InputError, match="the cost of ideal encryption says nothing"):

@@ -3,18 +3,22 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from itertools import product
 
 import numpy as np
 import pytest
 
-from audit.experiments import prediction
+from audit.experiments import prediction, prediction_tuning
 from reports.prediction import prediction_table
 from reports.prediction_figure import prediction_figure
 from victims.common.errors import InputError
 from victims.data.movielens_files import published_split
-from victims.data.splits import split_by
+from victims.data.splits import folds, split_by
 from victims.data.subsets import leave_out
 from victims.data.synthetic import Synthetic, generate
+from victims.evaluation.rating_error import predictions
+from victims.protocols.decentralised_mf import DecentralisedMF
+from victims.training import start
 
 
 @pytest.fixture(scope="module")
@@ -85,3 +89,67 @@ def test_splits(small, tmp_path):
     assert published_split(str(tmp_path), small) is None
     with pytest.raises(InputError, match="must be >= 1, got 0"):
         leave_out(small, 0, 0)
+
+
+QUICK = prediction.Plan(("mf",), factors=(2,), epochs=2, runs=1, victim_options={"order": "batch"})
+
+
+def test_options_are_chosen_by_folds_of_the_training_ratings(small, tmp_path, monkeypatch):
+    """Against the same choice written out; a second search trains nothing."""
+    monkeypatch.setattr(prediction_tuning, "RATES", (0.05, 0.001))
+    rows = prediction_tuning.tune(QUICK, small, tmp_path, 2, jobs=1)
+    train, _ = QUICK.held_out(small, 0)
+    errors = {}
+    for rate, ridge in product((0.05, 0.001), prediction_tuning.RIDGES):
+        of_folds = []
+        for kept, held_out in folds(train, 2, 0):
+            victim = DecentralisedMF(factors=2, epochs=2, learning_rate=rate, regularization=ridge)
+            run = start(victim, kept, [], 0).trained(0).trained(1)
+            of_folds.append(np.mean((predictions(run, held_out) - held_out.values) ** 2))
+        errors[f"{rate:g}", f"{ridge:g}"] = np.mean(of_folds)
+    rate, ridge = min(errors, key=errors.get)
+    chosen = prediction_tuning.best(rows)
+    assert chosen == {("mf", 2): {"learning_rate": rate, "regularization": ridge}}
+    before = {path: path.stat().st_mtime_ns for path in (tmp_path / "tuning" / "cells").iterdir()}
+    again = prediction_tuning.tune(QUICK, small, tmp_path, 2, jobs=1)
+    assert [row["value"] for row in again] == [row["value"] for row in rows]
+    assert before == {path: path.stat().st_mtime_ns for path in (tmp_path / "tuning" / "cells").iterdir()}
+    options = replace(QUICK, chosen=chosen).victim(2, "mf")
+    assert (options["learning_rate"], options["regularization"]) == (rate, ridge)
+
+
+def test_a_candidate_that_diverges_is_not_chosen():
+    def row(candidate, value, status="ran"):
+        return {"victim": f"mf K=2 {candidate}", "value": value, "status": status}
+
+    good, bad = "learning_rate=1,regularization=0", "learning_rate=9,regularization=0"
+    rows = [row(good, 2.0), row(good, 3.0), row(bad, 1.0), row(bad, float("nan"), "failed")]
+    assert prediction_tuning.best(rows)["mf", 2]["learning_rate"] == "1"
+    with pytest.raises(InputError, match="every candidate of mf at K = 2 failed"):
+        prediction_tuning.best(rows[2:])
+
+
+@pytest.mark.parametrize(
+    ("change", "complaint"),
+    [
+        ({"vary": "user_low", "methods": ("hdpmf",)}, "leave --vary user_low out"),
+        ({"victim_options": {"learning_rate": "0.1"}}, "leave --set learning_rate out"),
+    ],
+)
+def test_what_a_search_cannot_choose(small, tmp_path, change, complaint):
+    with pytest.raises(InputError, match=complaint):
+        prediction_tuning.tune(replace(QUICK, **change), small, tmp_path, 2)
+
+
+def test_points_and_predictions_as_they_are(small, tmp_path):
+    """Each point is a budget of its own; without clipping no error is smaller than with it."""
+    plan = replace(QUICK, methods=("dpmf",), vary="epsilon", points=(0.5, 200.0))
+    rows = prediction.run(plan, small, tmp_path, jobs=1)
+    open_ended = prediction.run(replace(plan, clip=False), small, tmp_path, jobs=1)
+    errors, raw = ([row["value"] for row in some if row["metric"] == "mse"] for some in (rows, open_ended))
+    assert len(errors) == 2
+    assert [row["defense"].rpartition("=")[2] for row in rows[::2]] == ["0.5", "200"]
+    assert errors[0] != errors[1]
+    assert all(a < b for a, b in zip(errors, raw, strict=True))
+    with pytest.raises(InputError, match="name it with --vary"):
+        prediction.run(replace(plan, vary="nothing"), small, tmp_path)

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 from scipy import integrate, stats
 
+from audit.code_identity import code_used
 from audit.factories import expanded, make_defense, make_defenses
 from defenses.accounting.budgets import Specification, budgets, draw
 from defenses.accounting.shared_noise import accounts, delta_given_h, epsilon_given_h
@@ -258,3 +259,58 @@ class TestAccount:
     def test_bad_numbers(self, values, message):
         with pytest.raises(InputError, match=message):
             accounts(float(values[0]), *values[1:])
+
+
+class TestGivenWeights:
+    """W from a file in place of a drawn one."""
+
+    def written(self, path, ratings, **changes):
+        rows = {("user", str(name)): 0.25 for name in ratings.user_ids}
+        rows |= {("item", str(name)): 0.5 for name in ratings.item_ids}
+        rows |= changes.get("rows", {})
+        lines = [f"{kind},{name},{weight}" for (kind, name), weight in rows.items()]
+        path.write_text("\n".join(["kind,id,weight", *lines, *changes.get("more", [])]))
+        return path
+
+    def test_every_part_of_a_system_takes_them(self, ratings, tmp_path):
+        first = str(ratings.user_ids[0])
+        path = self.written(tmp_path / "w.csv", ratings, rows={("user", first): 1})
+        stretching, noise = make_defenses(f"hdpmf:weights={path}")
+        expected = np.where(ratings.users == 0, 0.5, 0.125)
+        np.testing.assert_array_equal(draw(stretching, ratings, 0).of(ratings), expected)
+        np.testing.assert_array_equal(stretching.on_device(ratings, 7).values, ratings.values * expected)
+        assert noise.threshold(ratings, 0) == 1.0
+        (smallest,) = make_defenses(f"dpmf:weights={path}")
+        assert smallest.threshold(ratings, 0) == 0.125
+
+    def test_a_changed_file_is_read_again_and_runs_anew(self, ratings, tmp_path):
+        path = self.written(tmp_path / "w.csv", ratings)
+        text = f"hdpmf:weights={path}"
+        before = code_used("decentralised-mf", [text]), draw(make_defenses(text)[0], ratings, 0).user[0]
+        self.written(path, ratings, rows={("user", str(ratings.user_ids[0])): 0.875})
+        after = code_used("decentralised-mf", [text]), draw(make_defenses(text)[0], ratings, 0).user[0]
+        assert before[0] != after[0]
+        assert (before[1], after[1]) == (0.25, 0.875)
+
+    @pytest.mark.parametrize(
+        ("more", "complaint"),
+        [
+            (["user,new,1.5"], r"weight must be in \(0, 1\], got '1.5'"),
+            (["user,new,nan"], r"weight must be in \(0, 1\]"),
+            (["user,new,high"], r"weight must be in \(0, 1\], got 'high'"),
+            (["actor,new,1"], "kind must be user or item, got 'actor'"),
+            (["item,new,1", "item,new,1"], "item 'new' must be named once"),
+        ],
+    )
+    def test_damaged_files_are_named(self, ratings, tmp_path, more, complaint):
+        path = self.written(tmp_path / "w.csv", ratings, more=more)
+        with pytest.raises(InputError, match=complaint):
+            draw(Specification(weights=str(path)), ratings, 0)
+
+    def test_nobody_may_be_missing(self, ratings, tmp_path):
+        path = tmp_path / "w.csv"
+        path.write_text("kind,id,weight\nuser,nobody,1\n")
+        with pytest.raises(InputError, match="40 of 40 have none"):
+            draw(Specification(weights=str(path)), ratings, 0)
+        with pytest.raises(InputError, match="cannot be read"):
+            draw(Specification(weights=str(tmp_path / "none.csv")), ratings, 0)

@@ -5,14 +5,18 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from attacks.base import Outcome
 from audit.factories import make_attack, make_defense, make_victim
+from audit.keys import view_of
 from audit.scoring.score import score
 from audit.scoring.truth import read_truth
 from defenses.selection.unrated_sampling import UnratedSampling
 from victims.common.errors import InputError
 from victims.data.synthetic import Synthetic, generate
+from victims.protocols.fedmf import FedMF
 from victims.protocols.fedmvmf import FedMVMF
 from victims.recording import record
+from victims.training import start, sums_of
 from victims.transcript.reader import open_transcript
 from victims.transcript.writer import truth_path
 
@@ -112,7 +116,7 @@ def test_refusals(ratings, tmp_path):
     with pytest.raises(InputError, match="rho of unrated-sampling must be > 0"):
         UnratedSampling(0.0)
     sample = UnratedSampling(1.0).sampled(ratings, 0, 0)
-    for victim in (make_victim("fedmvmf"), make_victim("fedmf", {"factors": "3"})):
+    for victim in (make_victim("fedmvmf"), make_victim("mf", {"factors": "3"})):
         with pytest.raises(InputError, match="unrated items"):
             victim.round(victim.init(ratings, 0), ratings, sample=sample)
     twice = [UnratedSampling(1.0), UnratedSampling(2.0)]
@@ -131,3 +135,73 @@ def test_noise_on_lists_that_change_every_round(ratings, tmp_path):
     values = {row.metric: row.summary for row in rows}
     assert values["rated_rating_accuracy"].value > 0.8
     assert values["attribute_group_accuracy"].value > 0.8
+
+
+@pytest.fixture(scope="module")
+def sealed(ratings, tmp_path_factory):
+    path = tmp_path_factory.mktemp("sampled") / "t"
+    defenses = [UnratedSampling(1.0), make_defense("paillier:ideal=true")]
+    record(FedMF(factors=4, client_learning_rate=2e-3), ratings, path, rounds=[0, 1, 2], defenses=defenses)
+    return open_transcript(path)
+
+
+class TestFedMF:
+    """Between full-text and part-text: encrypted rows of zeros for some unrated items."""
+
+    def test_rows_of_zeros_beside_those_of_rated_items(self, ratings):
+        victim, everybody = FedMF(factors=3), np.arange(ratings.n_users)
+        sample = UnratedSampling(1.0).sampled(ratings, 0, 0)
+        state = victim.init(ratings, 0)
+        plain, mixed = ([*victim.uploads(state, ratings, everybody, chosen)] for chosen in (None, sample))
+        sender, index, gradient = (
+            np.concatenate([getattr(rows, name) for rows in mixed])
+            for name in ("sender", "index", "gradient")
+        )
+        assert (np.diff(sender.astype(int) * ratings.n_items + index) > 0).all()
+        zero = ~gradient.any(axis=1)
+        np.testing.assert_array_equal(
+            np.stack([sender, index])[:, zero], np.stack([sample.user, sample.item])
+        )
+        np.testing.assert_array_equal(gradient[~zero], np.concatenate([rows.gradient for rows in plain]))
+
+    def test_the_training_stays_as_it_is(self, ratings):
+        """A row of zeros adds nothing, whoever sums: the victim itself, or the server what it receives."""
+        victim = FedMF(factors=3)
+        plain, hidden = (start(victim, ratings, defenses, 0) for defenses in ([], [UnratedSampling(2.0)]))
+        for round_ in range(2):
+            plain, hidden = plain.trained(round_), hidden.trained(round_)
+        np.testing.assert_array_equal(hidden.state.item_factors, plain.state.item_factors)
+        received = sums_of(start(victim, ratings, [UnratedSampling(2.0)], 0), 0).values
+        np.testing.assert_allclose(received, sums_of(start(victim, ratings, [], 0), 0).values, atol=1e-15)
+
+    def test_who_holds_no_key_has_the_lists_alone(self, sealed):
+        """One round hides about half, three rounds hardly anything; the order of magnitude, not a rate."""
+        truth = read_truth(truth_path(sealed.path))
+        view = view_of(sealed, "server")
+        found = []
+        for rounds in ([0], [0, 1, 2]):
+            answer = make_attack("rated-set").attack(view.during(rounds), 0)
+            rows = {one.metric: one for one in score(answer, sealed.manifest, truth)}
+            found.append(rows["rated_set_f1"].summary.value)
+            assert rows["rated_set_f1"].baseline_name in ("popularity", "everything")
+        assert found[0] < 0.85 < found[1] <= 1
+        assert make_attack("spectral").attack(view, 0).outcome == Outcome.NOT_APPLICABLE
+
+    def test_with_the_key_rows_of_zeros_are_left_out(self, sealed):
+        """Else they would pass for ratings that are predicted exactly."""
+        answer = make_attack("spectral").attack(view_of(sealed, "server+client"), 0)
+        rows = {
+            one.metric: one.summary.value
+            for one in score(answer, sealed.manifest, read_truth(truth_path(sealed.path)))
+        }
+        assert rows["rating_accuracy"] > 0.95
+        assert rows["rated_set_auc"] > 0.95
+
+    def test_where_it_has_no_meaning(self, ratings):
+        sample = UnratedSampling(1.0).sampled(ratings, 0, 0)
+        for victim, complaint in (
+            (FedMF(upload="full-text"), "a row for every item"),
+            (FedMF(local_steps=2), "leave the switches out"),
+        ):
+            with pytest.raises(InputError, match=complaint):
+                victim.round(victim.init(ratings, 0), ratings, sample=sample)

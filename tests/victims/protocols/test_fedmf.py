@@ -9,8 +9,10 @@ from audit.factories import make_attack, make_victim
 from audit.scoring.score import score
 from audit.scoring.truth import read_truth
 from victims.common.errors import InputError
+from victims.evaluation.rating_error import learning_curve
 from victims.protocols.fedmf import FedMF
 from victims.recording import record
+from victims.training import start
 from victims.transcript.reader import open_transcript
 from victims.transcript.writer import truth_path
 
@@ -148,3 +150,67 @@ def test_divergence_is_told(ratings):
 
     with pytest.raises(InputError, match="lower client_learning_rate"):
         train()
+
+
+class TestStopping:
+    """Section 3.1: the training stops when gradients are smaller than epsilon."""
+
+    @pytest.fixture
+    def norms(self, ratings):
+        """The largest gradients (5) and (6) of 40 rounds, of clients and of items, from the uploads."""
+        victim, table, sizes = small(), ratings.matrix().toarray(), []
+        state = victim.init(ratings, 0)
+        for _ in range(40):
+            u, v = np.asarray(state.client_factors), np.asarray(state.item_factors)
+            _, _, uploads = reference_round(u, v, table)
+            of_clients, of_items = 2 * RIDGE * u, np.zeros_like(v)
+            for (i, j), row in uploads.items():
+                of_clients[i] -= 2 * (table[i, j] - u[i] @ v[j]) * v[j]
+                of_items[j] += row / RATE
+            sizes.append([np.linalg.norm(part, axis=1).max() for part in (of_clients, of_items)])
+            state = victim.round(state, ratings)
+        return np.array(sizes)
+
+    @pytest.mark.parametrize("side", ["clients", "items", "both"])
+    def test_it_stops_in_the_first_round_of_small_gradients(self, ratings, norms, side):
+        asked = {"clients": norms[:, 0], "items": norms[:, 1], "both": norms.max(axis=1)}[side]
+        threshold = float(np.sort(asked)[5])  # the sixth smallest is not below itself, five are
+        expected = int(np.flatnonzero(asked < threshold)[0])
+        victim = small(stop_gradient=threshold, stop_side=side)
+        run = start(victim, ratings, [], 0)
+        assert not run.stopped
+        for round_ in range(expected + 1):
+            run = run.trained(round_)
+            np.testing.assert_allclose(run.state.gradient, norms[round_], rtol=1e-9)
+            assert run.stopped == (round_ == expected)
+        np.testing.assert_array_equal(
+            run.state.item_factors, start_of(small(), ratings, expected + 1).item_factors
+        )
+
+    def test_what_trains_stops_there(self, ratings, norms):
+        victim = small(stop_gradient=float(norms.max(axis=1)[2]) * (1 + 1e-9))
+        learned = learning_curve(victim, ratings, ratings, [1, 39], sweeps=1)
+        last = int(np.flatnonzero(norms.max(axis=1) < victim.stop_gradient)[0]) + 1
+        assert (learned.rounds, learned.stopped) == (sorted({1, last}), True)
+        assert not learning_curve(small(), ratings, ratings, [1, 2], sweeps=1).stopped
+
+    def test_rounds_after_the_end_are_not_recorded(self, ratings, tmp_path):
+        victim = small(stop_gradient=1e6)
+        record(victim, ratings, tmp_path / "first", rounds=[0])
+        with pytest.raises(InputError, match=r"over after round 0.*rounds must be at most 0, got 3"):
+            record(victim, ratings, tmp_path / "more", rounds=[3])
+        assert not list(tmp_path.glob("more*"))
+
+    def test_refusals(self):
+        with pytest.raises(InputError, match="stop_gradient of fedmf must be >= 0"):
+            small(stop_gradient=-1.0)
+        with pytest.raises(InputError, match="stop_side must be"):
+            make_victim("fedmf", {"stop_side": "nobody"})
+
+
+def start_of(victim, ratings, rounds):
+    """The state after some rounds."""
+    state = victim.init(ratings, 0)
+    for _ in range(rounds):
+        state = victim.round(state, ratings)
+    return state

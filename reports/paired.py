@@ -1,0 +1,34 @@
+"""Which of two methods has the smaller error over the same seeds."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from rich.table import Table
+
+from reports.verdicts import number
+
+
+def paired_table(found: Sequence[Any]) -> Table:
+    """Tabulate paired tests, the stars as in Table 3 of paper 002.
+
+    Parameters
+    ----------
+    found : sequence
+        Of ``audit.scoring.paired_tests.Comparison``.
+
+    Returns
+    -------
+    Table
+    """
+    fewest = min((one.n_seeds for one in found), default=0)
+    note = f"sign flips of {fewest} seeds: p >= {2.0**-fewest:.2g}"
+    table = Table(title=f"Paired over seeds, one-sided; {note}", title_justify="left")
+    for name in ("factors", "error", "smaller", "than", "by", "t-test p", "sign-flip p"):
+        table.add_column(name, justify="right" if name in ("by", "t-test p", "sign-flip p") else "left")
+    for one in found:
+        by = f"{number(one.result.better_by, 4)} {one.result.stars:<3}"
+        numbers = (by, number(one.result.t_test, 4), number(one.result.sign_flip, 4))
+        table.add_row(one.factors, one.metric, one.better, one.worse, *numbers)
+    return table
