@@ -81,8 +81,10 @@ def _over_weights(frame: pd.DataFrame, directory: Path) -> list[Path]:
     figure = Figure(figsize=(ONE_PANEL, 2.8), layout="constrained")
     axes = figure.subplots()
     shown = axes.imshow(mean.to_numpy(), origin="lower", aspect="auto", cmap="viridis_r")
+    middle = (mean.to_numpy().min() + mean.to_numpy().max()) / 2
     for (row, column), value in np.ndenumerate(mean.to_numpy()):
-        axes.text(column, row, f"{value:.4f}", ha="center", va="center", fontsize=6, color="white")
+        colour = "white" if value > middle else "black"
+        axes.text(column, row, f"{value:.4f}", ha="center", va="center", fontsize=6, color=colour)
     axes.set_xticks(range(mean.shape[1]), [f"{weight:g}" for weight in mean.columns])
     axes.set_yticks(range(mean.shape[0]), [f"{share:g}" for share in mean.index])
     axes.set(xlabel="W", ylabel="lambda")
