@@ -39,6 +39,7 @@ STEPS = 8  # of Gauss and Newton
 HALF = 0.5  # of the digits that rows have, which right ratings keep
 CLEARLY = 30.0  # times what the best leaves, that all other ratings must leave
 TELLING = 0.2  # of how much predictions differ: what is farther from the grid owes it to the errors alone
+LEAST = 1e-3  # of a step, by which predictions must differ
 ACCIDENT = 1e-4  # probability that a client's rows about nothing are answered
 ERRORS = 0.25  # of a step, that the errors of a client are in the mean, at least
 FEWEST = 4  # rows of a client that is answered
@@ -223,7 +224,8 @@ def _answer(
     rivals = worst[(named != named[best]).any(axis=1)]
     n_tried = len(links) * levels.size**2
     chance = accidental(np.array([client.scalar.size - 2]), n_tried, ACCIDENT)[0]
-    told = worst[best] <= limit and away <= chance and mean[best] <= TELLING * spread[best]
+    # predictions that are one number take no part, and rows tell ratings up to a multiple
+    told = worst[best] <= limit and away <= chance and spread[best] > max(mean[best] / TELLING, LEAST * step)
     told &= bool((rivals > max(limit, CLEARLY * worst[best])).all())
     return (int(number[best]), named[best], away) if told else None
 
