@@ -38,6 +38,7 @@ HALF, THIRD = 0.5, 1 / 3  # of the digits of rows, which ratings keep of one ste
 SLACK = (
     10.0  # times as far from the grid as rows are from their directions, in shares of the range of ratings
 )
+LEAST = 1e-3  # of a step, by which predictions must differ
 EXACT = 1e-3  # of a step: right ratings of rows without noise are nearer to the grid in the mean
 
 
@@ -196,7 +197,7 @@ def _on_the_grid(
     middle = np.where(there, predicted, 0).sum(axis=1) / count
     spread = np.where(there, np.abs(predicted - middle[:, None]), 0).sum(axis=1) / count
     step = step_of(levels)
-    told = found.told & (away <= TELLING * spread) & (away <= EXACT * step)
+    told = found.told & (spread > np.maximum(away / TELLING, LEAST * step)) & (away <= EXACT * step)
     near = distance_to_levels(value, levels) < BETWEEN * step
     chance = accidental(there.sum(axis=1) - n, levels.size**n, ACCIDENT)
     own = numbers[:, 2] if n > 2 else np.zeros(len(numbers))
