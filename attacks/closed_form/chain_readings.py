@@ -117,7 +117,7 @@ def _exact(best: Reading, rows: Rows, levels: Float[np.ndarray, " levels"]) -> R
     far = away / np.maximum(there.sum(axis=1), 1) > SLACK * inexact * max(
         levels[-1] - levels[0], step_of(levels)
     )
-    # equal factors, followed from row to row, add up their rounding; they are read with a declared scale alone
+    # equal factors, followed from row to row, add up their rounding; they need a declared scale
     far &= ~(several & best.declared)
     return best._replace(misfit=np.where(far, np.nan, best.misfit))
 
