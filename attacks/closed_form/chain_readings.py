@@ -17,8 +17,6 @@ What it assumes: as ``attacks.closed_form.moving_factor``. Beyond papers 001 and
 
 from __future__ import annotations
 
-from typing import NamedTuple
-
 import numpy as np
 from jaxtyping import Bool, Float, Int
 
@@ -42,13 +40,6 @@ LEAST = 1e-3  # of a step, by which predictions must differ
 EXACT = 1e-3  # of a step: right ratings of rows without noise are nearer to the grid in the mean
 
 
-class _Columns(NamedTuple):
-    """What the ratings are a combination of, (users, rows, columns); and the names of the numbers."""
-
-    table: Float[np.ndarray, "users rows columns"]
-    names: tuple[str, ...]
-
-
 def any_reading(rows: Rows, manifest: Manifest, max_misfit: float) -> Reading:
     """Read each client as what its rows fit best, the readings of this module last.
 
@@ -65,12 +56,14 @@ def any_reading(rows: Rows, manifest: Manifest, max_misfit: float) -> Reading:
     Reading
     """
     best = _exact(best_reading(rows, manifest, max_misfit), rows, np.array(manifest.rating_levels))
-    if not 0 < rows.rows.shape[1] <= LONGEST or best.answered.all():
+    # what one step reads nearly, a chain of steps may read exactly
+    asked = ~best.answered | ((best.steps <= 1) & (best.misfit > rows.precision**HALF))
+    if not 0 < rows.rows.shape[1] <= LONGEST or not asked.any():
         return best
     levels = np.array(manifest.rating_levels)
     if levels.size == 1:
         return _positives(best, rows, float(levels[0]))
-    open_ = np.flatnonzero(~best.answered)
+    open_ = np.flatnonzero(asked)
     most = open_[np.argsort(-rows.item[open_].sum(axis=1), kind="stable")]
     with np.errstate(over="ignore", invalid="ignore", divide="ignore"):
         first = _read(_some(rows, most[:ASKED]), levels, max_misfit)
@@ -132,14 +125,14 @@ def _read(rows: Rows, levels: np.ndarray, max_misfit: float) -> Reading:
     bias, decay = _own_bias(chain)
     g, h = chain.scalar, chain.along
     best = _nothing(there.shape)
-    for table in (
-        _Columns(np.stack([g * size, h], axis=2), ("error", "factor")),
-        _Columns(np.stack([g, h + bias, decay], axis=2), ("error", "factor", "bias")),
-        _Columns(np.stack([g * size, h + bias, decay], axis=2), ("error", "factor", "bias")),
+    for able, table in (
+        (several, np.stack([g * size, h], axis=2)),
+        (whole, np.stack([g, h + bias, decay], axis=2)),
+        (several, np.stack([g * size, h + bias, decay], axis=2)),
     ):
-        open_ = np.flatnonzero(several & ~best.answered)
+        open_ = np.flatnonzero(able & ~best.answered)
         if open_.size:
-            new = _on_the_grid(table.table[open_], rows.offset[open_], there[open_], levels, max_misfit)
+            new = _on_the_grid(table[open_], rows.offset[open_], there[open_], levels, max_misfit)
             best = _with(best, new._replace(steps=chain.n_steps[open_].astype(float)), open_)
     for times, able in ((1, whole), (size, several)):
         open_ = np.flatnonzero(able & ~best.answered)
