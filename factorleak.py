@@ -119,6 +119,7 @@ __all__ = [
     "main",
     "open_transcript",
     "record",
+    "report",
     "score",
     "sweep",
     "synthetic",
@@ -842,6 +843,38 @@ def sweep(
     with _folder(out) as folder, _bar("sweep", progress) as update:
         rows = run(plan, ratings_of(ratings), folder, jobs=1 if here else jobs, report=update)
     return frame(rows, COLUMNS)
+
+
+def report(
+    results: str | Path, *, out: str | Path | None = None, title: str = "What the traffic gives away"
+) -> list[Path]:
+    """Write results as one self-contained page, as Markdown, and as figures.
+
+    Parameters
+    ----------
+    results : str or Path
+        Directory of results, or its ``results.json``.
+    out : str or Path, optional
+        Directory for the page; default: beside the results.
+    title : str
+        Heading of the page.
+
+    Returns
+    -------
+    list of Path
+        ``report.html``, ``report.md``, and each chart as SVG and PNG.
+
+    Raises
+    ------
+    InputError
+        If there are no results, or they are not rows of results.
+    OutputError
+        If the page cannot be written.
+    """
+    from audit.requests.reporting import ReportRequest
+    from audit.requests.reporting import report as answer
+
+    return list(answer(ReportRequest(Path(results), None if out is None else Path(out), title)).files)
 
 
 def compare(

@@ -33,6 +33,7 @@ class Scope(StrEnum):
 
     RATINGS_AND_ATTRIBUTES = "ratings and attributes"
     RATED_SET = "rated set"  # which items are rated; values of ratings and attributes mean nothing
+    LIST_LENGTHS = "list lengths"  # how many items are rated: a diagnostic of that name, and no blocks
 
 
 class Identities(StrEnum):
@@ -137,6 +138,22 @@ def joined(parts: Iterable[tuple[np.ndarray, np.ndarray, np.ndarray]]) -> Client
     return ClientFactors(users[known].astype(np.int32), round_[known].astype(np.int32), value[known])
 
 
+@dataclass(frozen=True)
+class Linked:
+    """Who an attack says sent the rows that an adversary received (``View.copies``).
+
+    Attributes
+    ----------
+    label : (n_rows,)
+        Pseudonym of each row's sender, in the order of the view; -1 where it is linked to nobody.
+    name : (n_pseudonyms,)
+        The client that each pseudonym is said to be; -1 where it is not named.
+    """
+
+    label: Int[np.ndarray, " rows"]
+    name: Int[np.ndarray, " pseudonyms"]
+
+
 OPTIONAL = ("probability", "rated_probability", "rating_if_rated", "median_if_rated")  # of Estimates
 
 
@@ -165,6 +182,8 @@ class Reconstruction:
         Name of the attack whose answer was taken over; otherwise empty.
     factors : ClientFactors or None
         The clients' factors, where the attack knows them.
+    linked : Linked, or None
+        Who sent what, where senders were not told; it is not kept in files.
 
     Raises
     ------
@@ -182,6 +201,7 @@ class Reconstruction:
     identities: Identities = field(default=Identities.CLIENTS, kw_only=True)
     answered_by: str = field(default="", kw_only=True)
     factors: ClientFactors | None = field(default=None, kw_only=True)
+    linked: Linked | None = field(default=None, kw_only=True)
     options: Mapping[str, Any] = field(default_factory=dict)
     diagnostics: Mapping[str, Shaped[np.ndarray, " users"]] = field(default_factory=dict)
 

@@ -23,7 +23,8 @@ class Entry:
     """Where a component lives, without importing it.
 
     ``per_client`` marks attacks that solve client by client: they run on a sample of clients; ``whole`` those
-    that need every client's rows; ``sums`` those that read sums, to which others contributed; ``short`` are
+    that need every client's rows; ``sums`` those that read sums, to which others contributed; ``unsigned``
+    those that read rows without a sender; ``short`` are
     other names of options; ``ideal`` are the options under which an encryption shows the same views and
     numbers at no cost; ``recorded_as`` is the name in results where that is another one; ``package`` is the
     other package that it comes from, with its version; ``refused`` says why the name cannot be used;
@@ -36,6 +37,7 @@ class Entry:
     per_client: bool = False
     whole: bool = False
     sums: bool = False
+    unsigned: bool = False
     short: dict[str, str] = field(default_factory=dict)
     ideal: dict[str, str] = field(default_factory=dict)
     recorded_as: str = ""
@@ -78,6 +80,11 @@ def _root(method: str, words: str) -> Entry:
     )
 
 
+def _peers(answers: str, words: str) -> Entry:
+    summary = f"what neighbours send each other: {words}"
+    return Entry("attacks.peers.attack:Peers", summary, {"answers": answers}, whole=True, unsigned=True)
+
+
 BUILT_IN: dict[str, dict[str, Entry]] = {
     "victims": {
         "fedmvmf": Entry(
@@ -91,6 +98,18 @@ BUILT_IN: dict[str, dict[str, Entry]] = {
             "victims.protocols.decentralised_mf:DecentralisedMF",
             "matrix factorisation with clients on the unit ball (paper 002)",
             recorded_as="mf",
+        ),
+        "pdmfrec": Entry(
+            "victims.protocols.pdmfrec:PDMFRec",
+            "PDMFRec (paper 003): gradients to similar clients, no server",
+        ),
+        "dpmf-yang": Entry(
+            "victims.protocols.dpmf_yang:DPMFYang",
+            "DPMF (paper 004): explicit and implicit feedback, gradients to those who are trusted",
+        ),
+        "dmf": Entry(
+            "victims.protocols.dmf:DMF",
+            "matrix factorisation on random walks (Chen et al. 2018, as in paper 004), no server",
         ),
     },
     "defenses": {
@@ -123,6 +142,10 @@ BUILT_IN: dict[str, dict[str, Entry]] = {
             "defenses.encryption.paillier:Paillier",
             "uploads encrypted, sums decrypted by clients (papers 000, 001)",
             ideal={"ideal": "true"},
+        ),
+        "secure-sum": Entry(
+            "defenses.encryption.secure_sum:SecureSum",
+            "rows masked in pairs, so that a client sees sums over its neighbours alone",
         ),
     },
     "attacks": {
@@ -165,6 +188,29 @@ BUILT_IN: dict[str, dict[str, Entry]] = {
         ),
         "rated-set": Entry(
             "attacks.metadata.rated_set:RatedSet", "which items a client rated, from the lists it uploads"
+        ),
+        "peers": Entry(
+            "attacks.peers.attack:Peers",
+            "what neighbours send each other: rows without a sender linked, and read under pseudonyms",
+            whole=True,
+            unsigned=True,
+        ),
+        "peers-named": _peers("ratings", "ratings of those whom their weights name"),
+        "peers-lists": _peers("lists", "rated items of those whom their weights name"),
+        "cofactors": Entry(
+            "attacks.peers.cofactors:Cofactors",
+            "ratings and implicit feedback of DPMF-Yang's users, by those whom they trust",
+        ),
+        "cofactors-lists": Entry(
+            "attacks.peers.cofactors:Cofactors",
+            "rated items of DPMF-Yang's users, positives among them",
+            {"answers": "lists"},
+        ),
+        "helper-lists": Entry(
+            "attacks.metadata.helper_lists:HelperLists", "the lists that a helper is told", unsigned=True
+        ),
+        "traffic": Entry(
+            "attacks.metadata.traffic:Traffic", "lengths of lists, from sealed links", unsigned=True
         ),
         "root-hybr": _root("hybr", "Powell's hybrid method"),
         "root-broyden2": _root("broyden2", "Broyden's bad method"),

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Sequence
 
 from reports.folding import folded
@@ -19,6 +18,7 @@ from reports.verdicts import (
     tested,
     verdict_of,
     why_not,
+    why_nothing,
 )
 
 SHOWN = (
@@ -29,6 +29,8 @@ SHOWN = (
     "claimed_rating_accuracy",
     ANSWERED,
 )
+HEADLINE = "rating_accuracy"  # of a row that stands for an attack that reads no rating
+OF_RATINGS = ("rated_rating_accuracy", CLAIMED)
 
 
 def audit_table(rows: Sequence[Row], title: str) -> Sheet:
@@ -101,13 +103,11 @@ def in_words(rows: Sequence[Row], *, listed: bool = True) -> list[str]:
 
 
 def _sentence(rows: Sequence[Row], listed: bool) -> str:
-    if answered := _best(rows, ANSWERED):
-        return _sentence_without_truth(rows, answered)
+    if _best(rows, ANSWERED):
+        return _sentence_without_truth(rows)
     best = _strongest(rows)
     if best is None:
-        reasons = Counter(why for row in rows if not is_guess(row) and (why := why_not(row)))
-        commonest = "".join(f" ({why})" for why, _ in reasons.most_common(1))
-        return f"{NOT_TESTED}: no attack that was tried answers from what the adversary sees{commonest}."
+        return f"{_untested(rows)}."
     metrics = {row["metric"]: row for row in rows if row["attack"] == best}
     named = ["rated_rating_accuracy", "attribute_group_accuracy", CLAIMED]
     rated = ""
@@ -118,23 +118,44 @@ def _sentence(rows: Sequence[Row], listed: bool) -> str:
     if not any(_claim(metrics.get(name)) for name in named):  # an attack on the list alone
         named.append("rated_set_auc")
     claims = ", ".join(filter(None, (_claim(metrics.get(name)) for name in named)))
-    clients = next(iter(metrics.values()))["n_users"]
-    return f"the {rows[0]['adversary']} reads, with {best}, {claims}{rated} ({clients} clients)."
+    clients = _clients(next(row for row in metrics.values() if tested(row)))
+    unread = "" if any(_best(rows, metric) for metric in OF_RATINGS) else f"; ratings: {_untested(rows)}"
+    return f"the {rows[0]['adversary']} reads, with {best}, {claims}{rated}{unread} ({clients})."
 
 
-def _sentence_without_truth(rows: Sequence[Row], best: str) -> str:
+def _clients(row: Row) -> str:
+    """How many clients a number is about, and how many of them were answered."""
+    answered = max(row["n_users"] - row["n_abstained"], 0)
+    if answered == row["n_users"]:
+        return f"{row['n_users']} clients"
+    return f"{row['n_users']} clients, {answered} of them answered; the others count with the guess"
+
+
+def _untested(rows: Sequence[Row]) -> str:
+    """That no attack answers, and why."""
+    why = why_nothing([row for row in rows if not is_guess(row) and not tested(row)])
+    sees = f"from what the {rows[0]['adversary']} sees" + (f" ({why})" if why else "")
+    return f"{NOT_TESTED}: no attack has an answer {sees}"
+
+
+def _sentence_without_truth(rows: Sequence[Row]) -> str:
+    """For whom there is an answer about ratings, else about which items were rated."""
+    silent = {row["attack"] for row in rows if row["metric"] == HEADLINE and row["status"] != "ran"}
+    best = _best([row for row in rows if row["attack"] not in silent], ANSWERED)
+    unread = "" if best else f"; ratings: {_untested(rows)}"
+    best = best or _best(rows, ANSWERED)
     row = next(row for row in rows if row["attack"] == best and row["metric"] == ANSWERED)
     value, guess = (f"{100 * row[name]:.1f} %" for name in ("value", "baseline"))
     return (
         f"{best} has an answer for {value} of {row['n_users']} clients of what the {row['adversary']} sees "
-        f"(on shuffled uploads for {guess}): {verdict_of(row)}; how much of it is right needs the truth."
+        f"(on shuffled uploads for {guess}): {verdict_of(row)}; how much of it is right needs the truth"
+        f"{unread}."
     )
 
 
 def _strongest(rows: Sequence[Row]) -> str | None:
     """The attack with the best advantage on rated items, else on the rated set; guesses do not count."""
-    metrics = ("rated_rating_accuracy", CLAIMED, "rated_set_auc")
-    return next(filter(None, (_best(rows, metric) for metric in metrics)), None)
+    return next(filter(None, (_best(rows, metric) for metric in (*OF_RATINGS, "rated_set_auc"))), None)
 
 
 def _best(rows: Sequence[Row], metric: str) -> str | None:

@@ -23,6 +23,10 @@ FEDMF = {
 }
 # paper 000, Table 5: seconds of local update with encryption, aggregation, decryption, server update
 PRIVMVMF = {"plain": (0.0195, 3.2878, None, 0.1912), "unpacked": (3.0787, 239.2998, 97.5748, 0.3334)}
+# the tables by the victim that they are about
+PER_ITEMS = {"fedmf": FEDMF}
+PER_PHASE = {"fedmvmf": PRIVMVMF}
+LIKE_THE_PAPER = ("phe, 1024 bit", "packed, 1024 bit")  # systems with the papers' length of keys
 
 
 def cost_table(rows: Sequence[Row], title: str) -> Table:
@@ -91,29 +95,37 @@ def _seconds(value: float) -> str:
     return "-" if value == 0 else f"{value:.3g}"
 
 
-def fedmf_paper(items: int, upload: str) -> float | None:
-    """Look up the seconds of one iteration in paper 001's Table 1.
+def published_seconds(victim: str, row: Row, upload: str) -> float | None:
+    """Look up what the victim's paper reports for a row.
 
     Parameters
     ----------
-    items : int
-        Most rated ones.
+    victim : str
+    row : Mapping
+        Its ``items`` and ``system``.
     upload : str
         ``part-text`` or ``full-text``.
 
     Returns
     -------
     float or None
-        None where the table has no such row.
+        Seconds of one iteration; None where no paper has such a row.
     """
-    pair = FEDMF.get(items)
-    return None if pair is None else pair[0 if upload == "part-text" else 1]
+    found = PER_ITEMS.get(victim, {}).get(row["items"])
+    if found is None or row["system"] not in LIKE_THE_PAPER:
+        return None
+    return found[0 if upload == "part-text" else 1]
 
 
-def privmvmf_lines() -> list[str]:
-    """Paper 000's Table 5 in words."""
+def of_the_upload(victim: str, upload: str) -> str:
+    """How clients upload, for a title; empty where the victim's paper has one way."""
+    return f" ({upload})" if victim in PER_ITEMS else ""
+
+
+def published_lines(victim: str) -> list[str]:
+    """What the victim's paper reports of a whole round, in words; none where it has no such table."""
     lines = []
-    for name, phases in PRIVMVMF.items():
+    for name, phases in PER_PHASE.get(victim, {}).items():
         local, adding, opening, update = (number(value, 4) for value in phases)
         lines.append(
             f"paper 000, Table 5, {name}, 1024 bit, ML-1M: local update with encryption {local} s, "

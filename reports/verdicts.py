@@ -7,14 +7,18 @@ and its interval.
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Any
+
+from reports.folding import family
 
 Row = Mapping[str, Any]
 
 CLAIMED = "claimed_rating_accuracy"  # of answers about clients without a name
 ANSWERED = "clients_answered"  # where there is no truth
 NOT_TESTED, INCONCLUSIVE = "NOT TESTED", "INCONCLUSIVE"
+LOOKED = " clients got no answer"  # in the reason of an attack that applies and abstained
 
 
 def tested(row: Row) -> bool:
@@ -79,8 +83,38 @@ def why_not(row: Row) -> str:
     if verdict_of(row) == INCONCLUSIVE:
         return str(row["reason"])
     if verdict_of(row) == NOT_TESTED:
-        return str(row["reason"]) or f"{row['n_abstained']} of {row['n_users']} clients got no answer"
+        return str(row["reason"]) or f"{row['n_abstained']} of {row['n_users']}{LOOKED}"
     return ""
+
+
+def why_nothing(rows: Sequence[Row]) -> str:
+    """Say which attacks looked in vain, or else the reason that most families of attacks have.
+
+    Parameters
+    ----------
+    rows : sequence of mapping
+        Of attacks that have no answer.
+
+    Returns
+    -------
+    str
+        Empty where none has a reason.
+
+    Examples
+    --------
+    >>> silent = {"attack": "grid", "reason": "9 of 9 clients got no answer: too few rows (9)"}
+    >>> idle = {"attack": "aggregate", "reason": "no sums"}
+    >>> why_nothing([idle, silent])
+    'grid looked in vain'
+    >>> why_nothing([idle])
+    'no sums'
+    """
+    told = {str(row["attack"]): str(row["reason"]) for row in rows if row.get("reason")}
+    looked = [attack for attack, reason in told.items() if LOOKED in reason]
+    if looked:
+        return f"{' and '.join([', '.join(looked[:-1])] * (len(looked) > 1) + looked[-1:])} looked in vain"
+    families = {(family(attack), reason): reason for attack, reason in told.items()}
+    return "".join(reason for reason, _ in Counter(families.values()).most_common(1))
 
 
 def numbers_of(row: Row, digits: int = 3) -> dict[str, str]:

@@ -1,8 +1,9 @@
 """Every function of the packages checks its types and shapes in the test run.
 
 A function whose annotations name an array is wrapped by ``jaxtyping.jaxtyped``, which binds the sizes of one
-call to each other. That costs many times a plain check, so all others are checked by beartype alone; wrapping
-them all (``--jaxtyping-packages``) took half of the time of tests that compile nothing.
+call to each other. That costs many times a plain check, so all others are checked by beartype alone, and a
+function is checked once for all calls of the same types, shapes and dtypes; wrapping them all
+(``--jaxtyping-packages``) took half of the time of tests that compile nothing.
 """
 
 from __future__ import annotations
@@ -10,8 +11,12 @@ from __future__ import annotations
 import ast
 import builtins
 import dataclasses
+import functools
 import inspect
 import sys
+import threading
+from collections import Counter
+from collections.abc import Callable, Hashable
 from importlib.abc import MetaPathFinder
 from importlib.machinery import ModuleSpec, PathFinder, SourceFileLoader
 from typing import Any, get_args, get_type_hints
@@ -22,17 +27,84 @@ from jaxtyping import AbstractArray, jaxtyped
 PACKAGES = ("audit", "victims", "attacks", "defenses", "reports")
 NAME = "_checks_its_types"  # of the decorator in the modules
 BYTECODE = ".checked-1.pyc"  # raise the number when the decorated source changes
+CLOSURES = (
+    2  # functions of one definition inside a function that are checked; wrapping takes longer than a call
+)
+_made = Counter[Any]()
 
 
 def checks_its_types(thing: Any) -> Any:
     """A function, or a dataclass whose fields are checked when one is made."""
     if isinstance(thing, type):
         return jaxtyped(thing, typechecker=beartype) if dataclasses.is_dataclass(thing) else thing
+    if not thing.__annotations__:
+        return thing
+    if "<locals>" in thing.__qualname__:
+        _made[thing.__code__] += 1
+        if _made[thing.__code__] > CLOSURES:
+            return thing
     hints = {name: hint for name in thing.__annotations__ if (hint := _hint(thing, name)) is not None}
     if any(map(_is_shaped, hints.values())):
-        return jaxtyped(thing, typechecker=beartype)
+        return _once_for_all_alike(thing, hints)
     thing.__annotations__ = hints
     return beartype(thing)
+
+
+def _once_for_all_alike(function: Callable, hints: dict[str, Any]) -> Callable:
+    """``function``, checked by jaxtyped where no call of these types, shapes and dtypes was checked yet."""
+    here = threading.local()  # holds a result that is to be checked without computing it again
+    known: dict[Hashable, set[Hashable]] = {}  # kinds of results by kinds of arguments
+
+    @functools.wraps(function)
+    def body(*args: Any, **kwargs: Any) -> Any:
+        return here.held.pop() if getattr(here, "held", None) else function(*args, **kwargs)
+
+    @functools.cache
+    def checked() -> Callable:
+        """Made at the first call: it takes longer than most calls, and many functions are never called."""
+        plain = inspect.signature(function)
+        named = [one.replace(annotation=hints.get(name, Any)) for name, one in plain.parameters.items()]
+        answer = hints.get("return", Any) if "return" in function.__annotations__ else plain.return_annotation
+        body.__signature__ = plain.replace(  # type: ignore[attr-defined]
+            parameters=named, return_annotation=answer
+        )
+        return jaxtyped(body, typechecker=beartype)
+
+    @functools.wraps(function)
+    def call(*args: Any, **kwargs: Any) -> Any:
+        kind = _alike((args, tuple(kwargs.items())))
+        if kind is None:
+            return checked()(*args, **kwargs)
+        if kind not in known:
+            result = checked()(*args, **kwargs)
+            known[kind] = {_alike(result)}
+            return result
+        result = function(*args, **kwargs)
+        answered = _alike(result)
+        if answered is None or answered not in known[kind]:
+            here.held = [result]
+            try:
+                checked()(*args, **kwargs)
+            finally:
+                here.held = []
+            known[kind].add(answered)
+        return result
+
+    return call
+
+
+def _alike(value: Any) -> Hashable:
+    """What values have in common that pass the same checks; None where each must be looked at."""
+    kind = type(value)
+    if kind in (int, str, bool):
+        return kind, value
+    if isinstance(value, tuple):
+        parts = tuple(map(_alike, value))
+        return None if None in parts else (kind, parts)
+    if isinstance(value, list | dict | set | frozenset):
+        return None
+    shape = getattr(value, "shape", None)
+    return kind if shape is None else (kind, shape, getattr(value, "dtype", None))
 
 
 def _hint(function: Any, name: str) -> Any:

@@ -45,11 +45,16 @@ SCENARIOS = [
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Marks what ``tests/slow.txt`` lists: files, classes and tests that take over half a second each."""
+    """Marks what ``tests/slow.txt`` lists: files, classes and tests that take over half a second each.
+
+    What is thorough is slow as well, so that ``-m "not slow"`` leaves it out.
+    """
     slow = set((Path(__file__).parent / "slow.txt").read_text().split())
     for item in items:
         parts = item.nodeid.partition("[")[0].split("::")
-        if any("::".join(parts[:end]) in slow for end in range(1, len(parts) + 1)):
+        if item.get_closest_marker("thorough") or any(
+            "::".join(parts[:end]) in slow for end in range(1, len(parts) + 1)
+        ):
             item.add_marker(pytest.mark.slow)
 
 

@@ -31,6 +31,35 @@ def test_sizes_agree_within_a_call(sizes):
         checked(*map(np.ones, sizes))
 
 
+def test_what_differs_from_a_checked_call_is_checked_again():
+    """Other sizes, other types of a result for arguments alike, and what a list holds."""
+
+    def rows(values: list[int], known: Float[np.ndarray, " n"], answer: object) -> Float[np.ndarray, " n"]:
+        calls.append(values)
+        return answer
+
+    calls: list[list[int]] = []
+    checked = checks_its_types(rows)
+    for size in (2, 3):
+        for _ in range(2):
+            assert checked([1], np.ones(size), np.ones(size)).shape == (size,)
+    assert len(calls) == 4
+    for wrong in (([1], np.ones(2), np.ones(3)), ([1], np.ones(2), "x"), (["1"], np.ones(2), np.ones(2))):
+        with pytest.raises(TypeCheckError):
+            checked(*wrong)
+
+    def doubled(values: Float[np.ndarray, " n"]) -> Float[np.ndarray, " n"]:
+        return [values * 2, values[1:], None][turn.pop()]
+
+    turn = [2, 1, 0, 0]
+    checked = checks_its_types(doubled)
+    for _ in range(2):
+        assert checked(np.ones(3)).tolist() == [2, 2, 2]
+    for _ in range(2):
+        with pytest.raises(TypeCheckError):
+            checked(np.ones(3))
+
+
 def test_types_of_arguments_and_results():
     checked = checks_its_types(name)
     assert checked(1) == "1"

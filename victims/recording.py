@@ -16,8 +16,9 @@ from jaxtyping import Float, Int
 from victims.common.errors import InputError
 from victims.common.files import PRIVATE, replacing
 from victims.data.ratings import Ratings
-from victims.protocols.base import Cipher, Defense, Victim, WithItemServer
-from victims.training import Run, Sums, biases_of, sent_rows, start, sums_of
+from victims.protocols.base import Cipher, Defense, Holding, Network, Victim, WithItemServer
+from victims.protocols.network import SERVER, Sums
+from victims.training import Run, biases_of, each_message, formed_rows, start, sums_of
 from victims.transcript.beside import factors_path
 from victims.transcript.manifest import Manifest
 from victims.transcript.spool import Spool
@@ -30,7 +31,7 @@ ITEM_SUM, ATTRIBUTE_SUM = KINDS.index("item-sum"), KINDS.index("attribute-sum")
 
 @dataclass(frozen=True)
 class SentBatch:
-    """Rows on their way to the server, as ``TranscriptWriter.messages`` takes them.
+    """Rows on their way, as ``TranscriptWriter.messages`` takes them.
 
     Attributes
     ----------
@@ -42,6 +43,8 @@ class SentBatch:
         What an encoding publishes beside a row.
     sequence, reference : (n_rows,) int32, (n_rows, factors) float64, optional
         As of ``Rows``.
+    receiver : int or None, optional
+        The server, if nothing is said; None where the edges of the network say who.
     """
 
     sender: Int[np.ndarray, " rows"]
@@ -52,6 +55,7 @@ class SentBatch:
     exponent: Int[np.ndarray, " rows"] | None = None
     sequence: Int[np.ndarray, " rows"] | None = None
     reference: Float[np.ndarray, "rows factors"] | None = None
+    receiver: int | None = SERVER
 
 
 class Exchange(NamedTuple):
@@ -61,17 +65,19 @@ class Exchange(NamedTuple):
     ----------
     round : int
     items, attributes : (n_items, factors), (n_attributes, factors)
-        What the server broadcasts.
+        What everybody knows.
     ciphertext : list of bytes, optional
         In place of both, where the server does not know them.
     noise_scale : (n_items + n_attributes, factors), optional
         Standard deviation of the noise in every upload about a row, where the server knows it.
     batches : iterator of SentBatch
         Uploads, what the item server sends, decrypted sums; formed while they are read, to bound memory.
-    sums : Sums or None
-        What the decrypters send back, where sums are decrypted.
+    sums : list of Sums
+        What somebody sees of encrypted rows.
     bias : (n_items + n_attributes,), optional
         What everybody adds to predictions.
+    holdings : iterator of Holding, optional
+        What single clients know; None where rows go to one server, and nobody knows more than everybody.
     """
 
     round: int
@@ -80,8 +86,9 @@ class Exchange(NamedTuple):
     ciphertext: list[bytes] | None
     noise_scale: Float[np.ndarray, "rows factors"] | None
     batches: Iterator[SentBatch]
-    sums: Sums | None
+    sums: list[Sums]
     bias: Float[np.ndarray, " rows"] | None = None
+    holdings: Iterator[Holding] | None = None
 
 
 def record(
@@ -93,6 +100,7 @@ def record(
     users: Sequence[int] | np.ndarray | None = None,
     defenses: Sequence[Defense] = (),
     train_on_received: bool = True,
+    watched: Sequence[int] | np.ndarray | None = None,
     seed: int = 0,
     progress: Callable[[int, int], None] = lambda done, total: None,
 ) -> None:
@@ -114,8 +122,11 @@ def record(
     defenses : sequence of Defense
         Applied in this order to every upload; encryption comes last.
     train_on_received : bool
-        Whether the server trains on what it receives, as it would; False trains it on the uploads before
+        Whether receivers train on what reaches them, as they would; False trains them on the rows before
         the defenses, so that recordings under different defenses show the same factors.
+    watched : sequence of int, optional
+        Clients whose own knowledge is kept, where clients know more than everybody does: these can be
+        adversaries. ``users`` without it.
     seed : int
     progress : callable
         Called with (rounds done, rounds in all).
@@ -130,6 +141,7 @@ def record(
     for beside in (truth_path(path), factors_path(path), key_path(path)):
         if beside.exists():
             raise InputError(f"{beside} exists; choose another name or remove it first")
+    kept_watched = kept_users if watched is None else _wanted_users(watched, ratings.n_users)
     run = start(victim, ratings, defenses, seed)
     if _decrypts_sums(run) and kept_users.size < ratings.n_users:
         raise InputError(
@@ -143,18 +155,21 @@ def record(
         TranscriptWriter(path, manifest) as writer,
     ):
         write_truth(truth, *truth_columns(ratings, kept_users))
-        if run.cipher is not None:
+        if run.cipher is not None and run.cipher.key():
             write_key(key, run.cipher.key())
+        _write_network(writer, run, kept_users)
         for round_ in range(last + 1):
-            sums = None
+            sums: list[Sums] = []
             if round_ in kept_rounds:
-                exchange = exchange_of(run, kept_users, round_, train_on_received)
+                exchange = exchange_of(run, kept_users, round_, train_on_received, kept_watched)
                 write_exchange(writer, exchange)
                 sums = exchange.sums
                 own = np.asarray(run.user_factors(round_), np.float64)[kept_users]
                 kept.add(
                     kept_users.size, {"user": kept_users.astype(np.int32), "round": round_, "factor": own}
                 )
+            if round_ == kept_rounds[0]:
+                _write_set_up(writer, run, round_)
             if round_ < last:
                 run = run.trained(round_, sums, train_on_received)
                 if run.stopped:
@@ -166,7 +181,11 @@ def record(
 
 
 def exchange_of(
-    run: Run, users: Int[np.ndarray, " users"], round_: int, on_received: bool = True
+    run: Run,
+    users: Int[np.ndarray, " users"],
+    round_: int,
+    on_received: bool = True,
+    watched: Int[np.ndarray, " watched"] | None = None,
 ) -> Exchange:
     """What is sent in one round, as a function of the run before it.
 
@@ -179,18 +198,23 @@ def exchange_of(
         Its number, from 0.
     on_received : bool
         As of ``Run.trained``.
+    watched : (n,) int, optional
+        Clients whose own knowledge is kept, ascending; ``users`` without it.
     """
+    watched = users if watched is None else watched
+    network = run.network
     items, attributes = run.victim.broadcast(run.state)
     sealed = None
     if run.cipher is not None and run.victim.blind_server:
         sealed = run.cipher.seal(np.concatenate([items, attributes]))
-    sums = sums_of(run, round_) if _decrypts_sums(run) else None
-    uploads = _uploads(run, users, round_, on_received)
+    sums = sums_of(run, round_, watched) if _decrypts_sums(run) else []
+    uploads = _uploads(run, network, users, round_, on_received, watched)
     batches = _numbered(chain(uploads, _item_server_rows(run), _decrypted(run.cipher, sums)))
     noise = _noise_scale(run, items, attributes, round_)
     biases = biases_of(run)
     bias = None if biases is None else np.concatenate([biases.items, np.zeros(len(attributes))])
-    return Exchange(round_, items, attributes, sealed, noise, batches, sums, bias)
+    holdings = None if network.edges is None else run.victim.holdings(run.state, run.ratings, watched)
+    return Exchange(round_, items, attributes, sealed, noise, batches, sums, bias, holdings)
 
 
 def write_exchange(writer: TranscriptWriter, exchange: Exchange) -> None:
@@ -214,7 +238,10 @@ def write_exchange(writer: TranscriptWriter, exchange: Exchange) -> None:
         exchange.ciphertext,
         exchange.noise_scale,
         exchange.bias,
+        holders=exchange.holdings is not None,
     )
+    for holding in exchange.holdings or ():
+        writer.holding(exchange.round, holding.holder, holding.index, holding.factors)
     for batch in exchange.batches:
         writer.messages(
             exchange.round,
@@ -222,6 +249,7 @@ def write_exchange(writer: TranscriptWriter, exchange: Exchange) -> None:
             batch.kind,
             batch.index,
             batch.gradient,
+            batch.receiver,
             ciphertext=batch.ciphertext,
             exponent=batch.exponent,
             sequence=batch.sequence,
@@ -289,8 +317,8 @@ def _beside(path: Path, cipher: Cipher | None) -> Iterator[tuple[Path, Path, Pat
             stack.enter_context(replacing(beside, PRIVATE))
             for beside in (truth_path(path), factors_path(path))
         )
-        key = truth if cipher is None else stack.enter_context(replacing(key_path(path), PRIVATE))
-        yield truth, factors, key
+        held = cipher is not None and cipher.key()
+        yield truth, factors, stack.enter_context(replacing(key_path(path), PRIVATE)) if held else truth
 
 
 @contextmanager
@@ -306,16 +334,36 @@ def _spooled(path: Path) -> Iterator[Spool]:
 
 
 def _uploads(
-    run: Run, users: Int[np.ndarray, " users"], round_: int, on_received: bool
+    run: Run,
+    network: Network,
+    users: Int[np.ndarray, " users"],
+    round_: int,
+    on_received: bool,
+    watched: Int[np.ndarray, " watched"],
 ) -> Iterator[SentBatch]:
-    for rows in sent_rows(run, users, round_, on_received=on_received):
-        batch = SentBatch(
-            rows.sender, rows.kind, rows.index, rows.gradient, None, None, rows.sequence, rows.reference
-        )
-        if run.cipher is not None:
-            exponent = run.cipher.rules.exponents(rows.gradient)
-            batch = replace(batch, ciphertext=run.cipher.seal(rows.gradient), exponent=exponent)
-        yield batch
+    each = each_message(run, round_)
+    for formed in formed_rows(run, users, round_, on_received=on_received):
+        for receiver, rows in network.sent(formed, each, watched, run.seed):
+            columns = vars(rows)
+            batch = SentBatch(**columns, receiver=receiver)
+            if run.cipher is not None:
+                exponent = run.cipher.rules.exponents(rows.gradient)
+                batch = replace(batch, ciphertext=run.cipher.seal(rows.gradient), exponent=exponent)
+            yield batch
+
+
+def _write_network(writer: TranscriptWriter, run: Run, users: Int[np.ndarray, " users"]) -> None:
+    """Edges along which the kept clients' rows go, if there are any."""
+    edges = run.network.edges
+    if edges is not None:
+        kept = np.isin(edges.sender, users)
+        writer.deliveries(edges.sender[kept], edges.receiver[kept], edges.weight[kept])
+
+
+def _write_set_up(writer: TranscriptWriter, run: Run, round_: int) -> None:
+    """What was sent before the first round, with the first one that is kept."""
+    for sent in run.victim.set_up(run.state, run.ratings):
+        writer.set_up(round_, sent.kind, sent.sender, sent.receiver, sent.index, sent.value)
 
 
 def _numbered(batches: Iterator[SentBatch]) -> Iterator[SentBatch]:
@@ -339,16 +387,15 @@ def _item_server_rows(run: Run) -> Iterator[SentBatch]:
     yield _in_the_clear(run.cipher, sender, kind, index, rows)
 
 
-def _decrypted(cipher: Cipher | None, sums: Sums | None) -> Iterator[SentBatch]:
-    """What the decrypters send back to the server."""
-    if cipher is None or sums is None:
-        return
-    row = np.flatnonzero(sums.released)
-    is_item = row < sums.n_items
-    kind = np.where(is_item, ITEM_SUM, ATTRIBUTE_SUM)
-    sender = cipher.rules.decrypters[row % cipher.rules.decrypters.size]
-    index = np.where(is_item, row, row - sums.n_items)
-    yield _in_the_clear(cipher, sender, kind, index, sums.values[row])
+def _decrypted(cipher: Cipher | None, seen: Sequence[Sums]) -> Iterator[SentBatch]:
+    """What somebody sees of the sums of encrypted rows."""
+    for sums in seen:
+        row = np.flatnonzero(sums.released)
+        is_item = row < sums.n_items
+        kind = np.where(is_item, ITEM_SUM, ATTRIBUTE_SUM)
+        index = np.where(is_item, row, row - sums.n_items)
+        batch = _in_the_clear(cipher, sums.sender[row], kind, index, sums.values[row])
+        yield replace(batch, receiver=sums.receiver)
 
 
 def _in_the_clear(

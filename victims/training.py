@@ -6,18 +6,31 @@ and a cost measurement see the same uploads.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 from typing import Any, NamedTuple, cast
 
 import numpy as np
-from jaxtyping import Bool, Float, Int
+from jaxtyping import Float
 
 from victims.common.errors import InputError
 from victims.data.ratings import Ratings
-from victims.protocols.base import Cipher, Defense, InTurn, Received, Rows, Sample, Stopping, Total, Victim
+from victims.protocols.base import (
+    Cipher,
+    Defense,
+    InTurn,
+    Network,
+    Predictor,
+    Received,
+    Rows,
+    Sample,
+    Stopping,
+    Victim,
+)
 from victims.protocols.client_task import Biases
+from victims.protocols.network import Protect, Sums
 from victims.protocols.switches import Switches
-from victims.transcript.view import ATTRIBUTE, ITEM
+from victims.transcript.view import ITEM
 
 
 class Run(NamedTuple):
@@ -43,17 +56,17 @@ class Run(NamedTuple):
     cipher: Cipher | None
     state: Any
 
-    def trained(self, round_: int, sums: Sums | None = None, on_received: bool = True) -> Run:
+    def trained(self, round_: int, sums: Sequence[Sums] = (), on_received: bool = True) -> Run:
         """The run after a round.
 
         Parameters
         ----------
         round_ : int
             Its number, from 0.
-        sums : Sums, optional
+        sums : sequence of Sums
             Of the round, where they are formed already.
         on_received : bool
-            Whether the server steps with what reaches it, or with the uploads before the defenses.
+            Whether receivers step with what reaches them, or with the rows before the defenses.
         """
         sample = sampled(self.defenses, self.ratings, round_, self.seed)
         arrived = received(self, round_, sums, sample) if on_received else None
@@ -69,23 +82,21 @@ class Run(NamedTuple):
         sample = sampled(self.defenses, self.ratings, round_, self.seed)
         return self.victim.user_factors(self.state, self.ratings, sample)
 
-    def predicting(
-        self, round_: int
-    ) -> tuple[Float[np.ndarray, "users columns"], Float[np.ndarray, "items columns"]]:
-        """Tables of clients and items whose products are the predictions: factors, and biases if any.
+    def predictor(self, round_: int) -> Predictor:
+        """What the clients predict in a round.
 
         Parameters
         ----------
         round_ : int
             Of the clients' factors.
         """
-        clients, items = self.user_factors(round_), self.victim.broadcast(self.state)[0]
-        biases = biases_of(self)
-        if biases is None:
-            return clients, items
-        of_clients, of_items = np.ones((len(clients), 2)), np.ones((len(items), 2))
-        of_clients[:, 0], of_items[:, 1] = biases.clients, biases.items
-        return np.concatenate([clients, of_clients], axis=1), np.concatenate([items, of_items], axis=1)
+        sample = sampled(self.defenses, self.ratings, round_, self.seed)
+        return self.victim.predictor(self.state, self.ratings, sample)
+
+    @property
+    def network(self) -> Network:
+        """Whom the rows of the next round go to."""
+        return self.victim.network(self.state, self.ratings)
 
 
 def biases_of(run: Run) -> Biases | None:
@@ -93,23 +104,6 @@ def biases_of(run: Run) -> Biases | None:
     if not isinstance(run.victim, Switches) or run.victim.biases is None:
         return None
     return run.state.biases
-
-
-class Sums(NamedTuple):
-    """Sums over all clients of what they send in a round; items first, then attributes.
-
-    Attributes
-    ----------
-    values : (n_items + n_attributes, factors) float64
-        Zero where not released.
-    released : (n_items + n_attributes,) bool
-        Formed and decrypted.
-    n_items : int
-    """
-
-    values: Float[np.ndarray, "rows factors"]
-    released: Bool[np.ndarray, " rows"]
-    n_items: int
 
 
 def start(victim: Victim, ratings: Ratings, defenses: Sequence[Defense], seed: int) -> Run:
@@ -137,9 +131,11 @@ def start(victim: Victim, ratings: Ratings, defenses: Sequence[Defense], seed: i
                 "a row must not depend on the row; use order=batch"
             )
     state, cipher = victim.init(ratings, seed), None
+    network = victim.network(state, ratings)
     factors = victim.broadcast(state)[0].shape[1]
     for position, defense in enumerate(defenses):
         cipher = defense.cipher(ratings.n_users, factors, seed)
+        network.check(defense.name, cipher is not None, defense.sums_of_neighbours)
         if cipher is not None and position < len(defenses) - 1:
             raise InputError(
                 f"{defense.name} must be the last defense, for nothing can be done to encrypted rows; "
@@ -171,10 +167,10 @@ def sampled(defenses: Sequence[Defense], ratings: Ratings, round_: int, seed: in
     return samples[0] if samples else None
 
 
-def sent_rows(
+def formed_rows(
     run: Run, users: np.ndarray, round_: int, sample: Sample | None = None, on_received: bool = True
 ) -> Iterator[Rows]:
-    """Uploads as they leave the clients, before they are encrypted.
+    """Rows of clients after what defenses do once for all who receive them.
 
     Parameters
     ----------
@@ -194,21 +190,48 @@ def sent_rows(
     else:
         uploads = run.victim.uploads(run.state, run.ratings, users, sample)
     for rows in uploads:
-        for defense in run.defenses:
-            rows = defense.uploaded(rows, run.ratings, round_, run.seed)  # noqa: PLW2901
-        yield rows
+        yield _through(_once_and_each(run.defenses)[0], rows, run.ratings, round_, run.seed)
 
 
-def received(
-    run: Run, round_: int, sums: Sums | None = None, sample: Sample | None = None
-) -> Received | None:
-    """Sums over all clients of what they send in a round, as the server's step uses them.
+def each_message(run: Run, round_: int) -> Protect | None:
+    """What defenses do to every message anew, from the first that does on; None where none does.
 
     Parameters
     ----------
     run : Run
     round_ : int
-    sums : Sums, optional
+    """
+    each = _once_and_each(run.defenses)[1]
+    if not each:
+        return None
+    return lambda rows, seed: _through(each, rows, run.ratings, round_, seed)
+
+
+def sent_rows(
+    run: Run, users: np.ndarray, round_: int, sample: Sample | None = None, on_received: bool = True
+) -> Iterator[Rows]:
+    """Rows as they leave the clients, before they are encrypted, for one who receives those of all.
+
+    Parameters
+    ----------
+    run, users, round_, sample, on_received
+        As of ``formed_rows``.
+    """
+    each = each_message(run, round_)
+    for rows in formed_rows(run, users, round_, sample, on_received):
+        yield rows if each is None else each(rows, run.seed)
+
+
+def received(
+    run: Run, round_: int, sums: Sequence[Sums] = (), sample: Sample | None = None
+) -> Received | None:
+    """What arrives in a round, as those who receive it step with it.
+
+    Parameters
+    ----------
+    run : Run
+    round_ : int
+    sums : sequence of Sums
         Of the round, where they are formed already.
     sample : Sample, optional
         Of the round, where it is drawn already.
@@ -216,58 +239,46 @@ def received(
     Returns
     -------
     Received or None
-        None where nothing is done to the uploads: the victim then sums by itself, without forming the rows.
+        None where nothing is done to the rows: the victim then works by itself, without forming them.
     """
     if run.cipher is None and not any(defense.changes_uploads for defense in run.defenses):
         return None
     if run.victim.stepwise:
         return _added(run, round_)
-    sums = sums or sums_of(run, round_, sample)
-    return Received(sums.values[: sums.n_items], sums.values[sums.n_items :])
+    rows = _rows_of_all(run, round_, sample)
+    return run.network.arrived(rows, each_message(run, round_), run.cipher, sums, run.seed)
 
 
-def sums_of(run: Run, round_: int, sample: Sample | None = None) -> Sums:
-    """Form the sums as the server does, and decrypt those that may be.
+def sums_of(run: Run, round_: int, watched: np.ndarray) -> list[Sums]:
+    """The sums that are seen of encrypted rows.
 
     Parameters
     ----------
     run : Run
+        With a cipher.
     round_ : int
-    sample : Sample, optional
-        Of the round, where it is drawn already.
+    watched : (n,) int
+        Clients whose own sums are wanted, where clients see some.
     """
-    items, attributes = run.victim.broadcast(run.state)
-    n_rows = items.shape[0] + attributes.shape[0]
-    new_total = run.cipher.total if run.cipher is not None else plain_total
-    total: Total = new_total(n_rows, items.shape[1])
-    contributors = np.zeros(n_rows, np.int64)
-    for rows in sent_rows(run, np.arange(run.ratings.n_users), round_, sample):
-        group = np.where(rows.kind == ATTRIBUTE, items.shape[0] + rows.index, rows.index).astype(np.int64)
-        total.add(group, rows.gradient)
-        contributors += np.bincount(group, minlength=n_rows)
-    fewest = run.cipher.rules.min_contributors if run.cipher is not None else 1
-    released = contributors >= max(fewest, 1)
-    return Sums(total.opened(released), released, items.shape[0])
+    assert run.cipher is not None
+    rows, each = _rows_of_all(run, round_), each_message(run, round_)
+    return run.network.sums(rows, each, run.cipher, watched, run.seed)
 
 
-class PlainTotal(NamedTuple):
-    """Sums of numbers in the clear; ``add`` changes ``values`` in place."""
-
-    values: Float[np.ndarray, "groups factors"]
-
-    def add(self, group: Int[np.ndarray, " rows"], values: Float[np.ndarray, "rows factors"]) -> None:
-        """Add each row to the sum of its group."""
-        for column in range(values.shape[1]):
-            self.values[:, column] += np.bincount(group, values[:, column], minlength=len(self.values))
-
-    def opened(self, wanted: Bool[np.ndarray, " groups"]) -> Float[np.ndarray, "groups factors"]:
-        """The sums."""
-        return self.values
+def _rows_of_all(run: Run, round_: int, sample: Sample | None = None) -> Callable[[], Iterator[Rows]]:
+    return partial(formed_rows, run, np.arange(run.ratings.n_users), round_, sample)
 
 
-def plain_total(groups: int, factors: int) -> PlainTotal:
-    """Sums in the clear, all zero."""
-    return PlainTotal(np.zeros((groups, factors)))
+def _once_and_each(defenses: Sequence[Defense]) -> tuple[Sequence[Defense], Sequence[Defense]]:
+    """Those that treat a row once, and those from the first on that treats every message anew."""
+    first = next((at for at, defense in enumerate(defenses) if defense.per_message), len(defenses))
+    return defenses[:first], defenses[first:]
+
+
+def _through(defenses: Sequence[Defense], rows: Rows, ratings: Ratings, round_: int, seed: int) -> Rows:
+    for defense in defenses:
+        rows = defense.uploaded(rows, ratings, round_, seed)
+    return rows
 
 
 def _added(run: Run, round_: int) -> Received:

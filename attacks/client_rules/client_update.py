@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Bool, Float, Int
@@ -17,13 +18,18 @@ from victims.transcript.manifest import Manifest
 NEEDED = "their step from round to round, or four consecutive rounds of rated items"
 
 
+PIECES = 8  # that a pass over single ratings in an unknown order is taken as
+
+
 class Step(NamedTuple):
-    """shrink (users, T), pull (T,); whether p is projected, and whether t_j is that of the next round."""
+    """shrink (users, T), pull (T,); whether p is projected, and whether t_j is that of the next round; shares
+    of the step (pieces,), one after the other: 1 where it is taken at once."""
 
     shrink: Float[Array, "*users T"]
     pull: Float[Array, " T"]
     projected: Bool[Array, ""]
     after: Bool[Array, ""]
+    shares: Float[Array, " pieces"]
 
 
 def unknown_step(manifest: Manifest) -> str:
@@ -39,13 +45,15 @@ def unknown_step(manifest: Manifest) -> str:
         Empty where the step, and every constant that it needs, is public.
     """
     rule = _rule(manifest)
-    if manifest.update != "sgd" or rule is None:
+    if rule is None or (manifest.version == 1 and manifest.update != "sgd"):
         if manifest.rule_name == "unknown":
             return f"the clients' rule is not declared (rule), and this attack needs {NEEDED}"
         named = f"{manifest.protocol}/{manifest.rule_name}"
         return f"the clients' step of {named} is not one that this attack knows"
     if manifest.weighting != "observed-only":
         return "this attack knows the step of observed-only alone"
+    if manifest.rule.reduction == "mean":
+        return "this attack does not know the step of a mean over the client's ratings"
     attributes = ("lambda_attributes",) if manifest.n_attributes else ()
     return not_public(manifest, (*rule.constants, *attributes))
 
@@ -76,7 +84,34 @@ def step_of(manifest: Manifest, rounds: Int[np.ndarray, " T"], n_rated: Int[np.n
     assert rule is not None
     rate = rule.learning_rate(manifest, rounds)
     shrink = rule.shrink(manifest, rate, n_rated)
-    return Step(*(jnp.asarray(part) for part in (shrink, 2 * rate, rule.unit_ball, rule.after_server)))
+    n_pieces = PIECES if one_by_one(manifest) else 1
+    shares = np.full(n_pieces, 1 / n_pieces)
+    return Step(
+        *(jnp.asarray(part) for part in (shrink, 2 * rate, rule.unit_ball, rule.after_server, shares))
+    )
+
+
+def one_by_one(manifest: Manifest) -> bool:
+    """Tell whether clients step after every rating, in an order that nobody sees.
+
+    Such a pass is, on average over the orders, nearly that of short steps over all ratings; the order adds
+    what is left to chance.
+
+    Parameters
+    ----------
+    manifest : Manifest
+    """
+    return manifest.rule.order == "per-rating"
+
+
+def gram_of(weighted: Float[Array, "*rounds n K"], factors: Float[Array, "*rounds n K"]) -> Array:
+    """Sum w_j t_j t_j' over a client's rows, (..., K, K)."""
+    return jnp.einsum("...nk,...nl->...kl", weighted, factors)
+
+
+def target_of(weighted: Float[Array, "*rounds n K"], value: Float[Array, " n"]) -> Array:
+    """Sum w_j s_j t_j over a client's rows, (..., K)."""
+    return jnp.einsum("...nk,n->...k", weighted, value)
 
 
 def advance(
@@ -93,7 +128,7 @@ def advance(
     Parameters
     ----------
     step : Step
-        Tells whether the factor is projected.
+        Tells whether the factor is projected, and into how many pieces the step falls.
     factor : (K,)
         p of this round.
     value : (n,)
@@ -109,8 +144,27 @@ def advance(
     -------
     (K,)
     """
-    moved = shrink * factor + pull * (row_weight * (value - factors @ factor)) @ factors
-    square = jnp.sum(moved**2)
-    # the root of a number that is surely not 0, so that its derivative is finite
-    length = jnp.sqrt(jnp.maximum(square, 1.0))
-    return jnp.where(step.projected, moved / length, moved)
+    weighted = row_weight[:, None] * factors
+    return move(step, factor, gram_of(weighted, factors), target_of(weighted, value), shrink, pull)
+
+
+def move(
+    step: Step,
+    factor: Float[Array, " K"],
+    gram: Float[Array, "K K"],
+    target: Float[Array, " K"],
+    shrink: Float[Array, ""],
+    pull: Float[Array, ""],
+) -> Float[Array, " K"]:
+    """Compute the same from sums over the client's rows, ``gram_of`` and ``target_of``."""
+
+    def piece(p: Array, share: Array) -> tuple[Array, None]:
+        moved = (1 - share * (1 - shrink)) * p + share * pull * (target - gram @ p)
+        square = jnp.sum(moved**2)
+        # the root of a number that is surely not 0, so that its derivative is finite
+        length = jnp.sqrt(jnp.maximum(square, 1.0))
+        return jnp.where(step.projected, moved / length, moved), None
+
+    if step.shares.size == 1:
+        return piece(factor, step.shares[0])[0]
+    return jax.lax.scan(piece, factor, step.shares)[0]

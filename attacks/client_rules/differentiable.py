@@ -101,13 +101,16 @@ def rule_named(name: str) -> ClientRule:
     InputError
         If nothing has that name, or it cannot be made.
     """
+    from attacks.client_rules.local_passes import NAMES, LocalPasses
     from attacks.client_rules.local_steps import LocalSteps
 
     if name == LocalSteps().name:
         return LocalSteps()
+    if name in NAMES:
+        return LocalPasses()
     offered = {point.name: point for point in entry_points(group=GROUP)}
     if name not in offered:
-        names = ", ".join((LocalSteps().name, *offered))
+        names = ", ".join(("any", LocalSteps().name, *NAMES, *offered))
         raise InputError(f"rule of inversion must be one of {names}, got {name!r}")
     try:
         return offered[name].load()()

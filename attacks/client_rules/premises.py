@@ -6,6 +6,7 @@ abstains by itself. One that does not judge asks for the declaration.
 
 from __future__ import annotations
 
+from attacks.client_rules.protocols import DECLARED_RULES
 from victims.transcript.manifest import Manifest
 from victims.transcript.view import View
 
@@ -47,7 +48,10 @@ def unlike(
     """
     manifest = view.manifest
     follows = follows and manifest.update != "semi-als" and view.rounds.size > 1
-    reason = _declared_otherwise(manifest, ONE_STEP | (FOLLOWED if follows else {}))
+    premise = ONE_STEP | (FOLLOWED if follows else {})
+    if own_references and steps_after_uploads(view):
+        premise = {key: told for key, told in premise.items() if key not in ("order", "batch_size")}
+    reason = _declared_otherwise(manifest, premise)
     if reason := reason or _computed_otherwise(view, own_references):
         return reason
     if judges:
@@ -61,6 +65,21 @@ def unlike(
     if manifest.update is None:
         return f"the clients' rule {manifest.rule_name} is not one that this attack knows"
     return ""
+
+
+def steps_after_uploads(view: View) -> bool:
+    """Tell whether clients step after every rating, but only once all their rows are sent.
+
+    So it is where the recommender steps at every upload (paper 002): each row is computed at a factor of its
+    own, and all of a round with one factor of the client.
+
+    Parameters
+    ----------
+    view : View
+    """
+    rule = DECLARED_RULES.get(view.manifest.rule_name)
+    in_turn = view.messages.reference is not None and view.manifest.rule.order == "per-rating"
+    return in_turn and rule is not None and rule.after_server
 
 
 def _computed_otherwise(view: View, own_references: bool) -> str:

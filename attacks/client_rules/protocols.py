@@ -116,12 +116,12 @@ def _pull_by_rating(manifest: Manifest) -> float:
 _PLAIN_CLIENT = ClientRule(("client_learning_rate", "lambda_factors"), _constant_rate, _shrink_once)
 _UNIT_BALL = ("learning_rate", "epochs", "regularization")
 
-CLIENT_RULES = {
-    "fedmf": _PLAIN_CLIENT,
-    "fedmvmf": _PLAIN_CLIENT,
-    "mf": ClientRule(_UNIT_BALL, _dropping_rate, _shrink_by_rating, unit_ball=True, after_server=True),
-}
-DECLARED_RULES = {"sgd": _PLAIN_CLIENT}  # by the name that a recording of version 2 declares
+_UNIT_BALL_CLIENT = ClientRule(
+    _UNIT_BALL, _dropping_rate, _shrink_by_rating, unit_ball=True, after_server=True
+)
+CLIENT_RULES = {"fedmf": _PLAIN_CLIENT, "fedmvmf": _PLAIN_CLIENT, "mf": _UNIT_BALL_CLIENT}
+# by the name that a recording of version 2 declares
+DECLARED_RULES = {"sgd": _PLAIN_CLIENT, "projected-sgd": _UNIT_BALL_CLIENT}
 SERVER_RULES = {
     "fedmf": ServerRule(),
     "fedmvmf": ServerRule(

@@ -149,10 +149,19 @@ def ratings_in_span(
         if n_used is None or here.sum() < n_used:
             continue
         answer = _answer(span.basis, n_used, limit[user], multiples, levels)
-        if answer is not None:
+        if answer is not None and not _without_factors(answer[0], rows[user, here], limit[user]):
             value[user, here], left[user] = answer
             told[user] = True
     return Relation(value, told, left, outside, limit)
+
+
+def _without_factors(ratings: np.ndarray, rows: np.ndarray, limit: float) -> bool:
+    """Whether rows alone make the ratings up, as errors do of a prediction that is one number."""
+    left, size, _ = np.linalg.svd(rows, full_matrices=False)
+    basis = left[:, size > limit * size[0]]
+    return bool(
+        np.linalg.norm(ratings - basis @ (basis.T @ ratings)) <= limit * len(rows) * np.linalg.norm(ratings)
+    )
 
 
 def _taken_off(offset: np.ndarray) -> tuple[np.ndarray, float]:

@@ -48,6 +48,10 @@ class Chain(NamedTuple):
         common length: scalar and along are then g and d . v.
     whole : (users,) bool
         All rows with an error are in the chain.
+    shrink : (users,)
+        What multiplies u at each step: as told, or as the chain tells; 1 where it has one link.
+    sign : (users,)
+        Of sigma, 1 or -1.
     """
 
     scalar: Float[np.ndarray, "users rows"]
@@ -55,6 +59,8 @@ class Chain(NamedTuple):
     step: Int[np.ndarray, "users rows"]
     n_steps: Int[np.ndarray, " users"]
     whole: Bool[np.ndarray, " users"]
+    shrink: Float[np.ndarray, " users"]
+    sign: Float[np.ndarray, " users"]
 
 
 class _Batches(NamedTuple):
@@ -197,7 +203,8 @@ def _read_off(batches: _Batches, factors: np.ndarray, after: np.ndarray, shrink:
         root = np.where(linked, np.sqrt(np.abs(y / x)), np.nan)  # of beta: one over the length of u
     step, sign = _walked(after, np.sign(x), batches.head)
     n_steps = step.max(axis=1, initial=-1) + 1
-    root = _with_the_last(root, np.abs(x), after, shrink)
+    kept = _usual_shrink(root, np.abs(x), after, shrink)
+    root = _with_the_last(root, np.abs(x), after, kept)
     root = np.where((n_steps == 1)[:, None] & (step == 0), 1.0, root)
     head = np.maximum(batches.label, 0)
     rows = (batches.label >= 0) & (step[client, head] >= 0)
@@ -210,6 +217,8 @@ def _read_off(batches: _Batches, factors: np.ndarray, after: np.ndarray, shrink:
         np.where(rows, step[client, head], -1),
         n_steps,
         (rows | (batches.label < 0)).all(axis=1),
+        kept,
+        usual[:, 0],
     )
 
 
@@ -241,18 +250,25 @@ def _walked(after: np.ndarray, turn: np.ndarray, head: np.ndarray) -> tuple[np.n
     return step, sign
 
 
-def _with_the_last(root: np.ndarray, x: np.ndarray, after: np.ndarray, shrink: float | None) -> np.ndarray:
+def _usual_shrink(
+    root: np.ndarray, x: np.ndarray, after: np.ndarray, shrink: float | None
+) -> Float[np.ndarray, " users"]:
+    """What multiplies u at each step, from two lengths and the turn between them."""
+    if shrink is not None:
+        return np.full(root.shape[0], shrink)
+    following = np.where(after >= 0, np.take_along_axis(root, np.maximum(after, 0), axis=1), np.nan)
+    with np.errstate(invalid="ignore"):
+        ratio = np.where(np.isfinite(following), root * x / following, np.nan)
+    known = np.isfinite(ratio).any(axis=1)
+    usual = np.ones(root.shape[0])
+    usual[known] = np.nanmedian(ratio[known], axis=1)
+    return usual
+
+
+def _with_the_last(root: np.ndarray, x: np.ndarray, after: np.ndarray, usual: np.ndarray) -> np.ndarray:
     """The length of the last u of a chain, from the one before: |u'| = shrink |u| |d + beta w|."""
     following = np.where(after >= 0, np.take_along_axis(root, np.maximum(after, 0), axis=1), np.nan)
     reached = root * x  # of the follower, times shrink
-    if shrink is None:
-        with np.errstate(invalid="ignore"):
-            ratio = np.where(np.isfinite(following), reached / following, np.nan)
-        known = np.isfinite(ratio).any(axis=1)
-        usual = np.ones(root.shape[0])
-        usual[known] = np.nanmedian(ratio[known], axis=1)
-    else:
-        usual = np.full(root.shape[0], shrink)
     out = root.copy()
     client, place = np.nonzero((after >= 0) & ~np.isfinite(following))
     out[client, after[client, place]] = reached[client, place] / usual[client]

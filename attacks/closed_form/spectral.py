@@ -98,14 +98,17 @@ class Spectral:
         if view.rounds.size < 2 and view.manifest.weighting == "observed-only":
             reason = _open_scale(view.manifest)
             if reason:
-                return f"{reason}; a second round would determine the answer"
+                return f"{reason}: a second round is needed"
         return ""
 
 
 def _open_scale(manifest: Manifest) -> str:
     """Why one round leaves the length of p_i open, or nothing."""
     if manifest.update != "semi-als":
-        return "sgd needs two rounds, one was recorded"
+        who = "clients that take gradient steps"
+        if manifest.rule.rule is None:
+            who = "clients whose rule is not declared"
+        return f"one round of {who} leaves the length of their factors open"
     needed = ["lambda_factors"] + ["lambda_attributes"] * (manifest.n_attributes > 0)
     missing = [name for name in needed if name not in manifest.hyperparameters]
     if missing:
@@ -118,7 +121,9 @@ def _open_scale(manifest: Manifest) -> str:
 def _no_scale(manifest: Manifest) -> str:
     if manifest.update == "semi-als":
         return "no length of the client's factor satisfies Eq. (8): rows are missing or perturbed"
-    return "no length of the client's factor satisfies Eq. (9) in two consecutive rounds"
+    if manifest.update == "sgd":
+        return "no length of the client's factor satisfies Eq. (9) in two consecutive rounds"
+    return "no length of the client's factor gives an item the same rating in two consecutive rounds"
 
 
 def _scales(

@@ -6,8 +6,10 @@ moment, and asks for nothing else:
 - rows of one direction are one step; where there are several, ``attacks.closed_form.moving_factor`` finds
   their order and each row's error up to two numbers that all rows of the client share;
 - several steps over all ratings on copies of the items that move, too, leave the ratings in a subspace that
-the
-  rows span with the factors, and there they are the only integers (``attacks.closed_form.integer_relation``);
+  the rows span with the factors, and there they are the only integers
+  (``attacks.closed_form.integer_relation``);
+- rows of unrated items, where they are sent, tell the length of the factor row by row
+  (``attacks.closed_form.unrated_rows``);
 - where sigma is the declared one, a single number is left (``attacks.closed_form.rating_grid``); where that
   puts the rows nowhere, sigma is taken for unknown, a mean over the client's ratings, say, and both are
   searched for (``attacks.closed_form.affine_grid``).
@@ -16,9 +18,9 @@ No constant of the step, no order of the rows and no second round is needed.
 
 What is declared of the clients' rule is not believed: a wrong declaration hides nothing from it.
 
-What it assumes: uploads of rated items in the clear and without noise, the rating grid, three factors or more
-where the client steps several times. It judges its answer by the grid, as the other closed forms do, and
-abstains where no numbers, or more than one pair, meet it.
+What it assumes: uploads in the clear and without noise, the rating grid, three factors or more where the
+client steps several times; the scale and alpha where rows of unrated items are sent. It judges its answer by
+the grid, as the other closed forms do, and abstains where no numbers, or more than one pair, meet it.
 """
 
 from __future__ import annotations
@@ -29,9 +31,11 @@ import numpy as np
 from jaxtyping import Float
 
 from attacks.base import Estimates, Progress, Reconstruction, all_abstain, joined, silent, unreadable
+from attacks.closed_form.chain_readings import any_reading
 from attacks.closed_form.common_scale import Scale, common_scale
+from attacks.closed_form.readings import Reading, Rows
 from attacks.closed_form.reduction import leading_direction
-from attacks.closed_form.row_readings import Reading, Rows, best_reading
+from attacks.closed_form.unrated_rows import obstacle_with_unrated, reading_with_unrated
 from victims.common.errors import InputError
 from victims.transcript.manifest import Manifest
 from victims.transcript.view import ITEM, Uploads, View
@@ -93,11 +97,15 @@ class Undeclared:
         said: list[np.ndarray] = []
         factors: list[tuple[np.ndarray, np.ndarray, np.ndarray]] = []
         done = 0
-        lowered = untold_offset(view, self.max_misfit)
-        scale = known_scale(view, self.max_misfit, lowered)
+        reading, lowered, scale = any_reading, 0.0, None
+        if view.manifest.weighting == "include-unrated":
+            reading, scale = reading_with_unrated, DECLARED
+        else:
+            lowered = untold_offset(view, self.max_misfit)
+            scale = known_scale(view, self.max_misfit, lowered)
         for batch in view.batches(BATCH_BYTES):
             rows = [rows_of(view.manifest, uploads, scale, lowered) for uploads in batch.rounds]
-            rounds = [(sent, best_reading(sent, view.manifest, self.max_misfit)) for sent in rows]
+            rounds = [(sent, reading(sent, view.manifest, self.max_misfit)) for sent in rows]
             fit = np.stack([part.misfit - part.allowed for _, part in rounds])
             best = np.where(np.isnan(fit), np.inf, fit).argmin(axis=0)
             columns = []
@@ -131,9 +139,7 @@ class Undeclared:
         """Why the attack does not apply, or nothing."""
         if reason := unreadable(view):
             return reason
-        if view.manifest.weighting != "observed-only":
-            return "rows of unrated items have a weight of their own, which this attack does not model"
-        return ""
+        return "" if view.manifest.weighting == "observed-only" else obstacle_with_unrated(view)
 
 
 def _reasons(users: np.ndarray, part: Reading, here: np.ndarray) -> dict[int, str]:
@@ -230,7 +236,7 @@ def untold_offset(view: View, max_misfit: float) -> float:
     asked = 0
     for batch in view.batches(BATCH_BYTES):
         plain, less = (
-            best_reading(rows_of(view.manifest, batch.rounds[0], None, lowered), view.manifest, max_misfit)
+            any_reading(rows_of(view.manifest, batch.rounds[0], None, lowered), view.manifest, max_misfit)
             for lowered in (0.0, lowest)
         )
         # who fits without it fits with it nowhere at the lowest level: that is one above a rating then
@@ -257,7 +263,7 @@ def known_scale(view: View, max_misfit: float, lowered: float = 0.0) -> Scale | 
     told: list[np.ndarray] = []
     for batch in view.batches(BATCH_BYTES):
         rows = rows_of(view.manifest, batch.rounds[0], None, lowered)
-        found = best_reading(rows, view.manifest, max_misfit)
+        found = any_reading(rows, view.manifest, max_misfit)
         here = found.answered & np.isfinite(found.of_error)
         n_rated = rows.item.sum(axis=1)[here]
         told.append(np.stack([1 / (found.of_error * found.of_factor)[here], n_rated], axis=1))

@@ -13,8 +13,9 @@ from typing import NamedTuple
 import numpy as np
 from jaxtyping import Bool, Float, Int
 
+from attacks.closed_form.readings import Reading
 from attacks.closed_form.reduction import leading_direction
-from attacks.closed_form.row_readings import Reading, best_reading
+from attacks.closed_form.row_readings import best_reading
 from attacks.closed_form.undeclared import BATCH_BYTES, DECLARED, rows_of
 from victims.transcript.view import ATTRIBUTE, Uploads, View
 

@@ -142,7 +142,10 @@ def identify(view: View) -> Identification:
     here = states.read.any(axis=0)
     n_clients, n_read = here.size, int(here.sum())
     if n_read < MOST * n_clients:
-        obstacle = f"{n_read} of {n_clients} clients can be read without a rule"
+        obstacle = (
+            f"{n_read} of {n_clients} clients sent rows of one step that fit the rating levels, and half "
+        )
+        obstacle += "of them must have; attacks may read others"
         return Identification({}, {}, (), n_clients, n_read, obstacle=obstacle, upload=wrong)
     rule, constants = _of_rows(states, view.manifest)
     tried = tuple(fits(states))

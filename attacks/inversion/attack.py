@@ -28,27 +28,28 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from jaxtyping import Float, Int
+from jaxtyping import Float
 
-from attacks.base import Estimates, Progress, Reconstruction, all_abstain, silent, unreadable
-from attacks.client_rules.differentiable import ClientRule, Family, broken, rule_named
-from attacks.closed_form.common_scale import common
-from attacks.closed_form.integer_relation import LOOSE, Relation, precision_of, ratings_in_span
+from attacks.base import Progress, Reconstruction, all_abstain, silent, unreadable
+from attacks.client_rules.differentiable import ClientRule, broken, rule_named
+from attacks.client_rules.local_passes import NAMES, LocalPasses, passes_named, passes_to_try
+from attacks.client_rules.local_steps import LocalSteps
+from attacks.closed_form.integer_relation import LOOSE, precision_of, ratings_in_span
 from attacks.closed_form.reduction import leading_direction
 from attacks.closed_form.row_readings import Rows
-from attacks.closed_form.undeclared import rows_of, untold_offset
+from attacks.closed_form.undeclared import rows_of
+from attacks.inversion.answers import FEWEST, Found, shared_constants
 from attacks.inversion.choice import Choice, chosen, chosen_by_ratings
-from attacks.inversion.search import SPARE, Guess, Told, explained, told
+from attacks.inversion.passes import chosen_in_order, in_order, sized, told_in_order
+from attacks.inversion.search import Guess, explained, told
 from victims.common.errors import InputError
 from victims.common.validation import at_least, require_fields
-from victims.transcript.view import ITEM, View
+from victims.transcript.manifest import Manifest
+from victims.transcript.view import View
 
+ANY = "any"  # rule
 BATCH_BYTES = 1 << 20
 SAMPLE = 4  # clients that choose among hypotheses
-SHARED = 0.5  # of the clients that must agree on a constant
-ALIKE = 1e-3  # within which constants of all clients are one
-FEWEST = 3  # clients that tell common constants
-MAX_MISFIT = 0.25  # of readings that tell what is taken off ratings
 MOST_FITTED = 400  # rows of a client that are fitted where the rule does not mix them
 
 
@@ -59,24 +60,30 @@ class Inversion:
     Attributes
     ----------
     rule : str or ClientRule
-        A name (``local-steps``, or what an installed package offers), or an object
-        (``factorleak.ClientRule``).
+        A name (``local-steps``, one of ``attacks.client_rules.local_passes.NAMES``, or what an installed
+        package offers), an object (``factorleak.ClientRule``), or ``any``: all of ours that the declaration
+        leaves.
     rounds : int
         Rounds of a client that are tried, the first ones, >= 1.
     """
 
-    rule: Any = "local-steps"
+    rule: Any = ANY
     rounds: int = 2
     name: str = "inversion"
 
     def __post_init__(self) -> None:
         require_fields(self, "inversion", rounds=at_least(1))
-        if missing := broken(self._rule):
+        named = self.rule == ANY or (isinstance(self.rule, str) and rule_named(self.rule))
+        if not named and (missing := broken(self.rule)):
             raise InputError(f"rule of inversion {missing}; see factorleak.ClientRule")
 
-    @property
-    def _rule(self) -> Any:
-        return rule_named(self.rule) if isinstance(self.rule, str) else self.rule
+    def _rules(self, manifest: Manifest) -> tuple[Any, ...]:
+        """What is tried, in this order."""
+        if self.rule == ANY:
+            return (LocalSteps(), *passes_to_try(manifest))
+        if self.rule in NAMES:
+            return (passes_named(self.rule, manifest),)
+        return (rule_named(self.rule) if isinstance(self.rule, str) else self.rule,)
 
     def attack(self, view: View, key: int, progress: Progress = silent) -> Reconstruction:
         """Fit the clients of a view one round at a time.
@@ -94,14 +101,27 @@ class Inversion:
             Diagnostics ``left`` (what the answer leaves unexplained, relative), ``fitted`` (1 where the
             answer took a fit) and ``outside`` (share of the rows that no rule that mixes rows makes).
         """
-        rule = self._rule
-        options = {"rule": rule.name, "rounds": self.rounds, "name": self.name, "seed": key}
+        named = self.rule if isinstance(self.rule, str) else self.rule.name
+        options = {"rule": named, "rounds": self.rounds, "name": self.name, "seed": key}
         if obstacle := self.obstacle(view):
             return all_abstain(self.name, view.users, obstacle, options)
-        found = _Found(view)
+        found = Found(view)
+        reasons = []
+        for rule in self._rules(view.manifest):
+            if not found.answered.all():
+                by = self._by_passes if isinstance(rule, LocalPasses) else self._by_rule
+                reasons.append(by(view, rule, found, options, progress))
+        progress(view.users.size, view.users.size)
+        return found.reconstruction(self.name, "; ".join(filter(None, reasons)), options)
+
+    def _by_rule(
+        self, view: View, rule: ClientRule, found: Found, options: dict[str, Any], progress: Progress
+    ) -> str:
+        """Answers under a rule whose steps are over all ratings, or one's own; why there are no others."""
         self._by_span(view, rule, found)
-        reason = _pointless(view, rule, found)
-        choice = None if reason else _choice(view, rule, found)
+        if reason := _pointless(view, rule, found):
+            return reason
+        choice = _choice(view, rule, found)
         if choice is not None:
             options["hypothesis"] = f"{choice.guess.value:g} {choice.guess.family.label}"
             guess = choice.guess
@@ -111,11 +131,9 @@ class Inversion:
             self._by_fit(view, rule, guess, found, progress)
             if known is None and (later := found.common(guess.family)) is not None:
                 self._by_fit(view, rule, guess._replace(constants=later), found, silent)
-        progress(view.users.size, view.users.size)
-        reason = reason or _unexplained(rule, choice)
-        return found.reconstruction(self.name, reason, options)
+        return _unexplained(rule, choice)
 
-    def _by_span(self, view: View, rule: ClientRule, found: _Found) -> None:
+    def _by_span(self, view: View, rule: ClientRule, found: Found) -> None:
         """Whose ratings are told without a fit."""
         if not rule.mixes_rows:
             return
@@ -126,7 +144,7 @@ class Inversion:
             )
             found.add_by_span(users, index, relation)
 
-    def _by_fit(self, view: View, rule: ClientRule, guess: Guess, found: _Found, progress: Progress) -> None:
+    def _by_fit(self, view: View, rule: ClientRule, guess: Guess, found: Found, progress: Progress) -> None:
         """Whose ratings are told with one."""
         levels = np.array(view.manifest.rating_levels)
         for users, index, rows in self._open(view, found):
@@ -134,13 +152,40 @@ class Inversion:
                 found.add_by_fit(users, index, told(rule, guess, rows, levels))
             progress(int(found.answered.sum()), view.users.size)
 
-    def _open(self, view: View, found: _Found) -> Iterator[tuple[np.ndarray, np.ndarray, Rows]]:
+    def _by_passes(
+        self, view: View, rule: LocalPasses, found: Found, options: dict[str, Any], progress: Progress
+    ) -> str:
+        """Answers under passes over the ratings in one order; why there are no others."""
+        if view.manifest.n_attributes:
+            return "attributes take part in the steps, which passes over ratings do not model"
+        levels = np.array(view.manifest.rating_levels)
+        parts = (in_order(*part) for part in self._open(view, found))
+        groups = sorted((group for part in parts for group in part), key=lambda one: one.rows.item.shape[1])
+        rule = sized(rule, view.manifest, groups)
+        guess = chosen_in_order(rule, view.manifest, groups, levels)
+        if guess is None:
+            return f"passes ({rule.name}) in the order of the rows explain no client that was tried"
+        options["hypothesis"] = f"{guess.value:g} {guess.family.label}, {rule.name}"
+        for again in (False, True):
+            constants = found.common(guess.family)
+            if again and constants is None:
+                break
+            now = guess._replace(constants=constants) if again else guess
+            for group in groups:
+                here = ~found.answered[np.searchsorted(view.users, group.users)]
+                if here.any():
+                    told_ = told_in_order(rule, now, _some(group.rows, here), levels)
+                    found.add_by_fit(group.users[here], group.index[here], told_)
+                progress(int(found.answered.sum()), view.users.size)
+        return ""
+
+    def _open(self, view: View, found: Found) -> Iterator[tuple[np.ndarray, np.ndarray, Rows]]:
         """Clients without an answer: who, the items of their rows, and the rows."""
         for batch in view.batches(BATCH_BYTES):
             for uploads in batch.rounds[: self.rounds]:
                 open_ = ~found.answered[np.searchsorted(view.users, batch.users)]
                 if open_.any():
-                    rows = _some(rows_of(view.manifest, uploads, None, found.lowered), open_)
+                    rows = _some(rows_of(_bare(view.manifest), uploads, None, found.lowered), open_)
                     index = np.broadcast_to(uploads.index, (batch.users.size, rows.item.shape[1]))[open_]
                     yield batch.users[open_], index, rows
 
@@ -159,19 +204,26 @@ class Inversion:
         return ""
 
 
+def _bare(manifest: Manifest) -> Manifest:
+    """Without the scale of a single step: rows of several are what they are."""
+    plain = manifest.upload.model_copy(update={"scale": 1.0, "regularization": 0.0})
+    return manifest.model_copy(update={"upload": plain})
+
+
 def _some(rows: Rows, here: np.ndarray) -> Rows:
     arrays = (rows.rows[here], rows.factors[here], rows.offset[here], rows.item[here], rows.scale[here])
-    return Rows(*arrays, rows.precision, None)
+    sequence = None if rows.sequence is None else rows.sequence[here]
+    return Rows(*arrays, rows.precision, sequence)
 
 
-def _known_clients(view: View, found: _Found) -> tuple[Rows, Float[np.ndarray, "clients n"]] | None:
+def _known_clients(view: View, found: Found) -> tuple[Rows, Float[np.ndarray, "clients n"]] | None:
     """Rows of the first round, and ratings, of some clients whose ratings are told."""
     parts: list[tuple[Rows, np.ndarray]] = []
     for batch in view.batches(BATCH_BYTES):
         lacking = SAMPLE - sum(len(ratings) for _, ratings in parts)
         here = np.flatnonzero(np.isin(batch.users, list(found.ratings)))[:lacking]
         if here.size:
-            rows = _some(rows_of(view.manifest, batch.rounds[0], None, found.lowered), here)
+            rows = _some(rows_of(_bare(view.manifest), batch.rounds[0], None, found.lowered), here)
             index = np.broadcast_to(batch.rounds[0].index, (batch.users.size, rows.item.shape[1]))[here]
             told_ = [found.ratings[int(user)] for user in batch.users[here]]
             value = [
@@ -199,7 +251,7 @@ def _joined(parts: list[tuple[Rows, np.ndarray]]) -> tuple[Rows, Float[np.ndarra
     return Rows(sent, factors, offset, item, scale, parts[0][0].precision, None), ratings
 
 
-def _pointless(view: View, rule: ClientRule, found: _Found) -> str:
+def _pointless(view: View, rule: ClientRule, found: Found) -> str:
     """Why nothing is to be fitted, or nothing."""
     if found.answered.all():
         return "all are answered"
@@ -212,7 +264,7 @@ def _pointless(view: View, rule: ClientRule, found: _Found) -> str:
             "several steps over all ratings would make them"
         )
     if all(
-        _parallel(rows_of(view.manifest, batch.rounds[0], None, found.lowered))
+        _parallel(rows_of(_bare(view.manifest), batch.rounds[0], None, found.lowered))
         for batch in view.batches(BATCH_BYTES)
     ):
         return "rows of a client are parallel: one step, of which undeclared reads what it tells"
@@ -234,14 +286,14 @@ def _unexplained(rule: ClientRule, choice: Choice | None) -> str:
     return "it has too many rows to be fitted one by one"
 
 
-def _choice(view: View, rule: ClientRule, found: _Found) -> Choice | None:
+def _choice(view: View, rule: ClientRule, found: Found) -> Choice | None:
     """The hypothesis that explains a sample best."""
     known = _known_clients(view, found)
     if known is not None:
         return chosen_by_ratings(rule, view.manifest, *known)
     levels = np.array(view.manifest.rating_levels)
     for batch in view.batches(BATCH_BYTES):
-        rows = rows_of(view.manifest, batch.rounds[0], None, found.lowered)
+        rows = rows_of(_bare(view.manifest), batch.rounds[0], None, found.lowered)
         n_rated = rows.item.sum(axis=1)
         most = np.argsort(-n_rated, kind="stable")[: 2 * SAMPLE : 2]
         here = np.isin(np.arange(n_rated.size), most) & (n_rated > 1)
@@ -253,93 +305,11 @@ def _choice(view: View, rule: ClientRule, found: _Found) -> Choice | None:
 
 
 def _common_constants(
-    view: View, rule: ClientRule, guess: Guess, found: _Found
+    view: View, rule: ClientRule, guess: Guess, found: Found
 ) -> Float[np.ndarray, " c"] | None:
     """Constants that most clients share whose ratings are told."""
     known = _known_clients(view, found)
     if known is None or len(known[1]) < FEWEST:
         return None
     fit, allowed = explained(rule, guess, *known)
-    return _shared(fit.at.constants[fit.left <= allowed, 0], guess.family)
-
-
-def _shared(table: Float[np.ndarray, "clients c"], family: Family) -> Float[np.ndarray, " c"] | None:
-    """The constants that most clients share; None where they do not."""
-    if len(table) < FEWEST:
-        return None
-    shared = table[0].copy()
-    for number in np.flatnonzero(family.free):
-        middle, share = common(table[:, number])
-        close = np.mean(np.abs(table[:, number] - middle) <= ALIKE)
-        if max(share, float(close)) < SHARED:
-            return None
-        shared[number] = middle
-    return shared
-
-
-class _Found:
-    """Answers of all clients of a view, as they come in."""
-
-    def __init__(self, view: View) -> None:
-        self.users = view.users
-        self.lowered = untold_offset(view, MAX_MISFIT)
-        self.answered = np.zeros(view.users.size, bool)
-        self.left = np.full(view.users.size, np.nan)
-        self.fitted = np.zeros(view.users.size)
-        self.outside = np.full(view.users.size, np.nan)
-        self.allowed = np.full(view.users.size, np.nan)
-        self.constants: dict[int, np.ndarray] = {}
-        self.ratings: dict[int, dict[int, float]] = {}  # of those told without a fit
-        self.reasons: dict[int, str] = {}
-        self.blocks: list[Estimates] = []
-
-    def add_by_span(self, users: np.ndarray, index: np.ndarray, new: Relation) -> None:
-        """Take up whose ratings are told without a fit."""
-        at = np.searchsorted(self.users, users)
-        self.outside[at], self.allowed[at], self.left[at] = new.outside, new.allowed, new.left
-        for user, items, value in zip(users[new.told], index[new.told], new.value[new.told], strict=True):
-            self.ratings[int(user)] = dict(zip(items.tolist(), value.tolist(), strict=True))
-        self._take(users, index, new.value, new.told)
-
-    def add_by_fit(self, users: np.ndarray, index: np.ndarray, new: Told) -> None:
-        """Take up whose ratings are told with one, and why others are not."""
-        at = np.searchsorted(self.users, users)
-        self.left[at], self.fitted[at] = new.left, new.answered
-        for number, user in enumerate(users.tolist()):
-            if new.answered[number]:
-                self.constants[user] = new.at.constants[number, 0]
-            else:
-                self.reasons[user] = _reason(new, number)
-        self._take(users, index, new.ratings, new.answered)
-
-    def _take(
-        self, users: np.ndarray, index: Int[np.ndarray, "c n"], value: np.ndarray, some: np.ndarray
-    ) -> None:
-        self.answered[np.searchsorted(self.users, users)] |= some
-        if some.any():
-            kind = np.full((1, index.shape[1]), ITEM, np.int8)
-            self.blocks.append(Estimates(users[some], kind, index[some], value[some]))
-
-    def common(self, family: Family) -> Float[np.ndarray, " c"] | None:
-        """Constants that most fitted clients share; None where they do not, or all are answered."""
-        if not self.constants or self.answered.all():
-            return None
-        return _shared(np.stack(list(self.constants.values())), family)
-
-    def reconstruction(self, name: str, reason: str, options: dict) -> Reconstruction:
-        """All answers, and why there are no others: for a reason of the client's own, or this one."""
-        abstained = {user: self.reasons.get(user, reason) for user in self.users[~self.answered].tolist()}
-        diagnostics = {"left": self.left, "fitted": self.fitted, "outside": self.outside}
-        return Reconstruction(name, self.users, tuple(self.blocks), abstained, options, diagnostics)
-
-
-def _reason(new: Told, number: int) -> str:
-    """Why a client is abstained on."""
-    if new.spare[number] < SPARE:
-        return f"its rows give {new.spare[number]} equations more than there are unknowns; {SPARE} are needed"
-    if new.rivals[number]:
-        return "several ratings on the grid explain its rows equally well"
-    return (
-        f"no ratings on the grid explain its rows: {new.left[number]:.2g} of their size is left, at most "
-        f"{new.allowed[number]:.2g} of right ones"
-    )
+    return shared_constants(fit.at.constants[fit.left <= allowed, 0], guess.family)

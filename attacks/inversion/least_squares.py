@@ -87,23 +87,30 @@ def fit(rule: ClientRule, problem: Problem, start: Unknowns, free: Unknowns, ste
     Fit
         ``left`` is NaN where the rule gives numbers that are not finite.
     """
-    at, left = _fit(rule, steps, problem, start, free)
+    held = not np.any(free.ratings)  # a program of its own, which does not grow with the ratings
+    at, left = _fit(rule, steps, held, problem, start, free)
     return Fit(Unknowns(*(np.asarray(part) for part in at)), np.asarray(left))
 
 
-@partial(jax.jit, static_argnums=(0, 1))
+@partial(jax.jit, static_argnums=(0, 1, 2))
 def _fit(
-    rule: ClientRule, steps: int, problem: Problem, start: Unknowns, free: Unknowns
+    rule: ClientRule, steps: int, held: bool, problem: Problem, start: Unknowns, free: Unknowns
 ) -> tuple[Unknowns, Float[Array, " clients"]]:
-    return jax.vmap(partial(_one, rule, steps))(problem, start, free)
+    return jax.vmap(partial(_one, rule, steps, held))(problem, start, free)
 
 
 def _one(
-    rule: ClientRule, steps: int, problem: Problem, start: Unknowns, free: Unknowns
+    rule: ClientRule, steps: int, held: bool, problem: Problem, start: Unknowns, free: Unknowns
 ) -> tuple[Unknowns, Array]:
     """One client."""
-    flat, unravel = ravel_pytree(start)
-    open_: Bool[Array, " unknowns"] = ravel_pytree(free)[0].astype(bool)
+    kept = {"ratings": start.ratings} if held else {}
+    flat, unravel_some = ravel_pytree({k: v for k, v in start._asdict().items() if k not in kept})
+    chosen = {k: v for k, v in free._asdict().items() if k not in kept}
+    open_: Bool[Array, " unknowns"] = ravel_pytree(chosen)[0].astype(bool)
+
+    def unravel(theta: Array) -> Unknowns:
+        return Unknowns(**unravel_some(theta), **kept)
+
     size = jnp.sqrt(jnp.mean(problem.rows**2))
     size = jnp.where(size > 0, size, 1.0)
 

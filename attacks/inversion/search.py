@@ -98,21 +98,21 @@ def told(rule: ClientRule, guess: Guess, rows: Rows, levels: Float[np.ndarray, "
     -------
     Told
     """
-    small, allowed = _small(rule, rows), _allowed(rows)
+    small, allowed = _small(rule, rows), allowed_of(rows)
     begin, sign, there = _begin(starts_of(rows, levels), small, guess)
     able = (small.outside <= OUTSIDE * allowed) & (rows.item.sum(axis=1) >= FEWEST)
     there &= able[:, None]
-    first = _fitted(rule, small.problem, begin, sign, there, guess.free, SHORT)
+    first = fitted(rule, small.problem, begin, sign, there, guess.free, SHORT)
     best = np.argsort(np.where(np.isnan(first.left), np.inf, first.left), axis=1, kind="stable")[:, :KEPT]
     sign, there = (np.take_along_axis(part, best, axis=1) for part in (sign, there))
-    second = _fitted(rule, small.problem, _best(first.at, best), sign, there, guess.free, LONG)
-    ratings, held = _on_the_grid(second.at, small, rows, levels)
-    third = _fitted(rule, small.problem, held, sign, there, guess.free, LONG, ratings=False)
+    second = fitted(rule, small.problem, _best(first.at, best), sign, there, guess.free, LONG)
+    ratings, held = on_the_grid(second.at, small, rows, levels)
+    third = fitted(rule, small.problem, held, sign, there, guess.free, LONG, ratings=False)
     left = np.hypot(third.left, _off_span(ratings, held.ratings, small, rows))
     at = third.at._replace(ratings=second.at.ratings)
     n = np.minimum(rows.item.sum(axis=1), small.problem.rows.shape[1])
     spare = n * rows.rows.shape[2] - n - rows.rows.shape[2] - int(guess.free.sum())
-    return _judged(ratings, at, left, allowed, spare, rows)
+    return judged(ratings, at, left, allowed, spare, rows)
 
 
 def explained(
@@ -133,9 +133,9 @@ def explained(
     value = np.where(rows.item, ratings - rows.offset, 0.0)
     begin, sign, there = _begin(starts_with(rows, value), small, guess)
     begin = begin._replace(ratings=np.repeat(small.of(value[:, None]), there.shape[1], axis=1))
-    found = _fitted(rule, small.problem, begin, sign, there, guess.free, LONG, ratings=False)
+    found = fitted(rule, small.problem, begin, sign, there, guess.free, LONG, ratings=False)
     best = np.argsort(np.where(np.isnan(found.left), np.inf, found.left), axis=1)[:, :1]
-    return Fit(_best(found.at, best), np.take_along_axis(found.left, best, axis=1)[:, 0]), _allowed(rows)
+    return Fit(_best(found.at, best), np.take_along_axis(found.left, best, axis=1)[:, 0]), allowed_of(rows)
 
 
 def _small(rule: ClientRule, rows: Rows) -> Compressed:
@@ -155,7 +155,8 @@ def _begin(starts: Starts, small: Compressed, guess: Guess) -> tuple[Unknowns, n
     return both, np.concatenate([sign[:, :1], sign], axis=1), np.concatenate([able, there], axis=1)
 
 
-def _allowed(rows: Rows) -> Float[np.ndarray, " clients"]:
+def allowed_of(rows: Rows) -> Float[np.ndarray, " clients"]:
+    """What right ratings may leave of rows, relative to their size."""
     return np.maximum(TIGHT, LOOSE * precision_of(rows.rows, rows.factors, rows.precision))
 
 
@@ -163,7 +164,7 @@ def _best(at: Unknowns, number: np.ndarray) -> Unknowns:
     return Unknowns(*(np.take_along_axis(part, number[..., None], axis=1) for part in at))
 
 
-def _fitted(
+def fitted(
     rule: ClientRule,
     problem: Problem,
     start: Unknowns,
@@ -173,14 +174,15 @@ def _fitted(
     steps: int,
     *,
     ratings: bool = True,
+    at_once: int = AT_ONCE,
 ) -> Fit:
-    """The fits of all starts, ``AT_ONCE`` at a time; NaN where there is none."""
+    """The fits of all starts, so many at a time; NaN where there is none."""
     client, trial = np.nonzero(there)
     out = Unknowns(*(np.array(part) for part in start))
     left = np.full(there.shape, np.nan)
-    for begin in range(0, client.size, AT_ONCE):
-        some = np.arange(begin, min(begin + AT_ONCE, client.size))
-        full = np.resize(some, AT_ONCE)  # one shape, one compiled program
+    for begin in range(0, client.size, at_once):
+        some = np.arange(begin, min(begin + at_once, client.size))
+        full = np.resize(some, at_once)  # one shape, one compiled program
         c, t = client[full], trial[full]
         own = Problem(problem.rows[c] * sign[c, t][:, None, None], problem.factors[c])
         at = Unknowns(*(part[c, t] for part in start))
@@ -196,8 +198,8 @@ def _fitted(
     return Fit(out, left)
 
 
-def _on_the_grid(
-    at: Unknowns, small: Compressed, rows: Rows, levels: np.ndarray
+def on_the_grid(
+    at: Unknowns, small: Compressed, rows: Rows, levels: np.ndarray, *, turn: bool = True
 ) -> tuple[Float[np.ndarray, "clients starts n"], Unknowns]:
     """Ratings at their nearest levels, 0 off the items, and the fit with them.
 
@@ -207,7 +209,7 @@ def _on_the_grid(
     item = rows.item[:, None]
     offset = np.where(item, rows.offset[:, None], 0.0)
     raw = small.expanded(at.ratings)
-    turned = ((raw.sum(axis=2, where=item) < 0) & ~(offset != 0).any(axis=2))[..., None]
+    turned = ((raw.sum(axis=2, where=item) < 0) & ~(offset != 0).any(axis=2) & turn)[..., None]
     ratings = nearest_level(np.where(turned, -raw, raw) + offset, levels) * item
     return ratings, Unknowns(
         np.where(turned, -at.factor, at.factor), small.of(ratings - offset), at.constants
@@ -224,7 +226,7 @@ def _off_span(
     return missed / np.where(size > 0, size, 1)
 
 
-def _judged(
+def judged(
     ratings: np.ndarray, at: Unknowns, left: np.ndarray, allowed: np.ndarray, spare: np.ndarray, rows: Rows
 ) -> Told:
     """The best answer of each client, and whether another is as good."""

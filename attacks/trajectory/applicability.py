@@ -6,7 +6,7 @@ import numpy as np
 
 from attacks.base import unreadable
 from attacks.client_rules.client_update import unknown_step
-from attacks.client_rules.premises import unlike
+from attacks.client_rules.premises import steps_after_uploads, unlike
 from attacks.likelihood.manifest_model import fresh_normal, known_clip
 from attacks.trajectory.trajectory_fits import TrajectoryModel
 from victims.transcript.manifest import Manifest
@@ -33,30 +33,35 @@ def model_of(view: View, *, max_rounds: int, n_starts: int, max_steps: int) -> T
         A reason where trajectories cannot be fitted.
     """
     manifest = view.manifest
-    if obstacle := unreadable(view) or _unmodelled(manifest) or unlike(view, judges=True, follows=True):
+    premise = unlike(view, judges=True, own_references=True, follows=True)
+    if obstacle := unreadable(view) or _unmodelled(manifest) or premise:
         return obstacle
     defenses = {str(entry.get("name")): entry for entry in manifest.defenses}
     rounds = max(np.split(view.rounds, np.flatnonzero(np.diff(view.rounds) != 1) + 1), key=len)
     if rounds.size < 2:
-        return "two consecutive rounds are needed, none were recorded"
+        return "two rounds in a row are needed, and no two were recorded"
     noise = defenses["objective-noise"].get("noise") if "objective-noise" in defenses else "none"
     scaled_by_item = noise not in ("once", "none")
     fresh = scaled_by_item or "gaussian" in defenses
     if scaled_by_item and any(view.broadcasts[int(t)].noise_scale is None for t in rounds):
         return "the recording does not tell the scale of the noise (noise_scale in state.arrow)"
-    rounds = rounds if fresh else rounds[:max_rounds]
+    loose = steps_after_uploads(view)
+    rounds = rounds if fresh and not loose else rounds[:max_rounds]
     unknown = unknown_step(manifest)
     # the closed form needs rows with one weight, and no step
     closed_form = rounds.size >= CLOSED_FORM_ROUNDS and manifest.weighting == "observed-only"
     if unknown and (fresh or not closed_form):
         return unknown
+    if loose and not fresh and not closed_form:
+        return "clients step in an order that nobody sees, and this attack needs four consecutive rounds then"
     return TrajectoryModel(
         manifest,
         rounds,
         fresh=fresh,
         repeated=noise == "once",
         stretched="stretching" in defenses,
-        known_step=not unknown,
+        known_step=not unknown and (fresh or not loose),
+        loose=loose,
         n_starts=n_starts,
         max_steps=max_steps,
     )

@@ -22,7 +22,8 @@ class Packed:
 
     users (users,); kind, index, valid (users, n); rows, factors, deviation (users, T, n, K): uploads as
     w (s - p . t) p plus noise of that standard deviation (None where there is none, or it repeats);
-    row_weight (users, n); same_list (users,): the client sent the same list in every round.
+    row_weight (users, n); same_list (users,): the client sent the same list in every round; broadcast
+    (users, T, n, K): factors as they were broadcast, where rows were computed at others.
     """
 
     users: Int[np.ndarray, " users"]
@@ -34,6 +35,7 @@ class Packed:
     deviation: Float[np.ndarray, "users T n K"] | None
     row_weight: Float[np.ndarray, "users n"]
     same_list: Bool[np.ndarray, " users"]
+    broadcast: Float[np.ndarray, "users T n K"] | None = None
 
     def __repr__(self) -> str:
         """One line: of how many clients, rounds and rows."""
@@ -41,7 +43,7 @@ class Packed:
         return f"Packed(users={users}, rounds={rounds}, rows={rows})"
 
 
-def batches(view: View, rounds: int) -> Iterator[Int[np.ndarray, " members"]]:
+def batches(view: View, rounds: int, *, loose: bool = False) -> Iterator[Int[np.ndarray, " members"]]:
     """Split the clients of a view into batches of similar length.
 
     Batches hold a power of two of clients where they can, so that few shapes are compiled.
@@ -51,6 +53,8 @@ def batches(view: View, rounds: int) -> Iterator[Int[np.ndarray, " members"]]:
     view : View
     rounds : int
         That a fit looks at.
+    loose : bool
+        Whether what chance adds to each step is fitted.
 
     Yields
     ------
@@ -63,7 +67,8 @@ def batches(view: View, rounds: int) -> Iterator[Int[np.ndarray, " members"]]:
     while start < order.size:
         limit = _width(int(longest[order[start]]))
         stop = start + int(np.searchsorted(longest[order[start:]], limit, side="right"))
-        fits = max(1, BATCH_BYTES // (8 * rounds * limit * factors**2))
+        numbers = limit + rounds * factors * loose
+        fits = max(1, BATCH_BYTES // (8 * rounds * numbers * factors**2))
         fits = min(1 << (fits.bit_length() - 1), 256)
         yield from np.split(order[start:stop], range(fits, stop - start, fits))
         start = stop
@@ -103,6 +108,7 @@ def pack(view: View, batch: UserBatch, rounds: Int[np.ndarray, " T"]) -> Packed:
         same_list &= first.same_list(uploads)
     k = manifest.factors
     rows, factors = np.zeros((users, rounds.size, width, k)), np.zeros((users, rounds.size, width, k))
+    broadcast = np.zeros_like(factors) if first.reference is not None else None
     own = fresh_normal(manifest)
     noisy = own is not None or first.broadcast.noise_scale is not None
     deviation = np.ones((users, rounds.size, width, k)) if noisy else None
@@ -115,9 +121,12 @@ def pack(view: View, batch: UserBatch, rounds: Int[np.ndarray, " T"]) -> Packed:
         clean = uploads.gradients[here][:, :sent] - manifest.upload.regularization * known
         rows[here, number, :sent] = clean / manifest.upload.scale * there
         factors[here, number, :sent] = known
+        place = np.broadcast_to(uploads.position, (users, uploads.gradients.shape[1]))[here][:, :sent]
+        if broadcast is not None:
+            broadcast[here, number, :sent] = uploads.broadcast.factors[place] * there
         if deviation is not None:
             scale = uploads.broadcast.noise_scale
-            told = np.zeros(known.shape) if scale is None else scale[position]
+            told = np.zeros(known.shape) if scale is None else scale[place]
             told = np.hypot(told, own or 0.0) / abs(manifest.upload.scale)
             # noise of scale 0 is declared by programs that switched it off: what is left is rounding,
             # of a client's own uploads: nobody else's answer may depend on them
@@ -140,4 +149,5 @@ def pack(view: View, batch: UserBatch, rounds: Int[np.ndarray, " T"]) -> Packed:
         deviation,
         row_weight,
         same_list,
+        broadcast,
     )

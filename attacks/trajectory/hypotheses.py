@@ -114,4 +114,5 @@ def _problem(view: View, packed: Packed, values: sp.csr_array) -> Problem:
         precision=jnp.zeros(ratings.shape),
         start_precision=jnp.asarray(1.0),
         step=step_of(view.manifest, view.rounds, packed.valid.sum(axis=1)),
+        broadcast=None if packed.broadcast is None else jnp.asarray(packed.broadcast),
     )

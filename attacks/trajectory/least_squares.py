@@ -8,6 +8,9 @@ on s_j directly, and on all of s through the T factors p^t only: with S = d(p^0.
 matrix is S' X S + S' C + C' S + a diagonal, and X and C are products of matrices with n rows, so that nothing
 of size T n K times K or n is ever formed.
 
+Where the step is known up to chance alone (a client goes through its ratings in an order that nobody sees),
+what chance adds to each p^{t+1} is fitted, too: T - 1 vectors with a Gaussian prior of a given deviation.
+
 Noise that is the same in every round is removed together with the mean of each row over the rounds, which
 is the least-squares estimate of it.
 """
@@ -22,7 +25,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Bool, Float, Int
 
-from attacks.client_rules.client_update import Step, advance
+from attacks.client_rules.client_update import Step, gram_of, move, target_of
 
 jax.config.update("jax_enable_x64", True)
 
@@ -32,7 +35,7 @@ LEAST_DAMPING, MOST_DAMPING = 1e-15, 1e12
 CONVERGED = 1e-14  # relative change of the cost
 SHRINK = 8  # a batch goes on as a smaller one when one in so many clients is left,
 LARGE = 1 << 18  # if its matrices hold more numbers than this: a new shape is compiled in seconds
-PER_CLIENT = ("rows", "factors", "weight", "row_weight", "mean", "precision")
+PER_CLIENT = ("rows", "factors", "weight", "row_weight", "mean", "precision", "broadcast", "step_deviation")
 
 
 class Problem(NamedTuple):
@@ -40,7 +43,9 @@ class Problem(NamedTuple):
 
     rows, factors, weight (users, T, n, K): what was uploaded, the broadcast factor, and one over the noise's
     standard deviation (0 on padding). row_weight (users, n): w_j. mean, precision (users, n): of the
-    prior of s, Gaussian; precision 1 on padding. start_precision: of p^0, whose prior mean is 0.
+    prior of s, Gaussian; precision 1 on padding. start_precision: of p^0, whose prior mean is 0. broadcast
+    (users, T, n, K): what clients step with, where that is not what rows were computed at. step_deviation
+    (users, T - 1): of what chance adds to p^1 .. p^T; None where the step is exact.
     """
 
     rows: Float[Array, "users T n K"]
@@ -51,11 +56,15 @@ class Problem(NamedTuple):
     precision: Float[Array, "users n"]
     start_precision: Float[Array, ""]
     step: Step
+    broadcast: Float[Array, "users T n K"] | None = None
+    step_deviation: Float[Array, "users rounds"] | None = None
 
 
 class Fit(NamedTuple):
-    """factor (users, T, K); value, deviation (users, n) of s; cost (users,), half the weighted squares."""
+    """start (users, K or T K): p^0, and what chance added to the later ones; factor (users, T, K); value,
+    deviation (users, n) of s; cost (users,), half the weighted squares."""
 
+    start: Float[Array, "users numbers"]
     factor: Float[Array, "users T K"]
     value: Float[Array, "users n"]
     deviation: Float[Array, "users n"]
@@ -72,7 +81,7 @@ class NormalEquations(NamedTuple):
 
 def fit(
     problem: Problem,
-    start: Float[Array, "users K"],
+    start: Float[Array, "users numbers"],
     value: Float[Array, "users n"],
     *,
     repeated: bool,
@@ -85,7 +94,7 @@ def fit(
     ----------
     problem : Problem
     start, value
-        First guesses of p^0 and s.
+        First guesses, as in ``Fit``.
     repeated : bool
         The noise of a row is the same in all rounds.
     steps : int
@@ -107,13 +116,13 @@ def fit(
 
 
 def fit_start(
-    problem: Problem, start: Float[Array, "users K"], *, repeated: bool, steps: int, enough: float = 0.0
-) -> tuple[Float[Array, "users K"], Float[Array, " users"]]:
-    """Fit the start factor alone, s being the prior's mean; parameters as in ``fit``.
+    problem: Problem, start: Float[Array, "users numbers"], *, repeated: bool, steps: int, enough: float = 0.0
+) -> tuple[Float[Array, "users numbers"], Float[Array, " users"]]:
+    """Fit the start alone, s being the prior's mean; parameters as in ``fit``.
 
     Returns
     -------
-    start : (users, K)
+    start : (users, K or T K)
     cost : (users,)
         Half the weighted squares.
     """
@@ -123,11 +132,12 @@ def fit_start(
 
 @jax.jit
 def _described(problem: Problem, theta: Array, at: NormalEquations) -> Fit:
-    k = problem.rows.shape[3]
-    variance = jnp.diagonal(jnp.linalg.inv(at.matrix), axis1=1, axis2=2)[:, k:]
+    size = theta.shape[1] - problem.mean.shape[1]  # of the start
+    variance = jnp.diagonal(jnp.linalg.inv(at.matrix), axis1=1, axis2=2)[:, size:]
     path = partial(factor_path, by_value=False)
-    factor, _ = jax.vmap(path, in_axes=(_AXES, 0, 0))(problem, theta[:, :k], theta[:, k:])
-    return Fit(factor, theta[:, k:], jnp.sqrt(jnp.maximum(variance, 0)), at.cost)
+    start, value = theta[:, :size], theta[:, size:]
+    factor, _ = jax.vmap(path, in_axes=(_axes(problem), 0, 0))(problem, start, value)
+    return Fit(start, factor, value, jnp.sqrt(jnp.maximum(variance, 0)), at.cost)
 
 
 class Unknowns(NamedTuple):
@@ -138,7 +148,7 @@ class Unknowns(NamedTuple):
 
     def equations(self, problem: Problem, theta: Array) -> NormalEquations:
         """Normal equations of all clients of a batch."""
-        return jax.vmap(partial(normal_equations, self), in_axes=(_AXES, 0))(problem, theta)
+        return jax.vmap(partial(normal_equations, self), in_axes=(_axes(problem), 0))(problem, theta)
 
 
 class _Loop(NamedTuple):
@@ -222,11 +232,15 @@ def _left_over(loop: _Loop, chosen: Int[np.ndarray, " few"]) -> _Loop:
 def _taken(problem: Problem, chosen: Int[np.ndarray, " few"]) -> Problem:
     """Some clients of a batch."""
     step = problem.step._replace(shrink=problem.step.shrink[chosen])
-    own = {name: getattr(problem, name)[chosen] for name in PER_CLIENT}
-    return problem._replace(**own, step=step)
+    own = {name: getattr(problem, name) for name in PER_CLIENT}
+    some = {name: part[chosen] for name, part in own.items() if part is not None}
+    return problem._replace(**some, step=step)
 
 
-_AXES: Any = Problem(0, 0, 0, 0, 0, 0, None, Step(0, None, None, None))  # type: ignore[arg-type]
+def _axes(problem: Problem) -> Any:
+    """Which parts of a problem are one for each client."""
+    own: Any = {name: None if getattr(problem, name) is None else 0 for name in PER_CLIENT}
+    return problem._replace(**own, start_precision=None, step=Step(0, None, None, None, None))  # type: ignore[arg-type]
 
 
 def _where(better: Array, new: Array, old: Array) -> Array:
@@ -240,35 +254,44 @@ def factor_path(one: Problem, start: Array, value: Array, by_value: bool) -> tup
     ----------
     one : Problem
         Of one client, without the axis of users.
-    start : (K,)
+    start : (K,) or (T K,)
+        As in ``Fit``.
     value : (n,)
     by_value : bool
-        Whether derivatives by s are wanted beside those by p^0.
+        Whether derivatives by s are wanted beside those by the start.
 
     Returns
     -------
     path : (T, K)
-    derivatives : (T, K, K) or (T, K, K + n)
+    derivatives : (T, K, size of start) or (T, K, size of start + n)
     """
-    k = start.size
-    sensitivity = jnp.concatenate([jnp.eye(k), jnp.zeros((k, value.size * by_value))], axis=1)
+    rounds, _, k = one.factors.shape
+    size = start.size
+    added = jnp.zeros((rounds, k)) if size == k else jnp.roll(start.reshape(rounds, k), -1, axis=0)
+    sensitivity = jnp.concatenate([jnp.eye(k), jnp.zeros((k, size - k + value.size * by_value))], axis=1)
 
-    def go(carry: tuple[Array, Array], round_: tuple[Array, Array, Array]) -> tuple[Any, Any]:
+    def go(carry: tuple[Array, Array], round_: tuple[Array, ...]) -> tuple[Any, Any]:
         p, s = carry
-        factors, shrink, pull = round_
+        number, weighted, gram, target, shrink, pull, extra = round_
 
-        def move(p: Array, value: Array) -> Array:
-            return advance(one.step, p, value, one.row_weight, factors, shrink, pull)
+        def moved(p: Array, target: Array) -> Array:
+            return move(one.step, p, gram, target, shrink, pull)
 
-        onward = jax.jacfwd(move)(p, value) @ s
+        by_factor, by_target = jax.jacfwd(moved, argnums=(0, 1))(p, target)
+        onward = by_factor @ s
         if by_value:
-            onward = onward.at[:, k:].add(jax.jacrev(move, argnums=1)(p, value))
-        return (move(p, value), onward), (p, s)
+            onward = onward.at[:, size:].add(by_target @ weighted.T)
+        if size > k:  # the last round's number is past the end, and nothing is added there
+            onward = jax.lax.dynamic_update_slice(onward, jnp.eye(k), (0, (number + 1) * k))
+        return (moved(p, target) + extra, onward), (p, s)
 
-    used = one.factors
+    used = one.factors if one.broadcast is None else one.broadcast
     after = jnp.concatenate([used[1:], used[-1:]])
     seen = jnp.where(one.step.after, after, used)
-    _, (path, derivatives) = jax.lax.scan(go, (start, sensitivity), (seen, one.step.shrink, one.step.pull))
+    weighted = one.row_weight[:, None] * seen
+    sums = gram_of(weighted, seen), target_of(weighted, value)
+    parts = (jnp.arange(rounds), weighted, *sums, one.step.shrink, one.step.pull, added)
+    _, (path, derivatives) = jax.lax.scan(go, (start[:k], sensitivity), parts)
     return path, derivatives
 
 
@@ -280,8 +303,8 @@ def normal_equations(kind: Unknowns, one: Problem, theta: Array) -> NormalEquati
     kind : Unknowns
     one : Problem
         Of one client, without the axis of users.
-    theta : (K,) or (K + n,)
-        p^0, and s unless the start alone is fitted.
+    theta : (size of start,) or (size of start + n,)
+        The start as in ``Fit``, and s unless the start alone is fitted.
 
     Returns
     -------
@@ -292,9 +315,10 @@ def normal_equations(kind: Unknowns, one: Problem, theta: Array) -> NormalEquati
     d row / d p = w (e I - p t') with e = s - p . t, and d row / d s = w p, so that all sums over rows are
     products of matrices with n rows.
     """
-    rounds, _, k = one.rows.shape
-    value = one.mean if kind.start_only else theta[k:]
-    path, derivatives = factor_path(one, theta[:k], value, not kind.start_only)
+    rounds, n, k = one.rows.shape
+    size = theta.size - n * (not kind.start_only)
+    value = one.mean if kind.start_only else theta[size:]
+    path, derivatives = factor_path(one, theta[:size], value, not kind.start_only)
     factors = one.factors
     error = value - jnp.einsum("tk,tnk->tn", path, factors)
     left = one.weight * (one.rows - one.row_weight[:, None] * error[:, :, None] * path[:, None, :])
@@ -321,18 +345,20 @@ def normal_equations(kind: Unknowns, one: Problem, theta: Array) -> NormalEquati
     flat = derivatives.reshape(rounds * k, -1)
     onto = 0.5 * onto
     if not kind.start_only:
-        onto = onto.at[:, :, k:].add(cross.swapaxes(1, 2))
+        onto = onto.at[:, :, size:].add(cross.swapaxes(1, 2))
     # S' X S + S' C + C' S is a matrix and its transpose: one large product instead of two
     half = flat.T @ onto.reshape(rounds * k, -1)
     scaled = one.row_weight[:, None] * one.weight * left
     along_row = jnp.einsum("tnk,tk->tn", scaled, path)
     pull = jnp.einsum("tnk,tn->tk", scaled, error) - jnp.einsum("tnk,tn->tk", factors, along_row)
-    prior, middle = jnp.full(k, one.start_precision), jnp.zeros(k)
+    prior, middle = jnp.full(k, one.start_precision), jnp.zeros(size)
+    if one.step_deviation is not None:
+        prior = jnp.concatenate([prior, jnp.repeat(one.step_deviation**-2, k)])
     direct, downhill = prior, flat.T @ pull.ravel()
     if not kind.start_only:
         prior, middle = jnp.concatenate([prior, one.precision]), jnp.concatenate([middle, one.mean])
-        direct = prior.at[k:].add(own)
-        downhill = downhill.at[k:].add(along_row.sum(axis=0))
+        direct = prior.at[size:].add(own)
+        downhill = downhill.at[size:].add(along_row.sum(axis=0))
     away = theta - middle
     return NormalEquations(
         0.5 * (jnp.sum(left**2) + jnp.sum(prior * away**2)),

@@ -1,4 +1,8 @@
-"""All batches of a view fitted; under fresh noise twice, with a prior of s learned from the first pass."""
+"""All batches of a view fitted; under fresh noise twice, with a prior of s learned from the first pass.
+
+Where clients step in an order that nobody sees, the first pass takes the average over the orders for the
+step, and the second one leaves it as much room as the orders differ.
+"""
 
 from __future__ import annotations
 
@@ -8,7 +12,9 @@ import numpy as np
 from jaxtyping import Float, Int
 
 from attacks.base import Progress
-from attacks.trajectory.factor_trajectories import batches, pack
+from attacks.client_rules.client_update import step_of
+from attacks.trajectory.factor_trajectories import Packed, batches, pack
+from attacks.trajectory.order_spread import order_spread
 from attacks.trajectory.stretched_ratings import Separated, on_grid, unstretch
 from attacks.trajectory.trajectory_fits import (
     Fitted,
@@ -48,17 +54,27 @@ def fit_clients(view: View, model: TrajectoryModel, key: int, progress: Progress
         priors = learned_priors(model, earlier) if earlier else None
         rng = generator(key, Purpose.TRAJECTORY_STARTS)
         done = number * view.users.size
-        for position, members in enumerate(batches(view, model.rounds.size)):
+        for position, members in enumerate(batches(view, model.rounds.size, loose=model.loose)):
             packed = pack(view, view.batch(members), model.rounds)
             if model.fresh:
                 prior = priors[position] if priors else flat_prior(model, packed)
                 warm = earlier[position] if earlier else None
-                fits.append(fit_fresh(model, packed, prior, warm, rng))
+                unsure = _step_deviation(model, packed, warm, key) if model.loose and warm else None
+                fits.append(fit_fresh(model, packed, prior, warm, rng, unsure))
             else:
                 fits.append(fit_exact(model, packed, rng))
             done += packed.users.size
             progress(done, passes * view.users.size)
     return fits
+
+
+def _step_deviation(
+    model: TrajectoryModel, packed: Packed, fit: Fitted, key: int
+) -> Float[np.ndarray, "users rounds"]:
+    """What the order of the ratings adds to each step, by the fit so far."""
+    step = step_of(model.manifest, model.rounds, packed.valid.sum(axis=1))
+    rng = generator(key, Purpose.TRAJECTORY_STARTS, int(packed.users[0]))
+    return order_spread(packed, step, fit.path, fit.posterior_value, rng)
 
 
 class Entries(NamedTuple):

@@ -41,6 +41,8 @@ class TrajectoryModel(NamedTuple):
         The fitted values s are W o R, not R.
     known_step : bool
         The clients' step and its constants are public.
+    loose : bool
+        The step is known up to what the order of the client's ratings adds to it.
     n_starts, max_steps : int
         Random starts of a client, and steps of each.
     """
@@ -51,6 +53,7 @@ class TrajectoryModel(NamedTuple):
     repeated: bool
     stretched: bool
     known_step: bool
+    loose: bool
     n_starts: int
     max_steps: int
 
@@ -70,8 +73,10 @@ class Fitted:
         As in ``Packed``.
     value, deviation : (users, n)
         s and its standard error by the rows alone, in stars.
-    start : (users, K)
-        p^0.
+    start : (users, K or T K)
+        p^0, and what chance added to the later ones.
+    path : (users, T, K)
+        p^t; empty where no step was fitted.
     posterior_value : (users, n)
         s with the prior counted in, from which the next pass starts.
     residual : (users,)
@@ -87,7 +92,8 @@ class Fitted:
     same_list: Bool[np.ndarray, " users"]
     value: Float[np.ndarray, "users n"]
     deviation: Float[np.ndarray, "users n"]
-    start: Float[np.ndarray, "users K"]
+    start: Float[np.ndarray, "users numbers"]
+    path: Float[np.ndarray, "users T K"]
     posterior_value: Float[np.ndarray, "users n"]
     residual: Float[np.ndarray, " users"]
     n_starts: Int[np.ndarray, " users"]
@@ -157,7 +163,7 @@ def fit_exact(model: TrajectoryModel, packed: Packed, rng: np.random.Generator) 
         better = left < out.residual[open_]
         here = open_[better]
         out.value[here] = np.asarray(found.value)[: open_.size][better]
-        out.start[here] = np.asarray(found.factor)[: open_.size, 0][better]
+        out.start[here] = np.asarray(found.start)[: open_.size][better]
         out.residual[here] = left[better]
         out.n_starts[open_] += 1
     return out
@@ -169,6 +175,7 @@ def fit_fresh(
     prior: Prior,
     warm: Fitted | None,
     rng: np.random.Generator,
+    step_deviation: Float[np.ndarray, "users rounds"] | None = None,
 ) -> Fitted:
     """Fit a batch under fresh noise of known scale, a posteriori.
 
@@ -182,6 +189,8 @@ def fit_fresh(
         An earlier fit to start from; None starts at random and lets the horizon grow.
     rng : Generator
         Of the starts.
+    step_deviation : (users, T - 1), optional
+        Of what chance adds to each step; None where nothing is.
 
     Returns
     -------
@@ -195,27 +204,30 @@ def fit_fresh(
 
     def improved(start: np.ndarray, value: np.ndarray, horizon: int) -> Fit:
         seen = weight * (np.arange(rounds) < horizon)[:, None, None]
-        problem = _problem(model, packed, seen, prior, 1.0, chosen)
+        problem = _problem(model, packed, seen, prior, 1.0, chosen, step_deviation)
         steps = model.max_steps if horizon == rounds else min(model.max_steps, SHORT_STEPS)
         return fit(
             problem, jnp.asarray(start), jnp.asarray(value), repeated=False, steps=steps, enough=ENOUGH
         )
 
     if warm is not None:
-        found = improved(warm.start[chosen], warm.posterior_value[chosen], rounds)
+        start = warm.start[chosen]
+        if step_deviation is not None:  # nothing is added yet
+            start = np.pad(start, ((0, 0), (0, step_deviation.shape[1] * start.shape[1])))
+        found = improved(start, warm.posterior_value[chosen], rounds)
     else:
         start, value = _random_start(model, packed, rng)[0][chosen], prior.mean[chosen]
         # a client's course is smooth in its start over few rounds, so that the horizon grows
         for horizon in sorted({min(first, rounds) for first in (*HORIZONS, rounds)}):
             found = improved(start, value, horizon)
-            start, value = np.asarray(found.factor[:, 0]), np.asarray(found.value)
+            start, value = np.asarray(found.start), np.asarray(found.value)
     counted = packed.valid.sum(axis=1) * packed.rows.shape[1] * packed.rows.shape[3]
-    value, deviation, begin = (
-        np.asarray(part)[:users] for part in (found.value, found.deviation, found.factor[:, 0])
+    value, deviation, begin, path = (
+        np.asarray(part)[:users] for part in (found.value, found.deviation, found.start, found.factor)
     )
     left = np.sqrt(2 * np.asarray(found.cost)[:users] / np.maximum(counted, 1))
     alone, spread = _without(prior, value, deviation)
-    return _fitted(packed, alone, spread, begin, value, left, np.ones(users, int))
+    return _fitted(packed, alone, spread, begin, path, value, left, np.ones(users, int))
 
 
 def _without(prior: Prior, value: np.ndarray, deviation: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
@@ -233,8 +245,9 @@ def _blank(packed: Packed) -> Fitted:
     """Nothing found yet."""
     users, n = packed.valid.shape
     value, deviation, following = (np.zeros((users, n)) for _ in range(3))
-    start = np.zeros((users, packed.rows.shape[3]))
-    return _fitted(packed, value, deviation, start, following, np.full(users, np.inf), np.zeros(users, int))
+    start, path = np.zeros((users, packed.rows.shape[3])), np.zeros((users, 0, packed.rows.shape[3]))
+    left, tried = np.full(users, np.inf), np.zeros(users, int)
+    return _fitted(packed, value, deviation, start, path, following, left, tried)
 
 
 def _fitted(packed: Packed, *answers: Any) -> Fitted:
@@ -249,6 +262,7 @@ def _problem(
     prior: Prior,
     start_precision: float,
     chosen: np.ndarray,
+    step_deviation: np.ndarray | None = None,
 ) -> Problem:
     """What is fitted, for some clients of a batch; a prior without a deviation is none."""
     spread = np.where(prior.deviation > 0, prior.deviation, np.inf)
@@ -262,6 +276,8 @@ def _problem(
         precision=jnp.asarray(precision[chosen]),
         start_precision=jnp.asarray(start_precision),
         step=step_of(model.manifest, model.rounds, packed.valid.sum(axis=1)[chosen]),
+        broadcast=None if packed.broadcast is None else jnp.asarray(packed.broadcast[chosen]),
+        step_deviation=None if step_deviation is None else jnp.asarray(step_deviation[chosen]),
     )
 
 

@@ -9,6 +9,7 @@ from typing import Annotated, Any
 import typer
 
 from audit.cli.accounts import accounts_as_json, show_accounts
+from audit.cli.build import AgainstOption, JunitOption, as_records, build_of
 from audit.cli.options import (
     WATCHED,
     AdversaryOption,
@@ -35,10 +36,18 @@ from audit.cli.options import (
     parse_rounds,
     texts,
 )
-from audit.cli.output import Output, judge
+from audit.cli.output import Output
 from victims.common.errors import InputError
 
 IDENTIFY = "factorleak attack --identify takes the rule from the uploads"
+COLUMNS = (
+    "value [95 % interval over clients]; guess: the best guess without the transcript; answered: "
+    "clients with an answer, the others count with that guess."
+)
+LISTED = (
+    "Uploads name items: which ones a client rated lies in the open, whatever is in their rows, unless it "
+    "sends rows of others, too."
+)
 REMEDIES = {"upload": "declare what is uploaded, or nothing: then the rows tell"}
 EXAMPLES = examples(
     "factorleak audit",
@@ -75,6 +84,8 @@ def audit(
     community: CommunityOption = None,
     item_components: ComponentsOption = None,
     fail_on: FailOnOption = None,
+    against: AgainstOption = None,
+    junit: JunitOption = None,
     keep_transcripts: Annotated[
         bool, typer.Option(help="Leave the recordings in RESULTS/transcripts.")
     ] = False,
@@ -90,10 +101,11 @@ def audit(
         )  # fmt: skip
         _audit_recording(
             out, transcript, truth, "" if adversary == "server" else adversary, names(attack),
-            dict(options_by_attack(option)), sample, seed, fail_on or [], Output(quiet, as_json),
+            dict(options_by_attack(option)), sample, seed, fail_on or [], against, junit,
+            Output(quiet, as_json),
         )  # fmt: skip
         return
-    from audit.cli.gate import OF_ATTACKS, Vocabulary, parse
+    from audit.cli.gate import OF_ATTACKS, Vocabulary
     from audit.factories import parse_options
     from audit.requests.auditing import AuditRequest
     from audit.requests.auditing import audit as answer
@@ -124,7 +136,7 @@ def audit(
         "attack": request.attacks,
         "adversary": (adversary,),
     }
-    bars = parse(fail_on or [], Vocabulary(values=OF_ATTACKS, columns=columns))
+    build = build_of(fail_on, Vocabulary(values=OF_ATTACKS, columns=columns), against, junit)
     with output.progress("audit") as update_bar:
         found = answer(
             request,
@@ -136,13 +148,13 @@ def audit(
     output.show(audit_table(found.rows, f"What the {adversary} reads from {victim}, rounds {watched}"))
     for sentence in in_words(found.rows, listed=found.lists_open):
         output.show(sentence)
-    output.show(
-        "value [95 % interval over clients]; guess: the best guess without the transcript; answered: "
-        "clients with an answer, the others count with that guess."
-    )
+    output.show(COLUMNS)
     show_accounts(output, found.accounts)
-    output.results(found.rows, out, found.seconds, accounts=accounts_as_json(found.accounts))
-    judge(bars, found.rows)
+    changed = build.changes(found.rows)
+    build.show(output, changed)
+    accounts, told = accounts_as_json(found.accounts), as_records(changed)
+    output.results(found.rows, out, found.seconds, accounts=accounts, changes=told)
+    build.judge(found.rows, changed)
 
 
 def _refuse_idle(**given: object) -> None:
@@ -165,9 +177,11 @@ def _audit_recording(
     sample: int,
     seed: int,
     fail_on: list[str],
+    against: Path | None,
+    junit: Path | None,
     output: Output,
 ) -> None:
-    from audit.cli.gate import OF_ATTACKS, OF_CLAIMED, Vocabulary, parse
+    from audit.cli.gate import OF_ATTACKS, OF_CLAIMED, Vocabulary
     from audit.requests.recording_audit import RecordingRequest, audit_recording, settled
     from reports.audit import audit_table, in_words
     from victims.transcript.client_names import called_by_name
@@ -179,7 +193,8 @@ def _audit_recording(
     named = re.compile(rf"adversary={re.escape(adversary)}(?=\s*(,|$))")  # as --adversary names it
     if adversary:
         fail_on = [named.sub(lambda _: f"adversary={request.adversary}", text) for text in fail_on]
-    bars = parse(fail_on, Vocabulary(values=(*OF_ATTACKS, *OF_CLAIMED), columns=columns))
+    vocabulary = Vocabulary(values=(*OF_ATTACKS, *OF_CLAIMED), columns=columns)
+    build = build_of(fail_on, vocabulary, against, junit)
     with output.progress("audit") as update_bar:
         found = audit_recording(request, opened, update_bar)
     output.show(repr(opened))
@@ -192,15 +207,18 @@ def _audit_recording(
         output.show(found.hint)
     for wrong in found.contradictions:
         output.show(f"{wrong}; {REMEDIES.get(wrong.key, IDENTIFY)}.")
-    if request.truth is None:
+    if request.truth is not None:
+        output.show(COLUMNS)
+    else:
         if found.lists_open:
-            output.show(
-                "Which items were rated lies in the open: uploads name them, whatever is in their rows."
-            )
+            output.show(LISTED)
         output.show(
             "There is no truth to score against: clients_answered counts those for whom an attack, which "
             "abstains where nothing fits, has an answer; guess: the same on shuffled uploads."
         )
     wrong_keys = [one._asdict() for one in found.contradictions]
-    output.results(found.rows, out, found.seconds, contradictions=wrong_keys)
-    judge(bars, found.rows)
+    changed = build.changes(found.rows)
+    build.show(output, changed)
+    told = as_records(changed)
+    output.results(found.rows, out, found.seconds, contradictions=wrong_keys, changes=told)
+    build.judge(found.rows, changed)

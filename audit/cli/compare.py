@@ -8,6 +8,7 @@ from typing import Annotated
 
 import typer
 
+from audit.cli.build import AgainstOption, JunitOption, as_records, build_of
 from audit.cli.options import (
     AttacksOption,
     ComponentsOption,
@@ -27,12 +28,15 @@ from audit.cli.options import (
     names,
     parse_rounds,
 )
-from audit.cli.output import Output, judge
+from audit.cli.output import Output
+from victims.common.errors import InputError
 from victims.common.files import refuse_unwritable
 
+USERS, TRAINED, RUNS = 120, 50, 3
 EXAMPLES = examples(
     "factorleak compare --defense none --defense laplace:scale=2 --defense privmvmf",
     "factorleak compare --defense none --defense gaussian:sigma=1 --adversary server --runs 1",
+    "factorleak compare campaign.toml --dry-run",
 )
 
 
@@ -46,7 +50,10 @@ def compare(
             autocompletion=completing("defenses"),
         ),
     ] = None,
-    more: Annotated[list[str] | None, typer.Argument(help="More defenses.", show_default=False)] = None,
+    more: Annotated[
+        list[str] | None,
+        typer.Argument(help="A campaign file (.toml), or more defenses.", show_default=False),
+    ] = None,
     out: Annotated[
         Path, typer.Option(help="Directory for results and the figure; cells in it are reused.")
     ] = (Path("COMPARE")),
@@ -72,19 +79,35 @@ def compare(
             "many from the first as the adapted attacks use.",
         ),
     ] = None,
-    users: UsersOption = 120,
-    trained: Annotated[int, typer.Option(min=1, help="Rounds before the ranking is measured.")] = 50,
-    runs: Annotated[int, typer.Option(min=1, help="Seeds of the ranking.")] = 3,
+    users: UsersOption = USERS,
+    trained: Annotated[int, typer.Option(min=1, help="Rounds before the ranking is measured.")] = TRAINED,
+    runs: Annotated[int, typer.Option(min=1, help="Seeds of the ranking.")] = RUNS,
     fail_on: FailOnOption = None,
+    against: AgainstOption = None,
+    junit: JunitOption = None,
     jobs: JobsOption = -1,
     seed: SeedOption = 0,
     set_: VictimOptions = None,
     item_components: ComponentsOption = None,
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="Check a campaign file and count its cells; nothing is run.")
+    ] = False,
     quiet: QuietOption = False,
     as_json: JsonOption = False,
 ) -> None:
     """Defenses side by side: leakage to each adversary, recommendation quality, cost."""
-    from audit.cli.gate import OF_ATTACKS, OF_COST, OF_QUALITY, Vocabulary, parse
+    if campaign := _campaign_of(more or []):
+        _refuse_idle(
+            defense=defenses, data=data != "synthetic", victim=victim != "fedmvmf", update=update,
+            weighting=weighting, attack=attack, adversary=adversary, rounds=rounds, users=users != USERS,
+            trained=trained != TRAINED, runs=runs != RUNS, seed=seed, set=set_,
+            item_components=item_components,
+        )  # fmt: skip
+        _run_campaign(campaign, out, jobs, fail_on, against, junit, dry_run, Output(quiet, as_json))
+        return
+    if dry_run:
+        raise InputError("--dry-run counts the cells of a campaign file; name one")
+    from audit.cli.gate import OF_ATTACKS, OF_COST, OF_QUALITY, Vocabulary
     from audit.experiments.compare import ADVERSARIES, Comparison, run, settled, short_of_rounds
     from audit.factories import parse_options
     from audit.requests.grids import scenario_of
@@ -103,14 +126,15 @@ def compare(
         adversaries=names(adversary) or ADVERSARIES,
         attacks=names(attack),
         rounds=tuple(parse_rounds(rounds)) if rounds else (),
-        users=users or 120,
+        users=users or USERS,
         trained=trained,
         runs=runs,
         seed=seed,
         victim_options=parse_options(set_ or []),
     )
     columns = {"defense": plan.defenses, "adversary": plan.adversaries}
-    bars = parse(fail_on or [], Vocabulary(values=(*OF_ATTACKS, *OF_QUALITY, *OF_COST), columns=columns))
+    vocabulary = Vocabulary(values=(*OF_ATTACKS, *OF_QUALITY, *OF_COST), columns=columns)
+    build = build_of(fail_on, vocabulary, against, junit)
     notes = short_of_rounds(plan)
     watched = settled(plan).rounds
     start = time.perf_counter()
@@ -126,5 +150,70 @@ def compare(
     figures = comparison_figure(rows, out)
     for path in figures:
         output.show(f"figure {path}")
-    output.results(rows, out, time.perf_counter() - start, figures=figures, notes=notes)
-    judge(bars, rows)
+    changed = build.changes(rows)
+    build.show(output, changed)
+    told = as_records(changed)
+    output.results(rows, out, time.perf_counter() - start, figures=figures, notes=notes, changes=told)
+    build.judge(rows, changed)
+
+
+def _campaign_of(words: list[str]) -> Path | None:
+    """The campaign file among the arguments; None where they are defenses."""
+    files = [word for word in words if word.endswith(".toml")]
+    if files and len(words) > 1:
+        raise InputError(f"a campaign file must stand alone, got {' '.join(words)}; it names its defenses")
+    return Path(files[0]) if files else None
+
+
+def _refuse_idle(**given: object) -> None:
+    for name, value in given.items():
+        if value:
+            option = name.replace("_", "-")
+            raise InputError(f"--{option} is said by the campaign file; leave it out, or write it there")
+
+
+def _run_campaign(
+    path: Path,
+    out: Path,
+    jobs: int,
+    fail_on: list[str] | None,
+    against: Path | None,
+    junit: Path | None,
+    dry_run: bool,
+    output: Output,
+) -> None:
+    from audit.cli.gate import OF_ATTACKS, OF_COST, OF_QUALITY, Vocabulary
+    from audit.experiments.matrix import cells_in, counts_of, run
+    from audit.experiments.naming import content_of
+    from audit.requests.campaign_file import load_data, matrix_of, read_campaign
+    from audit.requests.reporting import ReportRequest, report
+
+    content = read_campaign(path)
+    matrix = matrix_of(content)
+    columns = {
+        "defense": {defense for plan in matrix.plans for defense in plan.defenses},
+        "adversary": {who for plan in matrix.plans for who in plan.adversaries},
+    }
+    vocabulary = Vocabulary(values=(*OF_ATTACKS, *OF_QUALITY, *OF_COST), columns=columns)
+    build = build_of(fail_on, vocabulary, against, junit)
+    refuse_unwritable(out)
+    start = time.perf_counter()
+    data = load_data(content, path.parent)
+    cells = cells_in(matrix, {name: content_of(ratings) for name, ratings in data.items()}, out)
+    counts = counts_of(cells)
+    words = f"{counts['leakage']} of leakage, {counts['cost']} of cost, {counts['quality']} of quality"
+    output.show(f"{path.name}: {len(cells)} cells ({words}), {counts['kept']} of them kept from before")
+    if dry_run:
+        output.finish({"cells": len(cells), **counts})
+        return
+    with output.progress("compare") as update_bar:
+        rows = run(matrix, data, out, jobs=jobs, report=update_bar)
+    changed = build.changes(rows)
+    build.show(output, changed)
+    told = as_records(changed)
+    output.results(rows, out, time.perf_counter() - start, changes=told, cells=len(cells), **counts)
+    made = report(ReportRequest(out, title=content.title))
+    for system in made.page.systems:
+        output.show(system.sentence)
+    output.show(f"page {made.files[0]}")
+    build.judge(rows, changed)

@@ -76,7 +76,7 @@ def cost(
     from audit.experiments.cost import Sheet, run
     from audit.factories import parse_options
     from audit.requests.grids import scenario_of
-    from reports.cost import cost_table, fedmf_paper, privmvmf_lines
+    from reports.cost import cost_table, of_the_upload, published_lines, published_seconds
     from reports.cost_figure import cost_figure
 
     output = Output(quiet, as_json)
@@ -106,9 +106,8 @@ def cost(
         with output.progress("cost") as update_bar:
             rows = run(replace(sheet, options={**sheet.options, **how}), ratings, report=update_bar)
         for row in rows:
-            published = victim == "fedmf" and row["system"] in ("phe, 1024 bit", "packed, 1024 bit")
-            row["paper"] = fedmf_paper(row["items"], upload) if published else None
-        said = f" ({upload})" if victim == "fedmf" else ""
+            row["paper"] = published_seconds(victim, row, upload)
+        said = of_the_upload(victim, upload)
         title = f"One round of {victim}{said}: processor seconds; of clients: busiest / mean"
         output.show(cost_table(rows, title))
         by_upload[upload] = rows
@@ -121,9 +120,8 @@ def cost(
     rows = [row for some in by_upload.values() for row in some]
     for note in dict.fromkeys(f"{row['system']}: {row['note']}" for row in rows):
         output.show(f"  {note}")
-    if victim == "fedmvmf":
-        for line in privmvmf_lines():
-            output.show(line)
+    for line in published_lines(victim):
+        output.show(line)
     seconds = time.perf_counter() - start
     output.show(f"{seconds:.1f} s")
     output.finish({"seconds": seconds, "rows": rows, "figures": figures})

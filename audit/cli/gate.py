@@ -32,6 +32,7 @@ from audit.scoring.metrics import RATING_METRICS
 from audit.scoring.pseudonyms import CLAIMED, SHARE
 from audit.scoring.statistics import INCONCLUSIVE, LEAK, NO_EVIDENCE, NOT_TESTED
 from audit.shell.exits import Exit
+from reports.verdicts import why_nothing
 from victims.common.errors import InputError
 from victims.evaluation.ranking import Quality
 
@@ -274,9 +275,11 @@ def _not_measured(condition: Condition, rows: Sequence[Mapping[str, Any]]) -> li
         out.append("nothing but guesses ran")
     for found in places.values():
         if not any(_answers(condition, row) for row in found):
-            reasons = [row["reason"] for row in found if row.get("reason")]
-            why = f" ({reasons[0]})" if reasons else ""
-            out.append(f"no attack answered on {_where(found[0])}{why}; @adversary=NAME restricts it")
+            why = why_nothing(found)
+            where = _where(found[0]) + (f" ({why})" if why else "")
+            out.append(
+                f"no attack answered anything that settles it on {where}; @adversary=NAME restricts it"
+            )
     return list(dict.fromkeys(out))
 
 

@@ -19,6 +19,7 @@ from audit.cli import (
     predict,
     quality,
     record,
+    report,
     score,
     sweep,
     train,
@@ -56,6 +57,7 @@ for command, ending in (
     (lists.lists, lists.EXAMPLES),
     (predict.predict, predict.EXAMPLES),
     (claims.claims, claims.EXAMPLES),
+    (report.report, report.EXAMPLES),
 ):
     app.command(epilog=ending)(command)
 app.command("list", epilog=listing.LIST_EXAMPLES)(listing.list_)

@@ -89,7 +89,10 @@ class Output:
         return ratings
 
     def results(self, rows: Sequence[Mapping[str, Any]], out: Path, seconds: float, **more: object) -> None:
-        """Say where result rows are, or print them as JSON with what else there is."""
+        """Note what made the rows beside them; say where they are, or print them with what else there is."""
+        from audit.experiments.run_record import write_run
+
+        write_run(out, sys.argv[1:], seconds, len(rows))
         self.show(f"{len(rows)} rows in {out}/results.json, .csv, .parquet; {seconds:.1f} s")
         self.finish({"out": out, "seconds": seconds, "rows": rows, **more})
 

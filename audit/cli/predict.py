@@ -1,4 +1,4 @@
-"""``factorleak predict``: differential privacy by stretching (paper 002)."""
+"""``factorleak predict``: papers 002, and without a server 003 and 004."""
 
 from __future__ import annotations
 
@@ -23,18 +23,33 @@ from audit.cli.options import (
     parse_numbers,
 )
 from audit.cli.output import Output
+from audit.cli.predict_trusted import predict_trusted
+from victims.common.errors import InputError
 from victims.common.files import refuse_unwritable
 
 EXAMPLES = examples(
     "factorleak predict --method mf --method hdpmf --epochs 20 --runs 2",
     "factorleak predict --data filmtrust --vary user_low --noise once",
+    "factorleak predict --victim pdmfrec --data ml-100k --set weight=once",
+    "factorleak predict --victim dpmf-yang --data filmtrust:trust=trust.tab --factors 3 --runs 2",
 )
 
 FACTORS = ["10,5"]
+PRIVATE_MF, PEERS, TRUSTED = "mf", "pdmfrec", "dpmf-yang"
+FACTORS_OF_TRUSTED = ["3,6,12"]
 
 
 def predict(
     data: DataOption = "synthetic",
+    victim: Annotated[
+        str,
+        typer.Option(
+            help="mf (paper 002, Table 3), or pdmfrec (paper 003, Table 2: five parts, rotated; --method "
+            "pdmfrec, pdmfrec-sim, pdmfrec-sim-all, pmf; --epochs, --runs and --set apply), or dpmf-yang "
+            "(paper 004, Table 4; --method dpmf-yang, dmf, implicit-pmf, svd++, wrmf, gaussian-pmf; "
+            "--factors, --epochs, --runs, --vary and --set apply)."
+        ),
+    ] = PRIVATE_MF,
     out: Annotated[Path, typer.Option(help="Directory for results; cells in it are reused.")] = Path(
         "PREDICT"
     ),
@@ -46,15 +61,21 @@ def predict(
         typer.Option(help="When noise is drawn: once, fresh (every epoch) or composed (every epoch, eps/T)."),
     ] = "fresh",
     factors: Annotated[
-        list[str], typer.Option("--factors", help="Numbers of factors. Repeatable.")
-    ] = FACTORS,
-    epochs: Annotated[int, typer.Option(min=1, help="Epochs of training.")] = 100,
+        list[str] | None,
+        typer.Option("--factors", help="Numbers of factors, 10,5 or 3,6,12 (dpmf-yang). Repeatable."),
+    ] = None,
+    rates: Annotated[
+        list[str] | None,
+        typer.Option("--rates", help="With pdmfrec: learning rates to choose from. Repeatable."),
+    ] = None,
+    epochs: Annotated[int, typer.Option(min=1, help="Epochs, or rounds, of training.")] = 100,
     runs: Annotated[int, typer.Option(min=1, help="Seeds.")] = 5,
     vary: Annotated[
         str,
         typer.Option(
             help="nothing (Table 3, Fig. 8), user_low (Fig. 2, 3), user_conservative (4, 5), "
-            "fraction (6, 7), epsilon"
+            "fraction (6, 7), epsilon; of dpmf-yang nothing (Table 4, Fig. 4, 6), weights (Fig. 5), degree, "
+            "users"
         ),
     ] = "nothing",
     points: Annotated[
@@ -88,7 +109,21 @@ def predict(
     quiet: QuietOption = False,
     as_json: JsonOption = False,
 ) -> None:
-    """Prediction error of private matrix factorisation over seeds: paper 002, Table 3 and Figures 2 to 8."""
+    """Held-out error over seeds: paper 002, Table 3 and Figures 2 to 8; 003, Table 2; 004, Table 4."""
+    if victim not in (PRIVATE_MF, PEERS, TRUSTED):
+        raise InputError(f"--victim must be {PRIVATE_MF}, {PEERS} or {TRUSTED}, got {victim!r:.40}")
+    if victim == PEERS:
+        chosen_from = parse_floats("--rates", rates, "0.01,0.05") if rates else ()
+        _among_peers(
+            Output(quiet, as_json), data, out, method, chosen_from, epochs, runs, set_ or [], jobs, seed
+        )
+        return
+    if victim == TRUSTED:
+        sizes = parse_numbers("--factors", factors or FACTORS_OF_TRUSTED)
+        predict_trusted(
+            Output(quiet, as_json), data, out, method, sizes, epochs, runs, vary, jobs, seed, set_ or []
+        )
+        return
     from audit.experiments.prediction import METHODS, Plan, run
     from audit.experiments.prediction_tuning import best
     from audit.experiments.prediction_tuning import tune as search
@@ -104,7 +139,7 @@ def predict(
         methods=names(method) or METHODS,
         data=data,
         noise=noise,
-        factors=parse_numbers("--factors", factors),
+        factors=parse_numbers("--factors", factors or FACTORS),
         epochs=epochs,
         runs=runs,
         seed=seed,
@@ -137,3 +172,44 @@ def predict(
     for reason in dict.fromkeys(row["reason"] for row in rows if row["status"] == "failed"):
         output.show(f"failed: {reason}")
     output.results(rows, out, time.perf_counter() - start, figures=figures)
+
+
+def _among_peers(
+    output: Output,
+    data: str,
+    out: Path,
+    method: list[str] | None,
+    rates: tuple[float, ...],
+    epochs: int,
+    runs: int,
+    set_: list[str],
+    jobs: int,
+    seed: int,
+) -> None:
+    """Paper 003."""
+    from audit.experiments.parts_prediction import METHODS, RATES, ROUNDS, PartsPlan, run
+    from audit.factories import parse_options
+    from reports.parts_prediction import parts_table, rounds_table
+
+    refuse_unwritable(out)
+    rounds = tuple(sorted({number for number in ROUNDS if number < epochs} | {epochs}))
+    plan = PartsPlan(
+        methods=names(method) or tuple(METHODS),
+        data=data,
+        rates=rates or RATES,
+        rounds=rounds,
+        runs=runs,
+        seed=seed,
+        victim_options=parse_options(set_),
+    )
+    begin = time.perf_counter()
+    ratings = output.load(data)
+    with output.progress("predict") as update_bar:
+        rows = run(plan, ratings, out, jobs=jobs, report=update_bar)
+    output.show(ratings.describe())
+    if any(row["status"] == "ran" for row in rows):
+        output.show(parts_table(rows, ratings.name, "Held-out error, rate and rounds by validation MAE"))
+        output.show(rounds_table(rows, "MAE after rounds, rate by validation MAE"))
+    for reason in dict.fromkeys(row["reason"] for row in rows if row["status"] == "failed"):
+        output.show(f"failed: {reason}")
+    output.results(rows, out, time.perf_counter() - begin)

@@ -175,8 +175,10 @@ def _told(task: Claim, ratings: Ratings) -> Ceiling:
             is not None
         )
         u = now.user_factors(number)[held.users]
-        v = now.victim.broadcast(now.state)[0][held.items]
-        rows = np.concatenate([part.gradient for part in sent_rows(now, everybody, number)])
+        parts = list(sent_rows(now, everybody, number))
+        rows = np.concatenate([part.gradient for part in parts])
+        met = [part.reference for part in parts if part.reference is not None]
+        v = np.concatenate(met) if met else now.victim.broadcast(now.state)[0][held.items]
         weight = 1 / np.asarray(scale)[held.items]
         rest = 2 * np.einsum("rk,rk->r", u, v)[:, None] * u - rows  # 2 s u, and noise
         above += np.einsum("rk,rk->r", rest * weight, 2 * u)

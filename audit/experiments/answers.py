@@ -84,7 +84,7 @@ def complaints(found: object, view: View) -> Iterator[str]:
     if np.any(np.diff(users) <= 0):
         yield "must name every client once, ascending"
     if found.identities == Identities.CLIENTS:
-        for client in np.setdiff1d(users, view.users):
+        for client in np.setdiff1d(users, _known(view)):
             yield f"answered about client {client}, which it was not asked about"
         for client in np.setdiff1d(view.users, users):
             yield f"said nothing about client {client}, which it was asked about"
@@ -99,6 +99,14 @@ def complaints(found: object, view: View) -> Iterator[str]:
     answered = [client for block in found.blocks for client in block.users.tolist()]
     if len(set(answered)) < len(answered):
         yield "must answer about every client in one block"
+
+
+def _known(view: View) -> np.ndarray:
+    """Clients whose rows the adversary receives, with a name or without, or of whom it is told something."""
+    links = [] if view.links is None else [view.links.sender[np.isin(view.links.receiver, view.members)]]
+    told = [one.sender for one in view.told.values()]
+    passing = [] if view.traffic is None else [view.traffic.sender]
+    return np.unique(np.concatenate([view.users, *links, *told, *passing]))
 
 
 def _of_block(block: object, users: np.ndarray, view: View) -> Iterator[str]:

@@ -19,6 +19,7 @@ from audit.experiments.shuffled_null import shuffled_scores
 from audit.keys import view_of
 from audit.registry import entry
 from audit.scoring.ceiling import ceilings, computable
+from audit.scoring.linking import senders_of
 from audit.scoring.truth import Truth
 from victims.transcript.reader import Transcript
 from victims.transcript.view import View
@@ -102,7 +103,10 @@ def rows_of(
         return claimed_rows(columns, attempt.attack, attempt.options, attempt.seed, view, answer)
     null = shuffled_scores(attempt.attack, attempt.options, attempt.seed, view, truth, answer)
     limits = ceilings(view, truth) if with_ceilings and computable(view) else None
-    rows = metric_rows(columns, answer, transcript.manifest, truth, shuffled=null, ceilings=limits)
+    who = senders_of(transcript, view) if answer.linked is not None else None
+    rows = metric_rows(
+        columns, answer, transcript.manifest, truth, shuffled=null, ceilings=limits, senders=who
+    )
     return [*rows, *_diagnostic_rows(columns, answer)]
 
 
@@ -139,7 +143,7 @@ def users_of_others(view: View) -> np.ndarray:
     -------
     (n_users,)
     """
-    return view.users[view.users != _own(view.adversary)]
+    return view.users[~np.isin(view.users, view.members)]
 
 
 def own_rows_alone(view: View) -> str:
@@ -149,25 +153,19 @@ def own_rows_alone(view: View) -> str:
     ----------
     view : View
     """
-    own = _own(view.adversary)
-    if own < 0 or not view.users.size or (view.users != own).any():
+    if not view.members or not view.users.size or users_of_others(view).size:
         return ""
     return f"beside its own uploads, {nothing_received(view)}" if view.anonymous_rows else OWN_ROWS
-
-
-def _own(adversary: str) -> int:
-    """The number of the client who is the adversary, -1 where it is none."""
-    return int(adversary.partition(":")[2]) if adversary.startswith("client:") else -1
 
 
 def _of_others(view: View, answer: Reconstruction) -> Reconstruction:
     """The answer without what a client reads of its own uploads, which is no leak."""
     if answer.identities == Identities.PSEUDONYMS or not answer.users.size:
         return answer
-    nobody = OWN_ROWS if view.adversary == "decrypter" else own_rows_alone(view)
+    others = ~np.isin(answer.users, view.members)
+    nobody = OWN_ROWS if view.adversary == "decrypter" else "" if others.any() else own_rows_alone(view)
     if nobody:
         return all_abstain(answer.attack, answer.users, nobody, answer.options)
-    others = answer.users != _own(view.adversary)
     return answer if others.all() else _of_users(answer, answer.users[others])
 
 

@@ -18,6 +18,7 @@ from audit.factories import make_attack, make_defenses
 from victims.common.errors import InputError
 from victims.common.files import write_text
 from victims.data.ratings import Ratings
+from victims.transcript.client_names import CLIENT, NEIGHBOUR, NEIGHBOURS
 from victims.transcript.reader import ADVERSARIES
 
 __all__ = ["Campaign", "check_adversary", "run", "usual_attacks"]
@@ -101,5 +102,5 @@ def check_adversary(name: str) -> None:
     InputError
         If nobody has that name.
     """
-    if name not in ADVERSARIES and not name.startswith("client:"):
+    if name not in ADVERSARIES and not name.startswith((CLIENT, NEIGHBOUR, NEIGHBOURS)):
         raise InputError(f"adversary must be one of {', '.join(ADVERSARIES)}, got {name!r}")

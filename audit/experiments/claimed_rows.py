@@ -12,9 +12,9 @@ from typing import Any
 import numpy as np
 from jaxtyping import Bool, Float
 
-from attacks.base import Reconstruction
+from attacks.base import Reconstruction, Scope
 from audit.experiments.answers import answered
-from audit.experiments.metric_rows import inapplicable_row, why_inapplicable
+from audit.experiments.metric_rows import RATED_SET_ALONE, inapplicable_row, why_inapplicable
 from audit.experiments.results import Row, make_row
 from audit.experiments.shuffled_null import few_clients
 from audit.registry import is_guess
@@ -24,6 +24,7 @@ from victims.transcript.view import ITEM, View
 ANSWERED, PROBABILITY = "clients_answered", "claimed_probability"
 SHUFFLED = "the same attack on shuffled uploads"
 NO_TRUTH = "there is no truth to score against"
+TOO_FEW = "too few clients are answered here and not on shuffled uploads"
 AS_MANY = "as many are answered on shuffled uploads, so that answers alone show no leak"
 
 
@@ -50,6 +51,8 @@ def claimed_rows(
     if not answer.applies:
         return [inapplicable_row(columns, answer, why_inapplicable(answer))]
     rows = [_answered_row(columns, attack, options, seed, view, answer)]
+    if answer.scope == Scope.RATED_SET:
+        rows.append(inapplicable_row(columns, answer, RATED_SET_ALONE))
     certainty = _certainty(answer)
     if certainty.size:
         low, high = interval(lambda values, axis: values.mean(axis=axis), (certainty,), seed)
@@ -96,7 +99,7 @@ def _answered_row(
     )
     if is_guess(attack):
         return shared
-    why = why_inconclusive(summary) or (AS_MANY if summary.verdict == NO_EVIDENCE else "")
+    why = why_inconclusive(summary, TOO_FEW) or (AS_MANY if summary.verdict == NO_EVIDENCE else "")
     return shared | {
         "reason": f"{NO_TRUTH}; {why}" if why else NO_TRUTH,
         "ci_low": summary.ci_low,

@@ -9,6 +9,7 @@ from audit.experiments.processes import KilledError
 from audit.experiments.results import Row, make_row
 from audit.registry import is_guess
 from audit.scoring.abstentions import in_words
+from audit.scoring.linking import Senders
 from audit.scoring.metrics import UserScores
 from audit.scoring.score import Ceiling, as_record, score
 from audit.scoring.statistics import NOT_TESTED
@@ -16,6 +17,7 @@ from audit.scoring.truth import Truth
 from victims.common.errors import InputError, one_line
 from victims.transcript.manifest import Manifest
 
+RATED_SET_ALONE = "it reads which items are rated and nothing else"
 HEADLINE = "rating_accuracy"  # the metric of a row that stands for all of them
 
 
@@ -27,6 +29,7 @@ def metric_rows(
     *,
     shuffled: UserScores | None = None,
     ceilings: Mapping[str, Ceiling] | None = None,
+    senders: Senders | None = None,
 ) -> list[Row]:
     """Score an answer, or say why the attack does not apply.
 
@@ -43,6 +46,8 @@ def metric_rows(
         Of the same attack on a shuffled transcript.
     ceilings : mapping, optional
         Metric -> its limit.
+    senders : Senders, optional
+        Who sent the rows that had no sender.
 
     Returns
     -------
@@ -50,11 +55,10 @@ def metric_rows(
     """
     if not reconstruction.applies:
         return [inapplicable_row(shared, reconstruction, why_inapplicable(reconstruction))]
-    scores = score(reconstruction, manifest, truth, shuffled=shuffled, ceilings=ceilings)
+    scores = score(reconstruction, manifest, truth, shuffled=shuffled, ceilings=ceilings, senders=senders)
     rows = [make_row(**shared, **as_record(one), status="ran") for one in scores]
     if reconstruction.scope == Scope.RATED_SET:
-        reason = "it reads which items are rated and nothing else"
-        rows.append(inapplicable_row(shared, reconstruction, reason))
+        rows.append(inapplicable_row(shared, reconstruction, RATED_SET_ALONE))
     return rows
 
 

@@ -5,9 +5,10 @@ from __future__ import annotations
 import numpy as np
 
 from audit.experiments.attack_rows import users_of_others
+from audit.scoring.truth import Truth
 from victims.transcript.client_names import CLIENT, names_of, spoken
 from victims.transcript.reader import Transcript
-from victims.transcript.view import View
+from victims.transcript.view import ITEM, View
 
 
 def other_adversary(opened: Transcript, view: View) -> str:
@@ -42,13 +43,30 @@ def other_adversary(opened: Transcript, view: View) -> str:
     )
 
 
-def lists_open(view: View) -> bool:
+def lists_open(view: View, truth: Truth | None = None) -> bool:
     """Tell whether uploads name the items that clients rated: rows of these alone, whatever is in them.
 
     Parameters
     ----------
     view : View
+    truth : Truth or None
+        With it, an uploaded item that its client did not rate says that lists hold others, too (negatives
+        that were drawn, say). Without it that is not known.
     """
     manifest = view.manifest
     named = manifest.weighting == "observed-only" and not manifest.unrated_rows
-    return named and bool(users_of_others(view).size)
+    return named and bool(users_of_others(view).size) and (truth is None or _all_rated(view, truth))
+
+
+def _all_rated(view: View, truth: Truth) -> bool:
+    """Whether every item that an upload is about was rated by its client."""
+    width = max(view.manifest.n_items, truth.ratings.shape[1])
+    listed = truth.ratings.tocoo()
+    rated = np.unique(truth.users[listed.row].astype(np.int64) * width + listed.col)
+    messages = view.messages
+    for sender, kind, index in zip(messages.sender, messages.kind, messages.index, strict=True):
+        about = (kind == ITEM) & np.isin(sender, truth.users)
+        cells = sender[about].astype(np.int64) * width + index[about]
+        if not np.isin(cells, rated).all():
+            return False
+    return True

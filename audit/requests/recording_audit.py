@@ -14,6 +14,7 @@ from audit.experiments.grid import Report, silent
 from audit.experiments.results import Row
 from audit.keys import view_of
 from audit.requests.hints import lists_open, other_adversary
+from audit.scoring.truth import read_truth
 from victims.common.files import refuse_unwritable
 from victims.transcript.reader import Transcript, open_transcript
 
@@ -66,7 +67,7 @@ class RecordingResponse:
     hint : str
         Whose view to ask about where this adversary is sent nothing; otherwise empty.
     lists_open : bool
-        Whether uploads name the items that clients rated.
+        Whether uploads name the items that clients rated; without truth: where they name no others.
     seconds : float
     """
 
@@ -138,4 +139,5 @@ def audit_recording(
     contradictions = identify(view).contradictions(view.manifest)
     seconds = time.perf_counter() - start
     hint = other_adversary(transcript, view)
-    return RecordingResponse(request, transcript, rows, contradictions, seconds, hint, lists_open(view))
+    named = lists_open(view, None if request.truth is None else read_truth(request.truth))
+    return RecordingResponse(request, transcript, rows, contradictions, seconds, hint, named)

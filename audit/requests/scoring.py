@@ -12,6 +12,7 @@ from attacks.base import Identities, Reconstruction
 from audit.experiments.results import Row, finite
 from audit.keys import view_of
 from audit.scoring.ceiling import ceilings, obstacle
+from audit.scoring.linking import Senders, senders_of
 from audit.scoring.reconstruction_files import read_reconstruction
 from audit.scoring.reliability import Bin, reliability
 from audit.scoring.score import Ceiling, as_record
@@ -126,7 +127,14 @@ def score(request: ScoreRequest) -> ScoreResponse:
         truth.refuse_unless_about(manifest)
         truth.refuse_unless_of(found.users, names_of(recorded.path))
     limits, why = _ceilings(recorded, manifest, adversary, found.users, truth)
-    scores = score_reconstruction(found, manifest, truth, ceilings=limits, seed=request.seed)
+    scores = score_reconstruction(
+        found,
+        manifest,
+        truth,
+        ceilings=limits,
+        senders=_senders(recorded, adversary, found),
+        seed=request.seed,
+    )
     bins = reliability(found, manifest, truth, request.seed) if request.reliability else []
     return ScoreResponse(found, manifest, adversary, [as_record(one) for one in scores], bins, why)
 
@@ -140,6 +148,15 @@ def _attacked(request: ScoreRequest) -> tuple[Reconstruction, Manifest | None, s
     if stored.origin is None:
         return stored.reconstruction, None, request.adversary or "server"
     return stored.reconstruction, stored.origin.manifest, request.adversary or stored.origin.adversary
+
+
+def _senders(recorded: Transcript | None, adversary: str, found: Reconstruction) -> Senders | None:
+    """Who sent what the adversary got without a sender; None where all of it was not attacked."""
+    if recorded is None or found.linked is None:
+        return None
+    view = view_of(recorded, adversary)
+    whole = view.copies is not None and view.copies.round.size == found.linked.label.size
+    return senders_of(recorded, view) if whole else None
 
 
 def _called(reconstruction: Reconstruction | Path) -> str:

@@ -128,8 +128,10 @@ def _facts(opened: Transcript) -> Iterator[Fact]:
     yield Fact("rounds", f"{len(rounds):,}: {rounds[0]}" + (f" to {rounds[-1]}" if len(rounds) > 1 else ""))
     yield Fact("rating levels", ", ".join(f"{level:g}" for level in manifest.rating_levels[:12]))
     sealed = messages.gradient is None and messages.n_rows > 0
-    yield Fact("uploads", f"{messages.n_rows:,} rows, {'encrypted' if sealed else 'in the clear'}")
-    if opened.anonymous is not None and opened.anonymous.n_rows:
+    how = f", {'encrypted' if sealed else 'in the clear'}" if messages.n_rows else ""
+    anonymous = opened.anonymous is not None and opened.anonymous.n_rows > 0
+    yield Fact("uploads with a sender" if anonymous else "uploads", f"{messages.n_rows:,} rows{how}")
+    if opened.anonymous is not None and anonymous:
         yield Fact("without a sender", f"{opened.anonymous.n_rows:,} rows")
     if messages.reference is not None:
         yield Fact("reference factors", "each row has its own")
@@ -248,6 +250,6 @@ def _attacks(view: View) -> Iterator[Applicability]:
         if not isinstance(attack, Foreseeing):
             found.append(Applicability(name, True, "it does not say beforehand"))
             continue
-        reason = ("" if one.sums else own_rows_alone(seen)) or attack.obstacle(seen)
+        reason = ("" if one.sums or one.unsigned else own_rows_alone(seen)) or attack.obstacle(seen)
         found.append(Applicability(name, not reason, reason))
     yield from sorted(found, key=lambda one: not one.applies)

@@ -13,13 +13,8 @@ from typing import Literal
 import numpy as np
 from jaxtyping import Float
 
-from audit.scoring.metrics import (
-    FALSE_POSITIVE_RATE,
-    LOWER_IS_BETTER,
-    attribute_table,
-    group_scores,
-    metric_names,
-)
+from audit.scoring.attribute_metrics import attribute_table, group_scores
+from audit.scoring.metrics import FALSE_POSITIVE_RATE, LOWER_IS_BETTER, metric_names
 from audit.scoring.truth import Truth
 from victims.transcript.manifest import Manifest
 

@@ -27,7 +27,8 @@ from attacks.client_rules.premises import unlike
 from attacks.likelihood import oracle
 from attacks.likelihood.oracle import Answers, BatchCache
 from audit.scoring.all_but_one import log_likelihoods
-from audit.scoring.metrics import attribute_table, lookup, score_users
+from audit.scoring.attribute_metrics import attribute_table
+from audit.scoring.metrics import lookup, score_users
 from audit.scoring.score import Ceiling
 from audit.scoring.truth import Truth
 from victims.transcript.view import View

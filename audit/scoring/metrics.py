@@ -18,9 +18,11 @@ from jaxtyping import Float, Int
 from scipy.stats import rankdata
 
 from attacks.base import OPTIONAL, Estimates
+from audit.scoring.attribute_metrics import score_attributes
+from audit.scoring.ratios import ratio
 from audit.scoring.truth import Truth
 from victims.transcript.manifest import Manifest
-from victims.transcript.view import ATTRIBUTE, ITEM
+from victims.transcript.view import ITEM
 
 LOWER_IS_BETTER = frozenset({"rating_mae", "factor_relative_error"})
 FALSE_POSITIVE_RATE = 0.001
@@ -150,7 +152,7 @@ def _score_block(
     scores = _score_items(block, manifest, truth, row)
     perfect = scores["rating_accuracy"] == 1
     if manifest.n_attributes:
-        attributes = _score_attributes(block, manifest, truth, row)
+        attributes = score_attributes(block, manifest, truth, row)
         perfect &= attributes["attribute_accuracy"] == 1  # not where nothing is said, which is NaN
         scores |= attributes
     scores["users_fully_recovered"] = perfect.astype(np.float64)
@@ -175,16 +177,16 @@ def _score_items(
         silent_unrated = manifest.n_items - given.sum(axis=1) - (n_rated - found)
         accuracy = (right.sum(axis=1) + silent_unrated) / manifest.n_items
     else:
-        accuracy = _ratio(right.sum(axis=1), given.sum(axis=1) + (n_rated - found))
+        accuracy = ratio(right.sum(axis=1), given.sum(axis=1) + (n_rated - found))
     stars = _first(block.median_if_rated, block.rating_if_rated, value)
     error = np.where(rated, np.abs(np.clip(stars, 0, manifest.rating_levels[-1]) - actual), 0)
     missed_stars = truth.ratings.sum(axis=1)[row] - actual.sum(axis=1)
     claimed = claimed_rated(block, answer, manifest) & given
     scores = {
         "rating_accuracy": accuracy,
-        "rated_rating_accuracy": _ratio(right_rated, n_rated),
-        "rating_mae": _ratio(error.sum(axis=1) + missed_stars, n_rated),
-        "rated_set_f1": _ratio(2 * (claimed & rated).sum(axis=1), claimed.sum(axis=1) + n_rated),
+        "rated_rating_accuracy": ratio(right_rated, n_rated),
+        "rating_mae": ratio(error.sum(axis=1) + missed_stars, n_rated),
+        "rated_set_f1": ratio(2 * (claimed & rated).sum(axis=1), claimed.sum(axis=1) + n_rated),
     }
     strength = _rated_strength(block, value, answer, manifest)
     scores |= _rank_scores(strength, given, rated, n_rated, manifest.n_items)
@@ -319,77 +321,6 @@ def _rank_scores(
     threshold[allowed >= unrated.shape[1]] = -np.inf
     above = (rated & (strength > threshold)).sum(axis=1)
     return {
-        "rated_set_auc": _ratio(wins, n_rated * n_unrated),
-        "tpr_at_fpr_0.1pct": np.where(n_unrated > 0, _ratio(above, n_rated), np.nan),
+        "rated_set_auc": ratio(wins, n_rated * n_unrated),
+        "tpr_at_fpr_0.1pct": np.where(n_unrated > 0, ratio(above, n_rated), np.nan),
     }
-
-
-def _score_attributes(
-    block: Estimates, manifest: Manifest, truth: Truth, row: np.ndarray
-) -> dict[str, np.ndarray]:
-    n_users = block.users.size
-    estimate = np.zeros((n_users, manifest.n_attributes))
-    given = ~np.isnan(block.value) & (block.kind == ATTRIBUTE)
-    user, slot = np.nonzero(given)
-    estimate[user, np.broadcast_to(block.index, block.value.shape)[user, slot]] = block.value[user, slot]
-    actual = attribute_table(truth, manifest, row)
-    scores = {"attribute_accuracy": ((estimate > 0.5) == (actual > 0.5)).mean(axis=1)}
-    if manifest.attribute_groups:
-        scores |= group_scores(estimate, actual, manifest)
-    answered = given.any(axis=1)  # an answer about ratings alone says nothing here
-    return {name: np.where(answered, values, np.nan) for name, values in scores.items()}
-
-
-def attribute_table(truth: Truth, manifest: Manifest, row: np.ndarray) -> np.ndarray:
-    """Take the attributes of some clients, with exactly ``n_attributes`` columns.
-
-    Parameters
-    ----------
-    truth : Truth
-    manifest : Manifest
-    row : (n_users,)
-        Of the truth's tables.
-
-    Returns
-    -------
-    (n_users, n_attributes)
-    """
-    table = np.zeros((row.size, manifest.n_attributes))
-    width = min(manifest.n_attributes, truth.attributes.shape[1])
-    table[:, :width] = truth.attributes[row, :width]
-    return table
-
-
-def group_scores(
-    estimate: Float[np.ndarray, "users attributes"],
-    actual: Float[np.ndarray, "users attributes"],
-    manifest: Manifest,
-) -> dict[str, np.ndarray]:
-    """Score whether the largest estimate of each one-hot block is at the active attribute.
-
-    Parameters
-    ----------
-    estimate, actual : (n_users, n_attributes)
-    manifest : Manifest
-
-    Returns
-    -------
-    dict of str to (n_users,)
-        One metric per block and their mean; NaN where none is active.
-    """
-    scores = {}
-    for number, group in enumerate(manifest.attribute_groups):
-        if group:
-            hit = estimate[:, group].argmax(axis=1) == actual[:, group].argmax(axis=1)
-            active = actual[:, group].max(axis=1) > 0.5
-            scores[f"attribute_group_accuracy/{number}"] = np.where(active, hit, np.nan)
-        else:
-            scores[f"attribute_group_accuracy/{number}"] = np.full(estimate.shape[0], np.nan)
-    table = np.stack(list(scores.values()))
-    scores["attribute_group_accuracy"] = _ratio(np.nansum(table, axis=0), np.sum(~np.isnan(table), axis=0))
-    return scores
-
-
-def _ratio(part: np.ndarray, whole: np.ndarray) -> Float[np.ndarray, " users"]:
-    """part / whole, NaN where the whole is empty."""
-    return np.where(whole > 0, part / np.maximum(whole, 1), np.nan)

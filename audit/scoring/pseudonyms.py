@@ -1,13 +1,13 @@
 """Score answers about nameless clients: of what an attack claims, how much is true of one client?
 
-Each pseudonym is credited to the client who rated most of the items that it is said to have rated (the
-lower number where two did). That is the scorer's help, who knows the truth: the attack claims that the
+Each pseudonym is credited to the client who sent most of its rows, where the recording tells that, else to the
+client who rated most of the items that it is said to have rated (the lower number where two did). That is the scorer's help, who knows the truth: the attack claims that the
 rows belong together and what was rated how, not whose they are.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 
 import numpy as np
 
@@ -21,7 +21,10 @@ CLAIMED, SHARE, CLIENTS = "claimed_rating_accuracy", "share_of_ratings_read", "s
 
 
 def pseudonym_scores(
-    reconstruction: Reconstruction, manifest: Manifest, truth: Truth
+    reconstruction: Reconstruction,
+    manifest: Manifest,
+    truth: Truth,
+    clients: Mapping[int, int] | None = None,
 ) -> dict[str, tuple[str, np.ndarray, np.ndarray]]:
     """Score the claims about nameless clients.
 
@@ -36,6 +39,8 @@ def pseudonym_scores(
         Whose ``identities`` are pseudonyms.
     manifest : Manifest
     truth : Truth
+    clients : mapping of pseudonym to client, optional
+        Whose they are, where the recording tells it.
 
     Returns
     -------
@@ -46,11 +51,13 @@ def pseudonym_scores(
     mode = levels[counts.argmax()]
     read = np.zeros(truth.users.size)
     right, guessed = [], []
-    for items, answer in _claims(reconstruction, manifest):
+    for pseudonym, items, answer in _claims(reconstruction, manifest):
         known = items < truth.ratings.shape[1]
         table = np.zeros((truth.users.size, items.size))
         table[:, known] = truth.ratings[:, items[known]].toarray()
         client = int((table > 0).sum(axis=1).argmax())
+        if clients is not None and pseudonym in clients:
+            client = int(truth.rows(np.array([clients[pseudonym]]))[0])
         right.append(float(np.mean(table[client] == answer)))
         guessed.append(float(np.mean(table[client] == mode)))
         read[client] += np.sum(table[client] == answer)
@@ -89,11 +96,13 @@ def null_scores(
     return UserScores(truth.users, {CLAIMED: np.full(truth.users.size, worth)})
 
 
-def _claims(reconstruction: Reconstruction, manifest: Manifest) -> Iterator[tuple[np.ndarray, np.ndarray]]:
-    """Items and ratings of every pseudonym about whom something is claimed."""
+def _claims(
+    reconstruction: Reconstruction, manifest: Manifest
+) -> Iterator[tuple[int, np.ndarray, np.ndarray]]:
+    """Every pseudonym about whom something is claimed, items and ratings."""
     for user, kind, index, value, _ in reconstruction.rows():
         answer = round_ratings(value, manifest.rating_levels)
         claimed = (kind == ITEM) & (answer > 0)
         for name in np.unique(user[claimed]):
             mine = claimed & (user == name)
-            yield index[mine], answer[mine]
+            yield int(name), index[mine], answer[mine]

@@ -14,6 +14,8 @@ from audit.registry import is_guess
 from audit.scoring.abstentions import in_words
 from audit.scoring.baselines import best_guess, guesses
 from audit.scoring.factor_scores import score_factors
+from audit.scoring.lengths import length_scores
+from audit.scoring.linking import Senders, clients_of, link_scores
 from audit.scoring.metrics import LOWER_IS_BETTER, UserScores, score_users
 from audit.scoring.pseudonyms import pseudonym_scores
 from audit.scoring.statistics import Summary, summarise, why_inconclusive
@@ -68,6 +70,7 @@ def score(
     *,
     shuffled: UserScores | None = None,
     ceilings: Mapping[str, Ceiling] | None = None,
+    senders: Senders | None = None,
     seed: int = 0,
 ) -> list[Score]:
     """Score every metric of a reconstruction.
@@ -82,6 +85,8 @@ def score(
         The same attack on a shuffled transcript; becomes one more candidate for the baseline.
     ceilings : mapping of metric to Ceiling, optional
         See ``audit.scoring.ceiling``; without a defense they are known without computing.
+    senders : Senders, optional
+        Who sent the rows that had no sender, to score who is said to have sent them.
     seed : int
         Of the bootstrap.
 
@@ -97,8 +102,11 @@ def score(
     """
     truth.refuse_unless_about(manifest)
     _refuse_unless_about(reconstruction, manifest)
+    if reconstruction.scope == Scope.LIST_LENGTHS:
+        return [_of_lengths(reconstruction, truth, seed)]
+    links = _of_links(reconstruction, senders, seed)
     if reconstruction.identities == Identities.PSEUDONYMS:
-        return _of_pseudonyms(reconstruction, manifest, truth, shuffled, seed)
+        return [*_of_pseudonyms(reconstruction, manifest, truth, shuffled, senders, seed), *links]
     users = np.unique(reconstruction.users)
     found = score_users(reconstruction.blocks, manifest, truth, users)
     asked = _Asked(reconstruction, users, np.isin(users, list(reconstruction.abstained)), seed)
@@ -112,7 +120,7 @@ def score(
     if reconstruction.factors is not None and truth.factors is not None:
         for metric, one in score_factors(reconstruction.factors, truth.factors, users).items():
             rows.append(_scored(metric, one.guesses, one.values, asked, manifest, ceilings))
-    return rows
+    return [*rows, *links]
 
 
 class _Asked(NamedTuple):
@@ -168,11 +176,18 @@ def _reason(summary: Summary, why: str, n_abstained: int) -> str:
 
 
 def _of_pseudonyms(
-    reconstruction: Reconstruction, manifest: Manifest, truth: Truth, shuffled: UserScores | None, seed: int
+    reconstruction: Reconstruction,
+    manifest: Manifest,
+    truth: Truth,
+    shuffled: UserScores | None,
+    senders: Senders | None,
+    seed: int,
 ) -> list[Score]:
     silent, rows = len(reconstruction.abstained), []
     why = in_words(reconstruction.abstained, reconstruction.users.size)
-    for metric, (name, values, guess) in pseudonym_scores(reconstruction, manifest, truth).items():
+    linked = reconstruction.linked
+    whose = None if linked is None or senders is None else clients_of(linked.label, senders.sender)
+    for metric, (name, values, guess) in pseudonym_scores(reconstruction, manifest, truth, whose).items():
         candidates = {name: guess}
         if shuffled is not None and metric in shuffled.values:
             candidates["shuffled"] = _aligned(shuffled, metric, guess)
@@ -180,6 +195,30 @@ def _of_pseudonyms(
         summary = summarise(metric, values, baseline, seed)
         reason = "; ".join(filter(None, (why, why_inconclusive(summary))))
         rows.append(Score(metric, summary, best, None, silent, reason))
+    return rows
+
+
+def _of_lengths(reconstruction: Reconstruction, truth: Truth, seed: int) -> Score:
+    """How many clients' numbers of ratings are told, within a tenth, beside the number that fits most."""
+    users = reconstruction.users
+    told = reconstruction.diagnostics.get("list_length", np.full(users.size, np.nan))
+    right, guess = length_scores(told, users, truth)
+    silent = np.isnan(told)
+    summary = summarise("list_length_accuracy", np.where(silent, guess, right), guess, seed, silent)
+    why = in_words(reconstruction.abstained, users.size)
+    reason = _reason(summary, why, int(silent.sum()))
+    return Score("list_length_accuracy", summary, "best number", None, int(silent.sum()), reason)
+
+
+def _of_links(reconstruction: Reconstruction, senders: Senders | None, seed: int) -> list[Score]:
+    """Who is said to have sent the rows that had no sender."""
+    linked = reconstruction.linked
+    if linked is None or senders is None:
+        return []
+    rows = []
+    for metric, (name, values, guess) in link_scores(linked.label, linked.name, *senders).items():
+        summary = summarise(metric, values, guess, seed)
+        rows.append(Score(metric, summary, name, None, 0, why_inconclusive(summary)))
     return rows
 
 

@@ -20,6 +20,7 @@ NOT_TESTED = "NOT TESTED"
 LEAK_LEVEL = 0.01  # of the one-sided sign tests
 FEWEST = math.ceil(-math.log2(LEAK_LEVEL))  # clients with whom that level can be reached: 2^-7 < 0.01
 MOST_UNANSWERED = 0.5  # share of clients without an answer, above which what is not a leak was not tested
+TOO_FEW = "too few clients are read better than by the best guess"
 BELOW = "answers are significantly worse than the best guess: what the attack assumes does not hold here"
 NEGLIGIBLE = 0.05  # an advantage below this at the upper end of its interval counts as bounded
 RESAMPLE_CELLS = 4_000_000
@@ -246,12 +247,14 @@ def verdict(
     return INCONCLUSIVE
 
 
-def why_inconclusive(summary: Summary) -> str:
+def why_inconclusive(summary: Summary, too_few: str = TOO_FEW) -> str:
     """Say why neither a leak nor a bound was found; empty where the verdict is another one.
 
     Parameters
     ----------
     summary : Summary
+    too_few : str
+        What is said where the mean is better and the sign test is not sure.
     """
     if summary.verdict != INCONCLUSIVE:
         return ""
@@ -267,8 +270,6 @@ def why_inconclusive(summary: Summary) -> str:
         return "answers are worse than the best guess: what the attack assumes may not hold here"
     ends = f"[{summary.advantage_low:.2g}, {summary.advantage_high:.2g}]"
     if summary.advantage_low > 0:
-        return (
-            f"too few clients are read better than by the best guess: the sign test gives "
-            f"{summary.p_value:.2g}, and a leak asks for less than {LEAK_LEVEL:g}"
-        )
+        test = f"the sign test gives {summary.p_value:.2g}"
+        return f"{too_few}: {test}, and a leak asks for less than {LEAK_LEVEL:g}"
     return f"the advantage lies within {ends}: no leak is shown, and {NEGLIGIBLE:g} or more is not ruled out"

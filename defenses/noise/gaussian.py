@@ -41,6 +41,9 @@ class Gaussian(Unchanged):
         Standard deviation sigma, in the units of the gradients (stars squared): 0 (none), or 1e-9 to 1e9.
     clip : float or None
         Largest L2 norm of a row; longer rows are shortened to it. None does not clip.
+    per_message : bool
+        Whether each message has noise of its own, where a row goes to several receivers: several of them who
+        put their copies together average it. What is accounted for is what one receiver sees.
     known : bool
         Whether the adversary knows the scale, which is an ordinary constant of the protocol.
     delta : float
@@ -54,6 +57,7 @@ class Gaussian(Unchanged):
 
     scale: float = 1.0
     clip: float | None = None
+    per_message: bool = False
     known: bool = True
     delta: float = DELTA
     name: str = "gaussian"
@@ -102,4 +106,6 @@ class Gaussian(Unchanged):
             told["scale"] = self.scale
         if self.clip is not None:
             told["clip"] = self.clip
+        if self.per_message:
+            told["per_message"] = True
         return told

@@ -1,25 +1,31 @@
-"""How much of what ``undeclared`` reads of random programs is wrong: ``python -m tests.soak.programs``.
+"""How much of what attacks read of random programs is wrong: ``python -m tests.soak.programs``.
 
-Each program mixes one to three habits of programs that nobody declares; some cannot be read (noise, a
-logistic link, an unknown centre). Prints the programs with wrong answers, and exits with 1 where more than
-one answer of a thousand is wrong.
+Each program mixes one to three habits of programs that nobody declares; some cannot be read (noise, an
+unknown centre). With ``--links`` it has a loss, minibatches, a mean, or a bias of its clients, too, and with
+``--passes`` several passes over the ratings, which ``inversion`` is tried on beside ``undeclared``. Prints
+the programs with wrong answers and what is answered by habit, and exits with 1 where more than one answer of
+a thousand is wrong.
 """
 
 from __future__ import annotations
 
 import argparse
+from collections import Counter
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
 import numpy as np
 
 import factorleak as fl
+from tests.oracles.pass_programs import Passer
 
 GRIDS = (np.arange(1.0, 6.0), np.arange(0.5, 5.1, 0.5))
 HABITS = (
     *("mean", "pull", "pull/n", "float32", "float16", "8 bits", "clipped rows", "clipped errors"),
     *("clipped as a whole", "3 steps", "5 steps", "weights", "sign", "noise", "centred", "logistic"),
 )
+LOSSES = ("squared", "sigmoid", "cross-entropy", "clipped")
+ROUNDINGS = ("float32", "float16", "8 bits", "sign", "noise")  # that go with what one client does at a time
 BAR = 1e-3  # of the answers, wrong
 
 
@@ -65,12 +71,63 @@ def local_steps(steps: int, mean: bool, u: np.ndarray, v: np.ndarray, r: np.ndar
     return w - v
 
 
-def recorded(seed: int, path: Path) -> tuple[frozenset[str], np.ndarray]:
+def trained(
+    passer: Passer,
+    habits: frozenset[str],
+    u: np.ndarray,
+    v: np.ndarray,
+    r: np.ndarray,
+    levels: np.ndarray,
+    rng: np.random.Generator,
+) -> np.ndarray:
+    """What a client sends that goes through its ratings in their order."""
+    rows, _ = passer.train(u, v, r, levels)
+    rows = -rows / passer.rate if passer.passes == 1 and "sign" in habits else rows
+    if "float16" in habits:
+        rows = rows.astype(np.float16).astype(float)
+    if "8 bits" in habits:
+        size = np.abs(rows).max() / 127 or 1.0
+        rows = np.round(rows / size) * size
+    return rows + rng.laplace(0, 0.3 * np.abs(rows).max(), rows.shape) if "noise" in habits else rows
+
+
+def passer_of(rng: np.random.Generator, passes: bool) -> tuple[Passer, set[str]]:
+    """A random client that goes through its ratings in an order, and the names of its habits."""
+    batch, loss = int(rng.choice([0, 1, 1, 4, 10])), str(rng.choice(LOSSES[: 3 if passes else 4]))
+    own_bias, mean = bool(rng.random() < 0.25) and not passes, bool(rng.random() < 0.4)
+    client = Passer(
+        rate=float(rng.choice([0.002, 0.01, 0.03])),
+        passes=int(rng.integers(2, 5)) if passes else 1,
+        batch=batch,
+        loss=loss,
+        mean=mean,
+        decay=float(rng.choice([0, 0.1])),
+        own_bias=own_bias,
+        moves=passes,
+    )
+    steps = {0: "all at once", 1: "one a step"}.get(batch, "minibatches")
+    named = {
+        loss,
+        steps,
+        *(["mean of a step"] if mean and batch != 1 else []),
+        *(["own bias"] if own_bias else []),
+    }
+    return client, named | ({"passes"} if passes else set())
+
+
+def recorded(seed: int, path: Path, kind: str = "") -> tuple[frozenset[str], np.ndarray]:
     """One round of a random program; its habits, and the ratings (users, items)."""
     rng = np.random.default_rng(seed)
-    habits = frozenset(rng.choice(HABITS, rng.integers(1, 4), replace=False).tolist())
+    passer = None
+    if kind:
+        passer, named = passer_of(rng, kind == "passes")
+        few = rng.choice(ROUNDINGS, 1).tolist() if rng.random() < 0.4 else []
+        habits = frozenset({*named, *few})
+    else:
+        habits = frozenset(rng.choice(HABITS, rng.integers(1, 4), replace=False).tolist())
     levels = GRIDS[int(rng.random() < 0.4)]
     users, items, k = int(rng.integers(10, 40)), int(rng.integers(30, 100)), int(rng.integers(2, 12))
+    users = users // 4 if kind == "passes" else users
     ratings = np.where(
         rng.random((users, items)) < rng.uniform(0.04, 0.3), rng.choice(levels, (users, items)), 0
     )
@@ -81,14 +138,18 @@ def recorded(seed: int, path: Path) -> tuple[frozenset[str], np.ndarray]:
         recorder.broadcast(0, v)
         for user, row in enumerate(ratings):
             (mine,) = np.nonzero(row)
-            rows = changed_items(habits, own[user], v[mine].astype(float), row[mine], rng)
+            known = v[mine].astype(float)
+            if passer is None:
+                rows = changed_items(habits, own[user], known, row[mine], rng)
+            else:
+                rows = trained(passer, habits, own[user], known, row[mine], levels, rng)
             recorder.upload(0, user, rows.astype(dtype), mine)
     return habits, ratings
 
 
-def answers(path: Path, ratings: np.ndarray) -> tuple[int, int]:
+def answers(path: Path, ratings: np.ndarray, attack: str = "undeclared") -> tuple[int, int]:
     """Answers, and how many of them are another level than the rating."""
-    found = fl.attack(path, "undeclared")
+    found = fl.attack(path, attack)
     columns = list(found.columns())
     if not columns:
         return 0, 0
@@ -102,14 +163,31 @@ def main() -> None:
     """Print how many ratings there are, are answered, and are answered wrongly."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--count", type=int, default=800, help="programs")
+    parser.add_argument("--first", type=int, default=0, help="seed of the first")
+    parser.add_argument("--links", action="store_const", const="links", default="", dest="kind")
+    parser.add_argument("--passes", action="store_const", const="passes", dest="kind")
+    given = parser.parse_args()
     there = answered = wrong = 0
-    for seed in range(parser.parse_args().count):
+    by_habit: Counter[str] = Counter()
+    for seed in range(given.first, given.first + given.count):
         with TemporaryDirectory() as folder:
-            habits, ratings = recorded(seed, Path(folder) / "t")
-            many, bad = answers(Path(folder) / "t", ratings)
-        there, answered, wrong = there + int((ratings > 0).sum()), answered + many, wrong + bad
+            path = Path(folder) / "t"
+            habits, ratings = recorded(seed, path, given.kind)
+            many, bad = answers(path, ratings)
+            if given.kind == "passes":
+                many, more = max((many, bad), answers(path, ratings, "inversion"))
+                bad = max(bad, more)
+        n_ratings = int((ratings > 0).sum())
+        there, answered, wrong = there + n_ratings, answered + many, wrong + bad
+        for habit in habits:
+            by_habit.update({habit: n_ratings, f"{habit} answered": many, f"{habit} wrong": bad})
         if bad:
-            print(f"program {seed}: {', '.join(sorted(habits))}: {bad} of {many} answers are wrong")
+            print(
+                f"program {seed}: {', '.join(sorted(habits))}: {bad} of {many} answers are wrong", flush=True
+            )
+    for habit in sorted(name for name in by_habit if f"{name} answered" in by_habit):
+        print(f"{habit}: {by_habit[habit]:,} ratings, {by_habit[f'{habit} answered']:,} answered, ", end="")
+        print(f"{by_habit[f'{habit} wrong']:,} wrong")
     print(f"{there:,} ratings, {answered:,} answered, {wrong:,} wrong")
     raise SystemExit(wrong > BAR * answered)
 

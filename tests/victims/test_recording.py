@@ -42,13 +42,13 @@ class TestRound:
     def test_decrypted_sums_are_the_sums_of_the_uploads(self, ratings):
         run = start(FedMVMF(factors=3), ratings, make_defenses("paillier:ideal=true"), 0)
         exchange = exchange_of(run, np.arange(12), 0)
-        sums = np.zeros_like(exchange.sums.values)
+        sums = np.zeros_like(exchange.sums[0].values)
         for batch in exchange.batches:
             upload = batch.sender >= 0
             if batch.ciphertext is not None and batch.ciphertext[0] is not None:
                 row = np.where(batch.kind == 1, exchange.items.shape[0] + batch.index, batch.index)
                 np.add.at(sums, row[upload], batch.gradient[upload])
-        np.testing.assert_allclose(exchange.sums.values, sums, atol=1e-9)  # 40 bits after the point
+        np.testing.assert_allclose(exchange.sums[0].values, sums, atol=1e-9)  # 40 bits after the point
 
     @pytest.mark.parametrize(
         ("changes", "message"),

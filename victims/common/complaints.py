@@ -72,5 +72,5 @@ def _rule(message: str) -> str:
     message = message.removeprefix("Value error, ")
     if message.startswith("Input should be "):
         rule, _, _ = message.removeprefix("Input should be ").partition(", unable to parse")
-        return f"must be {rule}"
+        return "must be " + re.sub(r"a valid dictionary or instance of \w+", "an object with keys", rule)
     return "must be given" if message == "Field required" else message

@@ -15,6 +15,7 @@ import pyarrow as pa
 
 from victims.common.errors import InputError
 from victims.data.beside import beside
+from victims.data.communities import community, parse_community
 from victims.data.fetch import FETCHABLE, cached
 from victims.data.filters import with_enough
 from victims.data.movielens_files import movielens_1m, movielens_100k, movielens_100k_atomic, movielens_csv
@@ -54,6 +55,7 @@ def load(text: str, options: Mapping[str, Any] | None = None) -> Ratings:
             )
         return generate(parse_synthetic(text))
     source = source_of(text, options)
+    sizes = None if source.community is None else parse_community(source.community)
     path = path_of(source.place)
     if not is_there(path):
         if source.place in FETCHABLE:
@@ -65,7 +67,8 @@ def load(text: str, options: Mapping[str, Any] | None = None) -> Ratings:
             )
     try:
         ratings = _recognise(path, source)(path)
-        return with_enough(beside(ratings, source), source.min_ratings, source.min_item_ratings)
+        ratings = with_enough(beside(ratings, source), source.min_ratings, source.min_item_ratings)
+        return ratings if sizes is None else community(ratings, sizes)
     except MemoryError:
         raise InputError(f"{path} does not fit in memory; subsample it") from None
     except pa.ArrowException as error:

@@ -42,6 +42,8 @@ class DataSource:
         Pairs of users, the first of whom trusts the second.
     table : str or None
         Name of the table, where the file is a database.
+    community : str or None
+        ``USERSxITEMSxRATINGS``: a part whose users trust each other (``victims.data.communities``).
     """
 
     place: str
@@ -56,6 +58,7 @@ class DataSource:
     features: str | None = None
     trust: str | None = None
     table: str | None = None
+    community: str | None = None
 
     def __post_init__(self) -> None:
         require_fields(self, "the data", min_ratings=at_least(1), min_item_ratings=at_least(1))

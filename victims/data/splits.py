@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import NamedTuple
 
 import numpy as np
 from jaxtyping import Bool
@@ -80,6 +81,47 @@ def folds(ratings: Ratings, count: int, seed: int) -> Iterator[tuple[Ratings, Ra
     part[np.diff(ratings.indptr)[users] == 1] = -1
     for number in range(count):
         yield _parted(ratings, part == number)
+
+
+class Rotation(NamedTuple):
+    """Ratings to train on, to choose by, and to measure on."""
+
+    train: Ratings
+    validation: Ratings
+    test: Ratings
+
+
+def rotations(ratings: Ratings, seed: int, count: int = 5) -> Iterator[Rotation]:
+    """Random equal parts of all ratings, as paper 003 cuts them: each is the test part once.
+
+    Parameters
+    ----------
+    ratings : Ratings
+    seed : int
+    count : int
+        Parts, >= 3. The part after the test part is for validation, the others are for training; a user or an
+        item may be in one of them alone.
+
+    Yields
+    ------
+    Rotation
+        Same users, items and attributes.
+
+    Raises
+    ------
+    InputError
+        If there are fewer than three parts.
+    """
+    require("rotations", "count", count, at_least(3))
+    part = np.empty(ratings.n_ratings, np.int64)
+    part[generator(seed, Purpose.PARTS).permutation(ratings.n_ratings)] = np.arange(part.size) % count
+    for number in range(count):
+        is_test, is_validation = part == number, part == (number + 1) % count
+        yield Rotation(
+            without(ratings, is_test | is_validation),
+            without(ratings, ~is_validation),
+            without(ratings, ~is_test),
+        )
 
 
 def _parted(ratings: Ratings, is_test: Bool[np.ndarray, " ratings"]) -> tuple[Ratings, Ratings]:

@@ -26,8 +26,8 @@ from victims.common.validation import above, at_least, one_of, require, require_
 from victims.data.ratings import Ratings
 from victims.data.splits import split_by
 from victims.data.subsets import of_users, without
-from victims.protocols.base import Defense, Victim, WithFoldIn
-from victims.training import start
+from victims.protocols.base import Defense, Predictor, Products, Victim, WithFoldIn
+from victims.training import Run, start
 
 HELD_OUT, NEW = 0.2, 0.1  # of a user's ratings; of the users or items
 BLOCK = 512  # users ranked together
@@ -183,18 +183,26 @@ def measure(
         progress(round_ + 1, rounds)
         if run.stopped:
             break
-    clients, items = run.predicting(int(run.state.round))
-    items = np.array(items)
-    if chosen.scenario == "new user":
-        clients = cast(WithFoldIn, victim).new_clients(run.state, chosen.test.attributes)
-    if chosen.scenario == "new item":
-        new = chosen.open_items
-        items[new] = cast(WithFoldIn, victim).new_items(run.state, chosen.train.item_features[new])
+    predictor = _with_newcomers(run, chosen, int(run.state.round))
 
     def scores(users: np.ndarray) -> np.ndarray:
-        return _as_used(clients[users] @ items.T, users, chosen.test, defenses, seed)
+        return _as_used(predictor.scores(users), users, chosen.test, defenses, seed)
 
     return rank(chosen, scores, cut)
+
+
+def _with_newcomers(run: Run, chosen: Case, rounds: int) -> Predictor:
+    """Predictions after some rounds; of a scenario with new users or items, with their factors folded in."""
+    known = run.predictor(rounds)
+    if chosen.scenario == EXISTING:
+        return known
+    tables = cast(Products, known)
+    if chosen.scenario == "new user":
+        newcomers = cast(WithFoldIn, run.victim).new_clients(run.state, chosen.test.attributes)
+        return Products(newcomers, tables.items)
+    items, new = np.array(tables.items), chosen.open_items
+    items[new] = cast(WithFoldIn, run.victim).new_items(run.state, chosen.train.item_features[new])
+    return Products(tables.clients, items)
 
 
 def _as_used(

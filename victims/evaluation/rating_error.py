@@ -129,8 +129,7 @@ def predictions(run: Run, test: Ratings, *, clip: bool = True) -> Float[np.ndarr
     (n_ratings,) float64
         In stars.
     """
-    clients, items = run.predicting(int(run.state.round))
-    predicted = np.einsum("rk,rk->r", clients[test.users], items[test.items])
+    predicted = run.predictor(int(run.state.round)).pairs(test.users, test.items)
     for defense in run.defenses:
         predicted = defense.predicted(predicted, test, run.seed)
     return np.clip(predicted, test.levels[0], test.levels[-1]) if clip else predicted

@@ -10,12 +10,23 @@ from collections.abc import Iterator
 from typing import Any, Protocol, TypeVar, runtime_checkable
 
 import numpy as np
-from jaxtyping import Float
+from jaxtyping import Float, Int
 
 from victims.data.ratings import Ratings
 from victims.protocols.account import Account, Setting
 from victims.protocols.ciphers import Agreed, Cipher, Total
-from victims.protocols.exchanged import Attacker, Centralised, Received, Rows, Sample, pieces
+from victims.protocols.exchanged import (
+    Attacker,
+    Centralised,
+    Holding,
+    Received,
+    Rows,
+    Sample,
+    SetUp,
+    pieces,
+)
+from victims.protocols.network import Edges, Graph, Network, Shape, Star
+from victims.protocols.one_server import OneServer, Products
 from victims.protocols.unchanged import Unchanged
 from victims.transcript.manifest import Manifest
 
@@ -25,10 +36,20 @@ __all__ = [
     "Centralised",
     "Cipher",
     "Defense",
+    "Edges",
+    "Graph",
+    "Holding",
     "InTurn",
+    "Network",
+    "OneServer",
+    "Predictor",
+    "Products",
     "Received",
     "Rows",
     "Sample",
+    "SetUp",
+    "Shape",
+    "Star",
     "State",
     "Stopping",
     "Total",
@@ -60,6 +81,16 @@ class Defense(Protocol):
     @property
     def additive(self) -> bool:
         """What is added to a row does not depend on the row."""
+        ...
+
+    @property
+    def per_message(self) -> bool:
+        """Whether every message is changed anew; else a row is the same for all who receive it."""
+        ...
+
+    @property
+    def sums_of_neighbours(self) -> bool:
+        """Whether its cipher shows each client the sum over its neighbours of an item, and no row."""
         ...
 
     @property
@@ -115,12 +146,30 @@ class Defense(Protocol):
 
 
 @runtime_checkable
-class Victim(Protocol[State]):
-    """A recommender protocol: a frozen set of hyper-parameters with these verbs.
+class Predictor(Protocol):
+    """What a victim predicts in one round."""
 
-    ``round`` must be a pure function of the state and the ratings. What the server broadcasts before
-    the uploads of a round and what the clients upload in it are read off the state before the round.
-    States are named tuples with ``round``, how many rounds are done, and ``item_factors``.
+    def pairs(self, users: Int[np.ndarray, " n"], items: Int[np.ndarray, " n"]) -> Float[np.ndarray, " n"]:
+        """Predictions for pairs of a client and an item, in stars."""
+        ...
+
+    def scores(self, users: Int[np.ndarray, " some"]) -> Float[np.ndarray, "some items"]:
+        """Predictions of some clients for all items, in stars."""
+        ...
+
+
+@runtime_checkable
+class Victim(Protocol[State]):
+    """A recommender protocol: parties, what each holds, and the messages of a round.
+
+    It is a frozen set of hyper-parameters with these verbs. Clients send rows (``uploads``); ``network``
+    says to whom: to a server, or to neighbours along a graph. What everybody knows before the rows of a
+    round is ``broadcast``, what one client alone knows are its ``holdings``; ``set_up`` is what is sent
+    once, before the first round. ``OneServer`` has the verbs that need no thought where there is a server.
+
+    ``round`` must be a pure function of the state and the ratings. What is known before the rows of a round
+    and what the clients send in it are read off the state before the round. States are named tuples with
+    ``round``, how many rounds are done, and where there is a server ``item_factors``.
     """
 
     @property
@@ -169,10 +218,10 @@ class Victim(Protocol[State]):
         received: Received | None = None,
         sample: Sample | None = None,
     ) -> State:
-        """One full exchange: uploads, the server's step and the clients' step.
+        """One full exchange: rows are sent, and whoever receives them, and the clients, step.
 
-        ``received`` are the sums that reach the server where defenses change the uploads; None means
-        the sums of the uploads as they are. ``sample`` are unrated items that take part.
+        ``received`` is what arrives where defenses change the rows (``Network.arrived``); None means
+        the rows as they are. ``sample`` are unrated items that take part.
 
         Raises
         ------
@@ -184,7 +233,28 @@ class Victim(Protocol[State]):
     def broadcast(
         self, state: State
     ) -> tuple[Float[np.ndarray, "items factors"], Float[np.ndarray, "attributes factors"]]:
-        """Item and attribute factors that every client receives before it uploads."""
+        """Item and attribute factors that everybody knows before the rows of a round; may be none."""
+        ...
+
+    def network(self, state: State, ratings: Ratings) -> Network:
+        """Whom the rows of this round go to."""
+        ...
+
+    def holdings(
+        self, state: State, ratings: Ratings, watched: Int[np.ndarray, " clients"]
+    ) -> Iterator[Holding]:
+        """Item factors that each of some clients alone knows before the rows of this round.
+
+        Only those that differ from what everybody knows; ``watched`` ascends.
+        """
+        ...
+
+    def set_up(self, state: State, ratings: Ratings) -> Iterator[SetUp]:
+        """What is sent once, before the first round, and is no row of factors."""
+        ...
+
+    def predictor(self, state: State, ratings: Ratings, sample: Sample | None = None) -> Predictor:
+        """What the clients predict in this round."""
         ...
 
     def uploads(

@@ -66,7 +66,7 @@ class Cipher(Protocol):
         ...
 
     def key(self) -> dict[str, str]:
-        """What opens the ciphertexts; it goes beside the recording, never into it."""
+        """What opens the ciphertexts, or nothing; it goes beside the recording, never into it."""
         ...
 
     def public(self) -> dict[str, str]:

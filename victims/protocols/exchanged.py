@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -94,12 +94,41 @@ class Attacker(NamedTuple):
 
 
 class Received(NamedTuple):
-    """What reaches the server in one round: sums of the uploaded rows over clients.
+    """What reaches the server, or neighbours, in one round: sums of the uploaded rows over clients.
 
     items (n_items, factors), attributes (n_attributes, factors). Where the server steps at every upload
     (``Victim.stepwise``) the sums are empty, and added (n_ratings, factors) is what defenses add to each.
+    Where rows go to neighbours the sums are empty, too: rows are those of all clients, and copies, where
+    defenses treat every message anew, gives what reaches one receiver.
     """
 
     items: Float[np.ndarray, "items factors"]
     attributes: Float[np.ndarray, "attributes factors"]
     added: Float[np.ndarray, "entries factors"] | None = None
+    rows: Rows | None = None
+    copies: Callable[[int], Rows] | None = None
+
+
+class Holding(NamedTuple):
+    """Item factors that one client alone knows, before the messages of a round.
+
+    holder is the client, index (n,) the items, ascending, factors (n, K).
+    """
+
+    holder: int
+    index: Int[np.ndarray, " rows"]
+    factors: Float[np.ndarray, "rows factors"]
+
+
+class SetUp(NamedTuple):
+    """Messages of one kind before the first round, which are no gradients; (n_rows,) each.
+
+    kind is a declared kind of role other, receiver the party of the manifest that they go to, index what the
+    kind counts, value a number, or None where a row is its index alone.
+    """
+
+    kind: str
+    receiver: int
+    sender: Int[np.ndarray, " rows"]
+    index: Int[np.ndarray, " rows"]
+    value: Float[np.ndarray, " rows"] | None = None

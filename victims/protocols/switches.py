@@ -9,9 +9,13 @@ from __future__ import annotations
 from dataclasses import dataclass, fields
 from typing import Any, Literal
 
+import numpy as np
+
 from victims.common.errors import InputError
 from victims.common.validation import Rule, between, in_half_open, one_of, positive_share, require_fields
-from victims.protocols.exchanged import Attacker
+from victims.data.ratings import Ratings
+from victims.protocols.exchanged import Attacker, Sample
+from victims.protocols.one_server import OneServer, Products
 from victims.transcript.client_rule import ClientRule
 from victims.transcript.manifest import Manifest, Upload
 
@@ -21,7 +25,7 @@ WHOLE = ("gradient", "part-text", "full-text")  # names of uploads of gradients;
 
 
 @dataclass(frozen=True, kw_only=True)
-class Switches:
+class Switches(OneServer):
     """The switches; victims inherit them.
 
     Attributes
@@ -80,6 +84,18 @@ class Switches:
         """Whether clients upload before their factor has moved, and step once."""
         alone = self.local_steps == 1 and self.ratings_of_a_step is None
         return alone and self.row_factor == "before"
+
+    def predictor(self, state: Any, ratings: Ratings, sample: Sample | None = None) -> Products:
+        """p . q, and the biases if there are any."""
+        products = super().predictor(state, ratings, sample)
+        if self.biases is None:
+            return products
+        clients, items = products.clients, products.items
+        of_clients, of_items = np.ones((len(clients), 2)), np.ones((len(items), 2))
+        of_clients[:, 0], of_items[:, 1] = state.biases.clients, state.biases.items
+        return Products(
+            np.concatenate([clients, of_clients], axis=1), np.concatenate([items, of_items], axis=1)
+        )
 
     @property
     def published(self) -> bool:

@@ -37,6 +37,16 @@ class Unchanged:
         return False
 
     @property
+    def per_message(self) -> bool:
+        """A row is the same for all who receive it."""
+        return False
+
+    @property
+    def sums_of_neighbours(self) -> bool:
+        """There is no cipher."""
+        return False
+
+    @property
     def attackers(self) -> tuple[Attacker, ...]:
         """No attack knows of it."""
         return ()

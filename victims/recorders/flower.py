@@ -30,6 +30,7 @@ class _Sent(NamedTuple):
 
     round_: int
     factors: np.ndarray | None
+    biases: np.ndarray | None
 
 
 class RecordedGrid:
@@ -51,6 +52,8 @@ class RecordedGrid:
         The same for the array that comes back; default: the same name.
     items : str or int, optional
         An array that comes back with the items of the rows; without it there is a row for every item.
+    biases : str or int, optional
+        The array that goes to the nodes with what the program adds to the prediction of each item.
     client : str, optional
         Name of an entry of the metrics or of the configuration in an answer that says who sends it
         (``partition-id``); default: the id of the node, which is all that Flower's server sees by itself.
@@ -76,6 +79,7 @@ class RecordedGrid:
         factors: str | int,
         rows: str | int | None = None,
         items: str | int | None = None,
+        biases: str | int | None = None,
         client: str | None = None,
         message_type: str = "train",
     ) -> None:
@@ -84,10 +88,11 @@ class RecordedGrid:
         self._factors = str(factors)
         self._rows = self._factors if rows is None else str(rows)
         self._items = None if items is None else str(items)
+        self._biases = None if biases is None else str(biases)
         self._client = client
         self._message_type = message_type
         self._round = -1
-        self._broadcast = np.zeros((0, 0))
+        self._broadcast: tuple[np.ndarray, np.ndarray | None] = (np.zeros((0, 0)), None)
         self._nodes: set[int] = set()  # to which the round's factors went
         self._answered = True
         self._unanswered: dict[str, _Sent] = {}
@@ -129,17 +134,22 @@ class RecordedGrid:
         metadata = message.metadata
         if metadata.message_type.split(".")[0] != self._message_type:
             return None
-        factors = _array(message.content, self._factors, f"a message of type {self._message_type}")
+        where = f"a message of type {self._message_type}"
+        factors = _array(message.content, self._factors, where)
+        biases = None if self._biases is None else _array(message.content, self._biases, where)
         if self._answered or metadata.dst_node_id in self._nodes:
             told = _entry(message.content, SERVER_ROUND)
             self._round = max(self._round + 1, told if isinstance(told, int) else 0)
             self._answered = False
             self._nodes.clear()
-            self._broadcast = factors
-            self._recorder.broadcast(self._round, factors)
+            self._broadcast = factors, biases
+            self._recorder.broadcast(self._round, factors, biases=biases)
         self._nodes.add(metadata.dst_node_id)
-        same = np.array_equal(factors, self._broadcast)
-        return _Sent(self._round, None if same else factors)
+        of_all, added = self._broadcast
+        same = np.array_equal(factors, of_all) and (
+            biases is None or added is None or np.array_equal(biases, added)
+        )
+        return _Sent(self._round, None if same else factors, biases)
 
     def _await(self, identifiers: Iterable[str], sent: Iterable[_Sent | None]) -> None:
         pairs = zip(identifiers, sent, strict=False)  # a grid that could send nothing gives no identifiers
@@ -153,7 +163,7 @@ class RecordedGrid:
             self._answered |= sent.round_ == self._round
             client = self._who(reply)
             if sent.factors is not None:
-                self._recorder.broadcast(sent.round_, sent.factors, to=client)
+                self._recorder.broadcast(sent.round_, sent.factors, to=client, biases=sent.biases)
             where = f"the answer of client {client!r:.40}"
             rows = _array(reply.content, self._rows, where)
             items = None if self._items is None else _array(reply.content, self._items, where)

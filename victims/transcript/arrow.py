@@ -115,11 +115,12 @@ def _read_ipc(path: Path, most: int) -> tuple[list[pa.RecordBatch], dict[bytes, 
     with pa.memory_map(str(path)) as source, pa.ipc.open_file(source) as reader:
         batches = []
         decoded = 0
+        # uncompressed buffers lie inside the file, so only compressed ones can outgrow it
+        most_decoded = max(most, 2 * path.stat().st_size)
         for number in range(reader.num_record_batches):
             batches.append(reader.get_batch(number))
             decoded += batches[-1].get_total_buffer_size()
-            # uncompressed buffers lie inside the file, so only compressed ones can outgrow it
-            if decoded > max(most, 2 * path.stat().st_size):
+            if decoded > most_decoded:
                 raise _too_large(path, most)
         return batches, dict(reader.schema.metadata or {})
 

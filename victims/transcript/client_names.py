@@ -19,6 +19,7 @@ from victims.common.json_text import json_of
 from victims.transcript.beside import clients_path
 
 CLIENT = "client:"
+NEIGHBOUR, NEIGHBOURS = "neighbour:", "neighbours:"
 MOST_BYTES = 1 << 30
 SHOWN = 3  # names of a message
 
@@ -49,8 +50,29 @@ def names_of(transcript: Path) -> Mapping[int, str]:
         ) from None
 
 
+def members_of(adversary: str) -> tuple[int, ...]:
+    """Numbers of the clients who are an adversary; none where it is no client.
+
+    Parameters
+    ----------
+    adversary : str
+        As ``numbered`` gives it.
+
+    Examples
+    --------
+    >>> members_of("client:3"), members_of("neighbours:3,7"), members_of("server")
+    ((3,), (3, 7), ())
+    """
+    for beginning in (CLIENT, NEIGHBOUR, NEIGHBOURS):
+        if adversary.startswith(beginning):
+            return tuple(int(number) for number in adversary.removeprefix(beginning).split(","))
+    return ()
+
+
 def numbered(transcript: Path, adversary: str, n_users: int) -> str:
     """``client:NAME`` as ``client:NUMBER``; a name goes before a number, every other adversary is itself.
+
+    ``neighbour:NAME`` likewise, and ``neighbours:NAME,NAME,...`` with distinct numbers, ascending.
 
     Parameters
     ----------
@@ -63,9 +85,18 @@ def numbered(transcript: Path, adversary: str, n_users: int) -> str:
     InputError
         If no client, or more than one, has that name, and it is no number either.
     """
-    if not adversary.startswith(CLIENT):
-        return adversary
-    wanted = adversary.removeprefix(CLIENT)
+    if adversary.startswith(CLIENT):
+        return f"{CLIENT}{_number(transcript, adversary, adversary.removeprefix(CLIENT), n_users)}"
+    if adversary.startswith(NEIGHBOUR):
+        return f"{NEIGHBOUR}{_number(transcript, adversary, adversary.removeprefix(NEIGHBOUR), n_users)}"
+    if adversary.startswith(NEIGHBOURS):
+        wanted = adversary.removeprefix(NEIGHBOURS).split(",")
+        numbers = sorted({_number(transcript, adversary, name, n_users) for name in wanted})
+        return NEIGHBOURS + ",".join(map(str, numbers))
+    return adversary
+
+
+def _number(transcript: Path, adversary: str, wanted: str, n_users: int) -> int:
     names = names_of(transcript)
     found = [number for number, name in names.items() if name == wanted]
     found = found or [number for number, name in names.items() if spoken(name) == wanted]
@@ -73,9 +104,9 @@ def numbered(transcript: Path, adversary: str, n_users: int) -> str:
         which = " or ".join(f"{CLIENT}{names[number]}" for number in found[:SHOWN])
         raise InputError(f"adversary {adversary!r} may be {which}; give the name as it is written here")
     if found:
-        return f"{CLIENT}{found[0]}"
+        return found[0]
     if wanted.isascii() and wanted.isdigit() and len(wanted) < 20 and int(wanted) < n_users:
-        return f"{CLIENT}{int(wanted)}"
+        return int(wanted)
     raise InputError(_nobody(adversary, wanted, names, n_users))
 
 

@@ -12,6 +12,7 @@ from pathlib import Path
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
+from jaxtyping import Int
 
 from victims.common.errors import InputError
 from victims.common.limits import LARGEST, scanned, without_tiny
@@ -46,11 +47,23 @@ def integer_chunks(
         array = column if null is None or not column.null_count else _filled(file.path, name, column, null)
         _refuse_null(file.path, name, array, start)
         values = array.to_numpy(zero_copy_only=True)
-        if values.size and (values.min() < low or values.max() > high):
+        if not _all_within(values, low, high):
             row = int(np.flatnonzero((values < low) | (values > high))[0])
-            raise InputError(f"{file.path} row {start + row}: {name} must be {rule}, got {values[row]}")
+            most = f" and at most {high}" if values[row] > high and rule.endswith(f">= {low}") else ""
+            raise InputError(f"{file.path} row {start + row}: {name} must be {rule}{most}, got {values[row]}")
         chunks.append(values.astype(np.int32, copy=False))
     return chunks
+
+
+def _all_within(values: Int[np.ndarray, " rows"], low: int, high: int) -> bool:
+    """Whether all numbers are in ``[low, high]``; read once where the least that is allowed is 0 or less."""
+    if values.size == 0:
+        return True
+    if low <= 0 <= high and values[0] >= 0:  # without its sign a negative number is a large one
+        unsigned = values.view(f"u{values.itemsize}").max()
+        if unsigned <= min(high, np.iinfo(f"i{values.itemsize}").max):
+            return True
+    return bool(values.min() >= low and values.max() <= high)
 
 
 def _filled(path: Path, name: str, column: pa.Array, null: int) -> pa.Array:
@@ -195,7 +208,8 @@ def _scanned(path: Path, name: str, values: np.ndarray, start: int) -> bool:
     if row is None:
         return tiny
     if not np.isfinite(values[row]).all():
-        raise InputError(f"{path} row {start + row}: {name} must be finite, got {values[row]}")
+        got = values[row] if values.shape[1] > 1 else values[row, 0]
+        raise InputError(f"{path} row {start + row}: {name} must be finite, got {got}")
     raise InputError(
         f"{path} row {start + row}: {name} must be at most {LARGEST:g} in size, got "
         f"{np.abs(values[row]).max():g}; record before the training diverges"

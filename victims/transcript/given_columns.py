@@ -175,7 +175,7 @@ def same_length(**columns: Sequence[Any] | np.ndarray | None) -> None:
 
 
 def kind_array(kind: Int[np.ndarray, " rows"], names: Iterable[str] = KINDS) -> pa.DictionaryArray:
-    """Positions in ``KINDS``, or in other names, as the dictionary column of the format."""
+    """Positions in a list of kinds as the dictionary column of the format."""
     return pa.DictionaryArray.from_arrays(pa.array(kind.astype(np.int8)), pa.array(list(names), pa.string()))
 
 

@@ -22,8 +22,8 @@ class Kind(BaseModel):
 
     Attributes
     ----------
-    of : {"item", "attribute"}
-        What ``index`` counts.
+    of : {"item", "attribute", "client"}
+        What ``index`` counts; clients in rows of role other alone.
     role : {"gradient", "sum", "other"}
         A client's row by itself; a decrypted or secure sum over clients; or what only the recording's own
         readers know (counts, implicit factors, biases): such rows are counted and shown, and never taken for
@@ -35,7 +35,7 @@ class Kind(BaseModel):
 
     model_config = ConfigDict(frozen=True, strict=True)
 
-    of: Literal["item", "attribute"]
+    of: Literal["item", "attribute", "client"]
     role: Literal["gradient", "sum", "other"] = "gradient"
     width: Annotated[int, Field(ge=1, le=WIDEST)] | None = None
 
@@ -50,6 +50,8 @@ class Kind(BaseModel):
     def _check(self) -> Any:
         if self.role != "other" and self.width is not None:
             raise ValueError("rows of role gradient or sum have as many numbers as factors; leave width out")
+        if self.role != "other" and self.of == "client":
+            raise ValueError("rows of role gradient or sum are about items or attributes; use of: item")
         return self
 
     @property

@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from itertools import pairwise
 from typing import Annotated, Any, Literal
 
@@ -70,7 +71,16 @@ class Upload(BaseModel):
         return self
 
 
-NOT_OF_VERSION_1 = ("declared_rule", "scale_known", "kinds", "roles", "anonymous", "inferred")
+NOT_OF_VERSION_1 = (
+    "declared_rule",
+    "scale_known",
+    "kinds",
+    "roles",
+    "anonymous",
+    "inferred",
+    "links",
+    "senders_hidden",
+)
 
 
 class Manifest(BaseModel):
@@ -88,8 +98,9 @@ class Manifest(BaseModel):
 
     ``NOT_OF_VERSION_1`` are facts that version 2 alone can tell: ``update`` None where the client's rule is
     another or unknown, ``declared_rule``, ``scale_known`` (otherwise ``upload`` stands for unknown numbers),
-    the kinds of rows, the roles of parties, whether receivers see who sends, and which keys of the rule were
-    seen by the recorder rather than declared.
+    the kinds of rows, the roles of parties, whether receivers see who sends, which keys of the rule were
+    seen by the recorder rather than declared, whether others can read what is on the links, and whether
+    clients do not see who sent what reaches them, though the file says it.
     """
 
     model_config = ConfigDict(frozen=True, strict=True)
@@ -121,6 +132,8 @@ class Manifest(BaseModel):
     roles: dict[str, str] = Field(default_factory=dict, exclude=True)
     anonymous: bool = Field(default=False, exclude=True)
     inferred: list[str] = Field(default_factory=list, exclude=True)
+    links: Literal["plain", "sealed"] = Field(default="plain", exclude=True)
+    senders_hidden: bool = Field(default=False, exclude=True)
 
     @property
     def rule(self) -> ClientRule:
@@ -192,14 +205,20 @@ class Manifest(BaseModel):
         if self.update is None and self.declared_rule is None:
             raise ValueError("update must be semi-als or sgd in version 1")
         if len(set(self.rounds)) < len(self.rounds):
-            raise ValueError("rounds must not repeat")
+            again = next(number for number, times in Counter(self.rounds).items() if times > 1)
+            raise ValueError(f"rounds must not repeat, got {again} more than once")
         levels = self.rating_levels
         if levels[0] <= 0 or any(b <= a for a, b in pairwise(levels)):
             raise ValueError(f"rating_levels must ascend and be > 0 (0 means unrated), got {levels[:10]}")
         if levels[0] < SMALLEST_LEVEL or levels[-1] > LARGEST_LEVEL:
-            raise ValueError(f"rating_levels must be within {SMALLEST_LEVEL:g}..{LARGEST_LEVEL:g}")
+            raise ValueError(
+                f"rating_levels must be within {SMALLEST_LEVEL:g}..{LARGEST_LEVEL:g}, got {levels[0]:g} to "
+                f"{levels[-1]:g}"
+            )
         if min((b - a for a, b in pairwise(levels)), default=levels[0]) < FINEST_STEP * levels[-1]:
-            raise ValueError(f"rating_levels must be at least {FINEST_STEP:g} of the largest one apart")
+            raise ValueError(
+                f"rating_levels must be at least {FINEST_STEP:g} of the largest one apart, got {levels[:10]}"
+            )
         columns = [column for group in self.attribute_groups for column in group]
         if len(set(columns)) < len(columns):
             raise ValueError("attribute_groups must not share a column")

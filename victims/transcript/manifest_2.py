@@ -10,7 +10,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, FiniteFloat, model_validator
 
-from victims.common.limits import DEEPEST, depth_of
+from victims.common.limits import DEEPEST, PLAUSIBLE, depth_of, is_plausible
 from victims.transcript.client_rule import ClientRule
 from victims.transcript.kinds import STANDARD, Kind
 from victims.transcript.manifest import CONSTANTS, INT32_MAX, Count, Manifest, Size
@@ -65,6 +65,8 @@ class Manifest2(BaseModel):
     )
     parties: dict[str, Number | NamedParty] = {"server": -1}
     anonymous: bool = False
+    links: Literal["plain", "sealed"] = "plain"
+    senders_hidden: bool = False
     inferred: Annotated[list[Annotated[str, Field(max_length=200)]], Field(max_length=1000)] = Field(
         default_factory=list
     )
@@ -87,7 +89,13 @@ class Manifest2(BaseModel):
     def _check(self) -> Any:
         numbers = list(self.numbers().values())
         if len(set(numbers)) < len(numbers):
-            raise ValueError("parties must not share an id")
+            raise ValueError(f"parties must not share an id, got {str(numbers)[:80]}")
+        for name in (*CONSTANTS, SCALE, PULL):  # here, where they have the names that the file uses
+            number = self.constants.get(name, 1.0)
+            if isinstance(number, int | float) and not is_plausible(number):
+                raise ValueError(f"{name} of constants must be {PLAUSIBLE}, got {str(number)[:20]}")
+        if self.constants.get(SCALE) == 0:
+            raise ValueError(f"{SCALE} of constants must not be 0, or every upload is empty")
         return self
 
     def numbers(self) -> dict[str, int]:
@@ -107,7 +115,7 @@ class Manifest2(BaseModel):
         upload = {"zeros_if_unrated": self.rule.rows != "rated"}
         upload |= {} if scale is None else {"scale": scale}
         upload |= {} if pull is None else {"regularization": pull}
-        own = {"rule", "constants", "parties", "anonymous", "inferred", "kinds"}
+        own = {"rule", "constants", "parties", "anonymous", "inferred", "kinds", "links", "senders_hidden"}
         roles = {name: name if isinstance(party, int) else party.role for name, party in self.parties.items()}
         parties = self.numbers()
         for name, role in roles.items():  # adversaries are known by their roles
@@ -123,6 +131,8 @@ class Manifest2(BaseModel):
             kinds=self.kinds,
             roles=roles,
             anonymous=self.anonymous,
+            links=self.links,
+            senders_hidden=self.senders_hidden,
             inferred=self.inferred,
         )
 
@@ -147,6 +157,8 @@ def file_of(manifest: Manifest) -> dict[str, Any]:
         "constants": constants,
         "kinds": {name: kind.model_dump(exclude_none=True) for name, kind in manifest.kinds.items()},
         "anonymous": manifest.anonymous,
+        **({"links": manifest.links} if manifest.links != "plain" else {}),
+        **({"senders_hidden": True} if manifest.senders_hidden else {}),
         **({"inferred": manifest.inferred} if manifest.inferred else {}),
         "parties": {
             name: {"id": number, "role": role if role in ROLES else "other"}

@@ -14,10 +14,12 @@ from victims.transcript.columns import hidden_chunks, integer_chunks, kind_chunk
 from victims.transcript.kinds import ATTRIBUTE, ITEM, codes
 from victims.transcript.manifest import Manifest
 from victims.transcript.messages import Messages
+from victims.transcript.neighbourhood import Told
 from victims.transcript.parties import UNTOLD, party_chunks
 from victims.transcript.row_checks import check_index_ranges, check_rounds
 from victims.transcript.sort_keys import Column, order_of
 from victims.transcript.state_table import without_other_kinds
+from victims.transcript.told import read_told
 
 
 class MessageTable(NamedTuple):
@@ -37,7 +39,9 @@ class MessageTable(NamedTuple):
         Uploads whose sender is not told.
     anonymous_receiver : chunks of int32
     other : dict of str to int
-        Rows of each kind that no attack reads.
+        Rows of each kind of role other.
+    told : dict of str to Told
+        Those rows.
     """
 
     uploads: Messages
@@ -48,6 +52,7 @@ class MessageTable(NamedTuple):
     anonymous: Messages | None
     anonymous_receiver: tuple[np.ndarray, ...]
     other: dict[str, int]
+    told: dict[str, Told]
 
 
 def read_messages(whole: ColumnFile, manifest: Manifest) -> MessageTable:
@@ -91,9 +96,10 @@ def read_messages(whole: ColumnFile, manifest: Manifest) -> MessageTable:
         _references(file, manifest, uploaded) if manifest.version > 1 else None,
     )
     ciphertexts = tuple(file.columns("ciphertext")) if encrypted else ()
+    told = read_told(whole, manifest) if other else {}
     if masks is None:
         nothing = _nothing(manifest)
-        return MessageTable(everything, receiver, nothing, nothing, ciphertexts, None, (), other)
+        return MessageTable(everything, receiver, nothing, nothing, ciphertexts, None, (), other, told)
     own, unsigned, sums = masks
     item_server = manifest.parties.get("item_server", UNTOLD)
     of_item_server = [
@@ -109,6 +115,7 @@ def read_messages(whole: ColumnFile, manifest: Manifest) -> MessageTable:
         everything.rows(unsigned),
         _kept(receiver, unsigned),
         other,
+        told,
     )
 
 

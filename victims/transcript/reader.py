@@ -70,9 +70,11 @@ def open_transcript(path: Path | str) -> Transcript:
     table = read_messages(file, manifest)
     known = _known_to_somebody(state)
     _refuse_absurd_sizes(path, manifest, known, table.uploads)
-    several = check_rows(file.path, known, table.uploads, table.receiver if manifest.version > 1 else None)
+    several = check_rows(
+        file.path, known, table.uploads, manifest, table.receiver if manifest.version > 1 else None
+    )
     for rows in (table.sums, table.item_server):
-        check_sums(file.path, rows, known)
+        check_sums(file.path, rows, known, by_receiver=manifest.version > 1)
     deliveries = read_deliveries(path, manifest) if manifest.version > 1 else None
     _refuse_lost(file.path, table, deliveries)
     return Transcript(
@@ -90,6 +92,7 @@ def open_transcript(path: Path | str) -> Transcript:
         anonymous_receiver=table.anonymous_receiver,
         repeated_for_receivers=several,
         other={name: state.other.get(name, 0) + rows for name, rows in table.other.items()},
+        told=table.told,
     )
 
 
@@ -135,15 +138,19 @@ def read_manifest(path: Path) -> Manifest:
         raise
     except (ValueError, RecursionError) as error:
         raise InputError(f"{file} is not valid JSON: {error}") from None
+    if not isinstance(content, dict):
+        raise InputError(f"{file} must hold a JSON object, got {str(content)[:80]}")
     try:
-        if isinstance(content, dict) and content.get("version") == 2:
+        if content.get("version") == 2:
             return Manifest2.model_validate(content).as_manifest()
-        if isinstance(content, dict):  # what version 2 alone can tell means nothing in version 1
-            content = {key: entry for key, entry in content.items() if key not in NOT_OF_VERSION_1}
+        # what version 2 alone can tell means nothing in version 1
+        content = {key: entry for key, entry in content.items() if key not in NOT_OF_VERSION_1}
         return Manifest.model_validate(content)
     except ValidationError as error:
         wrong = first_complaint(error)
-        raise InputError(f"{file}: {wrong}, got {str(wrong.got)[:80]}") from None
+        whole = isinstance(wrong.got, dict) and not wrong.where  # then the rule itself names the value
+        got = "" if whole else f", got {str(wrong.got)[:80]}"
+        raise InputError(f"{file}: {wrong}{got}") from None
 
 
 def _refuse_absurd_sizes(

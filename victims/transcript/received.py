@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 import numpy as np
@@ -13,13 +13,17 @@ from victims.transcript.kinds import ATTRIBUTE, ITEM
 from victims.transcript.messages import Broadcast, Messages, Sums
 
 
-def weighted(messages: Messages, deliveries: Deliveries, receiver: int) -> Messages:
+def weighted(
+    messages: Messages, along: Sequence[np.ndarray], deliveries: Deliveries, receiver: int
+) -> Messages:
     """Rows of others times the multiples at which somebody receives them.
 
     Parameters
     ----------
     messages : Messages
         Those that it receives.
+    along : chunks of bool
+        Which of them go along the graph.
     deliveries : Deliveries
         Parties without an edge send rows as they are.
     receiver : int
@@ -27,9 +31,10 @@ def weighted(messages: Messages, deliveries: Deliveries, receiver: int) -> Messa
     if messages.gradient is None:
         return messages
     out = []
-    for gradient, sender, round_ in zip(messages.gradient, messages.sender, messages.round, strict=True):
+    columns = zip(messages.gradient, messages.sender, messages.round, along, strict=True)
+    for gradient, sender, round_, of_graph in columns:
         multiple = deliveries.weights(receiver, sender, round_)
-        multiple[(multiple == 0) | (sender == receiver)] = 1
+        multiple[(multiple == 0) | (sender == receiver) | ~of_graph] = 1
         plain = bool((multiple == 1).all())
         out.append(gradient if plain else gradient * multiple[:, None].astype(gradient.dtype))
     return replace(messages, gradient=tuple(out))

@@ -19,8 +19,19 @@ from victims.transcript.client_names import numbered
 from victims.transcript.deliveries import Deliveries
 from victims.transcript.manifest import Manifest
 from victims.transcript.messages import Broadcast, Messages, joined
+from victims.transcript.neighbourhood import (
+    Copies,
+    Links,
+    Told,
+    averaged,
+    copies_at,
+    links_seen,
+    traffic_of,
+    with_own,
+)
 from victims.transcript.parties import UNTOLD
 from victims.transcript.received import once, placed, placed_sums, weighted, with_indices_of
+from victims.transcript.told import received_by
 from victims.transcript.view import View
 from victims.transcript.writer import key_path
 
@@ -62,7 +73,9 @@ class Transcript:
     repeated_for_receivers : bool
         Whether some rows are there once for each of several receivers.
     other : mapping of kind to number of rows
-        Kinds that no attack reads.
+        Kinds of role other.
+    told : mapping of kind to Told
+        Their rows among the messages.
     """
 
     path: Path
@@ -79,6 +92,7 @@ class Transcript:
     anonymous_receiver: tuple[np.ndarray, ...] = ()
     repeated_for_receivers: bool = False
     other: Mapping[str, int] = field(default_factory=dict)
+    told: Mapping[str, Told] = field(default_factory=dict)
 
     def __repr__(self) -> str:
         """One line: what was recorded, and how much of it."""
@@ -111,9 +125,12 @@ class Transcript:
         broadcasts = dict(self.broadcasts)
         if self.sealed.state:
             broadcasts = self._opened_state(opener) if party.key else {}
-        for round_, own in self.held.get(party.identifier, {}).items():
-            broadcasts[round_] = joined(broadcasts[round_], own)
-        if messages.gradient is None and party.key and messages.n_rows:
+        holdings = {member: self.held[member] for member in party.parties if member in self.held}
+        for held in reversed(list(holdings.values())):  # of several, the first one's own stands
+            for round_, own in held.items():
+                broadcasts[round_] = joined(broadcasts[round_], own)
+        common_key = party.key and self.deliveries is None  # along a graph, masks are agreed on in pairs
+        if messages.gradient is None and common_key and messages.n_rows:
             gradient = _opened(self._ciphertexts(party), opener, self.path)
             messages = replace(messages, gradient=gradient)
         if messages.reference is not None and broadcasts:
@@ -126,7 +143,24 @@ class Transcript:
         sums, item_server = (seen_by(party, rows) for rows in (self.sums, self.item_server))
         if self.held and broadcasts:
             sums, item_server = placed_sums(sums, broadcasts), placed_sums(item_server, broadcasts)
-        return View(adversary, manifest, broadcasts, messages, sums, item_server, self._anonymous_rows(party))
+        copies = self._copies(party)
+        return View(
+            adversary,
+            manifest,
+            broadcasts,
+            messages,
+            sums,
+            item_server,
+            self._anonymous_rows(party, copies),
+            copies=copies,
+            links=self._links(party),
+            told=received_by(self.told, party.parties),
+            traffic=traffic_of(once(self.messages)) if self._sealed(party) else None,
+            holdings=holdings,
+            sums_of_members={
+                member: seen_by(Party(member, members=(member,)), self.sums) for member in party.members
+            },
+        )
 
     def adversary(self, name: str) -> str:
         """The adversary of a name, with a client's number in place of its own name.
@@ -145,20 +179,55 @@ class Transcript:
         name = name or ("server" if recorded_by == "all" else recorded_by)
         return numbered(self.path, name, self.manifest.n_users) if isinstance(name, str) else name
 
-    def _anonymous_rows(self, party: Party) -> int:
+    def _anonymous_rows(self, party: Party, copies: Copies | None) -> int:
+        if copies is not None:
+            return int((copies.sender == UNTOLD).sum())
         return sum(
-            chunk.size if party.everything else int((chunk == party.identifier).sum())
+            chunk.size if party.everything else int(np.isin(chunk, party.parties).sum())
             for chunk in self.anonymous_receiver
         )
 
+    def _sealed(self, party: Party) -> bool:
+        """Whether somebody sees that rows are sent, and not what they are."""
+        return party.everything and self.manifest.links == "sealed"
+
+    def _links(self, party: Party) -> Links | None:
+        if self.deliveries is None:
+            return None
+        weights = party.knows_weights or bool(party.members)
+        return links_seen(self.deliveries, party.members, everything=party.knows_edges, weights=weights)
+
+    def _copies(self, party: Party) -> Copies | None:
+        """Rows of others as they arrive at clients."""
+        if not party.members or self.messages.gradient is None:
+            return None
+        hidden = self.manifest.senders_hidden
+        signed = copies_at(self.messages, self.receiver, self.deliveries, party.members, anonymous=hidden)
+        if self.anonymous is None:
+            return signed
+        unsigned = copies_at(self.anonymous, self.anonymous_receiver, None, party.members, anonymous=True)
+        return signed.with_more(unsigned)
+
     def _uploads(self, party: Party) -> Messages:
         keep = self._received(party)
+        if self._sealed(party):
+            keep = [np.zeros_like(mask) for mask in keep]
+        elif party.members and self.manifest.senders_hidden:
+            keep = [np.isin(sender, party.members) for sender in self.messages.sender]
         messages = self.messages if all(mask.all() for mask in keep) else self.messages.rows(keep)
-        if self.deliveries is not None and not party.everything:
-            messages = weighted(messages, self.deliveries, party.identifier)
-        if self.repeated_for_receivers:
+        if self.deliveries is not None and not party.everything and not party.adds_up:
+            messages = weighted(messages, self._along(keep), self.deliveries, party.identifier)
+        if self.repeated_for_receivers or len(party.members) > 1:
             messages = once(messages)
+        if party.adds_up and not self.manifest.senders_hidden and messages.gradient is not None:
+            copies = self._copies(party)
+            own = messages.rows([np.isin(sender, party.members) for sender in messages.sender])
+            return messages if copies is None else with_own(averaged(copies.signed()), own)
         return messages
+
+    def _along(self, keep: list[np.ndarray]) -> list[np.ndarray]:
+        """Which of the kept rows go along the graph."""
+        return [chunk[mask] == UNTOLD for chunk, mask in zip(self.receiver, keep, strict=True)]
 
     def _ciphertexts(self, party: Party) -> list[pa.Array]:
         masks = self._received(party)
@@ -178,11 +247,12 @@ class Transcript:
         columns = zip(self.receiver, self.messages.sender, self.messages.round, strict=True)
         keep = []
         for receiver, sender, round_ in columns:
-            mask = (receiver == party.identifier) | (sender == party.identifier)
+            mask = np.isin(receiver, party.parties) | np.isin(sender, party.parties)
             if self.deliveries is not None:
                 along = np.flatnonzero(receiver == UNTOLD)
-                multiple = self.deliveries.weights(party.identifier, sender[along], round_[along])
-                mask[along[multiple != 0]] = True
+                for member in party.parties:
+                    multiple = self.deliveries.weights(member, sender[along], round_[along])
+                    mask[along[multiple != 0]] = True
             keep.append(mask)
         return keep
 

@@ -31,6 +31,7 @@ def check_rows(
     path: Path,
     known: Mapping[int, Indices],
     messages: Messages,
+    manifest: Manifest,
     receiver: Column | None = None,
 ) -> bool:
     """State for every index used; no (round, sender, kind, index) twice, nor a sequence number.
@@ -41,7 +42,8 @@ def check_rows(
         Of the file, for messages.
     known : mapping of round to Indices
     messages : Messages
-        Rows with a factor of their own need no state.
+        Rows with a factor of their own need no state. Indices are below the manifest's sizes.
+    manifest : Manifest
     receiver : chunks of int, optional
         Where one row may be sent to several receivers.
 
@@ -55,15 +57,19 @@ def check_rows(
     InputError
         Naming the row.
     """
-    if messages.reference is None:
+    if messages.reference is None and not _all_known(known, manifest):
         for start, *block in blocks_of(messages, (messages.round, messages.kind, messages.index)):
             _check_state(path, known, start, *block)
     runs = None if scattered(messages) else runs_of(messages)
     sequence = messages.sequence
-    if sequence is not None and repeat_in_runs(messages, runs, [sequence]):
+    client = ((min(manifest.rounds), max(manifest.rounds)), (0, manifest.n_users - 1))
+    if sequence is not None and repeat_in_runs(messages, runs, [sequence], [*client, None]):
         rule = "sequence must occur once among the rows of a round and sender"
-        raise _repetition(path, [messages.round, messages.sender, sequence], rule)
-    if not repeat_in_runs(messages, runs, [messages.kind, messages.index]):
+        ordered = [messages.round, messages.sender, sequence, *(() if receiver is None else (receiver,))]
+        if receiver is None or repeated(ordered):
+            raise _repetition(path, ordered, rule)
+    largest = max(manifest.n_items, manifest.n_attributes) - 1
+    if not repeat_in_runs(messages, runs, [messages.kind, messages.index], [*client, None, (0, largest)]):
         return False
     rule = "each round, sender, kind and index must occur once"
     columns = (messages.round, messages.sender, messages.kind, messages.index)
@@ -72,6 +78,12 @@ def check_rows(
     if repeated([*columns, receiver]):
         raise _repetition(path, [*columns, receiver], f"{rule} for a receiver")
     return True
+
+
+def _all_known(known: Mapping[int, Indices], manifest: Manifest) -> bool:
+    """Whether every index that rows may have has state in every round: then no row needs to be looked at."""
+    sizes = (manifest.n_items, manifest.n_attributes)
+    return all((indices.items.size, indices.attributes.size) == sizes for indices in known.values())
 
 
 def _check_state(
@@ -125,7 +137,7 @@ def _missing(ids: np.ndarray, index: np.ndarray) -> Int[np.ndarray, " missing"]:
     return np.flatnonzero(lookup(ids, index) < 0)
 
 
-def check_sums(path: Path, sums: Sent, known: Mapping[int, Indices]) -> None:
+def check_sums(path: Path, sums: Sent, known: Mapping[int, Indices], *, by_receiver: bool = False) -> None:
     """State for every sum; no (round, kind, index) twice.
 
     Parameters
@@ -134,6 +146,8 @@ def check_sums(path: Path, sums: Sent, known: Mapping[int, Indices]) -> None:
         Of the file, for messages.
     sums : Sent
     known : mapping of round to Indices
+    by_receiver : bool
+        Whether each receiver may have sums of its own.
 
     Raises
     ------
@@ -145,7 +159,7 @@ def check_sums(path: Path, sums: Sent, known: Mapping[int, Indices]) -> None:
             raise InputError(
                 f"{path}: a sum of round {round_} has no state; state.arrow must hold every index"
             )
-    columns = [[sums.round], [sums.kind % 2], [sums.index]]
+    columns = [[sums.round], [sums.kind % 2], [sums.index], *([[sums.receiver]] if by_receiver else [])]
     order = order_of(columns)
     again = np.flatnonzero(equal_to_the_next(columns, order))
     if again.size:

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from functools import cached_property
 
 import numpy as np
 from jaxtyping import Int
 
 from victims.transcript.messages import Messages
-from victims.transcript.sort_keys import Column, repeated
+from victims.transcript.sort_keys import Bounds, Column, repeated
 
 BLOCK_ROWS = 1 << 18  # looked at together: few calls, and what is made of them stays near the processor
 
@@ -26,17 +25,15 @@ class Runs:
     round, sender : (n_runs,)
     n_rows : int
         Of all runs together.
+    apart : bool
+        No round and sender has two runs.
     """
 
     start: Int[np.ndarray, " runs"]
     round: Int[np.ndarray, " runs"]
     sender: Int[np.ndarray, " runs"]
     n_rows: int
-
-    @cached_property
-    def apart(self) -> bool:
-        """No round and sender has two runs."""
-        return not repeated([[self.round], [self.sender]])
+    apart: bool
 
     @property
     def stop(self) -> Int[np.ndarray, " runs"]:
@@ -71,7 +68,8 @@ def runs_of(messages: Messages) -> Runs:
     nothing = np.zeros(0, np.int32)
     start, round_, sender = (np.concatenate([nothing, *parts]) for parts in columns)
     begins = _begins(round_, sender)  # a run may go on in the next block
-    return Runs(start[begins], round_[begins], sender[begins], messages.n_rows)
+    start, round_, sender = start[begins], round_[begins], sender[begins]
+    return Runs(start, round_, sender, messages.n_rows, apart=not repeated([[round_], [sender]]))
 
 
 def ascend_in_runs(messages: Messages, columns: Sequence[Column]) -> bool:
@@ -114,7 +112,12 @@ def _overlapping(messages: Messages, columns: Sequence[Column]) -> Iterator[tupl
         before = tuple(column[-1:] for column in whole) if size else before
 
 
-def repeat_in_runs(messages: Messages, runs: Runs | None, columns: Sequence[Column]) -> bool:
+def repeat_in_runs(
+    messages: Messages,
+    runs: Runs | None,
+    columns: Sequence[Column],
+    bounds: Sequence[Bounds | None] = (),
+) -> bool:
     """Whether two rows of a round and sender have the same numbers in some columns.
 
     Parameters
@@ -124,12 +127,14 @@ def repeat_in_runs(messages: Messages, runs: Runs | None, columns: Sequence[Colu
         Of these messages; None where they are ``scattered``.
     columns : sequence of columns
         Of these messages.
+    bounds : sequence of (least, largest) or None, optional
+        Of round, sender and each of the columns, as for ``repeated``.
     """
     apart = runs is not None and runs.apart
     if apart and ascend_in_runs(messages, columns):
         return False
     if runs is None or not apart:
-        return repeated([messages.round, messages.sender, *columns])
+        return repeated([messages.round, messages.sender, *columns], bounds)
     stop = runs.stop
     first = 0
     while first < stop.size:  # whole runs, as many as fit into a block

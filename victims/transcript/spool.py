@@ -9,6 +9,7 @@ import numpy as np
 import pyarrow as pa
 
 from victims.common.files import PRIVATE, PUBLIC, make_private, output
+from victims.transcript.arrow_output import ArrowOutput
 from victims.transcript.given_columns import kind_array, vector_array
 
 ROWS, BYTES = 1 << 16, 32 << 20  # of a batch: few calls, yet little memory
@@ -34,7 +35,7 @@ class Spool:
         self._nullable = nullable
         self._buffers: dict[str, np.ndarray] = {}
         self._filled = self._capacity = 0
-        self._writer: pa.RecordBatchFileWriter | None = None
+        self._writer: ArrowOutput | None = None
         self._schema: pa.Schema | None = None
 
     def add(self, size: int, columns: Mapping[str, np.ndarray | int]) -> None:
@@ -124,7 +125,7 @@ class Spool:
         self._schema = schema
         if self._mode == PRIVATE:
             make_private(self.path)
-        self._writer = pa.ipc.new_file(str(self.path), schema)
+        self._writer = ArrowOutput(self.path, schema)
 
     def _rewrite(self, schema: pa.Schema) -> None:
         """Write the file anew, with wider numbers."""

@@ -16,20 +16,28 @@ from jaxtyping import Int
 from victims.common.errors import InputError
 from victims.common.seeds import Purpose, generator
 from victims.transcript.batches import Uploads, UserBatch, gathered
+from victims.transcript.client_names import members_of
 from victims.transcript.kinds import ATTRIBUTE, ITEM, KINDS
 from victims.transcript.layout import Layout, layout_of
 from victims.transcript.manifest import Manifest
 from victims.transcript.messages import Broadcast, Messages, Sums, rows_of
+from victims.transcript.neighbourhood import Copies, Links, Told, Traffic
+from victims.transcript.parties import UNTOLD
 
 __all__ = [
     "ATTRIBUTE",
     "BATCH_BYTES",
     "ITEM",
     "KINDS",
+    "UNTOLD",
     "Broadcast",
+    "Copies",
     "Layout",
+    "Links",
     "Messages",
     "Sums",
+    "Told",
+    "Traffic",
     "Uploads",
     "UserBatch",
     "View",
@@ -62,6 +70,20 @@ class View:
         the wire.
     anonymous_rows : int
         Uploads that the adversary receives without their sender; they are not among ``messages``.
+    copies : Copies, or None
+        Where clients are the adversary: rows of others as they arrive, one for each that receives it. Those
+        with a sender are among ``messages``, too: for ``neighbour:N`` and ``neighbours:N,M`` there as their
+        senders had them before the weights, of several copies their best average.
+    links : Links, or None
+        Edges of the graph that the adversary knows.
+    told : mapping of kind to Told
+        Rows of kinds of role other that it receives.
+    traffic : Traffic, or None
+        Where it sees that rows are sent, and not what they are.
+    holdings : mapping of client to mapping of round to Broadcast
+        What each member of the adversary alone knows; ``broadcasts`` has the first one's in it.
+    sums_of_members : mapping of client to mapping of round to Sums
+        Where clients are the adversary: the sums that each sees; ``sums`` has the first one's of each item.
     """
 
     adversary: str
@@ -71,6 +93,12 @@ class View:
     sums: Mapping[int, Sums] = field(default_factory=dict)
     item_server: Mapping[int, Sums] = field(default_factory=dict)
     anonymous_rows: int = 0
+    copies: Copies | None = None
+    links: Links | None = None
+    told: Mapping[str, Told] = field(default_factory=dict)
+    traffic: Traffic | None = None
+    holdings: Mapping[int, Mapping[int, Broadcast]] = field(default_factory=dict)
+    sums_of_members: Mapping[int, Mapping[int, Sums]] = field(default_factory=dict)
 
     def __repr__(self) -> str:
         """One line: who sees how much."""
@@ -78,6 +106,11 @@ class View:
             f"View({self.adversary!r}, rounds={len(self.broadcasts)}, uploaded rows={self.messages.n_rows}, "
             f"rounds with sums={len(self.sums)})"
         )
+
+    @property
+    def members(self) -> tuple[int, ...]:
+        """Clients who are the adversary, ascending."""
+        return members_of(self.adversary)
 
     @property
     def layout(self) -> Layout:
@@ -100,7 +133,10 @@ class View:
             np.flatnonzero(np.isin(sender, users)) + start
             for sender, start in zip(self.messages.sender, self.messages.offsets, strict=False)
         ]
-        return replace(self, messages=rows_of(self.messages, np.concatenate(keep)))
+        copies = self.copies
+        if copies is not None:
+            copies = copies.where(np.isin(copies.sender, [*users, UNTOLD]))
+        return replace(self, messages=rows_of(self.messages, np.concatenate(keep)), copies=copies)
 
     def during(self, rounds: Sequence[int] | np.ndarray) -> View:
         """The same view restricted to some rounds (rows are copied).
@@ -129,6 +165,15 @@ class View:
             messages=rows_of(self.messages, np.concatenate(keep)),
             sums={round_: self.sums[round_] for round_ in chosen if round_ in self.sums},
             item_server={round_: self.item_server[round_] for round_ in chosen if round_ in self.item_server},
+            copies=None if self.copies is None else self.copies.where(np.isin(self.copies.round, wanted)),
+            holdings={
+                member: {round_: held[round_] for round_ in chosen if round_ in held}
+                for member, held in self.holdings.items()
+            },
+            sums_of_members={
+                member: {round_: own[round_] for round_ in chosen if round_ in own}
+                for member, own in self.sums_of_members.items()
+            },
         )
 
     def shuffled(self, seed: int) -> View | None:
@@ -145,6 +190,9 @@ class View:
         sums = {round_: _dealt(seen, rng) for round_, seen in self.sums.items()}
         if messages.gradient is None:
             return replace(self, sums=sums)
+        copies = None
+        if self.copies is not None:
+            copies = self.copies.dealt(generator(seed, Purpose.SHUFFLED_VIEW, 1))
         whole = rows_of(messages, messages.in_order())
         rounds, kinds = whole.round[0], whole.kind[0]
         deal = np.lexsort((rng.random(rounds.size), kinds, rounds))
@@ -152,7 +200,8 @@ class View:
         source = np.empty_like(deal)
         source[in_kind_order] = deal
         assert whole.gradient is not None
-        return replace(self, messages=replace(whole, gradient=(whole.gradient[0][source],)), sums=sums)
+        dealt = replace(whole, gradient=(whole.gradient[0][source],))
+        return replace(self, messages=dealt, sums=sums, copies=copies)
 
     def batches(self, max_bytes: int = BATCH_BYTES) -> Iterator[UserBatch]:
         """Clients in batches of similar length, each with its uploads of all rounds.

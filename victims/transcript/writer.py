@@ -14,6 +14,7 @@ from jaxtyping import Int
 
 from victims.common.errors import InputError
 from victims.common.files import output, partial_name, unfinished, write_text
+from victims.transcript.arrow_output import ArrowOutput
 from victims.transcript.beside import key_path, truth_path, write_columns, write_key, write_truth
 from victims.transcript.given_columns import (
     Numbers,
@@ -39,6 +40,9 @@ __all__ = [
     "write_key",
     "write_truth",
 ]
+
+
+SERVER = -1
 
 
 class TranscriptWriter:
@@ -72,10 +76,11 @@ class TranscriptWriter:
         self.manifest = manifest
         self._partial = partial_name(path)
         self._unfinished = ExitStack()
-        self._files: dict[str, pa.RecordBatchFileWriter] = {}
+        self._files: dict[str, ArrowOutput] = {}
         self._schemas: dict[str, pa.Schema] = {}
         self._declared_rounds = frozenset(manifest.rounds)
         self._rounds: dict[str, set[int]] = {"state": set(), "messages": set()}
+        self._others = [name for name, kind in manifest.kinds.items() if kind.role == "other"]
 
     def __enter__(self) -> TranscriptWriter:
         with output(self.path):
@@ -109,6 +114,7 @@ class TranscriptWriter:
         ciphertext: Sequence[bytes] | None = None,
         noise_scale: Numbers | None = None,
         bias: Numbers | None = None,
+        holders: bool = False,
     ) -> None:
         """Write what was broadcast before the uploads of a round: the factors, or their ciphertexts.
 
@@ -124,6 +130,8 @@ class TranscriptWriter:
             Standard deviation of Gaussian noise in every upload about a row, where it is broadcast.
         bias : (all rows,), optional
             What everybody adds to a prediction about the row, in stars; version 2.
+        holders : bool
+            Whether ``holding`` adds what single clients know; version 2, in all calls or none.
         """
         number, width = self._checked_round(round_), self.manifest.factors
         if number in self._rounds["state"]:
@@ -158,7 +166,100 @@ class TranscriptWriter:
             added = numbers_of("bias", bias)
             same_length(factors=range(sum(sizes)), bias=added)
             columns["bias"] = pa.array(added)
+        if holders:
+            columns["holder"] = pa.nulls(sum(sizes), pa.int32())
         self._write("state", number, columns)
+
+    def holding(
+        self, round_: int | np.integer, holder: int | np.integer, items: Numbers, factors: Numbers
+    ) -> None:
+        """Write item factors that one client alone knows before the rows of a round, after its ``state``.
+
+        Parameters
+        ----------
+        round_ : int
+        holder : int
+            A client.
+        items : (n_rows,) whole numbers
+        factors : (n_rows, factors)
+        """
+        number = self._checked_round(round_)
+        index = ids_of("items", items, 0, self.manifest.n_items - 1, "an item of the manifest")
+        rows = rows_of_numbers("factors", factors, self.manifest.factors)
+        same_length(items=index, factors=rows)
+        columns = {
+            "round": pa.array(np.full(index.size, number, np.int32)),
+            "kind": kind_array(np.full(index.size, ITEM)),
+            "index": pa.array(index),
+            **payload("factor", rows, None),
+            "holder": pa.array(np.full(index.size, self._parties("holder", [holder])[0], np.int32)),
+        }
+        self._write("state", number, columns)
+
+    def deliveries(self, sender: Numbers, receiver: Numbers, weight: Numbers) -> None:
+        """Write the edges along which rows without a receiver go, in all rounds; once.
+
+        Parameters
+        ----------
+        sender, receiver : (n_edges,) whole numbers
+        weight : (n_edges,)
+            What rows are multiplied by on the way.
+        """
+        ends = {
+            name: self._parties(name, given) for name, given in (("sender", sender), ("receiver", receiver))
+        }
+        weights = numbers_of("weight", weight)
+        same_length(**ends, weight=weights)
+        columns = {name: pa.array(column) for name, column in ends.items()}
+        columns["weight"] = pa.array(weights)
+        columns["first_round"] = pa.array(np.zeros(weights.size, np.int32))
+        columns["last_round"] = pa.array(np.full(weights.size, INT32_MAX, np.int32))
+        self._write("deliveries", 0, columns)
+
+    def set_up(
+        self,
+        round_: int | np.integer,
+        kind: str,
+        sender: Numbers,
+        receiver: int | np.integer,
+        index: Numbers,
+        value: Numbers | None,
+    ) -> None:
+        """Write messages of a declared kind of role other, after the uploads of a round.
+
+        Parameters
+        ----------
+        round_ : int
+            The round with which they are kept.
+        kind : str
+        sender : (n_rows,) whole numbers
+        receiver : int
+        index : (n_rows,) whole numbers
+        value : (n_rows,), optional
+        """
+        number = self._checked_round(round_)
+        if kind not in self._others:
+            raise InputError(f"kind must be a declared one of role other, got {kind!r:.80}")
+        schema = self._schemas.get("messages")
+        if schema is None:
+            raise InputError("set_up must come after messages, which fix the columns; write those first")
+        index = ids_of("index", index, 0, INT32_MAX, ">= 0 and fit into 32 bits")
+        sender = self._parties("sender", sender)
+        same_length(sender=sender, index=index)
+        names = [*KINDS, *self._others]
+        columns = {field.name: pa.nulls(index.size, field.type) for field in schema}
+        columns["round"] = pa.array(np.full(index.size, number, np.int32))
+        columns["sender"] = pa.array(sender)
+        columns["receiver"] = pa.array(
+            np.full(index.size, self._parties("receiver", [receiver])[0], np.int32)
+        )
+        columns["kind"] = kind_array(np.full(index.size, names.index(kind)), names)
+        columns["index"] = pa.array(index)
+        if value is not None:
+            numbers = numbers_of("value", value)
+            same_length(index=index, value=numbers)
+            columns["value"] = pa.array(numbers)
+        self._write("messages", number, columns)
 
     def messages(
         self,
@@ -167,7 +268,7 @@ class TranscriptWriter:
         kind: Numbers,
         index: Numbers,
         gradient: Numbers,
-        receiver: int | np.integer = -1,
+        receiver: int | np.integer | None = SERVER,
         ciphertext: Sequence[bytes | None] | None = None,
         exponent: Numbers | None = None,
         sequence: Numbers | None = None,
@@ -183,8 +284,8 @@ class TranscriptWriter:
             Who sends, the position in ``KINDS``, and which item or attribute; kinds and indices of a client
             should ascend.
         gradient : (n_rows, factors)
-        receiver : int
-            A client or a party of the manifest, of all rows.
+        receiver : int or None
+            A client or a party of the manifest, of all rows; None where ``deliveries`` says who.
         ciphertext : list of bytes or None, optional
             Rows that have one are written without their gradient. Either all calls give it or none does.
         exponent : (n_rows,) whole numbers, optional
@@ -214,11 +315,15 @@ class TranscriptWriter:
         columns = {
             "round": pa.array(np.full(sender.size, number, np.int32)),
             "sender": pa.array(sender),
-            "receiver": pa.array(np.full(sender.size, self._parties("receiver", [receiver])[0], np.int32)),
-            "kind": kind_array(kind),
+            "receiver": pa.nulls(sender.size, pa.int32())
+            if receiver is None
+            else pa.array(np.full(sender.size, self._parties("receiver", [receiver])[0], np.int32)),
+            "kind": kind_array(kind, [*KINDS, *self._others]),
             "index": pa.array(index),
             **payload("gradient", gradient, ciphertext),
         }
+        if self._others:
+            columns["value"] = pa.nulls(sender.size, pa.float64())
         if exponent is not None:
             whole = ids_of("exponent", exponent, -INT32_MAX, INT32_MAX, "an integer of 32 bits")
             same_length(sender=sender, exponent=whole)
@@ -242,7 +347,7 @@ class TranscriptWriter:
 
     def _parties(self, name: str, values: Numbers) -> Int[np.ndarray, " rows"]:
         """Clients of the manifest, or its other parties."""
-        parties = [-1, *self.manifest.parties.values()]
+        parties = [SERVER, *self.manifest.parties.values()]
         rule = f"a client below n_users = {self.manifest.n_users} or a party of the manifest"
         ids = ids_of(name, values, min(parties), self.manifest.n_users - 1, rule)
         if ids.min(initial=0) < 0:
@@ -253,11 +358,11 @@ class TranscriptWriter:
 
     def _write(self, name: str, round_: int, columns: dict[str, pa.Array]) -> None:
         batch = pa.RecordBatch.from_pydict(columns)
-        if batch.num_rows:
+        if batch.num_rows and name in self._rounds:
             self._rounds[name].add(round_)
         with output(self.path):
             if name not in self._files:
-                self._files[name] = pa.ipc.new_file(str(self._partial / f"{name}.arrow"), batch.schema)
+                self._files[name] = ArrowOutput(self._partial / f"{name}.arrow", batch.schema)
                 self._schemas[name] = batch.schema
             self._files[name].write_batch(_fitted(name, batch, self._schemas[name]))
 

@@ -101,7 +101,10 @@ def decoded(view, p, prior, scale, clip=None, law=LAPLACE):
     return model, plan, rows, constants, prior, assumed, fit
 
 
-@pytest.mark.parametrize(("clip", "law"), [(None, LAPLACE), (1.5, LAPLACE), (1.5, NORMAL)])
+@pytest.mark.parametrize(
+    ("clip", "law"),
+    [(None, LAPLACE), pytest.param(1.5, LAPLACE, marks=pytest.mark.thorough), (1.5, NORMAL)],
+)
 class TestDecoding:
     def test_posterior_by_enumeration(self, tmp_path, clip, law):
         """Given p, the posterior of a client's answers equals the normalised product of the noise's
@@ -312,7 +315,7 @@ def test_gain_of_effects():
     assert gain == pytest.approx(0.5 * (2 - 0.5 / 0.5) ** 2 / (4 - 1 + 1 / 0.5))  # every item is rated
 
 
-@pytest.mark.parametrize("scale", [0.1, 0.3])
+@pytest.mark.parametrize("scale", [pytest.param(0.1, marks=pytest.mark.thorough), 0.3])
 def test_reaches_the_decoder_that_is_told_p(transcripts, scale):
     """The share of the told decoder's accuracy, as a fixed run; the bar is far below what is measured."""
     transcript = transcripts["semi-als", "observed-only"]
@@ -382,17 +385,23 @@ def test_without_noise_it_is_the_closed_form(transcripts):
             assert (a[4] == 1).all()
 
 
-def test_pure_noise_is_recognised(transcripts):
+@pytest.mark.parametrize(
+    "scenario",
+    [
+        ("semi-als", "observed-only"),
+        pytest.param(("sgd", "include-unrated"), marks=pytest.mark.thorough),
+    ],
+)
+def test_pure_noise_is_recognised(transcripts, scenario):
     """Where p is tied and where it is free; shuffled uploads of all scenarios are tried by the contract."""
-    for scenario in (("semi-als", "observed-only"), ("sgd", "include-unrated")):
-        transcript = transcripts[scenario]
-        view = noisy(transcript.view("server"), 0.5, only_noise=True)
-        found = make_attack("likelihood").attack(view, 0)
-        truth = read_truth(truth_path(transcript.path))
-        for row in score(found, view.manifest, truth):
-            if not row.metric.startswith(("rated_set", "tpr")):
-                assert row.summary.verdict == "NO EVIDENCE", row
-                assert row.summary.advantage_low <= 0 <= row.summary.advantage_high
+    transcript = transcripts[scenario]
+    view = noisy(transcript.view("server"), 0.5, only_noise=True)
+    found = make_attack("likelihood").attack(view, 0)
+    truth = read_truth(truth_path(transcript.path))
+    for row in score(found, view.manifest, truth):
+        if not row.metric.startswith(("rated_set", "tpr")):
+            assert row.summary.verdict == "NO EVIDENCE", row
+            assert row.summary.advantage_low <= 0 <= row.summary.advantage_high
 
 
 def without(view, *names):
@@ -405,8 +414,8 @@ def without(view, *names):
     ("scenario", "name", "factor"),
     [
         (("semi-als", "observed-only"), "lambda_factors", 1.5),
-        (("semi-als", "include-unrated"), "alpha", 1.5),
-        (("sgd", "observed-only"), "client_learning_rate", 2.0),
+        pytest.param(("semi-als", "include-unrated"), "alpha", 1.5, marks=pytest.mark.thorough),
+        pytest.param(("sgd", "observed-only"), "client_learning_rate", 2.0, marks=pytest.mark.thorough),
     ],
 )
 def test_estimates_a_constant_that_is_not_published(transcripts, scenario, name, factor):
@@ -437,7 +446,7 @@ def test_known_scale_ignores_what_is_not_a_number(transcripts):
     assert known_scale(told_scale) == 2.0
 
 
-@pytest.mark.parametrize("scale", [1.0, 1e-6])
+@pytest.mark.parametrize("scale", [pytest.param(1.0, marks=pytest.mark.thorough), 1e-6])
 def test_one_client_whose_rows_fit_nothing(transcripts, scale):
     """Rows of one client dealt out anew, under a scale that makes them impossible: no crash, no answer."""
     view = transcripts["semi-als", "include-unrated"].view("server")

@@ -68,44 +68,44 @@ def answers(found):
     return tuple(np.concatenate(part) for part in zip(*found.rows(), strict=True))
 
 
-def test_normal_matrix_is_that_of_automatic_differentiation():
-    """Cost, gradient and Gauss-Newton matrix against plain residuals, both readings of the noise."""
+@pytest.mark.parametrize(("repeated", "loose"), [(False, False), (True, False), (False, True)])
+def test_normal_matrix_is_that_of_automatic_differentiation(repeated, loose):
+    """Cost, gradient and Gauss-Newton matrix against plain residuals: fresh noise, noise that repeats, and
+    clients whose steps hold something of chance, taken in pieces with factors that the rows do not have."""
     rng = np.random.default_rng(0)
     t, n, k = 4, 3, 2
-    victim = DecentralisedMF(factors=k, learning_rate=0.1)
+    victim = DecentralisedMF(factors=k, learning_rate=0.1, order="per-rating" if loose else "batch")
     step = step_of(victim.manifest(generate(Synthetic(users=3, items=40)), [0]), np.arange(t), np.array([n]))
-    weight = rng.uniform(0.5, 2, (1, t, n, k))
-    for repeated in (False, True):
-        weight_ = np.ones_like(weight) * 1.7 if repeated else weight
-        problem = Problem(
-            *(jnp.asarray(rng.normal(size=(1, t, n, k))) for _ in range(2)),
-            jnp.asarray(weight_),
-            *(jnp.asarray(rng.uniform(0.5, 2, (1, n))) for _ in range(3)),
-            jnp.asarray(0.3),
-            step,
-        )
-        one = jax.tree.map(lambda part: part[0] if part.ndim and part.shape[0] == 1 else part, problem)
-        theta = jnp.asarray(rng.normal(size=k + n))
+    weight = np.full((t, n, k), 1.7) if repeated else rng.uniform(0.5, 2, (t, n, k))
+    more = (rng.normal(size=(t, n, k)), rng.uniform(0.5, 2, t - 1)) if loose else (None, None)
+    one = Problem(
+        *(rng.normal(size=(t, n, k)) for _ in range(2)), weight, *(rng.uniform(0.5, 2, n) for _ in range(3)),
+        jnp.asarray(0.3), step._replace(shrink=step.shrink[0]), *more,
+    )  # fmt: skip
+    one = jax.tree.map(jnp.asarray, one)
+    size = k * (t if loose else 1)
+    theta = jnp.asarray(rng.normal(size=size + n))
 
-        def residual(theta, one=one, repeated=repeated):
-            path, _ = factor_path(one, theta[:k], theta[k:], False)
-            error = theta[k:] - jnp.einsum("tk,tnk->tn", path, one.factors)
-            left = one.weight * (one.rows - one.row_weight[:, None] * error[:, :, None] * path[:, None, :])
-            left = left - left.mean(axis=0) if repeated else left
-            mean = jnp.concatenate([jnp.zeros(k), one.mean])
-            prior = jnp.sqrt(jnp.concatenate([jnp.full(k, 0.3), one.precision]))
-            return jnp.concatenate([left.ravel(), prior * (theta - mean)])
+    def residual(theta):
+        path, _ = factor_path(one, theta[:size], theta[size:], False)
+        error = theta[size:] - jnp.einsum("tk,tnk->tn", path, one.factors)
+        left = one.weight * (one.rows - one.row_weight[:, None] * error[:, :, None] * path[:, None, :])
+        left = left - left.mean(axis=0) if repeated else left
+        mean = jnp.concatenate([jnp.zeros(size), one.mean])
+        chance = jnp.repeat(one.step_deviation**-2, k) if loose else jnp.zeros(0)
+        prior = jnp.sqrt(jnp.concatenate([jnp.full(k, 0.3), chance, one.precision]))
+        return jnp.concatenate([left.ravel(), prior * (theta - mean)])
 
-        slope, value = jax.jit(jax.jacfwd(residual))(theta), jax.jit(residual)(theta)
-        found = jax.jit(normal_equations, static_argnums=0)(Unknowns(False, repeated), one, theta)
-        np.testing.assert_allclose(found.cost, value @ value / 2, rtol=1e-10)
-        np.testing.assert_allclose(found.gradient, slope.T @ value, rtol=1e-9, atol=1e-9)
-        np.testing.assert_allclose(found.matrix, slope.T @ slope, rtol=1e-9, atol=1e-9)
-        held = one._replace(mean=theta[k:], precision=jnp.zeros(n))
-        alone = jax.jit(normal_equations, static_argnums=0)(Unknowns(True, repeated), held, theta[:k])
-        slope = slope[:, :k]
-        np.testing.assert_allclose(alone.gradient, slope.T @ value, rtol=1e-9, atol=1e-9)
-        np.testing.assert_allclose(alone.matrix, slope.T @ slope, rtol=1e-9, atol=1e-9)
+    slope, value = jax.jit(jax.jacfwd(residual))(theta), jax.jit(residual)(theta)
+    found = jax.jit(normal_equations, static_argnums=0)(Unknowns(False, repeated), one, theta)
+    np.testing.assert_allclose(found.cost, value @ value / 2, rtol=1e-10)
+    np.testing.assert_allclose(found.gradient, slope.T @ value, rtol=1e-9, atol=1e-9)
+    np.testing.assert_allclose(found.matrix, slope.T @ slope, rtol=1e-9, atol=1e-9)
+    held = one._replace(mean=theta[size:], precision=jnp.zeros(n))
+    alone = jax.jit(normal_equations, static_argnums=0)(Unknowns(True, repeated), held, theta[:size])
+    slope = slope[:, :size]
+    np.testing.assert_allclose(alone.gradient, slope.T @ value, rtol=1e-9, atol=1e-9)
+    np.testing.assert_allclose(alone.matrix, slope.T @ slope, rtol=1e-9, atol=1e-9)
 
 
 class TestNoiseOnce:
@@ -141,6 +141,7 @@ class TestNoiseOnce:
 
     def test_float32_recordings(self, community, recorded):
         view = recorded("hdpmf").view("server")
+        view = view.select(view.users[:24])
         single = tuple(part.astype(np.float32) for part in view.messages.gradient)
         view = replace(view, messages=replace(view.messages, gradient=single))
         user, _, item, value, _ = answers(Trajectory(answer="stretched").attack(view, 0))
@@ -322,7 +323,7 @@ class TestWhereItDoesNotApply:
         nobody = np.zeros((1, 1), np.int64)
         fit = Fitted(
             np.array([7]), nobody, nobody, np.ones((1, 1), bool), np.array([True]), table, table,
-            np.zeros((1, 2)), table, np.array([residual]), np.array([1]),
+            np.zeros((1, 2)), np.zeros((1, 0, 2)), table, np.array([residual]), np.array([1]),
         )  # fmt: skip
         (reason,) = unexplained(model, fit).values()
         finite = np.isfinite(residual)

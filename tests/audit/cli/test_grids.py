@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pytest
 from typer.testing import CliRunner
 
 from audit.cli.main import app
@@ -11,6 +12,7 @@ SMALL = "synthetic:users=20,items=30"
 
 
 class TestCommands:
+    @pytest.mark.thorough  # with all attacks; tests/contract/test_commands.py compares with guesses
     def test_compare(self, tmp_path):
         done = CliRunner().invoke(
             app,

@@ -103,7 +103,7 @@ class TestAudit:
         assert code == 0
         (row,) = json.loads((out / "results.json").read_text())
         assert row["status"] == "not applicable"
-        assert "two rounds" in row["reason"]
+        assert "a second round is needed" in row["reason"]
         assert "not applicable" in text
 
     @pytest.mark.parametrize(

@@ -29,7 +29,8 @@ class TestSignals:
         ("name", "sent", "after", "twice"),
         [
             ("audit", signal.SIGINT, 0.3, False),  # while it is being imported; before: -2
-            ("spectral", signal.SIGINT, 5.0, True),  # while something is compiled; before: -11 in 2 of 3
+            # while something is compiled; before: -11 in 2 of 3
+            pytest.param("spectral", signal.SIGINT, 5.0, True, marks=pytest.mark.thorough),
             ("sweep", signal.SIGTERM, 6.0, False),  # while workers start; before: both workers stayed
         ],
     )
@@ -92,7 +93,10 @@ class TestDisk:
         assert len(error) < 320
         assert [path.name for path in tmp_path.iterdir()] == ["file"]
 
-    @pytest.mark.parametrize("command", ["audit", "record", "sweep"])
+    @pytest.mark.parametrize(
+        "command",
+        ["record", *(pytest.param(name, marks=pytest.mark.thorough) for name in ("audit", "sweep"))],
+    )
     def test_a_disk_that_fills(self, tmp_path, command):
         """A limit on the size of files stands for the end of a disk; nothing half-written is left."""
         out = tmp_path / "out"
@@ -197,8 +201,11 @@ class TestTwoRuns:
         "words",
         [
             ["audit", "--data", SMALL, "--weighting", "observed-only", "--attack", "spectral"],
-            ["sweep", "--data", SMALL, "--update", "semi-als", "--weighting", "observed-only", "--attacks",
-             "spectral", "--scales", "0,1", "--rounds", "2", "--jobs", "1"],
+            pytest.param(
+                ["sweep", "--data", SMALL, "--update", "semi-als", "--weighting", "observed-only",
+                 "--attacks", "spectral", "--scales", "0,1", "--rounds", "2", "--jobs", "1"],
+                marks=pytest.mark.thorough,
+            ),
         ],
     )  # fmt: skip
     def test_both_end_as_one_alone(self, run, tmp_path, words):

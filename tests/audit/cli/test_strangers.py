@@ -265,14 +265,49 @@ def test_open_lists_are_said_with_and_without_truth(run, program, tmp_path):
         table[rated] = rows
         recorder.upload(0, str(client), table)
 
+    def with_negatives(recorder, client, rows, rated):
+        others = np.setdiff1d(np.arange(N_ITEMS), rated)[:6]
+        recorder.upload(0, str(client), np.concatenate([rows, -rows[:6]]), np.concatenate([rated, others]))
+
     def said(name, **given):
         path = program(name, **given)
-        words = ("--attack", "undeclared", "--out", tmp_path / f"{name}.r")
+        words = ("--attack", "undeclared", "--attack", "rated-set", "--out", tmp_path / f"{name}.r")
         return run("audit", "--transcript", path, *words)[1]
 
-    assert "lies in the open: uploads name them" in said("sparse without", truth=False)
+    assert "lies in the open, whatever is in their rows, unless" in said("sparse without", truth=False)
     assert "lies in the open (uploads name them)" in said("sparse with")
-    assert "uploads name them" not in said("dense without", truth=False, send=dense)
+    assert "lies in the open" not in said("dense without", truth=False, send=dense)
+    negatives = said("negatives", send=with_negatives)
+    assert "lies in the open" not in negatives
+    assert "rated_set_auc" in negatives
     with_truth = said("dense with", send=dense)
     assert "uploads name them" not in with_truth
     assert "rated_set_auc 1.000" in with_truth
+
+
+def test_where_ratings_are_not_read_that_is_said(run, program, tmp_path):
+    """Before: "reads, with rated-set, ... LEAK" and nothing of ratings; the bar named another reason."""
+
+    def noisy(recorder, client, rows, rated):
+        recorder.upload(0, str(client), np.random.default_rng(client).normal(0, 9, rows.shape), rated)
+
+    words = ("--attack", "undeclared", "--attack", "rated-set", "--attack", "spectral", "--fail-on", "leak")
+    code, said, _ = run("audit", "--transcript", program("with", send=noisy), *words, "--out", tmp_path / "a")
+    vain = (
+        "ratings: NOT TESTED: no attack has an answer from what the server sees (undeclared looked in vain)"
+    )
+    assert (code, vain in said) == (1, True)
+    assert "the others count with that guess" in said
+    told = program("without", send=noisy, truth=False)
+    code, said, bar = run("audit", "--transcript", told, *words, "--out", tmp_path / "b")
+    assert (code, vain in said) == (3, True)
+    assert (
+        "anything that settles it on unknown/observed-only, defense none, adversary server (undeclared" in bar
+    )
+
+
+def test_a_reason_of_one_step_promises_nothing_of_a_rule_that_nobody_declared(program):
+    """Before: "sgd needs two rounds, ... a second round would determine the answer"."""
+    told = {one.attack: one.reason for one in fl.check_transcript(program("plain")).attacks}
+    assert told["spectral"].startswith("one round of clients whose rule is not declared leaves")
+    assert told["trajectory"] == "two rounds in a row are needed, and no two were recorded"

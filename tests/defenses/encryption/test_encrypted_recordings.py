@@ -84,7 +84,7 @@ def test_the_stand_in_shows_the_same_bit_for_bit(real, ideal, system, adversary)
 
 def test_unpacked_is_the_same(tmp_path):
     """One number per ciphertext, as published."""
-    ratings = generate(Synthetic(users=8, items=16, ratings_per_user=4.0))
+    ratings = generate(Synthetic(users=5, items=8, ratings_per_user=3.0))
     few = {"rounds": (1,), "key_bits": 1024, "decrypters": 3}
     found = []
     for packed in (True, False):

@@ -107,6 +107,20 @@ def table(folder: Path, name: str) -> dict[str, list]:
     return feather.read_table(folder / "run" / f"{name}.arrow").to_pydict()
 
 
+@pytest.mark.parametrize("own", [False, True])
+def test_biases_of_items_are_recorded_with_the_factors(tmp_path, own):
+    """Before: no way to tell them, so that an app with biases was read by nobody."""
+
+    def use(grid):
+        messages = [Message({"q": Q, "b": np.arange(4.0) + (own and node == 8)}, node) for node in (7, 8)]
+        grid.send_and_receive(messages)
+
+    recorded(tmp_path, gradient, use, biases="b")
+    state = table(tmp_path, "state")
+    assert state["bias"] == [0, 1, 2, 3] + [1, 2, 3, 4] * own
+    assert state["holder"] == [None] * 4 + [1] * 4 * own
+
+
 def training(q=Q, nodes=(7, 8), **options) -> list[Message]:
     return [Message({"q": q}, node, **options) for node in nodes]
 

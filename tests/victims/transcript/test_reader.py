@@ -41,8 +41,10 @@ def put(name: str, row: int, value):
 
     def change(content: pa.Table) -> pa.Table:
         values = content[name].to_numpy().copy()
+        wide = np.int64 if value > 2**31 - 1 else np.int32
+        values = values.astype(wide)
         values[row] = value
-        return column(content, name, pa.array(values, pa.int32()))
+        return column(content, name, pa.array(values))
 
     return change
 
@@ -72,6 +74,11 @@ BROKEN_TABLES = {
     "wrong K of state": ("state", narrower("factor"), r"factor must have K = 3"),
     "item out of range": ("messages", put("index", 0, 30), r"row 0: index.*below 30.*got 30"),
     "negative index": ("messages", put("index", 5, -1), r"row 5: index must be >= 0"),
+    "index of 64 bits": (
+        "messages",
+        put("index", 5, 2**40),
+        r"row 5: index must be >= 0 and at most 2147483647",
+    ),
     "sender out of range": ("messages", put("sender", 9, 12), r"row 9: sender"),
     "unknown party": ("messages", put("receiver", 4, -7), r"row 4: receiver"),
     "round of no manifest": ("messages", put("round", 1, 6), r"row 1: round"),

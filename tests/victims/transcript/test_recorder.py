@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import json
+import os
 import re
+import resource
 import stat
+from pathlib import Path
 
 import numpy as np
 import pytest
 
-from victims.common.errors import InputError
+from victims.common.errors import InputError, OutputError
 from victims.transcript import latest, spool
 from victims.transcript.beside import clients_path
 from victims.transcript.declared import mapping_of, size_of
@@ -449,3 +452,26 @@ def test_what_is_not_refused_opens(tmp_path, monkeypatch, seed, batch):
     transcript = open_transcript(tmp_path / "t")
     anonymous = 0 if transcript.anonymous is None else transcript.anonymous.n_rows
     assert transcript.messages.n_rows + anonymous == expected
+
+
+@pytest.mark.skipif(not Path("/proc/self/fd").is_dir(), reason="lists open files as Linux does")
+def test_a_full_disk_gets_its_space_back(tmp_path):
+    """Before: the removed file stayed open, and kept its place, for as long as the recorder lived."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    recorder = Recorder(tmp_path / "t", rating_levels=[1, 2])
+
+    def record():
+        with recorder:
+            recorder.broadcast(0, np.ones((1000, 8)))
+            for client in range(100):
+                recorder.upload(0, client, np.ones((1000, 8)), np.arange(1000))
+
+    try:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (1 << 16, hard))
+        with pytest.raises(OutputError, match="file too large"):
+            record()
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+    assert not list(tmp_path.iterdir())
+    links = [f"/proc/self/fd/{number}" for number in os.listdir("/proc/self/fd")]
+    assert not [link for link in links if os.path.lexists(link) and str(tmp_path) in os.readlink(link)]

@@ -43,6 +43,19 @@ def test_a_repetition_is_found_wherever_it_is(spread, cut):
         assert repeated([np.split(column, cut) for column in again])
 
 
+@pytest.mark.parametrize("least", [LEAST, -3, MOST - 1000])
+@pytest.mark.parametrize("bounds", [(), (None, (-5, 700)), ((LEAST, MOST), None)])
+def test_bounds_change_no_answer(least, bounds):
+    """Bounds that are close, and ones too wide for a table; least numbers at both ends of 32 bits."""
+    rng = np.random.default_rng(2)
+    places = rng.permutation(500 * 600)[:100_000]
+    whole = [(places // 600 + least).astype(np.int32), (places % 600).astype(np.int32)]
+    assert not repeated([np.split(column, (70_000,)) for column in whole], bounds)
+    for column in whole:
+        column[99_999] = column[5]
+    assert repeated([np.split(column, (70_000,)) for column in whole], bounds)
+
+
 def test_rows_that_lie_anywhere_have_no_runs():
     together = messages([0, 0, 0, 1], [2, 2, 3, 2], [0] * 4, [1, 2, 1, 1])
     assert not scattered(together)
@@ -56,6 +69,7 @@ def test_no_rows():
     nothing = [[np.zeros(0, np.int32)]]
     assert not repeated(nothing)
     assert not repeated([[], []])
+    assert not repeated(nothing, [(0, 3)])
     assert order_of(nothing).size == order_of([[], []]).size == 0
     assert distinct(np.zeros(0, np.int32)).size == 0
 

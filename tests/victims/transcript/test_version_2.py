@@ -13,7 +13,7 @@ from tests.contract.version_2 import read_table, recordings, with_column, write_
 from victims.common.errors import InputError
 from victims.transcript.manifest import Manifest
 from victims.transcript.manifest_2 import Manifest2, file_of
-from victims.transcript.reader import open_transcript
+from victims.transcript.reader import open_transcript, read_manifest
 
 
 @pytest.fixture
@@ -90,6 +90,30 @@ def test_references_beside_factors_that_are_encrypted(tmp_path):
     view = open_transcript(tmp_path / "t").view("server")
     assert not view.broadcasts
     assert view.messages.reference is not None
+
+
+@pytest.mark.parametrize(
+    ("changed", "says"),
+    [
+        ({"constants": {"alpha": 1e300}}, "alpha of constants must be 0 or of a magnitude in .*, got 1e.300"),
+        ({"constants": {"alpha": 10**400}}, "alpha of constants must be .*, got 1000"),
+        ({"constants": {"upload_scale": 0}}, "upload_scale of constants must not be 0"),
+        ({"rating_levels": [1, 1e308]}, r"rating_levels must be within .*, got 1 to 1e.308$"),
+        ({"rounds": [3, 3]}, "rounds must not repeat, got 3"),
+        ({"kinds": {"x": 5}}, "kinds.x must be an object with keys, got 5"),
+    ],
+)
+def test_a_wrong_manifest_is_told_in_the_keys_of_the_file(tmp_path, changed, says):
+    """Before: of "hyperparameters" and "upload", which version 2 has not, or with the whole file as value."""
+    recordings()["references"](tmp_path / "t")
+    file = tmp_path / "t" / "manifest.json"
+    content = json.loads(file.read_text())
+    file.write_text(json.dumps(content | changed))
+    with pytest.raises(InputError, match=says):
+        read_manifest(tmp_path / "t")
+    file.write_text("[1]")
+    with pytest.raises(InputError, match="must hold a JSON object"):
+        read_manifest(tmp_path / "t")
 
 
 def test_a_party_with_a_second_name_is_written_once():

@@ -1,0 +1,249 @@
+"""Clients whose factor moves from row to row, and whose rows are more than one number short of ratings.
+
+A chain (``attacks.closed_form.moving_factor``) reads a row as r = A g + B h, g and h with the lengths of
+their step. Beyond that, with b a minibatch of n_b rows and G_b the sum of its g:
+
+- rows that are means over their minibatch: g n_b in place of g. The last minibatch, which has fewer ratings,
+  has another scale, and so has each factor's step, which leaves the chain as it is;
+- a bias c of the client that nobody told, and which steps as the factor does, c <- shrink c + pull sum_b e:
+  with A and B as they are, c_b = shrink^b c_0 + B s sum_{a < b} shrink^(b - a) G_a, s the sign of sigma, so
+  that r = A g + B (h + s sum) + C shrink^b. The third number is C = c_0. Ratings shifted by a level, or
+  mirrored, have another C; where the client regularises (shrink < 1) they fit the rows no longer, and the
+  shift is told;
+- predictions that go through a link (``attacks.closed_form.link_grid``): the chain knows nothing of errors.
+
+What it assumes: as ``attacks.closed_form.moving_factor``. Beyond papers 001 and 002.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+from jaxtyping import Bool, Float, Int
+
+from attacks.closed_form.affine_grid import best_numbers
+from attacks.closed_form.decoding import distance_to_levels
+from attacks.closed_form.goodness_of_fit import accidental, step_of
+from attacks.closed_form.grid_reading import ACCIDENT, BETWEEN
+from attacks.closed_form.label_split import positives
+from attacks.closed_form.link_grid import ratings_through_links
+from attacks.closed_form.moving_factor import Chain, follow
+from attacks.closed_form.readings import Reading, Rows
+from attacks.closed_form.reduction import leading_direction
+from attacks.closed_form.row_readings import LONGEST, best_reading
+from victims.transcript.manifest import Manifest
+
+ASKED = 8  # clients of a batch that say whether a reading is worth its time for the others
+TELLING = 0.2  # of how much predictions differ: an answer farther from the grid owes it to the errors alone
+HALF, THIRD = 0.5, 1 / 3  # of the digits of rows, which ratings keep of one step, and of several
+SLACK = (
+    10.0  # times as far from the grid as rows are from their directions, in shares of the range of ratings
+)
+EXACT = 1e-3  # of a step: right ratings of rows without noise are nearer to the grid in the mean
+
+
+class _Columns(NamedTuple):
+    """What the ratings are a combination of, (users, rows, columns); and the names of the numbers."""
+
+    table: Float[np.ndarray, "users rows columns"]
+    names: tuple[str, ...]
+
+
+def any_reading(rows: Rows, manifest: Manifest, max_misfit: float) -> Reading:
+    """Read each client as what its rows fit best, the readings of this module last.
+
+    Parameters
+    ----------
+    rows : Rows
+    manifest : Manifest
+        Names the rating grid.
+    max_misfit : float
+        Largest misfit at which a client is answered.
+
+    Returns
+    -------
+    Reading
+    """
+    best = _exact(best_reading(rows, manifest, max_misfit), rows, np.array(manifest.rating_levels))
+    if not 0 < rows.rows.shape[1] <= LONGEST or best.answered.all():
+        return best
+    levels = np.array(manifest.rating_levels)
+    if levels.size == 1:
+        return _positives(best, rows, float(levels[0]))
+    open_ = np.flatnonzero(~best.answered)
+    most = open_[np.argsort(-rows.item[open_].sum(axis=1), kind="stable")]
+    with np.errstate(over="ignore", invalid="ignore", divide="ignore"):
+        first = _read(_some(rows, most[:ASKED]), levels, max_misfit)
+        best = _with(best, first, most[:ASKED])
+        if first.answered.any() and most.size > ASKED:
+            best = _with(best, _read(_some(rows, most[ASKED:]), levels, max_misfit), most[ASKED:])
+    return best
+
+
+def _positives(best: Reading, rows: Rows, level: float) -> Reading:
+    """Of implicit feedback: positives, and 0 for sampled negatives."""
+    with np.errstate(over="ignore", invalid="ignore", divide="ignore"):
+        chain = follow(rows.rows, rows.factors, rows.item, rows.precision)
+        step = np.where(chain.whole[:, None], chain.step, -1)
+        found, told = positives(chain.scalar, chain.along, rows.offset, step, rows.precision)
+    new = _nothing(rows.item.shape)._replace(
+        value=np.where(rows.item, np.where(found, level, 0.0), np.nan),
+        misfit=np.where(told, 0.0, np.nan),
+        allowed=np.ones(told.size),
+        steps=chain.n_steps.astype(float),
+    )
+    return _with(best, new, np.arange(told.size))
+
+
+def _exact(best: Reading, rows: Rows, levels: Float[np.ndarray, " levels"]) -> Reading:
+    """Without answers that are farther from the grid than rows are from their directions.
+
+    Rounding moves ratings off the grid, and rows off the client's direction as far. Rows that are parallel to
+    the last digit, with ratings that are not on the grid to theirs, come from another rule, which they fit by
+    accident.
+    """
+    if not rows.rows.shape[1]:
+        return best
+    with np.errstate(over="ignore", invalid="ignore", divide="ignore"):
+        clean = rows.rows - np.nan_to_num(best.pull)[:, None, None] * rows.factors
+        direction, energy = leading_direction(clean)
+        off = clean - np.matmul(clean, direction[:, :, None]) * direction[:, None]
+        across = np.linalg.norm(off, axis=(1, 2)) / np.sqrt(np.where(energy > 0, energy, 1))
+    # where there are several steps each has its own direction, to the last digit
+    several = best.steps > 1
+    inexact = np.where(several, rows.precision**THIRD, np.nan_to_num(across) + rows.precision**HALF)
+    there = np.isfinite(best.value) & rows.item
+    away = np.where(there, distance_to_levels(np.nan_to_num(best.value), levels), 0.0).sum(axis=1)
+    far = away / np.maximum(there.sum(axis=1), 1) > SLACK * inexact * max(
+        levels[-1] - levels[0], step_of(levels)
+    )
+    # equal factors, followed from row to row, add up their rounding; they are read with a declared scale alone
+    far &= ~(several & best.declared)
+    return best._replace(misfit=np.where(far, np.nan, best.misfit))
+
+
+def _read(rows: Rows, levels: np.ndarray, max_misfit: float) -> Reading:
+    """The first of the readings that answers, client by client."""
+    chain = follow(rows.rows, rows.factors, rows.item, rows.precision)
+    there = rows.item & (chain.step >= 0)
+    whole = chain.whole | (there.sum(axis=1) == rows.item.sum(axis=1))
+    several = whole & (chain.n_steps > 1)
+    size = _batch_sizes(chain.step)
+    bias, decay = _own_bias(chain)
+    g, h = chain.scalar, chain.along
+    best = _nothing(there.shape)
+    for table in (
+        _Columns(np.stack([g * size, h], axis=2), ("error", "factor")),
+        _Columns(np.stack([g, h + bias, decay], axis=2), ("error", "factor", "bias")),
+        _Columns(np.stack([g * size, h + bias, decay], axis=2), ("error", "factor", "bias")),
+    ):
+        open_ = np.flatnonzero(several & ~best.answered)
+        if open_.size:
+            new = _on_the_grid(table.table[open_], rows.offset[open_], there[open_], levels, max_misfit)
+            best = _with(best, new._replace(steps=chain.n_steps[open_].astype(float)), open_)
+    for times, able in ((1, whole), (size, several)):
+        open_ = np.flatnonzero(able & ~best.answered)
+        if open_.size:
+            new = _through_links(chain._replace(scalar=g * times), rows, there, open_, levels)
+            best = _with(best, new._replace(steps=chain.n_steps[open_].astype(float)), open_)
+    return best
+
+
+def _batch_sizes(step: Int[np.ndarray, "users rows"]) -> Int[np.ndarray, "users rows"]:
+    """How many rows the step of each row has."""
+    out = np.zeros(step.shape, int)
+    for user, own in enumerate(step):
+        here = own >= 0
+        out[user, here] = np.bincount(own[here])[own[here]]
+    return out
+
+
+def _own_bias(chain: Chain) -> tuple[Float[np.ndarray, "users rows"], Float[np.ndarray, "users rows"]]:
+    """By how much a bias has moved before each row, in units of B; and shrink^b."""
+    moved, decay = np.zeros(chain.scalar.shape), np.zeros(chain.scalar.shape)
+    for user, own in enumerate(chain.step):
+        here = own >= 0
+        if not here.any():
+            continue
+        by_step = np.bincount(own[here], weights=chain.scalar[user, here])
+        shrink, total, before = chain.shrink[user], 0.0, np.zeros(by_step.size)
+        for step in range(by_step.size - 1):
+            total = shrink * (total + by_step[step])
+            before[step + 1] = total
+        moved[user, here] = chain.sign[user] * before[own[here]]
+        decay[user, here] = shrink ** own[here]
+    return moved, decay
+
+
+def _on_the_grid(
+    columns: Float[np.ndarray, "users rows n"],
+    offset: Float[np.ndarray, "users rows"],
+    there: Bool[np.ndarray, "users rows"],
+    levels: Float[np.ndarray, " levels"],
+    max_misfit: float,
+) -> Reading:
+    """The one combination of the columns that lies on the grid."""
+    columns = columns * there[..., None]
+    found = best_numbers(columns, offset, there, levels)
+    n = columns.shape[2]
+    numbers = np.where(found.told[:, None], found.numbers, np.nan)
+    predicted = np.matmul(columns[..., 1:], numbers[:, 1:, None])[..., 0] + offset
+    value = predicted + columns[..., 0] * numbers[:, :1]
+    shifted = (offset != 0).any(axis=1) | (n > 2)
+    turned = ((value * there).sum(axis=1) < 0) & ~shifted
+    value, predicted = (np.where(turned[:, None], -part, part) for part in (value, predicted))
+    count = np.maximum(there.sum(axis=1), 1)
+    away = np.where(there, distance_to_levels(value, levels), 0).sum(axis=1) / count
+    middle = np.where(there, predicted, 0).sum(axis=1) / count
+    spread = np.where(there, np.abs(predicted - middle[:, None]), 0).sum(axis=1) / count
+    step = step_of(levels)
+    told = found.told & (away <= TELLING * spread) & (away <= EXACT * step)
+    near = distance_to_levels(value, levels) < BETWEEN * step
+    chance = accidental(there.sum(axis=1) - n, levels.size**n, ACCIDENT)
+    own = numbers[:, 2] if n > 2 else np.zeros(len(numbers))
+    sign = np.where(turned, -1.0, 1.0)
+    return _nothing(there.shape)._replace(
+        value=np.where(there & near, value, np.nan),
+        misfit=np.where(told, away / (step / 4), np.nan),
+        allowed=np.minimum(max_misfit, chance),
+        of_error=numbers[:, 0] * sign,
+        of_factor=numbers[:, 1] * sign,
+        own_bias=own,
+    )
+
+
+def _through_links(
+    chain: Chain, rows: Rows, there: np.ndarray, open_: np.ndarray, levels: np.ndarray
+) -> Reading:
+    """Ratings on the other side of a link."""
+    found = ratings_through_links(
+        chain.scalar[open_],
+        chain.along[open_],
+        rows.offset[open_],
+        there[open_],
+        levels,
+        rows.precision,
+    )
+    return _nothing(found.value.shape)._replace(
+        value=found.value, misfit=found.misfit, allowed=np.where(found.told, 1.0, 0.0)
+    )
+
+
+def _nothing(shape: tuple[int, ...]) -> Reading:
+    none, unknown, no = np.zeros(shape[0]), np.full(shape[0], np.nan), np.zeros(shape[0], bool)
+    return Reading(np.full(shape, np.nan), unknown, none, no, unknown, none, unknown, unknown, none)
+
+
+def _some(rows: Rows, users: np.ndarray) -> Rows:
+    arrays = (rows.rows[users], rows.factors[users], rows.offset[users], rows.item[users], rows.scale[users])
+    return Rows(*arrays, rows.precision, None if rows.sequence is None else rows.sequence[users])
+
+
+def _with(best: Reading, new: Reading, users: np.ndarray) -> Reading:
+    """The new answers of some users taken up."""
+    told = new.answered
+    out = [part.copy() for part in best]
+    for whole, part in zip(out, new, strict=True):
+        whole[users[told]] = part[told]
+    return Reading(*out)

@@ -1,0 +1,125 @@
+"""Which rows are positives and which are sampled negatives, where the list of both is all that is sent.
+
+Beyond the papers, for implicit feedback: clients upload rows of the items that they used, and of items that
+they drew as negatives. Each row is f u, and whatever the loss, positives pull and negatives push: the sign of
+f tells them apart, up to which is which. That the rows are of such a loss shows without any constant:
+
+- cross-entropy or squared error of a sigmoid, y - p or (y - p) p (1 - p) with y 1 or 0: with y known from the
+signs two
+  numbers explain all rows to their last digits (``attacks.closed_form.link_grid``);
+- the pairwise loss of Bayesian personalised ranking (BPR), f and -f for a positive and its negative: in each
+step the
+  errors of a client add up to 0.
+
+With u negated and all y exchanged the same rows are sent, in this and every other round, so that only numbers
+name the positives: every client draws the same number of negatives for each, two or more. Where there are as
+many of both, or no one number, nothing is answered.
+
+References ---------- S. Rendle et al., "BPR: Bayesian Personalized Ranking from Implicit Feedback",
+arXiv:1205.2618. Its use against uploads is ours.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+from jaxtyping import Bool, Float, Int
+
+from attacks.closed_form.link_grid import (
+    HALF,
+    REACH,
+    STEPS,
+    Client,
+    Link,
+    cross_entropy,
+    gauss_newton,
+    squared_sigmoid,
+    values_of,
+)
+
+LINKS = (Link("cross-entropy", cross_entropy), Link("squared", squared_sigmoid))
+BALANCED = 1e3  # times the last digit, that errors of pairs may sum to, of their size
+AGREEING = 3  # clients, all of them, that have one number of negatives for each positive
+FEWEST = 4  # rows of a client that is answered
+
+
+def positives(
+    scalar: Float[np.ndarray, "users rows"],
+    along: Float[np.ndarray, "users rows"],
+    bias: Float[np.ndarray, "users rows"],
+    step: Int[np.ndarray, "users rows"],
+    precision: float,
+) -> tuple[Bool[np.ndarray, "users rows"], Bool[np.ndarray, " users"]]:
+    """Tell the positives of each client.
+
+    Parameters
+    ----------
+    scalar, along : (users, rows)
+        g and h, up to one number each.
+    bias : (users, rows)
+        What everybody adds to the product.
+    step : (users, rows) int
+        Number of the step that a row belongs to; -1 where there is none.
+    precision : float
+        Relative size of the rows' last digit.
+
+    Returns
+    -------
+    positive : (users, rows) bool
+    told : (users,) bool
+
+    Examples
+    --------
+    >>> h = np.random.RandomState(0).randn(3, 9)
+    >>> y = np.tile([0, 0, 1, 0, 1, 0, 0, 1, 0.], (3, 1))
+    >>> rows = y - 1 / (1 + np.exp(-0.7 * h))
+    >>> found, told = positives(-rows, h, 0 * h, np.zeros((3, 9), int), 2e-16)
+    >>> bool(told.all()), bool((found == (y > 0)).all())
+    (True, True)
+    """
+    users, _ = scalar.shape
+    first, able = np.zeros(scalar.shape, bool), np.zeros(users, bool)
+    for user in range(users):
+        here = step[user] >= 0
+        g = scalar[user, here]
+        if g.size < FEWEST or not (np.isfinite(g).all() and (g > 0).any() and (g < 0).any()):
+            continue
+        first[user, here] = g > 0
+        client = Client(g / np.abs(g).max(), along[user, here], bias[user, here])
+        able[user] = _pairs(g, step[user, here], precision) or _labels(client, precision)
+    n_first = first.sum(axis=1)
+    n_other = (step >= 0).sum(axis=1) - n_first
+    fewer, more = np.minimum(n_first, n_other), np.maximum(n_first, n_other)
+    each = more // np.maximum(fewer, 1)
+    one_number = able.sum() >= AGREEING and np.unique(more[able] / fewer[able]).size == 1
+    told = able & one_number & (each >= 2) & (each * fewer == more)
+    return np.where((n_first > n_other)[:, None], ~first & (step >= 0), first), told
+
+
+def _pairs(g: np.ndarray, step: np.ndarray, precision: float) -> bool:
+    """Whether the errors of each step add up to 0."""
+    total, size = np.bincount(step, weights=g), np.bincount(step, weights=np.abs(g))
+    return bool((np.abs(total) <= BALANCED * precision * size).all())
+
+
+def _labels(client: Client, precision: float) -> bool:
+    """Whether y - p of labels by sign explains the rows, under a link of ``LINKS``."""
+    size = np.abs(client.along).max()
+    if not size > 0:
+        return False
+    client = Client(client.scalar, client.along / size, client.bias)
+    b = np.concatenate([REACH, -REACH])
+    # by which sign is which: both are tried, and with known biases one of them fails
+    for y in ((client.scalar > 0).astype(float), (client.scalar < 0).astype(float)):
+        for link in LINKS:
+            p, _, times, _ = link.curve(b[:, None] * client.along + client.bias)
+            error = client.scalar * times
+            a = ((y - p) * error).sum(axis=1) / (error**2).sum(axis=1)
+            off = np.abs(y - p - a[:, None] * error).max(axis=1)
+            numbers = np.stack([a, b], axis=1)[np.argsort(off)[:STEPS]]
+            for _ in range(STEPS):
+                value, by_a, by_b = values_of(numbers, client, link)
+                numbers = numbers + gauss_newton(y - value, by_a, by_b)
+            value, _, _ = values_of(numbers, client, link)
+            if np.nanmin(np.abs(y - value).max(axis=1)) <= precision**HALF:
+                return True
+    return False

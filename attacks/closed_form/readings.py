@@ -1,0 +1,140 @@
+"""What is known of one round's rows, and what is read of them, client by client."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import NamedTuple
+
+import numpy as np
+from jaxtyping import Bool, Float, Int
+
+from victims.transcript.manifest import Manifest
+
+
+class Rows(NamedTuple):
+    """One round of some clients.
+
+    Attributes
+    ----------
+    rows, factors : (users, rows, K)
+        0 off the items; rows divided by ``scale``.
+    offset : (users, rows)
+        Biases that are known, in stars.
+    item : (users, rows) bool
+    scale : (users,)
+        What the rows were divided by; NaN where it is not known, and they were not.
+    precision : float
+        Relative size of the rows' last digit.
+    sequence : (users, rows) or None
+        The order in which clients sent their rows, where it is seen.
+    """
+
+    rows: Float[np.ndarray, "users rows K"]
+    factors: Float[np.ndarray, "users rows K"]
+    offset: Float[np.ndarray, "users rows"]
+    item: Bool[np.ndarray, "users rows"]
+    scale: Float[np.ndarray, " users"]
+    precision: float
+    sequence: Int[np.ndarray, "users rows"] | None
+
+
+class Reading(NamedTuple):
+    """What is read of some clients in one round: r = A scalar + B along + offset + C.
+
+    Attributes
+    ----------
+    value : (users, rows)
+        Ratings in stars; NaN where not told.
+    misfit, allowed : (users,)
+        NaN where there is no answer; the largest misfit at which a client is answered.
+    declared : (users,) bool
+        Whether a scale that is known was enough.
+    steps : (users,)
+        Of the client inside the round; NaN where they are not told.
+    pull : (users,)
+        What was taken off the rows, as a multiple of their factors.
+    of_error, of_factor, own_bias : (users,)
+        A, B and C.
+    """
+
+    value: Float[np.ndarray, "users rows"]
+    misfit: Float[np.ndarray, " users"]
+    allowed: Float[np.ndarray, " users"]
+    declared: Bool[np.ndarray, " users"]
+    steps: Float[np.ndarray, " users"]
+    pull: Float[np.ndarray, " users"]
+    of_error: Float[np.ndarray, " users"]
+    of_factor: Float[np.ndarray, " users"]
+    own_bias: Float[np.ndarray, " users"]
+
+    @property
+    def answered(self) -> Bool[np.ndarray, " users"]:
+        """Whose answer fits well enough."""
+        return self.misfit <= self.allowed
+
+
+class Numbers(NamedTuple):
+    """What the rows say up to A and B; which of them count; whose rows are all among them; steps, pull, and
+    how much of the rows is across their common direction."""
+
+    scalar: Float[np.ndarray, "users rows"]
+    along: Float[np.ndarray, "users rows"]
+    there: Bool[np.ndarray, "users rows"]
+    whole: Bool[np.ndarray, " users"]
+    steps: Float[np.ndarray, " users"]
+    pull: Float[np.ndarray, " users"]
+    across: Float[np.ndarray, " users"]
+
+
+def nothing(n_users: int) -> Reading:
+    """Of clients that sent nothing."""
+    none, unknown = np.zeros(n_users), np.full(n_users, np.nan)
+    told = np.zeros(n_users, bool)
+    return Reading(np.zeros((n_users, 0)), unknown, none, told, none, none, unknown, unknown, none)
+
+
+def some_of(rows: Rows, here: Bool[np.ndarray, " users"]) -> Rows:
+    """Rows of some clients."""
+    arrays = (rows.rows[here], rows.factors[here], rows.offset[here], rows.item[here], rows.scale[here])
+    return Rows(*arrays, rows.precision, None if rows.sequence is None else rows.sequence[here])
+
+
+def spread_over(reading: Reading, here: Bool[np.ndarray, " users"]) -> Reading:
+    """A reading of some clients among all; NaN for the others."""
+    out = []
+    for part in reading:
+        whole = np.zeros((here.size, *part.shape[1:]), part.dtype)
+        if part.dtype == float:
+            whole[...] = np.nan
+        whole[here] = part
+        out.append(whole)
+    return Reading(*out)
+
+
+def fitting_better(
+    first: Reading, second: Reading, preferred: Bool[np.ndarray, " users"] | bool = False
+) -> Reading:
+    """Client by client the answer that fits better; the first where neither does."""
+    better = preferred | second.answered & ~(first.answered & (first.misfit <= second.misfit))
+    table = np.where(better[:, None], second.value, first.value)
+    rest = (np.where(better, right, left) for left, right in zip(first[1:], second[1:], strict=True))
+    return Reading(table, *rest)
+
+
+def on_the_rest(
+    best: Reading,
+    reading: Callable[[Rows, Manifest, float], Reading],
+    rest: Bool[np.ndarray, " users"],
+    rows: Rows,
+    manifest: Manifest,
+    max_misfit: float,
+) -> Reading:
+    """Another reading of some clients, where it fits better.
+
+    What explains the rows across their direction is preferred, whether or not it has an answer then: along
+    it, clipped rows that something was added to may meet the grid by accident.
+    """
+    if not rest.any():
+        return best
+    some = spread_over(reading(some_of(rows, rest), manifest, max_misfit), rest)
+    return fitting_better(best, some, np.nan_to_num(some.pull) != 0)

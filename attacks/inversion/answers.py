@@ -1,0 +1,101 @@
+"""Answers of all clients of a view as they come in, and the constants that most of them share."""
+
+from __future__ import annotations
+
+import numpy as np
+from jaxtyping import Float, Int
+
+from attacks.base import Estimates, Reconstruction
+from attacks.client_rules.differentiable import Family
+from attacks.closed_form.common_scale import common
+from attacks.closed_form.integer_relation import Relation
+from attacks.closed_form.undeclared import untold_offset
+from attacks.inversion.search import SPARE, Told
+from victims.transcript.view import ITEM, View
+
+SHARED = 0.5  # of the clients that must agree on a constant
+ALIKE = 1e-3  # within which constants of all clients are one
+FEWEST = 3  # clients that tell common constants
+MAX_MISFIT = 0.25  # of readings that tell what is taken off ratings
+
+
+def shared_constants(table: Float[np.ndarray, "clients c"], family: Family) -> Float[np.ndarray, " c"] | None:
+    """The constants that most clients share; None where they do not, or are too few."""
+    if len(table) < FEWEST:
+        return None
+    shared = table[0].copy()
+    for number in np.flatnonzero(family.free):
+        middle, share = common(table[:, number])
+        close = np.mean(np.abs(table[:, number] - middle) <= ALIKE)
+        if max(share, float(close)) < SHARED:
+            return None
+        shared[number] = middle
+    return shared
+
+
+class Found:
+    """Answers of all clients of a view, as they come in."""
+
+    def __init__(self, view: View) -> None:
+        self.users = view.users
+        self.lowered = untold_offset(view, MAX_MISFIT)
+        self.answered = np.zeros(view.users.size, bool)
+        self.left = np.full(view.users.size, np.nan)
+        self.fitted = np.zeros(view.users.size)
+        self.outside = np.full(view.users.size, np.nan)
+        self.allowed = np.full(view.users.size, np.nan)
+        self.constants: dict[int, np.ndarray] = {}
+        self.ratings: dict[int, dict[int, float]] = {}  # of those told without a fit
+        self.reasons: dict[int, str] = {}
+        self.blocks: list[Estimates] = []
+
+    def add_by_span(self, users: np.ndarray, index: np.ndarray, new: Relation) -> None:
+        """Take up whose ratings are told without a fit."""
+        at = np.searchsorted(self.users, users)
+        self.outside[at], self.allowed[at], self.left[at] = new.outside, new.allowed, new.left
+        for user, items, value in zip(users[new.told], index[new.told], new.value[new.told], strict=True):
+            self.ratings[int(user)] = dict(zip(items.tolist(), value.tolist(), strict=True))
+        self._take(users, index, new.value, new.told)
+
+    def add_by_fit(self, users: np.ndarray, index: np.ndarray, new: Told) -> None:
+        """Take up whose ratings are told with one, and why others are not."""
+        at = np.searchsorted(self.users, users)
+        self.left[at], self.fitted[at] = new.left, new.answered
+        for number, user in enumerate(users.tolist()):
+            if new.answered[number]:
+                self.constants[user] = new.at.constants[number, 0]
+            else:
+                self.reasons[user] = _reason(new, number)
+        self._take(users, index, new.ratings, new.answered)
+
+    def _take(
+        self, users: np.ndarray, index: Int[np.ndarray, "c n"], value: np.ndarray, some: np.ndarray
+    ) -> None:
+        self.answered[np.searchsorted(self.users, users)] |= some
+        if some.any():
+            kind = np.full((1, index.shape[1]), ITEM, np.int8)
+            self.blocks.append(Estimates(users[some], kind, index[some], value[some]))
+
+    def common(self, family: Family) -> Float[np.ndarray, " c"] | None:
+        """Constants that most fitted clients share; None where they do not, or all are answered."""
+        if not self.constants or self.answered.all():
+            return None
+        return shared_constants(np.stack(list(self.constants.values())), family)
+
+    def reconstruction(self, name: str, reason: str, options: dict) -> Reconstruction:
+        """All answers, and why there are no others: for a reason of the client's own, or this one."""
+        abstained = {user: self.reasons.get(user, reason) for user in self.users[~self.answered].tolist()}
+        diagnostics = {"left": self.left, "fitted": self.fitted, "outside": self.outside}
+        return Reconstruction(name, self.users, tuple(self.blocks), abstained, options, diagnostics)
+
+
+def _reason(new: Told, number: int) -> str:
+    """Why a client is abstained on."""
+    if new.spare[number] < SPARE:
+        return f"its rows give {new.spare[number]} equations more than there are unknowns; {SPARE} are needed"
+    if new.rivals[number]:
+        return "several ratings on the grid explain its rows equally well"
+    return (
+        f"no ratings on the grid explain its rows: {new.left[number]:.2g} of their size is left, at most "
+        f"{new.allowed[number]:.2g} of right ones"
+    )

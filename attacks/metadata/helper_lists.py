@@ -1,0 +1,82 @@
+"""What a helper reads of the lists that clients tell it so that it finds their neighbours.
+
+Paper 003 does not say what the helper gets for the cosine of lists. Sets of items in the clear are the
+lists. Counts, as of a private set intersection, are |I_u| and |I_u and I_w| for pairs of clients and name
+no item: from them alone nobody's list follows, only its length and with whom it is shared.
+
+What it assumes: rows of a declared kind of role other, of items or of clients, that reach the adversary.
+
+References
+----------
+Paper 003: PDMFRec, doi:10.1145/3298689.3347035, Eqs. (5) and (6).
+"""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass
+
+import numpy as np
+
+from attacks.base import Estimates, Progress, Reconstruction, Scope, all_abstain, silent
+from victims.transcript.view import ITEM, Told, View
+
+COUNTS_ALONE = (
+    "sizes of lists and of what they share name no item: they tell how long lists are, and whose are alike"
+)
+NOTHING_TOLD = "nobody tells the adversary anything before the first round"
+
+
+@dataclass(frozen=True)
+class HelperLists:
+    """It has no hyper-parameters."""
+
+    name: str = "helper-lists"
+
+    def attack(self, view: View, key: int, progress: Progress = silent) -> Reconstruction:
+        """Read the lists.
+
+        Parameters
+        ----------
+        view : View
+        key : int
+            Unused: the attack draws nothing at random.
+        progress : callable
+
+        Returns
+        -------
+        Reconstruction
+            Scored on the rated set alone.
+        """
+        options = {**asdict(self), "seed": key}
+        if obstacle := self.obstacle(view):
+            return all_abstain(self.name, view.users, obstacle, options, scope=Scope.RATED_SET)
+        sets = _sets(view)
+        pairs = np.unique(np.stack([sets.sender, sets.index]), axis=1)
+        users, row = np.unique(pairs[0], return_inverse=True)
+        count = np.bincount(row)
+        slot = np.arange(row.size) - (np.cumsum(count) - count)[row]
+        value = np.full((users.size, int(count.max())), np.nan)
+        index = np.zeros(value.shape, np.int32)
+        value[row, slot], index[row, slot] = 1.0, pairs[1]
+        kind = np.full((1, value.shape[1]), ITEM, np.int8)
+        block = Estimates(users.astype(np.int32), kind, index, value, value, rated_probability=value)
+        progress(users.size, users.size)
+        return Reconstruction(self.name, users, (block,), {}, options, scope=Scope.RATED_SET)
+
+    def obstacle(self, view: View) -> str:
+        """Why there is no list to read, or nothing."""
+        if not view.told:
+            return NOTHING_TOLD
+        return "" if _sets(view).index.size else COUNTS_ALONE
+
+
+def _sets(view: View) -> Told:
+    """Items that clients name; of kinds that carry numbers none."""
+    nothing = np.zeros(0, np.int32)
+    out = Told(nothing, nothing, nothing, nothing, np.zeros(0))
+    for name, told in view.told.items():
+        kind = view.manifest.kinds.get(name)
+        here = (told.sender >= 0) & (told.index < view.manifest.n_items) & np.isnan(told.value)
+        if kind is not None and kind.of == "item" and here.any():
+            return Told(**{key: column[here] for key, column in vars(told).items()})
+    return out

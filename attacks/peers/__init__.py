@@ -1,0 +1,1 @@
+"""What peers read of each other where no server stands between them."""

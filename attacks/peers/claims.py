@@ -1,0 +1,111 @@
+"""The ratings of all senders, each from the round that tells them best."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import numpy as np
+from jaxtyping import Float, Int
+
+from attacks.closed_form.reduction import leading_direction
+from attacks.peers.nearby import read_nearby
+from attacks.peers.reading import read_senders
+from attacks.peers.received import Arrived
+from attacks.peers.senders import Sorted
+from victims.common.seeds import Purpose, generator
+from victims.transcript.manifest import Manifest
+
+
+class Claims(NamedTuple):
+    """What is said, flat.
+
+    Attributes
+    ----------
+    sender, item : (claims,) int
+        Places of senders; items.
+    value, probability : (claims,)
+        Ratings in stars, not rounded, NaN where a row is linked and not read; and how sure.
+    misfit, scale : (senders,)
+        Of ratings from equal factors, and what multiplies the rows; NaN where there are none.
+    """
+
+    sender: Int[np.ndarray, " claims"]
+    item: Int[np.ndarray, " claims"]
+    value: Float[np.ndarray, " claims"]
+    probability: Float[np.ndarray, " claims"]
+    misfit: Float[np.ndarray, " senders"]
+    scale: Float[np.ndarray, " senders"]
+
+
+def read_all(
+    manifest: Manifest, rounds: Sequence[Arrived], found: Sorted, max_misfit: float, key: int
+) -> Claims:
+    """Read all senders.
+
+    Parameters
+    ----------
+    manifest : Manifest
+    rounds : sequence of Arrived
+    found : Sorted
+    max_misfit : float
+        Largest misfit at which a sender is answered.
+    key : int
+        Seeds the pairings that answers from near factors are held against.
+    """
+    misfit, scale = np.full(found.n, np.nan), np.full(found.n, np.nan)
+    chosen = np.full(found.n, -1)
+    values = []
+    for number, one in enumerate(rounds):
+        if found.base not in (-1, number):
+            values.append(np.full(one.item.size, np.nan))
+            continue
+        read = read_senders(
+            found.label[number], _freed(manifest, one, found.pull[number]), one.factors, manifest,
+            max_misfit, one.precision,
+        )  # fmt: skip
+        values.append(read.value)
+        n = read.misfit.size
+        better = np.isfinite(read.misfit) & ~(misfit[:n] <= read.misfit)
+        for whole, part in ((misfit, read.misfit), (scale, read.scale)):
+            whole[:n][better] = part[better]
+        chosen[:n][better] = number
+    exact = chosen >= 0
+    parts: list[tuple[np.ndarray, ...]] = []
+    for number, one in enumerate(rounds):
+        label = found.label[number]
+        here = np.flatnonzero(label >= 0)
+        here = here[chosen[label[here]] == number]
+        sure = np.where(np.isfinite(values[number][here]), 1.0, np.nan)
+        parts.append((label[here], one.item[here], values[number][here], sure))
+    parts += _near(manifest, rounds, found, ~exact, key)
+    sender, item, value, probability = (np.concatenate(column) for column in zip(*parts, strict=True))
+    return Claims(sender, item, value, probability, misfit, scale)
+
+
+def _freed(manifest: Manifest, one: Arrived, pull: np.ndarray) -> Float[np.ndarray, "messages K"]:
+    """Rows without multiples of their factors: what planes tell, or what is declared."""
+    declared = manifest.upload.regularization if manifest.scale_known else 0.0
+    return one.rows - np.where(np.isfinite(pull), pull, declared)[:, None] * one.factors
+
+
+def _near(
+    manifest: Manifest, rounds: Sequence[Arrived], found: Sorted, wanted: np.ndarray, key: int
+) -> list[tuple[np.ndarray, ...]]:
+    """Senders whom no round tells exactly: each in its first one, and what is linked of them."""
+    levels = np.array(manifest.rating_levels)
+    out: list[tuple[np.ndarray, ...]] = []
+    left = wanted.copy()
+    for number in range(len(rounds)) if found.base < 0 else (found.base,):
+        one, label = rounds[number], found.label[number]
+        rows = _freed(manifest, one, found.pull[number])
+        for sender in np.flatnonzero(left).tolist():
+            here = np.flatnonzero(label == sender)
+            if not here.size:
+                continue
+            left[sender] = False
+            direction = leading_direction(rows[here][None])[0][0]
+            rng = generator(key, Purpose.PAIRINGS, sender)
+            read = read_nearby(rows[here] @ direction, one.factors[here] @ direction, levels, rng)
+            out.append((np.full(here.size, sender), one.item[here], read.value, read.probability))
+    return out

@@ -1,0 +1,86 @@
+"""The senders of what arrived in several rounds: as told, or sorted out of rows without a sender.
+
+Where the receiver holds the copy of the item factors that rows were computed at, their planes tell exactly
+(``attacks.peers.planes``); in the first round where they do, and from there senders are followed into the
+others (``attacks.peers.rounds``). Where planes tell little, nearness must do
+(``attacks.peers.directions``).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import numpy as np
+from jaxtyping import Float, Int
+
+from attacks.peers.directions import linked_by_direction
+from attacks.peers.planes import linked_by_planes, meeting_planes
+from attacks.peers.received import Arrived
+from attacks.peers.rounds import dealt_out
+from victims.transcript.view import UNTOLD
+
+ENOUGH = 0.5  # share of a round's rows that planes must link to be believed to tell
+LARGEST = 200_000  # messages of a round: pairs of them are looked at
+
+
+class Sorted(NamedTuple):
+    """Senders of each round's messages.
+
+    Attributes
+    ----------
+    label : list of (messages,) int
+        Pseudonyms that are the same in all rounds, or places in the list of senders; -1 is nobody.
+    pull : list of (messages,) float
+        Multiple of its factor that each message holds; NaN where it is not told.
+    n : int
+        Number of senders.
+    base : int
+        Place of the round in which they were sorted, and are read; -1 where they are told, in all rounds.
+    """
+
+    label: list[Int[np.ndarray, " messages"]]
+    pull: list[Float[np.ndarray, " messages"]]
+    n: int
+    base: int
+
+
+def sorted_by_sender(rounds: Sequence[Arrived], users: Int[np.ndarray, " users"]) -> Sorted:
+    """Sort the messages of all rounds by sender.
+
+    Parameters
+    ----------
+    rounds : sequence of Arrived
+    users : (n_users,) int
+        Senders that are told, ascending.
+    """
+    if all((one.sender != UNTOLD).all() for one in rounds):
+        label = [np.searchsorted(users, one.sender) for one in rounds]
+        return Sorted(label, [_pulls(one, of) for one, of in zip(rounds, label, strict=True)], users.size, -1)
+    label, pull = ([np.full(one.item.size, none) for one in rounds] for none in (-1, np.nan))
+    base = 0
+    for base, one in enumerate(rounds):
+        label[base], pull[base] = linked_by_planes(one.rows, one.factors, one.item, one.precision)
+        if np.mean(label[base] >= 0) >= ENOUGH:
+            break
+    else:
+        label = [linked_by_direction(one.rows, one.item) for one in rounds]
+        base = int(np.argmax([np.mean(one >= 0) for one in label]))
+    for order in (range(base + 1, len(rounds)), range(base - 1, -1, -1)):
+        before = base
+        for number in order:
+            one, last = rounds[number], rounds[before]
+            label[number] = dealt_out(one.rows, one.item, last.rows, last.item, label[before])
+            before = number
+    return Sorted(label, pull, int(label[base].max(initial=-1)) + 1, base)
+
+
+def _pulls(one: Arrived, label: np.ndarray) -> Float[np.ndarray, " messages"]:
+    """Sender by sender what its planes tell."""
+    out = np.full(label.size, np.nan)
+    order = np.argsort(label, kind="stable")
+    for here in np.split(order, np.flatnonzero(np.diff(label[order])) + 1):
+        pull = meeting_planes(one.rows[here], one.factors[here], one.item[here], one.precision).pull
+        if pull.size:
+            out[here] = np.median(pull)
+    return out

@@ -1,0 +1,154 @@
+"""What the rows of senders tell of their weights, beside what the weights of neighbours are.
+
+A receiver knows the weight of each neighbour by name (paper 003: the helper sends it), its own ratings, and
+which of several receivers of a coalition got a copy. See ``attacks.peers.naming``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import NamedTuple
+
+import numpy as np
+from jaxtyping import Bool, Float, Int
+
+from attacks.peers.naming import candidates, cosine, named
+from attacks.peers.received import Arrived
+from victims.transcript.view import ITEM, View
+
+
+class Way(NamedTuple):
+    """A number that a sender's rows tell, NaN where they do not, and what it is of each neighbour."""
+
+    told: Float[np.ndarray, " senders"]
+    of_neighbour: Float[np.ndarray, " neighbours"]
+
+
+def names_of(
+    view: View,
+    one: Arrived,
+    label: Int[np.ndarray, " messages"],
+    pull: Float[np.ndarray, " messages"],
+    scale: Float[np.ndarray, " senders"],
+) -> Int[np.ndarray, " senders"]:
+    """Name the senders of one round whose rows have no sender.
+
+    Parameters
+    ----------
+    view : View
+    one : Arrived
+    label : (messages,) int
+        Sender of each; -1 is nobody.
+    pull : (messages,)
+        Multiple of its factor that each holds.
+    scale : (senders,)
+        What multiplies a sender's rows, as its ratings tell it.
+
+    Returns
+    -------
+    (senders,) int
+        Clients; -1 where none or several can be meant.
+    """
+    neighbours, weights = _neighbours(view, one.round)
+    if not (neighbours.size and scale.size):
+        return np.full(scale.size, -1)
+    sums = _per_sender(label, one.length, scale.size)
+    by_list = _ways_of_lists(view, one, label, weights, scale.size)
+    by_rows = list(_ways_of_rows(view, label, pull, scale, sums, weights))
+    reached = ((sums > 0)[:, None, :] == (weights > 0)[None]).all(axis=2)
+    all_of_them = _possible([*by_list, *by_rows], reached)
+    # weights that are no cosine of lists, or lists with more on them than was rated
+    rest = ~all_of_them.any(axis=1)
+    if rest.any() and by_rows:
+        all_of_them[rest] = _possible(by_rows, reached)[rest]
+    place = named(all_of_them)
+    return np.where(place < 0, -1, neighbours[np.maximum(place, 0)])
+
+
+def _possible(
+    ways: list[Way], reached: Bool[np.ndarray, "senders neighbours"]
+) -> Bool[np.ndarray, "senders neighbours"]:
+    told, weights = (np.stack(part, axis=1) for part in zip(*ways, strict=True))
+    return candidates(told, weights) & reached
+
+
+def _neighbours(
+    view: View, round_: int
+) -> tuple[Int[np.ndarray, " neighbours"], Float[np.ndarray, "neighbours members"]]:
+    """Clients whose rows reach a member, and the weights of their edges; 0 where there is none."""
+    links = view.links
+    if links is None:
+        return np.zeros(0, int), np.zeros((0, len(view.members)))
+    there = (links.first <= round_) & (round_ <= links.last)
+    there &= np.isin(links.receiver, view.members) & ~np.isin(links.sender, view.members)
+    there &= np.isfinite(links.weight)
+    neighbours = np.unique(links.sender[there])
+    weights = np.zeros((neighbours.size, len(view.members)))
+    row = np.searchsorted(neighbours, links.sender[there])
+    weights[row, np.searchsorted(view.members, links.receiver[there])] = links.weight[there]
+    return neighbours, weights
+
+
+def _per_sender(label: np.ndarray, length: np.ndarray, n: int) -> Float[np.ndarray, "senders members"]:
+    """Sums over a sender's messages of the lengths of the copies that each member got."""
+    out = np.zeros((n, length.shape[1]))
+    np.add.at(out, label[label >= 0], length[label >= 0])
+    return out
+
+
+def _ways_of_lists(view: View, one: Arrived, label: np.ndarray, weights: np.ndarray, n: int) -> list[Way]:
+    """The cosine of each sender's list and each member's own."""
+    linked = label >= 0
+    size = np.bincount(label[linked], minlength=n)
+    out = []
+    for place, member in enumerate(view.members):
+        own = _own_list(view, member)
+        together = np.bincount(label[linked & np.isin(one.item, own)], minlength=n)
+        if own.size:
+            out.append(Way(cosine(together, size, own.size), weights[:, place]))
+    return out
+
+
+def _own_list(view: View, member: int) -> Int[np.ndarray, " items"]:
+    """Items that a member sends rows about itself."""
+    parts = [
+        index[(sender == member) & (kind == ITEM)]
+        for sender, kind, index in zip(
+            view.messages.sender, view.messages.kind, view.messages.index, strict=True
+        )
+    ]
+    return np.unique(np.concatenate([np.zeros(0, np.int32), *parts]))
+
+
+def _ways_of_rows(
+    view: View,
+    label: np.ndarray,
+    pull: np.ndarray,
+    scale: np.ndarray,
+    sums: np.ndarray,
+    weights: np.ndarray,
+) -> Iterator[Way]:
+    """What the rows' own numbers tell: multiples of factors, of errors, and how copies differ."""
+    upload, known = view.manifest.upload, view.manifest.scale_known
+    first = (sums > 0).argmax(axis=1)  # whose copy was taken
+    lead = sums[np.arange(len(sums)), first]
+    if known and upload.scale != 0:
+        yield from _against_all(scale / abs(upload.scale), first, weights)
+    if known and upload.regularization != 0:
+        of_sender = np.full(scale.size, np.nan)
+        linked = (label >= 0) & np.isfinite(pull)
+        of_sender[label[linked]] = pull[linked]
+        yield from _against_all(of_sender / upload.regularization, first, weights)
+    for place in range(sums.shape[1] if sums.shape[1] > 1 else 0):
+        ratio = np.where(lead > 0, sums[:, place] / np.where(lead > 0, lead, 1), np.nan)
+        for other in range(sums.shape[1]):
+            mine = np.where((first == other) & (sums[:, place] > 0), ratio, np.nan)
+            with np.errstate(divide="ignore", invalid="ignore"):
+                of_neighbour = np.where(weights[:, other] > 0, weights[:, place] / weights[:, other], 0)
+            yield Way(mine, of_neighbour)
+
+
+def _against_all(told: np.ndarray, first: np.ndarray, weights: np.ndarray) -> Iterator[Way]:
+    """A number that is the weight towards the member whose copy was taken."""
+    for place in range(weights.shape[1]):
+        yield Way(np.where(first == place, told, np.nan), weights[:, place])

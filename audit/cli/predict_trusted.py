@@ -1,0 +1,58 @@
+"""``factorleak predict --victim dpmf-yang``: paper 004."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+
+from audit.cli.options import names
+from audit.cli.output import Output
+from victims.common.files import refuse_unwritable
+
+
+def predict_trusted(
+    output: Output,
+    data: str,
+    out: Path,
+    method: list[str] | None,
+    factors: tuple[int, ...],
+    rounds: int,
+    runs: int,
+    vary: str,
+    jobs: int,
+    seed: int,
+    set_: list[str],
+) -> None:
+    """Train and show; parameters as of ``predict``."""
+    from audit.experiments.trusted_prediction import SYSTEMS, TrustedPlan, run
+    from audit.factories import parse_options
+    from reports.trusted_figures import trusted_figures
+    from reports.trusted_prediction import error_table, recommendation_table, traffic_table
+
+    refuse_unwritable(out)
+    plan = TrustedPlan(
+        systems=names(method) or (SYSTEMS if vary == "nothing" else SYSTEMS[:1]),
+        data=data,
+        factors=factors,
+        rounds=rounds,
+        runs=runs,
+        seed=seed,
+        vary=vary,
+        victim_options=parse_options(set_),
+    )
+    begin = time.perf_counter()
+    ratings = output.load(data)
+    with output.progress("predict") as update_bar:
+        rows = run(plan, ratings, out, jobs=jobs, report=update_bar)
+    output.show(f"{ratings.describe()}, {len(ratings.trust):,} statements of trust")
+    output.show(error_table(rows, "Held-out RMSE, units of 0..1, mean and 95 % interval over seeds"))
+    if vary == "nothing":
+        title = "Recommended items, mean and 95 % interval over seeds"
+        output.show(recommendation_table(rows, ratings.name, title))
+    output.show(traffic_table(rows, "Sent in a round"))
+    figures = trusted_figures(rows, vary, out)
+    for path in figures:
+        output.show(f"figure {path}")
+    for reason in dict.fromkeys(row["reason"] for row in rows if row["status"] != "ran"):
+        output.show(f"not measured: {reason}")
+    output.results(rows, out, time.perf_counter() - begin, figures=figures)

@@ -1,0 +1,146 @@
+"""What became better or worse since earlier results, beyond the noise of both.
+
+Rows of the same system, adversary, attack, rounds and metric are held against each other by their advantage.
+Both intervals are taken for independent, which is cautious where the same clients were attacked twice, and
+normal; the standard error is at least 1.5 / clients, for a bootstrap of equal values has no width (rule of
+three). Over all comparisons the chance of any false "worse" or "better" is at most ``LEVEL``. What was tested
+before and is not today is told too: it is no improvement.
+
+References
+----------
+S. Holm, "A Simple Sequentially Rejective Multiple Test Procedure", Scand. J. Statist. 6 (1979), 65-70.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from scipy.stats import norm
+
+from audit.registry import is_guess
+
+LEVEL = 0.05
+CELL = ("victim", "update", "weighting", "data", "defense", "adversary", "attack", "rounds", "metric")
+TWO_SIDED = 2 * float(norm.ppf(0.975))  # standard errors in a 95 % interval
+RULE_OF_THREE = 1.5
+WORSE, BETTER, SAME, UNTESTED, NEW, GONE = (
+    "worse", "better", "same", "no longer tested", "not tested before", "no longer there",
+)  # fmt: skip
+TOLD = (WORSE, UNTESTED, GONE, BETTER, NEW)
+
+
+@dataclass(frozen=True)
+class Change:
+    """One cell in both results.
+
+    Attributes
+    ----------
+    cell : tuple of str
+        Values of ``CELL``.
+    said : str
+        worse, better, same, no longer tested, not tested before, or no longer there.
+    before, after : float
+        Advantages; NaN where nothing was tested.
+    p_value : float
+        Two-sided, adjusted for all comparisons; NaN where there was none.
+    """
+
+    cell: tuple[str, ...]
+    said: str
+    before: float
+    after: float
+    p_value: float
+
+    def __str__(self) -> str:
+        """One line for people."""
+        words = dict(zip(CELL, self.cell, strict=True))
+        where = f"{words['attack']} on {words['update']}/{words['weighting']}, {words['defense'] or 'none'}"
+        numbers = ""
+        if not math.isnan(self.before + self.after):
+            numbers = f", advantage {self.before:.3f} before, {self.after:.3f} now (p = {self.p_value:.2g})"
+        return f"{self.said}: {words['metric']} by {where}, {words['adversary']}{numbers}"
+
+
+def changes(after: Sequence[Mapping[str, Any]], before: Sequence[Mapping[str, Any]]) -> list[Change]:
+    """Hold results against earlier ones.
+
+    Parameters
+    ----------
+    after, before : sequence of mapping
+        Result rows; guesses and metrics without an advantage are left out.
+
+    Returns
+    -------
+    list of Change
+        One for each cell of either, those of ``after`` first.
+    """
+    new, old = _by_cell(after), _by_cell(before)
+    both = [cell for cell in new if cell in old and _tested(new[cell]) and _tested(old[cell])]
+    adjusted = dict(zip(both, _holm([_p_value(new[cell], old[cell]) for cell in both]), strict=True))
+    return [
+        _change(cell, new.get(cell), old.get(cell), adjusted.get(cell, math.nan))
+        for cell in dict.fromkeys([*new, *old])
+    ]
+
+
+def _change(
+    cell: tuple[str, ...], new: Mapping[str, Any] | None, old: Mapping[str, Any] | None, p_value: float
+) -> Change:
+    before, after = (
+        math.nan if row is None or not _tested(row) else float(row["advantage"]) for row in (old, new)
+    )
+    if new is None:
+        said = GONE
+    elif math.isnan(before) or math.isnan(after):
+        said = SAME if math.isnan(before) and math.isnan(after) else UNTESTED if math.isnan(after) else NEW
+    elif p_value > LEVEL:
+        said = SAME
+    else:
+        said = WORSE if after > before else BETTER
+    return Change(cell, said, before, after, p_value)
+
+
+def _by_cell(rows: Sequence[Mapping[str, Any]]) -> dict[tuple[str, ...], Mapping[str, Any]]:
+    """Cells of attacks, by name; a cell without any number is there under the metric that stands for it."""
+    return {
+        tuple(_text(row[name]) for name in CELL): row
+        for row in rows
+        if isinstance(row["adversary"], str)
+        and isinstance(row["attack"], str)
+        and not is_guess(row["attack"])
+        and (row["status"] != "ran" or row["verdict"])
+    }
+
+
+def _tested(row: Mapping[str, Any]) -> bool:
+    numbers = [row[name] for name in ("advantage", "advantage_low", "advantage_high")]
+    known = all(number is not None and math.isfinite(number) for number in numbers)
+    return known and row["status"] == "ran" and row["verdict"] != "NOT TESTED"
+
+
+def _p_value(new: Mapping[str, Any], old: Mapping[str, Any]) -> float:
+    error = math.hypot(_standard_error(new), _standard_error(old))
+    return float(2 * norm.sf(abs(new["advantage"] - old["advantage"]) / error))
+
+
+def _standard_error(row: Mapping[str, Any]) -> float:
+    return max(
+        (row["advantage_high"] - row["advantage_low"]) / TWO_SIDED, RULE_OF_THREE / max(row["n_users"], 1)
+    )
+
+
+def _holm(p_values: Sequence[float]) -> list[float]:
+    """Adjusted so that comparing each with a level bounds the chance of any false alarm by it."""
+    order = sorted(range(len(p_values)), key=p_values.__getitem__)
+    adjusted, highest = [0.0] * len(p_values), 0.0
+    for rank, place in enumerate(order):
+        highest = max(highest, min(1.0, (len(p_values) - rank) * p_values[place]))
+        adjusted[place] = highest
+    return adjusted
+
+
+def _text(value: Any) -> str:
+    return value if isinstance(value, str) else "" if value is None else f"{value:g}"

@@ -1,0 +1,21 @@
+"""Shares of what a client has, where it may have nothing."""
+
+from __future__ import annotations
+
+import numpy as np
+from jaxtyping import Float
+
+
+def ratio(part: np.ndarray, whole: np.ndarray) -> Float[np.ndarray, " users"]:
+    """Divide part by whole, NaN where the whole is empty.
+
+    Parameters
+    ----------
+    part, whole : (n_users,)
+        Counts, or sums of errors and their counts.
+
+    Returns
+    -------
+    (n_users,)
+    """
+    return np.where(whole > 0, part / np.maximum(whole, 1), np.nan)

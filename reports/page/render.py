@@ -1,0 +1,88 @@
+"""A page as files: HTML that needs no network, Markdown, and its charts as SVG and PNG."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from jinja2 import Environment, PackageLoader, StrictUndefined, select_autoescape
+from markupsafe import Markup
+
+from reports.figures import save
+from reports.page.charts import inline_svg
+from reports.page.content import Page
+from victims.common.files import write_text
+
+NAME = "report"
+
+
+def write_page(page: Page, directory: Path) -> list[Path]:
+    """Write a page and its charts.
+
+    Parameters
+    ----------
+    page : Page
+    directory : Path
+        Gets ``report.html``, ``report.md`` and ``report_CHART.svg``, ``.png``.
+
+    Returns
+    -------
+    list of Path
+        The page first.
+
+    Raises
+    ------
+    OutputError
+        If a file cannot be written.
+    """
+    html, text = directory / f"{NAME}.html", directory / f"{NAME}.md"
+    write_text(html, as_html(page))
+    write_text(text, as_markdown(page))
+    written = [html, text]
+    for chart in page.charts:
+        chart.figure.set_facecolor("white")  # on the page the ground is the page's
+        written += save(chart.figure, directory / f"{NAME}_{chart.name}")
+    return written
+
+
+def as_html(page: Page) -> str:
+    """Form the page; everything from outside is escaped.
+
+    Parameters
+    ----------
+    page : Page
+
+    Returns
+    -------
+    str
+    """
+    environment = _environment()
+    pictures = [(chart, Markup(inline_svg(chart))) for chart in page.charts]
+    style, script = (Markup(environment.get_template(name).render()) for name in ("page.css", "page.js"))
+    template = environment.get_template("page.html.j2")
+    return template.render(page=page, pictures=pictures, style=style, script=script)
+
+
+def as_markdown(page: Page) -> str:
+    """Form the same in Markdown, charts as links to their files.
+
+    Parameters
+    ----------
+    page : Page
+
+    Returns
+    -------
+    str
+    """
+    return _environment().get_template("page.md.j2").render(page=page, name=NAME)
+
+
+def _environment() -> Environment:
+    environment = Environment(
+        loader=PackageLoader("reports.page"),
+        autoescape=select_autoescape(enabled_extensions=("html.j2",)),
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    environment.filters["plain"] = lambda text: " ".join(str(text).split()).replace("|", "\\|")
+    return environment

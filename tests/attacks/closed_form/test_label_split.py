@@ -1,0 +1,51 @@
+"""Positives told from sampled negatives: programs of plain NumPy with implicit feedback."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import factorleak as fl
+
+
+def rows_of(loss: str, u: np.ndarray, v: np.ndarray, y: np.ndarray) -> np.ndarray:
+    """One gradient of the item factors; each positive is paired with every negative under BPR."""
+    x = v @ u
+    likely = 1 / (1 + np.exp(-x))
+    if loss == "bpr":
+        f = np.zeros(x.size)
+        negatives = np.flatnonzero(y == 0).reshape((y == 1).sum(), -1)
+        for i, others in zip(np.flatnonzero(y), negatives, strict=True):
+            for j in others:
+                wrong = 1 / (1 + np.exp(x[i] - x[j]))
+                f[i], f[j] = f[i] + wrong, f[j] - wrong
+    else:
+        f = (y - likely) * (likely * (1 - likely) if loss == "squared" else 1)
+    return -f[:, None] * u
+
+
+@pytest.mark.parametrize(
+    ("loss", "negatives", "read"),
+    [("bernoulli", 4, True), ("squared", 2, True), ("bpr", 3, True), ("bpr", 1, False), ("noise", 4, False)],
+)
+def test_positives_and_negatives(loss: str, negatives: int, read: bool, tmp_path: Path):
+    """As many negatives as positives leave open which is which; noise is of no loss."""
+    rng = np.random.default_rng(0)
+    v, used = rng.normal(0, 0.5, (60, 4)), np.zeros((5, 60))
+    with fl.Recorder(tmp_path / "t", rating_levels=[1.0]) as recorder:
+        recorder.broadcast(0, v)
+        for user in range(5):
+            n = int(rng.integers(2, 6))
+            items = rng.choice(60, n * (1 + negatives), replace=False)
+            y = (np.arange(items.size) < n).astype(float)
+            used[user, items[:n]] = 1
+            u = rng.normal(0, 0.5, 4)
+            rows = rng.normal(size=(items.size, 1)) * u if loss == "noise" else rows_of(loss, u, v[items], y)
+            recorder.upload(0, user, rows, items)
+    found = fl.attack(tmp_path / "t", "undeclared")
+    answers = list(found.columns()) if read else []
+    assert (len(found.abstained) == 0) == read
+    for column in answers:
+        assert (column["value"] == used[column["user"], column["index"]]).all()

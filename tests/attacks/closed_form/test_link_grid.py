@@ -1,0 +1,60 @@
+"""Ratings on the other side of a link: one step, chains of steps, clipped predictions."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import factorleak as fl
+from attacks.closed_form.link_grid import LINKS, ratings_through_links
+from tests.oracles.pass_programs import Passer, Passes
+
+STARS = np.arange(1.0, 6.0)
+
+
+def answers(path: Path, ratings: np.ndarray) -> tuple[int, int]:
+    """Right and wrong answers of ``undeclared``."""
+    columns = list(fl.attack(path, "undeclared").columns())
+    if not columns:
+        return 0, 0
+    user, item, value = (np.concatenate([c[name] for c in columns]) for name in ("user", "index", "value"))
+    good = np.abs(value - ratings[user, item]) < 0.25
+    return int(good.sum()), int((~good).sum())
+
+
+@pytest.mark.parametrize("loss", ["sigmoid", "cross-entropy", "clipped"])
+@pytest.mark.parametrize("batch", [0, 1, 4])
+def test_losses_through_a_link_are_read(loss: str, batch: int, tmp_path: Path):
+    """One pass: one direction, or a chain of them. No constant and no link is told.
+
+    A clipped prediction that is right leaves a row of zeros, and its rating open.
+    """
+    spread = 1.2 if loss == "clipped" else 0.6
+    program = Passes(Passer(0.02, 1, batch, loss, moves=False), n_rated=(12, 20), spread=spread, scale=-3.0)
+    ratings = program.record(tmp_path / "t")
+    right, wrong = answers(tmp_path / "t", ratings)
+    assert wrong == 0
+    assert right >= (0.7 if loss == "clipped" else 0.9) * (ratings > 0).sum()
+
+
+def test_ratings_and_their_mirror_image_make_the_same_rows():
+    """(r - 1) / 4 - sigmoid(x) of u is what 6 - r leaves of -u: open, unless a bias tells."""
+    rng = np.random.default_rng(1)
+    h, r, bias = rng.normal(size=(1, 20)), rng.choice(STARS, (1, 20)), rng.normal(size=(1, 20))
+    every = np.ones(h.shape, bool)
+    for known in (0 * bias, bias):
+        rows = (r - 1) / 4 - 1 / (1 + np.exp(-1.3 * h - known))
+        found = ratings_through_links(0.2 * rows, h, known, every, STARS, 2e-16)
+        assert found.told[0] == known.any()
+    assert (found.value == r).all()
+    assert LINKS[found.link[0]] == "cross-entropy of (r - lowest) / range"
+
+
+def test_rows_about_nothing_are_no_answer():
+    """40 clients of 4 to 11 random rows: an answer to any has a probability below 4e-3."""
+    rng = np.random.default_rng(2)
+    g, h = rng.normal(size=(40, 11)), rng.normal(size=(40, 11))
+    valid = np.arange(11) < rng.integers(4, 12, (40, 1))
+    assert not ratings_through_links(g, h, 0 * g, valid, STARS, 2e-16).told.any()

@@ -1,0 +1,63 @@
+"""Several passes over the ratings, with a step after every rating or minibatch."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from attacks.inversion.attack import Inversion
+from attacks.inversion.passes import block_size
+from tests.attacks.inversion.test_inversion import score
+from tests.oracles.pass_programs import Passer, Passes
+from victims.transcript.reader import open_transcript
+
+pytestmark = pytest.mark.usefixtures("optimised")
+
+
+@pytest.mark.parametrize(
+    ("program", "rule", "declared"),
+    [
+        (Passes(shuffled=True), "any", {}),
+        (Passes(Passer(batch=4, decay=0.1)), "any", {"batch_size": 4, "local_steps": 3, "upload": "delta"}),
+        (Passes(Passer(loss="sigmoid", rate=0.05)), "sigmoid", {"order": "per-rating", "local_steps": 3}),
+    ],
+    ids=["per rating, order seen", "minibatches by item", "sigmoid"],
+)
+def test_passes_are_read(program: Passes, rule: str, declared: dict, tmp_path: Path):
+    """By the order of the rows, and where that is not seen by that of the items; every answer is right."""
+    ratings = program.record(tmp_path / "t", declared)
+    found = Inversion(rule).attack(open_transcript(tmp_path / "t").view("server"), 0)
+    right, wrong = score(found, ratings)
+    assert wrong == 0
+    assert right >= 0.8 * (ratings > 0).sum()
+    assert found.options["hypothesis"].startswith("3 passes")
+
+
+def test_another_order_explains_nothing(tmp_path: Path):
+    """Rows in the order of the items, ratings gone through in another: abstention, and a reason."""
+    program = Passes(shuffled=True)
+    program.record(tmp_path / "t", {"local_steps": 3, "order": "per-rating"})
+    view = open_transcript(tmp_path / "t").view("server")
+    hidden = view.__class__(
+        **{
+            **view.__dict__,
+            "messages": view.messages.__class__(**{**view.messages.__dict__, "sequence": None}),
+        }
+    )
+    found = Inversion("per-rating").attack(hidden, 0)
+    assert not found.blocks
+    assert all("in the order of the rows" in reason for reason in found.abstained.values())
+
+
+def test_minibatches_show_in_the_ranks_of_rows():
+    """Two passes: rows of one minibatch have two directions, those of two have four."""
+    from attacks.closed_form.row_readings import Rows
+
+    rng = np.random.default_rng(0)
+    v, u, r = rng.normal(0, 0.5, (22, 6)), rng.normal(0, 0.5, 6), rng.integers(1, 6, 22) * 1.0
+    for batch in (1, 5):
+        rows, _ = Passer(0.02, 2, batch).train(u, v, r, np.arange(1.0, 6.0))
+        none, every = np.zeros((1, 22)), np.ones((1, 22), bool)
+        assert block_size(Rows(rows[None], v[None], none, every, np.ones(1), 2e-16, None)) == batch

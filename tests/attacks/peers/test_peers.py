@@ -1,0 +1,182 @@
+"""Recordings of clients without a server, attacked by receivers of rows, by a helper and from outside."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import factorleak as fl
+from audit.factories import make_attack, make_victim
+from audit.registry import is_guess
+from audit.scoring.linking import senders_of
+from audit.scoring.score import score
+from audit.scoring.truth import read_truth
+from tests.oracles.dpmf_yang_peers import DpmfYang
+from tests.oracles.pdmfrec_peers import Pdmfrec
+from victims.common.errors import InputError
+from victims.data.synthetic import Synthetic, generate
+from victims.recording import record
+from victims.transcript.reader import Transcript, open_transcript
+from victims.transcript.writer import truth_path
+
+KNOWN = {"upload_scale": -1.0, "upload_regularization": 0.03}
+
+
+@pytest.fixture(scope="module")
+def recorded(tmp_path_factory) -> dict[str, Transcript]:
+    """PDMFRec with names and without, two rounds; DPMF-Yang, three."""
+    folder = tmp_path_factory.mktemp("peers")
+    for name, anonymous in (("anonymous", True), ("named", False)):
+        Pdmfrec().record(folder / name, watched=(0, 1), anonymous=anonymous, constants=KNOWN)
+    DpmfYang(n_users=16).record(folder / "yang", watched=(0, 1, 2))
+    return {path.name: open_transcript(path) for path in folder.iterdir() if path.is_dir()}
+
+
+def values(transcript: Transcript, adversary: str, attack: str, rounds: list[int] | None = None) -> dict:
+    """Metric -> (value, best guess)."""
+    view = transcript.view(adversary)
+    view = view if rounds is None else view.during(rounds)
+    found = make_attack(attack).attack(view, 0)
+    truth = read_truth(truth_path(transcript.path))
+    rows = score(found, transcript.manifest, truth, senders=senders_of(transcript, view))
+    return {row.metric: (row.summary.value, row.summary.baseline) for row in rows}
+
+
+def test_without_names_one_neighbour_reads_everybody_in_one_round(recorded):
+    """Every claim and every linked pair is right; 15 of 23 senders have a weight of their own."""
+    found = values(recorded["anonymous"], "neighbour:0", "peers", [0])
+    for metric in ("claimed_rating_accuracy", "link_precision", "link_recall", "claimed_names_right"):
+        assert found[metric][0] == 1 > found[metric][1], metric
+    assert found["names_right"][0] == pytest.approx(15 / 23)
+    assert found["share_of_ratings_read"][0] == pytest.approx(23 / 24)
+
+
+def test_those_whom_a_weight_names_are_read_under_their_names(recorded):
+    view = recorded["anonymous"].view("neighbour:0")
+    found = make_attack("peers-named").attack(view, 0)
+    assert found.users.tolist() == list(range(24))
+    assert len(found.abstained) == 24 - 15
+    ratings = Pdmfrec().ratings
+    for user, _, index, value, _ in found.rows():
+        np.testing.assert_allclose(value, ratings[user, index], atol=1e-3)
+    lists = make_attack("peers-lists").attack(view, 0)
+    (block,) = lists.blocks
+    for user, row in zip(block.users, block.value, strict=True):
+        assert np.isfinite(row).sum() == (ratings[user] > 0).sum()
+
+
+def test_a_coalition_names_more(recorded):
+    """Two weights tell apart whom one does not."""
+    one, two = (
+        values(recorded["anonymous"], who, "peers")["names_right"][0]
+        for who in ("neighbour:0", "neighbours:0,1")
+    )
+    assert two > one
+
+
+def test_with_names_and_ridge_and_steps_inside_the_round(recorded):
+    """What ``undeclared`` does not read: a ridge of the item, and a factor that moves with every rating."""
+    found = values(recorded["named"], "neighbour:0", "peers")
+    value, guess = found["rated_rating_accuracy"]
+    assert value > 0.95
+    assert guess < 0.5
+    assert values(recorded["named"], "neighbour:0", "peers-lists")["rated_set_auc"][0] > 0.99
+
+
+def test_a_missed_start(recorded):
+    """Senders are linked without their factors; whatever is claimed of ratings then is mostly right."""
+    found = values(recorded["anonymous"], "neighbour:0", "peers", [1])
+    assert found["link_precision"][0] > 0.95 > found["link_precision"][1]
+    assert found["link_recall"][0] > 0.4 > found["link_recall"][1]
+    claimed = found["claimed_rating_accuracy"][0]
+    assert np.isnan(claimed) or claimed > 0.8
+
+
+def test_dealt_out_rows_say_nothing(recorded):
+    for name in ("anonymous", "named"):
+        view = recorded[name].view("neighbour:0").during([0]).shuffled(1)
+        assert view is not None
+        found = make_attack("peers").attack(view, 0)
+        assert not found.blocks
+        assert found.outcome == "nothing found"
+
+
+def test_order_of_the_recording_and_seed_change_nothing(recorded):
+    view = recorded["anonymous"].view("neighbours:0,1")
+    first, second = (make_attack("peers").attack(view, 0) for _ in range(2))
+    for a, b in zip(first.columns(), second.columns(), strict=True):
+        for name, column in a.items():
+            np.testing.assert_array_equal(column, b[name])
+    assert first.linked is not None
+    assert first.linked.label.size == view.copies.round.size
+
+
+def test_trusted_users_read_ratings_lists_and_positives(recorded):
+    transcript = recorded["yang"]
+    program, view = DpmfYang(n_users=16), transcript.view("neighbours:0,1,2")
+    found = make_attack("cofactors").attack(view, 0)
+    told = list(found.columns())
+    user, item, value, sure = (
+        np.concatenate([part[name] for part in told]) for name in ("user", "index", "value", "probability")
+    )
+    read = sure == 1
+    assert read.sum() > 30
+    np.testing.assert_allclose(value[read], program.ratings[user, item][read], atol=0.1)
+    assert (program.ratings[user, item] > 0).all()  # no sampled negative among them
+    assert program.positives[user, item][~read].all()
+    lists = values(transcript, "neighbours:0,1,2", "cofactors-lists")["rated_set_auc"]
+    assert lists[0] > 0.9 > lists[1]
+
+
+@pytest.mark.parametrize("helper", ["item-set", "counts"])
+def test_what_a_helper_is_told(tmp_path, helper):
+    """Lists in the clear are read, beside popularity; counts name no item."""
+    ratings = generate(Synthetic(users=30, items=40, seed=3))
+    victim = make_victim("pdmfrec", {"helper": helper, "links": "sealed"})
+    record(victim, ratings, tmp_path / "t", rounds=[0], watched=[0])
+    transcript = open_transcript(tmp_path / "t")
+    found = make_attack("helper-lists").attack(transcript.view("helper"), 0)
+    if helper == "counts":
+        assert "name no item" in found.obstacle
+    else:
+        auc = values(transcript, "helper", "helper-lists")["rated_set_auc"]
+        assert auc[0] == 1 > auc[1]
+    lengths = values(transcript, "eavesdropper", "traffic")["list_length_accuracy"]
+    assert lengths[0] == 1 > lengths[1]
+    assert "sealed links" in make_attack("traffic").attack(transcript.view("helper"), 0).obstacle
+
+
+def test_what_does_not_apply_says_why(recorded):
+    reasons = {
+        ("anonymous", "server", "peers"): "the adversary is none of them",
+        ("yang", "neighbour:0", "peers"): "use cofactors",
+        ("named", "neighbour:0", "cofactors"): "use peers",
+        ("anonymous", "neighbour:0", "helper-lists"): "nobody tells the adversary",
+    }
+    for (name, adversary, attack), words in reasons.items():
+        found = make_attack(attack).attack(recorded[name].view(adversary), 0)
+        assert words in found.obstacle, (name, attack)
+    with pytest.raises(InputError, match="answers of peers must be one of claims"):
+        make_attack("peers", {"answers": "all"})
+    with pytest.raises(InputError, match="max_misfit of cofactors must be > 0"):
+        make_attack("cofactors", {"max_misfit": "0"})
+
+
+def test_the_check_of_a_recording_names_them(recorded):
+    check = fl.check_transcript(recorded["anonymous"].path, adversary="neighbour:0")
+    told = {one.attack: one for one in check.attacks}
+    assert [told[name].applies for name in ("peers", "peers-named", "peers-lists")] == [True] * 3
+    assert not told["undeclared"].applies
+    assert not any(is_guess(name) for name in told)
+
+
+def test_few_factors_and_few_rows(tmp_path: Path):
+    """Three factors: planes always meet, and nothing is claimed of them; two: not applicable."""
+    for factors, words in ((3, ""), (2, "fewer than 3 factors")):
+        Pdmfrec(factors=factors, n_users=6, n_items=12).record(tmp_path / str(factors), watched=(0,))
+        view = open_transcript(tmp_path / str(factors)).view("neighbour:0")
+        found = make_attack("peers").attack(view, 0)
+        assert words in found.obstacle
+        assert bool(found.obstacle) == bool(words)

@@ -1,0 +1,104 @@
+"""A campaign as a file: what it means, and what it says of what it does not understand."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+
+from audit.experiments.matrix import cells_in, excluded
+from audit.requests.campaign_file import load_data, matrix_of, read_campaign
+from victims.common.errors import InputError
+
+HEAD = 'format = "factorleak-campaign"\nversion = 1\n'
+DATA = '[[data]]\nname = "small"\npath = "synthetic:users=12,items=20,ratings_per_user=6"\n'
+MF = '[[victim]]\nname = "mf"\ndefenses = ["none", "laplace:b=2"]\n'
+GOOD = HEAD + "[grid]\nseeds = [0, 1]\nruns = 2\n" + DATA + MF
+
+
+def read(tmp_path, text):
+    path = tmp_path / "campaign.toml"
+    path.write_text(text)
+    return read_campaign(path)
+
+
+def test_it_is_the_product_of_what_it_names(tmp_path):
+    content = read(
+        tmp_path, GOOD + '[[victim]]\nname = "fedmf"\nupdate = ["sgd"]\nseeds = [5]\nset = { factors = 3 }\n'
+    )
+    matrix = matrix_of(content)
+    assert [(plan.victim, plan.seed, plan.defenses) for plan in matrix.plans] == [
+        ("decentralised-mf", 0, ("none", "laplace:b=2")),
+        ("decentralised-mf", 1, ("none", "laplace:b=2")),
+        ("fedmf", 5, ("none",)),
+    ]
+    assert matrix.plans[2].victim_options == {"factors": "3"}
+    cells = cells_in(matrix, {"small": "hash"}, tmp_path)
+    assert len(cells) == len({cell.path for cell in cells})
+    leakage = [cell for cell in cells if cell.task.question == "leakage"]
+    assert len(leakage) == 5
+    data = load_data(content, tmp_path)
+    assert data["small"].n_users == 12
+
+
+def test_exclusions_are_rows_with_their_reason(tmp_path):
+    out = '[[exclude]]\ndefense = "laplace:b=2"\nadversary = "server"\nreason = "known"\n'
+    whole = '[[exclude]]\nvictim = "mf"\ndefense = "none"\nseed = 1\nreason = "done before"\n'
+    matrix = matrix_of(read(tmp_path, GOOD + out + whole))
+    rows = excluded(matrix)
+    assert [(row["seed"], row["defense"], row["adversary"]) for row in rows[:1]] == [
+        (0, "laplace:b=2", "server")
+    ]
+    assert len(rows) == 2 + len(matrix.plans[0].adversaries)
+    assert {row["verdict"] for row in rows} == {"NOT TESTED"}
+    assert rows[0]["reason"] == "excluded by the campaign: known"
+    cells = cells_in(matrix, {"small": "hash"}, tmp_path)
+    assert not any(cell.task.defense == "none" and cell.task.comparison.seed == 1 for cell in cells)
+    assert all(
+        "server" not in cell.task.comparison.adversaries
+        for cell in cells
+        if cell.task.defense == "laplace:b=2" and cell.task.question == "leakage"
+    )
+
+
+WRONG = {
+    "no toml": ("[[", "must be TOML"),
+    "another format": (GOOD.replace("factorleak-campaign", "other"), "format must be 'factorleak-campaign'"),
+    "another version": (GOOD.replace("version = 1", "version = 2"), "version must be 1"),
+    "no data": (HEAD + MF, "data"),
+    "no victim": (HEAD + DATA, "victim"),
+    "a misspelt key": (GOOD.replace("defenses", "defences"), "did you mean 'defenses'?"),
+    "a key of another place": (GOOD + "\n[grid2]\n", "there is no key 'grid2'; did you mean 'grid'?"),
+    "an unknown victim": (GOOD.replace('"mf"', '"mff"'), "unknown victim 'mff'"),
+    "an unknown defense": (GOOD.replace("laplace:b", "laplas:b"), "unknown defense 'laplas'"),
+    "an unknown option": (GOOD.replace("laplace:b", "laplace:c"), "laplace has no option 'c'"),
+    "an unknown adversary": (GOOD.replace("runs", 'adversaries = ["servr"]\nruns'), "adversary"),
+    "an unknown attack": (GOOD.replace("runs", 'attacks = ["spectal"]\nruns'), "unknown attack 'spectal'"),
+    "an unknown update": (GOOD.replace('"mf"', '"mf"\nupdate = ["als"]'), "one of sgd, got 'als'"),
+    "an option of no victim": (GOOD + "set = { colour = 3 }\n", "no option 'colour'"),
+    "an exclusion of nothing": (GOOD + '[[exclude]]\nseed = 7\nreason = "x"\n', "means no cell"),
+    "an exclusion of everything": (GOOD + '[[exclude]]\nreason = "x"\n', "an exclusion must name"),
+    "an exclusion without a reason": (GOOD + "[[exclude]]\nseed = 0\n", "reason"),
+    "two data of one name": (GOOD + DATA.replace("[[data]]", "[[data]]"), "must have a name each"),
+    "a huge grid": (GOOD.replace("runs = 2", "runs = 2000000000"), "at most 100000 cells"),
+    "no seeds": (GOOD.replace("[0, 1]", "[]"), "seeds"),
+    "a negative seed": (GOOD.replace("[0, 1]", "[-1]"), "seeds"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", WRONG)
+def test_what_it_does_not_understand_is_said_before_anything_runs(tmp_path, name):
+    text, words = WRONG[name]
+    with pytest.raises(InputError, match=re.escape(words)):
+        matrix_of(read(tmp_path, text))
+
+
+def test_nothing_there(tmp_path):
+    with pytest.raises(InputError, match="nothing is there"):
+        read_campaign(tmp_path / "campaign.toml")
+
+
+def test_bytes_that_are_no_text(tmp_path):
+    (tmp_path / "campaign.toml").write_bytes(b"\xff\xfe")
+    with pytest.raises(InputError, match="must be TOML"):
+        read_campaign(tmp_path / "campaign.toml")

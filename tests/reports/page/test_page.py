@@ -1,0 +1,205 @@
+"""What a page says of rows, and that nothing of them is obeyed, hidden or turned into comfort."""
+
+from __future__ import annotations
+
+import re
+from html.parser import HTMLParser
+from itertools import product
+
+import numpy as np
+import pytest
+
+from reports.page.content import page_of
+from reports.page.overview import headline, systems_of
+from reports.page.points import frontier_frame
+from reports.page.render import as_html, as_markdown, write_page
+from tests.reports.rows import ran
+
+SEES = {"server": "receives every client's upload", "client:N": "a client, by name or number"}
+HOSTILE = "<script>alert(1)</script>\"'&]]>"
+MOST_BYTES = 3 << 20
+
+
+def page(rows, title="A page"):
+    return page_of(rows, title, SEES, [("command", "factorleak audit")])
+
+
+def leak(defense="none", adversary: str | None = "server", **changes):
+    given = {"victim": "fedmvmf", "data": "ml-100k", "attack": "spectral", "seed": 0, **changes}
+    return ran("rated_rating_accuracy", defense=defense, adversary=adversary, **given)
+
+
+def untested(defense="none", adversary="decrypter", **changes):
+    given = {"status": "not applicable", "reason": "nobody decrypts", "verdict": "NOT TESTED", **changes}
+    return leak(defense, adversary, **given)
+
+
+def quality(defense, value, seed):
+    given = {"adversary": None, "attack": None, "verdict": "", "value": value, "baseline": 0.6, "seed": seed}
+    return leak(defense, **given) | {"metric": "ndcg_at_10"}
+
+
+class Cells(HTMLParser):
+    """Texts of the cells of every table, by its id."""
+
+    def __init__(self):
+        super().__init__()
+        self.tables, self.table, self.inside = {}, None, False
+
+    def handle_starttag(self, tag, attrs):
+        if tag == "table":
+            self.table = self.tables.setdefault(dict(attrs)["id"], [])
+        if tag == "tr" and self.table is not None:
+            self.table.append([])
+        self.inside = tag in ("td", "th") or (self.inside and tag not in ("tr", "table"))
+        if tag in ("td", "th"):
+            self.table[-1].append("")
+
+    def handle_endtag(self, tag):
+        if tag in ("td", "th"):
+            self.inside = False
+
+    def handle_data(self, data):
+        if self.inside:
+            self.table[-1][-1] += data
+
+
+def test_a_system_is_no_better_than_its_worst_tested_adversary():
+    rows = [
+        leak(adversary="eavesdropper", verdict="NO EVIDENCE", advantage=0.0, advantage_high=0.03),
+        leak(adversary="server"),
+        untested(),
+    ]
+    (system,) = systems_of(rows)
+    assert system.verdict == "LEAK"
+    assert "the server reads ratings at 0.971 [0.950, 0.990]" in system.sentence
+    assert "best guess without the transcript is 0.345" in system.sentence
+    assert "Not tested: decrypter." in system.sentence
+    assert headline([system]) == system.sentence
+
+
+def test_what_nobody_answered_is_not_comfort():
+    (system,) = systems_of([untested()])
+    assert system.verdict == "NOT TESTED"
+    assert "says nothing about what leaks" in system.sentence
+    (bounded,) = systems_of([leak(verdict="NO EVIDENCE", advantage=0.01, advantage_high=0.04)])
+    assert "at most 0.040 by this attack, and no proof against others" in bounded.sentence
+
+
+def test_a_recording_without_truth_is_not_untested():
+    row = leak(value=1.0, baseline=0.0, advantage=1.0) | {"metric": "clients_answered"}
+    made = page([row])
+    assert made.systems[0].verdict == "LEAK"
+    assert "there is no truth to score against" in made.headline
+    assert made.kinds == ("clients answered, without truth",)
+
+
+def test_without_any_attack_nothing_is_said_of_leaks():
+    made = page([quality("none", 0.7, 0), quality("none", 0.8, 1)])
+    assert "say nothing about what leaks" in made.headline
+    assert made.measured.rows[0][4:8] == ("ndcg_at_10", "0.75", "0.6", "2")
+
+
+def test_refuted_claims_are_said_and_no_adversary():
+    bound = leak(adversary="first round, all", verdict="CLAIM REFUTED", value=1.8, baseline=0.9, ceiling=2.0)
+    made = page([leak(), bound | {"metric": "empirical_epsilon"}])
+    assert made.headline.endswith("1 of 1 claims of an epsilon are refuted.")
+    assert [name for name, _ in made.adversaries] == ["server"]
+    assert made.claims.rows[0][4:9] == ("first round, all", "20", "1.800", "0.900", "2.000")
+
+
+def test_who_reads_the_same_shares_a_line():
+    rows = [leak(adversary=name) for name in ("server", "eavesdropper")] + [leak(adversary="peer", value=0.8)]
+    made = page(rows)
+    assert [who for _, who, *_ in made.readings] == ["server, eavesdropper", "peer"]
+
+
+def test_numbers_of_the_page_are_those_of_the_rows():
+    rows = [
+        leak(defense, who)
+        for defense, who in product(("none", "laplace:scale=2"), ("server", "eavesdropper"))
+    ]
+    reader = Cells()
+    reader.feed(as_html(page([*rows, untested()])))
+    head, *lines = reader.tables["results"]
+    assert len(lines) == len(rows) + 1
+    for line, row in zip(lines, rows, strict=False):
+        shown = dict(zip(head, line, strict=True))
+        assert shown["value"] == f"{row['value']:.3f}"
+        assert shown["guess"] == f"{row['baseline']:.3f}"
+        assert (shown["defense"], shown["adversary"]) == (row["defense"], row["adversary"])
+    assert dict(zip(head, lines[-1], strict=True))["value"] == "-"
+    assert reader.tables["not-read"][1] == [
+        "spectral",
+        "not applicable",
+        "nobody decrypts",
+        "none, decrypter, semi-als/include-unrated",
+    ]
+
+
+def test_nothing_of_a_row_is_obeyed():
+    rows = [leak(HOSTILE, HOSTILE, victim=HOSTILE), untested(HOSTILE, reason=HOSTILE)]
+    made = page(rows, HOSTILE)
+    text = as_html(made)
+    assert "<script>alert" not in text
+    assert text.count("<script>") == 1
+    assert "\n|" not in as_markdown(page([leak("a|b\n|c")])).split("## Verdicts")[1].split("|c")[0][-3:]
+
+
+def test_it_needs_no_network_and_ids_do_not_repeat():
+    text = as_html(page([leak(d, attack="x") for d in ("none", "b")] + [quality("none", 0.7, 0)]))
+    urls = set(re.findall(r"https?://[^\s\"'<>)]+", text))
+    assert {url.split("/")[2] for url in urls} <= {"www.w3.org"}  # names of XML, nothing that is loaded
+    assert not re.search(r"(?:src|href)=\"(?!#|data:)", text.replace("xlink:href", "href"))
+    ids = re.findall(r'\bid="([^"]+)"', text)
+    assert len(ids) == len(set(ids))
+    assert set(re.findall(r"url\(#([^)]+)\)", text)) <= set(ids)
+    for target in re.findall(r'href="#([^"]+)"', text):
+        assert target in ids
+
+
+def test_every_mark_says_its_numbers():
+    rows = [leak(defense, who) for defense, who in product(("none", "b", "c"), ("server", "peer"))]
+    rows = [row | {"value": 0.1 * n} for n, row in enumerate(rows)]
+    text = as_html(page([*rows, untested()]))
+    hovers = re.findall(r"<title>([^<]+best guess[^<]+|[^<]*NOT TESTED)</title>", text)
+    assert len(hovers) == len(rows) + 1
+    assert all(any(f"{row['value']:.3f} [" in words for words in hovers) for row in rows)
+
+
+def test_dominated_means_worse_beyond_the_bars():
+    rows = []
+    for defense, advantage, mean in (
+        ("none", 1.0, 0.8),
+        ("bad", 0.9, 0.5),
+        ("good", 0.2, 0.79),
+        ("same", 0.21, 0.79),
+    ):
+        bars = {"advantage_low": advantage - 0.05, "advantage_high": advantage + 0.05}
+        rows.append(leak(defense, advantage=advantage, **bars))
+        rows += [quality(defense, mean + shift, seed) for seed, shift in enumerate((-0.01, 0.01))]
+    rows += [quality("unread", 0.7, 0), untested("unread")]
+    frame = frontier_frame(systems_of(rows)).set_index("system")
+    assert frame.dominated.to_dict() == {
+        "no defense": False, "bad": True, "good": False, "same": False, "unread": False,
+    }  # fmt: skip
+    assert np.isnan(frame.advantage["unread"])
+    assert "NOT TESTED" in frame.hover["unread"]
+
+
+def test_five_hundred_cells_are_a_small_page(tmp_path):
+    metrics = ("rated_rating_accuracy", "rated_set_auc", "attribute_group_accuracy", "rating_accuracy")
+    who = ("server", "peer", "eavesdropper", "decrypter", "item-server")
+    rows = [
+        leak(f"laplace:scale={n}", name, value=n / 100) | {"metric": metric}
+        for n in range(100) for name in who for metric in metrics
+    ]  # fmt: skip
+    files = write_page(page(rows), tmp_path)
+    assert files[0].stat().st_size < MOST_BYTES
+    assert len(files) == 4
+    assert all(path.stat().st_size for path in files)
+
+
+@pytest.mark.parametrize("rows", [[leak()], [untested()], [quality("none", 0.7, 0)]])
+def test_the_same_rows_make_the_same_bytes(rows):
+    assert as_html(page(rows)) == as_html(page(rows))

@@ -1,0 +1,39 @@
+"""``tests/slow.txt`` names tests that are there, each once."""
+
+from __future__ import annotations
+
+import ast
+from pathlib import Path
+
+ROOT = Path(__file__).parents[1]
+LISTED = (ROOT / "tests" / "slow.txt").read_text().split()
+
+
+def names_in(path: Path) -> set[str]:
+    """The test functions, classes and methods of a file as the list writes them."""
+    found = set()
+    for node in ast.parse(path.read_text()).body:
+        if isinstance(node, ast.FunctionDef):
+            found.add(node.name)
+        if isinstance(node, ast.ClassDef):
+            found |= {node.name} | {
+                f"{node.name}::{part.name}" for part in node.body if hasattr(part, "name")
+            }
+    return found
+
+
+def test_every_entry_names_something():
+    gone = []
+    for entry in LISTED:
+        file, _, name = entry.partition("::")
+        path = ROOT / file
+        if not path.is_file() or (name and name not in names_in(path)):
+            gone.append(entry)
+    assert not gone
+
+
+def test_no_entry_is_said_twice():
+    """Neither as it is, nor by the file or class that it is in."""
+    whole = [entry for entry in LISTED if any(entry.startswith(f"{other}::") for other in LISTED)]
+    assert sorted(set(LISTED)) == LISTED
+    assert not whole

@@ -1,0 +1,227 @@
+"""Verbs that ``dpmf-yang`` and ``dmf`` have in common: users who send to those they trust (paper 004)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+
+import numpy as np
+from jaxtyping import Float, Int
+from scipy.special import expit
+
+from victims.common.errors import InputError
+from victims.data.ratings import Ratings
+from victims.protocols.cofactor_round import Heard, State, after_round, heard_along, passed_of
+from victims.protocols.cofactor_steps import Rules, explicit_counts
+from victims.protocols.exchanged import Holding, Received, Rows, Sample, SetUp, pieces
+from victims.protocols.feedback import EXPLICIT, RatingMap, Samples, in_stars
+from victims.protocols.network import Edges, Graph, Shape
+from victims.protocols.own_copies import key_of, moved_items, whole
+from victims.transcript.view import ITEM
+
+
+@dataclass(frozen=True, eq=False)
+class OwnTables:
+    """Predictions of users with their own U, V and Z.
+
+    Attributes
+    ----------
+    state : State
+    levels : tuple of float
+    rating_map : "max" or "min-max"
+    link : "logistic" or "identity"
+        Of ratings.
+    with_offsets : bool
+        Whether ratings are predicted with U^, as in training, or with U alone, as (19) is printed.
+    implicit : bool
+        Whether items are recommended by Z; without implicit feedback by V.
+    """
+
+    state: State
+    levels: tuple[float, ...]
+    rating_map: RatingMap
+    link: str
+    with_offsets: bool
+    implicit: bool
+
+    def unit(self, users: Int[np.ndarray, " n"], items: Int[np.ndarray, " n"]) -> Float[np.ndarray, " n"]:
+        """Predicted ratings on the scale 0..1."""
+        keys = key_of(users, items, len(self.state.items.public.start))
+        return self._linked(np.einsum("nk,nk->n", self._left[users], self.state.items.at(keys)))
+
+    def pairs(self, users: Int[np.ndarray, " n"], items: Int[np.ndarray, " n"]) -> Float[np.ndarray, " n"]:
+        """Predicted ratings, in stars."""
+        return in_stars(self.unit(users, items), self.levels, self.rating_map)
+
+    def scores(self, users: Int[np.ndarray, " some"]) -> Float[np.ndarray, "some items"]:
+        """Recommendation of all items: the chance g(U . Z), or the rating in stars where there is no Z."""
+        table = self.state.implicit if self.implicit else self.state.items
+        left = self.state.clients if self.implicit else self._left
+        factors = whole(table.public, users) + whole(table.personal, users)
+        product = np.einsum("uik,uk->ui", factors, left[users])
+        if self.implicit:
+            return expit(product)
+        return in_stars(self._linked(product), self.levels, self.rating_map)
+
+    @property
+    def _left(self) -> Float[np.ndarray, "users K"]:
+        return self.state.clients + self.state.offsets if self.with_offsets else self.state.clients
+
+    def _linked(self, product: np.ndarray) -> np.ndarray:
+        return expit(product) if self.link == "logistic" else product
+
+
+class AmongTrusted:
+    """Verbs by ``rules``, ``samples_of`` and ``edges_of``, which victims have beside these."""
+
+    name: str
+    factors: int
+    degree: int
+    rules: Rules
+
+    def samples_of(self, state: State, ratings: Ratings) -> Samples:
+        """What users step on in this round."""
+        raise NotImplementedError
+
+    def edges_of(self, state: State, ratings: Ratings) -> Edges:
+        """Who receives whose rows in this round."""
+        raise NotImplementedError
+
+    @property
+    def blind_server(self) -> bool:
+        """There is no server."""
+        return False
+
+    @property
+    def stepwise(self) -> bool:
+        """Receivers step once a round."""
+        return False
+
+    @property
+    def has_item_server(self) -> bool:
+        """There is none."""
+        return False
+
+    @property
+    def folds_in(self) -> bool:
+        """It knows ratings alone."""
+        return False
+
+    @property
+    def factor_bound(self) -> float | None:
+        """Nothing bounds a client's factor."""
+        return None
+
+    def round(
+        self,
+        state: State,
+        ratings: Ratings,
+        received: Received | None = None,
+        sample: Sample | None = None,
+    ) -> State:
+        """One round; receivers get the rows ``received`` instead of exact ones.
+
+        Raises
+        ------
+        InputError
+            If a factor is no longer finite.
+        """
+        _refuse(self.name, sample)
+        samples = self.samples_of(state, ratings)
+        passed = passed_of(self.rules, state, samples)
+        is_explicit = samples.kind == EXPLICIT
+        sent = passed.rows
+        if received is not None and received.rows is not None:
+            sent = _in_place(received.rows, samples, passed.rows, ratings.n_items)
+        edges = self.edges_of(state, ratings)
+        explicit, implicit = (
+            heard_along(
+                edges,
+                samples.user[chosen],
+                samples.item[chosen],
+                sent[chosen],
+                ratings.n_users,
+                ratings.n_items,
+                1 / self.degree,
+            )
+            for chosen in (is_explicit, ~is_explicit)
+        )
+        if received is not None and received.copies is not None:
+            explicit = self._copies(received.copies, edges, ratings)
+        after = after_round(self.rules, state, samples, passed, explicit, implicit)
+        checked = after.clients, after.items.public.values, after.implicit.public.values
+        if not all(np.isfinite(table).all() for table in checked):
+            raise InputError(
+                f"{self.name} diverged in round {state.round}: factors must stay finite; lower learning_rate "
+                f"(now {self.rules.rate:g})"
+            )
+        return after
+
+    def broadcast(self, state: State) -> tuple[np.ndarray, np.ndarray]:
+        """The shared start of V, which everybody knows."""
+        return state.items.public.start, np.zeros((0, self.factors))
+
+    def network(self, state: State, ratings: Ratings) -> Graph:
+        """The graph of trust of this round."""
+        return Graph(Shape(ratings.n_items, 0, self.factors), self.edges_of(state, ratings))
+
+    def holdings(
+        self, state: State, ratings: Ratings, watched: Int[np.ndarray, " clients"]
+    ) -> Iterator[Holding]:
+        """V of each user where it has left the shared start."""
+        for user in watched.tolist():
+            parts = state.items
+            items = np.union1d(moved_items(parts.public, user), moved_items(parts.personal, user))
+            if items.size:
+                keys = key_of(np.full(items.size, user), items, ratings.n_items)
+                yield Holding(user, items, parts.at(keys))
+
+    def set_up(self, state: State, ratings: Ratings) -> Iterator[SetUp]:
+        """Nobody is told anything before the first round: who trusts whom is public."""
+        yield from ()
+
+    def user_factors(self, state: State, ratings: Ratings, sample: Sample | None = None) -> np.ndarray:
+        """U^ before the pass of this round: what the rows of explicit samples are made of."""
+        return state.clients + state.offsets
+
+    def uploads(
+        self, state: State, ratings: Ratings, users: np.ndarray, sample: Sample | None = None
+    ) -> Iterator[Rows]:
+        """Rows about V of the given users, items ascending."""
+        _refuse(self.name, sample)
+        samples = self.samples_of(state, ratings)
+        passed = passed_of(self.rules, state, samples)
+        counts = explicit_counts(samples, ratings.n_users)
+        for piece in pieces(users, counts[users], self.factors):
+            entry = np.flatnonzero((samples.kind == EXPLICIT) & np.isin(samples.user, piece))
+            place = None if passed.place is None else passed.place[entry]
+            kind = np.full(entry.size, ITEM, np.int8)
+            yield Rows(samples.user[entry], kind, samples.item[entry], passed.rows[entry], place)
+
+    def _copies(self, copies: Callable[[int], Rows], edges: Edges, ratings: Ratings) -> Heard:
+        """Messages that were changed one by one."""
+        keys, rows = [np.zeros(0, np.int64)], [np.zeros((0, self.factors))]
+        for receiver in np.unique(edges.receiver).tolist():
+            copy = copies(receiver)
+            keys.append(key_of(np.full(copy.index.size, receiver), copy.index, ratings.n_items))
+            rows.append(copy.gradient / self.degree)
+        return Heard(np.concatenate(keys), np.concatenate(rows))
+
+
+def _in_place(
+    rows: Rows, samples: Samples, exact: Float[np.ndarray, "samples K"], n_items: int
+) -> Float[np.ndarray, "samples K"]:
+    """What left the users, in the order of the samples; rows that were left out are zeros."""
+    explicit = samples.of_kind(EXPLICIT)
+    keys = key_of(samples.user[explicit], samples.item[explicit], n_items)
+    order = np.argsort(keys)
+    place = np.searchsorted(keys[order], key_of(rows.sender, rows.index, n_items))
+    sent = exact.copy()
+    sent[explicit] = 0
+    sent[explicit[order[place]]] = rows.gradient
+    return sent
+
+
+def _refuse(name: str, sample: Sample | None) -> None:
+    if sample is not None:
+        raise InputError(f"{name} draws its own negatives, so unrated items must not be sampled")

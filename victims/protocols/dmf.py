@@ -1,0 +1,172 @@
+"""DMF: ratings factored by users who send the gradient of a public part to users on random walks.
+
+C. Chen, Z. Liu, P. Zhao, J. Zhou, X. Li, "Privacy Preserving Point-of-interest Recommendation Using
+Decentralized Matrix Factorization", AAAI 2018, arXiv:2003.05610, as simplified by paper 004, section 4.1.5
+(doi:10.3390/app122111118), which compares ``dpmf-yang`` with it: the same trust graph, the same d.
+
+==================  =============================================================================
+U_i . (p_j + q_j)   prediction, without a link; p is the user's copy of a public part, q personal
+theta               ``learning_rate``
+D                   ``walk_length``: d walks of so many steps from every user; who is met receives
+==================  =============================================================================
+
+Squared loss and ridge: dL/dp = dL/dq = (U . (p + q) - R) U + lambda_V (p + q). Paper 004 does not say what
+its DMF does with the pairs that ``dpmf-yang`` takes for implicit feedback; its Table 3 has |R| K d for the
+communication, so that they are left out there: ``positive_share=0.5``. How far and how often walks go is our
+reading, for the original weighs receivers by distances of places. With ``walk_length=1`` walks are drawn with
+repetition among the d receivers.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar, Literal
+
+from victims.common.validation import above, at_least, between, one_of, require_fields
+from victims.data.ratings import Ratings
+from victims.protocols.base import Attacker, Centralised, Edges
+from victims.protocols.cofactor_manifest import manifest_of
+from victims.protocols.cofactor_round import State
+from victims.protocols.cofactor_start import Start, start_state
+from victims.protocols.cofactor_steps import Rules
+from victims.protocols.cofactor_users import AmongTrusted, OwnTables
+from victims.protocols.exchanged import Sample
+from victims.protocols.feedback import Samples, explicit_only
+from victims.protocols.trust_graph import trusted, walked
+from victims.transcript.manifest import Manifest
+
+
+@dataclass(frozen=True)
+class DMF(AmongTrusted):
+    """Hyper-parameters; paper 004 gives d and K alone.
+
+    Attributes
+    ----------
+    update, weighting : str
+        "sgd" and "observed-only", the only ones of this protocol.
+    factors, degree, walk_length : int
+        K, d and D, >= 1.
+    learning_rate : float
+        theta, > 0.
+    lambda_users, lambda_items : float
+        >= 0.
+    regularize : "sample" or "round"
+        Whether U is regularized with every rating, or once a round.
+    order : "per-rating" or "batch"
+        Whether U moves after every rating, or once a round.
+    positive_share : float
+        Share of the pairs that are left out, in 0..1, exclusive of 1.
+    walks : "fixed" or "rounds"
+        Drawn once, or anew in each round.
+    fallback : "none", "random" or "similarity"
+        Who receives from a user who trusts fewer than d; see ``trust_graph``.
+    rating_map : "max" or "min-max"
+        How ratings are scaled to 0..1.
+    start : "positive" or "normal"
+        See ``cofactor_start``.
+    init_scale : float
+        > 0.
+    init_spread : float
+        Of the start where it is positive, in 0..1.
+    personal_start : "zero" or "private"
+        Of q.
+
+    References
+    ----------
+    C. Chen et al., AAAI 2018, arXiv:2003.05610; paper 004, section 4.1.5.
+    """
+
+    name: ClassVar[str] = "dmf"
+
+    update: Literal["sgd"] = "sgd"
+    weighting: Literal["observed-only"] = "observed-only"
+    factors: int = 3
+    degree: int = 3
+    walk_length: int = 2
+    learning_rate: float = 0.05
+    lambda_users: float = 0.01
+    lambda_items: float = 0.01
+    regularize: Literal["sample", "round"] = "sample"
+    order: Literal["per-rating", "batch"] = "per-rating"
+    positive_share: float = 0.0
+    walks: Literal["fixed", "rounds"] = "rounds"
+    fallback: Literal["none", "random", "similarity"] = "random"
+    rating_map: Literal["max", "min-max"] = "max"
+    start: Literal["positive", "normal"] = "positive"
+    init_scale: float = 0.8
+    init_spread: float = 0.1
+    personal_start: Literal["zero", "private"] = "zero"
+
+    def __post_init__(self) -> None:
+        require_fields(
+            self,
+            self.name,
+            update=one_of("sgd"),
+            weighting=one_of("observed-only"),
+            factors=between(1, 4096),
+            degree=between(1, 1_000_000),
+            walk_length=between(1, 100),
+            learning_rate=above(0),
+            lambda_users=at_least(0),
+            lambda_items=at_least(0),
+            regularize=one_of("sample", "round"),
+            order=one_of("per-rating", "batch"),
+            positive_share=between(0, 1),
+            walks=one_of("fixed", "rounds"),
+            fallback=one_of("none", "random", "similarity"),
+            rating_map=one_of("max", "min-max"),
+            start=one_of("positive", "normal"),
+            init_scale=above(0),
+            init_spread=between(0, 1),
+            personal_start=one_of("zero", "private"),
+        )
+
+    @property
+    def rules(self) -> Rules:  # type: ignore[override]
+        """Constants of the users' steps; there is no implicit feedback, and there are no offsets."""
+        ridges = self.lambda_users, self.lambda_items, 0.0, 0.0
+        return Rules(
+            self.learning_rate, 0.0, 0.0, *ridges, self.regularize == "sample", "identity", self.order, False
+        )
+
+    @property
+    def centralised(self) -> Centralised:
+        """One V; ridge counts once per rating."""
+        return Centralised(self.factors, self.lambda_items, per_rating=True)
+
+    @property
+    def attackers(self) -> tuple[Attacker, ...]:
+        """The lists of those who send."""
+        return (Attacker("rated-set", 2),)
+
+    def init(self, ratings: Ratings, seed: int) -> State:
+        """Start factors, the ratings, and the walks where they do not change."""
+        samples = explicit_only(ratings, self.positive_share, self.rating_map, seed)
+        edges = None if self.walks == "rounds" else self._walked(ratings, seed, 0)
+        scales = self.init_scale, self.init_spread, 0.0
+        start = Start(self.factors, self.start, *scales, self.personal_start)
+        return start_state(start, ratings, samples, edges, seed)
+
+    def samples_of(self, state: State, ratings: Ratings) -> Samples:
+        """Ratings alone."""
+        return state.samples
+
+    def edges_of(self, state: State, ratings: Ratings) -> Edges:
+        """Who is met in this round."""
+        return self._walked(ratings, state.seed, state.round) if state.edges is None else state.edges
+
+    def predictor(self, state: State, ratings: Ratings, sample: Sample | None = None) -> OwnTables:
+        """U . (p + q)."""
+        return OwnTables(state, ratings.levels, self.rating_map, "identity", False, False)
+
+    def manifest(self, ratings: Ratings, rounds: list[int]) -> Manifest:
+        """Everything that users know of each other's rule."""
+        names = "learning_rate", "lambda_users", "lambda_items"
+        keys = "rating_map", "regularize", "positive_share", "walks", "walk_length", "degree"
+        constants = {name: getattr(self, name) for name in names}
+        said = {name: getattr(self, name) for name in keys}
+        return manifest_of(self, ratings, rounds, "identity", constants, said)
+
+    def _walked(self, ratings: Ratings, seed: int, draw: int) -> Edges:
+        graph = trusted(ratings, self.degree, self.fallback, seed, 0)
+        return walked(graph, self.degree, self.walk_length, seed, draw)

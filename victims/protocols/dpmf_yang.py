@@ -1,0 +1,222 @@
+"""DPMF: explicit and implicit feedback factored together by users who send gradients to those they trust.
+
+Paper 004: X. Yang, Y. Luo, S. Fu, M. Xu, Y. Chen, "DPMF: Decentralized Probabilistic Matrix Factorization for
+Privacy-Preserving Recommendation", Appl. Sci. 2022, 12(21), 11118, doi:10.3390/app122111118. Its algorithms
+and figures are images, so that every line is our reading of the text. Paper 002 compares with another method
+of this name: ``dpmf-hua``.
+
+==================  =============================================================================
+U, Q                a user's own factor and offsets of its rated items; U^ = U + mean Q
+V = v_p + v_q       item rating factors: the copy of a public vector, and a personal part
+Z = z_p + z_q       item selecting factors, likewise
+theta, lambda, W    ``learning_rate``, ``implicit_weight``, ``negative_weight``
+lambda_U, V, Z, Q   ``lambda_users``, ``lambda_items``, ``lambda_implicit``, ``lambda_offsets``
+alpha, d, K         ``positive_share``, ``degree``, ``factors``
+==================  =============================================================================
+
+A share alpha of the pairs are positives and lose their rating; as many unrated items of a user are its
+negatives. In every round a user passes over its samples (``cofactor_steps``) and sends (j, dL/dv_p) and (k,
+dL/dz_p), of positives and of negatives, to d users whom it trusts, who step with E = 1/d of it. There is no
+server and no helper; who trusts whom is public, and a receiver knows the sender.
+
+Not given, and an option or our choice: theta, lambda_U to lambda_Q, the start, whether negatives and
+receivers are drawn anew in each round, who receives from a user who trusts fewer than d, how ratings are
+scaled, and whether regularization counts with every sample, as (15) to (18) are written, or once, as in (14).
+
+A receiver knows d, theta and the shared start. As dL/dv_q = dL/dv_p, a personal part that starts at zero is
+minus theta times the sum of the rows that its user sent.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar, Literal
+
+from victims.common.validation import above, at_least, between, one_of, require_fields
+from victims.data.ratings import Ratings
+from victims.protocols.base import Attacker, Centralised, Edges
+from victims.protocols.cofactor_manifest import manifest_of
+from victims.protocols.cofactor_round import State
+from victims.protocols.cofactor_start import Start, start_state
+from victims.protocols.cofactor_steps import Rules
+from victims.protocols.cofactor_users import AmongTrusted, OwnTables
+from victims.protocols.exchanged import Sample
+from victims.protocols.feedback import Samples, observed, with_negatives
+from victims.protocols.trust_graph import trusted
+from victims.transcript.manifest import Manifest
+
+
+@dataclass(frozen=True)
+class DPMFYang(AmongTrusted):
+    """Hyper-parameters; lambda, W, alpha, d and K are those of section 4.3, the rest is not given.
+
+    Attributes
+    ----------
+    update, weighting : str
+        "sgd" and "observed-only", the only ones of this protocol.
+    factors, degree : int
+        K and d, >= 1.
+    learning_rate : float
+        theta, > 0.
+    implicit_weight, negative_weight : float
+        lambda >= 0; W in 0..1.
+    lambda_users, lambda_items, lambda_implicit, lambda_offsets : float
+        >= 0.
+    regularize : "sample" or "round"
+        Whether U and Q are regularized with every sample, or once a round.
+    order : "per-rating" or "batch"
+        Whether U and Q move after every sample, or once a round.
+    positive_share : float
+        alpha, in 0..1.
+    negatives, receivers : "fixed" or "rounds"
+        Drawn once, or anew in each round.
+    fallback : "none", "random" or "similarity"
+        Who receives from a user who trusts fewer than d; see ``trust_graph``.
+    rating_map : "max" or "min-max"
+        How ratings are scaled to 0..1.
+    start : "positive" or "normal"
+        See ``cofactor_start``.
+    init_scale, implicit_scale : float
+        > 0; of U and V, and of Z and Q.
+    init_spread : float
+        Of U and V where they start positive, in 0..1.
+    personal_start : "zero" or "private"
+        Of v_q and z_q.
+    predict_with : "offsets" or "users"
+        Ratings with U^, as in training, or with U, as (19) is printed.
+
+    References
+    ----------
+    Paper 004, doi:10.3390/app122111118, sections 3 and 4.
+    """
+
+    name: ClassVar[str] = "dpmf-yang"
+
+    update: Literal["sgd"] = "sgd"
+    weighting: Literal["observed-only"] = "observed-only"
+    factors: int = 3
+    degree: int = 3
+    learning_rate: float = 0.1
+    implicit_weight: float = 0.02
+    negative_weight: float = 0.5
+    lambda_users: float = 0.001
+    lambda_items: float = 0.001
+    lambda_implicit: float = 0.001
+    lambda_offsets: float = 0.001
+    regularize: Literal["sample", "round"] = "sample"
+    order: Literal["per-rating", "batch"] = "per-rating"
+    positive_share: float = 0.5
+    negatives: Literal["fixed", "rounds"] = "fixed"
+    receivers: Literal["fixed", "rounds"] = "fixed"
+    fallback: Literal["none", "random", "similarity"] = "random"
+    rating_map: Literal["max", "min-max"] = "max"
+    start: Literal["positive", "normal"] = "positive"
+    init_scale: float = 1.0
+    init_spread: float = 0.1
+    implicit_scale: float = 0.01
+    personal_start: Literal["zero", "private"] = "zero"
+    predict_with: Literal["offsets", "users"] = "offsets"
+
+    def __post_init__(self) -> None:
+        require_fields(
+            self,
+            self.name,
+            update=one_of("sgd"),
+            weighting=one_of("observed-only"),
+            factors=between(1, 4096),
+            degree=between(1, 1_000_000),
+            learning_rate=above(0),
+            implicit_weight=at_least(0),
+            negative_weight=between(0, 1),
+            lambda_users=at_least(0),
+            lambda_items=at_least(0),
+            lambda_implicit=at_least(0),
+            lambda_offsets=at_least(0),
+            regularize=one_of("sample", "round"),
+            order=one_of("per-rating", "batch"),
+            positive_share=between(0, 1),
+            negatives=one_of("fixed", "rounds"),
+            receivers=one_of("fixed", "rounds"),
+            fallback=one_of("none", "random", "similarity"),
+            rating_map=one_of("max", "min-max"),
+            start=one_of("positive", "normal"),
+            init_scale=above(0),
+            init_spread=between(0, 1),
+            implicit_scale=above(0),
+            personal_start=one_of("zero", "private"),
+            predict_with=one_of("offsets", "users"),
+        )
+
+    @property
+    def rules(self) -> Rules:  # type: ignore[override]
+        """Constants of the users' steps."""
+        return Rules(
+            self.learning_rate,
+            self.implicit_weight,
+            self.negative_weight,
+            self.lambda_users,
+            self.lambda_items,
+            self.lambda_implicit,
+            self.lambda_offsets,
+            self.regularize == "sample",
+            "logistic",
+            self.order,
+        )
+
+    @property
+    def centralised(self) -> Centralised:
+        """One V, without link and implicit feedback; ridge counts once per rating."""
+        return Centralised(self.factors, self.lambda_items, per_rating=True)
+
+    @property
+    def attackers(self) -> tuple[Attacker, ...]:
+        """The lists of those who send."""
+        return (Attacker("rated-set", 2),)
+
+    def init(self, ratings: Ratings, seed: int) -> State:
+        """Start factors, the samples, and the graph where it does not change."""
+        samples = observed(ratings, self.positive_share, self.rating_map, seed)
+        if self.negatives == "fixed":
+            samples = with_negatives(samples, ratings, seed, 0)
+        edges = None if self.receivers == "rounds" else self._drawn(ratings, seed, 0)
+        scales = self.init_scale, self.init_spread, self.implicit_scale
+        start = Start(self.factors, self.start, *scales, self.personal_start)
+        return start_state(start, ratings, samples, edges, seed)
+
+    def samples_of(self, state: State, ratings: Ratings) -> Samples:
+        """Explicit samples, positives, and negatives of this round."""
+        if self.negatives == "fixed":
+            return state.samples
+        return with_negatives(state.samples, ratings, state.seed, state.round)
+
+    def edges_of(self, state: State, ratings: Ratings) -> Edges:
+        """Receivers of this round."""
+        return self._drawn(ratings, state.seed, state.round) if state.edges is None else state.edges
+
+    def predictor(self, state: State, ratings: Ratings, sample: Sample | None = None) -> OwnTables:
+        """Ratings by U^ and V, or U and V; recommendation by U and Z."""
+        with_offsets = self.predict_with == "offsets"
+        return OwnTables(state, ratings.levels, self.rating_map, "logistic", with_offsets, True)
+
+    def manifest(self, ratings: Ratings, rounds: list[int]) -> Manifest:
+        """Everything that users know of each other's rule."""
+        constants = {
+            name: getattr(self, name)
+            for name in (
+                "learning_rate",
+                "implicit_weight",
+                "negative_weight",
+                "lambda_users",
+                "lambda_items",
+                "lambda_implicit",
+                "lambda_offsets",
+            )
+        }
+        said = {
+            name: getattr(self, name)
+            for name in ("rating_map", "regularize", "positive_share", "negatives", "receivers", "degree")
+        }
+        return manifest_of(self, ratings, rounds, "sigmoid", constants, said)
+
+    def _drawn(self, ratings: Ratings, seed: int, draw: int) -> Edges:
+        return trusted(ratings, self.degree, self.fallback, seed, draw)

@@ -1,0 +1,344 @@
+"""Whom the clients' rows go to: a star around a server, or a graph of clients; all else is the same.
+
+A victim says which it is (``Victim.network``). Whatever records or trains asks the network for what depends
+on it: which receivers a row has, what arrives there, which encryptions make sense. Rows are formed and
+stored once.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import NamedTuple, Protocol, runtime_checkable
+
+import numpy as np
+from jaxtyping import Bool, Float, Int
+
+from victims.common.errors import InputError
+from victims.common.seeds import Purpose, generator
+from victims.protocols.ciphers import Cipher, Total
+from victims.protocols.exchanged import Received, Rows
+from victims.transcript.kinds import ATTRIBUTE
+
+SERVER = -1
+Protect = Callable[[Rows, int], Rows]  # rows on their way and a seed -> rows as they leave
+
+
+class Edges(NamedTuple):
+    """Who receives whose rows, and times what; (n_edges,) each."""
+
+    sender: Int[np.ndarray, " edges"]
+    receiver: Int[np.ndarray, " edges"]
+    weight: Float[np.ndarray, " edges"]
+
+
+class Envelope(NamedTuple):
+    """Rows and their receiver; None where the network's edges say who receives them."""
+
+    receiver: int | None
+    rows: Rows
+
+
+class Sums(NamedTuple):
+    """Sums of what is sent in a round, as one party sees them; items first, then attributes.
+
+    Attributes
+    ----------
+    values : (n_items + n_attributes, factors) float64
+        Zero where not released.
+    released : (n_items + n_attributes,) bool
+        Formed, and shown.
+    n_items : int
+    receiver : int
+        Who sees them.
+    sender : (n_items + n_attributes,) int
+        Who sends them back to it; itself where it adds up by itself.
+    """
+
+    values: Float[np.ndarray, "rows factors"]
+    released: Bool[np.ndarray, " rows"]
+    n_items: int
+    receiver: int
+    sender: Int[np.ndarray, " rows"]
+
+
+class PlainTotal(NamedTuple):
+    """Sums of numbers in the clear; ``add`` changes ``values`` in place."""
+
+    values: Float[np.ndarray, "groups factors"]
+
+    def add(self, group: Int[np.ndarray, " rows"], values: Float[np.ndarray, "rows factors"]) -> None:
+        """Add each row to the sum of its group."""
+        for column in range(values.shape[1]):
+            self.values[:, column] += np.bincount(group, values[:, column], minlength=len(self.values))
+
+    def opened(self, wanted: Bool[np.ndarray, " groups"]) -> Float[np.ndarray, "groups factors"]:
+        """The sums."""
+        return self.values
+
+
+class Shape(NamedTuple):
+    """What rows are about: n_items, n_attributes, and how many numbers a row has."""
+
+    n_items: int
+    n_attributes: int
+    factors: int
+
+    @property
+    def groups(self) -> int:
+        """Sums that there can be."""
+        return self.n_items + self.n_attributes
+
+    def group_of(self, rows: Rows) -> Int[np.ndarray, " rows"]:
+        """Place of each row's sum: items first, then attributes."""
+        return np.where(rows.kind == ATTRIBUTE, self.n_items + rows.index, rows.index).astype(np.int64)
+
+    def summed(self, rows: Iterable[Rows], cipher: Cipher | None) -> tuple[np.ndarray, np.ndarray]:
+        """Sums over the senders, and which of them are released: those of enough senders."""
+        plain = PlainTotal(np.zeros((self.groups, self.factors)))
+        total: Total = plain if cipher is None else cipher.total(self.groups, self.factors)
+        contributors = np.zeros(self.groups, np.int64)
+        for some in rows:
+            group = self.group_of(some)
+            total.add(group, some.gradient)
+            contributors += np.bincount(group, minlength=self.groups)
+        released = contributors >= max(1 if cipher is None else cipher.rules.min_contributors, 1)
+        return total.opened(released), released
+
+
+@runtime_checkable
+class Network(Protocol):
+    """What depends on whom rows go to."""
+
+    @property
+    def edges(self) -> Edges | None:
+        """The graph; None where every client's rows go to one party."""
+        ...
+
+    def check(self, name: str, encrypts: bool, neighbourhood: bool) -> None:
+        """Refuse an encryption that makes no sense here.
+
+        Parameters
+        ----------
+        name : str
+            Of the defense.
+        encrypts, neighbourhood : bool
+            Whether it seals rows; whether for sums over the neighbours of each receiver.
+
+        Raises
+        ------
+        InputError
+            Naming the defense and what to use instead.
+        """
+        ...
+
+    def sent(
+        self, rows: Rows, each: Protect | None, watched: Int[np.ndarray, " clients"], seed: int
+    ) -> Iterator[Envelope]:
+        """Rows with their receivers.
+
+        Parameters
+        ----------
+        rows : Rows
+            As they leave their senders.
+        each : callable, optional
+            What defenses do to every message anew; None where they treat a row once for all its receivers.
+        watched : (n,) int
+            Clients whose own copies are wanted, where messages differ.
+        seed : int
+            Of the run.
+        """
+        ...
+
+    def sums(
+        self,
+        rows: Callable[[], Iterable[Rows]],
+        each: Protect | None,
+        cipher: Cipher,
+        watched: Int[np.ndarray, " clients"],
+        seed: int,
+    ) -> list[Sums]:
+        """What becomes of sealed rows: the sums that somebody sees."""
+        ...
+
+    def arrived(
+        self,
+        rows: Callable[[], Iterable[Rows]],
+        each: Protect | None,
+        cipher: Cipher | None,
+        sums: Sequence[Sums],
+        seed: int,
+    ) -> Received:
+        """What ``Victim.round`` takes of a round in which defenses changed rows.
+
+        Parameters
+        ----------
+        rows : callable
+            Forms the rows of all clients, as they leave their senders.
+        each, seed : as of ``sent``
+        cipher : Cipher, optional
+        sums : sequence of Sums
+            Of the round, where they are formed already.
+        """
+        ...
+
+
+@dataclass(frozen=True)
+class Star:
+    """Every client's rows go to the server, which forms their sums, or has them decrypted."""
+
+    shape: Shape
+
+    @property
+    def edges(self) -> Edges | None:
+        """There is one receiver."""
+        return None
+
+    def check(self, name: str, encrypts: bool, neighbourhood: bool) -> None:
+        """A server's sums are those of all clients."""
+        if neighbourhood:
+            raise InputError(
+                f"{name} is for protocols whose clients add up what their neighbours send; use paillier, "
+                "under which this server sees sums alone"
+            )
+
+    def sent(
+        self, rows: Rows, each: Protect | None, watched: Int[np.ndarray, " clients"], seed: int
+    ) -> Iterator[Envelope]:
+        """To the server: a row is one message."""
+        yield Envelope(SERVER, rows if each is None else each(rows, seed))
+
+    def sums(
+        self,
+        rows: Callable[[], Iterable[Rows]],
+        each: Protect | None,
+        cipher: Cipher,
+        watched: Int[np.ndarray, " clients"],
+        seed: int,
+    ) -> list[Sums]:
+        """The sums that the decrypters send back to the server."""
+        return [self._sums(rows, each, cipher, seed)]
+
+    def arrived(
+        self,
+        rows: Callable[[], Iterable[Rows]],
+        each: Protect | None,
+        cipher: Cipher | None,
+        sums: Sequence[Sums],
+        seed: int,
+    ) -> Received:
+        """Sums over clients, as the server steps with them."""
+        values = (sums[0] if sums else self._sums(rows, each, cipher, seed)).values
+        return Received(values[: self.shape.n_items], values[self.shape.n_items :])
+
+    def _sums(
+        self, rows: Callable[[], Iterable[Rows]], each: Protect | None, cipher: Cipher | None, seed: int
+    ) -> Sums:
+        protected = (some if each is None else each(some, seed) for some in rows())
+        values, released = self.shape.summed(protected, cipher)
+        decrypters = np.array([SERVER]) if cipher is None else cipher.rules.decrypters
+        sender = decrypters[np.arange(self.shape.groups) % decrypters.size]
+        return Sums(values, released, self.shape.n_items, SERVER, sender)
+
+
+@dataclass(frozen=True, eq=False)
+class Graph:
+    """A client's rows go to its neighbours, each times the weight of its edge.
+
+    Attributes
+    ----------
+    shape : Shape
+    links : Edges
+        By receiver, then sender.
+    """
+
+    shape: Shape
+    links: Edges
+
+    @property
+    def edges(self) -> Edges | None:
+        """The graph."""
+        return self.links
+
+    def check(self, name: str, encrypts: bool, neighbourhood: bool) -> None:
+        """Nobody adds up what all clients send."""
+        if encrypts and not neighbourhood:
+            raise InputError(
+                f"{name} needs a server that adds up encrypted rows, and here neighbours receive them; use "
+                "secure-sum"
+            )
+
+    def arriving(self, rows: Rows, receiver: int) -> Rows:
+        """The rows that somebody receives, times their weights."""
+        here = slice(*np.searchsorted(self.links.receiver, [receiver, receiver + 1]))
+        senders, weights = self.links.sender[here], self.links.weight[here]
+        if senders.size == 0:
+            return taken(rows, np.zeros(0, np.int64))
+        at = np.minimum(np.searchsorted(senders, rows.sender), senders.size - 1)
+        found = np.flatnonzero(senders[at] == rows.sender)
+        some = taken(rows, found)
+        return replace(some, gradient=some.gradient * weights[at[found], None])
+
+    def sent(
+        self, rows: Rows, each: Protect | None, watched: Int[np.ndarray, " clients"], seed: int
+    ) -> Iterator[Envelope]:
+        """Once for all neighbours; a copy for each watched one where every message is changed anew."""
+        if each is None:
+            yield Envelope(None, rows)
+            return
+        for receiver in watched.tolist():
+            copy = self._copy(rows, each, receiver, seed)
+            if copy.sender.size:
+                yield Envelope(receiver, copy)
+
+    def sums(
+        self,
+        rows: Callable[[], Iterable[Rows]],
+        each: Protect | None,
+        cipher: Cipher,
+        watched: Int[np.ndarray, " clients"],
+        seed: int,
+    ) -> list[Sums]:
+        """The sum over its neighbours that each watched client sees of an item."""
+        together, out = joined_rows(list(rows())), []
+        for receiver in watched.tolist():
+            values, released = self.shape.summed([self._copy(together, each, receiver, seed)], cipher)
+            sender = np.full(self.shape.groups, receiver)
+            out.append(Sums(values, released, self.shape.n_items, receiver, sender))
+        return out
+
+    def arrived(
+        self,
+        rows: Callable[[], Iterable[Rows]],
+        each: Protect | None,
+        cipher: Cipher | None,
+        sums: Sequence[Sums],
+        seed: int,
+    ) -> Received:
+        """The rows, which the victim delivers along its own graph, and what each message was made of them."""
+        nothing, together = np.zeros((0, self.shape.factors)), joined_rows(list(rows()))
+        copies = None if each is None else partial(self._copy, together, each, seed=seed)
+        return Received(nothing, nothing, rows=together, copies=copies)
+
+    def _copy(self, rows: Rows, each: Protect | None, receiver: int, seed: int) -> Rows:
+        copy = self.arriving(rows, receiver)
+        return copy if each is None else each(copy, seed_of_message(seed, receiver))
+
+
+def seed_of_message(seed: int, receiver: int) -> int:
+    """The seed of what defenses do to the messages to one receiver."""
+    return int(generator(seed, Purpose.MESSAGES_TO, receiver).integers(2**62))
+
+
+def taken(rows: Rows, at: Int[np.ndarray, " some"]) -> Rows:
+    """Some of the rows, in the order given."""
+    given = {name: column[at] for name, column in vars(rows).items() if column is not None}
+    return replace(rows, **given)
+
+
+def joined_rows(pieces: Sequence[Rows]) -> Rows:
+    """Rows of several pieces, of one at least, in one."""
+    given = [name for name, column in vars(pieces[0]).items() if column is not None]
+    columns = {name: np.concatenate([getattr(piece, name) for piece in pieces]) for name in given}
+    return replace(pieces[0], **columns)

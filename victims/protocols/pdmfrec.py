@@ -1,0 +1,511 @@
+"""PDMFRec: matrix factorisation among neighbours, without a server; gradients go one way and without a name.
+
+Paper 003: Z. Li, a report that reproduces E. Duriakova, E. Tragos, B. Smyth et al., "PDMFRec: A Decentralised
+Matrix Factorisation with Tunable User-centric Privacy", RecSys 2019, doi:10.1145/3298689.3347035; Algorithm 1
+and equations (1) to (6).
+
+================  ==================================================================================
+U_u               a client's own factor                     ``State.clients``
+V_i^u             its own copy of an item's factor          ``State.rated`` where it rated the item
+W_uu'             similarity of neighbours                  ``similarity_graph``
+gamma, alpha      ``learning_rate``, ``regularization``
+d                 ``factors``
+================  ==================================================================================
+
+Before the first round a helper is told what it needs for W: each client's set of items, or, as from a
+private set intersection, the sizes of their intersections and of the sets (paper 003 does not say which).
+It tells each client its neighbours and W. Then in every round each client goes through its ratings, e = r -
+U.V, U <- U - gamma (-e V + alpha U), V_i <- V_i - gamma (-e U + alpha V_i), both gradients at the same
+point, and sends (i, W_uu' grad V_i) to every neighbour u'. After all have, V_j^u <- V_j^u - gamma mean_w
+(W_wu grad V_j^w) over the neighbours w that sent j.
+
+Open in the paper, an option each: W is in the message and again in line 11 (``weight=twice``) or once; the
+start is one matrix for all (``start=shared``) or each client's own; gradients step by step
+(``order=per-rating``, as Algorithm 1 is indented) or all at the state before the round (``batch``). Not
+given: T, alpha, the threshold, the start, the order of a pass. The threshold is one of co-rated items (6),
+not of similarity.
+
+A neighbour sees the rows that its neighbours send it, with ``anonymous`` without their names; it knows its
+own factors, its ratings, W of its neighbours, and the shared start. Nobody holds all of V.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import partial
+from typing import Literal, NamedTuple
+
+import numpy as np
+from jaxtyping import Float, Int
+
+from victims.common.errors import InputError
+from victims.common.seeds import Purpose, generator
+from victims.common.validation import above, at_least, between, one_of, require_fields
+from victims.data.ratings import Ratings
+from victims.protocols.base import (
+    Attacker,
+    Centralised,
+    Graph,
+    Holding,
+    Received,
+    Rows,
+    Sample,
+    SetUp,
+    Shape,
+    pieces,
+)
+from victims.protocols.network import Edges
+from victims.protocols.pdmfrec_copies import mean_of_copies
+from victims.protocols.pdmfrec_round import (
+    ByItem,
+    Pass,
+    by_item,
+    delivered,
+    entry_of,
+    item_factors_at,
+    order_of_pass,
+    pass_at_once,
+    pass_in_order,
+)
+from victims.protocols.similarity_graph import co_rated, similarity_graph
+from victims.transcript.client_rule import ClientRule
+from victims.transcript.kinds import STANDARD, Kind
+from victims.transcript.manifest import Manifest, Upload
+from victims.transcript.view import ITEM
+
+HELPER = -3
+ITEM_SET, CO_RATED = "item-set", "co-rated"
+
+
+class State(NamedTuple):
+    """Everything that is carried from one round to the next.
+
+    Attributes
+    ----------
+    round, seed : int
+    clients : (n_users, K)
+        U.
+    rated : (n_ratings, K)
+        V_i^u of rated items.
+    sent : (n_ratings, K)
+        For each rating the sum over rounds of what left its client.
+    index : ByItem
+    weight : (n_users, n_users)
+        W.
+    edges : Edges
+    arrived : (n_users, n_items, K), optional
+        Where every message is changed anew: for each client the sum over rounds of the means of line 11.
+    """
+
+    round: int
+    seed: int
+    clients: Float[np.ndarray, "users K"]
+    rated: Float[np.ndarray, "ratings K"]
+    sent: Float[np.ndarray, "ratings K"]
+    index: ByItem
+    weight: Float[np.ndarray, "users users"]
+    edges: Edges
+    arrived: Float[np.ndarray, "users items K"] | None = None
+
+
+@dataclass(frozen=True, eq=False)
+class OwnItems:
+    """Predictions with each client's own V.
+
+    Attributes
+    ----------
+    victim : PDMFRec
+    state : State
+    ratings : Ratings
+        Of the training.
+    """
+
+    victim: PDMFRec
+    state: State
+    ratings: Ratings
+
+    def pairs(self, users: Int[np.ndarray, " n"], items: Int[np.ndarray, " n"]) -> Float[np.ndarray, " n"]:
+        """U_u . V_j^u, in stars."""
+        factors = self.victim.items_of(self.state, self.ratings, users, items)
+        return np.einsum("nk,nk->n", self.state.clients[users], factors)
+
+    def scores(self, users: Int[np.ndarray, " some"]) -> Float[np.ndarray, "some items"]:
+        """U_u . V_j^u of all items, in stars."""
+        everything = np.tile(np.arange(self.ratings.n_items), users.size)
+        each = np.repeat(users, self.ratings.n_items)
+        return self.pairs(each, everything).reshape(users.size, self.ratings.n_items)
+
+
+@dataclass(frozen=True)
+class PDMFRec:
+    """Hyper-parameters; d and the candidates of gamma are those of section 4.4, the rest is not given.
+
+    Attributes
+    ----------
+    update, weighting : str
+        "sgd" and "observed-only", the only ones of this protocol.
+    factors : int
+        d, >= 1.
+    learning_rate, regularization : float
+        gamma > 0, alpha >= 0.
+    variant : "full", "-sim" or "-sim,all"
+        Similarities as weights; the same neighbours with weight 1; everybody with weight 1.
+    threshold : int
+        Fewest co-rated items of neighbours, >= 1.
+    weight : "once" or "twice"
+        Whether W is in the message alone, or in line 11 again.
+    own_step : bool
+        Whether clients step their own V_i by their own gradient (line 5), as published; else by those of
+        neighbours alone.
+    order : "per-rating" or "batch"
+        Gradients step by step, or all at the state before the round.
+    shuffle : "never", "once" or "rounds"
+        Ratings by ascending item, in an order of the client's own, or in a new one each round.
+    start : "shared" or "private"
+        One start of V for all clients, which is public, or one for each.
+    start_law : "uniform" or "normal"
+        Entries of U and V are uniform on 0..``init_scale``, or normal with that standard deviation.
+    init_scale : float
+        > 0.
+    helper : "item-set" or "counts"
+        What clients tell the helper.
+    anonymous : bool
+        Whether neighbours do not see who sends a row.
+    links : "sealed" or "plain"
+        Whether others cannot read what is on the links.
+
+    References
+    ----------
+    Paper 003; E. Duriakova et al., RecSys 2019, doi:10.1145/3298689.3347035.
+    """
+
+    update: Literal["sgd"] = "sgd"
+    weighting: Literal["observed-only"] = "observed-only"
+    factors: int = 20
+    learning_rate: float = 0.02
+    regularization: float = 0.01
+    variant: Literal["full", "-sim", "-sim,all"] = "full"
+    threshold: int = 1
+    weight: Literal["once", "twice"] = "twice"
+    own_step: bool = True
+    order: Literal["per-rating", "batch"] = "per-rating"
+    shuffle: Literal["never", "once", "rounds"] = "never"
+    start: Literal["shared", "private"] = "shared"
+    start_law: Literal["uniform", "normal"] = "uniform"
+    init_scale: float = 0.5
+    helper: Literal["item-set", "counts"] = "item-set"
+    anonymous: bool = True
+    links: Literal["sealed", "plain"] = "plain"
+
+    def __post_init__(self) -> None:
+        require_fields(
+            self,
+            "pdmfrec",
+            update=one_of("sgd"),
+            weighting=one_of("observed-only"),
+            factors=between(1, 4096),
+            learning_rate=above(0),
+            regularization=at_least(0),
+            variant=one_of("full", "-sim", "-sim,all"),
+            threshold=at_least(1),
+            weight=one_of("once", "twice"),
+            order=one_of("per-rating", "batch"),
+            shuffle=one_of("never", "once", "rounds"),
+            start=one_of("shared", "private"),
+            start_law=one_of("uniform", "normal"),
+            init_scale=above(0),
+            helper=one_of("item-set", "counts"),
+            links=one_of("sealed", "plain"),
+        )
+
+    @property
+    def blind_server(self) -> bool:
+        """There is no server."""
+        return False
+
+    @property
+    def stepwise(self) -> bool:
+        """Receivers step once a round."""
+        return False
+
+    @property
+    def has_item_server(self) -> bool:
+        """There is none."""
+        return False
+
+    @property
+    def folds_in(self) -> bool:
+        """It knows ratings alone."""
+        return False
+
+    @property
+    def centralised(self) -> Centralised:
+        """The loss (1) with one V: ridge counts once per rating."""
+        return Centralised(self.factors, self.regularization, per_rating=True)
+
+    @property
+    def attackers(self) -> tuple[Attacker, ...]:
+        """The lists of those who are named."""
+        return (Attacker("rated-set", 2),)
+
+    @property
+    def factor_bound(self) -> float | None:
+        """Nothing bounds a client's factor."""
+        return None
+
+    def init(self, ratings: Ratings, seed: int) -> State:
+        """Start factors, and the graph."""
+        graph = similarity_graph(ratings, self.threshold, self.variant)
+        rated = self._start(seed, ratings, ratings.users, ratings.items)
+        clients = self._draw(seed, (ratings.n_users, self.factors), 2)
+        edges, nothing = graph.edges, np.zeros_like(rated)
+        return State(0, seed, clients, rated, nothing, by_item(ratings), graph.weight, edges)
+
+    def round(
+        self,
+        state: State,
+        ratings: Ratings,
+        received: Received | None = None,
+        sample: Sample | None = None,
+    ) -> State:
+        """One round of Algorithm 1; neighbours get the rows ``received`` instead of exact ones.
+
+        Raises
+        ------
+        InputError
+            If a factor is no longer finite, or the row of a rating is missing.
+        """
+        _refuse(sample)
+        with np.errstate(over="ignore", invalid="ignore"):  # told below
+            after = self._after(state, ratings, received)
+        if not (np.isfinite(after.clients).all() and np.isfinite(after.rated).all()):
+            raise InputError(
+                f"pdmfrec diverged in round {state.round}: factors must stay finite; lower learning_rate "
+                f"(now {self.learning_rate:g})" + (", or use order=per-rating" * (self.order == "batch"))
+            )
+        return after
+
+    def broadcast(self, state: State) -> tuple[np.ndarray, np.ndarray]:
+        """The shared start, which everybody knows; nothing where starts are private."""
+        nothing = np.zeros((0, self.factors))
+        if self.start == "private":
+            return nothing, nothing
+        n_items = state.index.indptr.size - 1
+        return self._draw(state.seed, (n_items, self.factors), 0), nothing
+
+    def network(self, state: State, ratings: Ratings) -> Graph:
+        """The graph of similar clients."""
+        return Graph(Shape(ratings.n_items, 0, self.factors), state.edges)
+
+    def holdings(
+        self, state: State, ratings: Ratings, watched: Int[np.ndarray, " clients"]
+    ) -> Iterator[Holding]:
+        """V of each client, where it differs from the shared start."""
+        for client in watched.tolist():
+            items = np.arange(ratings.n_items)
+            if self.start == "shared":
+                items = self._moved(state, ratings, client)
+            if items.size:
+                yield Holding(
+                    client, items, self.items_of(state, ratings, np.full(items.size, client), items)
+                )
+
+    def set_up(self, state: State, ratings: Ratings) -> Iterator[SetUp]:
+        """What the helper is told: sets of items, or sizes of intersections and of sets."""
+        if self.helper == "item-set":
+            yield SetUp(ITEM_SET, HELPER, ratings.users, ratings.items)
+            return
+        common = co_rated(ratings)
+        one, other = np.nonzero(np.triu(common))
+        yield SetUp(CO_RATED, HELPER, one, other, common[one, other].astype(np.float64))
+
+    def user_factors(self, state: State, ratings: Ratings, sample: Sample | None = None) -> np.ndarray:
+        """U before the pass of this round."""
+        return state.clients
+
+    def items_of(
+        self,
+        state: State,
+        ratings: Ratings,
+        users: Int[np.ndarray, " pairs"],
+        items: Int[np.ndarray, " pairs"],
+    ) -> Float[np.ndarray, "pairs K"]:
+        """V_j^u of pairs of a client and an item.
+
+        Parameters
+        ----------
+        state : State
+        ratings : Ratings
+            Of the training.
+        users, items : (n_pairs,)
+        """
+        start = partial(self._start, state.seed, ratings)
+        if state.arrived is not None:
+            moved = start(users, items) - self.learning_rate * state.arrived[users, items]
+            entry = entry_of(ratings, users, items)
+            moved[entry >= 0] = state.rated[entry[entry >= 0]]
+            return moved
+        return item_factors_at(
+            ratings,
+            state.index,
+            state.weight,
+            self.weight == "twice",
+            self.learning_rate,
+            state.rated,
+            state.sent,
+            start,
+            users,
+            items,
+        )
+
+    def predictor(self, state: State, ratings: Ratings, sample: Sample | None = None) -> OwnItems:
+        """U_u . V_j^u."""
+        return OwnItems(self, state, ratings)
+
+    def uploads(
+        self, state: State, ratings: Ratings, users: np.ndarray, sample: Sample | None = None
+    ) -> Iterator[Rows]:
+        """Gradients of the given clients, items ascending, with the place of each in its pass."""
+        _refuse(sample)
+        gradient = self._pass(state, ratings).gradient
+        place = np.empty(ratings.n_ratings, np.int32)
+        order = order_of_pass(ratings, self.shuffle, state.seed, state.round)
+        place[order] = np.arange(ratings.n_ratings) - ratings.indptr[ratings.users]
+        for piece in pieces(users, np.diff(ratings.indptr)[users], self.factors):
+            entry = np.flatnonzero(np.isin(ratings.users, piece))
+            yield Rows(
+                ratings.users[entry],
+                np.full(entry.size, ITEM, np.int8),
+                ratings.items[entry].astype(np.int32),
+                gradient[entry],
+                place[entry] if self.order == "per-rating" else None,
+            )
+
+    def manifest(self, ratings: Ratings, rounds: list[int]) -> Manifest:
+        """Everything that neighbours know."""
+        per_rating = self.order == "per-rating"
+        rule = ClientRule(
+            rule="pdmfrec",
+            order=self.order,
+            local_steps=1,
+            batch_size=1 if per_rating else "all",
+            reduction="sum",
+            upload="gradient",
+            rows="rated",
+            loss="squared",
+            link="identity",
+            clip="none",
+            moves_items=False,
+            start="kept",
+            own_items=True,  # type: ignore[call-arg]
+            own_step=self.own_step,  # type: ignore[call-arg]
+            weight=self.weight,  # type: ignore[call-arg]
+            variant=self.variant,  # type: ignore[call-arg]
+            threshold=self.threshold,  # type: ignore[call-arg]
+        )
+        kinds = {
+            ITEM_SET: Kind(of="item", role="other", width=1),
+            CO_RATED: Kind(of="client", role="other", width=1),
+        }
+        return Manifest(
+            format="factorleak-transcript",
+            version=2,
+            protocol="pdmfrec",
+            update=None,
+            weighting="observed-only",
+            n_users=ratings.n_users,
+            n_items=ratings.n_items,
+            n_attributes=0,
+            factors=self.factors,
+            rounds=rounds,
+            hyperparameters={"learning_rate": self.learning_rate, "regularization": self.regularization},
+            upload=Upload(scale=-1.0, regularization=self.regularization),
+            rating_levels=list(ratings.levels),
+            parties={"helper": HELPER},
+            recorded_by="factorleak",
+            declared_rule=rule,
+            kinds={**STANDARD, **kinds},
+            roles={"helper": "helper"},
+            links=self.links,
+            senders_hidden=self.anonymous,
+        )
+
+    def _after(self, state: State, ratings: Ratings, received: Received | None) -> State:
+        passed = self._pass(state, ratings)
+        own = state.rated - self.learning_rate * passed.gradient if self.own_step else state.rated
+        twice, arrived = self.weight == "twice", state.arrived
+        sent = passed.gradient if received is None else _in_order(received, ratings)
+        if received is not None and received.copies is not None:
+            means = mean_of_copies(received.copies, state.weight, twice, ratings)
+            arrived = means if arrived is None else arrived + means
+            mean = means[ratings.users, ratings.items]
+        else:
+            mean = delivered(sent, state.index, state.weight, twice)
+        return state._replace(
+            round=state.round + 1,
+            clients=passed.clients,
+            rated=own - self.learning_rate * mean,
+            sent=state.sent + sent,
+            arrived=arrived,
+        )
+
+    def _pass(self, state: State, ratings: Ratings) -> Pass:
+        constants = self.learning_rate, self.regularization
+        if self.order == "batch":
+            return pass_at_once(ratings, state.clients, state.rated, *constants)
+        order = order_of_pass(ratings, self.shuffle, state.seed, state.round)
+        return pass_in_order(ratings, order, state.clients, state.rated, *constants)
+
+    def _moved(self, state: State, ratings: Ratings, client: int) -> Int[np.ndarray, " items"]:
+        """Items whose factor is no longer the shared start."""
+        if state.round == 0:
+            return np.zeros(0, np.int64)
+        told = state.weight[client] != 0
+        told[client] = True
+        return np.unique(ratings.items[told[ratings.users]])
+
+    def _draw(self, seed: int, shape: tuple[int, int], *which: int) -> Float[np.ndarray, "rows K"]:
+        rng = generator(seed, Purpose.PDMFREC_START, *which)
+        if self.start_law == "uniform":
+            return self.init_scale * rng.random(shape)
+        return self.init_scale * rng.standard_normal(shape)
+
+    def _start(
+        self,
+        seed: int,
+        ratings: Ratings,
+        users: Int[np.ndarray, " pairs"],
+        items: Int[np.ndarray, " pairs"],
+    ) -> Float[np.ndarray, "pairs K"]:
+        """V^0 of pairs of a client and an item."""
+        shape = ratings.n_items, self.factors
+        if self.start == "shared":
+            return self._draw(seed, shape, 0)[items]
+        out = np.empty((users.size, self.factors))
+        order = np.argsort(users, kind="stable")
+        cuts = np.searchsorted(users[order], np.arange(ratings.n_users + 1))
+        for client in np.flatnonzero(np.diff(cuts)).tolist():
+            pairs = order[cuts[client] : cuts[client + 1]]
+            out[pairs] = self._draw(seed, shape, 1, client)[items[pairs]]
+        return out
+
+
+def _refuse(sample: Sample | None) -> None:
+    if sample is not None:
+        raise InputError("pdmfrec has no weight for unrated items, so they must not be sampled")
+
+
+def _in_order(received: Received, ratings: Ratings) -> Float[np.ndarray, "ratings K"]:
+    """What left the clients, a row for each rating."""
+    rows = received.rows
+    assert rows is not None
+    entry = entry_of(ratings, rows.sender, rows.index)
+    if entry.size != ratings.n_ratings or (np.sort(entry) != np.arange(entry.size)).any():
+        raise InputError(
+            "pdmfrec needs the row of every rating, for its means are over those who send; use defenses that "
+            "change rows and leave none out"
+        )
+    sent = np.empty_like(rows.gradient)
+    sent[entry] = rows.gradient
+    return sent

@@ -1,0 +1,59 @@
+"""Line 11 of PDMFRec where every message is changed anew: each receiver's own mean, formed one by one."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+from jaxtyping import Float
+
+from victims.common.errors import InputError
+from victims.data.ratings import Ratings
+from victims.protocols.base import Rows
+
+MOST_NUMBERS = 100_000_000  # of a table of clients, items and factors
+
+
+def mean_of_copies(
+    copies: Callable[[int], Rows],
+    weight: Float[np.ndarray, "users users"],
+    twice: bool,
+    ratings: Ratings,
+) -> Float[np.ndarray, "users items K"]:
+    """Means of what reaches each client about each item; zeros where nothing does.
+
+    Parameters
+    ----------
+    copies : callable
+        From a client to the messages that reach it.
+    weight : (n_users, n_users)
+        W.
+    twice : bool
+        Whether the receiver multiplies by W again.
+    ratings : Ratings
+
+    Raises
+    ------
+    InputError
+        If there are too many to keep.
+    """
+    out: np.ndarray | None = None
+    for client in range(ratings.n_users):
+        rows = copies(client)
+        gradient = rows.gradient * weight[rows.sender, client, None] if twice else rows.gradient
+        if out is None:
+            out = _table(ratings, gradient.shape[1])
+        counts = np.maximum(np.bincount(rows.index, minlength=ratings.n_items), 1)
+        for factor, column in enumerate(gradient.T):
+            out[client, :, factor] = np.bincount(rows.index, column, minlength=ratings.n_items) / counts
+    return np.zeros((0, ratings.n_items, 0)) if out is None else out
+
+
+def _table(ratings: Ratings, factors: int) -> Float[np.ndarray, "users items K"]:
+    size = ratings.n_users * ratings.n_items * factors
+    if size > MOST_NUMBERS:
+        raise InputError(
+            f"noise of its own for every message needs a table of {size:,} numbers, more than "
+            f"{MOST_NUMBERS:,}; use fewer clients, or noise per row"
+        )
+    return np.zeros((ratings.n_users, ratings.n_items, factors))

@@ -1,0 +1,250 @@
+"""One round of PDMFRec as arrays; symbols as in ``pdmfrec``.
+
+Nothing dense over clients, items and factors exists. A client rates an item once, so its pass meets each of
+its V_i once, as it was before the round. And what neighbours send about an item that u did not rate moves
+V_j^u by the same weights in every round: V_j^u = V_j^0 - gamma sum_w W_wu (sum over rounds of grad_j^w) /
+|N_u^j|. So it is enough to carry U, the V of rated items, and for each rating the sum of the rows that it
+sent.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import NamedTuple
+
+import numpy as np
+from jaxtyping import Float, Int
+
+from victims.common.seeds import Purpose, generator
+from victims.data.ratings import Ratings
+
+
+class ByItem(NamedTuple):
+    """Ratings in the order of their items.
+
+    Attributes
+    ----------
+    entry : (n_ratings,)
+        Numbers of ratings, by item, then client.
+    indptr : (n_items + 1,)
+    user : (n_ratings,)
+        Client of each of ``entry``.
+    """
+
+    entry: Int[np.ndarray, " ratings"]
+    indptr: Int[np.ndarray, " items_plus_1"]
+    user: Int[np.ndarray, " ratings"]
+
+    def raters(self) -> Iterator[tuple[int, slice]]:
+        """Items that somebody rated, and where their ratings lie."""
+        for item in np.flatnonzero(np.diff(self.indptr)).tolist():
+            yield item, slice(self.indptr[item], self.indptr[item + 1])
+
+
+def by_item(ratings: Ratings) -> ByItem:
+    """Sort ratings by item.
+
+    Parameters
+    ----------
+    ratings : Ratings
+    """
+    entry = np.argsort(ratings.items, kind="stable")
+    counts = np.bincount(ratings.items, minlength=ratings.n_items)
+    return ByItem(entry, np.concatenate([[0], np.cumsum(counts)]), ratings.users[entry])
+
+
+class Pass(NamedTuple):
+    """What a pass of clients over their ratings comes to.
+
+    Attributes
+    ----------
+    clients : (n_users, K)
+        U after it.
+    gradient : (n_ratings, K)
+        The gradient of V_i^u of each rating.
+    """
+
+    clients: Float[np.ndarray, "users K"]
+    gradient: Float[np.ndarray, "ratings K"]
+
+
+def pass_in_order(
+    ratings: Ratings,
+    order: Int[np.ndarray, " ratings"],
+    clients: Float[np.ndarray, "users K"],
+    items: Float[np.ndarray, "ratings K"],
+    rate: float,
+    alpha: float,
+) -> Pass:
+    """Equations (2) to (4) after each rating, all clients at once: the k-th rating of each in step k.
+
+    Parameters
+    ----------
+    ratings : Ratings
+    order : (n_ratings,)
+        Numbers of ratings, by client, in the order in which the client goes through them.
+    clients : (n_users, K)
+        U before the round.
+    items : (n_ratings, K)
+        V_i^u of each rating before the round.
+    rate, alpha : float
+        gamma, alpha.
+    """
+    count = np.diff(ratings.indptr)
+    largest = np.argsort(-count, kind="stable")
+    busy = np.searchsorted(-count[largest], -np.arange(count.max(initial=0)), side="left")
+    first = ratings.indptr[largest]
+    u, gradient = clients[largest], np.empty_like(items)
+    for step, width in enumerate(busy.tolist()):
+        entry = order[first[:width] + step]
+        now, v = u[:width], items[entry]
+        error = (ratings.values[entry] - np.einsum("uk,uk->u", now, v))[:, None]
+        gradient[entry] = alpha * v - error * now
+        u[:width] = (1 - rate * alpha) * now + rate * error * v
+    after = np.empty_like(u)
+    after[largest] = u
+    return Pass(after, gradient)
+
+
+def pass_at_once(
+    ratings: Ratings,
+    clients: Float[np.ndarray, "users K"],
+    items: Float[np.ndarray, "ratings K"],
+    rate: float,
+    alpha: float,
+) -> Pass:
+    """Equations (2) to (4) with all gradients at the state before the round.
+
+    Parameters
+    ----------
+    ratings, clients, items, rate, alpha
+        As of ``pass_in_order``.
+    """
+    users = ratings.users
+    u = clients[users]
+    error = (ratings.values - np.einsum("rk,rk->r", u, items))[:, None]
+    of_users = alpha * u - error * items
+    total = np.stack([np.bincount(users, c, minlength=len(clients)) for c in of_users.T], axis=1)
+    return Pass(clients - rate * total, alpha * items - error * u)
+
+
+def order_of_pass(ratings: Ratings, shuffle: str, seed: int, round_: int) -> Int[np.ndarray, " ratings"]:
+    """Numbers of ratings, by client: as they are, in an order of its own, or in a new one each round.
+
+    Parameters
+    ----------
+    ratings : Ratings
+    shuffle : {"never", "once", "rounds"}
+    seed, round_ : int
+    """
+    if shuffle == "never":
+        return np.arange(ratings.n_ratings)
+    draw = round_ if shuffle == "rounds" else 0
+    keys = generator(seed, Purpose.CLIENT_ORDER, draw).random(ratings.n_ratings)
+    return np.lexsort((keys, ratings.users))
+
+
+def delivered(
+    sent: Float[np.ndarray, "ratings K"],
+    index: ByItem,
+    weight: Float[np.ndarray, "users users"],
+    twice: bool,
+) -> Float[np.ndarray, "ratings K"]:
+    """Line 11 for rated items: the mean of what neighbours send about the item of each rating.
+
+    Parameters
+    ----------
+    sent : (n_ratings, K)
+        The row of each rating, before weights.
+    index : ByItem
+    weight : (n_users, n_users)
+        W.
+    twice : bool
+        Whether the receiver multiplies by W again.
+    """
+    out = np.zeros_like(sent)
+    for _, here in index.raters():
+        users, entry = index.user[here], index.entry[here]
+        out[entry] = mean_at(users, users, sent[entry], weight, twice)
+    return out
+
+
+def mean_at(
+    receivers: Int[np.ndarray, " m"],
+    senders: Int[np.ndarray, " n"],
+    rows: Float[np.ndarray, "n K"],
+    weight: Float[np.ndarray, "users users"],
+    twice: bool,
+) -> Float[np.ndarray, "m K"]:
+    """Mean over the neighbours of each receiver among the senders; zeros where it has none.
+
+    Parameters
+    ----------
+    receivers, senders : (m,), (n,)
+    rows : (n, K)
+        Of the senders, about one item.
+    weight, twice
+        As of ``delivered``.
+    """
+    of_edge = weight[receivers[:, None], senders]
+    count = np.maximum(np.count_nonzero(of_edge, axis=1), 1)
+    return ((of_edge**2 if twice else of_edge) @ rows) / count[:, None]
+
+
+Start = Callable[[np.ndarray, np.ndarray], np.ndarray]  # users and items of pairs -> V^0 of each
+
+
+def item_factors_at(
+    ratings: Ratings,
+    index: ByItem,
+    weight: Float[np.ndarray, "users users"],
+    twice: bool,
+    rate: float,
+    rated: Float[np.ndarray, "ratings K"],
+    sent_so_far: Float[np.ndarray, "ratings K"],
+    start: Start,
+    users: Int[np.ndarray, " pairs"],
+    items: Int[np.ndarray, " pairs"],
+) -> Float[np.ndarray, "pairs K"]:
+    """V_j^u of any pairs of a client and an item.
+
+    Parameters
+    ----------
+    ratings, index, weight, twice, rate
+        As elsewhere here.
+    rated : (n_ratings, K)
+        V of rated items.
+    sent_so_far : (n_ratings, K)
+        For each rating the sum over rounds of its rows.
+    start : callable
+    users, items : (n_pairs,)
+    """
+    out = start(users, items).astype(np.float64, copy=True)
+    order = np.argsort(items, kind="stable")
+    cuts = np.searchsorted(items[order], np.arange(index.indptr.size))
+    for item, here in index.raters():
+        pairs = order[cuts[item] : cuts[item + 1]]
+        if pairs.size:
+            rows = sent_so_far[index.entry[here]]
+            out[pairs] -= rate * mean_at(users[pairs], index.user[here], rows, weight, twice)
+    entry = entry_of(ratings, users, items)
+    out[entry >= 0] = rated[entry[entry >= 0]]
+    return out
+
+
+def entry_of(
+    ratings: Ratings, users: Int[np.ndarray, " pairs"], items: Int[np.ndarray, " pairs"]
+) -> Int[np.ndarray, " pairs"]:
+    """Number of the rating of each pair; -1 where the client did not rate the item.
+
+    Parameters
+    ----------
+    ratings : Ratings
+    users, items : (n_pairs,)
+    """
+    if ratings.n_ratings == 0:
+        return np.full(users.size, -1)
+    key = ratings.users.astype(np.int64) * ratings.n_items + ratings.items
+    wanted = users.astype(np.int64) * ratings.n_items + items
+    at = np.minimum(np.searchsorted(key, wanted), key.size - 1)
+    return np.where(key[at] == wanted, at, -1)

@@ -1,0 +1,188 @@
+"""Who receives whose gradients, where users send to those whom they trust (paper 004, sections 3.3, 4.1.3).
+
+The paper sends to ``d`` users of ``{j | i trusts j}`` and says nothing about users who trust more, fewer or
+none: of FilmTrust's 1,508 users with ratings 986 trust nobody who has rated anything. So who is chosen among
+more than d, and who fills up fewer, are options.
+"""
+
+from __future__ import annotations
+
+from typing import Literal
+
+import numpy as np
+import scipy.sparse as sp
+from jaxtyping import Float, Int
+
+from victims.common.seeds import Purpose, generator
+from victims.data.ratings import Ratings
+from victims.protocols.network import Edges
+
+BLOCK = 512  # users whose similarities are held at once
+Fallback = Literal["none", "random", "similarity"]
+
+
+def trusted(ratings: Ratings, degree: int, fallback: Fallback, seed: int, draw: int) -> Edges:
+    """At most ``degree`` receivers of every user, each once.
+
+    Parameters
+    ----------
+    ratings : Ratings
+        Whose ``trust`` says who trusts whom.
+    degree : int
+        d, >= 1.
+    fallback : "none", "random" or "similarity"
+        Who fills up where a user trusts fewer: nobody, users drawn at random, or those whose lists of rated
+        items have the largest cosine with the user's own, which somebody must know to find them.
+    seed, draw : int
+        Another draw is another choice among more than ``degree``, and of the random ones.
+
+    Returns
+    -------
+    Edges
+    """
+    n_users = ratings.n_users
+    degree = min(degree, n_users - 1)
+    rng = generator(seed, Purpose.TRUSTED_RECEIVERS, draw)
+    edges = np.unique(ratings.trust[ratings.trust[:, 0] != ratings.trust[:, 1]], axis=0)
+    edges = edges[np.lexsort((rng.random(len(edges)), edges[:, 0]))]
+    rank = np.arange(len(edges)) - np.searchsorted(edges[:, 0], edges[:, 0])
+    edges = edges[rank < degree]
+    if fallback != "none":
+        lacking = degree - np.bincount(edges[:, 0], minlength=n_users)
+        fill = _random if fallback == "random" else _similar
+        edges = np.concatenate([edges, fill(ratings, edges, lacking, rng)])
+    return edges_of(edges)
+
+
+def walked(graph: Edges, degree: int, length: int, seed: int, draw: int) -> Edges:
+    """Users met on ``degree`` random walks of ``length`` steps from every user.
+
+    A walk goes along the edges of ``graph``, each as likely as its weight, and ends where there is none. A
+    user met on several walks, or twice on one, counts as often; the walker itself does not receive.
+
+    Parameters
+    ----------
+    graph : Edges
+    degree, length : int
+        Both >= 1.
+    seed, draw : int
+
+    Returns
+    -------
+    Edges
+        Weights are numbers of meetings.
+    """
+    if graph.sender.size == 0:
+        return graph
+    graph = _by_sender(graph)
+    senders = np.unique(graph.sender)
+    rng = generator(seed, Purpose.RANDOM_WALKS, draw)
+    first = np.searchsorted(graph.sender, np.arange(int(graph.sender.max()) + 2))
+    reached = np.cumsum(graph.weight)
+    start, at = np.repeat(senders, degree), np.repeat(senders, degree)
+    met = []
+    for _ in range(length):
+        going = at < first.size - 1
+        going[going] = first[at[going]] < first[at[going] + 1]
+        start, at = start[going], at[going]
+        low = np.where(first[at] > 0, reached[first[at] - 1], 0.0)
+        high = reached[first[at + 1] - 1]
+        edge = np.searchsorted(reached, low + rng.random(at.size) * (high - low), side="right")
+        at = graph.receiver[np.clip(edge, first[at], first[at + 1] - 1)]
+        met.append(np.stack([start, at], axis=1))
+    pairs = np.concatenate(met)
+    pairs, times = np.unique(pairs[pairs[:, 0] != pairs[:, 1]], axis=0, return_counts=True)
+    return edges_of(pairs, times.astype(np.float64))
+
+
+def edges_of(pairs: Int[np.ndarray, "edges 2"], weight: Float[np.ndarray, " edges"] | None = None) -> Edges:
+    """Distinct pairs of sender and receiver, in any order, as a graph; each counts once if not told."""
+    order = np.lexsort((pairs[:, 0], pairs[:, 1]))
+    times = np.ones(len(pairs)) if weight is None else weight[order]
+    return Edges(pairs[order, 0].astype(np.int32), pairs[order, 1].astype(np.int32), times)
+
+
+def _by_sender(graph: Edges) -> Edges:
+    order = np.lexsort((graph.receiver, graph.sender))
+    return Edges(*(column[order] for column in graph))
+
+
+def _random(
+    ratings: Ratings,
+    edges: Int[np.ndarray, "edges 2"],
+    lacking: Int[np.ndarray, " users"],
+    rng: np.random.Generator,
+) -> Int[np.ndarray, "more 2"]:
+    """Distinct users drawn at random, who are neither trusted nor the user itself."""
+    n_users = ratings.n_users
+    taken = np.union1d(
+        edges[:, 0].astype(np.int64) * n_users + edges[:, 1], np.arange(n_users) * (n_users + 1)
+    )
+    return draw_absent(taken, lacking, n_users, rng)
+
+
+def _similar(
+    ratings: Ratings,
+    edges: Int[np.ndarray, "edges 2"],
+    lacking: Int[np.ndarray, " users"],
+    rng: np.random.Generator,
+) -> Int[np.ndarray, "more 2"]:
+    """The users with the largest cosine of rated sets, the lower number first among equals."""
+    rated = ratings.matrix()
+    rated.data = np.ones_like(rated.data)
+    length = np.sqrt(np.maximum(np.diff(ratings.indptr), 1))
+    rated = sp.csr_array(sp.diags_array(1 / length) @ rated)
+    found = []
+    wanting = np.flatnonzero(lacking)
+    for block in np.split(wanting, np.arange(BLOCK, wanting.size, BLOCK)):
+        cosine = (rated[block] @ rated.T).toarray()
+        cosine[np.arange(block.size), block] = -1
+        inside = np.isin(edges[:, 0], block)
+        cosine[np.searchsorted(block, edges[inside, 0]), edges[inside, 1]] = -1
+        nearest = np.argsort(-cosine, axis=1, kind="stable")
+        chosen = np.arange(nearest.shape[1]) < lacking[block][:, None]
+        found.append(np.stack([np.repeat(block, lacking[block]), nearest[chosen]], axis=1))
+    return np.concatenate([np.zeros((0, 2), np.int64), *found])
+
+
+def draw_absent(
+    taken: Int[np.ndarray, " taken"],
+    counts: Int[np.ndarray, " rows"],
+    n_columns: int,
+    rng: np.random.Generator,
+) -> Int[np.ndarray, "drawn 2"]:
+    """Draw distinct columns of every row uniformly among those that are not taken.
+
+    Parameters
+    ----------
+    taken : (n,) int64
+        Ascending and distinct: row * n_columns + column.
+    counts : (n_rows,) int
+        How many to draw; a row with fewer free columns gives all of them.
+    n_columns : int
+    rng : numpy.random.Generator
+
+    Returns
+    -------
+    (n_drawn, 2)
+        Rows and columns, ascending.
+    """
+    free = n_columns - np.bincount(taken // n_columns, minlength=counts.size)
+    wanted = np.minimum(counts, free)
+    # few columns are free, or nearly all of them are drawn: shuffle what is free
+    crowded = (wanted > free // 2) | (free < n_columns // 2)
+    drawn = [np.zeros(0, np.int64)]
+    for row in np.flatnonzero(crowded):
+        low, high = np.searchsorted(taken, [row * n_columns, (row + 1) * n_columns])
+        open_ = np.setdiff1d(np.arange(n_columns), taken[low:high] - row * n_columns)
+        drawn.append(row * n_columns + rng.permutation(open_)[: wanted[row]])
+    left, found = np.where(crowded, 0, wanted), np.zeros(0, np.int64)
+    while left.any():  # a quarter of the columns is free at least, so that tries end soon
+        tried = np.repeat(np.arange(counts.size, dtype=np.int64), left) * n_columns
+        tried += rng.integers(0, n_columns, tried.size)
+        place = np.minimum(np.searchsorted(taken, tried), taken.size - 1)
+        fresh = tried[taken[place] != tried] if taken.size else tried
+        found = np.union1d(found, fresh)
+        left = np.where(crowded, 0, wanted) - np.bincount(found // n_columns, minlength=counts.size)
+    keys = np.sort(np.concatenate([*drawn, found]))
+    return np.stack([keys // n_columns, keys % n_columns], axis=1)
