@@ -164,6 +164,7 @@ def test_what_does_not_apply_says_why(recorded):
         make_attack("cofactors", {"max_misfit": "0"})
 
 
+@pytest.mark.thorough
 def test_the_check_of_a_recording_names_them(recorded):
     check = fl.check_transcript(recorded["anonymous"].path, adversary="neighbour:0")
     told = {one.attack: one for one in check.attacks}

@@ -34,7 +34,14 @@ def table_of(ratings: Ratings) -> np.ndarray:
     return out
 
 
-@pytest.mark.parametrize("options", [{}, {"order": "batch"}, {"variant": "-sim"}])
+@pytest.mark.parametrize(
+    "options",
+    [
+        {},
+        pytest.param({"order": "batch"}, marks=pytest.mark.thorough),
+        pytest.param({"variant": "-sim"}, marks=pytest.mark.thorough),
+    ],
+)
 def test_pdmfrec(tmp_path, ratings, options):
     """Anonymous rows of the first round: all links right, and every rating that is claimed of a name."""
     victim = make_victim("pdmfrec", {"factors": "6", "init_scale": "1", **options})
@@ -64,7 +71,7 @@ def test_dmf(tmp_path, ratings):
     np.testing.assert_allclose(value[read], expected[read], atol=0.05)
 
 
-@pytest.mark.parametrize("order", ["per-rating", "batch"])
+@pytest.mark.parametrize("order", ["per-rating", pytest.param("batch", marks=pytest.mark.thorough)])
 def test_dpmf_yang(tmp_path, ratings, order):
     """Explicit ratings through the sigmoid, most of a receiver's neighbours, all right."""
     victim = make_victim("dpmf-yang", {"factors": "4", "order": order})
