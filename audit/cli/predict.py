@@ -102,8 +102,8 @@ def predict(
         return
     if victim == TRUSTED:
         sizes = parse_numbers("--factors", factors or FACTORS_OF_TRUSTED)
-        plan = data, out, method, sizes, epochs, runs, vary, jobs, seed, set_ or []
-        predict_trusted(Output(quiet, as_json), *plan)
+        given = data, out, method, sizes, epochs, runs, vary, jobs, seed, set_ or []
+        predict_trusted(Output(quiet, as_json), *given)
         return
     from audit.experiments.prediction import METHODS, Plan, run
     from audit.factories import parse_options

@@ -163,7 +163,8 @@ def _local_update(run: Run, ratings: Ratings, client: int) -> tuple[float, np.nd
 
 def _server_update(run: Run, ratings: Ratings) -> float:
     """Seconds in which the server takes up what arrived, and the clients their own step."""
-    arrived = Received(*(np.zeros_like(factors) for factors in run.victim.broadcast(run.state)))
+    items, attributes = run.victim.broadcast(run.state)
+    arrived = Received(np.zeros_like(items), np.zeros_like(attributes))
     unrated = sampled(run.defenses, ratings, 0, run.seed)
     step = partial(run.victim.round, run.state, ratings, arrived, unrated)
     jax.block_until_ready(step())  # compiles what is timed

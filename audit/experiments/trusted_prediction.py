@@ -14,12 +14,12 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from audit.code_identity import code_used
-from audit.experiments.grid import Cell, Procedure, Report, Say, only_ratings, silent
+from audit.experiments.grid import Cell, Procedure, Report, Say, silent
 from audit.experiments.metric_rows import failed_row
 from audit.experiments.naming import cell_path, content_of
 from audit.experiments.results import Row, make_row
@@ -222,24 +222,50 @@ def _cell(task: Training, content: str, directory: Path) -> Cell[Training]:
     return Cell(task, cell_path(directory, label.replace("+", "p"), identity))
 
 
-def _measure(cell: Cell[Training], ratings: Ratings, say: Say) -> list[Row]:
+class Measured(NamedTuple):
+    """What a cell's system does.
+
+    Attributes
+    ----------
+    values : list of (rounds, metric -> value)
+    baselines : dict
+        Metric -> value of the constant mean, or of popularity.
+    n_users : int
+    seconds : float
+    """
+
+    values: list[tuple[int, dict[str, float]]]
+    baselines: dict[str, float]
+    n_users: int
+    seconds: float
+
+
+def _train(cell: Cell[Training], ratings: Ratings, say: Say) -> Measured:
     task = cell.task
     say(f"{task.system}, {task.factors} factors{task.place}")
     if task.plan.vary == "users" and task.point < 1:
         n_users = max(round(task.point * ratings.n_users), 2)
         chosen = generator(task.seed, Purpose.DENSE_SUBSET).permutation(ratings.n_users)[:n_users]
         ratings = of_users(ratings, chosen)
+    if _missing(task.system):
+        return Measured([], {}, ratings.n_users, 0.0)
     split = feedback_split(ratings, HELD_OUT, SHARE, task.seed)
-    shared = replace(task, n_users=ratings.n_users).columns()
-    if task.system in PACKAGES and version_of(task.system) is None:
+    begin = time.perf_counter()
+    values = SOLVERS.get(task.system, _victim)(task, split)
+    seconds = time.perf_counter() - begin
+    return Measured(values, _baselines(split, task), ratings.n_users, seconds)
+
+
+def _measure(cell: Cell[Training], measured: Measured, say: Say) -> list[Row]:
+    task = cell.task
+    shared = replace(task, n_users=measured.n_users).columns()
+    if _missing(task.system):
         reason = f"{PACKAGES[task.system]} is not installed; run pip install 'factorleak[references]'"
         return [make_row(**shared, metric=_headline(task), status="not applicable", reason=reason)]
-    best = _baselines(split, task)
-    begin, rows = time.perf_counter(), []
-    for rounds, values in SOLVERS.get(task.system, _victim)(task, split):
-        seconds = time.perf_counter() - begin
+    rows = []
+    for rounds, values in measured.values:
         for name, value in values.items():
-            baseline = best.get(name.removesuffix("_users"), float("nan"))
+            baseline = measured.baselines.get(name.removesuffix("_users"), float("nan"))
             said = "" if np.isnan(baseline) else "training mean" if name.startswith("rmse") else "popularity"
             rows.append(
                 make_row(
@@ -250,10 +276,15 @@ def _measure(cell: Cell[Training], ratings: Ratings, say: Say) -> list[Row]:
                     baseline=baseline,
                     baseline_name=said,
                     status="ran",
-                    seconds=seconds,
+                    seconds=measured.seconds,
                 )
             )
     return rows
+
+
+def _missing(system: str) -> bool:
+    """Whether a reference's package is not installed."""
+    return system in PACKAGES and version_of(system) is None
 
 
 def _baselines(split: FeedbackSplit, task: Training) -> dict[str, float]:
@@ -322,4 +353,4 @@ def _headline(task: Training) -> str:
     return "precision_at_5_all" if task.system in (IMPLICIT_PMF, "wrmf") else "rmse_unit"
 
 
-PROCEDURE = Procedure(only_ratings, _measure, _failed)
+PROCEDURE = Procedure(_train, _measure, _failed)

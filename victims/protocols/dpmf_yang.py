@@ -20,8 +20,8 @@ dL/dz_p), of positives and of negatives, to d users whom it trusts, who step wit
 server and no helper; who trusts whom is public, and a receiver knows the sender.
 
 Not given, and an option or our choice: theta, lambda_U to lambda_Q, the start, whether negatives and
-receivers are drawn anew in each round, who receives from a user who trusts fewer than d, how ratings are scaled, and
-whether regularization counts with every sample, as (15) to (18) are written, or once, as in the loss (14).
+receivers are drawn anew in each round, who receives from a user who trusts fewer than d, how ratings are
+scaled, and whether regularization counts with every sample, as (15) to (18) are written, or once, as in (14).
 
 A receiver knows d, theta and the shared start. As dL/dv_q = dL/dv_p, a personal part that starts at zero is
 minus theta times the sum of the rows that its user sent.
@@ -70,7 +70,7 @@ class DPMFYang(AmongTrusted):
         alpha, in 0..1.
     negatives, receivers : "fixed" or "rounds"
         Drawn once, or anew in each round.
-    fallback : "none", "random" or "similarity"
+    fallback : "nobody", "random" or "similarity"
         Who receives from a user who trusts fewer than d; see ``trust_graph``.
     rating_map : "max" or "min-max"
         How ratings are scaled to 0..1.
@@ -108,7 +108,7 @@ class DPMFYang(AmongTrusted):
     positive_share: float = 0.5
     negatives: Literal["fixed", "rounds"] = "fixed"
     receivers: Literal["fixed", "rounds"] = "fixed"
-    fallback: Literal["none", "random", "similarity"] = "random"
+    fallback: Literal["nobody", "random", "similarity"] = "random"
     rating_map: Literal["max", "min-max"] = "max"
     start: Literal["positive", "normal"] = "positive"
     init_scale: float = 1.0
@@ -137,7 +137,7 @@ class DPMFYang(AmongTrusted):
             positive_share=between(0, 1),
             negatives=one_of("fixed", "rounds"),
             receivers=one_of("fixed", "rounds"),
-            fallback=one_of("none", "random", "similarity"),
+            fallback=one_of("nobody", "random", "similarity"),
             rating_map=one_of("max", "min-max"),
             start=one_of("positive", "normal"),
             init_scale=above(0),

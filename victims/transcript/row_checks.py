@@ -62,9 +62,10 @@ def check_rows(
     sequence = messages.sequence
     if sequence is not None and repeat_in_runs(messages, runs, [sequence]):
         rule = "sequence must occur once among the rows of a round and sender"
-        columns = [messages.round, messages.sender, sequence]
-        if receiver is None or repeated([*columns, receiver]):
-            raise _repetition(path, columns if receiver is None else [*columns, receiver], rule)
+        places = [messages.round, messages.sender, sequence]
+        places += [] if receiver is None else [receiver]
+        if receiver is None or repeated(places):
+            raise _repetition(path, places, rule)
     if not repeat_in_runs(messages, runs, [messages.kind, messages.index]):
         return False
     rule = "each round, sender, kind and index must occur once"
