@@ -46,6 +46,11 @@ def sqlite_chunks(path: Path, wanted: Wanted, table: str | None) -> Iterator[Chu
     table : str or None
         None where there is one only.
 
+    Returns
+    -------
+    iterator of Chunk
+        Of at most ``ROWS`` rows each.
+
     Raises
     ------
     InputError
@@ -64,6 +69,11 @@ def duckdb_chunks(path: Path, wanted: Wanted, table: str | None) -> Iterator[Chu
     wanted : Wanted
     table : str or None
         None where there is one only.
+
+    Returns
+    -------
+    iterator of Chunk
+        Of at most ``ROWS`` rows each.
 
     Raises
     ------
@@ -89,6 +99,12 @@ def sqlite_rows(path: Path, table: str | None, choose: Choose) -> Iterator[Cells
     table : str or None
         None where there is one only.
     choose : callable
+        Of the header: what is read -> its column.
+
+    Yields
+    ------
+    Cells
+        Of at most ``ROWS`` rows.
 
     Raises
     ------
@@ -119,6 +135,12 @@ def duckdb_rows(path: Path, table: str | None, choose: Choose) -> Iterator[Cells
     table : str or None
         None where there is one only.
     choose : callable
+        Of the header: what is read -> its column.
+
+    Yields
+    ------
+    Cells
+        Of at most ``ROWS`` rows.
 
     Raises
     ------

@@ -34,6 +34,12 @@ def json_objects(path: Path, most: int = MAX_JSON_BYTES) -> Iterator[tuple[int, 
     most : int
         Bytes after decompression.
 
+    Yields
+    ------
+    number : int
+        Of the line, from 1.
+    row : dict
+
     Raises
     ------
     InputError
@@ -61,6 +67,11 @@ def json_chunks(path: Path, wanted: Wanted) -> Iterator[Chunk]:
     path : Path
     wanted : Wanted
         Its columns are keys of the objects; those of the first object are all that are looked for.
+
+    Yields
+    ------
+    Chunk
+        Of at most ``ROWS`` rows.
 
     Raises
     ------

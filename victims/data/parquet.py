@@ -40,6 +40,11 @@ def parquet_chunks(path: Path, columns_wanted: Wanted) -> Iterator[Chunk]:
     path : Path
     columns_wanted : Wanted
 
+    Yields
+    ------
+    Chunk
+        Of at most ``BATCH_ROWS`` rows.
+
     Raises
     ------
     InputError
@@ -89,6 +94,11 @@ def parquet_columns(path: Path, choose: Choose, check: Check = check_plain) -> I
         Of the header: what is read -> its column.
     check : callable
         Refuses types, given path, schema and what was chosen.
+
+    Yields
+    ------
+    dict of str to pa.Array
+        By the names that ``choose`` gave, of at most ``BATCH_ROWS`` rows each.
 
     Raises
     ------
