@@ -21,6 +21,11 @@ def with_principal_components(ratings: Ratings, n_components: int) -> Ratings:
     n_components : int
         Between 1 and the number of item features.
 
+    Returns
+    -------
+    Ratings
+        With item features of shape (n_items, n_components), where there are as many items as components.
+
     Raises
     ------
     InputError
@@ -110,6 +115,10 @@ def without(ratings: Ratings, entries: Bool[np.ndarray, " ratings"]) -> Ratings:
     ratings : Ratings
     entries : (n_ratings,) bool
         Those to leave out.
+
+    Returns
+    -------
+    Ratings
     """
     return _select(ratings, ~entries)
 
@@ -122,6 +131,11 @@ def of_users(ratings: Ratings, users: Int[np.ndarray, " some"]) -> Ratings:
     ratings : Ratings
     users : (n,) int
         Each counts once.
+
+    Returns
+    -------
+    Ratings
+        With as many users as are distinct, and the trust among them.
     """
     chosen = np.unique(users)
     kept = _select(ratings, np.isin(ratings.users, chosen))
@@ -149,6 +163,11 @@ def of_items(ratings: Ratings, items: Int[np.ndarray, " some"]) -> Ratings:
     ratings : Ratings
     items : (n,) int
         Each counts once.
+
+    Returns
+    -------
+    Ratings
+        With as many items as are distinct; a user may end with no rating.
     """
     chosen = np.unique(items)
     kept = _select(ratings, np.isin(ratings.items, chosen))
@@ -168,6 +187,11 @@ def most_rated(ratings: Ratings, n_items: int) -> Ratings:
     ratings : Ratings
     n_items : int
         Between 1 and the number of items.
+
+    Returns
+    -------
+    Ratings
+        With ``n_items`` items, in ascending order; a user may end with no rating.
 
     Raises
     ------

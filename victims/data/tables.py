@@ -73,6 +73,11 @@ def chosen(
     optional : collection of str
         Columns that may be missing.
 
+    Returns
+    -------
+    dict of str to int
+        Without optional columns that are missing.
+
     Raises
     ------
     InputError
@@ -105,6 +110,10 @@ def integers(table: Table, column: str, *, low: int, high: int) -> np.ndarray:
     low, high : int
         Both are allowed.
 
+    Returns
+    -------
+    (n_rows,) int64
+
     Raises
     ------
     InputError
@@ -125,6 +134,10 @@ def numeric(table: Table, column: str) -> np.ndarray:
     table : Table
     column : str
 
+    Returns
+    -------
+    (n_rows,) float64
+
     Raises
     ------
     InputError
@@ -138,17 +151,21 @@ def numeric(table: Table, column: str) -> np.ndarray:
 
 
 def identifiers(table: Table, column: str) -> np.ndarray:
-    """The column as int64 where every identifier is an integer, else as text; never empty, none twice.
+    """Read a column as int64 where every identifier is an integer, else as text; never empty, none twice.
 
     Parameters
     ----------
     table : Table
     column : str
 
+    Returns
+    -------
+    (n_rows,) int64 or str
+
     Raises
     ------
     InputError
-        If one is empty, too long or repeated.
+        If one is empty, too long or repeated, or all of them make more than ``MAX_TEXT_BYTES``.
     """
     values = table[column]
     text = values.astype(str).str.strip()
@@ -169,7 +186,18 @@ def identifiers(table: Table, column: str) -> np.ndarray:
 
 
 def too_much_text(path: Path, name: str) -> str:
-    """The message about identifiers that are too long for their number."""
+    """Write the message about identifiers that are too long for their number.
+
+    Parameters
+    ----------
+    path : Path
+    name : str
+        What they identify.
+
+    Returns
+    -------
+    str
+    """
     return f"{path}: the identifiers of {name} must fit into {MAX_TEXT_BYTES // MIB} MiB; number them"
 
 
@@ -182,6 +210,10 @@ def categories(table: Table, column: str, names: Sequence[str]) -> np.ndarray:
     column : str
     names : sequence of str
         Of the categories.
+
+    Returns
+    -------
+    (n_rows,) int
 
     Raises
     ------
@@ -217,7 +249,16 @@ def fail(table: Table, column: str, row: int, rule: str) -> NoReturn:
 
 
 def shown(value: object) -> str:
-    """A value of a file for a message: as Python writes it, and not longer than a line takes.
+    """Write a value of a file for a message: as Python writes it, and not longer than a line takes.
+
+    Parameters
+    ----------
+    value : object
+
+    Returns
+    -------
+    str
+        Of at most ``LONGEST_VALUE`` characters.
 
     Examples
     --------
