@@ -29,7 +29,7 @@ def sparse_rows(
     items: np.ndarray,
     attributes: np.ndarray,
 ) -> Rows:
-    """Rows of listed items and all attributes of some clients (Eq. 18, 36).
+    """Compute the rows of listed items and all attributes of some clients (Eq. 18, 36).
 
     Parameters
     ----------
@@ -42,6 +42,11 @@ def sparse_rows(
         Their factors.
     items : (n_items, K)
     attributes : (n_attributes, K)
+
+    Returns
+    -------
+    Rows
+        Client by client: the listed items, then all attributes.
 
     References
     ----------
@@ -78,7 +83,7 @@ def dense_rows(
     items: np.ndarray,
     attributes: np.ndarray,
 ) -> Rows:
-    """Rows of all items and all attributes of some clients (Eq. 22).
+    """Compute the rows of all items and all attributes of some clients (Eq. 22).
 
     Parameters
     ----------
@@ -91,6 +96,11 @@ def dense_rows(
         Their factors.
     items : (n_items, K)
     attributes : (n_attributes, K)
+
+    Returns
+    -------
+    Rows
+        n (n_items + n_attributes) of them, client by client: all items, then all attributes.
 
     References
     ----------

@@ -85,14 +85,37 @@ def weighted_errors(
 def summed_by_item(
     data: Data, values: Float[Array, " entries"], clients: Float[np.ndarray, "users K"], n_items: int
 ) -> Float[np.ndarray, "items K"]:
-    """Sum a number of each entry times its client's factor over the entries of each item."""
+    """Sum a number of each entry times its client's factor over the entries of each item.
+
+    Parameters
+    ----------
+    data : Data
+    values : (n_entries,)
+    clients : (n_users, K)
+    n_items : int
+
+    Returns
+    -------
+    (n_items, K)
+    """
     return _matrix(data, values, n_items).T @ clients
 
 
 def summed_by_user(
     data: Data, values: Float[Array, " entries"], items: Float[np.ndarray, "items K"]
 ) -> Float[np.ndarray, "users K"]:
-    """Sum a number of each entry times its item's factor over the entries of each client."""
+    """Sum a number of each entry times its item's factor over the entries of each client.
+
+    Parameters
+    ----------
+    data : Data
+    values : (n_entries,)
+    items : (n_items, K)
+
+    Returns
+    -------
+    (n_users, K)
+    """
     return _matrix(data, values, items.shape[0]) @ items
 
 

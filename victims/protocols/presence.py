@@ -29,6 +29,11 @@ def present(switches: Switches, n_users: int, seed: int, round_: int) -> Present
     seed : int
     round_ : int
         From 0.
+
+    Returns
+    -------
+    Present
+        (n_users,) each.
     """
     stepping = np.ones(n_users, bool)
     if switches.participation < 1:
