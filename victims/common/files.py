@@ -68,7 +68,7 @@ def reason_of(error: OSError) -> str:
 
 
 def existing_file(path: Path) -> Path:
-    """The path, if a regular file stands there that may be read.
+    """Check that a regular file stands at a path that may be read, and give the path back.
 
     Parameters
     ----------
@@ -97,7 +97,7 @@ def existing_file(path: Path) -> Path:
 
 
 def small_file(path: Path, most: int) -> bytes:
-    """The content of a file that must be small.
+    """Read the content of a file that must be small.
 
     Parameters
     ----------
@@ -210,7 +210,17 @@ def remove(path: Path) -> None:
 
 @contextmanager
 def scratch_folder() -> Iterator[Path]:
-    """A folder of its own for what is needed for a while."""
+    """Make a folder for what is needed for a while, and remove it after the context.
+
+    Yields
+    ------
+    Path
+
+    Raises
+    ------
+    OutputError
+        If the operating system refuses.
+    """
     with output(Path(tempfile.gettempdir())):
         path = Path(tempfile.mkdtemp(prefix="factorleak-"))
     with unfinished(path):
@@ -264,7 +274,7 @@ def make_private(path: Path) -> None:
 
 @contextmanager
 def replacing(path: Path, mode: int = PUBLIC) -> Iterator[Path]:
-    """A name beside ``path`` to write to; the file takes its place when all went well, else it is removed.
+    """Give a name beside ``path`` to write to; the file takes its place when all went well, else it is removed.
 
     Each writer has a name of its own, so that two may write the same file: the last one stays.
     Folders above are made.

@@ -170,7 +170,7 @@ def _may_stand(number: int | float) -> bool:
 
 
 def refuse_absurd_sizes(where: object, sizes: dict[str, int], seen: dict[str, tuple[int, str]]) -> None:
-    """Declared sizes must be plausible beside what a file holds.
+    """Refuse declared sizes that are not plausible beside what a file holds.
 
     Parameters
     ----------
@@ -221,9 +221,14 @@ def refuse_absurd_table(where: object, n_users: int, n_attributes: int, rows: in
 
 
 def peak_memory() -> int:
-    """Most memory that this process held, in bytes.
+    """Measure the most memory that this process held.
 
     On Linux without that of the process that started it, which ``getrusage`` hands on.
+
+    Returns
+    -------
+    int
+        Bytes.
     """
     status = Path("/proc/self/status")
     if status.exists():

@@ -30,7 +30,7 @@ class Rule(NamedTuple):
 
 
 def at_least(low: int | float) -> Rule:
-    """A finite number that is ``low`` or larger.
+    """State that a value is a finite number, ``low`` or larger.
 
     Parameters
     ----------
@@ -44,7 +44,7 @@ def at_least(low: int | float) -> Rule:
 
 
 def above(low: int | float) -> Rule:
-    """A finite number that is larger than ``low``.
+    """State that a value is a finite number, larger than ``low``.
 
     Parameters
     ----------
@@ -58,7 +58,7 @@ def above(low: int | float) -> Rule:
 
 
 def between(low: int | float, high: int | float) -> Rule:
-    """A number in the closed interval.
+    """State that a value is a number in the closed interval.
 
     Parameters
     ----------
@@ -73,7 +73,7 @@ def between(low: int | float, high: int | float) -> Rule:
 
 
 def strictly_between(low: int | float, high: int | float) -> Rule:
-    """A number in the open interval.
+    """State that a value is a number in the open interval.
 
     Parameters
     ----------
@@ -88,7 +88,7 @@ def strictly_between(low: int | float, high: int | float) -> Rule:
 
 
 def in_half_open(low: int | float, high: int | float) -> Rule:
-    """A number in ``[low, high)``.
+    """State that a value is a number in ``[low, high)``.
 
     Parameters
     ----------
@@ -103,12 +103,17 @@ def in_half_open(low: int | float, high: int | float) -> Rule:
 
 
 def positive_share() -> Rule:
-    """A number in ``(0, 1]``."""
+    """State that a value is a number in ``(0, 1]``.
+
+    Returns
+    -------
+    Rule
+    """
     return Rule("in (0, 1]", lambda value: 0 < value <= 1)
 
 
 def one_of(*choices: object) -> Rule:
-    """A member of a short list.
+    """State that a value is one of a short list.
 
     Parameters
     ----------
@@ -124,7 +129,7 @@ def one_of(*choices: object) -> Rule:
 
 
 def or_none(rule: Rule) -> Rule:
-    """The rule, or no value at all.
+    """State that a value obeys a rule, or is None.
 
     Parameters
     ----------
@@ -138,7 +143,7 @@ def or_none(rule: Rule) -> Rule:
 
 
 def each(rule: Rule) -> Rule:
-    """Several values, at least one, that all obey the rule.
+    """State that there is at least one value, and that all of them obey a rule.
 
     Parameters
     ----------

@@ -173,6 +173,11 @@ def one_hot(
     -------
     attributes, attribute_groups, attribute_names
         As in ``Ratings``.
+
+    Raises
+    ------
+    InputError
+        If a block would have more than ``MAX_CELLS``.
     """
     columns: list[np.ndarray] = []
     groups: list[tuple[int, ...]] = []

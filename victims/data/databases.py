@@ -37,7 +37,7 @@ class Cells(NamedTuple):
 
 
 def sqlite_chunks(path: Path, wanted: Wanted, table: str | None) -> Iterator[Chunk]:
-    """The rating rows of a SQLite table.
+    """Read the rating rows of a SQLite table.
 
     Parameters
     ----------
@@ -61,7 +61,7 @@ def sqlite_chunks(path: Path, wanted: Wanted, table: str | None) -> Iterator[Chu
 
 
 def duckdb_chunks(path: Path, wanted: Wanted, table: str | None) -> Iterator[Chunk]:
-    """The rating rows of a DuckDB table.
+    """Read the rating rows of a DuckDB table.
 
     Parameters
     ----------
@@ -89,7 +89,7 @@ def _chunk(path: Path, wanted: Wanted, cells: Cells) -> Chunk:
 
 
 def sqlite_rows(path: Path, table: str | None, choose: Choose) -> Iterator[Cells]:
-    """Columns of a SQLite table as text, some rows at a time.
+    """Read columns of a SQLite table as text, some rows at a time.
 
     Views, virtual tables, generated columns and triggers are not read: they run what the file says.
 
@@ -127,7 +127,7 @@ def sqlite_rows(path: Path, table: str | None, choose: Choose) -> Iterator[Cells
 
 
 def duckdb_rows(path: Path, table: str | None, choose: Choose) -> Iterator[Cells]:
-    """Columns of a DuckDB table as text, some rows at a time.
+    """Read columns of a DuckDB table as text, some rows at a time.
 
     Parameters
     ----------

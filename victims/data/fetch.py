@@ -82,7 +82,13 @@ OFFLINE_REMEDY = "use --data synthetic, which needs no network, or --data PATH f
 
 
 def cache_directory() -> Path:
-    """Where fetched files lie: ``FACTORLEAK_CACHE`` or the user cache of this platform."""
+    """Tell where fetched files lie: ``FACTORLEAK_CACHE`` or the user cache of this platform.
+
+    Returns
+    -------
+    Path
+        Need not exist.
+    """
     return Path(os.environ.get("FACTORLEAK_CACHE") or platformdirs.user_cache_dir("factorleak"))
 
 

@@ -25,7 +25,7 @@ DEEPEST = 32  # brackets of one line that are open at a time
 
 
 def json_objects(path: Path, most: int = MAX_JSON_BYTES) -> Iterator[tuple[int, dict[str, Any]]]:
-    """The objects of a file and the numbers of their lines; empty lines are passed over.
+    """Read the objects of a file and the numbers of their lines; empty lines are passed over.
 
     Parameters
     ----------
@@ -60,7 +60,7 @@ def json_objects(path: Path, most: int = MAX_JSON_BYTES) -> Iterator[tuple[int, 
 
 
 def json_chunks(path: Path, wanted: Wanted) -> Iterator[Chunk]:
-    """The rating rows of a file.
+    """Read the rating rows of a file.
 
     Parameters
     ----------

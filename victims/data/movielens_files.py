@@ -62,7 +62,7 @@ def movielens_100k(directory: Path) -> Ratings:
 
 
 def published_split(source: str, ratings: Ratings) -> tuple[Ratings, Ratings] | None:
-    """The split of MovieLens 100K with ten test ratings per user (``ua.test``), where its file is there.
+    """Read the split of MovieLens 100K with ten test ratings per user (``ua.test``), where its file is there.
 
     Parameters
     ----------
@@ -79,6 +79,10 @@ def published_split(source: str, ratings: Ratings) -> tuple[Ratings, Ratings] | 
     ------
     InputError
         If the file names users or items that the ratings do not have.
+
+    References
+    ----------
+    F. M. Harper and J. A. Konstan, "The MovieLens Datasets: History and Context", doi:10.1145/2827872.
     """
     path = path_of(source)
     file = find_file(path, "ua.test") if path.is_dir() else None

@@ -33,7 +33,7 @@ TAIL = 8  # bytes: the footer's length and PAR1
 
 
 def parquet_chunks(path: Path, columns_wanted: Wanted) -> Iterator[Chunk]:
-    """The user, item and rating columns of a Parquet file.
+    """Read the user, item and rating columns of a Parquet file.
 
     Parameters
     ----------
@@ -85,7 +85,7 @@ def check_plain(path: Path, schema: pa.Schema, columns: Mapping[str, int]) -> No
 
 
 def parquet_columns(path: Path, choose: Choose, check: Check = check_plain) -> Iterator[dict[str, pa.Array]]:
-    """Some columns of a Parquet file, some rows at a time.
+    """Read some columns of a Parquet file, some rows at a time.
 
     Parameters
     ----------

@@ -26,7 +26,7 @@ WIDE_MARKS = (b"\xff\xfe", b"\xfe\xff", b"\x00\x00\xfe\xff")
 
 
 def byte_blocks(path: Path, most: int = MAX_BYTES) -> Iterator[bytes]:
-    """The content of a regular file in blocks, decompressed if it is a gzip archive.
+    """Read the content of a regular file in blocks, decompressed if it is a gzip archive.
 
     Parameters
     ----------

@@ -108,7 +108,7 @@ def _held_out(
 
 
 def without(ratings: Ratings, entries: Bool[np.ndarray, " ratings"]) -> Ratings:
-    """The same users and items without some of the ratings; a user may end with none.
+    """Leave some of the ratings out; users and items stay, and a user may end with none.
 
     Parameters
     ----------
@@ -124,7 +124,7 @@ def without(ratings: Ratings, entries: Bool[np.ndarray, " ratings"]) -> Ratings:
 
 
 def of_users(ratings: Ratings, users: Int[np.ndarray, " some"]) -> Ratings:
-    """Some users as a community of their own, in ascending order; all items stay.
+    """Take some users as a community of their own, in ascending order; all items stay.
 
     Parameters
     ----------
@@ -156,7 +156,7 @@ def _trust_among(ratings: Ratings, users: Int[np.ndarray, " some"]) -> Int[np.nd
 
 
 def of_items(ratings: Ratings, items: Int[np.ndarray, " some"]) -> Ratings:
-    """Some items as the whole catalogue, in ascending order; all users stay.
+    """Take some items as the whole catalogue, in ascending order; all users stay.
 
     Parameters
     ----------
@@ -180,7 +180,7 @@ def of_items(ratings: Ratings, items: Int[np.ndarray, " some"]) -> Ratings:
 
 
 def most_rated(ratings: Ratings, n_items: int) -> Ratings:
-    """The items with most ratings, and all users; ties go to the lower item.
+    """Take the items with most ratings, and all users; ties go to the lower item.
 
     Parameters
     ----------

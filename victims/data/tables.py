@@ -61,7 +61,7 @@ def chosen(
     names: Mapping[str, Sequence[str]],
     optional: Collection[str] = (),
 ) -> dict[str, int]:
-    """Index in the header of each column that is looked for under any of its spellings.
+    """Find the index in the header of each column that is looked for under any of its spellings.
 
     Parameters
     ----------
@@ -101,7 +101,7 @@ def chosen(
 
 
 def integers(table: Table, column: str, *, low: int, high: int) -> np.ndarray:
-    """A column as int64.
+    """Read a column as int64.
 
     Parameters
     ----------
@@ -127,7 +127,7 @@ def integers(table: Table, column: str, *, low: int, high: int) -> np.ndarray:
 
 
 def numeric(table: Table, column: str) -> np.ndarray:
-    """A column as finite float64.
+    """Read a column as finite float64.
 
     Parameters
     ----------
@@ -202,7 +202,7 @@ def too_much_text(path: Path, name: str) -> str:
 
 
 def categories(table: Table, column: str, names: Sequence[str]) -> np.ndarray:
-    """Index in ``names`` of every entry of a column.
+    """Find the index in ``names`` of every entry of a column.
 
     Parameters
     ----------

@@ -55,7 +55,7 @@ def projected(clients: Float[Array, "users K"]) -> Float[Array, "users K"]:
 def step_at_once(
     items: Array, clients: Array, data: Data, rate: Scalar, ridge: Scalar, sums: Array | None
 ) -> tuple[Array, Array]:
-    """Algorithm 1: one step of V, then one of U with the new V.
+    """Make a round of Algorithm 1: one step of V, then one of U with the new V.
 
     Parameters
     ----------
@@ -73,6 +73,10 @@ def step_at_once(
     -------
     items, clients
         After the round.
+
+    References
+    ----------
+    Paper 002 (arXiv:2212.00306), Algorithm 1.
     """
     counted = jnp.ones(data.item.shape)
     if sums is None:
@@ -100,7 +104,7 @@ def step_one_by_one(
     received: Received | None,
     there: Present,
 ) -> tuple[Array, Array]:
-    """All ratings in random order, a step of v_j for each; then the same for u_i.
+    """Step with v_j for each rating, in random order, then with u_i for each in another.
 
     Parameters
     ----------

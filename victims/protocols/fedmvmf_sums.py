@@ -72,6 +72,10 @@ def weighted_errors(
     Returns
     -------
     (n_entries,)
+
+    References
+    ----------
+    Paper 000 (arXiv:2210.07775), Algorithm 1.
     """
     by_item, by_user = items.T, clients.T
 

@@ -34,6 +34,11 @@ def present(switches: Switches, n_users: int, seed: int, round_: int) -> Present
     -------
     Present
         (n_users,) each.
+
+    Raises
+    ------
+    InputError
+        If clients are drawn, and seed or round are out of the range of ``generator``.
     """
     stepping = np.ones(n_users, bool)
     if switches.participation < 1:

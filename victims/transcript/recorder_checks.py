@@ -77,7 +77,7 @@ def refuse_repeated_truth(path: Path, ledger: Ledger) -> None:
 
 
 def refuse_lonely(path: Path, ledger: Ledger) -> None:
-    """Who sends to neighbours has some in that round, and no pair of clients two edges.
+    """Refuse a client that sends to neighbours in a round where it has none, and two edges of a pair at once.
 
     Parameters
     ----------
