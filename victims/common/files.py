@@ -274,7 +274,7 @@ def make_private(path: Path) -> None:
 
 @contextmanager
 def replacing(path: Path, mode: int = PUBLIC) -> Iterator[Path]:
-    """Give a name beside ``path`` to write to; the file takes its place when all went well, else it is removed.
+    """Give a name beside ``path`` to write to; the file takes its place if all went well, else it goes.
 
     Each writer has a name of its own, so that two may write the same file: the last one stays.
     Folders above are made.
