@@ -113,6 +113,7 @@ def depth_of(content: Any, most: int = DEEPEST) -> int:
     content : object
         As read from JSON.
     most : int
+        Levels, >= 0.
 
     Returns
     -------
@@ -204,6 +205,7 @@ def refuse_absurd_table(where: object, n_users: int, n_attributes: int, rows: in
     where : object
         The file that declares the sizes, for the message.
     n_users, n_attributes : int
+        As declared, >= 0.
     rows : int
         That the file holds.
 

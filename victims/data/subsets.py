@@ -54,6 +54,7 @@ def split(ratings: Ratings, test_fraction: float, seed: int) -> tuple[Ratings, R
     test_fraction : float
         In 0..1, exclusive; rounded for each user.
     seed : int
+        In 0..2^63 - 1.
 
     Returns
     -------
@@ -79,6 +80,7 @@ def leave_out(ratings: Ratings, n_held_out: int, seed: int) -> tuple[Ratings, Ra
     n_held_out : int
         Ratings of every user, >= 1.
     seed : int
+        In 0..2^63 - 1.
 
     Returns
     -------

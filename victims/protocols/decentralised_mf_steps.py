@@ -39,6 +39,7 @@ def projected(clients: Float[Array, "users K"]) -> Float[Array, "users K"]:
     Parameters
     ----------
     clients : (n_users, K)
+        U.
 
     Returns
     -------
@@ -60,7 +61,9 @@ def step_at_once(
     Parameters
     ----------
     items : (n_items, K)
+        V.
     clients : (n_users, K)
+        U.
     data : Data
     rate : float
         eta of the round.

@@ -41,7 +41,9 @@ def sparse_rows(
     clients : (n, K)
         Their factors.
     items : (n_items, K)
+        Q.
     attributes : (n_attributes, K)
+        U.
 
     Returns
     -------
@@ -95,7 +97,9 @@ def dense_rows(
     clients : (n, K)
         Their factors.
     items : (n_items, K)
+        Q.
     attributes : (n_attributes, K)
+        U.
 
     Returns
     -------

@@ -31,6 +31,7 @@ def normal_equations(
     ----------
     data : Data
     items : (n_items, K)
+        Q.
 
     Returns
     -------
@@ -64,7 +65,9 @@ def weighted_errors(
     Parameters
     ----------
     items : (n_items, K)
+        Q.
     clients : (n_users, K)
+        P.
     data : Data
     alpha : float
         Weight of the unrated items that are not among the data.
@@ -95,7 +98,9 @@ def summed_by_item(
     ----------
     data : Data
     values : (n_entries,)
+        Number of each entry, such as c e.
     clients : (n_users, K)
+        P.
     n_items : int
 
     Returns
@@ -114,7 +119,9 @@ def summed_by_user(
     ----------
     data : Data
     values : (n_entries,)
+        Number of each entry, such as c e.
     items : (n_items, K)
+        Q.
 
     Returns
     -------

@@ -26,7 +26,9 @@ def present(switches: Switches, n_users: int, seed: int, round_: int) -> Present
     switches : Switches
         ``participation`` and ``dropout`` are shares of the clients, and of those who take part.
     n_users : int
+        >= 1.
     seed : int
+        In 0..2^63 - 1.
     round_ : int
         From 0.
 

@@ -111,6 +111,7 @@ def overlapping(
     Parameters
     ----------
     sender, receiver : (n_edges,)
+        Numbers of parties.
     first, last : (n_edges,)
         Rounds, both included.
 

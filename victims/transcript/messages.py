@@ -93,6 +93,7 @@ def lookup(ids: Int[np.ndarray, " ids"], index: Int[np.ndarray, "*rows"]) -> Int
     ----------
     ids : (n_ids,) int
     index : (...) int
+        Of any shape.
 
     Returns
     -------
