@@ -110,7 +110,7 @@ def genre_and_decade(
     Raises
     ------
     InputError
-        If there are so many that they do not fit (``ratings.MAX_CELLS``).
+        If there are so many that they do not fit (``construction.MAX_CELLS``).
 
     Examples
     --------
