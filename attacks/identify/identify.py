@@ -20,9 +20,9 @@ import numpy as np
 
 from attacks.base import unreadable
 from attacks.closed_form.common_scale import ALIKE, MOST, common, common_scale
+from attacks.closed_form.upload_kind import Mismatch, mismatch
 from attacks.identify.client_states import ClientStates, states_of
 from attacks.identify.rules import Fit, fits
-from attacks.identify.upload_kind import Mismatch, mismatch
 from victims.transcript.manifest import Manifest
 from victims.transcript.view import View
 
