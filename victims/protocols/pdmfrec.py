@@ -34,7 +34,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import partial
-from typing import Literal, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 from jaxtyping import Float, Int
@@ -385,6 +385,8 @@ class PDMFRec:
     def manifest(self, ratings: Ratings, rounds: list[int]) -> Manifest:
         """Everything that neighbours know."""
         per_rating = self.order == "per-rating"
+        beyond: dict[str, Any] = {"own_items": True}  # each client has copies of its own, and keeps them
+        beyond |= {name: getattr(self, name) for name in ("own_step", "weight", "variant", "threshold")}
         rule = ClientRule(
             rule="pdmfrec",
             order=self.order,
@@ -398,11 +400,7 @@ class PDMFRec:
             clip="none",
             moves_items=False,
             start="kept",
-            own_items=True,
-            own_step=self.own_step,
-            weight=self.weight,
-            variant=self.variant,
-            threshold=self.threshold,
+            **beyond,
         )
         kinds = {
             ITEM_SET: Kind(of="item", role="other", width=1),
