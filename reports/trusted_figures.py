@@ -57,6 +57,9 @@ def _against_rounds(frame: pd.DataFrame, directory: Path) -> list[Path]:
         _lines(axes, some, "rounds")
         axes.axhline(some["baseline"].mean(), color="0.4", linestyle=":", label="constant mean")
         axes.set(xscale="log", xlabel="rounds", title=f"K = {factors}")
+        shown = sorted(some["rounds"].unique())
+        axes.set_xticks(shown, [f"{number:g}" for number in shown])  # powers of ten would be formulas
+        axes.minorticks_off()
     panels[0].set_ylabel(UNIT)
     panels[-1].legend(frameon=False)
     return save(figure, directory / "rmse_against_rounds")
