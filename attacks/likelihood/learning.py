@@ -43,7 +43,20 @@ class State(NamedTuple):
 
 
 def residual_scale(problem: Problem, total: Summary) -> float:
-    """The scale of noise that would leave what the answers leave of the rows."""
+    """The scale of noise that would leave what the answers leave of the rows.
+
+    Parameters
+    ----------
+    problem : Problem
+        Whose model has the law of the noise.
+    total : Summary
+        Summed over all batches.
+
+    Returns
+    -------
+    float
+        Scale of the law, in stars squared.
+    """
     return float(problem.model.law.scale_of(float(total.distance) / max(float(total.coordinates), 1.0)))
 
 

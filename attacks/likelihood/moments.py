@@ -71,6 +71,19 @@ def _feature_mean(model: Model, weights: AnyArray) -> Float[Array, "features use
 
 
 def feature_variance(model: Model, weights: AnyArray) -> Float[Array, "features users slots"]:
-    """Variances of the features of a rating under weights over candidates."""
+    """Variances of the features of a rating under weights over candidates.
+
+    Parameters
+    ----------
+    model : Model
+        With the features of each candidate.
+    weights : (candidates, users, slots)
+        Probabilities, 0 on padding.
+
+    Returns
+    -------
+    (features, users, slots)
+        In the precision of the weights.
+    """
     square = jnp.einsum("fv,vur->fur", (model.features().T ** 2).astype(weights.dtype), weights)
     return square - _feature_mean(model, weights) ** 2

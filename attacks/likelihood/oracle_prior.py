@@ -34,7 +34,22 @@ class Informed(NamedTuple):
 def flat_log_prior(
     batches: BatchCache, parameters: Parameters, batch: int
 ) -> Float[Array, "candidates users slots"]:
-    """Log prior of every slot before anything was learned."""
+    """Log prior of every slot under parameters that have learned nothing yet.
+
+    Parameters
+    ----------
+    batches : BatchCache
+        Rows of the problem.
+    parameters : Parameters
+        As ``attacks.likelihood.oracle.prepared`` makes them.
+    batch : int
+        Number of the batch, from 0.
+
+    Returns
+    -------
+    (candidates, users, slots)
+        In nats; the exponentials sum to 1 over candidates.
+    """
     prior = prior_of(batches.problem, parameters, batch)
     return log_prior(batches.problem.model, prior, batches.rows(batch))
 
@@ -97,6 +112,22 @@ def log_prior_of_others(
 
     Items have few raters, and their effects would give the answer away. The client's own effects stay: it
     would be told that each answer is less usual for it than it is.
+
+    Parameters
+    ----------
+    batches : BatchCache
+        Rows of the problem.
+    informed : Informed
+        Prior fitted to the answers of all clients.
+    batch : int
+        Number of the batch, from 0.
+    answers : Answers
+        Known ones of the batch.
+
+    Returns
+    -------
+    (candidates, users, slots)
+        In nats; the exponentials sum to 1 over candidates.
     """
     model, parameters = _dispersed(batches.problem.model), informed.parameters
     prior = prior_of(batches.problem, parameters, batch)
