@@ -29,7 +29,30 @@ VIEWS = ("all rounds", "first round", "final V")
 
 
 def planted_bounds(task: Claim, ratings: Ratings, folder: Path, shared: Row) -> list[Row]:
-    """Lower bounds of epsilon, view by view, for all canaries and for the third with the smallest claims."""
+    """Bound epsilon from below, view by view, by ratings planted in one run.
+
+    For all canaries, and for the third of them with the smallest claims.
+
+    Parameters
+    ----------
+    task : Claim
+        The cell.
+    ratings : Ratings
+        Without the canaries.
+    folder : Path
+        Where the run is recorded.
+    shared : Row
+        Columns that all rows have in common.
+
+    Returns
+    -------
+    list of Row
+        One per view and group of canaries; bounds in nats.
+
+    References
+    ----------
+    Steinke, Nasr and Jagielski 2023, arXiv:2305.08846.
+    """
     plan = task.plan
     canaries = plant(ratings, plan.seed)
     defenses = make_defenses(task.defense)
@@ -101,7 +124,24 @@ def _bound_row(
 
 
 def repeated_bounds(task: Claim, ratings: Ratings, folder: Path, shared: Row) -> list[Row]:
-    """Lower bounds for one client's rating, from independent runs."""
+    """Bound epsilon from below, view by view, for one client's rating, by independent runs.
+
+    Parameters
+    ----------
+    task : Claim
+        The cell, with ``repetitions`` > 0.
+    ratings : Ratings
+        Without the canaries.
+    folder : Path
+        Where the runs are recorded.
+    shared : Row
+        Columns that all rows have in common.
+
+    Returns
+    -------
+    list of Row
+        One per view; bounds in nats.
+    """
     plan = task.plan
     canaries = plant(ratings, plan.seed)
     begin = time.perf_counter()

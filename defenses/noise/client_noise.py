@@ -45,5 +45,18 @@ def by_client(
 
 
 def standard_normal(rng: np.random.Generator, shape: tuple[int, int]) -> Float[np.ndarray, "rows K"]:
-    """Normal noise of scale 1."""
+    """Draw normal noise of scale 1.
+
+    Parameters
+    ----------
+    rng : numpy.random.Generator
+        Of one client's draw.
+    shape : (int, int)
+        Rows and K.
+
+    Returns
+    -------
+    (rows, K)
+        In float64.
+    """
     return rng.standard_normal(shape)
