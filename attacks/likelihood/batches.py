@@ -91,6 +91,11 @@ def plan(view: View, shape_cost: float = 1e6, cells: int = CELL_BUDGET) -> Packi
         Slots x rounds of padding that one more shape, which is compiled once more, must save.
     cells : int
         Upper bound of numbers in one batch, rounded up to one client.
+
+    Returns
+    -------
+    Packing
+        Each client is in one batch.
     """
     length = _slots(view)
     order = np.argsort(length, kind="stable")

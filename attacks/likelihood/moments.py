@@ -42,6 +42,11 @@ def moments(model: Model, rows: Rows, prior: Prior, assumed: Array, answers: Ans
     assumed : (candidates, users, slots)
         The prior's probabilities, 0 on padding.
     answers : Answers
+
+    Returns
+    -------
+    Moments
+        Clients that only fill the batch are left out of the sums.
     """
     live = rows.live[:, None].astype(assumed.dtype)
     assumed, found = assumed * live, answers.items * live

@@ -165,7 +165,7 @@ def posterior(
     items: Float[AnyArray, "candidates users slots"],
     attributes: Float[AnyArray, "users attributes"],
 ) -> Answers:
-    """Log likelihoods with a log prior of the items, and with the parameters' of the attributes.
+    """Posterior from log likelihoods, a log prior of the items, and the parameters' prior of the attributes.
 
     Parameters
     ----------
@@ -176,6 +176,11 @@ def posterior(
         Log prior and log likelihood, each up to a constant of the slot.
     attributes : (users, attributes)
         Log odds by the uploads: inside a block relative to one another, else against "inactive".
+
+    Returns
+    -------
+    Answers
+        Of the batch's clients.
     """
     model, valid = batches.problem.model, batches.rows(batch).valid
     return _posterior(model, valid, prior, items, attributes, parameters.prior.attribute)

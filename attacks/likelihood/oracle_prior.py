@@ -55,7 +55,7 @@ def flat_log_prior(
 
 
 def fit_prior(batches: BatchCache, parameters: Parameters, answers: Sequence[Answers]) -> Informed:
-    """A prior fitted to the true answers of all batches.
+    """Fit a prior to the true answers of all batches.
 
     Parameters
     ----------
@@ -64,6 +64,11 @@ def fit_prior(batches: BatchCache, parameters: Parameters, answers: Sequence[Ans
         Whose constants are kept.
     answers : sequence of Answers
         The true ones, batch by batch.
+
+    Returns
+    -------
+    Informed
+        The prior, and the sums that its items' effects were fitted with.
     """
     problem, model = batches.problem, _dispersed(batches.problem.model)
     n_users, n_items = problem.view.users.size, problem.packing.item_ids.size

@@ -64,7 +64,7 @@ class Preparation:
 
 
 def prepare(how: Preparation, view: View, shape_cost: float) -> tuple[BatchCache, Parameters]:
-    """A view's batches and its parameters before anything was learned, with what the manifest says.
+    """Make a view's batches and its parameters before anything was learned, with what the manifest says.
 
     Parameters
     ----------
@@ -72,6 +72,13 @@ def prepare(how: Preparation, view: View, shape_cost: float) -> tuple[BatchCache
     view : View
     shape_cost : float
         See ``attacks.likelihood.batches.plan``.
+
+    Returns
+    -------
+    BatchCache
+        Rows of all clients of the view.
+    Parameters
+        With a flat prior.
     """
     manifest, size = view.manifest, how.size
     scale = how.scale if how.scale is not None else known_scale(manifest)

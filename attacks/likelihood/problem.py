@@ -145,6 +145,11 @@ def carried(problem: Problem, school: Problem, learned: Parameters) -> Parameter
         Of some of them, and of some rounds.
     learned : Parameters
         Of ``school``.
+
+    Returns
+    -------
+    Parameters
+        Of all clients.
     """
     place = np.searchsorted(problem.packing.item_ids, school.packing.item_ids)
     item = np.zeros((problem.packing.item_ids.size, problem.model.effects[1]))

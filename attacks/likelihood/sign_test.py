@@ -32,6 +32,15 @@ def has_structure(view: View, rng: np.random.Generator) -> bool:
         With uploads in the clear.
     rng : numpy.random.Generator
         Draws the sample of clients and the signs.
+
+    Returns
+    -------
+    bool
+        Whether ``p_value`` is at most ``LEVEL``.
+
+    References
+    ----------
+    Phipson and Smyth 2010, doi:10.2202/1544-6115.1585.
     """
     return p_value(view, rng) <= LEVEL
 

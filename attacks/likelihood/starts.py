@@ -67,6 +67,11 @@ def along_the_rows(
     batch : int
     assumed : (candidates, users, slots)
         Log prior of the answers.
+
+    Returns
+    -------
+    (users, rounds, K)
+        The same in every round.
     """
     problem, rows = batches.problem, batches.rows(batch)
     model, prior, constants = problem.model, prior_of(problem, parameters, batch), parameters.constants

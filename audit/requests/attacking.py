@@ -111,6 +111,11 @@ def view_of_target(target: Transcript | View | Path, adversary: str) -> View:
     target : Transcript, View or Path
     adversary : str
 
+    Returns
+    -------
+    View
+        ``target`` itself where it is one.
+
     Raises
     ------
     InputError

@@ -23,7 +23,7 @@ def ratings_of(
     options: Mapping[str, Any] | None = None,
     item_tags: Path | None = None,
 ) -> Ratings:
-    """The ratings that a name or path stands for.
+    """Load the ratings that a name or path stands for.
 
     Parameters
     ----------
@@ -38,6 +38,11 @@ def ratings_of(
         How to read ratings of one's own (``victims.data.source.DataSource``).
     item_tags : Path, optional
         Directory of a tag genome, whose relevances replace the item features.
+
+    Returns
+    -------
+    Ratings
+        In stars.
 
     Raises
     ------

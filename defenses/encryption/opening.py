@@ -20,13 +20,18 @@ from victims.transcript.reader import Opener
 
 
 def opener(manifest: Manifest, key: Mapping[str, str]) -> Opener:
-    """What turns the ciphertexts of a recording into rows.
+    """Make the function that turns the ciphertexts of a recording into rows.
 
     Parameters
     ----------
     manifest : Manifest
     key : mapping of str to str
         The content of the key file.
+
+    Returns
+    -------
+    callable of sequence of bytes
+        It returns (rows, K).
 
     Raises
     ------
