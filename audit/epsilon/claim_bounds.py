@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import time
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 from jaxtyping import Float
@@ -20,7 +19,7 @@ from audit.epsilon.many_runs import repeat, typical_client
 from audit.experiments.private_mf import VICTIM
 from audit.experiments.results import Row, make_row
 from audit.factories import make_defenses, make_victim
-from defenses.accounting.budgets import budgets
+from defenses.accounting.promises import Promising
 from defenses.accounting.shared_noise import accounts
 from victims.data.ratings import Ratings
 from victims.transcript.view import View
@@ -171,14 +170,11 @@ def repeated_bounds(task: Claim, ratings: Ratings, folder: Path, shared: Row) ->
 
 
 def _claims(task: Claim, ratings: Ratings, seed: int) -> Float[np.ndarray, " ratings"]:
-    """The budget that each rating was promised; none without a defense."""
-    found = [defense for defense in make_defenses(task.defense) if defense.name == "objective-noise"]
-    if not found:
+    """The budget that each rating was promised; infinite where no defense promises any."""
+    promising = [defense for defense in make_defenses(task.defense) if isinstance(defense, Promising)]
+    if not promising:
         return np.full(ratings.n_ratings, np.inf)
-    noise: Any = found[0]
-    if noise.budget == "smallest":
-        return np.full(ratings.n_ratings, float(budgets(noise, ratings, seed).min()))
-    return budgets(noise, ratings, seed)
+    return promising[0].promised(ratings, seed)
 
 
 def _refuted(bound: float, claim: float) -> str:
