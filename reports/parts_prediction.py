@@ -109,11 +109,11 @@ def rounds_table(rows: Sequence[Row], title: str) -> Table:
     title : str
     """
     frame = frame_of(rows)
-    rounds = sorted(frame["rounds"].unique())
+    rounds = sorted({int(number) for number in frame["rounds"]})
     table = Table(title=title, title_justify="left")
     table.add_column("method")
     for number in rounds:
-        table.add_column(f"{number:g}", justify="right")
+        table.add_column(str(number), justify="right")
     at = {number: chosen(frame, number).groupby("method", sort=False)["mae"].mean() for number in rounds}
     for method in dict.fromkeys(frame["method"]):
         table.add_row(method, *(_number(at[number].get(method, np.nan)) for number in rounds))

@@ -210,8 +210,17 @@ def _trained(task: Training, train: Ratings) -> Iterator[tuple[int, Predictor]]:
 
 
 def _errors(predictor: Predictor, held: Ratings) -> np.ndarray:
-    """Differences from the ratings, in stars, after clipping to the grid."""
-    predicted = predictor.pairs(held.users, held.items)
+    """Differences from the ratings, in stars, after clipping to the grid.
+
+    Raises
+    ------
+    InputError
+        If factors are so large that nothing is predicted.
+    """
+    with np.errstate(over="ignore", invalid="ignore"):
+        predicted = predictor.pairs(held.users, held.items)
+    if np.isnan(predicted).any():
+        raise InputError("predictions must be numbers; lower the learning rate, factors grow without bound")
     return np.clip(predicted, held.levels[0], held.levels[-1]) - held.values
 
 

@@ -20,6 +20,7 @@ import numpy as np
 
 from audit.experiments.grid import Say, silent
 from audit.experiments.row_cost import PerRow, in_the_clear, packed, timed, with_phe
+from victims.common.errors import InputError
 from victims.common.limits import peak_memory
 from victims.data.ratings import Ratings
 from victims.data.subsets import of_users
@@ -148,11 +149,13 @@ def cost_of(
     Raises
     ------
     InputError
-        If the encryption is ideal.
+        If the encryption is ideal, or rows go to other clients and not to a server.
     """
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", UserWarning)  # short keys are a comparison with the papers here
         run = start(victim, ratings, defenses, seed)
+    if run.network.edges is not None:
+        raise InputError("cost measures a round around one server, and these clients send to each other")
     progress("local update")
     counts = _rows_per_client(run)
     local, rows = _local_update(run, ratings, int(counts.argmax()))

@@ -27,7 +27,7 @@ from victims.transcript.view import View
 from victims.transcript.writer import truth_path
 
 ATTACKS = list(BUILT_IN["attacks"])
-VERBS = {"victims": {"init", "round", "uploads"}, "attacks": {"attack"}, "defenses": {"attackers"}}
+VERBS = {"victims": {"init", "manifest"}, "attacks": {"attack"}, "defenses": {"attackers"}}
 INTERFACES = {"Victim", "Attack", "Defense"}
 READERS = [name for name in ATTACKS if not name.startswith("guess")]
 COMPILED = [name for name in ATTACKS if name.startswith(("root-", "likelihood"))]

@@ -77,7 +77,7 @@ def popularity(split: FeedbackSplit, ties: np.random.Generator) -> dict[str, flo
     ties : numpy.random.Generator
         Decides between items of equal numbers.
     """
-    found = {}
+    found: dict[str, float] = {}
     for universe, train in (("implicit", split.train.implicit), ("all", split.train.both)):
         counts = np.bincount(train.items, minlength=train.n_items) + 0.5 * ties.random(train.n_items)
         values = hits(split, lambda users, counts=counts: np.tile(counts, (users.size, 1)))

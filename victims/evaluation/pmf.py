@@ -46,7 +46,7 @@ def pmf_start(ratings: Ratings, factors: int, init_scale: float, seed: int) -> F
     return Factors(*(init_scale * rng.random(shape) for shape in shapes))
 
 
-def disjoint_batches(ratings: Ratings, seed: int) -> list[Int[np.ndarray, " some"]]:
+def disjoint_batches(ratings: Ratings, seed: int) -> list[Int[np.ndarray, " _"]]:
     """Numbers of ratings, cut so that no two of a batch share a client or an item.
 
     Ratings in random order, each into the first batch that has neither its client nor its item.
@@ -74,7 +74,7 @@ def disjoint_batches(ratings: Ratings, seed: int) -> list[Int[np.ndarray, " some
 def pmf_epoch(
     now: Factors,
     ratings: Ratings,
-    batches: list[Int[np.ndarray, " some"]],
+    batches: list[Int[np.ndarray, " _"]],
     rate: float,
     alpha: float,
     seed: int,

@@ -64,17 +64,16 @@ def start_state(start: Start, ratings: Ratings, samples: Samples, edges: Edges |
     """
     n_users, n_items = ratings.n_users, ratings.n_items
     clients = _main(start, n_users, seed, 0)
-    tables = [
-        Table(copies_of(shared), _personal(start, n_users, n_items, seed, number))
-        for number, shared in enumerate(
-            (_main(start, n_items, seed, 1), _small(start, n_items, seed, Purpose.DPMF_START, 2))
-        )
-    ]
+    shared = _main(start, n_items, seed, 1), _small(start, n_items, seed, Purpose.DPMF_START, 2)
+    items, implicit = (
+        Table(copies_of(table), _personal(start, n_users, n_items, seed, number))
+        for number, table in enumerate(shared)
+    )
     user = samples.user[samples.kind == EXPLICIT]
     drawn = _small(start, user.size, seed, Purpose.DPMF_START, 3)
     sums = np.stack([np.bincount(user, column, minlength=n_users) for column in drawn.T], axis=1)
     offsets = sums / np.maximum(explicit_counts(samples, n_users), 1)[:, None]
-    return State(0, seed, clients, offsets, *tables, samples, edges)
+    return State(0, seed, clients, offsets, items, implicit, samples, edges)
 
 
 def _main(start: Start, n_rows: int, seed: int, number: int) -> Float[np.ndarray, "rows K"]:

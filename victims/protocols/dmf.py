@@ -58,7 +58,7 @@ class DMF(AmongTrusted):
         Share of the pairs that are left out, in 0..1, exclusive of 1.
     walks : "fixed" or "rounds"
         Drawn once, or anew in each round.
-    fallback : "none", "random" or "similarity"
+    fallback : "nobody", "random" or "similarity"
         Who receives from a user who trusts fewer than d; see ``trust_graph``.
     rating_map : "max" or "min-max"
         How ratings are scaled to 0..1.
@@ -90,7 +90,7 @@ class DMF(AmongTrusted):
     order: Literal["per-rating", "batch"] = "per-rating"
     positive_share: float = 0.0
     walks: Literal["fixed", "rounds"] = "rounds"
-    fallback: Literal["none", "random", "similarity"] = "random"
+    fallback: Literal["nobody", "random", "similarity"] = "random"
     rating_map: Literal["max", "min-max"] = "max"
     start: Literal["positive", "normal"] = "positive"
     init_scale: float = 0.8
@@ -113,7 +113,7 @@ class DMF(AmongTrusted):
             order=one_of("per-rating", "batch"),
             positive_share=between(0, 1),
             walks=one_of("fixed", "rounds"),
-            fallback=one_of("none", "random", "similarity"),
+            fallback=one_of("nobody", "random", "similarity"),
             rating_map=one_of("max", "min-max"),
             start=one_of("positive", "normal"),
             init_scale=above(0),

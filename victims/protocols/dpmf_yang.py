@@ -70,7 +70,7 @@ class DPMFYang(AmongTrusted):
         alpha, in 0..1.
     negatives, receivers : "fixed" or "rounds"
         Drawn once, or anew in each round.
-    fallback : "none", "random" or "similarity"
+    fallback : "nobody", "random" or "similarity"
         Who receives from a user who trusts fewer than d; see ``trust_graph``.
     rating_map : "max" or "min-max"
         How ratings are scaled to 0..1.
@@ -108,7 +108,7 @@ class DPMFYang(AmongTrusted):
     positive_share: float = 0.5
     negatives: Literal["fixed", "rounds"] = "fixed"
     receivers: Literal["fixed", "rounds"] = "fixed"
-    fallback: Literal["none", "random", "similarity"] = "random"
+    fallback: Literal["nobody", "random", "similarity"] = "random"
     rating_map: Literal["max", "min-max"] = "max"
     start: Literal["positive", "normal"] = "positive"
     init_scale: float = 1.0
@@ -137,7 +137,7 @@ class DPMFYang(AmongTrusted):
             positive_share=between(0, 1),
             negatives=one_of("fixed", "rounds"),
             receivers=one_of("fixed", "rounds"),
-            fallback=one_of("none", "random", "similarity"),
+            fallback=one_of("nobody", "random", "similarity"),
             rating_map=one_of("max", "min-max"),
             start=one_of("positive", "normal"),
             init_scale=above(0),

@@ -109,7 +109,8 @@ class Received(NamedTuple):
     copies: Callable[[int], Rows] | None = None
 
 
-class Holding(NamedTuple):
+@dataclass(frozen=True)
+class Holding:
     """Item factors that one client alone knows, before the messages of a round.
 
     holder is the client, index (n,) the items, ascending, factors (n, K).
@@ -120,7 +121,8 @@ class Holding(NamedTuple):
     factors: Float[np.ndarray, "rows factors"]
 
 
-class SetUp(NamedTuple):
+@dataclass(frozen=True)
+class SetUp:
     """Messages of one kind before the first round, which are no gradients; (n_rows,) each.
 
     kind is a declared kind of role other, receiver the party of the manifest that they go to, index what the

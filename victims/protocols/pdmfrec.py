@@ -34,7 +34,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import partial
-from typing import Literal, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 from jaxtyping import Float, Int
@@ -90,7 +90,7 @@ class State(NamedTuple):
         V_i^u of rated items.
     sent : (n_ratings, K)
         For each rating the sum over rounds of what left its client.
-    index : ByItem
+    by_item : ByItem
     weight : (n_users, n_users)
         W.
     edges : Edges
@@ -103,7 +103,7 @@ class State(NamedTuple):
     clients: Float[np.ndarray, "users K"]
     rated: Float[np.ndarray, "ratings K"]
     sent: Float[np.ndarray, "ratings K"]
-    index: ByItem
+    by_item: ByItem
     weight: Float[np.ndarray, "users users"]
     edges: Edges
     arrived: Float[np.ndarray, "users items K"] | None = None
@@ -291,7 +291,7 @@ class PDMFRec:
         nothing = np.zeros((0, self.factors))
         if self.start == "private":
             return nothing, nothing
-        n_items = state.index.indptr.size - 1
+        n_items = state.by_item.indptr.size - 1
         return self._draw(state.seed, (n_items, self.factors), 0), nothing
 
     def network(self, state: State, ratings: Ratings) -> Graph:
@@ -348,7 +348,7 @@ class PDMFRec:
             return moved
         return item_factors_at(
             ratings,
-            state.index,
+            state.by_item,
             state.weight,
             self.weight == "twice",
             self.learning_rate,
@@ -385,6 +385,8 @@ class PDMFRec:
     def manifest(self, ratings: Ratings, rounds: list[int]) -> Manifest:
         """Everything that neighbours know."""
         per_rating = self.order == "per-rating"
+        beyond: dict[str, Any] = {"own_items": True}  # each client has copies of its own, and keeps them
+        beyond |= {name: getattr(self, name) for name in ("own_step", "weight", "variant", "threshold")}
         rule = ClientRule(
             rule="pdmfrec",
             order=self.order,
@@ -398,11 +400,7 @@ class PDMFRec:
             clip="none",
             moves_items=False,
             start="kept",
-            own_items=True,  # type: ignore[call-arg]
-            own_step=self.own_step,  # type: ignore[call-arg]
-            weight=self.weight,  # type: ignore[call-arg]
-            variant=self.variant,  # type: ignore[call-arg]
-            threshold=self.threshold,  # type: ignore[call-arg]
+            **beyond,
         )
         kinds = {
             ITEM_SET: Kind(of="item", role="other", width=1),
@@ -441,7 +439,7 @@ class PDMFRec:
             arrived = means if arrived is None else arrived + means
             mean = means[ratings.users, ratings.items]
         else:
-            mean = delivered(sent, state.index, state.weight, twice)
+            mean = delivered(sent, state.by_item, state.weight, twice)
         return state._replace(
             round=state.round + 1,
             clients=passed.clients,

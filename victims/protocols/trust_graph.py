@@ -18,7 +18,7 @@ from victims.data.ratings import Ratings
 from victims.protocols.network import Edges
 
 BLOCK = 512  # users whose similarities are held at once
-Fallback = Literal["none", "random", "similarity"]
+Fallback = Literal["nobody", "random", "similarity"]
 
 
 def trusted(ratings: Ratings, degree: int, fallback: Fallback, seed: int, draw: int) -> Edges:
@@ -30,7 +30,7 @@ def trusted(ratings: Ratings, degree: int, fallback: Fallback, seed: int, draw: 
         Whose ``trust`` says who trusts whom.
     degree : int
         d, >= 1.
-    fallback : "none", "random" or "similarity"
+    fallback : "nobody", "random" or "similarity"
         Who fills up where a user trusts fewer: nobody, users drawn at random, or those whose lists of rated
         items have the largest cosine with the user's own, which somebody must know to find them.
     seed, draw : int
@@ -47,7 +47,7 @@ def trusted(ratings: Ratings, degree: int, fallback: Fallback, seed: int, draw: 
     edges = edges[np.lexsort((rng.random(len(edges)), edges[:, 0]))]
     rank = np.arange(len(edges)) - np.searchsorted(edges[:, 0], edges[:, 0])
     edges = edges[rank < degree]
-    if fallback != "none":
+    if fallback != "nobody":
         lacking = degree - np.bincount(edges[:, 0], minlength=n_users)
         fill = _random if fallback == "random" else _similar
         edges = np.concatenate([edges, fill(ratings, edges, lacking, rng)])

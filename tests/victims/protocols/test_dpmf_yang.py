@@ -80,8 +80,8 @@ def round_of(victim, state, ratings):
         DPMFYang(),
         DPMFYang(order="batch", regularize="round", rating_map="min-max", personal_start="private"),
         DPMFYang(negatives="rounds", receivers="rounds", fallback="similarity", negative_weight=1.0),
-        DPMFYang(order="per-rating", regularize="round", fallback="none", start="normal"),
-        DMF(fallback="none", walk_length=3),
+        DPMFYang(order="per-rating", regularize="round", fallback="nobody", start="normal"),
+        DMF(fallback="nobody", walk_length=3),
         DMF(order="batch", walks="fixed", positive_share=0.4, regularize="round"),
     ],
     ids=lambda victim: f"{victim.name}-{victim.order}-{victim.regularize}",
@@ -164,7 +164,7 @@ def test_negatives_of_a_user_who_rated_nearly_everything_are_what_is_left(few):
         items=np.arange(few.n_items - 2, dtype=np.int32),
         values=np.full(few.n_items - 2, few.levels[-1]),
     )
-    samples = DPMFYang(fallback="none").init(full, 0).samples
+    samples = DPMFYang(fallback="nobody").init(full, 0).samples
     assert samples.item[samples.kind == NEGATIVE].tolist() == [few.n_items - 2, few.n_items - 1]
 
 
@@ -178,7 +178,7 @@ def test_a_personal_part_that_starts_at_zero_is_minus_theta_times_the_rows(few):
 
 
 def test_who_hears_of_nothing_holds_the_start(few):
-    victim = DPMFYang(fallback="none")
+    victim = DPMFYang(fallback="nobody")
     run = start(victim, few, (), 0)
     for number in range(2):
         run = run.trained(number)
@@ -191,7 +191,7 @@ def test_who_hears_of_nothing_holds_the_start(few):
 
 class TestGraph:
     def test_choices(self, few):
-        edges = DPMFYang(fallback="none").init(few, 0).edges
+        edges = DPMFYang(fallback="nobody").init(few, 0).edges
         pairs = set(zip(edges.sender.tolist(), edges.receiver.tolist(), strict=True))
         stated = set(map(tuple, few.trust.tolist()))
         assert pairs <= stated
@@ -220,11 +220,11 @@ class TestGraph:
                 assert cosine(sender, receiver) == pytest.approx(best)
 
     def test_walks_stay_on_the_graph_and_short(self, few):
-        near = DMF(fallback="none", walk_length=1).edges_of(DMF(walks="rounds").init(few, 0), few)
+        near = DMF(fallback="nobody", walk_length=1).edges_of(DMF(walks="rounds").init(few, 0), few)
         stated = set(map(tuple, few.trust.tolist()))
         assert set(zip(near.sender.tolist(), near.receiver.tolist(), strict=True)) <= stated
         assert np.bincount(near.sender, near.weight, minlength=12)[[0, 1, 2]].tolist() == [3, 3, 3]
-        victim = DMF(fallback="none", walk_length=4)
+        victim = DMF(fallback="nobody", walk_length=4)
         far = victim.edges_of(victim.init(few, 0), few)
         assert np.bincount(far.sender, far.weight, minlength=12).max() <= 12
         assert not (far.sender == far.receiver).any()
