@@ -17,17 +17,66 @@ from victims.protocols.base import Attacker, Defense, Victim
 
 
 def make_attack(name: str, options: dict[str, Any] | None = None) -> Attack:
-    """An attack with its options; values may be text, as on a command line."""
+    """Make an attack from its name and options.
+
+    Parameters
+    ----------
+    name : str
+        In the registry.
+    options : dict, optional
+        Values may be text, as on a command line.
+
+    Returns
+    -------
+    Attack
+        With defaults for options that are not given.
+
+    Raises
+    ------
+    InputError
+        If the name or an option is unknown, or a value is not allowed.
+    """
     return _make("attacks", name, options or {})
 
 
 def make_victim(name: str, options: dict[str, Any] | None = None) -> Victim:
-    """A victim with its hyper-parameters; values may be text, as on a command line."""
+    """Make a victim from its name and hyper-parameters.
+
+    Parameters
+    ----------
+    name : str
+        In the registry.
+    options : dict, optional
+        Values may be text, as on a command line.
+
+    Returns
+    -------
+    Victim
+        With defaults for options that are not given.
+
+    Raises
+    ------
+    InputError
+        If the name or an option is unknown, or a value is not allowed.
+    """
     return _make("victims", name, options or {})
 
 
 def problem_of(group: str, name: str) -> str:
-    """Why a component cannot be used with its default options, or nothing; ours are not looked at."""
+    """Say why a component of another package cannot be used with its default options.
+
+    Parameters
+    ----------
+    group : str
+        ``victims``, ``defenses`` or ``attacks``.
+    name : str
+        A name of the group.
+
+    Returns
+    -------
+    str
+        The reason, empty where it can be used; components of this program are taken to be usable.
+    """
     found = entries(group)[name]
     if found.refused or not found.package:
         return found.refused and f"refused: {found.refused}"
@@ -39,7 +88,25 @@ def problem_of(group: str, name: str) -> str:
 
 
 def scenarios_of(victim: str) -> tuple[tuple[str, ...], tuple[str, ...]]:
-    """Updates and weightings that a victim knows, its default first."""
+    """Say which updates and weightings a victim knows.
+
+    Parameters
+    ----------
+    victim : str
+        In the registry.
+
+    Returns
+    -------
+    tuple of str
+        Updates, the default first.
+    tuple of str
+        Weightings, the default first.
+
+    Raises
+    ------
+    InputError
+        If the victim is unknown, or its fields ``update`` and ``weighting`` do not name their choices.
+    """
     hints = get_type_hints(entry("victims", victim).load(f"victim {victim!r}"))
     found = get_args(hints.get("update")), get_args(hints.get("weighting"))
     if not all(found):
@@ -50,12 +117,44 @@ def scenarios_of(victim: str) -> tuple[tuple[str, ...], tuple[str, ...]]:
 
 
 def make_defenses(text: str) -> list[Defense]:
-    """Several defenses in order, as ``laplace:b=2+paillier``, ``none``, or ``hdpmf:noise=fresh``."""
+    """Make the defenses that a text stands for, in order.
+
+    Parameters
+    ----------
+    text : str
+        As ``laplace:b=2+paillier``, ``none``, or ``hdpmf:noise=fresh``.
+
+    Returns
+    -------
+    list of Defense
+        Empty for ``none``.
+
+    Raises
+    ------
+    InputError
+        If a name or an option is unknown, or a value is not allowed.
+    """
     return [make_defense(part) for part in expanded(text)]
 
 
 def make_defense(text: str) -> Defense:
-    """A defense as ``laplace`` or ``laplace:scale=2,clip=10,known=false``."""
+    """Make one defense from a text.
+
+    Parameters
+    ----------
+    text : str
+        As ``laplace`` or ``laplace:scale=2,clip=10,known=false``.
+
+    Returns
+    -------
+    Defense
+        With defaults for options that are not given.
+
+    Raises
+    ------
+    InputError
+        If the name or an option is unknown, or a value is not allowed.
+    """
     name, options = named_options(text)
     return _make("defenses", name, options)
 
@@ -64,6 +163,16 @@ def expanded(text: str) -> list[str]:
     """The single defenses that a text stands for, none for ``none``.
 
     Options of a combined name go to the parts that know them.
+
+    Parameters
+    ----------
+    text : str
+        Names with options, joined by ``+``.
+
+    Returns
+    -------
+    list of str
+        One text per single defense, in order.
 
     Raises
     ------
@@ -85,7 +194,27 @@ UNDECLARED = (Attacker("likelihood", 2), Attacker("rated-set", 2))
 
 
 def attackers_of(victim: str, options: dict[str, Any], defense: str = "none") -> tuple[Attacker, ...]:
-    """The attacks that a victim, and the defenses that a text stands for, say adapt to them; each once."""
+    """List the attacks that a victim and its defenses say adapt to them, each once.
+
+    Parameters
+    ----------
+    victim : str
+        In the registry.
+    options : dict
+        Hyper-parameters of the victim.
+    defense : str
+        As ``make_defenses`` takes it.
+
+    Returns
+    -------
+    tuple of Attacker
+        Each with the most rounds that any declaration asks for.
+
+    Raises
+    ------
+    InputError
+        If a name or an option is unknown, or a value is not allowed.
+    """
     declared = [make_victim(victim, options).attackers]
     declared += [one.attackers or UNDECLARED for one in make_defenses(defense)]
     found: dict[str, Attacker] = {}
@@ -118,7 +247,25 @@ def _parts(text: str) -> list[str]:
 
 
 def named_options(text: str) -> tuple[str, dict[str, str]]:
-    """The name and the options of ``laplace:b=2,clip=10``."""
+    """Split ``laplace:b=2,clip=10`` into the name and its options.
+
+    Parameters
+    ----------
+    text : str
+        A name, and options after a colon.
+
+    Returns
+    -------
+    str
+        The name.
+    dict of str to str
+        The options; empty where there are none.
+
+    Raises
+    ------
+    InputError
+        If an option is not ``name=value``.
+    """
     name, _, options = text.partition(":")
     return name, parse_options([part for part in options.split(",") if part])
 
@@ -155,7 +302,17 @@ def _make(group: str, name: str, options: dict[str, Any]) -> Any:
 
 
 def parse_options(pairs: list[str]) -> dict[str, str]:
-    """``["factors=8"]`` as a mapping.
+    """Read ``["factors=8"]`` as a mapping.
+
+    Parameters
+    ----------
+    pairs : list of str
+        Each ``name=value``.
+
+    Returns
+    -------
+    dict of str to str
+        Dashes in names are underscores.
 
     Raises
     ------

@@ -25,6 +25,18 @@ REMEDY = "give the key file that was written with the recording"
 def view_of(recorded: Transcript, adversary: str) -> View:
     """What an adversary sees; a key file beside the recording is used where the adversary holds the key.
 
+    Parameters
+    ----------
+    recorded : Transcript
+        Encrypted or not.
+    adversary : str
+        A party that was recorded.
+
+    Returns
+    -------
+    View
+        The key is read only if this adversary opens anything.
+
     Raises
     ------
     InputError

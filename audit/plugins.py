@@ -34,13 +34,37 @@ PACKAGES = ("victims", "defenses", "attacks", "audit")  # reports only draws row
 
 
 def offered(group: str) -> dict[str, list[EntryPoint]]:
-    """Name -> the entry points of installed packages that offer it."""
+    """Find the components that installed packages offer in a group.
+
+    Parameters
+    ----------
+    group : str
+        ``victims``, ``defenses`` or ``attacks``.
+
+    Returns
+    -------
+    dict of str to list of EntryPoint
+        By name; more than one where several packages offer it.
+    """
     return offered_on(group, tuple(sys.path))
 
 
 @cache
 def offered_on(group: str, path: tuple[str, ...]) -> dict[str, list[EntryPoint]]:
-    """The same for a search path, which is the present one: what lies on it is read once."""
+    """Find the components that packages on the present search path offer, reading each path once.
+
+    Parameters
+    ----------
+    group : str
+        ``victims``, ``defenses`` or ``attacks``.
+    path : tuple of str
+        The present ``sys.path``, by which the result is kept.
+
+    Returns
+    -------
+    dict of str to list of EntryPoint
+        By name.
+    """
     found: dict[str, list[EntryPoint]] = {}
     for point in entry_points(group=f"factorleak.{group}"):
         found.setdefault(point.name, []).append(point)
@@ -48,12 +72,37 @@ def offered_on(group: str, path: tuple[str, ...]) -> dict[str, list[EntryPoint]]
 
 
 def package_of(point: EntryPoint) -> str:
-    """Name and version of the package that an entry point belongs to."""
+    """Name and version of the package that an entry point belongs to.
+
+    Parameters
+    ----------
+    point : EntryPoint
+        Of a component.
+
+    Returns
+    -------
+    str
+        ``name version``, or words for a package without metadata.
+    """
     return "an unnamed package" if point.dist is None else f"{point.dist.name} {point.dist.version}"
 
 
 def imported(what: str, location: str, package: str) -> type:
-    """The dataclass at ``module:name``, for a component that messages call ``what``.
+    """Import the dataclass of a component.
+
+    Parameters
+    ----------
+    what : str
+        What messages call the component.
+    location : str
+        ``module:name``.
+    package : str
+        Name and version of the package that offers it.
+
+    Returns
+    -------
+    type
+        A dataclass.
 
     Raises
     ------
@@ -78,13 +127,37 @@ def imported(what: str, location: str, package: str) -> type:
 
 
 def said(error: BaseException) -> str:
-    """An exception in one line."""
+    """Write an exception in one line.
+
+    Parameters
+    ----------
+    error : BaseException
+        Any.
+
+    Returns
+    -------
+    str
+        Its class, and up to 300 characters of its words.
+    """
     words = " ".join(str(error).split())[:300]
     return f"{type(error).__name__}: {words}" if words else type(error).__name__
 
 
 def broken_member(group: str, component: object) -> str:
-    """What a component lacks of its group's interface, or nothing."""
+    """Say what a component lacks of its group's interface.
+
+    Parameters
+    ----------
+    group : str
+        ``victims``, ``defenses`` or ``attacks``.
+    component : object
+        An instance.
+
+    Returns
+    -------
+    str
+        What is wrong with it, as the end of a sentence; empty where nothing is.
+    """
     interface = INTERFACES[group]
     name_of = f"factorleak.{interface.__name__}"
     for name, member in vars(interface).items():
@@ -125,6 +198,18 @@ def code_at(location: str, package: str) -> str:
 
     The source is all of the package that the module is in, below namespace packages; other packages that
     it uses are not looked at.
+
+    Parameters
+    ----------
+    location : str
+        ``module:name`` of the component.
+    package : str
+        Name and version of the package.
+
+    Returns
+    -------
+    str
+        The package and the hash, or the package alone where no source is found.
     """
     parts = location.partition(":")[0].strip().split(".")
     for depth in range(1, len(parts) + 1):
@@ -137,7 +222,18 @@ def code_at(location: str, package: str) -> str:
 
 
 def code_of(component: type) -> str:
-    """A hash of the source of a class of this program; where none can be read, one that never comes again."""
+    """Hash the source of a class of this program; where none can be read, the hash never comes again.
+
+    Parameters
+    ----------
+    component : type
+        The class.
+
+    Returns
+    -------
+    str
+        Name and version of this program, and 16 hexadecimal digits.
+    """
     try:
         source = inspect.getsource(component)
     except (OSError, TypeError):  # typed at a prompt

@@ -10,7 +10,17 @@ Line = TypeVar("Line")
 
 
 def family(attack: str) -> str:
-    """What the names of an attack's variants begin with.
+    """Say what the names of an attack's variants begin with.
+
+    Parameters
+    ----------
+    attack : str
+        Name of an attack.
+
+    Returns
+    -------
+    str
+        What stands before the first dash.
 
     Examples
     --------

@@ -72,7 +72,18 @@ class Sheet:
 
 
 def sheet_of(table: Table) -> Sheet:
-    """A rich table as a sheet; first cells that are left empty repeat those above them."""
+    """Make a sheet of a rich table; first cells that are left empty repeat those above them.
+
+    Parameters
+    ----------
+    table : rich.table.Table
+        Its cells are taken as they are, markup included.
+
+    Returns
+    -------
+    Sheet
+        With the title, caption and alignment of the table.
+    """
     names = [_flat(_plain(column.header)) for column in table.columns]
     cells = zip(*([_plain(cell) for cell in column.cells] for column in table.columns), strict=True)
     rows: list[tuple[str, ...]] = []
@@ -103,7 +114,18 @@ def _flat(cell: str) -> str:
 
 
 def piped(sheet: Sheet) -> str:
-    """One line for each row, every column aligned, nothing folded and no blanks at the ends."""
+    """Write a sheet with one line for each row: columns aligned, nothing folded, no blanks at the ends.
+
+    Parameters
+    ----------
+    sheet : Sheet
+        Any.
+
+    Returns
+    -------
+    str
+        Title, heads, rows and caption, without an end of line after the last.
+    """
     cells = [[_flat(cell) or "-" for cell in row] for row in (sheet.columns, *sheet.rows)]
     lines = [sheet.title] if sheet.title else []
     lines += _aligned(sheet, cells)
@@ -122,7 +144,20 @@ def _padded(cell: str, width: int, right: bool) -> str:
 
 
 def on_terminal(sheet: Sheet, width: int) -> Text:
-    """The first shape that fits: whole, stacked, wrapped, or a list for each row."""
+    """Draw a sheet in the first shape that fits: whole, stacked, wrapped, or a list for each row.
+
+    Parameters
+    ----------
+    sheet : Sheet
+        Any.
+    width : int
+        Of the terminal, in characters.
+
+    Returns
+    -------
+    rich.text.Text
+        To be printed as it is.
+    """
     heads = sheet.columns[: sheet.blocks]
     notes = sheet.column(sheet.note) if sheet.note else [""] * len(sheet.rows)
     body = sheet.without(*heads, *([sheet.note] if sheet.note else []))

@@ -39,6 +39,11 @@ def prediction_table(rows: Sequence[Row], data: str, title: str, vary: str = "no
     data : str
         Name of the data, for the paper's numbers.
     title, vary : str
+
+    Returns
+    -------
+    rich.table.Table
+        One row per rank, place and method, and one for the training mean.
     """
     plain = vary == "nothing"
     table = Table(title=title, title_justify="left")

@@ -57,7 +57,7 @@ def _bars(axes: Axes, errors: pd.DataFrame) -> None:
     axes.bar(
         spread.index,
         spread["mean"],
-        yerr=spread["std"].fillna(0),
+        yerr=None if spread["std"].isna().any() else spread["std"],  # one seed has no spread
         capsize=2,
         color=sns.color_palette("colorblind")[0],
     )

@@ -78,7 +78,17 @@ def line_of(
 
 
 def scale_of(row: Row) -> float:
-    """b of a row's defense.
+    """Read the noise scale b from the text of a row's defense.
+
+    Parameters
+    ----------
+    row : Row
+        With the column ``defense``, which holds ``scale=``.
+
+    Returns
+    -------
+    float
+        In the units of the defense's option.
 
     Examples
     --------
@@ -89,7 +99,17 @@ def scale_of(row: Row) -> float:
 
 
 def fell_back(row: Row) -> bool:
-    """Whether most clients got no answer, so that they count with the best guess.
+    """Say whether most clients got no answer, so that they count with the best guess.
+
+    Parameters
+    ----------
+    row : Row
+        With ``n_users``, ``n_abstained`` and ``verdict``.
+
+    Returns
+    -------
+    bool
+        True as well where the row was not tested.
 
     Examples
     --------

@@ -152,8 +152,8 @@ def passes_named(name: str, manifest: Manifest) -> LocalPasses:
     manifest : Manifest
     """
     said = manifest.rule
-    size = 1 if said.order == "per-rating" or name == "per-rating" else said.batch_size
-    of_step = {None: 1, "all": 0}.get(size, size)  # type: ignore[arg-type]
+    one = said.order == "per-rating" or name == "per-rating" or said.batch_size is None
+    of_step = 1 if one else 0 if said.batch_size == "all" else int(said.batch_size or 1)
     loss: Loss = name if name in ("sigmoid", "cross-entropy") else "squared"  # type: ignore[assignment]
     return LocalPasses(of_step, loss, said.reduction == "mean" and of_step != 1)
 
@@ -168,7 +168,7 @@ def passes_to_try(manifest: Manifest) -> tuple[LocalPasses, ...]:
     said = manifest.rule
     if said.upload == "gradient":  # of the last pass, at the factors that were broadcast: undeclared reads it
         return ()
-    names = ("minibatch", "sigmoid", "cross-entropy")
+    names: tuple[str, ...] = ("minibatch", "sigmoid", "cross-entropy")
     if said.loss in ("logistic", "bernoulli"):
         names = ("cross-entropy", "sigmoid")
     elif said.link == "sigmoid":

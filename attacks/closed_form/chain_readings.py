@@ -17,8 +17,6 @@ What it assumes: as ``attacks.closed_form.moving_factor``. Beyond papers 001 and
 
 from __future__ import annotations
 
-from typing import NamedTuple
-
 import numpy as np
 from jaxtyping import Bool, Float, Int
 
@@ -40,14 +38,8 @@ HALF, THIRD = 0.5, 1 / 3  # of the digits of rows, which ratings keep of one ste
 SLACK = (
     10.0  # times as far from the grid as rows are from their directions, in shares of the range of ratings
 )
+LEAST = 1e-3  # of a step, by which predictions must differ
 EXACT = 1e-3  # of a step: right ratings of rows without noise are nearer to the grid in the mean
-
-
-class _Columns(NamedTuple):
-    """What the ratings are a combination of, (users, rows, columns); and the names of the numbers."""
-
-    table: Float[np.ndarray, "users rows columns"]
-    names: tuple[str, ...]
 
 
 def any_reading(rows: Rows, manifest: Manifest, max_misfit: float) -> Reading:
@@ -66,12 +58,14 @@ def any_reading(rows: Rows, manifest: Manifest, max_misfit: float) -> Reading:
     Reading
     """
     best = _exact(best_reading(rows, manifest, max_misfit), rows, np.array(manifest.rating_levels))
-    if not 0 < rows.rows.shape[1] <= LONGEST or best.answered.all():
+    # what one step reads nearly, a chain of steps may read exactly
+    asked = ~best.answered | ((best.steps <= 1) & (best.misfit > rows.precision**HALF))
+    if not 0 < rows.rows.shape[1] <= LONGEST or not asked.any():
         return best
     levels = np.array(manifest.rating_levels)
     if levels.size == 1:
         return _positives(best, rows, float(levels[0]))
-    open_ = np.flatnonzero(~best.answered)
+    open_ = np.flatnonzero(asked)
     most = open_[np.argsort(-rows.item[open_].sum(axis=1), kind="stable")]
     with np.errstate(over="ignore", invalid="ignore", divide="ignore"):
         first = _read(_some(rows, most[:ASKED]), levels, max_misfit)
@@ -118,7 +112,7 @@ def _exact(best: Reading, rows: Rows, levels: Float[np.ndarray, " levels"]) -> R
     far = away / np.maximum(there.sum(axis=1), 1) > SLACK * inexact * max(
         levels[-1] - levels[0], step_of(levels)
     )
-    # equal factors, followed from row to row, add up their rounding; they are read with a declared scale alone
+    # equal factors, followed from row to row, add up their rounding; they need a declared scale
     far &= ~(several & best.declared)
     return best._replace(misfit=np.where(far, np.nan, best.misfit))
 
@@ -133,14 +127,14 @@ def _read(rows: Rows, levels: np.ndarray, max_misfit: float) -> Reading:
     bias, decay = _own_bias(chain)
     g, h = chain.scalar, chain.along
     best = _nothing(there.shape)
-    for table in (
-        _Columns(np.stack([g * size, h], axis=2), ("error", "factor")),
-        _Columns(np.stack([g, h + bias, decay], axis=2), ("error", "factor", "bias")),
-        _Columns(np.stack([g * size, h + bias, decay], axis=2), ("error", "factor", "bias")),
+    for able, table in (
+        (several, np.stack([g * size, h], axis=2)),
+        (whole, np.stack([g, h + bias, decay], axis=2)),
+        (several, np.stack([g * size, h + bias, decay], axis=2)),
     ):
-        open_ = np.flatnonzero(several & ~best.answered)
+        open_ = np.flatnonzero(able & ~best.answered)
         if open_.size:
-            new = _on_the_grid(table.table[open_], rows.offset[open_], there[open_], levels, max_misfit)
+            new = _on_the_grid(table[open_], rows.offset[open_], there[open_], levels, max_misfit)
             best = _with(best, new._replace(steps=chain.n_steps[open_].astype(float)), open_)
     for times, able in ((1, whole), (size, several)):
         open_ = np.flatnonzero(able & ~best.answered)
@@ -198,7 +192,7 @@ def _on_the_grid(
     middle = np.where(there, predicted, 0).sum(axis=1) / count
     spread = np.where(there, np.abs(predicted - middle[:, None]), 0).sum(axis=1) / count
     step = step_of(levels)
-    told = found.told & (away <= TELLING * spread) & (away <= EXACT * step)
+    told = found.told & (spread > np.maximum(away / TELLING, LEAST * step)) & (away <= EXACT * step)
     near = distance_to_levels(value, levels) < BETWEEN * step
     chance = accidental(there.sum(axis=1) - n, levels.size**n, ACCIDENT)
     own = numbers[:, 2] if n > 2 else np.zeros(len(numbers))

@@ -69,6 +69,13 @@ def common(numbers: Float[np.ndarray, " clients"]) -> tuple[float, float]:
     ----------
     numbers : (n_clients,)
         One or more.
+
+    Returns
+    -------
+    float
+        The median.
+    float
+        Share of the numbers that lie within ``ALIKE`` of it, 0 to 1.
     """
     middle = float(np.median(numbers))
     return middle, float(np.mean(np.abs(numbers - middle) <= ALIKE * abs(middle)))

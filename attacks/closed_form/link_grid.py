@@ -39,6 +39,7 @@ STEPS = 8  # of Gauss and Newton
 HALF = 0.5  # of the digits that rows have, which right ratings keep
 CLEARLY = 30.0  # times what the best leaves, that all other ratings must leave
 TELLING = 0.2  # of how much predictions differ: what is farther from the grid owes it to the errors alone
+LEAST = 1e-3  # of a step, by which predictions must differ
 ACCIDENT = 1e-4  # probability that a client's rows about nothing are answered
 ERRORS = 0.25  # of a step, that the errors of a client are in the mean, at least
 FEWEST = 4  # rows of a client that is answered
@@ -93,15 +94,28 @@ class Client(NamedTuple):
 
 
 class _Trials(NamedTuple):
-    """A, B (trials,), ratings as the program has them in stars (trials, rows), their largest and mean
-    distance
-    from the levels that they name, and how much predictions differ, in stars."""
+    """Some trials of one client.
+
+    Attributes
+    ----------
+    numbers : (trials, 2)
+        A and B.
+    named : (trials, rows)
+        Levels, in stars.
+    worst, mean : (trials,)
+        Distance of the rows from them.
+    spread : (trials,)
+        How much predictions differ, in stars.
+    moving : (trials,)
+        Rows whose prediction the link moves: at its end, errors are on the grid for any multiple of them.
+    """
 
     numbers: Float[np.ndarray, "trials 2"]
     named: Float[np.ndarray, "trials rows"]
     worst: Float[np.ndarray, " trials"]
     mean: Float[np.ndarray, " trials"]
     spread: Float[np.ndarray, " trials"]
+    moving: Float[np.ndarray, " trials"]
 
 
 def _sigmoid(product: Numbers) -> tuple[Numbers, Numbers]:
@@ -209,9 +223,9 @@ def _answer(
     client = Client(client.scalar / size[0], client.along / size[1], client.bias)
     links = _links(levels)
     found = [_fitted(_nearest(client, one, levels), client, one, levels) for one in links]
-    named, worst, mean, spread = (
+    named, worst, mean, spread, moving = (
         np.concatenate([np.asarray(getattr(part, name)) for part in found])
-        for name in ("named", "worst", "mean", "spread")
+        for name in ("named", "worst", "mean", "spread", "moving")
     )
     number = np.repeat([one[0] for one in links], [len(part.worst) for part in found])
     if not worst.size:
@@ -222,8 +236,9 @@ def _answer(
     away = float(mean[best] / (step / 4))
     rivals = worst[(named != named[best]).any(axis=1)]
     n_tried = len(links) * levels.size**2
-    chance = accidental(np.array([client.scalar.size - 2]), n_tried, ACCIDENT)[0]
-    told = worst[best] <= limit and away <= chance and mean[best] <= TELLING * spread[best]
+    chance = accidental(np.array([int(moving[best]) - 2]), n_tried, ACCIDENT)[0]
+    # predictions that are one number take no part, and rows tell ratings up to a multiple
+    told = worst[best] <= limit and away <= chance and spread[best] > max(mean[best] / TELLING, LEAST * step)
     told &= bool((rivals > max(limit, CLEARLY * worst[best])).all())
     return (int(number[best]), named[best], away) if told else None
 
@@ -283,14 +298,21 @@ def _fitted(
             value, by_a, by_b = values_of(numbers, client, how)
             numbers = numbers + gauss_newton(nearest_level(value, y) - value, by_a, by_b)
         value, _, _ = values_of(numbers, client, how)
-        p = how.curve(numbers[:, 1:] * client.along + client.bias)[0]
+        p, slope, _, _ = how.curve(numbers[:, 1:] * client.along + client.bias)
         named = nearest_level(value, y)
         off = np.abs(named - value) * range_
         error = np.abs(named - p).mean(axis=1) * range_
     good = np.isfinite(value).all(axis=1) & (error >= ERRORS * step_of(levels))
     spread = np.abs(p - p.mean(axis=1, keepdims=True)).mean(axis=1) * range_
     stars = nearest_level(named[good] * range_ + first, levels)
-    return _Trials(numbers[good], stars, off[good].max(axis=1), off[good].mean(axis=1), spread[good])
+    return _Trials(
+        numbers[good],
+        stars,
+        off[good].max(axis=1),
+        off[good].mean(axis=1),
+        spread[good],
+        (slope > LEAST).sum(axis=1)[good].astype(float),
+    )
 
 
 def gauss_newton(left: Numbers, by_a: Numbers, by_b: Numbers) -> Float[np.ndarray, "trials 2"]:

@@ -63,7 +63,7 @@ class Chain(NamedTuple):
     sign: Float[np.ndarray, " users"]
 
 
-class _Batches(NamedTuple):
+class Batches(NamedTuple):
     """Rows grouped by direction: label (users, rows) is the first row of the group, -1 on padding and on rows
     of zeros; head (users, rows): the row leads a group; direction (users, rows, K) of the heads; scalar
     (users, rows): rows along their group's direction; pull (users, rows, K): w of the heads."""
@@ -107,7 +107,7 @@ def follow(
     ----------
     Paper 001 (arXiv:1906.05108), Eq. (2) and Algorithm 1; the plane is ours.
     """
-    batches = _grouped(rows, factors, valid, precision)
+    batches = grouped(rows, factors, valid, precision)
     after = _successors(batches, precision) if sequence is None else _in_sequence(batches, sequence)
     return _read_off(batches, factors, after, shrink)
 
@@ -118,7 +118,7 @@ def _unit(vectors: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     return vectors / np.where(length > 0, length, 1)[..., None], length
 
 
-def _grouped(rows: np.ndarray, factors: np.ndarray, valid: np.ndarray, precision: float) -> _Batches:
+def grouped(rows: np.ndarray, factors: np.ndarray, valid: np.ndarray, precision: float) -> Batches:
     """Rows by direction: those of one batch are parallel to the last digit."""
     unit, length = _unit(rows)
     there = valid & (length > 0)
@@ -133,10 +133,10 @@ def _grouped(rows: np.ndarray, factors: np.ndarray, valid: np.ndarray, precision
     scalar = np.einsum("unk,unk->un", rows, leader)
     member = (label[:, None, :] == number[:, None]) & there[:, None, :]
     pull = np.einsum("uij,uj,ujk->uik", member, scalar, factors) * head[..., None]
-    return _Batches(label, head, unit * head[..., None], scalar, pull)
+    return Batches(label, head, unit * head[..., None], scalar, pull)
 
 
-def _successors(batches: _Batches, precision: float) -> np.ndarray:
+def _successors(batches: Batches, precision: float) -> np.ndarray:
     """The head that follows each head, the nearest to its plane; -1 where none is clearly nearest."""
     _users, n, _k = batches.direction.shape
     across, width = _unit(
@@ -171,7 +171,7 @@ def _successors(batches: _Batches, precision: float) -> np.ndarray:
     return np.where(found, after, -1)
 
 
-def _in_sequence(batches: _Batches, sequence: np.ndarray) -> np.ndarray:
+def _in_sequence(batches: Batches, sequence: np.ndarray) -> np.ndarray:
     """The head that follows each head in the order in which the client sent its rows."""
     users, n = batches.label.shape
     order = np.argsort(np.where(batches.head, sequence, np.inf), axis=1, kind="stable")
@@ -183,7 +183,7 @@ def _in_sequence(batches: _Batches, sequence: np.ndarray) -> np.ndarray:
     return after
 
 
-def _read_off(batches: _Batches, factors: np.ndarray, after: np.ndarray, shrink: float | None) -> Chain:
+def _read_off(batches: Batches, factors: np.ndarray, after: np.ndarray, shrink: float | None) -> Chain:
     """Lengths along the chain, and with them each row's two numbers."""
     users, _n = batches.label.shape
     client = np.arange(users)[:, None]

@@ -15,6 +15,7 @@ from attacks.closed_form.goodness_of_fit import accidental, step_of
 from attacks.closed_form.grid_reading import ACCIDENT, near_levels, read, saturated, with_unknown
 from attacks.closed_form.integer_relation import ratings_in_span
 from attacks.closed_form.moving_factor import PARALLEL, follow
+from attacks.closed_form.parallel_groups import by_group
 from attacks.closed_form.readings import Numbers, Reading, Rows, fitting_better, nothing, on_the_rest
 from attacks.closed_form.reduction import leading_direction
 from attacks.closed_form.shared_pull import without_pull
@@ -56,6 +57,8 @@ def best_reading(rows: Rows, manifest: Manifest, max_misfit: float) -> Reading:
                 best = on_the_rest(best, reading, ~best.answered, rows, manifest, max_misfit)
         best = on_the_rest(best, _in_span, ~best.answered, rows, manifest, max_misfit)
         best = on_the_rest(best, _with_bias, ~best.answered, rows, manifest, max_misfit)
+        if rows.rows.shape[1] <= LONGEST:
+            best = on_the_rest(best, _by_group, ~best.answered, rows, manifest, max_misfit)
     return best
 
 
@@ -81,6 +84,11 @@ def _with_bias(rows: Rows, manifest: Manifest, max_misfit: float) -> Reading:
         numbers.pull,
         *judged.numbers,
     )
+
+
+def _by_group(rows: Rows, manifest: Manifest, max_misfit: float) -> Reading:
+    """Parallel rows alone: of the users of one client, or of minibatches with scales of their own."""
+    return by_group(rows, manifest, max_misfit, lambda alone, *told: read(_one_step(alone), alone, *told))
 
 
 def _in_span(rows: Rows, manifest: Manifest, max_misfit: float) -> Reading:

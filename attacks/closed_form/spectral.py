@@ -56,7 +56,7 @@ class Spectral:
         Sine of the angle below which two directions count as parallel.
     """
 
-    max_misfit: float = 0.5
+    max_misfit: float = 0.25
     parallel: float = 1e-7
     name: str = "spectral"
 

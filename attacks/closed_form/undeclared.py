@@ -26,6 +26,7 @@ the grid, as the other closed forms do, and abstains where no numbers, or more t
 from __future__ import annotations
 
 from dataclasses import asdict, dataclass
+from typing import NamedTuple
 
 import numpy as np
 from jaxtyping import Float
@@ -33,9 +34,10 @@ from jaxtyping import Float
 from attacks.base import Estimates, Progress, Reconstruction, all_abstain, joined, silent, unreadable
 from attacks.closed_form.chain_readings import any_reading
 from attacks.closed_form.common_scale import Scale, common_scale
-from attacks.closed_form.readings import Reading, Rows
+from attacks.closed_form.readings import Reading, Rows, fitting_better
 from attacks.closed_form.reduction import leading_direction
 from attacks.closed_form.unrated_rows import obstacle_with_unrated, reading_with_unrated
+from attacks.closed_form.upload_kind import mismatch
 from victims.common.errors import InputError
 from victims.transcript.manifest import Manifest
 from victims.transcript.view import ITEM, Uploads, View
@@ -97,19 +99,13 @@ class Undeclared:
         said: list[np.ndarray] = []
         factors: list[tuple[np.ndarray, np.ndarray, np.ndarray]] = []
         done = 0
-        reading, lowered, scale = any_reading, 0.0, None
-        if view.manifest.weighting == "include-unrated":
-            reading, scale = reading_with_unrated, DECLARED
-        else:
-            lowered = untold_offset(view, self.max_misfit)
-            scale = known_scale(view, self.max_misfit, lowered)
+        learned = _learned(view, self.max_misfit)
         for batch in view.batches(BATCH_BYTES):
-            rows = [rows_of(view.manifest, uploads, scale, lowered) for uploads in batch.rounds]
-            rounds = [(sent, reading(sent, view.manifest, self.max_misfit)) for sent in rows]
-            fit = np.stack([part.misfit - part.allowed for _, part in rounds])
+            rounds = [_best(view, uploads, learned, self.max_misfit) for uploads in batch.rounds]
+            fit = np.stack([part.misfit - part.allowed for part, _ in rounds])
             best = np.where(np.isnan(fit), np.inf, fit).argmin(axis=0)
             columns = []
-            for number, (uploads, (sent, part)) in enumerate(zip(batch.rounds, rounds, strict=True)):
+            for number, (uploads, (part, own)) in enumerate(zip(batch.rounds, rounds, strict=True)):
                 here = best == number
                 if not here.any():
                     continue
@@ -118,7 +114,7 @@ class Undeclared:
                 reasons = _reasons(users, part, here)
                 silenced = np.isin(users, list(reasons))
                 value[silenced] = np.nan
-                factor = np.where(silenced[:, None], np.nan, factors_of(sent, part)[here])
+                factor = np.where(silenced[:, None], np.nan, own[here])
                 factors.append((users, np.full(users.size, uploads.round), factor))
                 abstained |= reasons
                 shape = (batch.users.size, value.shape[1])
@@ -140,6 +136,51 @@ class Undeclared:
         if reason := unreadable(view):
             return reason
         return "" if view.manifest.weighting == "observed-only" else obstacle_with_unrated(view)
+
+
+class _Learned(NamedTuple):
+    """What many clients tell together: the rows' scale, what is taken off ratings, and the multiples of their
+    factors that rows may hold."""
+
+    scale: Scale | None
+    lowered: float
+    pulls: tuple[float, ...]
+
+
+def _learned(view: View, max_misfit: float) -> _Learned:
+    wrong = mismatch(view)
+    missing = 0.0 if wrong is None else -wrong.missing
+    declared = view.manifest.upload.regularization
+    # a declared regularisation may be none
+    pulls = tuple(dict.fromkeys((declared + missing, missing)))
+    if view.manifest.weighting == "include-unrated":
+        return _Learned(DECLARED, 0.0, pulls)
+    lowered = untold_offset(view, max_misfit, pulls[0])
+    return _Learned(known_scale(view, max_misfit, lowered, pulls[0]), lowered, pulls)
+
+
+def _best(
+    view: View, uploads: Uploads, learned: _Learned, max_misfit: float
+) -> tuple[Reading, Float[np.ndarray, "users K"]]:
+    """Read a round, with the next multiple of the factors taken off where one leaves clients unread.
+
+    The clients' own factors come with it, NaN where they are not told.
+    """
+    reading = reading_with_unrated if view.manifest.weighting == "include-unrated" else any_reading
+    best, factors = None, np.zeros((0, 0))
+    for pull in learned.pulls:
+        rows = rows_of(view.manifest, uploads, learned.scale, learned.lowered, pull)
+        found = reading(rows, view.manifest, max_misfit)
+        own = factors_of(rows, found)
+        if best is None:
+            best, factors = found, own
+        else:
+            better = found.answered & ~(best.answered & (best.misfit <= found.misfit))
+            best, factors = fitting_better(best, found), np.where(better[:, None], own, factors)
+        if best.answered.all():
+            break
+    assert best is not None
+    return best, factors
 
 
 def _reasons(users: np.ndarray, part: Reading, here: np.ndarray) -> dict[int, str]:
@@ -183,7 +224,13 @@ def factors_of(rows: Rows, read: Reading) -> Float[np.ndarray, "users K"]:
     return direction * np.where(told, read.of_factor * turned, np.nan)[:, None]
 
 
-def rows_of(manifest: Manifest, uploads: Uploads, shared: Scale | None, lowered: float = 0.0) -> Rows:
+def rows_of(
+    manifest: Manifest,
+    uploads: Uploads,
+    shared: Scale | None,
+    lowered: float = 0.0,
+    pull: float | None = None,
+) -> Rows:
     """Rows of items freed of scale and declared regularisation, and what they were computed at.
 
     Parameters
@@ -195,6 +242,8 @@ def rows_of(manifest: Manifest, uploads: Uploads, shared: Scale | None, lowered:
         What multiplies the rows, in units of the manifest's; None where it is not known.
     lowered : float
         What the program takes off every rating, stars.
+    pull : float, optional
+        Multiple of its factor in every row; as declared if it is not given.
 
     Returns
     -------
@@ -204,7 +253,8 @@ def rows_of(manifest: Manifest, uploads: Uploads, shared: Scale | None, lowered:
     shape = uploads.gradients.shape[:2]
     item = np.broadcast_to(uploads.valid & (uploads.kind == ITEM), shape)
     factors = np.broadcast_to(uploads.factors[uploads.at], uploads.gradients.shape) * item[..., None]
-    rows = (uploads.gradients - manifest.upload.regularization * factors) * item[..., None]
+    taken = manifest.upload.regularization if pull is None else pull
+    rows = (uploads.gradients - taken * factors) * item[..., None]
     precision = float(np.finfo(uploads.gradients.dtype).eps)
     n_rated = np.maximum(item.sum(axis=1), 1).astype(float)
     scale = np.full(shape[0], np.nan) if shared is None else shared.of(n_rated)
@@ -214,7 +264,7 @@ def rows_of(manifest: Manifest, uploads: Uploads, shared: Scale | None, lowered:
     return Rows(rows, factors, offset, item, scale, precision, uploads.sequence)
 
 
-def untold_offset(view: View, max_misfit: float) -> float:
+def untold_offset(view: View, max_misfit: float, pull: float | None = None) -> float:
     """What the program takes off every rating, to learn numbers from 0 on: the lowest level, or nothing.
 
     Who has no rating of the lowest level fits the grid either way, one level too low without it; who has one
@@ -225,6 +275,8 @@ def untold_offset(view: View, max_misfit: float) -> float:
     view : View
     max_misfit : float
         Largest misfit at which a client is read.
+    pull : float, optional
+        As of ``rows_of``.
 
     Returns
     -------
@@ -236,7 +288,9 @@ def untold_offset(view: View, max_misfit: float) -> float:
     asked = 0
     for batch in view.batches(BATCH_BYTES):
         plain, less = (
-            any_reading(rows_of(view.manifest, batch.rounds[0], None, lowered), view.manifest, max_misfit)
+            any_reading(
+                rows_of(view.manifest, batch.rounds[0], None, lowered, pull), view.manifest, max_misfit
+            )
             for lowered in (0.0, lowest)
         )
         # who fits without it fits with it nowhere at the lowest level: that is one above a rating then
@@ -249,7 +303,9 @@ def untold_offset(view: View, max_misfit: float) -> float:
     return lowest if alone[1] >= FEWEST_ALONE and alone[0] <= SELDOM * alone[1] else 0.0
 
 
-def known_scale(view: View, max_misfit: float, lowered: float = 0.0) -> Scale | None:
+def known_scale(
+    view: View, max_misfit: float, lowered: float = 0.0, pull: float | None = None
+) -> Scale | None:
     """What multiplies the rows: what most of the clients show who can be read without it, else as declared.
 
     Parameters
@@ -259,10 +315,12 @@ def known_scale(view: View, max_misfit: float, lowered: float = 0.0) -> Scale | 
         Largest misfit at which a client is read.
     lowered : float
         What the program takes off every rating, stars.
+    pull : float, optional
+        As of ``rows_of``.
     """
     told: list[np.ndarray] = []
     for batch in view.batches(BATCH_BYTES):
-        rows = rows_of(view.manifest, batch.rounds[0], None, lowered)
+        rows = rows_of(view.manifest, batch.rounds[0], None, lowered, pull)
         found = any_reading(rows, view.manifest, max_misfit)
         here = found.answered & np.isfinite(found.of_error)
         n_rated = rows.item.sum(axis=1)[here]

@@ -28,8 +28,9 @@ from attacks.base import alpha_unknown
 from attacks.closed_form.decoding import distance_to_levels, looks_unrated
 from attacks.closed_form.goodness_of_fit import accidental, step_of
 from attacks.closed_form.moving_factor import PARALLEL
-from attacks.closed_form.readings import Reading, Rows
+from attacks.closed_form.readings import Reading, Rows, on_the_rest
 from attacks.closed_form.reduction import leading_direction
+from attacks.closed_form.row_readings import best_reading
 from victims.transcript.manifest import Manifest
 from victims.transcript.view import View
 
@@ -46,7 +47,10 @@ ACCIDENT = 1e-4  # probability that a client's rows about nothing are answered
 
 
 def reading_with_unrated(rows: Rows, manifest: Manifest, max_misfit: float) -> Reading:
-    """Read clients most of whose rows are about unrated items, under the declared scale.
+    """Read clients many of whose rows are about unrated items, under the declared scale.
+
+    Who is not read so, and sends rows of fewer than half of the items, is read as if all of them were rated:
+    the declared weighting may be another.
 
     Parameters
     ----------
@@ -61,7 +65,9 @@ def reading_with_unrated(rows: Rows, manifest: Manifest, max_misfit: float) -> R
     n_users = found.misfit.size
     none, unknown = np.zeros(n_users), np.full(n_users, np.nan)
     told = np.ones(n_users, bool)
-    return Reading(*found, told, unknown, none, unknown, unknown, none)
+    best = Reading(*found, told, unknown, none, unknown, unknown, none)
+    few = ~best.answered & (rows.item.sum(axis=1) < manifest.n_items / 2)
+    return on_the_rest(best, best_reading, few, rows, manifest, max_misfit)
 
 
 def obstacle_with_unrated(view: View) -> str:

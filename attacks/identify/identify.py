@@ -20,15 +20,16 @@ import numpy as np
 
 from attacks.base import unreadable
 from attacks.closed_form.common_scale import ALIKE, MOST, common, common_scale
+from attacks.closed_form.upload_kind import Mismatch, mismatch
 from attacks.identify.client_states import ClientStates, states_of
 from attacks.identify.rules import Fit, fits
-from attacks.identify.upload_kind import Mismatch, mismatch
 from victims.transcript.manifest import Manifest
 from victims.transcript.view import View
 
 CLIENTS, ROUNDS = 200, 4  # that are looked at
 LEAST_RATINGS = 4  # of clients that are looked at, if there are such
 EXACT = 1e-3  # misfit of rows that are what they are taken for
+UNLIKE = 0.3  # of how far factors move: a rule that leaves more of most is not the one that moved them
 FEW = 0.1  # of the clients: a rule that explains no more is not theirs
 
 
@@ -198,6 +199,13 @@ def _explains(found: Identification, rule: str) -> float:
     return max((fit.share for fit in found.fits if fit.rule == rule), default=1.0)
 
 
+def _one_kept_step(manifest: Manifest) -> bool:
+    """Whether everything is declared that makes the next factor a linear function of what a round shows."""
+    rule = manifest.rule
+    one = rule.rule == "sgd" and rule.order == "batch" and rule.local_steps == 1 and rule.batch_size == "all"
+    return manifest.version > 1 and one and rule.start == "kept" and not rule.beyond
+
+
 def _contradicted(found: Identification, manifest: Manifest) -> Iterator[tuple[str, str, str]]:
     for key, value in found.rule.items():
         declared = manifest.update if key == "rule" else getattr(manifest.rule, key)
@@ -205,6 +213,13 @@ def _contradicted(found: Identification, manifest: Manifest) -> Iterator[tuple[s
             yield key, str(declared), str(value)
     if manifest.update == "semi-als" and "rule" not in found.rule and _explains(found, "semi-als") < FEW:
         yield "rule", "semi-als", "another: next to no factor is the solution that Eq. (8) asks for"
+    if _one_kept_step(manifest) and "rule" not in found.rule:
+        left = min((fit.left for fit in found.fits if fit.rule == "sgd"), default=0.0)
+        if _explains(found, "sgd") < FEW and left > UNLIKE:
+            words = (
+                "another, or a factor that is drawn anew: next to no factor moves as one step would move it"
+            )
+            yield "rule", "sgd", words
     public = dict(manifest.hyperparameters)
     if manifest.scale_known:
         public |= {"upload_scale": manifest.upload.scale}

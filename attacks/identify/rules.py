@@ -24,17 +24,20 @@ from jaxtyping import Bool, Float
 from attacks.identify.client_states import ClientStates
 
 EXPLAINED = 1e-3  # of what a rule has to explain, left at most; rows in single precision leave 1e-5
+SEEN = 1e-3  # of a factor's length: moves below it may be rounding
 FEWEST = 3  # clients that a rule is fitted to
 
 
 class Fit(NamedTuple):
-    """A rule, its constants under the manifest's names, and the share of the clients that it explains."""
+    """A rule, its constants under the manifest's names, the share of the clients that it explains, and the
+    median share of what there was to explain that it leaves, 0 where that is hardly to be seen."""
 
     rule: str
     reduction: str
     constants: dict[str, float]
     share: float
     n_clients: int
+    left: float = 0.0
 
 
 def fits(states: ClientStates) -> list[Fit]:
@@ -58,12 +61,12 @@ def _semi_als(states: ClientStates) -> Iterator[Fit]:
         return
     columns = np.stack([states.of_items, states.of_attributes], axis=-1)[known]
     target = states.factor[known]
-    (item, attribute), good = _fitted(columns, target, np.linalg.norm(target, axis=1))
+    (item, attribute), good, left = _fitted(columns, target, np.linalg.norm(target, axis=1))
     constants = {}
     if item > 0:
         constants = {"lambda_factors": 1 / item}
         constants |= {"lambda_attributes": attribute / item} if states.of_attributes[known].any() else {}
-    yield Fit("semi-als", "sum", constants, float(good.mean()) if item > 0 else 0.0, good.size)
+    yield Fit("semi-als", "sum", constants, float(good.mean()) if item > 0 else 0.0, good.size, left)
 
 
 def _sgd(states: ClientStates) -> Iterator[Fit]:
@@ -78,20 +81,22 @@ def _sgd(states: ClientStates) -> Iterator[Fit]:
     for reduction in ("sum", "mean"):
         divisor = states.n_rated[follows][known][:, None] if reduction == "mean" else 1.0
         pulls = [states.of_items[follows][known] / divisor, states.of_attributes[follows][known] / divisor]
-        (kept, item, attribute), good = _fitted(np.stack([now[known], *pulls], axis=-1), then[known], moved)
+        columns = np.stack([now[known], *pulls], axis=-1)
+        (kept, item, attribute), good, left = _fitted(columns, then[known], moved)
+        left *= float(np.median(moved / np.linalg.norm(now[known], axis=1))) > SEEN
         constants = {}
         if item > 0:
             constants = {"client_learning_rate": item / 2, "lambda_factors": (1 - kept) / item}
             constants |= {"lambda_attributes": attribute / item} if pulls[1].any() else {}
-        yield Fit("sgd", reduction, constants, float(good.mean()) if item > 0 else 0.0, good.size)
+        yield Fit("sgd", reduction, constants, float(good.mean()) if item > 0 else 0.0, good.size, left)
 
 
 def _fitted(
     columns: Float[np.ndarray, "clients K columns"],
     target: Float[np.ndarray, "clients K"],
     size: Float[np.ndarray, " clients"],
-) -> tuple[list[float], Bool[np.ndarray, " clients"]]:
-    """The constants, and of whose target they leave less than ``EXPLAINED``."""
+) -> tuple[list[float], Bool[np.ndarray, " clients"], float]:
+    """The constants, of whose target they leave less than ``EXPLAINED``, and how much in the median."""
     weight = 1 / np.where(size > 0, size, np.inf)
     keep = size > 0
     constants: Float[np.ndarray, " columns"] = np.zeros(columns.shape[2])
@@ -103,4 +108,5 @@ def _fitted(
         constants = np.linalg.lstsq(table, (target * weight[:, None])[keep].reshape(-1))[0]
         left = np.linalg.norm(target - columns @ constants, axis=1) * weight
         keep = (size > 0) & (left <= np.median(left[size > 0]))
-    return constants.tolist(), (left < EXPLAINED) & (size > 0)
+    median = float(np.median(left[size > 0])) if (size > 0).any() else 0.0
+    return constants.tolist(), (left < EXPLAINED) & (size > 0), median

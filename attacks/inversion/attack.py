@@ -175,7 +175,7 @@ class Inversion:
                 here = ~found.answered[np.searchsorted(view.users, group.users)]
                 if here.any():
                     told_ = told_in_order(rule, now, _some(group.rows, here), levels)
-                    found.add_by_fit(group.users[here], group.index[here], told_)
+                    found.add_by_fit(group.users[here], group.items[here], told_)
                 progress(int(found.answered.sum()), view.users.size)
         return ""
 

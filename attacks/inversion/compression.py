@@ -85,7 +85,18 @@ def compressed(rows: Rows) -> Compressed:
 
 
 def uncompressed(rows: Rows) -> Compressed:
-    """The same for a rule that does not mix rows: every row is its own."""
+    """Make the compressed form of rows whose rule does not mix them: every row is its own.
+
+    Parameters
+    ----------
+    rows : Rows
+        Of some clients, (users, n, K).
+
+    Returns
+    -------
+    Compressed
+        With the identity as basis, and nothing missed.
+    """
     users, n, _k = rows.rows.shape
     basis = np.broadcast_to(np.eye(n), (users, n, n))
     return Compressed(Problem(rows.rows, rows.factors.astype(float)), basis, np.zeros(users))

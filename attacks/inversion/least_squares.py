@@ -13,7 +13,7 @@ Levenberg-Marquardt algorithm for nonlinear least-squares minimization", arXiv:1
 from __future__ import annotations
 
 from functools import partial
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -108,7 +108,7 @@ def _one(
     chosen = {k: v for k, v in free._asdict().items() if k not in kept}
     open_: Bool[Array, " unknowns"] = ravel_pytree(chosen)[0].astype(bool)
 
-    def unravel(theta: Array) -> Unknowns:
+    def unravel(theta: Array) -> Any:
         return Unknowns(**unravel_some(theta), **kept)
 
     size = jnp.sqrt(jnp.mean(problem.rows**2))

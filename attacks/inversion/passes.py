@@ -42,7 +42,7 @@ class Ordered(NamedTuple):
     """Some clients, their rows in the order of the steps, padded to one power of two; where each row was."""
 
     users: Int[np.ndarray, " clients"]
-    index: Int[np.ndarray, "clients n"]
+    items: Int[np.ndarray, "clients n"]
     rows: Rows
 
 
@@ -127,7 +127,8 @@ def chosen_in_order(
     free = manifest.rule.local_steps is not None and (
         manifest.rule.order is not None or manifest.rule.batch_size is not None
     )
-    rows = Rows(*(part[some] for part in rows[:5]), rows.precision, None)
+    chosen = (rows.rows[some], rows.factors[some], rows.offset[some], rows.item[some], rows.scale[some])
+    rows = Rows(*chosen, rows.precision, None)
     best, most = None, 0
     for family in rule.families(manifest):
         for value in family.values:

@@ -118,6 +118,11 @@ def unknowns(
         Those of the problem.
     constants_of : callable
         From sigma and the largest eigenvalue of V'V to constants.
+
+    Returns
+    -------
+    Unknowns
+        With an axis of starts after that of the clients; factors and ratings are 0 where they are NaN.
     """
     size = np.abs(np.where(np.isnan(starts.sigma), 1.0, starts.sigma))
     square = np.matmul(problem.factors.transpose(0, 2, 1), problem.factors)

@@ -27,6 +27,20 @@ def wrong_rule(problem: Problem, state: State, size: Size) -> str:
     leaves itself, but for five standard errors of its mean size (that of Laplace and normal noise is at most
     its scale over the root of the number of coordinates) and a twentieth for what the model approximates; of
     an unknown one, what lies off the directions, whose law is not known either.
+
+    Parameters
+    ----------
+    problem : Problem
+        What is fixed while the view is read.
+    state : State
+        Where learning ended.
+    size : Size
+        Scales of the uploads before anything was decoded.
+
+    Returns
+    -------
+    str
+        The reason, empty where the declared rule explains the uploads.
     """
     left, b = residual_scale(problem, state.total), float(state.parameters.constants.noise)
     allowed = 1 + APPROXIMATE + 5 / np.sqrt(max(float(state.total.coordinates), 1.0))
@@ -48,6 +62,23 @@ def unread(view: View, evidence: np.ndarray, key: int) -> tuple[dict[int, str], 
 
     It does where the model explains the uploads of others, and where all of them are noise to a test that
     knows no model.
+
+    Parameters
+    ----------
+    view : View
+        With uploads in the clear.
+    evidence : (n_users,)
+        Log odds of the model against noise alone in nats, in the order of ``view.users``; NaN where there
+        is none.
+    key : int
+        Seed of the test's draws.
+
+    Returns
+    -------
+    dict of int to str
+        Reason of each client without an answer.
+    bool
+        Whether what is said of them is that noise alone explains their uploads.
     """
     users = view.users
     if float(np.sum(evidence, where=np.isfinite(evidence))) > LEAST_ODDS:

@@ -91,6 +91,11 @@ def plan(view: View, shape_cost: float = 1e6, cells: int = CELL_BUDGET) -> Packi
         Slots x rounds of padding that one more shape, which is compiled once more, must save.
     cells : int
         Upper bound of numbers in one batch, rounded up to one client.
+
+    Returns
+    -------
+    Packing
+        Each client is in one batch.
     """
     length = _slots(view)
     order = np.argsort(length, kind="stable")
@@ -183,7 +188,26 @@ def _public(view: View, item_ids: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
 
 
 def pack(view: View, packing: Packing, number: int, kind: DTypeLike = np.float64, law: Law = LAPLACE) -> Rows:
-    """Align the rounds of one batch's clients; ``kind`` is the precision of the rows, ``law`` the noise's."""
+    """Align the rounds of one batch's clients in padded arrays.
+
+    Parameters
+    ----------
+    view : View
+        With uploads in the clear.
+    packing : Packing
+        How the view is cut; see ``plan``.
+    number : int
+        Of the batch, from 0.
+    kind : dtype
+        Precision of the rows.
+    law : Law
+        Of the noise, whose loss ``Rows.blank`` sums up.
+
+    Returns
+    -------
+    Rows
+        Scale and regularisation are removed; padding clients repeat the last one.
+    """
     manifest, upload = view.manifest, view.manifest.upload
     members, size, width = packing.members[number], packing.sizes[number], packing.widths[number]
     batch = view.batch(members[:size])

@@ -22,6 +22,11 @@ def estimates(batches: BatchCache, batch: int, answers: Answers) -> Estimates:
     batch : int
     answers : Answers
         Posteriors of its clients, padding included.
+
+    Returns
+    -------
+    Estimates
+        Of the batch's clients without the padding; NaN on padding slots.
     """
     problem, rows = batches.problem, batches.rows(batch)
     size, item_ids = problem.packing.sizes[batch], problem.packing.item_ids

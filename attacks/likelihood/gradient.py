@@ -139,7 +139,32 @@ def score_of(
     link: Link,
     fixed: FixedSums,
 ) -> Score:
-    """Gradient and information of the marginal likelihood of the uploads with respect to lam."""
+    """Gradient and information of the marginal likelihood of the uploads with respect to lam.
+
+    Parameters
+    ----------
+    model : Model
+        What is fixed.
+    attribute_factors : (rounds, K, attributes)
+        As broadcast.
+    rows : Rows
+        Of one batch.
+    constants : Constants
+        Of the protocol and its noise.
+    p : (users, rounds, K)
+        Factors at which the score is taken.
+    answers : Answers
+        Posteriors at ``p``.
+    link : Link
+        What the update rule says about p given the answers.
+    fixed : FixedSums
+        See ``attacks.likelihood.update_rule.fixed_sums``.
+
+    Returns
+    -------
+    Score
+        One row per client.
+    """
     items = item_rows(model, constants, rows)
     squares = fixed.items
     if squares is None:
@@ -168,5 +193,18 @@ def score_of(
 
 
 def fisher_information(score: Score, share: float) -> Float[Array, "users L L"]:
-    """Information for a Newton step; ``share`` of it as if the answers were known."""
+    """Mix the information for a Newton step from that with known answers and the observed one.
+
+    Parameters
+    ----------
+    score : Score
+        Of L unknowns per client.
+    share : float
+        Part of the information, 0 to 1, that is taken as if the answers were known.
+
+    Returns
+    -------
+    (users, L, L)
+        ``share`` of the complete and the rest of the observed information.
+    """
     return share * score.complete + (1 - share) * score.observed

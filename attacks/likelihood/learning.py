@@ -43,7 +43,20 @@ class State(NamedTuple):
 
 
 def residual_scale(problem: Problem, total: Summary) -> float:
-    """The scale of noise that would leave what the answers leave of the rows."""
+    """The scale of noise that would leave what the answers leave of the rows.
+
+    Parameters
+    ----------
+    problem : Problem
+        Whose model has the law of the noise.
+    total : Summary
+        Summed over all batches.
+
+    Returns
+    -------
+    float
+        Scale of the law, in stars squared.
+    """
     return float(problem.model.law.scale_of(float(total.distance) / max(float(total.coordinates), 1.0)))
 
 
@@ -57,6 +70,11 @@ def state_at(batches: BatchCache, parameters: Parameters, points: list[Point] | 
         As they are in all of the pass.
     points : list of Point, optional
         One for each batch.
+
+    Returns
+    -------
+    State
+        Its parameters are those given.
     """
     problem = batches.problem
     points, total = _pass(batches, parameters, points)
@@ -105,6 +123,11 @@ def improved(problem: Problem, parameters: Parameters, total: Summary) -> Parame
         Those of the pass.
     total : Summary
         Its sums over all clients.
+
+    Returns
+    -------
+    Parameters
+        What is known, such as a known noise scale, stays.
     """
     n_users = problem.view.users.size
     constants, prior, spread = parameters
@@ -153,6 +176,11 @@ def learn(
         Most of them; it ends before where next to nothing is gained.
     points : list of Point, optional
         One for each batch.
+
+    Returns
+    -------
+    State
+        That with the most evidence.
     """
     return keep_better(
         state_at(batches, parameters, points),
@@ -182,6 +210,11 @@ def keep_better(
         The state under given parameters, from a state nearby.
     tries : int
         Most states to be reached.
+
+    Returns
+    -------
+    State
+        ``best`` itself where no other has more evidence.
     """
     proposed, share = propose(best), 1.0
     for _ in range(tries):
@@ -200,7 +233,7 @@ def keep_better(
 
 
 def search(batches: BatchCache, parameters: Parameters, passes: int) -> State:
-    """The middle of the rating law from which the passes end with the most evidence, learned to its end.
+    """Learn from the middle of the rating law from which the passes end with the most evidence.
 
     Parameters
     ----------
@@ -209,6 +242,11 @@ def search(batches: BatchCache, parameters: Parameters, passes: int) -> State:
         Before anything was learned.
     passes : int
         From each start.
+
+    Returns
+    -------
+    State
+        That with the most evidence.
     """
     problem = batches.problem
     if not problem.estimated:

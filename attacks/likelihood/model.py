@@ -110,7 +110,32 @@ def model_of(
     clip: float | None = None,
     law: Law = LAPLACE,
 ) -> Model:
-    """The model of a view; ``linked`` says that consecutive rounds are connected by (9), (10)."""
+    """Make the model of a view from its manifest.
+
+    Parameters
+    ----------
+    manifest : Manifest
+        Of the recording.
+    rounds : (n_rounds,)
+        Recorded rounds, ascending.
+    tied : bool
+        Whether p follows from the answers by (8).
+    linked : bool
+        Whether consecutive rounds are connected by (9), (10).
+    clip : float or None
+        Norm to which rows are clipped, in stars squared; None where they are not.
+    law : Law
+        Of the noise.
+
+    Returns
+    -------
+    Model
+        Hashable.
+
+    References
+    ----------
+    Paper 000 (arXiv:2210.07775), Eq. (8)-(10).
+    """
     blocks = np.full(manifest.n_attributes, -1)
     loose: list[bool] = []
     for group in manifest.attribute_groups:
@@ -178,7 +203,22 @@ class Answers(NamedTuple):
 
 @partial(jax.jit, static_argnums=0)
 def log_prior(model: Model, prior: Prior, rows: Rows) -> Float[Array, "candidates users slots"]:
-    """Log prior of every slot, normalised, in the precision of the rows."""
+    """Log prior of every slot, normalised, in the precision of the rows.
+
+    Parameters
+    ----------
+    model : Model
+        With the candidates.
+    prior : Prior
+        Its clients are those of the batch.
+    rows : Rows
+        Whose slots are about items.
+
+    Returns
+    -------
+    (candidates, users, slots)
+        In nats; the exponentials sum to 1 over candidates.
+    """
     features, item = model.features(), jnp.asarray(prior.item)
     logits = prior.level[:, None, None]
     for owner, width in zip((prior.user[:, None], item[rows.item]), model.effects, strict=True):

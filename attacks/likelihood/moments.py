@@ -42,6 +42,11 @@ def moments(model: Model, rows: Rows, prior: Prior, assumed: Array, answers: Ans
     assumed : (candidates, users, slots)
         The prior's probabilities, 0 on padding.
     answers : Answers
+
+    Returns
+    -------
+    Moments
+        Clients that only fill the batch are left out of the sums.
     """
     live = rows.live[:, None].astype(assumed.dtype)
     assumed, found = assumed * live, answers.items * live
@@ -71,6 +76,19 @@ def _feature_mean(model: Model, weights: AnyArray) -> Float[Array, "features use
 
 
 def feature_variance(model: Model, weights: AnyArray) -> Float[Array, "features users slots"]:
-    """Variances of the features of a rating under weights over candidates."""
+    """Variances of the features of a rating under weights over candidates.
+
+    Parameters
+    ----------
+    model : Model
+        With the features of each candidate.
+    weights : (candidates, users, slots)
+        Probabilities, 0 on padding.
+
+    Returns
+    -------
+    (features, users, slots)
+        In the precision of the weights.
+    """
     square = jnp.einsum("fv,vur->fur", (model.features().T ** 2).astype(weights.dtype), weights)
     return square - _feature_mean(model, weights) ** 2

@@ -58,7 +58,22 @@ class Found:
 
 
 def missing(view: View) -> tuple[str, ...]:
-    """Constants that the model of a view needs and the manifest lacks."""
+    """Name the constants that the model of a view needs and the manifest lacks.
+
+    Parameters
+    ----------
+    view : View
+        Whose update, weighting and rounds say what is needed.
+
+    Returns
+    -------
+    tuple of str
+        Names of hyper-parameters; empty where none lacks.
+
+    References
+    ----------
+    Paper 000 (arXiv:2210.07775), Eq. (8)-(10).
+    """
     manifest = view.manifest
     needed = []
     if manifest.weighting == "include-unrated":
@@ -72,7 +87,20 @@ def missing(view: View) -> tuple[str, ...]:
 
 
 def with_constants(view: View, values: Values) -> View:
-    """The view as if its manifest published these values, too."""
+    """Make the view as if its manifest published some more values.
+
+    Parameters
+    ----------
+    view : View
+        Left as it is.
+    values : dict of str to float
+        Hyper-parameters by name; they replace those of the manifest.
+
+    Returns
+    -------
+    View
+        With another manifest and the same messages.
+    """
     manifest: Manifest = view.manifest
     known = {**manifest.hyperparameters, **values}
     return replace(view, manifest=manifest.model_copy(update={"hyperparameters": known}))

@@ -49,7 +49,22 @@ class RowKind(NamedTuple):
 
 
 def item_rows(model: Model, constants: Constants, rows: Rows) -> RowKind:
-    """The rows of items."""
+    """Describe the rows of items, with the candidates for a rating.
+
+    Parameters
+    ----------
+    model : Model
+        With levels and weights.
+    constants : Constants
+        alpha is the weight of unrated items.
+    rows : Rows
+        Of one batch.
+
+    Returns
+    -------
+    RowKind
+        In the precision of the rows.
+    """
     kind = rows.items.dtype
     weights = jnp.where(jnp.array(model.weighted), constants.alpha, 1.0)
     levels = jnp.array(model.levels)
@@ -58,7 +73,22 @@ def item_rows(model: Model, constants: Constants, rows: Rows) -> RowKind:
 
 
 def attribute_rows(model: Model, attribute_factors: Array, rows: Rows) -> RowKind:
-    """The rows of attributes."""
+    """Describe the rows of attributes, whose candidates are 0 and 1.
+
+    Parameters
+    ----------
+    model : Model
+        With the clip and the law of the noise.
+    attribute_factors : (rounds, K, attributes)
+        As broadcast.
+    rows : Rows
+        Of one batch.
+
+    Returns
+    -------
+    RowKind
+        In the precision of the rows, with one slot per attribute.
+    """
     kind = rows.items.dtype
     factors = jnp.broadcast_to(attribute_factors.astype(kind)[:, None], rows.attributes.shape)
     levels = jnp.array([0.0, 1.0], kind)
@@ -67,7 +97,20 @@ def attribute_rows(model: Model, attribute_factors: Array, rows: Rows) -> RowKin
 
 
 def distances(kind: RowKind, p: AnyArray) -> Float[Array, "candidates users slots"]:
-    """sum over rounds and coordinates of loss(f - y p) - loss(f): against a row that says nothing."""
+    """Sum the loss of f - y p less that of f over rounds and coordinates: against a row that says nothing.
+
+    Parameters
+    ----------
+    kind : RowKind
+        Rows f and their candidates.
+    p : (users, rounds, K)
+        Factors of the clients.
+
+    Returns
+    -------
+    (candidates, users, slots)
+        In the units of the law's loss; rounds in which a row was not sent add nothing.
+    """
     p = p.swapaxes(0, 1).astype(kind.rows.dtype)
 
     def add(total: Array, part: tuple[Any, ...]) -> tuple[Array, None]:
@@ -85,7 +128,22 @@ def distances(kind: RowKind, p: AnyArray) -> Float[Array, "candidates users slot
 
 
 def posterior_attributes(model: Model, odds: Array) -> tuple[Array, Array]:
-    """Softmax inside each block, of the log odds of each column being active; and its log norm."""
+    """Softmax inside each block of attributes, and its log norm.
+
+    Parameters
+    ----------
+    model : Model
+        With the one-hot blocks; a loose one may have no active attribute.
+    odds : (users, attributes)
+        Log odds of each attribute being active, in nats.
+
+    Returns
+    -------
+    (users, attributes)
+        Probability that each is active.
+    (users, blocks)
+        Log norm of each block.
+    """
     block = np.array(model.blocks)
     inside = block[:, None] == np.arange(len(model.loose))
     none = np.array(model.loose, np.float64)
@@ -117,7 +175,30 @@ def decode(
     assumed: Float[Array, "candidates users slots"],
     point: Point,
 ) -> Fit:
-    """Posterior of every row given p, with the tilt lam where p is tied; ``assumed`` is the log prior."""
+    """Posterior of every row given p, with the tilt lam where p is tied.
+
+    Parameters
+    ----------
+    model : Model
+        What is fixed.
+    attribute_factors : (rounds, K, attributes)
+        As broadcast.
+    rows : Rows
+        Of one batch.
+    constants : Constants
+        Of the protocol and its noise.
+    prior : Prior
+        Of the batch's clients.
+    assumed : (candidates, users, slots)
+        ``log_prior`` of it, in nats.
+    point : Point
+        p and lam.
+
+    Returns
+    -------
+    Fit
+        Posteriors, log-likelihood in nats and distance, client by client.
+    """
     p, unit = point.p, model.law.unit(constants.noise)
     kind = rows.items.dtype
     away = distances(item_rows(model, constants, rows), p)
@@ -162,7 +243,28 @@ def _decode_attributes(
 def contributions(
     model: Model, rows: Rows, constants: Constants, p: AnyArray
 ) -> Float[Array, "candidates users slots"]:
-    """y of every candidate at the mean over rounds: what a row adds to the sum in (8)."""
+    """What every candidate of a row adds to the sum in (8): its y at the mean over rounds.
+
+    Parameters
+    ----------
+    model : Model
+        With levels and weights.
+    rows : Rows
+        Of one batch.
+    constants : Constants
+        alpha is the weight of unrated items.
+    p : (users, rounds, K)
+        Factors of the clients.
+
+    Returns
+    -------
+    (candidates, users, slots)
+        In stars.
+
+    References
+    ----------
+    Paper 000 (arXiv:2210.07775), Eq. (8).
+    """
     items = item_rows(model, constants, rows)
     predicted = jnp.einsum("ukr,uk->ur", rows.middle, p.mean(axis=1).astype(rows.middle.dtype))
     return items.weights[:, None, None] * (items.levels[:, None, None] - predicted)

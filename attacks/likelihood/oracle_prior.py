@@ -34,13 +34,28 @@ class Informed(NamedTuple):
 def flat_log_prior(
     batches: BatchCache, parameters: Parameters, batch: int
 ) -> Float[Array, "candidates users slots"]:
-    """Log prior of every slot before anything was learned."""
+    """Log prior of every slot under parameters that have learned nothing yet.
+
+    Parameters
+    ----------
+    batches : BatchCache
+        Rows of the problem.
+    parameters : Parameters
+        As ``attacks.likelihood.oracle.prepared`` makes them.
+    batch : int
+        Number of the batch, from 0.
+
+    Returns
+    -------
+    (candidates, users, slots)
+        In nats; the exponentials sum to 1 over candidates.
+    """
     prior = prior_of(batches.problem, parameters, batch)
     return log_prior(batches.problem.model, prior, batches.rows(batch))
 
 
 def fit_prior(batches: BatchCache, parameters: Parameters, answers: Sequence[Answers]) -> Informed:
-    """A prior fitted to the true answers of all batches.
+    """Fit a prior to the true answers of all batches.
 
     Parameters
     ----------
@@ -49,6 +64,11 @@ def fit_prior(batches: BatchCache, parameters: Parameters, answers: Sequence[Ans
         Whose constants are kept.
     answers : sequence of Answers
         The true ones, batch by batch.
+
+    Returns
+    -------
+    Informed
+        The prior, and the sums that its items' effects were fitted with.
     """
     problem, model = batches.problem, _dispersed(batches.problem.model)
     n_users, n_items = problem.view.users.size, problem.packing.item_ids.size
@@ -97,6 +117,22 @@ def log_prior_of_others(
 
     Items have few raters, and their effects would give the answer away. The client's own effects stay: it
     would be told that each answer is less usual for it than it is.
+
+    Parameters
+    ----------
+    batches : BatchCache
+        Rows of the problem.
+    informed : Informed
+        Prior fitted to the answers of all clients.
+    batch : int
+        Number of the batch, from 0.
+    answers : Answers
+        Known ones of the batch.
+
+    Returns
+    -------
+    (candidates, users, slots)
+        In nats; the exponentials sum to 1 over candidates.
     """
     model, parameters = _dispersed(batches.problem.model), informed.parameters
     prior = prior_of(batches.problem, parameters, batch)

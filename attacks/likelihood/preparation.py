@@ -64,7 +64,7 @@ class Preparation:
 
 
 def prepare(how: Preparation, view: View, shape_cost: float) -> tuple[BatchCache, Parameters]:
-    """A view's batches and its parameters before anything was learned, with what the manifest says.
+    """Make a view's batches and its parameters before anything was learned, with what the manifest says.
 
     Parameters
     ----------
@@ -72,6 +72,13 @@ def prepare(how: Preparation, view: View, shape_cost: float) -> tuple[BatchCache
     view : View
     shape_cost : float
         See ``attacks.likelihood.batches.plan``.
+
+    Returns
+    -------
+    BatchCache
+        Rows of all clients of the view.
+    Parameters
+        With a flat prior.
     """
     manifest, size = view.manifest, how.size
     scale = how.scale if how.scale is not None else known_scale(manifest)
@@ -110,8 +117,22 @@ def _learners(how: Preparation, view: View) -> View:
 
 
 def settled(how: Preparation, view: View) -> tuple[View, dict[str, Any]]:
-    """The view with constants that its manifest lacks, as far as the uploads determine them; and what is
-    told of them in the attack's options."""
+    """Add constants that the manifest lacks to a view, as far as the uploads determine them.
+
+    Parameters
+    ----------
+    how : Preparation
+        How views are prepared.
+    view : View
+        With uploads in the clear.
+
+    Returns
+    -------
+    View
+        The same one where nothing lacks.
+    dict of str to Any
+        What is told of the constants in the attack's options; empty where nothing lacks.
+    """
     names = missing(view)
     if not names:
         return view, {}
@@ -126,7 +147,22 @@ def settled(how: Preparation, view: View) -> tuple[View, dict[str, Any]]:
 
 
 def learned(how: Preparation, view: View) -> tuple[BatchCache, State]:
-    """Learn on some clients, then ascend with all of them."""
+    """Learn on some clients, then ascend with all of them.
+
+    Parameters
+    ----------
+    how : Preparation
+        How views are prepared.
+    view : View
+        With uploads in the clear.
+
+    Returns
+    -------
+    BatchCache
+        Rows of all clients.
+    State
+        Where learning with all clients ended.
+    """
     some = _learners(how, view)
     if some is view:
         return _schooled(how, view)

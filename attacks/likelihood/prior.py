@@ -37,7 +37,24 @@ class Spread(NamedTuple):
 
 
 def flat(model: Model, n_users: int, n_items: int, size: int) -> Prior:
-    """Every answer equally likely; free factors from N(0, 10^2)."""
+    """Make the prior under which every answer is equally likely, and free factors come from N(0, 10^2).
+
+    Parameters
+    ----------
+    model : Model
+        With candidates, blocks and effects.
+    n_users : int
+        Number of clients.
+    n_items : int
+        Number of items.
+    size : int
+        Length L of a client's free factors.
+
+    Returns
+    -------
+    Prior
+        All log odds and effects are 0.
+    """
     return Prior(
         np.zeros(len(model.levels)),
         np.zeros((n_users, model.effects[0])),
@@ -49,12 +66,38 @@ def flat(model: Model, n_users: int, n_items: int, size: int) -> Prior:
 
 
 def start_spread(model: Model) -> Spread:
-    """Variances before anything was read."""
+    """Variances of the random effects before anything was read.
+
+    Parameters
+    ----------
+    model : Model
+        Says how many effects there are.
+
+    Returns
+    -------
+    Spread
+        In nats squared.
+    """
     return Spread(*(START_VARIANCE[:width] for width in model.effects))
 
 
 def bell(model: Model, middle: float, unrated: float) -> Float[np.ndarray, " candidates"]:
-    """Log frequencies of a discretised normal law: ``middle`` in 0..1 of the rating grid."""
+    """Log frequencies of a discretised normal law over the rating grid.
+
+    Parameters
+    ----------
+    model : Model
+        With the levels.
+    middle : float
+        Its middle, 0 to 1 of the grid.
+    unrated : float
+        Frequency of the candidate 0, over 0 and below 1; not used where unrated is no candidate.
+
+    Returns
+    -------
+    (candidates,)
+        In nats; the exponentials sum to 1.
+    """
     levels = np.array(model.levels)
     rated = levels > 0
     log = np.full(levels.shape, np.log(unrated))
@@ -65,7 +108,30 @@ def bell(model: Model, middle: float, unrated: float) -> Float[np.ndarray, " can
 def improve(
     model: Model, prior: Prior, spread: Spread, moments: Moments, n_users: int, *, pulled: bool = True
 ) -> tuple[Prior, Spread]:
-    """One Newton step in every parameter; ``pulled``: levels are drawn to what is known of ratings anyhow."""
+    """Take one Newton step in every parameter of the prior.
+
+    Parameters
+    ----------
+    model : Model
+        What is fixed.
+    prior : Prior
+        Of all clients.
+    spread : Spread
+        Variances of the random effects.
+    moments : Moments
+        Summed over all batches.
+    n_users : int
+        Number of clients.
+    pulled : bool
+        Levels are drawn to what is known of ratings without the uploads.
+
+    Returns
+    -------
+    Prior
+        After the step.
+    Spread
+        Variances that go with it.
+    """
     worth, mean_worth = (WORTH, MEAN_WORTH * n_users) if pulled else (0.0, 0.0)
     level = np.asarray(prior.level) + _level_step(model, prior, moments, worth, mean_worth)
     loose = np.array(model.loose)[np.array(model.blocks, int)] if model.blocks else np.zeros(0, bool)
@@ -167,6 +233,22 @@ def penalty(model: Model, prior: Prior, spread: Spread, moments: Moments) -> flo
 
     Where p is free the evidence has integrated the clients' own effects out
     (``attacks.likelihood.summaries``). And what the levels cost against what is known of ratings anyhow.
+
+    Parameters
+    ----------
+    model : Model
+        What is fixed.
+    prior : Prior
+        Of all clients.
+    spread : Spread
+        Variances of the random effects.
+    moments : Moments
+        Summed over all batches.
+
+    Returns
+    -------
+    float
+        In nats.
     """
     typical, now = _typical(model), _among_rated(model, prior)
     total = WORTH * float(np.sum(scipy.special.rel_entr(typical, now)))
@@ -177,7 +259,24 @@ def penalty(model: Model, prior: Prior, spread: Spread, moments: Moments) -> flo
 
 
 def effect_cost(model: Model, effect: AnyArray, table: AnyArray, variance: np.ndarray) -> np.ndarray:
-    """What each client's or item's random effects (owners, effects) cost in evidence, (owners,) nats."""
+    """What each client's or item's random effects cost in evidence.
+
+    Parameters
+    ----------
+    model : Model
+        Says which effects are open.
+    effect : (owners, effects)
+        Random effects of clients or of items.
+    table : (owners, effects, 3)
+        Gap, prior and posterior variance, as in ``Moments``.
+    variance : (effects,)
+        Of their normal law.
+
+    Returns
+    -------
+    (owners,)
+        In nats.
+    """
     cost = np.zeros(len(effect))
     for feature in _open(model, len(variance)):
         information = _information(np.asarray(table)[:, feature])
@@ -187,7 +286,24 @@ def effect_cost(model: Model, effect: AnyArray, table: AnyArray, variance: np.nd
 
 
 def effect_gain(model: Model, effect: AnyArray, table: AnyArray, variance: np.ndarray) -> np.ndarray:
-    """What a whole Newton step in each client's own random effects gains in evidence, (owners,) nats."""
+    """What a whole Newton step in each client's own random effects gains in evidence.
+
+    Parameters
+    ----------
+    model : Model
+        Says which effects are open.
+    effect : (owners, effects)
+        Random effects of the clients.
+    table : (owners, effects, 3)
+        Gap, prior and posterior variance, as in ``Moments``.
+    variance : (effects,)
+        Of their normal law.
+
+    Returns
+    -------
+    (owners,)
+        In nats, >= 0.
+    """
     gain = np.zeros(len(effect))
     for feature in _open(model, len(variance)):
         slope = np.asarray(table)[:, feature, 0] - np.asarray(effect)[:, feature] / variance[feature]
@@ -196,7 +312,24 @@ def effect_gain(model: Model, effect: AnyArray, table: AnyArray, variance: np.nd
 
 
 def with_better_effects(model: Model, prior: Prior, moments: Moments, variance: np.ndarray) -> Prior:
-    """The prior after one Newton step in the clients' own random effects, everything else as it is."""
+    """Take one Newton step in the clients' own random effects and leave everything else as it is.
+
+    Parameters
+    ----------
+    model : Model
+        Says which effects are open.
+    prior : Prior
+        Left as it is.
+    moments : Moments
+        Their sums over the same clients.
+    variance : (effects,)
+        Of the clients' effects.
+
+    Returns
+    -------
+    Prior
+        With other ``user`` effects.
+    """
     now, table = np.asarray(prior.user), np.asarray(moments.user)
     user = now.copy()
     for feature in _open(model, now.shape[1]):

@@ -12,7 +12,19 @@ WIDE = 0.25  # standard deviation, as a share of the grid
 
 
 def log_shares(levels: Float[np.ndarray, " levels"], middle: float = TYPICAL) -> Float[np.ndarray, " levels"]:
-    """Log frequencies of a normal law on the grid, around ``middle`` in 0..1 of it.
+    """Log frequencies of a normal law on the rating grid.
+
+    Parameters
+    ----------
+    levels : (n_levels,)
+        In stars.
+    middle : float
+        Middle of the law, 0 to 1 of the grid.
+
+    Returns
+    -------
+    (n_levels,)
+        In nats; the exponentials sum to 1.
 
     Examples
     --------

@@ -32,12 +32,38 @@ def has_structure(view: View, rng: np.random.Generator) -> bool:
         With uploads in the clear.
     rng : numpy.random.Generator
         Draws the sample of clients and the signs.
+
+    Returns
+    -------
+    bool
+        Whether ``p_value`` is at most ``LEVEL``.
+
+    References
+    ----------
+    Phipson and Smyth 2010, doi:10.2202/1544-6115.1585.
     """
     return p_value(view, rng) <= LEVEL
 
 
 def p_value(view: View, rng: np.random.Generator) -> float:
-    """Probability of as much common direction in flipped rows; 1 where no client has two rows."""
+    """Probability of as much common direction in rows whose signs were flipped at random.
+
+    Parameters
+    ----------
+    view : View
+        With uploads in the clear.
+    rng : numpy.random.Generator
+        Draws the sample of clients and the signs.
+
+    Returns
+    -------
+    float
+        From 1 / (1 + ``FLIPS``) to 1; it is 1 where no client has two rows.
+
+    References
+    ----------
+    Phipson and Smyth 2010, doi:10.2202/1544-6115.1585.
+    """
     per_client = view.messages.n_rows * view.manifest.factors / max(view.users.size, 1)
     most = int(min(MOST_CLIENTS, max(1, MOST_NUMBERS // max(per_client, 1))))
     if view.users.size > most:

@@ -25,7 +25,18 @@ class Size(NamedTuple):
 
 
 def size_up(view: View) -> Size:
-    """Scale of the noise and of the rows, from the second moments of each client's rows."""
+    """Estimate the scale of the noise and of the rows from the second moments of each client's rows.
+
+    Parameters
+    ----------
+    view : View
+        With uploads in the clear.
+
+    Returns
+    -------
+    Size
+        Scales in stars squared, and clients that cannot be read.
+    """
     moments = _second_moments(view)
     n_numbers = max(view.messages.n_rows * view.manifest.factors, 1)
     off, energy, freedom = moments.off, moments.energy, moments.freedom

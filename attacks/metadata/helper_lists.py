@@ -23,6 +23,7 @@ from victims.transcript.view import ITEM, Told, View
 COUNTS_ALONE = (
     "sizes of lists and of what they share name no item: they tell how long lists are, and whose are alike"
 )
+NAMED_NONE = "the client named no item to the adversary"
 NOTHING_TOLD = "nobody tells the adversary anything before the first round"
 
 
@@ -61,7 +62,9 @@ class HelperLists:
         kind = np.full((1, value.shape[1]), ITEM, np.int8)
         block = Estimates(users.astype(np.int32), kind, index, value, value, rated_probability=value)
         progress(users.size, users.size)
-        return Reconstruction(self.name, users, (block,), {}, options, scope=Scope.RATED_SET)
+        everybody = np.union1d(view.users, users)
+        silent = dict.fromkeys(np.setdiff1d(everybody, users).tolist(), NAMED_NONE)
+        return Reconstruction(self.name, everybody, (block,), silent, options, scope=Scope.RATED_SET)
 
     def obstacle(self, view: View) -> str:
         """Why there is no list to read, or nothing."""

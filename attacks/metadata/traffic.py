@@ -41,11 +41,13 @@ class Traffic:
         if obstacle := self.obstacle(view):
             return all_abstain(self.name, view.users, obstacle, options, scope=Scope.LIST_LENGTHS)
         assert view.traffic is not None
-        users = np.unique(view.traffic.sender)
-        length = np.array([np.median(view.traffic.rows[view.traffic.sender == user]) for user in users])
+        users = np.union1d(view.users, view.traffic.sender)
+        rows = [view.traffic.rows[view.traffic.sender == user] for user in users]
+        length = np.array([np.median(part) if part.size else np.nan for part in rows])
         progress(users.size, users.size)
+        silent = dict.fromkeys(users[np.isnan(length)].tolist(), "no row of the client passes")
         told = {"list_length": length}
-        return Reconstruction(self.name, users, (), {}, options, told, scope=Scope.LIST_LENGTHS)
+        return Reconstruction(self.name, users, (), silent, options, told, scope=Scope.LIST_LENGTHS)
 
     def obstacle(self, view: View) -> str:
         """Why there is nothing to count, or nothing."""

@@ -53,7 +53,7 @@ def names_of(
     if not (neighbours.size and scale.size):
         return np.full(scale.size, -1)
     sums = _per_sender(label, one.length, scale.size)
-    by_list = _ways_of_lists(view, one, label, weights, scale.size)
+    by_list = _ways_of_lists(view, one, np.where(np.isfinite(pull), label, -1), weights, scale.size)
     by_rows = list(_ways_of_rows(view, label, pull, scale, sums, weights))
     reached = ((sums > 0)[:, None, :] == (weights > 0)[None]).all(axis=2)
     all_of_them = _possible([*by_list, *by_rows], reached)
@@ -97,7 +97,7 @@ def _per_sender(label: np.ndarray, length: np.ndarray, n: int) -> Float[np.ndarr
 
 
 def _ways_of_lists(view: View, one: Arrived, label: np.ndarray, weights: np.ndarray, n: int) -> list[Way]:
-    """The cosine of each sender's list and each member's own."""
+    """The cosine of each sender's list, where all of it is linked exactly, and each member's own."""
     linked = label >= 0
     size = np.bincount(label[linked], minlength=n)
     out = []

@@ -118,7 +118,22 @@ def on_grid(
     deviation: Float[np.ndarray, " entries"],
     levels: Float[np.ndarray, " levels"],
 ) -> Separated:
-    """Read ratings where nothing is stretched; parameters and result as in ``unstretch``, all weights 1."""
+    """Read ratings where nothing is stretched.
+
+    Parameters
+    ----------
+    user, item : (n_entries,)
+        From 0.
+    value, deviation : (n_entries,)
+        Estimates of the ratings in stars and their standard errors.
+    levels : (n_levels,)
+        Ascending, > 0.
+
+    Returns
+    -------
+    Separated
+        As of ``unstretch``, with all weights 1.
+    """
     usual = np.exp(log_shares(levels))
     share = usual
     for _ in range(20):

@@ -13,7 +13,15 @@ if TYPE_CHECKING:
 
 
 def show_accounts(output: Output, stated: Sequence[Stated]) -> None:
-    """The accounts of all defenses, then what they do not hide; a defense without an account is named."""
+    """Print the accounts of all defenses, then what they do not hide; a defense without an account is named.
+
+    Parameters
+    ----------
+    output : Output
+        Where to.
+    stated : sequence of Stated
+        One per defense: its text and its accounts.
+    """
     from reports.accounts import account_table
 
     not_hidden: dict[str, None] = {}
@@ -31,7 +39,18 @@ def show_accounts(output: Output, stated: Sequence[Stated]) -> None:
 
 
 def accounts_as_json(stated: Sequence[Stated]) -> list[dict[str, Any]]:
-    """The same as JSON values."""
+    """Turn the accounts of all defenses into JSON values.
+
+    Parameters
+    ----------
+    stated : sequence of Stated
+        One per defense: its text and its accounts.
+
+    Returns
+    -------
+    list of dict
+        ``defense`` and ``accounts``, in the same order.
+    """
     return [
         {"defense": defense, "accounts": [asdict(account) for account in accounts]}
         for defense, accounts in stated

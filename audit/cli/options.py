@@ -33,7 +33,18 @@ class Weighting(StrEnum):
 
 
 def completing(group: str) -> Callable[[str], list[tuple[str, str]]]:
-    """What a shell offers for an option that takes a component: name and summary."""
+    """Make the shell completion of an option that takes a component.
+
+    Parameters
+    ----------
+    group : str
+        ``victims``, ``defenses``, ``attacks`` or ``adversaries``.
+
+    Returns
+    -------
+    callable of str
+        Name and summary of each component whose name begins with the text.
+    """
 
     def complete(incomplete: str) -> list[tuple[str, str]]:
         from audit.requests.component_lists import components
@@ -141,17 +152,49 @@ FailOnOption = Annotated[
 
 
 def examples(*lines: str) -> str:
-    """The end of a command's help."""
+    """Write the end of a command's help.
+
+    Parameters
+    ----------
+    lines : str
+        Command lines, one each.
+
+    Returns
+    -------
+    str
+        Under the head ``Examples:``.
+    """
     return "\b\nExamples:\n" + "\n".join(f"  {line}" for line in lines)
 
 
 def texts(values: Sequence[StrEnum] | None) -> tuple[str, ...]:
-    """Choices as text, each once."""
+    """List choices as texts, each once.
+
+    Parameters
+    ----------
+    values : sequence of StrEnum or None
+        As chosen on the command line.
+
+    Returns
+    -------
+    tuple of str
+        In the order of the first mention; empty for None.
+    """
     return tuple(dict.fromkeys(choice.value for choice in values or ()))
 
 
 def names(values: Sequence[str] | None) -> tuple[str, ...]:
-    """Names that were repeated or listed with commas, each once.
+    """List names that were repeated or written with commas, each once.
+
+    Parameters
+    ----------
+    values : sequence of str or None
+        As given on the command line.
+
+    Returns
+    -------
+    tuple of str
+        In the order of the first mention; empty for None.
 
     Examples
     --------
@@ -163,12 +206,22 @@ def names(values: Sequence[str] | None) -> tuple[str, ...]:
 
 
 def parse_rounds(text: str | Sequence[str]) -> list[int]:
-    """``4,5`` or ``0-9``, or several of them, as ascending numbers.
+    """Read ``4,5`` or ``0-9``, or several of them, as numbers of rounds.
+
+    Parameters
+    ----------
+    text : str or sequence of str
+        As given on the command line.
+
+    Returns
+    -------
+    list of int
+        Ascending, each once, from 0 to 999,999.
 
     Raises
     ------
     InputError
-        If it is neither, or names more than 100,000 rounds.
+        If it is neither, or a range descends or ends more than 100,000 after its begin.
 
     Examples
     --------
@@ -189,7 +242,19 @@ def parse_rounds(text: str | Sequence[str]) -> list[int]:
 
 
 def parse_numbers(option: str, text: str | Sequence[str]) -> tuple[int, ...]:
-    """``1024,2048``, or several of them, as numbers.
+    """Read ``1024,2048``, or several of them, as whole numbers.
+
+    Parameters
+    ----------
+    option : str
+        What messages call the option.
+    text : str or sequence of str
+        As given on the command line.
+
+    Returns
+    -------
+    tuple of int
+        In the order given, each >= 0 and of at most nine digits.
 
     Raises
     ------
@@ -203,7 +268,21 @@ def parse_numbers(option: str, text: str | Sequence[str]) -> tuple[int, ...]:
 
 
 def parse_floats(option: str, text: str | Sequence[str], example: str) -> tuple[float, ...]:
-    """``0,0.5,2``, or several of them, as numbers.
+    """Read ``0,0.5,2``, or several of them, as numbers.
+
+    Parameters
+    ----------
+    option : str
+        What messages call the option.
+    text : str or sequence of str
+        As given on the command line.
+    example : str
+        What messages show.
+
+    Returns
+    -------
+    tuple of float
+        In the order given.
 
     Raises
     ------
@@ -221,7 +300,17 @@ def _listed(text: str | Sequence[str]) -> str:
 
 
 def options_by_attack(pairs: Sequence[str] | None) -> Mapping[str, dict[str, Any]]:
-    """``["grid.steps=3"]`` as options of each attack.
+    """Read ``["grid.steps=3"]`` as options of each attack.
+
+    Parameters
+    ----------
+    pairs : sequence of str or None
+        Each ``ATTACK.name=value``.
+
+    Returns
+    -------
+    mapping of str to dict
+        By attack; empty for None.
 
     Raises
     ------

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import time
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 from jaxtyping import Float
@@ -20,7 +19,7 @@ from audit.epsilon.many_runs import repeat, typical_client
 from audit.experiments.private_mf import VICTIM
 from audit.experiments.results import Row, make_row
 from audit.factories import make_defenses, make_victim
-from defenses.accounting.budgets import budgets
+from defenses.accounting.promises import Promising
 from defenses.accounting.shared_noise import accounts
 from victims.data.ratings import Ratings
 from victims.transcript.view import View
@@ -29,7 +28,30 @@ VIEWS = ("all rounds", "first round", "final V")
 
 
 def planted_bounds(task: Claim, ratings: Ratings, folder: Path, shared: Row) -> list[Row]:
-    """Lower bounds of epsilon, view by view, for all canaries and for the third with the smallest claims."""
+    """Bound epsilon from below, view by view, by ratings planted in one run.
+
+    For all canaries, and for the third of them with the smallest claims.
+
+    Parameters
+    ----------
+    task : Claim
+        The cell.
+    ratings : Ratings
+        Without the canaries.
+    folder : Path
+        Where the run is recorded.
+    shared : Row
+        Columns that all rows have in common.
+
+    Returns
+    -------
+    list of Row
+        One per view and group of canaries; bounds in nats.
+
+    References
+    ----------
+    Steinke, Nasr and Jagielski 2023, arXiv:2305.08846.
+    """
     plan = task.plan
     canaries = plant(ratings, plan.seed)
     defenses = make_defenses(task.defense)
@@ -101,7 +123,24 @@ def _bound_row(
 
 
 def repeated_bounds(task: Claim, ratings: Ratings, folder: Path, shared: Row) -> list[Row]:
-    """Lower bounds for one client's rating, from independent runs."""
+    """Bound epsilon from below, view by view, for one client's rating, by independent runs.
+
+    Parameters
+    ----------
+    task : Claim
+        The cell, with ``repetitions`` > 0.
+    ratings : Ratings
+        Without the canaries.
+    folder : Path
+        Where the runs are recorded.
+    shared : Row
+        Columns that all rows have in common.
+
+    Returns
+    -------
+    list of Row
+        One per view; bounds in nats.
+    """
     plan = task.plan
     canaries = plant(ratings, plan.seed)
     begin = time.perf_counter()
@@ -131,14 +170,11 @@ def repeated_bounds(task: Claim, ratings: Ratings, folder: Path, shared: Row) ->
 
 
 def _claims(task: Claim, ratings: Ratings, seed: int) -> Float[np.ndarray, " ratings"]:
-    """The budget that each rating was promised; none without a defense."""
-    found = [defense for defense in make_defenses(task.defense) if defense.name == "objective-noise"]
-    if not found:
+    """The budget that each rating was promised; infinite where no defense promises any."""
+    promising = [defense for defense in make_defenses(task.defense) if isinstance(defense, Promising)]
+    if not promising:
         return np.full(ratings.n_ratings, np.inf)
-    noise: Any = found[0]
-    if noise.budget == "smallest":
-        return np.full(ratings.n_ratings, float(budgets(noise, ratings, seed).min()))
-    return budgets(noise, ratings, seed)
+    return promising[0].promised(ratings, seed)
 
 
 def _refuted(bound: float, claim: float) -> str:

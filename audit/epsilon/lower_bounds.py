@@ -63,6 +63,11 @@ def from_repetitions(
     confidence : float
         Between 0 and 1.
 
+    Returns
+    -------
+    Bound
+        In nats.
+
     Raises
     ------
     InputError
@@ -111,10 +116,19 @@ def from_one_run(
     confidence : float
         Between 0 and 1.
 
+    Returns
+    -------
+    Bound
+        In nats.
+
     Raises
     ------
     InputError
         If there is no record, or a score is NaN.
+
+    References
+    ----------
+    Steinke, Nasr and Jagielski 2023, arXiv:2305.08846, Theorem 5.2 with delta = 0.
     """
     _check(confidence, score, score)
     level = (1 - confidence) / len(SHARES)

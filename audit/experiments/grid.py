@@ -18,7 +18,13 @@ Report = Callable[[int, int, str], None]  # told how many cells are done, how ma
 
 
 def silent(*_: object) -> None:
-    """Say or report nothing."""
+    """Say or report nothing.
+
+    Parameters
+    ----------
+    _ : object
+        Anything; not looked at.
+    """
 
 
 @dataclass(frozen=True)
@@ -69,10 +75,33 @@ class Procedure(Generic[Task, Given, Prepared]):
 
 
 def only_ratings(cell: Cell[Any], ratings: Ratings, say: Say) -> Ratings:
-    """Prepare nothing: cells are measured on the ratings themselves."""
+    """Prepare nothing: cells are measured on the ratings themselves.
+
+    Parameters
+    ----------
+    cell : Cell
+        Not looked at.
+    ratings : Ratings
+        Of the clients.
+    say : Say
+        Not called.
+
+    Returns
+    -------
+    Ratings
+        The same object.
+    """
     return ratings
 
 
 def refuse(task: object, error: Exception) -> list[Row]:
-    """End the run where a cell fails."""
+    """End the run where a cell fails.
+
+    Parameters
+    ----------
+    task : object
+        Of the cell; not looked at.
+    error : Exception
+        What ended it; it is raised as it is.
+    """
     raise error

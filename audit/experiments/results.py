@@ -23,7 +23,23 @@ Row = dict[str, Any]
 
 
 def make_row(**values: Any) -> Row:
-    """A row with every column; what is not given is NaN, or empty for words."""
+    """Make a row with every column; what is not given is NaN, or empty for words.
+
+    Parameters
+    ----------
+    values : Any
+        By the names of ``COLUMNS``.
+
+    Returns
+    -------
+    Row
+        Its keys are ``COLUMNS`` in their order.
+
+    Raises
+    ------
+    KeyError
+        If a name is no column.
+    """
     unknown = set(values) - set(COLUMNS)
     if unknown:
         raise KeyError(f"no such result columns: {sorted(unknown)}")
@@ -36,6 +52,18 @@ def write_results(rows: list[Row], directory: Path) -> None:
 
     In the CSV a text that a spreadsheet would take for a formula stands behind an apostrophe; the other two
     hold it as it is.
+
+    Parameters
+    ----------
+    rows : list of Row
+        One per cell and metric.
+    directory : Path
+        Made where it does not exist.
+
+    Raises
+    ------
+    OutputError
+        If a file cannot be written.
     """
     frame = pd.DataFrame(rows, columns=list(COLUMNS))
     text = json.dumps([finite(row) for row in rows], indent=1) + "\n"
@@ -52,7 +80,18 @@ def _no_formula(cell: Any) -> Any:
 
 
 def finite(row: Mapping[str, Any]) -> Row:
-    """The row with null for NaN, as JSON has none."""
+    """Replace NaN and infinities of a row by null, as JSON has none.
+
+    Parameters
+    ----------
+    row : mapping of str to Any
+        Left as it is.
+
+    Returns
+    -------
+    Row
+        With None for every float that is not finite.
+    """
     return {
         name: None if isinstance(value, float) and not math.isfinite(value) else value
         for name, value in row.items()

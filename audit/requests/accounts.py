@@ -27,7 +27,7 @@ def accounts_of(
     n_rounds: int,
     seed: int,
 ) -> list[Stated]:
-    """What each defense states about a recording of a victim, in their order.
+    """Ask each defense what it states about a recording of a victim.
 
     Parameters
     ----------
@@ -42,6 +42,11 @@ def accounts_of(
     n_rounds : int
         Rounds of uploads.
     seed : int
+
+    Returns
+    -------
+    list of Stated
+        One per defense, in their order.
     """
     held = ratings
     for defense in defenses:

@@ -62,6 +62,18 @@ def attack(
 ) -> AttackResponse:
     """Run one attack.
 
+    Parameters
+    ----------
+    request : AttackRequest
+        What to attack, and how.
+    report : callable of (done, total)
+        Told how far the attack is.
+
+    Returns
+    -------
+    AttackResponse
+        The reconstruction, the view, and the seconds that the attack took.
+
     Raises
     ------
     InputError
@@ -98,6 +110,11 @@ def view_of_target(target: Transcript | View | Path, adversary: str) -> View:
     ----------
     target : Transcript, View or Path
     adversary : str
+
+    Returns
+    -------
+    View
+        ``target`` itself where it is one.
 
     Raises
     ------

@@ -33,7 +33,17 @@ class Component(NamedTuple):
 
 
 def components(group: str) -> list[Component]:
-    """Every component of a group.
+    """List every component of a group.
+
+    Parameters
+    ----------
+    group : str
+        ``victims``, ``defenses``, ``attacks`` or ``adversaries``.
+
+    Returns
+    -------
+    list of Component
+        Those that cannot be used say why in ``summary``.
 
     Raises
     ------
@@ -51,7 +61,19 @@ def components(group: str) -> list[Component]:
 
 
 def options_of(group: str, name: str) -> list[Option]:
-    """The options of one victim, defense or attack.
+    """List the options of one victim, defense or attack.
+
+    Parameters
+    ----------
+    group : str
+        ``victims``, ``defenses`` or ``attacks``.
+    name : str
+        In the registry.
+
+    Returns
+    -------
+    list of Option
+        Name, type, default and meaning of each.
 
     Raises
     ------

@@ -32,6 +32,18 @@ def named(group: Literal["victims", "defenses", "attacks"], component: object) -
     An object whose class nobody offers is taken up under its ``name`` (a victim: the name of its class in
     lower case), in this process only.
 
+    Parameters
+    ----------
+    group : {'victims', 'defenses', 'attacks'}
+        The component's.
+    component : object
+        A name, or an instance of a dataclass.
+
+    Returns
+    -------
+    Named
+        A name is taken as it is, known or not.
+
     Raises
     ------
     InputError
@@ -88,7 +100,25 @@ class DefenseTexts(NamedTuple):
 
 
 def named_attacks(attacks: object, options: Mapping[str, Mapping[str, Any]]) -> NamedAttacks:
-    """Attacks, each a name or an object, beside options of those that are given by name."""
+    """Name attacks that are given by name or as objects, and collect the options of each.
+
+    Parameters
+    ----------
+    attacks : object
+        One name or object, or several.
+    options : mapping of str to mapping
+        Options of those that are given by name.
+
+    Returns
+    -------
+    NamedAttacks
+        Each attack once, in order.
+
+    Raises
+    ------
+    InputError
+        If an object is no attack, another class has its name, or an option of it is no plain value.
+    """
     found = [named("attacks", one) for one in several(attacks)]
     known = {name: dict(values) for name, values in options.items()}
     for one in found:
@@ -99,7 +129,23 @@ def named_attacks(attacks: object, options: Mapping[str, Mapping[str, Any]]) -> 
 
 
 def defense_texts(defenses: object) -> DefenseTexts:
-    """Defenses, each a text or an object, as texts in order."""
+    """Write defenses that are given as texts or as objects as texts, in order.
+
+    Parameters
+    ----------
+    defenses : object
+        One text or object, or several; None for none.
+
+    Returns
+    -------
+    DefenseTexts
+        Texts as ``audit.factories.make_defenses`` takes them.
+
+    Raises
+    ------
+    InputError
+        If an object is no defense, another class has its name, or an option of it is no plain value.
+    """
     found: list[str] = []
     adopted = False
     for one in several(defenses):
@@ -114,7 +160,18 @@ def defense_texts(defenses: object) -> DefenseTexts:
 
 
 def several(components: object) -> tuple[object, ...]:
-    """One component or several."""
+    """Make a tuple of one component or several.
+
+    Parameters
+    ----------
+    components : object
+        A text or an object, an iterable of them, or None.
+
+    Returns
+    -------
+    tuple
+        Empty for None.
+    """
     if components is None:
         return ()
     if isinstance(components, str) or not isinstance(components, Iterable):
@@ -123,12 +180,25 @@ def several(components: object) -> tuple[object, ...]:
 
 
 def victim_of(victim: object, options: Mapping[str, Any]) -> Victim:
-    """A victim, given as a name with options or as an object.
+    """Make a victim that is given as a name with options, or take it as an object.
+
+    Parameters
+    ----------
+    victim : object
+        A name, or an object with the verbs of ``factorleak.Victim``.
+    options : mapping of str to Any
+        Of a name.
+
+    Returns
+    -------
+    Victim
+        The object itself where one is given.
 
     Raises
     ------
     InputError
-        If options are given for an object, which has them already.
+        If a name, an option or a value is wrong, options are given for an object, which has them already,
+        or the object lacks a verb.
     """
     if isinstance(victim, str):
         return make_victim(victim, dict(options))
@@ -140,12 +210,22 @@ def victim_of(victim: object, options: Mapping[str, Any]) -> Victim:
 
 
 def defenses_of(defenses: object) -> list[Defense]:
-    """Defenses in order, each given as text or as an object.
+    """Make the defenses that are given as texts, and take those that are objects, in order.
+
+    Parameters
+    ----------
+    defenses : object
+        One text or object, or several; None for none.
+
+    Returns
+    -------
+    list of Defense
+        A text may stand for several.
 
     Raises
     ------
     InputError
-        If an object lacks a verb.
+        If a name, an option or a value is wrong, or an object lacks a verb.
     """
     found: list[Defense] = []
     for one in several(defenses):
@@ -161,7 +241,17 @@ def defenses_of(defenses: object) -> list[Defense]:
 
 
 def as_text(value: object) -> str:
-    """A value as it is written on a command line; nothing in it looks like the + between defenses.
+    """Write a value as on a command line; nothing in it looks like the + between defenses.
+
+    Parameters
+    ----------
+    value : object
+        A number, text, true, false or none.
+
+    Returns
+    -------
+    str
+        Without ``e+`` in numbers.
 
     Examples
     --------

@@ -22,7 +22,23 @@ class Scenarios(NamedTuple):
 def scenarios(
     victim: str, updates: Iterable[object], weightings: Iterable[object], options: Mapping[str, Any]
 ) -> Scenarios:
-    """The scenarios that are asked for, by name or as the victim's options, each once; else all.
+    """Choose the scenarios that are asked for, by name or as the victim's options, each once; else all.
+
+    Parameters
+    ----------
+    victim : str
+        In the registry.
+    updates : iterable
+        Names of updates; empty leaves the choice to ``options``.
+    weightings : iterable
+        Names of weightings; empty leaves the choice to ``options``.
+    options : mapping of str to Any
+        Of the victim; ``update`` and ``weighting`` in it are choices, too.
+
+    Returns
+    -------
+    Scenarios
+        Its options are without ``update`` and ``weighting``.
 
     Raises
     ------
@@ -43,7 +59,29 @@ def _chosen(asked: Iterable[object], option: object, every: tuple[str, ...]) -> 
 
 
 def scenario_of(victim: str, update: str | None, weighting: str | None) -> tuple[str, str]:
-    """As given, else the victim's first update, and include-unrated where it has that."""
+    """Choose one scenario: as given, else the victim's first update, and include-unrated where it has that.
+
+    Parameters
+    ----------
+    victim : str
+        In the registry.
+    update : str or None
+        None, or an empty text, leaves the choice open.
+    weighting : str or None
+        None, or an empty text, leaves the choice open.
+
+    Returns
+    -------
+    str
+        The update.
+    str
+        The weighting.
+
+    Raises
+    ------
+    InputError
+        If the victim is unknown.
+    """
     updates, weightings = scenarios_of(victim)
     usual = PREFERRED if PREFERRED in weightings else weightings[0]
     return update or updates[0], weighting or usual
@@ -52,7 +90,21 @@ def scenario_of(victim: str, update: str | None, weighting: str | None) -> tuple
 def sweep_options(
     attacks: tuple[str, ...], options: Mapping[str, Mapping[str, Any]]
 ) -> dict[str, dict[str, Any]]:
-    """Options of the attacks of a sweep; the paper's procedure takes ten solutions unless told otherwise."""
+    """Collect options of the attacks of a sweep; the paper's procedure takes ten solutions unless told
+    otherwise.
+
+    Parameters
+    ----------
+    attacks : tuple of str
+        Names of the attacks.
+    options : mapping of str to mapping
+        By attack.
+
+    Returns
+    -------
+    dict of str to dict
+        By attack; attacks of which nothing is said are left out.
+    """
     found: dict[str, dict[str, Any]] = {PAPER: {"solutions": "10"}} if PAPER in attacks else {}
     for name, values in options.items():
         found.setdefault(name, {}).update(values)

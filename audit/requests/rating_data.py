@@ -23,7 +23,7 @@ def ratings_of(
     options: Mapping[str, Any] | None = None,
     item_tags: Path | None = None,
 ) -> Ratings:
-    """The ratings that a name or path stands for.
+    """Load the ratings that a name or path stands for.
 
     Parameters
     ----------
@@ -38,6 +38,11 @@ def ratings_of(
         How to read ratings of one's own (``victims.data.source.DataSource``).
     item_tags : Path, optional
         Directory of a tag genome, whose relevances replace the item features.
+
+    Returns
+    -------
+    Ratings
+        In stars.
 
     Raises
     ------
@@ -56,12 +61,40 @@ def ratings_of(
 
 
 def sample_of(users: np.ndarray, count: int | None, purpose: Purpose, seed: int) -> np.ndarray | None:
-    """A random sample of clients; None where nobody is left out."""
+    """Draw a random sample of clients.
+
+    Parameters
+    ----------
+    users : (n_users,)
+        Clients.
+    count : int or None
+        Size of the sample; None takes all.
+    purpose : Purpose
+        What the sample is for, which its seed is derived from.
+    seed : int
+        Of the run.
+
+    Returns
+    -------
+    (count,) or None
+        In the order of the draw, each at most once; None where nobody is left out.
+    """
     if count is None or count >= users.size:
         return None
     return generator(seed, purpose).choice(users, count, replace=False)
 
 
 def label_of(data: str | Path | Ratings) -> str:
-    """What the column ``data`` of the results says."""
+    """Say what the column ``data`` of the results holds.
+
+    Parameters
+    ----------
+    data : str, Path or Ratings
+        As a request names it.
+
+    Returns
+    -------
+    str
+        The name of ratings, else the text.
+    """
     return data.name if isinstance(data, Ratings) else str(data)

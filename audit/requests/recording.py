@@ -47,7 +47,21 @@ def record(
     load: Callable[[], Ratings],
     report: Callable[[int, int], None] = lambda done, total: None,
 ) -> Ratings:
-    """Write the transcript, the truth and, under encryption, the key beside it; return the ratings.
+    """Write the transcript, the truth and, under encryption, the key beside it.
+
+    Parameters
+    ----------
+    request : RecordRequest
+        What to record.
+    load : callable
+        Loads the ratings, once the output was found writable.
+    report : callable of (done, total)
+        Told how far the recording is.
+
+    Returns
+    -------
+    Ratings
+        As loaded.
 
     Raises
     ------

@@ -1,8 +1,9 @@
 """Score answers about nameless clients: of what an attack claims, how much is true of one client?
 
-Each pseudonym is credited to the client who sent most of its rows, where the recording tells that, else to the
-client who rated most of the items that it is said to have rated (the lower number where two did). That is the scorer's help, who knows the truth: the attack claims that the
-rows belong together and what was rated how, not whose they are.
+Each pseudonym is credited to the client who sent most of its rows, where the recording tells that, else to
+the client who rated most of the items that it is said to have rated (the lower number where two did). That
+is the scorer's help, who knows the truth: the attack claims that the rows belong together and what was
+rated how, not whose they are.
 """
 
 from __future__ import annotations

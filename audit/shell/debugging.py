@@ -16,13 +16,30 @@ def asked() -> bool:
 
 
 def turned_on(words: list[str]) -> list[str]:
-    """The words of a command line without ``--debug``, which is obeyed wherever it stands."""
+    """Obey ``--debug`` wherever it stands in a command line, and take it out.
+
+    Parameters
+    ----------
+    words : list of str
+        Of the command line.
+
+    Returns
+    -------
+    list of str
+        Without ``--debug``.
+    """
     if FLAG in words:
         os.environ[VARIABLE] = "1"
     return [word for word in words if word != FLAG]
 
 
 def trace(error: BaseException) -> None:
-    """Print a traceback if one is wanted."""
+    """Print a traceback if one is wanted.
+
+    Parameters
+    ----------
+    error : BaseException
+        Whose traceback it is.
+    """
     if asked():
         traceback.print_exception(error)

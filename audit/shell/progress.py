@@ -14,7 +14,18 @@ from victims.common.errors import printable
 
 @contextmanager
 def progress(label: str) -> Iterator[Any]:
-    """A bar on a terminal, a line now and then elsewhere, on stderr; yields update(done, total, text)."""
+    """Show a bar on a terminal, and a line now and then elsewhere, on stderr.
+
+    Parameters
+    ----------
+    label : str
+        What the work is called.
+
+    Yields
+    ------
+    callable of (done, total, text)
+        Called after each piece of work; ``text`` takes the place of the label.
+    """
     from rich.console import Console
     from rich.markup import escape
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn

@@ -73,6 +73,11 @@ def of_laplace(scale: float, clip: float | None, rows: int, rounds: int = 1, del
     delta : float
         In 0..1, exclusive.
 
+    Returns
+    -------
+    Spent
+        epsilon in nats, without bound where ``clip`` is None or ``scale`` is 0.
+
     Raises
     ------
     InputError
@@ -93,7 +98,7 @@ def of_laplace(scale: float, clip: float | None, rows: int, rounds: int = 1, del
 
 
 def of_gaussian(scale: float, clip: float | None, rows: int, rounds: int = 1, delta: float = DELTA) -> Spent:
-    """The same under normal noise of standard deviation ``scale``, rows clipped to the L2 norm ``clip``.
+    """What ``rows`` rows in each of ``rounds`` rounds give away under normal noise.
 
     Parameters
     ----------
@@ -105,6 +110,11 @@ def of_gaussian(scale: float, clip: float | None, rows: int, rounds: int = 1, de
         >= 1.
     delta : float
         In 0..1, exclusive.
+
+    Returns
+    -------
+    Spent
+        epsilon in nats; that with delta = 0 is infinite.
 
     Raises
     ------
@@ -180,6 +190,11 @@ def of_rows(
         From rows in each round and rounds to what they give away; infinite where nothing bounds it.
     how : str
         How epsilon at delta is composed.
+
+    Returns
+    -------
+    Account
+        Without lines, and with the reason, where no epsilon is finite.
     """
     not_hidden = NOT_HIDDEN[setting.weighting]
     if not np.isfinite(spent(1, 1).composed):

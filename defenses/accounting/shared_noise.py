@@ -48,6 +48,11 @@ def accounts(budget: float, noise: str, raters: int, rounds: int, delta: float =
     delta : float
         Between 0 and 1.
 
+    Returns
+    -------
+    list of Line
+        Four about the first round, one about all rounds, one about the final V.
+
     Raises
     ------
     InputError
@@ -108,6 +113,11 @@ def delta_given_h(epsilon: float, budget: float, raters: int) -> float:
         w t, > 0.
     raters : int
         >= 1.
+
+    Returns
+    -------
+    float
+        From 0 to 1.
     """
     # substituting the probability of x puts nodes where its mass is
     levels = (np.arange(NODES) + 0.5) / NODES
@@ -129,6 +139,11 @@ def epsilon_given_h(budget: float, raters: int, delta: float = DELTA) -> float:
         >= 1; 1 for the sum.
     delta : float
         Between 0 and 1.
+
+    Returns
+    -------
+    float
+        In nats, >= 0.
 
     Examples
     --------

@@ -32,12 +32,26 @@ WEAK = 2048  # shorter keys are for comparison with the papers
 
 
 def generate_keys(key_bits: int = 2048) -> SecretKey:
-    """A new pair of keys.
+    """Generate a new pair of keys.
+
+    Parameters
+    ----------
+    key_bits : int
+        Bits of the modulus: 1024, 2048 or 3072.
+
+    Returns
+    -------
+    SecretKey
+        It holds the public key, too.
 
     Raises
     ------
     InputError
         If ``key_bits`` is not one of 1024, 2048, 3072.
+
+    References
+    ----------
+    P. Paillier, EUROCRYPT 1999, doi:10.1007/3-540-48910-X_16.
     """
     require("paillier", "key_bits", key_bits, one_of(*KEY_BITS))
     if key_bits < WEAK:

@@ -19,7 +19,7 @@ def by_client(
     draw: int,
     law: Callable[[np.random.Generator, tuple[int, int]], Float[np.ndarray, "some K"]],
 ) -> Float[np.ndarray, "rows K"]:
-    """Noise of law ``law``, seeded by (seed, purpose, draw, client).
+    """Draw noise of one law, seeded by (seed, purpose, draw, client).
 
     Parameters
     ----------
@@ -34,6 +34,11 @@ def by_client(
         Number of the draw: the round, say.
     law : callable
         From a generator and a shape to noise.
+
+    Returns
+    -------
+    (n_rows, K)
+        In the order of ``sender``.
     """
     noise = np.empty((sender.size, factors))
     start = np.concatenate([[0], np.flatnonzero(np.diff(sender)) + 1, [sender.size]])
@@ -45,5 +50,18 @@ def by_client(
 
 
 def standard_normal(rng: np.random.Generator, shape: tuple[int, int]) -> Float[np.ndarray, "rows K"]:
-    """Normal noise of scale 1."""
+    """Draw normal noise of scale 1.
+
+    Parameters
+    ----------
+    rng : numpy.random.Generator
+        Of one client's draw.
+    shape : (int, int)
+        Rows and K.
+
+    Returns
+    -------
+    (rows, K)
+        In float64.
+    """
     return rng.standard_normal(shape)

@@ -29,7 +29,7 @@ from typing import Any, Literal
 import numpy as np
 from jaxtyping import Float
 
-from defenses.accounting.budgets import Specification, draw
+from defenses.accounting.budgets import Specification, budgets, draw
 from defenses.accounting.ranges import LEAST
 from defenses.accounting.shared_noise import accounts
 from defenses.noise.client_noise import by_client, standard_normal
@@ -110,6 +110,11 @@ class ObjectiveNoise(Specification, Unchanged):
             "objective-noise", "budget of one draw", budget, at_least(LEAST), "raise epsilon or the weights"
         )
         return budget
+
+    def promised(self, ratings: Ratings, seed: int) -> Float[np.ndarray, " ratings"]:
+        """epsilon_ij of every rating; the smallest of these for all of them where all are treated alike."""
+        each = budgets(self, ratings, seed)
+        return np.full(each.shape, each.min()) if self.budget == "smallest" else each
 
     def laplace_scale(self, ratings: Ratings, factors: int, seed: int) -> float:
         """b of the noise in an item's sum, 2 Delta sqrt(K) / t, in stars."""

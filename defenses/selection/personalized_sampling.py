@@ -36,6 +36,11 @@ def probabilities(budget: Float[np.ndarray, " ratings"], threshold: float) -> Fl
     threshold : float
         t, > 0.
 
+    Returns
+    -------
+    (n_ratings,)
+        In (0, 1].
+
     References
     ----------
     Paper 002 (arXiv:2212.00306), Eq. (5).

@@ -102,15 +102,6 @@ PROGRAMS = [
     Program("published-orders", "fedmf", ONE | {"row_factor": "after"}),
     Program("published-orders", "fedmf", {"order": "per-rating", "row_factor": "after"}),
     Program("published-orders", "mf", {"order": "per-rating", "learning_rate": 0.005}),
-    *(
-        Program("published-orders", "mf", {"order": "per-rating", "learning_rate": 0.005}, defense, rounds)
-        for defense, rounds in (
-            ("hdpmf:noise=once", tuple(range(12))),
-            ("hdpmf:noise=fresh", tuple(range(12))),
-            ("hdpmf:noise=fresh,mixing=draw", tuple(range(12))),
-            ("pdpmf:noise=fresh", tuple(range(12))),
-        )
-    ),
 ]
 
 

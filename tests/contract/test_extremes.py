@@ -60,6 +60,11 @@ def test_refused_or_answered_or_abstained(tmp_path, scenario, kind, most):
     assert opened == most
 
 
+def of_peers(name: str) -> bool:
+    """Whether an attack reads what clients send each other, a helper or nobody, and no server's uploads."""
+    return name.startswith(("peers", "cofactors")) or name in ("helper-lists", "traffic")
+
+
 @pytest.mark.parametrize("name", ATTACKS)
 @pytest.mark.parametrize("case", ["sealed state True uploads False sums False", "only attributes of zeros"])
 def test_nothing_to_read(tmp_path, name, case):
@@ -69,7 +74,7 @@ def test_nothing_to_read(tmp_path, name, case):
     assert isinstance(seen, dict)
     result = outcome(name, seen["server"], None, tmp_path)
     assert result.what in ("answered", "abstained"), result.words
-    if case.startswith("sealed") and name not in ("rated-set", "aggregate"):
+    if case.startswith("sealed") and name not in ("rated-set", "aggregate") and not of_peers(name):
         found = answered(name, None, seen["server"], 0)
         assert set(found.abstained.values()) == {
             "the broadcast factors are encrypted and the adversary holds no key"

@@ -9,10 +9,20 @@ ENDING = 80  # of them from its end, where the remedy stands
 
 
 def printable(text: object) -> str:
-    """Text from anywhere as one line: control characters are shown, not obeyed.
+    """Write text from anywhere as one line: control characters are shown, not obeyed.
 
     Line breaks, escape sequences, characters that turn the direction of writing and lone surrogates become
     what Python would write for them; each run of blanks becomes one.
+
+    Parameters
+    ----------
+    text : object
+        ``str`` of it is written.
+
+    Returns
+    -------
+    str
+        Without line breaks, and without blanks at its ends.
 
     Examples
     --------
@@ -24,7 +34,17 @@ def printable(text: object) -> str:
 
 
 def one_line(text: object, longest: int = LONGEST) -> str:
-    """The same in at most ``longest`` characters, with both ends kept.
+    """Write text as ``printable`` does, in at most ``longest`` characters, with both ends kept.
+
+    Parameters
+    ----------
+    text : object
+    longest : int
+        Characters, at least ``ENDING`` + 3.
+
+    Returns
+    -------
+    str
 
     Examples
     --------

@@ -53,13 +53,22 @@ SETTLED = 0.05  # seconds after which a thread that saw no end coming has made i
 
 
 def reason_of(error: OSError) -> str:
-    """What the operating system says, without number and path."""
+    """Tell in lower case what the operating system says, without number and path.
+
+    Parameters
+    ----------
+    error : OSError
+
+    Returns
+    -------
+    str
+    """
     said = os.strerror(error.errno) if error.errno else str(error)
     return (said or type(error).__name__).lower()
 
 
 def existing_file(path: Path) -> Path:
-    """The path, if a regular file stands there that may be read.
+    """Check that a regular file stands at a path that may be read, and give the path back.
 
     Parameters
     ----------
@@ -88,7 +97,7 @@ def existing_file(path: Path) -> Path:
 
 
 def small_file(path: Path, most: int) -> bytes:
-    """The content of a file that must be small.
+    """Read the content of a file that must be small.
 
     Parameters
     ----------
@@ -118,7 +127,22 @@ def small_file(path: Path, most: int) -> bytes:
 
 @contextmanager
 def output(path: Path) -> Iterator[None]:
-    """What the operating system refuses inside is an ``OutputError`` about ``path``."""
+    """Turn what the operating system refuses inside the context into an ``OutputError`` about ``path``.
+
+    Parameters
+    ----------
+    path : Path
+        What is written inside, for the message.
+
+    Yields
+    ------
+    None
+
+    Raises
+    ------
+    OutputError
+        For an ``OSError`` inside, with its reason and a remedy.
+    """
     try:
         yield
     except OSError as error:
@@ -131,7 +155,18 @@ def output(path: Path) -> Iterator[None]:
 
 @contextmanager
 def unfinished(path: Path) -> Iterator[Path]:
-    """A file or folder that does not outlive the context, nor a process that is stopped inside it."""
+    """Hold a file or folder that does not outlive the context, nor a process that is stopped inside it.
+
+    Parameters
+    ----------
+    path : Path
+        Need not exist yet.
+
+    Yields
+    ------
+    Path
+        The same.
+    """
     _halt_at_the_end()
     _UNFINISHED.add(path)
     try:
@@ -161,7 +196,12 @@ def _halt_at_the_end() -> None:
 
 
 def remove(path: Path) -> None:
-    """Remove a file or a folder with all that is in it, if it is there."""
+    """Remove a file or a folder with all that is in it, if it is there.
+
+    Parameters
+    ----------
+    path : Path
+    """
     try:
         path.unlink(missing_ok=True)
     except OSError:  # a folder
@@ -170,7 +210,17 @@ def remove(path: Path) -> None:
 
 @contextmanager
 def scratch_folder() -> Iterator[Path]:
-    """A folder of its own for what is needed for a while."""
+    """Make a folder for what is needed for a while, and remove it after the context.
+
+    Yields
+    ------
+    Path
+
+    Raises
+    ------
+    OutputError
+        If the operating system refuses.
+    """
     with output(Path(tempfile.gettempdir())):
         path = Path(tempfile.mkdtemp(prefix="factorleak-"))
     with unfinished(path):
@@ -178,26 +228,53 @@ def scratch_folder() -> Iterator[Path]:
 
 
 def partial_name(path: Path) -> Path:
-    """A hidden name beside ``path`` that nobody else uses."""
+    """Make up a hidden name beside ``path`` that nobody else uses.
+
+    Parameters
+    ----------
+    path : Path
+
+    Returns
+    -------
+    Path
+        In the same folder; it tells machine and process, see ``writer_of``.
+    """
     name = path.name.encode(errors="ignore")[:NAME_BYTES].decode(errors="ignore")
     return path.with_name(f".{name}.{_HOST}-{os.getpid()}-{next(_NUMBERS)}.partial")
 
 
 def writer_of(partial: Path) -> int | None:
-    """The process of this machine that gave a file such a name; None where none of this machine did."""
+    """Find the process of this machine that made up the name of a partial file.
+
+    Parameters
+    ----------
+    partial : Path
+        As ``partial_name`` gives it.
+
+    Returns
+    -------
+    int or None
+        Number of the process; None where none of this machine made the name up.
+    """
     words = partial.name.removesuffix(".partial").rpartition(".")[2].split("-")
     return int(words[1]) if len(words) == 3 and words[0] == _HOST and words[1].isdecimal() else None
 
 
 def make_private(path: Path) -> None:
-    """Make an empty file that its owner alone may read, before anything is in it; what was there goes."""
+    """Make an empty file that its owner alone may read, before anything is in it; what was there goes.
+
+    Parameters
+    ----------
+    path : Path
+        In a folder that exists.
+    """
     path.unlink(missing_ok=True)
     os.close(os.open(path, os.O_CREAT | os.O_EXCL | os.O_WRONLY, PRIVATE))
 
 
 @contextmanager
 def replacing(path: Path, mode: int = PUBLIC) -> Iterator[Path]:
-    """A name beside ``path`` to write to; the file takes its place when all went well, else it is removed.
+    """Give a name beside ``path`` to write to; the file takes its place if all went well, else it goes.
 
     Each writer has a name of its own, so that two may write the same file: the last one stays.
     Folders above are made.
@@ -228,7 +305,22 @@ def replacing(path: Path, mode: int = PUBLIC) -> Iterator[Path]:
 
 
 def write_text(path: Path, text: str, mode: int = PUBLIC) -> None:
-    """Write a file of text, whole or not at all."""
+    """Write a file of text, whole or not at all.
+
+    Parameters
+    ----------
+    path : Path
+        Folders above are made.
+    text : str
+        Written as UTF-8.
+    mode : int
+        ``PRIVATE`` or ``PUBLIC``.
+
+    Raises
+    ------
+    OutputError
+        If the operating system refuses.
+    """
     with replacing(path, mode) as partial:
         partial.write_text(text, encoding="utf-8")
 

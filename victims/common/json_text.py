@@ -13,6 +13,11 @@ def json_of(text: str | bytes) -> Any:
     ----------
     text : str or bytes
 
+    Returns
+    -------
+    object
+        As ``json.loads`` gives it: dict, list, str, int, float, bool or None.
+
     Raises
     ------
     ValueError

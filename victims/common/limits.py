@@ -35,7 +35,16 @@ PLAUSIBLE = f"0 or of a magnitude in {SMALLEST:g}..{LARGEST:g}"
 
 
 def is_plausible(number: int | float) -> bool:
-    """Whether a public constant may be used: 0, or of a magnitude whose squares can be divided.
+    """Tell whether a public constant may be used: 0, or of a magnitude whose squares can be divided.
+
+    Parameters
+    ----------
+    number : int or float
+
+    Returns
+    -------
+    bool
+        False for NaN and infinity, too.
 
     Examples
     --------
@@ -46,9 +55,20 @@ def is_plausible(number: int | float) -> bool:
 
 
 def scanned(values: Float[np.ndarray, "rows width"]) -> tuple[int | None, bool]:
-    """The first row with a number that is not finite or beyond ``LARGEST``, and whether some are tiny.
+    """Find the first row with a number that is not finite or beyond ``LARGEST``, and whether some are tiny.
 
     One pass over the memory, in blocks that stay near the processor.
+
+    Parameters
+    ----------
+    values : (n_rows, width)
+
+    Returns
+    -------
+    row : int or None
+        Of the first such number; None where there is none.
+    tiny : bool
+        Whether a number that is not 0 is below ``SMALLEST``; nobody looks from the block of ``row`` on.
 
     Examples
     --------
@@ -71,12 +91,34 @@ def scanned(values: Float[np.ndarray, "rows width"]) -> tuple[int | None, bool]:
 
 
 def without_tiny(values: Float[np.ndarray, "rows width"]) -> Float[np.ndarray, "rows width"]:
-    """A copy with numbers below ``SMALLEST`` as 0."""
+    """Copy numbers, those of a magnitude below ``SMALLEST`` as 0.
+
+    Parameters
+    ----------
+    values : (n_rows, width)
+
+    Returns
+    -------
+    (n_rows, width)
+        Of the same type.
+    """
     return np.where(np.abs(values) < SMALLEST, values.dtype.type(0), values)
 
 
 def depth_of(content: Any, most: int = DEEPEST) -> int:
-    """How deep lists and mappings are nested; counting ends one above ``most``.
+    """Count how deep lists and mappings are nested; counting ends one above ``most``.
+
+    Parameters
+    ----------
+    content : object
+        As read from JSON.
+    most : int
+        Levels, >= 0.
+
+    Returns
+    -------
+    int
+        0 for a single value, at most ``most`` + 1. What is empty counts as no level.
 
     Examples
     --------
@@ -99,8 +141,20 @@ def _entries(whole: Any) -> Any:
 
 
 def first_implausible(content: Any) -> float | int | None:
-    """A finite number in nested lists and mappings that breaks ``is_plausible``; NaN and infinity say
-    "unknown" and "without bound" there."""
+    """Find a finite number in nested lists and mappings that breaks ``is_plausible``.
+
+    NaN and infinity say "unknown" and "without bound" there.
+
+    Parameters
+    ----------
+    content : object
+        As read from JSON.
+
+    Returns
+    -------
+    float, int or None
+        The number nearest to the surface; None where there is none.
+    """
     level = [content]
     while level:
         for entry in level:
@@ -117,7 +171,7 @@ def _may_stand(number: int | float) -> bool:
 
 
 def refuse_absurd_sizes(where: object, sizes: dict[str, int], seen: dict[str, tuple[int, str]]) -> None:
-    """Declared sizes must be plausible beside what a file holds.
+    """Refuse declared sizes that are not plausible beside what a file holds.
 
     Parameters
     ----------
@@ -144,7 +198,16 @@ def refuse_absurd_sizes(where: object, sizes: dict[str, int], seen: dict[str, tu
 
 
 def refuse_absurd_table(where: object, n_users: int, n_attributes: int, rows: int) -> None:
-    """A table of clients x attributes must be plausible beside the rows that fill it.
+    """Refuse a table of clients x attributes that is not plausible beside the rows that fill it.
+
+    Parameters
+    ----------
+    where : object
+        The file that declares the sizes, for the message.
+    n_users, n_attributes : int
+        As declared, >= 0.
+    rows : int
+        That the file holds.
 
     Raises
     ------
@@ -160,9 +223,14 @@ def refuse_absurd_table(where: object, n_users: int, n_attributes: int, rows: in
 
 
 def peak_memory() -> int:
-    """Most memory that this process held, in bytes.
+    """Measure the most memory that this process held.
 
     On Linux without that of the process that started it, which ``getrusage`` hands on.
+
+    Returns
+    -------
+    int
+        Bytes.
     """
     status = Path("/proc/self/status")
     if status.exists():

@@ -30,48 +30,130 @@ class Rule(NamedTuple):
 
 
 def at_least(low: int | float) -> Rule:
-    """A finite number that is ``low`` or larger."""
+    """State that a value is a finite number, ``low`` or larger.
+
+    Parameters
+    ----------
+    low : int or float
+
+    Returns
+    -------
+    Rule
+    """
     return Rule(f">= {low:g}", lambda value: low <= value < math.inf)
 
 
 def above(low: int | float) -> Rule:
-    """A finite number that is larger than ``low``."""
+    """State that a value is a finite number, larger than ``low``.
+
+    Parameters
+    ----------
+    low : int or float
+
+    Returns
+    -------
+    Rule
+    """
     return Rule(f"> {low:g}", lambda value: low < value < math.inf)
 
 
 def between(low: int | float, high: int | float) -> Rule:
-    """A number in the closed interval."""
+    """State that a value is a number in the closed interval.
+
+    Parameters
+    ----------
+    low, high : int or float
+        Both are allowed.
+
+    Returns
+    -------
+    Rule
+    """
     return Rule(f"between {_written(low)} and {_written(high)}", lambda value: low <= value <= high)
 
 
 def strictly_between(low: int | float, high: int | float) -> Rule:
-    """A number in the open interval."""
+    """State that a value is a number in the open interval.
+
+    Parameters
+    ----------
+    low, high : int or float
+        Neither is allowed.
+
+    Returns
+    -------
+    Rule
+    """
     return Rule(f"between {_written(low)} and {_written(high)}, exclusive", lambda value: low < value < high)
 
 
 def in_half_open(low: int | float, high: int | float) -> Rule:
-    """A number in ``[low, high)``."""
+    """State that a value is a number in ``[low, high)``.
+
+    Parameters
+    ----------
+    low, high : int or float
+        The first is allowed.
+
+    Returns
+    -------
+    Rule
+    """
     return Rule(f"in [{_written(low)}, {_written(high)})", lambda value: low <= value < high)
 
 
 def positive_share() -> Rule:
-    """A number in ``(0, 1]``."""
+    """State that a value is a number in ``(0, 1]``.
+
+    Returns
+    -------
+    Rule
+    """
     return Rule("in (0, 1]", lambda value: 0 < value <= 1)
 
 
 def one_of(*choices: object) -> Rule:
-    """A member of a short list."""
+    """State that a value is one of a short list.
+
+    Parameters
+    ----------
+    *choices : object
+        One or more.
+
+    Returns
+    -------
+    Rule
+    """
     listed = ", ".join(map(str, choices[:-1])) + " or " * (len(choices) > 1) + str(choices[-1])
     return Rule(listed, lambda value: bool(value in choices))
 
 
 def or_none(rule: Rule) -> Rule:
-    """The rule, or no value at all."""
+    """State that a value obeys a rule, or is None.
+
+    Parameters
+    ----------
+    rule : Rule
+
+    Returns
+    -------
+    Rule
+    """
     return Rule(f"{rule.text}, or none", lambda value: value is None or rule.holds(value))
 
 
 def each(rule: Rule) -> Rule:
-    """Values that are not none at all, and all obey the rule."""
+    """State that there is at least one value, and that all of them obey a rule.
+
+    Parameters
+    ----------
+    rule : Rule
+        Of one value.
+
+    Returns
+    -------
+    Rule
+    """
     return Rule(
         f"one or more, each {rule.text}", lambda values: bool(values) and all(map(rule.holds, values))
     )

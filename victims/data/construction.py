@@ -81,6 +81,11 @@ def from_triples(
     losses : tuple of Loss
         What was lost before.
 
+    Returns
+    -------
+    Ratings
+        By user, then by item.
+
     Raises
     ------
     InputError
@@ -123,7 +128,16 @@ def from_triples(
 
 
 def last_of_each(keys: Int[np.ndarray, " rows"]) -> Int[np.ndarray, " distinct"]:
-    """Row numbers of the last row of each key, by ascending key.
+    """Find the last row of each key, by ascending key.
+
+    Parameters
+    ----------
+    keys : (n_rows,) int
+
+    Returns
+    -------
+    (n_distinct,) int
+        Row numbers.
 
     Examples
     --------
@@ -159,6 +173,11 @@ def one_hot(
     -------
     attributes, attribute_groups, attribute_names
         As in ``Ratings``.
+
+    Raises
+    ------
+    InputError
+        If a block would have more than ``MAX_CELLS``.
     """
     columns: list[np.ndarray] = []
     groups: list[tuple[int, ...]] = []

@@ -37,7 +37,7 @@ class Cells(NamedTuple):
 
 
 def sqlite_chunks(path: Path, wanted: Wanted, table: str | None) -> Iterator[Chunk]:
-    """The rating rows of a SQLite table.
+    """Read the rating rows of a SQLite table.
 
     Parameters
     ----------
@@ -45,6 +45,11 @@ def sqlite_chunks(path: Path, wanted: Wanted, table: str | None) -> Iterator[Chu
     wanted : Wanted
     table : str or None
         None where there is one only.
+
+    Returns
+    -------
+    iterator of Chunk
+        Of at most ``ROWS`` rows each.
 
     Raises
     ------
@@ -56,7 +61,7 @@ def sqlite_chunks(path: Path, wanted: Wanted, table: str | None) -> Iterator[Chu
 
 
 def duckdb_chunks(path: Path, wanted: Wanted, table: str | None) -> Iterator[Chunk]:
-    """The rating rows of a DuckDB table.
+    """Read the rating rows of a DuckDB table.
 
     Parameters
     ----------
@@ -64,6 +69,11 @@ def duckdb_chunks(path: Path, wanted: Wanted, table: str | None) -> Iterator[Chu
     wanted : Wanted
     table : str or None
         None where there is one only.
+
+    Returns
+    -------
+    iterator of Chunk
+        Of at most ``ROWS`` rows each.
 
     Raises
     ------
@@ -79,7 +89,7 @@ def _chunk(path: Path, wanted: Wanted, cells: Cells) -> Chunk:
 
 
 def sqlite_rows(path: Path, table: str | None, choose: Choose) -> Iterator[Cells]:
-    """Columns of a SQLite table as text, some rows at a time.
+    """Read columns of a SQLite table as text, some rows at a time.
 
     Views, virtual tables, generated columns and triggers are not read: they run what the file says.
 
@@ -89,6 +99,12 @@ def sqlite_rows(path: Path, table: str | None, choose: Choose) -> Iterator[Cells
     table : str or None
         None where there is one only.
     choose : callable
+        Of the header: what is read -> its column.
+
+    Yields
+    ------
+    Cells
+        Of at most ``ROWS`` rows.
 
     Raises
     ------
@@ -111,7 +127,7 @@ def sqlite_rows(path: Path, table: str | None, choose: Choose) -> Iterator[Cells
 
 
 def duckdb_rows(path: Path, table: str | None, choose: Choose) -> Iterator[Cells]:
-    """Columns of a DuckDB table as text, some rows at a time.
+    """Read columns of a DuckDB table as text, some rows at a time.
 
     Parameters
     ----------
@@ -119,6 +135,12 @@ def duckdb_rows(path: Path, table: str | None, choose: Choose) -> Iterator[Cells
     table : str or None
         None where there is one only.
     choose : callable
+        Of the header: what is read -> its column.
+
+    Yields
+    ------
+    Cells
+        Of at most ``ROWS`` rows.
 
     Raises
     ------

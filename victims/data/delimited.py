@@ -35,6 +35,10 @@ def read_text_table(path: Path, layout: TextFormat) -> Table:
     path : Path
     layout : TextFormat
 
+    Returns
+    -------
+    Table
+
     Raises
     ------
     InputError
@@ -62,6 +66,11 @@ def chunks(path: Path, layout: TextFormat, most: int = MAX_BYTES) -> Iterator[Ta
     layout : TextFormat
     most : int
         Bytes after decompression.
+
+    Yields
+    ------
+    Table
+        Under the names of the header, or those of ``layout``.
 
     Raises
     ------

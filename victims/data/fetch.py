@@ -82,17 +82,32 @@ OFFLINE_REMEDY = "use --data synthetic, which needs no network, or --data PATH f
 
 
 def cache_directory() -> Path:
-    """Where fetched files lie: ``FACTORLEAK_CACHE`` or the user cache of this platform."""
+    """Tell where fetched files lie: ``FACTORLEAK_CACHE`` or the user cache of this platform.
+
+    Returns
+    -------
+    Path
+        Need not exist.
+    """
     return Path(os.environ.get("FACTORLEAK_CACHE") or platformdirs.user_cache_dir("factorleak"))
 
 
 def cached(name: str) -> Path:
-    """Directory of a fetched data set.
+    """Find the directory of a data set that was fetched, and check its files.
+
+    Parameters
+    ----------
+    name : str
+        One of ``FETCHABLE``.
+
+    Returns
+    -------
+    Path
 
     Raises
     ------
     InputError
-        If it is not there, or a file's SHA-256 is not the pinned one.
+        If the name is unknown, the set is not there, or a file's SHA-256 is not the pinned one.
     """
     if name not in FETCHABLE:
         raise InputError(f"{name!r:.80} is no data set that can be fetched; those are {', '.join(FETCHABLE)}")
@@ -111,10 +126,21 @@ def cached(name: str) -> Path:
 def fetch(name: str) -> Path:
     """Bring a data set into the user cache and return its directory; fetching twice is harmless.
 
+    Parameters
+    ----------
+    name : str
+        One of ``FETCHABLE``.
+
+    Returns
+    -------
+    Path
+
     Raises
     ------
     InputError
         If the name is unknown, must be brought by hand, the download fails or a hash differs.
+    OutputError
+        If the cache cannot be written to.
     """
     if name in BY_HAND:
         raise InputError(f"{name} is in no wheel: {BY_HAND[name]}")

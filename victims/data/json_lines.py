@@ -25,7 +25,7 @@ DEEPEST = 32  # brackets of one line that are open at a time
 
 
 def json_objects(path: Path, most: int = MAX_JSON_BYTES) -> Iterator[tuple[int, dict[str, Any]]]:
-    """The objects of a file and the numbers of their lines; empty lines are passed over.
+    """Read the objects of a file and the numbers of their lines; empty lines are passed over.
 
     Parameters
     ----------
@@ -33,6 +33,12 @@ def json_objects(path: Path, most: int = MAX_JSON_BYTES) -> Iterator[tuple[int, 
         Plain or gzip-compressed.
     most : int
         Bytes after decompression.
+
+    Yields
+    ------
+    number : int
+        Of the line, from 1.
+    row : dict
 
     Raises
     ------
@@ -54,13 +60,18 @@ def json_objects(path: Path, most: int = MAX_JSON_BYTES) -> Iterator[tuple[int, 
 
 
 def json_chunks(path: Path, wanted: Wanted) -> Iterator[Chunk]:
-    """The rating rows of a file.
+    """Read the rating rows of a file.
 
     Parameters
     ----------
     path : Path
     wanted : Wanted
         Its columns are keys of the objects; those of the first object are all that are looked for.
+
+    Yields
+    ------
+    Chunk
+        Of at most ``ROWS`` rows.
 
     Raises
     ------

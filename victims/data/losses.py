@@ -32,7 +32,16 @@ class Loss:
 
 
 def those(*losses: Loss) -> tuple[Loss, ...]:
-    """Losses of which there is one at least.
+    """Keep the losses that count something.
+
+    Parameters
+    ----------
+    *losses : Loss
+
+    Returns
+    -------
+    tuple of Loss
+        Whose ``count`` is not 0.
 
     Examples
     --------

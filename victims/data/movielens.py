@@ -37,7 +37,21 @@ ZIP_RANGES: dict[str, tuple[tuple[int, int], ...]] = {
 
 
 def age_group(ages: Sequence[int] | np.ndarray) -> np.ndarray:
-    """Index of the age group of each age in years.
+    """Find the age group of each age.
+
+    Parameters
+    ----------
+    ages : (n,) int
+        Years, >= 0.
+
+    Returns
+    -------
+    (n,) int
+        Index in ``AGE_LABELS``.
+
+    References
+    ----------
+    Paper 000 (arXiv:2210.07775), section 6.1, with the groups of MovieLens 1M (doi:10.1145/2827872).
 
     Examples
     --------
@@ -48,7 +62,21 @@ def age_group(ages: Sequence[int] | np.ndarray) -> np.ndarray:
 
 
 def region(zip_code: str) -> int:
-    """Index in ``REGIONS`` of a US ZIP code (five digits, or ZIP+4).
+    """Find the census region of a US ZIP code.
+
+    Parameters
+    ----------
+    zip_code : str
+        Five digits, or ZIP+4; anything else is "other".
+
+    Returns
+    -------
+    int
+        Index in ``REGIONS``.
+
+    References
+    ----------
+    Paper 000 (arXiv:2210.07775), section 6.1.
 
     Examples
     --------
@@ -66,7 +94,13 @@ def region(zip_code: str) -> int:
 def genre_and_decade(
     genres: Sequence[Sequence[str]], years: Sequence[int | None]
 ) -> tuple[np.ndarray, tuple[str, ...]]:
-    """Multi-hot genres followed by a one-hot decade; an unknown year has no decade.
+    """Encode multi-hot genres followed by a one-hot decade; an unknown year has no decade.
+
+    Parameters
+    ----------
+    genres : (n_items,) sequence of sequence of str
+    years : (n_items,) sequence of int or None
+        Of release.
 
     Returns
     -------
@@ -76,7 +110,7 @@ def genre_and_decade(
     Raises
     ------
     InputError
-        If there are so many that they do not fit (``ratings.MAX_CELLS``).
+        If there are so many that they do not fit (``construction.MAX_CELLS``).
 
     Examples
     --------
@@ -98,7 +132,16 @@ def genre_and_decade(
 
 
 def year_of_title(title: str) -> int | None:
-    """The last year in parentheses in a MovieLens title.
+    """Read the last year in parentheses in a MovieLens title.
+
+    Parameters
+    ----------
+    title : str
+
+    Returns
+    -------
+    int or None
+        None where no year is told.
 
     Examples
     --------

@@ -27,7 +27,26 @@ MAX_OCCUPATIONS = 1000
 
 
 def movielens_100k(directory: Path) -> Ratings:
-    """MovieLens 100K: ``u.data``, ``u.user`` and ``u.item`` as published."""
+    """Read MovieLens 100K: ``u.data``, ``u.user`` and ``u.item`` as published.
+
+    Parameters
+    ----------
+    directory : Path
+
+    Returns
+    -------
+    Ratings
+        With attributes of users, features of films, and times.
+
+    Raises
+    ------
+    InputError
+        If a file is missing, breaks a rule, or rates who is not listed.
+
+    References
+    ----------
+    F. M. Harper and J. A. Konstan, "The MovieLens Datasets: History and Context", doi:10.1145/2827872.
+    """
     rated = rated_text(required(directory, "u.data"), ML_100K_RATINGS)
     people = read_text_table(
         required(directory, "u.user"), TextFormat("|", ("user", "age", "gender", "occupation", "zip"))
@@ -43,7 +62,7 @@ def movielens_100k(directory: Path) -> Ratings:
 
 
 def published_split(source: str, ratings: Ratings) -> tuple[Ratings, Ratings] | None:
-    """The split of MovieLens 100K with ten test ratings per user (``ua.test``), where its file is there.
+    """Read the split of MovieLens 100K with ten test ratings per user (``ua.test``), where its file is there.
 
     Parameters
     ----------
@@ -60,6 +79,10 @@ def published_split(source: str, ratings: Ratings) -> tuple[Ratings, Ratings] | 
     ------
     InputError
         If the file names users or items that the ratings do not have.
+
+    References
+    ----------
+    F. M. Harper and J. A. Konstan, "The MovieLens Datasets: History and Context", doi:10.1145/2827872.
     """
     path = path_of(source)
     file = find_file(path, "ua.test") if path.is_dir() else None
@@ -82,7 +105,26 @@ def _index_in(ids: np.ndarray, column: Coded) -> np.ndarray:
 
 
 def movielens_100k_atomic(directory: Path) -> Ratings:
-    """MovieLens 100K in the tab-separated files with typed headers that ``data fetch`` brings."""
+    """Read MovieLens 100K in the tab-separated files with typed headers that ``data fetch`` brings.
+
+    Parameters
+    ----------
+    directory : Path
+
+    Returns
+    -------
+    Ratings
+        As those of ``movielens_100k``.
+
+    Raises
+    ------
+    InputError
+        If a file is missing, breaks a rule, or rates who is not listed.
+
+    References
+    ----------
+    F. M. Harper and J. A. Konstan, "The MovieLens Datasets: History and Context", doi:10.1145/2827872.
+    """
     layout = TextFormat("\t")
     rated = rated_text(required(directory, "ml-100k.inter"), layout)
     people = read_text_table(required(directory, "ml-100k.user"), layout)
@@ -98,7 +140,26 @@ def movielens_100k_atomic(directory: Path) -> Ratings:
 
 
 def movielens_1m(directory: Path) -> Ratings:
-    """MovieLens 1M: ``ratings.dat``, ``users.dat`` and ``movies.dat`` as published."""
+    """Read MovieLens 1M: ``ratings.dat``, ``users.dat`` and ``movies.dat`` as published.
+
+    Parameters
+    ----------
+    directory : Path
+
+    Returns
+    -------
+    Ratings
+        With attributes of users, features of films, and times.
+
+    Raises
+    ------
+    InputError
+        If a file is missing, breaks a rule, or rates who is not listed.
+
+    References
+    ----------
+    F. M. Harper and J. A. Konstan, "The MovieLens Datasets: History and Context", doi:10.1145/2827872.
+    """
     rated = rated_text(
         required(directory, "ratings.dat"), TextFormat("::", ("user", "item", "rating", "time"))
     )
@@ -176,7 +237,26 @@ def _listed(path: Path, what: str, column: Coded, ids: np.ndarray, listed: Path)
 
 
 def movielens_csv(directory: Path) -> Ratings:
-    """MovieLens CSV (ml-latest, ml-latest-small): ``ratings.csv`` and, if there, ``movies.csv``."""
+    """Read MovieLens CSV (ml-latest, ml-latest-small): ``ratings.csv`` and, if there, ``movies.csv``.
+
+    Parameters
+    ----------
+    directory : Path
+
+    Returns
+    -------
+    Ratings
+        Without attributes; with features of films where ``movies.csv`` is there.
+
+    Raises
+    ------
+    InputError
+        If the ratings are missing, a file breaks a rule, or a film is rated that is not listed.
+
+    References
+    ----------
+    F. M. Harper and J. A. Konstan, "The MovieLens Datasets: History and Context", doi:10.1145/2827872.
+    """
     path = find_file(directory, "ratings.csv")
     films_path = find_file(directory, "movies.csv")
     if path is None or films_path is None:

@@ -33,12 +33,17 @@ TAIL = 8  # bytes: the footer's length and PAR1
 
 
 def parquet_chunks(path: Path, columns_wanted: Wanted) -> Iterator[Chunk]:
-    """The user, item and rating columns of a Parquet file.
+    """Read the user, item and rating columns of a Parquet file.
 
     Parameters
     ----------
     path : Path
     columns_wanted : Wanted
+
+    Yields
+    ------
+    Chunk
+        Of at most ``BATCH_ROWS`` rows.
 
     Raises
     ------
@@ -80,7 +85,7 @@ def check_plain(path: Path, schema: pa.Schema, columns: Mapping[str, int]) -> No
 
 
 def parquet_columns(path: Path, choose: Choose, check: Check = check_plain) -> Iterator[dict[str, pa.Array]]:
-    """Some columns of a Parquet file, some rows at a time.
+    """Read some columns of a Parquet file, some rows at a time.
 
     Parameters
     ----------
@@ -89,6 +94,11 @@ def parquet_columns(path: Path, choose: Choose, check: Check = check_plain) -> I
         Of the header: what is read -> its column.
     check : callable
         Refuses types, given path, schema and what was chosen.
+
+    Yields
+    ------
+    dict of str to pa.Array
+        By the names that ``choose`` gave, of at most ``BATCH_ROWS`` rows each.
 
     Raises
     ------

@@ -14,7 +14,23 @@ from victims.data.wanted import Wanted
 
 
 def whitespace(path: Path) -> Ratings:
-    """``user item rating`` on each line without header: FilmTrust and Epinions."""
+    """Read ``user item rating`` on each line without header: FilmTrust and Epinions.
+
+    Parameters
+    ----------
+    path : Path
+        Of the file, or of a folder with ``ratings.txt``.
+
+    Returns
+    -------
+    Ratings
+        Without attributes and features.
+
+    Raises
+    ------
+    InputError
+        If the file cannot be read or a row breaks a rule.
+    """
     if path.is_dir():
         path = find_file(path, "ratings.txt") or path
     name = path.parent.resolve().name if path.name.startswith("ratings.") else path.stem
@@ -22,35 +38,139 @@ def whitespace(path: Path) -> Ratings:
 
 
 def filmtrust_tab(directory: Path) -> Ratings:
-    """FilmTrust in the tab-separated file with three header lines that ``data fetch`` brings."""
+    """Read FilmTrust in the tab-separated file with three header lines that ``data fetch`` brings.
+
+    Parameters
+    ----------
+    directory : Path
+        With ``ratings.tab``.
+
+    Returns
+    -------
+    Ratings
+        Without attributes and features.
+
+    Raises
+    ------
+    InputError
+        If the file is missing or a row breaks a rule.
+    """
     layout = TextFormat("\t", ("user", "item", "rating"), skip_lines=3)
     return simple("filmtrust", rated_text(required(directory, "ratings.tab"), layout))
 
 
 def delimited(path: Path, wanted: Wanted | None = None) -> Ratings:
-    """CSV or TSV whose first line names its columns."""
+    """Read CSV or TSV whose first line names its columns.
+
+    Parameters
+    ----------
+    path : Path
+        Plain or gzip-compressed; ``.tsv`` and ``.inter`` are separated by tabs.
+    wanted : Wanted, optional
+        By default columns are guessed.
+
+    Returns
+    -------
+    Ratings
+        Without attributes and features.
+
+    Raises
+    ------
+    InputError
+        If the file cannot be read, a column is missing, or a row breaks a rule.
+    """
     name = path.name.removesuffix(".gz")
     layout = TextFormat("\t" if name.lower().endswith((".tsv", ".inter")) else ",", quoted=True)
     return simple(Path(name).stem, rated_text(path, layout, wanted))
 
 
 def parquet(path: Path, wanted: Wanted | None = None) -> Ratings:
-    """Parquet with the columns of ratings."""
+    """Read Parquet with the columns of ratings.
+
+    Parameters
+    ----------
+    path : Path
+    wanted : Wanted, optional
+        By default columns are guessed.
+
+    Returns
+    -------
+    Ratings
+        Without attributes and features.
+
+    Raises
+    ------
+    InputError
+        As ``parquet_chunks``, or if a row breaks a rule.
+    """
     wanted = wanted or Wanted()
     return simple(path.stem, read_rated(path, parquet_chunks(path, wanted), wanted))
 
 
 def json_lines(path: Path, wanted: Wanted) -> Ratings:
-    """JSON lines, an object a rating."""
+    """Read JSON lines, an object a rating.
+
+    Parameters
+    ----------
+    path : Path
+        Plain or gzip-compressed.
+    wanted : Wanted
+
+    Returns
+    -------
+    Ratings
+        Without attributes and features.
+
+    Raises
+    ------
+    InputError
+        As ``json_chunks``, or if a row breaks a rule.
+    """
     name = Path(path.name.removesuffix(".gz")).stem
     return simple(name, read_rated(path, json_chunks(path, wanted), wanted))
 
 
 def sqlite(path: Path, wanted: Wanted, table: str | None) -> Ratings:
-    """A table of a SQLite file."""
+    """Read a table of a SQLite file.
+
+    Parameters
+    ----------
+    path : Path
+    wanted : Wanted
+    table : str or None
+        None where there is one only.
+
+    Returns
+    -------
+    Ratings
+        Without attributes and features.
+
+    Raises
+    ------
+    InputError
+        As ``sqlite_chunks``, or if a row breaks a rule.
+    """
     return simple(path.stem, read_rated(path, sqlite_chunks(path, wanted, table), wanted))
 
 
 def duckdb(path: Path, wanted: Wanted, table: str | None) -> Ratings:
-    """A table of a DuckDB file."""
+    """Read a table of a DuckDB file.
+
+    Parameters
+    ----------
+    path : Path
+    wanted : Wanted
+    table : str or None
+        None where there is one only.
+
+    Returns
+    -------
+    Ratings
+        Without attributes and features.
+
+    Raises
+    ------
+    InputError
+        As ``duckdb_chunks``, or if a row breaks a rule.
+    """
     return simple(path.stem, read_rated(path, duckdb_chunks(path, wanted, table), wanted))

@@ -21,9 +21,23 @@ DOUBAN = ("bookreviews_cleaned.txt", "moviereviews_cleaned.txt", "musicreviews_c
 
 
 def yelp(directory: Path) -> Ratings:
-    """Yelp's reviews: JSON lines with ``user_id``, ``business_id``, ``stars`` and ``date`` among others.
+    """Read Yelp's reviews: JSON lines with ``user_id``, ``business_id``, ``stars`` and ``date`` among others.
 
     ``trust=yelp_academic_dataset_user.json`` adds friends.
+
+    Parameters
+    ----------
+    directory : Path
+
+    Returns
+    -------
+    Ratings
+        With times, without attributes and features.
+
+    Raises
+    ------
+    InputError
+        If the file is missing or a row breaks a rule.
 
     References
     ----------
@@ -35,9 +49,25 @@ def yelp(directory: Path) -> Ratings:
 
 
 def douban(directory: Path, name: str) -> Ratings:
-    """Reviews of books, movies or music on Douban: tab-separated, with ``rating`` 1..5 and a day.
+    """Read reviews of books, movies or music on Douban: tab-separated, with ``rating`` 1..5 and a day.
 
     Reviews without stars (empty, 0 or -1) are left out and counted.
+
+    Parameters
+    ----------
+    directory : Path
+    name : str
+        One of ``DOUBAN``.
+
+    Returns
+    -------
+    Ratings
+        With times, without attributes and features.
+
+    Raises
+    ------
+    InputError
+        If the file is missing or a row breaks a rule.
 
     References
     ----------

@@ -23,7 +23,21 @@ from victims.data.wanted import Wanted
 
 
 def path_of(source: str) -> Path:
-    """The path that a user wrote, ``~`` included."""
+    """Make a path of what a user wrote, ``~`` included.
+
+    Parameters
+    ----------
+    source : str
+
+    Returns
+    -------
+    Path
+
+    Raises
+    ------
+    InputError
+        If ``~name`` names no user of this machine.
+    """
     try:
         return Path(source).expanduser()
     except RuntimeError:
@@ -33,7 +47,21 @@ def path_of(source: str) -> Path:
 
 
 def is_there(path: Path) -> bool:
-    """Whether something stands there; InputError where that cannot be found out."""
+    """Tell whether something stands at a path.
+
+    Parameters
+    ----------
+    path : Path
+
+    Returns
+    -------
+    bool
+
+    Raises
+    ------
+    InputError
+        If that cannot be found out.
+    """
     try:
         return path.exists()
     except OSError as error:  # a name too long, a folder that may not be entered
@@ -41,7 +69,24 @@ def is_there(path: Path) -> bool:
 
 
 def find_file(directory: Path, *names: str) -> Path | None:
-    """The first of some names in a directory, plain or gzip-compressed."""
+    """Find the first of some names in a directory, plain or gzip-compressed.
+
+    Parameters
+    ----------
+    directory : Path
+    *names : str
+        Without ``.gz``.
+
+    Returns
+    -------
+    Path or None
+        None where there is none of them.
+
+    Raises
+    ------
+    InputError
+        As ``is_there``.
+    """
     for name in names:
         for candidate in (directory / name, directory / f"{name}.gz"):
             if is_there(candidate):
@@ -76,7 +121,25 @@ class Rated:
 
 
 def read_rated(path: Path, rows: Iterable[Chunk], wanted: Wanted | None = None) -> Rated:
-    """All rows of a file, read chunk by chunk; what ``wanted`` decided on the way is among the notes."""
+    """Read all rows of a file chunk by chunk; what ``wanted`` decided on the way is among the notes.
+
+    Parameters
+    ----------
+    path : Path
+    rows : iterable of Chunk
+        Of that file.
+    wanted : Wanted, optional
+        Which found the columns of the chunks.
+
+    Returns
+    -------
+    Rated
+
+    Raises
+    ------
+    InputError
+        If there is no row, or one breaks a rule of ``RatingRows``.
+    """
     collected = RatingRows(path)
     for chunk in rows:
         collected.add(chunk)
@@ -91,7 +154,23 @@ def read_rated(path: Path, rows: Iterable[Chunk], wanted: Wanted | None = None) 
 
 
 def text_chunks(path: Path, layout: TextFormat, wanted: Wanted) -> Iterator[Chunk]:
-    """Rows of a delimited file, found by the names in its header where it has one."""
+    """Read rows of a delimited file, found by the names in its header where it has one.
+
+    Parameters
+    ----------
+    path : Path
+    layout : TextFormat
+    wanted : Wanted
+
+    Yields
+    ------
+    Chunk
+
+    Raises
+    ------
+    InputError
+        As ``chunks``, or if a column is missing.
+    """
     columns: dict[str, int] = {}
     for table in chunks(path, layout):
         columns = columns or wanted.columns(path, list(table.frame.columns))
@@ -105,13 +184,47 @@ def _text_array(column: pd.Series) -> pa.Array:
 
 
 def rated_text(path: Path, layout: TextFormat, wanted: Wanted | None = None) -> Rated:
-    """The rows of a delimited file."""
+    """Read the rows of a delimited file.
+
+    Parameters
+    ----------
+    path : Path
+    layout : TextFormat
+    wanted : Wanted, optional
+        By default columns are guessed.
+
+    Returns
+    -------
+    Rated
+
+    Raises
+    ------
+    InputError
+        As ``text_chunks`` and ``read_rated``.
+    """
     wanted = wanted or Wanted()
     return read_rated(path, text_chunks(path, layout, wanted), wanted)
 
 
 def simple(name: str, rated: Rated) -> Ratings:
-    """Ratings without a catalogue of users or items."""
+    """Make ratings without a catalogue of users or items.
+
+    Parameters
+    ----------
+    name : str
+        Of the data set.
+    rated : Rated
+
+    Returns
+    -------
+    Ratings
+        Whose users and items are those that occur; without attributes and features.
+
+    Raises
+    ------
+    InputError
+        As ``from_triples``.
+    """
     return from_triples(
         name,
         rated.users,
@@ -125,7 +238,23 @@ def simple(name: str, rated: Rated) -> Ratings:
 
 
 def required(directory: Path, name: str) -> Path:
-    """A file of a published set, plain or gzip-compressed; InputError where it is missing."""
+    """Find a file of a published set, plain or gzip-compressed.
+
+    Parameters
+    ----------
+    directory : Path
+    name : str
+        Without ``.gz``.
+
+    Returns
+    -------
+    Path
+
+    Raises
+    ------
+    InputError
+        If it is missing.
+    """
     path = find_file(directory, name)
     if path is None:
         raise InputError(f"{directory} must contain {name} (or {name}.gz) of the published set")

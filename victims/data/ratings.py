@@ -25,6 +25,16 @@ def rating_grid(values: Float[np.ndarray, " ratings"]) -> tuple[float, ...]:
     Whole and half steps are filled between the smallest and the largest value (a level that nobody
     happened to use is still a level); any other grid is the set of distinct values.
 
+    Parameters
+    ----------
+    values : (n_ratings,)
+        Stars, > 0.
+
+    Returns
+    -------
+    tuple of float
+        At most 101; empty where there is no value.
+
     Raises
     ------
     InputError

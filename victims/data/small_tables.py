@@ -30,7 +30,16 @@ Records = Iterable[dict[str, pa.Array]]
 
 
 def ending(path: Path) -> str:
-    """The ending that tells the format, without that of compression.
+    """Read off the ending that tells the format, without that of compression.
+
+    Parameters
+    ----------
+    path : Path
+
+    Returns
+    -------
+    str
+        In lower case with its point; empty where there is none.
 
     Examples
     --------
@@ -49,6 +58,10 @@ def read_small_table(path: Path, table: str | None = None) -> Table:
     path : Path
     table : str or None
         Of a database with several.
+
+    Returns
+    -------
+    Table
 
     Raises
     ------

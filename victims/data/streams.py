@@ -26,13 +26,18 @@ WIDE_MARKS = (b"\xff\xfe", b"\xfe\xff", b"\x00\x00\xfe\xff")
 
 
 def byte_blocks(path: Path, most: int = MAX_BYTES) -> Iterator[bytes]:
-    """The content of a regular file in blocks, decompressed if it is a gzip archive.
+    """Read the content of a regular file in blocks, decompressed if it is a gzip archive.
 
     Parameters
     ----------
     path : Path
     most : int
         Bytes after decompression.
+
+    Yields
+    ------
+    bytes
+        At most ``BLOCK`` of them.
 
     Raises
     ------
@@ -61,7 +66,14 @@ def byte_blocks(path: Path, most: int = MAX_BYTES) -> Iterator[bytes]:
 
 
 def check_ratio(path: Path, decoded: int, packed: int) -> None:
-    """Refuse what grows beyond measure when it is decoded.
+    """Refuse a file that grows beyond measure when it is decoded.
+
+    Parameters
+    ----------
+    path : Path
+        For the message.
+    decoded, packed : int
+        Bytes.
 
     Raises
     ------
@@ -189,7 +201,15 @@ class TextStream(io.TextIOBase):
 
 
 def line_ends(block: bytes) -> int:
-    """Number of line ends: LF or CR LF, else CR.
+    """Count line ends: LF or CR LF, else CR.
+
+    Parameters
+    ----------
+    block : bytes
+
+    Returns
+    -------
+    int
 
     Examples
     --------

@@ -21,6 +21,11 @@ def with_principal_components(ratings: Ratings, n_components: int) -> Ratings:
     n_components : int
         Between 1 and the number of item features.
 
+    Returns
+    -------
+    Ratings
+        With item features of shape (n_items, n_components), where there are as many items as components.
+
     Raises
     ------
     InputError
@@ -49,6 +54,7 @@ def split(ratings: Ratings, test_fraction: float, seed: int) -> tuple[Ratings, R
     test_fraction : float
         In 0..1, exclusive; rounded for each user.
     seed : int
+        In 0..2^63 - 1.
 
     Returns
     -------
@@ -74,6 +80,7 @@ def leave_out(ratings: Ratings, n_held_out: int, seed: int) -> tuple[Ratings, Ra
     n_held_out : int
         Ratings of every user, >= 1.
     seed : int
+        In 0..2^63 - 1.
 
     Returns
     -------
@@ -103,25 +110,34 @@ def _held_out(
 
 
 def without(ratings: Ratings, entries: Bool[np.ndarray, " ratings"]) -> Ratings:
-    """The same users and items without some of the ratings; a user may end with none.
+    """Leave some of the ratings out; users and items stay, and a user may end with none.
 
     Parameters
     ----------
     ratings : Ratings
     entries : (n_ratings,) bool
         Those to leave out.
+
+    Returns
+    -------
+    Ratings
     """
     return _select(ratings, ~entries)
 
 
 def of_users(ratings: Ratings, users: Int[np.ndarray, " some"]) -> Ratings:
-    """Some users as a community of their own, in ascending order; all items stay.
+    """Take some users as a community of their own, in ascending order; all items stay.
 
     Parameters
     ----------
     ratings : Ratings
     users : (n,) int
         Each counts once.
+
+    Returns
+    -------
+    Ratings
+        With as many users as are distinct, and the trust among them.
     """
     chosen = np.unique(users)
     kept = _select(ratings, np.isin(ratings.users, chosen))
@@ -142,13 +158,18 @@ def _trust_among(ratings: Ratings, users: Int[np.ndarray, " some"]) -> Int[np.nd
 
 
 def of_items(ratings: Ratings, items: Int[np.ndarray, " some"]) -> Ratings:
-    """Some items as the whole catalogue, in ascending order; all users stay.
+    """Take some items as the whole catalogue, in ascending order; all users stay.
 
     Parameters
     ----------
     ratings : Ratings
     items : (n,) int
         Each counts once.
+
+    Returns
+    -------
+    Ratings
+        With as many items as are distinct; a user may end with no rating.
     """
     chosen = np.unique(items)
     kept = _select(ratings, np.isin(ratings.items, chosen))
@@ -161,13 +182,18 @@ def of_items(ratings: Ratings, items: Int[np.ndarray, " some"]) -> Ratings:
 
 
 def most_rated(ratings: Ratings, n_items: int) -> Ratings:
-    """The items with most ratings, and all users; ties go to the lower item.
+    """Take the items with most ratings, and all users; ties go to the lower item.
 
     Parameters
     ----------
     ratings : Ratings
     n_items : int
         Between 1 and the number of items.
+
+    Returns
+    -------
+    Ratings
+        With ``n_items`` items, in ascending order; a user may end with no rating.
 
     Raises
     ------

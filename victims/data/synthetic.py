@@ -64,10 +64,19 @@ class Synthetic:
 def parse_synthetic(text: str) -> Synthetic:
     """Read ``synthetic`` or ``synthetic:users=500,items=800,seed=3``.
 
+    Parameters
+    ----------
+    text : str
+
+    Returns
+    -------
+    Synthetic
+        What is not named has its default.
+
     Raises
     ------
     InputError
-        If a name is not a field of ``Synthetic`` or a value is not a number of its type.
+        If a name is not a field of ``Synthetic``, or a value is not a number of its type or out of range.
 
     Examples
     --------
@@ -89,7 +98,17 @@ def parse_synthetic(text: str) -> Synthetic:
 
 
 def generate(spec: Synthetic) -> Ratings:
-    """Draw the ratings; the same ``spec`` gives the same bytes."""
+    """Draw the ratings; the same ``spec`` gives the same bytes.
+
+    Parameters
+    ----------
+    spec : Synthetic
+
+    Returns
+    -------
+    Ratings
+        In stars, with attributes age, gender and region of users, and six genres of items.
+    """
     rng = generator(spec.seed, Purpose.SYNTHETIC_RATINGS)
     blocks = {
         "age": (rng.integers(0, 7, spec.users), tuple(str(k) for k in range(7))),

@@ -61,7 +61,7 @@ def chosen(
     names: Mapping[str, Sequence[str]],
     optional: Collection[str] = (),
 ) -> dict[str, int]:
-    """Index in the header of each column that is looked for under any of its spellings.
+    """Find the index in the header of each column that is looked for under any of its spellings.
 
     Parameters
     ----------
@@ -72,6 +72,11 @@ def chosen(
         Column to its spellings in lower case.
     optional : collection of str
         Columns that may be missing.
+
+    Returns
+    -------
+    dict of str to int
+        Without optional columns that are missing.
 
     Raises
     ------
@@ -96,7 +101,7 @@ def chosen(
 
 
 def integers(table: Table, column: str, *, low: int, high: int) -> np.ndarray:
-    """A column as int64.
+    """Read a column as int64.
 
     Parameters
     ----------
@@ -104,6 +109,10 @@ def integers(table: Table, column: str, *, low: int, high: int) -> np.ndarray:
     column : str
     low, high : int
         Both are allowed.
+
+    Returns
+    -------
+    (n_rows,) int64
 
     Raises
     ------
@@ -118,12 +127,16 @@ def integers(table: Table, column: str, *, low: int, high: int) -> np.ndarray:
 
 
 def numeric(table: Table, column: str) -> np.ndarray:
-    """A column as finite float64.
+    """Read a column as finite float64.
 
     Parameters
     ----------
     table : Table
     column : str
+
+    Returns
+    -------
+    (n_rows,) float64
 
     Raises
     ------
@@ -138,17 +151,21 @@ def numeric(table: Table, column: str) -> np.ndarray:
 
 
 def identifiers(table: Table, column: str) -> np.ndarray:
-    """The column as int64 where every identifier is an integer, else as text; never empty, none twice.
+    """Read a column as int64 where every identifier is an integer, else as text; never empty, none twice.
 
     Parameters
     ----------
     table : Table
     column : str
 
+    Returns
+    -------
+    (n_rows,) int64 or str
+
     Raises
     ------
     InputError
-        If one is empty, too long or repeated.
+        If one is empty, too long or repeated, or all of them make more than ``MAX_TEXT_BYTES``.
     """
     values = table[column]
     text = values.astype(str).str.strip()
@@ -169,12 +186,23 @@ def identifiers(table: Table, column: str) -> np.ndarray:
 
 
 def too_much_text(path: Path, name: str) -> str:
-    """The message about identifiers that are too long for their number."""
+    """Write the message about identifiers that are too long for their number.
+
+    Parameters
+    ----------
+    path : Path
+    name : str
+        What they identify.
+
+    Returns
+    -------
+    str
+    """
     return f"{path}: the identifiers of {name} must fit into {MAX_TEXT_BYTES // MIB} MiB; number them"
 
 
 def categories(table: Table, column: str, names: Sequence[str]) -> np.ndarray:
-    """Index in ``names`` of every entry of a column.
+    """Find the index in ``names`` of every entry of a column.
 
     Parameters
     ----------
@@ -182,6 +210,10 @@ def categories(table: Table, column: str, names: Sequence[str]) -> np.ndarray:
     column : str
     names : sequence of str
         Of the categories.
+
+    Returns
+    -------
+    (n_rows,) int
 
     Raises
     ------
@@ -217,7 +249,16 @@ def fail(table: Table, column: str, row: int, rule: str) -> NoReturn:
 
 
 def shown(value: object) -> str:
-    """A value of a file for a message: as Python writes it, and not longer than a line takes.
+    """Write a value of a file for a message: as Python writes it, and not longer than a line takes.
+
+    Parameters
+    ----------
+    value : object
+
+    Returns
+    -------
+    str
+        Of at most ``LONGEST_VALUE`` characters.
 
     Examples
     --------

@@ -36,12 +36,42 @@ class TextFormat:
 
 
 def lines_of(text: str) -> Iterator[str]:
-    """Lines of a text with their ends."""
+    """Cut a text into lines with their ends.
+
+    Parameters
+    ----------
+    text : str
+
+    Yields
+    ------
+    str
+        Ended by LF, CR LF or CR, but for the last one.
+    """
     yield from (line.group() for line in re.finditer(r"[^\r\n]*(?:\r\n|\r|\n)|[^\r\n]+$", text))
 
 
 def line_of(path: Path, layout: TextFormat, quotes: bool, record: int) -> int:
-    """The line, counted from 1, where a record begins; read again only where quotes may hide line ends."""
+    """Find the line where a record begins; read again only where quotes may hide line ends.
+
+    Parameters
+    ----------
+    path : Path
+    layout : TextFormat
+    quotes : bool
+        Whether the file holds a quotation mark.
+    record : int
+        From 0.
+
+    Returns
+    -------
+    int
+        From 1.
+
+    Raises
+    ------
+    InputError
+        As ``TextStream``, where the file is read again.
+    """
     if not (layout.quoted and quotes):
         return layout.skip_lines + record + 1
     with TextStream(path, layout.encoding, layout.separator, layout.skip_lines) as stream:

@@ -47,7 +47,18 @@ class Biases(NamedTuple):
 
 
 def start_biases(switches: Switches, ratings: Ratings) -> Biases | None:
-    """The middle of the scale for every item, nothing for clients; None where there are no biases."""
+    """Start with the middle of the scale for every item, and with nothing for clients.
+
+    Parameters
+    ----------
+    switches : Switches
+    ratings : Ratings
+
+    Returns
+    -------
+    Biases or None
+        In stars; None where ``switches`` ask for no biases.
+    """
     if switches.biases is None:
         return None
     middle = (ratings.levels[0] + ratings.levels[-1]) / 2

@@ -34,7 +34,21 @@ class State(NamedTuple):
 
 
 def projected(clients: Float[Array, "users K"]) -> Float[Array, "users K"]:
-    """Rows longer than 1 shortened to 1."""
+    """Shorten rows that are longer than 1 to length 1.
+
+    Parameters
+    ----------
+    clients : (n_users, K)
+        U.
+
+    Returns
+    -------
+    (n_users, K)
+
+    References
+    ----------
+    Paper 002 (arXiv:2212.00306), Algorithm 1.
+    """
     return clients / jnp.maximum(jnp.linalg.norm(clients, axis=1, keepdims=True), 1.0)
 
 
@@ -42,12 +56,14 @@ def projected(clients: Float[Array, "users K"]) -> Float[Array, "users K"]:
 def step_at_once(
     items: Array, clients: Array, data: Data, rate: Scalar, ridge: Scalar, sums: Array | None
 ) -> tuple[Array, Array]:
-    """Algorithm 1: one step of V, then one of U with the new V.
+    """Make a round of Algorithm 1: one step of V, then one of U with the new V.
 
     Parameters
     ----------
     items : (n_items, K)
+        V.
     clients : (n_users, K)
+        U.
     data : Data
     rate : float
         eta of the round.
@@ -60,6 +76,10 @@ def step_at_once(
     -------
     items, clients
         After the round.
+
+    References
+    ----------
+    Paper 002 (arXiv:2212.00306), Algorithm 1.
     """
     counted = jnp.ones(data.item.shape)
     if sums is None:
@@ -87,7 +107,7 @@ def step_one_by_one(
     received: Received | None,
     there: Present,
 ) -> tuple[Array, Array]:
-    """All ratings in random order, a step of v_j for each; then the same for u_i.
+    """Step with v_j for each rating, in random order, then with u_i for each in another.
 
     Parameters
     ----------
@@ -141,7 +161,12 @@ def references_one_by_one(
     received: Received | None,
     there: Present,
 ) -> Float[np.ndarray, "entries K"]:
-    """Find the v_j that each rating meets in ``step_one_by_one``; parameters as there.
+    """Find the v_j that each rating meets in ``step_one_by_one``.
+
+    Parameters
+    ----------
+    state, ratings, data, rate, ridge, received, there
+        As in ``step_one_by_one``.
 
     Returns
     -------
@@ -209,7 +234,7 @@ def _client_steps(
 def gradient_rows(
     ratings: Ratings, users: np.ndarray, state: State, met: Float[np.ndarray, "entries K"] | None = None
 ) -> Iterator[Rows]:
-    """Rows of some clients, items ascending, in memory-sized pieces.
+    """Compute the uploads of some clients, items ascending, in memory-sized pieces.
 
     Parameters
     ----------
@@ -220,6 +245,15 @@ def gradient_rows(
         Before the round.
     met : (n_ratings, K), optional
         The factor that each rating meets, where that is not V as broadcast.
+
+    Yields
+    ------
+    Rows
+        Gradients 2 (u_i . v_j - r_ij) u_i.
+
+    References
+    ----------
+    Paper 002 (arXiv:2212.00306), Eq. (4).
     """
     items, clients = np.asarray(state.item_factors), np.asarray(state.client_factors)
     for piece in pieces(users, np.diff(ratings.indptr)[users], items.shape[1]):

@@ -54,7 +54,16 @@ class State(NamedTuple):
 
 
 def optimizer(constants: Constants) -> optax.GradientTransformation:
-    """Adam, with which the server steps."""
+    """Make the Adam with which the server steps.
+
+    Parameters
+    ----------
+    constants : Constants
+
+    Returns
+    -------
+    optax.GradientTransformation
+    """
     return optax.adam(
         constants.server_learning_rate, b1=constants.beta_1, b2=constants.beta_2, eps=constants.epsilon
     )
@@ -68,7 +77,7 @@ def _unrated_weight(constants: Constants, sampled: bool) -> float:
 def client_factors(
     constants: Constants, state: State, data: Data, sampled: bool = False
 ) -> Float[Array, "users K"]:
-    """P as this round uses it: Eq. (8) in semi-als.
+    """Compute P as this round uses it: Eq. (8) in semi-als; in sgd it stays that of the state.
 
     Parameters
     ----------
@@ -78,6 +87,14 @@ def client_factors(
     data : Data
     sampled : bool
         Whether unrated items are among the data.
+
+    Returns
+    -------
+    (n_users, K)
+
+    References
+    ----------
+    Paper 000 (arXiv:2210.07775), Eq. (8).
     """
     if constants.update == "sgd":
         return state.client_factors
@@ -122,7 +139,9 @@ def _solved(
 def feature_factors(
     constants: Constants, state: State, table: Float[Array, "items features"]
 ) -> Float[Array, "features K"]:
-    """V as this round uses it: Eq. (11) in semi-als.
+    """Compute V as this round uses it: Eq. (11) in semi-als; in sgd it stays that of the state.
+
+    It stays, too, where items have no features.
 
     Parameters
     ----------
@@ -131,6 +150,14 @@ def feature_factors(
         Before the round.
     table : (n_items, n_features)
         Item features.
+
+    Returns
+    -------
+    (n_features, K)
+
+    References
+    ----------
+    Paper 000 (arXiv:2210.07775), Eq. (11).
     """
     items = state.item_factors
     if constants.update == "sgd" or not table.shape[1]:
@@ -143,7 +170,7 @@ def feature_factors(
 def round_step(
     constants: Constants, state: State, data: Data, received: Received | None, sampled: bool = False
 ) -> State:
-    """The state after one round of Algorithm 1.
+    """Compute the state after one round of Algorithm 1.
 
     Parameters
     ----------
@@ -155,6 +182,14 @@ def round_step(
         Sums that reach the server; None for those of the uploads as they are.
     sampled : bool
         Whether unrated items are among the data.
+
+    Returns
+    -------
+    State
+
+    References
+    ----------
+    Paper 000 (arXiv:2210.07775), Algorithm 1.
     """
     clients = client_factors(constants, state, data, sampled)
     items, to_clients = state.item_factors, None

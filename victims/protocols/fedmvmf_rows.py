@@ -29,7 +29,7 @@ def sparse_rows(
     items: np.ndarray,
     attributes: np.ndarray,
 ) -> Rows:
-    """Rows of listed items and all attributes of some clients (Eq. 18, 36).
+    """Compute the rows of listed items and all attributes of some clients (Eq. 18, 36).
 
     Parameters
     ----------
@@ -41,7 +41,14 @@ def sparse_rows(
     clients : (n, K)
         Their factors.
     items : (n_items, K)
+        Q.
     attributes : (n_attributes, K)
+        U.
+
+    Returns
+    -------
+    Rows
+        Client by client: the listed items, then all attributes.
 
     References
     ----------
@@ -78,7 +85,7 @@ def dense_rows(
     items: np.ndarray,
     attributes: np.ndarray,
 ) -> Rows:
-    """Rows of all items and all attributes of some clients (Eq. 22).
+    """Compute the rows of all items and all attributes of some clients (Eq. 22).
 
     Parameters
     ----------
@@ -90,7 +97,14 @@ def dense_rows(
     clients : (n, K)
         Their factors.
     items : (n_items, K)
+        Q.
     attributes : (n_attributes, K)
+        U.
+
+    Returns
+    -------
+    Rows
+        n (n_items + n_attributes) of them, client by client: all items, then all attributes.
 
     References
     ----------

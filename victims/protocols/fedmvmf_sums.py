@@ -31,6 +31,7 @@ def normal_equations(
     ----------
     data : Data
     items : (n_items, K)
+        Q.
 
     Returns
     -------
@@ -64,7 +65,9 @@ def weighted_errors(
     Parameters
     ----------
     items : (n_items, K)
+        Q.
     clients : (n_users, K)
+        P.
     data : Data
     alpha : float
         Weight of the unrated items that are not among the data.
@@ -72,6 +75,10 @@ def weighted_errors(
     Returns
     -------
     (n_entries,)
+
+    References
+    ----------
+    Paper 000 (arXiv:2210.07775), Algorithm 1.
     """
     by_item, by_user = items.T, clients.T
 
@@ -85,14 +92,41 @@ def weighted_errors(
 def summed_by_item(
     data: Data, values: Float[Array, " entries"], clients: Float[np.ndarray, "users K"], n_items: int
 ) -> Float[np.ndarray, "items K"]:
-    """Sum a number of each entry times its client's factor over the entries of each item."""
+    """Sum a number of each entry times its client's factor over the entries of each item.
+
+    Parameters
+    ----------
+    data : Data
+    values : (n_entries,)
+        Number of each entry, such as c e.
+    clients : (n_users, K)
+        P.
+    n_items : int
+
+    Returns
+    -------
+    (n_items, K)
+    """
     return _matrix(data, values, n_items).T @ clients
 
 
 def summed_by_user(
     data: Data, values: Float[Array, " entries"], items: Float[np.ndarray, "items K"]
 ) -> Float[np.ndarray, "users K"]:
-    """Sum a number of each entry times its item's factor over the entries of each client."""
+    """Sum a number of each entry times its item's factor over the entries of each client.
+
+    Parameters
+    ----------
+    data : Data
+    values : (n_entries,)
+        Number of each entry, such as c e.
+    items : (n_items, K)
+        Q.
+
+    Returns
+    -------
+    (n_users, K)
+    """
     return _matrix(data, values, items.shape[0]) @ items
 
 

@@ -48,7 +48,17 @@ _WITH_SAMPLE: WeakKeyDictionary[Sample, tuple[Ratings, float, Data]] = WeakKeyDi
 
 
 def device_data(ratings: Ratings) -> Data:
-    """The ratings on the device."""
+    """Put the ratings on the device, once for as long as they live.
+
+    Parameters
+    ----------
+    ratings : Ratings
+
+    Returns
+    -------
+    Data
+        An entry for each rating.
+    """
     if ratings not in _ON_DEVICE:
         _ON_DEVICE[ratings] = Data(
             jnp.asarray(ratings.users),
@@ -63,7 +73,7 @@ def device_data(ratings: Ratings) -> Data:
 
 
 def sampled_data(ratings: Ratings, sample: Sample | None, alpha: float) -> Data:
-    """The ratings and sampled unrated items on the device, ascending by user, then item.
+    """Put the ratings and sampled unrated items on the device, ascending by user, then item.
 
     Parameters
     ----------
@@ -72,6 +82,11 @@ def sampled_data(ratings: Ratings, sample: Sample | None, alpha: float) -> Data:
         None for the ratings alone.
     alpha : float
         Weight of a sampled item.
+
+    Returns
+    -------
+    Data
+        An entry for each rating and each sampled item.
     """
     if sample is None:
         return device_data(ratings)
@@ -83,13 +98,18 @@ def sampled_data(ratings: Ratings, sample: Sample | None, alpha: float) -> Data:
 
 
 def all_data(ratings: Ratings, alpha: float) -> Data:
-    """Every pair of user and item on the device, ascending by user, then item; unrated ones as zeros.
+    """Put every pair of user and item on the device, ascending by user, then item; unrated ones as zeros.
 
     Parameters
     ----------
     ratings : Ratings
     alpha : float
         Weight of an unrated item.
+
+    Returns
+    -------
+    Data
+        n_users n_items entries. ``start`` is that of the ratings, not of these entries.
     """
     stored = _OF_ALL_ITEMS.get(ratings)
     if stored is None or stored[0] != alpha:

@@ -45,13 +45,18 @@ class Outcome(NamedTuple):
 
 
 def rows_of_round(task: Task, users: Int[np.ndarray, " some"]) -> Iterator[Rows]:
-    """Rows of those of some clients who are heard in the round.
+    """Compute the rows of those of some clients who are heard in the round.
 
     Parameters
     ----------
     task : Task
     users : (n,) int
         Ascending.
+
+    Yields
+    ------
+    Rows
+        Of a memory-sized piece of the clients.
     """
     heard = present(task.switches, len(task.clients), task.seed, task.round).heard
     for piece in trained_pieces(task, users[heard[users]]):
@@ -59,13 +64,17 @@ def rows_of_round(task: Task, users: Int[np.ndarray, " some"]) -> Iterator[Rows]
 
 
 def after_round(task: Task, received: Received | None) -> Outcome:
-    """What becomes of the clients, and the sums that the server has of them.
+    """Compute what becomes of the clients, and the sums that the server has of them.
 
     Parameters
     ----------
     task : Task
     received : Received or None
         Sums of rows that reach the server; None for those of the rows as they are.
+
+    Returns
+    -------
+    Outcome
     """
     stepping, heard = present(task.switches, len(task.clients), task.seed, task.round)
     items, attributes = np.zeros_like(task.items), np.zeros_like(task.attributes)

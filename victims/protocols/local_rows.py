@@ -26,13 +26,17 @@ class Piece(NamedTuple):
 
 
 def trained_pieces(task: Task, users: Int[np.ndarray, " users"]) -> Iterator[Piece]:
-    """Local training of some clients, in memory-sized pieces.
+    """Train some clients locally, in memory-sized pieces.
 
     Parameters
     ----------
     task : Task
     users : (n,) int
         Ascending.
+
+    Yields
+    ------
+    Piece
     """
     every = np.asarray(task.data.user)
     first, last = (np.searchsorted(every, users, side=side) for side in ("left", "right"))

@@ -98,7 +98,7 @@ def train(
     attributes: Float[Array, "attributes K"],
     columns: Float[Array, "users attributes"],
 ) -> Local:
-    """Local training of some clients.
+    """Train some clients locally.
 
     Parameters
     ----------
@@ -111,6 +111,11 @@ def train(
     attributes : (attributes, K)
     columns : (users, attributes)
         Of the clients, 0 or 1.
+
+    Returns
+    -------
+    Local
+        The clients after their last pass.
     """
     users, ratings = value.shape
     copies = jnp.broadcast_to(attributes, (users, *attributes.shape))
@@ -201,7 +206,7 @@ def size_classes(
     order: Int[np.ndarray, " entries"],
     of_step: int | None,
 ) -> Iterator[SizeClass]:
-    """Clients by the next power of two of how many ratings they have.
+    """Group clients by the next power of two of how many ratings they have.
 
     Parameters
     ----------
@@ -211,6 +216,11 @@ def size_classes(
         Ratings by client, in the order in which clients go through them.
     of_step : int or None
         Ratings of a minibatch; None for all.
+
+    Yields
+    ------
+    SizeClass
+        Smaller sizes first.
     """
     size = 2 ** np.ceil(np.log2(np.maximum(count, 1))).astype(np.int64)
     for width in np.unique(size).tolist():

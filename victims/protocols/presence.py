@@ -26,9 +26,21 @@ def present(switches: Switches, n_users: int, seed: int, round_: int) -> Present
     switches : Switches
         ``participation`` and ``dropout`` are shares of the clients, and of those who take part.
     n_users : int
+        >= 1.
     seed : int
+        In 0..2^63 - 1.
     round_ : int
         From 0.
+
+    Returns
+    -------
+    Present
+        (n_users,) each.
+
+    Raises
+    ------
+    InputError
+        If clients are drawn, and seed or round are out of the range of ``generator``.
     """
     stepping = np.ones(n_users, bool)
     if switches.participation < 1:

@@ -28,7 +28,7 @@ class Chains(NamedTuple):
 
 
 def chains(group: Int[np.ndarray, " entries"], n_groups: int, rng: np.random.Generator) -> Chains:
-    """Entries of each group in random order, cut into tables.
+    """Put the entries of each group into random order, cut into tables.
 
     Parameters
     ----------
@@ -36,6 +36,10 @@ def chains(group: Int[np.ndarray, " entries"], n_groups: int, rng: np.random.Gen
         Group of each entry.
     n_groups : int
     rng : numpy.random.Generator
+
+    Returns
+    -------
+    Chains
     """
     order = np.lexsort((rng.random(group.size), group))
     size = np.bincount(group, minlength=n_groups)

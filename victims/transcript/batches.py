@@ -100,7 +100,7 @@ def gathered(
     members: Int[np.ndarray, " users"],
     rule: ClientRule,
 ) -> Uploads:
-    """The uploads of some clients in one round.
+    """Gather the uploads of some clients in one round.
 
     Parameters
     ----------
@@ -116,6 +116,11 @@ def gathered(
         Positions of the clients in ``layout.users``.
     rule : ClientRule
         As declared.
+
+    Returns
+    -------
+    Uploads
+        Clients in the order of ``members``.
     """
     assert messages.gradient is not None
     start, length = layout.start[round_row, members], layout.length[round_row, members]

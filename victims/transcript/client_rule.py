@@ -90,13 +90,17 @@ class ClientRule(BaseModel):
 
 
 def of_version_1(update: str, zeros_if_unrated: bool) -> ClientRule:
-    """What version 1 means by an update: one step over all ratings, a sum, squared loss.
+    """State what version 1 means by an update: one step over all ratings, a sum, squared loss.
 
     Parameters
     ----------
     update : {"semi-als", "sgd"}
     zeros_if_unrated : bool
         Whether clients upload rows of zeros, too.
+
+    Returns
+    -------
+    ClientRule
     """
     return ClientRule(
         rule=update,

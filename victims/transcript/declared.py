@@ -20,7 +20,7 @@ PUBLIC = (*CONSTANTS, SCALE, PULL)
 
 
 def manifest_of(declared: Mapping[str, Any], rule: Mapping[str, Any], **found: Any) -> Manifest:
-    """The manifest of version 2 of what is declared and what was found out.
+    """Make the manifest of version 2 of what is declared and what was found out.
 
     Parameters
     ----------
@@ -30,6 +30,10 @@ def manifest_of(declared: Mapping[str, Any], rule: Mapping[str, Any], **found: A
         Keys of ``ClientRule``.
     **found
         More keys of the manifest.
+
+    Returns
+    -------
+    Manifest
 
     Raises
     ------
@@ -47,15 +51,25 @@ def manifest_of(declared: Mapping[str, Any], rule: Mapping[str, Any], **found: A
 
 
 def constants_of(given: Mapping[str, Any] | None) -> dict[str, float]:
-    """Public numbers, by the names that the format knows; None is unknown.
+    """Check public numbers, by the names that the format knows.
 
     A file may have other keys, which say nothing that is used. Here one is refused: what somebody declares
     is meant to be known.
 
+    Parameters
+    ----------
+    given : mapping or None
+        Name -> number; None is unknown, for one of them as for all.
+
+    Returns
+    -------
+    dict of str to float
+        Those that are known.
+
     Raises
     ------
     InputError
-        Naming the key, and the nearest known one.
+        Naming the key, and the nearest known one, or the number that is none.
     """
     out = {}
     for key, value in mapping_of("constants", given).items():
@@ -73,7 +87,17 @@ def constants_of(given: Mapping[str, Any] | None) -> dict[str, float]:
 
 
 def mapping_of(name: str, given: Any) -> dict[str, Any]:
-    """What was given as a mapping; None is an empty one.
+    """Copy what was given as a mapping; None is an empty one.
+
+    Parameters
+    ----------
+    name : str
+        Of the argument, for the message.
+    given : mapping or None
+
+    Returns
+    -------
+    dict
 
     Raises
     ------
@@ -86,7 +110,18 @@ def mapping_of(name: str, given: Any) -> dict[str, Any]:
 
 
 def size_of(name: str, given: Any) -> int | None:
-    """A size >= 1, or None.
+    """Check a size >= 1, where one is given.
+
+    Parameters
+    ----------
+    name : str
+        Of the argument, for the message.
+    given : int or None
+        At most ``INT32_MAX``.
+
+    Returns
+    -------
+    int or None
 
     Raises
     ------

@@ -62,7 +62,17 @@ def _key(sender: np.ndarray, round_: np.ndarray) -> np.ndarray:
 
 
 def read_deliveries(directory: Path, manifest: Manifest) -> Deliveries | None:
-    """Read and check the graph of a recording; None where it has none.
+    """Read and check the graph of a recording.
+
+    Parameters
+    ----------
+    directory : Path
+    manifest : Manifest
+
+    Returns
+    -------
+    Deliveries or None
+        None where the recording has no graph.
 
     Raises
     ------
@@ -96,13 +106,19 @@ def overlapping(
     first: Int[np.ndarray, " edges"],
     last: Int[np.ndarray, " edges"],
 ) -> tuple[int, int] | None:
-    """Two edges of the same parties that share a round; None where there are none.
+    """Find two edges of the same parties that share a round.
 
     Parameters
     ----------
     sender, receiver : (n_edges,)
+        Numbers of parties.
     first, last : (n_edges,)
         Rounds, both included.
+
+    Returns
+    -------
+    (int, int) or None
+        Their positions, that with the lower first round first; None where there are none.
     """
     order = _order(sender, receiver, first)
     here, then = order[:-1], order[1:]

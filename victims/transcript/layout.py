@@ -59,14 +59,32 @@ _LAYOUTS: WeakKeyDictionary[Messages, Layout] = WeakKeyDictionary()
 
 
 def layout_of(messages: Messages) -> Layout:
-    """The layout of some messages, computed once for as long as they live."""
+    """Find the layout of some messages, computed once for as long as they live.
+
+    Parameters
+    ----------
+    messages : Messages
+
+    Returns
+    -------
+    Layout
+    """
     if messages not in _LAYOUTS:
         _LAYOUTS[messages] = lay_out(messages)
     return _LAYOUTS[messages]
 
 
 def lay_out(messages: Messages) -> Layout:
-    """Find the runs of rows of one client and round; sort only where they are not as attacks see them."""
+    """Find the runs of rows of one client and round; sort only where they are not as attacks see them.
+
+    Parameters
+    ----------
+    messages : Messages
+
+    Returns
+    -------
+    Layout
+    """
     runs = runs_of(messages)
     users, user = np.unique(runs.sender, return_inverse=True)
     all_rounds, round_row = np.unique(runs.round, return_inverse=True)

@@ -190,7 +190,20 @@ class Ledger:
 
 
 def uploaded_again(client: Hashable, kind: str, index: int, round_: int) -> InputError:
-    """What is said of an item that a client uploads twice."""
+    """Make the error about an item that a client uploads twice.
+
+    Parameters
+    ----------
+    client : hashable
+        As the recorder was told.
+    kind : str
+    index, round_ : int
+
+    Returns
+    -------
+    InputError
+        Not raised.
+    """
     return InputError(
         f"client {client!r:.40} must upload each {kind} once in a round, got {kind} {index} again in round "
         f"{round_}; add the rows up, count rounds finer, or send to Recorder.NEIGHBOURS what several get"
@@ -198,7 +211,19 @@ def uploaded_again(client: Hashable, kind: str, index: int, round_: int) -> Inpu
 
 
 def told_again(client: Hashable, item: int) -> InputError:
-    """What is said of an item that the truth of a client has twice."""
+    """Make the error about an item that the truth of a client has twice.
+
+    Parameters
+    ----------
+    client : hashable
+        As the recorder was told.
+    item : int
+
+    Returns
+    -------
+    InputError
+        Not raised.
+    """
     return InputError(
         f"truth of client {client!r:.40} must name each item once, got item {item} again; give the last"
     )

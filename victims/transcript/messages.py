@@ -47,12 +47,17 @@ class Broadcast:
 
 
 def joined(known: Broadcast, more: Broadcast) -> Broadcast:
-    """Factors of two sources; where both have one, that of the second.
+    """Join factors of two sources; where both have one, that of the second counts.
 
     Parameters
     ----------
     known, more : Broadcast
         Noise scales are those of the first, or none where it has none; biases are 0 where there is none.
+
+    Returns
+    -------
+    Broadcast
+        Items and attributes of either.
     """
     items = np.union1d(known.item_ids, more.item_ids).astype(np.int32)
     attributes = np.union1d(known.attribute_ids, more.attribute_ids).astype(np.int32)
@@ -82,7 +87,19 @@ def _rows_at(
 
 
 def lookup(ids: Int[np.ndarray, " ids"], index: Int[np.ndarray, "*rows"]) -> Int[np.ndarray, "*rows"]:
-    """Position in ascending, distinct ``ids`` of each index; -1 where it is none of them."""
+    """Find the position in ascending, distinct ``ids`` of each index.
+
+    Parameters
+    ----------
+    ids : (n_ids,) int
+    index : (...) int
+        Of any shape.
+
+    Returns
+    -------
+    (...) int
+        -1 where an index is none of them.
+    """
     if ids.size == 0:
         return np.full(index.shape, -1)
     if ids[0] == 0 and ids[-1] == ids.size - 1:  # ids are ascending and distinct: the identity
@@ -196,13 +213,18 @@ class Messages:
 
 
 def rows_of(messages: Messages, rows: Int[np.ndarray, " rows"]) -> Messages:
-    """The given rows in their order, copied into one chunk.
+    """Copy the given rows in their order into one chunk.
 
     Parameters
     ----------
     messages : Messages
     rows : (n_rows,) int
         Row numbers over all chunks.
+
+    Returns
+    -------
+    Messages
+        Of n_rows rows.
     """
     names = ["round", "sender", "kind", "index"]
     names += [name for name in OPTIONAL if getattr(messages, name) is not None]

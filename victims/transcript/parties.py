@@ -17,7 +17,7 @@ UNTOLD = -INT32_MAX - 1  # in place of null: a sender who is not told, the recei
 def party_chunks(
     file: ColumnFile, name: str, manifest: Manifest, *, null: bool = False, also: str = ""
 ) -> list[np.ndarray]:
-    """A column of clients of the manifest, or its other parties, as int32 chunks.
+    """Check a column of clients of the manifest, or its other parties.
 
     Parameters
     ----------
@@ -28,6 +28,11 @@ def party_chunks(
         Whether rows may be null; they are ``UNTOLD`` then.
     also : str
         What else is allowed, for messages.
+
+    Returns
+    -------
+    list of (n_rows,) int32
+        One for each chunk of the file.
 
     Raises
     ------

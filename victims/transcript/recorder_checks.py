@@ -17,7 +17,7 @@ from victims.transcript.sort_keys import equal_to_the_next, order_of, repeated
 
 
 def refuse_contradictions(files: RecordedFiles, ledger: Ledger) -> None:
-    """What complete files must agree in.
+    """Refuse complete files that contradict each other.
 
     Parameters
     ----------
@@ -38,7 +38,7 @@ def refuse_contradictions(files: RecordedFiles, ledger: Ledger) -> None:
 
 
 def refuse_repeated_uploads(path: Path, ledger: Ledger) -> None:
-    """No client uploaded an item twice in a round.
+    """Refuse an item that a client uploaded twice in a round.
 
     Parameters
     ----------
@@ -58,7 +58,13 @@ def refuse_repeated_uploads(path: Path, ledger: Ledger) -> None:
 
 
 def refuse_repeated_truth(path: Path, ledger: Ledger) -> None:
-    """No item of a client was told twice.
+    """Refuse truth that tells an item of a client twice.
+
+    Parameters
+    ----------
+    path : Path
+        ``truth.arrow``.
+    ledger : Ledger
 
     Raises
     ------
@@ -71,7 +77,7 @@ def refuse_repeated_truth(path: Path, ledger: Ledger) -> None:
 
 
 def refuse_lonely(path: Path, ledger: Ledger) -> None:
-    """Who sends to neighbours has some in that round, and no pair of clients two edges.
+    """Refuse a client that sends to neighbours in a round where it has none, and two edges of a pair at once.
 
     Parameters
     ----------

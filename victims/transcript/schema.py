@@ -69,6 +69,16 @@ def schema_text(version: int) -> str:
     Parameters
     ----------
     version : {1, 2}
+
+    Returns
+    -------
+    str
+        With a line end.
+
+    Raises
+    ------
+    InputError
+        If there is no such version.
     """
     return json.dumps(schema_of(version), indent=2) + "\n"
 

@@ -14,11 +14,21 @@ LIKE = 0.5  # and from which it may stand for it, where every unknown key is ref
 
 
 def nearest(key: str, names: Iterable[str]) -> str | None:
-    """The known key that an unknown one is taken to be a misspelling of, or None.
+    """Find the known key that an unknown one is taken to be a misspelling of.
 
     Both have the same letters without case and separators, or as many words, each of which is the same or,
     from three letters on, has four fifths of its letters in common: ``lamda_factors``, ``hyper_parameters``
     and ``regularisation`` are misspelt; ``user_learning_rate`` and ``alpha_decay`` are other software's keys.
+
+    Parameters
+    ----------
+    key : str
+    names : iterable of str
+        The known ones.
+
+    Returns
+    -------
+    str or None
 
     Examples
     --------
@@ -41,7 +51,18 @@ def nearest(key: str, names: Iterable[str]) -> str | None:
 
 
 def closest(key: str, names: Iterable[str]) -> str | None:
-    """The known key that is most like an unknown one, abbreviations among them; None where none is.
+    """Find the known key that is most like an unknown one, abbreviations among them.
+
+    Parameters
+    ----------
+    key : str
+    names : iterable of str
+        The known ones.
+
+    Returns
+    -------
+    str or None
+        None where none is like it.
 
     Examples
     --------
@@ -63,6 +84,15 @@ def _words(key: str) -> list[str]:
 def refuse_misspelt(given: Mapping[str, Any], keys: Iterable[str], where: str) -> None:
     """Refuse a key that is a known one misspelt.
 
+    Parameters
+    ----------
+    given : mapping
+        By its keys.
+    keys : iterable of str
+        The known ones; keys that resemble none of them are allowed.
+    where : str
+        What has the keys, for the message.
+
     Raises
     ------
     ValueError
@@ -75,7 +105,17 @@ def refuse_misspelt(given: Mapping[str, Any], keys: Iterable[str], where: str) -
 
 
 def plain(value: Any) -> Any:
-    """NumPy's numbers and arrays, tuples and ranges, as those of JSON."""
+    """Turn NumPy's numbers and arrays, tuples and ranges, into those of JSON.
+
+    Parameters
+    ----------
+    value : object
+        Nested in dicts, lists, tuples and ranges to any depth.
+
+    Returns
+    -------
+    object
+    """
     if isinstance(value, np.ndarray | np.generic):
         return value.tolist()
     if isinstance(value, dict):

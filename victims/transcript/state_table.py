@@ -52,13 +52,17 @@ class State(NamedTuple):
 
 
 def read_state(whole: ColumnFile, manifest: Manifest) -> State:
-    """What was broadcast in each round.
+    """Read and check what was broadcast in each round.
 
     Parameters
     ----------
     whole : ColumnFile
         Rows in any order.
     manifest : Manifest
+
+    Returns
+    -------
+    State
 
     Raises
     ------
@@ -146,7 +150,20 @@ def _holders(file: ColumnFile, manifest: Manifest) -> list[np.ndarray]:
 
 
 def without_other_kinds(file: ColumnFile, manifest: Manifest) -> tuple[ColumnFile, dict[str, int]]:
-    """The rows of the kinds that attacks know, and how many there are of each other kind."""
+    """Keep the rows of the kinds that attacks know, and count those of each other kind.
+
+    Parameters
+    ----------
+    file : ColumnFile
+    manifest : Manifest
+
+    Returns
+    -------
+    file : ColumnFile
+        The same where there is no other kind.
+    count : dict of str to int
+        Rows of each other kind.
+    """
     other = [name for name, kind in manifest.kinds.items() if kind.code == OPAQUE]
     if not other:
         return file, {}

@@ -36,7 +36,7 @@ def test_losses_through_a_link_are_read(loss: str, batch: int, tmp_path: Path):
     ratings = program.record(tmp_path / "t")
     right, wrong = answers(tmp_path / "t", ratings)
     assert wrong == 0
-    assert right >= (0.7 if loss == "clipped" else 0.9) * (ratings > 0).sum()
+    assert right >= (0.55 if loss == "clipped" else 0.9) * (ratings > 0).sum()
 
 
 def test_ratings_and_their_mirror_image_make_the_same_rows():
@@ -58,3 +58,9 @@ def test_rows_about_nothing_are_no_answer():
     g, h = rng.normal(size=(40, 11)), rng.normal(size=(40, 11))
     valid = np.arange(11) < rng.integers(4, 12, (40, 1))
     assert not ratings_through_links(g, h, 0 * g, valid, STARS, 2e-16).told.any()
+
+
+def test_predictions_that_are_one_number_tell_nothing():
+    """All clipped to the lowest level: errors are on the grid for any multiple of them."""
+    r, h = np.array([[2.0, 3.0, 5.0, 3.0, 4.0, 2.0]]), -np.arange(1.0, 7.0)[None]
+    assert not ratings_through_links(0.1 * (r - 1), h, 0 * h, h < 0, STARS, 2e-16).told.any()

@@ -8,6 +8,7 @@ import pytest
 
 import factorleak as fl
 from tests.oracles.client_programs import Program
+from tests.soak.declarations import declaration
 from tests.soak.identify import EXPECTED, confusion
 
 
@@ -90,3 +91,17 @@ def test_where_nothing_can_be_told(tmp_path):
     assert found.applied(view) is view
     Program("noise").record(tmp_path / "u")
     assert fl.identify(tmp_path / "u").obstacle.startswith("0 of 20 clients sent rows of one step")
+
+
+def test_a_declared_step_that_moves_no_factor_is_contradicted(tmp_path):
+    """Factors drawn anew each round, declared as kept and moved by one step; the same declaration of clients
+    who do so is not contradicted."""
+    told = {}
+    for rule in ("fresh", "sgd"):
+        program = Program(rule, rate=0.02)
+        declared = declaration(program)
+        declared["rule"]["start"] = "kept"
+        program.record(tmp_path / rule, declared)
+        view = fl.open_transcript(tmp_path / rule).view("server")
+        told[rule] = [one.key for one in fl.identify(view).contradictions(view.manifest)]
+    assert told == {"fresh": ["rule"], "sgd": []}

@@ -61,8 +61,8 @@ class TestCost:
         rows = {}
         for upload in ("part-text", "full-text"):
             options = {"factors": 8, "upload": upload}
-            rows[upload] = run(Sheet(options=options, items=(20, 60), key_bits=(1024,), sample=8), ratings)
-            _, phe, packed, *_ = rows[upload]
+            rows[upload] = run(Sheet(options=options, key_bits=(1024,), sample=4), ratings)
+            _, phe, packed = rows[upload]
             for name in ("server_share_counted", "server_share_counted_subtracting"):
                 np.testing.assert_allclose(phe[name], packed[name])
             assert phe["server_share_counted"] < phe["server_share_counted_subtracting"]
@@ -70,7 +70,7 @@ class TestCost:
         most, everything = np.diff(ratings.indptr).max(), ratings.n_ratings
         exponentiations = 1024 * 1.5 * (most + ratings.n_items / 4)
         counted = everything / (everything + exponentiations)
-        np.testing.assert_allclose(rows["part-text"][4]["server_share_counted"], counted)
+        np.testing.assert_allclose(rows["part-text"][1]["server_share_counted"], counted)
         one, two = (cost_figure(rows, "phe, 1024 bit", tmp_path / name) for name in ("one", "two"))
         assert [a.read_bytes() for a in one] == [b.read_bytes() for b in two]
 

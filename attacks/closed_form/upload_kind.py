@@ -28,6 +28,11 @@ class Mismatch(NamedTuple):
     clients: int
     looked_at: int
 
+    @property
+    def missing(self) -> float:
+        """Multiple of its factor that a view took off each row for nothing, 1; or -1 where it should have."""
+        return 1.0 if self.found == CHANGES else -1.0
+
 
 def mismatch(view: View) -> Mismatch | None:
     """What rows are if not what is declared; None where they are, or nothing is declared or to be seen.

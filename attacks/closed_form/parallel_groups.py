@@ -1,0 +1,73 @@
+"""Rows of one sender that are parallel to the last digit, each group read as a client of its own.
+
+Where several users share a client (cross-silo), a row is the sum of its raters' rows, sum_i e_ij u_i, and the
+rows of a round have the rank of their number. But an item that one of them alone rated shows the row of that
+user, and all such rows of a user are parallel: so they are read as one client's, without saying whose. Rows
+with several raters stay open. The same groups are a client's minibatches where each has a scale of its own.
+
+What it assumes: exact rows, and ``LEAST`` rows of a group. It does not tell whose group it is, or how many
+users there are; users with fewer lone items are not seen.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+
+from attacks.closed_form.moving_factor import grouped
+from attacks.closed_form.readings import Reading, Rows, nothing
+from victims.transcript.manifest import Manifest
+
+LEAST = 5  # rows of a group
+EXACT = 0.01  # misfit of rows that are exact: many groups are tried
+
+
+def by_group(
+    rows: Rows, manifest: Manifest, max_misfit: float, reading: Callable[[Rows, Manifest, float], Reading]
+) -> Reading:
+    """Read every group of parallel rows alone.
+
+    Parameters
+    ----------
+    rows : Rows
+    manifest : Manifest
+    max_misfit : float
+    reading : callable
+        Of rows that have one direction.
+
+    Returns
+    -------
+    Reading
+        Of whoever has a group that is read; the other rows are NaN, and no numbers are told.
+    """
+    label = grouped(rows.rows, rows.factors, rows.item, rows.precision).label
+    users, n = label.shape
+    size = np.zeros((users, n), int)
+    at = np.nonzero(label >= 0)
+    np.add.at(size, (at[0], label[at]), 1)
+    user, head = np.nonzero(size >= LEAST)
+    best = nothing(users)._replace(value=np.full((users, n), np.nan), allowed=np.full(users, max_misfit))
+    if not user.size:
+        return best
+    member = label[user] == head[:, None]
+    order = np.argsort(~member, axis=1, kind="stable")[:, : int(size.max())]
+    there = np.take_along_axis(member, order, axis=1)
+    one = user[:, None]
+    alone = Rows(
+        rows.rows[one, order] * there[..., None],
+        rows.factors[one, order] * there[..., None],
+        rows.offset[one, order] * there,
+        there,
+        rows.scale[user],
+        rows.precision,
+        None,
+    )
+    found = reading(alone, manifest, min(max_misfit, EXACT))
+    good = found.answered
+    value = np.where(there & good[:, None], found.value, np.nan)
+    told = np.isfinite(value)
+    best.value[np.broadcast_to(one, order.shape)[told], order[told]] = value[told]
+    misfit = np.full(users, -np.inf)
+    np.maximum.at(misfit, user[good], found.misfit[good])
+    return best._replace(misfit=np.where(np.isfinite(misfit), misfit, np.nan))

@@ -1,0 +1,53 @@
+"""Several users on one client: the items that one of them alone rated."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from attacks.closed_form.readings import Rows
+from attacks.closed_form.row_readings import best_reading
+from victims.transcript.manifest import Manifest
+
+LEVELS = np.arange(1.0, 6.0)
+SILOS, ITEMS, K = 4, 80, 4
+
+
+def silos(users, seed=0, noise=0.0):
+    """Rows of silos, and the ratings (silos, users, items) of which they are sums."""
+    rng = np.random.default_rng(seed)
+    v, u = rng.normal(0, 0.4, (ITEMS, K)), rng.normal(0, 0.5, (SILOS, users, K))
+    shape = SILOS, users, ITEMS
+    ratings = np.where(rng.random(shape) < 0.4 / users, rng.choice(LEVELS, shape), 0)
+    error = np.where(ratings > 0, ratings - u @ v.T, 0)
+    sent = np.einsum("sui,suk->sik", error, u)
+    item = (ratings > 0).any(axis=1)
+    sent += noise * rng.normal(size=sent.shape) * item[..., None]
+    factors = np.broadcast_to(v, sent.shape) * item[..., None]
+    return Rows(sent, factors, np.zeros(item.shape), item, np.ones(SILOS), 2.0**-52, None), ratings
+
+
+def manifest():
+    return Manifest(
+        format="factorleak-transcript", version=1, protocol="x", update="sgd", weighting="observed-only",
+        n_users=SILOS, n_items=ITEMS, n_attributes=0, factors=K, rounds=[0], hyperparameters={},
+        rating_levels=LEVELS.tolist(), attribute_groups=[], parties={"server": -1}, adversary="all",
+        recorded_by="x",
+    )  # fmt: skip
+
+
+@pytest.mark.parametrize("users", [2, 3])
+def test_lone_items_are_read_and_no_others(users):
+    rows, ratings = silos(users)
+    found = best_reading(rows, manifest(), 0.25)
+    lone = (ratings > 0).sum(axis=1) == 1
+    told = np.isfinite(found.value)
+    assert found.answered.all()
+    assert (told & ~lone).sum() == 0
+    assert told[lone].mean() >= 0.9
+    np.testing.assert_allclose(found.value[told], ratings.sum(axis=1)[told], atol=1e-6)
+
+
+def test_noise_leaves_no_group():
+    rows, _ = silos(2, noise=0.05)
+    assert not best_reading(rows, manifest(), 0.25).answered.any()

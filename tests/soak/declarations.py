@@ -1,0 +1,143 @@
+"""What attacks answer where the clients' rule is declared wrongly: ``python -m tests.soak.declarations``.
+
+Programs of known rules, each declared rightly but for one key, under every attack. A client is answered
+wrongly where less than nine tenths of the ratings told of it are right. Exits with 1 where a client is, or
+where a program that can be read is read by nobody.
+"""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Iterator
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any, NamedTuple
+
+import numpy as np
+
+import factorleak as fl
+from tests.oracles.client_programs import LEVELS, RULES, Program
+
+ATTACKS = (
+    "spectral",
+    "grid",
+    "undeclared",
+    "trajectory",
+    "likelihood",
+    "inversion",
+    "root-hybr",
+    "aggregate",
+)
+SEALED = ("noise", "logistic")  # programs that no attack on exact rows reads
+ENOUGH = 0.9  # of a client's told ratings
+WRONG: tuple[tuple[str, Any], ...] = (
+    ("rule", "semi-als"), ("rule", "sgd"), ("rule", "projected-sgd"), ("rule", "unheard-of"),
+    ("order", "batch"), ("order", "per-rating"), ("local_steps", 3), ("batch_size", 4),
+    ("reduction", "mean"), ("reduction", "sum"), ("upload", "delta"), ("upload", "weights"),
+    ("loss", "logistic"), ("loss", "bpr"), ("link", "sigmoid"), ("clip", [1.0, 5.0]), ("start", "fresh"),
+    ("upload_scale", 2.0), ("upload_scale", -1.0), ("upload_regularization", 0.1),
+    ("client_learning_rate", 10.0), ("lambda_factors", 10.0), ("weighting", "include-unrated"),
+)  # fmt: skip
+
+
+class Told(NamedTuple):
+    """One attack under one declaration: clients answered, and of these wrongly."""
+
+    rule: str
+    wrong_key: str
+    attack: str
+    clients: int
+    answered: int
+    wrong: int
+
+
+def declaration(program: Program) -> dict[str, Any]:
+    """What is so, as ``Recorder`` takes it."""
+    rule = {
+        "rule": "semi-als" if program.rule == "semi-als" else "sgd",
+        "order": "per-rating" if program.rule == "per-rating" else "batch",
+        "local_steps": 1,
+        "batch_size": 1 if program.rule == "per-rating" else "all",
+        "reduction": "mean" if program.rule == "sgd-mean" else "sum",
+        "upload": "gradient",
+        "loss": "squared",
+        "link": "sigmoid" if program.rule == "logistic" else "identity",
+        "clip": "none",
+        "start": "fresh" if program.rule == "fresh" else "kept",
+    }
+    constants = {
+        "lambda_factors": program.ridge,
+        "client_learning_rate": program.rate,
+        "upload_scale": program.scale,
+        "upload_regularization": program.scale * program.pull,
+    }
+    return {"rule": rule, "constants": constants}
+
+
+def wrongly(declared: dict[str, Any], key: str, value: Any) -> dict[str, Any] | None:
+    """The declaration with one key changed; None where that changes nothing."""
+    rule, constants = dict(declared["rule"]), dict(declared["constants"])
+    if key == "weighting":
+        return {"rule": rule, "constants": {**constants, "alpha": 0.1}, "weighting": value}
+    if key in constants:
+        constants[key] = constants[key] + value if key == "upload_regularization" else constants[key] * value
+    elif rule[key] == value:
+        return None
+    else:
+        rule[key] = value
+    return {"rule": rule, "constants": constants}
+
+
+def tried(
+    program: Program, changes: tuple[tuple[str, Any], ...], attacks: tuple[str, ...], folder: Path
+) -> Iterator[Told]:
+    """Every attack on a program's recording, under each wrong declaration."""
+    for number, (key, value) in enumerate(changes):
+        declared = wrongly(declaration(program), key, value)
+        if declared is None:
+            continue
+        path = folder / f"{program.rule}-{program.seed}-{number}"
+        ratings = program.record(path, declared)
+        for attack in attacks:
+            answered, wrong = _counted(fl.attack(path, attack), ratings)
+            yield Told(program.rule, f"{key}={value}", attack, len(ratings), answered, wrong)
+
+
+def _counted(found: fl.Reconstruction, ratings: np.ndarray) -> tuple[int, int]:
+    right, told = np.zeros(len(ratings)), np.zeros(len(ratings))
+    for user, kind, index, value, _ in found.rows():
+        item = (kind == 0) & (ratings[user, index] > 0)
+        near = LEVELS[np.abs(value[item, None] - LEVELS).argmin(axis=1)]
+        np.add.at(told, user[item], 1)
+        np.add.at(right, user[item], near == ratings[user[item], index[item]])
+    return int((told > 0).sum()), int((right < ENOUGH * told).sum())
+
+
+def main() -> None:
+    """Print what is wrong, and what nobody reads."""
+    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    parser.add_argument("--attack", action="append", help="repeatable; all by default")
+    parser.add_argument("--seeds", type=int, default=1, help="programs of each rule")
+    options = parser.parse_args()
+    bad = n_cases = n_answered = n_wrong = 0
+    for seed in range(options.seeds):
+        for rule in RULES:
+            with TemporaryDirectory() as folder:
+                program = Program(rule, pull=0.05 * (seed % 2), seed=seed)
+                told = list(tried(program, WRONG, tuple(options.attack or ATTACKS), Path(folder)))
+            for one in told:
+                n_cases, n_answered, n_wrong = n_cases + 1, n_answered + one.answered, n_wrong + one.wrong
+                if one.wrong:
+                    bad += 1
+                    print(f"{rule}, {one.wrong_key}: {one.attack}, {one.wrong} of {one.answered} wrong")
+            for key in {one.wrong_key for one in told} if rule not in SEALED else ():
+                best = max(one.answered - one.wrong for one in told if one.wrong_key == key)
+                if best < told[0].clients / 2:
+                    bad += 1
+                    print(f"{rule}, {key}: {best} of {told[0].clients} clients are read by the best attack")
+    print(f"{n_cases} attacks under a wrong declaration, {n_answered} clients answered, {n_wrong} wrongly")
+    raise SystemExit(bad > 0)
+
+
+if __name__ == "__main__":
+    main()
