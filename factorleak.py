@@ -1006,7 +1006,7 @@ def list_components(
     >>> list_components("victims")["name"].tolist()[:3]
     ['fedmvmf', 'fedmf', 'decentralised-mf']
     >>> list_components("defenses", "laplace")["name"].tolist()
-    ['scale', 'clip', 'known']
+    ['scale', 'clip', 'known', 'per_message']
     """
     import pandas as pd
 

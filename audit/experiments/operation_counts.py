@@ -38,9 +38,9 @@ def server_share(
 
     Examples
     --------
-    >>> round(server_share(2560, 2560, 610 * 2560, 1024), 3)  # full-text, 2,560 items, 610 clients
+    >>> round(server_share(2560.0, 2560.0, 610 * 2560.0, 1024), 3)  # full-text, 2,560 items, 610 clients
     0.241
-    >>> round(server_share(2560, 2560, 610 * 2560, 1024, subtracts=True), 3)
+    >>> round(server_share(2560.0, 2560.0, 610 * 2560.0, 1024, subtracts=True), 3)
     0.656
     """
     client = key_bits * (ENCRYPTION * encrypted + DECRYPTION * decrypted)

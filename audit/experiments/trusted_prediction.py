@@ -245,7 +245,7 @@ def _train(cell: Cell[Training], ratings: Ratings, say: Say) -> Measured:
     say(f"{task.system}, {task.factors} factors{task.place}")
     if task.plan.vary == "users" and task.point < 1:
         n_users = max(round(task.point * ratings.n_users), 2)
-        chosen = generator(task.seed, Purpose.DENSE_SUBSET).permutation(ratings.n_users)[:n_users]
+        chosen = generator(task.seed, Purpose.GROWING_SUBSET).permutation(ratings.n_users)[:n_users]
         ratings = of_users(ratings, chosen)
     if _missing(task.system):
         return Measured([], {}, ratings.n_users, 0.0)
@@ -291,7 +291,7 @@ def _baselines(split: FeedbackSplit, task: Training) -> dict[str, float]:
     mean = unit_values(split.train.explicit, task.plan.rating_map).mean()
     test = split.test.explicit
     constant = unit_rmse(np.full(test.n_ratings, mean), test, task.plan.rating_map)
-    return {"rmse_unit": constant, **popularity(split, generator(task.seed, Purpose.POPULARITY_TIES))}
+    return {"rmse_unit": constant, **popularity(split, task.seed)}
 
 
 def _victim(task: Training, split: FeedbackSplit) -> list[tuple[int, dict[str, float]]]:

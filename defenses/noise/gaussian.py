@@ -41,13 +41,13 @@ class Gaussian(Unchanged):
         Standard deviation sigma, in the units of the gradients (stars squared): 0 (none), or 1e-9 to 1e9.
     clip : float or None
         Largest L2 norm of a row; longer rows are shortened to it. None does not clip.
-    per_message : bool
-        Whether each message has noise of its own, where a row goes to several receivers: several of them who
-        put their copies together average it. What is accounted for is what one receiver sees.
     known : bool
         Whether the adversary knows the scale, which is an ordinary constant of the protocol.
     delta : float
         At which the account states epsilon, in 0..1, exclusive; well below one over the number of clients.
+    per_message : bool
+        Whether each message has noise of its own, where a row goes to several receivers: several of them who
+        put their copies together average it. What is accounted for is what one receiver sees.
 
     References
     ----------
@@ -57,9 +57,9 @@ class Gaussian(Unchanged):
 
     scale: float = 1.0
     clip: float | None = None
-    per_message: bool = False
     known: bool = True
     delta: float = DELTA
+    per_message: bool = False
     name: str = "gaussian"
 
     def __post_init__(self) -> None:

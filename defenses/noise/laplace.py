@@ -39,11 +39,11 @@ class Laplace(Unchanged):
         b times the root of 2. 0 adds none, else 1e-9 to 1e9.
     clip : float or None
         Largest L1 norm of a row; longer rows are shortened to it. None does not clip.
+    known : bool
+        Whether the adversary knows the scale, which is an ordinary constant of the protocol.
     per_message : bool
         Whether each message has noise of its own, where a row goes to several receivers: several of them who
         put their copies together average it. What is accounted for is what one receiver sees.
-    known : bool
-        Whether the adversary knows the scale, which is an ordinary constant of the protocol.
 
     References
     ----------
@@ -52,8 +52,8 @@ class Laplace(Unchanged):
 
     scale: float = 1.0
     clip: float | None = None
-    per_message: bool = False
     known: bool = True
+    per_message: bool = False
     name: str = "laplace"
 
     def __post_init__(self) -> None:

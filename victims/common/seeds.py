@@ -93,6 +93,7 @@ class Purpose(IntEnum):
     CANARIES = 405
     HYPOTHESIS_STARTS = 406
     TUNING = 407
+    GROWING_SUBSET = 408
 
 
 def generator(seed: SupportsIndex, purpose: Purpose, *numbers: SupportsIndex) -> np.random.Generator:

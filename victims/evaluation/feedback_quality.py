@@ -13,6 +13,7 @@ from collections.abc import Callable
 import numpy as np
 from jaxtyping import Float
 
+from victims.common.seeds import Purpose, generator
 from victims.data.ratings import Ratings
 from victims.evaluation.feedback_split import FeedbackSplit
 from victims.evaluation.ranking import EXISTING, Case, Cut, rank
@@ -68,15 +69,16 @@ def hits(split: FeedbackSplit, scores: Callable[[np.ndarray], np.ndarray]) -> di
     return found
 
 
-def popularity(split: FeedbackSplit, ties: np.random.Generator) -> dict[str, float]:
+def popularity(split: FeedbackSplit, seed: int) -> dict[str, float]:
     """The same by the number of training ratings of an item, of the positives where those alone are listed.
 
     Parameters
     ----------
     split : FeedbackSplit
-    ties : numpy.random.Generator
+    seed : int
         Decides between items of equal numbers.
     """
+    ties = generator(seed, Purpose.POPULARITY_TIES)
     found: dict[str, float] = {}
     for universe, train in (("implicit", split.train.implicit), ("all", split.train.both)):
         counts = np.bincount(train.items, minlength=train.n_items) + 0.5 * ties.random(train.n_items)

@@ -72,7 +72,8 @@ def svd_plus_plus(train: Ratings, values: Float[np.ndarray, " ratings"], factors
     reader = surprise.Reader(rating_scale=(low, high))
     frame = pd.DataFrame({"user": train.users, "item": train.items, "value": values})
     data = surprise.Dataset.load_from_df(frame, reader).build_full_trainset()
-    fitted = surprise.SVDpp(n_factors=factors, random_state=seed % 2**32).fit(data)
+    state = seed % 2**32
+    fitted = surprise.SVDpp(n_factors=factors, random_state=state).fit(data)
 
     def predict(test: Ratings) -> np.ndarray:
         pairs = zip(test.users.tolist(), test.items.tolist(), strict=True)
@@ -94,9 +95,8 @@ def weighted_factorisation(positives: Ratings, factors: int, seed: int) -> Produ
     als = import_module("implicit.als")
     pairs = positives.matrix().astype(np.float32)
     pairs.data[:] = 1
-    model = als.AlternatingLeastSquares(
-        factors=factors, random_state=seed % 2**32, num_threads=1, use_gpu=False
-    )
+    state = seed % 2**32
+    model = als.AlternatingLeastSquares(factors=factors, random_state=state, num_threads=1, use_gpu=False)
     model.fit(sp.csr_matrix(pairs), show_progress=False)
     return Products(np.asarray(model.user_factors, float), np.asarray(model.item_factors, float))
 

@@ -85,7 +85,7 @@ def test_the_command_makes_the_table_and_goes_on(run, tmp_path):
         code, _, error = run(*words, *wrong)
         assert (code, message in error) == (2, True)
     code, _, error = run("predict", "--victim", "fedmf")
-    assert (code, "--victim must be mf or pdmfrec" in error) == (2, True)
+    assert (code, "--victim must be mf, pdmfrec or dpmf-yang" in error) == (2, True)
 
 
 def test_a_cell_measures_what_is_predicted(ratings, tmp_path):
