@@ -87,7 +87,8 @@ def reconstruct(
 def _factors(fit: Fitted, model: TrajectoryModel, abstained: Reasons) -> tuple[np.ndarray, ...]:
     """The fitted starts, which are the factors of the first round."""
     silenced = np.isin(fit.users, list(abstained))[:, None]
-    return fit.users, np.full(fit.users.size, model.rounds[0]), np.where(silenced, np.nan, fit.start)
+    first = fit.start[:, : model.manifest.factors]  # what follows is what chance added to the later ones
+    return fit.users, np.full(fit.users.size, model.rounds[0]), np.where(silenced, np.nan, first)
 
 
 def _without_rows_of(fit: Fitted, abstained: Reasons) -> Fitted:

@@ -12,7 +12,7 @@ from pathlib import Path
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
-from jaxtyping import Int
+from jaxtyping import Integer
 
 from victims.common.errors import InputError
 from victims.common.limits import LARGEST, scanned, without_tiny
@@ -55,7 +55,7 @@ def integer_chunks(
     return chunks
 
 
-def _all_within(values: Int[np.ndarray, " rows"], low: int, high: int) -> bool:
+def _all_within(values: Integer[np.ndarray, " rows"], low: int, high: int) -> bool:
     """Whether all numbers are in ``[low, high]``; read once where the least that is allowed is 0 or less."""
     if values.size == 0:
         return True

@@ -300,7 +300,7 @@ class TestStretched:
 class TestWhereItDoesNotApply:
     @pytest.mark.parametrize(
         ("rounds", "defense", "why"),
-        [([3], "none", "two consecutive rounds"), ([1, 3], "none", "two consecutive rounds"),
+        [([3], "none", "two rounds in a row"), ([1, 3], "none", "two rounds in a row"),
          ([1, 2], "laplace:scale=1", "no law of the uploads under laplace"),
          ([1, 2], "gaussian:clip=1", "rows are clipped"), ([1, 2], "gaussian:known=false", "tell the scale"),
          ([1, 2], "gaussian+objective-noise", "normal noise above other noise")],
