@@ -136,6 +136,11 @@ def start(victim: Victim, ratings: Ratings, defenses: Sequence[Defense], seed: i
     for position, defense in enumerate(defenses):
         cipher = defense.cipher(ratings.n_users, factors, seed)
         network.check(defense.name, cipher is not None, defense.sums_of_neighbours)
+        if network.edges is not None and defense.noise_scale(ratings, factors, 0, seed) is not None:
+            raise InputError(
+                f"{defense.name} is noise whose scale a server draws and hands out, and these clients have "
+                "none; use laplace or gaussian"
+            )
         if cipher is not None and position < len(defenses) - 1:
             raise InputError(
                 f"{defense.name} must be the last defense, for nothing can be done to encrypted rows; "

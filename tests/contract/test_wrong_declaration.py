@@ -19,11 +19,16 @@ FEW = tuple(
     if change[0] in ("order", "upload", "upload_scale", "upload_regularization", "weighting")
 )
 
+# a multiple of its factor in each row that nobody tells, where the client's factor moves between rows
+UNREAD = {("per-rating", "upload_regularization")}
+
 
 def check(program, changes, folder):
     told = list(tried(program, changes, READERS, folder))
     assert [one for one in told if one.wrong] == []
     for key in {one.wrong_key for one in told}:
+        if program.pull and (program.rule, key.partition("=")[0]) in UNREAD:
+            continue
         read = max(one.answered - one.wrong for one in told if one.wrong_key == key)
         assert read >= program.n_users / 2, key
 
