@@ -14,8 +14,9 @@ anew for each message takes the mean.
 What it assumes: rows of rated items in the clear, four factors or more where senders are not told, the
 rating grid. What it does not tell apart it leaves out.
 
-References ---------- Paper 003: PDMFRec, E. Duriakova et al., RecSys 2019, doi:10.1145/3298689.3347035, as
-reproduced in the seed.
+References
+----------
+Paper 003: PDMFRec, E. Duriakova et al., RecSys 2019, doi:10.1145/3298689.3347035, as reproduced in the seed.
 """
 
 from __future__ import annotations
@@ -36,6 +37,7 @@ from attacks.peers.answers import of_told, of_untold, told_users
 from attacks.peers.claims import read_all
 from attacks.peers.received import arrived
 from attacks.peers.senders import LARGEST, sorted_by_sender
+from attacks.peers.weights import weights_unknown
 from victims.common.errors import InputError
 from victims.transcript.view import UNTOLD, View
 
@@ -110,7 +112,8 @@ class Peers:
         """Why the attack does not apply, or nothing."""
         if view.copies is None:
             return NO_PEER
-        return no_rows(view) or _too_many(view)
+        naming = self.answers != "claims" and not _senders_told(view)
+        return no_rows(view) or _too_many(view) or (weights_unknown(view) if naming else "")
 
 
 def no_rows(view: View) -> str:

@@ -24,6 +24,25 @@ class Way(NamedTuple):
     of_neighbour: Float[np.ndarray, " neighbours"]
 
 
+NO_WEIGHTS = (
+    "senders are named by the weights of their edges, and the adversary knows no weight of a neighbour; "
+    "peers reads under pseudonyms"
+)
+
+
+def weights_unknown(view: View) -> str:
+    """Say why nobody who sends rows without a sender can be named, or nothing.
+
+    Parameters
+    ----------
+    view : View
+        With copies.
+    """
+    assert view.copies is not None
+    rounds = np.unique(view.copies.round).tolist()
+    return "" if any(_neighbours(view, number)[0].size for number in rounds) else NO_WEIGHTS
+
+
 def names_of(
     view: View,
     one: Arrived,

@@ -55,6 +55,8 @@ def install(tmp_path, monkeypatch) -> Callable[..., Path]:
         package, info = root / name, root / f"{name}-0.1.dist-info"
         for folder in (package, info):
             folder.mkdir(parents=True, exist_ok=True)
+        # of other source: Python takes it for this one's, if both are of one length and second
+        shutil.rmtree(package / "__pycache__", ignore_errors=True)
         (package / "__init__.py").write_text("")
         (package / "mod.py").write_text(dedent(source))
         (info / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {name}\nVersion: 0.1\n")

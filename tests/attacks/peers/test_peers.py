@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -163,6 +164,20 @@ def test_what_does_not_apply_says_why(recorded):
         make_attack("peers", {"answers": "all"})
     with pytest.raises(InputError, match="max_misfit of cofactors must be > 0"):
         make_attack("cofactors", {"max_misfit": "0"})
+
+
+@pytest.mark.parametrize("weight", [None, np.nan])
+def test_nobody_is_named_where_no_weight_is_told(recorded, weight):
+    """Before: looked, and "receives no uploads" where there was no graph either."""
+    view = recorded["anonymous"].view("neighbour:0")
+    links = None if weight is None else replace(view.links, weight=np.full_like(view.links.weight, weight))
+    for attack in ("peers-named", "peers-lists"):
+        found = make_attack(attack).attack(replace(view, links=links), 0)
+        assert "knows no weight" in found.obstacle
+    assert not make_attack("peers").obstacle(replace(view, links=links))
+    assert not make_attack("peers-named").obstacle(view)
+    told = recorded["named"].view("neighbour:0")  # senders with a name need none
+    assert not make_attack("peers-named").obstacle(replace(told, links=links))
 
 
 @pytest.mark.thorough
