@@ -28,7 +28,7 @@ jax.config.update("jax_enable_x64", True)
 FIRST_DAMPING, MOST_DAMPING = 1e-3, 1e12
 DOWN, UP = 5.0, 3.0
 BENT = 0.375  # of the step, above which its bend is not trusted
-CONVERGED = 1e-14  # relative change of the sum of squares
+CONVERGED = 1e-7  # relative change of the sum of squares
 EXACT = 1e-30  # of the rows' mean square
 
 

@@ -23,7 +23,7 @@ from attacks.inversion.starts import Starts, starts_of, starts_with, unknowns
 
 SHORT, LONG = 12, 120  # steps of all starts, and of the best
 KEPT = 4  # starts of a client that take long
-AT_ONCE = 64  # fits of one call
+AT_ONCE, FEW = 64, 16  # fits of one call, and of one where there are no more
 SPARE = 2  # equations more than unknowns, at least
 FEWEST = 2  # ratings of a client that is answered
 LOOSE, TIGHT = 30.0, 1e-9  # what may be left of rows: times their last digits, and of their size, at least
@@ -103,7 +103,7 @@ def told(rule: ClientRule, guess: Guess, rows: Rows, levels: Float[np.ndarray, "
     able = (small.outside <= OUTSIDE * allowed) & (rows.item.sum(axis=1) >= FEWEST)
     there &= able[:, None]
     first = fitted(rule, small.problem, begin, sign, there, guess.free, SHORT)
-    best = np.argsort(np.where(np.isnan(first.left), np.inf, first.left), axis=1, kind="stable")[:, :KEPT]
+    best = _least(first, KEPT)
     sign, there = (np.take_along_axis(part, best, axis=1) for part in (sign, there))
     second = fitted(rule, small.problem, _best(first.at, best), sign, there, guess.free, LONG)
     ratings, held = on_the_grid(second.at, small, rows, levels)
@@ -133,8 +133,11 @@ def explained(
     value = np.where(rows.item, ratings - rows.offset, 0.0)
     begin, sign, there = _begin(starts_with(rows, value), small, guess)
     begin = begin._replace(ratings=np.repeat(small.of(value[:, None]), there.shape[1], axis=1))
-    found = fitted(rule, small.problem, begin, sign, there, guess.free, LONG, ratings=False)
-    best = np.argsort(np.where(np.isnan(found.left), np.inf, found.left), axis=1)[:, :1]
+    first = fitted(rule, small.problem, begin, sign, there, guess.free, SHORT, ratings=False)
+    best = _least(first, KEPT)
+    sign, there = (np.take_along_axis(part, best, axis=1) for part in (sign, there))
+    found = fitted(rule, small.problem, _best(first.at, best), sign, there, guess.free, LONG, ratings=False)
+    best = _least(found, 1)
     return Fit(_best(found.at, best), np.take_along_axis(found.left, best, axis=1)[:, 0]), allowed_of(rows)
 
 
@@ -160,6 +163,12 @@ def allowed_of(rows: Rows) -> Float[np.ndarray, " clients"]:
     return np.maximum(TIGHT, LOOSE * precision_of(rows.rows, rows.factors, rows.precision))
 
 
+def _least(fits: Fit, most: int) -> Int[np.ndarray, "clients some"]:
+    """The starts of each client that leave least."""
+    left = np.where(np.isnan(fits.left), np.inf, fits.left)
+    return np.argsort(left, axis=1, kind="stable")[:, :most]
+
+
 def _best(at: Unknowns, number: np.ndarray) -> Unknowns:
     return Unknowns(*(np.take_along_axis(part, number[..., None], axis=1) for part in at))
 
@@ -174,15 +183,16 @@ def fitted(
     steps: int,
     *,
     ratings: bool = True,
-    at_once: int = AT_ONCE,
+    at_once: int | None = None,
 ) -> Fit:
     """The fits of all starts, so many at a time; NaN where there is none."""
     client, trial = np.nonzero(there)
+    at_once = at_once or (FEW if client.size <= FEW else AT_ONCE)
     out = Unknowns(*(np.array(part) for part in start))
     left = np.full(there.shape, np.nan)
     for begin in range(0, client.size, at_once):
         some = np.arange(begin, min(begin + at_once, client.size))
-        full = np.resize(some, at_once)  # one shape, one compiled program
+        full = np.resize(some, at_once)  # few shapes, few compiled programs
         c, t = client[full], trial[full]
         own = Problem(problem.rows[c] * sign[c, t][:, None, None], problem.factors[c])
         at = Unknowns(*(part[c, t] for part in start))

@@ -31,6 +31,7 @@ RECORDINGS: dict[str, tuple[Victim, str, range] | None] = {
     **{"/".join(scenario): None for scenario in SCENARIOS},  # recorded for all tests
     "fedmf": (PRIVATE, "none", range(3)),
     "mf": (STEPS, "none", range(3)),
+    "local steps": (replace(STEPS, local_steps=3), "none", range(1)),
     "laplace": (FedMVMF("sgd"), "laplace:scale=0.01", range(2)),
     "noise once": (STEPS, "hdpmf:noise=once", range(4)),
     "fresh noise": (STEPS, "objective-noise:noise=fresh,epsilon=40", range(3)),
@@ -48,12 +49,13 @@ READ_BY = {
 FAST = [
     name
     for name in BUILT_IN["attacks"]
-    if not name.startswith("root-") and name not in ("likelihood", "trajectory")
+    if not name.startswith("root-") and name not in ("inversion", "likelihood", "trajectory")
 ]
 # what compiles or iterates runs short, and where it reads most
 SLOW = {
     "likelihood": ({"steps": 3, "passes": 1, "samples": 2, "prior": "flat"}, ["laplace"]),
     "trajectory": ({"steps": 5, "starts": 1}, ["noise once"]),
+    "inversion": ({"rule": "local-steps", "rounds": 1}, ["local steps"]),
 } | {
     name: ({"max_iterations": 3, "jobs": 1}, ["/".join(scenario) for scenario in SCENARIOS])
     for name in BUILT_IN["attacks"]
@@ -130,7 +132,7 @@ def same_answers(name: str, options: dict, seen: list[View], context: str) -> Re
 
 
 # what shows what others of the default run show of the same attacks
-REPEATED = {"sgd/observed-only", "sgd/include-unrated", "mf", "fresh noise", "encrypted"}
+REPEATED = {"sgd/observed-only", "sgd/include-unrated", "mf", "local steps", "fresh noise", "encrypted"}
 
 
 @pytest.mark.parametrize(
