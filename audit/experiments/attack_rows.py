@@ -96,7 +96,8 @@ def rows_of(
         lambda done, clients: say(f"{attempt.label}, {done} of {clients} clients"),
     )
     seconds = time.perf_counter() - start
-    if answer.applies or not entry("attacks", attempt.attack).sums:
+    what = entry("attacks", attempt.attack)
+    if answer.applies or not (what.sums or what.unsigned):  # those say themselves what they lack
         answer = _of_others(view, answer)
     columns = {**columns, "seconds": seconds, "bytes": _seen_bytes(view)}
     if truth is None:

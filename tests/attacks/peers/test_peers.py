@@ -10,7 +10,7 @@ import pytest
 
 import factorleak as fl
 from audit.factories import make_attack, make_victim
-from audit.registry import is_guess
+from audit.registry import entries, is_guess
 from audit.scoring.linking import senders_of
 from audit.scoring.score import score
 from audit.scoring.truth import read_truth
@@ -164,6 +164,25 @@ def test_what_does_not_apply_says_why(recorded):
         make_attack("peers", {"answers": "all"})
     with pytest.raises(InputError, match="max_misfit of cofactors must be > 0"):
         make_attack("cofactors", {"max_misfit": "0"})
+
+
+@pytest.mark.parametrize("helper", ["item-set", "counts"])
+@pytest.mark.parametrize("adversary", ["neighbour:3", "helper", "eavesdropper"])
+def test_a_reason_is_the_same_before_and_after(tmp_path, helper, adversary):
+    """Before: the check said that a neighbour reads the list that it told the helper itself, and the audit
+    that ``traffic`` needs to know whose rows are whose."""
+    ratings = generate(Synthetic(users=12, items=20, ratings_per_user=8.0, seed=3))
+    victim = make_victim("pdmfrec", {"helper": helper, "links": "sealed"})
+    record(victim, ratings, tmp_path / "t", rounds=[0], watched=[0])
+    attacks = [name for name, one in entries("attacks").items() if one.unsigned]
+    told = {one.attack: one for one in fl.check_transcript(tmp_path / "t", adversary=adversary).attacks}
+    rows = fl.audit_recording(tmp_path / "t", adversary=adversary, attacks=attacks)
+    for name, found in rows.groupby("attack"):
+        assert ("ran" in set(found["status"])) == told[name].applies, name
+        assert told[name].applies or set(found["reason"]) == {told[name].reason}, name
+    applies = {name for name in attacks if told[name].applies}
+    reads = {"helper": {"helper-lists"} if helper == "item-set" else set(), "eavesdropper": {"traffic"}}
+    assert applies == reads.get(adversary, {"peers", "peers-named", "peers-lists"})
 
 
 @pytest.mark.parametrize("weight", [None, np.nan])
