@@ -112,7 +112,7 @@ class Inversion:
                 by = self._by_passes if isinstance(rule, LocalPasses) else self._by_rule
                 reasons.append(by(view, rule, found, options, progress))
         progress(view.users.size, view.users.size)
-        return found.reconstruction(self.name, "; ".join(filter(None, reasons)), options)
+        return found.reconstruction(self.name, "; ".join(dict.fromkeys(filter(None, reasons))), options)
 
     def _by_rule(
         self, view: View, rule: ClientRule, found: Found, options: dict[str, Any], progress: Progress
@@ -158,6 +158,8 @@ class Inversion:
         """Answers under passes over the ratings in one order; why there are no others."""
         if view.manifest.n_attributes:
             return "attributes take part in the steps, which passes over ratings do not model"
+        if reason := _one_step(view, found):
+            return reason
         levels = np.array(view.manifest.rating_levels)
         parts = (in_order(*part) for part in self._open(view, found))
         groups = sorted((group for part in parts for group in part), key=lambda one: one.rows.item.shape[1])
@@ -263,6 +265,11 @@ def _pointless(view: View, rule: ClientRule, found: Found) -> str:
             "rows of clients with more ratings than factors are not affine in factors and ratings, as "
             "several steps over all ratings would make them"
         )
+    return _one_step(view, found)
+
+
+def _one_step(view: View, found: Found) -> str:
+    """Why neither steps nor passes are to be fitted, or nothing."""
     if all(
         _parallel(rows_of(_bare(view.manifest), batch.rounds[0], None, found.lowered))
         for batch in view.batches(BATCH_BYTES)

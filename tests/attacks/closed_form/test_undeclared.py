@@ -329,14 +329,14 @@ def test_rows_of_biases_are_not_read_wrong(tmp_path, table):
 
 
 def test_clients_who_take_turns(tmp_path):
-    """Long lists, each in a batch of its own, and a round in which nobody of the batch sends anything."""
+    """Long rows, each client in a batch of its own, and a round in which nobody of the batch sends anything."""
     rng = np.random.default_rng(0)
-    q = rng.normal(0, 0.3, (1100, 125))
-    ratings = rng.choice(HALVES, (2, 1100))
+    q = rng.normal(0, 0.3, (275, 500))
+    ratings = rng.choice(HALVES, (2, 275))
     with fl.Recorder(tmp_path / "t", rating_levels=HALVES) as recorder:
         for round_, row in enumerate(ratings):
             recorder.broadcast(round_, q)
-            recorder.upload(round_, round_, plain_step(row, q, rng.normal(0, 0.3, 125)), range(1100))
+            recorder.upload(round_, round_, plain_step(row, q, rng.normal(0, 0.3, 500)), range(275))
     assert len(list(fl.open_transcript(tmp_path / "t").view("server").batches(1 << 20))) == 2
     answers, good = right(fl.attack(tmp_path / "t", "undeclared"), ratings)
     assert good == answers == ratings.size
