@@ -946,7 +946,7 @@ def compare(
     OutputError
         If ``out`` cannot be written.
     """
-    from audit.experiments.compare import ADVERSARIES, Comparison, run
+    from audit.experiments.compare import Comparison, run, usual_adversaries
     from audit.experiments.results import COLUMNS
     from audit.requests.components import defense_texts, named, several
     from audit.requests.frames import frame
@@ -964,7 +964,7 @@ def compare(
         data=label_of(ratings),
         update=update_,
         weighting=weighting_,
-        adversaries=tuple(map(str, several(adversaries))) or ADVERSARIES,
+        adversaries=tuple(map(str, several(adversaries))) or usual_adversaries(chosen.name),
         attacks=tuple(map(str, several(attacks))),
         rounds=tuple(rounds),
         users=users,

@@ -22,13 +22,14 @@ from victims.common.errors import InputError
 class Entry:
     """Where a component lives, without importing it.
 
-    ``per_client`` marks attacks that solve client by client: they run on a sample of clients; ``whole`` those
-    that need every client's rows; ``sums`` those that read sums, to which others contributed; ``unsigned``
-    those that read rows without a sender; ``short`` are
-    other names of options; ``ideal`` are the options under which an encryption shows the same views and
-    numbers at no cost; ``recorded_as`` is the name in results where that is another one; ``package`` is the
-    other package that it comes from, with its version; ``refused`` says why the name cannot be used;
-    ``component`` is the class itself where this process was given an object of it (``adopt``).
+    ``per_client`` marks attacks that solve client by client: they run on a sample of clients; ``whole``
+    those that need every client's rows; ``sums`` those that read sums, to which others contributed;
+    ``unsigned`` those that read rows without a sender; ``serverless`` marks victims whose clients send to
+    each other; ``short`` are other names of options; ``ideal`` are the options under which an encryption
+    shows the same views and numbers at no cost; ``recorded_as`` is the name in results where that is
+    another one; ``package`` is the other package that it comes from, with its version; ``refused`` says
+    why the name cannot be used; ``component`` is the class itself where this process was given an object
+    of it (``adopt``).
     """
 
     location: str
@@ -38,6 +39,7 @@ class Entry:
     whole: bool = False
     sums: bool = False
     unsigned: bool = False
+    serverless: bool = False
     short: dict[str, str] = field(default_factory=dict)
     ideal: dict[str, str] = field(default_factory=dict)
     recorded_as: str = ""
@@ -102,14 +104,17 @@ BUILT_IN: dict[str, dict[str, Entry]] = {
         "pdmfrec": Entry(
             "victims.protocols.pdmfrec:PDMFRec",
             "PDMFRec (paper 003): gradients to similar clients, no server",
+            serverless=True,
         ),
         "dpmf-yang": Entry(
             "victims.protocols.dpmf_yang:DPMFYang",
             "DPMF (paper 004): explicit and implicit feedback, gradients to those who are trusted",
+            serverless=True,
         ),
         "dmf": Entry(
             "victims.protocols.dmf:DMF",
             "matrix factorisation on random walks (Chen et al. 2018, as in paper 004), no server",
+            serverless=True,
         ),
     },
     "defenses": {

@@ -148,6 +148,8 @@ def audit(
     output.show(audit_table(found.rows, f"What the {adversary} reads from {victim}, rounds {watched}"))
     for sentence in in_words(found.rows, listed=found.lists_open):
         output.show(sentence)
+    if found.hint:
+        output.show(found.hint)
     output.show(COLUMNS)
     show_accounts(output, found.accounts)
     changed = build.changes(found.rows)

@@ -108,7 +108,7 @@ def compare(
     if dry_run:
         raise InputError("--dry-run counts the cells of a campaign file; name one")
     from audit.cli.gate import OF_ATTACKS, OF_COST, OF_QUALITY, Vocabulary
-    from audit.experiments.compare import ADVERSARIES, Comparison, run, settled, short_of_rounds
+    from audit.experiments.compare import Comparison, run, settled, short_of_rounds, usual_adversaries
     from audit.factories import parse_options
     from audit.requests.grids import scenario_of
     from reports.compare import comparison_table, cost_of_defenses_table
@@ -123,7 +123,7 @@ def compare(
         data=data,
         update=update_,
         weighting=weighting_,
-        adversaries=names(adversary) or ADVERSARIES,
+        adversaries=names(adversary) or usual_adversaries(victim),
         attacks=names(attack),
         rounds=tuple(parse_rounds(rounds)) if rounds else (),
         users=users or USERS,

@@ -12,7 +12,7 @@ from pathlib import Path
 import numpy as np
 
 from audit.experiments import campaign
-from audit.experiments.compare_cells import ADVERSARIES, Comparison, adapted, cells_of
+from audit.experiments.compare_cells import ADVERSARIES, Comparison, adapted, cells_of, usual_adversaries
 from audit.experiments.compare_rows import PROCEDURE
 from audit.experiments.grid import Report, silent
 from audit.experiments.naming import content_of
@@ -22,7 +22,7 @@ from audit.factories import make_attack
 from victims.common.errors import InputError
 from victims.data.ratings import Ratings
 
-__all__ = ["ADVERSARIES", "Comparison", "adapted", "run", "settled", "short_of_rounds"]
+__all__ = ["ADVERSARIES", "Comparison", "adapted", "run", "settled", "short_of_rounds", "usual_adversaries"]
 
 FEWEST = 2  # rounds that are watched at least, where nothing else is said
 

@@ -11,10 +11,11 @@ from audit.experiments.grid import Cell
 from audit.experiments.naming import cell_path
 from audit.experiments.results import Row
 from audit.factories import attackers_of
-from audit.registry import recorded_name
+from audit.registry import entry, recorded_name
 from victims.protocols.base import Attacker
 
 ADVERSARIES = ("server", "server+client", "decrypter", "eavesdropper", "item-server")
+PEERS = ("neighbour:0", "neighbours:0,1,2", "helper", "eavesdropper")  # where there is no server
 Question = Literal["leakage", "cost", "quality"]
 
 
@@ -61,6 +62,25 @@ class Comparison:
     def options(self) -> dict[str, Any]:
         """All options of the victim."""
         return {**self.victim_options, "update": self.update, "weighting": self.weighting}
+
+
+def usual_adversaries(victim: str) -> tuple[str, ...]:
+    """Choose whose views are tried where nobody is named.
+
+    Parameters
+    ----------
+    victim : str
+
+    Returns
+    -------
+    tuple of str
+
+    Raises
+    ------
+    InputError
+        If the victim is unknown.
+    """
+    return PEERS if entry("victims", victim).serverless else ADVERSARIES
 
 
 def adapted(comparison: Comparison, defense: str) -> tuple[Attacker, ...]:

@@ -13,6 +13,7 @@ from audit.experiments.metric_rows import HEADLINE, failed_row
 from audit.experiments.results import Row, make_row
 from audit.experiments.round_cost import cost_of
 from audit.factories import make_defenses, make_victim
+from audit.registry import entry
 from audit.scoring.statistics import NOT_TESTED
 from victims.common.errors import InputError
 from victims.data.ratings import Ratings
@@ -55,6 +56,8 @@ def _leakage(task: Asked, ratings: Ratings, folder: Path) -> list[Row]:
 def _twins(task: Asked) -> dict[str, str]:
     """Who sees the same as another: on the wire lies what the server receives, and without encryption a
     client's key adds nothing to it."""
+    if entry("victims", task.comparison.victim).serverless:
+        return {}
     twins = {"eavesdropper": "server"}
     return twins if encrypts(task.defense) else {**twins, "server+client": "server"}
 

@@ -12,11 +12,17 @@ from audit.experiments import campaign
 from audit.experiments.grid import Report, silent
 from audit.experiments.results import Row
 from audit.factories import make_defenses
+from audit.registry import entry
 from audit.requests.accounts import Stated, accounts_of
 from audit.requests.grids import scenarios
 from victims.common.files import refuse_unwritable
 from victims.data.ratings import Ratings
 from victims.transcript.manifest import SAMPLING
+
+NO_SERVER = (
+    "Clients send to each other here, and nothing to a server: --adversary neighbour:0 is what client 0 "
+    "sees, helper and eavesdropper are others."
+)
 
 
 @dataclass(frozen=True)
@@ -106,6 +112,8 @@ class AuditResponse:
         What the defenses prove of themselves.
     lists_open : bool
         Whether uploads name the rated items where unrated ones have no weight.
+    hint : str
+        Whose view to ask for where there is no server; empty where that is so already.
     seconds : float
     """
 
@@ -114,6 +122,7 @@ class AuditResponse:
     rows: list[Row]
     accounts: list[Stated]
     lists_open: bool
+    hint: str
     seconds: float
 
 
@@ -160,7 +169,8 @@ def audit(
     )
     rows = campaign.run(plan, ratings, request.out, keep_transcripts=request.keep_transcripts, report=report)
     victim = plan.victim_of(request.updates[0], request.weightings[0])
-    zeros = victim.manifest(ratings, list(request.rounds)).upload.zeros_if_unrated
+    manifest = victim.manifest(ratings, list(request.rounds))
+    zeros = manifest.upload.zeros_if_unrated or manifest.senders_hidden
     chosen = [defense for text in request.defenses for defense in make_defenses(text)]
     lists_open = not zeros and not any(defense.name == SAMPLING for defense in chosen)
     accounts = accounts_of(
@@ -172,4 +182,6 @@ def audit(
         n_rounds=len(request.rounds),
         seed=request.seed,
     )
-    return AuditResponse(request, ratings, rows, accounts, lists_open, time.perf_counter() - start)
+    serverless = entry("victims", request.victim).serverless
+    hint = NO_SERVER if serverless and request.adversary == "server" else ""
+    return AuditResponse(request, ratings, rows, accounts, lists_open, hint, time.perf_counter() - start)

@@ -31,7 +31,7 @@ from typing import Annotated, Any, Literal
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
 
 from audit.experiments.campaign import check_adversary
-from audit.experiments.compare_cells import ADVERSARIES, Comparison, adapted
+from audit.experiments.compare_cells import Comparison, adapted, usual_adversaries
 from audit.experiments.matrix import Exclusion, Matrix
 from audit.factories import make_attack, make_victim, scenarios_of
 from audit.registry import entry, main_name
@@ -242,7 +242,7 @@ def _plans(victim: VictimEntry, content: CampaignFile) -> list[Comparison]:
             data=data.name,
             update=update,
             weighting=weighting,
-            adversaries=tuple(dict.fromkeys(chosen["adversaries"])),
+            adversaries=tuple(dict.fromkeys(chosen["adversaries"] or usual_adversaries(victim.name))),
             attacks=tuple(chosen["attacks"]),
             rounds=tuple(sorted(set(rounds))),
             users=chosen["users"],
@@ -257,7 +257,7 @@ def _plans(victim: VictimEntry, content: CampaignFile) -> list[Comparison]:
 
 
 DEFAULTS: dict[str, Any] = {
-    "defenses": ("none",), "adversaries": ADVERSARIES, "attacks": (), "rounds": ((),), "seeds": (0,),
+    "defenses": ("none",), "adversaries": None, "attacks": (), "rounds": ((),), "seeds": (0,),
     "users": 120, "trained": 50, "runs": 3,
 }  # fmt: skip
 

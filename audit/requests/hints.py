@@ -54,7 +54,8 @@ def lists_open(view: View, truth: Truth | None = None) -> bool:
         that were drawn, say). Without it that is not known.
     """
     manifest = view.manifest
-    named = manifest.weighting == "observed-only" and not manifest.unrated_rows
+    lists = manifest.weighting == "observed-only" and not manifest.unrated_rows
+    named = lists and not manifest.senders_hidden
     return named and bool(users_of_others(view).size) and (truth is None or _all_rated(view, truth))
 
 

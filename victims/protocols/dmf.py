@@ -136,8 +136,8 @@ class DMF(AmongTrusted):
 
     @property
     def attackers(self) -> tuple[Attacker, ...]:
-        """The lists of those who send."""
-        return (Attacker("rated-set", 2),)
+        """What those who are trusted receive, and the lists of those who send."""
+        return (Attacker("undeclared", 1), Attacker("peers", 1), Attacker("rated-set", 2))
 
     def init(self, ratings: Ratings, seed: int) -> State:
         """Start factors, the ratings, and the walks where they do not change."""

@@ -170,8 +170,8 @@ class DPMFYang(AmongTrusted):
 
     @property
     def attackers(self) -> tuple[Attacker, ...]:
-        """The lists of those who send."""
-        return (Attacker("rated-set", 2),)
+        """What those who are trusted receive, and the lists of those who send."""
+        return (Attacker("cofactors", 2), Attacker("cofactors-lists", 2), Attacker("rated-set", 2))
 
     def init(self, ratings: Ratings, seed: int) -> State:
         """Start factors, the samples, and the graph where it does not change."""

@@ -246,8 +246,14 @@ class PDMFRec:
 
     @property
     def attackers(self) -> tuple[Attacker, ...]:
-        """The lists of those who are named."""
-        return (Attacker("rated-set", 2),)
+        """Linking and reading what neighbours receive, and lists: named, or told to the helper."""
+        return (
+            Attacker("peers", 1),
+            Attacker("peers-named", 1),
+            Attacker("peers-lists", 1),
+            Attacker("rated-set", 2),
+            Attacker("helper-lists", 1),
+        )
 
     @property
     def factor_bound(self) -> float | None:

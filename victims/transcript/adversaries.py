@@ -77,6 +77,10 @@ def party_of(path: Path, manifest: Manifest, decrypters: Int[np.ndarray, " rows"
     name = "server" if with_key else adversary
     defaults = {"server": -1, "item-server": -2}
     party = manifest.parties.get(name.replace("-", "_"), manifest.parties.get(name, defaults.get(name)))
+    if party is None and name in ADVERSARIES:
+        raise InputError(
+            f"adversary {adversary!r} takes no part in this recording; {path} names no such party"
+        )
     if party is None:
         raise InputError(f"adversary must be one of {', '.join(ADVERSARIES)}, got {adversary!r:.80}")
     helps = manifest.roles.get(name, name) == "helper"
