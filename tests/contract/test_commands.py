@@ -11,6 +11,7 @@ import re
 
 import pytest
 
+from attacks.inversion.attack import Inversion
 from attacks.likelihood.attack import Likelihood
 from attacks.metadata.guess import GuessMajority
 from attacks.root_finding.scipy_root import Root
@@ -37,7 +38,7 @@ pytestmark = pytest.mark.filterwarnings("ignore:.*key.*:UserWarning")
 @pytest.fixture
 def ends_well(run, monkeypatch):
     """Run a command: 0, or 2 and one line; returns the exit code and what was printed."""
-    for slow in (Likelihood, Trajectory, Root):
+    for slow in (Inversion, Likelihood, Trajectory, Root):
         monkeypatch.setattr(slow, "attack", lambda self, view, key, _=None: GuessMajority().attack(view, key))
 
     for place in ("audit.experiments.attack_rows.computable", "audit.scoring.ceiling.computable"):
@@ -113,7 +114,10 @@ class TestVictimsAndDefenses:
 
 VICTIMS = [
     pytest.param(
-        scenario, id="-".join(scenario), marks=[pytest.mark.thorough] if scenario[0] == "fedmf" else []
+        scenario,
+        id="-".join(scenario),
+        # pdmfrec stands for the programs on a graph
+        marks=[pytest.mark.thorough] if scenario[0] in ("fedmf", "dmf", "dpmf-yang") else [],
     )
     for scenario in SCENARIOS
     if scenario != ("fedmvmf", "sgd", "observed-only")  # include-unrated stands for both

@@ -329,7 +329,7 @@ def test_rows_of_biases_are_not_read_wrong(tmp_path, table):
 
 
 def test_clients_who_take_turns(tmp_path):
-    """Long rows, each client in a batch of its own, and a round in which nobody of the batch sends anything."""
+    """Long rows, each client a batch of its own, and rounds in which nobody of a batch sends anything."""
     rng = np.random.default_rng(0)
     q = rng.normal(0, 0.3, (275, 500))
     ratings = rng.choice(HALVES, (2, 275))

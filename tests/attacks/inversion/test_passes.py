@@ -20,7 +20,12 @@ pytestmark = pytest.mark.usefixtures("optimised")
     ("program", "rule", "declared"),
     [
         (Passes(shuffled=True), "any", {}),
-        (Passes(Passer(batch=4, decay=0.1)), "any", {"batch_size": 4, "local_steps": 3, "upload": "delta"}),
+        pytest.param(
+            Passes(Passer(batch=4, decay=0.1)),
+            "any",
+            {"batch_size": 4, "local_steps": 3, "upload": "delta"},
+            marks=pytest.mark.thorough,
+        ),
         (Passes(Passer(loss="sigmoid", rate=0.05)), "sigmoid", {"order": "per-rating", "local_steps": 3}),
     ],
     ids=["per rating, order seen", "minibatches by item", "sigmoid"],
