@@ -16,6 +16,8 @@ if "PYTEST_XDIST_WORKER" not in os.environ:
     os.environ["JAX_COMPILATION_CACHE_DIR"] = mkdtemp(prefix="factorleak-tests-")
 os.environ["JAX_COMPILATION_CACHE_MAX_SIZE"] = str(4 << 30)
 os.environ["JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS"] = "0.1"
+if any(word.startswith("-n") for word in sys.argv):  # a worker for each core: none needs several threads
+    os.environ |= {"OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1"}  # before workers are started
 if not any("benchmarks" in word for word in sys.argv):  # timed: compiled as for users, and unchecked
     # the older way of emitting fused loops, without the optimiser's passes, compiles several times as fast;
     # most programs run for a moment only. As users compile them they are run by .ci/outside

@@ -288,6 +288,7 @@ class TestModesThatNobodyNeeds:
         modes = [self.mode(p, [e, e]) for p, e in (([0.0, 0.0], 0.0), ([1.0, 1.0], -99.0))]
         assert modes_of.needed(modes, np.ones((2, 1, 1)), by_draws=True) == modes
 
+    @pytest.mark.thorough
     def test_answers_are_those_of_all(self, transcripts):
         view = noisy(transcripts["semi-als", "observed-only"].view("server"), 0.1)
         batches, start = prepared(view, 9)

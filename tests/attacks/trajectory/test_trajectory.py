@@ -193,6 +193,7 @@ class TestOtherProtocols:
 
 
 class TestFreshNoise:
+    @pytest.mark.thorough
     def test_the_fit_is_as_sure_as_it_says(self, community, recorded):
         """Standard scores of what the rows alone say, for noise that leaves something to read."""
         view = recorded("objective-noise:noise=fresh,epsilon=40").view("server")
