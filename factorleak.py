@@ -1061,6 +1061,12 @@ def _hidden() -> str:
             spec = None
         origin = None if spec is None else spec.origin
         if origin is None:
+            folders = [*(spec.submodule_search_locations or ())] if spec is not None else []
+            if folders:  # as a version that was removed leaves it; it goes before an editable installation
+                return (
+                    f"{folders[0]} has no __init__.py and hides factorleak's package {name!r}; "
+                    "remove or rename that folder"
+                )
             return f"factorleak's package {name!r} is not found beside {__file__}; install factorleak again"
         if Path(origin).resolve() != home / name / "__init__.py":
             return (

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import json
+import shutil
 import subprocess
 import sys
 from dataclasses import dataclass
@@ -114,6 +115,16 @@ class TestHidden:
         # as after a plain installation: what is on the path goes before a folder without __init__.py
         monkeypatch.setenv("PYTHONPATH", str(Path(fl.__file__).parent))
         assert python(script, cwd=tmp_path).stdout == "well\n"
+
+    def test_a_folder_of_files_before_an_editable_installation(self, tmp_path, monkeypatch):
+        """What is left of a version that was removed goes before what an editable one finds."""
+        (tmp_path / "left" / "victims").mkdir(parents=True)
+        monkeypatch.setenv("PYTHONPATH", str(tmp_path / "left"))
+        (tmp_path / "alone").mkdir()
+        shutil.copy(fl.__file__, tmp_path / "alone")
+        done = python("-c", "import factorleak", cwd=tmp_path / "alone")
+        assert f"{tmp_path / 'left' / 'victims'} has no __init__.py and hides" in done.stderr
+        assert done.stderr.rstrip().endswith("remove or rename that folder")
 
     def test_one_that_was_imported_before(self, tmp_path):
         """Before its folder left the path."""
