@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import jax
-import jax.numpy as jnp
 
 from attacks.likelihood.batches import Rows, pack
 from attacks.likelihood.problem import Problem
@@ -32,7 +31,7 @@ class BatchCache:
         self._last.clear()
         problem = self.problem
         packed = pack(problem.view, problem.packing, batch, problem.precision, problem.model.law)
-        rows: Rows = jax.tree.map(jnp.asarray, packed)
+        rows: Rows = jax.device_put(packed)
         room = sum(_bytes(part) for part in self._kept.values()) + _bytes(rows) < CACHE_BYTES
         (self._kept if room else self._last)[batch] = rows
         return rows

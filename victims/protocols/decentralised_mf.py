@@ -214,7 +214,7 @@ class DecentralisedMF(Switches):
             outcome = after_round(self._task(state, ratings), received)
             biases = outcome.biases
             items, clients = self._stepped(state, ratings, outcome)
-        if not bool(jnp.isfinite(items).all() & jnp.isfinite(clients).all()):
+        if not all(np.isfinite(table).all() for table in (items, clients)):
             raise InputError(
                 f"decentralised_mf diverged in round {state.round}: factors must stay finite; lower "
                 f"learning_rate (now {self.learning_rate:g})"

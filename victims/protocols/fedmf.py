@@ -203,7 +203,7 @@ class FedMF(Switches):
             sums = Received(outcome.items, outcome.attributes)
             state = round_step(self._constants(), state, device_data(ratings), sums)
             state = state._replace(client_factors=jnp.asarray(outcome.clients), biases=outcome.biases)
-        if not bool(jnp.isfinite(state.item_factors).all() & jnp.isfinite(state.client_factors).all()):
+        if not all(np.isfinite(table).all() for table in (state.item_factors, state.client_factors)):
             raise InputError(
                 f"fedmf diverged in round {int(state.round) - 1}: factors must stay finite; lower "
                 f"client_learning_rate (now {self.client_learning_rate:g}), for the steps of all clients "

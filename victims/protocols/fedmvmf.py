@@ -221,7 +221,7 @@ class FedMVMF(Switches):
             if self.update == "sgd":
                 state = state._replace(client_factors=jnp.asarray(outcome.clients))
             state = state._replace(biases=outcome.biases)
-        if not bool(jnp.isfinite(state.item_factors).all() & jnp.isfinite(state.client_factors).all()):
+        if not all(np.isfinite(table).all() for table in (state.item_factors, state.client_factors)):
             raise InputError(
                 f"fedmvmf diverged in round {int(state.round) - 1}: factors must stay finite; lower "
                 f"client_learning_rate (now {self.client_learning_rate:g}) or server_learning_rate "

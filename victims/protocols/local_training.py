@@ -182,6 +182,9 @@ def _moved(habits: Habits, rule: Rule, u: Array, ascent: Array, counted: Array) 
     return jnp.where(jnp.arange(u.shape[1]) < habits.factors, moved / jnp.maximum(length, 1.0), moved)
 
 
+SMALLEST = 16  # ratings of a class: padding them is cheaper than a program for each smaller power of two
+
+
 class SizeClass(NamedTuple):
     """Clients of similar size.
 
@@ -206,7 +209,7 @@ def size_classes(
     order: Int[np.ndarray, " entries"],
     of_step: int | None,
 ) -> Iterator[SizeClass]:
-    """Group clients by the next power of two of how many ratings they have.
+    """Group clients by the next power of two of how many ratings they have, ``SMALLEST`` and more.
 
     Parameters
     ----------
@@ -222,7 +225,7 @@ def size_classes(
     SizeClass
         Smaller sizes first.
     """
-    size = 2 ** np.ceil(np.log2(np.maximum(count, 1))).astype(np.int64)
+    size = 2 ** np.ceil(np.log2(np.maximum(count, SMALLEST))).astype(np.int64)
     for width in np.unique(size).tolist():
         place = np.flatnonzero(size == width)
         at_once = width if of_step is None else min(of_step, width)
