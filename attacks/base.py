@@ -17,7 +17,13 @@ Progress = Callable[[int, int], None]
 
 
 def silent(done: int, total: int) -> None:
-    """Report progress to nobody."""
+    """Report progress to nobody.
+
+    Parameters
+    ----------
+    done, total : int
+        Steps taken, and steps in all.
+    """
 
 
 class Outcome(StrEnum):

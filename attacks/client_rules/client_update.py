@@ -105,12 +105,36 @@ def one_by_one(manifest: Manifest) -> bool:
 
 
 def gram_of(weighted: Float[Array, "*rounds n K"], factors: Float[Array, "*rounds n K"]) -> Array:
-    """Sum w_j t_j t_j' over a client's rows, (..., K, K)."""
+    """Sum w_j t_j t_j' over a client's rows.
+
+    Parameters
+    ----------
+    weighted : (..., n, K)
+        w_j t_j.
+    factors : (..., n, K)
+        t_j.
+
+    Returns
+    -------
+    (..., K, K)
+    """
     return jnp.einsum("...nk,...nl->...kl", weighted, factors)
 
 
 def target_of(weighted: Float[Array, "*rounds n K"], value: Float[Array, " n"]) -> Array:
-    """Sum w_j s_j t_j over a client's rows, (..., K)."""
+    """Sum w_j s_j t_j over a client's rows.
+
+    Parameters
+    ----------
+    weighted : (..., n, K)
+        w_j t_j.
+    value : (n,)
+        s_j, the (stretched) ratings.
+
+    Returns
+    -------
+    (..., K)
+    """
     return jnp.einsum("...nk,n->...k", weighted, value)
 
 
@@ -156,7 +180,26 @@ def move(
     shrink: Float[Array, ""],
     pull: Float[Array, ""],
 ) -> Float[Array, " K"]:
-    """Compute the same from sums over the client's rows, ``gram_of`` and ``target_of``."""
+    """Compute one client's next factor from sums over its rows.
+
+    Parameters
+    ----------
+    step : Step
+        Tells whether the factor is projected, and into how many pieces the step falls.
+    factor : (K,)
+        p of this round.
+    gram : (K, K)
+        Of ``gram_of``.
+    target : (K,)
+        Of ``target_of``.
+    shrink, pull : scalar
+        Of this client and round.
+
+    Returns
+    -------
+    (K,)
+        p of the next round.
+    """
 
     def piece(p: Array, share: Array) -> tuple[Array, None]:
         moved = (1 - share * (1 - shrink)) * p + share * pull * (target - gram @ p)

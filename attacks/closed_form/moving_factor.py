@@ -119,7 +119,21 @@ def _unit(vectors: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
 
 
 def grouped(rows: np.ndarray, factors: np.ndarray, valid: np.ndarray, precision: float) -> Batches:
-    """Rows by direction: those of one batch are parallel to the last digit."""
+    """Group rows by direction: those of one batch are parallel to the last digit.
+
+    Parameters
+    ----------
+    rows, factors : (users, rows, K)
+        Uploads, and the broadcast factors of their items.
+    valid : (users, rows) bool
+        The others are padding.
+    precision : float
+        Relative error of an entry.
+
+    Returns
+    -------
+    Batches
+    """
     unit, length = _unit(rows)
     there = valid & (length > 0)
     cosine = np.einsum("uik,ujk->uij", unit, unit)

@@ -178,7 +178,20 @@ def _near(
 def repeated(
     modes: Float[np.ndarray, "modes users rounds K"], step: Float[np.ndarray, "users rounds K"]
 ) -> Bool[np.ndarray, "modes users"]:
-    """Which ascents ended where an earlier one did; ``modes``: their factors."""
+    """Tell which ascents ended where an earlier one did.
+
+    Parameters
+    ----------
+    modes : (modes, users, rounds, K)
+        The factors at which they ended.
+    step : (users, rounds, K)
+        From the start to the mode one rating level further on.
+
+    Returns
+    -------
+    (modes, users) bool
+        False for the first.
+    """
     out = np.zeros(modes.shape[:2], bool)
     for later in range(1, len(modes)):
         out[later] = _near(modes[:later], modes[later], step).any(axis=0)
@@ -188,7 +201,20 @@ def repeated(
 def shares(
     evidence: Float[np.ndarray, "modes users"], repeated: Bool[np.ndarray, "modes users"]
 ) -> Float[np.ndarray, "modes users"]:
-    """Shares of the modes by their evidence; all of it for the first where none has any."""
+    """Weigh the modes by their evidence; the first has all of it where none has any.
+
+    Parameters
+    ----------
+    evidence : (modes, users)
+        Log marginal likelihood less the effects' cost, in nats.
+    repeated : (modes, users) bool
+        Modes that count for nothing.
+
+    Returns
+    -------
+    (modes, users)
+        In 0..1, of sum 1 over the modes.
+    """
     log = np.where(np.isfinite(evidence) & ~repeated, evidence, -np.inf)
     log[0] = np.where(np.isfinite(log).any(axis=0), log[0], 0.0)
     weight = np.exp(log - log.max(axis=0))
@@ -196,7 +222,20 @@ def shares(
 
 
 def mixture(share: Float[np.ndarray, "modes users"], parts: tuple[AnyArray, ...]) -> np.ndarray:
-    """Answers (candidates, users, slots) or (users, attributes) of the modes, by their shares."""
+    """Mix the answers of the modes by their shares.
+
+    Parameters
+    ----------
+    share : (modes, users)
+        In 0..1.
+    parts : tuple of arrays
+        One a mode: (candidates, users, slots) or (users, attributes).
+
+    Returns
+    -------
+    array
+        Of the shape of a part; NaN counts as 0.
+    """
     shape = (-1, 1) if parts[0].ndim == 2 else (1, -1, 1)
     by = share.reshape(len(share), *shape[: parts[0].ndim]).astype(parts[0].dtype)
     return np.sum([weight * np.nan_to_num(part) for weight, part in zip(by, parts, strict=True)], axis=0)

@@ -118,13 +118,29 @@ def fit(
 def fit_start(
     problem: Problem, start: Float[Array, "users numbers"], *, repeated: bool, steps: int, enough: float = 0.0
 ) -> tuple[Float[Array, "users numbers"], Float[Array, " users"]]:
-    """Fit the start alone, s being the prior's mean; parameters as in ``fit``.
+    """Fit the start alone, s being the prior's mean.
+
+    Parameters
+    ----------
+    problem : Problem
+    start : (users, K or T K)
+        First guesses, as in ``Fit``.
+    repeated : bool
+        The noise of a row is the same in all rounds.
+    steps : int
+        At most this many steps.
+    enough : float
+        A client is done when a step lowers its cost by no more than this.
 
     Returns
     -------
     start : (users, K or T K)
     cost : (users,)
         Half the weighted squares.
+
+    References
+    ----------
+    D. W. Marquardt 1963, doi:10.1137/0111030.
     """
     theta, at = _minimise(Unknowns(True, repeated), problem, start, steps, enough)
     return theta, at.cost
