@@ -66,7 +66,16 @@ GUESSES = "guess-"  # names of attacks that read no number of the transcript
 
 
 def is_guess(attack: object) -> bool:
-    """Whether an attack of this name reads nothing: others are held against it, and it proves nothing.
+    """Tell whether an attack of this name reads nothing: others are held against it, and it proves nothing.
+
+    Parameters
+    ----------
+    attack : object
+        Of anything but a name the answer is False.
+
+    Returns
+    -------
+    bool
 
     Examples
     --------
@@ -298,10 +307,20 @@ def recorded_name(victim: str) -> str:
 
 
 def entries(group: str) -> dict[str, Entry]:
-    """Built-in components and those that installed packages offer under ``factorleak.GROUP``.
+    """List built-in components and those that installed packages offer under ``factorleak.GROUP``.
 
     A name that is offered twice, or that a command line could not hold, is refused: nobody could tell which
     of the two has answered.
+
+    Parameters
+    ----------
+    group : str
+        "victims", "defenses" or "attacks".
+
+    Returns
+    -------
+    dict
+        From names to entries; those refused say why in ``refused``.
     """
     found = dict(BUILT_IN[group])
     ours = {*found, *ALIASES[group], *(("none", *COMBINED) if group == "defenses" else ())}
@@ -324,6 +343,18 @@ _ADOPTED: dict[str, dict[str, Entry]] = {group: {} for group in BUILT_IN}
 def adopt(group: str, component: object) -> str:
     """Take up the class of an object in this process, and return its name here.
 
+    Parameters
+    ----------
+    group : str
+        "victims", "defenses" or "attacks".
+    component : object
+        Of a class that nothing has registered.
+
+    Returns
+    -------
+    str
+        Its ``name``, or that of its class in lower case.
+
     Raises
     ------
     InputError
@@ -342,7 +373,17 @@ def adopt(group: str, component: object) -> str:
 
 
 def entry(group: str, name: str) -> Entry:
-    """One component.
+    """Find one component by its name or an older one.
+
+    Parameters
+    ----------
+    group : str
+        "victims", "defenses" or "attacks".
+    name : str
+
+    Returns
+    -------
+    Entry
 
     Raises
     ------

@@ -40,7 +40,19 @@ def frame_of(rows: Sequence[Row]) -> pd.DataFrame:
 
 
 def spread(values: pd.Series, digits: int = 4) -> str:
-    """The mean over seeds, and half the width of its 95 % interval by Student's t.
+    """Write the mean over seeds, and half the width of its 95 % interval by Student's t.
+
+    Parameters
+    ----------
+    values : Series of float
+        One a seed.
+    digits : int
+        After the point.
+
+    Returns
+    -------
+    str
+        A dash where there is no value, and no width where there is one.
 
     Examples
     --------

@@ -82,7 +82,24 @@ def run(
 
 
 def budget_quantiles(epsilon: float, ratings: Ratings, seed: int) -> dict[str, list[float]]:
-    """Quantiles 0, 1/4, 1/2, 3/4, 1 of the budgets of users and items, and of ratings."""
+    """Compute quantiles 0, 1/4, 1/2, 3/4 and 1 of the budgets of users and items, and of ratings.
+
+    Parameters
+    ----------
+    epsilon : float
+        The largest budget, 1e-9 to 1e9, in nats.
+    ratings : Ratings
+    seed : int
+
+    Returns
+    -------
+    dict
+        "users", "items" and "ratings", five numbers each, in nats.
+
+    References
+    ----------
+    Paper 002, arXiv:2212.00306, Table 2.
+    """
     specification = Specification(epsilon=epsilon)
     weights = draw(specification, ratings, seed)
     parts = {
@@ -149,7 +166,24 @@ def _leak(task: Claim, ratings: Ratings, folder: Path, shared: Row) -> list[Row]
 
 
 def read_by_a_fellow(task: Claim, ratings: Ratings, path: Path, truth: Truth, shared: Row) -> list[Row]:
-    """What another client reads: the typical one, of V in all rounds and its own uploads."""
+    """What another client reads: the typical one, of V in all rounds and its own uploads.
+
+    Parameters
+    ----------
+    task : Claim
+    ratings : Ratings
+        What was trained on.
+    path : Path
+        Of the recording.
+    truth : Truth
+    shared : dict
+        Columns that all rows of the cell have.
+
+    Returns
+    -------
+    list of dict
+        Result rows, one a metric.
+    """
     adversary = f"client:{typical_client(ratings)}"
     view = open_transcript(path).view(adversary)
     begin = time.perf_counter()

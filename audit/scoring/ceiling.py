@@ -37,7 +37,17 @@ MODELLED = frozenset({"laplace"})
 
 
 def obstacle(view: View) -> str:
-    """Why there is no limit for a view, or nothing."""
+    """Say why there is no limit for a view.
+
+    Parameters
+    ----------
+    view : View
+
+    Returns
+    -------
+    str
+        Empty where there is one.
+    """
     other = [str(entry.get("name")) for entry in view.manifest.defenses if entry.get("name") not in MODELLED]
     if other:
         return f"the limit does not model {', '.join(other)}"
@@ -50,7 +60,16 @@ def obstacle(view: View) -> str:
 
 
 def computable(view: View) -> bool:
-    """Whether there are uploads to read, under a law that the decoder models."""
+    """Tell whether there are uploads to read, under a law that the decoder models.
+
+    Parameters
+    ----------
+    view : View
+
+    Returns
+    -------
+    bool
+    """
     return not obstacle(view)
 
 
@@ -93,7 +112,21 @@ def ceilings(view: View, truth: Truth) -> dict[str, Ceiling]:
 
 
 def true_answers(batches: BatchCache, batch: int, truth: Truth) -> Answers:
-    """What the truth says about every slot of a batch, and about the attributes."""
+    """Put what the truth says about every slot of a batch, and about the attributes, as answers.
+
+    Parameters
+    ----------
+    batches : BatchCache
+        Of the view.
+    batch : int
+        Which of its batches.
+    truth : Truth
+
+    Returns
+    -------
+    Answers
+        Certain ones: probability 1 for what is true.
+    """
     problem, about = batches.problem, oracle.asked(batches, batch)
     row = truth.rows(about.users)
     ratings = lookup(truth, row, about.items, about.items.shape)
