@@ -100,7 +100,17 @@ class Run(NamedTuple):
 
 
 def biases_of(run: Run) -> Biases | None:
-    """Biases of a victim with the switch for them."""
+    """Look up the biases of a victim that has the switch for them.
+
+    Parameters
+    ----------
+    run : Run
+
+    Returns
+    -------
+    Biases or None
+        In stars.
+    """
     if not isinstance(run.victim, Switches) or run.victim.biases is None:
         return None
     return run.state.biases

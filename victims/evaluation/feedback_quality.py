@@ -24,7 +24,23 @@ UNIVERSES = ("implicit", "all")
 
 
 def unit_values(ratings: Ratings, rating_map: RatingMap) -> Float[np.ndarray, " ratings"]:
-    """Ratings on the scale 0..1."""
+    """Put ratings on the scale 0..1.
+
+    Parameters
+    ----------
+    ratings : Ratings
+    rating_map : {"max", "min-max"}
+        By the largest level, or from the lowest to the largest.
+
+    Returns
+    -------
+    (ratings,)
+        In 0..1.
+
+    References
+    ----------
+    Paper 004 (doi:10.3390/app122111118), which only says that ratings are scaled.
+    """
     return unit_ratings(ratings.values, ratings.levels, rating_map)
 
 

@@ -85,7 +85,17 @@ def heard_along(
 
 
 def sample_factors(state: State, samples: Samples) -> Float[np.ndarray, "samples K"]:
-    """V or Z that each sample meets: its user's own."""
+    """Look up V or Z that each sample meets: its user's own.
+
+    Parameters
+    ----------
+    state : State
+    samples : Samples
+
+    Returns
+    -------
+    (samples, K)
+    """
     keys = key_of(samples.user, samples.item, len(state.items.public.start))
     is_explicit = samples.kind == EXPLICIT
     found = np.empty((samples.user.size, state.clients.shape[1]))

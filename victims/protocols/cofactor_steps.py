@@ -149,7 +149,17 @@ def one_pass(
 
 
 def explicit_counts(samples: Samples, n_users: int) -> Int[np.ndarray, " users"]:
-    """|I|: explicit ratings of every user."""
+    """Count the explicit ratings of every user, |I|.
+
+    Parameters
+    ----------
+    samples : Samples
+    n_users : int
+
+    Returns
+    -------
+    (users,) int
+    """
     return np.bincount(samples.user[samples.kind == EXPLICIT], minlength=n_users)
 
 

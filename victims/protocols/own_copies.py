@@ -30,14 +30,35 @@ class Copies(NamedTuple):
 
 
 def copies_of(start: Float[np.ndarray, "items K"]) -> Copies:
-    """Copies of which none has moved."""
+    """Make copies of which none has moved.
+
+    Parameters
+    ----------
+    start : (items, K)
+        What everybody starts with.
+
+    Returns
+    -------
+    Copies
+    """
     return Copies(start, np.zeros(0, np.int64), np.zeros((0, start.shape[1])))
 
 
 def key_of(
     users: Int[np.ndarray, " pairs"], items: Int[np.ndarray, " pairs"], n_items: int
 ) -> Int[np.ndarray, " pairs"]:
-    """One number for each pair."""
+    """Number the pairs of user and item, ascending by user and then by item.
+
+    Parameters
+    ----------
+    users, items : (pairs,) int
+    n_items : int
+
+    Returns
+    -------
+    (pairs,) int64
+        user n_items + item.
+    """
     return users.astype(np.int64) * n_items + items
 
 
@@ -77,7 +98,18 @@ def whole(copies: Copies, users: Int[np.ndarray, " some"]) -> Float[np.ndarray, 
 
 
 def moved_items(copies: Copies, user: int) -> Int[np.ndarray, " items"]:
-    """Items of which a user's copy has been touched, ascending."""
+    """List the items of which a user's copy has been touched.
+
+    Parameters
+    ----------
+    copies : Copies
+    user : int
+
+    Returns
+    -------
+    (items,) int
+        Ascending.
+    """
     n_items = len(copies.start)
     low, high = np.searchsorted(copies.keys, [user * n_items, (user + 1) * n_items])
     return copies.keys[low:high] - user * n_items
