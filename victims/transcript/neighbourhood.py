@@ -213,7 +213,18 @@ def averaged(copies: Copies) -> Messages:
 
 
 def with_own(others: Messages, own: Messages) -> Messages:
-    """Rows of others, and those that an adversary sent itself; without what only some of them have."""
+    """Join rows of others and those that an adversary sent itself, without what only some of them have.
+
+    Parameters
+    ----------
+    others, own : Messages
+        In the clear.
+
+    Returns
+    -------
+    Messages
+        Round, sender, kind, index and gradient.
+    """
     bare: dict[str, None] = {name: None for name in OPTIONAL if name != "gradient"}
     names = ("round", "sender", "kind", "index", "gradient")
     both = {name: (*getattr(others, name), *getattr(own, name)) for name in names}
@@ -221,7 +232,17 @@ def with_own(others: Messages, own: Messages) -> Messages:
 
 
 def traffic_of(messages: Messages) -> Traffic:
-    """Rows of each client and round."""
+    """Count the rows of each client and round.
+
+    Parameters
+    ----------
+    messages : Messages
+
+    Returns
+    -------
+    Traffic
+        By round, then sender.
+    """
     pairs = [np.stack(pair, 1) for pair in zip(messages.round, messages.sender, strict=True)]
     found, count = np.unique(np.concatenate([np.zeros((0, 2), int), *pairs]), axis=0, return_counts=True)
     return Traffic(found[:, 0], found[:, 1], count)
