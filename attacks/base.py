@@ -132,6 +132,10 @@ def joined(parts: Iterable[tuple[np.ndarray, np.ndarray, np.ndarray]]) -> Client
     ----------
     parts : iterable of (users, round, value)
         Of each batch, as in ``ClientFactors``; clients in any order, NaN where nothing was read.
+
+    Returns
+    -------
+    ClientFactors or None
     """
     given = list(parts)
     if not given:
@@ -365,6 +369,10 @@ def nothing_received(view: View) -> str:
     Parameters
     ----------
     view : View
+
+    Returns
+    -------
+    str
     """
     if view.anonymous_rows:
         return (

@@ -188,7 +188,12 @@ def _arguments(asked: FunctionType) -> str:
 
 @cache
 def own_code() -> str:
-    """Version and hash of the source of our packages that make rows."""
+    """Version and hash of the source of our packages that make rows.
+
+    Returns
+    -------
+    str
+    """
     return f"{OURS} {version(OURS)} {_hash([ROOT / name for name in PACKAGES], '*.py')}"
 
 

@@ -24,6 +24,10 @@ def frame_of(rows: Sequence[Row]) -> pd.DataFrame:
     Parameters
     ----------
     rows : sequence of mapping
+
+    Returns
+    -------
+    DataFrame
     """
     frame = pd.DataFrame(rows)
     frame = frame[frame["status"] == "ran"].copy()
@@ -76,6 +80,11 @@ def parts_table(rows: Sequence[Row], data: str, title: str, rounds: int | None =
     title : str
     rounds : int, optional
         As of ``chosen``.
+
+    Returns
+    -------
+    Table
+        Errors in stars.
     """
     table = Table(title=title, title_justify="left")
     for name in ("method", "MAE (sd)", "paper", "RMSE (sd)", "paper", "rates", "rounds", "rotations"):
@@ -107,6 +116,11 @@ def rounds_table(rows: Sequence[Row], title: str) -> Table:
     ----------
     rows : sequence of mapping
     title : str
+
+    Returns
+    -------
+    Table
+        Errors in stars.
     """
     frame = frame_of(rows)
     rounds = sorted({int(number) for number in frame["rounds"]})

@@ -33,6 +33,10 @@ def frame_of(rows: Sequence[Row]) -> pd.DataFrame:
     Parameters
     ----------
     rows : sequence of mapping
+
+    Returns
+    -------
+    DataFrame
     """
     frame = pd.DataFrame(rows)
     words = frame["victim"].str.extract(r"^(\S+) K=(\d+) ?(.*)$")
@@ -76,6 +80,11 @@ def recommendation_table(rows: Sequence[Row], data: str, title: str) -> Table:
     data : str
         Name of the data, for the paper's numbers.
     title : str
+
+    Returns
+    -------
+    Table
+        Precision and recall, in 0..1.
     """
     table = Table(title=title, title_justify="left")
     for name in ("K", "system", "P@5 implicit", "R@5 implicit", "P@5 all", "R@5 all", "paper P@5", "R@5"):
@@ -101,6 +110,10 @@ def error_table(rows: Sequence[Row], title: str) -> Table:
     ----------
     rows : sequence of mapping
     title : str
+
+    Returns
+    -------
+    Table
     """
     table = Table(title=title, title_justify="left")
     for name in ("K", "varied", "system", "RMSE", "RMSE with U alone", "constant mean", "seeds"):
@@ -127,6 +140,10 @@ def traffic_table(rows: Sequence[Row], title: str) -> Table:
     ----------
     rows : sequence of mapping
     title : str
+
+    Returns
+    -------
+    Table
     """
     table = Table(title=title, title_justify="left")
     for name in ("K", "varied", "system", "users", "rows", "messages", "bytes", "messages / row", "s a run"):
@@ -148,6 +165,10 @@ def last_rounds(frame: pd.DataFrame) -> pd.DataFrame:
     ----------
     frame : DataFrame
         From ``frame_of``.
+
+    Returns
+    -------
+    DataFrame
     """
     last = frame.groupby(["system", "K", "place"])["rounds"].transform("max")
     return frame[frame["rounds"].isna() | (frame["rounds"] == last)]

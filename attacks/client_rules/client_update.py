@@ -100,6 +100,10 @@ def one_by_one(manifest: Manifest) -> bool:
     Parameters
     ----------
     manifest : Manifest
+
+    Returns
+    -------
+    bool
     """
     return manifest.rule.order == "per-rating"
 

@@ -150,6 +150,10 @@ def passes_named(name: str, manifest: Manifest) -> LocalPasses:
     ----------
     name : str
     manifest : Manifest
+
+    Returns
+    -------
+    LocalPasses
     """
     said = manifest.rule
     one = said.order == "per-rating" or name == "per-rating" or said.batch_size is None
@@ -164,6 +168,11 @@ def passes_to_try(manifest: Manifest) -> tuple[LocalPasses, ...]:
     Parameters
     ----------
     manifest : Manifest
+
+    Returns
+    -------
+    tuple of LocalPasses
+        Empty where what is declared is no pass.
     """
     said = manifest.rule
     if said.upload == "gradient":  # of the last pass, at the factors that were broadcast: undeclared reads it

@@ -59,6 +59,11 @@ def reading_with_unrated(rows: Rows, manifest: Manifest, max_misfit: float) -> R
         Names the rating grid and alpha.
     max_misfit : float
         Largest misfit at which a client is answered.
+
+    Returns
+    -------
+    Reading
+        Ratings in stars, 0 for unrated.
     """
     levels, alpha = np.array(manifest.rating_levels), manifest.hyperparameters["alpha"]
     found = read_unrated(rows.rows, rows.factors, rows.item, levels, alpha, max_misfit, rows.precision)
@@ -77,6 +82,11 @@ def obstacle_with_unrated(view: View) -> str:
     ----------
     view : View
         Of include-unrated.
+
+    Returns
+    -------
+    str
+        Empty where they tell something.
     """
     if reason := alpha_unknown(view):
         return reason
@@ -122,6 +132,10 @@ def read_unrated(
         Largest misfit at which a client is answered.
     precision : float
         Relative size of the rows' last digit.
+
+    Returns
+    -------
+    UnratedReading
 
     Examples
     --------

@@ -128,6 +128,11 @@ def explained(
         0 where a row is of no item.
     ratings : (clients, n)
         In stars.
+
+    Returns
+    -------
+    fit : Fit
+    allowed : (clients,)
     """
     small = _small(rule, rows)
     value = np.where(rows.item, ratings - rows.offset, 0.0)

@@ -67,6 +67,11 @@ def needed(modes: list[Mode], step: Float[np.ndarray, "users rounds K"], by_draw
         From the start to the mode one rating level further on.
     by_draws : bool
         The evidence is an average over draws, which tell it too roughly: then only who is back counts.
+
+    Returns
+    -------
+    list of Mode
+        The start first.
     """
     start, *others = modes
     behind = [mode.evidence + 2 * mode.gain < start.evidence - HOPELESS for mode in others]
@@ -99,6 +104,10 @@ def read(
         Draws over which posteriors are averaged.
     keep : callable
         Which modes go on; its arguments are those of ``needed``.
+
+    Returns
+    -------
+    Reading
     """
     problem = batches.problem
     levels = np.array(problem.view.manifest.rating_levels)

@@ -55,6 +55,10 @@ def pull_of(
     index : (rows,) int
     precision : float
         Relative size of the rows' last digit.
+
+    Returns
+    -------
+    float
     """
     pull = meeting_planes(rows, factors, index, precision).pull
     return float(np.median(pull)) if pull.size else np.nan

@@ -58,6 +58,10 @@ def factors_beside(truth: Path) -> Path | None:
     ----------
     truth : Path
         ``NAME.truth.arrow``; beside a file of another name there is none.
+
+    Returns
+    -------
+    Path or None
     """
     if not truth.name.endswith(TRUTH_END):
         return None

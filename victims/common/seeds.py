@@ -107,6 +107,10 @@ def generator(seed: SupportsIndex, purpose: Purpose, *numbers: SupportsIndex) ->
     *numbers : int
         In 0..2^64 - 1: what tells draws of one purpose apart, such as a round and a client.
 
+    Returns
+    -------
+    numpy.random.Generator
+
     Raises
     ------
     InputError

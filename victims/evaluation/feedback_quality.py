@@ -52,6 +52,11 @@ def unit_rmse(predicted: Float[np.ndarray, " ratings"], test: Ratings, rating_ma
     predicted : (n_ratings,)
     test : Ratings
     rating_map : "max" or "min-max"
+
+    Returns
+    -------
+    float
+        In 0..1.
     """
     levels = unit_ratings(np.array([test.levels[0], test.levels[-1]]), test.levels, rating_map)
     error = np.clip(predicted, levels[0], levels[1]) - unit_values(test, rating_map)
@@ -93,6 +98,11 @@ def popularity(split: FeedbackSplit, seed: int) -> dict[str, float]:
     split : FeedbackSplit
     seed : int
         Decides between items of equal numbers.
+
+    Returns
+    -------
+    dict
+        P@5 and R@5 in 0..1, by the name of measure and universe.
     """
     ties = generator(seed, Purpose.POPULARITY_TIES)
     found: dict[str, float] = {}

@@ -76,6 +76,10 @@ def heard_along(
     n_users, n_items : int
     share : float
         E for an edge of weight 1.
+
+    Returns
+    -------
+    Heard
     """
     first = np.searchsorted(sender, np.arange(n_users + 1))
     count = np.diff(first)[edges.sender]
@@ -114,6 +118,10 @@ def passed_of(rules: Rules, state: State, samples: Samples) -> Passed:
         Before the round.
     samples : Samples
         Of the round.
+
+    Returns
+    -------
+    Passed
     """
     factors = sample_factors(state, samples)
     return one_pass(rules, state.clients, state.offsets, samples, factors, state.seed, state.round)
@@ -134,6 +142,10 @@ def after_round(
         From ``passed_of``.
     explicit, implicit : Heard
         What arrives about V and about Z.
+
+    Returns
+    -------
+    State
     """
     is_explicit = samples.kind == EXPLICIT
     tables = []

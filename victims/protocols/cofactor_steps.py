@@ -102,6 +102,10 @@ def slopes(
         As in ``Samples``.
     score : (n_samples,)
         x.
+
+    Returns
+    -------
+    (n_samples,)
     """
     g, rest = expit(score), expit(-score)  # rest = 1 - g, and stays above 0 where g rounds to 1
     explicit = score - target if rules.link == "identity" else g * rest * (g - target)

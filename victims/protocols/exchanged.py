@@ -44,6 +44,10 @@ def pieces(users: np.ndarray, counts: np.ndarray, factors: int) -> Iterator[np.n
         Rows that each of them uploads.
     factors : int
         Numbers in a row.
+
+    Yields
+    ------
+    (n,) int
     """
     budget = max(1, PIECE_BYTES // (8 * factors))
     piece_of = (np.cumsum(counts) - 1) // budget

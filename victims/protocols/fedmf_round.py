@@ -50,6 +50,10 @@ def round_step(constants: Constants, state: State, data: Data, received: Receive
     data : Data
     received : Received or None
         Sums that reach the server; None for those of the uploads as they are.
+
+    Returns
+    -------
+    State
     """
     rate = constants.client_learning_rate
     items, clients = state.item_factors, state.client_factors

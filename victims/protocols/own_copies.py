@@ -70,6 +70,10 @@ def at(copies: Copies, keys: Int[np.ndarray, " pairs"]) -> Float[np.ndarray, "pa
     copies : Copies
     keys : (n_pairs,) int64
         From ``key_of``, in any order.
+
+    Returns
+    -------
+    (n_pairs, K)
     """
     found = copies.start[keys % len(copies.start)]
     if copies.keys.size:
@@ -86,6 +90,10 @@ def whole(copies: Copies, users: Int[np.ndarray, " some"]) -> Float[np.ndarray, 
     ----------
     copies : Copies
     users : (n,) int
+
+    Returns
+    -------
+    (n, n_items, K)
     """
     n_items = len(copies.start)
     full = np.repeat(copies.start[None], users.size, axis=0)

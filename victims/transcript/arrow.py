@@ -69,6 +69,10 @@ def find_columns(directory: Path, stem: str) -> Path:
     directory : Path
     stem : str
 
+    Returns
+    -------
+    Path
+
     Raises
     ------
     InputError

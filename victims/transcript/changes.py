@@ -86,6 +86,10 @@ def are_weights(messages: Messages, broadcasts: Mapping[int, Broadcast]) -> bool
     messages : Messages
         With gradients.
     broadcasts : mapping of round to Broadcast
+
+    Returns
+    -------
+    bool
     """
     step = max(messages.n_rows // SAMPLED, 1)
     sample = messages.rows([np.arange(chunk.size) % step == 0 for chunk in messages.sender])

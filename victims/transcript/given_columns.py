@@ -53,6 +53,10 @@ def ids_of(name: str, values: Numbers, low: int, high: int, rule: str) -> Int[np
     rule : str
         Completes "must be" where a number is out of range.
 
+    Returns
+    -------
+    (rows,) int32
+
     Raises
     ------
     InputError
@@ -177,6 +181,10 @@ def rows_of_numbers(
     width : int
     hidden : (n_rows,) bool, optional
         Rows that may hold anything.
+
+    Returns
+    -------
+    (n_rows, width) float32 or float64
 
     Raises
     ------

@@ -109,6 +109,10 @@ def links_seen(deliveries: Deliveries, members: Sequence[int], *, everything: bo
         Whether it knows all edges.
     weights : bool
         Whether it knows their weights.
+
+    Returns
+    -------
+    Links
     """
     at_members = np.isin(deliveries.sender, members) | np.isin(deliveries.receiver, members)
     keep = np.flatnonzero(at_members | everything)
@@ -138,6 +142,10 @@ def copies_at(
     members : sequence of int
     anonymous : bool
         Whether receivers do not see who sends.
+
+    Returns
+    -------
+    Copies
     """
     parts = [
         part for member in members for part in _arriving(messages, receiver, deliveries, member, members)
@@ -195,6 +203,10 @@ def averaged(copies: Copies) -> Messages:
     ----------
     copies : Copies
         With their senders.
+
+    Returns
+    -------
+    Messages
     """
     keys = (copies.index, copies.kind, copies.sender, copies.round)
     order = np.lexsort(keys)

@@ -27,6 +27,10 @@ def weighted(
     deliveries : Deliveries
         Parties without an edge send rows as they are.
     receiver : int
+
+    Returns
+    -------
+    Messages
     """
     if messages.gradient is None:
         return messages
@@ -72,6 +76,11 @@ def with_indices_of(messages: Messages, broadcasts: Mapping[int, Broadcast]) -> 
     messages : Messages
         With a factor for each row, so that nobody reads those of the broadcast.
     broadcasts : mapping of round to Broadcast
+
+    Returns
+    -------
+    dict
+        From rounds to broadcasts.
     """
     out = dict(broadcasts)
     for round_ in np.unique(np.concatenate(messages.round)).tolist() if messages.n_rows else []:

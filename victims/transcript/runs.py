@@ -99,6 +99,10 @@ def ascend_in_runs(messages: Messages, columns: Sequence[Column]) -> bool:
     messages : Messages
     columns : sequence of columns
         Of these messages.
+
+    Returns
+    -------
+    bool
     """
     for round_, sender, *major, minor in _overlapping(messages, (messages.round, messages.sender, *columns)):
         suspect = minor[1:] <= minor[:-1]  # few rows are, and only those are looked at closely
@@ -148,6 +152,10 @@ def repeat_in_runs(
         Of these messages.
     bounds : sequence of (least, largest) or None, optional
         Of round, sender and each of the columns, as for ``repeated``.
+
+    Returns
+    -------
+    bool
     """
     apart = runs is not None and runs.apart
     if apart and ascend_in_runs(messages, columns):

@@ -120,6 +120,10 @@ def repeated(columns: Sequence[Column], bounds: Sequence[Bounds | None] = ()) ->
     columns : sequence of columns
     bounds : sequence of (least, largest) or None, optional
         What a column has been found to keep within; None, or none given: it is looked for.
+
+    Returns
+    -------
+    bool
     """
     chunks = _chunks(columns)
     if not chunks:
