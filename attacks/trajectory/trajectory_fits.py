@@ -17,7 +17,8 @@ from jaxtyping import Bool, Float, Int
 from attacks.client_rules.client_update import step_of
 from attacks.trajectory.differencing import from_differences
 from attacks.trajectory.factor_trajectories import Packed
-from attacks.trajectory.least_squares import Fit, Problem, fit
+from attacks.trajectory.least_squares import Fit, fit
+from attacks.trajectory.normal_equations import Problem
 from victims.transcript.manifest import Manifest
 from victims.transcript.view import ITEM
 
