@@ -56,7 +56,8 @@ def predict_trusted(
     ----------
     Paper 004, doi:10.3390/app122111118.
     """
-    from audit.experiments.trusted_prediction import SYSTEMS, TrustedPlan, run
+    from audit.experiments.trusted_plan import SYSTEMS, TrustedPlan
+    from audit.experiments.trusted_prediction import run
     from audit.factories import parse_options
     from reports.trusted_figures import trusted_figures
     from reports.trusted_prediction import error_table, recommendation_table, traffic_table
