@@ -156,8 +156,8 @@ def _start_law(problem: Problem, total: Summary, n_users: int) -> tuple[np.ndarr
     for run in range(problem.model.n_runs):
         part = slice(run * k, (run + 1) * k)
         own = square[part, part]
-        typical = max(np.trace(own) / k, SMALLEST_VARIANCE) * np.eye(k)
-        covariance = (n_users * own + (k + 2) * typical) / (n_users + k + 2)
+        isotropic = max(np.trace(own) / k, SMALLEST_VARIANCE) * np.eye(k)
+        covariance = (n_users * own + (k + 2) * isotropic) / (n_users + k + 2)
         precision[part, part] = np.linalg.inv(covariance)
     return mean, precision
 

@@ -88,17 +88,17 @@ class Model:
 
     def features(self) -> Float[np.ndarray, "candidates 3"]:
         """What random effects of the prior multiply: is rated; the rating's place on the grid from -SPAN/2 to
-        SPAN/2; its square, less what the first two tell of it in typical ratings (0 for unrated)."""
+        SPAN/2; its square, less what the first two tell of it in usual ratings (0 for unrated)."""
         levels = np.array(self.levels)
         rated = levels > 0
         lowest, highest = levels[rated].min(), levels.max()
-        place = SPAN * ((levels - lowest) / max(highest - lowest, 1e-300) - 0.5)
+        position = SPAN * ((levels - lowest) / max(highest - lowest, 1e-300) - 0.5)
         if highest == lowest:
-            place = np.zeros_like(levels)
-        known = np.stack([np.ones(place.shape), place], axis=1)
+            position = np.zeros_like(levels)
+        linear = np.stack([np.ones(position.shape), position], axis=1)
         root = np.sqrt(np.exp(log_shares(levels[rated])))[:, None]
-        fit = np.linalg.lstsq(root * known[rated], root[:, 0] * place[rated] ** 2, rcond=None)[0]
-        return np.stack([rated * 1.0, rated * place, rated * (place**2 - known @ fit)], axis=1)
+        fit = np.linalg.lstsq(root * linear[rated], root[:, 0] * position[rated] ** 2, rcond=None)[0]
+        return np.stack([rated * 1.0, rated * position, rated * (position**2 - linear @ fit)], axis=1)
 
 
 def model_of(
@@ -174,14 +174,14 @@ class Constants(NamedTuple):
 class Prior(NamedTuple):
     """log pi_ij(z) = level_z + features(z) . (a_i + a_j), and attributes.
 
-    level (candidates,); user (users, 2 or 3) and item (items, 2): the tilts a of activity, mean and
-    dispersion (``Model.tilts``); attribute (attributes,) or (users, attributes): log odds inside a block;
-    start_mean (L,), start_precision (L, L): normal law of the free factors.
+    level (candidates,); user (users, 2 or 3) and item (items, 2): the random effects a of activity, mean
+    and dispersion (``Model.effects``); attribute (attributes,) or (users, attributes): log odds inside a
+    block; start_mean (L,), start_precision (L, L): normal law of the free factors.
     """
 
     level: Float[AnyArray, " candidates"]
-    user: Float[AnyArray, "users user_tilts"]
-    item: Float[AnyArray, "items item_tilts"]
+    user: Float[AnyArray, "users user_effects"]
+    item: Float[AnyArray, "items item_effects"]
     attribute: Float[AnyArray, "*users attributes"]
     start_mean: Float[AnyArray, " L"]
     start_precision: Float[AnyArray, "L L"]

@@ -3,10 +3,10 @@
 It knows the uploads, the law of the noise, every rating and attribute of the client but the one in question,
 in sgd also the client's factor in the first round, and how ratings are distributed: a prior of the form that
 ``likelihood`` estimates (levels, activity, mean and dispersion of each client, popularity and mean of each
-item), fitted to the true answers; an item's tilts to those of the other clients. Given all that the posterior
-is exact (``audit.scoring.all_but_one``), and each metric gets the answer to its own question. An attack sees
-the uploads alone, so that on average over the noise it does not pass this decoder: each of its answers is a
-function of what the decoder has. On few clients it may by chance.
+item), fitted to the true answers; an item's effects to those of the other clients. Given all that the
+posterior is exact (``audit.scoring.all_but_one``), and each metric gets the answer to its own question. An
+attack sees the uploads alone, so that on average over the noise it does not pass this decoder: each of its
+answers is a function of what the decoder has. On few clients it may by chance.
 
 Why not the decoder that is told p_i alone: in semi-als p_i is a function of the ratings, so that whoever is
 told p_i to the last digit could search for the ratings that give it, and whoever reads row by row instead
