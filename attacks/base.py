@@ -248,8 +248,8 @@ class Reconstruction:
 
     def rows(self) -> Iterator[tuple[np.ndarray, ...]]:
         """Iterate over columns user, kind, index, value, probability, block by block, without padding."""
-        for part in self.columns():
-            yield tuple(part[name] for name in ("user", "kind", "index", "value", "probability"))
+        for columns in self.columns():
+            yield tuple(columns[name] for name in ("user", "kind", "index", "value", "probability"))
 
     def columns(self) -> Iterator[dict[str, np.ndarray]]:
         """Iterate over all flat columns by name, block by block; NaN where the attack says nothing.

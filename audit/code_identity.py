@@ -37,9 +37,9 @@ def code_used(victim: str, defenses: Iterable[str] = (), attacks: Iterable[str] 
     InputError
         If nothing has one of the names, or a file of a defense cannot be read.
     """
-    parts = [part for text in defenses for part in expanded(text)]
-    names = [("victims", victim), *(("defenses", named_options(part)[0]) for part in parts)]
-    read = {path for part in parts if (path := named_options(part)[1].get(FILE))}
+    parts = [defense for text in defenses for defense in expanded(text)]
+    names = [("victims", victim), *(("defenses", named_options(defense)[0]) for defense in parts)]
+    read = {path for defense in parts if (path := named_options(defense)[1].get(FILE))}
     return {**_code_of([*names, *(("attacks", name) for name in attacks)]), **_content_of(read)}
 
 

@@ -87,7 +87,7 @@ def step_of(manifest: Manifest, rounds: Int[np.ndarray, " T"], n_rated: Int[np.n
     n_pieces = PIECES if one_by_one(manifest) else 1
     shares = np.full(n_pieces, 1 / n_pieces)
     return Step(
-        *(jnp.asarray(part) for part in (shrink, 2 * rate, rule.unit_ball, rule.after_server, shares))
+        *(jnp.asarray(constant) for constant in (shrink, 2 * rate, rule.unit_ball, rule.after_server, shares))
     )
 
 

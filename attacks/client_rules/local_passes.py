@@ -86,7 +86,7 @@ class LocalPasses:
         return tuple(
             Family(
                 f"passes, {words}" + ("" if range_ == 1 else f", ratings less {low_:g} over {range_:g}"),
-                tuple(number in open_ for number in range(len(CONSTANTS))),
+                tuple(constant in open_ for constant in range(len(CONSTANTS))),
                 values,
                 first,
                 partial(_start, low_, range_),

@@ -103,8 +103,8 @@ def _row_scores(
     p = p.swapaxes(0, 1).astype(dtype)
     runs, ones = jnp.array(model.runs), jnp.ones(kind.rows.shape[3], dtype)
 
-    def add(total: Array, part: tuple[Any, ...]) -> tuple[Array, tuple[Array, Array, Array, Array]]:
-        rows, factors, sent, p, run = part
+    def add(total: Array, piece: tuple[Any, ...]) -> tuple[Array, tuple[Array, Array, Array, Array]]:
+        rows, factors, sent, p, run = piece
         score, energy, lean = _of_round(kind, answers, rows, factors, sent, p)
         # a product, not a sum: it is not fused with what computes the scores, which would do so twice
         gradient = jnp.einsum("ukr,r->uk", score, ones)

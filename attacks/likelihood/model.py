@@ -222,6 +222,6 @@ def log_prior(model: Model, prior: Prior, rows: Rows) -> Float[Array, "candidate
     features, item = model.features(), jnp.asarray(prior.item)
     logits = prior.level[:, None, None]
     for owner, width in zip((prior.user[:, None], item[rows.item]), model.effects, strict=True):
-        for number in range(width):  # not a matrix product, which XLA fuses wrongly here (jaxlib 0.10.2)
-            logits += jnp.asarray(features)[:, number, None, None] * owner[..., number]
+        for feature in range(width):  # not a matrix product, which XLA fuses wrongly here (jaxlib 0.10.2)
+            logits += jnp.asarray(features)[:, feature, None, None] * owner[..., feature]
     return jax.nn.log_softmax(logits, axis=0).astype(rows.items.dtype)

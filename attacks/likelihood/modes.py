@@ -76,7 +76,7 @@ def needed(modes: list[Mode], step: Float[np.ndarray, "users rounds K"], by_draw
     start, *others = modes
     behind = [mode.evidence + 2 * mode.gain < start.evidence - HOPELESS for mode in others]
     if by_draws:
-        behind = [np.zeros_like(part) for part in behind]
+        behind = [np.zeros_like(mode) for mode in behind]
     at = np.asarray(start.point.p)
     back = [_near(np.asarray(mode.point.p), at, step) for mode in others]
     return [start, *(others[n] for n in range(len(others)) if not (behind[n] | back[n]).all())]
@@ -136,8 +136,8 @@ def _moved(
     model, p = batches.problem.model, np.asarray(start.point.p) + step
     mode = start._replace(point=Point(p, start_lam(model, p)))
     steps = max(SOON, batches.problem.steps // 2)
-    for part in (steps // SOON, steps - steps // SOON):
-        mode = mode._replace(point=ascend_batch(batches, mode.parameters, batch, mode.point, part))
+    for n_steps in (steps // SOON, steps - steps // SOON):
+        mode = mode._replace(point=ascend_batch(batches, mode.parameters, batch, mode.point, n_steps))
         if len(keep([start, mode], step, not model.tied)) == 1:
             return []
     return [mode]

@@ -113,8 +113,8 @@ def distances(kind: RowKind, p: AnyArray) -> Float[Array, "candidates users slot
     """
     p = p.swapaxes(0, 1).astype(kind.rows.dtype)
 
-    def add(total: Array, part: tuple[Any, ...]) -> tuple[Array, None]:
-        rows, factors, sent, p = part
+    def add(total: Array, piece: tuple[Any, ...]) -> tuple[Array, None]:
+        rows, factors, sent, p = piece
         y = kind.clipped(kind.y(slice(None), kind.predicted(factors, p)), p)
         away = jnp.zeros_like(total)
         # coordinates one by one: one fused loop over slots, with nothing of the size of the rows written

@@ -135,7 +135,7 @@ def improve(
     counts, mean_counts = (PSEUDO_COUNTS, MEAN_PSEUDO_COUNTS * n_users) if pulled else (0.0, 0.0)
     level = np.asarray(prior.level) + _level_step(model, prior, moments, counts, mean_counts)
     loose = np.array(model.loose)[np.array(model.blocks, int)] if model.blocks else np.zeros(0, bool)
-    shares, odds = (np.asarray(part) for part in _attribute_logs(moments.attribute, n_users))
+    shares, odds = (np.asarray(log) for log in _attribute_logs(moments.attribute, n_users))
     prior = prior._replace(level=level - level.max(), attribute=np.where(loose, odds, shares))
     user, user_spread = _effects(model, np.asarray(prior.user), np.asarray(moments.user), spread.user)
     item, item_spread = _effects(model, np.asarray(prior.item), np.asarray(moments.item), spread.item)

@@ -32,6 +32,6 @@ def log_shares(levels: Float[np.ndarray, " levels"], middle: float = MIDDLE) -> 
     array([0.01, 0.08, 0.3 , 0.41, 0.2 ])
     """
     lowest, highest = levels.min(), levels.max()
-    place = (levels - lowest) / (highest - lowest) if highest > lowest else np.full(levels.shape, 0.5)
-    log = -0.5 * ((place - middle) / WIDE) ** 2
+    position = (levels - lowest) / (highest - lowest) if highest > lowest else np.full(levels.shape, 0.5)
+    log = -0.5 * ((position - middle) / WIDE) ** 2
     return np.asarray(log - np.log(np.exp(log).sum()))

@@ -101,10 +101,10 @@ def summarise(
     law = _Law(covariance, factor, _effect_variance(model, rows, assumed, fit.answers, user_variance))
 
     def draw(
-        number: Array, total: tuple[Answers, Float[Array, " users"]]
+        draw: Array, total: tuple[Answers, Float[Array, " users"]]
     ) -> tuple[Answers, Float[Array, " users"]]:
         shape = point.lam.shape[0], point.lam.shape[1] + user_variance.shape[0]
-        noise = jax.random.normal(jax.random.fold_in(key, number), shape)
+        noise = jax.random.normal(jax.random.fold_in(key, draw), shape)
         drawn = _drawn(model, attribute_factors, rows, constants, prior, point, linked, law, noise)
         weight = _weight(model, prior, point, linked, user_variance, drawn, noise)
         return _mixed(total, drawn.fit.answers, jnp.where(jnp.isfinite(weight), weight, -jnp.inf))
@@ -198,7 +198,7 @@ def _weight(
 
 
 def _mixed(
-    total: tuple[Answers, Float[Array, " users"]], part: Answers, weight: Float[Array, " users"]
+    total: tuple[Answers, Float[Array, " users"]], drawn: Answers, weight: Float[Array, " users"]
 ) -> tuple[Answers, Float[Array, " users"]]:
     """The mean of answers under log weights, one draw more; and the log of the weights' sum."""
     answers, before = total
@@ -209,7 +209,7 @@ def _mixed(
         by = (share[:, None] if new.ndim == 2 else share[None, :, None]).astype(new.dtype)
         return old + by * (new - old)
 
-    return jax.tree.map(mix, answers, part), after
+    return jax.tree.map(mix, answers, drawn), after
 
 
 def _tilt_cost(

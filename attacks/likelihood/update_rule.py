@@ -220,9 +220,9 @@ def _free(model: Model, constants: Constants, prior: Prior, square: Array, right
     rate = jnp.asarray(constants.rate)
 
     def carry(
-        state: tuple[Array, Array], part: tuple[Array, ...]
+        state: tuple[Array, Array], piece: tuple[Array, ...]
     ) -> tuple[tuple[Array, Array], tuple[Array, Array]]:
-        run, new, square, right = part
+        run, new, square, right = piece
         mean, basis = state
         fresh = jax.lax.dynamic_update_slice(jnp.zeros((k, size)), jnp.eye(k), (0, run * k))
         mean = jnp.where(new, 0.0, mean)

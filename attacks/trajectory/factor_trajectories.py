@@ -101,7 +101,7 @@ def pack(view: View, batch: UserBatch, rounds: Int[np.ndarray, " T"]) -> Packed:
     users, n = batch.users.size, first.gradients.shape[1]
     width = _width(max(uploads.gradients.shape[1] for uploads in wanted))
     shape = users, n
-    kind, index = (np.broadcast_to(part, shape) for part in (first.kind, first.index))
+    kind, index = (np.broadcast_to(column, shape) for column in (first.kind, first.index))
     valid = np.broadcast_to(first.valid, shape)
     same_list = np.ones(users, bool)
     for uploads in wanted[1:]:
@@ -134,8 +134,8 @@ def pack(view: View, batch: UserBatch, rounds: Int[np.ndarray, " T"]) -> Packed:
             told = np.maximum(told, _ROUNDING * largest)
             deviation[here, number, :sent] = np.where(there, told, 1.0)
 
-    def padded(part: np.ndarray) -> np.ndarray:
-        return np.pad(part, ((0, 0), (0, width - n)))
+    def padded(column: np.ndarray) -> np.ndarray:
+        return np.pad(column, ((0, 0), (0, width - n)))
 
     attribute_weight = manifest.hyperparameters.get("lambda_attributes", 1.0)
     row_weight = np.where(padded(kind) == ATTRIBUTE, attribute_weight, 1.0)

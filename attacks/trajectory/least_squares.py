@@ -196,7 +196,7 @@ def _put(whole: _Loop, members: Int[np.ndarray, " few"], loop: _Loop) -> _Loop:
 
 
 def _left_over(loop: _Loop, chosen: Int[np.ndarray, " few"]) -> _Loop:
-    return jax.tree.map(lambda part: part[chosen], loop)
+    return jax.tree.map(lambda values: values[chosen], loop)
 
 
 def _where(better: Array, new: Array, old: Array) -> Array:

@@ -86,7 +86,7 @@ def taken(problem: Problem, chosen: Int[np.ndarray, " few"]) -> Problem:
     """
     step = problem.step._replace(shrink=problem.step.shrink[chosen])
     own = {name: getattr(problem, name) for name in PER_CLIENT}
-    some = {name: part[chosen] for name, part in own.items() if part is not None}
+    some = {name: values[chosen] for name, values in own.items() if values is not None}
     return problem._replace(**some, step=step)
 
 

@@ -107,7 +107,7 @@ def budget_quantiles(epsilon: float, ratings: Ratings, seed: int) -> dict[str, l
         "items": epsilon * weights.item,
         "ratings": budgets(specification, ratings, seed),
     }
-    return {name: np.quantile(part, [0, 0.25, 0.5, 0.75, 1]).tolist() for name, part in parts.items()}
+    return {name: np.quantile(values, [0, 0.25, 0.5, 0.75, 1]).tolist() for name, values in parts.items()}
 
 
 def _measure(cell: Cell[Claim], ratings: Ratings, say: Say) -> list[Row]:
@@ -210,8 +210,8 @@ def _told(task: Claim, ratings: Ratings) -> Ceiling:
         )
         u = now.user_factors(number)[held.users]
         parts = list(sent_rows(now, everybody, number))
-        rows = np.concatenate([part.gradient for part in parts])
-        met = [part.reference for part in parts if part.reference is not None]
+        rows = np.concatenate([rows_sent.gradient for rows_sent in parts])
+        met = [rows_sent.reference for rows_sent in parts if rows_sent.reference is not None]
         v = np.concatenate(met) if met else now.victim.broadcast(now.state)[0][held.items]
         weight = 1 / np.asarray(scale)[held.items]
         rest = 2 * np.einsum("rk,rk->r", u, v)[:, None] * u - rows  # 2 s u, and noise

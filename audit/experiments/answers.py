@@ -189,15 +189,15 @@ def _of_rows(block: Estimates, given: np.ndarray, view: View) -> Iterator[str]:
         yield "kind must be item or attribute"
     if np.any((index < 0) | (index >= np.array(sizes)[kind.astype(np.intp)])):
         yield f"index must be one of {sizes[0]} items or {sizes[1]} attributes"
-    place = np.nonzero(given)[0] * sum(sizes) + np.where(kind == ITEM, 0, sizes[0]) + index
-    if _distinct(place, given.shape[0] * sum(sizes)) < place.size:
+    cell = np.nonzero(given)[0] * sum(sizes) + np.where(kind == ITEM, 0, sizes[0]) + index
+    if _distinct(cell, given.shape[0] * sum(sizes)) < cell.size:
         yield "must answer about each item and attribute of a client once"
 
 
-def _distinct(place: np.ndarray, below: int) -> int:
+def _distinct(cell: np.ndarray, below: int) -> int:
     """How many different numbers; with a flag for each possible one, unless most would be unused."""
-    if below > 64 * place.size + (1 << 20):
-        return np.unique(place).size
+    if below > 64 * cell.size + (1 << 20):
+        return np.unique(cell).size
     told = np.zeros(below, bool)
-    told[place] = True
+    told[cell] = True
     return int(np.count_nonzero(told))

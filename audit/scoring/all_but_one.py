@@ -122,7 +122,7 @@ def _client(law: _Law, known: Known) -> tuple[Float[Array, "slots candidates"], 
         return _distance(law, known.attributes, law.attribute_factors, known.attributes_sent, p, ones, active)
 
     def item(slot: Array) -> Array:
-        f, q, sent = (part[..., slot][..., None] for part in (known.items, known.factors, known.sent))
+        f, q, sent = (column[..., slot][..., None] for column in (known.items, known.factors, known.sent))
         own = weight[slot][None], level[slot][None]
         heavier = law.weights - own[0]
         pulled = law.weights * law.levels - own[0] * own[1]

@@ -90,11 +90,11 @@ def _batches(reconstruction: Reconstruction) -> Iterator[dict[str, pa.Array]]:
     blank |= dict.fromkeys(("value", *names), np.zeros(0))
     parts = [blank, *reconstruction.columns()]  # a file without answers still has its columns
     if factors is None:
-        yield from (_columns(part, names) for part in parts)
+        yield from (_columns(columns, names) for columns in parts)
         return
-    for part in [*parts, _rows_of(factors, names)]:
-        round_ = part.get("round", np.full(part["user"].size, -1, np.int32))
-        yield _columns(part, names, ANSWERS) | {"round": pa.array(round_, pa.int32(), mask=round_ < 0)}
+    for columns in [*parts, _rows_of(factors, names)]:
+        round_ = columns.get("round", np.full(columns["user"].size, -1, np.int32))
+        yield _columns(columns, names, ANSWERS) | {"round": pa.array(round_, pa.int32(), mask=round_ < 0)}
 
 
 def _rows_of(factors: ClientFactors, names: list[str]) -> dict[str, np.ndarray]:

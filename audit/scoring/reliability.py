@@ -108,10 +108,10 @@ def _add(
     probability = np.where(np.broadcast_to(block.kind, block.value.shape) == KINDS[what], claimed, np.nan)
     keep = ~np.isnan(probability) & ~np.isnan(block.value)
     right = RIGHT[what](block, manifest, truth, truth.rows(block.users))
-    place = np.clip(np.searchsorted(EDGES, probability[keep], side="right") - 1, 0, len(EDGES) - 2)
+    bin_ = np.clip(np.searchsorted(EDGES, probability[keep], side="right") - 1, 0, len(EDGES) - 2)
     user = np.broadcast_to(np.searchsorted(users, block.users)[:, None], keep.shape)[keep]
     for part, values in zip(sums, (np.ones(user.size), probability[keep], right[keep]), strict=True):
-        np.add.at(part, (place, user), values)
+        np.add.at(part, (bin_, user), values)
 
 
 def _right_ratings(

@@ -185,8 +185,8 @@ def _words(
     """The words that SeedSequence makes of a spawn key; as an array they cost it half the time."""
     checked_seed = checked(seed)
     words = [checked_seed & LOW, checked_seed >> 32, *[0] * (POOL - 2), Purpose(purpose).value]
-    for number in numbers:
-        whole = _whole("number of a random stream", number, LARGEST_NUMBER)
+    for coordinate in numbers:
+        whole = _whole("number of a random stream", coordinate, LARGEST_NUMBER)
         words += (whole & LOW, whole >> 32)
     return np.array(words, np.uint32)
 

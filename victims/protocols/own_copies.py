@@ -77,9 +77,9 @@ def at(copies: Copies, keys: Int[np.ndarray, " pairs"]) -> Float[np.ndarray, "pa
     """
     found = copies.start[keys % len(copies.start)]
     if copies.keys.size:
-        place = np.minimum(np.searchsorted(copies.keys, keys), copies.keys.size - 1)
-        moved = copies.keys[place] == keys
-        found[moved] = copies.values[place[moved]]
+        position = np.minimum(np.searchsorted(copies.keys, keys), copies.keys.size - 1)
+        moved = copies.keys[position] == keys
+        found[moved] = copies.values[position[moved]]
     return found
 
 
@@ -141,16 +141,16 @@ def moved(copies: Copies, keys: Int[np.ndarray, " steps"], steps: Float[np.ndarr
     if keys.size == 0:
         return copies
     known = copies.keys
-    place = np.searchsorted(known, keys)
-    new = np.ones(keys.size, bool) if known.size == 0 else known[np.minimum(place, known.size - 1)] != keys
+    position = np.searchsorted(known, keys)
+    new = np.ones(keys.size, bool) if known.size == 0 else known[np.minimum(position, known.size - 1)] != keys
     values = copies.values
     if new.any():
         fresh = np.unique(keys[new])
         where = np.searchsorted(known, fresh)
         known = np.insert(known, where, fresh)
         values = np.insert(values, where, copies.start[fresh % len(copies.start)], axis=0)
-        place = np.searchsorted(known, keys)
+        position = np.searchsorted(known, keys)
     total = np.empty_like(values)
     for column in range(values.shape[1]):
-        total[:, column] = np.bincount(place, steps[:, column], minlength=known.size)
+        total[:, column] = np.bincount(position, steps[:, column], minlength=known.size)
     return Copies(copies.start, known, values + total)

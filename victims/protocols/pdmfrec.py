@@ -288,9 +288,9 @@ class PDMFRec:
         """Gradients of the given clients, items ascending, with the place of each in its pass."""
         _refuse(sample)
         gradient = passed_of(self.rules, state, ratings).gradient
-        place = np.empty(ratings.n_ratings, np.int32)
+        position = np.empty(ratings.n_ratings, np.int32)
         order = order_of_pass(ratings, self.shuffle, state.seed, state.round)
-        place[order] = np.arange(ratings.n_ratings) - ratings.indptr[ratings.users]
+        position[order] = np.arange(ratings.n_ratings) - ratings.indptr[ratings.users]
         for piece in pieces(users, np.diff(ratings.indptr)[users], self.factors):
             entry = np.flatnonzero(np.isin(ratings.users, piece))
             yield Rows(
@@ -298,7 +298,7 @@ class PDMFRec:
                 np.full(entry.size, ITEM, np.int8),
                 ratings.items[entry].astype(np.int32),
                 gradient[entry],
-                place[entry] if self.order == "per-rating" else None,
+                position[entry] if self.order == "per-rating" else None,
             )
 
     def manifest(self, ratings: Ratings, rounds: list[int]) -> Manifest:

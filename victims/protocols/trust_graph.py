@@ -193,8 +193,8 @@ def draw_absent(
     while left.any():  # a quarter of the columns is free at least, so that tries end soon
         tried = np.repeat(np.arange(counts.size, dtype=np.int64), left) * n_columns
         tried += rng.integers(0, n_columns, tried.size)
-        place = np.minimum(np.searchsorted(taken, tried), taken.size - 1)
-        fresh = tried[taken[place] != tried] if taken.size else tried
+        position = np.minimum(np.searchsorted(taken, tried), taken.size - 1)
+        fresh = tried[taken[position] != tried] if taken.size else tried
         found = np.union1d(found, fresh)
         left = np.where(crowded, 0, wanted) - np.bincount(found // n_columns, minlength=counts.size)
     keys = np.sort(np.concatenate([*drawn, found]))
