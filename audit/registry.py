@@ -22,14 +22,35 @@ from victims.common.errors import InputError
 class Entry:
     """Where a component lives, without importing it.
 
-    ``per_client`` marks attacks that solve client by client: they run on a sample of clients; ``whole``
-    those that need every client's rows; ``sums`` those that read sums, to which others contributed;
-    ``unsigned`` those that read rows without a sender; ``serverless`` marks victims whose clients send to
-    each other; ``short`` are other names of options; ``ideal`` are the options under which an encryption
-    shows the same views and numbers at no cost; ``recorded_as`` is the name in results where that is
-    another one; ``package`` is the other package that it comes from, with its version; ``refused`` says
-    why the name cannot be used; ``component`` is the class itself where this process was given an object
-    of it (``adopt``).
+    Attributes
+    ----------
+    location : str
+        module:class.
+    summary : str
+    fixed : dict
+        Options that the name stands for.
+    per_client : bool
+        An attack that solves client by client: it runs on a sample of clients.
+    whole : bool
+        An attack that needs every client's rows.
+    sums : bool
+        An attack that reads sums, to which others contributed.
+    unsigned : bool
+        An attack that reads rows without a sender.
+    serverless : bool
+        A victim whose clients send to each other.
+    short : dict
+        Other names of options.
+    ideal : dict
+        Options under which an encryption shows the same views and numbers at no cost.
+    recorded_as : str
+        The name in results where that is another one.
+    package : str
+        The other package that it comes from, with its version.
+    refused : str
+        Why the name cannot be used.
+    component : type or None
+        The class itself where this process was given an object of it (``adopt``).
     """
 
     location: str

@@ -22,8 +22,21 @@ PIECES = 8  # that a pass over single ratings in an unknown order is taken as
 
 
 class Step(NamedTuple):
-    """shrink (users, T), pull (T,); whether p is projected, and whether t_j is that of the next round; shares
-    of the step (pieces,), one after the other: 1 where it is taken at once."""
+    """The step of some clients in T rounds.
+
+    Attributes
+    ----------
+    shrink : (users, T)
+        What a factor is multiplied by.
+    pull : (T,)
+        What the gradient is multiplied by.
+    projected : bool
+        Whether p is kept on the unit ball.
+    after : bool
+        Whether t_j is that of the next round.
+    shares : (pieces,)
+        Of the step, one after the other: a single 1 where it is taken at once.
+    """
 
     shrink: Float[Array, "*users T"]
     pull: Float[Array, " T"]

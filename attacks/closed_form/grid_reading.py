@@ -112,8 +112,17 @@ def with_unknown(
 
 
 class Judged(NamedTuple):
-    """Ratings and errors with the sign that makes ratings positive, (users, rows); misfit, NaN where a number
-    is not finite; A, B and C, (users,) each."""
+    """Ratings under some numbers, with the sign that makes ratings positive.
+
+    Attributes
+    ----------
+    value, error : (users, rows)
+        Ratings and errors, in stars.
+    misfit : (users,)
+        NaN where a number is not finite.
+    numbers : tuple of (users,)
+        A, B and C.
+    """
 
     value: Float[np.ndarray, "users rows"]
     error: Float[np.ndarray, "users rows"]

@@ -64,9 +64,21 @@ class Chain(NamedTuple):
 
 
 class Batches(NamedTuple):
-    """Rows grouped by direction: label (users, rows) is the first row of the group, -1 on padding and on rows
-    of zeros; head (users, rows): the row leads a group; direction (users, rows, K) of the heads; scalar
-    (users, rows): rows along their group's direction; pull (users, rows, K): w of the heads."""
+    """Rows grouped by direction.
+
+    Attributes
+    ----------
+    label : (users, rows) int
+        First row of the group; -1 on padding and on rows of zeros.
+    head : (users, rows) bool
+        Whether the row leads a group.
+    direction : (users, rows, K)
+        Of the heads.
+    scalar : (users, rows)
+        Rows along their group's direction.
+    pull : (users, rows, K)
+        w of the heads.
+    """
 
     label: Int[np.ndarray, "users rows"]
     head: Bool[np.ndarray, "users rows"]

@@ -74,8 +74,21 @@ class Reading(NamedTuple):
 
 
 class Numbers(NamedTuple):
-    """What the rows say up to A and B; which of them count; whose rows are all among them; steps, pull, and
-    how much of the rows is across their common direction."""
+    """What the rows say up to A and B.
+
+    Attributes
+    ----------
+    scalar, along : (users, rows)
+        g and h.
+    there : (users, rows) bool
+        Which of them count.
+    whole : (users,) bool
+        Whose rows are all among them.
+    steps, pull : (users,)
+        As of ``Reading``.
+    across : (users,)
+        How much of the rows is across their common direction.
+    """
 
     scalar: Float[np.ndarray, "users rows"]
     along: Float[np.ndarray, "users rows"]

@@ -100,8 +100,17 @@ def obstacle_with_unrated(view: View) -> str:
 
 
 class UnratedReading(NamedTuple):
-    """value (users, rows): stars, 0 for unrated, NaN where not told; misfit (users,), NaN without an answer,
-    and the largest one at which a client is answered."""
+    """What is read of clients most of whose rows are about unrated items.
+
+    Attributes
+    ----------
+    value : (users, rows)
+        Stars, 0 for unrated, NaN where not told.
+    misfit : (users,)
+        NaN without an answer.
+    allowed : (users,)
+        The largest misfit at which a client is answered.
+    """
 
     value: Float[np.ndarray, "users rows"]
     misfit: Float[np.ndarray, " users"]

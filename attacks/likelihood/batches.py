@@ -26,12 +26,25 @@ NARROWEST = 32  # slots
 class Rows(NamedTuple):
     """Uploads of some clients, rounds aligned.
 
-    item (users, slots): row in ``Packing.items`` of each slot, 0 on padding; valid (users, slots);
-    items (rounds, users, K, slots): uploaded rows, scale and regularisation removed, 0 where none came;
-    factors (rounds, users, K, slots): factors broadcast for these items, 0 on padding; middle (users, K,
-    slots): their mean over rounds; sent (rounds, users, slots): which rows were sent; attributes,
-    attributes_sent: the same, one slot per attribute; blank (users,): sum of the law's loss of all
-    coordinates, were there no row; live (users,): 0 for clients that only fill the batch.
+    Attributes
+    ----------
+    item : (users, slots) int
+        Row in ``Packing.items`` of each slot, 0 on padding.
+    valid : (users, slots) bool
+    items : (rounds, users, K, slots)
+        Uploaded rows, scale and regularisation removed, 0 where none came.
+    factors : (rounds, users, K, slots)
+        Factors broadcast for these items, 0 on padding.
+    middle : (users, K, slots)
+        Their mean over rounds.
+    sent : (rounds, users, slots) bool
+        Which rows were sent.
+    attributes, attributes_sent : (rounds, users, K, attributes), (rounds, users, attributes)
+        The same, one slot per attribute.
+    blank : (users,)
+        Sum of the law's loss of all coordinates, were there no row.
+    live : (users,)
+        0 for clients that only fill the batch.
     """
 
     item: Int[np.ndarray, "users slots"]

@@ -18,9 +18,15 @@ from attacks.likelihood.update_rule import FixedSums, Link, gram
 class Score(NamedTuple):
     """Gradient and information of the marginal likelihood with respect to lam.
 
-    off_rule: complete information times the distance of p from the curve p = mean; complete: information if
-    the answers were known; observed: sum of outer products of the rows' marginal scores (BHHH), with the
-    basis averaged over each run.
+    Attributes
+    ----------
+    gradient : (users, L)
+    off_rule : (users, L)
+        Complete information times the distance of p from the curve p = mean.
+    complete : (users, L, L)
+        Information if the answers were known.
+    observed : (users, L, L)
+        Sum of outer products of the rows' marginal scores (BHHH), with the basis averaged over each run.
     """
 
     gradient: Float[Array, "users L"]

@@ -34,7 +34,18 @@ SMALLEST_VARIANCE = 1e-12  # of a free factor
 
 
 class State(NamedTuple):
-    """Parameters, points batch by batch, their evidence (nats), and sums over the clients at these points."""
+    """Where learning stands.
+
+    Attributes
+    ----------
+    parameters : Parameters
+    points : list of Point
+        Batch by batch.
+    evidence : float
+        Of all points, in nats.
+    total : Summary
+        Sums over the clients at these points.
+    """
 
     parameters: Parameters
     points: list[Point]

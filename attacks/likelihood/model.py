@@ -174,9 +174,15 @@ class Constants(NamedTuple):
 class Prior(NamedTuple):
     """log pi_ij(z) = level_z + features(z) . (a_i + a_j), and attributes.
 
-    level (candidates,); user (users, 2 or 3) and item (items, 2): the random effects a of activity, mean
-    and dispersion (``Model.effects``); attribute (attributes,) or (users, attributes): log odds inside a
-    block; start_mean (L,), start_precision (L, L): normal law of the free factors.
+    Attributes
+    ----------
+    level : (candidates,)
+    user, item : (users, 2 or 3), (items, 2)
+        The random effects a of activity, mean and dispersion (``Model.effects``).
+    attribute : (attributes,) or (users, attributes)
+        Log odds inside a block.
+    start_mean, start_precision : (L,), (L, L)
+        Normal law of the free factors.
     """
 
     level: Float[AnyArray, " candidates"]
@@ -195,7 +201,13 @@ class Point(NamedTuple):
 
 
 class Answers(NamedTuple):
-    """Posterior over candidates: items (candidates, users, slots), attributes (users, attributes)."""
+    """Posterior over candidates, in 0..1.
+
+    Attributes
+    ----------
+    items : (candidates, users, slots)
+    attributes : (users, attributes)
+    """
 
     items: Float[AnyArray, "candidates users slots"]
     attributes: Float[AnyArray, "users attributes"]

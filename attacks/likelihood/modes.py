@@ -31,8 +31,19 @@ HOPELESS = 20.0  # nats behind the start, after which a mode's share of the answ
 
 
 class Reading(NamedTuple):
-    """What is known of a batch's clients: posteriors over all modes, the largest log marginal likelihood
-    against noise alone, and at that mode the mean norm of p_i (stars) and p_i in the last round."""
+    """What is known of a batch's clients.
+
+    Attributes
+    ----------
+    answers : Answers
+        Posteriors over all modes.
+    evidence : (users,)
+        The largest log marginal likelihood against noise alone, in nats.
+    length : (users,)
+        Mean norm of p_i at that mode, in stars.
+    factor : (users, K)
+        p_i in the last round there.
+    """
 
     answers: Answers
     evidence: Float[np.ndarray, " users"]
@@ -41,8 +52,18 @@ class Reading(NamedTuple):
 
 
 class Mode(NamedTuple):
-    """A mode on the way to it: the parameters with the clients' own random effects there, the point, its log
-    marginal likelihood less the effects' cost, and what better effects gain (nats)."""
+    """A mode on the way to it.
+
+    Attributes
+    ----------
+    parameters : Parameters
+        With the clients' own random effects there.
+    point : Point
+    evidence : (users,)
+        Log marginal likelihood less the effects' cost, in nats.
+    gain : (users,)
+        What better effects gain, in nats.
+    """
 
     parameters: Parameters
     point: Point

@@ -28,10 +28,19 @@ DRAWN_COMPLETE = 0.1  # of the complete-data information in the covariance of th
 class Summary(NamedTuple):
     """What is known at the end of an ascent.
 
-    answers: posteriors averaged over the uncertainty of p; evidence (users,): log marginal likelihood
-    against noise alone, by Laplace's method; distance, coordinates, blank: expected loss of f - y p
-    (``attacks.likelihood.noise_laws``), number of coordinates and loss of f, for the noise scale; moments:
-    for the prior; lam_mean, lam_square: sums over clients.
+    Attributes
+    ----------
+    answers : Answers
+        Posteriors averaged over the uncertainty of p.
+    evidence : (users,)
+        Log marginal likelihood against noise alone, by Laplace's method, in nats.
+    distance, coordinates, blank : scalar
+        Expected loss of f - y p (``attacks.likelihood.noise_laws``), number of coordinates and loss of f, for
+        the noise scale.
+    moments : Moments
+        For the prior.
+    lam_mean, lam_square : (L,), (L, L)
+        Sums over clients.
     """
 
     answers: Answers

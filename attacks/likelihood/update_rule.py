@@ -131,7 +131,15 @@ def normal_equations(
 
 
 class Link(NamedTuple):
-    """p^t = mean + basis (lam - lam_now), and the precision of lam a priori."""
+    """p^t = mean + basis (lam - lam_now).
+
+    Attributes
+    ----------
+    mean : (users, rounds, K)
+    basis : (users, rounds, K, L)
+    precision : (users, L, L)
+        Of lam a priori.
+    """
 
     mean: Float[Array, "users rounds K"]
     basis: Float[Array, "users rounds K L"]

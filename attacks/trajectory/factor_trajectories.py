@@ -20,10 +20,20 @@ _ROUNDING, _TINY = float(np.finfo(np.float32).eps), 1e-12
 class Packed:
     """Some clients and T rounds, padded to n rows.
 
-    users (users,); kind, index, valid (users, n); rows, factors, deviation (users, T, n, K): uploads as
-    w (s - p . t) p plus noise of that standard deviation (None where there is none, or it repeats);
-    row_weight (users, n); same_list (users,): the client sent the same list in every round; broadcast
-    (users, T, n, K): factors as they were broadcast, where rows were computed at others.
+    Attributes
+    ----------
+    users : (users,) int
+    kind, index, valid : (users, n)
+    rows, factors : (users, T, n, K)
+        Uploads as w (s - p . t) p plus noise, and t.
+    deviation : (users, T, n, K), or None
+        Standard deviation of that noise; None where there is none, or it repeats.
+    row_weight : (users, n)
+        w.
+    same_list : (users,) bool
+        The client sent the same list in every round.
+    broadcast : (users, T, n, K), or None
+        Factors as they were broadcast, where rows were computed at others.
     """
 
     users: Int[np.ndarray, " users"]

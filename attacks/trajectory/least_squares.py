@@ -34,8 +34,18 @@ LARGE = 1 << 18  # if its matrices hold more numbers than this: a new shape is c
 
 
 class Fit(NamedTuple):
-    """start (users, K or T K): p^0, and what chance added to the later ones; factor (users, T, K); value,
-    deviation (users, n) of s; cost (users,), half the weighted squares."""
+    """Where a fit ended.
+
+    Attributes
+    ----------
+    start : (users, K or T K)
+        p^0, and what chance added to the later ones.
+    factor : (users, T, K)
+    value, deviation : (users, n)
+        s and its standard error.
+    cost : (users,)
+        Half the weighted squares.
+    """
 
     start: Float[Array, "users numbers"]
     factor: Float[Array, "users T K"]

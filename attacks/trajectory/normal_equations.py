@@ -34,11 +34,23 @@ PER_CLIENT = ("rows", "factors", "weight", "row_weight", "mean", "precision", "b
 class Problem(NamedTuple):
     """Some clients, padded to n rows; T consecutive rounds.
 
-    rows, factors, weight (users, T, n, K): what was uploaded, the broadcast factor, and one over the noise's
-    standard deviation (0 on padding). row_weight (users, n): w_j. mean, precision (users, n): of the
-    prior of s, Gaussian; precision 1 on padding. start_precision: of p^0, whose prior mean is 0. broadcast
-    (users, T, n, K): what clients step with, where that is not what rows were computed at. step_deviation
-    (users, T - 1): of what chance adds to p^1 .. p^T; None where the step is exact.
+    Attributes
+    ----------
+    rows, factors : (users, T, n, K)
+        What was uploaded, and the broadcast factors.
+    weight : (users, T, n, K)
+        One over the noise's standard deviation, 0 on padding.
+    row_weight : (users, n)
+        w_j.
+    mean, precision : (users, n)
+        Of the prior of s, Gaussian; precision 1 on padding.
+    start_precision : scalar
+        Of p^0, whose prior mean is 0.
+    step : Step
+    broadcast : (users, T, n, K), or None
+        What clients step with, where that is not what rows were computed at.
+    step_deviation : (users, T - 1), or None
+        Of what chance adds to p^1 .. p^T; None where the step is exact.
     """
 
     rows: Float[Array, "users T n K"]

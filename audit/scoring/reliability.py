@@ -24,10 +24,19 @@ KINDS = {"ratings": ITEM, "attributes": ATTRIBUTE, RATED: ITEM}
 
 
 class Bin(NamedTuple):
-    """Answers about ``what`` whose probability is at least ``least`` and below ``below`` (or 1).
+    """Answers of one kind whose probability lies in one interval.
 
-    ``claimed`` is the mean probability, ``right`` the share that is right, with its 95 % bootstrap interval
-    over clients; ``answers`` and ``clients`` say of how many.
+    Attributes
+    ----------
+    what : str
+    least, below : float
+        At least, and below (or 1).
+    answers, clients : int
+        Of how many.
+    claimed : float
+        Mean probability.
+    right, right_low, right_high : float
+        Share that is right, with its 95 % bootstrap interval over clients.
     """
 
     what: str

@@ -54,7 +54,15 @@ class Habits(NamedTuple):
 
 
 class Rule(NamedTuple):
-    """gamma, lambda of u, mu of the copies, lambda_1 of attributes; which coordinates of u and w move."""
+    """A step of a client on its own factor and its copies.
+
+    Attributes
+    ----------
+    rate, ridge, item_pull, attribute_weight : scalar
+        gamma, lambda of u, mu of the copies, lambda_1 of attributes.
+    own_moves, item_moves : (K,) bool
+        Which coordinates of u and w move.
+    """
 
     rate: Float[Array, ""]
     ridge: Float[Array, ""]

@@ -77,9 +77,13 @@ class Copies:
 
 @dataclass(frozen=True)
 class Told:
-    """Rows of a kind of role other that an adversary receives; (n_rows,) each.
+    """Rows of a kind of role other that an adversary receives.
 
-    value is NaN where a row has none.
+    Attributes
+    ----------
+    round, sender, receiver, index : (n_rows,) int
+    value : (n_rows,)
+        NaN where a row has none.
     """
 
     round: Int[np.ndarray, " rows"]
@@ -91,7 +95,12 @@ class Told:
 
 @dataclass(frozen=True)
 class Traffic:
-    """How many rows each client sends in a round, (n,) each: what sealed links show of their content."""
+    """How many rows each client sends in a round: what sealed links show of their content.
+
+    Attributes
+    ----------
+    round, sender, rows : (n,) int
+    """
 
     round: Int[np.ndarray, " n"]
     sender: Int[np.ndarray, " n"]
