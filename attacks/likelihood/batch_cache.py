@@ -32,10 +32,10 @@ class BatchCache:
         problem = self.problem
         packed = pack(problem.view, problem.packing, batch, problem.precision, problem.model.law)
         rows: Rows = jax.device_put(packed)
-        room = sum(_bytes(part) for part in self._kept.values()) + _bytes(rows) < CACHE_BYTES
+        room = sum(_bytes(kept) for kept in self._kept.values()) + _bytes(rows) < CACHE_BYTES
         (self._kept if room else self._last)[batch] = rows
         return rows
 
 
 def _bytes(rows: Rows) -> int:
-    return sum(part.nbytes for part in rows)
+    return sum(column.nbytes for column in rows)

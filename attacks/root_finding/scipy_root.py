@@ -231,7 +231,7 @@ def solve_client(attack: Root, manifest: Manifest, client: ClientUploads, key: i
 def _unsolvable(attack: Root, manifest: Manifest, client: ClientUploads) -> str:
     """Why no system of this client can be formed, or nothing."""
     last = client.rounds[-1]
-    if any(part.rows.size == 0 or not part.rows.any() for part in client.rounds):
+    if any(uploads.rows.size == 0 or not uploads.rows.any() for uploads in client.rounds):
         return "all uploaded rows of a needed round are zero or missing"
     if manifest.update == "semi-als":
         if attack.method in DENSE and last.kind.size > attack.max_dense:

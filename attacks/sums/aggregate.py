@@ -121,7 +121,7 @@ def peeled(view: View, passes: int, progress: Progress = silent) -> Answers:
         Answers in stars and 0..1, NaN where nothing follows.
     """
     manifest = view.manifest
-    rounds = [sums_of_round(view, view.users, number) for number in sorted(view.sums)]
+    rounds = [sums_of_round(view, view.users, round_) for round_ in sorted(view.sums)]
     answers = np.full((view.users.size, manifest.n_items + manifest.n_attributes), np.nan)
     factors = [np.full((view.users.size, manifest.factors), np.nan) for _ in rounds]
     n_known = 0

@@ -192,7 +192,7 @@ def _among_peers(
     from reports.parts_prediction import parts_table, rounds_table
 
     refuse_unwritable(out)
-    rounds = tuple(sorted({number for number in ROUNDS if number < epochs} | {epochs}))
+    rounds = tuple(sorted({n_rounds for n_rounds in ROUNDS if n_rounds < epochs} | {epochs}))
     plan = PartsPlan(
         methods=names(method) or tuple(METHODS),
         data=data,

@@ -56,6 +56,7 @@ from victims.protocols.fedmf_round import (
 )
 from victims.protocols.jax_ratings import device_data
 from victims.protocols.local_exchange import after_round, rows_of_round
+from victims.protocols.published_manifest import published_manifest
 from victims.protocols.switches import READERS, Switches, check_switches, declared
 from victims.transcript.manifest import Manifest, Upload
 
@@ -274,29 +275,10 @@ class FedMF(Switches):
 
     def _published_manifest(self, ratings: Ratings, rounds: list[int]) -> Manifest:
         rate = self.client_learning_rate
-        return Manifest(
-            format="factorleak-transcript",
-            version=1,
-            protocol="fedmf",
-            update=self.update,
-            weighting=self.weighting,
-            n_users=ratings.n_users,
-            n_items=ratings.n_items,
-            n_attributes=0,
-            factors=self.factors,
-            rounds=rounds,
-            hyperparameters={"lambda_factors": self.lambda_factors, "client_learning_rate": rate},
-            upload=Upload(
-                scale=-2 * rate,
-                regularization=2 * rate * self.item_regularization,
-                zeros_if_unrated=self.upload == "full-text",
-            ),
-            rating_levels=list(ratings.levels),
-            attribute_groups=[],
-            parties={"server": -1},
-            adversary="all",
-            recorded_by="factorleak",
-        )
+        constants = {"lambda_factors": self.lambda_factors, "client_learning_rate": rate}
+        pull = 2 * rate * self.item_regularization
+        upload = Upload(scale=-2 * rate, regularization=pull, zeros_if_unrated=self.upload == "full-text")
+        return published_manifest("fedmf", self, ratings, rounds, constants, upload=upload)
 
     def _refuse_unless_open_to(self, sample: Sample | None) -> None:
         """Unrated items may be sampled where rows of rated ones are sent as published."""
