@@ -98,7 +98,8 @@ def _measure(cell: Cell[Claim], ratings: Ratings, say: Say) -> list[Row]:
     say(f"{task.protocol}, noise {task.noise}")
     rows: list[Row] = []
     try:
-        for measured in (repeated_bounds,) if task.repetitions else (_error, _leak, planted_bounds):
+        planted = (planted_bounds,) if task.plan.bounds else ()
+        for measured in (repeated_bounds,) if task.repetitions else (_error, _leak, *planted):
             remove(folder)
             rows += measured(task, ratings, folder, task.columns())
     except InputError as error:  # diverged, say
