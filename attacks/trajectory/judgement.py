@@ -105,7 +105,7 @@ def _other_noise(model: TrajectoryModel, fit: Fitted) -> Reasons:
     n_rows = fit.valid.sum(axis=1)
     n_numbers = model.rounds.size * k * np.maximum(n_rows, 1)
     # with the priors' own terms; without as many numbers as were fitted
-    n_fitted = n_rows + k * (model.rounds.size if model.loose else 1)
+    n_fitted = n_rows + fit.start.shape[1]
     high = np.sqrt(chi2.isf(ACCIDENT, n_numbers + n_fitted) / n_numbers)
     low = np.sqrt(chi2.ppf(ACCIDENT, np.maximum(n_numbers - n_fitted, 1)) / n_numbers)
     return {
