@@ -13,6 +13,7 @@ from jaxtyping import Float, Int
 
 from attacks.base import Progress
 from attacks.client_rules.client_update import step_of
+from attacks.trajectory.exact_weights import taken_apart
 from attacks.trajectory.factor_trajectories import Packed, batches, pack
 from attacks.trajectory.order_spread import order_spread
 from attacks.trajectory.stretched_ratings import Separated, on_grid, unstretch
@@ -125,7 +126,9 @@ def separated(model: TrajectoryModel, entries: Entries) -> Separated:
     -------
     Separated
     """
-    return (unstretch if model.stretched else on_grid)(*entries, model.levels)
+    if not model.stretched:
+        return on_grid(*entries, model.levels)
+    return (unstretch if model.fresh else taken_apart)(*entries, model.levels)
 
 
 def learned_priors(model: TrajectoryModel, fits: list[Fitted]) -> list[Prior]:

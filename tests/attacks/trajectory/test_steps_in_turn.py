@@ -63,6 +63,14 @@ def test_noise_once_cancels_in_this_order_too(community, recorded):
     assert (worst[np.isfinite(worst)] < 1e-6).all()
 
 
+def test_stretched_ratings_of_few_items_are_taken_apart(community, recorded):
+    found = Trajectory().attack(recorded("hdpmf").view("server"), 0)
+    truth = community.matrix().toarray()
+    user, _, item, value, _ = (np.concatenate(part) for part in zip(*found.rows(), strict=True))
+    assert len(found.abstained) <= 0.4 * community.n_users
+    assert (value == truth[user, item]).mean() >= 0.98
+
+
 def test_fresh_noise_is_read_as_surely_as_the_fit_says(community, recorded):
     transcript = recorded("objective-noise:noise=fresh,epsilon=40")
     view = transcript.view("server")
