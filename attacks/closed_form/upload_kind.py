@@ -68,6 +68,22 @@ def mismatch(view: View) -> Mismatch | None:
     return Mismatch(CHANGES if weights else WEIGHTS, strange, looked_at)
 
 
+def uploaded_otherwise(view: View) -> str:
+    """Say that rows are not what is declared; empty where they are, or nothing is to be seen.
+
+    Parameters
+    ----------
+    view : View
+        With gradients and broadcasts.
+    """
+    if (wrong := mismatch(view)) is None:
+        return ""
+    return (
+        f"upload is declared {view.manifest.rule.upload}, and the rows of {wrong.clients} of "
+        f"{wrong.looked_at} clients are {wrong.found}"
+    )
+
+
 def _beside(
     uploads: Uploads, weights: bool
 ) -> tuple[Float[np.ndarray, "users rows"], Float[np.ndarray, "users rows"]]:

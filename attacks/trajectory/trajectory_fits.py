@@ -212,9 +212,9 @@ def fit_fresh(
         )
 
     if warm is not None:
-        start = warm.start[chosen]
-        if step_deviation is not None:  # nothing is added yet
-            start = np.pad(start, ((0, 0), (0, step_deviation.shape[1] * start.shape[1])))
+        added = 0 if step_deviation is None else step_deviation.shape[1]  # 0 where the earlier fit had none
+        numbers = (1 + added) * packed.rows.shape[3]
+        start = np.pad(warm.start[chosen], ((0, 0), (0, numbers)))[:, :numbers]
         found = improved(start, warm.posterior_value[chosen], rounds)
     else:
         start, value = _random_start(model, packed, rng)[0][chosen], prior.mean[chosen]

@@ -115,7 +115,8 @@ def _measure(cell: Cell[Claim], ratings: Ratings, say: Say) -> list[Row]:
     say(f"{task.protocol}, noise {task.noise}")
     rows: list[Row] = []
     try:
-        for measured in (repeated_bounds,) if task.repetitions else (_error, _leak, planted_bounds):
+        planted = (planted_bounds,) if task.plan.bounds else ()
+        for measured in (repeated_bounds,) if task.repetitions else (held_out_error, _leak, *planted):
             remove(folder)
             rows += measured(task, ratings, folder, task.columns())
     except InputError as error:  # diverged, say
@@ -126,8 +127,8 @@ def _measure(cell: Cell[Claim], ratings: Ratings, say: Say) -> list[Row]:
 PROCEDURE = Procedure(only_ratings, _measure, Claim.failed)
 
 
-def _error(task: Claim, ratings: Ratings, folder: Path, shared: Row) -> list[Row]:
-    """Held-out error of the same system, trained to the end."""
+def held_out_error(task: Claim, ratings: Ratings, folder: Path, shared: Row) -> list[Row]:
+    """Measure the held-out error of the same system, trained to the end."""
     plan = task.plan
     begin = time.perf_counter()
     train, test = published_split(plan.data, ratings) or leave_out(ratings, TESTED, plan.seed)
@@ -152,7 +153,11 @@ def _leak(task: Claim, ratings: Ratings, folder: Path, shared: Row) -> list[Row]
     plan = task.plan
     view = recorded(task, ratings, folder / "leak")
     truth = read_truth(truth_path(folder / "leak"))
-    limits = {"rated_rating_accuracy": _told(task, ratings)} if task.noise in ("fresh", "composed") else None
+    limits = (
+        {"rated_rating_accuracy": told_ceiling(task, ratings)}
+        if task.noise in ("fresh", "composed")
+        else None
+    )
     rows = []
     for name in task.system.attacks:
         begin = time.perf_counter()
@@ -194,8 +199,8 @@ def read_by_a_fellow(task: Claim, ratings: Ratings, path: Path, truth: Truth, sh
     return [{**row, "seconds": seconds} for row in metric_rows(here, found, view.manifest, truth)]
 
 
-def _told(task: Claim, ratings: Ratings) -> Ceiling:
-    """Rated items that a decoder reads which is told W, the clients' factors and the shares of levels."""
+def told_ceiling(task: Claim, ratings: Ratings) -> Ceiling:
+    """Count the ratings that a decoder reads which is told W, the clients' factors and the levels' shares."""
     plan = task.plan
     now = trained(task, ratings, 0)
     held, levels = now.ratings, np.array(ratings.levels)
