@@ -6,7 +6,6 @@ who saw nothing, 1 is every rating. What is not claimed counts as guessed.
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import NamedTuple
 
 import matplotlib as mpl
@@ -16,7 +15,7 @@ import seaborn as sns
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from reports.figures import MARKERS, STYLE, save
+from reports.figures import MARKERS, STYLE
 
 ADVANTAGE = "ratings read, advantage over the guess"
 
@@ -44,7 +43,7 @@ LABELS = {  # protocol and column of a line -> its words
 }
 
 
-def leakage_figure(frame: pd.DataFrame, directory: Path) -> list[Path]:
+def leakage_figure(frame: pd.DataFrame) -> Figure:
     """Draw four panels, a line for each protocol; bars are 95 % intervals over clients.
 
     Against degree a mark is one adversary, against coalition the mean of some draws of members.
@@ -53,12 +52,10 @@ def leakage_figure(frame: pd.DataFrame, directory: Path) -> list[Path]:
     ----------
     frame : DataFrame
         Columns panel, protocol, x, right, by name, low, high, guess.
-    directory : Path
 
     Returns
     -------
-    list of Path
-        The same figure as SVG and as PNG.
+    Figure
     """
     with mpl.rc_context(STYLE):
         figure = Figure(figsize=(6.8, 5.2), layout="constrained")
@@ -69,7 +66,7 @@ def leakage_figure(frame: pd.DataFrame, directory: Path) -> list[Path]:
             axes.set_ylabel(ADVANTAGE)
         lines, words = panels[0, 0].get_legend_handles_labels()
         figure.legend(lines, words, loc="outside lower center", ncols=2, frameon=False)
-        return save(figure, directory / "leakage_among_neighbours")
+    return figure
 
 
 def _draw(axes: Axes, panel: Panel, frame: pd.DataFrame) -> None:

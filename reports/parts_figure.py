@@ -2,31 +2,27 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import matplotlib as mpl
 import pandas as pd
 import seaborn as sns
 from matplotlib.figure import Figure
 
-from reports.figures import MARKERS, ONE_PANEL, STYLE, save
+from reports.figures import MARKERS, ONE_PANEL, STYLE
 
 
-def rounds_figure(frame: pd.DataFrame, directory: Path, *, mean: float, published: float) -> list[Path]:
+def rounds_figure(frame: pd.DataFrame, *, mean: float, published: float) -> Figure:
     """Draw a panel for each learning rate, a line for each variant.
 
     Parameters
     ----------
     frame : DataFrame
         Columns variant, rate, rounds, mae (stars).
-    directory : Path
     mean, published : float
         MAE of the mean of the training ratings, and of the paper.
 
     Returns
     -------
-    list of Path
-        The same figure as SVG and as PNG.
+    Figure
     """
     rates = sorted(frame["rate"].unique())
     variants = list(dict.fromkeys(frame["variant"]))
@@ -49,4 +45,4 @@ def rounds_figure(frame: pd.DataFrame, directory: Path, *, mean: float, publishe
         panels[0].set_ylabel("MAE on held-out ratings (stars)")
         lines, words = panels[0].get_legend_handles_labels()
         figure.legend(lines, words, loc="outside lower center", ncols=3, frameon=False)
-        return save(figure, directory / "pdmfrec_mae_against_rounds")
+    return figure

@@ -10,7 +10,9 @@ from shutil import copyfile
 from tempfile import TemporaryDirectory
 
 import pandas as pd
+from matplotlib.figure import Figure
 
+from reports.figures import save
 from reports.neighbours_figure import leakage_figure
 from reports.parts_figure import rounds_figure
 from reports.parts_prediction import PAPER
@@ -20,14 +22,14 @@ HERE = Path(__file__).parent
 GALLERY = HERE.parents[1] / "reports" / "gallery"
 
 
-def pdmfrec_rounds(folder: Path) -> list[Path]:
+def pdmfrec_rounds() -> Figure:
     """MAE against rounds, of the table's rows."""
     wide = pd.read_csv(HERE / "rows" / "paper-003-rounds.csv").rename(columns={"Unnamed: 0": "variant"})
     frame = wide.melt(["variant", "rate"], var_name="rounds", value_name="mae")
     frame["rounds"] = frame["rounds"].astype(int)
     other = pd.read_csv(HERE / "rows" / "paper-003-other.csv")
     mean = float(other["training mean"].iloc[0])
-    return rounds_figure(frame, folder, mean=mean, published=PAPER["pdmfrec"][0])
+    return rounds_figure(frame, mean=mean, published=PAPER["pdmfrec"][0])
 
 
 def trusted(folder: Path) -> list[Path]:
@@ -46,8 +48,13 @@ def main() -> None:
     """Draw all of them."""
     with TemporaryDirectory() as name:
         folder = Path(name)
-        leakage = leakage_figure(pd.read_csv(HERE / "figures" / "neighbours-leakage.csv"), folder)
-        for path in (*pdmfrec_rounds(folder), *trusted(folder), *leakage):
+        leakage = leakage_figure(pd.read_csv(HERE / "figures" / "neighbours-leakage.csv"))
+        paths = [
+            *save(pdmfrec_rounds(), folder / "pdmfrec_mae_against_rounds"),
+            *save(leakage, folder / "leakage_among_neighbours"),
+            *trusted(folder),
+        ]
+        for path in paths:
             if path.suffix == ".png":
                 copyfile(path, GALLERY / path.name)
 

@@ -2,12 +2,14 @@
 
 Records the protocols of papers 003 and 004 on the data of the folder SHARED, watched by a client, by
 several, by the helper or by an eavesdropper, and writes OUT/neighbours.csv: what the best of the attacks
-reads, beside guess and ceiling. Lines are written as they are measured, and not measured again.
+reads, beside guess and ceiling. All rows go to OUT/neighbours.jsonl as they are measured, and what is there
+is not measured again.
 """
 
 from __future__ import annotations
 
 import csv
+import json
 import sys
 import time
 from collections.abc import Sequence
@@ -18,6 +20,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from audit.experiments.attack_rows import Attempt, rows_of
+from audit.experiments.results import Row
 from audit.factories import make_defenses, make_victim
 from audit.scoring.truth import Truth, read_truth
 from victims.data.loaders import load
@@ -67,6 +70,13 @@ class Line(NamedTuple):
     rounds: tuple[int, ...] = (0,)
     attacks: tuple[str, ...] = ()
 
+    @property
+    def words(self) -> tuple[str, str, str, str]:
+        """The first cells: protocol, whether senders are told, adversary, rounds."""
+        told = self.protocol.senders == "told" or self.adversary in (HELPER, WIRE)
+        rounds = ", ".join(map(str, self.rounds))
+        return self.protocol.name, "told" if told else "hidden", self.adversary, rounds
+
 
 LINES = (
     Line(PDMFREC, ONE),
@@ -93,6 +103,13 @@ LINES = (
     Line(YANG.but("DPMF-Yang, private starts", personal_start="private"), "coalition of 20"),
 )
 
+KINDS = {  # metric -> what leaks
+    "rated_set_auc": "lists",
+    "rated_rating_accuracy": "ratings",
+    "claimed_rating_accuracy": "ratings under pseudonyms",
+    "link_precision": "links",
+    "names_right": "names",
+}
 HEAD = (
     "protocol",
     "senders",
@@ -170,71 +187,75 @@ def adversary_of(kind: str, members: Sequence[int]) -> str:
     return f"neighbour:{members[0]}" if len(members) == 1 else f"neighbours:{','.join(map(str, members))}"
 
 
-def line_of(line: Line, ratings: Ratings, folder: Path) -> dict[str, str]:
-    """Measure one line of the table."""
+def measured(line: Line, ratings: Ratings, folder: Path) -> dict[str, Any]:
+    """Record and attack one line of the table; what it is, and all rows."""
     protocol = line.protocol
     members = members_of(line.adversary, protocol, ratings)
     made = recorded(protocol, ratings, members or [0], line.rounds, folder)
     name = adversary_of(line.adversary, members)
-    found: dict[str, dict[str, Any]] = {}
-    reasons: list[str] = []
-    lengths: list[str] = []
+    rows: list[Row] = []
     for attack in line.attacks or protocol.attacks:
         attempt = Attempt(attack, name, label=attack)
-        for row in rows_of(attempt, {}, made.transcript, made.truth, lambda _: None, with_ceilings=True):
-            if row["status"] == "ran":
-                better = row["metric"] not in found or row["value"] > found[row["metric"]]["value"]
-                if better:
-                    found[row["metric"]] = row | {"attack": attack}
-            elif row["reason"] and "nothing else" not in row["reason"]:
-                reasons.append(row["reason"])
+        found = rows_of(attempt, {}, made.transcript, made.truth, lambda _: None, with_ceilings=True)
+        rows += [row | {"attack": attack} for row in found]
     heard = np.setdiff1d(np.unique(made.sender[np.isin(made.receiver, members)]), members)
-    everybody = line.adversary in (HELPER, WIRE)
-    if "list_length_accuracy" in found:
-        one = found["list_length_accuracy"]
-        lengths = [f"lengths of lists {one['value']:.3f} (guess {one['baseline']:.3f})"]
-    verdicts = [found[m]["verdict"] for m in found if found[m].get("verdict")]
-    verdict = "LEAK" if "LEAK" in verdicts else next(iter(verdicts), f"NOT TESTED: {'; '.join(reasons)}")
-    told = protocol.senders == "told" or everybody
-    return dict(
-        zip(
-            HEAD,
-            (
-                protocol.name,
-                "told" if told else "hidden",
-                line.adversary,
-                ", ".join(map(str, line.rounds)),
-                f"{ratings.n_users if everybody else heard.size:,}",
-                _value(found, "rated_set_auc"),
-                _value(found, "rated_set_auc", "baseline"),
-                _interval(found, "rated_rating_accuracy"),
-                _value(found, "rated_rating_accuracy", "baseline"),
-                _value(found, "rated_rating_accuracy", "ceiling"),
-                _of(found, "claimed_rating_accuracy"),
-                _value(found, "users_fully_recovered"),
-                "told" if told else _two(found, "value"),
-                "" if told else _two(found, "baseline"),
-                "told" if told else _value(found, "names_right"),
-                "" if told else _value(found, "names_right", "baseline"),
-                "; ".join([verdict, *lengths]),
-            ),
-            strict=True,
-        )
-    )
+    clients = heard.size if members else ratings.n_users
+    return {"line": line.words, "members": name, "clients": int(clients), "rows": rows}
 
 
-def _value(found: dict[str, dict[str, Any]], metric: str, column: str = "value") -> str:
+def cells_of(measured: dict[str, Any]) -> list[str]:
+    """A line of the table: of each metric the attack that reads most, and what is told as a leak."""
+    found: dict[str, Row] = {}
+    for row in measured["rows"]:
+        metric = row["metric"]
+        if row["status"] != "ran" or row["value"] is None:
+            continue
+        if metric not in found or row["value"] > found[metric]["value"]:
+            found[metric] = row
+    told = measured["line"][1] == "told"
+    return [
+        *measured["line"],
+        f"{measured['clients']:,}",
+        _value(found, "rated_set_auc"),
+        _value(found, "rated_set_auc", "baseline"),
+        _interval(found, "rated_rating_accuracy"),
+        _value(found, "rated_rating_accuracy", "baseline"),
+        _value(found, "rated_rating_accuracy", "ceiling"),
+        _of(found, "claimed_rating_accuracy"),
+        _value(found, "users_fully_recovered"),
+        "told" if told else _two(found, "value"),
+        "" if told else _two(found, "baseline"),
+        "told" if told else _value(found, "names_right"),
+        "" if told else _value(found, "names_right", "baseline"),
+        _verdict(found, measured["rows"]),
+    ]
+
+
+def _verdict(found: dict[str, Row], rows: Sequence[Row]) -> str:
+    """What is a leak by the preset thresholds; else why nothing is."""
+    leaks = [words for metric, words in KINDS.items() if found.get(metric, {}).get("verdict") == "LEAK"]
+    length = found.get("list_length_accuracy", {})
+    if length.get("verdict") == "LEAK":
+        leaks += [f"lengths of lists ({length['value']:.3f}, guess {length['baseline']:.3f})"]
+    if leaks:
+        return f"LEAK: {', '.join(leaks)}"
+    said = {row["verdict"] for row in found.values() if row["verdict"]}
+    reasons = [row["reason"] for row in rows if row["reason"] and "nothing else" not in row["reason"]]
+    return "; ".join(dict.fromkeys([*sorted(said or {"NOT TESTED"}), *reasons]))
+
+
+def _value(found: dict[str, Row], metric: str, column: str = "value") -> str:
     value = found.get(metric, {}).get(column)
     return "-" if value is None or not np.isfinite(float(value)) else f"{float(value):.3f}"
 
 
-def _interval(found: dict[str, dict[str, Any]], metric: str) -> str:
+def _interval(found: dict[str, Row], metric: str) -> str:
     value = _value(found, metric)
     low, high = (_value(found, metric, column) for column in ("ci_low", "ci_high"))
     return value if value == "-" else f"{value} [{low}, {high}]"
 
 
-def _of(found: dict[str, dict[str, Any]], metric: str) -> str:
+def _of(found: dict[str, Row], metric: str) -> str:
     """A share of claims beside its guess, and of how many senders it is the mean."""
     value = _value(found, metric)
     if value == "-":
@@ -242,7 +263,7 @@ def _of(found: dict[str, dict[str, Any]], metric: str) -> str:
     return f"{value} ({_value(found, metric, 'baseline')}), {found[metric]['n_users']}"
 
 
-def _two(found: dict[str, dict[str, Any]], column: str) -> str:
+def _two(found: dict[str, Row], column: str) -> str:
     return f"{_value(found, 'link_precision', column)} / {_value(found, 'link_recall', column)}"
 
 
@@ -265,16 +286,19 @@ def known(path: Path, columns: int) -> set[tuple[str, ...]]:
 
 
 def main(shared: Path, out: Path) -> None:
-    """Measure the lines that are not there yet."""
+    """Measure the lines that are not there yet, and write the table of all."""
     out.mkdir(parents=True, exist_ok=True)
-    path = out / "neighbours.csv"
-    there = known(path, 4)
+    path = out / "neighbours.jsonl"
+    there = [json.loads(line) for line in path.read_text().splitlines()] if path.exists() else []
     for line in LINES:
-        told = line.protocol.senders == "told" or line.adversary in (HELPER, WIRE)
-        head = (line.protocol.name, "told" if told else "hidden", line.adversary)
-        if (*head, ", ".join(map(str, line.rounds))) not in there:
-            found = line_of(line, ratings_of(line.protocol.data, shared), out)
-            append(path, HEAD, list(found.values()))
+        if list(line.words) not in [one["line"] for one in there]:
+            there.append(measured(line, ratings_of(line.protocol.data, shared), out))
+            with path.open("a") as file:
+                file.write(json.dumps(there[-1], default=float) + "\n")
+    order = [list(line.words) for line in LINES]
+    (out / "neighbours.csv").unlink(missing_ok=True)
+    for one in sorted(there, key=lambda one: order.index(one["line"])):
+        append(out / "neighbours.csv", HEAD, cells_of(one))
 
 
 if __name__ == "__main__":
