@@ -89,7 +89,8 @@ def run_campaign(
     changed = build.changes(rows)
     build.show(output, changed)
     told = as_records(changed)
-    output.results(rows, out, time.perf_counter() - start, changes=told, cells=len(cells), **counts)
+    taken = time.perf_counter() - start
+    output.results(rows, out, taken, None, changes=told, cells=len(cells), **counts)
     made = report(ReportRequest(out, title=content.title))
     for system in made.page.systems:
         output.show(system.sentence)

@@ -84,8 +84,9 @@ def seconds_of(path: Path) -> float:
         seconds = _content(path).get("seconds")
     except InputError:
         return math.nan
-    known = isinstance(seconds, int | float) and not isinstance(seconds, bool)
-    return float(seconds) if known and 0 <= seconds < math.inf else math.nan
+    if not isinstance(seconds, int | float) or isinstance(seconds, bool):
+        return math.nan
+    return float(seconds) if 0 <= seconds < math.inf else math.nan
 
 
 def _content(path: Path) -> dict[str, Any]:

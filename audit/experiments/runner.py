@@ -129,8 +129,10 @@ def _results(
                 before += len(indices)
             return
         for number, result in in_processes(run, tasks, jobs):
-            killed = isinstance(result, KilledError)
-            yield batches[number], _after_kill(procedure, tasks[number], result) if killed else result
+            if isinstance(result, KilledError):
+                yield batches[number], _after_kill(procedure, tasks[number], result)
+            else:
+                yield batches[number], result
 
 
 def _inside(report: Report, before: int, total: int) -> Step:

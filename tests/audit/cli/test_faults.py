@@ -63,7 +63,7 @@ def rows(out: Path) -> list[dict]:
 def worker_of(process: Started) -> psutil.Process:
     """One of its workers, which have joblib's module in their words."""
     below = psutil.Process(process.pid).children(recursive=True)
-    return next(one for one in below if "loky" in " ".join(one.cmdline()) and "popen" in one.cmdline()[-1])
+    return next(one for one in below if "popen_loky" in " ".join(one.cmdline()))
 
 
 @pytest.fixture(scope="module")
