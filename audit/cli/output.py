@@ -88,13 +88,28 @@ class Output:
             self.losses.extend(asdict(loss) for loss in ratings.losses)
         return ratings
 
-    def results(self, rows: Sequence[Mapping[str, Any]], out: Path, seconds: float, **more: object) -> None:
-        """Note what made the rows beside them; say where they are, or print them with what else there is."""
+    def failures(self, rows: Sequence[Mapping[str, Any]]) -> None:
+        """Show why cells failed, each reason once."""
+        for reason in dict.fromkeys(row["reason"] for row in rows if row["status"] == "failed"):
+            self.show(f"failed: {reason}")
+
+    def results(
+        self,
+        rows: Sequence[Mapping[str, Any]],
+        out: Path,
+        seconds: float,
+        told: Sequence[Mapping[str, Any]] | None = None,
+        **more: object,
+    ) -> None:
+        """Note what made the rows beside them; say where they are, or print them with what else there is.
+
+        ``told`` is printed in their place where a command had a form of its own before it wrote files.
+        """
         from audit.experiments.run_record import write_run
 
         write_run(out, sys.argv[1:], seconds, len(rows))
         self.show(f"{len(rows)} rows in {out}/results.json, .csv, .parquet; {seconds:.1f} s")
-        self.finish({"out": out, "seconds": seconds, "rows": rows, **more})
+        self.finish({"out": out, "seconds": seconds, "rows": rows if told is None else told, **more})
 
 
 def _plain(value: Any) -> Any:

@@ -169,8 +169,7 @@ def predict(
     figures = prediction_figure(rows, vary, out)
     for path in figures:
         output.show(f"figure {path}")
-    for reason in dict.fromkeys(row["reason"] for row in rows if row["status"] == "failed"):
-        output.show(f"failed: {reason}")
+    output.failures(rows)
     output.results(rows, out, time.perf_counter() - start, figures=figures)
 
 
@@ -210,6 +209,5 @@ def _among_peers(
     if any(row["status"] == "ran" for row in rows):
         output.show(parts_table(rows, ratings.name, "Held-out error, rate and rounds by validation MAE"))
         output.show(rounds_table(rows, "MAE after rounds, rate by validation MAE"))
-    for reason in dict.fromkeys(row["reason"] for row in rows if row["status"] == "failed"):
-        output.show(f"failed: {reason}")
+    output.failures(rows)
     output.results(rows, out, time.perf_counter() - begin)

@@ -43,11 +43,14 @@ class Cell(Generic[Task]):
         None keeps nothing.
     scratch : tuple of Path
         Files and folders that are of no use once the batch is finished.
+    kind : str
+        Cells of one kind take times of the same order.
     """
 
     task: Task
     path: Path | None = None
     scratch: tuple[Path, ...] = ()
+    kind: str = ""
 
 
 @dataclass(frozen=True)

@@ -39,7 +39,22 @@ def in_this_process(jobs: int) -> bool:
     -------
     bool
     """
-    return bool(joblib.effective_n_jobs(jobs) == 1)
+    return processes_of(jobs) == 1
+
+
+def processes_of(jobs: int) -> int:
+    """Count the processes that so many jobs mean.
+
+    Parameters
+    ----------
+    jobs : int
+        -1 is one per core.
+
+    Returns
+    -------
+    int
+    """
+    return int(joblib.effective_n_jobs(jobs))
 
 
 def in_processes(

@@ -108,8 +108,9 @@ class TestVictimsAndDefenses:
         assert code == 0
         rows_are_honest(out)
         ends_well("quality", *words, "--defense", defense, "--rounds", 1, "--runs", 1, "--jobs", 1,
-                  "--scenario", "existing")  # fmt: skip
-        ends_well("cost", *words, "--defense", defense, "--sample", 2, "--key-bits", 1024, "--no-phe")
+                  "--scenario", "existing", "--out", tmp_path / "Q")  # fmt: skip
+        ends_well("cost", *words, "--defense", defense, "--sample", 2, "--key-bits", 1024, "--no-phe",
+                  "--out", tmp_path / "K")  # fmt: skip
 
 
 VICTIMS = [
