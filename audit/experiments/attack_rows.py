@@ -106,7 +106,14 @@ def rows_of(
     limits = ceilings(view, truth) if with_ceilings and computable(view) else None
     who = senders_of(transcript, view) if answer.linked is not None else None
     rows = metric_rows(
-        columns, answer, transcript.manifest, truth, shuffled=null, ceilings=limits, senders=who
+        columns,
+        answer,
+        transcript.manifest,
+        truth,
+        shuffled=null,
+        ceilings=limits,
+        senders=who,
+        by_group=True,
     )
     return [*rows, *_diagnostic_rows(columns, answer)]
 
