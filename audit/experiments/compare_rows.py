@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 from typing import Any
 
@@ -87,7 +88,9 @@ def _read_by(adversary: str, task: Asked, ratings: Ratings, folder: Path) -> lis
     try:
         return campaign.run(one, ratings, folder, keep_transcripts=True)
     except InputError as error:  # nobody decrypts under this defense, say
-        status = {"status": "not applicable", "verdict": NOT_TESTED, "reason": str(error)}
+        # rows are the same wherever they are kept
+        reason = re.sub(re.escape(str(folder)) + r"[^\s,;:]*", "its manifest", str(error))
+        status = {"status": "not applicable", "verdict": NOT_TESTED, "reason": reason}
         return [make_row(**task.columns(), adversary=adversary, metric=HEADLINE, **status)]
 
 

@@ -86,7 +86,7 @@ def group_scores(
     """
     users = np.unique(found.users)
     split = [(one, one.clients) for one in scores if one.metric in SPLIT and one.clients is not None]
-    split = [(one, each) for one, each in split if not each.silent.all()]
+    split = [(one, each) for one, each in split if not np.isnan(one.summary.value)]
     if users.size < FEWEST or not split:
         return []
     row = truth.rows(users)

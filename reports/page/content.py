@@ -7,7 +7,8 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from reports.leaks import Leak
-from reports.page.charts import Chart, charts_of
+from reports.page.charts import charts_of
+from reports.page.drawing import Chart
 from reports.page.overview import BOUND, REFUTED, System, headline, kind_names, systems_of
 from reports.verdicts import (
     ANSWERED,
@@ -153,7 +154,9 @@ def _reading(leak: Leak) -> Reading:
         return Reading(NOT_TESTED, "", leak.why)
     nameless = ", nameless" if row["metric"] == CLAIMED else ""
     rest = f"[{number(row['ci_low'])}, {number(row['ci_high'])}], guess {number(row['baseline'])}"
-    return Reading(str(row["verdict"]), number(row["value"]), f"{rest}; {row['attack']}{nameless}")
+    off = leak.worst_off
+    tenth = "" if off is None else f"; worst tenth {number(off['value'])}, guess {number(off['baseline'])}"
+    return Reading(str(row["verdict"]), number(row["value"]), f"{rest}{tenth}; {row['attack']}{nameless}")
 
 
 def _results(rows: Sequence[Row]) -> Table:

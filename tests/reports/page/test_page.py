@@ -10,8 +10,8 @@ import numpy as np
 import pytest
 
 from reports.page.content import page_of
+from reports.page.frontier import frontier_frame
 from reports.page.overview import headline, systems_of
-from reports.page.points import frontier_frame
 from reports.page.render import as_html, as_markdown, write_page
 from tests.reports.rows import ran
 
