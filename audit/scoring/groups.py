@@ -12,9 +12,10 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
+from typing import NamedTuple
 
 import numpy as np
-from jaxtyping import Float, Int
+from jaxtyping import Bool, Float, Int
 
 from attacks.base import Estimates, Reconstruction
 from audit.scoring.metrics import if_rated, lookup, round_ratings
@@ -95,14 +96,23 @@ def group_scores(
     out = []
     for one, each in split:
         out.append(_worst(one.metric, each, draws))
+        guess = each.guesses[one.baseline_name]
         columns = {
-            f"{one.metric}/{name}": (np.where(third, each.values, np.nan), each.guesses[one.baseline_name])
+            f"{one.metric}/{name}": _Column(np.where(third, each.values, np.nan), guess, one.baseline_name)
             for name, third in _thirds(n_rated, BY_ACTIVITY).items()
         }
-        out += _means(columns, one.baseline_name, each.silent, draws)
+        out += _means(columns, each.silent, draws)
         if one.metric == OF_RATINGS:
             out += _of_items(found.blocks, manifest, truth, users, each, draws)
     return [one for one in out if one.n_users >= FEWEST]
+
+
+class _Column(NamedTuple):
+    """Values (n_users,), NaN outside of the group; the guess beside them, and its name."""
+
+    values: Float[np.ndarray, " users"]
+    guess: Float[np.ndarray, " users"]
+    name: str
 
 
 def _draws(n_users: int, seed: int) -> Iterator[Float[np.ndarray, "resamples users"]]:
@@ -137,20 +147,19 @@ def _worst(metric: str, each: PerClient, draws: Sequence[np.ndarray]) -> GroupSc
 
 
 def _means(
-    columns: Mapping[str, tuple[Float[np.ndarray, " users"], Float[np.ndarray, " users"]]],
-    baseline_name: str,
+    columns: Mapping[str, _Column],
     silent: np.ndarray,
     draws: Sequence[np.ndarray],
 ) -> list[GroupScore]:
     """Means of columns over the clients where they are defined, and of the guesses beside them."""
     if not columns:
         return []
-    table = np.stack([values for values, _ in columns.values()], axis=1)
+    table = np.stack([column.values for column in columns.values()], axis=1)
     inside = ~np.isnan(table)
     filled, weight = np.where(inside, table, 0.0), inside.astype(np.float64)
     resampled = np.concatenate([ratio(drawn @ filled, drawn @ weight) for drawn in draws])
     out = []
-    for place, (metric, (values, guess)) in enumerate(columns.items()):
+    for place, (metric, (values, guess, name)) in enumerate(columns.items()):
         members = inside[:, place]
         if not members.any():
             continue
@@ -158,7 +167,7 @@ def _means(
         out.append(
             GroupScore(
                 metric, float(values[members].mean()), low, high, float(guess[members].mean()),
-                baseline_name, int(members.sum()), int((members & silent).sum()),
+                name, int(members.sum()), int((members & silent).sum()),
             )
         )  # fmt: skip
     return out
@@ -194,12 +203,13 @@ def _of_items(
     edges = [-1, *(raters[truth.ratings.indices][one].max() for one in classes.values())]
     item_classes = [(raters > low) & (raters <= high) for low, high in pairwise(edges)]
     right, rated = _right_by_class(blocks, manifest, truth, users, item_classes)
-    guess, name = _guess_by_class(truth, users, item_classes, len(manifest.rating_levels))
-    values = np.where(each.silent[:, None], guess, ratio(right, rated))
-    columns = {
-        f"{OF_RATINGS}/{label}": (values[:, place], guess[:, place]) for place, label in enumerate(classes)
-    }
-    return _means(columns, name, each.silent, draws)
+    columns = {}
+    for label, one, hits, there in zip(classes, item_classes, right.T, rated.T, strict=True):
+        guess, name = _guess_of(truth, users, one, len(manifest.rating_levels))
+        columns[f"{OF_RATINGS}/{label}"] = _Column(
+            np.where(each.silent, guess, ratio(hits, there)), guess, name
+        )
+    return _means(columns, each.silent, draws)
 
 
 def _right_by_class(
@@ -228,22 +238,16 @@ def _right_by_class(
     return right, rated
 
 
-def _guess_by_class(
-    truth: Truth, users: Int[np.ndarray, " users"], classes: Sequence[np.ndarray], n_levels: int
-) -> tuple[Float[np.ndarray, "users classes"], str]:
-    """The better of the commonest rating and any rating, for each client and class."""
+def _guess_of(
+    truth: Truth, users: Int[np.ndarray, " users"], items: Bool[np.ndarray, " items"], n_levels: int
+) -> tuple[Float[np.ndarray, " users"], str]:
+    """The better of the commonest rating and any rating, for each client's ratings of some items."""
     levels, counts = np.unique(truth.ratings.data, return_counts=True)
     ratings = truth.ratings[truth.rows(users)]
     owner = np.repeat(np.arange(users.size), np.diff(ratings.indptr))
-    commonest = ratings.data == levels[counts.argmax()]
-    shares = [
-        ratio(
-            np.bincount(owner, one[ratings.indices] & commonest, minlength=users.size),
-            np.bincount(owner, one[ratings.indices], minlength=users.size),
-        )
-        for one in classes
-    ]
-    majority = np.stack(shares, axis=1)
+    inside = items[ratings.indices]
+    commonest = inside & (ratings.data == levels[counts.argmax()])
+    majority = ratio(*(np.bincount(owner, one, minlength=users.size) for one in (commonest, inside)))
     uniform = np.where(np.isnan(majority), np.nan, 1 / n_levels)
-    better = np.nanmean(majority) >= 1 / n_levels
+    better = np.isnan(majority).all() or np.nanmean(majority) >= 1 / n_levels
     return (majority, "majority") if better else (uniform, "uniform")

@@ -83,7 +83,7 @@ def test_what_nobody_answered_is_not_comfort():
     assert system.verdict == "NOT TESTED"
     assert "says nothing about what leaks" in system.sentence
     (bounded,) = systems_of([leak(verdict="NO EVIDENCE", advantage=0.01, advantage_high=0.04)])
-    assert "at most 0.040 by this attack, and no proof against others" in bounded.sentence
+    assert "at most 0.040 by this attack on 943 clients, and no proof against others" in bounded.sentence
 
 
 def test_a_recording_without_truth_is_not_untested():
@@ -179,12 +179,43 @@ def test_dominated_means_worse_beyond_the_bars():
         rows.append(leak(defense, advantage=advantage, **bars))
         rows += [quality(defense, mean + shift, seed) for seed, shift in enumerate((-0.01, 0.01))]
     rows += [quality("unread", 0.7, 0), untested("unread")]
-    frame = frontier_frame(systems_of(rows)).set_index("system")
+    frame = frontier_frame(systems_of(rows))
+    assert set(frame.axis) == {"ndcg_at_10"}
+    frame = frame.set_index("system")
     assert frame.dominated.to_dict() == {
         "no defense": False, "bad": True, "good": False, "same": False, "unread": False,
     }  # fmt: skip
     assert np.isnan(frame.advantage["unread"])
     assert "NOT TESTED" in frame.hover["unread"]
+
+
+def test_both_ends_of_usefulness_are_marked():
+    rows = [leak(), leak("b", advantage=0.1), *(quality(name, 0.8, 0) for name in ("none", "b"))]
+    rows += [quality("none", 0.5, 0) | {"metric": "ndcg_at_10/constant"}]
+    rows += [quality("none", 0.9, 0) | {"metric": "rmse", "baseline": 1.2}]
+    frame = frontier_frame(systems_of(rows))
+    ranking, error = (frame[frame.axis == name].set_index("system") for name in ("ndcg_at_10", "rmse"))
+    assert ranking.useful["no defense"] == pytest.approx((0.8 - 0.6) / (1 - 0.6))
+    assert ranking.constant["no defense"] == pytest.approx((0.5 - 0.6) / (1 - 0.6))
+    assert ranking.undefended.to_dict() == {"no defense": True, "b": False}
+    assert error.useful.to_dict() == {"no defense": pytest.approx(0.25)}
+    assert error.constant["no defense"] == 0  # the training mean is the constant predictor
+    assert as_html(page(rows)).count(">constant predictor</text>") == 2
+
+
+def test_the_worst_off_stand_beside_the_mean():
+    group = {"value": 0.991, "baseline": 0.556, "verdict": "", "advantage": np.nan}
+    rows = [leak(value=0.6), leak(**group) | {"metric": "rated_rating_accuracy/worst_tenth"}]
+    rows += [
+        leak(**group) | {"metric": f"rated_rating_accuracy/{name}"} for name in ("rare_items", "few_ratings")
+    ]
+    made = page(rows)
+    assert made.headline.endswith("of the worst-off tenth of the clients, 0.991.")
+    assert "worst tenth 0.991, guess 0.556" in made.readings[0][3][0].rest
+    charts = {chart.name: chart for chart in made.charts}
+    assert len(charts["clients"].hovers) == 3  # all, the worst-off tenth, few ratings
+    assert len(charts["items"].hovers) == 2
+    assert made.systems[0].verdict == "LEAK"
 
 
 def test_five_hundred_cells_are_a_small_page(tmp_path):
