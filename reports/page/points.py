@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 
 import numpy as np
@@ -12,7 +13,7 @@ from reports.page.overview import System
 from reports.verdicts import ANSWERED, NOT_TESTED, Row, grouped, number, tested, verdict_of
 
 HEADLINE = ("rated_rating_accuracy", "rated_set_auc", "attribute_group_accuracy", ANSWERED)
-BLOCK = "attribute_group_accuracy/"
+BLOCK = re.compile(r"attribute_group_accuracy/(\d+)")
 COLUMNS = ("system", "adversary", "metric", "value", "low", "high", "guess", "ceiling", "verdict", "hover")
 
 
@@ -54,11 +55,11 @@ def blocks_frame(systems: Sequence[System]) -> pd.DataFrame:
     """
     lines = []
     for system in systems:
-        names = sorted({row["metric"] for row in system.rows if str(row["metric"]).startswith(BLOCK)})
+        names = sorted({row["metric"] for row in system.rows if BLOCK.fullmatch(str(row["metric"]))})
         for name in names:
             found = [row for row in system.rows if row["metric"] == name and tested(row)]
             strongest = max(found, key=lambda row: row["advantage"], default=None)
-            block = f"block {name.removeprefix(BLOCK)}"
+            block = f"block {name.rpartition('/')[2]}"
             who = "" if strongest is None else str(strongest["adversary"])
             lines.append(line_of(system.short, who, block, strongest))
     return pd.DataFrame(lines, columns=list(COLUMNS))

@@ -1,11 +1,11 @@
 """How often a campaign's verdicts are wrong: ``python -m tests.soak.verdicts [CAMPAIGNS]``.
 
-A campaign looks at 40 answers of 200 clients with 20 ratings each. The guess is right in 0.35 of them; of noise
-so is the answer, independently, which no attack on noise surpasses. In the other half of the campaigns the
-first answer is right in ten points more. p-values, intervals and verdicts are those of ``audit.scoring`` and
-``audit.experiments.false_discoveries``. Prints the rows of ``docs/results/rows/verdicts.csv``: how many
-campaigns tell a LEAK (of noise: anywhere; planted: in the first answer), one by one and controlled over the
-campaign, with the exact 95 % interval.
+A campaign looks at 40 answers of 200 clients with 20 ratings each. The guess is right in 0.35 of them; of
+noise so is the answer, independently, which no attack on noise surpasses. In the other half of the campaigns
+the first answer is right in ten points more. p-values, intervals and verdicts are those of
+``audit.scoring`` and ``audit.experiments.false_discoveries``. Prints the rows of
+``docs/results/rows/verdicts.csv``: how many campaigns tell a LEAK (of noise: anywhere; planted: in the first
+answer), one by one and controlled over the campaign, with the exact 95 % interval.
 """
 
 from __future__ import annotations
@@ -23,6 +23,7 @@ from audit.scoring.statistics import INCONCLUSIVE, LEAK, LEAK_LEVEL, sign_test, 
 
 METRIC = "rated_rating_accuracy"
 CELLS, CLIENTS, RATINGS, GUESS, PLANTED = 40, 200, 20, 0.35, 0.10
+CASES = (("pure noise", 0.0), ("ten points planted in one answer", PLANTED))
 HEAD = ("campaigns of", "campaigns", "LEAK, each answer alone", "LEAK, controlled", "share", "95 % interval")
 
 
@@ -59,5 +60,4 @@ if __name__ == "__main__":
     count = int(sys.argv[1]) if len(sys.argv) > 1 else 200
     out = csv.writer(sys.stdout, lineterminator="\n")
     out.writerow(HEAD)
-    out.writerow(line("pure noise", 0.0, count))
-    out.writerow(line("ten points planted in one answer", PLANTED, count))
+    out.writerows(line(*case, count) for case in CASES)

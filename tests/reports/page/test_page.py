@@ -209,12 +209,14 @@ def test_the_worst_off_stand_beside_the_mean():
     rows += [
         leak(**group) | {"metric": f"rated_rating_accuracy/{name}"} for name in ("rare_items", "few_ratings")
     ]
+    rows += [leak(**group) | {"metric": f"attribute_group_accuracy/{name}"} for name in ("0", "worst_tenth")]
     made = page(rows)
     assert made.headline.endswith("of the worst-off tenth of the clients, 0.991.")
     assert "worst tenth 0.991, guess 0.556" in made.readings[0][3][0].rest
     charts = {chart.name: chart for chart in made.charts}
     assert len(charts["clients"].hovers) == 3  # all, the worst-off tenth, few ratings
     assert len(charts["items"].hovers) == 2
+    assert len(charts["attributes"].hovers) == 1
     assert made.systems[0].verdict == "LEAK"
 
 
