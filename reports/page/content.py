@@ -10,6 +10,7 @@ from reports.leaks import Leak
 from reports.page.charts import charts_of
 from reports.page.drawing import Chart
 from reports.page.overview import BOUND, REFUTED, System, headline, kind_names, systems_of
+from reports.page.plain import plain
 from reports.verdicts import (
     ANSWERED,
     CLAIMED,
@@ -63,7 +64,8 @@ class Page:
 
     Attributes
     ----------
-    title, headline : str
+    title, plain, headline : str
+        ``plain`` is the one sentence for who decides.
     verdicts : dict of str to int
         How many systems have each verdict.
     systems : tuple of System
@@ -82,6 +84,7 @@ class Page:
     """
 
     title: str
+    plain: str
     headline: str
     verdicts: dict[str, int]
     systems: tuple[System, ...]
@@ -122,6 +125,7 @@ def page_of(
     verdicts = [one.verdict for one in systems]
     return Page(
         title=title,
+        plain=plain(systems),
         headline=" ".join(filter(None, (headline(systems), _refuted(bounds)))),
         verdicts={verdict: verdicts.count(verdict) for verdict in dict.fromkeys(verdicts)},
         systems=tuple(systems),

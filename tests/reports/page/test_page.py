@@ -189,6 +189,24 @@ def test_dominated_means_worse_beyond_the_bars():
     assert "NOT TESTED" in frame.hover["unread"]
 
 
+def test_one_sentence_for_who_decides():
+    rows = [leak(value=1.0, baseline=0.284, advantage=1.0), leak("b", value=0.5, advantage=0.3)]
+    rows += [
+        leak("c", verdict="NO EVIDENCE", advantage=0.0),
+        untested("d"),
+        leak("e", verdict="INCONCLUSIVE"),
+    ]
+    made = page(rows)
+    assert made.plain == (
+        "In 2 of 5 systems somebody reads more than a guess: in the worst (no defense) the server gets "
+        "100 of 100 ratings right, where a guess gets 28; the attacks that ran read nothing of note in 1; "
+        "1 left open; 1 not tested, which says nothing."
+    )
+    assert page(rows[2:3]).plain.startswith("In none of 1 systems a leak was shown")
+    assert made.plain in as_html(made)
+    assert page([quality("none", 0.7, 0)]).plain == ""
+
+
 def test_both_ends_of_usefulness_are_marked():
     rows = [leak(), leak("b", advantage=0.1), *(quality(name, 0.8, 0) for name in ("none", "b"))]
     rows += [quality("none", 0.5, 0) | {"metric": "ndcg_at_10/constant"}]
