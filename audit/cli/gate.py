@@ -28,6 +28,7 @@ from audit.experiments.claimed_rows import ANSWERED, PROBABILITY
 from audit.experiments.round_cost import METRICS
 from audit.registry import is_guess
 from audit.scoring.factor_scores import FACTOR_METRICS
+from audit.scoring.groups import GROUP_METRICS
 from audit.scoring.metrics import RATING_METRICS
 from audit.scoring.pseudonyms import CLAIMED, SHARE
 from audit.scoring.statistics import INCONCLUSIVE, LEAK, NO_EVIDENCE, NOT_TESTED
@@ -59,9 +60,9 @@ SCORED = (
     SHARE,
 )
 BLOCK = re.compile(r"attribute_group_accuracy/\d+")
-OF_ATTACKS = ("solver_success_rate", "seconds_per_user", "share_of_rows_read")
+OF_ATTACKS = ("solver_success_rate", "seconds_per_user", "share_of_rows_read", *GROUP_METRICS)
 OF_CLAIMED = (ANSWERED, PROBABILITY)
-OF_QUALITY = tuple("ndcg_at_10" if name == "ndcg" else name for name in Quality._fields)
+OF_QUALITY = (*("ndcg_at_10" if name == "ndcg" else name for name in Quality._fields), "rmse")
 OF_CLAIMS = (BOUND, "mse")
 OF_COST = METRICS
 
