@@ -115,7 +115,7 @@ class Plan:
     def victim(self, factors: int, method: str) -> dict[str, Any]:
         """Options of the victim."""
         usual = {"order": "per-rating", "learning_rate": "0.005"}
-        found = self.chosen.get((method, factors), {})
+        found = self.chosen.get((system_of(method).tuned_as, factors), {})
         return {**usual, **self.victim_options, **found, "factors": str(factors), "epochs": str(self.epochs)}
 
 
