@@ -7,7 +7,8 @@ while the citation is the method of ``df-sane``: both are here under their SciPy
 What it assumes: uploads in the clear, all public constants of the update, the manifest's weighting. The
 start decides how well the solvers do, so it is an option and is recorded. A solver that fails is data: its
 last iterate is still the answer (as in the paper), ``converged`` says 0, and a client is abstained on only
-where the iterate is not finite or the system cannot be formed.
+where the iterate is not finite or the system cannot be formed. The client's factor p is part of the answer:
+in sgd it is the unknown, in semi-als it follows from the answers by (8); of several systems it is the mean.
 
 References
 ----------
@@ -23,7 +24,7 @@ from dataclasses import asdict, dataclass
 import joblib
 import numpy as np
 
-from attacks.base import Estimates, Progress, Reconstruction, all_abstain, silent, unreadable
+from attacks.base import Estimates, Progress, Reconstruction, all_abstain, joined, silent, unreadable
 from attacks.client_rules.premises import unlike
 from attacks.root_finding.clients import ClientRows, ClientUploads, clients_of
 from attacks.root_finding.problems import Problem, SemiAlsProblem, SgdProblem
@@ -151,6 +152,7 @@ class Root:
                 "evaluations": np.array([answer.evaluations for answer in ordered], np.int64),
                 "seconds": np.array([answer.seconds for answer in ordered], np.float64),
             },
+            factors=joined(answer.factor for answer in ordered if answer.factor is not None),
         )
 
     def obstacle(self, view: View) -> str:
@@ -181,6 +183,7 @@ class ClientAnswer:
     converged: bool = False
     evaluations: int = 0
     seconds: float = 0.0
+    factor: tuple[np.ndarray, np.ndarray, np.ndarray] | None = None  # as ``attacks.base.joined`` takes it
 
 
 def solve_client(attack: Root, manifest: Manifest, client: ClientUploads, key: int) -> ClientAnswer:
@@ -203,7 +206,7 @@ def solve_client(attack: Root, manifest: Manifest, client: ClientUploads, key: i
     if reason := _unsolvable(attack, manifest, client):
         return ClientAnswer(client.user, None, reason)
     last = client.rounds[-1]
-    values, converged, evaluations, reason = [], [], 0, ""
+    values, factors, converged, evaluations, reason = [], [], [], 0, ""
     for fixed in _fixed_indices(attack, manifest, last, rng):
         problem = _problem(attack, manifest, client, fixed)
         solution = solve(
@@ -216,6 +219,7 @@ def solve_client(attack: Root, manifest: Manifest, client: ClientUploads, key: i
         reason = reason or solution.reason
         if solution.value is not None:
             values.append(solution.value)
+            factors.append(solution.factor)
             converged.append(solution.converged)
     seconds = time.perf_counter() - start
     if not values:
@@ -225,7 +229,8 @@ def solve_client(attack: Root, manifest: Manifest, client: ClientUploads, key: i
         highest = np.where(last.kind == ITEM, manifest.rating_levels[-1], 1.0)
         value = np.mean([np.clip(one, 0, highest) for one in values], axis=0)
     estimates = Estimates(np.array([client.user], np.int32), last.kind[None], last.index[None], value[None])
-    return ClientAnswer(client.user, estimates, "", all(converged), evaluations, seconds)
+    factor = np.array([client.user]), np.array([client.first]), np.mean(factors, axis=0)[None]
+    return ClientAnswer(client.user, estimates, "", all(converged), evaluations, seconds, factor)
 
 
 def _unsolvable(attack: Root, manifest: Manifest, client: ClientUploads) -> str:
