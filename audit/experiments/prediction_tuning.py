@@ -38,7 +38,7 @@ from victims.training_together import trained_together
 
 RATES, SMALL_RATES = (0.05, 0.01, 0.005, 0.001), (0.005, 0.001, 0.0005, 0.0001)
 RIDGES = (0.01, 0.001)
-LARGE_NOISE = ("dpmf",)  # methods that get the smaller rates
+LARGE_NOISE = ("dpmf", "dpmf-program")  # methods that get the smaller rates
 ERROR = "validation_mse"
 
 
@@ -102,9 +102,9 @@ def tune(
     content = content_of(ratings)
     trials = [
         Trial(Training(plan, method, factors, 0.0, 0, ratings.n_users), rate, ridge, fold, count)
+        for fold in range(count)
         for factors in plan.factors
         for method in dict.fromkeys(system_of(name).tuned_as for name in plan.methods)
-        for fold in range(count)
         for rate, ridge in candidates(method)
     ]
     cells = [_cell(trial, content, directory) for trial in trials]

@@ -71,6 +71,7 @@ SYSTEMS = {
     "hdpmf": System("hdpmf", "hdpmf"),
     "pdpmf": System("pdpmf", "pdpmf"),
     "dpmf": System("dpmf", "dpmf"),
+    "dpmf-program": System("dpmf-program", "dpmf-program"),
     "hdpmf-r": System("hdpmf-r", "hdpmf-r", variant_of="hdpmf"),
 }
 
