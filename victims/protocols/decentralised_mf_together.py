@@ -78,7 +78,7 @@ def epoch_together(
     ]
 
 
-def _walked(factors: Table, order: Chains, walk: Callable[[int, Array, Table], Table]) -> Table:
+def _walked(factors: Table, order: Chains, walk: Callable[[int, Array, Array], Array]) -> Table:
     """All steps of all groups, table by table."""
     n_rows = _power_of_two(order.groups.size)
     moved = jnp.pad(factors[order.groups], ((0, n_rows - order.groups.size), (0, 0), (0, 0)))
@@ -100,9 +100,9 @@ def _power_of_two(size: int) -> int:
 
 @jax.jit
 def _items_walk(
-    clients: Table, data: Data, rate: Array, ridge: Array, added: Array | None, steps: Array, table: Array,
-    items: Table,
-) -> Table:  # fmt: skip
+    clients: Array, data: Data, rate: Array, ridge: Array, added: Array | None, steps: Array, table: Array,
+    items: Array,
+) -> Array:  # fmt: skip
     step = jax.vmap(item_step, in_axes=(2, None, 2, None, 0, 0, None), out_axes=2)
     return jax.lax.fori_loop(
         0, steps, lambda k, v: step(v, table[k], clients, data, rate, ridge, added), items
@@ -111,7 +111,7 @@ def _items_walk(
 
 @jax.jit
 def _clients_walk(
-    items: Table, data: Data, rate: Array, ridge: Array, steps: Array, table: Array, clients: Table
-) -> Table:
+    items: Array, data: Data, rate: Array, ridge: Array, steps: Array, table: Array, clients: Array
+) -> Array:
     step = jax.vmap(client_step, in_axes=(2, None, 2, None, 0, 0), out_axes=2)
     return jax.lax.fori_loop(0, steps, lambda k, u: step(u, table[k], items, data, rate, ridge), clients)
