@@ -141,14 +141,15 @@ def test_options_are_chosen_by_folds_of_the_training_ratings(small, tmp_path, mo
     assert (options["learning_rate"], options["regularization"]) == (rate, ridge)
 
 
-def test_candidates_are_trained_as_if_alone(small):
+def test_candidates_are_trained_as_if_alone():
     """Under noise, in the order per-rating; one that diverges is told and disturbs no other."""
+    few = generate(Synthetic(users=9, items=5, ratings_per_user=3.0, single=0.0, seed=5))
     pairs = [(0.05, 0.01), (1e200, 0.01), (0.002, 0.1)]
     victims = [
         DecentralisedMF(order="per-rating", factors=3, epochs=4, learning_rate=rate, regularization=ridge)
         for rate, ridge in pairs
     ]
-    runs = [start(victim, small, make_defenses("hdpmf:noise=fresh"), 3) for victim in victims]
+    runs = [start(victim, few, make_defenses("hdpmf:noise=fresh"), 3) for victim in victims]
     together = trained_together(runs, 4)
     assert isinstance(together[1], InputError)
     for number in (0, 2):
