@@ -267,7 +267,10 @@ COMBINED: dict[str, dict[str, dict[str, str]]] = {
     "hdpmf": {"stretching": {}, "objective-noise": {}},  # paper 002
     "hdpmf-r": {"stretching": {"rescale": "false"}, "objective-noise": {}},
     "pdpmf": {"personalized-sampling": {}, "objective-noise": {"budget": "mean"}},
-    "dpmf-hua": {"objective-noise": {"budget": "smallest"}},  # paper 002's baseline
+    "dpmf-hua": {
+        "objective-noise": {"budget": "smallest"}
+    },  # paper 002's baseline, and as its program has it
+    "dpmf-program": {"objective-noise": {"budget": "smallest-rated", "mixing": "draw"}},
 }
 
 # other names of components and combinations

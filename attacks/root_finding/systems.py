@@ -98,13 +98,34 @@ def semi_als(unknown: Float[Array, " rows"], system: SemiAls) -> Float[Array, " 
     ----------
     Paper 000: P. Mai, Y. Pang, arXiv:2210.07775, Eq. (20), (24).
     """
+    p = solved_factor(unknown, system)
+    error = smooth_weight(unknown, system.alpha, system.item) * (unknown - system.factors @ p)
+    padding = (system.weight == 0) * unknown
+    return jnp.where(system.weight == 0, padding, error * (p @ system.n) - system.column)
+
+
+@jax.jit
+def solved_factor(unknown: Float[Array, " rows"], system: SemiAls) -> Float[Array, " K"]:
+    """Solve Eq. (8) for the client's factor p, given its ratings and attributes.
+
+    Parameters
+    ----------
+    unknown : (n_rows,)
+        Ratings and attributes, 0 on padding.
+    system : SemiAls
+
+    Returns
+    -------
+    (K,)
+
+    References
+    ----------
+    Paper 000: P. Mai, Y. Pang, arXiv:2210.07775, Eq. (8).
+    """
     c = smooth_weight(unknown, system.alpha, system.item)
     weighted = (system.weight * c)[:, None] * system.factors
     square = system.factors.T @ weighted + system.ridge * jnp.eye(system.factors.shape[1])
-    p = jnp.linalg.solve(square, weighted.T @ unknown)
-    error = c * (unknown - system.factors @ p)
-    padding = (system.weight == 0) * unknown
-    return jnp.where(system.weight == 0, padding, error * (p @ system.n) - system.column)
+    return jnp.linalg.solve(square, weighted.T @ unknown)
 
 
 class Sgd(NamedTuple):

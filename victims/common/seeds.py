@@ -94,6 +94,7 @@ class Purpose(IntEnum):
     HYPOTHESIS_STARTS = 406
     TUNING = 407
     GROWING_SUBSET = 408
+    BOOTSTRAP_OF_PREDICTIONS = 409
 
 
 def generator(seed: SupportsIndex, purpose: Purpose, *numbers: SupportsIndex) -> np.random.Generator:
