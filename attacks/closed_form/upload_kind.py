@@ -75,6 +75,10 @@ def uploaded_otherwise(view: View) -> str:
     ----------
     view : View
         With gradients and broadcasts.
+
+    Returns
+    -------
+    str
     """
     if (wrong := mismatch(view)) is None:
         return ""

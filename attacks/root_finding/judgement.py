@@ -28,6 +28,10 @@ def is_judged(manifest: Manifest) -> bool:
     Parameters
     ----------
     manifest : Manifest
+
+    Returns
+    -------
+    bool
     """
     return {str(entry.get("name")) for entry in manifest.defenses} <= LEAVE_NUMBERS
 
@@ -40,6 +44,10 @@ def sends_unrated(manifest: Manifest, n_sent: int) -> bool:
     manifest : Manifest
     n_sent : int
         Items that the client sent a row about.
+
+    Returns
+    -------
+    bool
     """
     sampled = any(entry.get("name") == "unrated-sampling" for entry in manifest.defenses)
     return manifest.weighting == "include-unrated" and (sampled or n_sent == manifest.n_items)

@@ -128,7 +128,23 @@ PROCEDURE = Procedure(only_ratings, _measure, Claim.failed)
 
 
 def held_out_error(task: Claim, ratings: Ratings, folder: Path, shared: Row) -> list[Row]:
-    """Measure the held-out error of the same system, trained to the end."""
+    """Measure the held-out error of the same system, trained to the end.
+
+    Parameters
+    ----------
+    task : Claim
+    ratings : Ratings
+        All of them; some are left out here.
+    folder : Path
+        Of the cell; not used.
+    shared : dict
+        Columns that all rows of the cell have.
+
+    Returns
+    -------
+    list of dict
+        One result row, its value in stars squared.
+    """
     plan = task.plan
     begin = time.perf_counter()
     train, test = published_split(plan.data, ratings) or leave_out(ratings, TESTED, plan.seed)
@@ -200,7 +216,18 @@ def read_by_a_fellow(task: Claim, ratings: Ratings, path: Path, truth: Truth, sh
 
 
 def told_ceiling(task: Claim, ratings: Ratings) -> Ceiling:
-    """Count the ratings that a decoder reads which is told W, the clients' factors and the levels' shares."""
+    """Count the ratings that a decoder reads which is told W, the clients' factors and the levels' shares.
+
+    Parameters
+    ----------
+    task : Claim
+    ratings : Ratings
+
+    Returns
+    -------
+    Ceiling
+        Of the ratings that clients hold.
+    """
     plan = task.plan
     now = trained(task, ratings, 0)
     held, levels = now.ratings, np.array(ratings.levels)

@@ -211,6 +211,10 @@ def cells_of(plan: Plan, ratings: Ratings, directory: Path) -> list[Cell[Trainin
     plan : Plan
     ratings : Ratings
     directory : Path
+
+    Returns
+    -------
+    list of Cell
     """
     content = content_of(ratings)
     return [

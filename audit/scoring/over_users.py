@@ -38,6 +38,10 @@ def joined(parts: Sequence[UserErrors]) -> UserErrors:
     ----------
     parts : sequence of UserErrors
         Of the same users.
+
+    Returns
+    -------
+    UserErrors
     """
     return UserErrors(*(np.concatenate(tables) for tables in zip(*parts, strict=True)))
 
