@@ -34,8 +34,8 @@ def trained_together(runs: Sequence[Run], rounds: int) -> list[Run | InputError]
     list of Run or InputError
         In the order of ``runs``; the error of one that diverged.
     """
-    victims = [run.victim for run in runs]
-    if not _alike(victims):
+    victims = _alike([run.victim for run in runs])
+    if victims is None:
         return [_trained(run, rounds) for run in runs]
     ridges = np.array([victim.regularization for victim in victims])
     states = [run.state for run in runs]
@@ -44,30 +44,32 @@ def trained_together(runs: Sequence[Run], rounds: int) -> list[Run | InputError]
         rates = np.array([victim.rate(number) for victim in victims])
         states = epoch_together(states, runs[0].ratings, rates, ridges, arrived)
     return [
-        run._replace(state=state) if _finite(state) else _diverged(run, rounds)
-        for run, state in zip(runs, states, strict=True)
+        run._replace(state=state) if _finite(state) else _diverged(victim.learning_rate, rounds)
+        for run, victim, state in zip(runs, victims, states, strict=True)
     ]
 
 
-def _alike(victims: Sequence[object]) -> bool:
-    """Whether they differ in learning rate and regularization alone, of the order per-rating."""
-    first = victims[0]
-    if not isinstance(first, DecentralisedMF) or not first.stepwise:
-        return False
-    if first.participation < 1 or first.dropout > 0:
-        return False
-    same = {"learning_rate": first.learning_rate, "regularization": first.regularization}
-    return all(isinstance(one, DecentralisedMF) and replace(one, **same) == first for one in victims)
+def _alike(victims: Sequence[object]) -> list[DecentralisedMF] | None:
+    """The victims, where they differ in learning rate and regularization alone, of the order per-rating."""
+    ours = [one for one in victims if isinstance(one, DecentralisedMF)]
+    if len(ours) < len(victims):
+        return None
+    first = ours[0]
+    if not first.stepwise or first.participation < 1 or first.dropout > 0:
+        return None
+    rate, ridge = first.learning_rate, first.regularization
+    same = (replace(one, learning_rate=rate, regularization=ridge) == first for one in ours)
+    return ours if all(same) else None
 
 
 def _finite(state: State) -> bool:
     return bool(np.isfinite(state.item_factors).all() and np.isfinite(state.client_factors).all())
 
 
-def _diverged(run: Run, rounds: int) -> InputError:
+def _diverged(rate: float, rounds: int) -> InputError:
     return InputError(
         f"the training diverged within {rounds} rounds: factors must stay finite; lower learning_rate (now "
-        f"{run.victim.learning_rate:g})"
+        f"{rate:g})"
     )
 
 

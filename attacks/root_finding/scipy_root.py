@@ -229,7 +229,7 @@ def solve_client(attack: Root, manifest: Manifest, client: ClientUploads, key: i
         )
         evaluations += problem.evaluations.count
         reason = reason or solution.reason
-        if solution.value is not None:
+        if solution.value is not None and solution.factor is not None:
             values.append(solution.value)
             factors.append(solution.factor)
             converged.append(solution.converged)

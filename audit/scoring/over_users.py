@@ -22,7 +22,7 @@ LEVELS = (2.5, 97.5)  # percent
 class UserErrors(NamedTuple):
     """Sums over the test ratings of each user: how many there are, squared and absolute errors."""
 
-    count: Float[np.ndarray, "seeds users"]
+    count: Float[np.ndarray, "seeds users"]  # type: ignore[assignment]
     squared: Float[np.ndarray, "seeds users"]
     absolute: Float[np.ndarray, "seeds users"]
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 from weakref import WeakKeyDictionary
 
 import jax
@@ -60,7 +60,7 @@ def device_data(ratings: Ratings) -> Data:
         An entry for each rating.
     """
     if ratings not in _ON_DEVICE:
-        held = Data(
+        table: Any = (
             ratings.users,
             ratings.items,
             ratings.values,
@@ -69,7 +69,9 @@ def device_data(ratings: Ratings) -> Data:
             ratings.attributes,
             ratings.item_features,
         )
-        _ON_DEVICE[ratings] = jax.device_put(held)  # what is made there is compiled for each size anew
+        _ON_DEVICE[ratings] = jax.device_put(
+            Data(*table)
+        )  # what is made there is compiled for each size anew
     return _ON_DEVICE[ratings]
 
 
