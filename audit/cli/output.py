@@ -126,6 +126,12 @@ def _plain(value: Any) -> Any:
 def judge(conditions: Sequence[Any], rows: Sequence[Mapping[str, Any]]) -> None:
     """Hold the rows against the bars of ``--fail-on``: a line on stderr for each, and the exit code.
 
+    Parameters
+    ----------
+    conditions : sequence of Condition
+    rows : sequence of mapping
+        Result rows, with the columns of ``results.json``.
+
     Raises
     ------
     typer.Exit
@@ -144,6 +150,10 @@ def show(what: str | Table | Sheet) -> None:
     """Print a table or a line of text: folded to the width of a terminal, plain where there is none.
 
     Nothing in it is obeyed: control characters are shown.
+
+    Parameters
+    ----------
+    what : str, Table or Sheet
     """
     from rich.console import Console
     from rich.table import Table
@@ -161,7 +171,13 @@ def show(what: str | Table | Sheet) -> None:
 
 
 def emit(write: Callable[[], None]) -> None:
-    """Write to stdout; where its reader has gone, the work and its exit code still count."""
+    """Write to stdout; where its reader is no more, the work and its exit code still count.
+
+    Parameters
+    ----------
+    write : callable
+        Prints; it is called once.
+    """
     try:
         write()
         sys.stdout.flush()

@@ -106,5 +106,10 @@ def refuse(task: object, error: Exception) -> list[Row]:
         Of the cell; not looked at.
     error : Exception
         What ended it; it is raised as it is.
+
+    Raises
+    ------
+    Exception
+        Always: ``error``.
     """
     raise error

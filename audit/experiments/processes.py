@@ -124,7 +124,12 @@ def _indexed(work: Callable[[T], R], index: int, task: T) -> tuple[int, R]:
 
 @contextmanager
 def supervised() -> Iterator[None]:
-    """Let processes that are started meanwhile end with this one."""
+    """Let processes that are started meanwhile end with this one.
+
+    Yields
+    ------
+    None
+    """
     interrupts.leave_signals_to_this_process()
     with joblib.parallel_config("loky", initializer=interrupts.in_worker, initargs=(os.getpid(),)):
         yield

@@ -44,6 +44,10 @@ def load(text: str, options: Mapping[str, Any] | None = None) -> Ratings:
     options : mapping, optional
         The same options, as values.
 
+    Returns
+    -------
+    Ratings
+
     Raises
     ------
     InputError

@@ -68,7 +68,7 @@ def learning_curve(
     ----------
     victim : Victim
     train, test : Ratings
-        From ``victims.data.ratings.split``.
+        From ``victims.data.splits.split_by``.
     rounds : list of int
         Ascending numbers of rounds after which to measure, >= 1.
     defenses : sequence of Defense
