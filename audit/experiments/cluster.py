@@ -13,6 +13,7 @@ import asyncio
 import concurrent.futures
 import queue
 import tempfile
+import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
@@ -35,6 +36,8 @@ Prepared = TypeVar("Prepared")
 SCHEMES = ("tcp://", "tls://")
 ANSWER = 15  # seconds in which a scheduler must answer
 LOOK = 2.0  # seconds between two looks at the workers
+TRIED = 3  # times that data are sent again while no batch ends
+NO_WORKER = "the scheduler has no worker; waiting for one (`dask worker`)"
 
 
 @dataclass(frozen=True)
@@ -162,10 +165,14 @@ def _finished(
     given: Given,
     left: dict[int, Batch[Task]],
 ) -> Iterator[tuple[int, list[Done] | LostError]]:
-    """Each batch as it ends; where all workers that held the data are gone it is sent again."""
+    """Each batch as it ends; where all workers that held the data are gone it is sent again, and again only
+    while that helps, for what kills a worker takes the data with it."""
     from distributed import KilledWorker
 
-    while left:
+    barren = 0
+    while left and barren < TRIED:
+        before = len(left)
+        _await_worker(client)
         (shared,) = client.scatter([given], hash=False)
         futures = {
             client.submit(_at_a_worker, own_code(), procedure, shared, batch, pure=False): index
@@ -186,6 +193,18 @@ def _finished(
             )
         if left:
             note("the workers that held the ratings are gone; they are sent again")
+        barren = barren + 1 if len(left) == before else 0
+    yield from ((index, LostError()) for index in left)
+
+
+def _await_worker(client: Client) -> None:
+    """Wait until there is a worker, and say so."""
+    told = False
+    while client.status == "running" and not client.nthreads():
+        if not told:
+            note(NO_WORKER)
+        told = True
+        time.sleep(LOOK)
 
 
 def _as_they_end(client: Client, futures: Sequence[Future]) -> Iterator[Future]:
@@ -202,7 +221,7 @@ def _as_they_end(client: Client, futures: Sequence[Future]) -> Iterator[Future]:
             except queue.Empty:
                 alone = client.status == "running" and not client.nthreads()
                 if alone and not waiting:
-                    note("the scheduler has no worker; waiting for one (`dask worker`)")
+                    note(NO_WORKER)
                 waiting = alone
 
 

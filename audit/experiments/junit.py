@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 from xml.etree import ElementTree
 
+from audit.experiments.strongest import STRONGEST
 from audit.registry import is_guess
 from audit.scoring.groups import GROUP_METRICS
 from victims.common.errors import printable
@@ -44,7 +45,7 @@ def write_junit(
         for row in rows
         if isinstance(row["attack"], str)
         and not is_guess(row["attack"])
-        and (row["metric"] not in GROUP_METRICS or crossed(row))
+        and (not _describes(row) or crossed(row))
     ]
     tags = [child.tag for case in cases for child in case if child.tag != "system-out"]
     suite = ElementTree.Element("testsuite", name="factorleak", tests=str(len(cases)))
@@ -55,6 +56,11 @@ def write_junit(
     root.append(suite)
     ElementTree.indent(root)
     write_text(path, ElementTree.tostring(root, encoding="unicode", xml_declaration=True) + "\n")
+
+
+def _describes(row: Mapping[str, Any]) -> bool:
+    """Whether a row is no answer of its own: of a group of clients, or of the strongest answer again."""
+    return row["metric"] in GROUP_METRICS or str(row["metric"]).endswith(f"/{STRONGEST}")
 
 
 def _case(row: Mapping[str, Any], crossed: Sequence[str]) -> ElementTree.Element:

@@ -155,6 +155,7 @@ class TestTwoWorkers:
         )  # fmt: skip
         assert [row["attack"] for row in rows if row["status"] == "failed"] == ["e", "f"]
         assert "every worker that tried it was killed" in rows[4]["reason"]
+        assert len((tmp_path / "killed").read_text()) < 99  # it ends by itself
 
 
 @contextmanager

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
+from audit.experiments.junit import write_junit
 from audit.experiments.results import make_row
 from audit.experiments.strongest import strongest
 
@@ -34,6 +35,12 @@ def test_it_names_who_knows_the_defense_and_leaves_guesses_out():
     assert "strongest of 2" in server["reason"]
     assert "know the defense: likelihood; ignore it: spectral" in server["reason"]
     assert (wire["adversary"], wire["attack"]) == ("eavesdropper", "spectral")
+
+
+def test_a_build_server_counts_the_answer_once(tmp_path):
+    rows = [answer("spectral", 0.1), answer("likelihood", 0.3)]
+    write_junit(tmp_path / "x.xml", [*rows, *strongest(rows)], lambda row: [])
+    assert 'tests="2"' in (tmp_path / "x.xml").read_text()
 
 
 def test_one_attack_alone_keeps_its_interval():
