@@ -17,7 +17,7 @@ from matplotlib.figure import Figure
 
 from reports.figures import MARKERS, STYLE
 
-ADVANTAGE = "ratings read, advantage over the guess"
+ADVANTAGE = "advantage over the guess"
 
 
 class Panel(NamedTuple):
@@ -30,10 +30,20 @@ class Panel(NamedTuple):
 
 
 PANELS = (
-    Panel("degree", "clients who send to the adversary", "a  of everybody's ratings", True),
-    Panel("coalition", "members of the coalition", "b  of everybody's ratings", True),
-    Panel("distance", "steps along the graph to the adversary", "c  of those so far away", False),
-    Panel("round", "the one round watched (0 is the start)", "d  of those who send to it", False),
+    Panel("degree", "clients who send to the adversary", "a  everybody's ratings, round 0", True),
+    Panel("coalition", "members of the coalition", "b  everybody's ratings, round 0", True),
+    Panel(
+        "distance",
+        "steps along the graph to the adversary",
+        "c  ratings of clients so far away, round 0",
+        False,
+    ),
+    Panel(
+        "round",
+        "the one round watched (0 is the start)",
+        "d  ratings of those who send to the adversary",
+        False,
+    ),
 )
 LABELS = {  # protocol and column of a line -> its words
     ("PDMFRec", "right"): "PDMFRec, no names, under pseudonyms",
@@ -59,7 +69,7 @@ def leakage_figure(frame: pd.DataFrame) -> Figure:
     """
     with mpl.rc_context(STYLE):
         figure = Figure(figsize=(6.8, 5.2), layout="constrained")
-        panels = figure.subplots(2, 2, sharey=True)
+        panels = figure.subplots(2, 2, sharey="row")
         for panel, axes in zip(PANELS, panels.flat, strict=True):
             _draw(axes, panel, frame[frame["panel"] == panel.name])
         for axes in panels[:, 0]:
@@ -99,9 +109,13 @@ def _draw(axes: Axes, panel: Panel, frame: pd.DataFrame) -> None:
         inside = [n for n in shown_at if frame["x"].min() <= n <= frame["x"].max()] if len(frame) else []
         axes.set_xticks(inside, [f"{n:g}" for n in inside])
         axes.minorticks_off()
+        axes.set_yscale("log")
+        axes.yaxis.set_major_formatter("{x:g}")  # powers of ten would be formulas
     elif len(frame):
         axes.set_xticks(sorted(frame["x"].unique()), [f"{n:g}" for n in sorted(frame["x"].unique())])
-    axes.set(xlabel=panel.x, ylim=(-0.05, 1.05))
+    axes.set(xlabel=panel.x)
+    if not panel.log:
+        axes.set_ylim(-0.05, 1.05)
     axes.set_title(panel.title, loc="left")
 
 

@@ -197,10 +197,17 @@ def measured(line: Line, ratings: Ratings, folder: Path) -> dict[str, Any]:
     for attack in line.attacks or protocol.attacks:
         attempt = Attempt(attack, name, label=attack)
         found = rows_of(attempt, {}, made.transcript, made.truth, lambda _: None, with_ceilings=True)
-        rows += [row | {"attack": attack} for row in found]
+        rows += [_plain(row) | {"attack": attack} for row in found]
     heard = np.setdiff1d(np.unique(made.sender[np.isin(made.receiver, members)]), members)
     clients = heard.size if members else ratings.n_users
     return {"line": line.words, "members": name, "clients": int(clients), "rows": rows}
+
+
+def _plain(row: Row) -> Row:
+    """Without columns that say nothing; a verdict and a reason are words."""
+    words = {name: row[name] if isinstance(row[name], str) else "" for name in ("verdict", "reason")}
+    empty = [name for name, value in row.items() if isinstance(value, float) and np.isnan(value)]
+    return {**row, **dict.fromkeys(empty), **words}
 
 
 def cells_of(measured: dict[str, Any]) -> list[str]:

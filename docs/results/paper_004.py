@@ -106,6 +106,11 @@ def figures(results: dict[str, Sequence[Row]]) -> None:
     pd.concat(parts).to_csv(HERE / "figures" / "paper-004.csv", index=False, lineterminator="\n")
 
 
+def size_of(row: Row) -> int:
+    """The number of factors that a row is about."""
+    return int(str(row["victim"]).split("K=")[1].split()[0])
+
+
 def main(filmtrust: str, epinions: str) -> None:
     """Write everything."""
     results = {
@@ -113,7 +118,7 @@ def main(filmtrust: str, epinions: str) -> None:
         for data, folder in (("filmtrust", filmtrust), ("epinions", epinions))
     }
     for data, end in (("filmtrust", ""), ("epinions", "-epinions")):
-        rows = results[data]
+        rows = results[data] = sorted(results[data], key=size_of)
         recommendation(f"paper-004{end}" if end else "paper-004-recommendation", rows, data)
         errors(f"paper-004{end}-error", rows)
         rounds(f"paper-004{end}-rounds", rows)
