@@ -77,6 +77,7 @@ class DMF(AmongTrusted):
     """
 
     name: ClassVar[str] = "dmf"
+    rows_about_implicit: ClassVar[bool] = False
 
     update: Literal["sgd"] = "sgd"
     weighting: Literal["observed-only"] = "observed-only"

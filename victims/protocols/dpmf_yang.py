@@ -91,6 +91,7 @@ class DPMFYang(AmongTrusted):
     """
 
     name: ClassVar[str] = "dpmf-yang"
+    rows_about_implicit: ClassVar[bool] = True
 
     update: Literal["sgd"] = "sgd"
     weighting: Literal["observed-only"] = "observed-only"

@@ -19,6 +19,7 @@ from victims.protocols.dpmf_yang import DPMFYang
 from victims.protocols.feedback import EXPLICIT, NEGATIVE, POSITIVE
 from victims.protocols.own_copies import key_of, whole
 from victims.training import start
+from victims.transcript.kinds import IMPLICIT, ITEM
 
 NAMES = {EXPLICIT: "explicit", POSITIVE: "positive", NEGATIVE: "negative"}
 K = 3
@@ -96,8 +97,7 @@ def test_rounds_are_those_of_a_plain_program(few, victim):
         rows = passed_of(victim.rules, run.state, victim.samples_of(run.state, few)).rows
         np.testing.assert_allclose(rows[order], sent, atol=1e-12)
         uploaded = np.concatenate([r.gradient for r in victim.uploads(run.state, few, np.arange(12))])
-        is_explicit = victim.samples_of(run.state, few).kind == EXPLICIT
-        np.testing.assert_array_equal(uploaded, rows[is_explicit])
+        np.testing.assert_array_equal(uploaded, rows)
         run = run.trained(number)
     state = run.state
     np.testing.assert_allclose(state.clients, [user.u for user in users], atol=1e-12)
@@ -172,7 +172,8 @@ def test_a_personal_part_that_starts_at_zero_is_minus_theta_times_the_rows(few):
     victim = DPMFYang(factors=K)
     run, total = start(victim, few, (), 0), 0.0
     for number in range(4):
-        total = total + next(iter(victim.uploads(run.state, few, np.arange(12)))).gradient
+        rows = next(iter(victim.uploads(run.state, few, np.arange(12))))
+        total = total + rows.gradient[rows.kind == ITEM]
         run = run.trained(number)
     np.testing.assert_allclose(run.state.items.personal.values, -victim.learning_rate * total, atol=1e-15)
 
@@ -185,8 +186,11 @@ def test_who_hears_of_nothing_holds_the_start(few):
     received = set(victim.edges_of(run.state, few).receiver.tolist())
     deaf = next(user for user in range(12) if user not in received)
     own = run.state.samples.item[(run.state.samples.user == deaf) & (run.state.samples.kind == EXPLICIT)]
-    (holding,) = victim.holdings(run.state, few, np.array([deaf]))
-    assert set(holding.index.tolist()) == set(own.tolist())
+    of_v, shared, of_z = victim.holdings(run.state, few, np.array([deaf]))
+    assert set(of_v.index.tolist()) == set(own.tolist())
+    assert [(of_v.holder, of_v.kind), (shared.holder, shared.kind)] == [(deaf, ITEM), (None, IMPLICIT)]
+    assert (of_z.holder, of_z.kind) == (deaf, IMPLICIT)
+    assert set(of_z.index.tolist()) == set(run.state.samples.item[run.state.samples.user == deaf]) - set(own)
 
 
 class TestGraph:
