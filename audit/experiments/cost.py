@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from typing import Any, NamedTuple
 
+import numpy as np
+
+from audit.experiments.graph_cost import graph_cost_of
 from audit.experiments.grid import Cell, Procedure, Report, Say, only_ratings, refuse, silent
 from audit.experiments.operation_counts import server_share
 from audit.experiments.results import Row
@@ -12,7 +15,11 @@ from audit.experiments.round_cost import SAMPLE_ROWS, Cost, cost_of
 from audit.experiments.runner import run_grid
 from audit.factories import make_defense, make_defenses, make_victim
 from victims.data.ratings import Ratings
-from victims.data.subsets import most_rated
+from victims.data.subsets import most_rated, of_users
+from victims.training import start
+
+FEW = 4  # clients who tell whom rows go to
+GRAPH_NOTE = "one round of all clients; a message is an index and K numbers, along every edge of its sender"
 
 
 @dataclass(frozen=True)
@@ -67,12 +74,31 @@ def run(sheet: Sheet, ratings: Ratings, *, report: Report = silent) -> list[Row]
     InputError
         If a name or option is wrong.
     """
-    make_victim(sheet.victim, sheet.options)
-    make_defenses(sheet.defense)
-    systems = _systems(sheet)
+    systems = (
+        [System("in the clear", sheet.defense)] if sends_along_graph(sheet, ratings) else _systems(sheet)
+    )
     counts = sheet.items or (ratings.n_items,)
     cells = [Cell(Round(sheet, count, system)) for count in counts for system in systems]
     return run_grid(cells, PROCEDURE, ratings, report=report)
+
+
+def sends_along_graph(sheet: Sheet, ratings: Ratings) -> bool:
+    """Whether clients send to each other, so that there is no server whose seconds could be measured.
+
+    Parameters
+    ----------
+    sheet : Sheet
+    ratings : Ratings
+
+    Raises
+    ------
+    InputError
+        If a name or option is wrong, or the defense makes no sense along the graph.
+    """
+    victim: Any = make_victim(sheet.victim, sheet.options)
+    make_defenses(sheet.defense)
+    few = of_users(ratings, np.arange(min(ratings.n_users, FEW)))
+    return victim.network(victim.init(few, sheet.seed), few).edges is not None
 
 
 def _systems(sheet: Sheet) -> list[System]:
@@ -91,6 +117,10 @@ def _measure(cell: Cell[Round], ratings: Ratings, say: Say) -> list[Row]:
     sheet, items, system = cell.task
     some = most_rated(ratings, items)
     victim: Any = make_victim(sheet.victim, sheet.options)
+    row: Row = {"items": items, "ratings": some.n_ratings, "system": system.name}
+    if sends_along_graph(sheet, some):
+        run = start(victim, some, make_defenses(system.defense), sheet.seed)
+        return [{**row, "users": some.n_users, **asdict(graph_cost_of(run)), "note": GRAPH_NOTE}]
     cost = cost_of(
         victim,
         some,
@@ -100,7 +130,6 @@ def _measure(cell: Cell[Round], ratings: Ratings, say: Say) -> list[Row]:
         phe_bits=system.key_bits if system.phe else None,
         progress=lambda what: say(f"{items} items, {system.name}: {what}"),
     )
-    row = {"items": items, "ratings": some.n_ratings, "system": system.name}
     speed = sheet.bits_per_second
     spent = {
         "slowest": cost.slowest(speed),
