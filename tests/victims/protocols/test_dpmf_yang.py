@@ -83,7 +83,7 @@ def round_of(victim, state, ratings):
         DPMFYang(negatives="rounds", receivers="rounds", fallback="similarity", negative_weight=1.0),
         DPMFYang(order="per-rating", regularize="round", fallback="nobody", start="normal"),
         DMF(fallback="nobody", walk_length=3),
-        DMF(order="batch", walks="fixed", positive_share=0.4, regularize="round"),
+        DMF(order="batch", walks="fixed", positive_share=0.4, regularize="round", personal_start="private"),
     ],
     ids=lambda victim: f"{victim.name}-{victim.order}-{victim.regularize}",
 )
@@ -176,6 +176,14 @@ def test_a_personal_part_that_starts_at_zero_is_minus_theta_times_the_rows(few):
         total = total + rows.gradient[rows.kind == ITEM]
         run = run.trained(number)
     np.testing.assert_allclose(run.state.items.personal.values, -victim.learning_rate * total, atol=1e-15)
+
+
+@pytest.mark.parametrize("victim", [DPMFYang(personal_start="private"), DMF(personal_start="private")])
+def test_private_starts_differ(few, victim):
+    """Before: those of dmf were all zero."""
+    held = whole(victim.init(few, 0).items.personal, np.arange(2))
+    assert (held[0] != held[1]).all()
+    assert np.std(held) == pytest.approx(0.01, rel=0.2)  # of 2 x 3 x n_items normal numbers
 
 
 def test_who_hears_of_nothing_holds_the_start(few):
