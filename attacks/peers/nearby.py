@@ -33,7 +33,7 @@ FIT_ROWS = 128
 LEAST = 1e-12  # likelihood of a number far from every level
 ALONG_A_LINE = 240  # values tried of B where A B is known
 RIVAL = float(np.log(1e4))  # log-likelihood by which other answers must be behind
-OTHERWISE = 0.05  # share of a sender's ratings in which an answer is another one
+OTHERWISE = 0.25  # share of a sender's ratings in which an answer is another one, not the same less exactly
 ACCIDENT = 1e-3  # probability that random numbers are put as near
 
 
