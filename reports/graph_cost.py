@@ -24,7 +24,7 @@ def graph_cost_table(rows: Sequence[Row], title: str) -> Table:
     for row in rows:
         counted = ("users", "items", "ratings", "rows", "edges", "messages")
         table.add_row(
-            *(f"{row[name]:,}" for name in counted),
+            *(f"{int(row[name]):,}" for name in counted),
             f"{row['bytes'] / 1e6:.3g}",
             *(
                 f"{row[f'bytes_{way}'] / 1e6:.3g} / {row[f'bytes_{way}_mean'] / 1e6:.3g}"

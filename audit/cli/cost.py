@@ -30,7 +30,7 @@ from victims.common.files import refuse_unwritable
 if TYPE_CHECKING:
     from rich.table import Table
 
-    from reports.verdicts import Row
+    from audit.experiments.results import Row
 
 EXAMPLES = examples(
     "factorleak cost --victim dpmf-yang",
@@ -42,6 +42,9 @@ KEY_BITS = ["1024,2048"]
 
 
 def cost(
+    out: Annotated[
+        Path, typer.Option(help="Directory for results; what this machine measured in it is not repeated.")
+    ] = Path("COST"),
     data: DataOption = "synthetic",
     victim: VictimOption = "fedmf",
     update: UpdateOption = None,
@@ -83,13 +86,14 @@ def cost(
     Where clients send to each other: messages, bytes and seconds of a round along the graph, in the clear or
     under the defense.
     """
-    from audit.experiments.cost import Sheet, run
+    from audit.experiments.cost import Sheet, run, wide
     from audit.factories import parse_options
     from audit.requests.grids import scenario_of
     from reports.cost import published_lines
     from reports.cost_figure import cost_figure
 
     output = Output(quiet, as_json)
+    refuse_unwritable(out)
     if figure is not None:
         _refuse_undrawable(victim, set_ or [])
         refuse_unwritable(figure)
@@ -97,6 +101,7 @@ def cost(
     options = parse_options(set_ or [])
     sheet = Sheet(
         victim=victim,
+        data=data,
         options={**options, "update": update_, "weighting": weighting_},
         items=parse_numbers("--items", items) if items else (),
         key_bits=parse_numbers("--key-bits", key_bits),
@@ -109,16 +114,19 @@ def cost(
     start = time.perf_counter()
     ratings = output.load(data)
     uploads = ("part-text", "full-text") if figure is not None else (str(options.get("upload", "part-text")),)
-    by_upload = {}
+    ways: list[dict[str, str]] = [{"upload": upload} if victim == "fedmf" else {} for upload in uploads]
+    sheets = [replace(sheet, options={**sheet.options, **how}) for how in ways]
     output.show(ratings.describe())
-    for upload in uploads:
-        how = {"upload": upload} if victim == "fedmf" else {}
-        with output.progress("cost") as update_bar:
-            rows = run(replace(sheet, options={**sheet.options, **how}), ratings, report=update_bar)
-        output.show(_table(victim, rows, upload))
+    with output.progress("cost") as update_bar:
+        found = run(sheets, ratings, out, report=update_bar)
+    by_upload = {}
+    for upload, how in zip(uploads, ways, strict=True):
+        rows = wide([row for row in found if row["upload"] == how.get("upload", row["upload"])])
+        if rows:
+            output.show(_table(victim, rows, upload))
         by_upload[upload] = rows
     figures = []
-    if figure is not None:
+    if figure is not None and all(by_upload.values()):
         system = next(row["system"] for row in rows if row["system"] != "in the clear")
         figures = cost_figure(by_upload, system, figure)
         for path in figures:
@@ -128,9 +136,8 @@ def cost(
         output.show(f"  {note}")
     for line in published_lines(victim):
         output.show(line)
-    seconds = time.perf_counter() - start
-    output.show(f"{seconds:.1f} s")
-    output.finish({"seconds": seconds, "rows": rows, "figures": figures})
+    output.failures(found)
+    output.results(found, out, time.perf_counter() - start, told=rows, figures=figures)
 
 
 def _table(victim: str, rows: Sequence[Row], upload: str) -> Table:

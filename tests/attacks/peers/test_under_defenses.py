@@ -97,6 +97,20 @@ def test_ratings_that_a_constant_would_move_are_not_told():
     assert np.isnan(told.value).all() or (told.value == rating).all()
 
 
+@pytest.mark.parametrize("ridge", [0.0, 0.02])
+def test_one_round_after_a_private_start_tells_no_rating(ridge):
+    """For any other ratings there are item factors, which the sender alone knows, that send the same rows."""
+    rng = np.random.default_rng(3)
+    u, v = rng.normal(size=5), rng.normal(size=(12, 5))
+    rating, other = rng.choice(STARS, (2, 12))
+
+    def rows(ratings, factors):
+        return -(ratings - factors @ u)[:, None] * u + ridge * factors
+
+    along = (other - rating) / (u @ u + ridge)  # moves u . v by so much that e u and the ridge change alike
+    np.testing.assert_allclose(rows(other, v + along[:, None] * u), rows(rating, v), atol=1e-12)
+
+
 def test_near_ratings_by_the_product_of_the_scales():
     """Noise of a tenth of a star; r = A g + B h with A B = -1."""
     rng = np.random.default_rng(2)
