@@ -48,8 +48,8 @@ class GraphsWritten:
 
     def _write(self, edges: Edges, last: int) -> None:
         kept = np.isin(edges.sender, self._users)
-        columns = (column[kept] for column in edges)
-        self._writer.deliveries(*columns, first_round=self._first, last_round=last)
+        sender, receiver, weight = (column[kept] for column in edges)
+        self._writer.deliveries(sender, receiver, weight, self._first, last)
 
 
 def _same(one: Edges, other: Edges) -> bool:

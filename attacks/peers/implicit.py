@@ -87,14 +87,13 @@ class Sampled(NamedTuple):
 
     Attributes
     ----------
-    index : (rows,) int
-        Items.
+    item : (rows,) int
     split : Halves
     told : int
         Which side is the positives, 1 or -1, as repetition or length tells it; else 0.
     """
 
-    index: Int[np.ndarray, " rows"]
+    item: Int[np.ndarray, " rows"]
     split: Halves
     told: int
 
@@ -124,7 +123,7 @@ class Sampled(NamedTuple):
         factor : (K,)
             As of ``side``.
         """
-        return np.unique(self.index[self.side(factor) * self.split.side > 0])
+        return np.unique(self.item[self.side(factor) * self.split.side > 0])
 
 
 def sampled_of(

@@ -38,7 +38,8 @@ class Spool:
         self._filled = self._capacity = 0
         self._writer: ArrowOutput | None = None
         self._schema: pa.Schema | None = None
-        self._kinds = self._written_kinds = KINDS
+        self._kinds: tuple[str, ...] = KINDS
+        self._written_kinds: tuple[str, ...] = KINDS
 
     def add(self, size: int, columns: Mapping[str, np.ndarray | int]) -> None:
         """Append rows; what is given is copied.
