@@ -18,15 +18,15 @@ from victims.common.files import PRIVATE, replacing
 from victims.data.ratings import Ratings
 from victims.protocols.base import Cipher, Defense, Holding, Network, Victim, WithItemServer
 from victims.protocols.network import SERVER, Sums
+from victims.recorded_graphs import GraphsWritten
 from victims.training import Run, biases_of, each_message, formed_rows, start, sums_of
 from victims.transcript.beside import factors_path
 from victims.transcript.manifest import Manifest
 from victims.transcript.spool import Spool
-from victims.transcript.view import ATTRIBUTE, ITEM, KINDS
+from victims.transcript.view import ATTRIBUTE, ITEM
 from victims.transcript.writer import TranscriptWriter, key_path, truth_path, write_key, write_truth
 
 ITEM_SERVER = -2  # of the parties
-ITEM_SUM, ATTRIBUTE_SUM = KINDS.index("item-sum"), KINDS.index("attribute-sum")
 
 
 @dataclass(frozen=True)
@@ -157,10 +157,11 @@ def record(
         write_truth(truth, *truth_columns(ratings, kept_users))
         if run.cipher is not None and run.cipher.key():
             write_key(key, run.cipher.key())
-        _write_network(writer, run, kept_users)
+        graphs = GraphsWritten(writer, kept_users)
         for round_ in range(last + 1):
             sums: list[Sums] = []
             if round_ in kept_rounds:
+                graphs.add(round_, run.network.edges)
                 exchange = exchange_of(run, kept_users, round_, train_on_received, kept_watched)
                 write_exchange(writer, exchange)
                 sums = exchange.sums
@@ -178,6 +179,7 @@ def record(
                         f"rounds must be at most {round_}, got {last}"
                     )
             progress(round_ + 1, last + 1)
+        graphs.end()
 
 
 def exchange_of(
@@ -245,7 +247,7 @@ def write_exchange(writer: TranscriptWriter, exchange: Exchange) -> None:
         holders=exchange.holdings is not None,
     )
     for holding in exchange.holdings or ():
-        writer.holding(exchange.round, holding.holder, holding.index, holding.factors)
+        writer.holding(exchange.round, holding.holder, holding.index, holding.factors, holding.kind)
     for batch in exchange.batches:
         writer.messages(
             exchange.round,
@@ -356,14 +358,6 @@ def _uploads(
             yield batch
 
 
-def _write_network(writer: TranscriptWriter, run: Run, users: Int[np.ndarray, " users"]) -> None:
-    """Edges along which the kept clients' rows go, if there are any."""
-    edges = run.network.edges
-    if edges is not None:
-        kept = np.isin(edges.sender, users)
-        writer.deliveries(edges.sender[kept], edges.receiver[kept], edges.weight[kept])
-
-
 def _write_set_up(writer: TranscriptWriter, run: Run, round_: int) -> None:
     """What was sent before the first round, with the first one that is kept."""
     for sent in run.victim.set_up(run.state, run.ratings):
@@ -395,9 +389,7 @@ def _decrypted(cipher: Cipher | None, seen: Sequence[Sums]) -> Iterator[SentBatc
     """What somebody sees of the sums of encrypted rows."""
     for sums in seen:
         row = np.flatnonzero(sums.released)
-        is_item = row < sums.n_items
-        kind = np.where(is_item, ITEM_SUM, ATTRIBUTE_SUM)
-        index = np.where(is_item, row, row - sums.n_items)
+        kind, index = sums.shape.about(row)
         batch = _in_the_clear(cipher, sums.sender[row], kind, index, sums.values[row])
         yield replace(batch, receiver=sums.receiver)
 

@@ -20,7 +20,7 @@ NOT_READ = "its rows do not put its ratings on the grid clearly better than chan
 
 
 def told_users(view: View) -> Int[np.ndarray, " users"]:
-    """Senders that are told.
+    """Senders that are told, of rows about either table of item factors.
 
     Parameters
     ----------
@@ -33,7 +33,8 @@ def told_users(view: View) -> Int[np.ndarray, " users"]:
         Ascending.
     """
     assert view.copies is not None
-    return np.unique(view.copies.sender[view.copies.sender != UNTOLD])
+    told = np.unique(view.copies.sender[view.copies.sender != UNTOLD])
+    return told if view.implicit is None else np.union1d(told, told_users(view.implicit)).astype(told.dtype)
 
 
 def of_told(view: View, claims: Claims, scope: Scope) -> Reconstruction:

@@ -15,6 +15,7 @@ from attacks.peers.received import Arrived
 from attacks.peers.senders import Sorted
 from victims.common.seeds import Purpose, generator
 from victims.transcript.manifest import Manifest
+from victims.transcript.view import UNTOLD
 
 
 class Claims(NamedTuple):
@@ -93,6 +94,15 @@ def _freed(manifest: Manifest, one: Arrived, pull: np.ndarray) -> Float[np.ndarr
     return one.rows - np.where(np.isfinite(pull), pull, declared)[:, None] * one.factors
 
 
+def _product(manifest: Manifest) -> float | None:
+    """A B of r = A g + B h, where the scale of rows and how stars are mapped are public; else None."""
+    mapped = (manifest.rule.model_extra or {}).get("rating_map")
+    if not manifest.scale_known or mapped not in (None, "max"):
+        return None
+    stars = 1.0 if mapped is None else manifest.rating_levels[-1]
+    return stars**2 / manifest.upload.scale
+
+
 def _near(
     manifest: Manifest, rounds: Sequence[Arrived], found: Sorted, wanted: np.ndarray, key: int
 ) -> list[tuple[np.ndarray, ...]]:
@@ -110,6 +120,7 @@ def _near(
             left[sender] = False
             direction = leading_direction(rows[here][None])[0][0]
             rng = generator(key, Purpose.PAIRINGS, sender)
-            read = read_nearby(rows[here] @ direction, one.factors[here] @ direction, levels, rng)
+            product = _product(manifest) if one.sender[here[0]] != UNTOLD else None
+            read = read_nearby(rows[here] @ direction, one.factors[here] @ direction, levels, rng, product)
             out.append((np.full(here.size, sender), one.item[here], read.value, read.probability))
     return out

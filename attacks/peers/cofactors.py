@@ -7,7 +7,7 @@ of the sender's factor than negatives (``attacks.peers.implicit``). Of positives
 said to be rated, with the sender's usual rating.
 
 What it assumes: senders are told; rows in the clear and without noise; the start watched, or copies of V
-that stayed near. Rows about Z are items from ``implicit_from`` on, where the manifest's rule has that key.
+that stayed near. Where a recording has no rows about Z, ratings are read alone.
 
 References
 ----------
@@ -28,13 +28,14 @@ from attacks.peers.answers import of_told, told_users
 from attacks.peers.attack import NO_PEER
 from attacks.peers.claims import Claims
 from attacks.peers.explicit import Explicit, mappings, pull_of, read_explicit, starred
-from attacks.peers.implicit import halves, positives
+from attacks.peers.implicit import Sampled, sampled_of
 from attacks.peers.received import Arrived, arrived
 from victims.common.errors import InputError
 from victims.transcript.manifest import Manifest
 from victims.transcript.view import UNTOLD, View
 
 ANSWERS = {"ratings": "cofactors", "lists": "cofactors-lists"}  # and what that is called
+MAPS = ["max", "min-max"]  # names of the maps of stars to 0..1, in the order of ``mappings``
 ASKED = 40  # senders who tell how stars are mapped to 0..1
 
 
@@ -88,15 +89,19 @@ class Cofactors:
         scope = Scope.RATED_SET if self.answers == "lists" else Scope.RATINGS_AND_ATTRIBUTES
         if obstacle := self.obstacle(view):
             return all_abstain(self.name, view.users, obstacle, options, scope=scope)
-        rounds, users = arrived(view), told_users(view)
+        (rounds, implicit), users = _arrived(view), told_users(view)
+        of_v, of_z = (
+            [[_of_sender(one, user) for one in some] for user in users.tolist()]
+            for some in (rounds, implicit)
+        )
         levels = np.array(view.manifest.rating_levels)
-        mapped = _mapping(view.manifest, rounds, users[:ASKED], levels, self.max_misfit)
+        sampled = [_implicit(view.manifest, mine) for mine in of_z]
+        mapped = _mapping(view.manifest, of_v[:ASKED], sampled, levels, self.max_misfit)
         parts, misfit = [], np.full(users.size, np.nan)
-        for place, user in enumerate(users.tolist()):
-            mine = [_of_sender(one, user) for one in rounds]
-            best, of_best = _best(view.manifest, mine, mapped, self.max_misfit)
-            misfit[place] = best.misfit
-            parts += list(_claims(view.manifest, place, mine, best, of_best, mapped, levels))
+        for place, (rows, samples) in enumerate(zip(of_v, sampled, strict=True)):
+            best = _best(view.manifest, rows, mapped, self.max_misfit, samples.toward)
+            misfit[place] = best[0].misfit
+            parts += list(_claims(place, best, samples, mapped, levels))
             progress(place + 1, users.size)
         sender, item, value, probability = (np.concatenate(column) for column in zip(*parts, strict=True))
         claims = Claims(sender, item, value, probability, misfit, misfit)
@@ -106,22 +111,21 @@ class Cofactors:
         """Why the attack does not apply, or nothing."""
         if view.copies is None:
             return NO_PEER
-        if view.copies.round.size == 0:
+        copies = [one.copies for one in (view, view.implicit) if one is not None and one.copies is not None]
+        if not sum(one.round.size for one in copies):
             return "the adversary receives nothing from others"
         if view.manifest.rule.link != "sigmoid":
             return "it reads predictions through a sigmoid, and none is declared; use peers"
-        if (view.copies.sender == UNTOLD).any():
+        if any((one.sender == UNTOLD).any() for one in copies):
             return "it needs to know which rows are one sender's, and some have no sender"
         return factors_hidden(view) or (
-            "" if arrived(view) else "nothing arrived about items whose factors the adversary holds"
+            "" if any(_arrived(view)) else "nothing arrived about items whose factors the adversary holds"
         )
 
 
-def _implicit_from(manifest: Manifest) -> int:
-    """First index of rows about Z; beyond all items where there are none."""
-    found = (manifest.rule.model_extra or {}).get("implicit_from")
-    known = isinstance(found, int) and not isinstance(found, bool) and 0 < found < manifest.n_items
-    return found if known and isinstance(found, int) else manifest.n_items
+def _arrived(view: View) -> tuple[list[Arrived], list[Arrived]]:
+    """Rows about V, and rows about Z."""
+    return arrived(view), [] if view.implicit is None else arrived(view.implicit)
 
 
 def _of_sender(one: Arrived, user: int) -> Arrived:
@@ -133,87 +137,80 @@ def _of_sender(one: Arrived, user: int) -> Arrived:
 
 
 def _read(
-    manifest: Manifest, one: Arrived, mapped: Float[np.ndarray, " levels"], max_misfit: float
+    manifest: Manifest,
+    one: Arrived,
+    mapped: Float[np.ndarray, " levels"],
+    max_misfit: float,
+    toward: Float[np.ndarray, " K"] | None = None,
 ) -> Explicit:
     """One sender's explicit rows of a round."""
-    here = one.item < _implicit_from(manifest)
     declared = manifest.upload.regularization if manifest.scale_known else np.nan
-    return read_explicit(
-        one.rows[here], one.factors[here], one.item[here], mapped, max_misfit, one.precision, declared
-    )
+    return read_explicit(one.rows, one.factors, one.item, mapped, max_misfit, one.precision, declared, toward)
 
 
 def _best(
-    manifest: Manifest, mine: Sequence[Arrived], mapped: Float[np.ndarray, " levels"], max_misfit: float
-) -> tuple[Explicit, int]:
-    """The round that tells a sender's ratings best, or the first one; and its place."""
-    found = [_read(manifest, one, mapped, max_misfit) for one in mine]
+    manifest: Manifest,
+    mine: Sequence[Arrived],
+    mapped: Float[np.ndarray, " levels"],
+    max_misfit: float,
+    toward: Float[np.ndarray, " K"] | None,
+) -> tuple[Explicit, Int[np.ndarray, " rows"]]:
+    """The round that tells a sender's ratings best, or the first one; and its items."""
+    if not mine:
+        return Explicit(np.zeros(0), np.nan, np.zeros(manifest.factors), np.nan), np.zeros(0, int)
+    found = [_read(manifest, one, mapped, max_misfit, toward) for one in mine]
     fit = [np.inf if np.isnan(one.misfit) else one.misfit for one in found]
     best = int(np.argmin(fit))
-    return found[best], best
+    return found[best], mine[best].item
 
 
 def _mapping(
     manifest: Manifest,
-    rounds: Sequence[Arrived],
-    users: Int[np.ndarray, " users"],
+    mine: Sequence[Sequence[Arrived]],
+    sampled: Sequence[Sampled],
     levels: Float[np.ndarray, " levels"],
     max_misfit: float,
 ) -> Float[np.ndarray, " levels"]:
-    """How stars are mapped to 0..1: as most senders can be read in the first round."""
-    first = [_of_sender(rounds[0], user) for user in users.tolist()]
+    """How stars are mapped to 0..1: as declared, or as most senders can be read in the first round."""
     maps = mappings(levels)
+    declared = (manifest.rule.model_extra or {}).get("rating_map")
+    if declared in MAPS:
+        return maps[MAPS.index(declared) % len(maps)]
+    first = [(rows[0], one.toward) for rows, one in zip(mine, sampled, strict=False) if rows]
     read = [
-        sum(np.isfinite(_read(manifest, one, mapped, max_misfit).misfit) for one in first) for mapped in maps
+        sum(np.isfinite(_read(manifest, rows, mapped, max_misfit, toward).misfit) for rows, toward in first)
+        for mapped in maps
     ]
     return maps[int(np.argmax(read))]
 
 
 def _claims(
-    manifest: Manifest,
     place: int,
-    mine: Sequence[Arrived],
-    best: Explicit,
-    of_best: int,
+    explicit: tuple[Explicit, Int[np.ndarray, " rows"]],
+    sampled: Sampled,
     mapped: Float[np.ndarray, " levels"],
     levels: Float[np.ndarray, " levels"],
 ) -> Iterator[tuple[np.ndarray, ...]]:
     """Explicit items with their ratings, and positives with the sender's usual one."""
-    start = _implicit_from(manifest)
-    item = mine[of_best].item
-    item = item[item < start]
+    best, item = explicit
     value = starred(best.value, mapped, levels)
     yield np.full(item.size, place), item, value, np.where(np.isfinite(value), 1.0, np.nan)
-    found = _positives(manifest, mine, best.direction)
-    found = np.setdiff1d(found - start, item)
+    found = np.setdiff1d(sampled.positives(best.direction), item)
     told = value[np.isfinite(value)]
-    if found.size:
-        usual = float(np.median(told)) if told.size else np.nan
-        yield (
-            np.full(found.size, place),
-            found,
-            np.full(found.size, usual),
-            np.full(found.size, 1 / levels.size if told.size else np.nan),
-        )
+    usual = float(np.median(told)) if told.size else np.nan
+    sure = 1 / levels.size if told.size else np.nan
+    yield np.full(found.size, place), found, np.full(found.size, usual), np.full(found.size, sure)
 
 
-def _positives(
-    manifest: Manifest, mine: Sequence[Arrived], factor: Float[np.ndarray, " K"]
-) -> Int[np.ndarray, " items"]:
-    """Items of a sender's implicit rows that are positives."""
-    start = _implicit_from(manifest)
-    rows, index, round_ = [], [], []
-    for number, one in enumerate(mine):
-        here = one.item >= start
-        pull = pull_of(one.rows[here], one.factors[here], one.item[here], one.precision)
+def _implicit(manifest: Manifest, mine: Sequence[Arrived]) -> Sampled:
+    """One sender's implicit rows, freed of multiples of their factors."""
+    rows = [np.zeros((0, manifest.factors))]
+    for one in mine:
+        pull = pull_of(one.rows, one.factors, one.item, one.precision)
         declared = manifest.hyperparameters.get("lambda_implicit", np.nan)
         known = pull if np.isfinite(pull) else declared if np.isfinite(declared) else 0.0
-        rows.append(one.rows[here] - known * one.factors[here])
-        index.append(one.item[here])
-        round_.append(np.full(int(here.sum()), number))
-    item, when = np.concatenate(index), np.concatenate(round_)
-    if not item.size:
-        return item
-    split = halves(np.concatenate(rows), when)
-    told = positives(split, item, when, np.tile(factor, (len(split.direction), 1)))
-    return np.unique(item[told > 0])
+        rows.append(one.rows - known * one.factors)
+    item = np.concatenate([np.zeros(0, int), *(one.item for one in mine)])
+    when = np.repeat(np.arange(len(mine)), [one.item.size for one in mine])
+    weight = manifest.hyperparameters.get("negative_weight", np.nan)
+    return sampled_of(np.concatenate(rows), item, when, weight)

@@ -72,6 +72,7 @@ def read_explicit(
     max_misfit: float,
     precision: float,
     pull: float = np.nan,
+    toward: Float[np.ndarray, " K"] | None = None,
 ) -> Explicit:
     """Read one sender's explicit rows of a round.
 
@@ -85,6 +86,8 @@ def read_explicit(
     precision : float
     pull : float
         mu, where it is public; NaN takes what the rows tell, and 0 where they tell nothing.
+    toward : (K,), optional
+        What the sender's factor has a positive product with, where that is known.
 
     Returns
     -------
@@ -100,12 +103,18 @@ def read_explicit(
     direction = leading_direction(clean[None])[0][0]
     one = (clean @ direction)[None], (factors @ direction)[None], there
     for scalar, along, rows_there in ((chain.scalar, chain.along, chain.step >= 0), one):
-        fit = ratings_behind(scalar, along, rows_there, levels, max_misfit)
+        sign = None if toward is None else np.sign([_agreement(scalar[0], clean, toward)])
+        fit = ratings_behind(scalar, along, rows_there, levels, max_misfit, sign)
         if fit.misfit[0] <= fit.allowed[0]:
             value = np.where(rows_there[0], fit.value[0], np.nan)
             predicted = fit.length[0] * along[0]
             return Explicit(value, float(fit.misfit[0]), _turned(direction, factors, predicted), told)
     return unread
+
+
+def _agreement(scalar: np.ndarray, clean: np.ndarray, toward: np.ndarray) -> float:
+    """Product of the direction, along which rows have these scalars, and another vector."""
+    return float(scalar @ clean @ toward)
 
 
 def _turned(

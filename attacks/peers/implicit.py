@@ -9,7 +9,9 @@ Which half is the positives follows from
 
 - several rounds: positives come again in each, and negatives that are drawn anew do not;
 - the explicit rows, which lie along a factor of nearly the same direction, once ratings tell its sign
-  (``attacks.peers.sigmoid_grid``).
+  (``attacks.peers.sigmoid_grid``);
+- how long rows are: where scores are near 0 and so g is near 1/2, those of positives are lambda |u| / 2,
+  those of negatives W / (2 - W) of that.
 
 Where neither tells, nothing is answered.
 """
@@ -25,6 +27,8 @@ from attacks.closed_form.reduction import leading_direction
 
 SPREAD = 0.3  # of the rows' size, across their common direction: above it they have none
 CLEARLY = 3.0  # standard errors by which a row must lie on one side
+SAME = 1.3  # factor within which the lengths of the two halves are in the ratio that W tells
+FEWEST = 2  # rows of a half whose length is asked
 REPEATED = 0.5  # share of its rounds by which one half's items must come again more often than the other's
 
 
@@ -37,10 +41,13 @@ class Halves(NamedTuple):
         1 where a row lies along ``direction``, -1 where against it, 0 where neither is clear.
     direction : (rounds, K)
         Of u in each round, each with the sign of the one before; 0 where there is none.
+    size : (rows,)
+        Length of each row along it; 0 where there is none.
     """
 
     side: Float[np.ndarray, " rows"]
     direction: Float[np.ndarray, "rounds K"]
+    size: Float[np.ndarray, " rows"]
 
 
 def halves(rows: Float[np.ndarray, "rows K"], round_: Int[np.ndarray, " rows"]) -> Halves:
@@ -58,7 +65,7 @@ def halves(rows: Float[np.ndarray, "rows K"], round_: Int[np.ndarray, " rows"]) 
     Halves
     """
     n = int(round_.max(initial=-1)) + 1
-    side, directions = np.zeros(len(rows)), np.zeros((n, rows.shape[1]))
+    side, size, directions = np.zeros(len(rows)), np.zeros(len(rows)), np.zeros((n, rows.shape[1]))
     for number in range(n):
         here = round_ == number
         direction, energy = leading_direction(rows[here][None])
@@ -70,44 +77,90 @@ def halves(rows: Float[np.ndarray, "rows K"], round_: Int[np.ndarray, " rows"]) 
         noise = across / np.sqrt(max((here.sum() - 1) * (rows.shape[1] - 1), 1))
         turn = 1.0 if number == 0 or directions[number - 1] @ direction[0] >= 0 else -1.0
         directions[number] = turn * direction[0]
+        size[here] = np.abs(scalar)
         side[here] = np.where(np.abs(scalar) > CLEARLY * noise, np.sign(turn * scalar), 0.0)
-    return Halves(side, directions)
+    return Halves(side, directions, size)
 
 
-def positives(
-    split: Halves,
+class Sampled(NamedTuple):
+    """One sender's implicit rows of some rounds, and what they tell by themselves.
+
+    Attributes
+    ----------
+    item : (rows,) int
+    split : Halves
+    told : int
+        Which side is the positives, 1 or -1, as repetition or length tells it; else 0.
+    """
+
+    item: Int[np.ndarray, " rows"]
+    split: Halves
+    told: int
+
+    @property
+    def toward(self) -> Float[np.ndarray, " K"] | None:
+        """What the sender's factor has a positive product with; None where the rows do not tell it."""
+        if self.told == 0:
+            return None
+        known = np.flatnonzero(self.split.direction.any(axis=1))
+        return -self.told * self.split.direction[known[0]]
+
+    def side(self, factor: Float[np.ndarray, " K"]) -> int:
+        """Which side is the positives, told by an explicit factor where the rows do not tell it.
+
+        Parameters
+        ----------
+        factor : (K,)
+            The sender's, of the right sign; 0 where it is not known.
+        """
+        return self.told or -int(np.sign(np.sum(self.split.direction @ factor)))
+
+    def positives(self, factor: Float[np.ndarray, " K"]) -> Int[np.ndarray, " items"]:
+        """Items of the positives.
+
+        Parameters
+        ----------
+        factor : (K,)
+            As of ``side``.
+        """
+        return np.unique(self.item[self.side(factor) * self.split.side > 0])
+
+
+def sampled_of(
+    rows: Float[np.ndarray, "rows K"],
     index: Int[np.ndarray, " rows"],
     round_: Int[np.ndarray, " rows"],
-    factor: Float[np.ndarray, "rounds K"],
-) -> Float[np.ndarray, " rows"]:
-    """Decide which half of one sender's rows are positives.
+    weight: float,
+) -> Sampled:
+    """Split one sender's implicit rows, and ask them which half is the positives.
 
     Parameters
     ----------
-    split : Halves
+    rows : (rows, K)
+        Freed of multiples of their item factors.
     index : (rows,) int
         Items.
     round_ : (rows,) int
         0, 1, ...
-    factor : (rounds, K)
-        The sender's explicit factor, of the right sign; 0 where it is not known.
+    weight : float
+        W, where it is public; else NaN.
 
     Returns
     -------
-    (rows,)
-        1 for positives, -1 for negatives, 0 where it is not told.
+    Sampled
 
     Examples
     --------
     >>> rows = np.array([[-1.0, 0.0], [0.4, 0.0], [-2.0, 0.0], [0.5, 0.0]])
-    >>> index, round_ = np.array([3, 5, 3, 7]), np.array([0, 0, 1, 1])
-    >>> positives(halves(rows, round_), index, round_, np.zeros((2, 2)))
-    array([ 1., -1.,  1., -1.])
+    >>> found = sampled_of(rows, np.array([3, 5, 3, 7]), np.array([0, 0, 1, 1]), np.nan)
+    >>> found.positives(np.zeros(2))
+    array([3])
     """
-    seen = _by_repetition(split, index, round_)
-    if seen == 0:
-        seen = -int(np.sign(np.sum(split.direction * factor)))
-    return seen * split.side
+    split = halves(rows, round_)
+    told = _by_repetition(split, index, round_)
+    if told == 0 and 0 < weight < 1:
+        told = _by_size(split, round_, weight / (2 - weight))
+    return Sampled(index, split, told)
 
 
 def _by_repetition(split: Halves, index: np.ndarray, round_: np.ndarray) -> int:
@@ -123,3 +176,22 @@ def _by_repetition(split: Halves, index: np.ndarray, round_: np.ndarray) -> int:
     if abs(share[1] - share[0]) < REPEATED:
         return 0
     return 1 if share[1] > share[0] else -1
+
+
+def _by_size(split: Halves, round_: np.ndarray, ratio: float) -> int:
+    """The side of the longer rows, if the others are shorter by what W makes of them; else 0.
+
+    Asked of the first round that has both halves, for scores grow with training.
+    """
+    if SAME**2 * ratio >= 1:
+        return 0
+    for number in np.unique(round_).tolist():
+        size = [split.size[(round_ == number) & (split.side == side)] for side in (-1, 1)]
+        if min(one.size for one in size) < FEWEST:
+            continue
+        against, along = (float(np.median(one)) for one in size)
+        shorter, longer = sorted((against, along))
+        if not ratio / SAME <= shorter / longer <= ratio * SAME:
+            return 0
+        return 1 if along > against else -1
+    return 0

@@ -6,8 +6,11 @@ what the two of them moved apart. A row is still W e u up to a small ridge, and 
 those that make the ratings most likely to be levels, all equally frequent, seen through normal noise.
 
 Numbers about nothing can be put near levels, too. So a sender is answered where its pairs (g, h) are more
-likely than the same numbers paired otherwise, in all of ``PAIRED`` ways: by chance that is one sender in
-``PAIRED`` + 1.
+likely than the same numbers paired otherwise, in all of ``PAIRED`` ways (by chance that is one sender in
+``PAIRED`` + 1), and nearer to the levels than random numbers could be put. Where items are nearly alike along
+d, B h is nearly a constant: ratings one level higher, or upside down, are then nearly as likely. So nothing
+is answered that another A and B contradict, unless these are clearly less likely. Where the scale of rows is
+known, so is A B, and few pairs are left.
 """
 
 from __future__ import annotations
@@ -17,6 +20,9 @@ from typing import NamedTuple
 import numpy as np
 from jaxtyping import Float
 
+from attacks.closed_form.decoding import distance_to_levels, nearest_level
+from attacks.closed_form.goodness_of_fit import accidental
+
 PAIRED = 19
 CLEARLY = 4.0  # deviations of other pairings by which a sender's own must be more likely
 NOISE = 0.3  # of a step between levels: standard deviation
@@ -25,6 +31,10 @@ RANGE = 12.0  # times smaller or larger than what spreads ratings over all level
 FEWEST = 4  # ratings of a sender that is answered
 FIT_ROWS = 128
 LEAST = 1e-12  # likelihood of a number far from every level
+ALONG_A_LINE = 240  # values tried of B where A B is known
+RIVAL = float(np.log(1e4))  # log-likelihood by which other answers must be behind
+OTHERWISE = 0.25  # share of a sender's ratings in which an answer is another one, not the same less exactly
+ACCIDENT = 1e-3  # probability that random numbers are put as near
 
 
 class Nearby(NamedTuple):
@@ -47,6 +57,7 @@ def read_nearby(
     along: Float[np.ndarray, " rows"],
     levels: Float[np.ndarray, " levels"],
     rng: np.random.Generator,
+    product: float | None = None,
 ) -> Nearby:
     """Read one sender.
 
@@ -58,6 +69,8 @@ def read_nearby(
         In stars, ascending.
     rng : Generator
         Of the pairings.
+    product : float, optional
+        A B, where it is known.
 
     Returns
     -------
@@ -67,11 +80,23 @@ def read_nearby(
     if scalar.size < FEWEST or levels.size < 2 or not (scalar.any() and along.any()):
         return unanswered
     some = slice(None, None, -(-scalar.size // FIT_ROWS))
-    best, numbers = _most_likely(scalar[some], along[some], levels)
-    null = [_most_likely(scalar[some], rng.permutation(along[some]), levels)[0] for _ in range(PAIRED)]
-    if best < np.mean(null) + CLEARLY * np.std(null) or best <= max(null):
+    g, h = scalar[some], along[some]
+    tried = _tried(g, h, levels, product)
+    fit = _fits(g, h, levels, tried)
+    null = [_fits(g, rng.permutation(h), levels, tried).max() for _ in range(PAIRED)]
+    best = int(fit.argmax())
+    if fit[best] < np.mean(null) + CLEARLY * np.std(null) or fit[best] <= max(null):
         return unanswered
-    weight = _densities(numbers[0] * scalar + numbers[1] * along, levels)
+    step = np.diff(levels).min()
+    value = tried[best, 0] * g + tried[best, 1] * h
+    misfit = distance_to_levels(value[None], levels).mean() / (step / 4)
+    if misfit > accidental(np.array([g.size - 1]), len(tried), ACCIDENT)[0]:
+        return unanswered
+    rivals = tried[fit > fit[best] - RIVAL]
+    named = nearest_level(rivals[:, :1] * g + rivals[:, 1:] * h, levels)
+    if ((named != nearest_level(value[None], levels)).mean(axis=1) > OTHERWISE).any():
+        return unanswered
+    weight = _densities(tried[best, 0] * scalar + tried[best, 1] * along, levels)
     at = weight.argmax(axis=1)
     total = weight.sum(axis=1)
     probability = np.where(total > 0, weight.max(axis=1) / np.where(total > 0, total, 1), 1 / levels.size)
@@ -83,18 +108,25 @@ def _densities(value: np.ndarray, levels: np.ndarray) -> np.ndarray:
     return np.exp(-0.5 * ((value[..., None] - levels) / (NOISE * step)) ** 2)
 
 
-def _most_likely(
-    scalar: np.ndarray, along: np.ndarray, levels: np.ndarray
-) -> tuple[float, tuple[float, float]]:
-    """The log-likelihood of the best A and B among those tried, and these."""
-    half = (levels[-1] - levels[0]) / 2
-    size = np.sqrt(np.mean(scalar**2))
-    errors = half / size * np.geomspace(1 / RANGE, RANGE, ERRORS)
-    middle = np.mean(np.abs(along))
-    predictions = levels.mean() / middle * np.geomspace(1 / RANGE, RANGE, PREDICTIONS)
-    turn = 1.0 if along.sum() >= 0 else -1.0  # ratings are positive
+def _tried(
+    g: np.ndarray, h: np.ndarray, levels: np.ndarray, product: float | None
+) -> Float[np.ndarray, "tried 2"]:
+    """Pairs of A and B."""
+    number = PREDICTIONS if product is None else ALONG_A_LINE
+    size = levels.mean() / np.mean(np.abs(h))
+    b = (
+        size * np.geomspace(1 / RANGE, RANGE, number) * (1.0 if h.sum() >= 0 else -1.0)
+    )  # ratings are positive
+    if product is not None:
+        return np.stack([product / b, b], axis=1)
+    errors = (levels[-1] - levels[0]) / 2 / np.sqrt(np.mean(g**2)) * np.geomspace(1 / RANGE, RANGE, ERRORS)
     a = np.concatenate([-errors[::-1], errors])
-    value = a[:, None, None] * scalar + turn * predictions[:, None] * along
-    fit = np.log(_densities(value, levels).sum(axis=3) + LEAST).sum(axis=2)
-    row, column = np.unravel_index(int(fit.argmax()), fit.shape)
-    return float(fit[row, column]), (float(a[row]), float(turn * predictions[column]))
+    return np.stack([np.repeat(a, b.size), np.tile(b, a.size)], axis=1)
+
+
+def _fits(
+    g: np.ndarray, h: np.ndarray, levels: np.ndarray, tried: Float[np.ndarray, "tried 2"]
+) -> Float[np.ndarray, " tried"]:
+    """The log-likelihood of each pair."""
+    value = tried[:, :1] * g + tried[:, 1:] * h
+    return np.log(_densities(value, levels).sum(axis=2) + LEAST).sum(axis=1)

@@ -9,9 +9,8 @@ so that one number c per sender gives all of its ratings, and the known levels t
 steps after every rating, ``attacks.closed_form.moving_factor`` gives scalar and along of every row, of
 which the same holds with one c.
 
-Turning d turns R into 1 - R. Where the levels look the same from both ends the sign is open: ratings are
-then taken to lie above the middle in the mean, as those of all published data sets do, and where their mean
-is near it, or nothing else tells the sign, nothing is answered.
+Turning d turns R into 1 - R. Where the levels look the same from both ends the sign is open, and nothing is
+answered unless something else tells it: rows about implicit feedback do (``attacks.peers.implicit``).
 
 Symbols: g logistic function, R rating mapped to 0..1, d direction of u (paper 004, Eq. 14).
 """
@@ -35,7 +34,6 @@ PLACES = 17  # at so many places around the best
 BLOCK = 1 << 21  # numbers of one table
 ACCIDENT = 1e-4  # probability that rows about nothing are answered
 TELLING = 3.0  # times the best distance from the grid that any other ratings must have
-UPRIGHT = 2.0  # standard errors by which the mean of ratings must lie above the middle, or their sign is open
 FAR = 1e6
 EXACT = 1e-9  # of a step, below which distances are equal
 
@@ -52,7 +50,7 @@ class Fit(NamedTuple):
     allowed : (senders,)
         The largest misfit at which an answer counts.
     length : (senders,)
-        c, of the sign that the ratings have; NaN where none is clear.
+        c, with its sign; NaN where none is clear.
     """
 
     value: Float[np.ndarray, "senders rows"]
@@ -152,23 +150,15 @@ def _fit(
         spread /= (PLACES - 1) / 4
     away = _distance(g, h, few, levels)
     value = ratings_at(g, h, few[:, None])
-    best = _upright(away, value, step)
+    best = int(away.argmin())
     named = nearest_level(value, levels)
-    mirrored = np.abs(named + named[best] - levels[0] - levels[-1]).max(axis=1) < EXACT
-    mirrored &= _clearly_above(named[best], (levels[0] + levels[-1]) / 2)
-    other = (named != named[best]).any(axis=1) & ~mirrored
+    other = (named != named[best]).any(axis=1)
     clear = bool((away[other] > TELLING * away[best] + EXACT * step).all())
     out = np.zeros(scalar.shape)
     out[there] = value[best]
     misfit = away[best] / (step / 4) if clear else np.nan
     allowed = np.minimum(max_misfit, accidental(np.array([g.size - 1]), 4 * levels.size, ACCIDENT))
     return Fit(out, np.array([misfit]), allowed, np.array([few[best] if clear else np.nan]))
-
-
-def _clearly_above(ratings: np.ndarray, middle: float) -> bool:
-    """Whether ratings rather than their mirror image lie above the middle."""
-    error = ratings.std() / np.sqrt(ratings.size)
-    return bool(ratings.mean() - middle > UPRIGHT * error)
 
 
 def _nothing(shape: tuple[int, ...]) -> Fit:
@@ -179,10 +169,3 @@ def _nothing(shape: tuple[int, ...]) -> Fit:
 def _distance(g: np.ndarray, h: np.ndarray, tried: np.ndarray, levels: np.ndarray) -> np.ndarray:
     """Mean distance from the levels at each length."""
     return distance_to_levels(ratings_at(g, h, tried[:, None]), levels).mean(axis=1)
-
-
-def _upright(away: np.ndarray, value: np.ndarray, step: float) -> int:
-    """The nearest; of two that are equally near, the one with the higher ratings."""
-    best = int(away.argmin())
-    near = away <= TELLING * away[best] + EXACT * step
-    return int(np.flatnonzero(near)[value[near].mean(axis=1).argmax()])

@@ -6,7 +6,7 @@ import time
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -27,7 +27,13 @@ from audit.cli.output import Output
 from victims.common.errors import InputError
 from victims.common.files import refuse_unwritable
 
+if TYPE_CHECKING:
+    from rich.table import Table
+
+    from audit.experiments.results import Row
+
 EXAMPLES = examples(
+    "factorleak cost --victim dpmf-yang",
     "factorleak cost --items 40 --key-bits 1024 --no-phe",
     "factorleak cost --victim fedmvmf --defense unrated-sampling:rho=1",
 )
@@ -75,11 +81,15 @@ def cost(
     quiet: QuietOption = False,
     as_json: JsonOption = False,
 ) -> None:
-    """Processor seconds in each phase of an encrypted round, bytes and memory, beside the papers' numbers."""
+    """Processor seconds in each phase of an encrypted round, bytes and memory, beside the papers' numbers.
+
+    Where clients send to each other: messages, bytes and seconds of a round along the graph, in the clear or
+    under the defense.
+    """
     from audit.experiments.cost import Sheet, run, wide
     from audit.factories import parse_options
     from audit.requests.grids import scenario_of
-    from reports.cost import cost_table, of_the_upload, published_lines, published_seconds
+    from reports.cost import published_lines
     from reports.cost_figure import cost_figure
 
     output = Output(quiet, as_json)
@@ -112,11 +122,8 @@ def cost(
     by_upload = {}
     for upload, how in zip(uploads, ways, strict=True):
         rows = wide([row for row in found if row["upload"] == how.get("upload", row["upload"])])
-        for row in rows:
-            row["paper"] = published_seconds(victim, row, upload)
-        said = of_the_upload(victim, upload)
-        title = f"One round of {victim}{said}: processor seconds; of clients: busiest / mean"
-        output.show(cost_table(rows, title))
+        if rows:
+            output.show(_table(victim, rows, upload))
         by_upload[upload] = rows
     figures = []
     if figure is not None and all(by_upload.values()):
@@ -131,6 +138,19 @@ def cost(
         output.show(line)
     output.failures(found)
     output.results(found, out, time.perf_counter() - start, told=rows, figures=figures)
+
+
+def _table(victim: str, rows: Sequence[Row], upload: str) -> Table:
+    """The rows of one kind of upload, with the papers' numbers."""
+    from reports.cost import cost_table, of_the_upload, published_seconds
+    from reports.graph_cost import graph_cost_table
+
+    if "messages" in rows[0]:
+        return graph_cost_table(rows, f"One round of {victim}: processor seconds; of clients: busiest / mean")
+    for row in rows:
+        row["paper"] = published_seconds(victim, row, upload)
+    said = of_the_upload(victim, upload)
+    return cost_table(rows, f"One round of {victim}{said}: processor seconds; of clients: busiest / mean")
 
 
 def _refuse_undrawable(victim: str, pairs: Sequence[str]) -> None:

@@ -8,7 +8,10 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import numpy as np
+
 from audit.code_identity import code_used
+from audit.experiments.graph_cost import graph_cost_of
 from audit.experiments.grid import Cell, Procedure, Report, Say, only_ratings, silent
 from audit.experiments.metric_rows import failed_row
 from audit.experiments.naming import cell_path, content_of
@@ -19,7 +22,11 @@ from audit.experiments.runner import run_grid
 from audit.factories import make_defense, make_defenses, make_victim
 from audit.registry import recorded_name
 from victims.data.ratings import Ratings
-from victims.data.subsets import most_rated
+from victims.data.subsets import most_rated, of_users
+from victims.training import start
+
+FEW = 4  # clients who tell whom rows go to
+GRAPH_NOTE = "one round of all clients; a message is an index and K numbers, along every edge of its sender"
 
 HEADLINE = "slowest"  # seconds of a round, in paper 001's accounting
 
@@ -106,12 +113,35 @@ def run(
     content = content_of(ratings)
     cells = []
     for sheet in sheets:
-        make_victim(sheet.victim, sheet.options)
-        make_defenses(sheet.defense)
         counts = sheet.items or (ratings.n_items,)
-        rounds = [Round(sheet, count, system) for count in counts for system in _systems(sheet)]
+        alone = sends_along_graph(sheet, ratings)
+        systems = [System("in the clear", sheet.defense)] if alone else _systems(sheet)
+        rounds = [Round(sheet, count, system) for count in counts for system in systems]
         cells += [_cell(task, content, directory) for task in rounds]
     return run_grid(cells, PROCEDURE, ratings, directory, report=report)
+
+
+def sends_along_graph(sheet: Sheet, ratings: Ratings) -> bool:
+    """Whether clients send to each other, so that there is no server whose seconds could be measured.
+
+    Parameters
+    ----------
+    sheet : Sheet
+    ratings : Ratings
+
+    Returns
+    -------
+    bool
+
+    Raises
+    ------
+    InputError
+        If a name or option is wrong.
+    """
+    victim: Any = make_victim(sheet.victim, sheet.options)
+    make_defenses(sheet.defense)
+    few = of_users(ratings, np.arange(min(ratings.n_users, FEW)))
+    return victim.network(victim.init(few, sheet.seed), few).edges is not None
 
 
 def wide(rows: Sequence[Mapping[str, Any]]) -> list[Row]:
@@ -125,7 +155,7 @@ def wide(rows: Sequence[Mapping[str, Any]]) -> list[Row]:
     Returns
     -------
     list of dict
-        One row per upload, number of items and system, with all numbers of ``Cost``.
+        One row per upload, number of items and system, with all numbers of ``Cost`` or ``GraphCost``.
     """
     found: dict[tuple[Any, ...], Row] = {}
     notes = {}
@@ -169,6 +199,10 @@ def _measure(cell: Cell[Round], ratings: Ratings, say: Say) -> list[Row]:
     sheet, items, system = cell.task
     some = most_rated(ratings, items)
     victim: Any = make_victim(sheet.victim, sheet.options)
+    if sends_along_graph(sheet, some):
+        run = start(victim, some, make_defenses(system.defense), sheet.seed)
+        counted = {"users": some.n_users, **asdict(graph_cost_of(run))}
+        return _rows(cell.task, some, {name: float(value) for name, value in counted.items()}, GRAPH_NOTE)
     cost = cost_of(
         victim,
         some,
@@ -188,9 +222,13 @@ def _measure(cell: Cell[Round], ratings: Ratings, say: Say) -> list[Row]:
         "seconds_transfer_mean": cost.transfer(speed, mean=True),
         **cost.metrics(),
     }
-    beside = _beside(cell.task, some.n_ratings)
+    return _rows(cell.task, some, spent, cost.note)
+
+
+def _rows(task: Round, ratings: Ratings, spent: Mapping[str, float], note: str) -> list[Row]:
+    beside = _beside(task, ratings.n_ratings)
     return [
-        make_row(**cell.task.columns(), metric=name, value=value, status="ran", reason=cost.note) | beside
+        make_row(**task.columns(), metric=name, value=value, status="ran", reason=note) | beside
         for name, value in spent.items()
     ]
 

@@ -155,7 +155,7 @@ def cost_of(
         warnings.simplefilter("ignore", UserWarning)  # short keys are a comparison with the papers here
         run = start(victim, ratings, defenses, seed)
     if run.network.edges is not None:
-        raise InputError("cost measures a round around one server, and these clients send to each other")
+        raise InputError("cost_of measures a round around one server, and these clients send to each other")
     progress("local update")
     counts = _rows_per_client(run)
     local, rows = _local_update(run, ratings, int(counts.argmax()))

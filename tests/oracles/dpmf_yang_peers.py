@@ -134,7 +134,7 @@ class DpmfYang:
         return Traffic(out, held_v, held_z, trusted)
 
     def record(self, path: Path, watched: tuple[int, ...] = (), **declared: Any) -> Traffic:
-        """Write the training as a transcript, rows about Z as items from ``n_items`` on.
+        """Write the training as a transcript.
 
         Parameters
         ----------
@@ -145,23 +145,23 @@ class DpmfYang:
             Of ``Recorder``.
         """
         traffic = self.run()
-        rule = {"rule": "dpmf-yang", "link": "sigmoid", "implicit_from": self.n_items}
-        with Recorder(path, rating_levels=STARS, n_items=2 * self.n_items, rule=rule, **declared) as recorder:
+        rule = {"rule": "dpmf-yang", "link": "sigmoid"}
+        with Recorder(path, rating_levels=STARS, n_items=self.n_items, rule=rule, **declared) as recorder:
             for user, row in enumerate(self.ratings):
                 recorder.truth(user, np.flatnonzero(row), row[row > 0])
             for sender, trusted in enumerate(traffic.trusted):
                 for receiver in trusted.tolist():
                     recorder.edge(sender, receiver, 1.0, 0, self.rounds - 1)
-            start = np.concatenate([traffic.held_v[0][0], traffic.held_z[0][0]])
             for round_, sent in enumerate(traffic.sent):
-                recorder.broadcast(round_, start)
-                for user in watched:
-                    own = np.concatenate([traffic.held_v[round_][user], traffic.held_z[round_][user]])
-                    recorder.broadcast(round_, own, to=user)
+                for kind, held in (("item", traffic.held_v), ("item-implicit", traffic.held_z)):
+                    recorder.broadcast(round_, held[0][0], kind=kind)
+                    for user in watched:
+                        recorder.broadcast(round_, held[round_][user], kind=kind, to=user)
                 for user, one in enumerate(sent):
-                    rows = np.concatenate([one.explicit_rows, one.implicit_rows])
-                    items = np.concatenate([one.explicit, self.n_items + one.implicit])
-                    recorder.upload(round_, user, rows, items, to=recorder.NEIGHBOURS)
+                    to = recorder.NEIGHBOURS
+                    recorder.upload(round_, user, one.explicit_rows, one.explicit, to=to)
+                    second = one.implicit_rows, one.implicit
+                    recorder.upload(round_, user, *second, kind="item-implicit", to=to)
         return traffic
 
     def _negatives(self, rng: np.random.Generator, user: int) -> np.ndarray:

@@ -6,6 +6,7 @@ from typing import Any, Literal
 
 from victims.data.ratings import Ratings
 from victims.transcript.client_rule import ClientRule
+from victims.transcript.kinds import STANDARD, with_implicit
 from victims.transcript.manifest import Manifest, Upload
 
 
@@ -67,6 +68,7 @@ def manifest_of(
         rating_levels=list(ratings.levels),
         recorded_by="factorleak",
         declared_rule=rule,
+        kinds=with_implicit(sums=True) if victim.rows_about_implicit else dict(STANDARD),
         links="plain",
         senders_hidden=False,
     )

@@ -38,8 +38,10 @@ class Start(NamedTuple):
     implicit_scale : float
         Standard deviation of Z and Q, which start around zero.
     personal : "zero" or "private"
-        Whether v_q and z_q start at zero, or each user's at its own draw of N(0, implicit_scale): then no
-        pair of user and item is left where the start is, and a copy of both tables is held for every user.
+        Whether v_q and z_q start at zero, or each user's at its own draw: then no pair of user and item is
+        left where the start is, and a copy of both tables is held for every user.
+    personal_scale : float
+        Standard deviation of that draw.
     """
 
     factors: int
@@ -48,6 +50,7 @@ class Start(NamedTuple):
     spread: float
     implicit_scale: float
     personal: Literal["zero", "private"]
+    personal_scale: float
 
 
 def start_state(start: Start, ratings: Ratings, samples: Samples, edges: Edges | None, seed: int) -> State:
@@ -68,13 +71,13 @@ def start_state(start: Start, ratings: Ratings, samples: Samples, edges: Edges |
     """
     n_users, n_items = ratings.n_users, ratings.n_items
     clients = _main(start, n_users, seed, 0)
-    shared = _main(start, n_items, seed, 1), _small(start, n_items, seed, Purpose.DPMF_START, 2)
+    shared = _main(start, n_items, seed, 1), _small(start, n_items, seed, 2)
     items, implicit = (
         Table(copies_of(table), _personal(start, n_users, n_items, seed, number))
         for number, table in enumerate(shared)
     )
     user = samples.user[samples.kind == EXPLICIT]
-    drawn = _small(start, user.size, seed, Purpose.DPMF_START, 3)
+    drawn = _small(start, user.size, seed, 3)
     sums = np.stack([np.bincount(user, column, minlength=n_users) for column in drawn.T], axis=1)
     offsets = sums / np.maximum(explicit_counts(samples, n_users), 1)[:, None]
     return State(0, seed, clients, offsets, items, implicit, samples, edges)
@@ -88,10 +91,9 @@ def _main(start: Start, n_rows: int, seed: int, number: int) -> Float[np.ndarray
     return middle * rng.uniform(1 - start.spread, 1 + start.spread, (n_rows, start.factors))
 
 
-def _small(
-    start: Start, n_rows: int, seed: int, purpose: Purpose, number: int
-) -> Float[np.ndarray, "rows K"]:
-    return start.implicit_scale * generator(seed, purpose, number).normal(size=(n_rows, start.factors))
+def _small(start: Start, n_rows: int, seed: int, number: int) -> Float[np.ndarray, "rows K"]:
+    rng = generator(seed, Purpose.DPMF_START, number)
+    return start.implicit_scale * rng.normal(size=(n_rows, start.factors))
 
 
 def _personal(start: Start, n_users: int, n_items: int, seed: int, number: int) -> Copies:
@@ -99,4 +101,5 @@ def _personal(start: Start, n_users: int, n_items: int, seed: int, number: int) 
     if start.personal == "zero":
         return copies_of(zero)
     keys = np.arange(n_users * n_items, dtype=np.int64)
-    return Copies(zero, keys, _small(start, keys.size, seed, Purpose.PERSONAL_START, number))
+    drawn = generator(seed, Purpose.PERSONAL_START, number).normal(size=(keys.size, start.factors))
+    return Copies(zero, keys, start.personal_scale * drawn)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from typing import ClassVar
 
 import numpy as np
 from jaxtyping import Float, Int
@@ -11,13 +12,13 @@ from scipy.special import expit
 
 from victims.common.errors import InputError
 from victims.data.ratings import Ratings
-from victims.protocols.cofactor_round import Heard, State, after_round, heard_along, passed_of
-from victims.protocols.cofactor_steps import Rules, explicit_counts
+from victims.protocols.cofactor_round import Heard, State, Table, after_round, heard_along, passed_of
+from victims.protocols.cofactor_steps import Rules
 from victims.protocols.exchanged import Holding, Received, Rows, Sample, SetUp, pieces
 from victims.protocols.feedback import EXPLICIT, RatingMap, Samples, in_stars
 from victims.protocols.network import Edges, Graph, Shape
 from victims.protocols.own_copies import key_of, moved_items, whole
-from victims.transcript.view import ITEM
+from victims.transcript.kinds import IMPLICIT, ITEM
 
 
 @dataclass(frozen=True, eq=False)
@@ -72,8 +73,12 @@ class OwnTables:
 
 
 class AmongTrusted:
-    """Verbs by ``rules``, ``samples_of`` and ``edges_of``, which victims have beside these."""
+    """Verbs by ``rules``, ``samples_of`` and ``edges_of``, which victims have beside these.
 
+    ``rows_about_implicit`` says whether there is a Z, so that rows about it are sent, too.
+    """
+
+    rows_about_implicit: ClassVar[bool]
     name: str
     factors: int
     degree: int
@@ -132,7 +137,7 @@ class AmongTrusted:
         is_explicit = samples.kind == EXPLICIT
         sent = passed.rows
         if received is not None and received.rows is not None:
-            sent = _in_place(received.rows, samples, passed.rows, ratings.n_items)
+            sent = _in_place(received.rows, samples, ratings.n_items)
         edges = self.edges_of(state, ratings)
         explicit, implicit = (
             heard_along(
@@ -147,7 +152,7 @@ class AmongTrusted:
             for chosen in (is_explicit, ~is_explicit)
         )
         if received is not None and received.copies is not None:
-            explicit = self._copies(received.copies, edges, ratings)
+            explicit, implicit = self._copies(received.copies, edges, ratings)
         after = after_round(self.rules, state, samples, passed, explicit, implicit)
         checked = after.clients, after.items.public.values, after.implicit.public.values
         if not all(np.isfinite(table).all() for table in checked):
@@ -163,18 +168,19 @@ class AmongTrusted:
 
     def network(self, state: State, ratings: Ratings) -> Graph:
         """The graph of trust of this round."""
-        return Graph(Shape(ratings.n_items, 0, self.factors), self.edges_of(state, ratings))
+        n_implicit = ratings.n_items if self.rows_about_implicit else 0
+        shape = Shape(ratings.n_items, 0, self.factors, n_implicit)
+        return Graph(shape, self.edges_of(state, ratings))
 
     def holdings(
         self, state: State, ratings: Ratings, watched: Int[np.ndarray, " clients"]
     ) -> Iterator[Holding]:
-        """V of each user where it has left the shared start."""
-        for user in watched.tolist():
-            parts = state.items
-            items = np.union1d(moved_items(parts.public, user), moved_items(parts.personal, user))
-            if items.size:
-                keys = key_of(np.full(items.size, user), items, ratings.n_items)
-                yield Holding(user, items, parts.at(keys))
+        """V of each user where it has left the shared start; where there is a Z its start, and likewise."""
+        yield from _moved(state.items, watched, ITEM)
+        if self.rows_about_implicit:
+            start = state.implicit.public.start
+            yield Holding(None, np.arange(len(start)), start, IMPLICIT)
+            yield from _moved(state.implicit, watched, IMPLICIT)
 
     def set_up(self, state: State, ratings: Ratings) -> Iterator[SetUp]:
         """Nobody is told anything before the first round: who trusts whom is public."""
@@ -187,38 +193,46 @@ class AmongTrusted:
     def uploads(
         self, state: State, ratings: Ratings, users: np.ndarray, sample: Sample | None = None
     ) -> Iterator[Rows]:
-        """Rows about V of the given users, items ascending."""
+        """Rows about V of the given users, items ascending, and about Z of positives, then of negatives."""
         _refuse(self.name, sample)
         samples = self.samples_of(state, ratings)
         passed = passed_of(self.rules, state, samples)
-        counts = explicit_counts(samples, ratings.n_users)
+        counts = np.bincount(samples.user, minlength=ratings.n_users)
         for piece in pieces(users, counts[users], self.factors):
-            entry = np.flatnonzero((samples.kind == EXPLICIT) & np.isin(samples.user, piece))
+            entry = np.flatnonzero(np.isin(samples.user, piece))
             place = None if passed.place is None else passed.place[entry]
-            kind = np.full(entry.size, ITEM, np.int8)
+            kind = np.where(samples.kind[entry] == EXPLICIT, ITEM, IMPLICIT).astype(np.int8)
             yield Rows(samples.user[entry], kind, samples.item[entry], passed.rows[entry], place)
 
-    def _copies(self, copies: Callable[[int], Rows], edges: Edges, ratings: Ratings) -> Heard:
-        """Messages that were changed one by one."""
+    def _copies(self, copies: Callable[[int], Rows], edges: Edges, ratings: Ratings) -> tuple[Heard, Heard]:
+        """Messages that were changed one by one: those about V, and those about Z."""
         keys, rows = [np.zeros(0, np.int64)], [np.zeros((0, self.factors))]
+        kinds = [np.zeros(0, np.int8)]
         for receiver in np.unique(edges.receiver).tolist():
             copy = copies(receiver)
             keys.append(key_of(np.full(copy.index.size, receiver), copy.index, ratings.n_items))
             rows.append(copy.gradient / self.degree)
-        return Heard(np.concatenate(keys), np.concatenate(rows))
+            kinds.append(copy.kind)
+        key, row, is_item = np.concatenate(keys), np.concatenate(rows), np.concatenate(kinds) == ITEM
+        return Heard(key[is_item], row[is_item]), Heard(key[~is_item], row[~is_item])
 
 
-def _in_place(
-    rows: Rows, samples: Samples, exact: Float[np.ndarray, "samples K"], n_items: int
-) -> Float[np.ndarray, "samples K"]:
+def _moved(table: Table, watched: Int[np.ndarray, " clients"], kind: int) -> Iterator[Holding]:
+    """Each client's copies that have left the shared start."""
+    for user in watched.tolist():
+        items = np.union1d(moved_items(table.public, user), moved_items(table.personal, user))
+        if items.size:
+            keys = key_of(np.full(items.size, user), items, len(table.public.start))
+            yield Holding(user, items, table.at(keys), kind)
+
+
+def _in_place(rows: Rows, samples: Samples, n_items: int) -> Float[np.ndarray, "samples K"]:
     """What left the users, in the order of the samples; rows that were left out are zeros."""
-    explicit = samples.of_kind(EXPLICIT)
-    keys = key_of(samples.user[explicit], samples.item[explicit], n_items)
+    keys = key_of(samples.user, samples.item, n_items)  # nobody has an item in two samples
     order = np.argsort(keys)
     place = np.searchsorted(keys[order], key_of(rows.sender, rows.index, n_items))
-    sent = exact.copy()
-    sent[explicit] = 0
-    sent[explicit[order[place]]] = rows.gradient
+    sent = np.zeros((keys.size, rows.gradient.shape[1]))
+    sent[order[place]] = rows.gradient
     return sent
 
 

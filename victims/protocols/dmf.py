@@ -70,6 +70,8 @@ class DMF(AmongTrusted):
         Of the start where it is positive, in 0..1.
     personal_start : "zero" or "private"
         Of q.
+    personal_scale : float
+        > 0; standard deviation of a private start.
 
     References
     ----------
@@ -77,6 +79,7 @@ class DMF(AmongTrusted):
     """
 
     name: ClassVar[str] = "dmf"
+    rows_about_implicit: ClassVar[bool] = False
 
     update: Literal["sgd"] = "sgd"
     weighting: Literal["observed-only"] = "observed-only"
@@ -96,6 +99,7 @@ class DMF(AmongTrusted):
     init_scale: float = 0.8
     init_spread: float = 0.1
     personal_start: Literal["zero", "private"] = "zero"
+    personal_scale: float = 0.01
 
     def __post_init__(self) -> None:
         require_fields(
@@ -119,6 +123,7 @@ class DMF(AmongTrusted):
             init_scale=above(0),
             init_spread=between(0, 1),
             personal_start=one_of("zero", "private"),
+            personal_scale=above(0),
         )
 
     @property
@@ -144,7 +149,7 @@ class DMF(AmongTrusted):
         samples = explicit_only(ratings, self.positive_share, self.rating_map, seed)
         edges = None if self.walks == "rounds" else self._walked(ratings, seed, 0)
         scales = self.init_scale, self.init_spread, 0.0
-        start = Start(self.factors, self.start, *scales, self.personal_start)
+        start = Start(self.factors, self.start, *scales, self.personal_start, self.personal_scale)
         return start_state(start, ratings, samples, edges, seed)
 
     def samples_of(self, state: State, ratings: Ratings) -> Samples:

@@ -91,6 +91,7 @@ class DPMFYang(AmongTrusted):
     """
 
     name: ClassVar[str] = "dpmf-yang"
+    rows_about_implicit: ClassVar[bool] = True
 
     update: Literal["sgd"] = "sgd"
     weighting: Literal["observed-only"] = "observed-only"
@@ -180,7 +181,7 @@ class DPMFYang(AmongTrusted):
             samples = with_negatives(samples, ratings, seed, 0)
         edges = None if self.receivers == "rounds" else self._drawn(ratings, seed, 0)
         scales = self.init_scale, self.init_spread, self.implicit_scale
-        start = Start(self.factors, self.start, *scales, self.personal_start)
+        start = Start(self.factors, self.start, *scales, self.personal_start, self.implicit_scale)
         return start_state(start, ratings, samples, edges, seed)
 
     def samples_of(self, state: State, ratings: Ratings) -> Samples:

@@ -9,6 +9,8 @@ from typing import NamedTuple
 import numpy as np
 from jaxtyping import Float, Int
 
+from victims.transcript.kinds import ITEM
+
 PIECE_BYTES = 32 << 20  # gradients of one recorded piece
 
 
@@ -19,6 +21,7 @@ class Rows:
     Attributes
     ----------
     sender, kind, index : (n_rows,) int32
+        kind is ``ITEM`` or ``ATTRIBUTE``, or ``IMPLICIT`` of a second table of item factors.
     gradient : (n_rows, factors) float64
     sequence : (n_rows,) int32, or None
         Place of each row among those of its client, where clients send them in the order of their steps.
@@ -133,16 +136,19 @@ class Holding:
 
     Attributes
     ----------
-    holder : int
-        The client.
+    holder : int or None
+        The client; None is everybody, for a second table of item factors.
     index : (n,) int
         The items, ascending.
     factors : (n, K)
+    kind : int
+        ``ITEM``, or ``IMPLICIT`` of a second table.
     """
 
-    holder: int
+    holder: int | None
     index: Int[np.ndarray, " rows"]
     factors: Float[np.ndarray, "rows factors"]
+    kind: int = ITEM
 
 
 @dataclass(frozen=True)

@@ -19,9 +19,10 @@ from victims.common.errors import InputError
 from victims.common.seeds import Purpose, generator
 from victims.protocols.ciphers import Cipher, Total
 from victims.protocols.exchanged import Received, Rows
-from victims.transcript.kinds import ATTRIBUTE
+from victims.transcript.kinds import ATTRIBUTE, IMPLICIT, IMPLICIT_SUM, ITEM, KINDS
 
 SERVER = -1
+ITEM_SUM, ATTRIBUTE_SUM = KINDS.index("item-sum"), KINDS.index("attribute-sum")
 Protect = Callable[[Rows, int], Rows]  # rows on their way and a seed -> rows as they leave
 
 
@@ -41,24 +42,25 @@ class Envelope(NamedTuple):
 
 
 class Sums(NamedTuple):
-    """Sums of what is sent in a round, as one party sees them; items first, then attributes.
+    """Sums of what is sent in a round, as one party sees them, in the order of ``Shape.group_of``.
 
     Attributes
     ----------
-    values : (n_items + n_attributes, factors) float64
+    values : (groups, factors) float64
         Zero where not released.
-    released : (n_items + n_attributes,) bool
+    released : (groups,) bool
         Formed, and shown.
-    n_items : int
+    shape : Shape
+        What each is about.
     receiver : int
         Who sees them.
-    sender : (n_items + n_attributes,) int
+    sender : (groups,) int
         Who sends them back to it; itself where it adds up by itself.
     """
 
     values: Float[np.ndarray, "rows factors"]
     released: Bool[np.ndarray, " rows"]
-    n_items: int
+    shape: Shape
     receiver: int
     sender: Int[np.ndarray, " rows"]
 
@@ -79,20 +81,30 @@ class PlainTotal(NamedTuple):
 
 
 class Shape(NamedTuple):
-    """What rows are about: n_items, n_attributes, and how many numbers a row has."""
+    """What rows are about: n_items, n_attributes, how many numbers a row has, and items of a second table."""
 
     n_items: int
     n_attributes: int
     factors: int
+    n_implicit: int = 0
 
     @property
     def groups(self) -> int:
         """Sums that there can be."""
-        return self.n_items + self.n_attributes
+        return self.n_items + self.n_attributes + self.n_implicit
 
     def group_of(self, rows: Rows) -> Int[np.ndarray, " rows"]:
-        """Place of each row's sum: items first, then attributes."""
-        return np.where(rows.kind == ATTRIBUTE, self.n_items + rows.index, rows.index).astype(np.int64)
+        """Place of each row's sum: items first, then attributes, then items of the second table."""
+        before = np.zeros(max(ITEM, ATTRIBUTE, IMPLICIT) + 1, np.int64)
+        before[[ATTRIBUTE, IMPLICIT]] = self.n_items, self.n_items + self.n_attributes
+        return before[rows.kind] + rows.index
+
+    def about(self, group: Int[np.ndarray, " n"]) -> tuple[np.ndarray, np.ndarray]:
+        """Kind and index of some sums."""
+        ends = np.cumsum([self.n_items, self.n_attributes])
+        part = np.searchsorted(ends, group, side="right")
+        kind = np.array([ITEM_SUM, ATTRIBUTE_SUM, IMPLICIT_SUM])[part]
+        return kind, group - np.array([0, *ends])[part]
 
     def summed(self, rows: Iterable[Rows], cipher: Cipher | None) -> tuple[np.ndarray, np.ndarray]:
         """Sums over the senders, and which of them are released: those of enough senders."""
@@ -239,7 +251,7 @@ class Star:
         values, released = self.shape.summed(protected, cipher)
         decrypters = np.array([SERVER]) if cipher is None else cipher.rules.decrypters
         sender = decrypters[np.arange(self.shape.groups) % decrypters.size]
-        return Sums(values, released, self.shape.n_items, SERVER, sender)
+        return Sums(values, released, self.shape, SERVER, sender)
 
 
 @dataclass(frozen=True, eq=False)
@@ -305,7 +317,7 @@ class Graph:
         for receiver in watched.tolist():
             values, released = self.shape.summed([self._copy(together, each, receiver, seed)], cipher)
             sender = np.full(self.shape.groups, receiver)
-            out.append(Sums(values, released, self.shape.n_items, receiver, sender))
+            out.append(Sums(values, released, self.shape, receiver, sender))
         return out
 
     def arrived(

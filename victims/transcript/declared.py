@@ -77,7 +77,7 @@ def constants_of(given: Mapping[str, Any] | None) -> dict[str, float]:
             meant = closest(str(key), PUBLIC)
             hint = f"did you mean {meant!r}? " if meant else ""
             raise InputError(
-                f"constants must be of {', '.join(PUBLIC)}, got {key!r:.40}; {hint}What else the clients do "
+                f"constants must have names of the format, got {key!r:.40}; {hint}What else the clients do "
                 "goes into rule"
             )
         if value is None:

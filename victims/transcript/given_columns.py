@@ -11,7 +11,7 @@ from jaxtyping import Float, Int
 
 from victims.common.errors import InputError
 from victims.common.limits import LARGEST, scanned
-from victims.transcript.kinds import KINDS, OF_FACTORS
+from victims.transcript.kinds import IMPLICIT_NAME, KINDS, OF_FACTORS, RECORDED
 
 INT32_MAX = 2**31 - 1
 Numbers = np.ndarray | Sequence[Any]  # checked where they are written
@@ -122,7 +122,7 @@ def round_of(name: str, given: Any) -> int:
 
 
 def kind_of(name: str) -> int:
-    """Find the position in ``KINDS`` of what rows of factors are about.
+    """Find the position in ``RECORDED`` of what rows of factors are about.
 
     Parameters
     ----------
@@ -137,9 +137,10 @@ def kind_of(name: str) -> int:
     InputError
         If it is of no such kind.
     """
-    if not isinstance(name, str) or name not in OF_FACTORS:
-        raise InputError(f"kind must be one of {', '.join(OF_FACTORS)}, got {name!r:.80}")
-    return OF_FACTORS[name]
+    names = (*OF_FACTORS, IMPLICIT_NAME)
+    if not isinstance(name, str) or name not in names:
+        raise InputError(f"kind must be one of {', '.join(names)}, got {name!r:.80}")
+    return RECORDED.index(name)
 
 
 def number_of(name: str, given: Any) -> float:

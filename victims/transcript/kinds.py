@@ -11,7 +11,11 @@ from victims.transcript.spelling import plain, refuse_misspelt
 
 KINDS = ("item", "attribute", "item-sum", "attribute-sum")
 ITEM, ATTRIBUTE = 0, 1
-OPAQUE = len(KINDS)  # the code of every kind that no attack reads
+OPAQUE = len(KINDS)  # the code of every kind that is not among KINDS
+IMPLICIT, IMPLICIT_SUM = 6, 8  # on their way to a file; even, for they are of items
+IMPLICIT_NAME = "item-implicit"
+RECORDED = (*KINDS, IMPLICIT_NAME)  # kinds in the dictionaries of a recorder's files
+OF_IMPLICIT = {"gradient": IMPLICIT, "sum": IMPLICIT_SUM}
 WIDEST = 65_536
 NUMBERED = {name: code for code, name in enumerate(KINDS)}
 OF_FACTORS = {name: NUMBERED[name] for name in KINDS[:2]}  # kinds of state, truth and answers
@@ -31,6 +35,8 @@ class Kind(BaseModel):
     width : int or None
         Numbers of a row; None is the manifest's ``factors``. Rows of another width have ``value`` in
         place of ``gradient`` or ``factor``.
+    implicit : {"gradient", "sum"} or None
+        Of rows of role other: they are that of a second table of item factors, the one of implicit feedback.
     """
 
     model_config = ConfigDict(frozen=True, strict=True)
@@ -38,6 +44,7 @@ class Kind(BaseModel):
     of: Literal["item", "attribute", "client"]
     role: Literal["gradient", "sum", "other"] = "gradient"
     width: Annotated[int, Field(ge=1, le=WIDEST)] | None = None
+    implicit: Literal["gradient", "sum"] | None = None
 
     @model_validator(mode="before")
     @classmethod
@@ -52,6 +59,8 @@ class Kind(BaseModel):
             raise ValueError("rows of role gradient or sum have as many numbers as factors; leave width out")
         if self.role != "other" and self.of == "client":
             raise ValueError("rows of role gradient or sum are about items or attributes; use of: item")
+        if self.implicit and not (self.role == "other" and self.of == "item" and self.width is None):
+            raise ValueError("rows of implicit feedback must be of: item and role: other, without width")
         return self
 
     @property
@@ -68,6 +77,31 @@ STANDARD: Mapping[str, Kind] = {
     "item-sum": Kind(of="item", role="sum"),
     "attribute-sum": Kind(of="attribute", role="sum"),
 }
+
+
+def with_implicit(sums: bool) -> dict[str, Kind]:
+    """The standard kinds, and those of a second table of item factors.
+
+    Parameters
+    ----------
+    sums : bool
+        Whether to declare sums of its rows, too.
+    """
+    second = {IMPLICIT_NAME: Kind(of="item", role="other", implicit="gradient")}
+    if sums:
+        second[f"{IMPLICIT_NAME}-sum"] = Kind(of="item", role="other", implicit="sum")
+    return {**STANDARD, **second}
+
+
+def of_implicit(kinds: Mapping[str, Kind]) -> dict[str, Kind]:
+    """Kinds of rows about a second table of item factors, as they would be of the first one.
+
+    Examples
+    --------
+    >>> of_implicit({"item": Kind(of="item"), "z": Kind(of="item", role="other", implicit="gradient")})
+    {'z': Kind(of='item', role='gradient', width=None, implicit=None)}
+    """
+    return {name: Kind(of="item", role=kind.implicit) for name, kind in kinds.items() if kind.implicit}
 
 
 def codes(kinds: Mapping[str, Kind]) -> dict[str, int]:

@@ -14,7 +14,7 @@ import numpy as np
 from jaxtyping import Int
 
 from victims.common.errors import InputError
-from victims.transcript.kinds import ATTRIBUTE, ITEM, KINDS
+from victims.transcript.kinds import ATTRIBUTE, IMPLICIT_NAME, ITEM, RECORDED
 from victims.transcript.latest import Latest
 
 EVERYBODY = -1  # in place of a client who alone holds factors
@@ -47,6 +47,8 @@ class Ledger:
     rounds : set of int
     n_items, n_attributes : int
         So far.
+    implicit : bool
+        Whether there is a second table of item factors.
     items, rated : Latest
         Of uploads by round and client, and of the truth by client.
     """
@@ -55,6 +57,7 @@ class Ledger:
         self.clients: dict[Hashable, int] = {}
         self.rounds: set[int] = set()
         self.n_items, self.n_attributes = n_items or 0, 0
+        self.implicit = False
         self.items, self.rated = Latest(), Latest()
         self._fixed_items = n_items
         self._known: dict[tuple[int, int], int] = {}
@@ -95,7 +98,7 @@ class Ledger:
 
     def refuse_size(self, code: int, size: int) -> None:
         """No index beyond what is declared."""
-        if code == ITEM and self._fixed_items is not None and size > self._fixed_items:
+        if code != ATTRIBUTE and self._fixed_items is not None and size > self._fixed_items:
             raise InputError(f"items must be below n_items = {self._fixed_items}, got {size - 1}")
 
     def refuse_second_broadcast(self, round_: int, code: int, to: Hashable | None, holder: int) -> None:
@@ -103,8 +106,8 @@ class Ledger:
         if _at(self._holders.get((round_, code)), holder + 1):
             client = "" if to is None else f" to client {to!r:.40}"
             raise InputError(
-                f"broadcast must be called once for the {KINDS[code]} factors of a round{client}, got round "
-                f"{round_} again; give all rows at once, or count rounds finer"
+                f"broadcast must be called once for the {RECORDED[code]} factors of a round{client}, got "
+                f"round {round_} again; give all rows at once, or count rounds finer"
             )
 
     def broadcast(self, round_: int, code: int, holder: int, size: int) -> None:
@@ -123,8 +126,9 @@ class Ledger:
         known, most = self._known.get((round_, code), 0), int(index.max(initial=-1))
         if most >= known:
             raise InputError(
-                f"upload must be about {KINDS[code]}s whose factors were broadcast before, got {KINDS[code]} "
-                f"{most} in round {round_}, where {known} were; call broadcast first, or give references"
+                f"upload must be about {RECORDED[code]}s whose factors were broadcast before, got "
+                f"{RECORDED[code]} {most} in round {round_}, where {known} were; call broadcast first, or "
+                "give references"
             )
 
     def refuse_second_upload(
@@ -132,9 +136,9 @@ class Ledger:
     ) -> None:
         """A client uploads each item once in a round."""
         key = round_, self.provisional("client", client)
-        repeated = self.items.again(key, index.astype(np.int64) * 2 + code)
+        repeated = self.items.again(key, _places(index, code))
         if repeated is not None:
-            raise uploaded_again(client, KINDS[code], repeated // 2, round_)
+            raise uploaded_again(client, RECORDED[code], repeated // len(RECORDED), round_)
 
     def sent(self, round_: int, client: int) -> int:
         """How many rows a client sent so far in a round."""
@@ -147,7 +151,7 @@ class Ledger:
         count = self._sent.setdefault(round_, array("i"))
         if client >= len(count):
             count.extend([0] * (2 * client + 64 - len(count)))
-        self.items.add((round_, client), index.astype(np.int64) * 2 + code, count[client] > 0)
+        self.items.add((round_, client), _places(index, code), count[client] > 0)
         count[client] += index.size
         if passed_on and index.size:
             _mark(self._passed_on.setdefault(round_, bytearray()), client)
@@ -183,10 +187,11 @@ class Ledger:
         self._count(code, int(index.max(initial=-1)) + 1)
 
     def _count(self, code: int, size: int) -> None:
-        if code == ITEM:
-            self.n_items = max(self.n_items, size)
-        else:
+        if code == ATTRIBUTE:
             self.n_attributes = max(self.n_attributes, size)
+        else:
+            self.n_items = max(self.n_items, size)
+        self.implicit |= code == RECORDED.index(IMPLICIT_NAME)
 
 
 def uploaded_again(client: Hashable, kind: str, index: int, round_: int) -> InputError:
@@ -227,6 +232,11 @@ def told_again(client: Hashable, item: int) -> InputError:
     return InputError(
         f"truth of client {client!r:.40} must name each item once, got item {item} again; give the last"
     )
+
+
+def _places(index: Int[np.ndarray, " rows"], code: int) -> Int[np.ndarray, " rows"]:
+    """A number for each index of a kind."""
+    return index.astype(np.int64) * len(RECORDED) + code
 
 
 def _is_nan(client: Hashable) -> bool:

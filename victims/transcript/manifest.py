@@ -40,6 +40,9 @@ CONSTANTS = (  # of all protocols: what ``hyperparameters`` is read for
     "regularization",
     "epochs",
     "adam_epsilon",
+    "implicit_weight",
+    "negative_weight",
+    "lambda_implicit",
 )
 
 

@@ -7,6 +7,7 @@ whom messages go). What the clients kept private lies in ``NAME.truth.arrow`` be
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -18,11 +19,9 @@ from victims.common.files import small_file
 from victims.common.json_text import json_of
 from victims.common.limits import refuse_absurd_sizes, refuse_absurd_table
 from victims.transcript.adversaries import ADVERSARIES
-from victims.transcript.arrow import (
-    find_columns,
-    open_columns,
-)
+from victims.transcript.arrow import ColumnFile, find_columns, open_columns
 from victims.transcript.deliveries import Deliveries, read_deliveries
+from victims.transcript.kinds import of_implicit
 from victims.transcript.manifest import NOT_OF_VERSION_1, Manifest
 from victims.transcript.manifest_2 import Manifest2
 from victims.transcript.message_table import MessageTable, read_messages
@@ -30,7 +29,7 @@ from victims.transcript.messages import Messages
 from victims.transcript.parties import UNTOLD
 from victims.transcript.recorded import Opener, Sealed, Transcript
 from victims.transcript.row_checks import Indices, check_rows, check_sums
-from victims.transcript.state_table import State, read_state
+from victims.transcript.state_table import State, read_state, split_by_kind
 
 __all__ = [
     "ADVERSARIES",
@@ -65,8 +64,31 @@ def open_transcript(path: Path | str) -> Transcript:
     """
     path = Path(path)
     manifest = read_manifest(path)
-    state = read_state(open_columns(find_columns(path, "state")), manifest)
-    file = open_columns(find_columns(path, "messages"))
+    state = open_columns(find_columns(path, "state"))
+    messages = open_columns(find_columns(path, "messages"))
+    deliveries = read_deliveries(path, manifest) if manifest.version > 1 else None
+    return replace(
+        _read(path, manifest, state, messages, deliveries),
+        implicit=_of_implicit(path, manifest, state, messages, deliveries),
+    )
+
+
+def _of_implicit(
+    path: Path, manifest: Manifest, state: ColumnFile, messages: ColumnFile, deliveries: Deliveries | None
+) -> Transcript | None:
+    """Rows about a second table of item factors, as a recording of their own; None where there are none."""
+    kinds = of_implicit(manifest.kinds)
+    some = split_by_kind(messages, list(kinds), kept=True)[0] if kinds else messages
+    if not kinds or not sum(batch.num_rows for batch in some.batches):
+        return None
+    alone = manifest.model_copy(update={"kinds": kinds, "n_attributes": 0, "attribute_groups": []})
+    return _read(path, alone, split_by_kind(state, list(kinds), kept=True)[0], some, deliveries)
+
+
+def _read(
+    path: Path, manifest: Manifest, state_file: ColumnFile, file: ColumnFile, deliveries: Deliveries | None
+) -> Transcript:
+    state = read_state(state_file, manifest)
     table = read_messages(file, manifest)
     known = _known_to_somebody(state)
     _refuse_absurd_sizes(path, manifest, known, table.uploads)
@@ -75,7 +97,6 @@ def open_transcript(path: Path | str) -> Transcript:
     )
     for rows in (table.sums, table.item_server):
         check_sums(file.path, rows, known, by_receiver=manifest.version > 1)
-    deliveries = read_deliveries(path, manifest) if manifest.version > 1 else None
     _refuse_lost(file.path, table, deliveries)
     return Transcript(
         path,

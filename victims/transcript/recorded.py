@@ -76,6 +76,8 @@ class Transcript:
         Kinds of role other.
     told : mapping of kind to Told
         Their rows among the messages.
+    implicit : Transcript, or None
+        Rows about a second table of item factors, as a recording of their own.
     """
 
     path: Path
@@ -93,6 +95,7 @@ class Transcript:
     repeated_for_receivers: bool = False
     other: Mapping[str, int] = field(default_factory=dict)
     told: Mapping[str, Told] = field(default_factory=dict)
+    implicit: Transcript | None = None
 
     def __repr__(self) -> str:
         """One line: what was recorded, and how much of it."""
@@ -121,6 +124,9 @@ class Transcript:
         """
         adversary = self.adversary(adversary)
         party = party_of(self.path, self.manifest, self.sums.sender, adversary)
+        return self._view(adversary, party, opener)
+
+    def _view(self, adversary: str, party: Party, opener: Opener | None) -> View:
         messages = self._uploads(party)
         broadcasts = dict(self.broadcasts)
         if self.sealed.state:
@@ -160,6 +166,7 @@ class Transcript:
             sums_of_members={
                 member: seen_by(Party(member, members=(member,)), self.sums) for member in party.members
             },
+            implicit=None if self.implicit is None else self.implicit._view(adversary, party, opener),
         )
 
     def adversary(self, name: str) -> str:

@@ -18,6 +18,7 @@ import numpy as np
 from victims.common.errors import InputError
 from victims.transcript.declared import constants_of, manifest_of, mapping_of, size_of
 from victims.transcript.given_columns import Numbers
+from victims.transcript.kinds import with_implicit
 from victims.transcript.ledger import Ledger, Nobody
 from victims.transcript.manifest import INT32_MAX, Manifest
 from victims.transcript.private_rows import PrivateRows
@@ -139,7 +140,8 @@ class Recorder:
             >= 0; the numbers need not be consecutive.
         factors : (n_items, K)
             Row j is about item j (or attribute j).
-        kind : {"item", "attribute"}
+        kind : {"item", "attribute", "item-implicit"}
+            The last is a second table of item factors, that of implicit feedback.
         to : hashable, optional
             A client who alone gets, or starts from, these factors; everybody without it.
         biases : (n_items,), optional
@@ -171,7 +173,7 @@ class Recorder:
         items : (n_rows,) whole numbers, optional
             Items of the rows. Without it there is a row for every item, and those that carry nothing
             (zeros; for ``rule["upload"] = "weights"``, what was broadcast) are not stored.
-        kind : {"item", "attribute"}
+        kind : {"item", "attribute", "item-implicit"}
         to : hashable
             A client who receives the rows; ``Recorder.SERVER``; ``Recorder.NEIGHBOURS``, those of ``edge``.
         references : (n_rows, K), optional
@@ -231,6 +233,8 @@ class Recorder:
         elif "rows" not in rule:
             rule["rows"] = "all" if traffic.dense else "rated"
             declared["inferred"] = ["rows"]
+        if ledger.implicit:
+            declared["kinds"] = with_implicit(sums=False)
         return manifest_of(
             declared,
             rule,

@@ -10,7 +10,7 @@ import pyarrow as pa
 
 from victims.common.errors import InputError
 from victims.transcript.deliveries import overlapping
-from victims.transcript.kinds import KINDS
+from victims.transcript.kinds import RECORDED
 from victims.transcript.ledger import Ledger, told_again, uploaded_again
 from victims.transcript.recorded_files import RecordedFiles
 from victims.transcript.sort_keys import equal_to_the_next, order_of, repeated
@@ -54,7 +54,7 @@ def refuse_repeated_uploads(path: Path, ledger: Ledger) -> None:
     found = _repetition(path, ("round", "sender", "kind", "index"))
     if found is not None:
         round_, sender, code, index = found
-        raise uploaded_again(ledger.name(sender), KINDS[code], index, round_)
+        raise uploaded_again(ledger.name(sender), RECORDED[code], index, round_)
 
 
 def refuse_repeated_truth(path: Path, ledger: Ledger) -> None:

@@ -11,6 +11,7 @@ import pyarrow as pa
 from victims.common.files import PRIVATE, PUBLIC, make_private, output
 from victims.transcript.arrow_output import ArrowOutput
 from victims.transcript.given_columns import kind_array, vector_array
+from victims.transcript.kinds import KINDS, RECORDED
 
 ROWS, BYTES = 1 << 16, 32 << 20  # of a batch: few calls, yet little memory
 NULL = -(2**31)  # stands for null in columns that may be
@@ -37,6 +38,8 @@ class Spool:
         self._filled = self._capacity = 0
         self._writer: ArrowOutput | None = None
         self._schema: pa.Schema | None = None
+        self._kinds: tuple[str, ...] = KINDS
+        self._written_kinds: tuple[str, ...] = KINDS
 
     def add(self, size: int, columns: Mapping[str, np.ndarray | int]) -> None:
         """Append rows; what is given is copied.
@@ -50,6 +53,8 @@ class Spool:
         """
         if not self._buffers:
             self._begin(columns)
+        if np.max(columns.get("kind", 0), initial=0) >= len(KINDS):
+            self._kinds = RECORDED
         for name, column in columns.items():
             if isinstance(column, np.ndarray) and column.dtype.itemsize > self._buffers[name].dtype.itemsize:
                 self._widen(name, column.dtype)
@@ -76,7 +81,7 @@ class Spool:
         with output(self.path):
             if self._schema is None:
                 self._open(batch.schema)
-            elif batch.schema != self._schema:
+            elif batch.schema != self._schema or self._written_kinds != self._kinds:
                 self._rewrite(batch.schema)
             assert self._writer is not None
             self._writer.write_batch(batch)
@@ -114,7 +119,7 @@ class Spool:
 
     def _array(self, name: str, column: np.ndarray) -> pa.Array:
         if name == "kind":
-            return kind_array(column)
+            return kind_array(column, self._kinds)
         if column.ndim == 2:
             return vector_array(column)
         if name in self._nullable and (hidden := column == NULL).any():
@@ -122,13 +127,13 @@ class Spool:
         return pa.array(column)
 
     def _open(self, schema: pa.Schema) -> None:
-        self._schema = schema
+        self._schema, self._written_kinds = schema, self._kinds
         if self._mode == PRIVATE:
             make_private(self.path)
         self._writer = ArrowOutput(self.path, schema)
 
     def _rewrite(self, schema: pa.Schema) -> None:
-        """Write the file anew, with wider numbers."""
+        """Write the file anew, with wider numbers, or more kinds."""
         assert self._writer is not None
         self._writer.close()
         before = self.path.with_suffix(".narrow")
@@ -136,5 +141,9 @@ class Spool:
         self._open(schema)
         with pa.memory_map(str(before)) as source, pa.ipc.open_file(source) as file:
             for number in range(file.num_record_batches):
-                self._writer.write_batch(file.get_batch(number).cast(schema))
+                batch = file.get_batch(number).cast(schema)
+                if "kind" in schema.names:
+                    kind = kind_array(batch.column("kind").indices.to_numpy(), self._kinds)
+                    batch = batch.set_column(schema.names.index("kind"), "kind", kind)
+                self._writer.write_batch(batch)
         before.unlink()

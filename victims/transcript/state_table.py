@@ -167,6 +167,28 @@ def without_other_kinds(file: ColumnFile, manifest: Manifest) -> tuple[ColumnFil
     other = [name for name, kind in manifest.kinds.items() if kind.code == OPAQUE]
     if not other:
         return file, {}
+    kept, count = split_by_kind(file, other, kept=False)
+    return kept, {name: rows for name, rows in count.items() if not manifest.kinds[name].implicit}
+
+
+def split_by_kind(file: ColumnFile, other: list[str], *, kept: bool) -> tuple[ColumnFile, dict[str, int]]:
+    """Rows of some kinds, or all others.
+
+    Parameters
+    ----------
+    file : ColumnFile
+        Returned as it is where its column of kinds is none, which is refused where it is read.
+    other : list of str
+        Kinds.
+    kept : bool
+        Whether to keep their rows, or the others.
+
+    Returns
+    -------
+    file : ColumnFile
+    count : dict of str to int
+        Rows of each of these kinds.
+    """
     count = dict.fromkeys(other, 0)
     batches = []
     for batch, kind in zip(file.batches, file.columns("kind"), strict=True):
@@ -182,8 +204,8 @@ def without_other_kinds(file: ColumnFile, manifest: Manifest) -> tuple[ColumnFil
         for place, n_rows in enumerate(np.bincount(at, minlength=len(names))[: len(names)].tolist()):
             if strange[place]:
                 count[names[place]] += n_rows
-        mask = strange[at]
-        batches.append(batch.filter(pa.array(~mask)) if mask.any() else batch)
+        mask = strange[at] == kept
+        batches.append(batch if mask.all() else batch.filter(pa.array(mask)))
     return ColumnFile(file.path, tuple(batches), file.metadata), count
 
 

@@ -35,7 +35,8 @@ def read_told(file: ColumnFile, manifest: Manifest) -> dict[str, Told]:
     InputError
         If one of these rows names nobody, or its value is no finite number.
     """
-    names = [name for name, kind in manifest.kinds.items() if kind.code == OPAQUE]
+    kinds = manifest.kinds.items()
+    names = [name for name, kind in kinds if kind.code == OPAQUE and kind.implicit is None]
     return {name: told for name in names if (told := _of_kind(file, manifest, name)).index.size}
 
 

@@ -84,6 +84,9 @@ class View:
         What each member of the adversary alone knows; ``broadcasts`` has the first one's in it.
     sums_of_members : mapping of client to mapping of round to Sums
         Where clients are the adversary: the sums that each sees; ``sums`` has the first one's of each item.
+    implicit : View, or None
+        The same party's view of the rows about a second table of item factors, that of implicit feedback,
+        as if they were a recording of their own.
     """
 
     adversary: str
@@ -99,6 +102,7 @@ class View:
     traffic: Traffic | None = None
     holdings: Mapping[int, Mapping[int, Broadcast]] = field(default_factory=dict)
     sums_of_members: Mapping[int, Mapping[int, Sums]] = field(default_factory=dict)
+    implicit: View | None = None
 
     def __repr__(self) -> str:
         """One line: who sees how much."""
@@ -136,7 +140,9 @@ class View:
         copies = self.copies
         if copies is not None:
             copies = copies.where(np.isin(copies.sender, [*users, UNTOLD]))
-        return replace(self, messages=rows_of(self.messages, np.concatenate(keep)), copies=copies)
+        implicit = None if self.implicit is None else self.implicit.select(users)
+        messages = rows_of(self.messages, np.concatenate(keep))
+        return replace(self, messages=messages, copies=copies, implicit=implicit)
 
     def during(self, rounds: Sequence[int] | np.ndarray) -> View:
         """The same view restricted to some rounds (rows are copied).
@@ -174,6 +180,7 @@ class View:
                 member: {round_: own[round_] for round_ in chosen if round_ in own}
                 for member, own in self.sums_of_members.items()
             },
+            implicit=None if self.implicit is None else self.implicit.during(chosen),
         )
 
     def shuffled(self, seed: int) -> View | None:
@@ -188,8 +195,9 @@ class View:
             return None
         rng = generator(seed, Purpose.SHUFFLED_VIEW)
         sums = {round_: _dealt(seen, rng) for round_, seen in self.sums.items()}
+        implicit = None if self.implicit is None else self.implicit.shuffled(seed)
         if messages.gradient is None:
-            return replace(self, sums=sums)
+            return replace(self, sums=sums, implicit=implicit)
         copies = None
         if self.copies is not None:
             copies = self.copies.dealt(generator(seed, Purpose.SHUFFLED_VIEW, 1))
@@ -201,7 +209,7 @@ class View:
         source[in_kind_order] = deal
         assert whole.gradient is not None
         dealt = replace(whole, gradient=(whole.gradient[0][source],))
-        return replace(self, messages=dealt, sums=sums, copies=copies)
+        return replace(self, messages=dealt, sums=sums, copies=copies, implicit=implicit)
 
     def batches(self, max_bytes: int = BATCH_BYTES) -> Iterator[UserBatch]:
         """Clients in batches of similar length, each with its uploads of all rounds.

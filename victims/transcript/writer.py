@@ -27,6 +27,7 @@ from victims.transcript.given_columns import (
     same_length,
     vector_array,
 )
+from victims.transcript.kinds import OF_IMPLICIT
 from victims.transcript.manifest import INT32_MAX, Manifest
 from victims.transcript.manifest_2 import file_of
 from victims.transcript.view import ATTRIBUTE, ITEM, KINDS
@@ -81,6 +82,21 @@ class TranscriptWriter:
         self._declared_rounds = frozenset(manifest.rounds)
         self._rounds: dict[str, set[int]] = {"state": set(), "messages": set()}
         self._others = [name for name, kind in manifest.kinds.items() if kind.role == "other"]
+        implicit = {name: kind.implicit for name, kind in manifest.kinds.items() if kind.implicit}
+        self._implicit = list(implicit)
+        places = {OF_IMPLICIT[role]: self._names.index(name) for name, role in implicit.items()}
+        self._places = {code: code for code in range(len(KINDS))} | places
+
+    @property
+    def _names(self) -> list[str]:
+        """Kinds in the dictionary of ``messages.arrow``."""
+        return [*KINDS, *self._others]
+
+    def _kinds(self, kind: Int[np.ndarray, " rows"]) -> Int[np.ndarray, " rows"]:
+        """Places in that dictionary of some codes."""
+        table = np.full(max(self._places) + 1, -1, np.int8)
+        table[list(self._places)] = list(self._places.values())
+        return table[kind]
 
     def __enter__(self) -> TranscriptWriter:
         with output(self.path):
@@ -152,7 +168,7 @@ class TranscriptWriter:
         factors = np.concatenate([table for table in tables if table.size] or tables)
         columns = {
             "round": pa.array(np.full(sum(sizes), number, np.int32)),
-            "kind": kind_array(np.repeat([ITEM, ATTRIBUTE], sizes)),
+            "kind": kind_array(np.repeat([ITEM, ATTRIBUTE], sizes), [*KINDS, *self._implicit]),
             "index": pa.array(np.concatenate([np.arange(n, dtype=np.int32) for n in sizes])),
             **payload("factor", factors, ciphertext),
         }
@@ -171,17 +187,24 @@ class TranscriptWriter:
         self._write("state", number, columns)
 
     def holding(
-        self, round_: int | np.integer, holder: int | np.integer, items: Numbers, factors: Numbers
+        self,
+        round_: int | np.integer,
+        holder: int | np.integer | None,
+        items: Numbers,
+        factors: Numbers,
+        kind: int = ITEM,
     ) -> None:
         """Write item factors that one client alone knows before the rows of a round, after its ``state``.
 
         Parameters
         ----------
         round_ : int
-        holder : int
-            A client.
+        holder : int or None
+            A client; None is everybody.
         items : (n_rows,) whole numbers
         factors : (n_rows, factors)
+        kind : int
+            ``ITEM``, or ``IMPLICIT`` of a second table that the manifest declares.
         """
         number = self._checked_round(round_)
         index = ids_of("items", items, 0, self.manifest.n_items - 1, "an item of the manifest")
@@ -189,22 +212,43 @@ class TranscriptWriter:
         same_length(items=index, factors=rows)
         columns = {
             "round": pa.array(np.full(index.size, number, np.int32)),
-            "kind": kind_array(np.full(index.size, ITEM)),
+            "kind": kind_array(self._of_state(kind, index.size), [*KINDS, *self._implicit]),
             "index": pa.array(index),
             **payload("factor", rows, None),
-            "holder": pa.array(np.full(index.size, self._parties("holder", [holder])[0], np.int32)),
+            "holder": pa.nulls(index.size, pa.int32())
+            if holder is None
+            else pa.array(np.full(index.size, self._parties("holder", [holder])[0], np.int32)),
         }
         self._write("state", number, columns)
 
-    def deliveries(self, sender: Numbers, receiver: Numbers, weight: Numbers) -> None:
-        """Write the edges along which rows without a receiver go, in all rounds; once.
+    def _of_state(self, kind: int, size: int) -> Int[np.ndarray, " rows"]:
+        """Place in the dictionary of ``state.arrow``, as often as there are rows."""
+        if kind not in self._places:
+            raise InputError(f"kind must be one that the manifest declares, got {kind}")
+        return np.full(size, [*KINDS, *self._implicit].index(self._names[self._places[kind]]))
+
+    def deliveries(
+        self,
+        sender: Numbers,
+        receiver: Numbers,
+        weight: Numbers,
+        first_round: int = 0,
+        last_round: int = INT32_MAX,
+    ) -> None:
+        """Write the edges along which rows without a receiver go; once, or once for each graph.
 
         Parameters
         ----------
         sender, receiver : (n_edges,) whole numbers
         weight : (n_edges,)
             What rows are multiplied by on the way.
+        first_round, last_round : int
+            Rounds in which the edges are there, both included.
         """
+        if not 0 <= first_round <= last_round <= INT32_MAX:
+            raise InputError(
+                f"first_round must be between 0 and last_round = {last_round}, got {first_round}"
+            )
         ends = {
             name: self._parties(name, given) for name, given in (("sender", sender), ("receiver", receiver))
         }
@@ -212,8 +256,8 @@ class TranscriptWriter:
         same_length(**ends, weight=weights)
         columns = {name: pa.array(column) for name, column in ends.items()}
         columns["weight"] = pa.array(weights)
-        columns["first_round"] = pa.array(np.zeros(weights.size, np.int32))
-        columns["last_round"] = pa.array(np.full(weights.size, INT32_MAX, np.int32))
+        columns["first_round"] = pa.array(np.full(weights.size, first_round, np.int32))
+        columns["last_round"] = pa.array(np.full(weights.size, last_round, np.int32))
         self._write("deliveries", 0, columns)
 
     def set_up(
@@ -246,7 +290,7 @@ class TranscriptWriter:
         index = ids_of("index", index, 0, INT32_MAX, ">= 0 and fit into 32 bits")
         sender = self._parties("sender", sender)
         same_length(sender=sender, index=index)
-        names = [*KINDS, *self._others]
+        names = self._names
         columns = {field.name: pa.nulls(index.size, field.type) for field in schema}
         columns["round"] = pa.array(np.full(index.size, number, np.int32))
         columns["sender"] = pa.array(sender)
@@ -296,7 +340,10 @@ class TranscriptWriter:
             The factor that each row was computed at; version 2, in all calls or none.
         """
         number, manifest = self._checked_round(round_), self.manifest
-        kind = ids_of("kind", kind, 0, len(KINDS) - 1, f"a place in {', '.join(KINDS)}")
+        kind = ids_of("kind", kind, 0, max(self._places), f"a place in {', '.join(KINDS)}")
+        places = self._kinds(kind)
+        if (places < 0).any():
+            raise InputError(f"kind must be a place in {', '.join(KINDS)}, got {kind[places.argmin()]}")
         index = ids_of("index", index, 0, INT32_MAX, ">= 0 and fit into 32 bits")
         sender = self._parties("sender", sender)
         gradient = array_of("gradient", gradient)
@@ -309,7 +356,7 @@ class TranscriptWriter:
         if (index >= limit).any():
             row = int((index >= limit).argmax())
             raise InputError(
-                f"index of kind {KINDS[kind[row]]} must be below {limit[row]} (manifest), "
+                f"index of kind {self._names[places[row]]} must be below {limit[row]} (manifest), "
                 f"got {index[row]} in row {row}"
             )
         columns = {
@@ -318,7 +365,7 @@ class TranscriptWriter:
             "receiver": pa.nulls(sender.size, pa.int32())
             if receiver is None
             else pa.array(np.full(sender.size, self._parties("receiver", [receiver])[0], np.int32)),
-            "kind": kind_array(kind, [*KINDS, *self._others]),
+            "kind": kind_array(places, self._names),
             "index": pa.array(index),
             **payload("gradient", gradient, ciphertext),
         }

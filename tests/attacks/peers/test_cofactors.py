@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from attacks.peers.explicit import mappings, pull_of, read_explicit, starred
-from attacks.peers.implicit import halves, positives
+from attacks.peers.implicit import sampled_of
 from attacks.peers.sigmoid_grid import ratings_at, ratings_behind
 from tests.oracles.dpmf_yang_peers import STARS, DpmfYang
 
@@ -21,13 +21,17 @@ PROGRAMS = {
 
 @pytest.mark.parametrize("name", PROGRAMS)
 def test_ratings_of_the_first_round(name):
-    """What is answered is right, and most senders are answered."""
+    """What is answered is right, and most senders are answered; the positives tell the sign of a factor."""
     program = PROGRAMS[name]
-    traffic, v = program.run(), program.run().held_v[0][0]
+    traffic = program.run()
+    v, z = traffic.held_v[0][0], traffic.held_z[0][0]
     answered = 0
     for user, sent in enumerate(traffic.sent[0]):
         factors = v[sent.explicit]
-        found = read_explicit(sent.explicit_rows, factors, sent.explicit, program.levels, 0.25, EPS)
+        rows = sent.implicit_rows - program.ridge * z[sent.implicit]
+        toward = sampled_of(rows, sent.implicit, np.zeros(len(rows), int), program.negative).toward
+        given = sent.explicit_rows, factors, sent.explicit, program.levels, 0.25, EPS
+        found = read_explicit(*given, toward=toward)
         told = np.isfinite(found.value)
         answered += told.any()
         stars = starred(found.value, program.levels, STARS)
@@ -53,22 +57,39 @@ def test_positives(redrawn):
                 [s.positive for s in sent],
             )
         )
-        split = halves(rows - program.ridge * z[index], round_)
+        found = sampled_of(rows - program.ridge * z[index], index, round_, np.nan)
         explicit = read_explicit(
             sent[0].explicit_rows, v[sent[0].explicit], sent[0].explicit, program.levels, 0.25, EPS
         )
         for factor, told in ((np.zeros_like(explicit.direction), redrawn), (explicit.direction, True)):
-            found = positives(split, index, round_, np.tile(factor, (len(sent), 1)))
+            side = found.side(factor) * found.split.side
             if told and (redrawn or factor.any()):
-                assert (found == np.where(truth, 1, -1)).mean() > 0.95
-            assert (found == np.where(truth, -1, 1)).sum() == 0
+                assert (side == np.where(truth, 1, -1)).mean() > 0.95
+            assert (side == np.where(truth, -1, 1)).sum() == 0
 
 
 def test_positives_of_one_round():
     """Without a factor of the ratings nothing is said."""
     rows, index, none = np.array([[-1.0, 0], [0.5, 0]]), np.array([0, 1]), np.zeros(2, int)
-    assert positives(halves(rows, none), index, none, np.zeros((1, 2))).tolist() == [0, 0]
-    assert positives(halves(rows, none), index, none, np.array([[2.0, 0]])).tolist() == [1, -1]
+    found = sampled_of(rows, index, none, np.nan)
+    assert found.positives(np.zeros(2)).tolist() == []
+    assert found.toward is None
+    assert found.positives(np.array([2.0, 0])).tolist() == [0]
+
+
+@pytest.mark.parametrize("weight", [0.5, 0.8, 1.0])
+def test_positives_by_the_length_of_their_rows(weight):
+    """One round and no ratings: W makes the rows of negatives shorter, and at 1 it does not."""
+    program = DpmfYang(redrawn=False, negative=weight)
+    traffic = program.run()
+    z, answered = traffic.held_z[0][0], 0
+    for sent in traffic.sent[0]:
+        rows = sent.implicit_rows - program.ridge * z[sent.implicit]
+        found = sampled_of(rows, sent.implicit, np.zeros(len(rows), int), weight)
+        told = found.positives(np.zeros(program.factors))
+        assert np.isin(told, sent.implicit[sent.positive]).all()
+        answered += told.size > 0
+    assert (answered > program.n_users / 2) == (weight < 0.7)
 
 
 def test_rows_about_nothing_are_not_answered():
@@ -80,24 +101,19 @@ def test_rows_about_nothing_are_not_answered():
 
 
 def test_ratings_that_their_mirror_image_fits():
-    """With levels that look the same from both ends the mean decides, and where it cannot, nobody does."""
+    """With levels that look the same from both ends nothing is said until somebody tells the sign."""
     levels = np.linspace(0, 1, 5)
     along = np.random.default_rng(2).normal(size=(1, 8))
     g = 1 / (1 + np.exp(-1.3 * along))
-    high, even = (
-        np.array([[1, 0.75, 1, 0.5, 1, 0.75, 0.25, 1]]),
-        np.array([[1, 0, 0.5, 0.25, 0.75, 0, 1, 0.5]]),
-    )
-    for rating, answered in ((high, True), (even, False)):
-        found = ratings_behind(1.3 * g * (1 - g) * (g - rating), along, along < 9, levels, 0.25)
-        assert (found.misfit <= found.allowed).tolist() == [answered]
-        if answered:
-            np.testing.assert_allclose(found.value, rating, atol=1e-6)
-    told = ratings_behind(1.3 * g * (1 - g) * (g - even), along, along < 9, levels, 0.25, np.ones(1))
-    np.testing.assert_allclose(told.value, even, atol=1e-6)
-    np.testing.assert_allclose(
-        ratings_at(1.3 * g * (1 - g) * (g - even), along, np.array(1.3)), even, atol=1e-9
-    )
+    even = np.array([[0, 1, 0.5, 0.25, 0.75, 0, 1, 0.5]])
+    row = 1.3 * g * (1 - g) * (g - even)
+    open_ = ratings_behind(row, along, along < 9, levels, 0.25)
+    assert not (open_.misfit <= open_.allowed).any()
+    for sign, expected in ((1, even), (-1, 1 - even)):
+        told = ratings_behind(row, along, along < 9, levels, 0.25, np.full(1, float(sign)))
+        assert (told.misfit <= told.allowed).all()
+        np.testing.assert_allclose(told.value, expected, atol=1e-6)
+    np.testing.assert_allclose(ratings_at(row, along, np.array(1.3)), even, atol=1e-9)
 
 
 def test_no_rows():

@@ -10,6 +10,7 @@ from audit.scoring.linking import link_scores, senders_of
 from victims.data.ratings import Ratings
 from victims.data.synthetic import Synthetic, generate
 from victims.recording import record
+from victims.transcript.kinds import ITEM
 from victims.transcript.reader import Transcript, open_transcript
 
 DENSE = Synthetic(users=24, items=60, seed=4)
@@ -92,7 +93,8 @@ def test_the_personal_part_of_dpmf_yang_adds_up_from_the_rows_sent(ratings):
     total = np.zeros((ratings.n_users, ratings.n_items, 4))
     for _ in range(3):
         for rows in victim.uploads(state, ratings, everybody):
-            total[rows.sender, rows.index] += rows.gradient
+            about_v = rows.kind == ITEM
+            total[rows.sender[about_v], rows.index[about_v]] += rows.gradient[about_v]
         state = victim.round(state, ratings)
     user, item = np.divmod(state.items.personal.keys, ratings.n_items)
     assert user.size > 100

@@ -9,10 +9,10 @@ import pytest
 
 from audit.experiments.cost import Sheet, run, wide
 from audit.experiments.round_cost import cost_of
-from audit.factories import make_defenses
+from audit.factories import make_defenses, make_victim
 from reports.cost_figure import cost_figure
 from victims.common.errors import InputError
-from victims.data.subsets import of_users
+from victims.data.subsets import most_rated, of_users
 from victims.protocols.base import Rows, Unchanged
 from victims.protocols.fedmf import FedMF
 from victims.protocols.fedmvmf import FedMVMF
@@ -74,6 +74,26 @@ class TestCost:
         np.testing.assert_allclose(rows["part-text"][1]["server_share_counted"], counted)
         one, two = (cost_figure(rows, "phe, 1024 bit", tmp_path / name) for name in ("one", "two"))
         assert [a.read_bytes() for a in one] == [b.read_bytes() for b in two]
+
+    @pytest.mark.parametrize("victim", ["dpmf-yang", "pdmfrec"])
+    def test_along_a_graph(self, ratings, victim):
+        """Each row goes once along every edge of its sender."""
+        rows = run([Sheet(victim, options={"factors": 4}, items=(40,))], ratings)
+        assert {row["status"] for row in rows} == {"ran"}, rows[0]["reason"]
+        (row,) = wide(rows)
+        some = most_rated(ratings, 40)
+        protocol = make_victim(victim, {"factors": "4"})
+        state = protocol.init(some, 0)
+        edges = protocol.network(state, some).edges
+        everybody = np.arange(some.n_users)
+        sent = [rows.sender for rows in protocol.uploads(state, some, everybody)]
+        per_client = np.bincount(np.concatenate(sent), minlength=some.n_users)
+        receivers = np.bincount(edges.sender, minlength=some.n_users)
+        assert row["messages"] == (per_client * receivers).sum() > row["rows"] == per_client.sum()
+        assert row["bytes"] == 36 * row["messages"]
+        assert row["bytes_sent"] == 36 * (per_client * receivers).max() > row["bytes_sent_mean"]
+        np.testing.assert_allclose(row["bytes_received_mean"], row["bytes"] / some.n_users)
+        assert row["seconds_round"] > 0
 
     def test_the_stand_in_has_no_cost(self, ratings):
         with pytest.raises(InputError, match="the cost of ideal encryption says nothing"):

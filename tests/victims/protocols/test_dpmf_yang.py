@@ -19,6 +19,7 @@ from victims.protocols.dpmf_yang import DPMFYang
 from victims.protocols.feedback import EXPLICIT, NEGATIVE, POSITIVE
 from victims.protocols.own_copies import key_of, whole
 from victims.training import start
+from victims.transcript.kinds import IMPLICIT, ITEM
 
 NAMES = {EXPLICIT: "explicit", POSITIVE: "positive", NEGATIVE: "negative"}
 K = 3
@@ -82,7 +83,7 @@ def round_of(victim, state, ratings):
         DPMFYang(negatives="rounds", receivers="rounds", fallback="similarity", negative_weight=1.0),
         DPMFYang(order="per-rating", regularize="round", fallback="nobody", start="normal"),
         DMF(fallback="nobody", walk_length=3),
-        DMF(order="batch", walks="fixed", positive_share=0.4, regularize="round"),
+        DMF(order="batch", walks="fixed", positive_share=0.4, regularize="round", personal_start="private"),
     ],
     ids=lambda victim: f"{victim.name}-{victim.order}-{victim.regularize}",
 )
@@ -96,8 +97,7 @@ def test_rounds_are_those_of_a_plain_program(few, victim):
         rows = passed_of(victim.rules, run.state, victim.samples_of(run.state, few)).rows
         np.testing.assert_allclose(rows[order], sent, atol=1e-12)
         uploaded = np.concatenate([r.gradient for r in victim.uploads(run.state, few, np.arange(12))])
-        is_explicit = victim.samples_of(run.state, few).kind == EXPLICIT
-        np.testing.assert_array_equal(uploaded, rows[is_explicit])
+        np.testing.assert_array_equal(uploaded, rows)
         run = run.trained(number)
     state = run.state
     np.testing.assert_allclose(state.clients, [user.u for user in users], atol=1e-12)
@@ -172,9 +172,18 @@ def test_a_personal_part_that_starts_at_zero_is_minus_theta_times_the_rows(few):
     victim = DPMFYang(factors=K)
     run, total = start(victim, few, (), 0), 0.0
     for number in range(4):
-        total = total + next(iter(victim.uploads(run.state, few, np.arange(12)))).gradient
+        rows = next(iter(victim.uploads(run.state, few, np.arange(12))))
+        total = total + rows.gradient[rows.kind == ITEM]
         run = run.trained(number)
     np.testing.assert_allclose(run.state.items.personal.values, -victim.learning_rate * total, atol=1e-15)
+
+
+@pytest.mark.parametrize("victim", [DPMFYang(personal_start="private"), DMF(personal_start="private")])
+def test_private_starts_differ(few, victim):
+    """Before: those of dmf were all zero."""
+    held = whole(victim.init(few, 0).items.personal, np.arange(2))
+    assert (held[0] != held[1]).all()
+    assert np.std(held) == pytest.approx(0.01, rel=0.2)  # of 2 x 3 x n_items normal numbers
 
 
 def test_who_hears_of_nothing_holds_the_start(few):
@@ -185,8 +194,11 @@ def test_who_hears_of_nothing_holds_the_start(few):
     received = set(victim.edges_of(run.state, few).receiver.tolist())
     deaf = next(user for user in range(12) if user not in received)
     own = run.state.samples.item[(run.state.samples.user == deaf) & (run.state.samples.kind == EXPLICIT)]
-    (holding,) = victim.holdings(run.state, few, np.array([deaf]))
-    assert set(holding.index.tolist()) == set(own.tolist())
+    of_v, shared, of_z = victim.holdings(run.state, few, np.array([deaf]))
+    assert set(of_v.index.tolist()) == set(own.tolist())
+    assert [(of_v.holder, of_v.kind), (shared.holder, shared.kind)] == [(deaf, ITEM), (None, IMPLICIT)]
+    assert (of_z.holder, of_z.kind) == (deaf, IMPLICIT)
+    assert set(of_z.index.tolist()) == set(run.state.samples.item[run.state.samples.user == deaf]) - set(own)
 
 
 class TestGraph:

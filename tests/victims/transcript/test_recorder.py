@@ -107,7 +107,7 @@ CALLS = {
     "a round that is none": (lambda r: r.broadcast(-1, Q), "round must be >= 0 and fit into 32 bits, got -1"),
     "a kind that is none": (
         lambda r: upload(r, kind="items"),
-        "kind must be one of item, attribute, got 'items'",
+        "kind must be one of item, attribute, item-implicit, got 'items'",
     ),
     "a second broadcast": (
         lambda r: r.broadcast(0, Q),
