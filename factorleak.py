@@ -1,4 +1,4 @@
-"""Measure what the traffic of a federated matrix-factorisation recommender gives away.
+"""Measure what the traffic of a federated or decentralised matrix-factorisation recommender gives away.
 
     import factorleak as fl
 

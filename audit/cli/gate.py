@@ -139,7 +139,18 @@ class Outcome(NamedTuple):
 
 
 def parse(texts: Iterable[str], vocabulary: Vocabulary | None = None) -> list[Condition]:
-    """Conditions as given on the command line.
+    """Read conditions as given on the command line.
+
+    Parameters
+    ----------
+    texts : iterable of str
+        In the grammar of this file's header.
+    vocabulary : Vocabulary, optional
+        Metrics, fields and columns that the command has; all of ``audit`` by default.
+
+    Returns
+    -------
+    list of Condition
 
     Raises
     ------
@@ -156,7 +167,19 @@ def parse(texts: Iterable[str], vocabulary: Vocabulary | None = None) -> list[Co
 
 
 def check(conditions: Sequence[Condition], rows: Sequence[Mapping[str, Any]]) -> Outcome:
-    """Hold result rows against conditions: crossed if any is, else not measured if any was not, else done."""
+    """Hold result rows against conditions: crossed if any is, else not measured if any was not, else done.
+
+    Parameters
+    ----------
+    conditions : sequence of Condition
+    rows : sequence of mapping
+        Result rows, with the columns of ``results.json``.
+
+    Returns
+    -------
+    Outcome
+        The exit code, and a line for each condition that is crossed or was not measured.
+    """
     crossed, unmeasured = [], []
     for condition in conditions:
         across = [row for row in rows if condition.crossed_by(row)]

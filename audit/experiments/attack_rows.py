@@ -166,6 +166,11 @@ def own_rows_alone(view: View) -> str:
     Parameters
     ----------
     view : View
+
+    Returns
+    -------
+    str
+        Empty where it receives something.
     """
     if not view.members or not view.users.size or users_of_others(view).size:
         return ""

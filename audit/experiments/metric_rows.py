@@ -76,6 +76,10 @@ def why_inapplicable(reconstruction: Reconstruction) -> str:
     Parameters
     ----------
     reconstruction : Reconstruction
+
+    Returns
+    -------
+    str
     """
     words = in_words(reconstruction.abstained, reconstruction.users.size)
     return reconstruction.obstacle or words or "the adversary receives no uploads"
@@ -112,6 +116,10 @@ def untested(attack: object) -> str:
     Parameters
     ----------
     attack : str
+
+    Returns
+    -------
+    str
     """
     return "" if is_guess(attack) else NOT_TESTED
 

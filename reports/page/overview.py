@@ -91,7 +91,7 @@ def systems_of(rows: Sequence[Row]) -> list[System]:
     rows = [row for row in rows if row["metric"] != BOUND]
     kinds = _kinds(rows)
     groups = grouped(rows, *SYSTEM)
-    varying = [place for place in range(len(SYSTEM)) if len({key[place] for key in groups}) > 1]
+    varying = [position for position in range(len(SYSTEM)) if len({key[position] for key in groups}) > 1]
     return [_system(key, varying, tuple(of_system), kinds) for key, of_system in groups.items()]
 
 
@@ -211,7 +211,7 @@ def _text(value: Any) -> str:
 
 def _short(words: dict[str, str], varying: Sequence[int]) -> list[str]:
     """Only what differs between the systems of the page."""
-    names = [SYSTEM[place] for place in varying]
+    names = [SYSTEM[position] for position in varying]
     return [
         "no defense" if name == "defense" and words[name] in ("", "none") else words[name] for name in names
     ]

@@ -100,6 +100,10 @@ def case(scenario: str, ratings: Ratings, seed: int, rule: str = "random") -> Ca
     rule : str
         How ratings of existing users are held out: ``victims.data.splits``.
 
+    Returns
+    -------
+    Case
+
     Raises
     ------
     InputError
@@ -327,6 +331,11 @@ def rank(chosen: Case, predict: Callable[[np.ndarray], np.ndarray], cut: Cut = P
     predict : callable
         From user numbers of the test ratings to scores, (users, n_items); larger ranks first.
     cut : Cut
+
+    Returns
+    -------
+    dict
+        From readings to ``Quality``.
     """
     per_user: dict[str, list[np.ndarray]] = {reading: [] for reading in READINGS}
     for users, actual, trained in _blocks(chosen):
