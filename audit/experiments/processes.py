@@ -131,5 +131,12 @@ def supervised() -> Iterator[None]:
     None
     """
     interrupts.leave_signals_to_this_process()
-    with joblib.parallel_config("loky", initializer=interrupts.in_worker, initargs=(os.getpid(),)):
+    with joblib.parallel_config("loky", initializer=_in_worker, initargs=(os.getpid(),)):
         yield
+
+
+def _in_worker(parent: int) -> None:
+    """A worker has one core, so that what it runs starts no processes of its own: every core has a worker
+    already, and one that is replaced would wait five minutes for its own idle ones to end."""
+    os.environ["LOKY_MAX_CPU_COUNT"] = "1"
+    interrupts.in_worker(parent)

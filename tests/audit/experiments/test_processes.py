@@ -10,7 +10,7 @@ import time
 from functools import partial
 from pathlib import Path
 
-from audit.experiments.processes import KilledError, in_processes
+from audit.experiments.processes import KilledError, in_processes, processes_of
 
 
 def sleeping(folder: str, _: int) -> None:
@@ -24,6 +24,14 @@ def is_running(number: int) -> bool:
         return Path(f"/proc/{number}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
     except OSError:
         return False
+
+
+def cores(_: int) -> int:
+    return processes_of(-1)
+
+
+def test_a_worker_starts_no_processes_of_its_own():
+    assert dict(in_processes(cores, [0, 1], 2)) == {0: 1, 1: 1}
 
 
 def test_a_worker_ends_with_its_parent(tmp_path):
