@@ -41,6 +41,10 @@ def mismatch(view: View) -> Mismatch | None:
     ----------
     view : View
         With gradients and broadcasts.
+
+    Returns
+    -------
+    Mismatch or None
     """
     declared = view.manifest.rule.upload
     if declared is None or not view.messages.n_rows:

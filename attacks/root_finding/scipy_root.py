@@ -9,7 +9,8 @@ start decides how well the solvers do, so it is an option and is recorded. A sol
 last iterate is still an answer (as in the paper), and ``converged`` says 0. Where nothing that is declared
 moves the rows, answers that are no ratings are not given (``attacks.root_finding.judgement``): the clients'
 rule is another one, the root a wrong one, or the solver stopped short. ``answer="any"`` gives them, as the
-paper does.
+paper does. The client's factor p is part of the answer: in sgd it is the unknown, in semi-als it
+follows from the answers by (8); of several systems it is the mean.
 
 References
 ----------
@@ -26,7 +27,7 @@ from typing import Literal
 import joblib
 import numpy as np
 
-from attacks.base import Estimates, Progress, Reconstruction, all_abstain, silent, unreadable
+from attacks.base import Estimates, Progress, Reconstruction, all_abstain, joined, silent, unreadable
 from attacks.client_rules.premises import unlike
 from attacks.closed_form.upload_kind import uploaded_otherwise
 from attacks.root_finding.clients import ClientRows, ClientUploads, clients_of
@@ -161,6 +162,7 @@ class Root:
                 "evaluations": np.array([answer.evaluations for answer in ordered], np.int64),
                 "seconds": np.array([answer.seconds for answer in ordered], np.float64),
             },
+            factors=joined(answer.factor for answer in ordered if answer.factor is not None),
         )
 
     def obstacle(self, view: View) -> str:
@@ -193,6 +195,7 @@ class ClientAnswer:
     converged: bool = False
     evaluations: int = 0
     seconds: float = 0.0
+    factor: tuple[np.ndarray, np.ndarray, np.ndarray] | None = None  # as ``attacks.base.joined`` takes it
 
 
 def solve_client(attack: Root, manifest: Manifest, client: ClientUploads, key: int) -> ClientAnswer:
@@ -215,7 +218,7 @@ def solve_client(attack: Root, manifest: Manifest, client: ClientUploads, key: i
     if reason := _unsolvable(attack, manifest, client):
         return ClientAnswer(client.user, None, reason)
     last = client.rounds[-1]
-    values, converged, evaluations, reason = [], [], 0, ""
+    values, factors, converged, evaluations, reason = [], [], [], 0, ""
     for fixed in _fixed_indices(attack, manifest, last, rng):
         problem = _problem(attack, manifest, client, fixed)
         solution = solve(
@@ -228,6 +231,7 @@ def solve_client(attack: Root, manifest: Manifest, client: ClientUploads, key: i
         reason = reason or solution.reason
         if solution.value is not None:
             values.append(solution.value)
+            factors.append(solution.factor)
             converged.append(solution.converged)
     seconds = time.perf_counter() - start
     if not values:
@@ -249,13 +253,14 @@ def solve_client(attack: Root, manifest: Manifest, client: ClientUploads, key: i
         if reason:
             return ClientAnswer(client.user, None, reason, converged[0], evaluations, seconds)
     estimates = Estimates(np.array([client.user], np.int32), last.kind[None], last.index[None], value[None])
-    return ClientAnswer(client.user, estimates, "", all(converged), evaluations, seconds)
+    factor = np.array([client.user]), np.array([client.first]), np.mean(factors, axis=0)[None]
+    return ClientAnswer(client.user, estimates, "", all(converged), evaluations, seconds, factor)
 
 
 def _unsolvable(attack: Root, manifest: Manifest, client: ClientUploads) -> str:
     """Why no system of this client can be formed, or nothing."""
     last = client.rounds[-1]
-    if any(part.rows.size == 0 or not part.rows.any() for part in client.rounds):
+    if any(uploads.rows.size == 0 or not uploads.rows.any() for uploads in client.rounds):
         return "all uploaded rows of a needed round are zero or missing"
     if manifest.update == "semi-als":
         if attack.method in DENSE and last.kind.size > attack.max_dense:

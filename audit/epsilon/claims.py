@@ -82,7 +82,24 @@ def run(
 
 
 def budget_quantiles(epsilon: float, ratings: Ratings, seed: int) -> dict[str, list[float]]:
-    """Quantiles 0, 1/4, 1/2, 3/4, 1 of the budgets of users and items, and of ratings."""
+    """Compute quantiles 0, 1/4, 1/2, 3/4 and 1 of the budgets of users and items, and of ratings.
+
+    Parameters
+    ----------
+    epsilon : float
+        The largest budget, 1e-9 to 1e9, in nats.
+    ratings : Ratings
+    seed : int
+
+    Returns
+    -------
+    dict
+        "users", "items" and "ratings", five numbers each, in nats.
+
+    References
+    ----------
+    Paper 002, arXiv:2212.00306, Table 2.
+    """
     specification = Specification(epsilon=epsilon)
     weights = draw(specification, ratings, seed)
     parts = {
@@ -90,7 +107,7 @@ def budget_quantiles(epsilon: float, ratings: Ratings, seed: int) -> dict[str, l
         "items": epsilon * weights.item,
         "ratings": budgets(specification, ratings, seed),
     }
-    return {name: np.quantile(part, [0, 0.25, 0.5, 0.75, 1]).tolist() for name, part in parts.items()}
+    return {name: np.quantile(values, [0, 0.25, 0.5, 0.75, 1]).tolist() for name, values in parts.items()}
 
 
 def _measure(cell: Cell[Claim], ratings: Ratings, say: Say) -> list[Row]:
@@ -154,7 +171,24 @@ def _leak(task: Claim, ratings: Ratings, folder: Path, shared: Row) -> list[Row]
 
 
 def read_by_a_fellow(task: Claim, ratings: Ratings, path: Path, truth: Truth, shared: Row) -> list[Row]:
-    """What another client reads: the typical one, of V in all rounds and its own uploads."""
+    """What another client reads: the typical one, of V in all rounds and its own uploads.
+
+    Parameters
+    ----------
+    task : Claim
+    ratings : Ratings
+        What was trained on.
+    path : Path
+        Of the recording.
+    truth : Truth
+    shared : dict
+        Columns that all rows of the cell have.
+
+    Returns
+    -------
+    list of dict
+        Result rows, one a metric.
+    """
     adversary = f"client:{typical_client(ratings)}"
     view = open_transcript(path).view(adversary)
     begin = time.perf_counter()
@@ -181,8 +215,8 @@ def told_ceiling(task: Claim, ratings: Ratings) -> Ceiling:
         )
         u = now.user_factors(number)[held.users]
         parts = list(sent_rows(now, everybody, number))
-        rows = np.concatenate([part.gradient for part in parts])
-        met = [part.reference for part in parts if part.reference is not None]
+        rows = np.concatenate([rows_sent.gradient for rows_sent in parts])
+        met = [rows_sent.reference for rows_sent in parts if rows_sent.reference is not None]
         v = np.concatenate(met) if met else now.victim.broadcast(now.state)[0][held.items]
         weight = 1 / np.asarray(scale)[held.items]
         rest = 2 * np.einsum("rk,rk->r", u, v)[:, None] * u - rows  # 2 s u, and noise

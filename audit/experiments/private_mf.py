@@ -19,11 +19,19 @@ class System:
         Its name in the registry; empty where nothing protects.
     attacks : tuple of str
         What the recommender tries.
+    variant_of : str
+        The system whose training it shares, where it is another one's with other predictions.
     """
 
     name: str
     defense: str
     attacks: tuple[str, ...] = BUDGETED
+    variant_of: str = ""
+
+    @property
+    def tuned_as(self) -> str:
+        """The system whose learning rate and regularization it takes."""
+        return self.variant_of or self.name
 
     @property
     def is_private(self) -> bool:
@@ -63,7 +71,8 @@ SYSTEMS = {
     "hdpmf": System("hdpmf", "hdpmf"),
     "pdpmf": System("pdpmf", "pdpmf"),
     "dpmf": System("dpmf", "dpmf"),
-    "hdpmf-r": System("hdpmf-r", "hdpmf-r"),
+    "dpmf-program": System("dpmf-program", "dpmf-program"),
+    "hdpmf-r": System("hdpmf-r", "hdpmf-r", variant_of="hdpmf"),
 }
 
 

@@ -75,6 +75,17 @@ class TestSystems:
         for _, problem, truth in problems(outside, update, weighting):
             np.testing.assert_allclose(problem.residual(truth), 0, atol=1e-9)
 
+    def test_the_factor_of_the_truth_makes_the_rows(self, outside, update, weighting):
+        """f = (x - p . t) p of two rows of known attributes: p of one has to make the other; also from -p."""
+        for client, problem, truth in problems(outside, update, weighting):
+            rows = client.rounds[0]
+            for solution in (truth, -truth) if update == "sgd" else (truth,):
+                p = problem.factor(solution)
+                direction = rows.rows[rows.kind == 1] @ p / (p @ p)  # x - p . t
+                x = direction + rows.factors[rows.kind == 1] @ p
+                np.testing.assert_allclose(np.abs(2 * x - 1), 1, atol=1e-6)  # 0 or 1
+                np.testing.assert_allclose(direction[:, None] * p, rows.rows[rows.kind == 1], atol=1e-9)
+
     def test_jacobian_and_products_agree_with_differences(self, outside, update, weighting):
         rng = np.random.default_rng(1)
         for _, problem, truth in list(problems(outside, update, weighting))[3:5]:

@@ -93,6 +93,7 @@ def test_fresh_noise_is_read_as_surely_as_the_fit_says(community, recorded):
         assert verdict[metric] == "LEAK", metric
 
 
+@pytest.mark.thorough
 def test_spread_over_orders_is_that_of_plain_loops():
     """One client, two rounds: 400 orders by hand; the drawn ones' root mean square is within a quarter."""
     rng = np.random.default_rng(1)
