@@ -34,7 +34,14 @@ FEW = 0.1  # of the clients: a rule that explains no more is not theirs
 
 
 class Contradiction(NamedTuple):
-    """A key that is declared, and what the rows say instead; of how many clients that were looked at."""
+    """A key that is declared, and what the rows say instead.
+
+    Attributes
+    ----------
+    key, declared, found : str
+    clients, looked_at : int
+        Who says so, of how many.
+    """
 
     key: str
     declared: str

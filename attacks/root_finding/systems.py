@@ -35,9 +35,21 @@ jax.config.update("jax_enable_x64", True)
 class SemiAls(NamedTuple):
     """One client's system in one round, padded to a common number of rows.
 
-    factors (rows, K): broadcast factor of each row, 0 on padding; weight (rows): lambda_1 for attributes,
-    1 for items; item (rows): True for items; column (rows): f_n; n: one-hot (K,); ridge: lambda_2; alpha:
-    1 in observed-only, 0 for (42) as printed.
+    Attributes
+    ----------
+    factors : (rows, K)
+        Broadcast factor of each row, 0 on padding.
+    weight : (rows,)
+        lambda_1 for attributes, 1 for items.
+    item : (rows,) bool
+    column : (rows,)
+        f_n.
+    n : (K,)
+        One-hot.
+    ridge : scalar
+        lambda_2.
+    alpha : scalar
+        1 in observed-only, 0 for (42) as printed.
     """
 
     factors: Float[Array, "rows K"]
@@ -119,9 +131,18 @@ def solved_factor(unknown: Float[Array, " rows"], system: SemiAls) -> Float[Arra
 class Sgd(NamedTuple):
     """One client's system for one item in two consecutive rounds.
 
-    before, after (K,): f^{t-1}(i,j) and f^t(i,j); q_before, q_after (K,): q_j in the two rounds; pull
-    (K, K): W of round t-1, row n from the n-th coordinates; rate: gamma; ridge: lambda_2; alpha: 1 in
-    observed-only, 0 for (42) as printed.
+    Attributes
+    ----------
+    before, after : (K,)
+        f^{t-1}(i,j) and f^t(i,j).
+    q_before, q_after : (K,)
+        q_j in the two rounds.
+    pull : (K, K)
+        W of round t-1, row n from the n-th coordinates.
+    rate, ridge : scalar
+        gamma, lambda_2.
+    alpha : scalar
+        1 in observed-only, 0 for (42) as printed.
     """
 
     before: Float[Array, " K"]

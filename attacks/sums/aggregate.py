@@ -127,16 +127,16 @@ def peeled(view: View, passes: int, progress: Progress = silent) -> tuple[Answer
         NaN where nothing follows.
     """
     manifest = view.manifest
-    rounds = {number: sums_of_round(view, view.users, number) for number in sorted(view.sums)}
+    rounds = {round_: sums_of_round(view, view.users, round_) for round_ in sorted(view.sums)}
     answers = np.full((view.users.size, manifest.n_items + manifest.n_attributes), np.nan)
     factors = {number: np.full((view.users.size, manifest.factors), np.nan) for number in rounds}
     n_known = 0
     for repetition in range(passes):
-        for number, sums in rounds.items():
-            for finding in findings(manifest, sums, factors[number], answers):
+        for round_, sums in rounds.items():
+            for finding in findings(manifest, sums, factors[round_], answers):
                 answers[finding.clients, finding.columns] = finding.answers
                 if finding.factor is not None:
-                    factors[number][finding.clients] = finding.factor
+                    factors[round_][finding.clients] = finding.factor
         progress(repetition + 1, passes)
         tables = (answers, *factors.values())
         before, n_known = n_known, sum(int(np.isfinite(table).sum()) for table in tables)

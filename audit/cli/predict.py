@@ -175,8 +175,7 @@ def predict(
     figures = prediction_figure(rows, vary, out)
     for path in figures:
         output.show(f"figure {path}")
-    for reason in dict.fromkeys(row["reason"] for row in rows if row["status"] == "failed"):
-        output.show(f"failed: {reason}")
+    output.failures(rows)
     output.results(rows, out, time.perf_counter() - start, figures=figures)
 
 
@@ -198,7 +197,7 @@ def _among_peers(
     from reports.parts_prediction import parts_table, rounds_table
 
     refuse_unwritable(out)
-    rounds = tuple(sorted({number for number in ROUNDS if number < epochs} | {epochs}))
+    rounds = tuple(sorted({n_rounds for n_rounds in ROUNDS if n_rounds < epochs} | {epochs}))
     plan = PartsPlan(
         methods=names(method) or tuple(METHODS),
         data=data,
@@ -216,6 +215,5 @@ def _among_peers(
     if any(row["status"] == "ran" for row in rows):
         output.show(parts_table(rows, ratings.name, "Held-out error, rate and rounds by validation MAE"))
         output.show(rounds_table(rows, "MAE after rounds, rate by validation MAE"))
-    for reason in dict.fromkeys(row["reason"] for row in rows if row["status"] == "failed"):
-        output.show(f"failed: {reason}")
+    output.failures(rows)
     output.results(rows, out, time.perf_counter() - begin)

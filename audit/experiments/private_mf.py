@@ -63,7 +63,7 @@ class System:
             return "none"
         told = {name: value if isinstance(value, str) else f"{value:g}" for name, value in options.items()}
         others = "".join(f",{option}={value}" for option, value in told.items())
-        return f"{self.defense}:noise={noise},epochs={epochs}{others}"
+        return f"{self.defense}{',' if ':' in self.defense else ':'}noise={noise},epochs={epochs}{others}"
 
 
 SYSTEMS = {
@@ -82,10 +82,15 @@ def system_of(name: str) -> System:
     Parameters
     ----------
     name : str
-        One of ``SYSTEMS``, or a defense with the same options.
+        One of ``SYSTEMS``, or a defense with the same options; some of these may be given with it.
 
     Returns
     -------
     System
+
+    Examples
+    --------
+    >>> system_of("hdpmf:mixing=draw").defense_text("fresh", 9)
+    'hdpmf:mixing=draw,noise=fresh,epochs=9'
     """
     return SYSTEMS.get(name, System(name, name))

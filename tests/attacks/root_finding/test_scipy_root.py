@@ -221,7 +221,7 @@ class TestFailureIsData:
 
     def test_the_budget_bounds_krylov(self, outside):
         _, transcript = outside(weighting="include-unrated")
-        attack = Root("krylov", max_evaluations=40, jobs=1)
+        attack = Root("krylov", max_evaluations=40, answer="any", jobs=1)
         found = attack.attack(transcript.view("server"), 0)
         assert found.diagnostics["evaluations"].max() == 40
         assert not found.diagnostics["converged"].all()
@@ -294,7 +294,7 @@ class TestUnderNoise:
         _, transcript = outside(update="sgd", weighting="observed-only")
         view = transcript.view("server")
         view = view.select(view.users[:3])
-        one, several = (_columns(Root(solutions=count).attack(view, 0)) for count in (1, 3))
+        one, several = (_columns(Root(solutions=n, answer="any").attack(view, 0)) for n in (1, 3))
         highest = np.where(one[1] == 0, view.manifest.rating_levels[-1], 1.0)
         np.testing.assert_allclose(np.clip(one[3], 0, highest), several[3], atol=1e-5)
 
