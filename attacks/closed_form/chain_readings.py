@@ -17,6 +17,9 @@ What it assumes: as ``attacks.closed_form.moving_factor``. Beyond papers 001 and
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator
+from typing import Any, NamedTuple
+
 import numpy as np
 from jaxtyping import Bool, Float, Int
 
@@ -27,7 +30,7 @@ from attacks.closed_form.grid_reading import ACCIDENT, BETWEEN
 from attacks.closed_form.label_split import positives
 from attacks.closed_form.link_grid import ratings_through_links
 from attacks.closed_form.moving_factor import Chain, follow
-from attacks.closed_form.readings import Reading, Rows
+from attacks.closed_form.readings import Reading, Rows, some_of
 from attacks.closed_form.reduction import leading_direction
 from attacks.closed_form.row_readings import LONGEST, best_reading
 from victims.transcript.manifest import Manifest
@@ -39,6 +42,14 @@ SLACK = (
     10.0  # times as far from the grid as rows are from their directions, in shares of the range of ratings
 )
 LEAST = 1e-3  # of a step, by which predictions must differ
+PLAIN, MEAN, OWN_BIAS, MEAN_AND_BIAS, LINK, LINK_OF_MEAN = NAMES = (
+    "sums",
+    "means of a step",
+    "a bias of the client",
+    "means of a step and a bias of the client",
+    "a link",
+    "a link of means of a step",
+)
 EXACT = 1e-3  # of a step: right ratings of rows without noise are nearer to the grid in the mean
 
 
@@ -68,10 +79,10 @@ def any_reading(rows: Rows, manifest: Manifest, max_misfit: float) -> Reading:
     open_ = np.flatnonzero(asked)
     most = open_[np.argsort(-rows.item[open_].sum(axis=1), kind="stable")]
     with np.errstate(over="ignore", invalid="ignore", divide="ignore"):
-        first = _read(_some(rows, most[:ASKED]), levels, max_misfit)
+        first = _read(some_of(rows, most[:ASKED]), levels, max_misfit)
         best = _with(best, first, most[:ASKED])
         if first.answered.any() and most.size > ASKED:
-            best = _with(best, _read(_some(rows, most[ASKED:]), levels, max_misfit), most[ASKED:])
+            best = _with(best, _read(some_of(rows, most[ASKED:]), levels, max_misfit), most[ASKED:])
     return best
 
 
@@ -117,34 +128,83 @@ def _exact(best: Reading, rows: Rows, levels: Float[np.ndarray, " levels"]) -> R
     return best._replace(misfit=np.where(far, np.nan, best.misfit))
 
 
+class Candidate(NamedTuple):
+    """One idea of what rows are.
+
+    Attributes
+    ----------
+    name : str
+        One of ``NAMES``.
+    numbers : int
+        That are open, of each client.
+    able : (users,) bool
+        Of whom it can be asked.
+    read : callable
+        From places of clients to their reading and, where rows go through a link, its place in
+        ``attacks.closed_form.link_grid.LINKS``, else -1.
+    """
+
+    name: str
+    numbers: int
+    able: Bool[np.ndarray, " users"]
+    read: Callable[[Int[np.ndarray, " some"]], tuple[Reading, Int[np.ndarray, " some"]]]
+
+
 def _read(rows: Rows, levels: np.ndarray, max_misfit: float) -> Reading:
     """The first of the readings that answers, client by client."""
     chain = follow(rows.rows, rows.factors, rows.item, rows.precision)
-    there = rows.item & (chain.step >= 0)
-    whole = chain.whole | (there.sum(axis=1) == rows.item.sum(axis=1))
-    several = whole & (chain.n_steps > 1)
-    size = _batch_sizes(chain.step)
-    bias, decay = _own_bias(chain)
-    g, h = chain.scalar, chain.along
-    best = _nothing(there.shape)
-    for able, table in (
-        (several, np.stack([g * size, h], axis=2)),
-        (whole, np.stack([g, h + bias, decay], axis=2)),
-        (several, np.stack([g * size, h + bias, decay], axis=2)),
-    ):
-        open_ = np.flatnonzero(able & ~best.answered)
-        if open_.size:
-            new = _on_the_grid(table[open_], rows.offset[open_], there[open_], levels, max_misfit)
-            best = _with(best, new._replace(steps=chain.n_steps[open_].astype(float)), open_)
-    for times, able in ((1, whole), (size, several)):
-        open_ = np.flatnonzero(able & ~best.answered)
-        if open_.size:
-            new = _through_links(chain._replace(scalar=g * times), rows, there, open_, levels)
-            best = _with(best, new._replace(steps=chain.n_steps[open_].astype(float)), open_)
+    best = _nothing(rows.item.shape)
+    for candidate in candidates(chain, rows, levels, max_misfit):
+        open_ = np.flatnonzero(candidate.able & ~best.answered)
+        if candidate.name != PLAIN and open_.size:  # plain chains were read before
+            best = _with(best, candidate.read(open_)[0], open_)
     return best
 
 
-def _batch_sizes(step: Int[np.ndarray, "users rows"]) -> Int[np.ndarray, "users rows"]:
+def candidates(chain: Chain, rows: Rows, levels: np.ndarray, max_misfit: float) -> Iterator[Candidate]:
+    """Everything that the rows of a chain, or of one step, may be; those with fewer numbers first.
+
+    Parameters
+    ----------
+    chain : Chain
+        Of the rows.
+    rows : Rows
+    levels : (levels,)
+        Ratings that exist, ascending, stars.
+    max_misfit : float
+        Largest misfit at which a client is answered.
+    """
+    there = rows.item & (chain.step >= 0)
+    whole = chain.whole | (there.sum(axis=1) == rows.item.sum(axis=1))
+    several = whole & (chain.n_steps > 1)
+    size = batch_sizes(chain.step)
+    bias, decay = _own_bias(chain)
+    g, h = chain.scalar, chain.along
+
+    def on_the_grid(name: str, able: np.ndarray, *columns: np.ndarray) -> Candidate:
+        def reading(open_: np.ndarray) -> tuple[Reading, np.ndarray]:
+            table = np.stack([column[open_] for column in columns], axis=2)
+            new = _on_the_grid(table, rows.offset[open_], there[open_], levels, max_misfit)
+            return new._replace(steps=chain.n_steps[open_].astype(float)), np.full(open_.size, -1)
+
+        return Candidate(name, len(columns), able, reading)
+
+    def through_links(name: str, able: np.ndarray, times: Any) -> Candidate:
+        def reading(open_: np.ndarray) -> tuple[Reading, np.ndarray]:
+            new, link = _through_links(chain._replace(scalar=g * times), rows, there, open_, levels)
+            return new._replace(steps=chain.n_steps[open_].astype(float)), link
+
+        return Candidate(name, 2, able, reading)
+
+    yield on_the_grid(PLAIN, whole, g, h)
+    yield on_the_grid(MEAN, several, g * size, h)
+    yield on_the_grid(OWN_BIAS, whole, g, h + bias, decay)
+    yield on_the_grid(MEAN_AND_BIAS, several, g * size, h + bias, decay)
+    yield through_links(LINK, whole, 1)
+    yield through_links(LINK_OF_MEAN, several, size)
+
+
+def batch_sizes(step: Int[np.ndarray, "users rows"]) -> Int[np.ndarray, "users rows"]:
     """How many rows the step of each row has."""
     out = np.zeros(step.shape, int)
     for user, own in enumerate(step):
@@ -209,8 +269,8 @@ def _on_the_grid(
 
 def _through_links(
     chain: Chain, rows: Rows, there: np.ndarray, open_: np.ndarray, levels: np.ndarray
-) -> Reading:
-    """Ratings on the other side of a link."""
+) -> tuple[Reading, np.ndarray]:
+    """Ratings on the other side of a link, and which it is."""
     found = ratings_through_links(
         chain.scalar[open_],
         chain.along[open_],
@@ -219,19 +279,15 @@ def _through_links(
         levels,
         rows.precision,
     )
-    return _nothing(found.value.shape)._replace(
+    new = _nothing(found.value.shape)._replace(
         value=found.value, misfit=found.misfit, allowed=np.where(found.told, 1.0, 0.0)
     )
+    return new, found.link
 
 
 def _nothing(shape: tuple[int, ...]) -> Reading:
     none, unknown, no = np.zeros(shape[0]), np.full(shape[0], np.nan), np.zeros(shape[0], bool)
     return Reading(np.full(shape, np.nan), unknown, none, no, unknown, none, unknown, unknown, none)
-
-
-def _some(rows: Rows, users: np.ndarray) -> Rows:
-    arrays = (rows.rows[users], rows.factors[users], rows.offset[users], rows.item[users], rows.scale[users])
-    return Rows(*arrays, rows.precision, None if rows.sequence is None else rows.sequence[users])
 
 
 def _with(best: Reading, new: Reading, users: np.ndarray) -> Reading:

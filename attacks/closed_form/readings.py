@@ -93,8 +93,8 @@ def nothing(n_users: int) -> Reading:
     return Reading(np.zeros((n_users, 0)), unknown, none, told, none, none, unknown, unknown, none)
 
 
-def some_of(rows: Rows, here: Bool[np.ndarray, " users"]) -> Rows:
-    """Rows of some clients."""
+def some_of(rows: Rows, here: Bool[np.ndarray, " users"] | Int[np.ndarray, " some"]) -> Rows:
+    """Rows of some clients, by mask or place."""
     arrays = (rows.rows[here], rows.factors[here], rows.offset[here], rows.item[here], rows.scale[here])
     return Rows(*arrays, rows.precision, None if rows.sequence is None else rows.sequence[here])
 

@@ -22,9 +22,9 @@ EXPECTED: dict[str, dict[str, Any]] = {
     "semi-als": {"rule": "semi-als", "order": "batch", "reduction": "sum"},
     "sgd": {"rule": "sgd", "order": "batch", "reduction": "sum", "start": "kept"},
     "sgd-mean": {"rule": "sgd", "order": "batch", "reduction": "mean", "start": "kept"},
-    "per-rating": {"rule": "sgd", "order": "per-rating", "reduction": "sum"},
+    "per-rating": {"rule": "sgd", "order": "per-rating"},
     "fresh": {"order": "batch", "reduction": "sum"},
-    "logistic": {},
+    "logistic": {"rule": "sgd", "order": "batch"},
     "noise": {},
 }
 
