@@ -39,6 +39,8 @@ class ClientStates(NamedTuple):
     own_bias : (n_rounds, n_users)
         Bias of the client, in stars.
     misfit : (n_rounds, n_users)
+    bend : (n_rounds, n_users)
+        By how much a step of size 1 along the items' pull lessens that pull, relative.
     parallel : (n_rounds, n_users) bool
         Whether rows, freed of mu, have one direction to their last digits.
     """
@@ -55,6 +57,7 @@ class ClientStates(NamedTuple):
     n_rated: Float[np.ndarray, "rounds users"]
     own_bias: Float[np.ndarray, "rounds users"]
     misfit: Float[np.ndarray, "rounds users"]
+    bend: Float[np.ndarray, "rounds users"]
     parallel: Bool[np.ndarray, "rounds users"]
 
     @property
@@ -107,7 +110,11 @@ def _state(view: View, uploads: Uploads, missing: float) -> tuple[np.ndarray, ..
     for vectors in (factor, of_items, of_attributes, of_items_after):
         vectors[several | ~told] = np.nan
     n_rated = rows.item.sum(axis=1).astype(float)
-    numbers = (scale, found.pull, found.steps, n_rated, found.own_bias, found.misfit)
+    along = np.matmul(rows.factors, of_items[:, :, None])[..., 0]
+    with np.errstate(divide="ignore", invalid="ignore"):
+        lessened = np.linalg.norm(np.einsum("ur,urk->uk", along, rows.factors), axis=1)
+        bend = lessened / np.linalg.norm(of_items, axis=1)
+    numbers = (scale, found.pull, found.steps, n_rated, found.own_bias, found.misfit, bend)
     return (
         factor,
         of_items,

@@ -37,6 +37,7 @@ ASKED = 40  # of them, whose rows are asked one idea after the other
 LEAST_RATINGS = 4  # of clients that are looked at, if there are such
 EXACT = 1e-3  # misfit of rows that are what they are taken for, up to rounding
 EQUAL = 0.05  # of the evidence, by which two ideas differ that explain rows equally well
+HALVED, CLEARLY = 1e-4, 10.0  # of a factor's move, and times what is left, that half steps must differ by
 OF_STEPS = ("order", "batch_size", "local_steps")
 
 
@@ -135,6 +136,7 @@ def _by_rows(
     if rule.get("batch_size") == "all":
         more, constants, open_ = _scales(states, best, view)
         rule, undecided = rule | more, undecided + open_
+        rule.pop("local_steps", None)  # parallel rows may be several steps too short to be seen
     elif len(equal) == 1 and np.isfinite(best.scale).any():
         value, share = common(best.scale[np.isfinite(best.scale)])
         constants = {"upload_scale": value * view.manifest.upload.scale} if share >= MOST else {}
@@ -181,7 +183,20 @@ def _moved(found: Identification, states: ClientStates) -> Identification:
         return found
     best = tried[0]
     rule = {**found.rule, "rule": best.rule} | ({} if best.rule == "semi-als" else {"start": "kept"})
+    if best.rule == "semi-als" or _one_step_shows(best, states):
+        rule["local_steps"] = 1
     return replace(found, rule=rule, constants={**found.constants, **best.constants})
+
+
+def _one_step_shows(best: Fit, states: ClientStates) -> bool:
+    """Whether two half steps in place of one would leave more of the factors than the rule does.
+
+    They end where one does but for half the step's pace times what it lessens its own pull by, over two.
+    """
+    pace = 2 * best.constants.get("client_learning_rate", best.constants.get("learning_rate", 0.0))
+    bend = states.bend / (states.n_rated if best.reduction == "mean" else 1.0)
+    known = bend[np.isfinite(bend)]
+    return bool(known.size) and pace * float(np.median(known)) / 4 > max(HALVED, CLEARLY * best.left)
 
 
 def _local(asked: View, states: ClientStates, n_read: int) -> LocalFit | None:
@@ -200,7 +215,7 @@ def _rounded(found: Identification, states: ClientStates, view: View) -> Identif
     if np.mean(states.misfit[read] < EXACT) >= MOST:
         rule |= {"loss": "squared", "link": "identity"}
         if np.mean(steps == 1) >= MOST:
-            rule |= {"order": "batch", "batch_size": "all", "local_steps": 1}
+            rule |= {"order": "batch", "batch_size": "all"}
             nobody = np.zeros(0)
             more, constants, open_ = _scales(states, RowFit("", {}, 0, 0, 0, 0.0, nobody, nobody), view)
             found = replace(found, undecided=tuple(open_))

@@ -27,7 +27,7 @@ from attacks.client_rules.local_steps import LocalSteps
 from attacks.closed_form.common_scale import common
 from attacks.closed_form.readings import Rows, some_of
 from attacks.inversion.answers import Found
-from attacks.inversion.clients import answer_by_span, known_clients, open_clients
+from attacks.inversion.clients import answer_by_span, is_one_pass, known_clients, open_clients
 from attacks.inversion.passes import Ordered, chosen_in_order, in_order, sized, told_in_order
 from attacks.inversion.search import Guess, explained
 from victims.transcript.view import View
@@ -189,7 +189,7 @@ def passes_fit(view: View) -> LocalFit | None:
     LocalFit or None
         None where none do in the order of the rows.
     """
-    if view.manifest.n_attributes:
+    if view.manifest.n_attributes or is_one_pass(view, Found(view)):
         return None
     levels = np.array(view.manifest.rating_levels)
     parts = (in_order(*part) for part in open_clients(view, Found(view), 1))

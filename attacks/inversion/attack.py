@@ -46,6 +46,7 @@ from attacks.inversion.clients import (
     answer_by_span,
     bare,
     choice_of,
+    is_one_pass,
     known_clients,
     open_clients,
 )
@@ -155,6 +156,10 @@ class Inversion:
             return "attributes take part in the steps, which passes over ratings do not model"
         if reason := _one_step(view, found):
             return reason
+        if is_one_pass(view, found):
+            return (
+                "each row follows from another by one step: one pass, of which undeclared reads what it tells"
+            )
         levels = np.array(view.manifest.rating_levels)
         parts = (in_order(*part) for part in open_clients(view, found, self.rounds))
         groups = sorted((group for part in parts for group in part), key=lambda one: one.rows.item.shape[1])

@@ -9,7 +9,9 @@ from jaxtyping import Float
 
 from attacks.client_rules.differentiable import ClientRule
 from attacks.closed_form.integer_relation import ratings_in_span
+from attacks.closed_form.moving_factor import follow
 from attacks.closed_form.readings import Rows, some_of
+from attacks.closed_form.row_readings import LONGEST
 from attacks.closed_form.undeclared import rows_of
 from attacks.inversion.answers import Found
 from attacks.inversion.choice import Choice, chosen, chosen_by_ratings
@@ -17,6 +19,7 @@ from victims.transcript.manifest import Manifest
 from victims.transcript.view import View
 
 BATCH_BYTES = 1 << 20
+MOSTLY = 0.5  # of the clients
 SAMPLE = 4  # clients that choose among hypotheses
 MOST_FITTED = 400  # rows of a client that are fitted where the rule does not mix them
 
@@ -59,6 +62,24 @@ def open_clients(view: View, found: Found, rounds: int) -> Iterator[tuple[np.nda
                 rows = some_of(rows_of(bare(view.manifest), uploads, None, found.lowered), open_)
                 index = np.broadcast_to(uploads.index, (batch.users.size, rows.item.shape[1]))[open_]
                 yield batch.users[open_], index, rows
+
+
+def is_one_pass(view: View, found: Found) -> bool:
+    """Whether each row of most clients follows from the one before by one step: they went through them once.
+
+    Parameters
+    ----------
+    view : View
+    found : Found
+    """
+    once = asked = 0
+    for _, _, rows in open_clients(view, found, 1):
+        if rows.rows.shape[1] <= LONGEST:
+            with np.errstate(all="ignore"):
+                chain = follow(rows.rows, rows.factors, rows.item, rows.precision)
+            once += int((chain.whole & (chain.n_steps > 1)).sum())
+        asked += len(rows.item)
+    return once > MOSTLY * asked
 
 
 def bare(manifest: Manifest) -> Manifest:
