@@ -50,6 +50,8 @@ PLAIN, MEAN, OWN_BIAS, MEAN_AND_BIAS, LINK, LINK_OF_MEAN = NAMES = (
     "a link",
     "a link of means of a step",
 )
+COMPANY, SELDOM = 3, 0.25  # clients with as many ratings, and the share of them that must be answered
+FARTHER = 10.0  # times the usual distance from the grid of a client's ratings: of another step
 EXACT = 1e-3  # of a step: right ratings of rows without noise are nearer to the grid in the mean
 
 
@@ -70,9 +72,12 @@ def any_reading(rows: Rows, manifest: Manifest, max_misfit: float) -> Reading:
     """
     best = _exact(best_reading(rows, manifest, max_misfit), rows, np.array(manifest.rating_levels))
     # what one step reads nearly, a chain of steps may read exactly
-    asked = ~best.answered | ((best.steps <= 1) & (best.misfit > rows.precision**HALF))
+    inexact = best.misfit > rows.precision**HALF
+    asked = ~best.answered | ((best.steps <= 1) & inexact)
+    # sums and means of minibatches differ in the last one alone, if that has fewer ratings
+    asked |= (best.steps > 1) & (best.steps < rows.item.sum(axis=1)) & inexact
     if not 0 < rows.rows.shape[1] <= LONGEST or not asked.any():
-        return best
+        return _credible(best, rows, np.array(manifest.rating_levels))
     levels = np.array(manifest.rating_levels)
     if levels.size == 1:
         return _positives(best, rows, float(levels[0]))
@@ -83,7 +88,42 @@ def any_reading(rows: Rows, manifest: Manifest, max_misfit: float) -> Reading:
         best = _with(best, first, most[:ASKED])
         if first.answered.any() and most.size > ASKED:
             best = _with(best, _read(some_of(rows, most[ASKED:]), levels, max_misfit), most[ASKED:])
-    return best
+    return _credible(best, rows, levels)
+
+
+def _credible(best: Reading, rows: Rows, levels: Float[np.ndarray, " levels"]) -> Reading:
+    """Without answers and ratings that the other clients, or the client's other ratings, speak against."""
+    return _without_outliers(_without_loners(best, rows), rows, levels)
+
+
+def _without_loners(best: Reading, rows: Rows) -> Reading:
+    """Without inexact answers where next to none of the clients with as many ratings is answered.
+
+    Another rule, a link for one, may be nearly what was thought for a client with few ratings; who has more
+    shows the difference. Rounding would leave those answered.
+    """
+    n_rated = rows.item.sum(axis=1)
+    inexact = best.answered & (best.misfit > rows.precision**HALF)
+    lonely = np.zeros(n_rated.size, bool)
+    for user in np.flatnonzero(inexact):
+        others = n_rated >= n_rated[user]
+        others[user] = False
+        lonely[user] = others.sum() >= COMPANY and best.answered[others].mean() < SELDOM
+    return best._replace(misfit=np.where(lonely, np.nan, best.misfit))
+
+
+def _without_outliers(best: Reading, rows: Rows, levels: Float[np.ndarray, " levels"]) -> Reading:
+    """Without ratings that are much farther from the grid than those of the same client.
+
+    Rounding is alike in all rows; a row that is off by more is of another step than was thought.
+    """
+    away = np.where(np.isfinite(best.value) & rows.item, distance_to_levels(best.value, levels), np.nan)
+    with np.errstate(invalid="ignore"):
+        usual = np.array(
+            [np.median(own[np.isfinite(own)]) if np.isfinite(own).any() else 0.0 for own in away]
+        )
+        off = away > np.maximum(FARTHER * usual, EXACT * step_of(levels))[:, None]
+    return best._replace(value=np.where(off, np.nan, best.value))
 
 
 def _positives(best: Reading, rows: Rows, level: float) -> Reading:
@@ -291,8 +331,9 @@ def _nothing(shape: tuple[int, ...]) -> Reading:
 
 
 def _with(best: Reading, new: Reading, users: np.ndarray) -> Reading:
-    """The new answers of some users taken up."""
-    told = new.answered
+    """The new answers of some users taken up, but for those that fit worse than several steps do."""
+    old = best.answered[users] & (best.steps[users] > 1) & (best.misfit[users] <= new.misfit)
+    told = new.answered & ~old
     out = [part.copy() for part in best]
     for whole, part in zip(out, new, strict=True):
         whole[users[told]] = part[told]
