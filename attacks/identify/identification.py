@@ -88,6 +88,24 @@ class Identification:
             told.append(Contradiction("upload", str(manifest.rule.upload), *self.upload))
         return tuple(told)
 
+    def words(self) -> str:
+        """The rule in one line, or why there is none, and what is undecided."""
+        told = ", ".join(f"{key} {value}" for key, value in self.rule.items())
+        told = told or f"none ({self.obstacle or 'no idea explains the rows'})"
+        return told + "".join(f"; undecided: {one}" for one in self.undecided)
+
+    def summary(self) -> dict[str, Any]:
+        """What was found, for files and people."""
+        return {
+            "rule": dict(self.rule),
+            "constants": dict(self.constants),
+            "undecided": list(self.undecided),
+            "evidence": [str(one) for one in self.rows],
+            "clients": self.n_read,
+            "looked_at": self.n_clients,
+            "obstacle": self.obstacle,
+        }
+
     def applied(self, view: View) -> View:
         """The view under the rule that was found; what the rows do not tell stays as declared.
 
