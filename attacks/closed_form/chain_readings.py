@@ -10,6 +10,8 @@ their step. Beyond that, with b a minibatch of n_b rows and G_b the sum of its g
   that r = A g + B (h + s sum) + C shrink^b. The third number is C = c_0. Ratings shifted by a level, or
   mirrored, have another C; where the client regularises (shrink < 1) they fit the rows no longer, and the
   shift is told;
+- errors that were clipped to a bound: rows of one length along the chain, which leave the others as they are
+  and tell of their ratings that they lie so far away at least;
 - predictions that go through a link (``attacks.closed_form.link_grid``): the chain knows nothing of errors.
 
 What it assumes: as ``attacks.closed_form.moving_factor``. Beyond papers 001 and 002.
@@ -26,7 +28,7 @@ from jaxtyping import Bool, Float, Int
 from attacks.closed_form.affine_grid import best_numbers
 from attacks.closed_form.decoding import distance_to_levels
 from attacks.closed_form.goodness_of_fit import accidental, step_of
-from attacks.closed_form.grid_reading import ACCIDENT, BETWEEN
+from attacks.closed_form.grid_reading import ACCIDENT, BETWEEN, beyond, equally_long
 from attacks.closed_form.label_split import positives
 from attacks.closed_form.link_grid import ratings_through_links
 from attacks.closed_form.moving_factor import Chain, follow
@@ -42,16 +44,18 @@ SLACK = (
     10.0  # times as far from the grid as rows are from their directions, in shares of the range of ratings
 )
 LEAST = 1e-3  # of a step, by which predictions must differ
-PLAIN, MEAN, OWN_BIAS, MEAN_AND_BIAS, LINK, LINK_OF_MEAN = NAMES = (
+PLAIN, MEAN, CLIPPED, CLIPPED_MEAN, OWN_BIAS, MEAN_AND_BIAS, LINK, LINK_OF_MEAN = NAMES = (
     "sums",
     "means of a step",
+    "clipped errors",
+    "means of clipped errors",
     "a bias of the client",
     "means of a step and a bias of the client",
     "a link",
     "a link of means of a step",
 )
 COMPANY, SELDOM = 3, 0.25  # clients with as many ratings, and the share of them that must be answered
-FARTHER = 10.0  # times the usual distance from the grid of a client's ratings: of another step
+FARTHER = 5.0  # times the usual distance from the grid of a client's ratings, 3.4 deviations: of another step
 EXACT = 1e-3  # of a step: right ratings of rows without noise are nearer to the grid in the mean
 
 
@@ -229,6 +233,22 @@ def candidates(chain: Chain, rows: Rows, levels: np.ndarray, max_misfit: float) 
 
         return Candidate(name, len(columns), able, reading)
 
+    def clipped(name: str, able: np.ndarray, errors: np.ndarray) -> Candidate:
+        top = equally_long(errors, there)
+
+        def reading(open_: np.ndarray) -> tuple[Reading, np.ndarray]:
+            counted = there[open_] & ~top[open_]
+            table = np.stack([errors[open_], h[open_]], axis=2)
+            new = _on_the_grid(table, rows.offset[open_], counted, levels, max_misfit)
+            a, b = new.of_error[:, None], new.of_factor[:, None]
+            error = a * errors[open_]
+            least = beyond(error + b * h[open_] + rows.offset[open_], error, levels)
+            value = np.where(top[open_], least, new.value)
+            told = new._replace(value=value, steps=chain.n_steps[open_].astype(float))
+            return told, np.full(open_.size, -1)
+
+        return Candidate(name, 2, able & top.any(axis=1), reading)
+
     def through_links(name: str, able: np.ndarray, times: Any) -> Candidate:
         def reading(open_: np.ndarray) -> tuple[Reading, np.ndarray]:
             new, link = _through_links(chain._replace(scalar=g * times), rows, there, open_, levels)
@@ -238,6 +258,8 @@ def candidates(chain: Chain, rows: Rows, levels: np.ndarray, max_misfit: float) 
 
     yield on_the_grid(PLAIN, whole, g, h)
     yield on_the_grid(MEAN, several, g * size, h)
+    yield clipped(CLIPPED, whole, g)
+    yield clipped(CLIPPED_MEAN, several, g * size)
     yield on_the_grid(OWN_BIAS, whole, g, h + bias, decay)
     yield on_the_grid(MEAN_AND_BIAS, several, g * size, h + bias, decay)
     yield through_links(LINK, whole, 1)

@@ -15,6 +15,8 @@ import numpy as np
 from jaxtyping import Float
 
 from attacks.closed_form.chain_readings import (
+    CLIPPED,
+    CLIPPED_MEAN,
     HALF,
     LINK,
     LINK_OF_MEAN,
@@ -25,6 +27,7 @@ from attacks.closed_form.chain_readings import (
     batch_sizes,
     candidates,
 )
+from attacks.closed_form.common_scale import common
 from attacks.closed_form.link_grid import LINKS
 from attacks.closed_form.moving_factor import follow
 from attacks.closed_form.undeclared import BATCH_BYTES, rows_of
@@ -33,11 +36,13 @@ from victims.transcript.view import View
 MAX_MISFIT = 0.1  # of readings that rules are learned from
 MOST = 0.5  # of the clients, that a rule must explain
 SQUARED: dict[str, Any] = {"loss": "squared", "link": "identity"}
-OF_MEANS = (MEAN, MEAN_AND_BIAS, LINK_OF_MEAN)  # of one rating they are sums
+OF_MEANS = (MEAN, CLIPPED_MEAN, MEAN_AND_BIAS, LINK_OF_MEAN)  # of one rating they are sums
 BIAS = {"client_biases": True}
 SAYS: dict[str, dict[str, Any]] = {
     PLAIN: SQUARED,
     MEAN: SQUARED | {"reduction": "mean"},
+    CLIPPED: SQUARED,
+    CLIPPED_MEAN: SQUARED | {"reduction": "mean"},
     OWN_BIAS: SQUARED | BIAS,
     MEAN_AND_BIAS: SQUARED | BIAS | {"reduction": "mean"},
 }
@@ -95,6 +100,7 @@ class _One(NamedTuple):
     nats: float
     scale: float
     n_rated: int
+    largest: float
 
 
 def row_fits(view: View, lowered: float, pull: float) -> list[RowFit]:
@@ -138,8 +144,14 @@ def row_fits(view: View, lowered: float, pull: float) -> list[RowFit]:
                     user = users[at]
                     named = LINKS[link[at]] if link[at] >= 0 else ""
                     numbers[one.name] = one.numbers
+                    size = np.abs(chain.scalar[user]) * (sizes[user] if one.name in OF_MEANS else 1)
                     alone = _One(
-                        int(chain.n_steps[user]), int(sizes[user].max()), nats[at], scale[at], n_rated[user]
+                        int(chain.n_steps[user]),
+                        int(sizes[user].max()),
+                        nats[at],
+                        scale[at],
+                        n_rated[user],
+                        float(np.abs(found.of_error[at]) * size.max()),
                     )
                     told.setdefault((one.name, named), []).append(alone)
     fits = [_joined(*key, numbers[key[0]], own, view.users.size) for key, own in told.items()]
@@ -149,17 +161,23 @@ def row_fits(view: View, lowered: float, pull: float) -> list[RowFit]:
 def _joined(name: str, link: str, numbers: int, told: list[_One], looked_at: int) -> RowFit:
     """What one idea says of all clients that it explains."""
     rule = dict(OF_LINK[LINKS.index(link)] if link else SAYS[name])
-    steps, batch, nats, scale, n_rated = (np.array(column, float) for column in zip(*told, strict=True))
-    rule |= _steps(steps, batch, n_rated)
+    steps, batch, nats, scale, n_rated, largest = (
+        np.array(column, float) for column in zip(*told, strict=True)
+    )
+    rule |= _steps(steps, batch)
+    bound, share = common(largest)
+    if name in (CLIPPED, CLIPPED_MEAN) and share > MOST:
+        bound = float(f"{bound:.4g}")  # rows in single precision tell no more
+        rule["clip"] = [-bound, bound]
     if name == LINK_OF_MEAN:
         rule["reduction"] = "mean"
-    elif name in (PLAIN, OWN_BIAS, LINK) and rule.get("batch_size") not in (None, 1, "all"):
+    elif name in (PLAIN, CLIPPED, OWN_BIAS, LINK) and rule.get("batch_size") not in (None, 1, "all"):
         rule["reduction"] = "sum"
     words = link or name
     return RowFit(words, rule, numbers, len(told), looked_at, float(np.median(nats)), scale, n_rated)
 
 
-def _steps(steps: np.ndarray, batch: np.ndarray, n_rated: np.ndarray) -> dict[str, Any]:
+def _steps(steps: np.ndarray, batch: np.ndarray) -> dict[str, Any]:
     """Order and minibatches that most clients show."""
     several = steps > 1
     if np.mean(~several) > MOST:

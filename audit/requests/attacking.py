@@ -51,7 +51,7 @@ class AttackRequest:
 
 @dataclass(frozen=True)
 class AttackResponse:
-    """What the attack read, of which view, in how many seconds, and the rule that was found where it was asked."""
+    """What the attack read, of which view, in how many seconds; the rule that was found, if asked."""
 
     reconstruction: Reconstruction
     view: View

@@ -19,6 +19,7 @@ SINGLY = {"order": "per-rating", "batch_size": 1, "local_steps": 1}
 FOUR = {"order": "batch", "batch_size": 4, "local_steps": 1}
 THREE = {"local_steps": 3, "moves_items": True}
 SGD, MEAN, SUM = {"rule": "sgd"}, {"reduction": "mean"}, {"reduction": "sum"}
+CLIP = {"clip": [-4.0, 4.0]}
 KEPT, BIASED = {"start": "kept"}, {"client_biases": True}
 LOGISTIC, SIGMOID = ({"loss": loss, "link": "sigmoid"} for loss in ("logistic", "squared"))
 
@@ -40,6 +41,8 @@ TRUTH: dict[str, dict[str, Any]] = {
     "sigmoid": SIGMOID | ONE_STEP | SUM | SGD,
     "sigmoid-per-rating": SIGMOID | SINGLY | SGD,
     "clipped-prediction": {"loss": "squared"} | ONE_STEP | SUM | SGD,
+    "clipped-error": SQUARED | ONE_STEP | SUM | SGD | KEPT | CLIP,
+    "clipped-error-per-rating": SQUARED | SINGLY | SGD | CLIP,
     "three-steps": SQUARED | ONE_STEP | THREE | SUM | SGD,
     "three-steps-mean": SQUARED | ONE_STEP | THREE | MEAN | SGD,
     "three-passes": SQUARED | SINGLY | THREE | SGD,
@@ -65,6 +68,7 @@ def passer(rule: str, rate: float) -> Passer:
         loss="clipped" if rule == "clipped-prediction" else loss,
         mean=rule.endswith("-mean"),
         decay=0.1,
+        error_clip=4.0 if rule.startswith("clipped-error") else 0.0,
         own_bias=rule.startswith("own-bias"),
         moves=rule in LOCAL,
     )

@@ -25,7 +25,7 @@ GRIDS = ((1.0, 2.0, 3.0, 4.0, 5.0), tuple(np.arange(0.5, 5.1, 0.5).tolist()))
 ATTACKS = ("spectral", "grid", "undeclared")
 KEYS = (
     *("rule", "order", "batch_size", "local_steps", "reduction", "loss", "link"),
-    *("start", "moves_items", "client_biases"),
+    *("start", "moves_items", "client_biases", "clip"),
 )
 COLUMNS = (
     *("seed", "rule", "dtype", "levels", "factors", "rate", "dropped", "permuted", "scale"),

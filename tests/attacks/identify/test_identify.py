@@ -24,6 +24,7 @@ NAMED = {  # keys that the rows of such a program always show
     "sigmoid-per-rating": {"loss": "squared", "link": "sigmoid", "order": "per-rating"},
     "unit-ball": {"rule": "projected-sgd", "start": "kept"},
     "clipped-prediction": {},
+    "clipped-error-per-rating": {"clip": [-4.0, 4.0], "order": "per-rating"},
     "noise": {},
 }
 
