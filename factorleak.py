@@ -1,4 +1,4 @@
-"""Measure what the traffic of a federated matrix-factorisation recommender gives away.
+"""Measure what the traffic of a federated or decentralised matrix-factorisation recommender gives away.
 
     import factorleak as fl
 
@@ -39,6 +39,7 @@ if TYPE_CHECKING:
     from attacks.client_rules.differentiable import ClientRule, Family
     from attacks.identify.identification import Identification
     from attacks.inversion.attack import Inversion
+    from audit.requests.contracts import check_attack, check_defense
     from audit.requests.transcript_check import TranscriptCheck
     from audit.scoring.truth import Truth
     from victims.common.errors import InputError, OutputError
@@ -110,6 +111,8 @@ __all__ = [
     "attack",
     "audit",
     "audit_recording",
+    "check_attack",
+    "check_defense",
     "check_transcript",
     "compare",
     "generator",
@@ -140,6 +143,7 @@ _LOCATIONS = {
     "attacks.client_rules.differentiable": ("ClientRule", "Family"),
     "attacks.identify.identification": ("Identification",),
     "attacks.inversion.attack": ("Inversion",),
+    "audit.requests.contracts": ("check_attack", "check_defense"),
     "audit.requests.transcript_check": ("TranscriptCheck",),
     "audit.scoring.truth": ("Truth",),
     "victims.common.errors": ("InputError", "OutputError"),

@@ -17,7 +17,13 @@ Progress = Callable[[int, int], None]
 
 
 def silent(done: int, total: int) -> None:
-    """Report progress to nobody."""
+    """Report progress to nobody.
+
+    Parameters
+    ----------
+    done, total : int
+        Steps taken, and steps in all.
+    """
 
 
 class Outcome(StrEnum):
@@ -126,6 +132,10 @@ def joined(parts: Iterable[tuple[np.ndarray, np.ndarray, np.ndarray]]) -> Client
     ----------
     parts : iterable of (users, round, value)
         Of each batch, as in ``ClientFactors``; clients in any order, NaN where nothing was read.
+
+    Returns
+    -------
+    ClientFactors or None
     """
     given = list(parts)
     if not given:
@@ -238,8 +248,8 @@ class Reconstruction:
 
     def rows(self) -> Iterator[tuple[np.ndarray, ...]]:
         """Iterate over columns user, kind, index, value, probability, block by block, without padding."""
-        for part in self.columns():
-            yield tuple(part[name] for name in ("user", "kind", "index", "value", "probability"))
+        for columns in self.columns():
+            yield tuple(columns[name] for name in ("user", "kind", "index", "value", "probability"))
 
     def columns(self) -> Iterator[dict[str, np.ndarray]]:
         """Iterate over all flat columns by name, block by block; NaN where the attack says nothing.
@@ -359,6 +369,10 @@ def nothing_received(view: View) -> str:
     Parameters
     ----------
     view : View
+
+    Returns
+    -------
+    str
     """
     if view.anonymous_rows:
         return (

@@ -15,14 +15,31 @@ FILE = "weights"  # the option of a defense that names a file
 
 
 def code_used(victim: str, defenses: Iterable[str] = (), attacks: Iterable[str] = ()) -> dict[str, str]:
-    """Package, version and source of all that a cell runs: part of its name, so that other code runs anew.
+    """Name package, version and source of all that a cell runs.
 
-    Any change of our own source counts, even a comment's: cells are cheap beside a wrong answer. Of a file
-    that a defense reads its content counts, too.
+    It is part of the cell's name, so that other code runs anew. Any change of our own source counts, even a
+    comment's: cells are cheap beside a wrong answer. Of a file that a defense reads its content counts, too.
+
+    Parameters
+    ----------
+    victim : str
+        By its name, as the registry has it.
+    defenses, attacks : iterable of str
+        Names; defenses with their options, as the command line takes them.
+
+    Returns
+    -------
+    dict
+        From package or file to its version and a hash of its content.
+
+    Raises
+    ------
+    InputError
+        If nothing has one of the names, or a file of a defense cannot be read.
     """
-    parts = [part for text in defenses for part in expanded(text)]
-    names = [("victims", victim), *(("defenses", named_options(part)[0]) for part in parts)]
-    read = {path for part in parts if (path := named_options(part)[1].get(FILE))}
+    parts = [defense for text in defenses for defense in expanded(text)]
+    names = [("victims", victim), *(("defenses", named_options(defense)[0]) for defense in parts)]
+    read = {path for defense in parts if (path := named_options(defense)[1].get(FILE))}
     return {**_code_of([*names, *(("attacks", name) for name in attacks)]), **_content_of(read)}
 
 
@@ -33,7 +50,23 @@ def _content_of(paths: Iterable[str]) -> dict[str, str]:
 
 
 def attack_code(attack: str) -> dict[str, str]:
-    """The same of an attack alone."""
+    """Name package, version and source of an attack alone.
+
+    Parameters
+    ----------
+    attack : str
+        By its name, as the registry has it.
+
+    Returns
+    -------
+    dict
+        From package to its version and a hash of its source.
+
+    Raises
+    ------
+    InputError
+        If no attack has that name.
+    """
     return _code_of([("attacks", attack)])
 
 

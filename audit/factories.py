@@ -134,7 +134,7 @@ def make_defenses(text: str) -> list[Defense]:
     InputError
         If a name or an option is unknown, or a value is not allowed.
     """
-    return [make_defense(part) for part in expanded(text)]
+    return [make_defense(single) for single in expanded(text)]
 
 
 def make_defense(text: str) -> Defense:
@@ -231,7 +231,7 @@ def _parts(text: str) -> list[str]:
     name = main_name("defenses", name)
     if name not in COMBINED:
         return [text]
-    known = {part: _options_of("defenses", part) for part in COMBINED[name]}
+    known = {component: _options_of("defenses", component) for component in COMBINED[name]}
     for option in options:
         if any(option in fixed for fixed in COMBINED[name].values()):
             raise InputError(f"{name} fixes the option {option!r}; name its parts to choose another value")
@@ -239,10 +239,10 @@ def _parts(text: str) -> list[str]:
             every = ", ".join(sorted(set().union(*known.values())))
             raise InputError(f"{name} has no option {option!r}; it takes {every}")
     out = []
-    for part, fixed in COMBINED[name].items():
-        own = {**fixed, **{key: value for key, value in options.items() if key in known[part]}}
+    for component, fixed in COMBINED[name].items():
+        own = {**fixed, **{key: value for key, value in options.items() if key in known[component]}}
         pairs = ",".join(f"{key}={value}" for key, value in own.items())
-        out.append(f"{part}:{pairs}" if pairs else part)
+        out.append(f"{component}:{pairs}" if pairs else component)
     return out
 
 
@@ -267,7 +267,7 @@ def named_options(text: str) -> tuple[str, dict[str, str]]:
         If an option is not ``name=value``.
     """
     name, _, options = text.partition(":")
-    return name, parse_options([part for part in options.split(",") if part])
+    return name, parse_options([option for option in options.split(",") if option])
 
 
 def _options_of(group: str, name: str) -> set[str]:

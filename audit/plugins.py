@@ -188,7 +188,12 @@ def _arguments(asked: FunctionType) -> str:
 
 @cache
 def own_code() -> str:
-    """Version and hash of the source of our packages that make rows."""
+    """Version and hash of the source of our packages that make rows.
+
+    Returns
+    -------
+    str
+    """
     return f"{OURS} {version(OURS)} {_hash([ROOT / name for name in PACKAGES], '*.py')}"
 
 
@@ -216,7 +221,7 @@ def code_at(location: str, package: str) -> str:
         spec = find_spec(".".join(parts[:depth]))
         if spec is None or (spec.origin is None and depth < len(parts)):
             continue  # a namespace package: others live in it, too
-        places = [Path(place) for place in spec.submodule_search_locations or ()]
+        places = [Path(folder) for folder in spec.submodule_search_locations or ()]
         return f"{package} {_hash(places or [Path(str(spec.origin))])}"
     return package
 
@@ -243,9 +248,9 @@ def code_of(component: type) -> str:
 
 def _hash(places: Sequence[Path], pattern: str = "*") -> str:
     content = hashlib.sha256()
-    for place in places:
-        for file in sorted(place.rglob(pattern)) if place.is_dir() else [place]:
+    for folder in places:
+        for file in sorted(folder.rglob(pattern)) if folder.is_dir() else [folder]:
             if file.is_file() and file.parent.name != "__pycache__":
-                content.update(f"{file.relative_to(place.parent).as_posix()}\0".encode())
+                content.update(f"{file.relative_to(folder.parent).as_posix()}\0".encode())
                 content.update(hashlib.sha256(file.read_bytes()).digest())
     return content.hexdigest()[:16]

@@ -22,14 +22,35 @@ from victims.common.errors import InputError
 class Entry:
     """Where a component lives, without importing it.
 
-    ``per_client`` marks attacks that solve client by client: they run on a sample of clients; ``whole``
-    those that need every client's rows; ``sums`` those that read sums, to which others contributed;
-    ``unsigned`` those that read rows without a sender; ``serverless`` marks victims whose clients send to
-    each other; ``short`` are other names of options; ``ideal`` are the options under which an encryption
-    shows the same views and numbers at no cost; ``recorded_as`` is the name in results where that is
-    another one; ``package`` is the other package that it comes from, with its version; ``refused`` says
-    why the name cannot be used; ``component`` is the class itself where this process was given an object
-    of it (``adopt``).
+    Attributes
+    ----------
+    location : str
+        module:class.
+    summary : str
+    fixed : dict
+        Options that the name stands for.
+    per_client : bool
+        An attack that solves client by client: it runs on a sample of clients.
+    whole : bool
+        An attack that needs every client's rows.
+    sums : bool
+        An attack that reads sums, to which others contributed.
+    unsigned : bool
+        An attack that reads rows without a sender.
+    serverless : bool
+        A victim whose clients send to each other.
+    short : dict
+        Other names of options.
+    ideal : dict
+        Options under which an encryption shows the same views and numbers at no cost.
+    recorded_as : str
+        The name in results where that is another one.
+    package : str
+        The other package that it comes from, with its version.
+    refused : str
+        Why the name cannot be used.
+    component : type or None
+        The class itself where this process was given an object of it (``adopt``).
     """
 
     location: str
@@ -66,7 +87,16 @@ GUESSES = "guess-"  # names of attacks that read no number of the transcript
 
 
 def is_guess(attack: object) -> bool:
-    """Whether an attack of this name reads nothing: others are held against it, and it proves nothing.
+    """Tell whether an attack of this name reads nothing: others are held against it, and it proves nothing.
+
+    Parameters
+    ----------
+    attack : object
+        Of anything but a name the answer is False.
+
+    Returns
+    -------
+    bool
 
     Examples
     --------
@@ -237,7 +267,10 @@ COMBINED: dict[str, dict[str, dict[str, str]]] = {
     "hdpmf": {"stretching": {}, "objective-noise": {}},  # paper 002
     "hdpmf-r": {"stretching": {"rescale": "false"}, "objective-noise": {}},
     "pdpmf": {"personalized-sampling": {}, "objective-noise": {"budget": "mean"}},
-    "dpmf-hua": {"objective-noise": {"budget": "smallest"}},  # paper 002's baseline
+    "dpmf-hua": {
+        "objective-noise": {"budget": "smallest"}
+    },  # paper 002's baseline, and as its program has it
+    "dpmf-program": {"objective-noise": {"budget": "smallest-rated", "mixing": "draw"}},
 }
 
 # other names of components and combinations
@@ -298,10 +331,20 @@ def recorded_name(victim: str) -> str:
 
 
 def entries(group: str) -> dict[str, Entry]:
-    """Built-in components and those that installed packages offer under ``factorleak.GROUP``.
+    """List built-in components and those that installed packages offer under ``factorleak.GROUP``.
 
     A name that is offered twice, or that a command line could not hold, is refused: nobody could tell which
     of the two has answered.
+
+    Parameters
+    ----------
+    group : str
+        "victims", "defenses" or "attacks".
+
+    Returns
+    -------
+    dict
+        From names to entries; those refused say why in ``refused``.
     """
     found = dict(BUILT_IN[group])
     ours = {*found, *ALIASES[group], *(("none", *COMBINED) if group == "defenses" else ())}
@@ -324,6 +367,18 @@ _ADOPTED: dict[str, dict[str, Entry]] = {group: {} for group in BUILT_IN}
 def adopt(group: str, component: object) -> str:
     """Take up the class of an object in this process, and return its name here.
 
+    Parameters
+    ----------
+    group : str
+        "victims", "defenses" or "attacks".
+    component : object
+        Of a class that nothing has registered.
+
+    Returns
+    -------
+    str
+        Its ``name``, or that of its class in lower case.
+
     Raises
     ------
     InputError
@@ -342,7 +397,17 @@ def adopt(group: str, component: object) -> str:
 
 
 def entry(group: str, name: str) -> Entry:
-    """One component.
+    """Find one component by its name or an older one.
+
+    Parameters
+    ----------
+    group : str
+        "victims", "defenses" or "attacks".
+    name : str
+
+    Returns
+    -------
+    Entry
 
     Raises
     ------

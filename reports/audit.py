@@ -27,6 +27,8 @@ SHOWN = (
     "rated_set_auc",
     "attribute_group_accuracy",
     "claimed_rating_accuracy",
+    "factor_cosine",
+    "factor_relative_error",
     ANSWERED,
 )
 HEADLINE = "rating_accuracy"  # of a row that stands for an attack that reads no rating

@@ -30,12 +30,25 @@ LIKE_THE_PAPER = ("phe, 1024 bit", "packed, 1024 bit")  # systems with the paper
 
 
 def cost_table(rows: Sequence[Row], title: str) -> Table:
-    """One line per number of items and system; client phases of the busiest and of the mean client.
+    """Make one line per number of items and system; client phases of the busiest and of the mean client.
 
-    Rows hold ``items``, ``ratings``, ``system``, the phases' ``seconds_...``, ``bytes_sent``,
-    ``bytes_sent_mean``, ``ciphertexts``, ``peak_bytes``, ``slowest`` (seconds in paper 001's accounting),
-    ``server_share`` (of them, without the transfer: its Figures 2 and 3), the same if the server subtracts
-    and by counts, and ``paper`` (its number, or None).
+    Parameters
+    ----------
+    rows : sequence of mapping
+        With ``items``, ``ratings``, ``system``, the phases' ``seconds_...``, ``bytes_sent``,
+        ``bytes_sent_mean``, ``ciphertexts``, ``peak_bytes``, ``slowest`` (seconds in paper 001's accounting),
+        ``server_share`` (of them, without the transfer: its Figures 2 and 3), the same if the server
+        subtracts and by counts, and ``paper`` (its number of seconds, or None).
+    title : str
+
+    Returns
+    -------
+    Table
+        Seconds, megabytes and shares.
+
+    References
+    ----------
+    Paper 001, arXiv:1906.05108, Table 1 and Figures 2 and 3.
     """
     table = Table(title=title, title_justify="left")
     for name in ("items", "ratings", "system"):
@@ -118,12 +131,38 @@ def published_seconds(victim: str, row: Row, upload: str) -> float | None:
 
 
 def of_the_upload(victim: str, upload: str) -> str:
-    """How clients upload, for a title; empty where the victim's paper has one way."""
+    """Say how clients upload, for a title.
+
+    Parameters
+    ----------
+    victim : str
+    upload : str
+        As its option is called.
+
+    Returns
+    -------
+    str
+        Empty where the victim's paper has one way.
+    """
     return f" ({upload})" if victim in PER_ITEMS else ""
 
 
 def published_lines(victim: str) -> list[str]:
-    """What the victim's paper reports of a whole round, in words; none where it has no such table."""
+    """Say what the victim's paper reports of a whole round.
+
+    Parameters
+    ----------
+    victim : str
+
+    Returns
+    -------
+    list of str
+        Seconds of each phase; empty where the paper has no such table.
+
+    References
+    ----------
+    Paper 000, arXiv:2210.07775, Table 5.
+    """
     lines = []
     for name, phases in PER_PHASE.get(victim, {}).items():
         local, adding, opening, update = (number(value, 4) for value in phases)

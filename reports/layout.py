@@ -58,16 +58,16 @@ class Sheet:
 
     def column(self, name: str) -> list[str]:
         """The cells below a heading."""
-        place = self.columns.index(name)
-        return [row[place] for row in self.rows]
+        position = self.columns.index(name)
+        return [row[position] for row in self.rows]
 
     def without(self, *names: str) -> Sheet:
         """The same without some columns."""
-        kept = [place for place, name in enumerate(self.columns) if name not in names]
+        kept = [position for position, name in enumerate(self.columns) if name not in names]
         return replace(
             self,
-            columns=tuple(self.columns[place] for place in kept),
-            rows=tuple(tuple(row[place] for place in kept) for row in self.rows),
+            columns=tuple(self.columns[position] for position in kept),
+            rows=tuple(tuple(row[position] for position in kept) for row in self.rows),
         )
 
 

@@ -17,12 +17,18 @@ LEAKS = {
 }
 
 
+SAME = ("victim", "update", "weighting", "data", "defense", "adversary", "attack", "rounds", "seed")
+WORST_OFF = "worst_tenth"
+
+
 class Leak(NamedTuple):
-    """What one adversary reads of one kind: the strongest answer, else why there is none."""
+    """What one adversary reads of one kind: the strongest answer, else why there is none; and what the same
+    attack reads of the worst-off tenth of the clients, where that was scored."""
 
     kind: str
     row: Row | None
     why: str
+    worst_off: Row | None = None
 
 
 def best(rows: Sequence[Row], metric: str) -> Row | None:
@@ -47,6 +53,26 @@ def best(rows: Sequence[Row], metric: str) -> Row | None:
     if any(row["status"] == "failed" for row in rows):
         found = [row for row in found if row["verdict"] == "LEAK"]
     return max(found, key=lambda row: (row["verdict"] == "LEAK", row["advantage"])) if found else None
+
+
+def of_group(row: Row, rows: Sequence[Row], group: str) -> Row | None:
+    """Find what the same attack of the same adversary reads of a group of clients or items.
+
+    Parameters
+    ----------
+    row : mapping
+        Of all clients.
+    rows : sequence of mapping
+    group : str
+        Last part of the metric's name, as ``worst_tenth``.
+
+    Returns
+    -------
+    mapping or None
+    """
+    metric = f"{row['metric']}/{group}"
+    found = (one for one in rows if one["metric"] == metric and all(one[name] == row[name] for name in SAME))
+    return next(found, None)
 
 
 def worst(leaks: Sequence[Leak]) -> Leak | None:
@@ -95,7 +121,10 @@ def leak_of(rows: Sequence[Row], metric: str) -> Leak:
     -------
     Leak
     """
-    return Leak(LEAKS[metric], best(rows, metric), why_nothing(rows))
+    row = best(rows, metric)
+    return Leak(
+        LEAKS[metric], row, why_nothing(rows), None if row is None else of_group(row, rows, WORST_OFF)
+    )
 
 
 def leak_cell(leak: Leak) -> str:

@@ -1,4 +1,4 @@
-"""The error of a federated model beside models that need no federation."""
+"""The error of a victim's model beside models that are trained in one place."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def learning_table(
     mean: float,
     title: str,
 ) -> Table:
-    """Tabulate the error after each number of rounds, beside what needs no federation.
+    """Tabulate the error after each number of rounds, beside models that are trained in one place.
 
     Parameters
     ----------
@@ -38,7 +38,7 @@ def learning_table(
     table.add_column("model")
     table.add_column("RMSE", justify="right")
     for count, error in zip(rounds, rmse, strict=True):
-        table.add_row(f"federated, {count} rounds", number(error))
+        table.add_row(f"as trained, {count} rounds", number(error))
     table.add_row("centralised alternating least squares, best of 15 sweeps", number(centralised))
     table.add_row("centralised mean + user bias + item bias", number(bias))
     table.add_row("training mean", number(mean))

@@ -24,6 +24,10 @@ def frame_of(rows: Sequence[Row]) -> pd.DataFrame:
     Parameters
     ----------
     rows : sequence of mapping
+
+    Returns
+    -------
+    DataFrame
     """
     frame = pd.DataFrame(rows)
     frame = frame[frame["status"] == "ran"].copy()
@@ -76,6 +80,11 @@ def parts_table(rows: Sequence[Row], data: str, title: str, rounds: int | None =
     title : str
     rounds : int, optional
         As of ``chosen``.
+
+    Returns
+    -------
+    Table
+        Errors in stars.
     """
     table = Table(title=title, title_justify="left")
     for name in ("method", "MAE (sd)", "paper", "RMSE (sd)", "paper", "rates", "rounds", "rotations"):
@@ -107,16 +116,23 @@ def rounds_table(rows: Sequence[Row], title: str) -> Table:
     ----------
     rows : sequence of mapping
     title : str
+
+    Returns
+    -------
+    Table
+        Errors in stars.
     """
     frame = frame_of(rows)
-    rounds = sorted({int(number) for number in frame["rounds"]})
+    rounds = sorted({int(n_rounds) for n_rounds in frame["rounds"]})
     table = Table(title=title, title_justify="left")
     table.add_column("method")
-    for number in rounds:
-        table.add_column(str(number), justify="right")
-    at = {number: chosen(frame, number).groupby("method", sort=False)["mae"].mean() for number in rounds}
+    for n_rounds in rounds:
+        table.add_column(str(n_rounds), justify="right")
+    at = {
+        n_rounds: chosen(frame, n_rounds).groupby("method", sort=False)["mae"].mean() for n_rounds in rounds
+    }
     for method in dict.fromkeys(frame["method"]):
-        table.add_row(method, *(_number(at[number].get(method, np.nan)) for number in rounds))
+        table.add_row(method, *(_number(at[n_rounds].get(method, np.nan)) for n_rounds in rounds))
     return table
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -22,6 +22,7 @@ PAPER = {
     ("ml-1m", "pdpmf"): ((1.0801, 0.8136), (0.9399, 0.7635)),
     ("ml-1m", "dpmf"): ((1.8032, 1.0350), (1.3912, 0.9166)),
 }
+OF_PAPER = {"dpmf-program": "dpmf"}  # what a method stands for there
 VARIED = {
     "user_low": "least weight of conservative users",
     "user_conservative": "share of conservative users",
@@ -30,7 +31,13 @@ VARIED = {
 }
 
 
-def prediction_table(rows: Sequence[Row], data: str, title: str, vary: str = "nothing") -> Table:
+def prediction_table(
+    rows: Sequence[Row],
+    data: str,
+    title: str,
+    vary: str = "nothing",
+    over_users: Mapping[tuple[str, str], tuple[float, float]] | None = None,
+) -> Table:
     """Mean (standard deviation) over seeds of both errors; Table 3's are beside them where nothing varies.
 
     Parameters
@@ -39,6 +46,8 @@ def prediction_table(rows: Sequence[Row], data: str, title: str, vary: str = "no
     data : str
         Name of the data, for the paper's numbers.
     title, vary : str
+    over_users : mapping, optional
+        By the column ``victim`` and the metric: the 95 % interval over users of the mean over seeds.
 
     Returns
     -------
@@ -48,8 +57,18 @@ def prediction_table(rows: Sequence[Row], data: str, title: str, vary: str = "no
     plain = vary == "nothing"
     table = Table(title=title, title_justify="left")
     place = [] if plain else [VARIED[vary]]
-    paper = ["paper"] if plain else []
-    for name in ("K", *place, "method", "MSE (sd)", *paper, "MAE (sd)", *paper, "seeds", "s a seed"):
+    paper, users = ["paper"] if plain else [], " [95 % over users]" if over_users else ""
+    for name in (
+        "K",
+        *place,
+        "method",
+        f"MSE (sd){users}",
+        *paper,
+        f"MAE (sd){users}",
+        *paper,
+        "seeds",
+        "s a seed",
+    ):
         table.add_column(name, justify="left" if name == "method" else "right")
     frame = frame_of(rows, vary)
     for _, errors in frame.groupby(["K", "place"], sort=False):
@@ -57,8 +76,11 @@ def prediction_table(rows: Sequence[Row], data: str, title: str, vary: str = "no
         table.add_section()
         head = [str(factors)] if plain else [str(factors), f"{x:g}"]
         for method, found in errors.groupby("method", sort=False):
-            paper_has = PAPER.get((data, str(method)))
-            table.add_row(*head, *_cells(str(method), found, paper_has, factors, plain))
+            paper_has = PAPER.get((data, OF_PAPER.get(str(method), str(method))))
+            intervals = {
+                name: (over_users or {}).get((f"{method} K={factors}", name)) for name in ("mse", "mae")
+            }
+            table.add_row(*head, *_cells(str(method), found, paper_has, factors, plain, intervals))
         ran = errors[errors["status"] == "ran"].drop_duplicates(["seed", "metric"])
         mean = [_spread(ran.loc[ran["metric"] == name, "baseline"]) for name in ("mse", "mae")]
         beside = ["-"] if plain else []
@@ -66,7 +88,14 @@ def prediction_table(rows: Sequence[Row], data: str, title: str, vary: str = "no
     return table
 
 
-def _cells(method: str, found: pd.DataFrame, paper: Any, factors: int, plain: bool) -> list[str]:
+def _cells(
+    method: str,
+    found: pd.DataFrame,
+    paper: Any,
+    factors: int,
+    plain: bool,
+    intervals: Mapping[str, tuple[float, float] | None],
+) -> list[str]:
     """One line of the table, from its method on."""
     ran = found[found["status"] == "ran"]
     if ran.empty:
@@ -78,7 +107,9 @@ def _cells(method: str, found: pd.DataFrame, paper: Any, factors: int, plain: bo
     )
     cells = [method]
     for name, value in zip(("mse", "mae"), known, strict=True):
-        cells += [_spread(ran.loc[ran["metric"] == name, "value"]), *([value] if plain else [])]
+        over_users = intervals[name]
+        beside = "" if over_users is None else f" [{over_users[0]:.3f}, {over_users[1]:.3f}]"
+        cells += [_spread(ran.loc[ran["metric"] == name, "value"]) + beside, *([value] if plain else [])]
     return [*cells, str(ran["seed"].nunique()), f"{ran['seconds'].mean():.1f}"]
 
 

@@ -16,7 +16,14 @@ from reports.figures import MARKERS, ONE_PANEL, STYLE, save
 from reports.prediction import VARIED, frame_of
 from reports.verdicts import Row
 
-METHODS = ("hdpmf", "pdpmf", "mf", "dpmf", "hdpmf-r")  # in the order of their colours in all figures
+METHODS = (
+    "hdpmf",
+    "pdpmf",
+    "mf",
+    "dpmf",
+    "hdpmf-r",
+    "dpmf-program",
+)  # in the order of their colours in all figures
 
 
 def prediction_figure(rows: Sequence[Row], vary: str, directory: Path) -> list[Path]:

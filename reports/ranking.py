@@ -32,6 +32,8 @@ def quality_table(rows: Sequence[Row], title: str) -> Table:
         key = row["scenario"], row["reading"], row["metric"]
         groups.setdefault(key, {}).setdefault(row["system"], []).append(row["value"])
     for key, systems in groups.items():
+        if len(systems) < 3:  # one of them failed
+            continue
         plain, sealed, popular = (np.array(systems[name]) for name in ("plain", "encrypted", "popularity"))
         table.add_row(
             *key, _mean(plain), _mean(sealed), f"{np.abs(plain - sealed).max():.1e}", _mean(popular)

@@ -50,7 +50,7 @@ def _against_rounds(frame: pd.DataFrame, directory: Path) -> list[Path]:
     sizes = list(trained["K"].unique())
     if not sizes:
         return []
-    figure = Figure(figsize=(ONE_PANEL * len(sizes), 2.6), layout="constrained")
+    figure = Figure(figsize=(ONE_PANEL * len(sizes), 2.9), layout="constrained")
     panels = figure.subplots(1, len(sizes), sharey=True, squeeze=False)[0]
     for axes, factors in zip(panels, sizes, strict=True):
         some = trained[trained["K"] == factors]
@@ -61,18 +61,24 @@ def _against_rounds(frame: pd.DataFrame, directory: Path) -> list[Path]:
         axes.set_xticks(shown, [f"{number:g}" for number in shown])  # powers of ten would be formulas
         axes.minorticks_off()
     panels[0].set_ylabel(UNIT)
-    panels[-1].legend(frameon=False)
+    _legend_below(figure, panels[0])
     return save(figure, directory / "rmse_against_rounds")
 
 
 def _against_factors(frame: pd.DataFrame, directory: Path) -> list[Path]:
-    figure = Figure(figsize=(ONE_PANEL, 2.6), layout="constrained")
+    figure = Figure(figsize=(ONE_PANEL, 2.9), layout="constrained")
     axes = figure.subplots()
     _lines(axes, frame, "K")
     axes.axhline(frame["baseline"].mean(), color="0.4", linestyle=":", label="constant mean")
     axes.set(xlabel="K", ylabel=UNIT, xticks=sorted(frame["K"].unique()))
-    axes.legend(frameon=False)
+    _legend_below(figure, axes)
     return save(figure, directory / "rmse_against_k")
+
+
+def _legend_below(figure: Figure, axes: Axes) -> None:
+    """Say what lines are where none of them runs."""
+    lines, words = axes.get_legend_handles_labels()
+    figure.legend(lines, words, loc="outside lower center", ncols=3, frameon=False)
 
 
 def _over_weights(frame: pd.DataFrame, directory: Path) -> list[Path]:

@@ -33,6 +33,10 @@ def frame_of(rows: Sequence[Row]) -> pd.DataFrame:
     Parameters
     ----------
     rows : sequence of mapping
+
+    Returns
+    -------
+    DataFrame
     """
     frame = pd.DataFrame(rows)
     words = frame["victim"].str.extract(r"^(\S+) K=(\d+) ?(.*)$")
@@ -40,7 +44,19 @@ def frame_of(rows: Sequence[Row]) -> pd.DataFrame:
 
 
 def spread(values: pd.Series, digits: int = 4) -> str:
-    """The mean over seeds, and half the width of its 95 % interval by Student's t.
+    """Write the mean over seeds, and half the width of its 95 % interval by Student's t.
+
+    Parameters
+    ----------
+    values : Series of float
+        One a seed.
+    digits : int
+        After the point.
+
+    Returns
+    -------
+    str
+        A dash where there is no value, and no width where there is one.
 
     Examples
     --------
@@ -64,6 +80,11 @@ def recommendation_table(rows: Sequence[Row], data: str, title: str) -> Table:
     data : str
         Name of the data, for the paper's numbers.
     title : str
+
+    Returns
+    -------
+    Table
+        Precision and recall, in 0..1.
     """
     table = Table(title=title, title_justify="left")
     for name in ("K", "system", "P@5 implicit", "R@5 implicit", "P@5 all", "R@5 all", "paper P@5", "R@5"):
@@ -89,6 +110,10 @@ def error_table(rows: Sequence[Row], title: str) -> Table:
     ----------
     rows : sequence of mapping
     title : str
+
+    Returns
+    -------
+    Table
     """
     table = Table(title=title, title_justify="left")
     for name in ("K", "varied", "system", "RMSE", "RMSE with U alone", "constant mean", "seeds"):
@@ -115,6 +140,10 @@ def traffic_table(rows: Sequence[Row], title: str) -> Table:
     ----------
     rows : sequence of mapping
     title : str
+
+    Returns
+    -------
+    Table
     """
     table = Table(title=title, title_justify="left")
     for name in ("K", "varied", "system", "users", "rows", "messages", "bytes", "messages / row", "s a run"):
@@ -136,6 +165,10 @@ def last_rounds(frame: pd.DataFrame) -> pd.DataFrame:
     ----------
     frame : DataFrame
         From ``frame_of``.
+
+    Returns
+    -------
+    DataFrame
     """
     last = frame.groupby(["system", "K", "place"])["rounds"].transform("max")
     return frame[frame["rounds"].isna() | (frame["rounds"] == last)]

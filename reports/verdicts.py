@@ -36,7 +36,17 @@ def tested(row: Row) -> bool:
 
 
 def number(value: Any, digits: int = 3) -> str:
-    """A number for people; a dash where there is none.
+    """Write a number for people; a dash where there is none.
+
+    Parameters
+    ----------
+    value : float or None
+    digits : int
+        After the point.
+
+    Returns
+    -------
+    str
 
     Examples
     --------
@@ -49,12 +59,31 @@ def number(value: Any, digits: int = 3) -> str:
 
 
 def is_guess(row: Row) -> bool:
-    """Whether a row is of a guess, which reads nothing and has no verdict."""
+    """Tell whether a row is of a guess, which reads nothing and has no verdict.
+
+    Parameters
+    ----------
+    row : mapping
+        With the columns of ``results.json``.
+
+    Returns
+    -------
+    bool
+    """
     return str(row.get("attack", "")).startswith("guess-")
 
 
 def verdict_of(row: Row) -> str:
-    """The row's verdict; NOT TESTED where the attack did not run, nothing of a guess.
+    """Say a row's verdict; NOT TESTED where the attack did not run, nothing of a guess.
+
+    Parameters
+    ----------
+    row : mapping
+        With the columns of ``results.json``.
+
+    Returns
+    -------
+    str
 
     Examples
     --------

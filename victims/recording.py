@@ -200,6 +200,10 @@ def exchange_of(
         As of ``Run.trained``.
     watched : (n,) int, optional
         Clients whose own knowledge is kept, ascending; ``users`` without it.
+
+    Returns
+    -------
+    Exchange
     """
     watched = users if watched is None else watched
     network = run.network

@@ -100,7 +100,17 @@ class Run(NamedTuple):
 
 
 def biases_of(run: Run) -> Biases | None:
-    """Biases of a victim with the switch for them."""
+    """Look up the biases of a victim that has the switch for them.
+
+    Parameters
+    ----------
+    run : Run
+
+    Returns
+    -------
+    Biases or None
+        In stars.
+    """
     if not isinstance(run.victim, Switches) or run.victim.biases is None:
         return None
     return run.state.biases
@@ -116,6 +126,10 @@ def start(victim: Victim, ratings: Ratings, defenses: Sequence[Defense], seed: i
     defenses : sequence of Defense
         Applied in this order to every upload; encryption comes last.
     seed : int
+
+    Returns
+    -------
+    Run
 
     Raises
     ------
@@ -161,6 +175,11 @@ def sampled(defenses: Sequence[Defense], ratings: Ratings, round_: int, seed: in
     round_ : int
     seed : int
 
+    Returns
+    -------
+    Sample or None
+        None where no defense chooses.
+
     Raises
     ------
     InputError
@@ -187,6 +206,11 @@ def formed_rows(
         Of the round, where it is drawn already.
     on_received : bool
         As of ``Run.trained``; where the server steps at every upload, the next ones depend on it.
+
+    Yields
+    ------
+    Rows
+        Clients ascending, in memory-sized pieces.
     """
     sample = sample or sampled(run.defenses, run.ratings, round_, run.seed)
     if run.victim.stepwise:
@@ -205,6 +229,11 @@ def each_message(run: Run, round_: int) -> Protect | None:
     ----------
     run : Run
     round_ : int
+
+    Returns
+    -------
+    callable or None
+        From rows and the seed of a message to rows.
     """
     each = _once_and_each(run.defenses)[1]
     if not each:
@@ -221,6 +250,11 @@ def sent_rows(
     ----------
     run, users, round_, sample, on_received
         As of ``formed_rows``.
+
+    Yields
+    ------
+    Rows
+        Clients ascending, in memory-sized pieces.
     """
     each = each_message(run, round_)
     for rows in formed_rows(run, users, round_, sample, on_received):
@@ -264,6 +298,10 @@ def sums_of(run: Run, round_: int, watched: np.ndarray) -> list[Sums]:
     round_ : int
     watched : (n,) int
         Clients whose own sums are wanted, where clients see some.
+
+    Returns
+    -------
+    list of Sums
     """
     assert run.cipher is not None
     rows, each = _rows_of_all(run, round_), each_message(run, round_)

@@ -22,8 +22,21 @@ PIECES = 8  # that a pass over single ratings in an unknown order is taken as
 
 
 class Step(NamedTuple):
-    """shrink (users, T), pull (T,); whether p is projected, and whether t_j is that of the next round; shares
-    of the step (pieces,), one after the other: 1 where it is taken at once."""
+    """The step of some clients in T rounds.
+
+    Attributes
+    ----------
+    shrink : (users, T)
+        What a factor is multiplied by.
+    pull : (T,)
+        What the gradient is multiplied by.
+    projected : bool
+        Whether p is kept on the unit ball.
+    after : bool
+        Whether t_j is that of the next round.
+    shares : (pieces,)
+        Of the step, one after the other: a single 1 where it is taken at once.
+    """
 
     shrink: Float[Array, "*users T"]
     pull: Float[Array, " T"]
@@ -87,7 +100,7 @@ def step_of(manifest: Manifest, rounds: Int[np.ndarray, " T"], n_rated: Int[np.n
     n_pieces = PIECES if one_by_one(manifest) else 1
     shares = np.full(n_pieces, 1 / n_pieces)
     return Step(
-        *(jnp.asarray(part) for part in (shrink, 2 * rate, rule.unit_ball, rule.after_server, shares))
+        *(jnp.asarray(constant) for constant in (shrink, 2 * rate, rule.unit_ball, rule.after_server, shares))
     )
 
 
@@ -100,17 +113,45 @@ def one_by_one(manifest: Manifest) -> bool:
     Parameters
     ----------
     manifest : Manifest
+
+    Returns
+    -------
+    bool
     """
     return manifest.rule.order == "per-rating"
 
 
 def gram_of(weighted: Float[Array, "*rounds n K"], factors: Float[Array, "*rounds n K"]) -> Array:
-    """Sum w_j t_j t_j' over a client's rows, (..., K, K)."""
+    """Sum w_j t_j t_j' over a client's rows.
+
+    Parameters
+    ----------
+    weighted : (..., n, K)
+        w_j t_j.
+    factors : (..., n, K)
+        t_j.
+
+    Returns
+    -------
+    (..., K, K)
+    """
     return jnp.einsum("...nk,...nl->...kl", weighted, factors)
 
 
 def target_of(weighted: Float[Array, "*rounds n K"], value: Float[Array, " n"]) -> Array:
-    """Sum w_j s_j t_j over a client's rows, (..., K)."""
+    """Sum w_j s_j t_j over a client's rows.
+
+    Parameters
+    ----------
+    weighted : (..., n, K)
+        w_j t_j.
+    value : (n,)
+        s_j, the (stretched) ratings.
+
+    Returns
+    -------
+    (..., K)
+    """
     return jnp.einsum("...nk,n->...k", weighted, value)
 
 
@@ -156,7 +197,26 @@ def move(
     shrink: Float[Array, ""],
     pull: Float[Array, ""],
 ) -> Float[Array, " K"]:
-    """Compute the same from sums over the client's rows, ``gram_of`` and ``target_of``."""
+    """Compute one client's next factor from sums over its rows.
+
+    Parameters
+    ----------
+    step : Step
+        Tells whether the factor is projected, and into how many pieces the step falls.
+    factor : (K,)
+        p of this round.
+    gram : (K, K)
+        Of ``gram_of``.
+    target : (K,)
+        Of ``target_of``.
+    shrink, pull : scalar
+        Of this client and round.
+
+    Returns
+    -------
+    (K,)
+        p of the next round.
+    """
 
     def piece(p: Array, share: Array) -> tuple[Array, None]:
         moved = (1 - share * (1 - shrink)) * p + share * pull * (target - gram @ p)

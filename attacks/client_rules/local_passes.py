@@ -86,7 +86,7 @@ class LocalPasses:
         return tuple(
             Family(
                 f"passes, {words}" + ("" if range_ == 1 else f", ratings less {low_:g} over {range_:g}"),
-                tuple(number in open_ for number in range(len(CONSTANTS))),
+                tuple(constant in open_ for constant in range(len(CONSTANTS))),
                 values,
                 first,
                 partial(_start, low_, range_),
@@ -150,6 +150,10 @@ def passes_named(name: str, manifest: Manifest) -> LocalPasses:
     ----------
     name : str
     manifest : Manifest
+
+    Returns
+    -------
+    LocalPasses
     """
     said = manifest.rule
     one = said.order == "per-rating" or name == "per-rating" or said.batch_size is None
@@ -164,6 +168,11 @@ def passes_to_try(manifest: Manifest) -> tuple[LocalPasses, ...]:
     Parameters
     ----------
     manifest : Manifest
+
+    Returns
+    -------
+    tuple of LocalPasses
+        Empty where what is declared is no pass.
     """
     said = manifest.rule
     if said.upload == "gradient":  # of the last pass, at the factors that were broadcast: undeclared reads it

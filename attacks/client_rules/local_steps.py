@@ -67,7 +67,7 @@ class LocalSteps:
         return tuple(
             Family(
                 f"steps on {COPIES[moving]}, {words}",
-                tuple(number in (RATE, *open_) for number in range(len(CONSTANTS))),
+                tuple(constant in (RATE, *open_) for constant in range(len(CONSTANTS))),
                 values,
                 first,
                 partial(_start, moving, open_),

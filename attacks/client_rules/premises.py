@@ -76,6 +76,10 @@ def steps_after_uploads(view: View) -> bool:
     Parameters
     ----------
     view : View
+
+    Returns
+    -------
+    bool
     """
     rule = DECLARED_RULES.get(view.manifest.rule_name)
     in_turn = view.messages.reference is not None and view.manifest.rule.order == "per-rating"

@@ -38,8 +38,16 @@ TABLE = 1 << 22  # numbers of one table of trials
 
 
 class Affine(NamedTuple):
-    """The numbers of each client (users, columns), 0 where none or several fit, and whether they are told;
-    mean distance from the grid, in stars."""
+    """What puts the rows of each client on the grid.
+
+    Attributes
+    ----------
+    numbers : (users, columns)
+        0 where none or several fit.
+    told : (users,) bool
+    distance : (users,)
+        Mean distance from the grid, in stars.
+    """
 
     numbers: Float[np.ndarray, "users columns"]
     told: Bool[np.ndarray, " users"]

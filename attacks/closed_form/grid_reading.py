@@ -27,7 +27,24 @@ CLOSER = 10.0  # times better than with the declared scale a free one must fit t
 
 
 def read(numbers: Numbers, rows: Rows, manifest: Manifest, max_misfit: float) -> Reading:
-    """With the declared scale where that fits, else with an unknown one."""
+    """Read every client with the declared scale where that fits, else with an unknown one.
+
+    Parameters
+    ----------
+    numbers : Numbers
+        What the rows say up to A and B.
+    rows : Rows
+        The rows themselves, for their offsets and scale.
+    manifest : Manifest
+        Its ``rating_levels`` are the grid, in stars.
+    max_misfit : float
+        In 0..1, relative to numbers at random.
+
+    Returns
+    -------
+    Reading
+        Ratings in stars, NaN where not told; of clipped rows the level that is left beyond them.
+    """
     levels = np.array(manifest.rating_levels)
     clipped = saturated(numbers)
     counted = numbers.there & ~clipped
@@ -64,7 +81,25 @@ def read(numbers: Numbers, rows: Rows, manifest: Manifest, max_misfit: float) ->
 def with_unknown(
     numbers: Numbers, rows: Rows, counted: np.ndarray, levels: np.ndarray, *, bias: bool
 ) -> tuple[Judged, Float[np.ndarray, " users"]]:
-    """With an unknown scale, and an unknown bias of the client; and the misfit that accidents reach."""
+    """Fit an unknown scale, and an unknown bias of the client where that is asked for.
+
+    Parameters
+    ----------
+    numbers : Numbers
+    rows : Rows
+    counted : (users, rows) bool
+        Rows that take part: sent, and not clipped.
+    levels : (levels,)
+        Ratings that exist, ascending, in stars.
+    bias : bool
+        Whether C is fitted, too; it is 0 otherwise.
+
+    Returns
+    -------
+    judged : Judged
+    misfit : (users,)
+        What numbers at random reach with probability ``ACCIDENT``, relative to chance.
+    """
     columns = np.stack([numbers.scalar, numbers.along, np.ones(counted.shape)][: 3 if bias else 2], axis=2)
     found = best_numbers(columns, rows.offset, counted, levels)
     known = np.where(found.told[:, None], found.numbers, np.nan)
@@ -77,8 +112,17 @@ def with_unknown(
 
 
 class Judged(NamedTuple):
-    """Ratings and errors with the sign that makes ratings positive, (users, rows); misfit, NaN where a number
-    is not finite; A, B and C, (users,) each."""
+    """Ratings under some numbers, with the sign that makes ratings positive.
+
+    Attributes
+    ----------
+    value, error : (users, rows)
+        Ratings and errors, in stars.
+    misfit : (users,)
+        NaN where a number is not finite.
+    numbers : tuple of (users,)
+        A, B and C.
+    """
 
     value: Float[np.ndarray, "users rows"]
     error: Float[np.ndarray, "users rows"]
@@ -118,14 +162,24 @@ def _tells(
 
 
 def saturated(numbers: Numbers) -> Bool[np.ndarray, "users rows"]:
-    """Rows that share the greatest length: clients that clip rows or errors make them so."""
+    """Find the rows that share the greatest length: clients that clip rows or errors make them so.
+
+    Parameters
+    ----------
+    numbers : Numbers
+
+    Returns
+    -------
+    (users, rows) bool
+        False for all rows of a client where one row alone is the longest.
+    """
     return equally_long(numbers.scalar, numbers.there)
 
 
 def equally_long(
     scalar: Float[np.ndarray, "users rows"], there: Bool[np.ndarray, "users rows"]
 ) -> Bool[np.ndarray, "users rows"]:
-    """Rows, two or more, that share the greatest length of a client's.
+    """Find the rows, two or more, that share the greatest length of a client's.
 
     Parameters
     ----------
@@ -133,6 +187,10 @@ def equally_long(
         Errors up to one number of the client.
     there : (users, rows) bool
         Rows that count.
+
+    Returns
+    -------
+    (users, rows) bool
     """
     size = np.abs(scalar) * there
     largest = size.max(axis=1, initial=0)[:, None]
@@ -141,7 +199,20 @@ def equally_long(
 
 
 def near_levels(value: np.ndarray, levels: np.ndarray) -> Float[np.ndarray, "users rows"]:
-    """NaN for numbers between the levels."""
+    """Put numbers on the rating grid, NaN where they lie between the levels.
+
+    Parameters
+    ----------
+    value : (users, rows)
+        In stars.
+    levels : (levels,)
+        Ratings that exist, ascending, in stars.
+
+    Returns
+    -------
+    (users, rows)
+        The numbers as they are, in stars, or NaN.
+    """
     return np.where(distance_to_levels(value, levels) < BETWEEN * step_of(levels), value, np.nan)
 
 

@@ -84,6 +84,11 @@ def precision_of(
     rows, factors : (users, rows, K)
     digit : float
         ``numpy.finfo(dtype).eps``.
+
+    Returns
+    -------
+    (users,)
+        Relative to the size of the rows.
     """
     size = np.abs(rows).max(axis=(1, 2), initial=0)
     broadcast = np.abs(factors).max(axis=(1, 2), initial=0)

@@ -124,13 +124,35 @@ def _sigmoid(product: Numbers) -> tuple[Numbers, Numbers]:
 
 
 def cross_entropy(product: Numbers) -> tuple[Numbers, Numbers, Numbers, Numbers]:
-    """The curve of y - p."""
+    """The curve of the loss whose error is y - p.
+
+    Parameters
+    ----------
+    product : array
+        u . v + bias, any shape.
+
+    Returns
+    -------
+    p, slope, times, bend : arrays of that shape
+        The sigmoid, its derivative, m and its derivative by the product.
+    """
     p, slope = _sigmoid(product)
     return p, slope, np.ones_like(p), np.zeros_like(p)
 
 
 def squared_sigmoid(product: Numbers) -> tuple[Numbers, Numbers, Numbers, Numbers]:
-    """The curve of (y - p) p (1 - p)."""
+    """The curve of the loss whose error is (y - p) p (1 - p).
+
+    Parameters
+    ----------
+    product : array
+        u . v + bias, any shape.
+
+    Returns
+    -------
+    p, slope, times, bend : arrays of that shape
+        The sigmoid, its derivative, m and its derivative by the product.
+    """
     p, slope = _sigmoid(product)
     return p, slope, 1 / slope, (2 * p - 1) / slope
 
@@ -246,7 +268,20 @@ def _answer(
 def values_of(
     numbers: Float[np.ndarray, "trials 2"], client: Client, link: Link
 ) -> tuple[Numbers, Numbers, Numbers]:
-    """y, and its derivatives by A and B, (trials, rows)."""
+    """What a client's ratings are under some A and B, and how they change with both.
+
+    Parameters
+    ----------
+    numbers : (trials, 2)
+        A and B.
+    client : Client
+    link : Link
+
+    Returns
+    -------
+    y, by_a, by_b : (trials, rows)
+        Ratings as the program has them, and their derivatives by A and B.
+    """
     a, b = numbers[:, :1], numbers[:, 1:]
     p, slope, times, bend = link.curve(b * client.along + client.bias)
     error = client.scalar * times
@@ -316,7 +351,20 @@ def _fitted(
 
 
 def gauss_newton(left: Numbers, by_a: Numbers, by_b: Numbers) -> Float[np.ndarray, "trials 2"]:
-    """Of Gauss and Newton; 0 where the two numbers are not told apart."""
+    """One step of Gauss and Newton in A and B; 0 where the two are not told apart.
+
+    Parameters
+    ----------
+    left : (trials, rows)
+        Nearest level less y.
+    by_a, by_b : (trials, rows)
+        Derivatives of y.
+
+    Returns
+    -------
+    (trials, 2)
+        What to add to A and B.
+    """
     aa, ab, bb = ((x * y).sum(axis=1) for x, y in combinations_with_replacement((by_a, by_b), 2))
     determinant = aa * bb - ab**2
     right = (left * by_a).sum(axis=1), (left * by_b).sum(axis=1)

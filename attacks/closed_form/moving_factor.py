@@ -64,9 +64,21 @@ class Chain(NamedTuple):
 
 
 class Batches(NamedTuple):
-    """Rows grouped by direction: label (users, rows) is the first row of the group, -1 on padding and on rows
-    of zeros; head (users, rows): the row leads a group; direction (users, rows, K) of the heads; scalar
-    (users, rows): rows along their group's direction; pull (users, rows, K): w of the heads."""
+    """Rows grouped by direction.
+
+    Attributes
+    ----------
+    label : (users, rows) int
+        First row of the group; -1 on padding and on rows of zeros.
+    head : (users, rows) bool
+        Whether the row leads a group.
+    direction : (users, rows, K)
+        Of the heads.
+    scalar : (users, rows)
+        Rows along their group's direction.
+    pull : (users, rows, K)
+        w of the heads.
+    """
 
     label: Int[np.ndarray, "users rows"]
     head: Bool[np.ndarray, "users rows"]
@@ -119,7 +131,21 @@ def _unit(vectors: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
 
 
 def grouped(rows: np.ndarray, factors: np.ndarray, valid: np.ndarray, precision: float) -> Batches:
-    """Rows by direction: those of one batch are parallel to the last digit."""
+    """Group rows by direction: those of one batch are parallel to the last digit.
+
+    Parameters
+    ----------
+    rows, factors : (users, rows, K)
+        Uploads, and the broadcast factors of their items.
+    valid : (users, rows) bool
+        The others are padding.
+    precision : float
+        Relative error of an entry.
+
+    Returns
+    -------
+    Batches
+    """
     unit, length = _unit(rows)
     there = valid & (length > 0)
     cosine = np.einsum("uik,ujk->uij", unit, unit)

@@ -74,8 +74,21 @@ class Reading(NamedTuple):
 
 
 class Numbers(NamedTuple):
-    """What the rows say up to A and B; which of them count; whose rows are all among them; steps, pull, and
-    how much of the rows is across their common direction."""
+    """What the rows say up to A and B.
+
+    Attributes
+    ----------
+    scalar, along : (users, rows)
+        g and h.
+    there : (users, rows) bool
+        Which of them count.
+    whole : (users,) bool
+        Whose rows are all among them.
+    steps, pull : (users,)
+        As of ``Reading``.
+    across : (users,)
+        How much of the rows is across their common direction.
+    """
 
     scalar: Float[np.ndarray, "users rows"]
     along: Float[np.ndarray, "users rows"]
@@ -87,20 +100,55 @@ class Numbers(NamedTuple):
 
 
 def nothing(n_users: int) -> Reading:
-    """Of clients that sent nothing."""
+    """Make the reading of clients that sent nothing.
+
+    Parameters
+    ----------
+    n_users : int
+
+    Returns
+    -------
+    Reading
+        Without any rows, and with no answer.
+    """
     none, unknown = np.zeros(n_users), np.full(n_users, np.nan)
     told = np.zeros(n_users, bool)
     return Reading(np.zeros((n_users, 0)), unknown, none, told, none, none, unknown, unknown, none)
 
 
 def some_of(rows: Rows, here: Bool[np.ndarray, " users"] | Int[np.ndarray, " some"]) -> Rows:
-    """Rows of some clients, by mask or place."""
+    """Take the rows of some clients.
+
+    Parameters
+    ----------
+    rows : Rows
+        Of all clients.
+    here : (users,) bool, or (some,) int
+        Whose rows are taken, by mask or place.
+
+    Returns
+    -------
+    Rows
+        Of those clients, in their order.
+    """
     arrays = (rows.rows[here], rows.factors[here], rows.offset[here], rows.item[here], rows.scale[here])
     return Rows(*arrays, rows.precision, None if rows.sequence is None else rows.sequence[here])
 
 
 def spread_over(reading: Reading, here: Bool[np.ndarray, " users"]) -> Reading:
-    """A reading of some clients among all; NaN for the others."""
+    """Put a reading of some clients among all; the others get NaN, 0 or False.
+
+    Parameters
+    ----------
+    reading : Reading
+        Of the clients that ``here`` marks, in their order.
+    here : (users,) bool
+
+    Returns
+    -------
+    Reading
+        Of all clients.
+    """
     out = []
     for part in reading:
         whole = np.zeros((here.size, *part.shape[1:]), part.dtype)
@@ -114,7 +162,19 @@ def spread_over(reading: Reading, here: Bool[np.ndarray, " users"]) -> Reading:
 def fitting_better(
     first: Reading, second: Reading, preferred: Bool[np.ndarray, " users"] | bool = False
 ) -> Reading:
-    """Client by client the answer that fits better; the first where neither does."""
+    """Take client by client the answer that fits better; the first where neither does.
+
+    Parameters
+    ----------
+    first, second : Reading
+        Of the same clients.
+    preferred : (users,) bool, or bool
+        Where the second is taken whatever the fit.
+
+    Returns
+    -------
+    Reading
+    """
     better = preferred | second.answered & ~(first.answered & (first.misfit <= second.misfit))
     table = np.where(better[:, None], second.value, first.value)
     rest = (np.where(better, right, left) for left, right in zip(first[1:], second[1:], strict=True))
@@ -133,6 +193,25 @@ def on_the_rest(
 
     What explains the rows across their direction is preferred, whether or not it has an answer then: along
     it, clipped rows that something was added to may meet the grid by accident.
+
+    Parameters
+    ----------
+    best : Reading
+        Of all clients, so far.
+    reading : callable
+        From rows, manifest and ``max_misfit`` to another reading.
+    rest : (users,) bool
+        Clients that are read again.
+    rows : Rows
+        Of all clients.
+    manifest : Manifest
+    max_misfit : float
+        In 0..1, relative to chance.
+
+    Returns
+    -------
+    Reading
+        Of all clients.
     """
     if not rest.any():
         return best

@@ -39,7 +39,7 @@ from attacks.base import Progress, Reconstruction, all_abstain, alpha_unknown, s
 from attacks.client_rules.premises import unlike
 from attacks.closed_form.rank_one import solve_clients
 from attacks.closed_form.reduction import Reduced, projection
-from attacks.closed_form.upload_kind import mismatch
+from attacks.closed_form.upload_kind import uploaded_otherwise
 from victims.transcript.manifest import Manifest
 from victims.transcript.view import ATTRIBUTE, ITEM, Uploads, UserBatch, View
 
@@ -96,11 +96,8 @@ class Spectral:
         reason = reason or unlike(view, judges=True, own_references=True, follows=True)
         if reason:
             return reason
-        if (wrong := mismatch(view)) is not None:
-            return (
-                f"upload is declared {view.manifest.rule.upload}, and the rows of {wrong.clients} of "
-                f"{wrong.looked_at} clients are {wrong.found}"
-            )
+        if reason := uploaded_otherwise(view):
+            return reason
         if view.rounds.size < 2 and view.manifest.weighting == "observed-only":
             reason = _open_scale(view.manifest)
             if reason:

@@ -317,6 +317,10 @@ def known_scale(
         What the program takes off every rating, stars.
     pull : float, optional
         As of ``rows_of``.
+
+    Returns
+    -------
+    Scale or None
     """
     told: list[np.ndarray] = []
     for batch in view.batches(BATCH_BYTES):

@@ -60,6 +60,11 @@ def reading_with_unrated(rows: Rows, manifest: Manifest, max_misfit: float) -> R
         Names the rating grid and alpha.
     max_misfit : float
         Largest misfit at which a client is answered.
+
+    Returns
+    -------
+    Reading
+        Ratings in stars, 0 for unrated.
     """
     levels, alpha = np.array(manifest.rating_levels), manifest.hyperparameters["alpha"]
     found = read_unrated(rows.rows, rows.factors, rows.item, levels, alpha, max_misfit, rows.precision)
@@ -78,6 +83,11 @@ def obstacle_with_unrated(view: View) -> str:
     ----------
     view : View
         Of include-unrated.
+
+    Returns
+    -------
+    str
+        Empty where they tell something.
     """
     if reason := alpha_unknown(view):
         return reason
@@ -91,8 +101,17 @@ def obstacle_with_unrated(view: View) -> str:
 
 
 class UnratedReading(NamedTuple):
-    """value (users, rows): stars, 0 for unrated, NaN where not told; misfit (users,), NaN without an answer,
-    and the largest one at which a client is answered."""
+    """What is read of clients most of whose rows are about unrated items.
+
+    Attributes
+    ----------
+    value : (users, rows)
+        Stars, 0 for unrated, NaN where not told.
+    misfit : (users,)
+        NaN without an answer.
+    allowed : (users,)
+        The largest misfit at which a client is answered.
+    """
 
     value: Float[np.ndarray, "users rows"]
     misfit: Float[np.ndarray, " users"]
@@ -123,6 +142,10 @@ def read_unrated(
         Largest misfit at which a client is answered.
     precision : float
         Relative size of the rows' last digit.
+
+    Returns
+    -------
+    UnratedReading
 
     Examples
     --------

@@ -41,6 +41,10 @@ def mismatch(view: View) -> Mismatch | None:
     ----------
     view : View
         With gradients and broadcasts.
+
+    Returns
+    -------
+    Mismatch or None
     """
     declared = view.manifest.rule.upload
     if declared is None or not view.messages.n_rows:
@@ -62,6 +66,22 @@ def mismatch(view: View) -> Mismatch | None:
     if 2 * strange <= looked_at:
         return None
     return Mismatch(CHANGES if weights else WEIGHTS, strange, looked_at)
+
+
+def uploaded_otherwise(view: View) -> str:
+    """Say that rows are not what is declared; empty where they are, or nothing is to be seen.
+
+    Parameters
+    ----------
+    view : View
+        With gradients and broadcasts.
+    """
+    if (wrong := mismatch(view)) is None:
+        return ""
+    return (
+        f"upload is declared {view.manifest.rule.upload}, and the rows of {wrong.clients} of "
+        f"{wrong.looked_at} clients are {wrong.found}"
+    )
 
 
 def _beside(

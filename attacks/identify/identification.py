@@ -19,7 +19,14 @@ ONE = {"bernoulli": "logistic"}  # names of one loss
 
 
 class Contradiction(NamedTuple):
-    """A key that is declared, and what the rows say instead; of how many clients that were looked at."""
+    """A key that is declared, and what the rows say instead.
+
+    Attributes
+    ----------
+    key, declared, found : str
+    clients, looked_at : int
+        Who says so, of how many.
+    """
 
     key: str
     declared: str

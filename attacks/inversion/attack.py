@@ -30,9 +30,10 @@ import numpy as np
 from jaxtyping import Float
 
 from attacks.base import Progress, Reconstruction, all_abstain, silent, unreadable
-from attacks.client_rules.differentiable import ClientRule, broken, rule_named
+from attacks.client_rules.differentiable import ClientRule
 from attacks.client_rules.local_passes import NAMES, LocalPasses, passes_named, passes_to_try
 from attacks.client_rules.local_steps import LocalSteps
+from attacks.client_rules.named import broken, rule_named
 from attacks.closed_form.integer_relation import LOOSE, precision_of
 from attacks.closed_form.readings import some_of
 from attacks.closed_form.reduction import leading_direction

@@ -46,7 +46,15 @@ class Problem(NamedTuple):
 
 
 class Unknowns(NamedTuple):
-    """What is fitted, or held: factor (clients, K), ratings (clients, n), constants (clients, c)."""
+    """What is fitted, or held.
+
+    Attributes
+    ----------
+    factor : (clients, K)
+    ratings : (clients, n)
+        In stars.
+    constants : (clients, c)
+    """
 
     factor: Float[np.ndarray, "clients K"]
     ratings: Float[np.ndarray, "clients n"]
@@ -54,7 +62,14 @@ class Unknowns(NamedTuple):
 
 
 class Fit(NamedTuple):
-    """The unknowns, and what is left of the rows, relative to their size, (clients,)."""
+    """Where a fit ended.
+
+    Attributes
+    ----------
+    at : Unknowns
+    left : (clients,)
+        What is left of the rows, relative to their size.
+    """
 
     at: Unknowns
     left: Float[np.ndarray, " clients"]

@@ -55,6 +55,11 @@ def in_order(users: np.ndarray, index: np.ndarray, rows: Rows) -> Iterator[Order
     index : (clients, n)
         Items of the rows.
     rows : Rows
+
+    Yields
+    ------
+    Ordered
+        Smaller clients first.
     """
     count = rows.item.sum(axis=1)
     key = (index if rows.sequence is None else rows.sequence).astype(np.int64)
@@ -93,6 +98,10 @@ def sized(rule: LocalPasses, manifest: Manifest, groups: list[Ordered]) -> Local
     manifest : Manifest
     groups : list of Ordered
         Smaller clients first.
+
+    Returns
+    -------
+    LocalPasses
     """
     said = manifest.rule
     if not groups or said.order == "per-rating" or said.batch_size is not None or rule.batch_size != 1:

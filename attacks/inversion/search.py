@@ -128,6 +128,11 @@ def explained(
         0 where a row is of no item.
     ratings : (clients, n)
         In stars.
+
+    Returns
+    -------
+    fit : Fit
+    allowed : (clients,)
     """
     small = _small(rule, rows)
     value = np.where(rows.item, ratings - rows.offset, 0.0)
@@ -159,7 +164,17 @@ def _begin(starts: Starts, small: Compressed, guess: Guess) -> tuple[Unknowns, n
 
 
 def allowed_of(rows: Rows) -> Float[np.ndarray, " clients"]:
-    """What right ratings may leave of rows, relative to their size."""
+    """What right ratings may leave of rows, relative to their size.
+
+    Parameters
+    ----------
+    rows : Rows
+
+    Returns
+    -------
+    (clients,)
+        At least ``TIGHT``.
+    """
     return np.maximum(TIGHT, LOOSE * precision_of(rows.rows, rows.factors, rows.precision))
 
 
@@ -185,7 +200,33 @@ def fitted(
     ratings: bool = True,
     at_once: int | None = None,
 ) -> Fit:
-    """The fits of all starts, so many at a time; NaN where there is none."""
+    """Fit all starts, so many at a time; the answer is NaN where there is none.
+
+    Parameters
+    ----------
+    rule : ClientRule
+    problem : Problem
+        Of all clients, rows and factors (clients, n, K).
+    start : Unknowns
+        (clients, starts, ...).
+    sign : (clients, starts)
+        1 or -1, which the rows are multiplied with.
+    there : (clients, starts) bool
+        Which starts are taken; the others stay as they are.
+    free_constants : (c,) bool
+        Which constants are fitted.
+    steps : int
+        At most.
+    ratings : bool
+        Whether ratings are fitted, or held.
+    at_once : int, optional
+        Fits of one call; few shapes make few compiled programs.
+
+    Returns
+    -------
+    Fit
+        (clients, starts, ...).
+    """
     client, trial = np.nonzero(there)
     at_once = at_once or (FEW if client.size <= FEW else AT_ONCE)
     out = Unknowns(*(np.array(part) for part in start))
@@ -215,6 +256,25 @@ def on_the_grid(
 
     Without what everybody adds, factor and ratings of the other sign give the same rows: ratings are
     positive.
+
+    Parameters
+    ----------
+    at : Unknowns
+        Fits (clients, starts, ...), of the compressed problem.
+    small : Compressed
+        What leads from its ratings to those of the clients' rows.
+    rows : Rows
+    levels : (levels,)
+        Ratings that exist, ascending, in stars.
+    turn : bool
+        Whether a fit of the other sign is turned.
+
+    Returns
+    -------
+    ratings : (clients, starts, n)
+        In stars.
+    at : Unknowns
+        The same fits with these ratings.
     """
     item = rows.item[:, None]
     offset = np.where(item, rows.offset[:, None], 0.0)
@@ -239,7 +299,26 @@ def _off_span(
 def judged(
     ratings: np.ndarray, at: Unknowns, left: np.ndarray, allowed: np.ndarray, spare: np.ndarray, rows: Rows
 ) -> Told:
-    """The best answer of each client, and whether another is as good."""
+    """Choose the best answer of each client, and tell whether another is as good.
+
+    Parameters
+    ----------
+    ratings : (clients, starts, n)
+        On the grid, in stars.
+    at : Unknowns
+        The fits with them, (clients, starts, ...).
+    left : (clients, starts)
+        What they leave of the rows, relative to their size; NaN counts as all.
+    allowed : (clients,)
+        What right ratings may leave.
+    spare : (clients,) int
+        Equations less unknowns.
+    rows : Rows
+
+    Returns
+    -------
+    Told
+    """
     left = np.where(np.isnan(left), np.inf, left)
     number = left.argmin(axis=1)[:, None]
     mine = np.take_along_axis(ratings, number[..., None], axis=1)

@@ -31,6 +31,7 @@ from attacks.base import Estimates, Progress, Reconstruction, all_abstain, alpha
 from attacks.client_rules.premises import unlike
 from attacks.closed_form.rating_grid import Grid
 from attacks.closed_form.spectral import Spectral
+from attacks.closed_form.upload_kind import uploaded_otherwise
 from attacks.likelihood.manifest_model import unmodelled
 from attacks.likelihood.preparation import Preparation, settled
 from attacks.likelihood.reading import read_all
@@ -126,7 +127,8 @@ class Likelihood:
 
     def obstacle(self, view: View) -> str:
         """Why the uploads have no likelihood, or nothing."""
-        return unreadable(view) or unmodelled(view.manifest) or unlike(view)
+        reason = unreadable(view) or unmodelled(view.manifest) or unlike(view)
+        return reason or uploaded_otherwise(view)
 
 
 def _renamed(name: str, closed: Reconstruction, options: dict[str, Any]) -> Reconstruction:

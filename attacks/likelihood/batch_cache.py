@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import jax
-import jax.numpy as jnp
 
 from attacks.likelihood.batches import Rows, pack
 from attacks.likelihood.problem import Problem
@@ -32,11 +31,11 @@ class BatchCache:
         self._last.clear()
         problem = self.problem
         packed = pack(problem.view, problem.packing, batch, problem.precision, problem.model.law)
-        rows: Rows = jax.tree.map(jnp.asarray, packed)
-        room = sum(_bytes(part) for part in self._kept.values()) + _bytes(rows) < CACHE_BYTES
+        rows: Rows = jax.device_put(packed)
+        room = sum(_bytes(kept) for kept in self._kept.values()) + _bytes(rows) < CACHE_BYTES
         (self._kept if room else self._last)[batch] = rows
         return rows
 
 
 def _bytes(rows: Rows) -> int:
-    return sum(part.nbytes for part in rows)
+    return sum(column.nbytes for column in rows)

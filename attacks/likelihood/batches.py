@@ -26,12 +26,25 @@ NARROWEST = 32  # slots
 class Rows(NamedTuple):
     """Uploads of some clients, rounds aligned.
 
-    item (users, slots): row in ``Packing.items`` of each slot, 0 on padding; valid (users, slots);
-    items (rounds, users, K, slots): uploaded rows, scale and regularisation removed, 0 where none came;
-    factors (rounds, users, K, slots): factors broadcast for these items, 0 on padding; middle (users, K,
-    slots): their mean over rounds; sent (rounds, users, slots): which rows were sent; attributes,
-    attributes_sent: the same, one slot per attribute; blank (users,): sum of the law's loss of all
-    coordinates, were there no row; live (users,): 0 for clients that only fill the batch.
+    Attributes
+    ----------
+    item : (users, slots) int
+        Row in ``Packing.items`` of each slot, 0 on padding.
+    valid : (users, slots) bool
+    items : (rounds, users, K, slots)
+        Uploaded rows, scale and regularisation removed, 0 where none came.
+    factors : (rounds, users, K, slots)
+        Factors broadcast for these items, 0 on padding.
+    middle : (users, K, slots)
+        Their mean over rounds.
+    sent : (rounds, users, slots) bool
+        Which rows were sent.
+    attributes, attributes_sent : (rounds, users, K, attributes), (rounds, users, attributes)
+        The same, one slot per attribute.
+    blank : (users,)
+        Sum of the law's loss of all coordinates, were there no row.
+    live : (users,)
+        0 for clients that only fill the batch.
     """
 
     item: Int[np.ndarray, "users slots"]
@@ -50,7 +63,7 @@ class Rows(NamedTuple):
         parts = "items", "factors", "sent", "attributes", "attributes_sent"
         if np.array_equal(rounds, np.arange(len(self.items))):
             return self
-        return self._replace(**{part: np.asarray(getattr(self, part))[rounds] for part in parts})
+        return self._replace(**{field: np.asarray(getattr(self, field))[rounds] for field in parts})
 
 
 @dataclass(frozen=True)
@@ -157,18 +170,18 @@ def _widths(length: Int[np.ndarray, " users"], cost_of_width: float) -> Int[np.n
         candidates.append(-(-candidates[-1] * 9 // 64) * 8)
     below = np.searchsorted(length, candidates, side="right")
     cost, choice = [0.0], [0]
-    for place, width in enumerate(candidates):
+    for position, width in enumerate(candidates):
         total = [
-            cost[start] + (below[place] - (below[start - 1] if start else 0)) * width + cost_of_width
-            for start in range(place + 1)
+            cost[start] + (below[position] - (below[start - 1] if start else 0)) * width + cost_of_width
+            for start in range(position + 1)
         ]
         choice.append(int(np.argmin(total)))
         cost.append(min(total))
-    out, place = np.zeros(length.size, int), len(candidates)
-    while place > 0:
-        start = choice[place]
-        out[(below[start - 1] if start else 0) : below[place - 1]] = candidates[place - 1]
-        place = start
+    out, position = np.zeros(length.size, int), len(candidates)
+    while position > 0:
+        start = choice[position]
+        out[(below[start - 1] if start else 0) : below[position - 1]] = candidates[position - 1]
+        position = start
     return out
 
 
@@ -177,8 +190,8 @@ def _public(view: View, item_ids: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     manifest = view.manifest
     attribute_ids = np.arange(manifest.n_attributes)
     tables: tuple[list[np.ndarray], list[np.ndarray]] = ([], [])
-    for number in view.rounds:
-        broadcast = view.broadcasts[int(number)]
+    for round_ in view.rounds:
+        broadcast = view.broadcasts[int(round_)]
         for kind, ids, out in ((ITEM, item_ids, tables[0]), (ATTRIBUTE, attribute_ids, tables[1])):
             position = broadcast.positions(np.full(ids.size, kind), ids)
             known = np.where(position >= 0, position, 0)
@@ -187,7 +200,7 @@ def _public(view: View, item_ids: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     return np.stack(tables[0]).astype(np.float64), np.stack(tables[1]).astype(np.float64)
 
 
-def pack(view: View, packing: Packing, number: int, kind: DTypeLike = np.float64, law: Law = LAPLACE) -> Rows:
+def pack(view: View, packing: Packing, round_: int, kind: DTypeLike = np.float64, law: Law = LAPLACE) -> Rows:
     """Align the rounds of one batch's clients in padded arrays.
 
     Parameters
@@ -196,7 +209,7 @@ def pack(view: View, packing: Packing, number: int, kind: DTypeLike = np.float64
         With uploads in the clear.
     packing : Packing
         How the view is cut; see ``plan``.
-    number : int
+    round_ : int
         Of the batch, from 0.
     kind : dtype
         Precision of the rows.
@@ -209,7 +222,7 @@ def pack(view: View, packing: Packing, number: int, kind: DTypeLike = np.float64
         Scale and regularisation are removed; padding clients repeat the last one.
     """
     manifest, upload = view.manifest, view.manifest.upload
-    members, size, width = packing.members[number], packing.sizes[number], packing.widths[number]
+    members, size, width = packing.members[round_], packing.sizes[round_], packing.widths[round_]
     batch = view.batch(members[:size])
     n_users, n_rounds, k = members.size, len(batch.rounds), manifest.factors
     found = [_flat(uploads, ITEM, packing.item_ids) for uploads in batch.rounds]

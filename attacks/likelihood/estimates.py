@@ -62,4 +62,4 @@ def _if_rated(
             "rating_if_rated": levels[rated.argmax(axis=0)],
         }
     beside = (0, 0), (0, n_attributes)
-    return {name: np.pad(part, beside, constant_values=np.nan) for name, part in found.items()}
+    return {name: np.pad(column, beside, constant_values=np.nan) for name, column in found.items()}

@@ -18,9 +18,15 @@ from attacks.likelihood.update_rule import FixedSums, Link, gram
 class Score(NamedTuple):
     """Gradient and information of the marginal likelihood with respect to lam.
 
-    off_rule: complete information times the distance of p from the curve p = mean; complete: information if
-    the answers were known; observed: sum of outer products of the rows' marginal scores (BHHH), with the
-    basis averaged over each run.
+    Attributes
+    ----------
+    gradient : (users, L)
+    off_rule : (users, L)
+        Complete information times the distance of p from the curve p = mean.
+    complete : (users, L, L)
+        Information if the answers were known.
+    observed : (users, L, L)
+        Sum of outer products of the rows' marginal scores (BHHH), with the basis averaged over each run.
     """
 
     gradient: Float[Array, "users L"]
@@ -103,8 +109,8 @@ def _row_scores(
     p = p.swapaxes(0, 1).astype(dtype)
     runs, ones = jnp.array(model.runs), jnp.ones(kind.rows.shape[3], dtype)
 
-    def add(total: Array, part: tuple[Any, ...]) -> tuple[Array, tuple[Array, Array, Array, Array]]:
-        rows, factors, sent, p, run = part
+    def add(total: Array, piece: tuple[Any, ...]) -> tuple[Array, tuple[Array, Array, Array, Array]]:
+        rows, factors, sent, p, run = piece
         score, energy, lean = _of_round(kind, answers, rows, factors, sent, p)
         # a product, not a sum: it is not fused with what computes the scores, which would do so twice
         gradient = jnp.einsum("ukr,r->uk", score, ones)

@@ -34,7 +34,18 @@ SMALLEST_VARIANCE = 1e-12  # of a free factor
 
 
 class State(NamedTuple):
-    """Parameters, points batch by batch, their evidence (nats), and sums over the clients at these points."""
+    """Where learning stands.
+
+    Attributes
+    ----------
+    parameters : Parameters
+    points : list of Point
+        Batch by batch.
+    evidence : float
+        Of all points, in nats.
+    total : Summary
+        Sums over the clients at these points.
+    """
 
     parameters: Parameters
     points: list[Point]
@@ -106,7 +117,7 @@ def _pass(
 
 def _own(problem: Problem, batch: int, found: Summary) -> Summary:
     """A batch's summary as arrays of all clients, without the answers, so that summaries can be added."""
-    user, evidence = (scattered(problem, batch, part) for part in (found.moments.user, found.evidence))
+    user, evidence = (scattered(problem, batch, values) for values in (found.moments.user, found.evidence))
     none = Answers(np.zeros((0, 0, 0)), np.zeros((0, 0)))
     found = found._replace(moments=found.moments._replace(user=user), evidence=evidence, answers=none)
     summary: Summary = jax.tree.map(np.asarray, found)
@@ -131,7 +142,7 @@ def improved(problem: Problem, parameters: Parameters, total: Summary) -> Parame
     """
     n_users = problem.view.users.size
     constants, prior, spread = parameters
-    if not all(np.isfinite(part).all() for part in total.moments):
+    if not all(np.isfinite(moment).all() for moment in total.moments):
         return parameters  # rows that are very far from the model
     if problem.estimated:
         prior, spread = priors.improve(problem.model, prior, spread, total.moments, n_users)
@@ -154,11 +165,11 @@ def _start_law(problem: Problem, total: Summary, n_users: int) -> tuple[np.ndarr
     square = np.asarray(total.lam_square) / n_users - np.outer(mean, mean)
     precision = np.zeros_like(square)
     for run in range(problem.model.n_runs):
-        part = slice(run * k, (run + 1) * k)
-        own = square[part, part]
-        typical = max(np.trace(own) / k, SMALLEST_VARIANCE) * np.eye(k)
-        covariance = (n_users * own + (k + 2) * typical) / (n_users + k + 2)
-        precision[part, part] = np.linalg.inv(covariance)
+        block = slice(run * k, (run + 1) * k)
+        own = square[block, block]
+        isotropic = max(np.trace(own) / k, SMALLEST_VARIANCE) * np.eye(k)
+        covariance = (n_users * own + (k + 2) * isotropic) / (n_users + k + 2)
+        precision[block, block] = np.linalg.inv(covariance)
     return mean, precision
 
 

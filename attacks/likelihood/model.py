@@ -88,17 +88,17 @@ class Model:
 
     def features(self) -> Float[np.ndarray, "candidates 3"]:
         """What random effects of the prior multiply: is rated; the rating's place on the grid from -SPAN/2 to
-        SPAN/2; its square, less what the first two tell of it in typical ratings (0 for unrated)."""
+        SPAN/2; its square, less what the first two tell of it in usual ratings (0 for unrated)."""
         levels = np.array(self.levels)
         rated = levels > 0
         lowest, highest = levels[rated].min(), levels.max()
-        place = SPAN * ((levels - lowest) / max(highest - lowest, 1e-300) - 0.5)
+        position = SPAN * ((levels - lowest) / max(highest - lowest, 1e-300) - 0.5)
         if highest == lowest:
-            place = np.zeros_like(levels)
-        known = np.stack([np.ones(place.shape), place], axis=1)
+            position = np.zeros_like(levels)
+        linear = np.stack([np.ones(position.shape), position], axis=1)
         root = np.sqrt(np.exp(log_shares(levels[rated])))[:, None]
-        fit = np.linalg.lstsq(root * known[rated], root[:, 0] * place[rated] ** 2, rcond=None)[0]
-        return np.stack([rated * 1.0, rated * place, rated * (place**2 - known @ fit)], axis=1)
+        fit = np.linalg.lstsq(root * linear[rated], root[:, 0] * position[rated] ** 2, rcond=None)[0]
+        return np.stack([rated * 1.0, rated * position, rated * (position**2 - linear @ fit)], axis=1)
 
 
 def model_of(
@@ -174,14 +174,20 @@ class Constants(NamedTuple):
 class Prior(NamedTuple):
     """log pi_ij(z) = level_z + features(z) . (a_i + a_j), and attributes.
 
-    level (candidates,); user (users, 2 or 3) and item (items, 2): the tilts a of activity, mean and
-    dispersion (``Model.tilts``); attribute (attributes,) or (users, attributes): log odds inside a block;
-    start_mean (L,), start_precision (L, L): normal law of the free factors.
+    Attributes
+    ----------
+    level : (candidates,)
+    user, item : (users, 2 or 3), (items, 2)
+        The random effects a of activity, mean and dispersion (``Model.effects``).
+    attribute : (attributes,) or (users, attributes)
+        Log odds inside a block.
+    start_mean, start_precision : (L,), (L, L)
+        Normal law of the free factors.
     """
 
     level: Float[AnyArray, " candidates"]
-    user: Float[AnyArray, "users user_tilts"]
-    item: Float[AnyArray, "items item_tilts"]
+    user: Float[AnyArray, "users user_effects"]
+    item: Float[AnyArray, "items item_effects"]
     attribute: Float[AnyArray, "*users attributes"]
     start_mean: Float[AnyArray, " L"]
     start_precision: Float[AnyArray, "L L"]
@@ -195,7 +201,13 @@ class Point(NamedTuple):
 
 
 class Answers(NamedTuple):
-    """Posterior over candidates: items (candidates, users, slots), attributes (users, attributes)."""
+    """Posterior over candidates, in 0..1.
+
+    Attributes
+    ----------
+    items : (candidates, users, slots)
+    attributes : (users, attributes)
+    """
 
     items: Float[AnyArray, "candidates users slots"]
     attributes: Float[AnyArray, "users attributes"]
@@ -222,6 +234,6 @@ def log_prior(model: Model, prior: Prior, rows: Rows) -> Float[Array, "candidate
     features, item = model.features(), jnp.asarray(prior.item)
     logits = prior.level[:, None, None]
     for owner, width in zip((prior.user[:, None], item[rows.item]), model.effects, strict=True):
-        for number in range(width):  # not a matrix product, which XLA fuses wrongly here (jaxlib 0.10.2)
-            logits += jnp.asarray(features)[:, number, None, None] * owner[..., number]
+        for feature in range(width):  # not a matrix product, which XLA fuses wrongly here (jaxlib 0.10.2)
+            logits += jnp.asarray(features)[:, feature, None, None] * owner[..., feature]
     return jax.nn.log_softmax(logits, axis=0).astype(rows.items.dtype)

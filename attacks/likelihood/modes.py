@@ -31,8 +31,19 @@ HOPELESS = 20.0  # nats behind the start, after which a mode's share of the answ
 
 
 class Reading(NamedTuple):
-    """What is known of a batch's clients: posteriors over all modes, the largest log marginal likelihood
-    against noise alone, and at that mode the mean norm of p_i (stars) and p_i in the last round."""
+    """What is known of a batch's clients.
+
+    Attributes
+    ----------
+    answers : Answers
+        Posteriors over all modes.
+    evidence : (users,)
+        The largest log marginal likelihood against noise alone, in nats.
+    length : (users,)
+        Mean norm of p_i at that mode, in stars.
+    factor : (users, K)
+        p_i in the last round there.
+    """
 
     answers: Answers
     evidence: Float[np.ndarray, " users"]
@@ -41,8 +52,18 @@ class Reading(NamedTuple):
 
 
 class Mode(NamedTuple):
-    """A mode on the way to it: the parameters with the clients' own random effects there, the point, its log
-    marginal likelihood less the effects' cost, and what better effects gain (nats)."""
+    """A mode on the way to it.
+
+    Attributes
+    ----------
+    parameters : Parameters
+        With the clients' own random effects there.
+    point : Point
+    evidence : (users,)
+        Log marginal likelihood less the effects' cost, in nats.
+    gain : (users,)
+        What better effects gain, in nats.
+    """
 
     parameters: Parameters
     point: Point
@@ -67,11 +88,16 @@ def needed(modes: list[Mode], step: Float[np.ndarray, "users rounds K"], by_draw
         From the start to the mode one rating level further on.
     by_draws : bool
         The evidence is an average over draws, which tell it too roughly: then only who is back counts.
+
+    Returns
+    -------
+    list of Mode
+        The start first.
     """
     start, *others = modes
     behind = [mode.evidence + 2 * mode.gain < start.evidence - HOPELESS for mode in others]
     if by_draws:
-        behind = [np.zeros_like(part) for part in behind]
+        behind = [np.zeros_like(mode) for mode in behind]
     at = np.asarray(start.point.p)
     back = [_near(np.asarray(mode.point.p), at, step) for mode in others]
     return [start, *(others[n] for n in range(len(others)) if not (behind[n] | back[n]).all())]
@@ -99,6 +125,10 @@ def read(
         Draws over which posteriors are averaged.
     keep : callable
         Which modes go on; its arguments are those of ``needed``.
+
+    Returns
+    -------
+    Reading
     """
     problem = batches.problem
     levels = np.array(problem.view.manifest.rating_levels)
@@ -127,8 +157,8 @@ def _moved(
     model, p = batches.problem.model, np.asarray(start.point.p) + step
     mode = start._replace(point=Point(p, start_lam(model, p)))
     steps = max(SOON, batches.problem.steps // 2)
-    for part in (steps // SOON, steps - steps // SOON):
-        mode = mode._replace(point=ascend_batch(batches, mode.parameters, batch, mode.point, part))
+    for n_steps in (steps // SOON, steps - steps // SOON):
+        mode = mode._replace(point=ascend_batch(batches, mode.parameters, batch, mode.point, n_steps))
         if len(keep([start, mode], step, not model.tied)) == 1:
             return []
     return [mode]
@@ -178,7 +208,20 @@ def _near(
 def repeated(
     modes: Float[np.ndarray, "modes users rounds K"], step: Float[np.ndarray, "users rounds K"]
 ) -> Bool[np.ndarray, "modes users"]:
-    """Which ascents ended where an earlier one did; ``modes``: their factors."""
+    """Tell which ascents ended where an earlier one did.
+
+    Parameters
+    ----------
+    modes : (modes, users, rounds, K)
+        The factors at which they ended.
+    step : (users, rounds, K)
+        From the start to the mode one rating level further on.
+
+    Returns
+    -------
+    (modes, users) bool
+        False for the first.
+    """
     out = np.zeros(modes.shape[:2], bool)
     for later in range(1, len(modes)):
         out[later] = _near(modes[:later], modes[later], step).any(axis=0)
@@ -188,7 +231,20 @@ def repeated(
 def shares(
     evidence: Float[np.ndarray, "modes users"], repeated: Bool[np.ndarray, "modes users"]
 ) -> Float[np.ndarray, "modes users"]:
-    """Shares of the modes by their evidence; all of it for the first where none has any."""
+    """Weigh the modes by their evidence; the first has all of it where none has any.
+
+    Parameters
+    ----------
+    evidence : (modes, users)
+        Log marginal likelihood less the effects' cost, in nats.
+    repeated : (modes, users) bool
+        Modes that count for nothing.
+
+    Returns
+    -------
+    (modes, users)
+        In 0..1, of sum 1 over the modes.
+    """
     log = np.where(np.isfinite(evidence) & ~repeated, evidence, -np.inf)
     log[0] = np.where(np.isfinite(log).any(axis=0), log[0], 0.0)
     weight = np.exp(log - log.max(axis=0))
@@ -196,7 +252,20 @@ def shares(
 
 
 def mixture(share: Float[np.ndarray, "modes users"], parts: tuple[AnyArray, ...]) -> np.ndarray:
-    """Answers (candidates, users, slots) or (users, attributes) of the modes, by their shares."""
+    """Mix the answers of the modes by their shares.
+
+    Parameters
+    ----------
+    share : (modes, users)
+        In 0..1.
+    parts : tuple of arrays
+        One a mode: (candidates, users, slots) or (users, attributes).
+
+    Returns
+    -------
+    array
+        Of the shape of a part; NaN counts as 0.
+    """
     shape = (-1, 1) if parts[0].ndim == 2 else (1, -1, 1)
     by = share.reshape(len(share), *shape[: parts[0].ndim]).astype(parts[0].dtype)
     return np.sum([weight * np.nan_to_num(part) for weight, part in zip(by, parts, strict=True)], axis=0)

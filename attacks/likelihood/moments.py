@@ -16,9 +16,14 @@ from attacks.likelihood.model import Answers, AnyArray, Model, Prior
 class Moments(NamedTuple):
     """Sums over rows of the posterior minus the prior, and of both variances.
 
-    level_gap (candidates,), level_prior and level_posterior (candidates, candidates); user (users, effects,
-    3) and item (items, effects, 3): gap, prior variance, posterior variance of the features; attribute
-    (attributes,): expected number of clients.
+    Attributes
+    ----------
+    level_gap : (candidates,)
+    level_prior, level_posterior : (candidates, candidates)
+    user, item : (users, effects, 3), (items, effects, 3)
+        Gap, prior variance, posterior variance of the features.
+    attribute : (attributes,)
+        Expected number of clients.
     """
 
     level_gap: Float[AnyArray, " candidates"]

@@ -19,7 +19,7 @@ from attacks.likelihood import prior as priors
 from attacks.likelihood.batch_cache import BatchCache
 from attacks.likelihood.learning import FURTHER, UNRATED, State, learn
 from attacks.likelihood.problem import Parameters
-from attacks.likelihood.rating_prior import TYPICAL
+from attacks.likelihood.rating_prior import MIDDLE
 from victims.transcript.manifest import Manifest
 from victims.transcript.view import View
 
@@ -178,7 +178,7 @@ class _Candidates:
         if warm is not None:
             return learn(self.batches, start, passes, warm.points)
         if problem.estimated:
-            level = priors.bell(problem.model, TYPICAL, UNRATED)
+            level = priors.bell(problem.model, MIDDLE, UNRATED)
             start = start._replace(prior=start.prior._replace(level=level))
         return learn(self.batches, start, passes)
 

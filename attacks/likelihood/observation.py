@@ -21,7 +21,20 @@ from attacks.likelihood.noise_laws import Law
 
 
 class RowKind(NamedTuple):
-    """One kind of row: candidate values and weights, rows, broadcast factors, which rows were sent."""
+    """One kind of row.
+
+    Attributes
+    ----------
+    levels, weights : (candidates,)
+        Candidate values, in stars, and their weights.
+    rows, factors : (rounds, users, K, slots)
+        Uploads, and broadcast factors.
+    sent : (rounds, users, slots) bool
+    cap : float or None
+        Length at which clients clip a row; None where they do not.
+    law : Law
+        Of the noise.
+    """
 
     levels: Float[Array, " candidates"]
     weights: Float[Array, " candidates"]
@@ -113,8 +126,8 @@ def distances(kind: RowKind, p: AnyArray) -> Float[Array, "candidates users slot
     """
     p = p.swapaxes(0, 1).astype(kind.rows.dtype)
 
-    def add(total: Array, part: tuple[Any, ...]) -> tuple[Array, None]:
-        rows, factors, sent, p = part
+    def add(total: Array, piece: tuple[Any, ...]) -> tuple[Array, None]:
+        rows, factors, sent, p = piece
         y = kind.clipped(kind.y(slice(None), kind.predicted(factors, p)), p)
         away = jnp.zeros_like(total)
         # coordinates one by one: one fused loop over slots, with nothing of the size of the rows written
@@ -157,8 +170,13 @@ def posterior_attributes(model: Model, odds: Array) -> tuple[Array, Array]:
 class Fit(NamedTuple):
     """Posteriors at a point; all sums are relative to uploads that say nothing.
 
-    log_likelihood (users,): tilted, of the uploads given p; distance (users,): expected loss of
-    f - y p less that of f.
+    Attributes
+    ----------
+    answers : Answers
+    log_likelihood : (users,)
+        Tilted, of the uploads given p.
+    distance : (users,)
+        Expected loss of f - y p less that of f.
     """
 
     answers: Answers

@@ -18,9 +18,9 @@ from jaxtyping import Array, Float, Int
 
 from attacks.likelihood.model import AnyArray, Model, Prior
 from attacks.likelihood.moments import Moments
-from attacks.likelihood.rating_prior import TYPICAL, WORTH, log_shares
+from attacks.likelihood.rating_prior import MIDDLE, PSEUDO_COUNTS, log_shares
 
-MEAN_WORTH = 40.0  # ratings of each client that what is known of their mean anyhow is worth
+MEAN_PSEUDO_COUNTS = 40.0  # ratings of each client that what is known of their mean anyhow counts as
 STEP = 0.8
 LARGEST_STEP = 1.0
 LARGEST_LEVEL_STEP = 0.5
@@ -132,10 +132,10 @@ def improve(
     Spread
         Variances that go with it.
     """
-    worth, mean_worth = (WORTH, MEAN_WORTH * n_users) if pulled else (0.0, 0.0)
-    level = np.asarray(prior.level) + _level_step(model, prior, moments, worth, mean_worth)
+    counts, mean_counts = (PSEUDO_COUNTS, MEAN_PSEUDO_COUNTS * n_users) if pulled else (0.0, 0.0)
+    level = np.asarray(prior.level) + _level_step(model, prior, moments, counts, mean_counts)
     loose = np.array(model.loose)[np.array(model.blocks, int)] if model.blocks else np.zeros(0, bool)
-    shares, odds = (np.asarray(part) for part in _attribute_logs(moments.attribute, n_users))
+    shares, odds = (np.asarray(log) for log in _attribute_logs(moments.attribute, n_users))
     prior = prior._replace(level=level - level.max(), attribute=np.where(loose, odds, shares))
     user, user_spread = _effects(model, np.asarray(prior.user), np.asarray(moments.user), spread.user)
     item, item_spread = _effects(model, np.asarray(prior.item), np.asarray(moments.item), spread.item)
@@ -152,25 +152,25 @@ def _attribute_logs(
 
 
 def _level_step(
-    model: Model, prior: Prior, moments: Moments, worth: float, mean_worth: float
+    model: Model, prior: Prior, moments: Moments, counts: float, mean_counts: float
 ) -> Float[np.ndarray, " candidates"]:
     before, after = np.asarray(moments.level_prior), np.asarray(moments.level_posterior)
-    typical, now = _typical(model), _among_rated(model, prior)
+    usual, now = _usual_shares(model), _among_rated(model, prior)
     away, slope = _mean_away(model, prior)
-    gap = np.asarray(moments.level_gap) + worth * (typical - now) - mean_worth * away * slope
+    gap = np.asarray(moments.level_gap) + counts * (usual - now) - mean_counts * away * slope
     size, axes = np.linalg.eigh(before - after)
     floor = np.maximum(np.einsum("vi,vw,wi->i", axes, before, axes), 0)
     information = (axes * np.maximum(size, 0.1 * floor)) @ axes.T
-    information += worth * (np.diag(now) - np.outer(now, now)) + np.eye(now.size)
-    information += mean_worth * np.outer(slope, slope)
+    information += counts * (np.diag(now) - np.outer(now, now)) + np.eye(now.size)
+    information += mean_counts * np.outer(slope, slope)
     step = np.linalg.solve(information, gap)
     return np.clip(STEP * (step - step.mean()), -LARGEST_LEVEL_STEP, LARGEST_LEVEL_STEP)
 
 
-def _typical(model: Model) -> Float[np.ndarray, " candidates"]:
+def _usual_shares(model: Model) -> Float[np.ndarray, " candidates"]:
     """Frequencies of ratings as one knows them without the uploads, 0 for unrated."""
     rated = np.array(model.levels) > 0
-    frequency = np.where(rated, np.exp(bell(model, TYPICAL, 0.5)), 0.0)
+    frequency = np.where(rated, np.exp(bell(model, MIDDLE, 0.5)), 0.0)
     return frequency / frequency.sum()
 
 
@@ -183,13 +183,13 @@ def _among_rated(model: Model, prior: Prior) -> Float[np.ndarray, " candidates"]
 
 
 def _mean_away(model: Model, prior: Prior) -> tuple[float, Float[np.ndarray, " candidates"]]:
-    """How far the prior's mean rating is from a typical one, in standard deviations, and the slope in the
+    """How far the prior's mean rating is from a usual one, in standard deviations, and the slope in the
     levels. The uploads tell how ratings differ much better than how high they are: where the length of p is
     open, small errors of the evidence would carry the mean away. Their shape (half stars are rare) is told.
     """
-    place, now, typical = model.features()[:, 1], _among_rated(model, prior), _typical(model)
-    width = np.sqrt(max(typical @ place**2 - (typical @ place) ** 2, 1e-12))
-    return float((now - typical) @ place / width), now * (place - now @ place) / width
+    position, now, usual = model.features()[:, 1], _among_rated(model, prior), _usual_shares(model)
+    width = np.sqrt(max(usual @ position**2 - (usual @ position) ** 2, 1e-12))
+    return float((now - usual) @ position / width), now * (position - now @ position) / width
 
 
 def _information(moments: np.ndarray) -> np.ndarray:
@@ -250,9 +250,9 @@ def penalty(model: Model, prior: Prior, spread: Spread, moments: Moments) -> flo
     float
         In nats.
     """
-    typical, now = _typical(model), _among_rated(model, prior)
-    total = WORTH * float(np.sum(scipy.special.rel_entr(typical, now)))
-    total += MEAN_WORTH * len(prior.user) * _mean_away(model, prior)[0] ** 2 / 2
+    usual, now = _usual_shares(model), _among_rated(model, prior)
+    total = PSEUDO_COUNTS * float(np.sum(scipy.special.rel_entr(usual, now)))
+    total += MEAN_PSEUDO_COUNTS * len(prior.user) * _mean_away(model, prior)[0] ** 2 / 2
     if model.tied:
         total += float(effect_cost(model, prior.user, moments.user, spread.user).sum())
     return total + float(effect_cost(model, prior.item, moments.item, spread.item).sum())

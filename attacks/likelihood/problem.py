@@ -151,9 +151,9 @@ def carried(problem: Problem, school: Problem, learned: Parameters) -> Parameter
     Parameters
         Of all clients.
     """
-    place = np.searchsorted(problem.packing.item_ids, school.packing.item_ids)
+    position = np.searchsorted(problem.packing.item_ids, school.packing.item_ids)
     item = np.zeros((problem.packing.item_ids.size, problem.model.effects[1]))
-    item[place] = np.asarray(learned.prior.item)
+    item[position] = np.asarray(learned.prior.item)
     user = np.zeros((problem.view.users.size, problem.model.effects[0]))
     return learned._replace(prior=learned.prior._replace(user=user, item=item))
 

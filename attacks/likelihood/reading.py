@@ -52,6 +52,10 @@ def read_all(
     options : dict
         As the reconstruction tells them; the noise scale is added.
     progress : callable
+
+    Returns
+    -------
+    Reconstruction
     """
     batches, state = learned(how, view)
     options = {**options, "noise": float(state.parameters.constants.noise)}

@@ -72,8 +72,8 @@ def p_value(view: View, rng: np.random.Generator) -> float:
     for rows in _rows(view):
         seen += float(_along(rows).sum())
         signs = np.array([-1.0, 1.0])
-        for number in range(FLIPS):
-            flipped[number] += float(_along(rows * rng.choice(signs, rows.shape)).sum())
+        for flip in range(FLIPS):
+            flipped[flip] += float(_along(rows * rng.choice(signs, rows.shape)).sum())
     # sums of the same terms in another order may differ in the last bits
     return float((1 + np.sum(flipped >= seen * (1 - 1e-12))) / (1 + FLIPS))
 

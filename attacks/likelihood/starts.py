@@ -115,7 +115,8 @@ def start_lam(model: Model, p: Float[AnyArray, "users rounds K"]) -> Float[np.nd
 def _direction(rows: Rows) -> Float[np.ndarray, "users K"]:
     """Leading right singular vector of each client's rows of all rounds."""
     gram = sum(
-        np.einsum("tukr,tulr->ukl", part, part, dtype=np.float64) for part in (rows.items, rows.attributes)
+        np.einsum("tukr,tulr->ukl", uploads, uploads, dtype=np.float64)
+        for uploads in (rows.items, rows.attributes)
     )
     return np.asarray(np.linalg.eigh(gram)[1][..., -1])
 

@@ -28,10 +28,19 @@ DRAWN_COMPLETE = 0.1  # of the complete-data information in the covariance of th
 class Summary(NamedTuple):
     """What is known at the end of an ascent.
 
-    answers: posteriors averaged over the uncertainty of p; evidence (users,): log marginal likelihood
-    against noise alone, by Laplace's method; distance, coordinates, blank: expected loss of f - y p
-    (``attacks.likelihood.noise_laws``), number of coordinates and loss of f, for the noise scale; moments:
-    for the prior; lam_mean, lam_square: sums over clients.
+    Attributes
+    ----------
+    answers : Answers
+        Posteriors averaged over the uncertainty of p.
+    evidence : (users,)
+        Log marginal likelihood against noise alone, by Laplace's method, in nats.
+    distance, coordinates, blank : scalar
+        Expected loss of f - y p (``attacks.likelihood.noise_laws``), number of coordinates and loss of f, for
+        the noise scale.
+    moments : Moments
+        For the prior.
+    lam_mean, lam_square : (L,), (L, L)
+        Sums over clients.
     """
 
     answers: Answers
@@ -101,10 +110,10 @@ def summarise(
     law = _Law(covariance, factor, _effect_variance(model, rows, assumed, fit.answers, user_variance))
 
     def draw(
-        number: Array, total: tuple[Answers, Float[Array, " users"]]
+        draw: Array, total: tuple[Answers, Float[Array, " users"]]
     ) -> tuple[Answers, Float[Array, " users"]]:
         shape = point.lam.shape[0], point.lam.shape[1] + user_variance.shape[0]
-        noise = jax.random.normal(jax.random.fold_in(key, number), shape)
+        noise = jax.random.normal(jax.random.fold_in(key, draw), shape)
         drawn = _drawn(model, attribute_factors, rows, constants, prior, point, linked, law, noise)
         weight = _weight(model, prior, point, linked, user_variance, drawn, noise)
         return _mixed(total, drawn.fit.answers, jnp.where(jnp.isfinite(weight), weight, -jnp.inf))
@@ -198,7 +207,7 @@ def _weight(
 
 
 def _mixed(
-    total: tuple[Answers, Float[Array, " users"]], part: Answers, weight: Float[Array, " users"]
+    total: tuple[Answers, Float[Array, " users"]], drawn: Answers, weight: Float[Array, " users"]
 ) -> tuple[Answers, Float[Array, " users"]]:
     """The mean of answers under log weights, one draw more; and the log of the weights' sum."""
     answers, before = total
@@ -209,7 +218,7 @@ def _mixed(
         by = (share[:, None] if new.ndim == 2 else share[None, :, None]).astype(new.dtype)
         return old + by * (new - old)
 
-    return jax.tree.map(mix, answers, part), after
+    return jax.tree.map(mix, answers, drawn), after
 
 
 def _tilt_cost(

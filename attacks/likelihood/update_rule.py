@@ -131,7 +131,15 @@ def normal_equations(
 
 
 class Link(NamedTuple):
-    """p^t = mean + basis (lam - lam_now), and the precision of lam a priori."""
+    """p^t = mean + basis (lam - lam_now).
+
+    Attributes
+    ----------
+    mean : (users, rounds, K)
+    basis : (users, rounds, K, L)
+    precision : (users, L, L)
+        Of lam a priori.
+    """
 
     mean: Float[Array, "users rounds K"]
     basis: Float[Array, "users rounds K L"]
@@ -220,9 +228,9 @@ def _free(model: Model, constants: Constants, prior: Prior, square: Array, right
     rate = jnp.asarray(constants.rate)
 
     def carry(
-        state: tuple[Array, Array], part: tuple[Array, ...]
+        state: tuple[Array, Array], piece: tuple[Array, ...]
     ) -> tuple[tuple[Array, Array], tuple[Array, Array]]:
-        run, new, square, right = part
+        run, new, square, right = piece
         mean, basis = state
         fresh = jax.lax.dynamic_update_slice(jnp.zeros((k, size)), jnp.eye(k), (0, run * k))
         mean = jnp.where(new, 0.0, mean)

@@ -13,9 +13,16 @@ from victims.transcript.view import View
 class Size(NamedTuple):
     """Scales of the uploads, in stars squared, and who cannot be read.
 
-    off_share: root of the rows' energy off their leading direction, over all of it; scale: of noise of the
-    manifest's law that would be this part; length: root mean square of the coordinates; unusable: clients
-    that no attack can read, and why.
+    Attributes
+    ----------
+    off_share : float
+        Root of the rows' energy off their leading direction, over all of it.
+    scale : float
+        Of noise of the manifest's law that would be this part.
+    length : float
+        Root mean square of the coordinates.
+    unusable : dict of int to str
+        Clients that no attack can read, and why.
     """
 
     off_share: float

@@ -138,7 +138,7 @@ def _lists(view: View) -> sp.csr_array:
     """In how many rounds each client lists each item, (users, items)."""
     messages, users = view.messages, view.users
     rows, columns = [], []
-    exponents = messages.exponent or [np.ones(part.size, np.int32) for part in messages.sender]
+    exponents = messages.exponent or [np.ones(chunk.size, np.int32) for chunk in messages.sender]
     for sender, kind, index, exponent in zip(
         messages.sender, messages.kind, messages.index, exponents, strict=True
     ):

@@ -43,7 +43,7 @@ class Traffic:
         assert view.traffic is not None
         users = np.union1d(view.users, view.traffic.sender)
         rows = [view.traffic.rows[view.traffic.sender == user] for user in users]
-        length = np.array([np.median(part) if part.size else np.nan for part in rows])
+        length = np.array([np.median(counts) if counts.size else np.nan for counts in rows])
         progress(users.size, users.size)
         silent = dict.fromkeys(users[np.isnan(length)].tolist(), "no row of the client passes")
         told = {"list_length": length}

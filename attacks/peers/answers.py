@@ -26,6 +26,11 @@ def told_users(view: View) -> Int[np.ndarray, " users"]:
     ----------
     view : View
         With copies.
+
+    Returns
+    -------
+    (users,) int
+        Ascending.
     """
     assert view.copies is not None
     return np.unique(view.copies.sender[view.copies.sender != UNTOLD])
@@ -40,6 +45,10 @@ def of_told(view: View, claims: Claims, scope: Scope) -> Reconstruction:
     claims : Claims
         Senders by their places among ``told_users``.
     scope : Scope
+
+    Returns
+    -------
+    Reconstruction
     """
     users = np.union1d(view.users, told_users(view))
     at = told_users(view)[claims.sender]
@@ -65,6 +74,11 @@ def of_untold(
     claims : Claims
     answers : str
         As of ``attacks.peers.attack.Peers``.
+
+    Returns
+    -------
+    Reconstruction
+        About clients where they are named, else about pseudonyms.
     """
     base = rounds[found.base]
     name = names_of(view, base, found.label[found.base], found.pull[found.base], claims.scale)

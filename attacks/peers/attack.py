@@ -123,6 +123,11 @@ def no_rows(view: View) -> str:
     ----------
     view : View
         With copies.
+
+    Returns
+    -------
+    str
+        Empty where something can.
     """
     assert view.copies is not None
     if view.copies.round.size == 0:

@@ -52,6 +52,10 @@ def read_all(
         Largest misfit at which a sender is answered.
     key : int
         Seeds the pairings that answers from near factors are held against.
+
+    Returns
+    -------
+    Claims
     """
     misfit, scale = np.full(found.n, np.nan), np.full(found.n, np.nan)
     chosen = np.full(found.n, -1)

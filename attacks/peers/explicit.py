@@ -55,6 +55,10 @@ def pull_of(
     index : (rows,) int
     precision : float
         Relative size of the rows' last digit.
+
+    Returns
+    -------
+    float
     """
     pull = meeting_planes(rows, factors, index, precision).pull
     return float(np.median(pull)) if pull.size else np.nan
@@ -112,7 +116,17 @@ def _turned(
 
 
 def mappings(levels: Float[np.ndarray, " levels"]) -> list[Float[np.ndarray, " levels"]]:
-    """Maps of stars to 0..1 that programs use: by the largest level, and from the lowest to the largest.
+    """List the maps of stars to 0..1 that programs use: by the largest level, and from lowest to largest.
+
+    Parameters
+    ----------
+    levels : (levels,)
+        Ratings that exist, ascending, in stars.
+
+    Returns
+    -------
+    list of (levels,)
+        One map where there is one level.
 
     Examples
     --------
@@ -130,7 +144,21 @@ def starred(
     mapped: Float[np.ndarray, " levels"],
     levels: Float[np.ndarray, " levels"],
 ) -> Float[np.ndarray, " rows"]:
-    """Ratings in stars of ratings in 0..1, NaN for NaN; between and beyond the levels on a straight line.
+    """Turn ratings in 0..1 to stars, on a straight line between and beyond the levels; NaN stays NaN.
+
+    Parameters
+    ----------
+    value : (rows,)
+        In 0..1.
+    mapped : (levels,)
+        The levels in 0..1, one of ``mappings``.
+    levels : (levels,)
+        The same in stars.
+
+    Returns
+    -------
+    (rows,)
+        In stars.
 
     Examples
     --------

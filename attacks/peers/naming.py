@@ -33,6 +33,11 @@ def cosine(
     own : int
         Items that the receiver rated.
 
+    Returns
+    -------
+    (senders,)
+        In 0..1, or NaN.
+
     Examples
     --------
     >>> cosine(np.array([2, 0]), np.array([8, 5]), 2)
@@ -53,6 +58,10 @@ def candidates(
         A number for each way, NaN where it tells nothing.
     weights : (neighbours, ways)
         What it would be of each neighbour.
+
+    Returns
+    -------
+    (senders, neighbours) bool
     """
     known = np.isfinite(told)
     away = np.abs(np.where(known, told, 0)[:, None, :] - weights)
@@ -68,6 +77,10 @@ def named(possible: Bool[np.ndarray, "senders neighbours"]) -> Int[np.ndarray, "
     Parameters
     ----------
     possible : (senders, neighbours) bool
+
+    Returns
+    -------
+    (senders,) int
 
     Examples
     --------

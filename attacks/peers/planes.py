@@ -155,7 +155,15 @@ def meeting_planes(
 
 
 def numbered(label: Int[np.ndarray, " rows"]) -> Int[np.ndarray, " rows"]:
-    """Labels 0, 1, ... in the order in which they first occur; negative ones become -1.
+    """Renumber labels 0, 1, ... in the order in which they first occur; negative ones become -1.
+
+    Parameters
+    ----------
+    label : (rows,) int
+
+    Returns
+    -------
+    (rows,) int
 
     Examples
     --------

@@ -59,6 +59,10 @@ def arrived(view: View) -> list[Arrived]:
     ----------
     view : View
         With copies and factors.
+
+    Returns
+    -------
+    list of Arrived
     """
     copies = view.copies
     assert copies is not None

@@ -53,6 +53,10 @@ def sorted_by_sender(rounds: Sequence[Arrived], users: Int[np.ndarray, " users"]
     rounds : sequence of Arrived
     users : (n_users,) int
         Senders that are told, ascending.
+
+    Returns
+    -------
+    Sorted
     """
     if all((one.sender != UNTOLD).all() for one in rounds):
         label = [np.searchsorted(users, one.sender) for one in rounds]

@@ -37,6 +37,11 @@ def weights_unknown(view: View) -> str:
     ----------
     view : View
         With copies.
+
+    Returns
+    -------
+    str
+        Empty where somebody can.
     """
     assert view.copies is not None
     rounds = np.unique(view.copies.round).tolist()

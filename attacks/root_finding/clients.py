@@ -37,10 +37,19 @@ class ClientRows:
 
 @dataclass(frozen=True)
 class ClientUploads:
-    """One client, and its rows of the last round (semi-als), or of the last two consecutive ones (sgd)."""
+    """One client, and its rows of the last round (semi-als), or of the last two consecutive ones (sgd).
+
+    Attributes
+    ----------
+    user : int
+    rounds : tuple of ClientRows
+    first : int
+        Number of the first of these rounds.
+    """
 
     user: int
     rounds: tuple[ClientRows, ...]
+    first: int
 
 
 def clients_of(view: View) -> Iterator[ClientUploads]:
@@ -62,7 +71,7 @@ def clients_of(view: View) -> Iterator[ClientUploads]:
     for batch in view.batches():
         for row, user in enumerate(batch.users):
             rounds = tuple(_rows_of(batch.rounds[t], row, view.manifest) for t in wanted)
-            yield ClientUploads(int(user), rounds)
+            yield ClientUploads(int(user), rounds, int(view.rounds[wanted[0]]))
 
 
 def _rows_of(uploads: Uploads, row: int, manifest: Manifest) -> ClientRows:

@@ -87,6 +87,10 @@ class Problem(Protocol):
         """Turn a solution into ratings and attributes, one per row of the client."""
         ...
 
+    def factor(self, solution: np.ndarray) -> np.ndarray:
+        """Turn a solution into the client's factor p, with its sign."""
+        ...
+
 
 class SemiAlsProblem:
     """The system (20) or (24) of one client: SciPy sees its own size, JAX a padded one.
@@ -155,6 +159,10 @@ class SemiAlsProblem:
     def read(self, solution: np.ndarray) -> np.ndarray:
         """Return the unknowns, which are the ratings and attributes."""
         return solution
+
+    def factor(self, solution: np.ndarray) -> np.ndarray:
+        """Solve (8), (K,): p of the round of the uploads."""
+        return np.asarray(systems.solved_factor(self._pad(solution), self.system))
 
 
 class SgdProblem:
@@ -228,22 +236,30 @@ class SgdProblem:
     def read(self, solution: np.ndarray) -> np.ndarray:
         """Read ratings and attributes by (32), with the whole vector p instead of one coordinate.
 
-        p and -p solve the system alike, and ratings are positive. In include-unrated the weight of each
-        row is decided first.
+        In include-unrated the weight of each row is decided first.
         """
-        error = self.before.rows @ solution / (solution @ solution)
-        predicted = self.before.factors @ solution
-        is_item = self.before.kind == ITEM
-        value = error + predicted
+        error, predicted, sign = self._signed(solution)
         if self.manifest.weighting == "observed-only":
-            sign = 1.0 if value[is_item].sum() >= 0 else -1.0
-            return sign * value
+            return sign * (error + predicted)
         alpha = self.manifest.hyperparameters["alpha"]
         levels = np.array(self.manifest.rating_levels)
-        strength = np.abs(error + alpha * predicted)
-        sign = 1.0 if (strength * value)[is_item].sum() >= 0 else -1.0
-        unrated = looks_unrated(sign * error, sign * predicted, levels, alpha) & is_item
-        return np.where(unrated, 0.0, sign * value)
+        unrated = looks_unrated(sign * error, sign * predicted, levels, alpha) & (self.before.kind == ITEM)
+        return np.where(unrated, 0.0, sign * (error + predicted))
+
+    def factor(self, solution: np.ndarray) -> np.ndarray:
+        """The unknowns, (K,): p of the earlier of the two rounds."""
+        return self._signed(solution)[2] * solution
+
+    def _signed(self, solution: np.ndarray) -> tuple[np.ndarray, np.ndarray, float]:
+        """Errors and predictions of all rows, and the sign that makes ratings positive: -p solves alike."""
+        error = self.before.rows @ solution / (solution @ solution)
+        predicted = self.before.factors @ solution
+        strength = np.ones_like(error)
+        if self.manifest.weighting == "include-unrated":
+            strength = np.abs(error + self.manifest.hyperparameters["alpha"] * predicted)
+        items = self.before.kind == ITEM
+        positive = (strength * (error + predicted))[items].sum() >= 0
+        return error, predicted, 1.0 if positive else -1.0
 
 
 def _alpha(manifest: Manifest, printed: bool) -> float:

@@ -6,8 +6,11 @@ while the citation is the method of ``df-sane``: both are here under their SciPy
 
 What it assumes: uploads in the clear, all public constants of the update, the manifest's weighting. The
 start decides how well the solvers do, so it is an option and is recorded. A solver that fails is data: its
-last iterate is still the answer (as in the paper), ``converged`` says 0, and a client is abstained on only
-where the iterate is not finite or the system cannot be formed.
+last iterate is still an answer (as in the paper), and ``converged`` says 0. Where nothing that is declared
+moves the rows, answers that are no ratings are not given (``attacks.root_finding.judgement``): the clients'
+rule is another one, the root a wrong one, or the solver stopped short. ``answer="any"`` gives them, as the
+paper does. The client's factor p is part of the answer: in sgd it is the unknown, in semi-als it
+follows from the answers by (8); of several systems it is the mean.
 
 References
 ----------
@@ -19,13 +22,16 @@ from __future__ import annotations
 
 import time
 from dataclasses import asdict, dataclass
+from typing import Literal
 
 import joblib
 import numpy as np
 
-from attacks.base import Estimates, Progress, Reconstruction, all_abstain, silent, unreadable
+from attacks.base import Estimates, Progress, Reconstruction, all_abstain, joined, silent, unreadable
 from attacks.client_rules.premises import unlike
+from attacks.closed_form.upload_kind import uploaded_otherwise
 from attacks.root_finding.clients import ClientRows, ClientUploads, clients_of
+from attacks.root_finding.judgement import is_judged, off_the_grid, sends_unrated
 from attacks.root_finding.problems import Problem, SemiAlsProblem, SgdProblem
 from attacks.root_finding.scipy_solver import DENSE, METHODS, solve
 from victims.common.seeds import Purpose, generator
@@ -62,6 +68,9 @@ class Root:
         Systems solved per client; above 1 it is the paper's procedure under noise (section 6.2): other
         fixed factors n in semi-als, other items j in sgd, drawn without repetition; their solutions are
         clipped to the domain and averaged. None solves for every n, or every j that was uploaded.
+    answer : "judged" or "any"
+        Whether a client whose numbers are no ratings is abstained on. Means of several ``solutions`` and
+        noisy rows are not judged.
     tolerance : float
         Passed to ``scipy.optimize.root`` as ``tol``.
     max_iterations : int
@@ -83,6 +92,7 @@ class Root:
     factor: int | None = None
     item: int | None = None
     solutions: int | None = 1
+    answer: Literal["judged", "any"] = "judged"
     tolerance: float = 1e-10
     max_iterations: int = 400
     max_evaluations: int = 5000
@@ -100,6 +110,7 @@ class Root:
             factor=or_none(at_least(0)),
             item=or_none(at_least(0)),
             solutions=or_none(at_least(1)),
+            answer=one_of("judged", "any"),
             tolerance=above(0),
             max_iterations=at_least(1),
             max_evaluations=at_least(1),
@@ -151,12 +162,15 @@ class Root:
                 "evaluations": np.array([answer.evaluations for answer in ordered], np.int64),
                 "seconds": np.array([answer.seconds for answer in ordered], np.float64),
             },
+            factors=joined(answer.factor for answer in ordered if answer.factor is not None),
         )
 
     def obstacle(self, view: View) -> str:
         """Why no system can be formed, or nothing."""
         manifest = view.manifest
         if reason := unreadable(view) or unlike(view, own_references=True, follows=True):
+            return reason
+        if reason := uploaded_otherwise(view):
             return reason
         needed = ["lambda_factors"]
         if manifest.n_attributes:
@@ -181,6 +195,7 @@ class ClientAnswer:
     converged: bool = False
     evaluations: int = 0
     seconds: float = 0.0
+    factor: tuple[np.ndarray, np.ndarray, np.ndarray] | None = None  # as ``attacks.base.joined`` takes it
 
 
 def solve_client(attack: Root, manifest: Manifest, client: ClientUploads, key: int) -> ClientAnswer:
@@ -203,7 +218,7 @@ def solve_client(attack: Root, manifest: Manifest, client: ClientUploads, key: i
     if reason := _unsolvable(attack, manifest, client):
         return ClientAnswer(client.user, None, reason)
     last = client.rounds[-1]
-    values, converged, evaluations, reason = [], [], 0, ""
+    values, factors, converged, evaluations, reason = [], [], [], 0, ""
     for fixed in _fixed_indices(attack, manifest, last, rng):
         problem = _problem(attack, manifest, client, fixed)
         solution = solve(
@@ -216,6 +231,7 @@ def solve_client(attack: Root, manifest: Manifest, client: ClientUploads, key: i
         reason = reason or solution.reason
         if solution.value is not None:
             values.append(solution.value)
+            factors.append(solution.factor)
             converged.append(solution.converged)
     seconds = time.perf_counter() - start
     if not values:
@@ -224,14 +240,27 @@ def solve_client(attack: Root, manifest: Manifest, client: ClientUploads, key: i
     if attack.solutions != 1:
         highest = np.where(last.kind == ITEM, manifest.rating_levels[-1], 1.0)
         value = np.mean([np.clip(one, 0, highest) for one in values], axis=0)
+    elif attack.answer == "judged" and is_judged(manifest):
+        item = last.kind == ITEM
+        reason = off_the_grid(
+            value,
+            item,
+            np.array(manifest.rating_levels),
+            unrated=sends_unrated(manifest, int(item.sum())),
+            start=attack.start_rating if manifest.update == "semi-als" else None,
+            converged=converged[0],
+        )
+        if reason:
+            return ClientAnswer(client.user, None, reason, converged[0], evaluations, seconds)
     estimates = Estimates(np.array([client.user], np.int32), last.kind[None], last.index[None], value[None])
-    return ClientAnswer(client.user, estimates, "", all(converged), evaluations, seconds)
+    factor = np.array([client.user]), np.array([client.first]), np.mean(factors, axis=0)[None]
+    return ClientAnswer(client.user, estimates, "", all(converged), evaluations, seconds, factor)
 
 
 def _unsolvable(attack: Root, manifest: Manifest, client: ClientUploads) -> str:
     """Why no system of this client can be formed, or nothing."""
     last = client.rounds[-1]
-    if any(part.rows.size == 0 or not part.rows.any() for part in client.rounds):
+    if any(uploads.rows.size == 0 or not uploads.rows.any() for uploads in client.rounds):
         return "all uploaded rows of a needed round are zero or missing"
     if manifest.update == "semi-als":
         if attack.method in DENSE and last.kind.size > attack.max_dense:

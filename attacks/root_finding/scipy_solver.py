@@ -23,11 +23,12 @@ LARGEST = 1e30  # stars that an answer may have: files hold no larger numbers
 
 
 class Solution(NamedTuple):
-    """What a solver ended with: ratings and attributes, or None and the reason why there are none."""
+    """What a solver ended with: ratings and attributes, or None and the reason why there are none; and p."""
 
     value: Float[np.ndarray, " rows"] | None
     converged: bool
     reason: str = ""
+    factor: Float[np.ndarray, " K"] | None = None
 
 
 def solve(problem: Problem, *, method: str, tolerance: float, max_iterations: int) -> Solution:
@@ -60,10 +61,10 @@ def solve(problem: Problem, *, method: str, tolerance: float, max_iterations: in
     if not np.isfinite(point).all():
         return Solution(None, False, f"{method} left the finite numbers{detail}; try another start")
     with np.errstate(all="ignore"):
-        value = problem.read(point)
+        value, factor = problem.read(point), problem.factor(point)
     if not (np.abs(value) <= LARGEST).all():  # also where it is NaN
         return Solution(None, False, f"{method} ended where the answer is not finite; try another start")
-    return Solution(value, converged)
+    return Solution(value, converged, factor=factor)
 
 
 def _root(problem: Problem, method: str, tolerance: float, max_iterations: int) -> tuple[np.ndarray, bool]:

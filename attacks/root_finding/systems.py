@@ -35,9 +35,21 @@ jax.config.update("jax_enable_x64", True)
 class SemiAls(NamedTuple):
     """One client's system in one round, padded to a common number of rows.
 
-    factors (rows, K): broadcast factor of each row, 0 on padding; weight (rows): lambda_1 for attributes,
-    1 for items; item (rows): True for items; column (rows): f_n; n: one-hot (K,); ridge: lambda_2; alpha:
-    1 in observed-only, 0 for (42) as printed.
+    Attributes
+    ----------
+    factors : (rows, K)
+        Broadcast factor of each row, 0 on padding.
+    weight : (rows,)
+        lambda_1 for attributes, 1 for items.
+    item : (rows,) bool
+    column : (rows,)
+        f_n.
+    n : (K,)
+        One-hot.
+    ridge : scalar
+        lambda_2.
+    alpha : scalar
+        1 in observed-only, 0 for (42) as printed.
     """
 
     factors: Float[Array, "rows K"]
@@ -86,21 +98,51 @@ def semi_als(unknown: Float[Array, " rows"], system: SemiAls) -> Float[Array, " 
     ----------
     Paper 000: P. Mai, Y. Pang, arXiv:2210.07775, Eq. (20), (24).
     """
+    p = solved_factor(unknown, system)
+    error = smooth_weight(unknown, system.alpha, system.item) * (unknown - system.factors @ p)
+    padding = (system.weight == 0) * unknown
+    return jnp.where(system.weight == 0, padding, error * (p @ system.n) - system.column)
+
+
+@jax.jit
+def solved_factor(unknown: Float[Array, " rows"], system: SemiAls) -> Float[Array, " K"]:
+    """Solve Eq. (8) for the client's factor p, given its ratings and attributes.
+
+    Parameters
+    ----------
+    unknown : (n_rows,)
+        Ratings and attributes, 0 on padding.
+    system : SemiAls
+
+    Returns
+    -------
+    (K,)
+
+    References
+    ----------
+    Paper 000: P. Mai, Y. Pang, arXiv:2210.07775, Eq. (8).
+    """
     c = smooth_weight(unknown, system.alpha, system.item)
     weighted = (system.weight * c)[:, None] * system.factors
     square = system.factors.T @ weighted + system.ridge * jnp.eye(system.factors.shape[1])
-    p = jnp.linalg.solve(square, weighted.T @ unknown)
-    error = c * (unknown - system.factors @ p)
-    padding = (system.weight == 0) * unknown
-    return jnp.where(system.weight == 0, padding, error * (p @ system.n) - system.column)
+    return jnp.linalg.solve(square, weighted.T @ unknown)
 
 
 class Sgd(NamedTuple):
     """One client's system for one item in two consecutive rounds.
 
-    before, after (K,): f^{t-1}(i,j) and f^t(i,j); q_before, q_after (K,): q_j in the two rounds; pull
-    (K, K): W of round t-1, row n from the n-th coordinates; rate: gamma; ridge: lambda_2; alpha: 1 in
-    observed-only, 0 for (42) as printed.
+    Attributes
+    ----------
+    before, after : (K,)
+        f^{t-1}(i,j) and f^t(i,j).
+    q_before, q_after : (K,)
+        q_j in the two rounds.
+    pull : (K, K)
+        W of round t-1, row n from the n-th coordinates.
+    rate, ridge : scalar
+        gamma, lambda_2.
+    alpha : scalar
+        1 in observed-only, 0 for (42) as printed.
     """
 
     before: Float[Array, " K"]

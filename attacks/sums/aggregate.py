@@ -26,20 +26,22 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 import numpy as np
-from jaxtyping import Bool, Float
+from jaxtyping import Bool, Float, Int
 
 from attacks.base import (
+    ClientFactors,
     Estimates,
     Progress,
     Reconstruction,
     all_abstain,
     alpha_unknown,
     factors_hidden,
+    joined,
     silent,
 )
 from attacks.sums.broadcast_sums import implied_sums
 from attacks.sums.parallel_rows import read_parallel
-from attacks.sums.peeling import Answers, columns_of, findings, sums_of_round
+from attacks.sums.peeling import Answers, Factors, columns_of, findings, sums_of_round
 from victims.common.validation import at_least, require_fields
 from victims.transcript.manifest import Manifest
 from victims.transcript.view import View
@@ -81,15 +83,17 @@ class Aggregate:
         -------
         Reconstruction
             ``probability`` is 1 for answers that follow, and the share of the most frequent answer for the
-            others. Diagnostics: ``read``, the share of each client's listed rows that follow. Without lists
-            the clients are pseudonyms (``identities``): see ``attacks.sums.parallel_rows``.
+            others. Factors are those of the latest round that shows them. Diagnostics: ``read``, the share of
+            each client's listed rows that follow. Without lists the clients are pseudonyms (``identities``),
+            whose factors are nobody's: see ``attacks.sums.parallel_rows``.
         """
         options = {**asdict(self), "seed": key}
         if obstacle := self.obstacle(view):
             return all_abstain(self.name, view.users, obstacle, options)
         if _without_lists(view):
             return read_parallel(self.name, view, options)
-        return _reconstruction(self.name, view, peeled(view, self.passes, progress), options)
+        answers, factors = peeled(view, self.passes, progress)
+        return _reconstruction(self.name, view, answers, factors, options)
 
     def obstacle(self, view: View) -> str:
         """Why there is nothing to take apart, or nothing."""
@@ -104,7 +108,7 @@ def _without_lists(view: View) -> bool:
     return view.adversary.startswith(WITHOUT_LISTS)
 
 
-def peeled(view: View, passes: int, progress: Progress = silent) -> Answers:
+def peeled(view: View, passes: int, progress: Progress = silent) -> tuple[Answers, dict[int, Factors]]:
     """Repeat the step of peeling over all rounds until nothing follows any more.
 
     Parameters
@@ -117,28 +121,43 @@ def peeled(view: View, passes: int, progress: Progress = silent) -> Answers:
 
     Returns
     -------
-    (n_clients, n_items + n_attributes)
-        Answers in stars and 0..1, NaN where nothing follows.
+    answers : (n_clients, n_items + n_attributes)
+        In stars and 0..1, NaN where nothing follows.
+    factors : dict of round to (n_clients, K)
+        NaN where nothing follows.
     """
     manifest = view.manifest
-    rounds = [sums_of_round(view, view.users, number) for number in sorted(view.sums)]
+    rounds = {round_: sums_of_round(view, view.users, round_) for round_ in sorted(view.sums)}
     answers = np.full((view.users.size, manifest.n_items + manifest.n_attributes), np.nan)
-    factors = [np.full((view.users.size, manifest.factors), np.nan) for _ in rounds]
+    factors = {number: np.full((view.users.size, manifest.factors), np.nan) for number in rounds}
     n_known = 0
-    for number in range(passes):
-        for sums, of_round in zip(rounds, factors, strict=True):
-            for finding in findings(manifest, sums, of_round, answers):
+    for repetition in range(passes):
+        for round_, sums in rounds.items():
+            for finding in findings(manifest, sums, factors[round_], answers):
                 answers[finding.clients, finding.columns] = finding.answers
                 if finding.factor is not None:
-                    of_round[finding.clients] = finding.factor
-        progress(number + 1, passes)
-        before, n_known = n_known, sum(int(np.isfinite(table).sum()) for table in (answers, *factors))
+                    factors[round_][finding.clients] = finding.factor
+        progress(repetition + 1, passes)
+        tables = (answers, *factors.values())
+        before, n_known = n_known, sum(int(np.isfinite(table).sum()) for table in tables)
         if n_known == before:
             break
-    return answers
+    return answers, factors
 
 
-def _reconstruction(name: str, view: View, answers: Answers, options: Mapping[str, Any]) -> Reconstruction:
+def _latest(users: Int[np.ndarray, " clients"], factors: Mapping[int, Factors]) -> ClientFactors | None:
+    """Each client's factor in the last round that shows it."""
+    number = np.zeros(users.size, np.int64)
+    value = np.full(next(iter(factors.values())).shape, np.nan)
+    for round_, table in factors.items():
+        shown = np.isfinite(table).all(axis=1)
+        number[shown], value[shown] = round_, table[shown]
+    return joined([(users, number, value)])
+
+
+def _reconstruction(
+    name: str, view: View, answers: Answers, factors: Mapping[int, Factors], options: Mapping[str, Any]
+) -> Reconstruction:
     """What was read, and the most frequent answer for what was listed and not read."""
     manifest, users = view.manifest, view.users
     read = np.isfinite(answers)
@@ -156,7 +175,9 @@ def _reconstruction(name: str, view: View, answers: Answers, options: Mapping[st
     block = Estimates(users.astype(np.int32), kind, index[None], value, probability, rated, if_rated)
     share = read.sum(axis=1) / np.maximum(listed.sum(axis=1), 1)
     abstained = dict.fromkeys(users[unread].tolist(), CROWDED)
-    return Reconstruction(name, users, (block,), abstained, options, {"read": share})
+    found = _latest(users, factors)
+    found = None if found is None else found.of(users[~unread])
+    return Reconstruction(name, users, (block,), abstained, options, {"read": share}, factors=found)
 
 
 def _too_large(view: View) -> str:

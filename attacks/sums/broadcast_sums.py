@@ -101,17 +101,17 @@ def _unknown_step(protocol: str) -> str:
 def _of_plain_steps(view: View, rule: ServerRule) -> Implied:
     """V^t - V^(t+1) over the server's rate."""
     manifest, found = view.manifest, {}
-    for number, before in view.broadcasts.items():
-        after = view.broadcasts.get(number + 1)
+    for round_, before in view.broadcasts.items():
+        after = view.broadcasts.get(round_ + 1)
         if after is None or not _same_rows(before, after):
             continue
         items = before.item_ids.size
         start, end = before.factors[:items], after.factors[:items]
-        rate = float(rule.learning_rate(manifest, np.array([number]))[0])
+        rate = float(rule.learning_rate(manifest, np.array([round_]))[0])
         values = (start - end) / rate
         last, unit = _last_digits(start, end)
         error = np.linalg.norm(last / rate + ROUNDINGS * unit * np.abs(values), axis=1)
-        found[number] = Sums(np.full(items, ITEM, np.int8), before.item_ids, values, error)
+        found[round_] = Sums(np.full(items, ITEM, np.int8), before.item_ids, values, error)
     return _settled(Implied(found, rule.pull(manifest), "" if found else NO_PAIR))
 
 
@@ -223,7 +223,7 @@ def _last_digits(
 ) -> tuple[Float[np.ndarray, "rows K"], float]:
     """Spacing of the numbers that the factors were broadcast in, and their relative precision."""
     kinds = (np.float16, np.float32, np.float64)
-    kind = next(each for each in kinds if all(_fits(part, each) for part in (before, after)))
+    kind = next(each for each in kinds if all(_fits(state, each) for state in (before, after)))
     larger = np.maximum(np.abs(before), np.abs(after)).astype(kind)
     return np.spacing(larger).astype(np.float64), float(np.finfo(kind).eps)
 

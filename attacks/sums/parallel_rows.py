@@ -59,10 +59,10 @@ def read_parallel(name: str, view: View, options: Mapping[str, object]) -> Recon
     nobody = np.zeros(0, np.int64)
     view, obstacle = sums_of_others(view)
     best: tuple[int, Sums, np.ndarray] | None = None
-    for number, sums in sorted(view.sums.items()):
+    for round_, sums in sorted(view.sums.items()):
         group = _groups(sums)
         if best is None or (group >= 0).sum() > (best[2] >= 0).sum():
-            best = number, sums, group
+            best = round_, sums, group
     if best is None:
         return unread(nobody, obstacle)
     if not (best[2] >= 0).any():
@@ -91,10 +91,10 @@ def sums_of_others(view: View) -> tuple[View, str]:
         Why the broadcasts tell nothing, or nothing.
     """
     implied = implied_sums(view)
-    found = {number: _foreign(view, number, sums, implied.pull) for number, sums in implied.sums.items()}
-    for number, sums in view.sums.items():
-        decrypted = _foreign(view, number, sums, 0.0)
-        found[number] = _joined(decrypted, found[number]) if number in found else decrypted
+    found = {round_: _foreign(view, round_, sums, implied.pull) for round_, sums in implied.sums.items()}
+    for round_, sums in view.sums.items():
+        decrypted = _foreign(view, round_, sums, 0.0)
+        found[round_] = _joined(decrypted, found[round_]) if round_ in found else decrypted
     none = (np.zeros(0, np.int32),)
     nothing = Messages(none, none, none, none, None)
     manifest = view.manifest.model_copy(update={"upload": Upload()})
@@ -116,15 +116,15 @@ def _error(sums: Sums) -> Float[np.ndarray, " sums"]:
     return np.zeros(sums.kind.size) if sums.error is None else sums.error
 
 
-def _foreign(view: View, number: int, sums: Sums, pull: float) -> Sums:
+def _foreign(view: View, round_: int, sums: Sums, pull: float) -> Sums:
     """What others contributed, freed of one row's regularisation and of the scale of uploads."""
     manifest, messages = view.manifest, view.messages
-    broadcast = view.broadcasts[number]
+    broadcast = view.broadcasts[round_]
     factor = broadcast.factors[broadcast.positions(sums.kind, sums.index)]
     values = sums.values.copy()
     place = {pair: at for at, pair in enumerate(zip(sums.kind.tolist(), sums.index.tolist(), strict=True))}
     for chunk, gradient in enumerate(messages.gradient or ()):
-        for row in np.flatnonzero(messages.round[chunk] == number).tolist():
+        for row in np.flatnonzero(messages.round[chunk] == round_).tolist():
             at = place.get((int(messages.kind[chunk][row]), int(messages.index[chunk][row])))
             if at is not None:
                 values[at] -= gradient[row] + pull * factor[at]
@@ -158,15 +158,15 @@ def _groups(sums: Sums) -> Int[np.ndarray, " sums"]:
     return group
 
 
-def _rows_of(view: View, number: int, sums: Sums, group: np.ndarray) -> View:
+def _rows_of(view: View, round_: int, sums: Sums, group: np.ndarray) -> View:
     """The parallel sums as uploads of the pseudonyms."""
     order = np.lexsort((sums.index, sums.kind, group))
     order = order[group[order] >= 0]
     rows = Messages(
-        (np.full(order.size, number, np.int32),),
+        (np.full(order.size, round_, np.int32),),
         (group[order].astype(np.int32),),
         (sums.kind[order],),
         (sums.index[order],),
         (sums.values[order],),
     )
-    return View(view.adversary, view.manifest, {number: view.broadcasts[number]}, rows)
+    return View(view.adversary, view.manifest, {round_: view.broadcasts[round_]}, rows)

@@ -101,7 +101,7 @@ def columns_of(
     return np.where(kind == ITEM, index, manifest.n_items + index).astype(np.int64)
 
 
-def sums_of_round(view: View, users: Int[np.ndarray, " clients"], number: int) -> RoundSums:
+def sums_of_round(view: View, users: Int[np.ndarray, " clients"], round_: int) -> RoundSums:
     """Collect the sums of one round, freed of regularisation and of the scale of uploads.
 
     Parameters
@@ -110,14 +110,14 @@ def sums_of_round(view: View, users: Int[np.ndarray, " clients"], number: int) -
         With sums and, as messages, lists of who uploaded what.
     users : (n_clients,)
         All clients, ascending.
-    number : int
+    round_ : int
         The round.
 
     Returns
     -------
     RoundSums
     """
-    view, sums = view.during([number]), view.sums[number]
+    view, sums = view.during([round_]), view.sums[round_]
     manifest, messages = view.manifest, view.messages
     column = columns_of(manifest, sums.kind, sums.index)
     row_of_column = np.full(manifest.n_items + manifest.n_attributes, -1)
@@ -129,7 +129,7 @@ def sums_of_round(view: View, users: Int[np.ndarray, " clients"], number: int) -
     members = sp.csr_array(
         sp.coo_array((np.ones(seen.sum()), pairs), shape=(column.size, users.size)).tocsr()
     )
-    broadcast = view.broadcasts[number]
+    broadcast = view.broadcasts[round_]
     factor = broadcast.factors[broadcast.positions(sums.kind, sums.index)]
     count = np.diff(members.indptr)[:, None]
     values = (sums.values - count * manifest.upload.regularization * factor) / manifest.upload.scale

@@ -20,10 +20,20 @@ _ROUNDING, _TINY = float(np.finfo(np.float32).eps), 1e-12
 class Packed:
     """Some clients and T rounds, padded to n rows.
 
-    users (users,); kind, index, valid (users, n); rows, factors, deviation (users, T, n, K): uploads as
-    w (s - p . t) p plus noise of that standard deviation (None where there is none, or it repeats);
-    row_weight (users, n); same_list (users,): the client sent the same list in every round; broadcast
-    (users, T, n, K): factors as they were broadcast, where rows were computed at others.
+    Attributes
+    ----------
+    users : (users,) int
+    kind, index, valid : (users, n)
+    rows, factors : (users, T, n, K)
+        Uploads as w (s - p . t) p plus noise, and t.
+    deviation : (users, T, n, K), or None
+        Standard deviation of that noise; None where there is none, or it repeats.
+    row_weight : (users, n)
+        w.
+    same_list : (users,) bool
+        The client sent the same list in every round.
+    broadcast : (users, T, n, K), or None
+        Factors as they were broadcast, where rows were computed at others.
     """
 
     users: Int[np.ndarray, " users"]
@@ -101,7 +111,7 @@ def pack(view: View, batch: UserBatch, rounds: Int[np.ndarray, " T"]) -> Packed:
     users, n = batch.users.size, first.gradients.shape[1]
     width = _width(max(uploads.gradients.shape[1] for uploads in wanted))
     shape = users, n
-    kind, index = (np.broadcast_to(part, shape) for part in (first.kind, first.index))
+    kind, index = (np.broadcast_to(column, shape) for column in (first.kind, first.index))
     valid = np.broadcast_to(first.valid, shape)
     same_list = np.ones(users, bool)
     for uploads in wanted[1:]:
@@ -134,8 +144,8 @@ def pack(view: View, batch: UserBatch, rounds: Int[np.ndarray, " T"]) -> Packed:
             told = np.maximum(told, _ROUNDING * largest)
             deviation[here, number, :sent] = np.where(there, told, 1.0)
 
-    def padded(part: np.ndarray) -> np.ndarray:
-        return np.pad(part, ((0, 0), (0, width - n)))
+    def padded(column: np.ndarray) -> np.ndarray:
+        return np.pad(column, ((0, 0), (0, width - n)))
 
     attribute_weight = manifest.hyperparameters.get("lambda_attributes", 1.0)
     row_weight = np.where(padded(kind) == ATTRIBUTE, attribute_weight, 1.0)

@@ -14,7 +14,8 @@ from jaxtyping import Array, Float, Int
 from attacks.client_rules.client_update import step_of
 from attacks.trajectory.attack import Trajectory
 from attacks.trajectory.factor_trajectories import Packed, batches, pack
-from attacks.trajectory.least_squares import Problem, fit_start
+from attacks.trajectory.least_squares import fit_start
+from attacks.trajectory.normal_equations import Problem
 from attacks.trajectory.trajectory_fits import HORIZONS
 from victims.common.errors import InputError
 from victims.common.seeds import Purpose, generator

@@ -88,6 +88,7 @@ def _off_the_grid(
     allowed = np.minimum(max_misfit, np.where(n_judged > 0, limit, np.inf))
     # a weight that was taken apart wrongly looks like another rule
     or_else = "its weights could not be taken apart from its ratings, or " if model.stretched else ""
+    untold = fit.users[np.isnan(away)].tolist()  # a weight that nothing tells
     reasons = {
         int(user): f"the rows are explained ({residual:.2g} of their size is left), but by numbers off the "
         f"rating grid (misfit {off:.2g} of 1, at most {bar:.2g} with so many ratings): {or_else}the clients' "
@@ -95,6 +96,7 @@ def _off_the_grid(
         for user, residual, off, bar in zip(fit.users, fit.residual, away, allowed, strict=True)
         if not off <= bar
     }
+    reasons |= dict.fromkeys(untold, f"{or_else}the clients' rule is not the declared one")
     lone = fit.users[(n_judged == 1) & model.stretched].tolist()
     return away, reasons | dict.fromkeys(lone, LONE)
 
@@ -105,7 +107,7 @@ def _other_noise(model: TrajectoryModel, fit: Fitted) -> Reasons:
     n_rows = fit.valid.sum(axis=1)
     n_numbers = model.rounds.size * k * np.maximum(n_rows, 1)
     # with the priors' own terms; without as many numbers as were fitted
-    n_fitted = n_rows + k * (model.rounds.size if model.loose else 1)
+    n_fitted = n_rows + fit.start.shape[1]
     high = np.sqrt(chi2.isf(ACCIDENT, n_numbers + n_fitted) / n_numbers)
     low = np.sqrt(chi2.ppf(ACCIDENT, np.maximum(n_numbers - n_fitted, 1)) / n_numbers)
     return {

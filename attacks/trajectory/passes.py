@@ -1,7 +1,7 @@
-"""All batches of a view fitted; under fresh noise twice, with a prior of s learned from the first pass.
+"""All batches of a view fitted; under fresh noise in passes, with a prior of s learned from the one before.
 
 Where clients step in an order that nobody sees, the first pass takes the average over the orders for the
-step, and the second one leaves it as much room as the orders differ.
+step, and later ones leave it as much room as the orders differ.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ from jaxtyping import Float, Int
 
 from attacks.base import Progress
 from attacks.client_rules.client_update import step_of
+from attacks.trajectory.exact_weights import taken_apart
 from attacks.trajectory.factor_trajectories import Packed, batches, pack
 from attacks.trajectory.order_spread import order_spread
 from attacks.trajectory.stretched_ratings import Separated, on_grid, unstretch
@@ -30,7 +31,9 @@ from victims.transcript.view import View
 PRIOR_PASSES = 2
 
 
-def fit_clients(view: View, model: TrajectoryModel, key: int, progress: Progress) -> list[Fitted]:
+def fit_clients(
+    view: View, model: TrajectoryModel, key: int, progress: Progress, prior_passes: int = PRIOR_PASSES
+) -> list[Fitted]:
     """Fit the trajectories of all clients.
 
     Parameters
@@ -41,13 +44,15 @@ def fit_clients(view: View, model: TrajectoryModel, key: int, progress: Progress
         Seeds the random starts.
     progress : callable
         Called with clients done, over all passes, and their total.
+    prior_passes : int
+        Passes under fresh noise, >= 1; each one after the first learns the prior from that before it.
 
     Returns
     -------
     list of Fitted
         One per batch.
     """
-    passes = PRIOR_PASSES if model.fresh else 1
+    passes = prior_passes if model.fresh else 1
     fits: list[Fitted] = []
     for number in range(passes):
         earlier, fits = fits, []
@@ -121,7 +126,9 @@ def separated(model: TrajectoryModel, entries: Entries) -> Separated:
     -------
     Separated
     """
-    return (unstretch if model.stretched else on_grid)(*entries, model.levels)
+    if not model.stretched:
+        return on_grid(*entries, model.levels)
+    return (unstretch if model.fresh else taken_apart)(*entries, model.levels)
 
 
 def learned_priors(model: TrajectoryModel, fits: list[Fitted]) -> list[Prior]:

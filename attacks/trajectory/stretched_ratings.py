@@ -24,7 +24,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, Int
 
-from attacks.likelihood.rating_prior import WORTH, log_shares
+from attacks.likelihood.rating_prior import PSEUDO_COUNTS, log_shares
 
 TOLERANCES = np.geomspace(0.3, 1e-3, 14)  # relative error of a weight that is allowed for, pass by pass
 GRID = np.geomspace(1 / 6, 6, 145)  # factors by which a weight may be off
@@ -147,7 +147,7 @@ def _shares(
     posterior: Float[np.ndarray, "entries levels"], usual: Float[np.ndarray, " levels"]
 ) -> Float[np.ndarray, " levels"]:
     """Frequencies of the levels, what is known of ratings anyhow counted in."""
-    return (posterior.sum(axis=0) + WORTH * usual) / (posterior.shape[0] + WORTH)
+    return (posterior.sum(axis=0) + PSEUDO_COUNTS * usual) / (posterior.shape[0] + PSEUDO_COUNTS)
 
 
 def _rank_one(

@@ -17,7 +17,8 @@ from jaxtyping import Bool, Float, Int
 from attacks.client_rules.client_update import step_of
 from attacks.trajectory.differencing import from_differences
 from attacks.trajectory.factor_trajectories import Packed
-from attacks.trajectory.least_squares import Fit, Problem, fit
+from attacks.trajectory.least_squares import Fit, fit
+from attacks.trajectory.normal_equations import Problem
 from victims.transcript.manifest import Manifest
 from victims.transcript.view import ITEM
 
@@ -141,12 +142,12 @@ def fit_exact(model: TrajectoryModel, packed: Packed, rng: np.random.Generator) 
     clear = np.flatnonzero((guess.misfit < EXACT) & packed.same_list)
     out.value[clear], out.start[clear] = guess.value[clear], guess.start[clear]
     out.residual[clear], out.n_starts[clear] = guess.misfit[clear], 1
-    for number in range(model.n_starts if model.known_step else 0):
+    for attempt in range(model.n_starts if model.known_step else 0):
         open_ = np.flatnonzero((out.residual > EXACT) & packed.same_list)
         if open_.size == 0:
             break
         start, value = _random_start(model, packed, rng)
-        if number == 0:
+        if attempt == 0:
             usable = np.isfinite(guess.misfit)[:, None]
             start, value = np.where(usable, guess.start, start), np.where(usable, guess.value, value)
         # as many clients as a power of two, so that few shapes are compiled
@@ -211,9 +212,9 @@ def fit_fresh(
         )
 
     if warm is not None:
-        start = warm.start[chosen]
-        if step_deviation is not None:  # nothing is added yet
-            start = np.pad(start, ((0, 0), (0, step_deviation.shape[1] * start.shape[1])))
+        added = 0 if step_deviation is None else step_deviation.shape[1]  # 0 where the earlier fit had none
+        numbers = (1 + added) * packed.rows.shape[3]
+        start = np.pad(warm.start[chosen], ((0, 0), (0, numbers)))[:, :numbers]
         found = improved(start, warm.posterior_value[chosen], rounds)
     else:
         start, value = _random_start(model, packed, rng)[0][chosen], prior.mean[chosen]

@@ -138,7 +138,17 @@ def build_of(
 
 
 def as_records(found: Sequence[Change]) -> list[dict[str, Any]]:
-    """Changes as JSON has them."""
+    """Changes as JSON has them.
+
+    Parameters
+    ----------
+    found : sequence of Change
+
+    Returns
+    -------
+    list of dict
+        The cell's columns, ``change`` in words, the advantages before and now, and the p-value.
+    """
     from audit.experiments.against import CELL
 
     return [

@@ -40,7 +40,10 @@ def claims(
     ),
     protocol: Annotated[
         list[str] | None,
-        typer.Option(help="hdpmf, pdpmf, dpmf, mf, hdpmf-r. Repeatable; the first four by default."),
+        typer.Option(
+            help="hdpmf, pdpmf, dpmf, mf, hdpmf-r, each with an option if wanted, as hdpmf:mixing=draw. "
+            "Repeatable; the first four by default."
+        ),
     ] = None,
     noise: Annotated[
         list[str] | None, typer.Option(help="once, fresh, composed. Repeatable; all by default.")
@@ -61,6 +64,9 @@ def claims(
         int,
         typer.Option(min=0, help="Runs in each of two worlds for a second bound, of one client; 0: none."),
     ] = 0,
+    bounds: Annotated[
+        bool, typer.Option(help="Plant ratings for lower bounds; without, what is read and the error alone.")
+    ] = True,
     jobs: JobsOption = -1,
     fail_on: FailOnOption = None,
     seed: SeedOption = 0,
@@ -86,6 +92,7 @@ def claims(
         rounds=rounds,
         epochs=epochs,
         repetitions=repetitions,
+        bounds=bounds,
         seed=seed,
         victim_options=parse_options(set_ or []),
     )

@@ -9,10 +9,12 @@ from typing import Annotated
 import typer
 
 from audit.cli.build import AgainstOption, JunitOption, as_records, build_of
+from audit.cli.campaign import run_campaign
 from audit.cli.options import (
     AttacksOption,
     ComponentsOption,
     DataOption,
+    DistributedOption,
     FailOnOption,
     JobsOption,
     JsonOption,
@@ -27,6 +29,7 @@ from audit.cli.options import (
     examples,
     names,
     parse_rounds,
+    workers,
 )
 from audit.cli.output import Output
 from victims.common.errors import InputError
@@ -36,7 +39,8 @@ USERS, TRAINED, RUNS = 120, 50, 3
 EXAMPLES = examples(
     "factorleak compare --defense none --defense laplace:scale=2 --defense privmvmf",
     "factorleak compare --defense none --defense gaussian:sigma=1 --adversary server --runs 1",
-    "factorleak compare campaign.toml --dry-run",
+    "factorleak compare campaign.toml --dry-run --estimate",
+    "factorleak compare campaign.toml --distributed tcp://10.0.0.5:8786",
 )
 
 
@@ -86,11 +90,19 @@ def compare(
     against: AgainstOption = None,
     junit: JunitOption = None,
     jobs: JobsOption = -1,
+    distributed: DistributedOption = None,
     seed: SeedOption = 0,
     set_: VictimOptions = None,
     item_components: ComponentsOption = None,
     dry_run: Annotated[
         bool, typer.Option("--dry-run", help="Check a campaign file and count its cells; nothing is run.")
+    ] = False,
+    estimate: Annotated[
+        bool,
+        typer.Option(
+            "--estimate",
+            help="Of a campaign file: run one cell of each kind first, and tell how long the rest may take.",
+        ),
     ] = False,
     quiet: QuietOption = False,
     as_json: JsonOption = False,
@@ -103,10 +115,14 @@ def compare(
             trained=trained != TRAINED, runs=runs != RUNS, seed=seed, set=set_,
             item_components=item_components,
         )  # fmt: skip
-        _run_campaign(campaign, out, jobs, fail_on, against, junit, dry_run, Output(quiet, as_json))
+        run_campaign(
+            campaign, out, workers(jobs, distributed), fail_on, against, junit, Output(quiet, as_json),
+            estimate=estimate, dry_run=dry_run,
+        )  # fmt: skip
         return
-    if dry_run:
-        raise InputError("--dry-run counts the cells of a campaign file; name one")
+    if dry_run or estimate:
+        raise InputError("--dry-run and --estimate are about the cells of a campaign file; name one")
+    who = workers(jobs, distributed)
     from audit.cli.gate import OF_ATTACKS, OF_COST, OF_QUALITY, Vocabulary
     from audit.experiments.compare import Comparison, run, settled, short_of_rounds, usual_adversaries
     from audit.factories import parse_options
@@ -140,7 +156,7 @@ def compare(
     start = time.perf_counter()
     ratings = output.load(data, item_components)
     with output.progress("compare") as update_bar:
-        rows = run(plan, ratings, out, jobs=jobs, report=update_bar)
+        rows = run(plan, ratings, out, jobs=who, report=update_bar)
     output.show(ratings.describe())
     title = f"Defenses of {victim}, {plan.update}/{plan.weighting}, rounds {watched[0]} to {watched[-1]}"
     output.show(comparison_table(rows, title))
@@ -170,50 +186,3 @@ def _refuse_idle(**given: object) -> None:
         if value:
             option = name.replace("_", "-")
             raise InputError(f"--{option} is said by the campaign file; leave it out, or write it there")
-
-
-def _run_campaign(
-    path: Path,
-    out: Path,
-    jobs: int,
-    fail_on: list[str] | None,
-    against: Path | None,
-    junit: Path | None,
-    dry_run: bool,
-    output: Output,
-) -> None:
-    from audit.cli.gate import OF_ATTACKS, OF_COST, OF_QUALITY, Vocabulary
-    from audit.experiments.matrix import cells_in, counts_of, run
-    from audit.experiments.naming import content_of
-    from audit.requests.campaign_file import load_data, matrix_of, read_campaign
-    from audit.requests.reporting import ReportRequest, report
-
-    content = read_campaign(path)
-    matrix = matrix_of(content)
-    columns = {
-        "defense": {defense for plan in matrix.plans for defense in plan.defenses},
-        "adversary": {who for plan in matrix.plans for who in plan.adversaries},
-    }
-    vocabulary = Vocabulary(values=(*OF_ATTACKS, *OF_QUALITY, *OF_COST), columns=columns)
-    build = build_of(fail_on, vocabulary, against, junit)
-    refuse_unwritable(out)
-    start = time.perf_counter()
-    data = load_data(content, path.parent)
-    cells = cells_in(matrix, {name: content_of(ratings) for name, ratings in data.items()}, out)
-    counts = counts_of(cells)
-    words = f"{counts['leakage']} of leakage, {counts['cost']} of cost, {counts['quality']} of quality"
-    output.show(f"{path.name}: {len(cells)} cells ({words}), {counts['kept']} of them kept from before")
-    if dry_run:
-        output.finish({"cells": len(cells), **counts})
-        return
-    with output.progress("compare") as update_bar:
-        rows = run(matrix, data, out, jobs=jobs, report=update_bar)
-    changed = build.changes(rows)
-    build.show(output, changed)
-    told = as_records(changed)
-    output.results(rows, out, time.perf_counter() - start, changes=told, cells=len(cells), **counts)
-    made = report(ReportRequest(out, title=content.title))
-    for system in made.page.systems:
-        output.show(system.sentence)
-    output.show(f"page {made.files[0]}")
-    build.judge(rows, changed)

@@ -36,6 +36,9 @@ KEY_BITS = ["1024,2048"]
 
 
 def cost(
+    out: Annotated[
+        Path, typer.Option(help="Directory for results; what this machine measured in it is not repeated.")
+    ] = Path("COST"),
     data: DataOption = "synthetic",
     victim: VictimOption = "fedmf",
     update: UpdateOption = None,
@@ -73,13 +76,14 @@ def cost(
     as_json: JsonOption = False,
 ) -> None:
     """Processor seconds in each phase of an encrypted round, bytes and memory, beside the papers' numbers."""
-    from audit.experiments.cost import Sheet, run
+    from audit.experiments.cost import Sheet, run, wide
     from audit.factories import parse_options
     from audit.requests.grids import scenario_of
     from reports.cost import cost_table, of_the_upload, published_lines, published_seconds
     from reports.cost_figure import cost_figure
 
     output = Output(quiet, as_json)
+    refuse_unwritable(out)
     if figure is not None:
         _refuse_undrawable(victim, set_ or [])
         refuse_unwritable(figure)
@@ -87,6 +91,7 @@ def cost(
     options = parse_options(set_ or [])
     sheet = Sheet(
         victim=victim,
+        data=data,
         options={**options, "update": update_, "weighting": weighting_},
         items=parse_numbers("--items", items) if items else (),
         key_bits=parse_numbers("--key-bits", key_bits),
@@ -99,12 +104,14 @@ def cost(
     start = time.perf_counter()
     ratings = output.load(data)
     uploads = ("part-text", "full-text") if figure is not None else (str(options.get("upload", "part-text")),)
-    by_upload = {}
+    ways: list[dict[str, str]] = [{"upload": upload} if victim == "fedmf" else {} for upload in uploads]
+    sheets = [replace(sheet, options={**sheet.options, **how}) for how in ways]
     output.show(ratings.describe())
-    for upload in uploads:
-        how = {"upload": upload} if victim == "fedmf" else {}
-        with output.progress("cost") as update_bar:
-            rows = run(replace(sheet, options={**sheet.options, **how}), ratings, report=update_bar)
+    with output.progress("cost") as update_bar:
+        found = run(sheets, ratings, out, report=update_bar)
+    by_upload = {}
+    for upload, how in zip(uploads, ways, strict=True):
+        rows = wide([row for row in found if row["upload"] == how.get("upload", row["upload"])])
         for row in rows:
             row["paper"] = published_seconds(victim, row, upload)
         said = of_the_upload(victim, upload)
@@ -112,7 +119,7 @@ def cost(
         output.show(cost_table(rows, title))
         by_upload[upload] = rows
     figures = []
-    if figure is not None:
+    if figure is not None and all(by_upload.values()):
         system = next(row["system"] for row in rows if row["system"] != "in the clear")
         figures = cost_figure(by_upload, system, figure)
         for path in figures:
@@ -122,9 +129,8 @@ def cost(
         output.show(f"  {note}")
     for line in published_lines(victim):
         output.show(line)
-    seconds = time.perf_counter() - start
-    output.show(f"{seconds:.1f} s")
-    output.finish({"seconds": seconds, "rows": rows, "figures": figures})
+    output.failures(found)
+    output.results(found, out, time.perf_counter() - start, told=rows, figures=figures)
 
 
 def _refuse_undrawable(victim: str, pairs: Sequence[str]) -> None:

@@ -28,6 +28,7 @@ from audit.experiments.claimed_rows import ANSWERED, PROBABILITY
 from audit.experiments.round_cost import METRICS
 from audit.registry import is_guess
 from audit.scoring.factor_scores import FACTOR_METRICS
+from audit.scoring.groups import GROUP_METRICS
 from audit.scoring.metrics import RATING_METRICS
 from audit.scoring.pseudonyms import CLAIMED, SHARE
 from audit.scoring.statistics import INCONCLUSIVE, LEAK, NO_EVIDENCE, NOT_TESTED
@@ -59,9 +60,9 @@ SCORED = (
     SHARE,
 )
 BLOCK = re.compile(r"attribute_group_accuracy/\d+")
-OF_ATTACKS = ("solver_success_rate", "seconds_per_user", "share_of_rows_read")
+OF_ATTACKS = ("solver_success_rate", "seconds_per_user", "share_of_rows_read", *GROUP_METRICS)
 OF_CLAIMED = (ANSWERED, PROBABILITY)
-OF_QUALITY = tuple("ndcg_at_10" if name == "ndcg" else name for name in Quality._fields)
+OF_QUALITY = (*("ndcg_at_10" if name == "ndcg" else name for name in Quality._fields), "rmse")
 OF_CLAIMS = (BOUND, "mse")
 OF_COST = METRICS
 
@@ -138,7 +139,18 @@ class Outcome(NamedTuple):
 
 
 def parse(texts: Iterable[str], vocabulary: Vocabulary | None = None) -> list[Condition]:
-    """Conditions as given on the command line.
+    """Read conditions as given on the command line.
+
+    Parameters
+    ----------
+    texts : iterable of str
+        In the grammar of this file's header.
+    vocabulary : Vocabulary, optional
+        Metrics, fields and columns that the command has; all of ``audit`` by default.
+
+    Returns
+    -------
+    list of Condition
 
     Raises
     ------
@@ -155,7 +167,19 @@ def parse(texts: Iterable[str], vocabulary: Vocabulary | None = None) -> list[Co
 
 
 def check(conditions: Sequence[Condition], rows: Sequence[Mapping[str, Any]]) -> Outcome:
-    """Hold result rows against conditions: crossed if any is, else not measured if any was not, else done."""
+    """Hold result rows against conditions: crossed if any is, else not measured if any was not, else done.
+
+    Parameters
+    ----------
+    conditions : sequence of Condition
+    rows : sequence of mapping
+        Result rows, with the columns of ``results.json``.
+
+    Returns
+    -------
+    Outcome
+        The exit code, and a line for each condition that is crossed or was not measured.
+    """
     crossed, unmeasured = [], []
     for condition in conditions:
         across = [row for row in rows if condition.crossed_by(row)]

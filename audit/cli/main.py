@@ -33,7 +33,7 @@ from victims.common.files import reason_of
 
 app = typer.Typer(
     name="factorleak",
-    help="Tell what the traffic of a federated matrix-factorisation recommender gives away.",
+    help="Tell what the traffic of a federated or decentralised matrix-factorisation recommender gives away.",
     epilog="An option that takes several values is repeated: --attack spectral --attack grid. Numbers and "
     "names may also be listed with commas: --rounds 4,5 or 0-9.",
     no_args_is_help=True,
@@ -88,7 +88,7 @@ def options(
         bool, typer.Option("--version", callback=_version, is_eager=True, help="Show the version and exit.")
     ] = False,
 ) -> None:
-    """Tell what the traffic of a federated matrix-factorisation recommender gives away."""
+    """Tell what the traffic of a federated or decentralised matrix-factorisation recommender gives away."""
     debugging.turned_on([debugging.FLAG] if debug else [])
 
 

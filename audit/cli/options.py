@@ -9,11 +9,14 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from enum import StrEnum
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from victims.common.errors import InputError
+
+if TYPE_CHECKING:
+    from audit.experiments.cluster import Cluster
 
 WATCHED = ["4,5"]  # rounds, where nothing is said
 
@@ -77,7 +80,17 @@ AttacksOption = Annotated[
         autocompletion=completing("attacks"),
     ),
 ]
+ALL_CORES = -1  # what --jobs means by default
 JobsOption = Annotated[int, typer.Option(min=-1, help="Parallel processes; -1 is one per core.")]
+DistributedOption = Annotated[
+    str | None,
+    typer.Option(
+        "--distributed",
+        metavar="ADDRESS",
+        help="Work on the workers of this Dask scheduler, tcp://HOST:8786, in place of --jobs processes "
+        "(extra distributed).",
+    ),
+]
 SeedOption = Annotated[int, typer.Option(min=0, max=2**63 - 1, help="Every random choice derives from it.")]
 RoundsOption = Annotated[
     list[str], typer.Option("--rounds", help="Rounds to record, counted from 0: 4,5 or 0-9. Repeatable.")
@@ -239,6 +252,34 @@ def parse_rounds(text: str | Sequence[str]) -> list[int]:
             raise InputError(f"--rounds range must ascend and be at most 100,000 long, got {span!r}")
         rounds.update(range(int(low), int(high) + 1))
     return sorted(rounds)
+
+
+def workers(jobs: int, distributed: str | None) -> int | Cluster:
+    """Choose who works: processes of this machine, or the workers of a scheduler.
+
+    Parameters
+    ----------
+    jobs : int
+        Of ``--jobs``.
+    distributed : str or None
+        Of ``--distributed``.
+
+    Returns
+    -------
+    int or Cluster
+
+    Raises
+    ------
+    InputError
+        If both are given, or the address is none of a scheduler.
+    """
+    if distributed is None:
+        return jobs
+    from audit.experiments.cluster import Cluster
+
+    if jobs != ALL_CORES:
+        raise InputError(f"--distributed has workers of its own; leave --jobs {jobs} out")
+    return Cluster(distributed)
 
 
 def parse_numbers(option: str, text: str | Sequence[str]) -> tuple[int, ...]:

@@ -88,13 +88,28 @@ class Output:
             self.losses.extend(asdict(loss) for loss in ratings.losses)
         return ratings
 
-    def results(self, rows: Sequence[Mapping[str, Any]], out: Path, seconds: float, **more: object) -> None:
-        """Note what made the rows beside them; say where they are, or print them with what else there is."""
+    def failures(self, rows: Sequence[Mapping[str, Any]]) -> None:
+        """Show why cells failed, each reason once."""
+        for reason in dict.fromkeys(row["reason"] for row in rows if row["status"] == "failed"):
+            self.show(f"failed: {reason}")
+
+    def results(
+        self,
+        rows: Sequence[Mapping[str, Any]],
+        out: Path,
+        seconds: float,
+        told: Sequence[Mapping[str, Any]] | None = None,
+        **more: object,
+    ) -> None:
+        """Note what made the rows beside them; say where they are, or print them with what else there is.
+
+        ``told`` is printed in their place where a command had a form of its own before it wrote files.
+        """
         from audit.experiments.run_record import write_run
 
         write_run(out, sys.argv[1:], seconds, len(rows))
         self.show(f"{len(rows)} rows in {out}/results.json, .csv, .parquet; {seconds:.1f} s")
-        self.finish({"out": out, "seconds": seconds, "rows": rows, **more})
+        self.finish({"out": out, "seconds": seconds, "rows": rows if told is None else told, **more})
 
 
 def _plain(value: Any) -> Any:
@@ -110,6 +125,12 @@ def _plain(value: Any) -> Any:
 
 def judge(conditions: Sequence[Any], rows: Sequence[Mapping[str, Any]]) -> None:
     """Hold the rows against the bars of ``--fail-on``: a line on stderr for each, and the exit code.
+
+    Parameters
+    ----------
+    conditions : sequence of Condition
+    rows : sequence of mapping
+        Result rows, with the columns of ``results.json``.
 
     Raises
     ------
@@ -129,6 +150,10 @@ def show(what: str | Table | Sheet) -> None:
     """Print a table or a line of text: folded to the width of a terminal, plain where there is none.
 
     Nothing in it is obeyed: control characters are shown.
+
+    Parameters
+    ----------
+    what : str, Table or Sheet
     """
     from rich.console import Console
     from rich.table import Table
@@ -146,7 +171,13 @@ def show(what: str | Table | Sheet) -> None:
 
 
 def emit(write: Callable[[], None]) -> None:
-    """Write to stdout; where its reader has gone, the work and its exit code still count."""
+    """Write to stdout; where its reader is no more, the work and its exit code still count.
+
+    Parameters
+    ----------
+    write : callable
+        Prints; it is called once.
+    """
     try:
         write()
         sys.stdout.flush()

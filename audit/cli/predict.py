@@ -54,7 +54,11 @@ def predict(
         "PREDICT"
     ),
     method: Annotated[
-        list[str] | None, typer.Option(help="mf, hdpmf, pdpmf, dpmf, hdpmf-r. Repeatable; all by default.")
+        list[str] | None,
+        typer.Option(
+            help="mf, hdpmf, pdpmf, dpmf, hdpmf-r (all by default), dpmf-program (dpmf as the authors' "
+            "program has it). Repeatable."
+        ),
     ] = None,
     noise: Annotated[
         str,
@@ -124,10 +128,11 @@ def predict(
             Output(quiet, as_json), data, out, method, sizes, epochs, runs, vary, jobs, seed, set_ or []
         )
         return
-    from audit.experiments.prediction import METHODS, Plan, run
+    from audit.experiments.prediction import METHODS, Plan, run, user_errors
     from audit.experiments.prediction_tuning import best
     from audit.experiments.prediction_tuning import tune as search
     from audit.factories import parse_options
+    from audit.scoring.over_users import intervals_of
     from audit.scoring.paired_tests import comparisons
     from reports.paired import paired_table
     from reports.prediction import prediction_table
@@ -161,16 +166,16 @@ def predict(
         rows = run(plan, ratings, out, jobs=jobs, report=update_bar)
     output.show(ratings.describe())
     title = f"Held-out error, noise {noise}, {epochs} epochs"
-    output.show(prediction_table(rows, ratings.name, title, vary))
+    kept = user_errors(plan, ratings, out) if vary == "nothing" else {}
+    output.show(prediction_table(rows, ratings.name, title, vary, intervals_of(kept)))
     for (name, size), options in plan.chosen.items():
         output.show(f"chosen by {tune} folds: {name} K={size}: " + ", ".join(map("=".join, options.items())))
     if vary == "nothing" and runs > 1:
-        output.show(paired_table(comparisons(rows)))
+        output.show(paired_table(comparisons(rows, kept)))
     figures = prediction_figure(rows, vary, out)
     for path in figures:
         output.show(f"figure {path}")
-    for reason in dict.fromkeys(row["reason"] for row in rows if row["status"] == "failed"):
-        output.show(f"failed: {reason}")
+    output.failures(rows)
     output.results(rows, out, time.perf_counter() - start, figures=figures)
 
 
@@ -192,7 +197,7 @@ def _among_peers(
     from reports.parts_prediction import parts_table, rounds_table
 
     refuse_unwritable(out)
-    rounds = tuple(sorted({number for number in ROUNDS if number < epochs} | {epochs}))
+    rounds = tuple(sorted({n_rounds for n_rounds in ROUNDS if n_rounds < epochs} | {epochs}))
     plan = PartsPlan(
         methods=names(method) or tuple(METHODS),
         data=data,
@@ -210,6 +215,5 @@ def _among_peers(
     if any(row["status"] == "ran" for row in rows):
         output.show(parts_table(rows, ratings.name, "Held-out error, rate and rounds by validation MAE"))
         output.show(rounds_table(rows, "MAE after rounds, rate by validation MAE"))
-    for reason in dict.fromkeys(row["reason"] for row in rows if row["status"] == "failed"):
-        output.show(f"failed: {reason}")
+    output.failures(rows)
     output.results(rows, out, time.perf_counter() - begin)

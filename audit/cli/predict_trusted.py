@@ -23,8 +23,41 @@ def predict_trusted(
     seed: int,
     set_: list[str],
 ) -> None:
-    """Train and show; parameters as of ``predict``."""
-    from audit.experiments.trusted_prediction import SYSTEMS, TrustedPlan, run
+    """Train and show.
+
+    Parameters
+    ----------
+    output : Output
+        What to print, and how.
+    data : str
+        Name or path of the ratings.
+    out : Path
+        Directory of the results.
+    method : list of str, optional
+        Systems of ``SYSTEMS``; all of them by default, the first where something is varied.
+    factors : tuple of int
+        Numbers of factors K.
+    rounds, runs : int
+        Rounds of training, and seeds.
+    vary : str
+        A key of ``VARIED``: what takes several values.
+    jobs : int
+        Processes.
+    seed : int
+    set_ : list of str
+        Options of the victim, NAME=VALUE.
+
+    Raises
+    ------
+    InputError
+        If ``out`` cannot be written, or data, method or an option is not usable.
+
+    References
+    ----------
+    Paper 004, doi:10.3390/app122111118.
+    """
+    from audit.experiments.trusted_plan import SYSTEMS, TrustedPlan
+    from audit.experiments.trusted_prediction import run
     from audit.factories import parse_options
     from reports.trusted_figures import trusted_figures
     from reports.trusted_prediction import error_table, recommendation_table, traffic_table

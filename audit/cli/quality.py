@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from pathlib import Path
 from typing import Annotated
 
 import typer
@@ -10,6 +11,7 @@ import typer
 from audit.cli.options import (
     ComponentsOption,
     DataOption,
+    DistributedOption,
     JobsOption,
     JsonOption,
     PreferredWeightingOption,
@@ -23,8 +25,10 @@ from audit.cli.options import (
     completing,
     examples,
     names,
+    workers,
 )
 from audit.cli.output import Output
+from victims.common.files import refuse_unwritable
 
 EXAMPLES = examples(
     "factorleak quality --rounds 50 --runs 2",
@@ -33,6 +37,9 @@ EXAMPLES = examples(
 
 
 def quality(
+    out: Annotated[Path, typer.Option(help="Directory for results; cells in it are reused.")] = Path(
+        "QUALITY"
+    ),
     data: DataOption = "synthetic",
     defense: Annotated[
         str,
@@ -53,6 +60,7 @@ def quality(
     relevant: Annotated[float, typer.Option(help="Smallest rating that counts as relevant, stars.")] = 4.0,
     split: SplitOption = "random",
     jobs: JobsOption = -1,
+    distributed: DistributedOption = None,
     seed: SeedOption = 0,
     set_: VictimOptions = None,
     item_tags: TagsOption = None,
@@ -61,16 +69,19 @@ def quality(
     as_json: JsonOption = False,
 ) -> None:
     """Ranking quality with and without encryption, for known and new users and items."""
-    from audit.experiments.ranking_quality import Plan, run
+    from audit.experiments.ranking_quality import Plan, run, with_popularity
     from audit.factories import parse_options
     from audit.requests.grids import scenario_of
     from reports.ranking import quality_table
     from victims.evaluation.ranking import Cut
 
     output = Output(quiet, as_json)
+    who = workers(jobs, distributed)
+    refuse_unwritable(out)
     update_, weighting_ = scenario_of(victim, update, weighting)
     plan = Plan(
         victim=victim,
+        data=data,
         update=update_,
         weighting=weighting_,
         defense=defense,
@@ -85,12 +96,12 @@ def quality(
     start = time.perf_counter()
     ratings = output.load(data, item_components, item_tags=item_tags)
     with output.progress("quality") as update_bar:
-        rows = run(plan, ratings, jobs=jobs, report=update_bar)
+        found = run(plan, ratings, out, jobs=who, report=update_bar)
+    rows = with_popularity(found)
     output.show(ratings.describe())
     title = (
         f"Ranking at {k}, relevant {relevant:g}, under {defense}, {rounds} rounds, mean of {runs} runs (sd)"
     )
     output.show(quality_table(rows, title))
-    seconds = time.perf_counter() - start
-    output.show(f"{seconds:.1f} s")
-    output.finish({"seconds": seconds, "rows": rows})
+    output.failures(found)
+    output.results(found, out, time.perf_counter() - start, told=rows)

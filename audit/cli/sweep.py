@@ -12,6 +12,7 @@ from audit.cli.accounts import accounts_as_json, show_accounts
 from audit.cli.options import (
     ComponentsOption,
     DataOption,
+    DistributedOption,
     JobsOption,
     JsonOption,
     OneAttackOption,
@@ -29,6 +30,7 @@ from audit.cli.options import (
     parse_floats,
     parse_rounds,
     texts,
+    workers,
 )
 from audit.cli.output import Output
 from victims.common.errors import InputError
@@ -78,6 +80,7 @@ def sweep(
         ),
     ] = False,
     jobs: JobsOption = -1,
+    distributed: DistributedOption = None,
     seed: SeedOption = 0,
     set_: VictimOptions = None,
     option: OneAttackOption = None,
@@ -96,6 +99,7 @@ def sweep(
     from reports.sweep_figures import sweep_figures
 
     output = Output(quiet, as_json)
+    who = workers(jobs, distributed)
     refuse_unwritable(out)
     chosen = names(attacks)
     if not chosen:
@@ -120,7 +124,7 @@ def sweep(
     start = time.perf_counter()
     ratings = output.load(data, item_components)
     with output.progress("sweep") as update_bar:
-        rows = run(plan, ratings, out, jobs=jobs, report=update_bar)
+        rows = run(plan, ratings, out, jobs=who, report=update_bar)
     output.show(ratings.describe())
     title = f"Ratings that {chosen[0]} reads from {victim} under Laplace noise"
     output.show(sweep_table(rows, title, chosen[0]))

@@ -37,6 +37,7 @@ if TYPE_CHECKING:
 EXAMPLES = examples(
     "factorleak train --rounds 20,50",
     "factorleak train --data ml-100k --victim mf --defense hdpmf",
+    "factorleak train --victim pdmfrec --rounds 10,20",
     "factorleak train --tune 20 --rounds 20",
 )
 
@@ -70,7 +71,7 @@ def train(
     quiet: QuietOption = False,
     as_json: JsonOption = False,
 ) -> None:
-    """Train a victim without recording and show how well it predicts held-out ratings."""
+    """Train a victim, with a server or without, unrecorded; show how well it predicts held-out ratings."""
     from audit.experiments.tuning import Search
     from audit.factories import make_victim, parse_options, scenarios_of
     from audit.requests.accounts import accounts_of

@@ -94,15 +94,15 @@ def worlds(canaries: Canaries, defenses: Sequence[Defense], seed: int) -> Worlds
     for level in (ratings.levels[0], ratings.levels[-1]):
         values = ratings.values.copy()
         values[canaries.entry] = level
-        part = replace(ratings, values=values)
+        one_world = replace(ratings, values=values)
         for defense in defenses:
-            part = defense.on_device(part, seed)
-        held.append(part)
+            one_world = defense.on_device(one_world, seed)
+        held.append(one_world)
     low, high = held
     name = low.users.astype(np.int64) * low.n_items + low.items
     wanted = np.arange(ratings.n_users, dtype=np.int64) * low.n_items + ratings.items[canaries.entry]
-    place = np.minimum(np.searchsorted(name, wanted), name.size - 1)
-    return Worlds(low, high, np.where(name[place] == wanted, place, -1))
+    position = np.minimum(np.searchsorted(name, wanted), name.size - 1)
+    return Worlds(low, high, np.where(name[position] == wanted, position, -1))
 
 
 def score_exact(view: View, both: Worlds) -> Float[np.ndarray, " users"]:

@@ -42,6 +42,8 @@ class Plan:
         Of the whole training.
     repetitions : int
         Runs of the protocol in each of two worlds, for one client; 0 for none.
+    bounds : bool
+        Whether ratings are planted for lower bounds; without, what is read and the error are measured alone.
     seed : int
     victim_options : dict
     """
@@ -53,6 +55,7 @@ class Plan:
     rounds: int = 12
     epochs: int = 100
     repetitions: int = 0
+    bounds: bool = True
     seed: int = 0
     victim_options: dict[str, Any] = field(default_factory=dict)
 
@@ -149,9 +152,10 @@ def _cell(task: Claim, content: str, directory: Path) -> Cell[Claim]:
         "rounds": plan.rounds,
         "seed": plan.seed,
         "repetitions": task.repetitions,
-    }
+    } | ({} if plan.bounds else {"bounds": False})
     repeated = "-repeated" if task.repetitions else ""
-    path = cell_path(directory, f"{task.protocol}-{task.noise}-{task.epsilon:g}{repeated}", identity)
+    protocol = task.protocol.replace(":", "-")
+    path = cell_path(directory, f"{protocol}-{task.noise}-{task.epsilon:g}{repeated}", identity)
     return Cell(task, path, (path.with_suffix(".parts"),))
 
 

@@ -82,7 +82,24 @@ def run(
 
 
 def budget_quantiles(epsilon: float, ratings: Ratings, seed: int) -> dict[str, list[float]]:
-    """Quantiles 0, 1/4, 1/2, 3/4, 1 of the budgets of users and items, and of ratings."""
+    """Compute quantiles 0, 1/4, 1/2, 3/4 and 1 of the budgets of users and items, and of ratings.
+
+    Parameters
+    ----------
+    epsilon : float
+        The largest budget, 1e-9 to 1e9, in nats.
+    ratings : Ratings
+    seed : int
+
+    Returns
+    -------
+    dict
+        "users", "items" and "ratings", five numbers each, in nats.
+
+    References
+    ----------
+    Paper 002, arXiv:2212.00306, Table 2.
+    """
     specification = Specification(epsilon=epsilon)
     weights = draw(specification, ratings, seed)
     parts = {
@@ -90,7 +107,7 @@ def budget_quantiles(epsilon: float, ratings: Ratings, seed: int) -> dict[str, l
         "items": epsilon * weights.item,
         "ratings": budgets(specification, ratings, seed),
     }
-    return {name: np.quantile(part, [0, 0.25, 0.5, 0.75, 1]).tolist() for name, part in parts.items()}
+    return {name: np.quantile(values, [0, 0.25, 0.5, 0.75, 1]).tolist() for name, values in parts.items()}
 
 
 def _measure(cell: Cell[Claim], ratings: Ratings, say: Say) -> list[Row]:
@@ -98,7 +115,8 @@ def _measure(cell: Cell[Claim], ratings: Ratings, say: Say) -> list[Row]:
     say(f"{task.protocol}, noise {task.noise}")
     rows: list[Row] = []
     try:
-        for measured in (repeated_bounds,) if task.repetitions else (_error, _leak, planted_bounds):
+        planted = (planted_bounds,) if task.plan.bounds else ()
+        for measured in (repeated_bounds,) if task.repetitions else (held_out_error, _leak, *planted):
             remove(folder)
             rows += measured(task, ratings, folder, task.columns())
     except InputError as error:  # diverged, say
@@ -109,8 +127,8 @@ def _measure(cell: Cell[Claim], ratings: Ratings, say: Say) -> list[Row]:
 PROCEDURE = Procedure(only_ratings, _measure, Claim.failed)
 
 
-def _error(task: Claim, ratings: Ratings, folder: Path, shared: Row) -> list[Row]:
-    """Held-out error of the same system, trained to the end."""
+def held_out_error(task: Claim, ratings: Ratings, folder: Path, shared: Row) -> list[Row]:
+    """Measure the held-out error of the same system, trained to the end."""
     plan = task.plan
     begin = time.perf_counter()
     train, test = published_split(plan.data, ratings) or leave_out(ratings, TESTED, plan.seed)
@@ -135,7 +153,11 @@ def _leak(task: Claim, ratings: Ratings, folder: Path, shared: Row) -> list[Row]
     plan = task.plan
     view = recorded(task, ratings, folder / "leak")
     truth = read_truth(truth_path(folder / "leak"))
-    limits = {"rated_rating_accuracy": _told(task, ratings)} if task.noise in ("fresh", "composed") else None
+    limits = (
+        {"rated_rating_accuracy": told_ceiling(task, ratings)}
+        if task.noise in ("fresh", "composed")
+        else None
+    )
     rows = []
     for name in task.system.attacks:
         begin = time.perf_counter()
@@ -149,7 +171,24 @@ def _leak(task: Claim, ratings: Ratings, folder: Path, shared: Row) -> list[Row]
 
 
 def read_by_a_fellow(task: Claim, ratings: Ratings, path: Path, truth: Truth, shared: Row) -> list[Row]:
-    """What another client reads: the typical one, of V in all rounds and its own uploads."""
+    """What another client reads: the typical one, of V in all rounds and its own uploads.
+
+    Parameters
+    ----------
+    task : Claim
+    ratings : Ratings
+        What was trained on.
+    path : Path
+        Of the recording.
+    truth : Truth
+    shared : dict
+        Columns that all rows of the cell have.
+
+    Returns
+    -------
+    list of dict
+        Result rows, one a metric.
+    """
     adversary = f"client:{typical_client(ratings)}"
     view = open_transcript(path).view(adversary)
     begin = time.perf_counter()
@@ -160,8 +199,8 @@ def read_by_a_fellow(task: Claim, ratings: Ratings, path: Path, truth: Truth, sh
     return [{**row, "seconds": seconds} for row in metric_rows(here, found, view.manifest, truth)]
 
 
-def _told(task: Claim, ratings: Ratings) -> Ceiling:
-    """Rated items that a decoder reads which is told W, the clients' factors and the shares of levels."""
+def told_ceiling(task: Claim, ratings: Ratings) -> Ceiling:
+    """Count the ratings that a decoder reads which is told W, the clients' factors and the levels' shares."""
     plan = task.plan
     now = trained(task, ratings, 0)
     held, levels = now.ratings, np.array(ratings.levels)
@@ -176,8 +215,8 @@ def _told(task: Claim, ratings: Ratings) -> Ceiling:
         )
         u = now.user_factors(number)[held.users]
         parts = list(sent_rows(now, everybody, number))
-        rows = np.concatenate([part.gradient for part in parts])
-        met = [part.reference for part in parts if part.reference is not None]
+        rows = np.concatenate([rows_sent.gradient for rows_sent in parts])
+        met = [rows_sent.reference for rows_sent in parts if rows_sent.reference is not None]
         v = np.concatenate(met) if met else now.victim.broadcast(now.state)[0][held.items]
         weight = 1 / np.asarray(scale)[held.items]
         rest = 2 * np.einsum("rk,rk->r", u, v)[:, None] * u - rows  # 2 s u, and noise

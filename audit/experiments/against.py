@@ -136,9 +136,9 @@ def _holm(p_values: Sequence[float]) -> list[float]:
     """Adjusted so that comparing each with a level bounds the chance of any false alarm by it."""
     order = sorted(range(len(p_values)), key=p_values.__getitem__)
     adjusted, highest = [0.0] * len(p_values), 0.0
-    for rank, place in enumerate(order):
-        highest = max(highest, min(1.0, (len(p_values) - rank) * p_values[place]))
-        adjusted[place] = highest
+    for rank, position in enumerate(order):
+        highest = max(highest, min(1.0, (len(p_values) - rank) * p_values[position]))
+        adjusted[position] = highest
     return adjusted
 
 

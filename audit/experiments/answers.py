@@ -34,7 +34,22 @@ class WrongAnswer(Exception):
 def answered(
     name: str, options: dict[str, Any] | None, view: View, seed: int, progress: Progress = silent
 ) -> Reconstruction:
-    """What an attack reads of a view; where its arithmetic breaks down it has abstained on everybody.
+    """Run an attack on a view; where its arithmetic breaks down it has abstained on everybody.
+
+    Parameters
+    ----------
+    name : str
+        Of the attack.
+    options : dict, optional
+        Its hyper-parameters.
+    view : View
+    seed : int
+    progress : callable
+        Is told steps taken and steps in all.
+
+    Returns
+    -------
+    Reconstruction
 
     Raises
     ------
@@ -55,7 +70,22 @@ def answered(
 def answered_or_refused(
     name: str, options: dict[str, Any] | None, view: View, seed: int, progress: Progress = silent
 ) -> Reconstruction:
-    """The same for one attack alone, where nothing else goes on when it fails.
+    """Run one attack alone, where nothing else goes on when it fails.
+
+    Parameters
+    ----------
+    name : str
+        Of the attack.
+    options : dict, optional
+        Its hyper-parameters.
+    view : View
+    seed : int
+    progress : callable
+        Is told steps taken and steps in all.
+
+    Returns
+    -------
+    Reconstruction
 
     Raises
     ------
@@ -74,7 +104,20 @@ def answered_or_refused(
 
 
 def complaints(found: object, view: View) -> Iterator[str]:
-    """How an answer breaks the interface, the worst first; what is below may need what is above."""
+    """Say how an answer breaks the interface, the worst first; what is below may need what is above.
+
+    Parameters
+    ----------
+    found : object
+        What an attack returned.
+    view : View
+        What it was given.
+
+    Yields
+    ------
+    str
+        Goes on after "attack NAME".
+    """
     if not isinstance(found, Reconstruction):
         yield f"must return a Reconstruction, got {type(found).__name__}"
         return
@@ -146,15 +189,15 @@ def _of_rows(block: Estimates, given: np.ndarray, view: View) -> Iterator[str]:
         yield "kind must be item or attribute"
     if np.any((index < 0) | (index >= np.array(sizes)[kind.astype(np.intp)])):
         yield f"index must be one of {sizes[0]} items or {sizes[1]} attributes"
-    place = np.nonzero(given)[0] * sum(sizes) + np.where(kind == ITEM, 0, sizes[0]) + index
-    if _distinct(place, given.shape[0] * sum(sizes)) < place.size:
+    cell = np.nonzero(given)[0] * sum(sizes) + np.where(kind == ITEM, 0, sizes[0]) + index
+    if _distinct(cell, given.shape[0] * sum(sizes)) < cell.size:
         yield "must answer about each item and attribute of a client once"
 
 
-def _distinct(place: np.ndarray, below: int) -> int:
+def _distinct(cell: np.ndarray, below: int) -> int:
     """How many different numbers; with a flag for each possible one, unless most would be unused."""
-    if below > 64 * place.size + (1 << 20):
-        return np.unique(place).size
+    if below > 64 * cell.size + (1 << 20):
+        return np.unique(cell).size
     told = np.zeros(below, bool)
-    told[place] = True
+    told[cell] = True
     return int(np.count_nonzero(told))

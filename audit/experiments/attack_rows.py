@@ -47,6 +47,9 @@ class Attempt:
     seed : int
     label : str
         What a person recognizes it by.
+    of_sample : bool
+        The truth is of the clients that were recorded, and the adversary may be told something of others, too
+        (a helper is): answers about those are left out.
     """
 
     attack: str
@@ -55,6 +58,7 @@ class Attempt:
     sample: int = 20
     seed: int = 0
     label: str = ""
+    of_sample: bool = False
 
 
 def rows_of(
@@ -100,13 +104,22 @@ def rows_of(
     if answer.applies or not (what.sums or what.unsigned):  # those say themselves what they lack
         answer = _of_others(view, answer)
     columns = {**columns, "seconds": seconds, "bytes": _seen_bytes(view)}
+    if attempt.of_sample and truth is not None and answer.identities == Identities.CLIENTS:
+        answer = _of_users(answer, np.intersect1d(answer.users, truth.users))
     if truth is None:
         return claimed_rows(columns, attempt.attack, attempt.options, attempt.seed, view, answer)
     null = shuffled_scores(attempt.attack, attempt.options, attempt.seed, view, truth, answer)
     limits = ceilings(view, truth) if with_ceilings and computable(view) else None
     who = senders_of(transcript, view) if answer.linked is not None else None
     rows = metric_rows(
-        columns, answer, transcript.manifest, truth, shuffled=null, ceilings=limits, senders=who
+        columns,
+        answer,
+        transcript.manifest,
+        truth,
+        shuffled=null,
+        ceilings=limits,
+        senders=who,
+        by_group=True,
     )
     return [*rows, *_diagnostic_rows(columns, answer)]
 
@@ -153,6 +166,11 @@ def own_rows_alone(view: View) -> str:
     Parameters
     ----------
     view : View
+
+    Returns
+    -------
+    str
+        Empty where it receives something.
     """
     if not view.members or not view.users.size or users_of_others(view).size:
         return ""

@@ -68,6 +68,7 @@ def attack_scenario(cell: Cell[AttackedScenario], recording: Recorded, say: Say)
         campaign.sample,
         campaign.seed,
         f"{task.scenario}: {task.attack}",
+        of_sample=campaign.users is not None,
     )
     return rows_of(
         attempt,

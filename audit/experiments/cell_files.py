@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import math
 import os
 from collections.abc import Callable
 from pathlib import Path
@@ -18,7 +19,7 @@ FORMAT = "factorleak-cell-1"
 CELL_BYTES = 64 << 20  # most that a file of rows may have
 
 
-def write_cell(path: Path, rows: list[Row]) -> None:
+def write_cell(path: Path, rows: list[Row], seconds: float = math.nan) -> None:
     """Keep the rows of a finished cell.
 
     Parameters
@@ -26,13 +27,16 @@ def write_cell(path: Path, rows: list[Row]) -> None:
     path : Path
     rows : list of dict
         With the columns of the result table.
+    seconds : float
+        That they took; NaN where that is not known.
 
     Raises
     ------
     OutputError
         If the file cannot be written.
     """
-    content = {"format": FORMAT, "sha256": _checksum(rows), "rows": rows}
+    took = None if math.isnan(seconds) else round(seconds, 3)
+    content = {"format": FORMAT, "sha256": _checksum(rows), "seconds": took, "rows": rows}
     write_text(path, json.dumps(content))
 
 
@@ -64,6 +68,27 @@ def read_cell(path: Path) -> list[Row]:
     return rows
 
 
+def seconds_of(path: Path) -> float:
+    """Read how long a finished cell took.
+
+    Parameters
+    ----------
+    path : Path
+
+    Returns
+    -------
+    float
+        Seconds; NaN where that is not known.
+    """
+    try:
+        seconds = _content(path).get("seconds")
+    except InputError:
+        return math.nan
+    if not isinstance(seconds, int | float) or isinstance(seconds, bool):
+        return math.nan
+    return float(seconds) if 0 <= seconds < math.inf else math.nan
+
+
 def _content(path: Path) -> dict[str, Any]:
     """The JSON object in a file; empty where it is no object."""
     try:
@@ -76,11 +101,11 @@ def _content(path: Path) -> dict[str, Any]:
 
 
 def _are_rows(rows: Any) -> bool:
-    """At least one row, each with every column, of plain values."""
+    """At least one row, each with every column before what a command has beside them, of plain values."""
     return (
         isinstance(rows, list)
         and bool(rows)
-        and all(isinstance(row, dict) and tuple(row) == COLUMNS for row in rows)
+        and all(isinstance(row, dict) and tuple(row)[: len(COLUMNS)] == COLUMNS for row in rows)
         and all(
             value is None or isinstance(value, str | int | float) for row in rows for value in row.values()
         )

@@ -12,6 +12,7 @@ from pathlib import Path
 import numpy as np
 
 from audit.experiments import campaign
+from audit.experiments.cluster import Cluster
 from audit.experiments.compare_cells import ADVERSARIES, Comparison, adapted, cells_of, usual_adversaries
 from audit.experiments.compare_rows import PROCEDURE
 from audit.experiments.grid import Report, silent
@@ -28,7 +29,12 @@ FEWEST = 2  # rounds that are watched at least, where nothing else is said
 
 
 def run(
-    comparison: Comparison, ratings: Ratings, directory: Path, *, jobs: int = -1, report: Report = silent
+    comparison: Comparison,
+    ratings: Ratings,
+    directory: Path,
+    *,
+    jobs: int | Cluster = -1,
+    report: Report = silent,
 ) -> list[Row]:
     """Run every cell that is not there yet and write the result files.
 
@@ -38,8 +44,8 @@ def run(
     ratings : Ratings
     directory : Path
         Created if missing.
-    jobs : int
-        Parallel processes; -1 is one per core.
+    jobs : int or Cluster
+        Parallel processes; -1 is one per core. Or workers that may be on other machines.
     report : callable
         Called with (cells done, cells in all, what is going on).
 

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from audit.code_identity import code_used
+from audit.experiments.encryption import encrypts
 from audit.experiments.grid import Cell
 from audit.experiments.naming import cell_path
 from audit.experiments.results import Row
@@ -166,10 +167,12 @@ def cells_of(comparison: Comparison, content: str, directory: Path) -> list[Cell
 def _cell(task: Asked, content: str, directory: Path) -> Cell[Asked]:
     readable = "".join(c if c.isalnum() or c in "-.=" else "_" for c in task.defense)[:60]
     path = cell_path(directory, f"{readable}-{task.question}-{task.run}", _identity(task, content))
+    sealed = " encrypted" if encrypts(task.defense) else ""
+    kind = f"{task.comparison.victim} on {task.comparison.data}: {task.question}{sealed}"
     if task.question != "leakage":
-        return Cell(task, path)
+        return Cell(task, path, kind=kind)
     # the rows of attacks that ended are kept beside the recordings
-    return Cell(task, path, (directory / "leakage" / path.stem / "transcripts",))
+    return Cell(task, path, (directory / "leakage" / path.stem / "transcripts",), kind)
 
 
 def _identity(task: Asked, content: str) -> dict[str, Any]:

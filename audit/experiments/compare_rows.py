@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 from typing import Any
+
+import numpy as np
 
 from audit.experiments import campaign
 from audit.experiments.compare_cells import Asked, adapted
@@ -17,9 +20,13 @@ from audit.registry import entry
 from audit.scoring.statistics import NOT_TESTED
 from victims.common.errors import InputError
 from victims.data.ratings import Ratings
-from victims.evaluation.ranking import case, measure, popular
+from victims.evaluation.ranking import Case, case, constant, popular, ranked, trained
+from victims.evaluation.rating_error import predictions
+from victims.training import Run
 
 QUALITY = "ndcg_at_10"
+TIED = "ndcg_at_10/constant"  # of a predictor that says the same of every item
+ERROR = "rmse"
 
 
 def _measure(cell: Cell[Asked], ratings: Ratings, say: Say) -> list[Row]:
@@ -81,30 +88,53 @@ def _read_by(adversary: str, task: Asked, ratings: Ratings, folder: Path) -> lis
     try:
         return campaign.run(one, ratings, folder, keep_transcripts=True)
     except InputError as error:  # nobody decrypts under this defense, say
-        status = {"status": "not applicable", "verdict": NOT_TESTED, "reason": str(error)}
+        # rows are the same wherever they are kept
+        reason = re.sub(re.escape(str(folder)) + r"[^\s,;:]*", "its manifest", str(error))
+        status = {"status": "not applicable", "verdict": NOT_TESTED, "reason": reason}
         return [make_row(**task.columns(), adversary=adversary, metric=HEADLINE, **status)]
 
 
 def _quality(task: Asked, ratings: Ratings) -> list[Row]:
-    """Ranking of known users among the items that they rated; see ``victims.evaluation.ranking``."""
+    """Of known users: items ranked, beside popularity, and ratings predicted, beside the training mean.
+
+    Both ends of either axis are measured with it: no defense is a cell of its own, and what a constant
+    predictor does stands beside (its ranking) or is the baseline (its error).
+    """
     plan = task.comparison
     chosen = case("existing", ratings, task.seed)
     victim: Any = make_victim(plan.victim, plan.options)
     defenses = make_defenses(standing_in(task.defense) or "none")
-    found = measure(victim, chosen, rounds=plan.trained, defenses=defenses, seed=task.seed)["rated"]
-    guess = popular(chosen, task.seed)["rated"]
+    run = trained(victim, chosen, rounds=plan.trained, defenses=defenses, seed=task.seed)
+    found, guess, tied = (
+        every["rated"]
+        for every in (ranked(run, chosen), popular(chosen, task.seed), constant(chosen, task.seed))
+    )
+    numbers = [
+        (QUALITY if name == "ndcg" else name, value, beside, "popularity")
+        for name, value, beside in zip(found._fields, found, guess, strict=True)
+    ]
+    numbers.append((TIED, tied.ndcg, guess.ndcg, "popularity"))
+    numbers.append((ERROR, *_errors(run, chosen), "training mean"))
     return [
         make_row(
             **task.columns(),
-            metric=QUALITY if name == "ndcg" else name,
+            metric=metric,
             rounds=plan.trained,
             value=value,
             baseline=beside,
-            baseline_name="popularity",
+            baseline_name=name,
             status="ran",
         )
-        for name, value, beside in zip(found._fields, found, guess, strict=True)
+        for metric, value, beside, name in numbers
     ]
+
+
+def _errors(run: Run, chosen: Case) -> tuple[float, float]:
+    """Root mean square errors on held-out ratings, in stars: of the system, and of the training mean."""
+    test = chosen.test
+    guesses = predictions(run, test), np.full(test.n_ratings, chosen.train.values.mean())
+    own, mean = (float(np.sqrt(np.mean((guess - test.values) ** 2))) for guess in guesses)
+    return own, mean
 
 
 def _cost(task: Asked, ratings: Ratings) -> list[Row]:

@@ -25,6 +25,10 @@ def programs_kept(folder: Path, slow: float = SLOW) -> Iterator[None]:
     folder : Path
     slow : float
         Seconds of compiling, from which a program is kept.
+
+    Yields
+    ------
+    None
     """
     if getattr(jax.config, FOLDER) is not None:
         yield

@@ -37,18 +37,18 @@ def controlled(rows: Sequence[Row]) -> list[Row]:
     list of dict
         The same rows; ``p_value`` stays that of the row alone.
     """
-    tested = [place for place, row in enumerate(rows) if _is_test(row)]
+    tested = [position for position, row in enumerate(rows) if _is_test(row)]
     if not tested:
         return list(rows)
-    adjusted = false_discovery_control([rows[place]["p_value"] for place in tested])
+    adjusted = false_discovery_control([rows[position]["p_value"] for position in tested])
     out = list(rows)
-    for place, value in zip(tested, adjusted.tolist(), strict=True):
-        if rows[place]["verdict"] == LEAK and value > RATE:
+    for position, value in zip(tested, adjusted.tolist(), strict=True):
+        if rows[position]["verdict"] == LEAK and value > RATE:
             reason = (
-                f"p = {rows[place]['p_value']:.2g} alone; among {len(tested)} answers that are looked at "
+                f"p = {rows[position]['p_value']:.2g} alone; among {len(tested)} answers that are looked at "
                 f"together false leaks would be {value:.2g} of those told, and at most {RATE:g} may be"
             )
-            out[place] = {**rows[place], "verdict": INCONCLUSIVE, "reason": reason}
+            out[position] = {**rows[position], "verdict": INCONCLUSIVE, "reason": reason}
     return out
 
 

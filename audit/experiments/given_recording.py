@@ -77,6 +77,10 @@ def truth_beside(transcript: Path, truth: Path | None) -> Path | None:
     ----------
     transcript : Path
     truth : Path or None
+
+    Returns
+    -------
+    Path or None
     """
     if truth is not None:
         return truth
@@ -90,6 +94,10 @@ def every_attack(with_truth: bool) -> tuple[str, ...]:
     Parameters
     ----------
     with_truth : bool
+
+    Returns
+    -------
+    tuple of str
     """
     usable = [name for name, one in entries("attacks").items() if not one.refused]
     reading = [name for name in usable if not is_guess(name)]

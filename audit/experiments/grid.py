@@ -43,11 +43,14 @@ class Cell(Generic[Task]):
         None keeps nothing.
     scratch : tuple of Path
         Files and folders that are of no use once the batch is finished.
+    kind : str
+        Cells of one kind take times of the same order.
     """
 
     task: Task
     path: Path | None = None
     scratch: tuple[Path, ...] = ()
+    kind: str = ""
 
 
 @dataclass(frozen=True)
@@ -103,5 +106,10 @@ def refuse(task: object, error: Exception) -> list[Row]:
         Of the cell; not looked at.
     error : Exception
         What ended it; it is raised as it is.
+
+    Raises
+    ------
+    Exception
+        Always: ``error``.
     """
     raise error

@@ -13,6 +13,7 @@ from typing import Any
 from xml.etree import ElementTree
 
 from audit.registry import is_guess
+from audit.scoring.groups import GROUP_METRICS
 from victims.common.errors import printable
 from victims.common.files import write_text
 
@@ -28,7 +29,8 @@ def write_junit(
     ----------
     path : Path
     rows : sequence of mapping
-        With the columns of ``results.json``; guesses are left out.
+        With the columns of ``results.json``; guesses are left out, and of numbers that only describe a group
+        of clients those that cross no bar.
     crossed : callable
         From a row to the texts of the bars that it crosses.
 
@@ -40,7 +42,9 @@ def write_junit(
     cases = [
         _case(row, crossed(row))
         for row in rows
-        if isinstance(row["attack"], str) and not is_guess(row["attack"])
+        if isinstance(row["attack"], str)
+        and not is_guess(row["attack"])
+        and (row["metric"] not in GROUP_METRICS or crossed(row))
     ]
     tags = [child.tag for case in cases for child in case if child.tag != "system-out"]
     suite = ElementTree.Element("testsuite", name="factorleak", tests=str(len(cases)))

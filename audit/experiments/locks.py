@@ -27,6 +27,10 @@ def claimed(path: Path) -> Iterator[None]:
     ----------
     path : Path
 
+    Yields
+    ------
+    None
+
     Raises
     ------
     OutputError

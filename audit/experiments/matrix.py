@@ -11,6 +11,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from audit.experiments import compare_rows
+from audit.experiments.cluster import Cluster
 from audit.experiments.compare import settled
 from audit.experiments.compare_cells import Asked, Comparison, cells_of
 from audit.experiments.false_discoveries import controlled
@@ -19,6 +20,7 @@ from audit.experiments.metric_rows import HEADLINE
 from audit.experiments.naming import content_of
 from audit.experiments.results import Row, make_row, write_results
 from audit.experiments.runner import run_grid
+from audit.experiments.strongest import strongest
 from audit.scoring.statistics import NOT_TESTED
 from victims.data.ratings import Ratings
 
@@ -61,7 +63,12 @@ class Matrix:
 
 
 def run(
-    matrix: Matrix, data: Mapping[str, Ratings], directory: Path, *, jobs: int = -1, report: Report = silent
+    matrix: Matrix,
+    data: Mapping[str, Ratings],
+    directory: Path,
+    *,
+    jobs: int | Cluster = -1,
+    report: Report = silent,
 ) -> list[Row]:
     """Run every cell that is not there yet, and write the result files.
 
@@ -72,15 +79,16 @@ def run(
         Name of the ratings in the plans -> the ratings.
     directory : Path
         Created if missing.
-    jobs : int
-        Parallel processes; -1 is one per core.
+    jobs : int or Cluster
+        Parallel processes; -1 is one per core. Or workers that may be on other machines.
     report : callable
         Called with (cells done, cells in all, what is going on).
 
     Returns
     -------
     list of dict
-        All rows, verdicts controlled over the whole; excluded cells are rows with their reason.
+        All rows, verdicts controlled over the whole, then the strongest answer of each adversary; excluded
+        cells are rows with their reason.
 
     Raises
     ------
@@ -91,7 +99,8 @@ def run(
     """
     cells = cells_in(matrix, {name: content_of(ratings) for name, ratings in data.items()}, directory)
     rows = run_grid(cells, PROCEDURE, data, directory, jobs=jobs, report=report)
-    rows = [*controlled(rows), *excluded(matrix)]
+    rows = controlled(rows)
+    rows = [*rows, *strongest(rows), *excluded(matrix)]
     write_results(rows, directory)
     return rows
 

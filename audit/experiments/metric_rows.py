@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import asdict
 
 from attacks.base import Reconstruction, Scope
 from audit.experiments.processes import KilledError
 from audit.experiments.results import Row, make_row
 from audit.registry import is_guess
 from audit.scoring.abstentions import in_words
+from audit.scoring.groups import group_scores
 from audit.scoring.linking import Senders
 from audit.scoring.metrics import UserScores
 from audit.scoring.score import Ceiling, as_record, score
@@ -30,6 +32,7 @@ def metric_rows(
     shuffled: UserScores | None = None,
     ceilings: Mapping[str, Ceiling] | None = None,
     senders: Senders | None = None,
+    by_group: bool = False,
 ) -> list[Row]:
     """Score an answer, or say why the attack does not apply.
 
@@ -48,6 +51,8 @@ def metric_rows(
         Metric -> its limit.
     senders : Senders, optional
         Who sent the rows that had no sender.
+    by_group : bool
+        Also score the worst-off clients, and clients and items in thirds; not of a guess.
 
     Returns
     -------
@@ -57,6 +62,9 @@ def metric_rows(
         return [inapplicable_row(shared, reconstruction, why_inapplicable(reconstruction))]
     scores = score(reconstruction, manifest, truth, shuffled=shuffled, ceilings=ceilings, senders=senders)
     rows = [make_row(**shared, **as_record(one), status="ran") for one in scores]
+    if by_group and not is_guess(reconstruction.attack):
+        groups = group_scores(scores, reconstruction, manifest, truth)
+        rows += [make_row(**shared, **asdict(one), status="ran") for one in groups]
     if reconstruction.scope == Scope.RATED_SET:
         rows.append(inapplicable_row(shared, reconstruction, RATED_SET_ALONE))
     return rows
@@ -68,6 +76,10 @@ def why_inapplicable(reconstruction: Reconstruction) -> str:
     Parameters
     ----------
     reconstruction : Reconstruction
+
+    Returns
+    -------
+    str
     """
     words = in_words(reconstruction.abstained, reconstruction.users.size)
     return reconstruction.obstacle or words or "the adversary receives no uploads"
@@ -104,6 +116,10 @@ def untested(attack: object) -> str:
     Parameters
     ----------
     attack : str
+
+    Returns
+    -------
+    str
     """
     return "" if is_guess(attack) else NOT_TESTED
 

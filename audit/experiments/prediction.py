@@ -8,7 +8,7 @@ MovieLens 100K publishes (``ua``) where they are there, else random ones; one wh
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -19,10 +19,12 @@ from audit.code_identity import code_used
 from audit.experiments.grid import Cell, Procedure, Report, Say, silent
 from audit.experiments.metric_rows import failed_row
 from audit.experiments.naming import cell_path, content_of
-from audit.experiments.private_mf import SYSTEMS, VICTIM, system_of
+from audit.experiments.private_mf import VICTIM, system_of
 from audit.experiments.results import Row, make_row
 from audit.experiments.runner import run_grid
+from audit.experiments.user_error_files import read_user_errors, write_user_errors
 from audit.factories import make_defenses, make_victim
+from audit.scoring.over_users import UserErrors, interval_over_users
 from victims.common.errors import InputError
 from victims.data.movielens_files import published_split
 from victims.data.ratings import Ratings
@@ -31,7 +33,7 @@ from victims.data.subsets import leave_out, split
 from victims.evaluation.rating_error import predictions
 from victims.training import start
 
-METHODS = tuple(SYSTEMS)
+METHODS = ("mf", "hdpmf", "pdpmf", "dpmf", "hdpmf-r")  # of the paper's tables
 VARIED = {
     "nothing": (float("nan"),),
     "user_low": (0.1, 0.2, 0.3, 0.4),  # Figures 2 and 3
@@ -41,6 +43,7 @@ VARIED = {
 }
 OF_DATA = ("nothing", "fraction")  # what is no option of a defense
 TESTED = 10  # ratings per user
+SIZE_OF: dict[str, Callable[[np.ndarray], np.ndarray]] = {"mse": np.square, "mae": np.abs}
 PAPER = "paper"  # how paper 002 holds ratings out
 
 
@@ -115,7 +118,7 @@ class Plan:
     def victim(self, factors: int, method: str) -> dict[str, Any]:
         """Options of the victim."""
         usual = {"order": "per-rating", "learning_rate": "0.005"}
-        found = self.chosen.get((method, factors), {})
+        found = self.chosen.get((system_of(method).tuned_as, factors), {})
         return {**usual, **self.victim_options, **found, "factors": str(factors), "epochs": str(self.epochs)}
 
 
@@ -196,15 +199,27 @@ def run(
     """
     _check(plan)
     plan.held_out(ratings, plan.seed)  # a rule that the ratings do not allow is told before any training
+    cells = cells_of(plan, ratings, directory)
+    return run_grid(cells, PROCEDURE, ratings, directory, jobs=jobs, report=report)
+
+
+def cells_of(plan: Plan, ratings: Ratings, directory: Path) -> list[Cell[Training]]:
+    """List the cells of a plan, in the order of its rows.
+
+    Parameters
+    ----------
+    plan : Plan
+    ratings : Ratings
+    directory : Path
+    """
     content = content_of(ratings)
-    cells = [
+    return [
         _cell(Training(plan, method, factors, point, run, ratings.n_users), content, directory)
         for factors in plan.factors
         for point in plan.places
         for method in plan.methods
         for run in range(plan.runs)
     ]
-    return run_grid(cells, PROCEDURE, ratings, directory, jobs=jobs, report=report)
 
 
 def _check(plan: Plan) -> None:
@@ -242,10 +257,11 @@ def _cell(task: Training, content: str, directory: Path) -> Cell[Training]:
 
 
 class Errors(NamedTuple):
-    """Differences from the test ratings, in stars, of a trained system and of the training mean."""
+    """Differences from the test ratings, in stars, of a trained system and of the training mean; users."""
 
     of_system: np.ndarray
     of_mean: np.ndarray
+    users: np.ndarray
     seconds: float
 
 
@@ -260,22 +276,61 @@ def _train(cell: Cell[Training], ratings: Ratings, say: Say) -> Errors:
         trained = trained.trained(epoch)
     of_system = predictions(trained, test, clip=task.plan.clip) - test.values
     of_mean = train.values.mean() - test.values
-    return Errors(of_system, of_mean, time.perf_counter() - begin)
+    return Errors(of_system, of_mean, test.users, time.perf_counter() - begin)
 
 
 def _measure(cell: Cell[Training], errors: Errors, say: Say) -> list[Row]:
-    return [
-        make_row(
-            **cell.task.columns(),
-            metric=name,
-            value=float(size(errors.of_system)),
-            baseline=float(size(errors.of_mean)),
-            baseline_name="training mean",
-            status="ran",
-            seconds=errors.seconds,
-        )
-        for name, size in (("mse", lambda x: np.mean(x**2)), ("mae", lambda x: np.mean(np.abs(x))))
-    ]
+    sums = _of_users(errors, cell.task.n_users)
+    assert cell.path is not None
+    write_user_errors(cell.path, sums)
+    return [_row(cell.task, metric, errors, sums) for metric in SIZE_OF]
+
+
+def _row(task: Training, metric: str, errors: Errors, sums: UserErrors) -> Row:
+    size = SIZE_OF[metric]
+    ci_low, ci_high = interval_over_users(sums.of(metric), sums.count)
+    return make_row(
+        **task.columns(),
+        metric=metric,
+        value=float(size(errors.of_system).mean()),
+        ci_low=ci_low,
+        ci_high=ci_high,
+        baseline=float(size(errors.of_mean).mean()),
+        baseline_name="training mean",
+        status="ran",
+        seconds=errors.seconds,
+    )
+
+
+def _of_users(errors: Errors, n_users: int) -> UserErrors:
+    """Sums of one training."""
+    of = errors.of_system
+    return UserErrors(
+        *(np.bincount(errors.users, part, n_users)[None] for part in (np.ones(of.size), of**2, np.abs(of)))
+    )
+
+
+def user_errors(plan: Plan, ratings: Ratings, directory: Path) -> dict[tuple[str, int], UserErrors]:
+    """Read the errors of each user that the cells of a plan kept beside their rows.
+
+    Parameters
+    ----------
+    plan : Plan
+        Of ``run``; nothing varies in it.
+    ratings : Ratings
+    directory : Path
+
+    Returns
+    -------
+    dict of system as in the column ``victim``, and seed
+        Without trainings that failed.
+    """
+    found = {}
+    for cell in cells_of(plan, ratings, directory):
+        sums = None if cell.path is None else read_user_errors(cell.path, ratings.n_users)
+        if sums is not None:
+            found[cell.task.columns()["victim"], cell.task.seed] = sums
+    return found
 
 
 def _failed(task: Training, error: Exception) -> list[Row]:

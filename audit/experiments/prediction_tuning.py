@@ -2,26 +2,29 @@
 
 Behind ``factorleak predict --tune``. Section 5.1.2: lambda in {0.01, 0.001}, the initial learning rate in
 {0.05, 0.01, 0.005, 0.001}, of DPMF in {0.005, 0.001, 0.0005, 0.0001}. The paper makes its folds of the whole
-data set; here they are of the training ratings of the first seed, so that no test rating takes part.
+data set; here they are of the training ratings of the first seed, so that no test rating takes part. HDPMF-R
+is HDPMF with other predictions (section 5.2.4), and has its choice.
 
-A cell is one training on all folds but one. It is kept like any other, so that a stopped search goes on.
+A cell is one candidate on one fold. It is kept like any other, so that a stopped search goes on. All
+candidates of a method on a fold see the same ratings in the same order under the same noise, so that they are
+one batch, and are trained together where the recommender steps at every upload.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
 from itertools import product
 from pathlib import Path
 
 import numpy as np
 
 from audit.code_identity import code_used
-from audit.experiments.grid import Cell, Procedure, Report, Say, only_ratings, silent
+from audit.experiments.grid import Cell, Procedure, Report, Say, silent
 from audit.experiments.metric_rows import failed_row
 from audit.experiments.naming import cell_path, content_of
 from audit.experiments.prediction import Plan, Training
-from audit.experiments.private_mf import VICTIM
+from audit.experiments.private_mf import VICTIM, system_of
 from audit.experiments.results import Row, make_row
 from audit.experiments.runner import run_grid
 from audit.factories import make_defenses, make_victim
@@ -29,11 +32,13 @@ from victims.common.errors import InputError
 from victims.data.ratings import Ratings
 from victims.data.splits import folds
 from victims.evaluation.rating_error import predictions
-from victims.training import start
+from victims.protocols.base import Victim
+from victims.training import Run, start
+from victims.training_together import trained_together
 
 RATES, SMALL_RATES = (0.05, 0.01, 0.005, 0.001), (0.005, 0.001, 0.0005, 0.0001)
 RIDGES = (0.01, 0.001)
-LARGE_NOISE = ("dpmf",)  # methods that get the smaller rates
+LARGE_NOISE = ("dpmf", "dpmf-program")  # methods that get the smaller rates
 ERROR = "validation_mse"
 
 
@@ -97,13 +102,27 @@ def tune(
     content = content_of(ratings)
     trials = [
         Trial(Training(plan, method, factors, 0.0, 0, ratings.n_users), rate, ridge, fold, count)
-        for factors in plan.factors
-        for method in plan.methods
-        for rate, ridge in product(SMALL_RATES if method in LARGE_NOISE else RATES, RIDGES)
         for fold in range(count)
+        for factors in plan.factors
+        for method in dict.fromkeys(system_of(name).tuned_as for name in plan.methods)
+        for rate, ridge in candidates(method)
     ]
     cells = [_cell(trial, content, directory) for trial in trials]
     return run_grid(cells, PROCEDURE, ratings, directory / "tuning", jobs=jobs, report=report)
+
+
+def candidates(method: str) -> list[tuple[float, float]]:
+    """List the learning rates and regularizations that a method chooses from.
+
+    Parameters
+    ----------
+    method : str
+
+    Returns
+    -------
+    list of (float, float)
+    """
+    return list(product(SMALL_RATES if method in LARGE_NOISE else RATES, RIDGES))
 
 
 def best(rows: Iterable[Row]) -> dict[tuple[str, int], dict[str, str]]:
@@ -154,24 +173,45 @@ def _cell(trial: Trial, content: str, directory: Path) -> Cell[Trial]:
         "fold": (trial.fold, trial.folds),
     }
     rate, ridge = trial.options.values()
-    label = f"tune-{task.method}-{task.factors}-{rate}-{ridge}-{trial.fold}"
-    return Cell(trial, cell_path(directory / "tuning", label, identity))
+    label = f"tune-{task.method}-{task.factors}-{trial.fold}"
+    batch = {name: value for name, value in identity.items() if name != "victim"}
+    beside = cell_path(directory / "tuning", f"{label}-together", batch | {"K": task.factors})
+    return Cell(trial, cell_path(directory / "tuning", f"{label}-{rate}-{ridge}", identity), (beside,))
 
 
-def _measure(cell: Cell[Trial], ratings: Ratings, say: Say) -> list[Row]:
+Errors = Mapping[tuple[float, float], float | InputError]  # on one fold, or why there is none
+
+
+def _train(cell: Cell[Trial], ratings: Ratings, say: Say) -> Errors:
+    """Train all candidates on the folds but one."""
     trial, task = cell.task, cell.task.training
-    say(f"{task.method}, {task.factors} factors, {' '.join(trial.options.values())}, fold {trial.fold + 1}")
+    say(f"{task.method}, {task.factors} factors, fold {trial.fold + 1}")
     training, _ = task.cut(ratings)
     train, validation = list(folds(training, trial.folds, task.plan.seed))[trial.fold]
-    victim = make_victim(VICTIM, {**task.plan.victim(task.factors, task.method), **trial.options})
-    try:
-        run = start(victim, train, make_defenses(task.defense), task.seed)
-        for epoch in range(task.plan.epochs):
-            run = run.trained(epoch)
-    except InputError as error:  # it diverged, which a rate that is too large does
-        return _failed(trial, error)
-    error = predictions(run, validation) - validation.values
-    value = float(np.mean(error**2))
+    chosen_from = candidates(task.method)
+    runs = [
+        start(_victim(trial, *pair), train, make_defenses(task.defense), task.seed) for pair in chosen_from
+    ]
+    trained = trained_together(runs, task.plan.epochs)
+    return {pair: _error(run, validation) for pair, run in zip(chosen_from, trained, strict=True)}
+
+
+def _victim(trial: Trial, rate: float, ridge: float) -> Victim:
+    task, options = trial.training, replace(trial, learning_rate=rate, regularization=ridge).options
+    return make_victim(VICTIM, {**task.plan.victim(task.factors, task.method), **options})
+
+
+def _error(run: Run | InputError, validation: Ratings) -> float | InputError:
+    if isinstance(run, InputError):  # it diverged, which a rate that is too large does
+        return run
+    return float(np.mean((predictions(run, validation) - validation.values) ** 2))
+
+
+def _measure(cell: Cell[Trial], errors: Errors, say: Say) -> list[Row]:
+    trial = cell.task
+    value = errors[trial.learning_rate, trial.regularization]
+    if isinstance(value, InputError):
+        return _failed(trial, value)
     return [make_row(**trial.columns(), metric=ERROR, value=value, status="ran")]
 
 
@@ -179,4 +219,4 @@ def _failed(trial: Trial, error: Exception) -> list[Row]:
     return [failed_row(trial.columns(), error, ERROR, verdict="")]
 
 
-PROCEDURE = Procedure(only_ratings, _measure, _failed)
+PROCEDURE = Procedure(_train, _measure, _failed)

@@ -19,11 +19,19 @@ class System:
         Its name in the registry; empty where nothing protects.
     attacks : tuple of str
         What the recommender tries.
+    variant_of : str
+        The system whose training it shares, where it is another one's with other predictions.
     """
 
     name: str
     defense: str
     attacks: tuple[str, ...] = BUDGETED
+    variant_of: str = ""
+
+    @property
+    def tuned_as(self) -> str:
+        """The system whose learning rate and regularization it takes."""
+        return self.variant_of or self.name
 
     @property
     def is_private(self) -> bool:
@@ -55,7 +63,7 @@ class System:
             return "none"
         told = {name: value if isinstance(value, str) else f"{value:g}" for name, value in options.items()}
         others = "".join(f",{option}={value}" for option, value in told.items())
-        return f"{self.defense}:noise={noise},epochs={epochs}{others}"
+        return f"{self.defense}{',' if ':' in self.defense else ':'}noise={noise},epochs={epochs}{others}"
 
 
 SYSTEMS = {
@@ -63,7 +71,8 @@ SYSTEMS = {
     "hdpmf": System("hdpmf", "hdpmf"),
     "pdpmf": System("pdpmf", "pdpmf"),
     "dpmf": System("dpmf", "dpmf"),
-    "hdpmf-r": System("hdpmf-r", "hdpmf-r"),
+    "dpmf-program": System("dpmf-program", "dpmf-program"),
+    "hdpmf-r": System("hdpmf-r", "hdpmf-r", variant_of="hdpmf"),
 }
 
 
@@ -73,10 +82,15 @@ def system_of(name: str) -> System:
     Parameters
     ----------
     name : str
-        One of ``SYSTEMS``, or a defense with the same options.
+        One of ``SYSTEMS``, or a defense with the same options; some of these may be given with it.
 
     Returns
     -------
     System
+
+    Examples
+    --------
+    >>> system_of("hdpmf:mixing=draw").defense_text("fresh", 9)
+    'hdpmf:mixing=draw,noise=fresh,epochs=9'
     """
     return SYSTEMS.get(name, System(name, name))

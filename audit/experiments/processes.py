@@ -39,7 +39,22 @@ def in_this_process(jobs: int) -> bool:
     -------
     bool
     """
-    return bool(joblib.effective_n_jobs(jobs) == 1)
+    return processes_of(jobs) == 1
+
+
+def processes_of(jobs: int) -> int:
+    """Count the processes that so many jobs mean.
+
+    Parameters
+    ----------
+    jobs : int
+        -1 is one per core.
+
+    Returns
+    -------
+    int
+    """
+    return int(joblib.effective_n_jobs(jobs))
 
 
 def in_processes(
@@ -109,7 +124,12 @@ def _indexed(work: Callable[[T], R], index: int, task: T) -> tuple[int, R]:
 
 @contextmanager
 def supervised() -> Iterator[None]:
-    """Let processes that are started meanwhile end with this one."""
+    """Let processes that are started meanwhile end with this one.
+
+    Yields
+    ------
+    None
+    """
     interrupts.leave_signals_to_this_process()
     with joblib.parallel_config("loky", initializer=interrupts.in_worker, initargs=(os.getpid(),)):
         yield

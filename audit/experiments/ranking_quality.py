@@ -2,21 +2,29 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
 from typing import Any, Literal
 
+from audit.code_identity import code_used
+from audit.experiments.cluster import Cluster
 from audit.experiments.encryption import standing_in, without_encryption
-from audit.experiments.grid import Cell, Procedure, Report, Say, only_ratings, refuse, silent
-from audit.experiments.results import Row
+from audit.experiments.grid import Cell, Procedure, Report, Say, only_ratings, silent
+from audit.experiments.metric_rows import failed_row
+from audit.experiments.naming import cell_path, content_of
+from audit.experiments.results import Row, make_row
 from audit.experiments.runner import run_grid
 from audit.factories import make_defenses, make_victim
+from audit.registry import recorded_name
 from victims.common.errors import InputError
 from victims.data.ratings import Ratings
-from victims.evaluation.ranking import EXISTING, PAPER, SCENARIOS, Cut, case, measure, popular
+from victims.evaluation.ranking import EXISTING, PAPER, READINGS, SCENARIOS, Cut, case, measure, popular
 from victims.protocols.base import Victim
 
-System = Literal["encrypted", "plain", "popularity"]
-SYSTEMS: tuple[System, ...] = ("encrypted", "plain", "popularity")
+System = Literal["encrypted", "plain"]
+SYSTEMS: tuple[System, ...] = ("encrypted", "plain")
+POPULARITY = "popularity"
 
 
 @dataclass(frozen=True)
@@ -25,6 +33,8 @@ class Plan:
 
     Attributes
     ----------
+    data : str
+        As given to ``--data``; part of the results.
     defense : str
         With encryption last; without it the plain system is the same as the encrypted one.
     rounds, runs, seed : int
@@ -37,6 +47,7 @@ class Plan:
     """
 
     victim: str = "fedmvmf"
+    data: str = "synthetic"
     update: str = "semi-als"
     weighting: str = "include-unrated"
     defense: str = "privmvmf"
@@ -63,28 +74,72 @@ class Ranking:
     run: int
     system: System
 
+    @property
+    def seed(self) -> int:
+        """The seed of this run."""
+        return self.plan.seed + self.run
 
-def run(plan: Plan, ratings: Ratings, *, jobs: int = -1, report: Report = silent) -> list[Row]:
-    """Train and rank every system.
+    @property
+    def defense(self) -> str:
+        """What protects the system."""
+        return self.plan.defense if self.system == "encrypted" else without_encryption(self.plan.defense)
+
+    def columns(self) -> Row:
+        """Columns that all rows of the cell have in common."""
+        plan = self.plan
+        return {
+            "victim": recorded_name(plan.victim),
+            "update": plan.update,
+            "weighting": plan.weighting,
+            "data": plan.data,
+            "defense": self.defense,
+            "rounds": plan.rounds,
+            "seed": self.seed,
+        }
+
+    def beside(self, reading: str, measure: str) -> Row:
+        """What the rows of this command have beside the columns of all."""
+        return {
+            "scenario": self.scenario,
+            "run": self.run,
+            "system": self.system,
+            "reading": reading,
+            "measure": measure,
+        }
+
+
+def run(
+    plan: Plan,
+    ratings: Ratings,
+    directory: Path | None = None,
+    *,
+    jobs: int | Cluster = -1,
+    report: Report = silent,
+) -> list[Row]:
+    """Train and rank every system that is not there yet, and write the result files.
 
     Parameters
     ----------
     plan : Plan
     ratings : Ratings
-    jobs : int
-        Parallel processes; -1 is one per core.
+    directory : Path, optional
+        Of the result files; None writes nothing.
+    jobs : int or Cluster
+        Parallel processes; -1 is one per core. Or workers that may be on other machines.
     report : callable
         Called with (cells done, cells in all, what is going on).
 
     Returns
     -------
     list of dict
-        One row per scenario, run, system, reading and metric.
+        One row per scenario, run, system, reading and metric, popularity as its baseline.
 
     Raises
     ------
     InputError
         If a name is unknown, or the victim cannot rank for a scenario.
+    OutputError
+        If something cannot be written.
     """
     plan.made_victim()
     make_defenses(plan.defense)
@@ -97,39 +152,96 @@ def run(plan: Plan, ratings: Ratings, *, jobs: int = -1, report: Report = silent
         case(
             EXISTING, ratings, plan.seed, plan.split
         )  # what the ratings do not allow is told before training
+    content = content_of(ratings)
     cells = [
-        Cell(Ranking(plan, scenario, run, system))
+        _cell(Ranking(plan, scenario, run, system), content, directory)
         for scenario in plan.scenarios
         for run in range(plan.runs)
         for system in SYSTEMS
     ]
-    return run_grid(cells, PROCEDURE, ratings, jobs=jobs, report=report)
+    return run_grid(cells, PROCEDURE, ratings, directory, jobs=jobs, report=report)
+
+
+def with_popularity(rows: Sequence[Mapping[str, Any]]) -> list[Row]:
+    """Give popularity rows of its own, as a third system; what failed is left out.
+
+    Parameters
+    ----------
+    rows : sequence of mapping
+        Of ``run``.
+
+    Returns
+    -------
+    list of dict
+        ``scenario``, ``run``, ``system``, ``reading``, ``metric`` and ``value``.
+    """
+    cells: dict[tuple[str, int], dict[str, list[Row]]] = {}
+    for row in rows:
+        if row["status"] != "ran":
+            continue
+        systems = cells.setdefault((row["scenario"], row["run"]), {})
+        where = {"scenario": row["scenario"], "run": row["run"]}
+        what = {"reading": row["reading"], "metric": row["measure"]}
+        systems.setdefault(row["system"], []).append(
+            {**where, "system": row["system"], **what, "value": row["value"]}
+        )
+        if row["system"] == SYSTEMS[-1]:
+            systems.setdefault(POPULARITY, []).append(
+                {**where, "system": POPULARITY, **what, "value": row["baseline"]}
+            )
+    return [row for systems in cells.values() for some in systems.values() for row in some]
+
+
+def _cell(task: Ranking, content: str, directory: Path | None) -> Cell[Ranking]:
+    if directory is None:
+        return Cell(task)
+    plan = task.plan
+    identity = {
+        "code": code_used(plan.victim, [task.defense]),
+        "plan": {**asdict(plan), "runs": 0, "scenarios": (), "seed": task.seed},
+        "cell": (task.scenario, task.run, task.system),
+        "ratings": content,
+    }
+    label = f"{task.scenario.replace(' ', '-')}-{task.system}-{task.run}"
+    return Cell(task, cell_path(directory, label, identity))
 
 
 def _measure(cell: Cell[Ranking], ratings: Ratings, say: Say) -> list[Row]:
     task = cell.task
-    plan, seed = task.plan, task.plan.seed + task.run
-    chosen = case(task.scenario, ratings, seed, plan.split)
-    if task.system == "popularity":
-        found = popular(chosen, seed, plan.cut)
-    else:
-        text = standing_in(plan.defense) or "none"
-        defenses = make_defenses(text if task.system == "encrypted" else without_encryption(text))
-        found = measure(
-            plan.made_victim(), chosen, rounds=plan.rounds, defenses=defenses, seed=seed, cut=plan.cut
-        )
+    plan = task.plan
+    chosen = case(task.scenario, ratings, task.seed, plan.split)
+    defenses = make_defenses(
+        standing_in(task.defense) or "none" if task.system == "encrypted" else task.defense
+    )
+    found = measure(
+        plan.made_victim(), chosen, rounds=plan.rounds, defenses=defenses, seed=task.seed, cut=plan.cut
+    )
+    guesses = popular(chosen, task.seed, plan.cut)
     return [
-        {
-            "scenario": task.scenario,
-            "run": task.run,
-            "system": task.system,
-            "reading": reading,
-            "metric": name,
-            "value": value,
-        }
+        make_row(
+            **task.columns(),
+            metric=_metric(task.scenario, reading, name, plan.cut.k),
+            value=value,
+            baseline=guess,
+            baseline_name=POPULARITY,
+            status="ran",
+        )
+        | task.beside(reading, name)
         for reading, values in found.items()
-        for name, value in zip(values._fields, values, strict=True)
+        for name, value, guess in zip(values._fields, values, guesses[reading], strict=True)
     ]
 
 
-PROCEDURE = Procedure(only_ratings, _measure, refuse)
+def _metric(scenario: str, reading: str, name: str, k: int) -> str:
+    """A name that tells scenario and reading; what comparisons measure is called as there, ``ndcg_at_10``."""
+    short = f"{name}_at_{k}"
+    return (
+        short if (scenario, reading) == (EXISTING, READINGS[0]) else f"{short}, {scenario}, {reading} items"
+    )
+
+
+def _failed(task: Ranking, error: Exception) -> list[Row]:
+    return [failed_row(task.columns(), error, "quality", verdict="") | task.beside("", "")]
+
+
+PROCEDURE = Procedure(only_ratings, _measure, _failed)

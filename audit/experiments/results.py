@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -47,6 +47,20 @@ def make_row(**values: Any) -> Row:
     return {name: values.get(name, "" if name in words else float("nan")) for name in COLUMNS}
 
 
+def columns_of(rows: Sequence[Row]) -> list[str]:
+    """List the columns of rows: those of the contract, then what a command has beside them.
+
+    Parameters
+    ----------
+    rows : sequence of Row
+
+    Returns
+    -------
+    list of str
+    """
+    return list(dict.fromkeys([*COLUMNS, *(name for row in rows for name in row)]))
+
+
 def write_results(rows: list[Row], directory: Path) -> None:
     """Write ``results.json``, ``results.csv`` and ``results.parquet``, each one whole or not at all.
 
@@ -65,7 +79,7 @@ def write_results(rows: list[Row], directory: Path) -> None:
     OutputError
         If a file cannot be written.
     """
-    frame = pd.DataFrame(rows, columns=list(COLUMNS))
+    frame = pd.DataFrame(rows, columns=columns_of(rows))
     text = json.dumps([finite(row) for row in rows], indent=1) + "\n"
     write_text(directory / "results.json", text)
     with replacing(directory / "results.csv") as partial:

@@ -121,7 +121,7 @@ def facts_of(path: Path) -> list[tuple[str, str]]:
         found = RunRecord.model_validate(json_of(path.read_text(encoding="utf-8")))
     except (OSError, ValueError, RecursionError, ValidationError):
         return [("command", f"not known ({RUN_FILE} is not as a command wrote it)")]
-    packages = ", ".join(f"{name} {number}" for name, number in found.packages.items())
+    packages = ", ".join(f"{name} {version}" for name, version in found.packages.items())
     facts: list[tuple[str, Any]] = [
         ("command", shlex.join(found.command)),
         ("run", found.run),

@@ -2,29 +2,26 @@
 
 from __future__ import annotations
 
-import os
-from collections.abc import Callable, Generator, Mapping, Sequence
-from contextlib import ExitStack, closing
+from collections.abc import Generator, Mapping, Sequence
+from contextlib import closing
 from functools import partial
 from pathlib import Path
 from typing import TypeVar
 
-from audit.experiments.cell_files import kept_rows, write_cell
-from audit.experiments.compiled_programs import programs_kept
-from audit.experiments.grid import Cell, Procedure, Report, Say, silent
-from audit.experiments.locks import claimed, remove_stale, remove_unclaimed
+from audit.experiments.batches import Batch, Done, Step, claim_of, keep, run_batch
+from audit.experiments.cell_files import kept_rows
+from audit.experiments.cluster import Cluster, LostError, on_workers
+from audit.experiments.grid import Cell, Procedure, Report, silent
+from audit.experiments.locks import remove_stale, remove_unclaimed
 from audit.experiments.processes import KilledError, in_processes, in_this_process, supervised
 from audit.experiments.results import Row, write_results
-from audit.shell.debugging import trace
-from victims.common.errors import InputError, OutputError
-from victims.common.files import remove, scratch_folder, unfinished
+from victims.common.errors import OutputError
+from victims.common.files import scratch_folder
 
 Task = TypeVar("Task")
 Given = TypeVar("Given")
 Prepared = TypeVar("Prepared")
-Batch = tuple[Cell[Task], ...]
 Finished = dict[int, list[Row]]  # index of a cell -> its rows
-Step = Callable[[int, str], None]  # told how many cells of a batch are done, and what goes on
 
 
 def run_grid(
@@ -33,7 +30,7 @@ def run_grid(
     given: Given,
     directory: Path | None = None,
     *,
-    jobs: int = 1,
+    jobs: int | Cluster = 1,
     keep_scratch: bool = False,
     report: Report = silent,
 ) -> list[Row]:
@@ -50,8 +47,8 @@ def run_grid(
         What all cells start from.
     directory : Path, optional
         Of the result files, which are written whenever a batch ends; None writes none.
-    jobs : int
-        Parallel processes; -1 is one per core, 1 is this one.
+    jobs : int or Cluster
+        Parallel processes; -1 is one per core, 1 is this one. Or workers that may be on other machines.
     keep_scratch : bool
         Leave what was prepared.
     report : callable
@@ -75,10 +72,9 @@ def run_grid(
     batches = _batches(cells, finished)
     report(len(finished), len(cells), "")
     try:
-        run = partial(_run_batch, procedure, given, keep_scratch)
-        with closing(_results(cells, batches, run, procedure, jobs, report)) as results:
+        with closing(_results(cells, batches, procedure, given, jobs, keep_scratch, report)) as results:
             for indices, computed in results:
-                finished |= dict(zip(indices, computed, strict=True))
+                finished |= dict(zip(indices, (done.rows for done in computed), strict=True))
                 _write(cells, finished, directory)
                 report(len(finished), len(cells), "")
     except OutputError:  # room for what is still to be written
@@ -107,28 +103,36 @@ def _batches(cells: Sequence[Cell[Task]], finished: Mapping[int, object]) -> lis
 def _results(
     cells: Sequence[Cell[Task]],
     batches: Sequence[tuple[int, ...]],
-    run_batch: Callable[..., list[list[Row]]],
     procedure: Procedure[Task, Given, Prepared],
-    jobs: int,
+    given: Given,
+    jobs: int | Cluster,
+    keep_scratch: bool,
     report: Report,
-) -> Generator[tuple[tuple[int, ...], list[list[Row]]]]:
-    """Each batch and the rows of its cells, as they end."""
+) -> Generator[tuple[tuple[int, ...], list[Done]]]:
+    """Each batch and its cells, as they end."""
     tasks = [tuple(cells[index] for index in indices) for indices in batches]
+    if isinstance(jobs, Cluster):
+        for number, found in on_workers(procedure, given, tasks, jobs) if tasks else ():
+            done = _after_kill(procedure, tasks[number], found) if isinstance(found, LostError) else found
+            for cell, one in zip(tasks[number], done, strict=True):
+                keep(cell, one)
+            yield batches[number], done
+        return
     with scratch_folder() as programs:
-        run = partial(run_batch, programs)
+        run = partial(run_batch, procedure, given, keep_scratch, programs)
         if in_this_process(jobs):
-            done = len(cells) - sum(map(len, batches))
+            before = len(cells) - sum(map(len, batches))
             for indices, batch in zip(batches, tasks, strict=True):
                 with supervised():
-                    results = run(batch, _inside(report, done, len(cells)))
-                yield indices, results
-                done += len(indices)
+                    done = run(batch, _inside(report, before, len(cells)))
+                yield indices, done
+                before += len(indices)
             return
-        for number, found in in_processes(run, tasks, jobs):
-            if isinstance(found, KilledError):
-                yield batches[number], _after_kill(procedure, tasks[number], found)
+        for number, result in in_processes(run, tasks, jobs):
+            if isinstance(result, KilledError):
+                yield batches[number], _after_kill(procedure, tasks[number], result)
             else:
-                yield batches[number], found
+                yield batches[number], result
 
 
 def _inside(report: Report, before: int, total: int) -> Step:
@@ -136,87 +140,10 @@ def _inside(report: Report, before: int, total: int) -> Step:
 
 
 def _after_kill(
-    procedure: Procedure[Task, Given, Prepared], batch: Batch[Task], error: KilledError
-) -> list[list[Row]]:
-    """Rows of cells that were finished before the kill, and failed rows of the others."""
-    return [_kept(cell) or procedure.failed(cell.task, error) for cell in batch]
-
-
-def _run_batch(
-    procedure: Procedure[Task, Given, Prepared],
-    given: Given,
-    keep_scratch: bool,
-    programs: Path,
-    batch: Batch[Task],
-    step: Step = silent,
-) -> list[list[Row]]:
-    """The rows of each cell of a batch; those that another run finished meanwhile are read."""
-    with ExitStack() as stack:
-        claim = _claim(batch[0])
-        if claim is not None:
-            stack.enter_context(claimed(claim))
-        stack.enter_context(programs_kept(programs / str(os.getpid())))
-        kept = {
-            cell.path: rows
-            for cell in batch
-            if cell.path is not None and (rows := kept_rows(cell.path, silent)) is not None
-        }
-        left = [cell for cell in batch if cell.path not in kept]
-        if not procedure.resumable and left:
-            for path in batch[0].scratch:
-                remove(path)
-                stack.enter_context(unfinished(path))
-        computed = iter(_computed(procedure, given, left, partial(_counted, step, len(kept))))
-        if not keep_scratch:
-            for path in batch[0].scratch:
-                remove(path)
-        return [kept[cell.path] if cell.path in kept else next(computed) for cell in batch]
-
-
-def _counted(step: Step, before: int, done: int, what: str) -> None:
-    step(before + done, what)
-
-
-def _claim(cell: Cell[Task]) -> Path | None:
-    """What only one run may work on at a time."""
-    return cell.scratch[0] if cell.scratch else cell.path
-
-
-def _computed(
-    procedure: Procedure[Task, Given, Prepared], given: Given, cells: Sequence[Cell[Task]], step: Step
-) -> list[list[Row]]:
-    """The rows of each cell, written when they are there."""
-    if not cells:
-        return []
-    try:
-        prepared = procedure.prepare(cells[0], given, partial(step, 0))
-    except OutputError:
-        raise
-    except Exception as error:  # training diverged, say
-        trace(error)
-        return [procedure.failed(cell.task, error) for cell in cells]
-    rows = []
-    for done, cell in enumerate(cells):
-        rows.append(_measured(procedure, cell, prepared, partial(step, done)))
-        if cell.path is not None and not _has_failed(rows[-1]):  # a repeated run tries again
-            write_cell(cell.path, rows[-1])
-    return rows
-
-
-def _measured(
-    procedure: Procedure[Task, Given, Prepared], cell: Cell[Task], prepared: Prepared, say: Say
-) -> list[Row]:
-    try:
-        return procedure.measure(cell, prepared, say)
-    except (InputError, OutputError):
-        raise
-    except Exception as error:  # a failed cell is a row with its reason, never a missing row
-        trace(error)
-        return procedure.failed(cell.task, error)
-
-
-def _has_failed(rows: Sequence[Row]) -> bool:
-    return any(row["status"] == "failed" for row in rows)
+    procedure: Procedure[Task, Given, Prepared], batch: Batch[Task], error: Exception
+) -> list[Done]:
+    """Cells that were finished before the kill, and failed rows of the others."""
+    return [Done(_kept(cell) or procedure.failed(cell.task, error)) for cell in batch]
 
 
 def _write(cells: Sequence[Cell[Task]], finished: Finished, directory: Path | None) -> None:
@@ -233,6 +160,6 @@ def _tidy(firsts: Sequence[Cell[Task]], directory: Path | None, keep_scratch: bo
     if directory is not None:
         remove_stale(directory)
     for cell in firsts:
-        claim = _claim(cell)
+        claim = claim_of(cell)
         if claim is not None and not keep_scratch:
             remove_unclaimed(claim, cell.scratch)

@@ -13,6 +13,7 @@ from typing import NamedTuple
 import numpy as np
 
 from audit.experiments.answers import answered
+from audit.experiments.cluster import Cluster
 from audit.experiments.grid import Cell, Procedure, Report, Say, silent
 from audit.experiments.metric_rows import failed_row, metric_rows
 from audit.experiments.naming import content_of
@@ -39,7 +40,7 @@ class Seen(NamedTuple):
 
 
 def run(
-    sweep: Sweep, ratings: Ratings, directory: Path, *, jobs: int = -1, report: Report = silent
+    sweep: Sweep, ratings: Ratings, directory: Path, *, jobs: int | Cluster = -1, report: Report = silent
 ) -> list[Row]:
     """Run every cell that is not there yet and write the result files.
 
@@ -49,8 +50,8 @@ def run(
     ratings : Ratings
     directory : Path
         Created if missing.
-    jobs : int
-        Parallel processes; -1 is one per core.
+    jobs : int or Cluster
+        Parallel processes; -1 is one per core. Or workers that may be on other machines.
     report : callable
         Called with (cells done, cells in all, what is going on).
 

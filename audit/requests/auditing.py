@@ -141,6 +141,10 @@ def audit(
     report : callable
         Called with (cells done, cells in all, what is going on).
 
+    Returns
+    -------
+    AuditResponse
+
     Raises
     ------
     InputError

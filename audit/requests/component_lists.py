@@ -137,7 +137,7 @@ def _told(docstring: str) -> dict[str, str]:
     {'a': 'Two of them.', 'b': 'Two of them.'}
     """
     lines = docstring.splitlines()
-    heads = [place for place, line in enumerate(lines[1:]) if line.startswith("---")]
+    heads = [row for row, line in enumerate(lines[1:]) if line.startswith("---")]
     found: dict[str, list[str]] = {}
     names: list[str] = []
     for place in [head for head in heads if lines[head].strip() == "Attributes"]:

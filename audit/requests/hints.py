@@ -52,6 +52,10 @@ def lists_open(view: View, truth: Truth | None = None) -> bool:
     truth : Truth or None
         With it, an uploaded item that its client did not rate says that lists hold others, too (negatives
         that were drawn, say). Without it that is not known.
+
+    Returns
+    -------
+    bool
     """
     manifest = view.manifest
     lists = manifest.weighting == "observed-only" and not manifest.unrated_rows

@@ -88,6 +88,11 @@ def settled(request: RecordingRequest) -> tuple[RecordingRequest, Transcript]:
     ----------
     request : RecordingRequest
 
+    Returns
+    -------
+    request : RecordingRequest
+    transcript : Transcript
+
     Raises
     ------
     InputError
@@ -116,6 +121,10 @@ def audit_recording(
     transcript : Transcript
     report : callable
         Called with (cells done, cells in all, what is going on).
+
+    Returns
+    -------
+    RecordingResponse
 
     Raises
     ------

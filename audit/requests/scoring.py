@@ -106,6 +106,14 @@ class ScoreResponse:
 def score(request: ScoreRequest) -> ScoreResponse:
     """Score every metric of a reconstruction.
 
+    Parameters
+    ----------
+    request : ScoreRequest
+
+    Returns
+    -------
+    ScoreResponse
+
     Raises
     ------
     InputError

@@ -102,6 +102,10 @@ def check_transcript(path: Path, adversary: str = "") -> TranscriptCheck:
     adversary : str
         Empty: the one who recorded, or the server.
 
+    Returns
+    -------
+    TranscriptCheck
+
     Raises
     ------
     InputError

@@ -27,10 +27,19 @@ FEW = 384  # slots of a client, up to which all its rows are computed for every 
 class Known(NamedTuple):
     """What belongs to one client, or to the clients of a batch with their axis first.
 
-    items, factors (rounds, K, slots); sent (rounds, slots); attributes (rounds, K, attributes);
-    attributes_sent (rounds, attributes); level (slots,): place of the true answer among the candidates;
-    active (attributes,): the true attributes; p (rounds, K): the factors that belong to them; square
-    (rounds, K, K): Q'CQ + lambda_1 U'U, right (rounds, K): Q'Cr + lambda_1 U'x.
+    Attributes
+    ----------
+    items, factors : (rounds, K, slots)
+    sent : (rounds, slots)
+    attributes, attributes_sent : (rounds, K, attributes), (rounds, attributes)
+    level : (slots,) int
+        Position of the true answer among the candidates.
+    active : (attributes,)
+        The true attributes.
+    p : (rounds, K)
+        The factors that belong to them.
+    square, right : (rounds, K, K), (rounds, K)
+        Q'CQ + lambda_1 U'U, and Q'Cr + lambda_1 U'x.
     """
 
     items: Float[Array, "*users rounds K slots"]
@@ -122,7 +131,7 @@ def _client(law: _Law, known: Known) -> tuple[Float[Array, "slots candidates"], 
         return _distance(law, known.attributes, law.attribute_factors, known.attributes_sent, p, ones, active)
 
     def item(slot: Array) -> Array:
-        f, q, sent = (part[..., slot][..., None] for part in (known.items, known.factors, known.sent))
+        f, q, sent = (column[..., slot][..., None] for column in (known.items, known.factors, known.sent))
         own = weight[slot][None], level[slot][None]
         heavier = law.weights - own[0]
         pulled = law.weights * law.levels - own[0] * own[1]

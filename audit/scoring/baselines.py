@@ -128,14 +128,14 @@ def _rated_set_guesses(manifest: Manifest, truth: Truth, row: np.ndarray) -> Gue
     pairs = n_rated * n_unrated
     auc = np.bincount(owner, wins, minlength=row.size) / np.maximum(pairs, 1)
 
-    place = np.empty(popularity.size, np.int32)
-    place[np.argsort(-popularity, kind="stable")] = np.arange(popularity.size)
-    rank = np.sort(owner * popularity.size + place[ratings.indices]) - owner * popularity.size
+    position = np.empty(popularity.size, np.int32)
+    position[np.argsort(-popularity, kind="stable")] = np.arange(popularity.size)
+    rank = np.sort(owner * popularity.size + position[ratings.indices]) - owner * popularity.size
     before = rank - (np.arange(owner.size) - first)  # more popular items that are unrated
     allowed = np.floor(FALSE_POSITIVE_RATE * n_unrated)
     reached = np.bincount(owner, before <= allowed[owner], minlength=row.size)
     size = max(1, round(float(np.diff(truth.ratings.indptr).mean())))
-    hits = np.bincount(owner, place[ratings.indices] < size, minlength=row.size)
+    hits = np.bincount(owner, position[ratings.indices] < size, minlength=row.size)
 
     rated, both = n_rated > 0, pairs > 0
     share = n_rated / manifest.n_items

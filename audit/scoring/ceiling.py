@@ -3,10 +3,10 @@
 It knows the uploads, the law of the noise, every rating and attribute of the client but the one in question,
 in sgd also the client's factor in the first round, and how ratings are distributed: a prior of the form that
 ``likelihood`` estimates (levels, activity, mean and dispersion of each client, popularity and mean of each
-item), fitted to the true answers; an item's tilts to those of the other clients. Given all that the posterior
-is exact (``audit.scoring.all_but_one``), and each metric gets the answer to its own question. An attack sees
-the uploads alone, so that on average over the noise it does not pass this decoder: each of its answers is a
-function of what the decoder has. On few clients it may by chance.
+item), fitted to the true answers; an item's effects to those of the other clients. Given all that the
+posterior is exact (``audit.scoring.all_but_one``), and each metric gets the answer to its own question. An
+attack sees the uploads alone, so that on average over the noise it does not pass this decoder: each of its
+answers is a function of what the decoder has. On few clients it may by chance.
 
 Why not the decoder that is told p_i alone: in semi-als p_i is a function of the ratings, so that whoever is
 told p_i to the last digit could search for the ratings that give it, and whoever reads row by row instead
@@ -37,7 +37,17 @@ MODELLED = frozenset({"laplace"})
 
 
 def obstacle(view: View) -> str:
-    """Why there is no limit for a view, or nothing."""
+    """Say why there is no limit for a view.
+
+    Parameters
+    ----------
+    view : View
+
+    Returns
+    -------
+    str
+        Empty where there is one.
+    """
     other = [str(entry.get("name")) for entry in view.manifest.defenses if entry.get("name") not in MODELLED]
     if other:
         return f"the limit does not model {', '.join(other)}"
@@ -50,7 +60,16 @@ def obstacle(view: View) -> str:
 
 
 def computable(view: View) -> bool:
-    """Whether there are uploads to read, under a law that the decoder models."""
+    """Tell whether there are uploads to read, under a law that the decoder models.
+
+    Parameters
+    ----------
+    view : View
+
+    Returns
+    -------
+    bool
+    """
     return not obstacle(view)
 
 
@@ -93,7 +112,21 @@ def ceilings(view: View, truth: Truth) -> dict[str, Ceiling]:
 
 
 def true_answers(batches: BatchCache, batch: int, truth: Truth) -> Answers:
-    """What the truth says about every slot of a batch, and about the attributes."""
+    """Put what the truth says about every slot of a batch, and about the attributes, as answers.
+
+    Parameters
+    ----------
+    batches : BatchCache
+        Of the view.
+    batch : int
+        Which of its batches.
+    truth : Truth
+
+    Returns
+    -------
+    Answers
+        Certain ones: probability 1 for what is true.
+    """
     problem, about = batches.problem, oracle.asked(batches, batch)
     row = truth.rows(about.users)
     ratings = lookup(truth, row, about.items, about.items.shape)

@@ -66,10 +66,10 @@ def score_factors(
     read[here], round_[here] = found.value, found.round
     actual = truth.of(users, round_)
     mean = np.full(read.shape, np.nan)
-    for number in np.unique(round_):
-        everybody = truth.everybody(int(number))
+    for one_round in np.unique(round_):
+        everybody = truth.everybody(int(one_round))
         if len(everybody) > 1:  # the client itself does not count
-            asked = round_ == number
+            asked = round_ == one_round
             mean[asked] = (everybody.sum(axis=0) - actual[asked]) / (len(everybody) - 1)
     defined = np.isfinite(actual).all(axis=1) & (np.linalg.norm(actual, axis=1) > 0)
     ones = np.where(defined, 1.0, np.nan)

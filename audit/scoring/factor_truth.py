@@ -43,8 +43,8 @@ class FactorTruth:
         """The factor of each client in a round of its own; NaN where the file has none."""
         there = (self.user.astype(np.int64) << 32) | self.round
         wanted = (users.astype(np.int64) << 32) | round_
-        place = np.minimum(np.searchsorted(there, wanted), there.size - 1)
-        return np.where((there[place] == wanted)[:, None], self.value[place], np.nan)
+        position = np.minimum(np.searchsorted(there, wanted), there.size - 1)
+        return np.where((there[position] == wanted)[:, None], self.value[position], np.nan)
 
     def everybody(self, round_: int) -> Float[np.ndarray, "users K"]:
         """The factors of all clients that have one in a round."""
@@ -58,6 +58,10 @@ def factors_beside(truth: Path) -> Path | None:
     ----------
     truth : Path
         ``NAME.truth.arrow``; beside a file of another name there is none.
+
+    Returns
+    -------
+    Path or None
     """
     if not truth.name.endswith(TRUTH_END):
         return None
@@ -84,7 +88,7 @@ def read_factors(path: Path) -> FactorTruth:
     file = open_columns(existing_file(path))
     columns = [integer_chunks(file, name, 0, INT32_MAX - 1, ">= 0") for name in ("user", "round")]
     vectors = vector_chunks(file, "factor", _width(file))
-    if not vectors or not sum(len(part) for part in vectors):
+    if not vectors or not sum(len(chunk) for chunk in vectors):
         raise InputError(f"{path} must hold at least one row")
     user, round_ = (np.concatenate(chunks) for chunks in columns)
     value = np.concatenate(vectors).astype(np.float64, copy=False)

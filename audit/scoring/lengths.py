@@ -20,6 +20,11 @@ def length_scores(
     told : (n_users,)
     users : (n_users,) int
     truth : Truth
+
+    Returns
+    -------
+    right, best : (users,)
+        1 or 0 each.
     """
     length = np.diff(truth.ratings.indptr)[truth.rows(users)].astype(float)
     hits = np.abs(length[:, None] - np.unique(length)) <= NEAR * length[:, None]

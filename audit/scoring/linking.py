@@ -125,6 +125,11 @@ def clients_of(label: Int[np.ndarray, " rows"], sender: Int[np.ndarray, " rows"]
     ----------
     label, sender : (rows,) int
 
+    Returns
+    -------
+    dict
+        From pseudonyms to clients; rows of label -1 count for none.
+
     Examples
     --------
     >>> clients_of(np.array([0, 0, 1, -1, 0]), np.array([7, 7, 9, 9, 9]))

@@ -171,7 +171,7 @@ def _score_items(
     n_rated = np.diff(truth.ratings.indptr)[row].astype(np.float64)
     found = rated.sum(axis=1)
     right = (answer == actual) & given
-    right_rated = (rated & given & (_if_rated(block, answer, manifest) == actual)).sum(axis=1)
+    right_rated = (rated & given & (if_rated(block, answer, manifest) == actual)).sum(axis=1)
     if manifest.weighting == "include-unrated":
         # an item without a row is answered "unrated": right unless it is rated
         silent_unrated = manifest.n_items - given.sum(axis=1) - (n_rated - found)
@@ -202,8 +202,21 @@ def _first(*answers: np.ndarray | None) -> np.ndarray:
     return found
 
 
-def _if_rated(block: Estimates, answer: np.ndarray, manifest: Manifest) -> np.ndarray:
-    """The rating of each row if the item is rated, rounded to the levels alone."""
+def if_rated(block: Estimates, answer: np.ndarray, manifest: Manifest) -> np.ndarray:
+    """Take the rating of each row if the item is rated, rounded to the levels alone.
+
+    Parameters
+    ----------
+    block : Estimates
+    answer : (n_users, n_rows)
+        Rounded ratings in stars, which count where the attack says nothing of that.
+    manifest : Manifest
+
+    Returns
+    -------
+    (n_users, n_rows)
+        In stars.
+    """
     if block.rating_if_rated is None:
         return answer
     levels = np.array(manifest.rating_levels)

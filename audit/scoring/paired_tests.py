@@ -5,8 +5,9 @@ Paper 002, Table 3, puts stars where the one-sided paired t-test finds HDPMF bet
 show. The sign-flip test assumes nothing but that each difference would as well have the other sign: its
 p-value is the share of all 2^n sign patterns with a sum at least as large. With five seeds no p-value of it
 is below 1 / 32, two-sided 1 / 16: it can reach one star or two, never three. Seeds share the ratings (and a
-published split), so that either test speaks of these ratings, not of others; and which of two methods is
-asked about was chosen by the same numbers, which doubles both p-values at worst.
+published split), so that either test speaks of these ratings, not of others (a bootstrap over users does,
+``over_users``); and which of two methods is asked about was chosen by the same numbers, which doubles both
+p-values at worst.
 """
 
 from __future__ import annotations
@@ -18,6 +19,8 @@ from typing import Any, NamedTuple
 import numpy as np
 from jaxtyping import Float
 from scipy import stats
+
+from audit.scoring.over_users import UserErrors, interval_over_users, joined
 
 STARS = ((0.01, "***"), (0.05, "**"), (0.1, "*"))
 MOST_SIGNS = 12  # seeds whose patterns are listed; 4,096 of them
@@ -86,15 +89,20 @@ class Comparison(NamedTuple):
     worse: str
     n_seeds: int
     result: Paired
+    over_users: tuple[float, float] | None = None  # 95 % interval of ``result.better_by``
 
 
-def comparisons(rows: Sequence[Mapping[str, Any]]) -> list[Comparison]:
+def comparisons(
+    rows: Sequence[Mapping[str, Any]], kept: Mapping[tuple[str, int], UserErrors] | None = None
+) -> list[Comparison]:
     """Compare every two methods of a prediction over the seeds that both have.
 
     Parameters
     ----------
     rows : sequence of mapping
         Of ``audit.experiments.prediction``, nothing varied.
+    kept : mapping, optional
+        Errors of each user, by system and seed (``audit.experiments.prediction.user_errors``).
 
     Returns
     -------
@@ -113,5 +121,20 @@ def comparisons(rows: Sequence[Mapping[str, Any]]) -> list[Comparison]:
             values = {name: np.array([methods[name][seed] for seed in seeds]) for name in pair}
             better, worse = sorted(pair, key=lambda name: float(values[name].mean()))
             result = paired(values[better], values[worse])
-            found.append(Comparison(factors, metric, better, worse, len(seeds), result))
+            by_users = _over_users(
+                metric, [f"{name} {factors}" for name in (better, worse)], seeds, kept or {}
+            )
+            found.append(Comparison(factors, metric, better, worse, len(seeds), result, by_users))
     return found
+
+
+def _over_users(
+    metric: str, systems: Sequence[str], seeds: Sequence[int], kept: Mapping[tuple[str, int], UserErrors]
+) -> tuple[float, float] | None:
+    """The interval of the difference; None where errors of users were not kept, or are of other ratings."""
+    if not seeds or not all((system, seed) in kept for system in systems for seed in seeds):
+        return None
+    better, worse = (joined([kept[system, seed] for seed in seeds]) for system in systems)
+    if not np.array_equal(better.count, worse.count):
+        return None
+    return interval_over_users(worse.of(metric) - better.of(metric), better.count)

@@ -6,16 +6,16 @@ import numpy as np
 from jaxtyping import Float
 
 
-def ratio(part: np.ndarray, whole: np.ndarray) -> Float[np.ndarray, " users"]:
+def ratio(part: np.ndarray, whole: np.ndarray) -> Float[np.ndarray, ...]:
     """Divide part by whole, NaN where the whole is empty.
 
     Parameters
     ----------
-    part, whole : (n_users,)
+    part, whole : (...)
         Counts, or sums of errors and their counts.
 
     Returns
     -------
-    (n_users,)
+    (...)
     """
     return np.where(whole > 0, part / np.maximum(whole, 1), np.nan)

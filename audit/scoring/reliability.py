@@ -24,10 +24,19 @@ KINDS = {"ratings": ITEM, "attributes": ATTRIBUTE, RATED: ITEM}
 
 
 class Bin(NamedTuple):
-    """Answers about ``what`` whose probability is at least ``least`` and below ``below`` (or 1).
+    """Answers of one kind whose probability lies in one interval.
 
-    ``claimed`` is the mean probability, ``right`` the share that is right, with its 95 % bootstrap interval
-    over clients; ``answers`` and ``clients`` say of how many.
+    Attributes
+    ----------
+    what : str
+    least, below : float
+        At least, and below (or 1).
+    answers, clients : int
+        Of how many.
+    claimed : float
+        Mean probability.
+    right, right_low, right_high : float
+        Share that is right, with its 95 % bootstrap interval over clients.
     """
 
     what: str
@@ -108,10 +117,10 @@ def _add(
     probability = np.where(np.broadcast_to(block.kind, block.value.shape) == KINDS[what], claimed, np.nan)
     keep = ~np.isnan(probability) & ~np.isnan(block.value)
     right = RIGHT[what](block, manifest, truth, truth.rows(block.users))
-    place = np.clip(np.searchsorted(EDGES, probability[keep], side="right") - 1, 0, len(EDGES) - 2)
+    bin_ = np.clip(np.searchsorted(EDGES, probability[keep], side="right") - 1, 0, len(EDGES) - 2)
     user = np.broadcast_to(np.searchsorted(users, block.users)[:, None], keep.shape)[keep]
     for part, values in zip(sums, (np.ones(user.size), probability[keep], right[keep]), strict=True):
-        np.add.at(part, (place, user), values)
+        np.add.at(part, (bin_, user), values)
 
 
 def _right_ratings(

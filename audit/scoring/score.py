@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass, field, replace
 from typing import NamedTuple
 
 import numpy as np
@@ -44,6 +44,18 @@ class Limit(NamedTuple):
     best: float
 
 
+class PerClient(NamedTuple):
+    """What the means of a score are of.
+
+    values (n_users,): a client without an answer has the guess's; guesses: (n_users,) by name; silent
+    (n_users,): who got no answer.
+    """
+
+    values: Float[np.ndarray, " users"]
+    guesses: Mapping[str, Float[np.ndarray, " users"]]
+    silent: Bool[np.ndarray, " users"]
+
+
 @dataclass(frozen=True)
 class Score:
     """One metric of one reconstruction.
@@ -52,7 +64,8 @@ class Score:
     (``audit.scoring.ceiling``); None where it is not computed. Clients without an answer count with the best
     guess, so that abstaining neither helps nor hurts; ``n_abstained`` says how many they are, ``reason`` why,
     and why a verdict is INCONCLUSIVE. A guess has none. An attack that looked at everything and could not
-    tell the uploads from noise (``Outcome.NOTHING_FOUND``) has answered: with the guess.
+    tell the uploads from noise (``Outcome.NOTHING_FOUND``) has answered: with the guess. ``clients`` is of
+    the clients of the reconstruction, ascending; None where answers are about nobody by name.
     """
 
     metric: str
@@ -61,6 +74,7 @@ class Score:
     ceiling: Limit | None
     n_abstained: int
     reason: str = ""
+    clients: PerClient | None = field(default=None, compare=False, repr=False)
 
 
 def score(
@@ -152,7 +166,8 @@ def _scored(
     limit = _limit(metric, manifest, ceilings, users, np.where(np.isnan(values), np.nan, baseline))
     n_abstained = int((unanswered & ~np.isnan(baseline)).sum())
     why = in_words(reconstruction.abstained, users.size)
-    return Score(metric, summary, name, limit, n_abstained, _reason(summary, why, n_abstained))
+    each = PerClient(values, candidates, unanswered)
+    return Score(metric, summary, name, limit, n_abstained, _reason(summary, why, n_abstained), each)
 
 
 def _refuse_unless_about(reconstruction: Reconstruction, manifest: Manifest) -> None:

@@ -255,6 +255,10 @@ def why_inconclusive(summary: Summary, too_few: str = TOO_FEW) -> str:
     summary : Summary
     too_few : str
         What is said where the mean is better and the sign test is not sure.
+
+    Returns
+    -------
+    str
     """
     if summary.verdict != INCONCLUSIVE:
         return ""

@@ -11,7 +11,12 @@ HINT = f"{FLAG} shows the traceback"
 
 
 def asked() -> bool:
-    """Whether tracebacks are wanted; processes that are started inherit it."""
+    """Whether tracebacks are wanted; processes that are started inherit it.
+
+    Returns
+    -------
+    bool
+    """
     return os.environ.get(VARIABLE, "") not in ("", "0")
 
 

@@ -43,22 +43,22 @@ def watch() -> None:
     if sys.platform == "win32":  # no signal masks; Python's own way has to do
         return
     _say_less()
-    heard = {number for number in CODES if signal.getsignal(number) is not signal.SIG_IGN}
+    heard = {signal_ for signal_ in CODES if signal.getsignal(signal_) is not signal.SIG_IGN}
     if not heard:
         return
     read, write = os.pipe()
     os.set_blocking(write, False)
     signal.set_wakeup_fd(write, warn_on_full_buffer=False)  # also for threads whose mask a library changes
-    for number in heard:
-        signal.signal(number, lambda *_: None)
+    for signal_ in heard:
+        signal.signal(signal_, lambda *_: None)
     _heard.update(heard)
     signal.pthread_sigmask(signal.SIG_BLOCK, heard)
 
     def wait() -> None:
         signal.pthread_sigmask(signal.SIG_UNBLOCK, heard)
-        while (number := os.read(read, 1)[0]) not in heard:
+        while (signal_ := os.read(read, 1)[0]) not in heard:
             pass
-        leave(CODES[signal.Signals(number)], f"factorleak: {STOPPED}\n")
+        leave(CODES[signal.Signals(signal_)], f"factorleak: {STOPPED}\n")
 
     threading.Thread(target=wait, name="factorleak-signals", daemon=True).start()
 

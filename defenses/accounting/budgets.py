@@ -100,6 +100,11 @@ def draw(specification: Specification, ratings: Ratings, seed: int) -> Weights:
     specification : Specification
     ratings : Ratings
     seed : int
+
+    Returns
+    -------
+    Weights
+        In (0, 1].
     """
     s = specification
     if s.weights:

@@ -13,11 +13,21 @@ LEAST = 1e-30  # of a budget that weights and epochs have divided
 
 
 def usable() -> Rule:
-    """A bound of rows in stars squared, or an epsilon."""
+    """A bound of rows in stars squared, or an epsilon.
+
+    Returns
+    -------
+    Rule
+    """
     return between(SMALLEST, LARGEST)
 
 
 def usable_or_0() -> Rule:
-    """A scale of noise; 0 is none."""
+    """A scale of noise; 0 is none.
+
+    Returns
+    -------
+    Rule
+    """
     rule = usable()
     return Rule(f"0 or {rule.text}", lambda value: value == 0 or rule.holds(value))

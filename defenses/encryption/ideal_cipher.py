@@ -29,7 +29,7 @@ class IdealCipher:
         """A counter and the masked integers of each row."""
         counters = np.arange(self.used[0], self.used[0] + values.shape[0])
         self.used[0] += values.shape[0]
-        names = [int(number).to_bytes(COUNTER_BYTES, "little") for number in counters]
+        names = [int(counter).to_bytes(COUNTER_BYTES, "little") for counter in counters]
         masked = self.rules.point.quantised(values) ^ self._masks(names)
         return [name + row.tobytes() for name, row in zip(names, masked, strict=True)]
 

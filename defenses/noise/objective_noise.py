@@ -14,7 +14,9 @@ The paper leaves open when noise is drawn, and that decides everything:
 
 t is the largest budget where ratings are stretched, the mean budget where they are sampled, the smallest
 where all are treated alike. Mean and smallest are over all pairs of user and item, rated or not, so that they
-say nothing of who rated what (the paper: of the training ratings; they differ by the luck of the draw).
+say nothing of who rated what. ``smallest-rated`` is the smallest over the pairs that are rated in training,
+as in the program of the paper's authors (github.com/wentao-hu/decentrailized_mf_with_hdp, ``get_threshold``);
+that program also has one h per epoch for all items (``mixing=draw``). The system ``dpmf-program`` is both.
 
 What this does not hide: which items a client rated. With ``once``, the difference of two rounds is free of
 noise. The recommender knows h_j, so to it the noise is Gaussian of known scale, and one rater's share is
@@ -29,7 +31,7 @@ from typing import Any, Literal
 import numpy as np
 from jaxtyping import Float
 
-from defenses.accounting.budgets import Specification, budgets, draw
+from defenses.accounting.budgets import Specification, Weights, budgets, draw
 from defenses.accounting.ranges import LEAST
 from defenses.accounting.shared_noise import accounts
 from defenses.noise.client_noise import by_client, standard_normal
@@ -50,7 +52,7 @@ class ObjectiveNoise(Specification, Unchanged):
     Attributes
     ----------
     noise : "once", "fresh" or "composed"
-    budget : "largest", "mean" or "smallest"
+    budget : "largest", "mean", "smallest" or "smallest-rated"
         Which budget of the specification t is.
     epochs : int
         Epochs that share the budget where ``composed``, >= 1.
@@ -64,7 +66,7 @@ class ObjectiveNoise(Specification, Unchanged):
     """
 
     noise: Literal["once", "fresh", "composed"] = "once"
-    budget: Literal["largest", "mean", "smallest"] = "largest"
+    budget: Literal["largest", "mean", "smallest", "smallest-rated"] = "largest"
     epochs: int = 100
     mixing: Literal["item", "draw"] = "item"
     name: str = "objective-noise"
@@ -75,7 +77,7 @@ class ObjectiveNoise(Specification, Unchanged):
             self,
             "objective-noise",
             noise=one_of(*NOISES),
-            budget=one_of("largest", "mean", "smallest"),
+            budget=one_of("largest", "mean", "smallest", "smallest-rated"),
             epochs=at_least(1),
             mixing=one_of("item", "draw"),
         )
@@ -98,23 +100,29 @@ class ObjectiveNoise(Specification, Unchanged):
         InputError
             If weights or epochs leave next to nothing of it.
         """
-        weights = draw(self, ratings, seed)
-        share = {
-            "largest": 1.0,
-            "mean": float(weights.user.mean() * weights.item.mean()),
-            "smallest": float(weights.user.min() * weights.item.min()),
-        }
-        whole = self.epsilon * share[self.budget]
+        whole = self.epsilon * self._share(draw(self, ratings, seed), ratings)
         budget = whole / self.epochs if self.noise == "composed" else whole
         require(
             "objective-noise", "budget of one draw", budget, at_least(LEAST), "raise epsilon or the weights"
         )
         return budget
 
+    def _share(self, weights: Weights, ratings: Ratings) -> float:
+        """t / epsilon."""
+        match self.budget:
+            case "largest":
+                return 1.0
+            case "mean":
+                return float(weights.user.mean() * weights.item.mean())
+            case "smallest":
+                return float(weights.user.min() * weights.item.min())
+            case _:
+                return float(weights.of(ratings).min())
+
     def promised(self, ratings: Ratings, seed: int) -> Float[np.ndarray, " ratings"]:
         """epsilon_ij of every rating; the smallest of these for all of them where all are treated alike."""
         each = budgets(self, ratings, seed)
-        return np.full(each.shape, each.min()) if self.budget == "smallest" else each
+        return np.full(each.shape, each.min()) if self.budget.startswith("smallest") else each
 
     def laplace_scale(self, ratings: Ratings, factors: int, seed: int) -> float:
         """b of the noise in an item's sum, 2 Delta sqrt(K) / t, in stars."""

@@ -7,8 +7,10 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from reports.leaks import Leak
-from reports.page.charts import Chart, charts_of
+from reports.page.charts import charts_of
+from reports.page.drawing import Chart
 from reports.page.overview import BOUND, REFUTED, System, headline, kind_names, systems_of
+from reports.page.plain import plain
 from reports.verdicts import (
     ANSWERED,
     CLAIMED,
@@ -62,7 +64,8 @@ class Page:
 
     Attributes
     ----------
-    title, headline : str
+    title, plain, headline : str
+        ``plain`` is the one sentence for who decides.
     verdicts : dict of str to int
         How many systems have each verdict.
     systems : tuple of System
@@ -81,6 +84,7 @@ class Page:
     """
 
     title: str
+    plain: str
     headline: str
     verdicts: dict[str, int]
     systems: tuple[System, ...]
@@ -121,6 +125,7 @@ def page_of(
     verdicts = [one.verdict for one in systems]
     return Page(
         title=title,
+        plain=plain(systems),
         headline=" ".join(filter(None, (headline(systems), _refuted(bounds)))),
         verdicts={verdict: verdicts.count(verdict) for verdict in dict.fromkeys(verdicts)},
         systems=tuple(systems),
@@ -153,7 +158,9 @@ def _reading(leak: Leak) -> Reading:
         return Reading(NOT_TESTED, "", leak.why)
     nameless = ", nameless" if row["metric"] == CLAIMED else ""
     rest = f"[{number(row['ci_low'])}, {number(row['ci_high'])}], guess {number(row['baseline'])}"
-    return Reading(str(row["verdict"]), number(row["value"]), f"{rest}; {row['attack']}{nameless}")
+    off = leak.worst_off
+    tenth = "" if off is None else f"; worst tenth {number(off['value'])}, guess {number(off['baseline'])}"
+    return Reading(str(row["verdict"]), number(row["value"]), f"{rest}{tenth}; {row['attack']}{nameless}")
 
 
 def _results(rows: Sequence[Row]) -> Table:

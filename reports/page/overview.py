@@ -13,7 +13,7 @@ from typing import Any
 import pandas as pd
 
 from reports.compare import by_adversary
-from reports.leaks import LEAKS, Leak, best, kinds_of, leak_cell, why_nothing, worst
+from reports.leaks import LEAKS, Leak, best, kinds_of, leak_cell, leak_of, why_nothing, worst
 from reports.verdicts import ANSWERED, CLAIMED, INCONCLUSIVE, NOT_TESTED, Row, grouped, number
 
 LEAK, NO_EVIDENCE = "LEAK", "NO EVIDENCE"
@@ -91,7 +91,7 @@ def systems_of(rows: Sequence[Row]) -> list[System]:
     rows = [row for row in rows if row["metric"] != BOUND]
     kinds = _kinds(rows)
     groups = grouped(rows, *SYSTEM)
-    varying = [place for place in range(len(SYSTEM)) if len({key[place] for key in groups}) > 1]
+    varying = [position for position in range(len(SYSTEM)) if len({key[position] for key in groups}) > 1]
     return [_system(key, varying, tuple(of_system), kinds) for key, of_system in groups.items()]
 
 
@@ -142,12 +142,16 @@ def _adversaries(rows: Sequence[Row], kinds: Sequence[str]) -> tuple[AdversaryVi
     """Those who read the same are one."""
     groups: dict[tuple[str, ...], tuple[list[str], tuple[Leak, ...]]] = {}
     for name, of_one in by_adversary(rows).items():
-        leaks = tuple(Leak(_kind_name(kind), best(of_one, kind), why_nothing(of_one)) for kind in kinds)
+        leaks = tuple(_leak(of_one, kind) for kind in kinds)
         groups.setdefault(tuple(map(leak_cell, leaks)), ([], leaks))[0].append(name)
     return tuple(
         AdversaryView(names[0], _worst_verdict(leaks), leaks, tuple(names))
         for names, leaks in groups.values()
     )
+
+
+def _leak(rows: Sequence[Row], kind: str) -> Leak:
+    return leak_of(rows, kind) if kind in LEAKS else Leak(NO_TRUTH, best(rows, kind), why_nothing(rows))
 
 
 def _worst_verdict(leaks: Sequence[Leak]) -> str:
@@ -183,12 +187,14 @@ def _claim(adversary: str, leak: Leak, verdict: str) -> str:
             f"for {number(row['baseline'])} on shuffled uploads; there is no truth to score against"
         )
     if verdict == LEAK:
-        return f"the {adversary} reads {noun} at {shown} with {row['attack']}, where {guess}"
+        off = leak.worst_off
+        tenth = "" if off is None else f"; of the worst-off tenth of the clients, {number(off['value'])}"
+        return f"the {adversary} reads {noun} at {shown} with {row['attack']}, where {guess}{tenth}"
     if verdict == NO_EVIDENCE:
         bound = number(row["advantage_high"])
         return (
             f"the {adversary} reads {noun} at {shown} with {row['attack']}, where {guess}: an advantage of "
-            f"at most {bound} by this attack, and no proof against others"
+            f"at most {bound} by this attack on {row['n_users']:.0f} clients, and no proof against others"
         )
     why = f" ({row['reason']})" if row["reason"] else ""
     return f"the {adversary} reads {noun} at {shown} with {row['attack']}, where {guess}{why}"
@@ -205,7 +211,7 @@ def _text(value: Any) -> str:
 
 def _short(words: dict[str, str], varying: Sequence[int]) -> list[str]:
     """Only what differs between the systems of the page."""
-    names = [SYSTEM[place] for place in varying]
+    names = [SYSTEM[position] for position in varying]
     return [
         "no defense" if name == "defense" and words[name] in ("", "none") else words[name] for name in names
     ]

@@ -9,10 +9,12 @@ from __future__ import annotations
 
 import pytest
 
+import factorleak as fl
 from tests.oracles.client_programs import RULES, Program
-from tests.soak.declarations import SEALED, WRONG, tried
+from tests.soak.declarations import SEALED, WRONG, counted, declaration, tried
 
 READERS = ("spectral", "grid", "undeclared")
+JUDGING = ("trajectory", "likelihood", "root-hybr", "root-lm", "root-anderson")  # read less, and say so
 FEW = tuple(
     change
     for change in WRONG
@@ -36,6 +38,34 @@ def check(program, changes, folder):
 @pytest.mark.parametrize("rule", ["semi-als", "per-rating"])
 def test_few_keys(rule, tmp_path):
     check(Program(rule, n_users=8, n_items=40), FEW, tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("attack", "change"),
+    [
+        ("root-hybr", ("upload_scale", 2.0)),
+        ("root-hybr", ("lambda_factors", 0.0)),  # ends where it began, at a level of the grid
+        ("likelihood", ("upload", "weights")),
+    ],
+)
+def test_attacks_that_need_the_declaration_notice(attack, change, tmp_path):
+    (told,) = tried(Program("semi-als", n_users=6, n_items=30, seed=2), (change,), (attack,), tmp_path)
+    assert (told.answered, told.wrong) == (0, 0)
+
+
+@pytest.mark.parametrize("attack", ["root-hybr", "likelihood"])
+def test_they_answer_what_is_declared_rightly(attack, tmp_path):
+    program = Program("semi-als", n_users=6, n_items=30, seed=2)
+    ratings = program.record(tmp_path / "t", declaration(program))
+    assert counted(fl.attack(tmp_path / "t", attack), ratings) == (6, 0)
+
+
+@pytest.mark.thorough
+@pytest.mark.parametrize("rule", RULES)
+def test_no_attack_that_follows_the_rule_is_wrong(rule, tmp_path):
+    program = Program(rule, n_users=10, n_items=40, seed=2, rounds=4)
+    told = list(tried(program, WRONG, JUDGING, tmp_path))
+    assert [one for one in told if one.wrong] == []
 
 
 @pytest.mark.thorough

@@ -30,6 +30,7 @@ class Program:
         Multiple of its factor in every row, in units of ``scale``.
     dtype : type
     seed : int
+    rounds : int
     """
 
     rule: str
@@ -42,9 +43,10 @@ class Program:
     pull: float = 0.0
     dtype: type = np.float64
     seed: int = 0
+    rounds: int = 2
 
     def record(self, path: Path, declared: dict[str, Any] | None = None) -> np.ndarray:
-        """Two rounds; returns the ratings (users, items), 0 where unrated."""
+        """A few rounds; returns the ratings (users, items), 0 where unrated."""
         rng = np.random.default_rng(self.seed)
         shape = self.n_users, self.n_items
         ratings = np.where(rng.random(shape) < 0.25, rng.choice(LEVELS, shape), 0)
@@ -52,7 +54,7 @@ class Program:
         q = rng.normal(0, 0.4, (self.n_items, self.factors)).astype(self.dtype).astype(float)
         p = rng.normal(0, 0.4, (self.n_users, self.factors))
         with Recorder(path, rating_levels=LEVELS, **(declared or {})) as recorder:
-            for round_ in (0, 1):
+            for round_ in range(self.rounds):
                 recorder.broadcast(round_, q.astype(self.dtype))
                 for user in range(self.n_users):
                     (items,) = np.nonzero(ratings[user])

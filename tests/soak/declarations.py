@@ -1,8 +1,9 @@
 """What attacks answer where the clients' rule is declared wrongly: ``python -m tests.soak.declarations``.
 
 Programs of known rules, each declared rightly but for one key, under every attack. A client is answered
-wrongly where less than nine tenths of the ratings told of it are right. Exits with 1 where a client is, or
-where a program that can be read is read by nobody.
+wrongly where less than nine tenths of the ratings told of it are right, or, where answers come with
+probabilities, of what these claim, by more than chance (three standard deviations). Exits with 1 where a
+client is, or where a program that can be read is read by nobody.
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ ATTACKS = (
     "trajectory",
     "likelihood",
     "inversion",
-    "root-hybr",
+    *(f"root-{name}" for name in ("hybr", "lm", "krylov", "anderson", "broyden2", "df-sane", "linearmixing")),
     "aggregate",
 )
 SEALED = ("noise", "logistic")  # programs that no attack on exact rows reads
@@ -37,6 +38,8 @@ WRONG: tuple[tuple[str, Any], ...] = (
     ("loss", "logistic"), ("loss", "bpr"), ("link", "sigmoid"), ("clip", [1.0, 5.0]), ("start", "fresh"),
     ("upload_scale", 2.0), ("upload_scale", -1.0), ("upload_regularization", 0.1),
     ("client_learning_rate", 10.0), ("lambda_factors", 10.0), ("weighting", "include-unrated"),
+    ("upload_scale", 0.5), ("client_learning_rate", 0.5), ("client_learning_rate", 1.1),
+    ("lambda_factors", 0.0),
 )  # fmt: skip
 
 
@@ -99,38 +102,49 @@ def tried(
         path = folder / f"{program.rule}-{program.seed}-{number}"
         ratings = program.record(path, declared)
         for attack in attacks:
-            answered, wrong = _counted(fl.attack(path, attack), ratings)
+            answered, wrong = counted(fl.attack(path, attack), ratings)
             yield Told(program.rule, f"{key}={value}", attack, len(ratings), answered, wrong)
 
 
-def _counted(found: fl.Reconstruction, ratings: np.ndarray) -> tuple[int, int]:
-    right, told = np.zeros(len(ratings)), np.zeros(len(ratings))
-    for user, kind, index, value, _ in found.rows():
+def counted(found: fl.Reconstruction, ratings: np.ndarray) -> tuple[int, int]:
+    """Clients answered, and of these wrongly; ratings (users, items)."""
+    right, told, claimed, variance = (np.zeros(len(ratings)) for _ in range(4))
+    for user, kind, index, value, probability in found.rows():
         item = (kind == 0) & (ratings[user, index] > 0)
         near = LEVELS[np.abs(value[item, None] - LEVELS).argmin(axis=1)]
+        sure = np.where(np.isnan(probability[item]), 1.0, probability[item])
         np.add.at(told, user[item], 1)
+        np.add.at(claimed, user[item], sure)
+        np.add.at(variance, user[item], sure * (1 - sure))
         np.add.at(right, user[item], near == ratings[user[item], index[item]])
-    return int((told > 0).sum()), int((right < ENOUGH * told).sum())
+    return int((told > 0).sum()), int((right < ENOUGH * claimed - 3 * np.sqrt(variance)).sum())
 
 
 def main() -> None:
     """Print what is wrong, and what nobody reads."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--attack", action="append", help="repeatable; all by default")
+    parser.add_argument("--rule", action="append", choices=RULES, help="repeatable; all by default")
     parser.add_argument("--seeds", type=int, default=1, help="programs of each rule")
+    parser.add_argument("--first", type=int, default=0, help="seed of the first")
+    parser.add_argument("--rounds", type=int, default=2)
     options = parser.parse_args()
     bad = n_cases = n_answered = n_wrong = 0
-    for seed in range(options.seeds):
-        for rule in RULES:
+    for seed in range(options.first, options.first + options.seeds):
+        for rule in options.rule or RULES:
             with TemporaryDirectory() as folder:
-                program = Program(rule, pull=0.05 * (seed % 2), seed=seed)
+                program = Program(rule, pull=0.05 * (seed % 2), seed=seed, rounds=options.rounds)
                 told = list(tried(program, WRONG, tuple(options.attack or ATTACKS), Path(folder)))
             for one in told:
                 n_cases, n_answered, n_wrong = n_cases + 1, n_answered + one.answered, n_wrong + one.wrong
                 if one.wrong:
                     bad += 1
-                    print(f"{rule}, {one.wrong_key}: {one.attack}, {one.wrong} of {one.answered} wrong")
-            for key in {one.wrong_key for one in told} if rule not in SEALED else ():
+                    print(
+                        f"{rule}, {one.wrong_key}: {one.attack}, {one.wrong} of {one.answered} wrong",
+                        flush=True,
+                    )
+            readable = rule not in SEALED and not options.attack
+            for key in {one.wrong_key for one in told} if readable else ():
                 best = max(one.answered - one.wrong for one in told if one.wrong_key == key)
                 if best < told[0].clients / 2:
                     bad += 1

@@ -155,10 +155,10 @@ class Commands:
         return ["train", *self._run, "--rounds", "1,3", "--victim", self.some("fedmvmf", "mf", "fedmf")]
 
     def _cost(self) -> list[str]:
-        return ["cost", *self._run]
+        return ["cost", *self._run, *self._out]
 
     def _quality(self) -> list[str]:
-        return ["quality", *self._run, "--rounds", "2", "--runs", "1"]
+        return ["quality", *self._run, "--rounds", "2", "--runs", "1", *self._out]
 
     def _predict(self) -> list[str]:
         return ["predict", "--data", self.data(), "--epochs", "3", "--runs", "1", *self._out]

@@ -40,6 +40,10 @@ def first_complaint(error: ValidationError) -> Complaint:
     ----------
     error : ValidationError
 
+    Returns
+    -------
+    Complaint
+
     Examples
     --------
     >>> from pydantic import BaseModel

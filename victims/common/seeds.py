@@ -94,6 +94,7 @@ class Purpose(IntEnum):
     HYPOTHESIS_STARTS = 406
     TUNING = 407
     GROWING_SUBSET = 408
+    BOOTSTRAP_OF_PREDICTIONS = 409
 
 
 def generator(seed: SupportsIndex, purpose: Purpose, *numbers: SupportsIndex) -> np.random.Generator:
@@ -106,6 +107,10 @@ def generator(seed: SupportsIndex, purpose: Purpose, *numbers: SupportsIndex) ->
     purpose : Purpose
     *numbers : int
         In 0..2^64 - 1: what tells draws of one purpose apart, such as a round and a client.
+
+    Returns
+    -------
+    numpy.random.Generator
 
     Raises
     ------
@@ -124,7 +129,26 @@ def generator(seed: SupportsIndex, purpose: Purpose, *numbers: SupportsIndex) ->
 
 
 def jax_key(seed: SupportsIndex, purpose: Purpose, *numbers: SupportsIndex) -> Any:
-    """The JAX key of a stream; parameters and errors as of ``generator``."""
+    """Make the JAX key of a stream.
+
+    Parameters
+    ----------
+    seed : int
+        In 0..2^63 - 1.
+    purpose : Purpose
+    numbers : int
+        What tells draws of one purpose apart: a round, a client, a batch; each >= 0, of 64 bits.
+
+    Returns
+    -------
+    key
+        A typed JAX key of threefry.
+
+    Raises
+    ------
+    InputError
+        If a number is out of range.
+    """
     import jax  # here: what draws with NumPy alone needs no JAX
 
     words = _sequence(seed, purpose, numbers).generate_state(2, np.uint32)
@@ -132,7 +156,15 @@ def jax_key(seed: SupportsIndex, purpose: Purpose, *numbers: SupportsIndex) -> A
 
 
 def checked(seed: object) -> int:
-    """A seed as a Python integer.
+    """Turn a seed into a Python integer.
+
+    Parameters
+    ----------
+    seed : object
+
+    Returns
+    -------
+    int
 
     Raises
     ------
@@ -154,8 +186,8 @@ def _words(
     """The words that SeedSequence makes of a spawn key; as an array they cost it half the time."""
     checked_seed = checked(seed)
     words = [checked_seed & LOW, checked_seed >> 32, *[0] * (POOL - 2), Purpose(purpose).value]
-    for number in numbers:
-        whole = _whole("number of a random stream", number, LARGEST_NUMBER)
+    for coordinate in numbers:
+        whole = _whole("number of a random stream", coordinate, LARGEST_NUMBER)
         words += (whole & LOW, whole >> 32)
     return np.array(words, np.uint32)
 

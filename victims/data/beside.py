@@ -167,7 +167,7 @@ def _numbers(cells: Sequence[str], column: str) -> tuple[np.ndarray, list[str]] 
 
 def _hot(table: Table, column: str, cells: Sequence[str]) -> tuple[np.ndarray, list[str]]:
     """A column of categories, several of which may be in one cell."""
-    parts = [[part.strip() for part in cell.split(SEVERAL) if part.strip()] for cell in cells]
+    parts = [[name.strip() for name in cell.split(SEVERAL) if name.strip()] for cell in cells]
     names = sorted({part for row in parts for part in row})
     if len(names) > MAX_CATEGORIES:
         raise InputError(
@@ -175,10 +175,10 @@ def _hot(table: Table, column: str, cells: Sequence[str]) -> tuple[np.ndarray, l
             f"categories, got {len(names):,}; leave it out"
         )
     check_cells(f"{table.path}: {column}", len(cells), max(len(names), 1))
-    place = {name: at for at, name in enumerate(names)}
+    position = {name: at for at, name in enumerate(names)}
     hot = np.zeros((len(cells), len(names)))
     for row, present in enumerate(parts):
-        hot[row, [place[part] for part in present]] = 1
+        hot[row, [position[part] for part in present]] = 1
     return hot, [f"{column}={name}" for name in names]
 
 
@@ -226,12 +226,12 @@ def _two_columns(table: Table) -> pd.DataFrame:
 def _friends(path: Path) -> Iterator[pd.DataFrame]:
     """Yelp's users: JSON lines with ``user_id`` and ``friends``, a list or names between commas."""
     trusted: list[tuple[str, str]] = []
-    for number, person in json_objects(path):
+    for line_number, person in json_objects(path):
         name, friends = person.get("user_id"), person.get("friends", [])
         names = friends.split(",") if isinstance(friends, str) else friends
         if not isinstance(name, str) or not isinstance(names, list):
             raise InputError(
-                f"{path} line {number}: must have user_id and friends; it is no table of friends"
+                f"{path} line {line_number}: must have user_id and friends; it is no table of friends"
             )
         trusted += [(name, one) for one in map(str.strip, map(str, names)) if one not in ("", "None")]
         if len(trusted) >= PAIRS:

@@ -34,6 +34,14 @@ class Community(NamedTuple):
 def parse_community(text: str) -> Community:
     """Read sizes of the form ``USERSxITEMSxRATINGS`` or ``USERSxITEMSxRATINGSxSEED``.
 
+    Parameters
+    ----------
+    text : str
+
+    Returns
+    -------
+    Community
+
     Raises
     ------
     InputError

@@ -36,11 +36,16 @@ class Cells(NamedTuple):
     columns: dict[str, pa.Array]
 
 
-def sqlite_chunks(path: Path, wanted: Wanted, table: str | None) -> Iterator[Chunk]:
-    """Read the rating rows of a SQLite table.
+Reader = Callable[[Path, str | None, Choose], Iterator[Cells]]  # of a file, its table, and the columns chosen
+
+
+def database_chunks(rows: Reader, path: Path, wanted: Wanted, table: str | None) -> Iterator[Chunk]:
+    """Read the rating rows of a table.
 
     Parameters
     ----------
+    rows : callable
+        ``sqlite_rows`` or ``duckdb_rows``.
     path : Path
     wanted : Wanted
     table : str or None
@@ -54,34 +59,10 @@ def sqlite_chunks(path: Path, wanted: Wanted, table: str | None) -> Iterator[Chu
     Raises
     ------
     InputError
-        As ``sqlite_rows``, or if a column is missing or holds what is no rating.
+        As ``rows``, or if a column is missing or holds what is no rating.
     """
-    rows = sqlite_rows(path, table, lambda header: wanted.columns(path, list(header)))
-    return (_chunk(path, wanted, cells) for cells in rows)
-
-
-def duckdb_chunks(path: Path, wanted: Wanted, table: str | None) -> Iterator[Chunk]:
-    """Read the rating rows of a DuckDB table.
-
-    Parameters
-    ----------
-    path : Path
-    wanted : Wanted
-    table : str or None
-        None where there is one only.
-
-    Returns
-    -------
-    iterator of Chunk
-        Of at most ``ROWS`` rows each.
-
-    Raises
-    ------
-    InputError
-        As ``duckdb_rows``, or if a column is missing or holds what is no rating.
-    """
-    rows = duckdb_rows(path, table, lambda header: wanted.columns(path, list(header)))
-    return (_chunk(path, wanted, cells) for cells in rows)
+    found = rows(path, table, lambda header: wanted.columns(path, list(header)))
+    return (_chunk(path, wanted, cells) for cells in found)
 
 
 def _chunk(path: Path, wanted: Wanted, cells: Cells) -> Chunk:

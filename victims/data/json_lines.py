@@ -36,7 +36,7 @@ def json_objects(path: Path, most: int = MAX_JSON_BYTES) -> Iterator[tuple[int, 
 
     Yields
     ------
-    number : int
+    line_number : int
         Of the line, from 1.
     row : dict
 
@@ -45,18 +45,18 @@ def json_objects(path: Path, most: int = MAX_JSON_BYTES) -> Iterator[tuple[int, 
     InputError
         If a line is no object, is nested too deeply, or breaks a rule of ``TextStream``.
     """
-    number = 0
+    line_number = 0
     with TextStream(path, "utf-8", ",", most=most) as stream:
         rest = ""
         while text := stream.read():
             lines = list(lines_of(rest + text))
             rest = "" if lines[-1].endswith(("\n", "\r")) else lines.pop()
             for line in lines:
-                number += 1
+                line_number += 1
                 if line.strip():
-                    yield number, _object(path, number, line)
+                    yield line_number, _object(path, line_number, line)
         if rest.strip():
-            yield number + 1, _object(path, number + 1, rest)
+            yield line_number + 1, _object(path, line_number + 1, rest)
 
 
 def json_chunks(path: Path, wanted: Wanted) -> Iterator[Chunk]:
@@ -81,14 +81,14 @@ def json_chunks(path: Path, wanted: Wanted) -> Iterator[Chunk]:
     names: dict[str, str] = {}
     cells: dict[str, list[str | None]] = {}
     lines: list[int] = []
-    for number, row in json_objects(path):
+    for line_number, row in json_objects(path):
         if not names:
             header = list(row)
             names = {name: header[at] for name, at in wanted.columns(path, header).items()}
             cells = {name: [] for name in names}
         for name, key in names.items():
-            cells[name].append(_cell(path, number, key, row))
-        lines.append(number)
+            cells[name].append(_cell(path, line_number, key, row))
+        lines.append(line_number)
         if len(lines) == ROWS:
             yield _chunk(path, wanted, cells, lines)
             cells, lines = {name: [] for name in names}, []
@@ -101,15 +101,17 @@ def _chunk(path: Path, wanted: Wanted, cells: dict[str, list[str | None]], lines
     return wanted.chunk(columns, path, lambda row: f"line {lines[row]}")
 
 
-def _object(path: Path, number: int, line: str) -> dict[str, Any]:
+def _object(path: Path, line_number: int, line: str) -> dict[str, Any]:
     if line.count("[") + line.count("{") > DEEPEST and _depth(TEXTS.sub("", line)) > DEEPEST:
-        raise InputError(f"{path} line {number}: must be nested at most {DEEPEST} deep; repair it")
+        raise InputError(f"{path} line {line_number}: must be nested at most {DEEPEST} deep; repair it")
     try:
         found = json_of(line)
     except (ValueError, RecursionError) as error:
-        raise InputError(f"{path} line {number}: must be one JSON object, got {shown(str(error))}") from None
+        raise InputError(
+            f"{path} line {line_number}: must be one JSON object, got {shown(str(error))}"
+        ) from None
     if not isinstance(found, dict):
-        raise InputError(f"{path} line {number}: must be one JSON object, got {shown(found)}")
+        raise InputError(f"{path} line {line_number}: must be one JSON object, got {shown(found)}")
     return found
 
 
@@ -122,10 +124,10 @@ def _depth(line: str) -> int:
     return most
 
 
-def _cell(path: Path, number: int, key: str, row: dict[str, Any]) -> str | None:
+def _cell(path: Path, line_number: int, key: str, row: dict[str, Any]) -> str | None:
     value = row.get(key)
     if isinstance(value, list | dict | bool):
-        raise InputError(f"{path} line {number}: {key} must be a number or a text, got {shown(value)}")
+        raise InputError(f"{path} line {line_number}: {key} must be a number or a text, got {shown(value)}")
     if isinstance(value, float) and not math.isfinite(value):
-        raise InputError(f"{path} line {number}: {key} must be finite, got {value}")
+        raise InputError(f"{path} line {line_number}: {key} must be finite, got {value}")
     return None if value is None else str(value)

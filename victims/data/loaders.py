@@ -16,10 +16,11 @@ import pyarrow as pa
 from victims.common.errors import InputError
 from victims.data.beside import beside
 from victims.data.communities import community, parse_community
+from victims.data.databases import duckdb_rows, sqlite_rows
 from victims.data.fetch import FETCHABLE, cached
 from victims.data.filters import with_enough
 from victims.data.movielens_files import movielens_1m, movielens_100k, movielens_100k_atomic, movielens_csv
-from victims.data.plain_files import delimited, duckdb, filmtrust_tab, json_lines, parquet, sqlite, whitespace
+from victims.data.plain_files import database, delimited, filmtrust_tab, json_lines, parquet, whitespace
 from victims.data.published import DOUBAN, YELP_REVIEWS, douban, yelp
 from victims.data.rating_files import find_file, is_there, path_of
 from victims.data.ratings import Ratings
@@ -42,6 +43,10 @@ def load(text: str, options: Mapping[str, Any] | None = None) -> Ratings:
         (``victims.data.source.DataSource``).
     options : mapping, optional
         The same options, as values.
+
+    Returns
+    -------
+    Ratings
 
     Raises
     ------
@@ -124,6 +129,6 @@ SUFFIXES: dict[str, Callable[[Path, Wanted, str | None], Ratings]] = {
     ".inter": lambda path, wanted, table: delimited(path, wanted),
     ".parquet": lambda path, wanted, table: parquet(path, wanted),
     **dict.fromkeys((".json", ".jsonl", ".ndjson"), lambda path, wanted, table: json_lines(path, wanted)),
-    **dict.fromkeys((".sqlite", ".sqlite3", ".db"), sqlite),
-    **dict.fromkeys((".duckdb", ".ddb"), duckdb),
+    **dict.fromkeys((".sqlite", ".sqlite3", ".db"), partial(database, rows=sqlite_rows)),
+    **dict.fromkeys((".duckdb", ".ddb"), partial(database, rows=duckdb_rows)),
 }

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from victims.data.databases import duckdb_chunks, sqlite_chunks
+from victims.data.databases import Reader, database_chunks
 from victims.data.json_lines import json_chunks
 from victims.data.parquet import parquet_chunks
 from victims.data.rating_files import find_file, rated_text, read_rated, required, simple
@@ -130,8 +130,8 @@ def json_lines(path: Path, wanted: Wanted) -> Ratings:
     return simple(name, read_rated(path, json_chunks(path, wanted), wanted))
 
 
-def sqlite(path: Path, wanted: Wanted, table: str | None) -> Ratings:
-    """Read a table of a SQLite file.
+def database(path: Path, wanted: Wanted, table: str | None, rows: Reader) -> Ratings:
+    """Read a table of a SQLite or DuckDB file.
 
     Parameters
     ----------
@@ -139,6 +139,8 @@ def sqlite(path: Path, wanted: Wanted, table: str | None) -> Ratings:
     wanted : Wanted
     table : str or None
         None where there is one only.
+    rows : callable
+        ``sqlite_rows`` or ``duckdb_rows``.
 
     Returns
     -------
@@ -148,29 +150,6 @@ def sqlite(path: Path, wanted: Wanted, table: str | None) -> Ratings:
     Raises
     ------
     InputError
-        As ``sqlite_chunks``, or if a row breaks a rule.
+        As ``database_chunks``, or if a row breaks a rule.
     """
-    return simple(path.stem, read_rated(path, sqlite_chunks(path, wanted, table), wanted))
-
-
-def duckdb(path: Path, wanted: Wanted, table: str | None) -> Ratings:
-    """Read a table of a DuckDB file.
-
-    Parameters
-    ----------
-    path : Path
-    wanted : Wanted
-    table : str or None
-        None where there is one only.
-
-    Returns
-    -------
-    Ratings
-        Without attributes and features.
-
-    Raises
-    ------
-    InputError
-        As ``duckdb_chunks``, or if a row breaks a rule.
-    """
-    return simple(path.stem, read_rated(path, duckdb_chunks(path, wanted, table), wanted))
+    return simple(path.stem, read_rated(path, database_chunks(rows, path, wanted, table), wanted))

@@ -139,24 +139,24 @@ def _objects(path: Path) -> Table:
     columns: dict[str, list[str]] = {}
     lines: list[int] = []
     size = 0
-    for number, row in json_objects(path, MAX_TABLE_BYTES):
+    for line_number, row in json_objects(path, MAX_TABLE_BYTES):
         for key in row:
             if key not in columns:
                 columns[key] = [""] * len(lines)
-        lines.append(number)
+        lines.append(line_number)
         for key, cells in columns.items():
-            cells.append(_of_json(path, number, key, row.get(key)))
+            cells.append(_of_json(path, line_number, key, row.get(key)))
             size += len(cells[-1])
         _refuse_large(path, size, len(lines) * len(columns))
     _every(path, columns)
     return Table(pd.DataFrame(columns, dtype=object), path, lambda row: f"line {lines[row]}")
 
 
-def _of_json(path: Path, number: int, key: str, value: object) -> str:
+def _of_json(path: Path, line_number: int, key: str, value: object) -> str:
     if isinstance(value, list) and not any(isinstance(one, list | dict) for one in value):
         return SEVERAL.join(map(_written, value))
     if isinstance(value, list | dict):
         raise InputError(
-            f"{path} line {number}: {key} must be a number, a text or a list, got {shown(value)}"
+            f"{path} line {line_number}: {key} must be a number, a text or a list, got {shown(value)}"
         )
     return _written(value)

@@ -82,6 +82,10 @@ def source_of(text: str, options: Mapping[str, Any] | None = None) -> DataSource
     options : mapping, optional
         The same options, as values; they add to those of the text.
 
+    Returns
+    -------
+    DataSource
+
     Raises
     ------
     InputError

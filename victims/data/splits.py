@@ -77,10 +77,10 @@ def folds(ratings: Ratings, count: int, seed: int) -> Iterator[tuple[Ratings, Ra
     rank = np.empty(ratings.n_ratings, np.int64)
     rank[order] = np.arange(ratings.n_ratings)
     users = ratings.users
-    part = (rank - ratings.indptr[users]) % count
-    part[np.diff(ratings.indptr)[users] == 1] = -1
+    fold = (rank - ratings.indptr[users]) % count
+    fold[np.diff(ratings.indptr)[users] == 1] = -1
     for number in range(count):
-        yield _parted(ratings, part == number)
+        yield _parted(ratings, fold == number)
 
 
 class Rotation(NamedTuple):
@@ -113,10 +113,10 @@ def rotations(ratings: Ratings, seed: int, count: int = 5) -> Iterator[Rotation]
         If there are fewer than three parts.
     """
     require("rotations", "count", count, at_least(3))
-    part = np.empty(ratings.n_ratings, np.int64)
-    part[generator(seed, Purpose.PARTS).permutation(ratings.n_ratings)] = np.arange(part.size) % count
+    fold = np.empty(ratings.n_ratings, np.int64)
+    fold[generator(seed, Purpose.PARTS).permutation(ratings.n_ratings)] = np.arange(fold.size) % count
     for number in range(count):
-        is_test, is_validation = part == number, part == (number + 1) % count
+        is_test, is_validation = fold == number, fold == (number + 1) % count
         yield Rotation(
             without(ratings, is_test | is_validation),
             without(ratings, ~is_validation),

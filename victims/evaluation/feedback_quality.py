@@ -24,7 +24,23 @@ UNIVERSES = ("implicit", "all")
 
 
 def unit_values(ratings: Ratings, rating_map: RatingMap) -> Float[np.ndarray, " ratings"]:
-    """Ratings on the scale 0..1."""
+    """Put ratings on the scale 0..1.
+
+    Parameters
+    ----------
+    ratings : Ratings
+    rating_map : {"max", "min-max"}
+        By the largest level, or from the lowest to the largest.
+
+    Returns
+    -------
+    (ratings,)
+        In 0..1.
+
+    References
+    ----------
+    Paper 004 (doi:10.3390/app122111118), which only says that ratings are scaled.
+    """
     return unit_ratings(ratings.values, ratings.levels, rating_map)
 
 
@@ -36,6 +52,11 @@ def unit_rmse(predicted: Float[np.ndarray, " ratings"], test: Ratings, rating_ma
     predicted : (n_ratings,)
     test : Ratings
     rating_map : "max" or "min-max"
+
+    Returns
+    -------
+    float
+        In 0..1.
     """
     levels = unit_ratings(np.array([test.levels[0], test.levels[-1]]), test.levels, rating_map)
     error = np.clip(predicted, levels[0], levels[1]) - unit_values(test, rating_map)
@@ -77,6 +98,11 @@ def popularity(split: FeedbackSplit, seed: int) -> dict[str, float]:
     split : FeedbackSplit
     seed : int
         Decides between items of equal numbers.
+
+    Returns
+    -------
+    dict
+        P@5 and R@5 in 0..1, by the name of measure and universe.
     """
     ties = generator(seed, Purpose.POPULARITY_TIES)
     found: dict[str, float] = {}

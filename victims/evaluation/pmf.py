@@ -40,6 +40,10 @@ def pmf_start(ratings: Ratings, factors: int, init_scale: float, seed: int) -> F
         K
     init_scale : float
     seed : int
+
+    Returns
+    -------
+    Factors
     """
     rng = generator(seed, Purpose.PMF_START)
     shapes = (ratings.n_users, factors), (ratings.n_items, factors)
@@ -55,6 +59,10 @@ def disjoint_batches(ratings: Ratings, seed: int) -> list[Int[np.ndarray, " _"]]
     ----------
     ratings : Ratings
     seed : int
+
+    Returns
+    -------
+    list of (n,) int
     """
     order = generator(seed, Purpose.PMF_START, 1).permutation(ratings.n_ratings)
     of_user, of_item = [0] * ratings.n_users, [0] * ratings.n_items  # a bit for each batch they are in
@@ -92,6 +100,10 @@ def pmf_epoch(
         gamma and alpha.
     seed, epoch : int
         Of the order.
+
+    Returns
+    -------
+    Factors
 
     Raises
     ------

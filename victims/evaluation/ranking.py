@@ -100,6 +100,10 @@ def case(scenario: str, ratings: Ratings, seed: int, rule: str = "random") -> Ca
     rule : str
         How ratings of existing users are held out: ``victims.data.splits``.
 
+    Returns
+    -------
+    Case
+
     Raises
     ------
     InputError
@@ -172,6 +176,40 @@ def measure(
     InputError
         If the victim has no factors for new users or items.
     """
+    run = trained(victim, chosen, rounds=rounds, defenses=defenses, seed=seed, progress=progress)
+    return ranked(run, chosen, cut)
+
+
+def trained(
+    victim: Victim,
+    chosen: Case,
+    *,
+    rounds: int,
+    defenses: Sequence[Defense] = (),
+    seed: int = 0,
+    progress: Progress = lambda done, total: None,
+) -> Run:
+    """Train a victim on a case.
+
+    Parameters
+    ----------
+    victim : Victim
+    chosen : Case
+    rounds : int
+    defenses : sequence of Defense
+    seed : int
+    progress : callable
+        Called with (rounds done, rounds in all).
+
+    Returns
+    -------
+    Run
+
+    Raises
+    ------
+    InputError
+        If the victim has no factors for new users or items.
+    """
     if chosen.scenario != EXISTING and not victim.folds_in:
         raise InputError(
             f"this victim has no factors for a {chosen.scenario}: it knows ratings alone; "
@@ -183,10 +221,28 @@ def measure(
         progress(round_ + 1, rounds)
         if run.stopped:
             break
+    return run
+
+
+def ranked(run: Run, chosen: Case, cut: Cut = PAPER) -> dict[str, Quality]:
+    """Rank with what was trained.
+
+    Parameters
+    ----------
+    run : Run
+        Of ``trained`` on the same case.
+    chosen : Case
+    cut : Cut
+
+    Returns
+    -------
+    dict of str to Quality
+        By reading.
+    """
     predictor = _with_newcomers(run, chosen, int(run.state.round))
 
     def scores(users: np.ndarray) -> np.ndarray:
-        return _as_used(predictor.scores(users), users, chosen.test, defenses, seed)
+        return _as_used(predictor.scores(users), users, chosen.test, run.defenses, run.seed)
 
     return rank(chosen, scores, cut)
 
@@ -247,6 +303,25 @@ def popular(chosen: Case, seed: int, cut: Cut = PAPER) -> dict[str, Quality]:
     return rank(chosen, lambda users: np.broadcast_to(counts, (users.size, counts.size)), cut)
 
 
+def constant(chosen: Case, seed: int, cut: Cut = PAPER) -> dict[str, Quality]:
+    """The same where every prediction is equal, so that all items are tied: each user's in a random order.
+
+    Parameters
+    ----------
+    chosen : Case
+    seed : int
+        Of the ties.
+    cut : Cut
+
+    Returns
+    -------
+    dict of str to Quality
+        By reading.
+    """
+    rng = generator(seed, Purpose.POPULARITY_TIES)
+    return rank(chosen, lambda users: rng.random((users.size, chosen.train.n_items)), cut)
+
+
 def rank(chosen: Case, predict: Callable[[np.ndarray], np.ndarray], cut: Cut = PAPER) -> dict[str, Quality]:
     """Quality of a ranking in both readings.
 
@@ -256,6 +331,11 @@ def rank(chosen: Case, predict: Callable[[np.ndarray], np.ndarray], cut: Cut = P
     predict : callable
         From user numbers of the test ratings to scores, (users, n_items); larger ranks first.
     cut : Cut
+
+    Returns
+    -------
+    dict
+        From readings to ``Quality``.
     """
     per_user: dict[str, list[np.ndarray]] = {reading: [] for reading in READINGS}
     for users, actual, trained in _blocks(chosen):

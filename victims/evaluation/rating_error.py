@@ -26,6 +26,8 @@ from victims.data.ratings import Ratings
 from victims.protocols.base import Centralised, Defense, Victim
 from victims.training import Run, start
 
+BLOCK_CELLS = 1 << 22  # numbers of the squares that are formed together: 32 MiB
+
 
 @dataclass(frozen=True)
 class Learning:
@@ -66,7 +68,7 @@ def learning_curve(
     ----------
     victim : Victim
     train, test : Ratings
-        From ``victims.data.ratings.split``.
+        From ``victims.data.splits.split_by``.
     rounds : list of int
         Ascending numbers of rounds after which to measure, >= 1.
     defenses : sequence of Defense
@@ -173,11 +175,34 @@ def _ridge_rows(
     other: Float[np.ndarray, "columns K"],
     model: Centralised,
 ) -> Float[np.ndarray, "rows K"]:
-    """Ridge regression of every row on the factors of all columns, unrated ones down-weighted."""
-    k = other.shape[1]
+    """Ridge regression of every row on the factors of all columns, unrated ones down-weighted.
+
+    Some rows at a time, and some columns of their squares: all of them are rows x K x K numbers.
+    """
+    everywhere = model.unrated_weight * other.T @ other
+    rows = max(1, BLOCK_CELLS // other.shape[1] ** 2)
+    found = [
+        _ridge_block(ratings[first : first + rows], other, everywhere, model)
+        for first in range(0, ratings.shape[0], rows)
+    ]
+    return np.concatenate(found)
+
+
+def _ridge_block(
+    ratings: sp.csr_array,
+    other: Float[np.ndarray, "columns K"],
+    everywhere: Float[np.ndarray, "K K"],
+    model: Centralised,
+) -> Float[np.ndarray, "rows K"]:
+    n_columns, k = other.shape
     rated = sp.csr_array((np.ones_like(ratings.data), ratings.indices, ratings.indptr), ratings.shape)
-    squares = (rated @ (other[:, :, None] * other[:, None, :]).reshape(-1, k * k)).reshape(-1, k, k)
-    squares = (1 - model.unrated_weight) * squares + model.unrated_weight * other.T @ other
+    squares = np.empty((ratings.shape[0], k, k))
+    width = max(1, BLOCK_CELLS // (n_columns * k))
+    for first in range(0, k, width):
+        some = other[:, first : first + width]
+        products = (some[:, :, None] * other[:, None, :]).reshape(n_columns, -1)
+        squares[:, first : first + width] = (rated @ products).reshape(-1, some.shape[1], k)
+    squares = (1 - model.unrated_weight) * squares + everywhere
     # a row without ratings keeps one ridge, so that it is solved to zeros
     times = np.maximum(np.diff(ratings.indptr), 1) if model.per_rating else np.ones(ratings.shape[0])
     sums = (ratings @ other)[..., None]

@@ -34,6 +34,10 @@ def version_of(name: str) -> str | None:
     ----------
     name : str
         A key of ``PACKAGES``.
+
+    Returns
+    -------
+    str or None
     """
     try:
         return version(PACKAGES[name])
@@ -90,6 +94,10 @@ def weighted_factorisation(positives: Ratings, factors: int, seed: int) -> Produ
     positives : Ratings
         Whose stars do not matter.
     factors, seed : int
+
+    Returns
+    -------
+    Products
     """
     _package("wrmf")
     als = import_module("implicit.als")

@@ -40,6 +40,11 @@ def traffic(victim: AmongTrusted, state: State, ratings: Ratings) -> Traffic:
     state : State
         Before the round.
     ratings : Ratings
+
+    Returns
+    -------
+    Traffic
+        Rows, messages and bytes.
     """
     samples, edges = victim.samples_of(state, ratings), victim.edges_of(state, ratings)
     rows = np.bincount(samples.user, minlength=ratings.n_users)

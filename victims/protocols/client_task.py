@@ -40,7 +40,15 @@ class ClientStep(NamedTuple):
 
 
 class Biases(NamedTuple):
-    """In stars: of items (n_items,), broadcast; of clients (n_users,), zeros where they have none."""
+    """Biases, in stars.
+
+    Attributes
+    ----------
+    items : (n_items,)
+        Which are broadcast.
+    clients : (n_users,)
+        Zeros where they have none.
+    """
 
     items: Float[np.ndarray, " items"]
     clients: Float[np.ndarray, " users"]

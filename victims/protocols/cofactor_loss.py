@@ -46,6 +46,10 @@ def loss(
         Each user's own V_j.
     implicit : (n_implicit, K)
         Each user's own Z_k, in the order of the implicit samples.
+
+    Returns
+    -------
+    scalar
     """
     is_explicit = samples.kind == EXPLICIT
     user, n_users = samples.user[is_explicit], clients.shape[0]

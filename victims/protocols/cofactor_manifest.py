@@ -29,6 +29,10 @@ def manifest_of(
         Public numbers.
     said : dict
         Keys of the rule that the format does not know.
+
+    Returns
+    -------
+    Manifest
     """
     per_rating = victim.order == "per-rating"
     rule = ClientRule(

@@ -76,6 +76,10 @@ def heard_along(
     n_users, n_items : int
     share : float
         E for an edge of weight 1.
+
+    Returns
+    -------
+    Heard
     """
     first = np.searchsorted(sender, np.arange(n_users + 1))
     count = np.diff(first)[edges.sender]
@@ -85,7 +89,17 @@ def heard_along(
 
 
 def sample_factors(state: State, samples: Samples) -> Float[np.ndarray, "samples K"]:
-    """V or Z that each sample meets: its user's own."""
+    """Look up V or Z that each sample meets: its user's own.
+
+    Parameters
+    ----------
+    state : State
+    samples : Samples
+
+    Returns
+    -------
+    (samples, K)
+    """
     keys = key_of(samples.user, samples.item, len(state.items.public.start))
     is_explicit = samples.kind == EXPLICIT
     found = np.empty((samples.user.size, state.clients.shape[1]))
@@ -104,6 +118,10 @@ def passed_of(rules: Rules, state: State, samples: Samples) -> Passed:
         Before the round.
     samples : Samples
         Of the round.
+
+    Returns
+    -------
+    Passed
     """
     factors = sample_factors(state, samples)
     return one_pass(rules, state.clients, state.offsets, samples, factors, state.seed, state.round)
@@ -124,6 +142,10 @@ def after_round(
         From ``passed_of``.
     explicit, implicit : Heard
         What arrives about V and about Z.
+
+    Returns
+    -------
+    State
     """
     is_explicit = samples.kind == EXPLICIT
     tables = []

@@ -61,6 +61,10 @@ def start_state(start: Start, ratings: Ratings, samples: Samples, edges: Edges |
         Those of all rounds.
     edges : Edges or None
     seed : int
+
+    Returns
+    -------
+    State
     """
     n_users, n_items = ratings.n_users, ratings.n_items
     clients = _main(start, n_users, seed, 0)

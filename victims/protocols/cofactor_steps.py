@@ -102,6 +102,10 @@ def slopes(
         As in ``Samples``.
     score : (n_samples,)
         x.
+
+    Returns
+    -------
+    (n_samples,)
     """
     g, rest = expit(score), expit(-score)  # rest = 1 - g, and stays above 0 where g rounds to 1
     explicit = score - target if rules.link == "identity" else g * rest * (g - target)
@@ -149,7 +153,17 @@ def one_pass(
 
 
 def explicit_counts(samples: Samples, n_users: int) -> Int[np.ndarray, " users"]:
-    """|I|: explicit ratings of every user."""
+    """Count the explicit ratings of every user, |I|.
+
+    Parameters
+    ----------
+    samples : Samples
+    n_users : int
+
+    Returns
+    -------
+    (users,) int
+    """
     return np.bincount(samples.user[samples.kind == EXPLICIT], minlength=n_users)
 
 

@@ -57,6 +57,7 @@ from victims.protocols.decentralised_mf_steps import (
 from victims.protocols.jax_ratings import device_data
 from victims.protocols.local_exchange import Outcome, after_round, rows_of_round
 from victims.protocols.presence import present
+from victims.protocols.published_manifest import published_manifest
 from victims.protocols.switches import READERS, Switches, check_switches, declared, refuse
 from victims.transcript.manifest import Manifest, Upload
 
@@ -214,7 +215,7 @@ class DecentralisedMF(Switches):
             outcome = after_round(self._task(state, ratings), received)
             biases = outcome.biases
             items, clients = self._stepped(state, ratings, outcome)
-        if not bool(jnp.isfinite(items).all() & jnp.isfinite(clients).all()):
+        if not all(np.isfinite(table).all() for table in (items, clients)):
             raise InputError(
                 f"decentralised_mf diverged in round {state.round}: factors must stay finite; lower "
                 f"learning_rate (now {self.learning_rate:g})"
@@ -285,29 +286,8 @@ class DecentralisedMF(Switches):
         return declared(self, published, rate=rates.pop() if len(rates) == 1 else None, rule=RULE)
 
     def _published_manifest(self, ratings: Ratings, rounds: list[int]) -> Manifest:
-        return Manifest(
-            format="factorleak-transcript",
-            version=1,
-            protocol="mf",
-            update=self.update,
-            weighting=self.weighting,
-            n_users=ratings.n_users,
-            n_items=ratings.n_items,
-            n_attributes=0,
-            factors=self.factors,
-            rounds=rounds,
-            hyperparameters={
-                "learning_rate": self.learning_rate,
-                "epochs": self.epochs,
-                "regularization": self.regularization,
-            },
-            upload=Upload(scale=-2.0),
-            rating_levels=list(ratings.levels),
-            attribute_groups=[],
-            parties={"server": -1},
-            adversary="all",
-            recorded_by="factorleak",
-        )
+        constants = {name: getattr(self, name) for name in ("learning_rate", "epochs", "regularization")}
+        return published_manifest("mf", self, ratings, rounds, constants, upload=Upload(scale=-2.0))
 
 
 def _refuse(sample: Sample | None) -> None:

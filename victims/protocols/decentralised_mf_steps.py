@@ -207,14 +207,38 @@ def _item_steps(
     """The factors after all steps, and before each where they are to be kept."""
 
     def step(v: Array, entry: Array) -> tuple[Array, Array | None]:
-        rating = jnp.maximum(entry, 0)
-        u = clients[data.user[rating]]
-        error = jnp.sum(u * v, axis=1) - data.value[rating]
-        gradient = 2 * error[:, None] * u + 2 * ridge * v
-        gradient = gradient if added is None else gradient + added[rating]
-        return v - rate * jnp.where(entry[:, None] >= 0, gradient, 0), v if keep else None
+        return item_step(v, entry, clients, data, rate, ridge, added), v if keep else None
 
     return jax.lax.scan(step, items, table)
+
+
+def item_step(
+    v: Array, entry: Array, clients: Array, data: Data, rate: Scalar, ridge: Scalar, added: Array | None
+) -> Array:
+    """Step once with the factor of each of some items.
+
+    Parameters
+    ----------
+    v : (width, K)
+    entry : (width,) int
+        Rating that each item is told of; -1 of none.
+    clients : (n_users, K)
+    data : Data
+    rate, ridge : float
+        eta and lambda.
+    added : (n_ratings, K) or None
+        What defenses add to each upload.
+
+    Returns
+    -------
+    (width, K)
+    """
+    rating = jnp.maximum(entry, 0)
+    u = clients[data.user[rating]]
+    error = jnp.sum(u * v, axis=1) - data.value[rating]
+    gradient = 2 * error[:, None] * u + 2 * ridge * v
+    gradient = gradient if added is None else gradient + added[rating]
+    return v - rate * jnp.where(entry[:, None] >= 0, gradient, 0)
 
 
 @jax.jit
@@ -222,13 +246,33 @@ def _client_steps(
     clients: Array, table: Array, items: Array, data: Data, rate: Scalar, ridge: Scalar
 ) -> Array:
     def step(u: Array, entry: Array) -> tuple[Array, None]:
-        rating = jnp.maximum(entry, 0)
-        v = items[data.item[rating]]
-        error = jnp.sum(u * v, axis=1) - data.value[rating]
-        gradient = 2 * error[:, None] * v + 2 * ridge * u
-        return projected(u - rate * jnp.where(entry[:, None] >= 0, gradient, 0)), None
+        return client_step(u, entry, items, data, rate, ridge), None
 
     return jax.lax.scan(step, clients, table)[0]
+
+
+def client_step(u: Array, entry: Array, items: Array, data: Data, rate: Scalar, ridge: Scalar) -> Array:
+    """Step once with the factor of each of some clients, and project it to the unit ball.
+
+    Parameters
+    ----------
+    u : (width, K)
+    entry : (width,) int
+        Rating that each client steps with; -1 of none.
+    items : (n_items, K)
+    data : Data
+    rate, ridge : float
+        eta and lambda.
+
+    Returns
+    -------
+    (width, K)
+    """
+    rating = jnp.maximum(entry, 0)
+    v = items[data.item[rating]]
+    error = jnp.sum(u * v, axis=1) - data.value[rating]
+    gradient = 2 * error[:, None] * v + 2 * ridge * u
+    return projected(u - rate * jnp.where(entry[:, None] >= 0, gradient, 0))
 
 
 def gradient_rows(

@@ -44,6 +44,10 @@ def pieces(users: np.ndarray, counts: np.ndarray, factors: int) -> Iterator[np.n
         Rows that each of them uploads.
     factors : int
         Numbers in a row.
+
+    Yields
+    ------
+    (n,) int
     """
     budget = max(1, PIECE_BYTES // (8 * factors))
     piece_of = (np.cumsum(counts) - 1) // budget
@@ -76,8 +80,16 @@ class Sample:
 class Centralised(NamedTuple):
     """The model of a victim as one who holds every rating would fit it: r = p . q with ridge on both sides.
 
-    factors is K; ridge counts once per row, or where ``per_rating`` once per rating of the row (Y. Zhou et
-    al., AAIM 2008); unrated_weight is the weight of unrated items as zeros, 0 where they do not take part.
+    Attributes
+    ----------
+    factors : int
+        K.
+    ridge : float
+        Counts once per row.
+    unrated_weight : float
+        Weight of unrated items as zeros, 0 where they do not take part.
+    per_rating : bool
+        Ridge counts once per rating of the row instead (Y. Zhou et al., AAIM 2008).
     """
 
     factors: int
@@ -94,12 +106,18 @@ class Attacker(NamedTuple):
 
 
 class Received(NamedTuple):
-    """What reaches the server, or neighbours, in one round: sums of the uploaded rows over clients.
+    """What reaches the server, or neighbours, in one round.
 
-    items (n_items, factors), attributes (n_attributes, factors). Where the server steps at every upload
-    (``Victim.stepwise``) the sums are empty, and added (n_ratings, factors) is what defenses add to each.
-    Where rows go to neighbours the sums are empty, too: rows are those of all clients, and copies, where
-    defenses treat every message anew, gives what reaches one receiver.
+    Attributes
+    ----------
+    items, attributes : (n_items, factors), (n_attributes, factors)
+        Sums of the uploaded rows over clients; empty where there are none.
+    added : (n_ratings, factors), optional
+        What defenses add to each row, where the server steps at every upload (``Victim.stepwise``).
+    rows : Rows, optional
+        Of all clients, where rows go to neighbours.
+    copies : callable, optional
+        From a receiver to what reaches it, where defenses treat every message anew.
     """
 
     items: Float[np.ndarray, "items factors"]
@@ -113,7 +131,13 @@ class Received(NamedTuple):
 class Holding:
     """Item factors that one client alone knows, before the messages of a round.
 
-    holder is the client, index (n,) the items, ascending, factors (n, K).
+    Attributes
+    ----------
+    holder : int
+        The client.
+    index : (n,) int
+        The items, ascending.
+    factors : (n, K)
     """
 
     holder: int
@@ -123,10 +147,18 @@ class Holding:
 
 @dataclass(frozen=True)
 class SetUp:
-    """Messages of one kind before the first round, which are no gradients; (n_rows,) each.
+    """Messages of one kind before the first round, which are no gradients.
 
-    kind is a declared kind of role other, receiver the party of the manifest that they go to, index what the
-    kind counts, value a number, or None where a row is its index alone.
+    Attributes
+    ----------
+    kind : str
+        A declared kind of role other.
+    receiver : int
+        The party of the manifest that they go to.
+    sender, index : (n_rows,) int
+        Index is what the kind counts.
+    value : (n_rows,), optional
+        None where a row is its index alone.
     """
 
     kind: str

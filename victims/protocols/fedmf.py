@@ -56,6 +56,7 @@ from victims.protocols.fedmf_round import (
 )
 from victims.protocols.jax_ratings import device_data
 from victims.protocols.local_exchange import after_round, rows_of_round
+from victims.protocols.published_manifest import published_manifest
 from victims.protocols.switches import READERS, Switches, check_switches, declared
 from victims.transcript.manifest import Manifest, Upload
 
@@ -203,7 +204,7 @@ class FedMF(Switches):
             sums = Received(outcome.items, outcome.attributes)
             state = round_step(self._constants(), state, device_data(ratings), sums)
             state = state._replace(client_factors=jnp.asarray(outcome.clients), biases=outcome.biases)
-        if not bool(jnp.isfinite(state.item_factors).all() & jnp.isfinite(state.client_factors).all()):
+        if not all(np.isfinite(table).all() for table in (state.item_factors, state.client_factors)):
             raise InputError(
                 f"fedmf diverged in round {int(state.round) - 1}: factors must stay finite; lower "
                 f"client_learning_rate (now {self.client_learning_rate:g}), for the steps of all clients "
@@ -274,29 +275,10 @@ class FedMF(Switches):
 
     def _published_manifest(self, ratings: Ratings, rounds: list[int]) -> Manifest:
         rate = self.client_learning_rate
-        return Manifest(
-            format="factorleak-transcript",
-            version=1,
-            protocol="fedmf",
-            update=self.update,
-            weighting=self.weighting,
-            n_users=ratings.n_users,
-            n_items=ratings.n_items,
-            n_attributes=0,
-            factors=self.factors,
-            rounds=rounds,
-            hyperparameters={"lambda_factors": self.lambda_factors, "client_learning_rate": rate},
-            upload=Upload(
-                scale=-2 * rate,
-                regularization=2 * rate * self.item_regularization,
-                zeros_if_unrated=self.upload == "full-text",
-            ),
-            rating_levels=list(ratings.levels),
-            attribute_groups=[],
-            parties={"server": -1},
-            adversary="all",
-            recorded_by="factorleak",
-        )
+        constants = {"lambda_factors": self.lambda_factors, "client_learning_rate": rate}
+        pull = 2 * rate * self.item_regularization
+        upload = Upload(scale=-2 * rate, regularization=pull, zeros_if_unrated=self.upload == "full-text")
+        return published_manifest("fedmf", self, ratings, rounds, constants, upload=upload)
 
     def _refuse_unless_open_to(self, sample: Sample | None) -> None:
         """Unrated items may be sampled where rows of rated ones are sent as published."""

@@ -62,6 +62,7 @@ from victims.protocols.fedmvmf_round import (
 from victims.protocols.fedmvmf_rows import Entries, dense_rows, sparse_rows
 from victims.protocols.jax_ratings import Data, all_data, sampled_data
 from victims.protocols.local_exchange import after_round, rows_of_round
+from victims.protocols.published_manifest import published_manifest
 from victims.protocols.switches import READERS, Switches, check_switches, declared, refuse
 from victims.transcript.manifest import Manifest
 
@@ -221,7 +222,7 @@ class FedMVMF(Switches):
             if self.update == "sgd":
                 state = state._replace(client_factors=jnp.asarray(outcome.clients))
             state = state._replace(biases=outcome.biases)
-        if not bool(jnp.isfinite(state.item_factors).all() & jnp.isfinite(state.client_factors).all()):
+        if not all(np.isfinite(table).all() for table in (state.item_factors, state.client_factors)):
             raise InputError(
                 f"fedmvmf diverged in round {int(state.round) - 1}: factors must stay finite; lower "
                 f"client_learning_rate (now {self.client_learning_rate:g}) or server_learning_rate "
@@ -323,24 +324,16 @@ class FedMVMF(Switches):
             constants["alpha"] = self.alpha
         if self.update == "sgd":
             constants["client_learning_rate"] = self.client_learning_rate
-        return Manifest(
-            format="factorleak-transcript",
-            version=1,
-            protocol="fedmvmf",
-            update=self.update,
-            weighting=self.weighting,
-            n_users=ratings.n_users,
-            n_items=ratings.n_items,
+        return published_manifest(
+            "fedmvmf",
+            self,
+            ratings,
+            rounds,
+            constants,
             n_attributes=ratings.n_attributes,
-            factors=self.factors,
-            rounds=rounds,
-            hyperparameters=constants,
-            rating_levels=list(ratings.levels),
             attribute_groups=[list(group) for group in ratings.attribute_groups],
             item_features=_named_features(ratings),
             parties={"server": -1, "item_server": -2},
-            adversary="all",
-            recorded_by="factorleak",
         )
 
 

@@ -56,6 +56,11 @@ def unit_ratings(
     rating_map : "max" or "min-max"
         r / largest, or (r - smallest) / (largest - smallest). The paper only says that ratings are scaled.
 
+    Returns
+    -------
+    (n,)
+        In 0..1.
+
     Examples
     --------
     >>> unit_ratings(np.array([0.5, 4.0]), (0.5, 4.0), "max").tolist()
@@ -78,6 +83,11 @@ def in_stars(
     unit : array
     levels, rating_map
         As there.
+
+    Returns
+    -------
+    array
+        In stars.
 
     Examples
     --------
@@ -137,6 +147,10 @@ def explicit_only(ratings: Ratings, share: float, rating_map: RatingMap, seed: i
     ----------
     ratings, share, rating_map, seed
         As there.
+
+    Returns
+    -------
+    Samples
     """
     samples = observed(ratings, share, rating_map, seed)
     return Samples(*(column[samples.kind == EXPLICIT] for column in samples))

@@ -60,15 +60,16 @@ def device_data(ratings: Ratings) -> Data:
         An entry for each rating.
     """
     if ratings not in _ON_DEVICE:
-        _ON_DEVICE[ratings] = Data(
-            jnp.asarray(ratings.users),
-            jnp.asarray(ratings.items),
-            jnp.asarray(ratings.values),
-            jnp.ones(ratings.values.shape),
-            jnp.asarray(ratings.indptr),
-            jnp.asarray(ratings.attributes),
-            jnp.asarray(ratings.item_features),
+        held = Data(
+            ratings.users,
+            ratings.items,
+            ratings.values,
+            np.ones(ratings.values.shape),
+            ratings.indptr,
+            ratings.attributes,
+            ratings.item_features,
         )
+        _ON_DEVICE[ratings] = jax.device_put(held)  # what is made there is compiled for each size anew
     return _ON_DEVICE[ratings]
 
 

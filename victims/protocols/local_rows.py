@@ -42,8 +42,8 @@ def trained_pieces(task: Task, users: Int[np.ndarray, " users"]) -> Iterator[Pie
     first, last = (np.searchsorted(every, users, side=side) for side in ("left", "right"))
     n_attributes, factors = task.attributes.shape
     order = _order(task, every)
-    number = np.arange(users.size)
-    for here in pieces(number, last - first + n_attributes, factors):
+    user_number = np.arange(users.size)
+    for here in pieces(user_number, last - first + n_attributes, factors):
         yield _trained(task, users[here], first[here], (last - first)[here], order)
 
 

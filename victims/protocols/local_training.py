@@ -54,7 +54,15 @@ class Habits(NamedTuple):
 
 
 class Rule(NamedTuple):
-    """gamma, lambda of u, mu of the copies, lambda_1 of attributes; which coordinates of u and w move."""
+    """A step of a client on its own factor and its copies.
+
+    Attributes
+    ----------
+    rate, ridge, item_pull, attribute_weight : scalar
+        gamma, lambda of u, mu of the copies, lambda_1 of attributes.
+    own_moves, item_moves : (K,) bool
+        Which coordinates of u and w move.
+    """
 
     rate: Float[Array, ""]
     ridge: Float[Array, ""]
@@ -182,6 +190,9 @@ def _moved(habits: Habits, rule: Rule, u: Array, ascent: Array, counted: Array) 
     return jnp.where(jnp.arange(u.shape[1]) < habits.factors, moved / jnp.maximum(length, 1.0), moved)
 
 
+SMALLEST = 16  # ratings of a class: padding them is cheaper than a program for each smaller power of two
+
+
 class SizeClass(NamedTuple):
     """Clients of similar size.
 
@@ -206,7 +217,7 @@ def size_classes(
     order: Int[np.ndarray, " entries"],
     of_step: int | None,
 ) -> Iterator[SizeClass]:
-    """Group clients by the next power of two of how many ratings they have.
+    """Group clients by the next power of two of how many ratings they have, ``SMALLEST`` and more.
 
     Parameters
     ----------
@@ -222,14 +233,14 @@ def size_classes(
     SizeClass
         Smaller sizes first.
     """
-    size = 2 ** np.ceil(np.log2(np.maximum(count, 1))).astype(np.int64)
+    size = 2 ** np.ceil(np.log2(np.maximum(count, SMALLEST))).astype(np.int64)
     for width in np.unique(size).tolist():
-        place = np.flatnonzero(size == width)
+        position = np.flatnonzero(size == width)
         at_once = width if of_step is None else min(of_step, width)
         steps = -(-width // at_once)
         rank = np.arange(steps * at_once)
-        users = 1 << (place.size - 1).bit_length()
+        users = 1 << (position.size - 1).bit_length()
         entry = np.full((users, rank.size), -1, np.int64)
-        here = rank < count[place][:, None]
-        entry[: place.size][here] = order[(first[place][:, None] + rank)[here]]
-        yield SizeClass(place, entry, steps)
+        here = rank < count[position][:, None]
+        entry[: position.size][here] = order[(first[position][:, None] + rank)[here]]
+        yield SizeClass(position, entry, steps)

@@ -327,18 +327,52 @@ class Graph:
 
 
 def seed_of_message(seed: int, receiver: int) -> int:
-    """The seed of what defenses do to the messages to one receiver."""
+    """Derive the seed of what defenses do to the messages to one receiver.
+
+    Parameters
+    ----------
+    seed : int
+        Of the run.
+    receiver : int
+        A client.
+
+    Returns
+    -------
+    int
+        In 0..2^62 - 1.
+    """
     return int(generator(seed, Purpose.MESSAGES_TO, receiver).integers(2**62))
 
 
 def taken(rows: Rows, at: Int[np.ndarray, " some"]) -> Rows:
-    """Some of the rows, in the order given."""
+    """Take some of the rows, in the order given.
+
+    Parameters
+    ----------
+    rows : Rows
+    at : (some,) int
+        Numbers of rows.
+
+    Returns
+    -------
+    Rows
+    """
     given = {name: column[at] for name, column in vars(rows).items() if column is not None}
     return replace(rows, **given)
 
 
 def joined_rows(pieces: Sequence[Rows]) -> Rows:
-    """Rows of several pieces, of one at least, in one."""
+    """Join the rows of several pieces.
+
+    Parameters
+    ----------
+    pieces : sequence of Rows
+        One at least, all with the same columns.
+
+    Returns
+    -------
+    Rows
+    """
     given = [name for name, column in vars(pieces[0]).items() if column is not None]
     columns = {name: np.concatenate([getattr(piece, name) for piece in pieces]) for name in given}
     return replace(pieces[0], **columns)

@@ -30,14 +30,35 @@ class Copies(NamedTuple):
 
 
 def copies_of(start: Float[np.ndarray, "items K"]) -> Copies:
-    """Copies of which none has moved."""
+    """Make copies of which none has moved.
+
+    Parameters
+    ----------
+    start : (items, K)
+        What everybody starts with.
+
+    Returns
+    -------
+    Copies
+    """
     return Copies(start, np.zeros(0, np.int64), np.zeros((0, start.shape[1])))
 
 
 def key_of(
     users: Int[np.ndarray, " pairs"], items: Int[np.ndarray, " pairs"], n_items: int
 ) -> Int[np.ndarray, " pairs"]:
-    """One number for each pair."""
+    """Number the pairs of user and item, ascending by user and then by item.
+
+    Parameters
+    ----------
+    users, items : (pairs,) int
+    n_items : int
+
+    Returns
+    -------
+    (pairs,) int64
+        user n_items + item.
+    """
     return users.astype(np.int64) * n_items + items
 
 
@@ -49,12 +70,16 @@ def at(copies: Copies, keys: Int[np.ndarray, " pairs"]) -> Float[np.ndarray, "pa
     copies : Copies
     keys : (n_pairs,) int64
         From ``key_of``, in any order.
+
+    Returns
+    -------
+    (n_pairs, K)
     """
     found = copies.start[keys % len(copies.start)]
     if copies.keys.size:
-        place = np.minimum(np.searchsorted(copies.keys, keys), copies.keys.size - 1)
-        moved = copies.keys[place] == keys
-        found[moved] = copies.values[place[moved]]
+        position = np.minimum(np.searchsorted(copies.keys, keys), copies.keys.size - 1)
+        moved = copies.keys[position] == keys
+        found[moved] = copies.values[position[moved]]
     return found
 
 
@@ -65,6 +90,10 @@ def whole(copies: Copies, users: Int[np.ndarray, " some"]) -> Float[np.ndarray, 
     ----------
     copies : Copies
     users : (n,) int
+
+    Returns
+    -------
+    (n, n_items, K)
     """
     n_items = len(copies.start)
     full = np.repeat(copies.start[None], users.size, axis=0)
@@ -77,7 +106,18 @@ def whole(copies: Copies, users: Int[np.ndarray, " some"]) -> Float[np.ndarray, 
 
 
 def moved_items(copies: Copies, user: int) -> Int[np.ndarray, " items"]:
-    """Items of which a user's copy has been touched, ascending."""
+    """List the items of which a user's copy has been touched.
+
+    Parameters
+    ----------
+    copies : Copies
+    user : int
+
+    Returns
+    -------
+    (items,) int
+        Ascending.
+    """
     n_items = len(copies.start)
     low, high = np.searchsorted(copies.keys, [user * n_items, (user + 1) * n_items])
     return copies.keys[low:high] - user * n_items
@@ -101,16 +141,16 @@ def moved(copies: Copies, keys: Int[np.ndarray, " steps"], steps: Float[np.ndarr
     if keys.size == 0:
         return copies
     known = copies.keys
-    place = np.searchsorted(known, keys)
-    new = np.ones(keys.size, bool) if known.size == 0 else known[np.minimum(place, known.size - 1)] != keys
+    position = np.searchsorted(known, keys)
+    new = np.ones(keys.size, bool) if known.size == 0 else known[np.minimum(position, known.size - 1)] != keys
     values = copies.values
     if new.any():
         fresh = np.unique(keys[new])
         where = np.searchsorted(known, fresh)
         known = np.insert(known, where, fresh)
         values = np.insert(values, where, copies.start[fresh % len(copies.start)], axis=0)
-        place = np.searchsorted(known, keys)
+        position = np.searchsorted(known, keys)
     total = np.empty_like(values)
     for column in range(values.shape[1]):
-        total[:, column] = np.bincount(place, steps[:, column], minlength=known.size)
+        total[:, column] = np.bincount(position, steps[:, column], minlength=known.size)
     return Copies(copies.start, known, values + total)

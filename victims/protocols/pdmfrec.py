@@ -6,7 +6,7 @@ and equations (1) to (6).
 
 ================  ==================================================================================
 U_u               a client's own factor                     ``State.clients``
-V_i^u             its own copy of an item's factor          ``State.rated`` where it rated the item
+V_i^u             its own copy of an item's factor          ``OwnItems``
 W_uu'             similarity of neighbours                  ``similarity_graph``
 gamma, alpha      ``learning_rate``, ``regularization``
 d                 ``factors``
@@ -33,14 +33,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from functools import partial
-from typing import Any, Literal, NamedTuple
+from typing import Literal
 
 import numpy as np
 from jaxtyping import Float, Int
 
 from victims.common.errors import InputError
-from victims.common.seeds import Purpose, generator
 from victims.common.validation import above, at_least, between, one_of, require_fields
 from victims.data.ratings import Ratings
 from victims.protocols.base import (
@@ -55,86 +53,13 @@ from victims.protocols.base import (
     Shape,
     pieces,
 )
-from victims.protocols.network import Edges
-from victims.protocols.pdmfrec_copies import mean_of_copies
-from victims.protocols.pdmfrec_round import (
-    ByItem,
-    Pass,
-    by_item,
-    delivered,
-    entry_of,
-    item_factors_at,
-    order_of_pass,
-    pass_at_once,
-    pass_in_order,
-)
-from victims.protocols.similarity_graph import co_rated, similarity_graph
-from victims.transcript.client_rule import ClientRule
-from victims.transcript.kinds import STANDARD, Kind
-from victims.transcript.manifest import Manifest, Upload
+from victims.protocols.pdmfrec_manifest import manifest_of, told_to_the_helper
+from victims.protocols.pdmfrec_round import by_item, order_of_pass
+from victims.protocols.pdmfrec_start import Start
+from victims.protocols.pdmfrec_state import OwnItems, Rules, State, after_round, moved_items, passed_of
+from victims.protocols.similarity_graph import similarity_graph
+from victims.transcript.manifest import Manifest
 from victims.transcript.view import ITEM
-
-HELPER = -3
-ITEM_SET, CO_RATED = "item-set", "co-rated"
-
-
-class State(NamedTuple):
-    """Everything that is carried from one round to the next.
-
-    Attributes
-    ----------
-    round, seed : int
-    clients : (n_users, K)
-        U.
-    rated : (n_ratings, K)
-        V_i^u of rated items.
-    sent : (n_ratings, K)
-        For each rating the sum over rounds of what left its client.
-    by_item : ByItem
-    weight : (n_users, n_users)
-        W.
-    edges : Edges
-    arrived : (n_users, n_items, K), optional
-        Where every message is changed anew: for each client the sum over rounds of the means of line 11.
-    """
-
-    round: int
-    seed: int
-    clients: Float[np.ndarray, "users K"]
-    rated: Float[np.ndarray, "ratings K"]
-    sent: Float[np.ndarray, "ratings K"]
-    by_item: ByItem
-    weight: Float[np.ndarray, "users users"]
-    edges: Edges
-    arrived: Float[np.ndarray, "users items K"] | None = None
-
-
-@dataclass(frozen=True, eq=False)
-class OwnItems:
-    """Predictions with each client's own V.
-
-    Attributes
-    ----------
-    victim : PDMFRec
-    state : State
-    ratings : Ratings
-        Of the training.
-    """
-
-    victim: PDMFRec
-    state: State
-    ratings: Ratings
-
-    def pairs(self, users: Int[np.ndarray, " n"], items: Int[np.ndarray, " n"]) -> Float[np.ndarray, " n"]:
-        """U_u . V_j^u, in stars."""
-        factors = self.victim.items_of(self.state, self.ratings, users, items)
-        return np.einsum("nk,nk->n", self.state.clients[users], factors)
-
-    def scores(self, users: Int[np.ndarray, " some"]) -> Float[np.ndarray, "some items"]:
-        """U_u . V_j^u of all items, in stars."""
-        everything = np.tile(np.arange(self.ratings.n_items), users.size)
-        each = np.repeat(users, self.ratings.n_items)
-        return self.pairs(each, everything).reshape(users.size, self.ratings.n_items)
 
 
 @dataclass(frozen=True)
@@ -220,6 +145,17 @@ class PDMFRec:
         )
 
     @property
+    def rules(self) -> Rules:
+        """How clients step."""
+        constants = self.learning_rate, self.regularization
+        return Rules(*constants, self.weight == "twice", self.own_step, self.order, self.shuffle)
+
+    @property
+    def start_rule(self) -> Start:
+        """How factors start."""
+        return Start(self.factors, self.start, self.start_law, self.init_scale)
+
+    @property
     def blind_server(self) -> bool:
         """There is no server."""
         return False
@@ -263,8 +199,8 @@ class PDMFRec:
     def init(self, ratings: Ratings, seed: int) -> State:
         """Start factors, and the graph."""
         graph = similarity_graph(ratings, self.threshold, self.variant)
-        rated = self._start(seed, ratings, ratings.users, ratings.items)
-        clients = self._draw(seed, (ratings.n_users, self.factors), 2)
+        rated = self.start_rule.at(seed, ratings, ratings.users, ratings.items)
+        clients = self.start_rule.clients(seed, ratings.n_users)
         edges, nothing = graph.edges, np.zeros_like(rated)
         return State(0, seed, clients, rated, nothing, by_item(ratings), graph.weight, edges)
 
@@ -284,7 +220,7 @@ class PDMFRec:
         """
         _refuse(sample)
         with np.errstate(over="ignore", invalid="ignore"):  # told below
-            after = self._after(state, ratings, received)
+            after = after_round(self.rules, state, ratings, received)
         if not (np.isfinite(after.clients).all() and np.isfinite(after.rated).all()):
             raise InputError(
                 f"pdmfrec diverged in round {state.round}: factors must stay finite; lower learning_rate "
@@ -298,7 +234,7 @@ class PDMFRec:
         if self.start == "private":
             return nothing, nothing
         n_items = state.by_item.indptr.size - 1
-        return self._draw(state.seed, (n_items, self.factors), 0), nothing
+        return self.start_rule.shared(state.seed, n_items), nothing
 
     def network(self, state: State, ratings: Ratings) -> Graph:
         """The graph of similar clients."""
@@ -308,23 +244,17 @@ class PDMFRec:
         self, state: State, ratings: Ratings, watched: Int[np.ndarray, " clients"]
     ) -> Iterator[Holding]:
         """V of each client, where it differs from the shared start."""
+        own = self.predictor(state, ratings)
         for client in watched.tolist():
             items = np.arange(ratings.n_items)
             if self.start == "shared":
-                items = self._moved(state, ratings, client)
+                items = moved_items(state, ratings, client)
             if items.size:
-                yield Holding(
-                    client, items, self.items_of(state, ratings, np.full(items.size, client), items)
-                )
+                yield Holding(client, items, own.factors(np.full(items.size, client), items))
 
     def set_up(self, state: State, ratings: Ratings) -> Iterator[SetUp]:
         """What the helper is told: sets of items, or sizes of intersections and of sets."""
-        if self.helper == "item-set":
-            yield SetUp(ITEM_SET, HELPER, ratings.users, ratings.items)
-            return
-        common = co_rated(ratings)
-        one, other = np.nonzero(np.triu(common))
-        yield SetUp(CO_RATED, HELPER, one, other, common[one, other].astype(np.float64))
+        return told_to_the_helper(self.helper, ratings)
 
     def user_factors(self, state: State, ratings: Ratings, sample: Sample | None = None) -> np.ndarray:
         """U before the pass of this round."""
@@ -346,38 +276,21 @@ class PDMFRec:
             Of the training.
         users, items : (n_pairs,)
         """
-        start = partial(self._start, state.seed, ratings)
-        if state.arrived is not None:
-            moved = start(users, items) - self.learning_rate * state.arrived[users, items]
-            entry = entry_of(ratings, users, items)
-            moved[entry >= 0] = state.rated[entry[entry >= 0]]
-            return moved
-        return item_factors_at(
-            ratings,
-            state.by_item,
-            state.weight,
-            self.weight == "twice",
-            self.learning_rate,
-            state.rated,
-            state.sent,
-            start,
-            users,
-            items,
-        )
+        return OwnItems(self.rules, self.start_rule, state, ratings).factors(users, items)
 
     def predictor(self, state: State, ratings: Ratings, sample: Sample | None = None) -> OwnItems:
         """U_u . V_j^u."""
-        return OwnItems(self, state, ratings)
+        return OwnItems(self.rules, self.start_rule, state, ratings)
 
     def uploads(
         self, state: State, ratings: Ratings, users: np.ndarray, sample: Sample | None = None
     ) -> Iterator[Rows]:
         """Gradients of the given clients, items ascending, with the place of each in its pass."""
         _refuse(sample)
-        gradient = self._pass(state, ratings).gradient
-        place = np.empty(ratings.n_ratings, np.int32)
+        gradient = passed_of(self.rules, state, ratings).gradient
+        position = np.empty(ratings.n_ratings, np.int32)
         order = order_of_pass(ratings, self.shuffle, state.seed, state.round)
-        place[order] = np.arange(ratings.n_ratings) - ratings.indptr[ratings.users]
+        position[order] = np.arange(ratings.n_ratings) - ratings.indptr[ratings.users]
         for piece in pieces(users, np.diff(ratings.indptr)[users], self.factors):
             entry = np.flatnonzero(np.isin(ratings.users, piece))
             yield Rows(
@@ -385,131 +298,14 @@ class PDMFRec:
                 np.full(entry.size, ITEM, np.int8),
                 ratings.items[entry].astype(np.int32),
                 gradient[entry],
-                place[entry] if self.order == "per-rating" else None,
+                position[entry] if self.order == "per-rating" else None,
             )
 
     def manifest(self, ratings: Ratings, rounds: list[int]) -> Manifest:
         """Everything that neighbours know."""
-        per_rating = self.order == "per-rating"
-        beyond: dict[str, Any] = {"own_items": True}  # each client has copies of its own, and keeps them
-        beyond |= {name: getattr(self, name) for name in ("own_step", "weight", "variant", "threshold")}
-        rule = ClientRule(
-            rule="pdmfrec",
-            order=self.order,
-            local_steps=1,
-            batch_size=1 if per_rating else "all",
-            reduction="sum",
-            upload="gradient",
-            rows="rated",
-            loss="squared",
-            link="identity",
-            clip="none",
-            moves_items=False,
-            start="kept",
-            **beyond,
-        )
-        kinds = {
-            ITEM_SET: Kind(of="item", role="other", width=1),
-            CO_RATED: Kind(of="client", role="other", width=1),
-        }
-        return Manifest(
-            format="factorleak-transcript",
-            version=2,
-            protocol="pdmfrec",
-            update=None,
-            weighting="observed-only",
-            n_users=ratings.n_users,
-            n_items=ratings.n_items,
-            n_attributes=0,
-            factors=self.factors,
-            rounds=rounds,
-            hyperparameters={"learning_rate": self.learning_rate, "regularization": self.regularization},
-            upload=Upload(scale=-1.0, regularization=self.regularization),
-            rating_levels=list(ratings.levels),
-            parties={"helper": HELPER},
-            recorded_by="factorleak",
-            declared_rule=rule,
-            kinds={**STANDARD, **kinds},
-            roles={"helper": "helper"},
-            links=self.links,
-            senders_hidden=self.anonymous,
-        )
-
-    def _after(self, state: State, ratings: Ratings, received: Received | None) -> State:
-        passed = self._pass(state, ratings)
-        own = state.rated - self.learning_rate * passed.gradient if self.own_step else state.rated
-        twice, arrived = self.weight == "twice", state.arrived
-        sent = passed.gradient if received is None else _in_order(received, ratings)
-        if received is not None and received.copies is not None:
-            means = mean_of_copies(received.copies, state.weight, twice, ratings)
-            arrived = means if arrived is None else arrived + means
-            mean = means[ratings.users, ratings.items]
-        else:
-            mean = delivered(sent, state.by_item, state.weight, twice)
-        return state._replace(
-            round=state.round + 1,
-            clients=passed.clients,
-            rated=own - self.learning_rate * mean,
-            sent=state.sent + sent,
-            arrived=arrived,
-        )
-
-    def _pass(self, state: State, ratings: Ratings) -> Pass:
-        constants = self.learning_rate, self.regularization
-        if self.order == "batch":
-            return pass_at_once(ratings, state.clients, state.rated, *constants)
-        order = order_of_pass(ratings, self.shuffle, state.seed, state.round)
-        return pass_in_order(ratings, order, state.clients, state.rated, *constants)
-
-    def _moved(self, state: State, ratings: Ratings, client: int) -> Int[np.ndarray, " items"]:
-        """Items whose factor is no longer the shared start."""
-        if state.round == 0:
-            return np.zeros(0, np.int64)
-        told = state.weight[client] != 0
-        told[client] = True
-        return np.unique(ratings.items[told[ratings.users]])
-
-    def _draw(self, seed: int, shape: tuple[int, int], *which: int) -> Float[np.ndarray, "rows K"]:
-        rng = generator(seed, Purpose.PDMFREC_START, *which)
-        if self.start_law == "uniform":
-            return self.init_scale * rng.random(shape)
-        return self.init_scale * rng.standard_normal(shape)
-
-    def _start(
-        self,
-        seed: int,
-        ratings: Ratings,
-        users: Int[np.ndarray, " pairs"],
-        items: Int[np.ndarray, " pairs"],
-    ) -> Float[np.ndarray, "pairs K"]:
-        """V^0 of pairs of a client and an item."""
-        shape = ratings.n_items, self.factors
-        if self.start == "shared":
-            return self._draw(seed, shape, 0)[items]
-        out = np.empty((users.size, self.factors))
-        order = np.argsort(users, kind="stable")
-        cuts = np.searchsorted(users[order], np.arange(ratings.n_users + 1))
-        for client in np.flatnonzero(np.diff(cuts)).tolist():
-            pairs = order[cuts[client] : cuts[client + 1]]
-            out[pairs] = self._draw(seed, shape, 1, client)[items[pairs]]
-        return out
+        return manifest_of(self, ratings, rounds)
 
 
 def _refuse(sample: Sample | None) -> None:
     if sample is not None:
         raise InputError("pdmfrec has no weight for unrated items, so they must not be sampled")
-
-
-def _in_order(received: Received, ratings: Ratings) -> Float[np.ndarray, "ratings K"]:
-    """What left the clients, a row for each rating."""
-    rows = received.rows
-    assert rows is not None
-    entry = entry_of(ratings, rows.sender, rows.index)
-    if entry.size != ratings.n_ratings or (np.sort(entry) != np.arange(entry.size)).any():
-        raise InputError(
-            "pdmfrec needs the row of every rating, for its means are over those who send; use defenses that "
-            "change rows and leave none out"
-        )
-    sent = np.empty_like(rows.gradient)
-    sent[entry] = rows.gradient
-    return sent

@@ -32,6 +32,10 @@ def mean_of_copies(
         Whether the receiver multiplies by W again.
     ratings : Ratings
 
+    Returns
+    -------
+    (n_users, n_items, K)
+
     Raises
     ------
     InputError

@@ -47,6 +47,10 @@ def by_item(ratings: Ratings) -> ByItem:
     Parameters
     ----------
     ratings : Ratings
+
+    Returns
+    -------
+    ByItem
     """
     entry = np.argsort(ratings.items, kind="stable")
     counts = np.bincount(ratings.items, minlength=ratings.n_items)
@@ -89,6 +93,10 @@ def pass_in_order(
         V_i^u of each rating before the round.
     rate, alpha : float
         gamma, alpha.
+
+    Returns
+    -------
+    Pass
     """
     count = np.diff(ratings.indptr)
     largest = np.argsort(-count, kind="stable")
@@ -119,6 +127,10 @@ def pass_at_once(
     ----------
     ratings, clients, items, rate, alpha
         As of ``pass_in_order``.
+
+    Returns
+    -------
+    Pass
     """
     users = ratings.users
     u = clients[users]
@@ -136,6 +148,10 @@ def order_of_pass(ratings: Ratings, shuffle: str, seed: int, round_: int) -> Int
     ratings : Ratings
     shuffle : {"never", "once", "rounds"}
     seed, round_ : int
+
+    Returns
+    -------
+    (n_ratings,) int
     """
     if shuffle == "never":
         return np.arange(ratings.n_ratings)
@@ -161,6 +177,10 @@ def delivered(
         W.
     twice : bool
         Whether the receiver multiplies by W again.
+
+    Returns
+    -------
+    (n_ratings, K)
     """
     out = np.zeros_like(sent)
     for _, here in index.raters():
@@ -185,6 +205,10 @@ def mean_at(
         Of the senders, about one item.
     weight, twice
         As of ``delivered``.
+
+    Returns
+    -------
+    (m, K)
     """
     of_edge = weight[receivers[:, None], senders]
     count = np.maximum(np.count_nonzero(of_edge, axis=1), 1)
@@ -218,6 +242,10 @@ def item_factors_at(
         For each rating the sum over rounds of its rows.
     start : callable
     users, items : (n_pairs,)
+
+    Returns
+    -------
+    (n_pairs, K)
     """
     out = start(users, items).astype(np.float64, copy=True)
     order = np.argsort(items, kind="stable")
@@ -241,6 +269,10 @@ def entry_of(
     ----------
     ratings : Ratings
     users, items : (n_pairs,)
+
+    Returns
+    -------
+    (n_pairs,) int
     """
     if ratings.n_ratings == 0:
         return np.full(users.size, -1)

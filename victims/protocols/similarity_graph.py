@@ -45,6 +45,10 @@ def co_rated(ratings: Ratings) -> Int[np.ndarray, "users users"]:
     Parameters
     ----------
     ratings : Ratings
+
+    Returns
+    -------
+    (n_users, n_users) int
     """
     ones = np.ones(ratings.n_ratings, np.int32)
     rated = sp.csr_array((ones, ratings.items, ratings.indptr), shape=(ratings.n_users, ratings.n_items))
@@ -62,6 +66,10 @@ def similarity_graph(ratings: Ratings, threshold: int, variant: Variant) -> Simi
         Fewest items in common of neighbours, >= 1.
     variant : str
         ``full``: equations (5) and (6); ``-sim``: the same neighbours, W = 1; ``-sim,all``: everybody, W = 1.
+
+    Returns
+    -------
+    SimilarityGraph
     """
     if variant == "-sim,all":
         weight = np.ones((ratings.n_users, ratings.n_users))

@@ -200,6 +200,10 @@ def declared(
         Name of the rule, where it is not the manifest's ``update``.
     more : mapping, optional
         Keys of the rule that the format does not know.
+
+    Returns
+    -------
+    Manifest
     """
     upload, known = manifest.upload, True
     if switches.sends != "gradient":

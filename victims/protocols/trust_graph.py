@@ -96,7 +96,20 @@ def walked(graph: Edges, degree: int, length: int, seed: int, draw: int) -> Edge
 
 
 def edges_of(pairs: Int[np.ndarray, "edges 2"], weight: Float[np.ndarray, " edges"] | None = None) -> Edges:
-    """Distinct pairs of sender and receiver, in any order, as a graph; each counts once if not told."""
+    """Make a graph of distinct pairs of sender and receiver, in any order.
+
+    Parameters
+    ----------
+    pairs : (edges, 2) int
+        Sender, receiver.
+    weight : (edges,), optional
+        What a receiver multiplies the rows with; 1 if not told.
+
+    Returns
+    -------
+    Edges
+        By receiver, then sender.
+    """
     order = np.lexsort((pairs[:, 0], pairs[:, 1]))
     times = np.ones(len(pairs)) if weight is None else weight[order]
     return Edges(pairs[order, 0].astype(np.int32), pairs[order, 1].astype(np.int32), times)
@@ -180,8 +193,8 @@ def draw_absent(
     while left.any():  # a quarter of the columns is free at least, so that tries end soon
         tried = np.repeat(np.arange(counts.size, dtype=np.int64), left) * n_columns
         tried += rng.integers(0, n_columns, tried.size)
-        place = np.minimum(np.searchsorted(taken, tried), taken.size - 1)
-        fresh = tried[taken[place] != tried] if taken.size else tried
+        position = np.minimum(np.searchsorted(taken, tried), taken.size - 1)
+        fresh = tried[taken[position] != tried] if taken.size else tried
         found = np.union1d(found, fresh)
         left = np.where(crowded, 0, wanted) - np.bincount(found // n_columns, minlength=counts.size)
     keys = np.sort(np.concatenate([*drawn, found]))

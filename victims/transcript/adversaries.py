@@ -52,6 +52,10 @@ def party_of(path: Path, manifest: Manifest, decrypters: Int[np.ndarray, " rows"
     adversary : str
         One of ``ADVERSARIES``; ``client:3`` is client 3, clients by their numbers.
 
+    Returns
+    -------
+    Party
+
     Raises
     ------
     InputError

@@ -69,6 +69,10 @@ def find_columns(directory: Path, stem: str) -> Path:
     directory : Path
     stem : str
 
+    Returns
+    -------
+    Path
+
     Raises
     ------
     InputError
@@ -82,6 +86,16 @@ def find_columns(directory: Path, stem: str) -> Path:
 
 def open_columns(path: Path) -> ColumnFile:
     """Open an Arrow IPC (Feather v2) or Parquet file.
+
+    Parameters
+    ----------
+    path : Path
+        ``*.parquet``, or any other name for Arrow IPC.
+
+    Returns
+    -------
+    ColumnFile
+        Its batches, checked in full, and the metadata.
 
     Raises
     ------
@@ -148,8 +162,19 @@ def _too_large(path: Path, most: int) -> InputError:
 
 @contextmanager
 def memory_limit(extra: int) -> Iterator[None]:
-    """Let this process grow by at most ``extra`` bytes, so that a decompression bomb ends in
-    MemoryError; without effect where the platform has no such limit."""
+    """Let this process grow by no more than some bytes, so that a decompression bomb ends in ``MemoryError``.
+
+    Without effect where the platform has no such limit.
+
+    Parameters
+    ----------
+    extra : int
+        Bytes.
+
+    Yields
+    ------
+    None
+    """
     try:
         import resource
 

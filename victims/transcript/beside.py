@@ -18,31 +18,83 @@ from victims.transcript.manifest import INT32_MAX
 
 
 def truth_path(transcript: Path | str) -> Path:
-    """``NAME.truth.arrow`` beside the transcript ``NAME``."""
+    """Say where the truth lies: ``NAME.truth.arrow`` beside the transcript ``NAME``.
+
+    Parameters
+    ----------
+    transcript : Path or str
+        The transcript's directory.
+
+    Returns
+    -------
+    Path
+    """
     transcript = Path(transcript)
     return transcript.with_name(f"{transcript.name}.truth.arrow")
 
 
 def factors_path(transcript: Path | str) -> Path:
-    """``NAME.factors.arrow`` beside the transcript ``NAME``: the clients' factors in the recorded rounds."""
+    """Say where the clients' factors lie: ``NAME.factors.arrow`` beside the transcript ``NAME``.
+
+    Parameters
+    ----------
+    transcript : Path or str
+        The transcript's directory.
+
+    Returns
+    -------
+    Path
+    """
     transcript = Path(transcript)
     return transcript.with_name(f"{transcript.name}.factors.arrow")
 
 
 def key_path(transcript: Path | str) -> Path:
-    """``NAME.key.json`` beside the transcript ``NAME``: what its clients can decrypt with."""
+    """Say where the clients' key lies: ``NAME.key.json`` beside the transcript ``NAME``.
+
+    Parameters
+    ----------
+    transcript : Path or str
+        The transcript's directory.
+
+    Returns
+    -------
+    Path
+    """
     transcript = Path(transcript)
     return transcript.with_name(f"{transcript.name}.key.json")
 
 
 def clients_path(transcript: Path | str) -> Path:
-    """``NAME.clients.json`` beside the transcript ``NAME``: which number stands for which client."""
+    """Say where the clients' names lie: ``NAME.clients.json`` beside the transcript ``NAME``.
+
+    Parameters
+    ----------
+    transcript : Path or str
+        The transcript's directory.
+
+    Returns
+    -------
+    Path
+    """
     transcript = Path(transcript)
     return transcript.with_name(f"{transcript.name}.clients.json")
 
 
 def write_key(path: Path, key: Mapping[str, str]) -> None:
-    """Write a key, readable by its owner only."""
+    """Write a key, readable by its owner only.
+
+    Parameters
+    ----------
+    path : Path
+    key : mapping of str to str
+        What the clients decrypt with.
+
+    Raises
+    ------
+    OSError
+        If the file cannot be written.
+    """
     write_text(path, json.dumps(dict(key), indent=1) + "\n", PRIVATE)
 
 

@@ -86,6 +86,10 @@ def are_weights(messages: Messages, broadcasts: Mapping[int, Broadcast]) -> bool
     messages : Messages
         With gradients.
     broadcasts : mapping of round to Broadcast
+
+    Returns
+    -------
+    bool
     """
     step = max(messages.n_rows // SAMPLED, 1)
     sample = messages.rows([np.arange(chunk.size) % step == 0 for chunk in messages.sender])
@@ -99,7 +103,19 @@ def are_weights(messages: Messages, broadcasts: Mapping[int, Broadcast]) -> bool
 
 
 def positions(messages: Messages, broadcasts: Mapping[int, Broadcast]) -> Iterator[Int[np.ndarray, " rows"]]:
-    """Chunk by chunk, the row of each upload's factor in the broadcast of its round, or -1."""
+    """Find, chunk by chunk, the row of each upload's factor in the broadcast of its round.
+
+    Parameters
+    ----------
+    messages : Messages
+    broadcasts : mapping of int to Broadcast
+        By round; each round of the messages has one.
+
+    Yields
+    ------
+    (rows,) int
+        Of a chunk; -1 where nothing of that kind and index was broadcast.
+    """
     for round_, kind, index in zip(messages.round, messages.kind, messages.index, strict=True):
         position = np.empty(round_.size, np.int64)
         for number in np.unique(round_).tolist():

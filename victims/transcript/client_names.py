@@ -31,6 +31,10 @@ def names_of(transcript: Path) -> Mapping[int, str]:
     ----------
     transcript : Path
 
+    Returns
+    -------
+    mapping of int to str
+
     Raises
     ------
     InputError
@@ -58,6 +62,10 @@ def members_of(adversary: str) -> tuple[int, ...]:
     adversary : str
         As ``numbered`` gives it.
 
+    Returns
+    -------
+    tuple of int
+
     Examples
     --------
     >>> members_of("client:3"), members_of("neighbours:3,7"), members_of("server")
@@ -79,6 +87,10 @@ def numbered(transcript: Path, adversary: str, n_users: int) -> str:
     transcript : Path
     adversary : str
     n_users : int
+
+    Returns
+    -------
+    str
 
     Raises
     ------
@@ -118,6 +130,10 @@ def called_by_name(transcript: Path, adversary: str) -> str:
     transcript : Path
     adversary : str
         As ``numbered`` gives it.
+
+    Returns
+    -------
+    str
     """
     if not adversary.startswith(CLIENT):
         return ""
@@ -132,6 +148,10 @@ def some_names(clients: Iterable[int] | np.ndarray, names: Mapping[int, str]) ->
     ----------
     clients : iterable of int
     names : mapping of int to str
+
+    Returns
+    -------
+    str
 
     Examples
     --------
@@ -150,6 +170,10 @@ def spoken(name: str) -> str:
     ----------
     name : str
         As ``names_of`` gives it.
+
+    Returns
+    -------
+    str
 
     Examples
     --------

@@ -35,6 +35,10 @@ def integer_chunks(
     null : int, optional
         In ``[low, high]``; stands for rows that are null, which are refused otherwise.
 
+    Returns
+    -------
+    list of (rows,) int32
+
     Raises
     ------
     InputError
@@ -82,6 +86,10 @@ def kind_chunks(file: ColumnFile, codes_of: Mapping[str, int]) -> list[np.ndarra
     codes_of : mapping of name to int
         Allowed names.
 
+    Returns
+    -------
+    list of (rows,) int
+
     Raises
     ------
     InputError
@@ -121,6 +129,10 @@ def hidden_chunks(file: ColumnFile, name: str) -> list[np.ndarray]:
     file : ColumnFile
     name : str
 
+    Returns
+    -------
+    list of (rows,) bool
+
     Raises
     ------
     InputError
@@ -157,6 +169,10 @@ def vector_chunks(
     width : int
     keep : list of (n_rows,) bool, optional
         Rows of each chunk that are read.
+
+    Returns
+    -------
+    list of (rows, width) float32 or float64
 
     Raises
     ------
@@ -223,6 +239,10 @@ def finite_chunks(file: ColumnFile, name: str) -> list[np.ndarray]:
     ----------
     file : ColumnFile
     name : str
+
+    Returns
+    -------
+    list of (rows,) float64
 
     Raises
     ------

@@ -18,7 +18,17 @@ Numbers = np.ndarray | Sequence[Any]  # checked where they are written
 
 
 def array_of(name: str, values: Numbers) -> np.ndarray:
-    """What was given as an array.
+    """Make an array of what was given.
+
+    Parameters
+    ----------
+    name : str
+        Of the column, for messages.
+    values : array_like
+
+    Returns
+    -------
+    array
 
     Raises
     ------
@@ -43,6 +53,10 @@ def ids_of(name: str, values: Numbers, low: int, high: int, rule: str) -> Int[np
     rule : str
         Completes "must be" where a number is out of range.
 
+    Returns
+    -------
+    (rows,) int32
+
     Raises
     ------
     InputError
@@ -63,7 +77,15 @@ def ids_of(name: str, values: Numbers, low: int, high: int, rule: str) -> Int[np
 
 
 def items_of(values: Numbers) -> Int[np.ndarray, " rows"]:
-    """Indices of items, or attributes.
+    """Check indices of items, or of attributes.
+
+    Parameters
+    ----------
+    values : array_like
+
+    Returns
+    -------
+    (rows,) int32
 
     Raises
     ------
@@ -74,7 +96,18 @@ def items_of(values: Numbers) -> Int[np.ndarray, " rows"]:
 
 
 def round_of(name: str, given: Any) -> int:
-    """The number of a round.
+    """Check the number of a round.
+
+    Parameters
+    ----------
+    name : str
+        Of the argument, for messages.
+    given : object
+
+    Returns
+    -------
+    int
+        In 0..2^31 - 1.
 
     Raises
     ------
@@ -89,7 +122,15 @@ def round_of(name: str, given: Any) -> int:
 
 
 def kind_of(name: str) -> int:
-    """Position in ``KINDS`` of what rows of factors are about.
+    """Find the position in ``KINDS`` of what rows of factors are about.
+
+    Parameters
+    ----------
+    name : str
+
+    Returns
+    -------
+    int
 
     Raises
     ------
@@ -102,7 +143,18 @@ def kind_of(name: str) -> int:
 
 
 def number_of(name: str, given: Any) -> float:
-    """A finite number of a plausible size.
+    """Check a finite number of a plausible size.
+
+    Parameters
+    ----------
+    name : str
+        Of the argument, for messages.
+    given : object
+
+    Returns
+    -------
+    float
+        Of at most ``LARGEST`` in size.
 
     Raises
     ------
@@ -130,6 +182,10 @@ def rows_of_numbers(
     hidden : (n_rows,) bool, optional
         Rows that may hold anything.
 
+    Returns
+    -------
+    (n_rows, width) float32 or float64
+
     Raises
     ------
     InputError
@@ -154,7 +210,17 @@ def rows_of_numbers(
 
 
 def numbers_of(name: str, given: Numbers) -> Float[np.ndarray, " rows"]:
-    """Finite numbers, one a row, as float64.
+    """Check finite numbers, one a row.
+
+    Parameters
+    ----------
+    name : str
+        Of the column, for messages.
+    given : array_like
+
+    Returns
+    -------
+    (rows,) float64
 
     Raises
     ------
@@ -166,7 +232,18 @@ def numbers_of(name: str, given: Numbers) -> Float[np.ndarray, " rows"]:
 
 
 def same_length(**columns: Sequence[Any] | np.ndarray | None) -> None:
-    """Refuse columns of several lengths; None is no column."""
+    """Refuse columns of several lengths; None is no column.
+
+    Parameters
+    ----------
+    columns : sequence, array or None
+        By name.
+
+    Raises
+    ------
+    InputError
+        If two of them have not as many rows.
+    """
     sizes = {name: len(column) for name, column in columns.items() if column is not None}
     first, size = next(iter(sizes.items()))
     for name, other in sizes.items():
@@ -175,12 +252,34 @@ def same_length(**columns: Sequence[Any] | np.ndarray | None) -> None:
 
 
 def kind_array(kind: Int[np.ndarray, " rows"], names: Iterable[str] = KINDS) -> pa.DictionaryArray:
-    """Positions in a list of kinds as the dictionary column of the format."""
+    """Write positions in a list of kinds as the dictionary column of the format.
+
+    Parameters
+    ----------
+    kind : (rows,) int
+    names : iterable of str
+        The list.
+
+    Returns
+    -------
+    DictionaryArray
+        Of int8 and string.
+    """
     return pa.DictionaryArray.from_arrays(pa.array(kind.astype(np.int8)), pa.array(list(names), pa.string()))
 
 
 def vector_array(values: Float[np.ndarray, "rows factors"]) -> pa.FixedSizeListArray:
-    """Vectors as the format wants them."""
+    """Write vectors as the format wants them.
+
+    Parameters
+    ----------
+    values : (rows, factors)
+        float32 or float64.
+
+    Returns
+    -------
+    FixedSizeListArray
+    """
     flat = pa.array(np.ascontiguousarray(values).reshape(-1))
     return pa.FixedSizeListArray.from_arrays(flat, values.shape[1])
 
@@ -188,7 +287,26 @@ def vector_array(values: Float[np.ndarray, "rows factors"]) -> pa.FixedSizeListA
 def payload(
     name: str, values: Float[np.ndarray, "rows factors"], ciphertext: Sequence[bytes | None] | None
 ) -> dict[str, pa.Array]:
-    """Vectors in the clear, or null beside the ciphertexts that stand for them."""
+    """Write vectors in the clear, or null beside the ciphertexts that stand for them.
+
+    Parameters
+    ----------
+    name : str
+        Of the column of vectors.
+    values : (rows, factors)
+    ciphertext : sequence of bytes or None, optional
+        One a row; None where the row is in the clear.
+
+    Returns
+    -------
+    dict
+        From names of columns to Arrow arrays.
+
+    Raises
+    ------
+    InputError
+        If a ciphertext is not bytes.
+    """
     if ciphertext is None:
         return {name: vector_array(values)}
     hidden = np.array([sealed is not None for sealed in ciphertext], bool)

@@ -71,7 +71,16 @@ STANDARD: Mapping[str, Kind] = {
 
 
 def codes(kinds: Mapping[str, Kind]) -> dict[str, int]:
-    """Position in ``KINDS``, or ``OPAQUE``, of each declared kind.
+    """Find the position in ``KINDS``, or ``OPAQUE``, of each declared kind.
+
+    Parameters
+    ----------
+    kinds : mapping of str to Kind
+
+    Returns
+    -------
+    dict
+        From names to positions.
 
     Examples
     --------

@@ -143,6 +143,10 @@ def file_of(manifest: Manifest) -> dict[str, Any]:
     Parameters
     ----------
     manifest : Manifest
+
+    Returns
+    -------
+    dict
     """
     content = manifest.model_dump()
     if manifest.version == 1:

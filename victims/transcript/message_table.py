@@ -64,6 +64,10 @@ def read_messages(whole: ColumnFile, manifest: Manifest) -> MessageTable:
         Rows in any order.
     manifest : Manifest
 
+    Returns
+    -------
+    MessageTable
+
     Raises
     ------
     InputError

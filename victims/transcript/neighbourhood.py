@@ -77,9 +77,13 @@ class Copies:
 
 @dataclass(frozen=True)
 class Told:
-    """Rows of a kind of role other that an adversary receives; (n_rows,) each.
+    """Rows of a kind of role other that an adversary receives.
 
-    value is NaN where a row has none.
+    Attributes
+    ----------
+    round, sender, receiver, index : (n_rows,) int
+    value : (n_rows,)
+        NaN where a row has none.
     """
 
     round: Int[np.ndarray, " rows"]
@@ -91,7 +95,12 @@ class Told:
 
 @dataclass(frozen=True)
 class Traffic:
-    """How many rows each client sends in a round, (n,) each: what sealed links show of their content."""
+    """How many rows each client sends in a round: what sealed links show of their content.
+
+    Attributes
+    ----------
+    round, sender, rows : (n,) int
+    """
 
     round: Int[np.ndarray, " n"]
     sender: Int[np.ndarray, " n"]
@@ -109,6 +118,10 @@ def links_seen(deliveries: Deliveries, members: Sequence[int], *, everything: bo
         Whether it knows all edges.
     weights : bool
         Whether it knows their weights.
+
+    Returns
+    -------
+    Links
     """
     at_members = np.isin(deliveries.sender, members) | np.isin(deliveries.receiver, members)
     keep = np.flatnonzero(at_members | everything)
@@ -138,6 +151,10 @@ def copies_at(
     members : sequence of int
     anonymous : bool
         Whether receivers do not see who sends.
+
+    Returns
+    -------
+    Copies
     """
     parts = [
         part for member in members for part in _arriving(messages, receiver, deliveries, member, members)
@@ -195,6 +212,10 @@ def averaged(copies: Copies) -> Messages:
     ----------
     copies : Copies
         With their senders.
+
+    Returns
+    -------
+    Messages
     """
     keys = (copies.index, copies.kind, copies.sender, copies.round)
     order = np.lexsort(keys)
@@ -213,7 +234,18 @@ def averaged(copies: Copies) -> Messages:
 
 
 def with_own(others: Messages, own: Messages) -> Messages:
-    """Rows of others, and those that an adversary sent itself; without what only some of them have."""
+    """Join rows of others and those that an adversary sent itself, without what only some of them have.
+
+    Parameters
+    ----------
+    others, own : Messages
+        In the clear.
+
+    Returns
+    -------
+    Messages
+        Round, sender, kind, index and gradient.
+    """
     bare: dict[str, None] = {name: None for name in OPTIONAL if name != "gradient"}
     names = ("round", "sender", "kind", "index", "gradient")
     both = {name: (*getattr(others, name), *getattr(own, name)) for name in names}
@@ -221,7 +253,17 @@ def with_own(others: Messages, own: Messages) -> Messages:
 
 
 def traffic_of(messages: Messages) -> Traffic:
-    """Rows of each client and round."""
+    """Count the rows of each client and round.
+
+    Parameters
+    ----------
+    messages : Messages
+
+    Returns
+    -------
+    Traffic
+        By round, then sender.
+    """
     pairs = [np.stack(pair, 1) for pair in zip(messages.round, messages.sender, strict=True)]
     found, count = np.unique(np.concatenate([np.zeros((0, 2), int), *pairs]), axis=0, return_counts=True)
     return Traffic(found[:, 0], found[:, 1], count)

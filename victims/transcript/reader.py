@@ -124,6 +124,16 @@ def _refuse_lost(path: Path, table: MessageTable, deliveries: Deliveries | None)
 def read_manifest(path: Path) -> Manifest:
     """Read and check ``manifest.json`` of a transcript directory.
 
+    Parameters
+    ----------
+    path : Path
+        The transcript's directory.
+
+    Returns
+    -------
+    Manifest
+        Of version 1 or 2, as the readers use it.
+
     Raises
     ------
     InputError

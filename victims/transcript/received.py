@@ -27,6 +27,10 @@ def weighted(
     deliveries : Deliveries
         Parties without an edge send rows as they are.
     receiver : int
+
+    Returns
+    -------
+    Messages
     """
     if messages.gradient is None:
         return messages
@@ -41,7 +45,16 @@ def weighted(
 
 
 def once(messages: Messages) -> Messages:
-    """The first of the rows of each round, sender, kind and index."""
+    """Keep the first of the rows of each round, sender, kind and index.
+
+    Parameters
+    ----------
+    messages : Messages
+
+    Returns
+    -------
+    Messages
+    """
     columns = [
         np.concatenate(column) for column in (messages.index, messages.kind, messages.sender, messages.round)
     ]
@@ -63,6 +76,11 @@ def with_indices_of(messages: Messages, broadcasts: Mapping[int, Broadcast]) -> 
     messages : Messages
         With a factor for each row, so that nobody reads those of the broadcast.
     broadcasts : mapping of round to Broadcast
+
+    Returns
+    -------
+    dict
+        From rounds to broadcasts.
     """
     out = dict(broadcasts)
     for round_ in np.unique(np.concatenate(messages.round)).tolist() if messages.n_rows else []:
@@ -97,13 +115,37 @@ def _with_unknown(
 
 
 def placed(messages: Messages, broadcasts: Mapping[int, Broadcast]) -> Messages:
-    """Rows about what the party knows a factor of."""
+    """Keep the rows about what the party knows a factor of.
+
+    Parameters
+    ----------
+    messages : Messages
+    broadcasts : mapping of int to Broadcast
+        By round.
+
+    Returns
+    -------
+    Messages
+        The same object where all are kept.
+    """
     keep = [position >= 0 for position in positions(messages, broadcasts)]
     return messages if all(mask.all() for mask in keep) else messages.rows(keep)
 
 
 def placed_sums(sums: Mapping[int, Sums], broadcasts: Mapping[int, Broadcast]) -> dict[int, Sums]:
-    """Sums about what the party knows a factor of; rounds without any are left out."""
+    """Keep the sums about what the party knows a factor of; rounds without any are left out.
+
+    Parameters
+    ----------
+    sums : mapping of int to Sums
+    broadcasts : mapping of int to Broadcast
+        Both by round.
+
+    Returns
+    -------
+    dict
+        From rounds to sums.
+    """
     out = {}
     for round_, rows in sums.items():
         known = broadcasts[round_]

@@ -105,7 +105,17 @@ def _check_state(
 
 
 def by_round(rounds: Int[np.ndarray, " rows"]) -> Iterator[tuple[int, slice | np.ndarray]]:
-    """Each round, and its rows; quick whatever the number of rounds."""
+    """Go through the rounds and the rows of each, quickly whatever the number of rounds.
+
+    Parameters
+    ----------
+    rounds : (rows,) int
+
+    Yields
+    ------
+    round : int
+    rows : slice or (some,) int
+    """
     if rounds.size and (rounds == rounds[0]).all():
         yield int(rounds[0]), slice(None)
         return
@@ -167,7 +177,16 @@ def check_sums(path: Path, sums: Sent, known: Mapping[int, Indices], *, by_recei
 
 
 def check_rounds(path: Path, rounds: Column, declared: Sequence[int], version: int) -> None:
-    """Rows of no other rounds than those of the manifest, and in version 1 of every one.
+    """Refuse rows of other rounds than those of the manifest, and in version 1 a round without rows.
+
+    Parameters
+    ----------
+    path : Path
+        Of the file, for messages.
+    rounds : chunks of int
+    declared : sequence of int
+        The manifest's rounds.
+    version : {1, 2}
 
     Raises
     ------
@@ -195,7 +214,21 @@ def check_rounds(path: Path, rounds: Column, declared: Sequence[int], version: i
 
 
 def check_index_ranges(path: Path, kinds: Column, index: Column, manifest: Manifest) -> None:
-    """Item indices below n_items, attribute indices below n_attributes."""
+    """Refuse item indices from n_items on, and attribute indices from n_attributes on.
+
+    Parameters
+    ----------
+    path : Path
+        Of the file, for messages.
+    kinds, index : chunks of int
+        Of the same rows; kinds are positions in ``KINDS``.
+    manifest : Manifest
+
+    Raises
+    ------
+    InputError
+        Naming the row.
+    """
     start = 0
     for kind, chunk in zip(kinds, index, strict=True):
         most = int(chunk.max(initial=-1))

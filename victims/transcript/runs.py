@@ -42,8 +42,18 @@ class Runs:
 
 
 def scattered(messages: Messages) -> bool:
-    """Whether the first block shows that rows of a round and sender do not lie together: then every row may
-    be a run, and nobody needs to know where they begin."""
+    """Tell whether the first block shows that rows of a round and sender do not lie together.
+
+    Then every row may be a run, and nobody needs to know where they begin.
+
+    Parameters
+    ----------
+    messages : Messages
+
+    Returns
+    -------
+    bool
+    """
     for _, round_, sender in blocks_of(messages, (messages.round, messages.sender)):
         begin = np.flatnonzero(_begins(round_, sender))
         return repeated([[round_[begin]], [sender[begin]]])
@@ -59,7 +69,16 @@ def _begins(round_: np.ndarray, sender: np.ndarray) -> np.ndarray:
 
 
 def runs_of(messages: Messages) -> Runs:
-    """The runs of some messages, across the chunks of a file."""
+    """Find the runs of some messages, across the chunks of a file.
+
+    Parameters
+    ----------
+    messages : Messages
+
+    Returns
+    -------
+    Runs
+    """
     columns: tuple[list[np.ndarray], ...] = ([], [], [])
     for first, round_, sender in blocks_of(messages, (messages.round, messages.sender)):
         begin = np.flatnonzero(_begins(round_, sender))
@@ -80,6 +99,10 @@ def ascend_in_runs(messages: Messages, columns: Sequence[Column]) -> bool:
     messages : Messages
     columns : sequence of columns
         Of these messages.
+
+    Returns
+    -------
+    bool
     """
     for round_, sender, *major, minor in _overlapping(messages, (messages.round, messages.sender, *columns)):
         suspect = minor[1:] <= minor[:-1]  # few rows are, and only those are looked at closely
@@ -129,6 +152,10 @@ def repeat_in_runs(
         Of these messages.
     bounds : sequence of (least, largest) or None, optional
         Of round, sender and each of the columns, as for ``repeated``.
+
+    Returns
+    -------
+    bool
     """
     apart = runs is not None and runs.apart
     if apart and ascend_in_runs(messages, columns):
@@ -148,7 +175,21 @@ def repeat_in_runs(
 
 
 def blocks_of(messages: Messages, columns: Sequence[Column]) -> Iterator[tuple]:
-    """The first row of each block, and the block of each column; no block is empty."""
+    """Cut columns into blocks of at most ``BLOCK_ROWS`` rows; no block is empty.
+
+    Parameters
+    ----------
+    messages : Messages
+    columns : sequence of chunks
+        In the chunks of the messages.
+
+    Yields
+    ------
+    first : int
+        Number of the block's first row.
+    *block : arrays
+        Of each column.
+    """
     for chunk, start in enumerate(messages.offsets[:-1].tolist()):
         for low in range(0, messages.sender[chunk].size, BLOCK_ROWS):
             yield start + low, *(column[chunk][low : low + BLOCK_ROWS] for column in columns)

@@ -19,9 +19,18 @@ Bounds = tuple[int, int]  # least and largest number of a column
 
 
 def packed(columns: Sequence[Column]) -> Int[np.ndarray, " rows"] | None:
-    """One number a row that sorts as some columns do, the first counting most: sorted several times as fast.
+    """Pack some columns into one number a row that sorts as they do, the first counting most.
 
-    None where 64 bits do not hold it.
+    Sorting one number is several times as fast as sorting columns.
+
+    Parameters
+    ----------
+    columns : sequence of chunks of int
+
+    Returns
+    -------
+    (rows,) int64, or None
+        None where 64 bits do not hold it.
 
     Examples
     --------
@@ -84,7 +93,16 @@ def _pack(
 
 
 def order_of(columns: Sequence[Column]) -> Int[np.ndarray, " rows"]:
-    """Row numbers by some columns, the first counting most; equal rows stay in their order."""
+    """Sort row numbers by some columns, the first counting most; equal rows stay in their order.
+
+    Parameters
+    ----------
+    columns : sequence of chunks of int
+
+    Returns
+    -------
+    (rows,) int
+    """
     key = packed(columns)
     if key is not None:
         return np.argsort(key, kind="stable")
@@ -102,6 +120,10 @@ def repeated(columns: Sequence[Column], bounds: Sequence[Bounds | None] = ()) ->
     columns : sequence of columns
     bounds : sequence of (least, largest) or None, optional
         What a column has been found to keep within; None, or none given: it is looked for.
+
+    Returns
+    -------
+    bool
     """
     chunks = _chunks(columns)
     if not chunks:
@@ -146,7 +168,18 @@ def _narrow(least: Sequence[int], spans: Sequence[int]) -> bool:
 def equal_to_the_next(
     columns: Sequence[Column], order: Int[np.ndarray, " rows"]
 ) -> Bool[np.ndarray, " rows_but_one"]:
-    """Which rows, in an order, have the same numbers as the row that follows."""
+    """Tell which rows, in an order, have the same numbers as the row that follows.
+
+    Parameters
+    ----------
+    columns : sequence of chunks of int
+    order : (rows,) int
+
+    Returns
+    -------
+    (rows - 1,) bool
+        Empty where there is no row.
+    """
     same = np.ones(max(order.size - 1, 0), bool)
     for column in columns if order.size else ():
         whole = np.concatenate(list(column))[order]
@@ -155,7 +188,15 @@ def equal_to_the_next(
 
 
 def distinct(values: Int[np.ndarray, " rows"]) -> Int[np.ndarray, " distinct"]:
-    """The different numbers, ascending; quick where equal ones lie together.
+    """List the different numbers, ascending; quickly where equal ones lie together.
+
+    Parameters
+    ----------
+    values : (rows,) int
+
+    Returns
+    -------
+    (distinct,) int
 
     Examples
     --------

@@ -25,6 +25,11 @@ def read_told(file: ColumnFile, manifest: Manifest) -> dict[str, Told]:
         ``messages.arrow``, whole.
     manifest : Manifest
 
+    Returns
+    -------
+    dict
+        From kinds to their rows; kinds without any are left out.
+
     Raises
     ------
     InputError
@@ -73,6 +78,11 @@ def received_by(told: Mapping[str, Told], parties: Sequence[int]) -> dict[str, T
     told : mapping of str to Told
     parties : sequence of int
         Numbers of its members.
+
+    Returns
+    -------
+    dict
+        From kinds to their rows.
     """
     out = {}
     for name, rows in told.items():

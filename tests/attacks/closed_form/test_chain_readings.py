@@ -57,7 +57,7 @@ def test_who_sent_nothing_in_a_round_ends_no_attack(tmp_path):
 
 
 def test_a_mean_of_a_smaller_last_minibatch_is_not_read_as_a_sum(tmp_path):
-    """Minibatches of four and a last one of one rating, half stars in single precision: no rating is wrong."""
+    """Minibatches of four and a last one of one rating, half stars in single precision: none is wrong."""
     program = Recording(
         "minibatch-mean", 5, rate=0.0195, levels=tuple(np.arange(0.5, 5.1, 0.5)), dtype=np.float32, seed=8
     )
@@ -68,7 +68,7 @@ def test_a_mean_of_a_smaller_last_minibatch_is_not_read_as_a_sum(tmp_path):
 
 
 def test_clipped_errors_leave_the_others_and_a_bound(tmp_path):
-    """One rating a step, errors clipped to 4 stars: what is told is right, and of clipped ones a single level."""
+    """One rating a step, errors clipped to 4 stars: what is told is right."""
     ratings = Recording("clipped-error-per-rating", n_users=8, seed=3).record(tmp_path / "t")
     answered, wrong = counted(fl.attack(tmp_path / "t", "undeclared"), ratings, (1.0, 2.0, 3.0, 4.0, 5.0))
     assert wrong == 0

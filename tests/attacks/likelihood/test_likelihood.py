@@ -217,6 +217,7 @@ class TestLearning:
         view = noisy(transcripts["semi-als", "observed-only"].view("server"), 0.3)
         return prepared(view.select(view.users[:20]), 6)
 
+    @pytest.mark.thorough
     def test_only_better_states_are_kept(self, transcripts):
         """More passes never end with less evidence, and the evidence belongs to the state."""
         batches, start = self.start(transcripts)
@@ -329,6 +330,7 @@ def test_reaches_the_decoder_that_is_told_p(transcripts, scale):
     assert rows["rating_accuracy"].value > rows["rating_accuracy"].baseline + 0.05
 
 
+@pytest.mark.thorough
 def test_each_question_has_its_answer(transcripts):
     """include-unrated at a noise where most rated items look unrated: the ratings if they are rated are still
     known better than the best guess, and how likely an item is rated ranks no worse than the answer did."""
@@ -357,6 +359,7 @@ def test_estimates_the_noise_scale(transcripts):
     assert found.options["noise"] == pytest.approx(0.3, rel=0.05)
 
 
+@pytest.mark.thorough
 def test_reads_normal_noise_by_its_own_law(transcripts):
     """The share of the decoder that is told p and the scale, and the scale itself, of one run."""
     transcript = transcripts["semi-als", "observed-only"]
@@ -448,7 +451,8 @@ def test_known_scale_ignores_what_is_not_a_number(transcripts):
     assert known_scale(told_scale) == 2.0
 
 
-@pytest.mark.parametrize("scale", [pytest.param(1.0, marks=pytest.mark.thorough), 1e-6])
+@pytest.mark.thorough
+@pytest.mark.parametrize("scale", [1.0, 1e-6])
 def test_one_client_whose_rows_fit_nothing(transcripts, scale):
     """Rows of one client dealt out anew, under a scale that makes them impossible: no crash, no answer."""
     view = transcripts["semi-als", "include-unrated"].view("server")

@@ -75,6 +75,17 @@ class TestSystems:
         for _, problem, truth in problems(outside, update, weighting):
             np.testing.assert_allclose(problem.residual(truth), 0, atol=1e-9)
 
+    def test_the_factor_of_the_truth_makes_the_rows(self, outside, update, weighting):
+        """f = (x - p . t) p of two rows of known attributes: p of one has to make the other; also from -p."""
+        for client, problem, truth in problems(outside, update, weighting):
+            rows = client.rounds[0]
+            for solution in (truth, -truth) if update == "sgd" else (truth,):
+                p = problem.factor(solution)
+                direction = rows.rows[rows.kind == 1] @ p / (p @ p)  # x - p . t
+                x = direction + rows.factors[rows.kind == 1] @ p
+                np.testing.assert_allclose(np.abs(2 * x - 1), 1, atol=1e-6)  # 0 or 1
+                np.testing.assert_allclose(direction[:, None] * p, rows.rows[rows.kind == 1], atol=1e-9)
+
     def test_jacobian_and_products_agree_with_differences(self, outside, update, weighting):
         rng = np.random.default_rng(1)
         for _, problem, truth in list(problems(outside, update, weighting))[3:5]:
@@ -210,7 +221,7 @@ class TestFailureIsData:
 
     def test_the_budget_bounds_krylov(self, outside):
         _, transcript = outside(weighting="include-unrated")
-        attack = Root("krylov", max_evaluations=40, jobs=1)
+        attack = Root("krylov", max_evaluations=40, answer="any", jobs=1)
         found = attack.attack(transcript.view("server"), 0)
         assert found.diagnostics["evaluations"].max() == 40
         assert not found.diagnostics["converged"].all()
@@ -283,7 +294,7 @@ class TestUnderNoise:
         _, transcript = outside(update="sgd", weighting="observed-only")
         view = transcript.view("server")
         view = view.select(view.users[:3])
-        one, several = (_columns(Root(solutions=count).attack(view, 0)) for count in (1, 3))
+        one, several = (_columns(Root(solutions=n, answer="any").attack(view, 0)) for n in (1, 3))
         highest = np.where(one[1] == 0, view.manifest.rating_levels[-1], 1.0)
         np.testing.assert_allclose(np.clip(one[3], 0, highest), several[3], atol=1e-5)
 

@@ -63,6 +63,14 @@ def test_noise_once_cancels_in_this_order_too(community, recorded):
     assert (worst[np.isfinite(worst)] < 1e-6).all()
 
 
+def test_stretched_ratings_of_few_items_are_taken_apart(community, recorded):
+    found = Trajectory().attack(recorded("hdpmf").view("server"), 0)
+    truth = community.matrix().toarray()
+    user, _, item, value, _ = (np.concatenate(part) for part in zip(*found.rows(), strict=True))
+    assert len(found.abstained) <= 0.4 * community.n_users
+    assert (value == truth[user, item]).mean() >= 0.98
+
+
 def test_fresh_noise_is_read_as_surely_as_the_fit_says(community, recorded):
     transcript = recorded("objective-noise:noise=fresh,epsilon=40")
     view = transcript.view("server")
@@ -72,6 +80,12 @@ def test_fresh_noise_is_read_as_surely_as_the_fit_says(community, recorded):
     away = [(part.value - truth[part.users[:, None], part.index]) / part.deviation for part in fits]
     score_ = np.concatenate([part[fit.valid] for part, fit in zip(away, fits, strict=True)])
     assert np.quantile(np.abs(score_), 0.68) == pytest.approx(1.0, abs=0.2)
+    # a pass more starts from what chance added, too, and stays where it is
+    again = fit_clients(view, model(view), 0, silent, prior_passes=3)
+    for fit, more in zip(fits, again, strict=True):
+        assert more.start.shape == fit.start.shape == (fit.users.size, view.rounds.size * 4)
+        moved = np.abs(more.posterior_value - fit.posterior_value)[fit.valid]
+        assert np.median(moved / fit.deviation[fit.valid]) < 0.1
     found = reconstruct("trajectory", model(view), fits, {}, answer="ratings", max_misfit=0.5)
     rows = score(found, transcript.manifest, read_truth(truth_path(transcript.path)))
     verdict = {row.metric: row.summary.verdict for row in rows}
@@ -79,6 +93,7 @@ def test_fresh_noise_is_read_as_surely_as_the_fit_says(community, recorded):
         assert verdict[metric] == "LEAK", metric
 
 
+@pytest.mark.thorough
 def test_spread_over_orders_is_that_of_plain_loops():
     """One client, two rounds: 400 orders by hand; the drawn ones' root mean square is within a quarter."""
     rng = np.random.default_rng(1)

@@ -16,7 +16,8 @@ from attacks.trajectory.attack import Trajectory
 from attacks.trajectory.differencing import from_differences
 from attacks.trajectory.factor_trajectories import batches, pack
 from attacks.trajectory.judgement import unexplained
-from attacks.trajectory.least_squares import Problem, Unknowns, factor_path, fit, fit_start, normal_equations
+from attacks.trajectory.least_squares import fit, fit_start
+from attacks.trajectory.normal_equations import Problem, Unknowns, factor_path, normal_equations
 from attacks.trajectory.passes import fit_clients
 from attacks.trajectory.stretched_ratings import unstretch
 from attacks.trajectory.trajectory_fits import Fitted

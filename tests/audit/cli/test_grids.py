@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import json
+
 import pytest
 from typer.testing import CliRunner
 
 from audit.cli.main import app
+from audit.requests.result_files import rows_of
 from victims.common.errors import InputError
 
 SMALL = "synthetic:users=20,items=30"
@@ -23,23 +26,54 @@ class TestCommands:
         assert "privmvmf" in done.output
         assert "leakage_against_quality.svg" in done.output
 
-    def test_quality(self):
+    def test_quality(self, tmp_path):
         done = CliRunner().invoke(
             app,
             ["quality", "--data", SMALL, "--rounds", "2", "--runs", "2", "--jobs", "1",
-             "--scenario", "existing"],
+             "--scenario", "existing", "--out", str(tmp_path)],
         )  # fmt: skip
         assert done.exit_code == 0, done.output
         assert "without encryption" in done.output
 
-    def test_cost(self):
+    def test_cost(self, tmp_path):
         done = CliRunner().invoke(
             app,
             ["cost", "--data", "synthetic:users=20,items=40", "--items", "40", "--key-bits", "1024",
-             "--sample", "4", "--set", "factors=8"],
+             "--sample", "4", "--set", "factors=8", "--out", str(tmp_path)],
         )  # fmt: skip
         assert done.exit_code == 0, done.output
         assert "34.39" in done.output
+
+    def test_files_of_quality_go_on(self, run, tmp_path):
+        """The same envelope and columns as of every command; the second run computes what is new alone."""
+        words = ("quality", "--data", SMALL, "--rounds", 1, "--jobs", 1, "--scenario", "existing",
+                 "--defense", "none", "--out", tmp_path, "--json", "--runs")  # fmt: skip
+        code, told, error = run(*words, 1)
+        assert code == 0, error
+        first = json.loads(told)["rows"]
+        kept = {path: path.stat().st_mtime_ns for path in (tmp_path / "cells").iterdir()}
+        assert len(kept) == 2
+        assert json.loads(run(*words, 2)[1])["rows"][: len(first)] == first
+        assert {path: path.stat().st_mtime_ns for path in kept} == kept
+        rows = rows_of(tmp_path / "results.json")
+        assert len(rows) == 2 * 2 * 2 * 4
+        named = [row for row in rows if row["metric"] == "ndcg_at_10"]
+        assert {row["baseline_name"] for row in named} == {"popularity"}
+        popular = [row["value"] for row in first if row["system"] == "popularity"]
+        assert popular[0] == named[0]["baseline"]
+        assert json.loads((tmp_path / "run.json").read_text())["rows"] == len(rows)
+
+    def test_files_of_cost_go_on(self, run, tmp_path):
+        """What this machine measured is not measured again."""
+        words = ("cost", "--data", SMALL, "--key-bits", 1024, "--no-phe", "--sample", 2, "--out", tmp_path)
+        code, told, error = run(*words, "--set", "factors=3", "--json")
+        assert code == 0, error
+        code, again, error = run(*words, "--set", "factors=3", "--json")
+        assert json.loads(told)["rows"] == json.loads(again)["rows"]
+        rows = rows_of(tmp_path / "results.json")
+        assert {row["defense"] for row in rows} == {"none", "paillier:key_bits=1024"}
+        assert {"seconds_encryption", "bytes_sent", "slowest"} < {row["metric"] for row in rows}
+        assert json.loads((tmp_path / "run.json").read_text())["rows"] == len(rows)
 
     def test_bad_numbers(self):
         done = CliRunner().invoke(app, ["cost", "--items", "many"])

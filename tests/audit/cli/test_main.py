@@ -388,6 +388,7 @@ class TestStretching:
             in (run(*words, "--victim", "fedmf")[1])
         )
 
+    @pytest.mark.thorough
     def test_audit_tries_the_attack_that_applies(self, run, tmp_path):
         data = "synthetic:users=15,items=30"  # of few ratings it is not sure
         words = ["audit", "--data", data, "--out", tmp_path / "R", "--victim", "mf", "--rounds", "0-4"]

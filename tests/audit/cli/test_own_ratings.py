@@ -78,7 +78,20 @@ def test_splits_of_predict_and_quality(run, folder, tmp_path, split):
     )
     code, said, error = run("predict", "--data", data, *words, "--split", split, "--json")
     assert code == 0, error
-    words = ("--rounds", 1, "--runs", 1, "--jobs", 1, "--scenario", "existing", "--defense", "none")
+    words = (
+        "--rounds",
+        1,
+        "--runs",
+        1,
+        "--jobs",
+        1,
+        "--scenario",
+        "existing",
+        "--defense",
+        "none",
+        "--out",
+        tmp_path / "Q",
+    )
     code, said, error = run("quality", "--data", data, *words, "--split", split, "--json")
     assert code == 0, error
     assert json.loads(said)["rows"]

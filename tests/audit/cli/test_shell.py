@@ -31,7 +31,8 @@ class TestSignals:
             ("audit", signal.SIGINT, 0.3, False),  # while it is being imported; before: -2
             # while something is compiled; before: -11 in 2 of 3
             pytest.param("spectral", signal.SIGINT, 5.0, True, marks=pytest.mark.thorough),
-            ("sweep", signal.SIGTERM, 6.0, False),  # while workers start; before: both workers stayed
+            # while workers start; before: both workers stayed
+            pytest.param("sweep", signal.SIGTERM, 6.0, False, marks=pytest.mark.thorough),
         ],
     )
     def test_one_line_and_nothing_left(self, tmp_path, name, sent, after, twice):
@@ -200,7 +201,10 @@ class TestTwoRuns:
     @pytest.mark.parametrize(
         "words",
         [
-            ["audit", "--data", SMALL, "--weighting", "observed-only", "--attack", "spectral"],
+            pytest.param(
+                ["audit", "--data", SMALL, "--weighting", "observed-only", "--attack", "spectral"],
+                marks=pytest.mark.thorough,
+            ),
             pytest.param(
                 ["sweep", "--data", SMALL, "--update", "semi-als", "--weighting", "observed-only",
                  "--attacks", "spectral", "--scales", "0,1", "--rounds", "2", "--jobs", "1"],

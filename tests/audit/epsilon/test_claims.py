@@ -96,6 +96,7 @@ def test_worlds_differ_in_the_canaries_alone(small):
         np.testing.assert_array_equal(both.low.items, both.high.items)
 
 
+@pytest.mark.thorough
 def test_claims(small, tmp_path):
     plan = Plan(
         protocols=("hdpmf", "mf"), noises=("once", "fresh"), rounds=5, epochs=6,

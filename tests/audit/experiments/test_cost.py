@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 import pytest
 
-from audit.experiments.cost import Sheet, run
+from audit.experiments.cost import Sheet, run, wide
 from audit.experiments.round_cost import cost_of
 from audit.factories import make_defenses
 from reports.cost_figure import cost_figure
@@ -46,7 +46,7 @@ class TestCost:
 
     def test_phe_beside_it(self, ratings):
         sheet = Sheet(options={"factors": 20}, items=(20, 60), key_bits=(1024,), sample=16)
-        rows = run(sheet, ratings)
+        rows = wide(run([sheet], ratings))
         assert [row["system"] for row in rows] == ["in the clear", "phe, 1024 bit", "packed, 1024 bit"] * 2
         assert all(row["seconds_transfer_mean"] < row["seconds_transfer"] for row in rows)
         assert all(row["seconds_local_update_mean"] > 0 for row in rows)
@@ -61,7 +61,8 @@ class TestCost:
         rows = {}
         for upload in ("part-text", "full-text"):
             options = {"factors": 8, "upload": upload}
-            rows[upload] = run(Sheet(options=options, key_bits=(1024,), sample=4), ratings)
+            sheet = Sheet(options=options, key_bits=(1024,), sample=4)
+            rows[upload] = wide(run([sheet], ratings))
             _, phe, packed = rows[upload]
             for name in ("server_share_counted", "server_share_counted_subtracting"):
                 np.testing.assert_allclose(phe[name], packed[name])

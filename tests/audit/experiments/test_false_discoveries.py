@@ -2,12 +2,19 @@
 
 from __future__ import annotations
 
+import csv
+from pathlib import Path
+
 import numpy as np
+import pytest
 from scipy import stats
 
 from audit.experiments.false_discoveries import controlled
 from audit.scoring.statistics import INCONCLUSIVE, LEAK, summarise
 from tests.reports.page.test_page import leak
+from tests.soak.verdicts import CASES, HEAD, line
+
+ROWS = Path(__file__).parents[3] / "docs" / "results" / "rows" / "verdicts.csv"
 
 CELLS, CLIENTS = 40, 200
 
@@ -43,6 +50,14 @@ def test_a_planted_leak_is_found():
     rng = np.random.default_rng(1)
     found = sum(controlled(campaign(rng, 0.1))[0]["verdict"] == LEAK for _ in range(100))
     assert found > 90
+
+
+@pytest.mark.thorough
+def test_the_published_rates_are_what_the_script_counts():
+    """The whole chain of scoring, 400 campaigns; the rows that the handbook shows."""
+    with ROWS.open(newline="") as file:
+        published = list(csv.reader(file))
+    assert published == [list(HEAD), *(line(*case, 200) for case in CASES)]
 
 
 def test_a_total_leak_of_few_clients_stays_one_where_all_leak():

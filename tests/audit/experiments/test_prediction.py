@@ -9,6 +9,8 @@ import numpy as np
 import pytest
 
 from audit.experiments import prediction, prediction_tuning
+from audit.factories import make_defenses
+from audit.scoring.paired_tests import comparisons
 from reports.prediction import prediction_table
 from reports.prediction_figure import prediction_figure
 from victims.common.errors import InputError
@@ -19,6 +21,7 @@ from victims.data.synthetic import Synthetic, generate
 from victims.evaluation.rating_error import predictions
 from victims.protocols.decentralised_mf import DecentralisedMF
 from victims.training import start
+from victims.training_together import trained_together
 
 
 @pytest.fixture(scope="module")
@@ -82,6 +85,26 @@ def test_a_failed_training_is_a_row(small, tmp_path):
         prediction.run(prediction.Plan(vary="mood"), small, tmp_path)
 
 
+def test_errors_of_users_are_kept_beside_the_rows(small, tmp_path):
+    """They add up to the rows, whose intervals hold the value; a file of other users is as good as none."""
+    plan = replace(QUICK, methods=("mf", "hdpmf"), runs=2)
+    rows = prediction.run(plan, small, tmp_path, jobs=1)
+    kept = prediction.user_errors(plan, small, tmp_path)
+    assert set(kept) == {(f"{method} K=2", seed) for method in ("mf", "hdpmf") for seed in (0, 1)}
+    for row in rows:
+        errors = kept[row["victim"], row["seed"]]
+        assert row["value"] == pytest.approx(errors.of(row["metric"]).sum() / errors.count.sum())
+        assert row["ci_low"] < row["value"] < row["ci_high"]
+    assert all(
+        one.over_users[0] <= one.result.better_by <= one.over_users[1] for one in comparisons(rows, kept)
+    )
+    assert prediction.user_errors(plan, generate(Synthetic(users=59)), tmp_path) == {}
+    for path in (tmp_path / "cells").glob("*.users.npy"):
+        path.write_bytes(b"no table")
+    assert prediction.user_errors(plan, small, tmp_path) == {}
+    assert comparisons(rows, {})[0].over_users is None
+
+
 def test_splits(small, tmp_path):
     train, test = leave_out(small, 4, 0)
     assert (np.diff(test.indptr) == np.minimum(4, np.diff(small.indptr) - 1)).all()
@@ -116,6 +139,37 @@ def test_options_are_chosen_by_folds_of_the_training_ratings(small, tmp_path, mo
     assert before == {path: path.stat().st_mtime_ns for path in (tmp_path / "tuning" / "cells").iterdir()}
     options = replace(QUICK, chosen=chosen).victim(2, "mf")
     assert (options["learning_rate"], options["regularization"]) == (rate, ridge)
+
+
+def test_candidates_are_trained_as_if_alone():
+    """Under noise, in the order per-rating; one that diverges is told and disturbs no other."""
+    few = generate(Synthetic(users=9, items=5, ratings_per_user=3.0, single=0.0, seed=5))
+    pairs = [(0.05, 0.01), (1e200, 0.01), (0.002, 0.1)]
+    victims = [
+        DecentralisedMF(order="per-rating", factors=3, epochs=4, learning_rate=rate, regularization=ridge)
+        for rate, ridge in pairs
+    ]
+    runs = [start(victim, few, make_defenses("hdpmf:noise=fresh"), 3) for victim in victims]
+    together = trained_together(runs, 4)
+    assert isinstance(together[1], InputError)
+    for number in (0, 2):
+        alone = runs[number]
+        for epoch in range(4):
+            alone = alone.trained(epoch)
+        np.testing.assert_allclose(together[number].state.item_factors, alone.state.item_factors, rtol=1e-9)
+        np.testing.assert_allclose(
+            together[number].state.client_factors, alone.state.client_factors, rtol=1e-9
+        )
+
+
+def test_hdpmf_r_has_the_choice_of_hdpmf(small, tmp_path, monkeypatch):
+    """It is the same training with other predictions."""
+    monkeypatch.setattr(prediction_tuning, "RATES", (0.01,))
+    plan = replace(QUICK, methods=("hdpmf", "hdpmf-r"))
+    rows = prediction_tuning.tune(plan, small, tmp_path, 2, jobs=1)
+    assert len(rows) == 2 * len(prediction_tuning.RIDGES)
+    chosen = replace(plan, chosen=prediction_tuning.best(rows))
+    assert chosen.victim(2, "hdpmf-r") == chosen.victim(2, "hdpmf")
 
 
 def test_a_candidate_that_diverges_is_not_chosen():

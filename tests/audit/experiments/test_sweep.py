@@ -63,6 +63,7 @@ class TestSweep:
         }  # fmt: skip
         assert len(values) == 1
 
+    @pytest.mark.thorough
     def test_the_papers_procedure_where_there_are_many_unknowns(self, ratings, tmp_path):
         """The row that says why one solver does not apply, and the rows of the other."""
         plan = replace(

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from audit.experiments import trusted_prediction
-from audit.experiments.trusted_prediction import SYSTEMS, VARIED, TrustedPlan
+from audit.experiments.trusted_plan import SYSTEMS, VARIED, TrustedPlan
 from reports.trusted_figures import trusted_figures
 from reports.trusted_prediction import error_table, recommendation_table, traffic_table
 from victims.common.errors import InputError

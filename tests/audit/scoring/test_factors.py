@@ -15,7 +15,11 @@ from attacks.closed_form.rating_grid import Grid
 from attacks.closed_form.spectral import Spectral
 from attacks.closed_form.undeclared import Undeclared
 from attacks.likelihood.attack import Likelihood
+from attacks.root_finding.scipy_root import Root
+from attacks.sums.aggregate import Aggregate
 from attacks.trajectory.attack import Trajectory
+from audit.factories import make_defense
+from audit.keys import view_of
 from audit.scoring.factor_scores import FACTOR_METRICS, score_factors
 from audit.scoring.factor_truth import FactorTruth, factors_beside, read_factors
 from audit.scoring.reconstruction_files import read_reconstruction, write_reconstruction
@@ -25,6 +29,7 @@ from defenses.noise.laplace import Laplace
 from defenses.noise.objective_noise import ObjectiveNoise
 from tests.conftest import SCENARIOS
 from victims.common.errors import InputError
+from victims.data.subsets import of_users
 from victims.protocols.decentralised_mf import DecentralisedMF
 from victims.protocols.fedmf import FedMF
 from victims.protocols.fedmvmf import FedMVMF
@@ -48,6 +53,28 @@ def test_the_closed_form_reads_factors_of_every_protocol(transcripts, scenario):
     found = Spectral().attack(transcript.view("server"), 0)
     assert set(found.factors.users.tolist()) == set(found.users.tolist()) - set(found.abstained)
     assert errors(found, transcript.path).max() < 1e-6
+
+
+@pytest.mark.parametrize("scenario", [("semi-als", "observed-only"), ("sgd", "include-unrated")])
+def test_solvers_read_factors(transcripts, scenario):
+    """Of whom they solve; in sgd of the earlier round, whose factor the system is about."""
+    transcript = transcripts[scenario]
+    view = transcript.view("server")
+    found = Root(jobs=1).attack(view.select(view.users[:12]), 0)
+    assert (found.factors.round == view.rounds[-1 if scenario[0] == "semi-als" else -2]).all()
+    assert set(found.factors.users.tolist()) == set(found.users.tolist()) - set(found.abstained)
+    assert np.median(errors(found, transcript.path)) < 1e-6
+
+
+def test_sums_of_few_clients_tell_their_factors(ratings, tmp_path):
+    """Without a number in the clear but the sums; nobody is named whom no sum shows."""
+    few = of_users(ratings, np.arange(4))
+    record(FedMVMF(), few, tmp_path / "t", rounds=[2, 3], defenses=[make_defense("paillier:ideal=true")])
+    found = Aggregate().attack(view_of(open_transcript(tmp_path / "t"), "server"), 0)
+    assert (found.factors.round == 3).all()
+    assert found.factors.users.size >= 3
+    assert errors(found, tmp_path / "t").max() < 1e-5
+    assert set(found.factors.users.tolist()).isdisjoint(found.abstained)
 
 
 @pytest.fixture(scope="module")

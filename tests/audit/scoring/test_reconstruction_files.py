@@ -12,7 +12,8 @@ import pyarrow as pa
 import pytest
 
 from attacks.base import OPTIONAL, Estimates, Identities, Outcome, Reconstruction, Scope, all_abstain
-from audit.scoring.reconstruction_files import KEY, read_reconstruction, write_reconstruction
+from audit.scoring.reconstruction_files import read_reconstruction, write_reconstruction
+from audit.scoring.reconstruction_origin import KEY
 from audit.scoring.score import score
 from audit.scoring.truth import read_truth
 from tests.audit.scoring.test_metrics import manifest

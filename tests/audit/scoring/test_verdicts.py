@@ -165,7 +165,8 @@ def test_item_biases_are_not_called_safe(tmp_path: Path, attack: str):
     assert all(row["reason"] for row in judged)
 
 
-@pytest.mark.parametrize("noise", [pytest.param(0.05, marks=pytest.mark.thorough), 0.2])
+@pytest.mark.thorough
+@pytest.mark.parametrize("noise", [0.05, 0.2])
 def test_a_wrong_rule_is_noticed_under_noise_of_known_scale(tmp_path: Path, noise: float):
     """Before: 0.155 of the ratings right where the guess has 0.227, and NO EVIDENCE."""
     item_biases(tmp_path / "t", noise=noise, declared=True)

@@ -168,6 +168,13 @@ class TestNoise:
         assert defense.public()["mixing"] == "draw"
         assert "mixing" not in ObjectiveNoise().public()
 
+    def test_the_smallest_budget_of_a_rating(self, many):
+        """What the authors' program makes DPMF's noise for: never smaller than that of all pairs."""
+        defense = ObjectiveNoise(budget="smallest-rated")
+        assert defense.threshold(many, 4) == budgets(defense, many, 4).min()
+        assert defense.threshold(many, 4) > ObjectiveNoise(budget="smallest").threshold(many, 4)
+        assert (defense.promised(many, 4) == defense.threshold(many, 4)).all()
+
     def test_three_readings(self, many):
         def drawn(number, **options):
             return ObjectiveNoise(**options).uploaded(self.zeros(many, 2), many, number, 0).gradient

@@ -124,6 +124,7 @@ def test_refusals(ratings, tmp_path):
         record(FedMVMF(weighting="include-unrated"), ratings, tmp_path / "t", rounds=[0], defenses=twice)
 
 
+@pytest.mark.thorough
 def test_noise_on_lists_that_change_every_round(ratings, tmp_path):
     """A client has more items over the rounds than rows in one; (8) holds for each round's own list."""
     defenses = [UnratedSampling(1.0), make_defense("laplace:scale=0.2")]

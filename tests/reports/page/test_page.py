@@ -10,8 +10,8 @@ import numpy as np
 import pytest
 
 from reports.page.content import page_of
+from reports.page.frontier import frontier_frame
 from reports.page.overview import headline, systems_of
-from reports.page.points import frontier_frame
 from reports.page.render import as_html, as_markdown, write_page
 from tests.reports.rows import ran
 
@@ -83,7 +83,7 @@ def test_what_nobody_answered_is_not_comfort():
     assert system.verdict == "NOT TESTED"
     assert "says nothing about what leaks" in system.sentence
     (bounded,) = systems_of([leak(verdict="NO EVIDENCE", advantage=0.01, advantage_high=0.04)])
-    assert "at most 0.040 by this attack, and no proof against others" in bounded.sentence
+    assert "at most 0.040 by this attack on 943 clients, and no proof against others" in bounded.sentence
 
 
 def test_a_recording_without_truth_is_not_untested():
@@ -179,12 +179,63 @@ def test_dominated_means_worse_beyond_the_bars():
         rows.append(leak(defense, advantage=advantage, **bars))
         rows += [quality(defense, mean + shift, seed) for seed, shift in enumerate((-0.01, 0.01))]
     rows += [quality("unread", 0.7, 0), untested("unread")]
-    frame = frontier_frame(systems_of(rows)).set_index("system")
+    frame = frontier_frame(systems_of(rows))
+    assert set(frame.axis) == {"ndcg_at_10"}
+    frame = frame.set_index("system")
     assert frame.dominated.to_dict() == {
         "no defense": False, "bad": True, "good": False, "same": False, "unread": False,
     }  # fmt: skip
     assert np.isnan(frame.advantage["unread"])
     assert "NOT TESTED" in frame.hover["unread"]
+
+
+def test_one_sentence_for_who_decides():
+    rows = [leak(value=1.0, baseline=0.284, advantage=1.0), leak("b", value=0.5, advantage=0.3)]
+    rows += [
+        leak("c", verdict="NO EVIDENCE", advantage=0.0),
+        untested("d"),
+        leak("e", verdict="INCONCLUSIVE"),
+    ]
+    made = page(rows)
+    assert made.plain == (
+        "In 2 of 5 systems somebody reads more than a guess: in the worst (no defense) the server gets "
+        "100 of 100 ratings right, where a guess gets 28; the attacks that ran read nothing of note in 1; "
+        "1 left open; 1 not tested, which says nothing."
+    )
+    assert page(rows[2:3]).plain.startswith("In none of 1 systems a leak was shown")
+    assert made.plain in as_html(made)
+    assert page([quality("none", 0.7, 0)]).plain == ""
+
+
+def test_both_ends_of_usefulness_are_marked():
+    rows = [leak(), leak("b", advantage=0.1), *(quality(name, 0.8, 0) for name in ("none", "b"))]
+    rows += [quality("none", 0.5, 0) | {"metric": "ndcg_at_10/constant"}]
+    rows += [quality("none", 0.9, 0) | {"metric": "rmse", "baseline": 1.2}]
+    frame = frontier_frame(systems_of(rows))
+    ranking, error = (frame[frame.axis == name].set_index("system") for name in ("ndcg_at_10", "rmse"))
+    assert ranking.useful["no defense"] == pytest.approx((0.8 - 0.6) / (1 - 0.6))
+    assert ranking.constant["no defense"] == pytest.approx((0.5 - 0.6) / (1 - 0.6))
+    assert ranking.undefended.to_dict() == {"no defense": True, "b": False}
+    assert error.useful.to_dict() == {"no defense": pytest.approx(0.25)}
+    assert error.constant["no defense"] == 0  # the training mean is the constant predictor
+    assert as_html(page(rows)).count(">constant predictor</text>") == 2
+
+
+def test_the_worst_off_stand_beside_the_mean():
+    group = {"value": 0.991, "baseline": 0.556, "verdict": "", "advantage": np.nan}
+    rows = [leak(value=0.6), leak(**group) | {"metric": "rated_rating_accuracy/worst_tenth"}]
+    rows += [
+        leak(**group) | {"metric": f"rated_rating_accuracy/{name}"} for name in ("rare_items", "few_ratings")
+    ]
+    rows += [leak(**group) | {"metric": f"attribute_group_accuracy/{name}"} for name in ("0", "worst_tenth")]
+    made = page(rows)
+    assert made.headline.endswith("of the worst-off tenth of the clients, 0.991.")
+    assert "worst tenth 0.991, guess 0.556" in made.readings[0][3][0].rest
+    charts = {chart.name: chart for chart in made.charts}
+    assert len(charts["clients"].hovers) == 3  # all, the worst-off tenth, few ratings
+    assert len(charts["items"].hovers) == 2
+    assert len(charts["attributes"].hovers) == 1
+    assert made.systems[0].verdict == "LEAK"
 
 
 def test_five_hundred_cells_are_a_small_page(tmp_path):

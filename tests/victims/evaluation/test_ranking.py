@@ -7,7 +7,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from audit.experiments.ranking_quality import Plan, run
+from audit.experiments.ranking_quality import Plan, run, with_popularity
 from audit.factories import make_defenses
 from victims.common.errors import InputError
 from victims.data.subsets import of_users
@@ -142,7 +142,10 @@ def test_other_splits(ratings):
 
 
 def test_rows_of_the_table(ratings):
-    rows = run(Plan(rounds=2, runs=2, scenarios=("existing",)), ratings, jobs=1)
+    found = run(Plan(rounds=2, runs=2, scenarios=("existing",)), ratings, jobs=1)
+    assert len(found) == 2 * 2 * 2 * 4
+    assert {row["baseline_name"] for row in found} == {"popularity"}
+    rows = with_popularity(found)
     assert len(rows) == 2 * 3 * 2 * 4
     assert {row["system"] for row in rows} == {"encrypted", "plain", "popularity"}
     assert all(0 <= row["value"] <= 1 for row in rows)

@@ -1,0 +1,125 @@
+"""Whether what a solver ended with may be believed: numbers on the rating grid, by more than chance.
+
+The systems hold for the declared rule alone. Under another one, or under other constants, a solver finds a
+root as well, or stops somewhere, and the numbers there are no ratings. Without noise that shows: the right
+root lies on the grid (``attacks.closed_form.goodness_of_fit``). In include-unrated a second root has the
+ratings and puts unrated items anywhere, so that there it is enough that more numbers lie on a level than
+chance would put there. A solver that did not move from its start, which may be a level, shows nothing.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+from jaxtyping import Bool, Float
+from scipy.stats import binom
+
+from attacks.closed_form.goodness_of_fit import ACCIDENT, accidental, misfit, step_of
+from victims.transcript.manifest import Manifest
+
+LEAVE_NUMBERS = {"unrated-sampling", "personalized-sampling", "paillier", "secure-sum"}  # defenses
+MAX_MISFIT = 0.5  # of chance, as the closed forms allow
+NEAR = (1e-3, 1e-2, 1e-1)  # of a step of the grid
+NO_RATINGS = "by numbers off the rating grid: the clients' rule, or a constant, is not the declared one"
+
+
+def is_judged(manifest: Manifest) -> bool:
+    """Tell whether right answers lie on the grid: nothing that is declared moves the rows.
+
+    Parameters
+    ----------
+    manifest : Manifest
+    """
+    return {str(entry.get("name")) for entry in manifest.defenses} <= LEAVE_NUMBERS
+
+
+def sends_unrated(manifest: Manifest, n_sent: int) -> bool:
+    """Tell whether a client that sent so many items may have sent unrated ones: all of them, or a sample.
+
+    Parameters
+    ----------
+    manifest : Manifest
+    n_sent : int
+        Items that the client sent a row about.
+    """
+    sampled = any(entry.get("name") == "unrated-sampling" for entry in manifest.defenses)
+    return manifest.weighting == "include-unrated" and (sampled or n_sent == manifest.n_items)
+
+
+def off_the_grid(
+    value: Float[np.ndarray, " rows"],
+    item: Bool[np.ndarray, " rows"],
+    levels: Float[np.ndarray, " levels"],
+    *,
+    unrated: bool = False,
+    start: float | None = None,
+    converged: bool = True,
+) -> str:
+    """Say why a client's numbers are no ratings.
+
+    Parameters
+    ----------
+    value : (n_rows,)
+        In stars, and 0..1 for attributes.
+    item : (n_rows,)
+        Which rows are about items.
+    levels : (n_levels,)
+        The rating grid, ascending.
+    unrated : bool
+        Whether items that are not rated are among them.
+    start : float or None
+        Where the solver began, in stars; what is still there is no evidence. None where it solved for
+        something else.
+    converged : bool
+        Whether the solver reports success.
+
+    Returns
+    -------
+    str
+        Empty where they may be believed.
+
+    Examples
+    --------
+    >>> stars, everything = np.arange(1.0, 6.0), np.ones(3, bool)
+    >>> off_the_grid(np.array([1.0, 4.0, 5.0]), everything, stars)
+    ''
+    >>> off_the_grid(np.array([1.4, 4.6, 5.3]), everything, stars)[:21]
+    'the system is solved,'
+    """
+    moved = item if start is None or converged else item & (np.abs(value - start) > step_of(levels) / 2)
+    if not item.any():
+        return ""
+    if unrated:
+        believed = _more_than_chance(value[moved], levels) or _all_on_it(value, item, levels)
+    else:
+        believed = _fits(value, moved, moved | ~item, levels)
+    if believed:
+        return ""
+    began = "the system is solved, but" if converged else "the solver did not converge and ended"
+    return f"{began} {NO_RATINGS}"
+
+
+def _fits(
+    value: Float[np.ndarray, " rows"],
+    item: Bool[np.ndarray, " rows"],
+    judged: Bool[np.ndarray, " rows"],
+    levels: Float[np.ndarray, " levels"],
+) -> bool:
+    """Whether numbers are nearer to the grid than chance would put them."""
+    away, n_judged = misfit(value[None], np.zeros((1, value.size)), item[None], judged[None], levels, None)
+    # nothing is shown where all ratings are still at the start
+    return bool(n_judged[0] > 0 and away[0] <= min(MAX_MISFIT, accidental(n_judged)[0]))
+
+
+def _more_than_chance(value: Float[np.ndarray, " rows"], levels: Float[np.ndarray, " levels"]) -> bool:
+    """Whether numbers gather on the levels of rated items."""
+    away = np.abs(value[:, None] - levels).min(axis=1, initial=np.inf) / step_of(levels)
+    by_chance = [binom.sf((away < near).sum() - 1, value.size, 2 * near) for near in NEAR]
+    return bool(value.size > 0 and min(by_chance) < ACCIDENT / len(NEAR))
+
+
+def _all_on_it(
+    value: Float[np.ndarray, " rows"], item: Bool[np.ndarray, " rows"], levels: Float[np.ndarray, " levels"]
+) -> bool:
+    """Whether all numbers fit the grid with "unrated" on it, and not all are that."""
+    rated = (value[item] > levels[0] / 2).any()
+    return bool(rated and _fits(value, item, item, np.append(0.0, levels)))

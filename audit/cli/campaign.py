@@ -1,0 +1,98 @@
+"""``factorleak compare campaign.toml``."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from audit.cli.build import as_records, build_of
+from audit.cli.output import Output
+from victims.common.files import refuse_unwritable
+
+if TYPE_CHECKING:
+    from audit.experiments.cluster import Cluster
+
+
+def run_campaign(
+    path: Path,
+    out: Path,
+    jobs: int | Cluster,
+    fail_on: list[str] | None,
+    against: Path | None,
+    junit: Path | None,
+    output: Output,
+    *,
+    estimate: bool = False,
+    dry_run: bool = False,
+) -> None:
+    """Run a campaign, write its page, and judge it.
+
+    Parameters
+    ----------
+    path : Path
+        Of the file.
+    out : Path
+        Of the results.
+    jobs : int or Cluster
+        Who works.
+    fail_on, against, junit
+        As on the command line.
+    output : Output
+    estimate : bool
+        Run one cell of each kind first that was never timed.
+    dry_run : bool
+        Go no further than the count of cells and the estimate.
+
+    Raises
+    ------
+    InputError
+        If the file, a bar or an earlier result cannot be used.
+    OutputError
+        If something cannot be written.
+    typer.Exit
+        With 1 or 3, as the bars are judged.
+    """
+    from audit.cli.gate import OF_ATTACKS, OF_COST, OF_QUALITY, Vocabulary
+    from audit.experiments.estimates import estimated, try_out
+    from audit.experiments.matrix import PROCEDURE, cells_in, counts_of, run
+    from audit.experiments.naming import content_of
+    from audit.requests.campaign_file import load_data, matrix_of, read_campaign
+    from audit.requests.reporting import ReportRequest, report
+
+    content = read_campaign(path)
+    matrix = matrix_of(content)
+    columns = {
+        "defense": {defense for plan in matrix.plans for defense in plan.defenses},
+        "adversary": {who for plan in matrix.plans for who in plan.adversaries},
+    }
+    vocabulary = Vocabulary(values=(*OF_ATTACKS, *OF_QUALITY, *OF_COST), columns=columns)
+    build = build_of(fail_on, vocabulary, against, junit)
+    refuse_unwritable(out)
+    start = time.perf_counter()
+    data = load_data(content, path.parent)
+    cells = cells_in(matrix, {name: content_of(ratings) for name, ratings in data.items()}, out)
+    counts = counts_of(cells)
+    words = f"{counts['leakage']} of leakage, {counts['cost']} of cost, {counts['quality']} of quality"
+    output.show(f"{path.name}: {len(cells)} cells ({words}), {counts['kept']} of them kept from before")
+    if estimate:
+        with output.progress("trial") as update_bar:
+            try_out(cells, PROCEDURE, data, update_bar)
+    expected = estimated(cells, jobs)
+    if estimate or not expected.unknown:
+        output.show(str(expected))
+    if dry_run:
+        output.finish({"cells": len(cells), **counts, **(expected.record() if estimate else {})})
+        return
+    with output.progress("compare") as update_bar:
+        rows = run(matrix, data, out, jobs=jobs, report=update_bar)
+    changed = build.changes(rows)
+    build.show(output, changed)
+    told = as_records(changed)
+    taken = time.perf_counter() - start
+    output.results(rows, out, taken, None, changes=told, cells=len(cells), **counts)
+    made = report(ReportRequest(out, title=content.title))
+    for system in made.page.systems:
+        output.show(system.sentence)
+    output.show(f"page {made.files[0]}")
+    build.judge(rows, changed)

@@ -1,0 +1,164 @@
+"""One batch of cells: claimed, prepared once, measured one after the other, kept as each is done."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Callable, Sequence
+from contextlib import ExitStack
+from functools import partial
+from pathlib import Path
+from typing import NamedTuple, TypeVar
+
+from audit.experiments.cell_files import kept_rows, write_cell
+from audit.experiments.compiled_programs import programs_kept
+from audit.experiments.grid import Cell, Procedure, Say, silent
+from audit.experiments.locks import claimed
+from audit.experiments.results import Row
+from audit.shell.debugging import trace
+from victims.common.errors import InputError, OutputError
+from victims.common.files import remove, unfinished
+
+Task = TypeVar("Task")
+Given = TypeVar("Given")
+Prepared = TypeVar("Prepared")
+Batch = tuple[Cell[Task], ...]
+Step = Callable[[int, str], None]  # told how many cells of a batch are done, and what goes on
+
+
+class Done(NamedTuple):
+    """A finished cell: its rows, and the seconds that they took; NaN where they were there before."""
+
+    rows: list[Row]
+    seconds: float = float("nan")
+
+
+def run_batch(
+    procedure: Procedure[Task, Given, Prepared],
+    given: Given,
+    keep_scratch: bool,
+    programs: Path,
+    batch: Batch[Task],
+    step: Step = silent,
+) -> list[Done]:
+    """Compute the cells of a batch that nobody has finished; those that another run did meanwhile are read.
+
+    Parameters
+    ----------
+    procedure : Procedure
+    given : object
+        What all cells start from.
+    keep_scratch : bool
+        Leave what was prepared.
+    programs : Path
+        Folder of compiled programs.
+    batch : tuple of Cell
+        With one scratch.
+    step : callable
+        Called with (cells done, what goes on).
+
+    Returns
+    -------
+    list of Done
+        In the order of the batch.
+
+    Raises
+    ------
+    InputError
+        If a cell says that the request is wrong.
+    OutputError
+        If something cannot be written.
+    """
+    with ExitStack() as stack:
+        claim = claim_of(batch[0])
+        if claim is not None:
+            stack.enter_context(claimed(claim))
+        stack.enter_context(programs_kept(programs / str(os.getpid())))
+        kept = {
+            cell.path: Done(rows)
+            for cell in batch
+            if cell.path is not None and (rows := kept_rows(cell.path, silent)) is not None
+        }
+        left = [cell for cell in batch if cell.path not in kept]
+        if not procedure.resumable and left:
+            for path in batch[0].scratch:
+                remove(path)
+                stack.enter_context(unfinished(path))
+        computed = iter(_computed(procedure, given, left, partial(_counted, step, len(kept))))
+        if not keep_scratch:
+            for path in batch[0].scratch:
+                remove(path)
+        return [kept[cell.path] if cell.path in kept else next(computed) for cell in batch]
+
+
+def _counted(step: Step, before: int, done: int, what: str) -> None:
+    step(before + done, what)
+
+
+def claim_of(cell: Cell[Task]) -> Path | None:
+    """Say what only one run may work on at a time.
+
+    Parameters
+    ----------
+    cell : Cell
+        The first of its batch.
+
+    Returns
+    -------
+    Path or None
+        None where nothing is kept.
+    """
+    return cell.scratch[0] if cell.scratch else cell.path
+
+
+def keep(cell: Cell[Task], done: Done) -> None:
+    """Write a finished cell; one that failed is not kept, so that a repeated run tries again.
+
+    Parameters
+    ----------
+    cell : Cell
+    done : Done
+
+    Raises
+    ------
+    OutputError
+        If it cannot be written.
+    """
+    if cell.path is not None and not any(row["status"] == "failed" for row in done.rows):
+        write_cell(cell.path, done.rows, done.seconds)
+
+
+def _computed(
+    procedure: Procedure[Task, Given, Prepared], given: Given, cells: Sequence[Cell[Task]], step: Step
+) -> list[Done]:
+    """The rows of each cell, written when they are there; the first one's seconds hold the preparation."""
+    if not cells:
+        return []
+    begin = time.perf_counter()
+    try:
+        prepared = procedure.prepare(cells[0], given, partial(step, 0))
+    except OutputError:
+        raise
+    except Exception as error:  # training diverged, say
+        trace(error)
+        return [Done(procedure.failed(cell.task, error)) for cell in cells]
+    computed = []
+    for number, cell in enumerate(cells):
+        rows = _measured(procedure, cell, prepared, partial(step, number))
+        end = time.perf_counter()
+        computed.append(Done(rows, end - begin))
+        keep(cell, computed[-1])
+        begin = end
+    return computed
+
+
+def _measured(
+    procedure: Procedure[Task, Given, Prepared], cell: Cell[Task], prepared: Prepared, say: Say
+) -> list[Row]:
+    try:
+        return procedure.measure(cell, prepared, say)
+    except (InputError, OutputError):
+        raise
+    except Exception as error:  # a failed cell is a row with its reason, never a missing row
+        trace(error)
+        return procedure.failed(cell.task, error)

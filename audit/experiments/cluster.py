@@ -1,0 +1,243 @@
+"""Batches on the workers of a Dask scheduler, which may be other machines.
+
+Workers share no disk with this one: the ratings are sent to each of them once, a worker works in a folder of
+its own, and the rows come back here, where they are kept. joblib's own Dask backend is not used, for it gives
+results only when all are there, so that what was finished would end with this process.
+
+Whoever reaches a scheduler runs code on its workers: it belongs into a network where that is wanted.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import concurrent.futures
+import queue
+import tempfile
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from audit.experiments.batches import Batch, Done, run_batch
+from audit.experiments.grid import Procedure
+from audit.plugins import own_code
+from audit.shell.notes import note
+from victims.common.errors import InputError
+from victims.common.files import unfinished
+
+if TYPE_CHECKING:
+    from distributed import Client, Future
+
+Task = TypeVar("Task")
+Given = TypeVar("Given")
+Prepared = TypeVar("Prepared")
+SCHEMES = ("tcp://", "tls://")
+ANSWER = 15  # seconds in which a scheduler must answer
+LOOK = 2.0  # seconds between two looks at the workers
+
+
+@dataclass(frozen=True)
+class Cluster:
+    """Workers that a scheduler knows.
+
+    Attributes
+    ----------
+    address : str
+        Of the scheduler, as ``tcp://10.0.0.5:8786``.
+
+    Raises
+    ------
+    InputError
+        If it is no such address.
+    """
+
+    address: str
+
+    def __post_init__(self) -> None:
+        if not self.address.startswith(SCHEMES):
+            raise InputError(
+                f"--distributed must be the address of a scheduler, as tcp://10.0.0.5:8786, got "
+                f"{self.address!r:.60}; `dask scheduler` prints it"
+            )
+
+
+class LostError(Exception):
+    """The worker of a batch was killed as often as the scheduler allows, also where it had nothing else."""
+
+    def __init__(self) -> None:
+        super().__init__(
+            "every worker that tried it was killed, perhaps for want of memory; try fewer clients or larger "
+            "workers"
+        )
+
+
+def on_workers(
+    procedure: Procedure[Task, Given, Prepared],
+    given: Given,
+    batches: Sequence[Batch[Task]],
+    cluster: Cluster,
+) -> Iterator[tuple[int, list[Done] | LostError]]:
+    """Yield the index and the cells of each batch, in the order in which they end.
+
+    A batch whose worker is killed is given to another one. One that was on a worker each time when that was
+    killed, as often as the scheduler allows, is tried again when nothing else is left, so that it is known
+    which one it was.
+
+    Parameters
+    ----------
+    procedure : Procedure
+    given : object
+        What all cells start from; sent to each worker once.
+    batches : sequence of tuple of Cell
+    cluster : Cluster
+
+    Yields
+    ------
+    tuple
+        A ``LostError`` in place of the cells where the workers of a batch were killed.
+
+    Raises
+    ------
+    InputError
+        If the extra is not installed, the scheduler does not answer, or a worker has several threads or
+        another version.
+    """
+    with _client_of(cluster) as client:
+        suspects = []
+        for index, found in _finished(client, procedure, given, dict(enumerate(batches))):
+            if isinstance(found, LostError):
+                suspects.append(index)
+            else:
+                yield index, found
+        for index in suspects:
+            yield from _finished(client, procedure, given, {index: batches[index]})
+
+
+@contextmanager
+def _client_of(cluster: Cluster) -> Iterator[Client]:
+    try:
+        from distributed import Client
+    except ImportError:
+        raise InputError(
+            "--distributed needs the extra distributed: pip install 'factorleak[distributed]'"
+        ) from None
+    try:
+        client = Client(cluster.address, timeout=ANSWER, set_as_default=False)
+    except (OSError, ValueError) as error:
+        raise InputError(
+            f"--distributed {cluster.address} must be a scheduler that answers ({error!s:.80}); start one "
+            f"with `dask scheduler`"
+        ) from None
+    try:
+        refuse_threads(client.nthreads())
+        yield client
+    finally:
+        client.close()
+
+
+def refuse_threads(threads: Mapping[str, int]) -> None:
+    """Refuse workers with several threads: what is compiled and seeded is a process's.
+
+    Parameters
+    ----------
+    threads : mapping of str to int
+        Address of a worker -> how many it has.
+
+    Raises
+    ------
+    InputError
+        If a worker has not exactly one.
+    """
+    for name, number in threads.items():
+        if number != 1:
+            raise InputError(
+                f"a worker must have one thread, {name} has {number}; start it with --nthreads 1"
+            )
+
+
+def _finished(
+    client: Client,
+    procedure: Procedure[Task, Given, Prepared],
+    given: Given,
+    left: dict[int, Batch[Task]],
+) -> Iterator[tuple[int, list[Done] | LostError]]:
+    """Each batch as it ends; where all workers that held the data are gone it is sent again."""
+    from distributed import KilledWorker
+
+    while left:
+        (shared,) = client.scatter([given], hash=False)
+        futures = {
+            client.submit(_at_a_worker, own_code(), procedure, shared, batch, pure=False): index
+            for index, batch in left.items()
+        }
+        for future in _as_they_end(client, list(futures)):
+            try:
+                found: list[Done] | LostError = future.result()
+            except KilledWorker:
+                found = LostError()
+            except (asyncio.CancelledError, concurrent.futures.CancelledError):
+                continue  # the data went with a worker, or the scheduler is gone
+            del left[futures[future]]
+            yield futures[future], found
+        if left and client.status != "running":
+            raise InputError(
+                "the scheduler is gone; finished work is kept, start it and repeat the command to go on"
+            )
+        if left:
+            note("the workers that held the ratings are gone; they are sent again")
+
+
+def _as_they_end(client: Client, futures: Sequence[Future]) -> Iterator[Future]:
+    """Each future when it ended, was cancelled or lost; that no worker is left is said once."""
+    ended: queue.SimpleQueue[Future] = queue.SimpleQueue()
+    for future in futures:
+        future.add_done_callback(ended.put)
+    waiting = False
+    for _ in futures:
+        while True:
+            try:
+                yield ended.get(timeout=LOOK)
+                break
+            except queue.Empty:
+                alone = client.status == "running" and not client.nthreads()
+                if alone and not waiting:
+                    note("the scheduler has no worker; waiting for one (`dask worker`)")
+                waiting = alone
+
+
+def _at_a_worker(
+    code: str, procedure: Procedure[Task, Given, Prepared], given: Given, batch: Batch[Task]
+) -> list[Done]:
+    """Compute a batch in a folder of the worker's, which ends with it."""
+    from distributed import get_worker
+
+    worker = get_worker()
+    if own_code() != code:
+        raise InputError(
+            f"worker {worker.address} must have the same factorleak as the command, {code}, it has "
+            f"{own_code()}; install the same version there"
+        )
+    place = Path(worker.local_directory)
+    with unfinished(Path(tempfile.mkdtemp(prefix="factorleak-", dir=place))) as folder:
+        return run_batch(procedure, given, False, place / "programs", moved(batch, folder))
+
+
+def moved(batch: Batch[Any], folder: Path) -> Batch[Any]:
+    """Move what a batch prepares into a folder; its rows are not kept there.
+
+    Parameters
+    ----------
+    batch : tuple of Cell
+    folder : Path
+
+    Returns
+    -------
+    tuple of Cell
+    """
+    return tuple(
+        replace(
+            cell, path=None, scratch=tuple(folder / path.parent.name / path.name for path in cell.scratch)
+        )
+        for cell in batch
+    )

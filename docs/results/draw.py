@@ -1,0 +1,63 @@
+"""Draw the figures of papers 003 and 004 from committed rows: ``python docs/results/draw.py``.
+
+Files go to ``reports/gallery``; the same rows give the same bytes.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from shutil import copyfile
+from tempfile import TemporaryDirectory
+
+import pandas as pd
+from matplotlib.figure import Figure
+
+from reports.figures import save
+from reports.neighbours_figure import leakage_figure
+from reports.parts_figure import rounds_figure
+from reports.parts_prediction import PAPER
+from reports.trusted_figures import trusted_figures
+
+HERE = Path(__file__).parent
+GALLERY = HERE.parents[1] / "reports" / "gallery"
+
+
+def pdmfrec_rounds() -> Figure:
+    """MAE against rounds, of the table's rows."""
+    wide = pd.read_csv(HERE / "rows" / "paper-003-rounds.csv").rename(columns={"Unnamed: 0": "variant"})
+    frame = wide.melt(["variant", "rate"], var_name="rounds", value_name="mae")
+    frame["rounds"] = frame["rounds"].astype(int)
+    other = pd.read_csv(HERE / "rows" / "paper-003-other.csv")
+    mean = float(other["training mean"].iloc[0])
+    return rounds_figure(frame, mean=mean, published=PAPER["pdmfrec"][0])
+
+
+def trusted(folder: Path) -> list[Path]:
+    """Figures 4 and 6 of paper 004 for both data, and Figure 5."""
+    out = []
+    frame = pd.read_csv(HERE / "figures" / "paper-004.csv")
+    for data, some in frame.groupby("data"):
+        rows = some.to_dict("records")
+        for path in trusted_figures(rows, "nothing", folder):
+            end = "" if data == "filmtrust" else f"_{data}"
+            out.append(path.rename(folder / f"trusted_{path.stem}{end}{path.suffix}"))
+    return out
+
+
+def main() -> None:
+    """Draw all of them."""
+    with TemporaryDirectory() as name:
+        folder = Path(name)
+        leakage = leakage_figure(pd.read_csv(HERE / "figures" / "neighbours-leakage.csv"))
+        paths = [
+            *save(pdmfrec_rounds(), folder / "pdmfrec_mae_against_rounds"),
+            *save(leakage, folder / "leakage_among_neighbours"),
+            *trusted(folder),
+        ]
+        for path in paths:
+            if path.suffix == ".png":
+                copyfile(path, GALLERY / path.name)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,58 @@
+"""Weights and ratings told from exact products, in communities of few clients and items."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from attacks.trajectory.exact_weights import taken_apart
+
+STARS, HALVES = np.arange(1.0, 6.0), np.arange(0.5, 5.1, 0.5)
+
+
+def community(n_users, n_items, levels, seed=0):
+    """Client, item, level and stretched value of every rating."""
+    rng = np.random.default_rng(seed)
+    user, item = np.nonzero(rng.random((n_users, n_items)) < 0.6)
+    level = rng.choice(levels, user.size)
+    beta, gamma = rng.uniform(0.1, 1, n_users), rng.uniform(0.1, 1, n_items)
+    return user, item, level, beta[user] * gamma[item] * level
+
+
+@pytest.mark.parametrize(
+    ("n_users", "n_items", "levels"), [(60, 15, STARS), (12, 20, STARS), (30, 20, HALVES)]
+)
+def test_planted_weights(n_users, n_items, levels):
+    """Errors of 1e-6 and one client of another rule; who is told is told rightly where the answer is sure."""
+    user, item, level, value = community(n_users, n_items, levels)
+    rng = np.random.default_rng(1)
+    value = value * (1 + 1e-6 * rng.standard_normal(value.size))
+    value[user == 0] = rng.uniform(0.5, 5, (user == 0).sum())
+    found = taken_apart(user, item, value, np.zeros(value.size), levels)
+    told = np.isfinite(found.user_weight)
+    assert not told[0]
+    assert told[1:].mean() >= 0.9
+    answered, sure = told[user], found.posterior.max(axis=1) > 0.99
+    right = levels[found.posterior.argmax(axis=1)] == level
+    assert right[answered & sure].all()
+    assert right[answered].mean() >= 0.98
+    weight = found.user_weight[user] * found.item_weight[item]
+    np.testing.assert_allclose((value / weight)[answered & right], level[answered & right], rtol=1e-4)
+
+
+def test_numbers_about_nothing_tell_nobody():
+    """Thirty draws; each client may join by accident with a probability of 0.001 (17 clients each)."""
+    n_told = 0
+    for seed in range(30):
+        user, item, _, value = community(17, 14, STARS, seed)
+        value = np.random.default_rng(seed).uniform(0.1, 5, value.size)
+        n_told += np.isfinite(taken_apart(user, item, value, np.zeros(value.size), STARS).user_weight).sum()
+    assert n_told <= 8  # 2 for each accident; more than 4 of 510 at 0.001: below 2e-4
+
+
+def test_a_value_that_is_no_product_is_left_out():
+    user, item, _, value = community(10, 12, STARS)
+    value[user == 3] = -1.0
+    found = taken_apart(user, item, value, np.zeros(value.size), STARS)
+    assert np.isnan(found.user_weight[3])
+    assert np.isfinite(found.user_weight).sum() >= 8
