@@ -217,6 +217,10 @@ def candidates(chain: Chain, rows: Rows, levels: np.ndarray, max_misfit: float) 
         Ratings that exist, ascending, stars.
     max_misfit : float
         Largest misfit at which a client is answered.
+
+    Yields
+    ------
+    Candidate
     """
     there = rows.item & (chain.step >= 0)
     whole = chain.whole | (there.sum(axis=1) == rows.item.sum(axis=1))
@@ -267,7 +271,18 @@ def candidates(chain: Chain, rows: Rows, levels: np.ndarray, max_misfit: float) 
 
 
 def batch_sizes(step: Int[np.ndarray, "users rows"]) -> Int[np.ndarray, "users rows"]:
-    """How many rows the step of each row has."""
+    """Count the rows that the step of each row has.
+
+    Parameters
+    ----------
+    step : (users, rows) int
+        Number of each row's step; -1 where there is none.
+
+    Returns
+    -------
+    (users, rows) int
+        0 where there is none.
+    """
     out = np.zeros(step.shape, int)
     for user, own in enumerate(step):
         here = own >= 0

@@ -107,7 +107,10 @@ def _fewer(view: View, most: int) -> View:
 def _undeclared(view: View) -> View:
     """The same rows with nothing declared of the rule but what they are: means stay means."""
     upload = view.manifest.rule.upload
-    kept = {"rule": view.manifest.rule.rule, "upload": upload if upload == "weights" else None}
+    kept: dict[str, Any] = {
+        "rule": view.manifest.rule.rule,
+        "upload": upload if upload == "weights" else None,
+    }
     bare = type(view.manifest.rule)(**kept)
     return replace(view, manifest=view.manifest.model_copy(update={"declared_rule": bare}))
 

@@ -87,7 +87,7 @@ def steps_fit(view: View) -> LocalFit | None:
     inside = found.outside[known] <= found.allowed[known]
     if not known.any() or inside.mean() < MOST:
         return None
-    told = {"loss": "squared", "link": "identity", "order": "batch", "batch_size": "all"}
+    told: dict[str, Any] = {"loss": "squared", "link": "identity", "order": "batch", "batch_size": "all"}
     clients = int(inside.sum())
     sample = known_clients(view, found)
     if sample is None or len(sample[1]) < FEWEST:

@@ -54,6 +54,11 @@ def open_clients(view: View, found: Found, rounds: int) -> Iterator[tuple[np.nda
     found : Found
     rounds : int
         The first ones.
+
+    Yields
+    ------
+    (users, items, Rows)
+        Of each batch and round.
     """
     for batch in view.batches(BATCH_BYTES):
         for uploads in batch.rounds[:rounds]:
@@ -71,6 +76,10 @@ def is_one_pass(view: View, found: Found) -> bool:
     ----------
     view : View
     found : Found
+
+    Returns
+    -------
+    bool
     """
     once = asked = 0
     for _, _, rows in open_clients(view, found, 1):
@@ -88,6 +97,10 @@ def bare(manifest: Manifest) -> Manifest:
     Parameters
     ----------
     manifest : Manifest
+
+    Returns
+    -------
+    Manifest
     """
     plain = manifest.upload.model_copy(update={"scale": 1.0, "regularization": 0.0})
     return manifest.model_copy(update={"upload": plain})
@@ -148,6 +161,11 @@ def choice_of(view: View, rule: ClientRule, found: Found) -> Choice | None:
     rule : ClientRule
     found : Found
         Ratings that are told already serve.
+
+    Returns
+    -------
+    Choice or None
+        None where there is no client to choose by, or no hypothesis explains any.
     """
     known = known_clients(view, found)
     if known is not None:
