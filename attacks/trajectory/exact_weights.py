@@ -22,7 +22,7 @@ import numpy as np
 from jaxtyping import Float, Int
 
 from attacks.closed_form.goodness_of_fit import ACCIDENT
-from attacks.likelihood.rating_prior import WORTH, log_shares
+from attacks.likelihood.rating_prior import PSEUDO_COUNTS, log_shares
 from attacks.trajectory.stretched_ratings import Separated
 
 NEAR = 1e-3  # relative difference of two numbers that are called the same
@@ -194,5 +194,5 @@ def _answers(
             for own, likely in zip(level, share, strict=True):
                 posterior[rows, own] += likely
     top = np.nanpercentile(gamma, 99) if np.isfinite(gamma).any() else 0.0
-    counted = posterior[np.isfinite(beta[user])].sum(axis=0) + WORTH * np.exp(usual)
+    counted = posterior[np.isfinite(beta[user])].sum(axis=0) + PSEUDO_COUNTS * np.exp(usual)
     return Separated(posterior, np.exp(beta + top), np.exp(gamma - top), counted / counted.sum())
