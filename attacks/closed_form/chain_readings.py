@@ -55,7 +55,8 @@ PLAIN, MEAN, CLIPPED, CLIPPED_MEAN, OWN_BIAS, MEAN_AND_BIAS, LINK, LINK_OF_MEAN 
     "a link of means of a step",
 )
 COMPANY, SELDOM = 3, 0.25  # clients with as many ratings, and the share of them that must be answered
-FARTHER = 5.0  # times the usual distance from the grid of a client's ratings, 3.4 deviations: of another step
+FARTHER, OF_LONGEST = 10.0, 5.0  # times the usual distance from the grid: of another step, or clipped alone
+LONG = 0.9  # of the longest row of a client
 EXACT = 1e-3  # of a step: right ratings of rows without noise are nearer to the grid in the mean
 
 
@@ -119,14 +120,18 @@ def _without_loners(best: Reading, rows: Rows) -> Reading:
 def _without_outliers(best: Reading, rows: Rows, levels: Float[np.ndarray, " levels"]) -> Reading:
     """Without ratings that are much farther from the grid than those of the same client.
 
-    Rounding is alike in all rows; a row that is off by more is of another step than was thought.
+    Rounding is alike in all rows; a row that is off by more is of another step than was thought, or, where
+    it is the longest, was clipped.
     """
     away = np.where(np.isfinite(best.value) & rows.item, distance_to_levels(best.value, levels), np.nan)
     with np.errstate(invalid="ignore"):
         usual = np.array(
             [np.median(own[np.isfinite(own)]) if np.isfinite(own).any() else 0.0 for own in away]
         )
-        off = away > np.maximum(FARTHER * usual, EXACT * step_of(levels))[:, None]
+        size = np.linalg.norm(rows.rows, axis=2)
+        longest = size >= LONG * size.max(axis=1, initial=0)[:, None]
+        times = np.where(longest, OF_LONGEST, FARTHER)
+        off = away > np.maximum(times * usual[:, None], EXACT * step_of(levels))
     return best._replace(value=np.where(off, np.nan, best.value))
 
 
