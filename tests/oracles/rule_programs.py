@@ -146,7 +146,7 @@ class Recording:
 
         def through(p: np.ndarray, r: np.ndarray, v: np.ndarray, after: np.ndarray) -> Any:
             rows, moved = client.train(p, v, r, levels)
-            return rows / self.rate, moved
+            return rows if self.rule in LOCAL else rows / self.rate, moved  # a change, or a gradient
 
         return through
 
