@@ -27,9 +27,9 @@ from attacks.client_rules.local_steps import LocalSteps
 from attacks.closed_form.common_scale import common
 from attacks.closed_form.readings import Rows, some_of
 from attacks.inversion.answers import Found
-from attacks.inversion.clients import answer_by_span, is_one_pass, known_clients, open_clients
+from attacks.inversion.clients import answer_by_span, choice_of, is_one_pass, known_clients, open_clients
 from attacks.inversion.passes import Ordered, chosen_in_order, in_order, sized, told_in_order
-from attacks.inversion.search import Guess, explained
+from attacks.inversion.search import Guess, explained, told
 from victims.transcript.view import View
 
 MOST = 0.5  # of the clients, that a rule must explain, or that must agree on a constant
@@ -87,30 +87,48 @@ def steps_fit(view: View) -> LocalFit | None:
     inside = found.outside[known] <= found.allowed[known]
     if not known.any() or inside.mean() < MOST:
         return None
-    told: dict[str, Any] = {"loss": "squared", "link": "identity", "order": "batch", "batch_size": "all"}
+    keys: dict[str, Any] = {"loss": "squared", "link": "identity", "order": "batch", "batch_size": "all"}
     clients = int(inside.sum())
     sample = known_clients(view, found)
     if sample is None or len(sample[1]) < FEWEST:
-        return LocalFit(told, {}, clients, view.users.size)
+        sample = _fitted_clients(rule, view, found)
+    if sample is None or len(sample[1]) < FEWEST:
+        return LocalFit(keys, {}, clients, view.users.size)
     best = _simplest(rule, view, *sample)
     if not best:
-        return LocalFit(told, {}, clients, view.users.size)
+        return LocalFit(keys, {}, clients, view.users.size)
     values = sorted({int(one.value) for one in best})
     moving = sorted({bool(one.constants[0, local_steps.MOVES]) for one in best})
     undecided = []
     if len(values) > 1:
         undecided.append(f"local_steps {_either(values)}")
     else:
-        told["local_steps"] = values[0]
+        keys["local_steps"] = values[0]
     if len(moving) > 1:
         undecided.append("moves_items true or false")
     else:
-        told["moves_items"] = moving[0]
+        keys["moves_items"] = moving[0]
     constants: dict[str, float] = {}
     if len(best) == 1:
         more, constants, either = _constants_of(best[0])
-        told, undecided = told | more, undecided + either
-    return LocalFit(told, constants, clients, view.users.size, tuple(undecided))
+        keys, undecided = keys | more, undecided + either
+    return LocalFit(keys, constants, clients, view.users.size, tuple(undecided))
+
+
+def _fitted_clients(
+    rule: LocalSteps, view: View, found: Found
+) -> tuple[Rows, Float[np.ndarray, "clients n"]] | None:
+    """Rows and ratings of a few clients that a fit tells, where the span tells next to nobody."""
+    choice = choice_of(view, rule, found)
+    if choice is None:
+        return None
+    levels = np.array(view.manifest.rating_levels)
+    for _, _, rows in open_clients(view, found, 1):
+        most = np.argsort(-rows.item.sum(axis=1), kind="stable")[:ASKED]
+        some = some_of(rows, most)
+        read = told(rule, choice.guess, some, levels)
+        return some_of(some, read.answered), read.ratings[read.answered]
+    return None
 
 
 def _simplest(
@@ -236,7 +254,7 @@ def _passes(
 ) -> LocalFit:
     """What passes say."""
     loss, link = LOSSES[rule.loss]
-    told: dict[str, Any] = {"rule": "sgd", "loss": loss, "link": link, "moves_items": True, "upload": "delta"}
+    told: dict[str, Any] = {"rule": "sgd", "loss": loss, "link": link, "moves_items": True}
     told |= {
         "order": "per-rating" if rule.batch_size == 1 else "batch",
         "batch_size": rule.batch_size or "all",
