@@ -61,7 +61,7 @@ class LocalPasses:
     batch_size : int
         Ratings of a minibatch; 0 for all.
     loss : str
-        One of ``LOSSES``: of the families' constants, so that rules that differ in it share compiled programs.
+        One of ``LOSSES``; a constant of the families, so that compiled programs serve all of them.
     mean : bool
         Whether the loss of a minibatch is a mean.
     """
