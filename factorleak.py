@@ -37,7 +37,7 @@ if TYPE_CHECKING:
         all_abstain,
     )
     from attacks.client_rules.differentiable import ClientRule, Family
-    from attacks.identify.identify import Identification
+    from attacks.identify.identification import Identification
     from attacks.inversion.attack import Inversion
     from audit.requests.contracts import check_attack, check_defense
     from audit.requests.transcript_check import TranscriptCheck
@@ -141,7 +141,7 @@ _LOCATIONS = {
         "all_abstain",
     ),
     "attacks.client_rules.differentiable": ("ClientRule", "Family"),
-    "attacks.identify.identify": ("Identification",),
+    "attacks.identify.identification": ("Identification",),
     "attacks.inversion.attack": ("Inversion",),
     "audit.requests.contracts": ("check_attack", "check_defense"),
     "audit.requests.transcript_check": ("TranscriptCheck",),

@@ -18,7 +18,7 @@ arXiv:1602.05629, Algorithm 1 (B and E); the step is that of paper 001 (arXiv:19
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 from typing import Literal
 
@@ -31,7 +31,7 @@ from attacks.client_rules.differentiable import Family
 from victims.transcript.manifest import Manifest
 
 TRIED = (2.0, 3.0, 4.0, 5.0, 10.0)  # passes, where nobody declares how many
-(RATE, RATIO, FACTOR_DECAY, ITEM_DECAY, SCALE, PASSES, FIRST, RANGE) = range(8)
+(RATE, RATIO, FACTOR_DECAY, ITEM_DECAY, SCALE, PASSES, FIRST, RANGE, LOSS) = range(9)
 CONSTANTS = (
     "log_item_rate",
     "log_rate_ratio",
@@ -41,6 +41,7 @@ CONSTANTS = (
     "passes",
     "first",
     "range",
+    "loss",
 )
 OPEN = (  # which constants are unknown
     ("one rate", (RATE,)),
@@ -60,13 +61,13 @@ class LocalPasses:
     batch_size : int
         Ratings of a minibatch; 0 for all.
     loss : str
-        One of ``LOSSES``.
+        One of ``LOSSES``; a constant of the families, so that compiled programs serve all of them.
     mean : bool
         Whether the loss of a minibatch is a mean.
     """
 
     batch_size: int = 1
-    loss: Loss = "squared"
+    loss: Loss = field(default="squared", compare=False)
     mean: bool = False
     mixes_rows: bool = False
 
@@ -89,7 +90,7 @@ class LocalPasses:
                 tuple(constant in open_ for constant in range(len(CONSTANTS))),
                 values,
                 first,
-                partial(_start, low_, range_),
+                partial(_start, low_, range_, float(LOSSES.index(self.loss))),
                 _carried,
             )
             for words, open_ in OPEN
@@ -132,12 +133,11 @@ class LocalPasses:
     def error(
         self, ratings: Float[Array, " b"], product: Float[Array, " b"], constants: Float[Array, " c"]
     ) -> Float[Array, " b"]:
-        """f."""
-        if self.loss == "squared":
-            return ratings - product
+        """f, of the loss that ``constants`` name."""
         p = jax.nn.sigmoid(product)
         error = (ratings - constants[FIRST]) / constants[RANGE] - p
-        return error if self.loss == "cross-entropy" else error * p * (1 - p)
+        through = jnp.where(constants[LOSS] == LOSSES.index("sigmoid"), error * p * (1 - p), error)
+        return jnp.where(constants[LOSS] == LOSSES.index("squared"), ratings - product, through)
 
 
 NAMES = ("per-rating", "minibatch", "sigmoid", "cross-entropy")  # of rules that take the declared minibatch
@@ -189,10 +189,12 @@ def passes_to_try(manifest: Manifest) -> tuple[LocalPasses, ...]:
     return tuple(rule for rule in rules if (rule.batch_size, rule.loss) != (0, "squared"))
 
 
-def _start(first: float, range_: float, passes: float, sigma: float, stiffness: float) -> tuple[float, ...]:
+def _start(
+    first: float, range_: float, loss: float, passes: float, sigma: float, stiffness: float
+) -> tuple[float, ...]:
     """One rate, by which all passes make rows of that size."""
     del stiffness
-    return (float(np.log(sigma / passes)), 0.0, 0.0, 0.0, 0.0, passes, first, range_)
+    return (float(np.log(sigma / passes)), 0.0, 0.0, 0.0, 0.0, passes, first, range_, loss)
 
 
 def _carried(constants: Float[np.ndarray, "*clients c"], passes: float) -> Float[np.ndarray, "*clients c"]:

@@ -10,6 +10,8 @@ their step. Beyond that, with b a minibatch of n_b rows and G_b the sum of its g
   that r = A g + B (h + s sum) + C shrink^b. The third number is C = c_0. Ratings shifted by a level, or
   mirrored, have another C; where the client regularises (shrink < 1) they fit the rows no longer, and the
   shift is told;
+- errors that were clipped to a bound: rows of one length along the chain, which leave the others as they are
+  and tell of their ratings that they lie so far away at least;
 - predictions that go through a link (``attacks.closed_form.link_grid``): the chain knows nothing of errors.
 
 What it assumes: as ``attacks.closed_form.moving_factor``. Beyond papers 001 and 002.
@@ -17,17 +19,20 @@ What it assumes: as ``attacks.closed_form.moving_factor``. Beyond papers 001 and
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator
+from typing import Any, NamedTuple
+
 import numpy as np
 from jaxtyping import Bool, Float, Int
 
 from attacks.closed_form.affine_grid import best_numbers
 from attacks.closed_form.decoding import distance_to_levels
 from attacks.closed_form.goodness_of_fit import accidental, step_of
-from attacks.closed_form.grid_reading import ACCIDENT, BETWEEN
+from attacks.closed_form.grid_reading import ACCIDENT, BETWEEN, beyond, equally_long
 from attacks.closed_form.label_split import positives
 from attacks.closed_form.link_grid import ratings_through_links
 from attacks.closed_form.moving_factor import Chain, follow
-from attacks.closed_form.readings import Reading, Rows
+from attacks.closed_form.readings import Reading, Rows, some_of
 from attacks.closed_form.reduction import leading_direction
 from attacks.closed_form.row_readings import LONGEST, best_reading
 from victims.transcript.manifest import Manifest
@@ -39,6 +44,19 @@ SLACK = (
     10.0  # times as far from the grid as rows are from their directions, in shares of the range of ratings
 )
 LEAST = 1e-3  # of a step, by which predictions must differ
+PLAIN, MEAN, CLIPPED, CLIPPED_MEAN, OWN_BIAS, MEAN_AND_BIAS, LINK, LINK_OF_MEAN = NAMES = (
+    "sums",
+    "means of a step",
+    "clipped errors",
+    "means of clipped errors",
+    "a bias of the client",
+    "means of a step and a bias of the client",
+    "a link",
+    "a link of means of a step",
+)
+COMPANY, SELDOM = 3, 0.25  # clients with as many ratings, and the share of them that must be answered
+FARTHER, OF_LONGEST = 10.0, 5.0  # times the usual distance from the grid: of another step, or clipped alone
+LONG = 0.9  # of the longest row of a client
 EXACT = 1e-3  # of a step: right ratings of rows without noise are nearer to the grid in the mean
 
 
@@ -59,20 +77,62 @@ def any_reading(rows: Rows, manifest: Manifest, max_misfit: float) -> Reading:
     """
     best = _exact(best_reading(rows, manifest, max_misfit), rows, np.array(manifest.rating_levels))
     # what one step reads nearly, a chain of steps may read exactly
-    asked = ~best.answered | ((best.steps <= 1) & (best.misfit > rows.precision**HALF))
+    inexact = best.misfit > rows.precision**HALF
+    asked = ~best.answered | ((best.steps <= 1) & inexact)
+    # sums and means of minibatches differ in the last one alone, if that has fewer ratings
+    asked |= (best.steps > 1) & (best.steps < rows.item.sum(axis=1)) & inexact
     if not 0 < rows.rows.shape[1] <= LONGEST or not asked.any():
-        return best
+        return _credible(best, rows, np.array(manifest.rating_levels))
     levels = np.array(manifest.rating_levels)
     if levels.size == 1:
         return _positives(best, rows, float(levels[0]))
     open_ = np.flatnonzero(asked)
     most = open_[np.argsort(-rows.item[open_].sum(axis=1), kind="stable")]
     with np.errstate(over="ignore", invalid="ignore", divide="ignore"):
-        first = _read(_some(rows, most[:ASKED]), levels, max_misfit)
+        first = _read(some_of(rows, most[:ASKED]), levels, max_misfit)
         best = _with(best, first, most[:ASKED])
         if first.answered.any() and most.size > ASKED:
-            best = _with(best, _read(_some(rows, most[ASKED:]), levels, max_misfit), most[ASKED:])
-    return best
+            best = _with(best, _read(some_of(rows, most[ASKED:]), levels, max_misfit), most[ASKED:])
+    return _credible(best, rows, levels)
+
+
+def _credible(best: Reading, rows: Rows, levels: Float[np.ndarray, " levels"]) -> Reading:
+    """Without answers and ratings that the other clients, or the client's other ratings, speak against."""
+    return _without_outliers(_without_loners(best, rows), rows, levels)
+
+
+def _without_loners(best: Reading, rows: Rows) -> Reading:
+    """Without inexact answers where next to none of the clients with as many ratings is answered.
+
+    Another rule, a link for one, may be nearly what was thought for a client with few ratings; who has more
+    shows the difference. Rounding would leave those answered.
+    """
+    n_rated = rows.item.sum(axis=1)
+    inexact = best.answered & (best.misfit > rows.precision**HALF)
+    lonely = np.zeros(n_rated.size, bool)
+    for user in np.flatnonzero(inexact):
+        others = n_rated >= n_rated[user]
+        others[user] = False
+        lonely[user] = others.sum() >= COMPANY and best.answered[others].mean() < SELDOM
+    return best._replace(misfit=np.where(lonely, np.nan, best.misfit))
+
+
+def _without_outliers(best: Reading, rows: Rows, levels: Float[np.ndarray, " levels"]) -> Reading:
+    """Without ratings that are much farther from the grid than those of the same client.
+
+    Rounding is alike in all rows; a row that is off by more is of another step than was thought, or, where
+    it is the longest, was clipped.
+    """
+    away = np.where(np.isfinite(best.value) & rows.item, distance_to_levels(best.value, levels), np.nan)
+    with np.errstate(invalid="ignore"):
+        usual = np.array(
+            [np.median(own[np.isfinite(own)]) if np.isfinite(own).any() else 0.0 for own in away]
+        )
+        size = np.linalg.norm(rows.rows, axis=2)
+        longest = size >= LONG * size.max(axis=1, initial=0)[:, None]
+        times = np.where(longest, OF_LONGEST, FARTHER)
+        off = away > np.maximum(times * usual[:, None], EXACT * step_of(levels))
+    return best._replace(value=np.where(off, np.nan, best.value))
 
 
 def _positives(best: Reading, rows: Rows, level: float) -> Reading:
@@ -117,35 +177,117 @@ def _exact(best: Reading, rows: Rows, levels: Float[np.ndarray, " levels"]) -> R
     return best._replace(misfit=np.where(far, np.nan, best.misfit))
 
 
+class Candidate(NamedTuple):
+    """One idea of what rows are.
+
+    Attributes
+    ----------
+    name : str
+        One of ``NAMES``.
+    numbers : int
+        That are open, of each client.
+    able : (users,) bool
+        Of whom it can be asked.
+    read : callable
+        From places of clients to their reading and, where rows go through a link, its place in
+        ``attacks.closed_form.link_grid.LINKS``, else -1.
+    """
+
+    name: str
+    numbers: int
+    able: Bool[np.ndarray, " users"]
+    read: Callable[[Int[np.ndarray, " some"]], tuple[Reading, Int[np.ndarray, " some"]]]
+
+
 def _read(rows: Rows, levels: np.ndarray, max_misfit: float) -> Reading:
     """The first of the readings that answers, client by client."""
     chain = follow(rows.rows, rows.factors, rows.item, rows.precision)
-    there = rows.item & (chain.step >= 0)
-    whole = chain.whole | (there.sum(axis=1) == rows.item.sum(axis=1))
-    several = whole & (chain.n_steps > 1)
-    size = _batch_sizes(chain.step)
-    bias, decay = _own_bias(chain)
-    g, h = chain.scalar, chain.along
-    best = _nothing(there.shape)
-    for able, table in (
-        (several, np.stack([g * size, h], axis=2)),
-        (whole, np.stack([g, h + bias, decay], axis=2)),
-        (several, np.stack([g * size, h + bias, decay], axis=2)),
-    ):
-        open_ = np.flatnonzero(able & ~best.answered)
-        if open_.size:
-            new = _on_the_grid(table[open_], rows.offset[open_], there[open_], levels, max_misfit)
-            best = _with(best, new._replace(steps=chain.n_steps[open_].astype(float)), open_)
-    for times, able in ((1, whole), (size, several)):
-        open_ = np.flatnonzero(able & ~best.answered)
-        if open_.size:
-            new = _through_links(chain._replace(scalar=g * times), rows, there, open_, levels)
-            best = _with(best, new._replace(steps=chain.n_steps[open_].astype(float)), open_)
+    best = _nothing(rows.item.shape)
+    for candidate in candidates(chain, rows, levels, max_misfit):
+        open_ = np.flatnonzero(candidate.able & ~best.answered)
+        if candidate.name != PLAIN and open_.size:  # plain chains were read before
+            best = _with(best, candidate.read(open_)[0], open_)
     return best
 
 
-def _batch_sizes(step: Int[np.ndarray, "users rows"]) -> Int[np.ndarray, "users rows"]:
-    """How many rows the step of each row has."""
+def candidates(chain: Chain, rows: Rows, levels: np.ndarray, max_misfit: float) -> Iterator[Candidate]:
+    """Everything that the rows of a chain, or of one step, may be; those with fewer numbers first.
+
+    Parameters
+    ----------
+    chain : Chain
+        Of the rows.
+    rows : Rows
+    levels : (levels,)
+        Ratings that exist, ascending, stars.
+    max_misfit : float
+        Largest misfit at which a client is answered.
+
+    Yields
+    ------
+    Candidate
+    """
+    there = rows.item & (chain.step >= 0)
+    whole = chain.whole | (there.sum(axis=1) == rows.item.sum(axis=1))
+    several = whole & (chain.n_steps > 1)
+    size = batch_sizes(chain.step)
+    bias, decay = _own_bias(chain)
+    g, h = chain.scalar, chain.along
+
+    def on_the_grid(name: str, able: np.ndarray, *columns: np.ndarray) -> Candidate:
+        def reading(open_: np.ndarray) -> tuple[Reading, np.ndarray]:
+            table = np.stack([column[open_] for column in columns], axis=2)
+            new = _on_the_grid(table, rows.offset[open_], there[open_], levels, max_misfit)
+            return new._replace(steps=chain.n_steps[open_].astype(float)), np.full(open_.size, -1)
+
+        return Candidate(name, len(columns), able, reading)
+
+    def clipped(name: str, able: np.ndarray, errors: np.ndarray) -> Candidate:
+        top = equally_long(errors, there)
+
+        def reading(open_: np.ndarray) -> tuple[Reading, np.ndarray]:
+            counted = there[open_] & ~top[open_]
+            table = np.stack([errors[open_], h[open_]], axis=2)
+            new = _on_the_grid(table, rows.offset[open_], counted, levels, max_misfit)
+            a, b = new.of_error[:, None], new.of_factor[:, None]
+            error = a * errors[open_]
+            least = beyond(error + b * h[open_] + rows.offset[open_], error, levels)
+            value = np.where(top[open_], least, new.value)
+            told = new._replace(value=value, steps=chain.n_steps[open_].astype(float))
+            return told, np.full(open_.size, -1)
+
+        return Candidate(name, 2, able & top.any(axis=1), reading)
+
+    def through_links(name: str, able: np.ndarray, times: Any) -> Candidate:
+        def reading(open_: np.ndarray) -> tuple[Reading, np.ndarray]:
+            new, link = _through_links(chain._replace(scalar=g * times), rows, there, open_, levels)
+            return new._replace(steps=chain.n_steps[open_].astype(float)), link
+
+        return Candidate(name, 2, able, reading)
+
+    yield on_the_grid(PLAIN, whole, g, h)
+    yield on_the_grid(MEAN, several, g * size, h)
+    yield clipped(CLIPPED, whole, g)
+    yield clipped(CLIPPED_MEAN, several, g * size)
+    yield on_the_grid(OWN_BIAS, whole, g, h + bias, decay)
+    yield on_the_grid(MEAN_AND_BIAS, several, g * size, h + bias, decay)
+    yield through_links(LINK, whole, 1)
+    yield through_links(LINK_OF_MEAN, several, size)
+
+
+def batch_sizes(step: Int[np.ndarray, "users rows"]) -> Int[np.ndarray, "users rows"]:
+    """Count the rows that the step of each row has.
+
+    Parameters
+    ----------
+    step : (users, rows) int
+        Number of each row's step; -1 where there is none.
+
+    Returns
+    -------
+    (users, rows) int
+        0 where there is none.
+    """
     out = np.zeros(step.shape, int)
     for user, own in enumerate(step):
         here = own >= 0
@@ -209,8 +351,8 @@ def _on_the_grid(
 
 def _through_links(
     chain: Chain, rows: Rows, there: np.ndarray, open_: np.ndarray, levels: np.ndarray
-) -> Reading:
-    """Ratings on the other side of a link."""
+) -> tuple[Reading, np.ndarray]:
+    """Ratings on the other side of a link, and which it is."""
     found = ratings_through_links(
         chain.scalar[open_],
         chain.along[open_],
@@ -219,9 +361,10 @@ def _through_links(
         levels,
         rows.precision,
     )
-    return _nothing(found.value.shape)._replace(
+    new = _nothing(found.value.shape)._replace(
         value=found.value, misfit=found.misfit, allowed=np.where(found.told, 1.0, 0.0)
     )
+    return new, found.link
 
 
 def _nothing(shape: tuple[int, ...]) -> Reading:
@@ -229,14 +372,10 @@ def _nothing(shape: tuple[int, ...]) -> Reading:
     return Reading(np.full(shape, np.nan), unknown, none, no, unknown, none, unknown, unknown, none)
 
 
-def _some(rows: Rows, users: np.ndarray) -> Rows:
-    arrays = (rows.rows[users], rows.factors[users], rows.offset[users], rows.item[users], rows.scale[users])
-    return Rows(*arrays, rows.precision, None if rows.sequence is None else rows.sequence[users])
-
-
 def _with(best: Reading, new: Reading, users: np.ndarray) -> Reading:
-    """The new answers of some users taken up."""
-    told = new.answered
+    """The new answers of some users taken up, but for those that fit worse than several steps do."""
+    old = best.answered[users] & (best.steps[users] > 1) & (best.misfit[users] <= new.misfit)
+    told = new.answered & ~old
     out = [part.copy() for part in best]
     for whole, part in zip(out, new, strict=True):
         whole[users[told]] = part[told]

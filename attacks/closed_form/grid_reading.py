@@ -65,7 +65,7 @@ def read(numbers: Numbers, rows: Rows, manifest: Manifest, max_misfit: float) ->
         for left, right in ((told.value, free.value), (told.error, free.error))
     )
     clipped &= ~_on_the_grid(value, clipped, counted, levels)
-    value = np.where(clipped, _beyond(value, error, levels), near_levels(value, levels))
+    value = np.where(clipped, beyond(value, error, levels), near_levels(value, levels))
     fit = np.where(declared, told.misfit, free.misfit)
     return Reading(
         np.where(numbers.there, value, np.nan),
@@ -173,9 +173,28 @@ def saturated(numbers: Numbers) -> Bool[np.ndarray, "users rows"]:
     (users, rows) bool
         False for all rows of a client where one row alone is the longest.
     """
-    size = np.abs(numbers.scalar) * numbers.there
+    return equally_long(numbers.scalar, numbers.there)
+
+
+def equally_long(
+    scalar: Float[np.ndarray, "users rows"], there: Bool[np.ndarray, "users rows"]
+) -> Bool[np.ndarray, "users rows"]:
+    """Find the rows, two or more, that share the greatest length of a client's.
+
+    Parameters
+    ----------
+    scalar : (users, rows)
+        Errors up to one number of the client.
+    there : (users, rows) bool
+        Rows that count.
+
+    Returns
+    -------
+    (users, rows) bool
+    """
+    size = np.abs(scalar) * there
     largest = size.max(axis=1, initial=0)[:, None]
-    top = numbers.there & (size >= (1 - SATURATED) * largest) & (largest > 0)
+    top = there & (size >= (1 - SATURATED) * largest) & (largest > 0)
     return top & (top.sum(axis=1) > 1)[:, None]
 
 
@@ -207,8 +226,21 @@ def _on_the_grid(
     return (np.where(some, away, 0).max(axis=1, initial=0) <= limit)[:, None]
 
 
-def _beyond(value: np.ndarray, error: np.ndarray, levels: np.ndarray) -> Float[np.ndarray, "users rows"]:
-    """Where the error was clipped, the rating is at least so far away: the level, if that leaves only one."""
+def beyond(value: np.ndarray, error: np.ndarray, levels: np.ndarray) -> Float[np.ndarray, "users rows"]:
+    """Where the error was clipped, the rating is at least so far away: the level, if that leaves only one.
+
+    Parameters
+    ----------
+    value, error : (users, rows)
+        Prediction and clipped error, in stars, and their sum.
+    levels : (levels,)
+        Ratings that exist, ascending, stars.
+
+    Returns
+    -------
+    (users, rows)
+        NaN where several levels are left.
+    """
     slack = BETWEEN * step_of(levels)
     high = np.where((error > 0) & (value > levels[-2:][0] + slack), levels[-1], np.nan)
     return np.where((error < 0) & (value < levels[:2][-1] - slack), levels[0], high)

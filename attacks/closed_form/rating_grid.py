@@ -137,6 +137,8 @@ def best_length(manifest: Manifest, rows: RowNumbers) -> Float[np.ndarray, " use
         s > 0; 0 where there is none, or more than one.
     """
     shape = rows.scalar.shape
+    if not shape[1]:  # these clients sent nothing in this round
+        return np.zeros(shape[0])
     anchor = np.where(rows.valid, np.abs(rows.scalar), -1).argmax(axis=1)[:, None]
     one = RowNumbers(*(np.take_along_axis(part, anchor, axis=1)[:, 0] for part in rows))
     step = max(1, -(-shape[1] // FIT_ROWS))

@@ -116,15 +116,15 @@ def nothing(n_users: int) -> Reading:
     return Reading(np.zeros((n_users, 0)), unknown, none, told, none, none, unknown, unknown, none)
 
 
-def some_of(rows: Rows, here: Bool[np.ndarray, " users"]) -> Rows:
+def some_of(rows: Rows, here: Bool[np.ndarray, " users"] | Int[np.ndarray, " some"]) -> Rows:
     """Take the rows of some clients.
 
     Parameters
     ----------
     rows : Rows
         Of all clients.
-    here : (users,) bool
-        Whose rows are taken.
+    here : (users,) bool, or (some,) int
+        Whose rows are taken, by mask or place.
 
     Returns
     -------

@@ -42,6 +42,7 @@ LEAST_ROWS = 8  # of a client, to tell unrated ones by their agreement
 AGREEING = 0.25  # share of the rows that must say the same length as if they were unrated
 EXPLAINED = 1e-3  # of a turn between two directions: what a plane that explains it may leave
 BETWEEN = 0.3  # of a step: rows that come out so far from any level are not answered
+FARTHER, LEAST = 10.0, 1e-4  # times the usual distance of a client's ratings, and of a step, at least
 SAME = 0.01  # relative difference of lengths that are one: a step that hardly turns leaves shrink open
 ACCIDENT = 1e-4  # probability that a client's rows about nothing are answered
 
@@ -168,14 +169,20 @@ def read_unrated(
         seen = _lengths(sent, met, alpha)
         if seen is None:
             continue
-        length = _linked(seen, met, precision)
+        length, shrink = _linked(seen, met, precision)
         found, away = _answers(sent, met, length, levels, alpha)
         agreeing = np.abs(seen.own - length) < SAME * length
         off = away.mean() / (step_of(levels) / 4) if away.size else np.nan
         # neither surely unrated nor near a level: left open
-        doubtful = np.where(
-            found > 0, distance_to_levels(found, levels) > BETWEEN * step_of(levels), ~agreeing
-        )
+        farthest = BETWEEN * step_of(levels)
+        if away.size:  # rounding is alike in all rows: what is much farther off has another length
+            farthest = min(farthest, max(FARTHER * float(np.median(away)), LEAST * step_of(levels)))
+        doubtful = np.where(found > 0, distance_to_levels(found, levels) > farthest, ~agreeing)
+        if abs(shrink - 1) > SAME:  # before or after a step: both lengths may make sense
+            for other in (length * shrink, length / shrink):
+                beside, _ = _answers(sent, met, other, levels, alpha)
+                near = (beside > 0) & (distance_to_levels(beside, levels) <= farthest)
+                doubtful |= near | (np.abs(seen.own - other) < SAME * other)
         value[client, some] = np.where(doubtful, np.nan, found)
         misfit[client] = off if agreeing.mean() >= AGREEING else np.nan
         allowed[client] = min(max_misfit, float(accidental(np.array([away.size]), 1, ACCIDENT)[0]))
@@ -235,8 +242,8 @@ def _lengths(
 
 def _linked(
     seen: _Lengths, factors: Float[np.ndarray, "rows K"], precision: float
-) -> Float[np.ndarray, " rows"]:
-    """Lengths by the row that comes just before a row, or just after it; NaN where neither is known.
+) -> tuple[Float[np.ndarray, " rows"], float]:
+    """Lengths, by the row just before a row or just after it, NaN where neither is known; and shrink.
 
     A step leaves the plane of u and v nowhere: u' = shrink u + t v. So of all rows the one in whose plane the
     row's direction lies came before it, and the one that lies in the row's own plane came after it; the part
@@ -245,21 +252,33 @@ def _linked(
     like = np.abs(seen.own - seen.length) < ALIKE * seen.length
     own = np.where(like, seen.own, np.nan)  # a rated row may point as an unrated one would
     everybody = np.arange(own.size)
-    found, before = _by_neighbours(seen, factors, own, everybody, seen.usable[seen.nearest], precision)
+    found, other, before = _by_neighbours(seen, factors, own, everybody, seen.usable[seen.nearest], precision)
     with np.errstate(divide="ignore", invalid="ignore"):
         ratio = np.where(before, own / found, found / own)
     sure = np.isfinite(ratio)
     shrink = float(np.median(ratio[sure])) if sure.any() else 1.0
-    length = np.where(before, found * shrink, found / shrink)
+    length = _agreed(found, other, before, shrink)
     for _ in range(RUNS):  # rated rows in a row, and those that a large step took away from their neighbours
         rest, told = np.flatnonzero(np.isnan(length)), np.flatnonzero(np.isfinite(length))
         for some in np.array_split(rest, -(-rest.size // CHUNK)) if rest.size and told.size else []:
             known = np.broadcast_to(told, (some.size, told.size))
-            found, before = _by_neighbours(seen, factors, length, some, known, precision)
-            length[some] = np.where(before, found * shrink, found / shrink)
+            told_ = _by_neighbours(seen, factors, length, some, known, precision)
+            length[some] = _agreed(*told_, shrink)
         if np.isnan(length[rest]).all():
             break
-    return length
+    return length, shrink
+
+
+def _agreed(
+    found: Float[np.ndarray, " some"],
+    other: Float[np.ndarray, " some"],
+    before: Bool[np.ndarray, " some"],
+    shrink: float,
+) -> Float[np.ndarray, " some"]:
+    """Lengths by the best neighbour; NaN where the best one on the other side says another."""
+    length = np.where(before, found * shrink, found / shrink)
+    beside = np.where(before, other / shrink, other * shrink)
+    return np.where(np.abs(beside - length) > SAME * length, np.nan, length)
 
 
 def _by_neighbours(
@@ -269,22 +288,30 @@ def _by_neighbours(
     rows: Int[np.ndarray, " some"],
     known: Int[np.ndarray, "some near"],
     precision: float,
-) -> tuple[Float[np.ndarray, " some"], Bool[np.ndarray, " some"]]:
-    """Lengths of some rows by the best of some neighbours, NaN where none is in its plane; divided by shrink
-    where that neighbour came before, else times shrink."""
+) -> tuple[Float[np.ndarray, " some"], Float[np.ndarray, " some"], Bool[np.ndarray, " some"]]:
+    """Lengths of some rows by the best of some neighbours, and by the best on the other side of the row.
+
+    NaN where none is in its plane; divided by shrink where that neighbour came before the row, which is told
+    of the first, else times shrink.
+    """
     u = seen.direction[known]
     of_row = np.broadcast_to(seen.direction[rows][:, None], u.shape)
     before, off_before = _along(of_row, u, factors[known])
     after, off_after = _along(u, of_row, np.broadcast_to(factors[rows][:, None], u.shape))
+    turned = np.linalg.norm(of_row - u, axis=2)
     with np.errstate(divide="ignore", invalid="ignore"):
-        told = np.concatenate([length[known] / before, length[known] * after], axis=1)
-    usable = np.isfinite(told) & (told > 0) & np.tile(known != rows[:, None], 2)
-    off = np.where(usable, np.concatenate([off_before, off_after], axis=1), np.inf)
-    best = off.argmin(axis=1)[:, None]
-    turned = np.tile(np.linalg.norm(of_row - u, axis=2), 2)
-    found, least, turn = (np.take_along_axis(part, best, axis=1)[:, 0] for part in (told, off, turned))
-    linked = least < np.maximum(PARALLEL * precision, EXPLAINED * turn)
-    return np.where(linked, found, np.nan), best[:, 0] < known.shape[1]
+        sides = ((length[known] / before, off_before), (length[known] * after, off_after))
+    told, least = [], []
+    for lengths, off in sides:
+        usable = np.isfinite(lengths) & (lengths > 0) & (known != rows[:, None])
+        away = np.where(usable, off, np.inf)
+        best = away.argmin(axis=1)[:, None]
+        found, near, turn = (np.take_along_axis(part, best, axis=1)[:, 0] for part in (lengths, away, turned))
+        linked = near < np.maximum(PARALLEL * precision, EXPLAINED * turn)
+        told.append(np.where(linked, found, np.nan))
+        least.append(np.where(linked, near, np.inf))
+    first = least[0] <= least[1]
+    return np.where(first, *told), np.where(first, *told[::-1]), first
 
 
 def _along(

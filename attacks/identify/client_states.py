@@ -13,13 +13,14 @@ from typing import NamedTuple
 import numpy as np
 from jaxtyping import Bool, Float, Int
 
-from attacks.closed_form.readings import Reading
+from attacks.closed_form.integer_relation import precision_of
+from attacks.closed_form.moving_factor import PARALLEL
+from attacks.closed_form.readings import Reading, Rows
 from attacks.closed_form.reduction import leading_direction
 from attacks.closed_form.row_readings import best_reading
 from attacks.closed_form.undeclared import BATCH_BYTES, DECLARED, rows_of
-from victims.transcript.view import ATTRIBUTE, Uploads, View
-
-MAX_MISFIT = 0.1  # of readings that rules are learned from
+from attacks.identify.row_rules import MAX_MISFIT
+from victims.transcript.view import ATTRIBUTE, ITEM, Uploads, View
 
 
 class ClientStates(NamedTuple):
@@ -31,11 +32,17 @@ class ClientStates(NamedTuple):
     rounds : (n_rounds,)
     factor, of_items, of_attributes : (n_rounds, n_users, K)
         p, and the pulls on it.
+    of_items_after : (n_rounds, n_users, K)
+        The pull of the items as they are broadcast in the round that follows, NaN where none does.
     scale, pull, steps, n_rated : (n_rounds, n_users)
         sigma in units of the declared scale, mu, steps inside the round, and rows of items.
     own_bias : (n_rounds, n_users)
         Bias of the client, in stars.
     misfit : (n_rounds, n_users)
+    bend : (n_rounds, n_users)
+        By how much a step of size 1 along the items' pull lessens that pull, relative.
+    parallel : (n_rounds, n_users) bool
+        Whether rows, freed of mu, have one direction to their last digits.
     """
 
     users: Int[np.ndarray, " users"]
@@ -43,12 +50,15 @@ class ClientStates(NamedTuple):
     factor: Float[np.ndarray, "rounds users K"]
     of_items: Float[np.ndarray, "rounds users K"]
     of_attributes: Float[np.ndarray, "rounds users K"]
+    of_items_after: Float[np.ndarray, "rounds users K"]
     scale: Float[np.ndarray, "rounds users"]
     pull: Float[np.ndarray, "rounds users"]
     steps: Float[np.ndarray, "rounds users"]
     n_rated: Float[np.ndarray, "rounds users"]
     own_bias: Float[np.ndarray, "rounds users"]
     misfit: Float[np.ndarray, "rounds users"]
+    bend: Float[np.ndarray, "rounds users"]
+    parallel: Bool[np.ndarray, "rounds users"]
 
     @property
     def read(self) -> Bool[np.ndarray, "rounds users"]:
@@ -56,13 +66,15 @@ class ClientStates(NamedTuple):
         return np.isfinite(self.scale)
 
 
-def states_of(view: View) -> ClientStates:
+def states_of(view: View, missing: float = 0.0) -> ClientStates:
     """Read every client of a view in every round.
 
     Parameters
     ----------
     view : View
         With uploads of items in the clear.
+    missing : float
+        Multiple of its factor that is in every row beyond what is declared.
 
     Returns
     -------
@@ -71,19 +83,21 @@ def states_of(view: View) -> ClientStates:
     users, parts = [], []
     for batch in view.batches(BATCH_BYTES):
         users.append(batch.users)
-        rounds = [_state(view, uploads) for uploads in batch.rounds]
+        rounds = [_state(view, uploads, missing) for uploads in batch.rounds]
         parts.append([np.stack(column) for column in zip(*rounds, strict=True)])
     order = np.argsort(np.concatenate(users))
     columns = (np.concatenate(column, axis=1)[:, order] for column in zip(*parts, strict=True))
     return ClientStates(np.concatenate(users)[order], view.rounds, *columns)
 
 
-def _state(view: View, uploads: Uploads) -> tuple[np.ndarray, ...]:
+def _state(view: View, uploads: Uploads, missing: float) -> tuple[np.ndarray, ...]:
     """The columns of ``ClientStates`` in one round."""
-    rows = rows_of(view.manifest, uploads, DECLARED if view.manifest.scale_known else None)
+    pull = view.manifest.upload.regularization + missing
+    rows = rows_of(view.manifest, uploads, DECLARED if view.manifest.scale_known else None, 0.0, pull)
     found = best_reading(rows, view.manifest, MAX_MISFIT)
     clean = rows.rows - found.pull[:, None, None] * rows.factors
-    direction, _ = leading_direction(clean)
+    direction, energy = leading_direction(clean)
+    parallel = _parallel(clean, direction, energy, rows, uploads)
     told = found.answered
     scalar = np.matmul(clean, direction[:, :, None])[..., 0]
     factor = found.of_factor[:, None] * direction
@@ -92,11 +106,58 @@ def _state(view: View, uploads: Uploads) -> tuple[np.ndarray, ...]:
     with np.errstate(divide="ignore", invalid="ignore"):
         scale = 1 / (found.of_error * found.of_factor)
     several = found.steps > 1  # such a client has no one factor, and its direction's sign is open
-    for vectors in (factor, of_items, of_attributes):
+    of_items_after = _pull_after(view, uploads, rows, found, factor)
+    for vectors in (factor, of_items, of_attributes, of_items_after):
         vectors[several | ~told] = np.nan
     n_rated = rows.item.sum(axis=1).astype(float)
-    numbers = (scale, found.pull, found.steps, n_rated, found.own_bias, found.misfit)
-    return factor, of_items, of_attributes, *(np.where(told, part, np.nan) for part in numbers)
+    along = np.matmul(rows.factors, of_items[:, :, None])[..., 0]
+    with np.errstate(divide="ignore", invalid="ignore"):
+        lessened = np.linalg.norm(np.einsum("ur,urk->uk", along, rows.factors), axis=1)
+        bend = lessened / np.linalg.norm(of_items, axis=1)
+    numbers = (scale, found.pull, found.steps, n_rated, found.own_bias, found.misfit, bend)
+    return (
+        factor,
+        of_items,
+        of_attributes,
+        of_items_after,
+        *(np.where(told, part, np.nan) for part in numbers),
+        parallel,
+    )
+
+
+def _parallel(
+    clean: Float[np.ndarray, "users rows K"],
+    direction: Float[np.ndarray, "users K"],
+    energy: Float[np.ndarray, " users"],
+    rows: Rows,
+    uploads: Uploads,
+) -> Bool[np.ndarray, " users"]:
+    """Whether rows have one direction, to the last digits of what was sent."""
+    across = clean - np.matmul(clean, direction[:, :, None]) * direction[:, None]
+    sent = uploads.gradients * rows.item[..., None]
+    limit = PARALLEL * precision_of(sent, rows.factors, rows.precision)
+    with np.errstate(invalid="ignore"):
+        return np.linalg.norm(across, axis=(1, 2)) <= limit * np.sqrt(energy)
+
+
+def _pull_after(
+    view: View,
+    uploads: Uploads,
+    rows: Rows,
+    found: Reading,
+    factor: Float[np.ndarray, "users K"],
+) -> Float[np.ndarray, "users K"]:
+    """sum_j (r_j - p . q'_j) q'_j, q' as broadcast in the next round."""
+    known = view.broadcasts.get(uploads.round + 1)
+    if known is None:
+        return np.full(factor.shape, np.nan)
+    shape = rows.item.shape
+    index = np.broadcast_to(uploads.index, shape)
+    at = known.positions(np.full(shape, ITEM), np.where(rows.item, index, known.item_ids[0]))
+    later = np.where(rows.item & (at >= 0), 1.0, 0.0)[..., None] * known.factors[at]
+    target = np.where(rows.item, found.value, 0.0) - rows.offset - found.own_bias[:, None] * rows.item
+    error = target - np.matmul(later, factor[:, :, None])[..., 0]
+    return np.einsum("ur,urk->uk", error, later)
 
 
 def _pull_of_attributes(

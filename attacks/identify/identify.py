@@ -1,131 +1,44 @@
 """Which client rule the uploads follow, with what constants, by evidence: for recordings that declare none.
 
-What a client uploads in one round tells its factor and its errors without any rule
-(``attacks.identify.client_states``). Over the clients it shows whether they step once or after every rating,
-whether rows are sums or means and what multiplies them, and what regularises them; over the factors it shows
-which known step moved them (``attacks.identify.rules``). What the rows say is held against what is declared:
-a wrong declaration is named, with how many clients contradict it.
+1. What the rows of one round may be is asked idea by idea (``attacks.identify.row_rules``): a step over all
+   ratings, over minibatches or single ones; sums or means; biases of the clients; a link and its loss. The
+   one with most evidence counts; where another has as much, only what both say is told, and the rest named.
+2. Rows that are none of these may be several steps or passes (``attacks.identify.local_rules``).
+3. Where each row tells the client's factor (``attacks.identify.client_states``), a known step from round to
+   round is fitted to the factors (``attacks.identify.rules``, ``attacks.identify.unit_ball``).
+
+What the rows say is held against what is declared: a wrong declaration is named, with how many clients
+contradict it. No declaration of the rule takes part in finding it.
 
 What it assumes: uploads of rated items in the clear and without noise, and the rating grid. Where few clients
-can be read it says so, and nothing else.
+can be explained it says so, and nothing else.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field, replace
-from typing import Any, NamedTuple
+from dataclasses import replace
+from typing import Any
 
 import numpy as np
 
 from attacks.base import unreadable
-from attacks.closed_form.common_scale import ALIKE, MOST, common, common_scale
-from attacks.closed_form.upload_kind import Mismatch, mismatch
+from attacks.closed_form.common_scale import MOST, common, common_scale
+from attacks.closed_form.undeclared import untold_offset
+from attacks.closed_form.upload_kind import mismatch
 from attacks.identify.client_states import ClientStates, states_of
+from attacks.identify.identification import Identification
+from attacks.identify.local_rules import LocalFit, passes_fit, steps_fit
+from attacks.identify.row_rules import MAX_MISFIT, RowFit, row_fits
 from attacks.identify.rules import Fit, fits
-from victims.transcript.manifest import Manifest
 from victims.transcript.view import View
 
 CLIENTS, ROUNDS = 200, 4  # that are looked at
+ASKED = 40  # of them, whose rows are asked one idea after the other
 LEAST_RATINGS = 4  # of clients that are looked at, if there are such
-EXACT = 1e-3  # misfit of rows that are what they are taken for
-UNLIKE = 0.3  # of how far factors move: a rule that leaves more of most is not the one that moved them
-FEW = 0.1  # of the clients: a rule that explains no more is not theirs
-
-
-class Contradiction(NamedTuple):
-    """A key that is declared, and what the rows say instead.
-
-    Attributes
-    ----------
-    key, declared, found : str
-    clients, looked_at : int
-        Who says so, of how many.
-    """
-
-    key: str
-    declared: str
-    found: str
-    clients: int
-    looked_at: int
-
-    def __str__(self) -> str:
-        """One sentence."""
-        who = f"the rows of {self.clients} of {self.looked_at} clients"
-        return f"{self.key} is declared {self.declared}, and {who} say {self.found}"
-
-
-@dataclass(frozen=True)
-class Identification:
-    """What the uploads say of the clients' rule.
-
-    Attributes
-    ----------
-    rule : mapping
-        Keys of the manifest's ``rule``, as far as the rows tell them.
-    constants : mapping
-        Keys of the manifest's ``constants``.
-    fits : tuple of Fit
-        Every rule that was tried on the clients' factors, the best one first.
-    n_clients, n_read : int
-        How many clients were looked at, and how many of them were read.
-    obstacle : str
-        Why nothing can be said of the rule; otherwise empty.
-    upload : Mismatch, or None
-        What rows are where they are not what ``upload`` declares.
-    """
-
-    rule: Mapping[str, Any]
-    constants: Mapping[str, float]
-    fits: tuple[Fit, ...] = ()
-    n_clients: int = 0
-    n_read: int = 0
-    obstacle: str = field(default="", kw_only=True)
-    upload: Mismatch | None = field(default=None, kw_only=True)
-
-    def __repr__(self) -> str:
-        """One line: the rule, and how many clients show it."""
-        name = self.rule.get("rule", "unknown")
-        return f"Identification({name!r}, {self.n_read} of {self.n_clients} clients read)"
-
-    def contradictions(self, manifest: Manifest) -> tuple[Contradiction, ...]:
-        """Declared keys that the rows contradict.
-
-        Parameters
-        ----------
-        manifest : Manifest
-            The declaration.
-        """
-        told = [
-            Contradiction(key, declared, found, self.n_read, self.n_clients)
-            for key, declared, found in _contradicted(self, manifest)
-        ]
-        if self.upload is not None:
-            told.append(Contradiction("upload", str(manifest.rule.upload), *self.upload))
-        return tuple(told)
-
-    def applied(self, view: View) -> View:
-        """The view under the rule that was found; what the rows do not tell stays as declared.
-
-        Parameters
-        ----------
-        view : View
-        """
-        if self.obstacle or not self.rule:
-            return view
-        manifest = view.manifest
-        constants = dict(self.constants)
-        scale, pull = (constants.pop(name, None) for name in ("upload_scale", "upload_regularization"))
-        upload = {} if scale is None else {"scale": scale, "regularization": pull or 0.0}
-        changed: dict[str, Any] = {
-            "declared_rule": manifest.rule.model_copy(update=dict(self.rule)),
-            "hyperparameters": {**manifest.hyperparameters, **constants},
-            "upload": manifest.upload.model_copy(update=upload),
-            "scale_known": manifest.scale_known or scale is not None,
-        }
-        if self.rule.get("rule") in ("sgd", "semi-als"):
-            changed["update"] = self.rule["rule"]
-        return replace(view, manifest=manifest.model_copy(update=changed))
+EXACT = 1e-3  # misfit of rows that are what they are taken for, up to rounding
+EQUAL = 0.05  # of the evidence, by which two ideas differ that explain rows equally well
+HALVED, CLEARLY = 1e-4, 10.0  # of a factor's move, and times what is left, that half steps must differ by
+OF_STEPS = ("order", "batch_size", "local_steps")
 
 
 def identify(view: View) -> Identification:
@@ -144,26 +57,36 @@ def identify(view: View) -> Identification:
         reason = "rows of unrated items have a weight of their own"
     if reason:
         return Identification({}, {}, obstacle=reason)
-    some = _sample(view)
-    wrong = mismatch(some)
-    states = states_of(some)
+    chosen = _sample(view)
+    wrong = mismatch(chosen)
+    some = _undeclared(chosen)
+    missing = 0.0 if wrong is None else -wrong.missing
+    states = states_of(some, missing)
     here = states.read.any(axis=0)
     n_clients, n_read = here.size, int(here.sum())
-    if n_read < MOST * n_clients:
-        obstacle = (
-            f"{n_read} of {n_clients} clients sent rows of one step that fit the rating levels, and half "
+    mostly = n_read >= MOST * n_clients
+    pull = some.manifest.upload.regularization + missing
+    if mostly and some.manifest.rule.upload != "weights":
+        pull += common(states.pull[states.read])[0] * some.manifest.upload.scale
+    asked = _fewer(some, ASKED)
+    rows = tuple(row_fits(asked, untold_offset(asked, MAX_MISFIT), pull))
+    found = Identification({}, {}, (), n_clients, n_read, rows=rows, upload=wrong)
+    explaining = [one for one in rows if one.explains]
+    if explaining:
+        return _by_rows(found, explaining, states, some)
+    if local := _local(asked, states, n_read):
+        told, constants, n_read, n_clients, undecided = local
+        told = told | {"rule": "sgd"} if "local_steps" in told else told
+        return replace(
+            found, rule=told, constants=constants, n_clients=n_clients, n_read=n_read, undecided=undecided
         )
-        obstacle += "of them must have; attacks may read others"
-        return Identification({}, {}, (), n_clients, n_read, obstacle=obstacle, upload=wrong)
-    rule, constants = _of_rows(states, view.manifest)
-    tried = tuple(fits(states))
-    if tried and tried[0].share >= MOST:
-        best = tried[0]
-        rule |= {"rule": best.rule} | ({"start": "kept"} if best.rule == "sgd" else {})
-        constants |= best.constants
-    elif rule.get("order") == "per-rating":
-        rule["rule"] = "sgd"
-    return Identification(rule, constants, tried, n_clients, n_read, upload=wrong)
+    if mostly:
+        return _rounded(found, states, some)
+    obstacle = (
+        f"{n_read} of {n_clients} clients sent rows of one step that fit the rating levels, and no "
+        "other rule that is known explains half of them; attacks may read others"
+    )
+    return replace(found, obstacle=obstacle)
 
 
 def _sample(view: View) -> View:
@@ -173,64 +96,133 @@ def _sample(view: View) -> View:
     count = np.bincount(np.searchsorted(seen.users, np.concatenate(seen.messages.sender)))
     enough = np.flatnonzero(count >= LEAST_RATINGS * rounds.size)
     chosen = enough if enough.size else np.arange(count.size)
-    step = max(1, -(-chosen.size // CLIENTS))
-    return seen.select(seen.users[chosen[::step]])
+    return _fewer(seen.select(seen.users[chosen]), CLIENTS)
 
 
-def _of_rows(states: ClientStates, manifest: Manifest) -> tuple[dict[str, Any], dict[str, float]]:
-    """What the rows of single rounds tell: steps, scale, reduction, regularisation."""
+def _fewer(view: View, most: int) -> View:
+    """Evenly spaced clients, so many at most."""
+    return view.select(view.users[:: max(1, -(-view.users.size // most))])
+
+
+def _undeclared(view: View) -> View:
+    """The same rows with nothing declared of the rule but what they are: means stay means."""
+    upload = view.manifest.rule.upload
+    kept: dict[str, Any] = {
+        "rule": view.manifest.rule.rule,
+        "upload": upload if upload == "weights" else None,
+    }
+    bare = type(view.manifest.rule)(**kept)
+    return replace(view, manifest=view.manifest.model_copy(update={"declared_rule": bare}))
+
+
+def _by_rows(
+    found: Identification, explaining: list[RowFit], states: ClientStates, view: View
+) -> Identification:
+    """What the rows of single rounds say that are exact, and the factors."""
+    best = max(explaining, key=lambda one: one.clients * one.nats)
+    equal = [
+        one
+        for one in explaining
+        if one.numbers == best.numbers and one.clients * one.nats >= (1 - EQUAL) * best.clients * best.nats
+    ]
+    rule = {
+        key: value for key, value in best.rule.items() if all(one.rule.get(key) == value for one in equal)
+    }
+    undecided = [
+        f"{key} " + " or ".join(dict.fromkeys(str(one.rule.get(key, "unknown")) for one in equal))
+        for key in dict.fromkeys(key for one in equal for key in one.rule)
+        if key not in rule
+    ]
+    n_read = max(best.clients, found.n_read)
+    n_clients = found.n_clients if n_read == found.n_read else best.looked_at
+    constants: dict[str, float] = {}
+    if rule.get("batch_size") == "all":
+        more, constants, open_ = _scales(states, best, view)
+        rule, undecided = rule | more, undecided + open_
+        rule.pop("local_steps", None)  # parallel rows may be several steps too short to be seen
+    elif len(equal) == 1 and np.isfinite(best.scale).any():
+        value, share = common(best.scale[np.isfinite(best.scale)])
+        constants = {"upload_scale": value * view.manifest.upload.scale} if share >= MOST else {}
+    if view.messages.reference is not None:  # all rows were computed before the client stepped
+        rule = {key: value for key, value in rule.items() if key not in OF_STEPS}
+    found = replace(
+        found, rule=rule, constants=constants, n_read=n_read, n_clients=n_clients, undecided=tuple(undecided)
+    )
+    if rule.get("batch_size") in ("all", None) and rule.get("link") == "identity":
+        return _moved(found, states)
+    return replace(found, rule=rule | {"rule": "sgd"})
+
+
+def _scales(
+    states: ClientStates, best: RowFit, view: View
+) -> tuple[dict[str, Any], dict[str, float], list[str]]:
+    """What multiplies the rows of one step, sums or means of the client's ratings, and regularises them."""
+    read = states.read
+    upload = view.manifest.upload
+    if read.any():
+        rated, scale, pull = states.n_rated[read], states.scale[read] * upload.scale, states.pull[read]
+    else:
+        known = np.isfinite(best.scale)
+        rated, scale, pull = best.n_rated[known], best.scale[known] * upload.scale, np.zeros(int(known.sum()))
+    shared = common_scale(scale, rated)
+    if shared is None:
+        return {}, {}, []
+    several = np.unique(rated).size > 1
+    told: dict[str, Any] = {"reduction": shared.reduction} if several else {}
+    open_ = [] if several else ["reduction sum or mean: all clients have as many ratings"]
+    constants = {"upload_scale": shared.value}
+    taken = pull * upload.scale * (rated if shared.reduction == "mean" else 1)
+    more, share = common(taken)
+    if share >= MOST:
+        constants["upload_regularization"] = upload.regularization + more
+    return told, constants, open_
+
+
+def _moved(found: Identification, states: ClientStates) -> Identification:
+    """With the step that moved the clients' factors from round to round."""
+    tried: tuple[Fit, ...] = tuple(fits(states))
+    found = replace(found, fits=tried)
+    if not (tried and tried[0].share >= MOST):
+        return found
+    best = tried[0]
+    rule = {**found.rule, "rule": best.rule} | ({} if best.rule == "semi-als" else {"start": "kept"})
+    if best.rule == "semi-als" or _one_step_shows(best, states):
+        rule["local_steps"] = 1
+    return replace(found, rule=rule, constants={**found.constants, **best.constants})
+
+
+def _one_step_shows(best: Fit, states: ClientStates) -> bool:
+    """Whether two half steps in place of one would leave more of the factors than the rule does.
+
+    They end where one does but for half the step's pace times what it lessens its own pull by, over two.
+    """
+    pace = 2 * best.constants.get("client_learning_rate", best.constants.get("learning_rate", 0.0))
+    bend = states.bend / (states.n_rated if best.reduction == "mean" else 1.0)
+    known = bend[np.isfinite(bend)]
+    return bool(known.size) and pace * float(np.median(known)) / 4 > max(HALVED, CLEARLY * best.left)
+
+
+def _local(asked: View, states: ClientStates, n_read: int) -> LocalFit | None:
+    """Several steps or passes, unless the rows of most clients are parallel to the last digit."""
+    if states.parallel.mean() >= MOST:
+        return None
+    return steps_fit(asked) or (passes_fit(asked) if n_read < MOST * states.users.size else None)
+
+
+def _rounded(found: Identification, states: ClientStates, view: View) -> Identification:
+    """Rows of one step, or one for each rating, up to rounding."""
+    read = states.read
+    steps, rated = states.steps[read], states.n_rated[read]
     rule: dict[str, Any] = {}
     constants: dict[str, float] = {}
-    read = states.read
-    steps, rated, scale = states.steps[read], states.n_rated[read], states.scale[read]
     if np.mean(states.misfit[read] < EXACT) >= MOST:
         rule |= {"loss": "squared", "link": "identity"}
         if np.mean(steps == 1) >= MOST:
-            rule |= {"order": "batch", "batch_size": "all", "local_steps": 1}
+            rule |= {"order": "batch", "batch_size": "all"}
+            nobody = np.zeros(0)
+            more, constants, open_ = _scales(states, RowFit("", {}, 0, 0, 0, 0.0, nobody, nobody), view)
+            found = replace(found, undecided=tuple(open_))
+            rule |= more
         elif np.mean((steps == rated) & (steps > 1)) >= MOST:
-            rule |= {"order": "per-rating", "local_steps": 1}
-    if manifest.rule.reduction == "mean" and manifest.rule.batch_size == "all":
-        scale = scale / rated  # the view has made sums of them
-    if (shared := common_scale(scale, rated)) is not None:
-        constants["upload_scale"] = shared.value * manifest.upload.scale
-        # of clients with equally many ratings a sum may be a mean
-        rule |= {"reduction": shared.reduction} if np.unique(rated).size > 1 else {}
-    pull, share = common(states.pull[read] * (rated if rule.get("reduction") == "mean" else 1))
-    if share >= MOST and "upload_scale" in constants:
-        constants["upload_regularization"] = manifest.upload.regularization + pull * manifest.upload.scale
-    return rule, constants
-
-
-def _explains(found: Identification, rule: str) -> float:
-    """Share of the clients whose factors a rule explains; 1 where it was not tried."""
-    return max((fit.share for fit in found.fits if fit.rule == rule), default=1.0)
-
-
-def _one_kept_step(manifest: Manifest) -> bool:
-    """Whether everything is declared that makes the next factor a linear function of what a round shows."""
-    rule = manifest.rule
-    one = rule.rule == "sgd" and rule.order == "batch" and rule.local_steps == 1 and rule.batch_size == "all"
-    return manifest.version > 1 and one and rule.start == "kept" and not rule.beyond
-
-
-def _contradicted(found: Identification, manifest: Manifest) -> Iterator[tuple[str, str, str]]:
-    for key, value in found.rule.items():
-        declared = manifest.update if key == "rule" else getattr(manifest.rule, key)
-        if declared is not None and declared != value:
-            yield key, str(declared), str(value)
-    if manifest.update == "semi-als" and "rule" not in found.rule and _explains(found, "semi-als") < FEW:
-        yield "rule", "semi-als", "another: next to no factor is the solution that Eq. (8) asks for"
-    if _one_kept_step(manifest) and "rule" not in found.rule:
-        left = min((fit.left for fit in found.fits if fit.rule == "sgd"), default=0.0)
-        if _explains(found, "sgd") < FEW and left > UNLIKE:
-            words = (
-                "another, or a factor that is drawn anew: next to no factor moves as one step would move it"
-            )
-            yield "rule", "sgd", words
-    public = dict(manifest.hyperparameters)
-    if manifest.scale_known:
-        public |= {"upload_scale": manifest.upload.scale}
-        public |= {"upload_regularization": manifest.upload.regularization}
-    for key, number in found.constants.items():
-        if key in public and abs(public[key] - number) > ALIKE * max(abs(public[key]), abs(number)):
-            yield key, f"{public[key]:g}", f"{number:g}"
+            rule |= {"order": "per-rating", "batch_size": 1, "local_steps": 1, "rule": "sgd"}
+    return _moved(replace(found, rule=rule, constants=constants), states)

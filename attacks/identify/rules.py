@@ -3,14 +3,17 @@
 - semi-als (paper 000, Eq. 8): lambda_2 p = w_items + lambda_1 w_attributes in every round;
 - sgd (Eq. 9, 10; paper 001, Eq. 2): p' = (1 - 2 gamma lambda_2) p + 2 gamma (w_items + lambda_1 w_attributes)
   from one round to the next, or with 2 gamma / n for a mean over n ratings.
+- projected-sgd (paper 002, Algorithm 1): p' = P(p - 2 eta lambda n p + 2 eta w'), n the number of ratings,
+  w' the pull of the items as the next round broadcasts them, P the projection to the unit ball. Where p' has
+  length 1, the equations across it are linear.
 
-Both are linear in constants that all clients share, and K equations for each client: a rule explains a
+All are linear in constants that all clients share, and K equations for each client: a rule explains a
 client where what it leaves is small beside what it has to explain. The constants are fitted to all clients,
 and again to the half that they explain best, so that clients who were read wrongly do not count.
 
 References
 ----------
-Paper 000: arXiv:2210.07775. Paper 001: arXiv:1906.05108.
+Paper 000: arXiv:2210.07775. Paper 001: arXiv:1906.05108. Paper 002: arXiv:2212.00306.
 """
 
 from __future__ import annotations
@@ -26,6 +29,7 @@ from attacks.identify.client_states import ClientStates
 EXPLAINED = 1e-3  # of what a rule has to explain, left at most; rows in single precision leave 1e-5
 SEEN = 1e-3  # of a factor's length: moves below it may be rounding
 FEWEST = 3  # clients that a rule is fitted to
+ROUND = 1e-6  # of 1, by which a factor on the unit ball may be shorter
 
 
 class Fit(NamedTuple):
@@ -51,7 +55,7 @@ def fits(states: ClientStates) -> list[Fit]:
     -------
     list of Fit
     """
-    found = [*_semi_als(states), *_sgd(states)]
+    found = [*_semi_als(states), *_sgd(states), *_projected_sgd(states)]
     return sorted(found, key=lambda fit: -fit.share)
 
 
@@ -89,6 +93,29 @@ def _sgd(states: ClientStates) -> Iterator[Fit]:
             constants = {"client_learning_rate": item / 2, "lambda_factors": (1 - kept) / item}
             constants |= {"lambda_attributes": attribute / item} if pulls[1].any() else {}
         yield Fit("sgd", reduction, constants, float(good.mean()) if item > 0 else 0.0, good.size, left)
+
+
+def _projected_sgd(states: ClientStates) -> Iterator[Fit]:
+    follows = np.flatnonzero(np.diff(states.rounds) == 1)
+    now, then, after = states.factor[follows], states.factor[follows + 1], states.of_items_after[follows]
+    known = np.isfinite(now).all(axis=2) & np.isfinite(then).all(axis=2) & np.isfinite(after).all(axis=2)
+    if known.sum() < FEWEST:
+        return
+    now, then, after = now[known], then[known], after[known]
+    n_rated = states.n_rated[follows][known][:, None]
+    moved = np.linalg.norm(then - now, axis=1)
+    on_ball = np.abs(np.linalg.norm(then, axis=1) - 1) < ROUND
+    across = np.eye(now.shape[1]) - then[:, :, None] * then[:, None, :] * on_ball[:, None, None]
+    columns = np.matmul(across, np.stack([-n_rated * now, after], axis=-1))
+    (decay, pace), _, _ = _fitted(columns, np.matmul(across, (then - now)[..., None])[..., 0], moved)
+    if pace <= 0:
+        return
+    reached = now - decay * n_rated * now + pace * after
+    reached = reached / np.maximum(1.0, np.linalg.norm(reached, axis=1))[:, None]
+    left = np.linalg.norm(reached - then, axis=1) / np.where(moved > 0, moved, np.inf)
+    constants = {"learning_rate": pace / 2, "regularization": decay / pace}
+    share = float(np.mean((left < EXPLAINED) & (moved > 0)))
+    yield Fit("projected-sgd", "sum", constants, share, left.size, float(np.median(left)))
 
 
 def _fitted(

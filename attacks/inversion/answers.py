@@ -67,7 +67,8 @@ class Found:
         at = np.searchsorted(self.users, users)
         self.outside[at], self.allowed[at], self.left[at] = new.outside, new.allowed, new.left
         for user, items, value in zip(users[new.told], index[new.told], new.value[new.told], strict=True):
-            self.ratings[int(user)] = dict(zip(items.tolist(), value.tolist(), strict=True))
+            there = np.isfinite(value)  # padding names items, too
+            self.ratings[int(user)] = dict(zip(items[there].tolist(), value[there].tolist(), strict=True))
         self._take(users, index, new.value, new.told)
 
     def add_by_fit(self, users: np.ndarray, index: np.ndarray, new: Told) -> None:

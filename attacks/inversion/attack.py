@@ -23,7 +23,6 @@ H. W. Lenstra, L. Lovasz 1982, doi:10.1007/BF01457454. The use on recommenders i
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -35,12 +34,23 @@ from attacks.client_rules.differentiable import ClientRule
 from attacks.client_rules.local_passes import NAMES, LocalPasses, passes_named, passes_to_try
 from attacks.client_rules.local_steps import LocalSteps
 from attacks.client_rules.named import broken, rule_named
-from attacks.closed_form.integer_relation import LOOSE, precision_of, ratings_in_span
+from attacks.closed_form.integer_relation import LOOSE, precision_of
+from attacks.closed_form.readings import some_of
 from attacks.closed_form.reduction import leading_direction
 from attacks.closed_form.row_readings import Rows
 from attacks.closed_form.undeclared import rows_of
 from attacks.inversion.answers import FEWEST, Found, shared_constants
-from attacks.inversion.choice import Choice, chosen, chosen_by_ratings
+from attacks.inversion.choice import Choice
+from attacks.inversion.clients import (
+    BATCH_BYTES,
+    MOST_FITTED,
+    answer_by_span,
+    bare,
+    choice_of,
+    is_one_pass,
+    known_clients,
+    open_clients,
+)
 from attacks.inversion.passes import chosen_in_order, in_order, sized, told_in_order
 from attacks.inversion.search import Guess, explained, told
 from victims.common.errors import InputError
@@ -49,9 +59,6 @@ from victims.transcript.manifest import Manifest
 from victims.transcript.view import View
 
 ANY = "any"  # rule
-BATCH_BYTES = 1 << 20
-SAMPLE = 4  # clients that choose among hypotheses
-MOST_FITTED = 400  # rows of a client that are fitted where the rule does not mix them
 
 
 @dataclass(frozen=True)
@@ -119,10 +126,10 @@ class Inversion:
         self, view: View, rule: ClientRule, found: Found, options: dict[str, Any], progress: Progress
     ) -> str:
         """Answers under a rule whose steps are over all ratings, or one's own; why there are no others."""
-        self._by_span(view, rule, found)
+        answer_by_span(view, rule, found, self.rounds)
         if reason := _pointless(view, rule, found):
             return reason
-        choice = _choice(view, rule, found)
+        choice = choice_of(view, rule, found)
         if choice is not None:
             options["hypothesis"] = f"{choice.guess.value:g} {choice.guess.family.label}"
             guess = choice.guess
@@ -134,21 +141,10 @@ class Inversion:
                 self._by_fit(view, rule, guess._replace(constants=later), found, silent)
         return _unexplained(rule, choice)
 
-    def _by_span(self, view: View, rule: ClientRule, found: Found) -> None:
-        """Whose ratings are told without a fit."""
-        if not rule.mixes_rows:
-            return
-        levels = np.array(view.manifest.rating_levels)
-        for users, index, rows in self._open(view, found):
-            relation = ratings_in_span(
-                rows.rows, rows.factors, rows.offset, rows.item, levels, rows.precision
-            )
-            found.add_by_span(users, index, relation)
-
     def _by_fit(self, view: View, rule: ClientRule, guess: Guess, found: Found, progress: Progress) -> None:
         """Whose ratings are told with one."""
         levels = np.array(view.manifest.rating_levels)
-        for users, index, rows in self._open(view, found):
+        for users, index, rows in open_clients(view, found, self.rounds):
             if rule.mixes_rows or rows.item.sum(axis=1).max(initial=0) <= MOST_FITTED:
                 found.add_by_fit(users, index, told(rule, guess, rows, levels))
             progress(int(found.answered.sum()), view.users.size)
@@ -161,8 +157,12 @@ class Inversion:
             return "attributes take part in the steps, which passes over ratings do not model"
         if reason := _one_step(view, found):
             return reason
+        if is_one_pass(view, found):
+            return (
+                "each row follows from another by one step: one pass, of which undeclared reads what it tells"
+            )
         levels = np.array(view.manifest.rating_levels)
-        parts = (in_order(*part) for part in self._open(view, found))
+        parts = (in_order(*part) for part in open_clients(view, found, self.rounds))
         groups = sorted((group for part in parts for group in part), key=lambda one: one.rows.item.shape[1])
         rule = sized(rule, view.manifest, groups)
         guess = chosen_in_order(rule, view.manifest, groups, levels)
@@ -177,20 +177,10 @@ class Inversion:
             for group in groups:
                 here = ~found.answered[np.searchsorted(view.users, group.users)]
                 if here.any():
-                    told_ = told_in_order(rule, now, _some(group.rows, here), levels)
+                    told_ = told_in_order(rule, now, some_of(group.rows, here), levels)
                     found.add_by_fit(group.users[here], group.items[here], told_)
                 progress(int(found.answered.sum()), view.users.size)
         return ""
-
-    def _open(self, view: View, found: Found) -> Iterator[tuple[np.ndarray, np.ndarray, Rows]]:
-        """Clients without an answer: who, the items of their rows, and the rows."""
-        for batch in view.batches(BATCH_BYTES):
-            for uploads in batch.rounds[: self.rounds]:
-                open_ = ~found.answered[np.searchsorted(view.users, batch.users)]
-                if open_.any():
-                    rows = _some(rows_of(_bare(view.manifest), uploads, None, found.lowered), open_)
-                    index = np.broadcast_to(uploads.index, (batch.users.size, rows.item.shape[1]))[open_]
-                    yield batch.users[open_], index, rows
 
     def obstacle(self, view: View) -> str:
         """Why the attack does not apply, or nothing."""
@@ -205,53 +195,6 @@ class Inversion:
         if view.manifest.factors < 2:
             return "with one factor a row is one number, and there are more unknowns than equations"
         return ""
-
-
-def _bare(manifest: Manifest) -> Manifest:
-    """Without the scale of a single step: rows of several are what they are."""
-    plain = manifest.upload.model_copy(update={"scale": 1.0, "regularization": 0.0})
-    return manifest.model_copy(update={"upload": plain})
-
-
-def _some(rows: Rows, here: np.ndarray) -> Rows:
-    arrays = (rows.rows[here], rows.factors[here], rows.offset[here], rows.item[here], rows.scale[here])
-    sequence = None if rows.sequence is None else rows.sequence[here]
-    return Rows(*arrays, rows.precision, sequence)
-
-
-def _known_clients(view: View, found: Found) -> tuple[Rows, Float[np.ndarray, "clients n"]] | None:
-    """Rows of the first round, and ratings, of some clients whose ratings are told."""
-    parts: list[tuple[Rows, np.ndarray]] = []
-    for batch in view.batches(BATCH_BYTES):
-        lacking = SAMPLE - sum(len(ratings) for _, ratings in parts)
-        here = np.flatnonzero(np.isin(batch.users, list(found.ratings)))[:lacking]
-        if here.size:
-            rows = _some(rows_of(_bare(view.manifest), batch.rounds[0], None, found.lowered), here)
-            index = np.broadcast_to(batch.rounds[0].index, (batch.users.size, rows.item.shape[1]))[here]
-            told_ = [found.ratings[int(user)] for user in batch.users[here]]
-            value = [
-                [own.get(item, np.nan) for item in items]
-                for own, items in zip(told_, index.tolist(), strict=True)
-            ]
-            ratings = np.array(value)
-            whole = np.isfinite(ratings).all(axis=1, where=rows.item)
-            parts.append((_some(rows, whole), ratings[whole]))
-    return _joined(parts) if any(len(ratings) for _, ratings in parts) else None
-
-
-def _joined(parts: list[tuple[Rows, np.ndarray]]) -> tuple[Rows, Float[np.ndarray, "clients n"]]:
-    """Several batches as one, padded."""
-    n = max(ratings.shape[1] for _, ratings in parts)
-
-    def longer(array: np.ndarray) -> np.ndarray:
-        return np.pad(array, [(0, 0), (0, n - array.shape[1]), (0, 0)][: array.ndim])
-
-    sent, factors, offset, item = (
-        np.concatenate([longer(np.asarray(rows[number])) for rows, _ in parts]) for number in range(4)
-    )
-    scale = np.concatenate([rows.scale for rows, _ in parts])
-    ratings = np.concatenate([longer(part) for _, part in parts])
-    return Rows(sent, factors, offset, item, scale, parts[0][0].precision, None), ratings
 
 
 def _pointless(view: View, rule: ClientRule, found: Found) -> str:
@@ -272,7 +215,7 @@ def _pointless(view: View, rule: ClientRule, found: Found) -> str:
 def _one_step(view: View, found: Found) -> str:
     """Why neither steps nor passes are to be fitted, or nothing."""
     if all(
-        _parallel(rows_of(_bare(view.manifest), batch.rounds[0], None, found.lowered))
+        _parallel(rows_of(bare(view.manifest), batch.rounds[0], None, found.lowered))
         for batch in view.batches(BATCH_BYTES)
     ):
         return "rows of a client are parallel: one step, of which undeclared reads what it tells"
@@ -294,29 +237,11 @@ def _unexplained(rule: ClientRule, choice: Choice | None) -> str:
     return "it has too many rows to be fitted one by one"
 
 
-def _choice(view: View, rule: ClientRule, found: Found) -> Choice | None:
-    """The hypothesis that explains a sample best."""
-    known = _known_clients(view, found)
-    if known is not None:
-        return chosen_by_ratings(rule, view.manifest, *known)
-    levels = np.array(view.manifest.rating_levels)
-    for batch in view.batches(BATCH_BYTES):
-        rows = rows_of(_bare(view.manifest), batch.rounds[0], None, found.lowered)
-        n_rated = rows.item.sum(axis=1)
-        most = np.argsort(-n_rated, kind="stable")[: 2 * SAMPLE : 2]
-        here = np.isin(np.arange(n_rated.size), most) & (n_rated > 1)
-        if not rule.mixes_rows:
-            here &= n_rated <= MOST_FITTED
-        if here.any():
-            return chosen(rule, view.manifest, _some(rows, here), levels)
-    return None
-
-
 def _common_constants(
     view: View, rule: ClientRule, guess: Guess, found: Found
 ) -> Float[np.ndarray, " c"] | None:
     """Constants that most clients share whose ratings are told."""
-    known = _known_clients(view, found)
+    known = known_clients(view, found)
     if known is None or len(known[1]) < FEWEST:
         return None
     fit, allowed = explained(rule, guess, *known)

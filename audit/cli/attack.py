@@ -23,6 +23,8 @@ EXAMPLES = examples(
     "factorleak attack demo --attack likelihood --option prior=flat --out likelihood.arrow",
 )
 
+UNDER = "under the rule that the uploads show:"
+
 
 def attack(
     transcript: Annotated[Path, typer.Argument(help="Transcript directory.")],
@@ -71,6 +73,9 @@ def attack(
         f"{attack}: {found.users.size} clients in {seconds:.2f} s, {len(found.abstained)} abstained; "
         f"wrote {out}"
     )
+    told = response.identification
+    if told is not None:
+        output.show(f"  {UNDER} {told.words()}")
     reasons = grouped(found.abstained.values())
     for reason, count in reasons[:5]:
         output.show(f"  abstained on {count}: {reason}")
@@ -82,6 +87,8 @@ def attack(
         "abstained": [{"clients": count, "reason": reason} for reason, count in reasons],
         "seconds": seconds,
     }
+    if told is not None:
+        content["identified"] = told.summary()
     if "converged" in found.diagnostics:
         converged = found.diagnostics["converged"]
         content["converged"] = int(converged.sum())

@@ -40,9 +40,11 @@ def check(
     output.show(attacks_table(attacks, found.adversary))
     if found.identified.obstacle:
         output.show(f"The uploads tell no rule: {found.identified.obstacle}.")
+    for undecided in found.identified.undecided:
+        output.show(f"The uploads leave open: {undecided}.")
     if found.hint:
         output.show(found.hint)
-    identified = {"rule": dict(found.identified.rule), "constants": dict(found.identified.constants)}
+    identified = found.identified.summary()
     content = {"adversary": found.adversary, "holds": facts, "rule": rule, "identified": identified}
     output.finish({**content, "attacks": attacks})
 

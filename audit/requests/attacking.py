@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 from attacks.base import Attack, Reconstruction
+from attacks.identify.identification import Identification
 from attacks.identify.identify import identify
 from audit.experiments.answers import answered_or_refused, complaints
 from audit.factories import make_attack
@@ -50,11 +51,12 @@ class AttackRequest:
 
 @dataclass(frozen=True)
 class AttackResponse:
-    """What the attack read, of which view, and in how many seconds."""
+    """What the attack read, of which view, in how many seconds; the rule that was found, if asked."""
 
     reconstruction: Reconstruction
     view: View
     seconds: float
+    identification: Identification | None = None
 
 
 def attack(
@@ -88,8 +90,9 @@ def attack(
     elif request.options:
         raise InputError(f"options go into the attack that is given as an object, got {request.options}")
     view = view_of_target(request.target, request.adversary)
-    if request.identified:
-        view = identify(view).applied(view)
+    identification = identify(view) if request.identified else None
+    if identification is not None:
+        view = identification.applied(view)
     sample = sample_of(view.users, request.users, Purpose.ATTACKED_CLIENTS, request.seed)
     if sample is not None:
         view = view.select(sample)
@@ -100,7 +103,10 @@ def attack(
         found = chosen.attack(view, request.seed, report)
         for complaint in complaints(found, view):
             raise InputError(f"attack {chosen.name!r} {complaint}")
-    return AttackResponse(found, view, time.perf_counter() - start)
+    seconds = time.perf_counter() - start
+    if identification is not None:
+        found = replace(found, options={**found.options, "identified": identification.summary()})
+    return AttackResponse(found, view, seconds, identification)
 
 
 def view_of_target(target: Transcript | View | Path, adversary: str) -> View:

@@ -7,7 +7,8 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from attacks.identify.identify import Contradiction, identify
+from attacks.identify.identification import Contradiction
+from attacks.identify.identify import identify
 from audit.experiments import given_recording
 from audit.experiments.given_recording import GivenRecording, every_attack, truth_beside
 from audit.experiments.grid import Report, silent

@@ -10,7 +10,8 @@ from typing import NamedTuple
 import numpy as np
 
 from attacks.base import Foreseeing
-from attacks.identify.identify import Identification, identify
+from attacks.identify.identification import Identification
+from attacks.identify.identify import identify
 from audit.experiments.attack_rows import own_rows_alone, rows_of_others
 from audit.factories import make_attack
 from audit.keys import view_of

@@ -32,6 +32,8 @@ class Passer:
         Whether a bias of its own, from 0.3 on, moves as its factor does.
     moves : bool
         Whether its copies move; else errors are about the items as broadcast.
+    error_clip : float
+        Bound of the absolute errors; 0 for none.
     """
 
     rate: float = 0.01
@@ -43,6 +45,7 @@ class Passer:
     item_decay: float = 0.0
     own_bias: bool = False
     moves: bool = True
+    error_clip: float = 0.0
 
     def push(self, rating: float, product: float, levels: np.ndarray) -> float:
         """Minus the derivative of the loss."""
@@ -65,7 +68,10 @@ class Passer:
                 old, up, up_bias = u.copy(), np.zeros_like(u), 0.0
                 for j in step:
                     seen = copy[j] if self.moves else v[j]
-                    error = self.push(r[j], seen @ old + bias, levels) / (len(step) if self.mean else 1)
+                    error = self.push(r[j], seen @ old + bias, levels)
+                    if self.error_clip:
+                        error = min(max(error, -self.error_clip), self.error_clip)
+                    error /= len(step) if self.mean else 1
                     up, up_bias = up + error * seen, up_bias + error
                     moved = self.rate * (error * old - self.item_decay * seen)
                     copy[j], change[j] = copy[j] + moved, change[j] + moved

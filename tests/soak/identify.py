@@ -1,14 +1,17 @@
 """Which rule ``identify`` finds in random recordings of known rules: ``python -m tests.soak.identify``.
 
-Rules in turn; sizes, constants, scales, regularisation and types at random, nothing declared. Exits with 1
-where something is told that is not so.
+Rules in turn; sizes, rates, grids, scales, names, lost uploads and number types at random, nothing declared.
+Attacks are run under what was found. One row of ``--rows`` for each recording: what is there is not run
+again, so that a stopped run goes on. Exits with 1 where something is told that is not so, or a rating is
+answered wrongly.
 """
 
 from __future__ import annotations
 
 import argparse
+import csv
+import time
 from collections import Counter
-from collections.abc import Iterator
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -16,60 +19,122 @@ from typing import Any
 import numpy as np
 
 import factorleak as fl
-from tests.oracles.client_programs import RULES, Program
+from tests.oracles.rule_programs import TRUTH, Recording
 
-EXPECTED: dict[str, dict[str, Any]] = {
-    "semi-als": {"rule": "semi-als", "order": "batch", "reduction": "sum"},
-    "sgd": {"rule": "sgd", "order": "batch", "reduction": "sum", "start": "kept"},
-    "sgd-mean": {"rule": "sgd", "order": "batch", "reduction": "mean", "start": "kept"},
-    "per-rating": {"rule": "sgd", "order": "per-rating", "reduction": "sum"},
-    "fresh": {"order": "batch", "reduction": "sum"},
-    "logistic": {},
-    "noise": {},
-}
-
-
-def confusion(count: int, folder: Path) -> Iterator[tuple[Program, dict[str, Any]]]:
-    """Random programs, and what is found in their recordings of the keys in ``EXPECTED``."""
-    for seed in range(count):
-        program, path = random_program(seed), folder / f"recording-{seed}"
-        program.record(path)
-        rule = fl.identify(path).rule
-        yield program, {key: rule[key] for key in ("rule", "order", "reduction", "start") if key in rule}
+GRIDS = ((1.0, 2.0, 3.0, 4.0, 5.0), tuple(np.arange(0.5, 5.1, 0.5).tolist()))
+ATTACKS = ("spectral", "grid", "undeclared")
+KEYS = (
+    *("rule", "order", "batch_size", "local_steps", "reduction", "loss", "link"),
+    *("start", "moves_items", "client_biases", "clip"),
+)
+COLUMNS = (
+    *("seed", "rule", "dtype", "levels", "factors", "rate", "dropped", "permuted", "scale"),
+    *("outcome", "found", "not_so", "undecided", "read", "looked_at", "answered", "wrong", "wrong_by"),
+    "seconds",
+)
 
 
-def random_program(seed: int) -> Program:
+def random_recording(seed: int) -> Recording:
     """Rules in turn; everything else at random."""
     rng = np.random.default_rng(seed)
-    rule = RULES[seed % len(RULES)]
-    return Program(
-        rule,
-        factors=int(rng.integers(3, 9)),
-        n_users=int(rng.integers(8, 25)),
-        rate=float(10 ** rng.uniform(-3, -1.7)),
-        ridge=float(10 ** rng.uniform(-2, 0)),
-        scale=float(rng.choice([1.0, -1.0, -2.0, 0.01])),
-        pull=float(rng.choice([0.0, 0.05])) if rule in ("semi-als", "sgd", "sgd-mean") else 0.0,
-        dtype=rng.choice([np.float64, np.float32]),
+    rules = tuple(TRUTH)
+    return Recording(
+        rules[seed % len(rules)],
+        factors=int(rng.integers(3, 7)),
+        rate=float(10 ** rng.uniform(-2.5, -1.7)),
+        levels=GRIDS[int(rng.random() < 0.5)],
+        dropped=float(rng.choice([0.0, 0.2])),
+        permuted=bool(rng.random() < 0.5),
+        scale=float(rng.choice([1.0, -2.0, 0.01])),
+        dtype=np.float32 if rng.random() < 0.4 else np.float64,
         seed=seed,
     )
 
 
+def row_of(recording: Recording, folder: Path) -> dict[str, Any]:
+    """What is found in one recording, and what attacks answer under it."""
+    path, begin = folder / f"recording-{recording.seed}", time.process_time()
+    ratings = recording.record(path)
+    view = fl.open_transcript(path).view("server")
+    found = fl.identify(view)
+    truth = TRUTH[recording.rule]
+    told = {key: found.rule[key] for key in KEYS if key in found.rule}
+    not_so = [key for key, value in told.items() if truth.get(key) != value]
+    # parallel rows may be several steps that are too short to be seen
+    missing = [key for key in truth if key not in told and (key, truth[key]) != ("local_steps", 1)]
+    under = found.applied(view)
+    answered, wrong = {}, {}
+    for attack in ATTACKS:
+        answered[attack], wrong[attack] = counted(fl.attack(under, attack), ratings, recording.levels)
+    outcome = "wrong" if not_so else "nothing" if not told else "part" if missing else "whole"
+    return {
+        "seed": recording.seed,
+        "rule": recording.rule,
+        "dtype": np.dtype(recording.dtype).name,
+        "levels": len(recording.levels),
+        "factors": recording.factors,
+        "rate": f"{recording.rate:.3g}",
+        "dropped": recording.dropped,
+        "permuted": recording.permuted,
+        "scale": recording.scale,
+        "outcome": outcome,
+        "found": " ".join(f"{key}={value}" for key, value in told.items()),
+        "not_so": " ".join(not_so),
+        "undecided": "; ".join(found.undecided),
+        "read": found.n_read,
+        "looked_at": found.n_clients,
+        "answered": max(answered.values()),
+        "wrong": sum(wrong.values()),
+        "wrong_by": " ".join(f"{name}:{count}" for name, count in wrong.items() if count),
+        "seconds": f"{time.process_time() - begin:.1f}",
+    }
+
+
+def counted(found: fl.Reconstruction, ratings: np.ndarray, levels: tuple[float, ...]) -> tuple[int, int]:
+    """Answers about ratings, and how many of them are another level."""
+    grid, answered, wrong = np.array(levels), 0, 0
+    for user, kind, index, value, _ in found.rows():
+        item = kind == 0
+        near = grid[np.abs(value[item, None] - grid).argmin(axis=1)]
+        answered += near.size
+        wrong += int((near != ratings[user[item], index[item]]).sum())
+    return answered, wrong
+
+
 def main() -> None:
-    """Print the table."""
+    """Write the rows, and print the table."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--count", type=int, default=200, help="recordings")
-    count = parser.parse_args().count
-    table: Counter[tuple[str, str]] = Counter()
-    wrong = 0
-    with TemporaryDirectory() as folder:
-        for program, found in confusion(count, Path(folder)):
-            table[program.rule, " ".join(f"{key}={value}" for key, value in found.items()) or "-"] += 1
-            wrong += any(EXPECTED[program.rule].get(key) != value for key, value in found.items())
-    for (rule, found), times in sorted(table.items()):
-        print(f"{rule:12} {times:4}  {found}")
-    print(f"{wrong} of {count} recordings were told something that is not so")
-    raise SystemExit(wrong > 0)
+    parser.add_argument("--rows", type=Path, default=Path("identify.csv"), help="where rows go")
+    parser.add_argument("--rule", action="append", default=[], help="repeatable; all by default")
+    given = parser.parse_args()
+    there = given.rows.is_file()
+    rows = list(csv.DictReader(given.rows.open())) if there else []
+    done = {int(row["seed"]) for row in rows}
+    with given.rows.open("a", newline="") as file, TemporaryDirectory() as folder:
+        table = csv.DictWriter(file, COLUMNS, lineterminator="\n")
+        if not there:
+            table.writeheader()
+        for recording in map(random_recording, range(given.count)):
+            if recording.seed not in done and recording.rule in (given.rule or TRUTH):
+                rows.append({key: str(value) for key, value in row_of(recording, Path(folder)).items()})
+                table.writerow(rows[-1])
+                file.flush()
+    shown(rows)
+    raise SystemExit(any(row["outcome"] == "wrong" or int(row["wrong"]) for row in rows))
+
+
+def shown(rows: list[dict[str, str]]) -> None:
+    """The table."""
+    outcomes = ("whole", "part", "nothing", "wrong")
+    print("| true rule | recordings | " + " | ".join(outcomes) + " | answers | wrong answers |")
+    print("|---" * 8 + "|")
+    for rule in TRUTH:
+        own = [row for row in rows if row["rule"] == rule]
+        count = Counter(row["outcome"] for row in own)
+        answers = (sum(int(row[name]) for row in own) for name in ("answered", "wrong"))
+        cells = (rule, len(own), *(count[outcome] for outcome in outcomes), *answers)
+        print("| " + " | ".join(map(str, cells)) + " |")
 
 
 if __name__ == "__main__":

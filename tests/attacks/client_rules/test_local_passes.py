@@ -6,7 +6,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from attacks.client_rules.local_passes import NAMES, LocalPasses, passes_named, passes_to_try
+from attacks.client_rules.local_passes import LOSSES, NAMES, LocalPasses, passes_named, passes_to_try
 from tests.oracles.pass_programs import Passer
 from victims.transcript.manifest import Manifest
 
@@ -37,6 +37,7 @@ def test_the_rule_is_that_of_a_program_that_was_written_apart(client: Passer, ru
     change, factor = client.train(u, v, r, LEVELS)
     decay, item_decay = client.rate * client.decay, client.rate * client.item_decay
     numbers = [np.log(client.rate), 0, decay, item_decay, np.log(2), client.passes, 0, 5.0]
+    numbers.append(LOSSES.index(rule.loss))
     padded = np.pad(v, ((0, 2), (0, 0))), np.pad(r, (0, 2))
     rows, after = rule.upload(*(jnp.asarray(part) for part in (u, padded[1], padded[0], numbers)))
     np.testing.assert_allclose(rows[:7], 2 * change, atol=1e-14)
@@ -54,6 +55,6 @@ def test_a_declaration_says_what_is_tried_first():
     assert [
         rule.name for rule in passes_to_try(manifest(batch_size=8, reduction="mean", loss="squared"))
     ] == ["squared, 8 ratings a step"]
-    assert passes_to_try(manifest(link="sigmoid", order="per-rating"))[0] == LocalPasses(1, "sigmoid")
+    assert passes_to_try(manifest(link="sigmoid", order="per-rating"))[0].name == "sigmoid, one rating a step"
     assert not passes_to_try(manifest(upload="gradient"))
     assert len(passes_to_try(manifest())) == 3

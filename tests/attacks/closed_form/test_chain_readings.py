@@ -7,8 +7,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+import factorleak as fl
 from tests.attacks.closed_form.test_link_grid import answers
 from tests.oracles.pass_programs import Passer, Passes
+from tests.oracles.rule_programs import Recording
+from tests.soak.identify import counted
 
 
 @pytest.mark.parametrize(
@@ -36,3 +39,37 @@ def test_a_bias_that_nothing_shrinks_leaves_a_shift_open(tmp_path: Path):
     )
     ratings = np.where((table := program.record(tmp_path / "t")) > 0, table, 0)
     assert answers(tmp_path / "t", ratings)[1] == 0
+
+
+def test_who_sent_nothing_in_a_round_ends_no_attack(tmp_path):
+    """One client alone in its batch, and absent from the second of two rounds: the first one tells."""
+    rng = np.random.default_rng(0)
+    q, p, r = rng.normal(0, 0.4, (12, 3)), rng.normal(0, 0.4, (2, 3)), rng.integers(1, 6, (2, 12))
+    with fl.Recorder(tmp_path / "t", rating_levels=[1, 2, 3, 4, 5]) as recorder:
+        for round_ in (0, 1):
+            recorder.broadcast(round_, q)
+            for user in (0, 1)[: 2 - round_]:
+                rows = (r[user] - q @ p[user])[:, None] * p[user]
+                recorder.upload(round_, user, rows, np.arange(12))
+    view = fl.open_transcript(tmp_path / "t").view("server")
+    alone = view.select(view.users[1:])
+    assert len(fl.attack(alone, "grid").abstained) <= 1
+
+
+def test_a_mean_of_a_smaller_last_minibatch_is_not_read_as_a_sum(tmp_path):
+    """Minibatches of four and a last one of one rating, half stars in single precision: none is wrong."""
+    program = Recording(
+        "minibatch-mean", 5, rate=0.0195, levels=tuple(np.arange(0.5, 5.1, 0.5)), dtype=np.float32, seed=8
+    )
+    ratings = program.record(tmp_path / "t")
+    answered, wrong = counted(fl.attack(tmp_path / "t", "undeclared"), ratings, program.levels)
+    assert wrong == 0
+    assert answered > 0.8 * (ratings > 0).sum()
+
+
+def test_clipped_errors_leave_the_others_and_a_bound(tmp_path):
+    """One rating a step, errors clipped to 4 stars: what is told is right."""
+    ratings = Recording("clipped-error-per-rating", n_users=8, seed=3).record(tmp_path / "t")
+    answered, wrong = counted(fl.attack(tmp_path / "t", "undeclared"), ratings, (1.0, 2.0, 3.0, 4.0, 5.0))
+    assert wrong == 0
+    assert answered > 0.6 * (ratings > 0).sum()

@@ -12,6 +12,8 @@ import pytest
 import factorleak as fl
 from attacks.base import Reconstruction
 from attacks.client_rules.differentiable import Family
+from attacks.closed_form.integer_relation import Relation
+from attacks.inversion.answers import Found
 from attacks.inversion.attack import Inversion
 from tests.oracles.local_training import Client, Program
 from victims.common.errors import InputError
@@ -136,3 +138,17 @@ def test_what_is_no_rule_is_refused(rule: object):
 def test_it_is_on_the_public_face(tmp_path: Path):
     Program(n_users=3).record(tmp_path / "t", {"upload": "weights"})
     assert fl.attack(tmp_path / "t", "inversion", rounds=1).attack == "inversion"
+
+
+def test_an_item_that_padding_names_keeps_its_rating(tmp_path: Path):
+    """The first item's rating is known of a client with fewer rows than another."""
+    rng = np.random.default_rng(0)
+    with Recorder(tmp_path / "t", rating_levels=[1, 2, 3, 4, 5]) as recorder:
+        recorder.broadcast(0, rng.normal(0, 1, (3, 2)))
+        recorder.upload(0, 0, rng.normal(0, 1, (2, 2)), [0, 2])
+        recorder.upload(0, 1, rng.normal(0, 1, (3, 2)), [0, 1, 2])
+    view = open_transcript(tmp_path / "t").view("server")
+    found, told, none = Found(view), np.array([True, True]), np.zeros(2)
+    value = np.array([[5.0, 3.0, np.nan], [1.0, 2.0, 4.0]])
+    found.add_by_span(view.users, np.array([[0, 2, 0], [0, 1, 2]]), Relation(value, told, none, none, none))
+    assert found.ratings[0] == {0: 5.0, 2: 3.0}

@@ -1,0 +1,190 @@
+"""What the rows of one round may be, each idea asked by itself: sums, means of a step, biases, links.
+
+An attack takes the first reading that answers; here all are asked, so that what two of them explain equally
+well is not called either. A reading explains a client where its ratings lie on the grid to the rows' digits
+and no other numbers put them there (``attacks.closed_form.chain_readings``). Its evidence is how improbable
+that is by chance: every rating beyond the open numbers would lie so near to the grid with a probability of
+``misfit``, so that it counts as log(1 / misfit) nats, to the digits that ratings keep.
+"""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import numpy as np
+from jaxtyping import Float
+
+from attacks.closed_form.chain_readings import (
+    CLIPPED,
+    CLIPPED_MEAN,
+    HALF,
+    LINK,
+    LINK_OF_MEAN,
+    MEAN,
+    MEAN_AND_BIAS,
+    OWN_BIAS,
+    PLAIN,
+    batch_sizes,
+    candidates,
+)
+from attacks.closed_form.common_scale import common
+from attacks.closed_form.link_grid import LINKS
+from attacks.closed_form.moving_factor import follow
+from attacks.closed_form.undeclared import BATCH_BYTES, rows_of
+from victims.transcript.view import View
+
+MAX_MISFIT = 0.1  # of readings that rules are learned from
+MOST = 0.5  # of the clients, that a rule must explain
+SQUARED: dict[str, Any] = {"loss": "squared", "link": "identity"}
+OF_MEANS = (MEAN, CLIPPED_MEAN, MEAN_AND_BIAS, LINK_OF_MEAN)  # of one rating they are sums
+BIAS = {"client_biases": True}
+SAYS: dict[str, dict[str, Any]] = {
+    PLAIN: SQUARED,
+    MEAN: SQUARED | {"reduction": "mean"},
+    CLIPPED: SQUARED,
+    CLIPPED_MEAN: SQUARED | {"reduction": "mean"},
+    OWN_BIAS: SQUARED | BIAS,
+    MEAN_AND_BIAS: SQUARED | BIAS | {"reduction": "mean"},
+}
+OF_LINK: tuple[dict[str, Any], ...] = (
+    {"loss": "logistic", "link": "sigmoid"},
+    {"loss": "logistic", "link": "sigmoid"},
+    {"loss": "squared", "link": "sigmoid"},
+    {"loss": "squared", "link": "sigmoid"},
+    {"loss": "squared"},  # clipped predictions: the format has no word for that link
+)
+
+
+class RowFit(NamedTuple):
+    """One idea of what rows are, and how it does.
+
+    Attributes
+    ----------
+    name : str
+    rule : dict
+        What it says, as keys of the manifest's ``rule``.
+    numbers : int
+        That are open, of each client.
+    clients, looked_at : int
+        How many it explains, of how many.
+    nats : float
+        Evidence against chance, in the middle of those clients.
+    scale, n_rated : (clients,)
+        What multiplies the rows of each, NaN where that is not told, and how many it has.
+    """
+
+    name: str
+    rule: dict[str, Any]
+    numbers: int
+    clients: int
+    looked_at: int
+    nats: float
+    scale: Float[np.ndarray, " clients"]
+    n_rated: Float[np.ndarray, " clients"]
+
+    @property
+    def explains(self) -> bool:
+        """Whether it explains enough of them."""
+        return self.clients >= MOST * self.looked_at > 0
+
+    def __str__(self) -> str:
+        """What people read."""
+        return f"{self.name} ({self.clients} of {self.looked_at} clients, {self.nats:.0f} nats)"
+
+
+class _One(NamedTuple):
+    """What one idea says of one client."""
+
+    steps: int
+    batch: int
+    nats: float
+    scale: float
+    n_rated: int
+    largest: float
+
+
+def row_fits(view: View, lowered: float, pull: float) -> list[RowFit]:
+    """Ask every idea about the last round of a view.
+
+    Parameters
+    ----------
+    view : View
+        Of clients that are looked at.
+    lowered : float
+        What the program takes off every rating, stars.
+    pull : float
+        Multiple of its factor in every row.
+
+    Returns
+    -------
+    list of RowFit
+        Those that explain somebody: with fewer open numbers first, and of these who explain more.
+    """
+    told: dict[tuple[str, str], list[_One]] = {}
+    numbers: dict[str, int] = {}
+    levels = np.array(view.manifest.rating_levels)
+    for batch in view.batches(BATCH_BYTES):
+        rows = rows_of(view.manifest, batch.rounds[-1], None, lowered, pull)
+        if not rows.rows.shape[1]:
+            continue
+        with np.errstate(all="ignore"):
+            chain = follow(rows.rows, rows.factors, rows.item, rows.precision)
+            sizes = batch_sizes(chain.step)
+            n_rated = rows.item.sum(axis=1)
+            for one in candidates(chain, rows, levels, MAX_MISFIT):
+                able = one.able & (sizes.max(axis=1) > 1) if one.name in OF_MEANS else one.able
+                users = np.flatnonzero(able)
+                if not users.size:
+                    continue
+                found, link = one.read(users)
+                nats = -np.log(np.maximum(found.misfit, rows.precision**HALF))
+                nats = nats * np.maximum(n_rated[users] - one.numbers, 0)
+                scale = 1 / (found.of_error * found.of_factor)
+                for at in np.flatnonzero(found.answered & (found.misfit < 1)).tolist():
+                    user = users[at]
+                    named = LINKS[link[at]] if link[at] >= 0 else ""
+                    numbers[one.name] = one.numbers
+                    size = np.abs(chain.scalar[user]) * (sizes[user] if one.name in OF_MEANS else 1)
+                    alone = _One(
+                        int(chain.n_steps[user]),
+                        int(sizes[user].max()),
+                        nats[at],
+                        scale[at],
+                        n_rated[user],
+                        float(np.abs(found.of_error[at]) * size.max()),
+                    )
+                    told.setdefault((one.name, named), []).append(alone)
+    fits = [_joined(*key, numbers[key[0]], own, view.users.size) for key, own in told.items()]
+    return sorted(fits, key=lambda fit: (fit.numbers, -fit.clients))
+
+
+def _joined(name: str, link: str, numbers: int, told: list[_One], looked_at: int) -> RowFit:
+    """What one idea says of all clients that it explains."""
+    rule = dict(OF_LINK[LINKS.index(link)] if link else SAYS[name])
+    steps, batch, nats, scale, n_rated, largest = (
+        np.array(column, float) for column in zip(*told, strict=True)
+    )
+    rule |= _steps(steps, batch)
+    bound, share = common(largest)
+    if name in (CLIPPED, CLIPPED_MEAN) and share > MOST:
+        bound = float(f"{bound:.4g}")  # rows in single precision tell no more
+        rule["clip"] = [-bound, bound]
+    if name == LINK_OF_MEAN:
+        rule["reduction"] = "mean"
+    elif name in (PLAIN, CLIPPED, OWN_BIAS, LINK) and rule.get("batch_size") not in (None, 1, "all"):
+        rule["reduction"] = "sum"
+    words = link or name
+    return RowFit(words, rule, numbers, len(told), looked_at, float(np.median(nats)), scale, n_rated)
+
+
+def _steps(steps: np.ndarray, batch: np.ndarray) -> dict[str, Any]:
+    """Order and minibatches that most clients show."""
+    several = steps > 1
+    if np.mean(~several) > MOST:
+        return {"order": "batch", "batch_size": "all", "local_steps": 1}
+    if np.mean(batch[several] == 1) > MOST:
+        return {"order": "per-rating", "batch_size": 1, "local_steps": 1}
+    size = int(np.median(batch[several]))
+    if np.mean(batch[several] == size) > MOST:
+        return {"order": "batch", "batch_size": size, "local_steps": 1}
+    return {}

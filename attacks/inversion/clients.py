@@ -1,0 +1,183 @@
+"""Clients of a view for fits: whose rows are open, whose ratings are known, and what these choose."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import numpy as np
+from jaxtyping import Float
+
+from attacks.client_rules.differentiable import ClientRule
+from attacks.closed_form.integer_relation import ratings_in_span
+from attacks.closed_form.moving_factor import follow
+from attacks.closed_form.readings import Rows, some_of
+from attacks.closed_form.row_readings import LONGEST
+from attacks.closed_form.undeclared import rows_of
+from attacks.inversion.answers import Found
+from attacks.inversion.choice import Choice, chosen, chosen_by_ratings
+from victims.transcript.manifest import Manifest
+from victims.transcript.view import View
+
+BATCH_BYTES = 1 << 20
+MOSTLY = 0.5  # of the clients
+SAMPLE = 4  # clients that choose among hypotheses
+MOST_FITTED = 400  # rows of a client that are fitted where the rule does not mix them
+
+
+def answer_by_span(view: View, rule: ClientRule, found: Found, rounds: int) -> None:
+    """Take up whose ratings are told without a fit.
+
+    Parameters
+    ----------
+    view : View
+    rule : ClientRule
+        Nobody's are, where it does not mix rows.
+    found : Found
+        Gets the answers.
+    rounds : int
+        That are tried, the first ones.
+    """
+    if not rule.mixes_rows:
+        return
+    levels = np.array(view.manifest.rating_levels)
+    for users, index, rows in open_clients(view, found, rounds):
+        relation = ratings_in_span(rows.rows, rows.factors, rows.offset, rows.item, levels, rows.precision)
+        found.add_by_span(users, index, relation)
+
+
+def open_clients(view: View, found: Found, rounds: int) -> Iterator[tuple[np.ndarray, np.ndarray, Rows]]:
+    """Clients without an answer: who, the items of their rows, and the rows, round by round.
+
+    Parameters
+    ----------
+    view : View
+    found : Found
+    rounds : int
+        The first ones.
+
+    Yields
+    ------
+    (users, items, Rows)
+        Of each batch and round.
+    """
+    for batch in view.batches(BATCH_BYTES):
+        for uploads in batch.rounds[:rounds]:
+            open_ = ~found.answered[np.searchsorted(view.users, batch.users)]
+            if open_.any():
+                rows = some_of(rows_of(bare(view.manifest), uploads, None, found.lowered), open_)
+                index = np.broadcast_to(uploads.index, (batch.users.size, rows.item.shape[1]))[open_]
+                yield batch.users[open_], index, rows
+
+
+def is_one_pass(view: View, found: Found) -> bool:
+    """Whether each row of most clients follows from the one before by one step: they went through them once.
+
+    Parameters
+    ----------
+    view : View
+    found : Found
+
+    Returns
+    -------
+    bool
+    """
+    once = asked = 0
+    for _, _, rows in open_clients(view, found, 1):
+        if rows.rows.shape[1] <= LONGEST:
+            with np.errstate(all="ignore"):
+                chain = follow(rows.rows, rows.factors, rows.item, rows.precision)
+            once += int((chain.whole & (chain.n_steps > 1)).sum())
+        asked += len(rows.item)
+    return once > MOSTLY * asked
+
+
+def bare(manifest: Manifest) -> Manifest:
+    """Without the scale of a single step: rows of several are what they are.
+
+    Parameters
+    ----------
+    manifest : Manifest
+
+    Returns
+    -------
+    Manifest
+    """
+    plain = manifest.upload.model_copy(update={"scale": 1.0, "regularization": 0.0})
+    return manifest.model_copy(update={"upload": plain})
+
+
+def known_clients(view: View, found: Found) -> tuple[Rows, Float[np.ndarray, "clients n"]] | None:
+    """Rows of the first round, and ratings, of some clients whose ratings are told.
+
+    Parameters
+    ----------
+    view : View
+    found : Found
+
+    Returns
+    -------
+    (Rows, ratings) or None
+        None where nobody's are.
+    """
+    parts: list[tuple[Rows, np.ndarray]] = []
+    for batch in view.batches(BATCH_BYTES):
+        lacking = SAMPLE - sum(len(ratings) for _, ratings in parts)
+        here = np.flatnonzero(np.isin(batch.users, list(found.ratings)))[:lacking]
+        if here.size:
+            rows = some_of(rows_of(bare(view.manifest), batch.rounds[0], None, found.lowered), here)
+            index = np.broadcast_to(batch.rounds[0].index, (batch.users.size, rows.item.shape[1]))[here]
+            told_ = [found.ratings[int(user)] for user in batch.users[here]]
+            value = [
+                [own.get(item, np.nan) for item in items]
+                for own, items in zip(told_, index.tolist(), strict=True)
+            ]
+            ratings = np.array(value)
+            whole = np.isfinite(ratings).all(axis=1, where=rows.item)
+            parts.append((some_of(rows, whole), ratings[whole]))
+    return _joined(parts) if any(len(ratings) for _, ratings in parts) else None
+
+
+def _joined(parts: list[tuple[Rows, np.ndarray]]) -> tuple[Rows, Float[np.ndarray, "clients n"]]:
+    """Several batches as one, padded."""
+    n = max(ratings.shape[1] for _, ratings in parts)
+
+    def longer(array: np.ndarray) -> np.ndarray:
+        return np.pad(array, [(0, 0), (0, n - array.shape[1]), (0, 0)][: array.ndim])
+
+    sent, factors, offset, item = (
+        np.concatenate([longer(np.asarray(rows[number])) for rows, _ in parts]) for number in range(4)
+    )
+    scale = np.concatenate([rows.scale for rows, _ in parts])
+    ratings = np.concatenate([longer(part) for _, part in parts])
+    return Rows(sent, factors, offset, item, scale, parts[0][0].precision, None), ratings
+
+
+def choice_of(view: View, rule: ClientRule, found: Found) -> Choice | None:
+    """The hypothesis that explains a sample best.
+
+    Parameters
+    ----------
+    view : View
+    rule : ClientRule
+    found : Found
+        Ratings that are told already serve.
+
+    Returns
+    -------
+    Choice or None
+        None where there is no client to choose by, or no hypothesis explains any.
+    """
+    known = known_clients(view, found)
+    if known is not None:
+        return chosen_by_ratings(rule, view.manifest, *known)
+    levels = np.array(view.manifest.rating_levels)
+    for batch in view.batches(BATCH_BYTES):
+        rows = rows_of(bare(view.manifest), batch.rounds[0], None, found.lowered)
+        n_rated = rows.item.sum(axis=1)
+        most = np.argsort(-n_rated, kind="stable")[: 2 * SAMPLE : 2]
+        here = np.isin(np.arange(n_rated.size), most) & (n_rated > 1)
+        if not rule.mixes_rows:
+            here &= n_rated <= MOST_FITTED
+        if here.any():
+            return chosen(rule, view.manifest, some_of(rows, here), levels)
+    return None
