@@ -10,9 +10,17 @@ from reports.verdicts import Row, number
 
 
 def graph_cost_table(rows: Sequence[Row], title: str) -> Table:
-    """One line per number of items; bytes of the client with most, and of the mean one.
+    """Draw one line per number of items; bytes of the client with most, and of the mean one.
 
-    Rows hold ``users``, ``items``, ``ratings`` and the numbers of ``audit.experiments.graph_cost``.
+    Parameters
+    ----------
+    rows : sequence of mapping
+        ``users``, ``items``, ``ratings`` and the numbers of ``audit.experiments.graph_cost``.
+    title : str
+
+    Returns
+    -------
+    Table
     """
     table = Table(title=title, title_justify="left")
     columns = (

@@ -13,6 +13,7 @@ PACKAGES = ("attacks", "audit", "defenses", "reports", "victims")
 # (``attacks/inversion/test_inversion.py``) needs no reason.
 TOPICS = {
     "attacks/peers/test_anonymous_rows.py": "senders linked, named and read, by all of the folder",
+    "attacks/peers/test_under_defenses.py": "noise, sampling and sums under neighbours, by all of the folder",
     "attacks/peers/test_victims.py": "victims without a server, read by all of the folder",
     "attacks/trajectory/test_steps_in_turn.py": "paper 002's order per-rating, by all of the folder",
     "audit/cli/test_faults.py": "what may end a run in the middle, in several commands",
@@ -32,6 +33,7 @@ TOPICS = {
     "victims/data/test_hostile_databases.py": "databases that would compute without end",
     "victims/data/test_own_ratings.py": "ratings of one's own, in all readers",
     "victims/recorders/test_flower_live.py": "flower beside the program itself",
+    "victims/transcript/test_implicit_rows.py": "rows about a second table, in all of the folder",
     "victims/transcript/test_version_2.py": "version 2, in reader and writer",
 }
 

@@ -128,7 +128,11 @@ def separated(model: TrajectoryModel, entries: Entries) -> Separated:
     """
     if not model.stretched:
         return on_grid(*entries, model.levels)
-    return (unstretch if model.fresh else taken_apart)(*entries, model.levels)
+    if not model.fresh:
+        exact = taken_apart(*entries, model.levels)
+        if np.isfinite(exact.user_weight).any():
+            return exact
+    return unstretch(*entries, model.levels)  # also of clients who share too few items for ratios
 
 
 def learned_priors(model: TrajectoryModel, fits: list[Fitted]) -> list[Prior]:

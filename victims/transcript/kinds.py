@@ -86,6 +86,10 @@ def with_implicit(sums: bool) -> dict[str, Kind]:
     ----------
     sums : bool
         Whether to declare sums of its rows, too.
+
+    Returns
+    -------
+    dict of str to Kind
     """
     second = {IMPLICIT_NAME: Kind(of="item", role="other", implicit="gradient")}
     if sums:
@@ -95,6 +99,15 @@ def with_implicit(sums: bool) -> dict[str, Kind]:
 
 def of_implicit(kinds: Mapping[str, Kind]) -> dict[str, Kind]:
     """Kinds of rows about a second table of item factors, as they would be of the first one.
+
+    Parameters
+    ----------
+    kinds : mapping of str to Kind
+        All that are declared.
+
+    Returns
+    -------
+    dict of str to Kind
 
     Examples
     --------

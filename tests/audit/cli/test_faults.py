@@ -113,7 +113,7 @@ class TestFaults:
     def test_full_disk(self, undisturbed, tmp_path):
         """A limit on the size of files, which cells fit in and the table of results does not."""
         limit = partial(resource.setrlimit, resource.RLIMIT_FSIZE, (30_000, 30_000))
-        settings = {**os.environ, "JAX_ENABLE_COMPILATION_CACHE": "false"}
+        settings = {**os.environ, "JAX_ENABLE_COMPILATION_CACHE": "false", "PYTHONDONTWRITEBYTECODE": "1"}
         code, said = end(start(tmp_path, 1, preexec_fn=limit, env=settings))
         assert code == Exit.UNWRITABLE
         assert ["cannot be written: file too large" in line for line in said] == [True]
