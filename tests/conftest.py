@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import shutil
+import signal
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -16,6 +17,8 @@ if "PYTEST_XDIST_WORKER" not in os.environ:
     os.environ["JAX_COMPILATION_CACHE_DIR"] = mkdtemp(prefix="factorleak-tests-")
 os.environ["JAX_COMPILATION_CACHE_MAX_SIZE"] = str(4 << 30)
 os.environ["JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS"] = "0.1"
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:  # as of a gate in the background: Ctrl-C is tested here
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 if any(word.startswith("-n") for word in sys.argv):  # a worker for each core: none needs several threads
     os.environ |= {"OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1"}  # before workers are started
 if not any("benchmarks" in word for word in sys.argv):  # timed: compiled as for users, and unchecked

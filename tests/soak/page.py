@@ -12,14 +12,16 @@ import tempfile
 import time
 from itertools import product
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import psutil
-from playwright.sync_api import Page, sync_playwright
 
 from audit.scoring.groups import GROUP_METRICS
 from reports.page.render import write_page
 from tests.reports.page.test_page import leak, page, quality
+
+if TYPE_CHECKING:
+    from playwright.sync_api import Page
 
 OPENINGS = 5
 METRICS = (
@@ -54,6 +56,8 @@ def opened(tab: Page, address: str) -> float:
 
 def main() -> None:
     """Print size and times."""
+    from playwright.sync_api import sync_playwright  # an extra's, and doctests import this file
+
     with tempfile.TemporaryDirectory() as folder:
         path = write_page(page(rows_of_cells()), Path(folder))[0]
         print(f"{path.stat().st_size / 2**20:.2f} MB")
