@@ -1,9 +1,10 @@
 """Interrupt the program at random times and look at how it ends: ``python -m tests.soak.interruptions``.
 
-Each trial starts a command in a process group of its own, as a terminal does, waits for a random time, sends
-Ctrl-C (to the group) or SIGTERM (to the program alone), sometimes twice, and then asks: is the exit status
-130 or 143, is there one line on stderr, is no process left, did it end soon, can the command be repeated?
-A trial that ended by itself before the signal counts as "done". It exits with 1 where one ended otherwise.
+Each trial starts a command in a process group of its own, as a terminal does, waits until it listens and
+for a random time, sends Ctrl-C (to the group) or SIGTERM (to the program alone), sometimes twice, and then
+asks: is the exit status 130 or 143, is there one line on stderr, is no process left, did it end soon, can
+the command be repeated? A trial that ended by itself before the signal counts as "done". It exits with 1
+where one ended otherwise.
 """
 
 from __future__ import annotations
@@ -78,6 +79,17 @@ def members(group: int) -> list[int]:
     return found
 
 
+def until_it_listens(process: subprocess.Popen[bytes]) -> None:
+    """Wait for the program's first act: before, Python itself may swallow a Ctrl-C, as while it runs ``.pth``."""
+    end = time.monotonic() + PATIENCE
+    while process.poll() is None and time.monotonic() < end:
+        status = Path(f"/proc/{process.pid}/status").read_text()
+        blocked = int(status.partition("SigBlk:")[2].split()[0], 16)
+        if blocked >> (signal.SIGINT - 1) & 1:
+            return
+        time.sleep(0.005)
+
+
 def interrupted(name: str, places: dict[str, str], sent: signal.Signals, after: float, twice: bool) -> Trial:
     """Run one command and interrupt it."""
     words = [word.format(**places) for word in COMMANDS[name]]
@@ -87,6 +99,7 @@ def interrupted(name: str, places: dict[str, str], sent: signal.Signals, after: 
         stderr=subprocess.PIPE,
         start_new_session=True,
     )
+    until_it_listens(process)
     time.sleep(after)
     ended_before = process.poll() is not None
     begin = time.monotonic()

@@ -28,7 +28,7 @@ class TestSignals:
     @pytest.mark.parametrize(
         ("name", "sent", "after", "twice"),
         [
-            ("audit", signal.SIGINT, 0.3, False),  # while it is being imported; before: -2
+            ("audit", signal.SIGINT, 0.1, False),  # while it is being imported; before: -2
             # while something is compiled; before: -11 in 2 of 3
             pytest.param("spectral", signal.SIGINT, 5.0, True, marks=pytest.mark.thorough),
             # while workers start; before: both workers stayed
