@@ -80,7 +80,7 @@ def members(group: int) -> list[int]:
 
 
 def until_it_listens(process: subprocess.Popen[bytes]) -> None:
-    """Wait for the program's first act: before, Python itself may swallow a Ctrl-C, as while it runs ``.pth``."""
+    """Wait for the program: before, Python itself may swallow a Ctrl-C, as while it runs a ``.pth`` file."""
     end = time.monotonic() + PATIENCE
     while process.poll() is None and time.monotonic() < end:
         status = Path(f"/proc/{process.pid}/status").read_text()
