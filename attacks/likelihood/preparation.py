@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -10,7 +11,7 @@ import numpy as np
 from attacks.likelihood.ascent import ascend
 from attacks.likelihood.batch_cache import BatchCache
 from attacks.likelihood.learning import State, learn, search
-from attacks.likelihood.manifest_model import known_scale, law_of, ties
+from attacks.likelihood.manifest_model import known_scale, law_of, ties, with_steps, without_rule
 from attacks.likelihood.model import log_prior
 from attacks.likelihood.nuisance import START, missing, settle, with_constants
 from attacks.likelihood.problem import Parameters, carried, problem_of, start_parameters
@@ -20,6 +21,7 @@ from attacks.likelihood.upload_statistics import Size
 from victims.common.seeds import Purpose, generator
 from victims.transcript.view import View
 
+LEAST_ODDS = 3.0  # nats by which rounds on their own must beat the declared rule
 COARSE = 1e-3  # noise over the rows' root mean square, above which float32 rows are exact enough
 OFTEN, ONCE = 1e5, 4e5  # slots x rounds that cost as much as a compilation, while learning and later
 FEWEST, FEWEST_ROUNDS, ENOUGH = 64, 4, 400_000  # clients, rounds, and rows, that tell the prior
@@ -149,6 +151,9 @@ def settled(how: Preparation, view: View) -> tuple[View, dict[str, Any]]:
 def learned(how: Preparation, view: View) -> tuple[BatchCache, State]:
     """Learn on some clients, then ascend with all of them.
 
+    Noise of unknown scale hides that the declared rule does not hold: it is taken for more noise. Then
+    learning is tried without the rule, too, each round's factor on its own.
+
     Parameters
     ----------
     how : Preparation
@@ -159,20 +164,36 @@ def learned(how: Preparation, view: View) -> tuple[BatchCache, State]:
     Returns
     -------
     BatchCache
-        Rows of all clients.
+        Rows of all clients; its problem's view is one without the rule where that explains the rows better.
     State
         Where learning with all clients ended.
     """
     some = _learners(how, view)
-    if some is view:
-        return _schooled(how, view)
+    small = some is view
     school, taught = _schooled(how, some)
+    rivals = () if school.problem.known_noise else (without_rule, partial(_with_steps, how))
+    for rival in rivals:
+        other, found = _schooled(how, rival(some))
+        if found.evidence > taught.evidence + LEAST_ODDS:
+            view, school, taught = replace(view, manifest=other.problem.view.manifest), other, found
+        del other, found
+    if small:
+        return school, taught
     batches, start = prepare(how, view, ONCE)
     parameters = carried(batches.problem, school.problem, taught.parameters)
     del school, taught, start  # and the rows that they keep in memory
     for program in PROGRAMS:  # their shapes do not come again, and they take a gigabyte
         program.clear_cache()
     return batches, learn(batches, parameters, 2 if batches.problem.estimated else 1)
+
+
+def _with_steps(how: Preparation, view: View) -> View:
+    """Make the view as if clients took gradient steps, of a size that its uploads tell."""
+    names = ("lambda_factors", "client_learning_rate")
+    stepping = with_constants(with_steps(view), {name: START[name] for name in names})
+    found = settle(*prepare(how, stepping, OFTEN), names)
+    # all of its values that fit do as well, for rounds on their own are the alternative
+    return with_constants(stepping, {name: constant.value for name, constant in found.items()})
 
 
 def _schooled(how: Preparation, view: View) -> tuple[BatchCache, State]:

@@ -12,9 +12,14 @@ from attacks.likelihood.abstention import unread, wrong_rule
 from attacks.likelihood.batch_cache import BatchCache
 from attacks.likelihood.estimates import estimates
 from attacks.likelihood.learning import State
+from attacks.likelihood.manifest_model import ties
 from attacks.likelihood.modes import read
 from attacks.likelihood.preparation import Preparation, learned
 from victims.transcript.view import View
+
+UNUSED = "not used, for without it the uploads are more likely: {}"
+STEPS = "with gradient steps of another size"
+FREE = "with factors that have nothing in common from round to round"
 
 
 class _Answered(NamedTuple):
@@ -59,6 +64,9 @@ def read_all(
     """
     batches, state = learned(how, view)
     options = {**options, "noise": float(state.parameters.constants.noise)}
+    believed = batches.problem.view.manifest
+    if believed != view.manifest:
+        options["declared_rule"] = UNUSED.format(STEPS if any(ties(believed)) else FREE)
     if reason := wrong_rule(batches.problem, state, how.size):
         return all_abstain(name, everyone, reason, options)
     found = _answered(batches, state, samples, progress)

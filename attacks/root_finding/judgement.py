@@ -19,6 +19,7 @@ from victims.transcript.manifest import Manifest
 LEAVE_NUMBERS = {"unrated-sampling", "personalized-sampling", "paillier", "secure-sum"}  # defenses
 MAX_MISFIT = 0.5  # of chance, as the closed forms allow
 NEAR = (1e-3, 1e-2, 1e-1)  # of a step of the grid
+NOTHING = 1e-3  # of the lowest level
 NO_RATINGS = "by numbers off the rating grid: the clients' rule, or a constant, is not the declared one"
 
 
@@ -128,6 +129,10 @@ def _more_than_chance(value: Float[np.ndarray, " rows"], levels: Float[np.ndarra
 def _all_on_it(
     value: Float[np.ndarray, " rows"], item: Bool[np.ndarray, " rows"], levels: Float[np.ndarray, " levels"]
 ) -> bool:
-    """Whether all numbers fit the grid with "unrated" on it, and not all are that."""
-    rated = (value[item] > levels[0] / 2).any()
-    return bool(rated and _fits(value, item, item, np.append(0.0, levels)))
+    """Whether all numbers but zeros fit the grid with "unrated" on it, and some are ratings.
+
+    Zeros show nothing: a row whose sign is wrong is read as one.
+    """
+    told = item & (np.abs(value) > NOTHING * levels[0])
+    rated = (value[told] > levels[0] / 2).any()
+    return bool(rated and _fits(value, told, told, np.append(0.0, levels)))

@@ -1,8 +1,9 @@
 """What attacks answer where the clients' rule is declared wrongly: ``python -m tests.soak.declarations``.
 
 Programs of known rules, each declared rightly but for one key, under every attack. A client is answered
-wrongly where less than nine tenths of the ratings told of it are right, or, where answers come with
-probabilities, of what these claim, by more than chance (three standard deviations). Exits with 1 where a
+wrongly where less than nine tenths of the ratings told of it are right. Answers with probabilities are judged
+of all clients together, for the ratings of one share the error of its factor: they are wrong where less than
+nine tenths of what they claim is right, by more than chance (three standard deviations). Exits with 1 where a
 client is, or where a program that can be read is read by nobody.
 """
 
@@ -117,7 +118,12 @@ def counted(found: fl.Reconstruction, ratings: np.ndarray) -> tuple[int, int]:
         np.add.at(claimed, user[item], sure)
         np.add.at(variance, user[item], sure * (1 - sure))
         np.add.at(right, user[item], near == ratings[user[item], index[item]])
-    return int((told > 0).sum()), int((right < ENOUGH * claimed - 3 * np.sqrt(variance)).sum())
+    unsure = variance > 0
+    if right[unsure].sum() < ENOUGH * claimed[unsure].sum() - 3 * np.sqrt(variance[unsure].sum()):
+        n_wrong = int(unsure.sum())
+    else:
+        n_wrong = 0
+    return int((told > 0).sum()), n_wrong + int((right < ENOUGH * claimed)[~unsure].sum())
 
 
 def main() -> None:

@@ -144,8 +144,8 @@ def test_the_corrected_systems_of_sgd_read_what_the_printed_do_not(transcripts, 
         estimates, _ = dense(found, *actual.shape, ratings.n_attributes)
         same = np.rint(np.clip(np.nan_to_num(estimates), 0, 5)) == actual
         right[form] = float(same[actual > 0].mean())
-    assert right["corrected"] > STRONG
-    assert right["printed"] < MOST
+    assert right["corrected"] > 0.8
+    assert right["printed"] < 0.5
 
 
 @pytest.mark.parametrize("update", ["semi-als", "sgd"])
@@ -157,35 +157,22 @@ def test_observed_only_has_nothing_to_correct(outside, update):
     np.testing.assert_array_equal(corrected[3], printed[3])
 
 
-# Share of the rated items that each method reads on the synthetic recordings, from one fixed start
-# (r = 3, x = 0.5; sgd: along the row) and a drawn n or j. A pair in WEAK stays below STRONG; a pair in OPEN
-# is below or above it as clients and items j are drawn (tried on three data sets: 0.67 to 1); every other
-# pair reaches it: strict both ways, so that a pair that changes must be moved.
-STRONG, MOST = 0.85, 0.5
+# Clients that each method reads on the synthetic recordings, from one fixed start (r = 3, x = 0.5; sgd: along
+# the row) and a drawn n or j; it abstains on the others. A pair in WEAK reads fewer than FEW of them, every
+# other pair as many or more: strict both ways, so that a pair that changes must be moved.
+FEW = 0.6
 SEVERAL = "the K equations of one item have several roots; the start decides which is found"
 STALLS = "a scalar or low-rank Jacobian stalls within the iteration limit"
 WEAK = {
+    ("semi-als", "observed-only", "linearmixing"): STALLS,
+    ("semi-als", "include-unrated", "linearmixing"): STALLS,
     ("sgd", "observed-only", "broyden2"): STALLS,
     ("sgd", "observed-only", "linearmixing"): STALLS,
     ("sgd", "observed-only", "anderson"): STALLS,
+    ("sgd", "observed-only", "df-sane"): SEVERAL,
     ("sgd", "include-unrated", "broyden2"): STALLS,
     ("sgd", "include-unrated", "linearmixing"): STALLS,
 }
-OPEN = {
-    ("semi-als", "observed-only", "linearmixing"): STALLS,
-    ("semi-als", "include-unrated", "linearmixing"): STALLS,
-    ("sgd", "observed-only", "hybr"): SEVERAL,
-    ("sgd", "observed-only", "krylov"): SEVERAL,
-    ("sgd", "observed-only", "df-sane"): SEVERAL,
-    ("sgd", "include-unrated", "hybr"): SEVERAL,
-    ("sgd", "include-unrated", "krylov"): SEVERAL,
-    ("sgd", "include-unrated", "df-sane"): SEVERAL,
-    ("sgd", "include-unrated", "anderson"): STALLS,
-}
-
-
-def of(scenario: tuple[str, str], table: dict) -> set[tuple[str, str, str]]:
-    return {key for key in table if key[:2] == scenario}
 
 
 @pytest.mark.parametrize(
@@ -197,19 +184,20 @@ def of(scenario: tuple[str, str], table: dict) -> set[tuple[str, str, str]]:
     ids="/".join,
 )
 def test_solver_matrix(transcripts, ratings, scenario):
-    """Rated-only accuracy of every method; with each update and each weighting by default."""
-    actual = ratings.matrix().toarray()[:10]
-    view = transcripts[scenario].view("server").select(np.arange(10))
-    scores = {}
+    """Who is answered, and that nobody is wrongly; with each update and each weighting by default."""
+    actual = ratings.matrix().toarray()
+    view = transcripts[scenario].view("server")
+    answered = {}
     for method in METHODS:
         found = Root(method, jobs=1).attack(view, 0)
         estimates, _ = dense(found, *actual.shape, ratings.n_attributes)
-        right = np.rint(np.clip(np.nan_to_num(estimates), 0, 5)) == actual
-        scores[*scenario, method] = float(right[actual > 0].mean())
-    for key, score in scores.items():
-        print(*key, round(score, 3))
-    assert {key for key, score in scores.items() if score < STRONG and key not in OPEN} == of(scenario, WEAK)
-    assert all(scores[key] > MOST for key in of(scenario, OPEN))
+        wrong = np.rint(np.clip(np.nan_to_num(estimates), 0, 5)) != actual
+        read = np.setdiff1d(view.users, list(found.abstained))
+        answered[*scenario, method] = read.size / view.users.size
+        for user in read:
+            assert wrong[user][actual[user] > 0].mean() < 0.2, (method, user)
+    weak = {pair for pair, share in answered.items() if share < FEW}
+    assert weak == {pair for pair in WEAK if pair[:2] == scenario}, answered
 
 
 class TestFailureIsData:
