@@ -9,6 +9,7 @@ import pytest
 from typer.testing import CliRunner
 
 import factorleak as fl
+from attacks.closed_form.goodness_of_fit import ACCIDENT
 from audit.cli.main import app
 from tests.oracles.client_programs import Program
 from tests.oracles.rule_programs import TRUTH, Recording
@@ -40,9 +41,11 @@ def test_nothing_is_told_that_is_not_so(tmp_path, rule):
 
 @pytest.mark.thorough
 def test_a_confusion_table(tmp_path):
-    """Two recordings of each of twenty rules: nothing is told that is not so, no rating answered wrongly."""
+    """Two recordings of each of twenty rules: nothing is told that is not so, next to no rating wrongly."""
     rows = [row_of(random_recording(seed), tmp_path) for seed in range(2 * len(TRUTH))]
-    assert not [row for row in rows if row["outcome"] == "wrong" or row["wrong"]]
+    assert not [row for row in rows if row["outcome"] == "wrong"]
+    # a client's one clipped row may lie on the grid by accident
+    assert sum(row["wrong"] for row in rows) <= ACCIDENT * sum(row["answered"] for row in rows)
     assert sum(row["outcome"] in ("whole", "part") for row in rows) >= 28
 
 
