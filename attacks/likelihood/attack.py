@@ -16,10 +16,11 @@ says so: then every round's factor is free (less is read), and without alpha it 
 Uploads that noise alone explains as well are abstained on; where all are, and yet the rows of a client have a
 direction in common (``attacks.likelihood.sign_test``), it says that its model fails instead of "noise". So it
 does where noise of unknown scale turns out larger along the rows' directions than off them. Where uploads
-under such noise are more likely without the declared rule than with it, the rule is not used, and the option
-``declared_rule`` says so; the unit of the rows (``upload_scale``, ``reduction``) is taken as declared. Where
-the rows have no noise to speak of, the closed form (``attacks.closed_form.spectral``, else
-``attacks.closed_form.rating_grid``) is the maximum, and its answer is given.
+under such noise are more likely as rows of the opposite sign, without the declared rule, or with steps of
+another size, they are taken so, and the option ``declared_rule`` says it; the scale of the rows
+(``upload_scale``, ``reduction``) is taken as declared. Where the rows have no noise to speak of, the closed
+form (``attacks.closed_form.spectral``, else ``attacks.closed_form.rating_grid``) is the maximum, and its
+answer is given.
 """
 
 from __future__ import annotations

@@ -145,6 +145,24 @@ def ties(manifest: Manifest) -> tuple[bool, bool]:
     return tied, carried and public and "client_learning_rate" in known
 
 
+def reversed_rows(view: View) -> View:
+    """Make the view as if its rows had the opposite sign: changes in place of gradients, say.
+
+    Parameters
+    ----------
+    view : View
+        Left as it is.
+
+    Returns
+    -------
+    View
+        With another manifest and the same messages.
+    """
+    upload = view.manifest.upload
+    upload = upload.model_copy(update={"scale": -upload.scale})
+    return replace(view, manifest=view.manifest.model_copy(update={"upload": upload}))
+
+
 def without_rule(view: View) -> View:
     """Make the view as if nothing were known of how a client's factor comes about: ``ties`` finds none.
 

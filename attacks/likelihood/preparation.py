@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import asdict, dataclass, replace
-from functools import partial
 from typing import Any
 
 import numpy as np
@@ -11,7 +11,14 @@ import numpy as np
 from attacks.likelihood.ascent import ascend
 from attacks.likelihood.batch_cache import BatchCache
 from attacks.likelihood.learning import State, learn, search
-from attacks.likelihood.manifest_model import known_scale, law_of, ties, with_steps, without_rule
+from attacks.likelihood.manifest_model import (
+    known_scale,
+    law_of,
+    reversed_rows,
+    ties,
+    with_steps,
+    without_rule,
+)
 from attacks.likelihood.model import log_prior
 from attacks.likelihood.nuisance import START, missing, settle, with_constants
 from attacks.likelihood.problem import Parameters, carried, problem_of, start_parameters
@@ -21,7 +28,7 @@ from attacks.likelihood.upload_statistics import Size
 from victims.common.seeds import Purpose, generator
 from victims.transcript.view import View
 
-LEAST_ODDS = 3.0  # nats by which rounds on their own must beat the declared rule
+LEAST_ODDS = 3.0  # nats by which another declaration must beat that of the recording
 COARSE = 1e-3  # noise over the rows' root mean square, above which float32 rows are exact enough
 OFTEN, ONCE = 1e5, 4e5  # slots x rounds that cost as much as a compilation, while learning and later
 FEWEST, FEWEST_ROUNDS, ENOUGH = 64, 4, 400_000  # clients, rounds, and rows, that tell the prior
@@ -151,8 +158,9 @@ def settled(how: Preparation, view: View) -> tuple[View, dict[str, Any]]:
 def learned(how: Preparation, view: View) -> tuple[BatchCache, State]:
     """Learn on some clients, then ascend with all of them.
 
-    Noise of unknown scale hides that the declared rule does not hold: it is taken for more noise. Then
-    learning is tried without the rule, too, each round's factor on its own.
+    Noise of unknown scale hides that what is declared does not hold: it is taken for more noise. Then
+    learning is tried with rows of the opposite sign, without the rule (each round's factor on its own), and
+    with gradient steps of another size.
 
     Parameters
     ----------
@@ -164,19 +172,16 @@ def learned(how: Preparation, view: View) -> tuple[BatchCache, State]:
     Returns
     -------
     BatchCache
-        Rows of all clients; its problem's view is one without the rule where that explains the rows better.
+        Rows of all clients; its problem's view declares what explains the rows best.
     State
         Where learning with all clients ended.
     """
     some = _learners(how, view)
     small = some is view
     school, taught = _schooled(how, some)
-    rivals = () if school.problem.known_noise else (without_rule, partial(_with_steps, how))
-    for rival in rivals:
-        other, found = _schooled(how, rival(some))
-        if found.evidence > taught.evidence + LEAST_ODDS:
-            view, school, taught = replace(view, manifest=other.problem.view.manifest), other, found
-        del other, found
+    if not school.problem.known_noise:
+        school, taught = _most_likely(how, some, school, taught)
+        view = replace(view, manifest=school.problem.view.manifest)
     if small:
         return school, taught
     batches, start = prepare(how, view, ONCE)
@@ -185,6 +190,23 @@ def learned(how: Preparation, view: View) -> tuple[BatchCache, State]:
     for program in PROGRAMS:  # their shapes do not come again, and they take a gigabyte
         program.clear_cache()
     return batches, learn(batches, parameters, 2 if batches.problem.estimated else 1)
+
+
+def _most_likely(how: Preparation, view: View, school: BatchCache, taught: State) -> tuple[BatchCache, State]:
+    """What explains a view best: what its manifest declares, which is learned, or another declaration."""
+    best = view
+    rivals: tuple[Callable[[View], View], ...] = (
+        lambda _: without_rule(view),
+        lambda _: _with_steps(how, view),
+        reversed_rows,
+        lambda _: reversed_rows(view),  # whose rule may have looked wrong for its sign alone
+    )
+    for rival in rivals:
+        candidate = rival(best)
+        other, found = _schooled(how, candidate)
+        if found.evidence > taught.evidence + LEAST_ODDS:
+            best, school, taught = candidate, other, found
+    return school, taught
 
 
 def _with_steps(how: Preparation, view: View) -> View:

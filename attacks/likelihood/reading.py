@@ -15,9 +15,11 @@ from attacks.likelihood.learning import State
 from attacks.likelihood.manifest_model import ties
 from attacks.likelihood.modes import read
 from attacks.likelihood.preparation import Preparation, learned
+from victims.transcript.manifest import Manifest
 from victims.transcript.view import View
 
-UNUSED = "not used, for without it the uploads are more likely: {}"
+OTHERWISE = "not taken as it is, for the uploads are more likely {}"
+REVERSED = "as rows of the opposite sign"
 STEPS = "with gradient steps of another size"
 FREE = "with factors that have nothing in common from round to round"
 
@@ -64,9 +66,8 @@ def read_all(
     """
     batches, state = learned(how, view)
     options = {**options, "noise": float(state.parameters.constants.noise)}
-    believed = batches.problem.view.manifest
-    if believed != view.manifest:
-        options["declared_rule"] = UNUSED.format(STEPS if any(ties(believed)) else FREE)
+    if told := _otherwise(view.manifest, batches.problem.view.manifest):
+        options["declared_rule"] = OTHERWISE.format(" and ".join(told))
     if reason := wrong_rule(batches.problem, state, how.size):
         return all_abstain(name, everyone, reason, options)
     found = _answered(batches, state, samples, progress)
@@ -86,6 +87,14 @@ def read_all(
     return Reconstruction(
         name, everyone, found.blocks, abstained, options, diagnostics, outcome=outcome, factors=factors
     )
+
+
+def _otherwise(declared: Manifest, believed: Manifest) -> list[str]:
+    """What was taken otherwise than it is declared."""
+    told = [REVERSED] if believed.upload != declared.upload else []
+    if believed.hyperparameters != declared.hyperparameters or believed.update != declared.update:
+        told.append(STEPS if any(ties(believed)) else FREE)
+    return told
 
 
 def _answered(batches: BatchCache, state: State, samples: int, progress: Progress) -> _Answered:

@@ -11,7 +11,7 @@ import pytest
 
 import factorleak as fl
 from tests.oracles.client_programs import RULES, Program
-from tests.soak.declarations import SEALED, WRONG, counted, declaration, tried
+from tests.soak.declarations import SEALED, WRONG, counted, declaration, tried, wrongly
 
 READERS = ("spectral", "grid", "undeclared")
 JUDGING = ("trajectory", "likelihood", "root-hybr", "root-lm", "root-anderson")  # read less, and say so
@@ -21,7 +21,11 @@ FEW = tuple(
     if change[0] in ("order", "upload", "upload_scale", "upload_regularization", "weighting")
 )
 
-BELIEVED = ("upload_scale", "reduction")  # the unit of noisy rows: the decoder takes it as declared
+BELIEVED = (
+    "upload_scale=2.0",
+    "upload_scale=0.5",
+    "reduction",
+)  # the scale of rows under noise of unknown scale
 
 # a multiple of its factor in each row that nobody tells, where the client's factor moves between rows
 UNREAD = {("per-rating", "upload_regularization")}
@@ -60,6 +64,16 @@ def test_they_answer_what_is_declared_rightly(attack, tmp_path):
     program = Program("semi-als", n_users=6, n_items=30, seed=2)
     ratings = program.record(tmp_path / "t", declaration(program))
     assert counted(fl.attack(tmp_path / "t", attack), ratings) == (6, 0)
+
+
+@pytest.mark.thorough
+def test_noise_of_unknown_scale_does_not_hide_the_rule(tmp_path):
+    """Gradient steps, declared as solutions, under noise that nobody declared."""
+    program = Program("noise", n_users=20, n_items=40, seed=2)
+    ratings = program.record(tmp_path / "t", wrongly(declaration(program), "rule", "semi-als"))
+    found = fl.attack(tmp_path / "t", "likelihood")
+    assert counted(found, ratings) == (20, 0)
+    assert "gradient steps of another size" in found.options["declared_rule"]
 
 
 @pytest.mark.thorough
