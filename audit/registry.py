@@ -204,7 +204,7 @@ BUILT_IN: dict[str, dict[str, Entry]] = {
         ),
         "inversion": Entry(
             "attacks.inversion.attack:Inversion",
-            "one round under a differentiable client rule: local steps on copies, or a rule of one's own",
+            "one round under a differentiable rule: local steps or passes on copies, or a rule of one's own",
             whole=True,
         ),
         "eq24-printed": Entry(

@@ -31,7 +31,7 @@ EXAMPLES = examples(
     "factorleak predict --method mf --method hdpmf --epochs 20 --runs 2",
     "factorleak predict --data filmtrust --vary user_low --noise once",
     "factorleak predict --victim pdmfrec --data ml-100k --set weight=once",
-    "factorleak predict --victim dpmf-yang --data filmtrust:trust=trust.tab --factors 3 --runs 2",
+    "factorleak predict --victim dpmf-yang --data FILMTRUST:trust=trust.txt --factors 3 --runs 2",
 )
 
 FACTORS = ["10,5"]

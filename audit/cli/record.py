@@ -50,7 +50,7 @@ def record(
     quiet: QuietOption = False,
     as_json: JsonOption = False,
 ) -> None:
-    """Run one victim and keep its transcript; truth (and the clients' key) go beside it."""
+    """Run one victim and keep its transcript; truth and factors (and the clients' key) go beside it."""
     from audit.factories import make_victim, parse_options, scenarios_of
     from audit.requests.accounts import accounts_of
     from audit.requests.components import defenses_of

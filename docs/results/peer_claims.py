@@ -1,6 +1,6 @@
 """Sentences of papers 003 and 004, each with adversary, number and verdict.
 
-    python docs/results/peer_claims.py DATA [--users N] [--receivers N] [--seed N]
+    python docs/results/peer_claims.py DATA [--users N] [--receivers N] [--seed N] [--parts]
 
 A sentence is tested by what several receivers read, one after the other, drawn with a seed. ``number`` is the
 mean over receivers, beside the best guess of the same clients; ``advantage`` is their difference with a
@@ -11,7 +11,8 @@ lies above 0; where it does not, nothing was shown against it.
 
 "Personal parts stay local" is tested by adding up -theta times the rows that a receiver got from round 0 on:
 the number is the share of the personal part (of its squared length) that this tells, and guessing nothing
-tells 0.
+tells 0. ``--parts`` prints nothing but a table of that, of all users and rounds: |summed - true| / |true| of
+the personal parts v_q and z_q, over all users and items about which anything was sent.
 """
 
 from __future__ import annotations
@@ -33,15 +34,19 @@ from audit.scoring.factor_truth import read_factors
 from victims.data.loaders import load
 from victims.data.ratings import Ratings
 from victims.data.subsets import of_users
+from victims.protocols.dpmf_yang import DPMFYang
 from victims.protocols.feedback import in_stars
+from victims.protocols.own_copies import Copies, at, key_of
 from victims.recording import record
 from victims.training import start
 from victims.transcript.beside import factors_path
 from victims.transcript.reader import Transcript, open_transcript
-from victims.transcript.view import View
+from victims.transcript.view import ITEM, View
 
 ROUNDS = [0, 1, 2]
 DRAWS = 2000  # of receivers, for an interval
+SUMMED = (1, 3, 10)  # rounds after which ``--parts`` compares
+PARTS = ("personal parts start", "watched from round", "to round", "error of v_q", "error of z_q")
 
 
 class Claim(NamedTuple):
@@ -184,10 +189,50 @@ def _personal(ratings: Ratings, transcript: Transcript, count: int, seed: int) -
         yield float(1 - np.sum(left**2) / np.sum(held.values[here] ** 2))
 
 
+def parts(data: str, seed: int) -> None:
+    """Print, as CSV, how far the personal parts are from what the rows add up to."""
+    ratings = load(data)
+    out = csv.writer(sys.stdout, lineterminator="\n")
+    out.writerow(PARTS)
+    for law in ("zero", "private"):
+        victim = DPMFYang(personal_start=law)
+        run = start(victim, ratings, (), seed)
+        shape = (2, ratings.n_users, ratings.n_items, victim.factors)
+        total, late = np.zeros(shape, np.float64), np.zeros(shape, np.float64)
+        for number in range(max(SUMMED)):
+            for rows in victim.uploads(run.state, ratings, np.arange(ratings.n_users)):
+                which = np.where(rows.kind == ITEM, 0, 1)
+                total[which, rows.sender, rows.index] += rows.gradient
+                if number:
+                    late[which, rows.sender, rows.index] += rows.gradient
+            run = run.trained(number)
+            if number + 1 in SUMMED:
+                for first, summed in ((0, total), (1, late))[: number + 1]:
+                    cells = [
+                        f"{_error(-victim.learning_rate * summed[part], table.personal, ratings.n_items):.1e}"
+                        for part, table in enumerate((run.state.items, run.state.implicit))
+                    ]
+                    out.writerow([law, first, number, *cells])
+                    sys.stdout.flush()
+
+
+def _error(summed: np.ndarray, personal: Copies, n_items: int) -> float:
+    """Relative distance over the pairs that somebody sent rows about."""
+    user, item = np.nonzero(np.abs(summed).sum(axis=2))
+    if not user.size:
+        return float("nan")
+    true = at(personal, key_of(user, item, n_items))
+    return float(np.linalg.norm(summed[user, item] - true) / np.linalg.norm(true))
+
+
 if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("data")
     for name, default in (("users", 200), ("receivers", 10), ("seed", 0)):
         parser.add_argument(f"--{name}", type=int, default=default)
+    parser.add_argument("--parts", action="store_true", help="the table of personal parts alone")
     asked = parser.parse_args()
-    main(asked.data, asked.users, asked.receivers, asked.seed)
+    if asked.parts:
+        parts(asked.data, asked.seed)
+    else:
+        main(asked.data, asked.users, asked.receivers, asked.seed)
