@@ -309,6 +309,28 @@ class TestMessages:
         assert code == 0
         assert "centralised" in text
 
+    def test_a_search_of_options_is_kept(self, run, tmp_path):
+        words = [
+            "train",
+            "--data",
+            SMALL,
+            "--rounds",
+            "1",
+            "--tune",
+            "1",
+            "--folds",
+            "2",
+            "--out",
+            tmp_path / "T",
+        ]
+        code, text, _ = run(*words, "--set", "factors=3")
+        assert code == 0
+        assert "2 folds, 1 rounds: best of 1" in text
+        assert run(*words, "--set", "factors=3")[1] == text
+        code, _, error = run(*words, "--victim", "fedmf")
+        assert code == 2
+        assert "--tune knows ranges for fedmvmf alone, got fedmf" in error
+
     def test_train_under_a_defense_shows_its_price(self, run):
         def first_error(text):
             return float(next(line for line in text.splitlines() if "30 rounds" in line).split()[-1])

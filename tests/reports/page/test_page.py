@@ -254,3 +254,12 @@ def test_five_hundred_cells_are_a_small_page(tmp_path):
 @pytest.mark.parametrize("rows", [[leak()], [untested()], [quality("none", 0.7, 0)]])
 def test_the_same_rows_make_the_same_bytes(rows):
     assert as_html(page(rows)) == as_html(page(rows))
+
+
+def test_rounds_watched_are_a_figure_where_they_differ():
+    def watched(rounds, value):
+        return leak(rounds=rounds, value=value)
+
+    marks = "Leakage by round"
+    assert marks in as_html(page([watched(1, 0.5), watched(4, 0.9)]))
+    assert marks not in as_html(page([watched(1, 0.5)]))
