@@ -92,8 +92,8 @@ def _sent(
         inside = np.isin(graph.receiver, members) & ~np.isin(graph.sender, members)
         every = np.maximum(every, np.bincount(graph.sender, minlength=n_users))
         coalition = np.maximum(coalition, np.bincount(graph.sender[inside], minlength=n_users))
-    some = Listeners(adversary, coalition) if members else Listeners(ONE, np.minimum(every, 1))
-    return rows, tuple(one for one in (some, Listeners(ALL, every)) if one.copies.any())
+    told = Listeners(adversary, coalition) if members else Listeners(ONE, np.minimum(every, 1))
+    return rows, tuple(one for one in (told, Listeners(ALL, every)) if one.copies.any())
 
 
 def _members(adversary: str) -> tuple[int, ...]:
