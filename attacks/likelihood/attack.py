@@ -20,7 +20,8 @@ under such noise are more likely as rows of the opposite sign, without the decla
 another size, they are taken so, and the option ``declared_rule`` says it; the scale of the rows
 (``upload_scale``, ``reduction``) is taken as declared. Where the rows have no noise to speak of, the closed
 form (``attacks.closed_form.spectral``, else ``attacks.closed_form.rating_grid``) is the maximum, and its
-answer is given.
+answer is given. Rows that clients send each other are read where they are such uploads
+(``attacks.likelihood.neighbours``).
 """
 
 from __future__ import annotations
@@ -36,6 +37,7 @@ from attacks.closed_form.rating_grid import Grid
 from attacks.closed_form.spectral import Spectral
 from attacks.closed_form.upload_kind import uploaded_otherwise
 from attacks.likelihood.manifest_model import unmodelled
+from attacks.likelihood.neighbours import as_uploads, in_stars, of_neighbours, unlike_uploads
 from attacks.likelihood.preparation import Preparation, settled
 from attacks.likelihood.reading import read_all
 from attacks.likelihood.upload_statistics import size_up
@@ -109,6 +111,19 @@ class Likelihood:
         options: dict[str, Any] = {**asdict(self), "seed": key}
         if obstacle := self.obstacle(view):
             return all_abstain(self.name, view.users, obstacle, options)
+        if of_neighbours(view):
+            return in_stars(self._read(as_uploads(view), key, options, progress), view.manifest)
+        return self._read(view, key, options, progress)
+
+    def obstacle(self, view: View) -> str:
+        """Why the uploads have no likelihood, or nothing."""
+        sent, reason = view, ""
+        if of_neighbours(view):
+            sent, reason = as_uploads(view), unlike_uploads(view)
+        reason = unreadable(sent) or unmodelled(sent.manifest) or unlike(sent) or reason
+        return reason or uploaded_otherwise(sent)
+
+    def _read(self, view: View, key: int, options: dict[str, Any], progress: Progress) -> Reconstruction:
         size = size_up(view)
         unusable = {int(user): reason for user, reason in size.unusable.items()}
         if size.off_share < CLEAN:
@@ -127,11 +142,6 @@ class Likelihood:
         if obstacle := alpha_unknown(usable):
             return all_abstain(self.name, view.users, f"{obstacle}: {UNDETERMINED}", options)
         return read_all(self.name, how, usable, self.samples, view.users, options, progress)
-
-    def obstacle(self, view: View) -> str:
-        """Why the uploads have no likelihood, or nothing."""
-        reason = unreadable(view) or unmodelled(view.manifest) or unlike(view)
-        return reason or uploaded_otherwise(view)
 
 
 def _renamed(name: str, closed: Reconstruction, options: dict[str, Any]) -> Reconstruction:

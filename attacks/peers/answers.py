@@ -19,6 +19,21 @@ NOT_NAMED = "no sender of rows without a sender is told to be this neighbour"
 NOT_READ = "its rows do not put its ratings on the grid clearly better than chance"
 
 
+def scope_of(answers: str) -> Scope:
+    """What the answers of an attack of this room are about, by its option of that name.
+
+    Parameters
+    ----------
+    answers : str
+        ``lists``, or something with ratings.
+
+    Returns
+    -------
+    Scope
+    """
+    return Scope.RATED_SET if answers == "lists" else Scope.RATINGS_AND_ATTRIBUTES
+
+
 def told_users(view: View) -> Int[np.ndarray, " users"]:
     """Senders that are told, of rows about either table of item factors.
 
@@ -91,7 +106,7 @@ def of_untold(
     here = said[claims.sender] & (np.isfinite(claims.value) | (answers == "lists"))
     mine = _some(claims, here)
     mine = mine._replace(sender=name[mine.sender])
-    scope = Scope.RATED_SET if answers == "lists" else Scope.RATINGS_AND_ATTRIBUTES
+    scope = scope_of(answers)
     read = np.unique(mine.sender)
     reasons = dict.fromkeys(np.setdiff1d(users, read).tolist(), NOT_NAMED)
     reasons |= dict.fromkeys(np.setdiff1d(name[said], read).tolist(), NOT_READ)

@@ -25,20 +25,13 @@ from dataclasses import asdict, dataclass, replace
 
 import numpy as np
 
-from attacks.base import (
-    Progress,
-    Reconstruction,
-    Scope,
-    all_abstain,
-    factors_hidden,
-    silent,
-)
-from attacks.peers.answers import of_told, of_untold, told_users
+from attacks.base import Progress, Reconstruction, all_abstain, factors_hidden, silent
+from attacks.peers.answers import of_told, of_untold, scope_of, told_users
 from attacks.peers.claims import read_all
 from attacks.peers.received import arrived
 from attacks.peers.senders import LARGEST, sorted_by_sender
 from attacks.peers.weights import weights_unknown
-from victims.common.errors import InputError
+from victims.common.validation import above, one_of, require_fields
 from victims.transcript.view import UNTOLD, View
 
 ANSWERS = {"claims": "peers", "ratings": "peers-named", "lists": "peers-lists"}  # and what that is called
@@ -64,14 +57,7 @@ class Peers:
     max_misfit: float = 0.25
 
     def __post_init__(self) -> None:
-        if self.answers not in ANSWERS:
-            raise InputError(
-                f"answers of peers must be one of {', '.join(ANSWERS)}, got {self.answers!r:.80}"
-            )
-        if not self.max_misfit > 0:
-            raise InputError(
-                f"max_misfit of {self.name} must be > 0, got {self.max_misfit}; the default is 0.25"
-            )
+        require_fields(self, "peers", answers=one_of(*ANSWERS), max_misfit=above(0))
 
     @property
     def name(self) -> str:
@@ -94,7 +80,7 @@ class Peers:
             Diagnostics: ``misfit`` of ratings from equal factors, NaN where there are none.
         """
         options = {**asdict(self), "seed": key}
-        scope = Scope.RATED_SET if self.answers == "lists" else Scope.RATINGS_AND_ATTRIBUTES
+        scope = scope_of(self.answers)
         if obstacle := self.obstacle(view):
             return all_abstain(self.name, view.users, obstacle, options, scope=scope)
         rounds, told = arrived(view), _senders_told(view)

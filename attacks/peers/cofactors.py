@@ -23,14 +23,14 @@ from dataclasses import asdict, dataclass, replace
 import numpy as np
 from jaxtyping import Float, Int
 
-from attacks.base import Progress, Reconstruction, Scope, all_abstain, factors_hidden, silent
-from attacks.peers.answers import of_told, told_users
+from attacks.base import Progress, Reconstruction, all_abstain, factors_hidden, silent
+from attacks.peers.answers import of_told, scope_of, told_users
 from attacks.peers.attack import NO_PEER
 from attacks.peers.claims import Claims
 from attacks.peers.explicit import Explicit, mappings, pull_of, read_explicit, starred
 from attacks.peers.implicit import Sampled, sampled_of
 from attacks.peers.received import Arrived, arrived
-from victims.common.errors import InputError
+from victims.common.validation import above, one_of, require_fields
 from victims.transcript.manifest import Manifest
 from victims.transcript.view import UNTOLD, View
 
@@ -56,14 +56,7 @@ class Cofactors:
     max_misfit: float = 0.25
 
     def __post_init__(self) -> None:
-        if self.answers not in ANSWERS:
-            raise InputError(
-                f"answers of cofactors must be one of {', '.join(ANSWERS)}, got {self.answers!r:.80}"
-            )
-        if not self.max_misfit > 0:
-            raise InputError(
-                f"max_misfit of {self.name} must be > 0, got {self.max_misfit}; the default is 0.25"
-            )
+        require_fields(self, "cofactors", answers=one_of(*ANSWERS), max_misfit=above(0))
 
     @property
     def name(self) -> str:
@@ -86,7 +79,7 @@ class Cofactors:
             Diagnostics: ``misfit`` of the ratings, NaN where there are none.
         """
         options = {**asdict(self), "seed": key}
-        scope = Scope.RATED_SET if self.answers == "lists" else Scope.RATINGS_AND_ATTRIBUTES
+        scope = scope_of(self.answers)
         if obstacle := self.obstacle(view):
             return all_abstain(self.name, view.users, obstacle, options, scope=scope)
         (rounds, implicit), users = _arrived(view), told_users(view)

@@ -80,7 +80,7 @@ def record(
         request.defenses,
         ratings,
         weightings=[scenario["weighting"]],
-        n_rounds=len(request.rounds),
+        rounds=request.rounds,
         seed=seed,
     )
     show_accounts(output, accounts)

@@ -136,7 +136,7 @@ def sweep(
         defenses_of(f"laplace:scale={max(plan.scales)}"),
         ratings,
         weightings=plan.weightings,
-        n_rounds=max(counts),
+        rounds=range(first, first + max(counts)),
         seed=seed,
     )
     show_accounts(output, accounts)

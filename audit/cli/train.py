@@ -116,7 +116,7 @@ def train(
         defenses,
         ratings,
         weightings=[scenario["weighting"]],
-        n_rounds=learned.rounds[-1],
+        rounds=range(learned.rounds[-1]),
         seed=seed,
     )
     show_accounts(output, accounts)

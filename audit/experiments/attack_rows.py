@@ -82,7 +82,7 @@ def rows_of(
         Without it the rows say for whom the attack has an answer, and how sure it says it is.
     say : callable
     with_ceilings : bool
-        Compute the limits where that is possible.
+        Compute the limits where that is possible; those of ratings that are never sent are computed anyway.
 
     Returns
     -------
@@ -109,7 +109,8 @@ def rows_of(
     if truth is None:
         return claimed_rows(columns, attempt.attack, attempt.options, attempt.seed, view, answer)
     null = shuffled_scores(attempt.attack, attempt.options, attempt.seed, view, truth, answer)
-    limits = ceilings(view, truth) if with_ceilings and computable(view) else None
+    wanted = with_ceilings or transcript.manifest.withholds_ratings
+    limits = ceilings(view, truth) if wanted and computable(view) else None
     who = senders_of(transcript, view) if answer.linked is not None else None
     rows = metric_rows(
         columns,

@@ -183,8 +183,9 @@ def audit(
         chosen,
         ratings,
         weightings=request.weightings,
-        n_rounds=len(request.rounds),
+        rounds=request.rounds,
         seed=request.seed,
+        adversary=request.adversary,
     )
     serverless = entry("victims", request.victim).serverless
     hint = NO_SERVER if serverless and request.adversary == "server" else ""

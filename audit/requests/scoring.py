@@ -184,12 +184,12 @@ def _truth(truth: Truth | Path | None, recorded: Transcript | None) -> Truth:
 def _ceilings(
     recorded: Transcript | None, manifest: Manifest, adversary: str, users: np.ndarray, truth: Truth
 ) -> tuple[dict[str, Ceiling] | None, str]:
-    """The limits of a recording's uploads for the scored clients under a defense; else None, and why."""
-    if not manifest.defenses:
+    """The limits of a recording's uploads for the scored clients where they are not known; or why not."""
+    if not (manifest.defenses or manifest.withholds_ratings):
         return None, ""
     if recorded is None:
-        return None, "under a defense it needs the uploads: give --transcript DIR"
-    view = view_of(recorded, adversary)
-    view = view.select(np.intersect1d(view.users, users))
+        when = "under a defense" if manifest.defenses else "where ratings are never sent"
+        return None, f"{when} it needs the uploads: give --transcript DIR"
+    view = view_of(recorded, adversary).select(users)
     why = obstacle(view)
     return (None if why else ceilings(view, truth)), why

@@ -16,6 +16,7 @@ knowledge of p_i and uses it; where a client has few ratings for the number of f
 What it is no limit for: an attack that knows more of ratings than that prior, say from similar clients. In
 sgd the truth has no factors: the likeliest one under the true answers stands for it, which favours them. Not
 computed where constants of the clients' step are not public, for an attack may estimate them and read more.
+Where clients keep some of their ratings to themselves the limit is that of ``audit.scoring.never_sent``.
 """
 
 from __future__ import annotations
@@ -29,6 +30,7 @@ from attacks.likelihood.oracle import Answers, BatchCache
 from audit.scoring.all_but_one import log_likelihoods
 from audit.scoring.attribute_metrics import attribute_table
 from audit.scoring.metrics import lookup, score_users
+from audit.scoring.never_sent import limits_of_sent, unlimited
 from audit.scoring.score import Ceiling
 from audit.scoring.truth import Truth
 from victims.transcript.view import View
@@ -48,6 +50,8 @@ def obstacle(view: View) -> str:
     str
         Empty where there is one.
     """
+    if view.manifest.withholds_ratings:
+        return unlimited(view)
     other = [str(entry.get("name")) for entry in view.manifest.defenses if entry.get("name") not in MODELLED]
     if other:
         return f"the limit does not model {', '.join(other)}"
@@ -88,6 +92,8 @@ def ceilings(view: View, truth: Truth) -> dict[str, Ceiling]:
         By maximum likelihood (every answer as likely a priori), and a posteriori.
     """
     truth.refuse_unless_about(view.manifest)
+    if view.manifest.withholds_ratings:
+        return limits_of_sent(view, truth)
     batches, flat = oracle.prepared(view)
     problem = batches.problem
     known = [true_answers(batches, batch, truth) for batch in range(problem.n_batches)]

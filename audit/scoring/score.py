@@ -98,7 +98,7 @@ def score(
     shuffled : UserScores, optional
         The same attack on a shuffled transcript; becomes one more candidate for the baseline.
     ceilings : mapping of metric to Ceiling, optional
-        See ``audit.scoring.ceiling``; without a defense they are known without computing.
+        See ``audit.scoring.ceiling``; where all is sent as it is they are known without computing.
     senders : Senders, optional
         Who sent the rows that had no sender, to score who is said to have sent them.
     seed : int
@@ -262,10 +262,11 @@ def _limit(
 ) -> Limit | None:
     """Over the clients whose baseline is given; one that the decoder says nothing of counts with the guess.
 
-    Without a defense the decoder that is told all but one answer divides every row by p_i and reads it.
+    Without a defense the decoder that is told all but one answer divides every row by p_i and reads it: all
+    there is, unless clients keep some of their ratings to themselves.
     """
     perfect = 0.0 if metric in LOWER_IS_BETTER else 1.0
-    if not manifest.defenses:
+    if not (manifest.defenses or manifest.withholds_ratings):
         return Limit(perfect, perfect, perfect)
     found, counted = (ceilings or {}).get(metric), ~np.isnan(baseline)
     if found is None or not counted.any():

@@ -7,6 +7,12 @@ its own row and, through p_i, every other row of its client; the bound of one ra
 the client, except where p_i does not depend on it yet (the first round of sgd), where one row moves. m rows
 in T rounds compose m T times.
 
+Where rows go along a graph, noise that is drawn once for a row is the same at all receivers, and whatever
+they put together or pass on is made of the same m T rows. Noise that is drawn anew for every message gives c
+receivers of a row c draws, whose mean has 1/sqrt(c) of the noise: c m T rows. Their own copies are all that
+they see in one round; later rows of others depend on the copies that those got, so that beyond it the count
+of all receivers alone bounds a view of other clients' rows, too.
+
 Laplace noise of scale b, rows clipped in L1: a row is 2 C / b - private (Dwork, McSherry, Nissim, Smith 2006,
 Proposition 1), m T of them by the plain sum, and by the privacy loss distribution (dp-accounting; Sommer,
 Meiser, Mohammadi 2019, doi:10.2478/popets-2019-0029), for which the one-dimensional Laplace pair at distance
@@ -24,11 +30,12 @@ from collections.abc import Callable
 from typing import NamedTuple
 
 import numpy as np
+from jaxtyping import Int
 
 from defenses.accounting.ranges import usable, usable_or_0
 from victims.common.validation import at_least, or_none, require, strictly_between
 from victims.data.ratings import Ratings
-from victims.protocols.account import DELTA, Account, Line, Setting
+from victims.protocols.account import DELTA, Account, Line, Listeners, Setting
 
 NOT_HIDDEN = {
     "observed-only": (
@@ -41,6 +48,10 @@ NOT_HIDDEN = {
         "the direction that all rows of a client share: one row per item tells it",
     ),
 }
+PASSED_ON = (
+    "what others pass on: beyond the first round their rows depend on the messages that they got, and the "
+    "lines of all receivers alone bound a view that has such rows"
+)
 CELLS = 2_000_000  # of the discretised privacy loss
 LARGE, SMALL = 1e3, 1e-6  # epsilon of one Laplace mechanism, and of all together
 LEAST_MULTIPLIER, MOST_MULTIPLIER = 1e-6, 1e5  # of normal noise, sigma over the distance
@@ -176,6 +187,8 @@ def of_rows(
     setting: Setting,
     spent: Callable[[int, int], Spent],
     how: str,
+    *,
+    per_message: bool = False,
 ) -> Account:
     """The account of noise on clipped rows, for one row and for the median and the largest client.
 
@@ -190,6 +203,8 @@ def of_rows(
         From rows in each round and rounds to what they give away; infinite where nothing bounds it.
     how : str
         How epsilon at delta is composed.
+    per_message : bool
+        Whether every message has noise of its own: lines are then for each of ``setting.listeners``.
 
     Returns
     -------
@@ -200,20 +215,38 @@ def of_rows(
     if not np.isfinite(spent(1, 1).composed):
         why = "there is no finite epsilon: rows have no bound without clipping and noise (clip=C, scale=b)"
         return Account(f"Privacy account of {name}", unproved=why, not_hidden=not_hidden)
+    views = setting.listeners if per_message else ()
+    if views and setting.n_rounds > 1:
+        not_hidden = (*not_hidden, PASSED_ON)
+    rows = _rows_of_clients(ratings, setting)
+    lines = []
+    for view in views or (None,):
+        unit = "rows" if view is None else "messages"
+        for what, count in _counted(rows, view).items():
+            for length in dict.fromkeys((1, setting.n_rounds)):
+                given_away = spent(max(count, 1), length)
+                why = f"{unit} a round: {count:,}, rounds: {length}; {how}"
+                lines.append(Line(what, given_away.pure, given_away.composed, given_away.delta, why))
+    title = f"Privacy account of {name}, {setting.weighting}"
+    return Account(title, tuple(lines), not_hidden=not_hidden)
+
+
+def _rows_of_clients(ratings: Ratings, setting: Setting) -> Int[np.ndarray, " users"]:
+    if setting.rows is not None:
+        return setting.rows
     rated = np.full(ratings.n_users, ratings.n_items)
     if setting.weighting == "observed-only":
         rated = np.diff(ratings.indptr)
-    rows = rated + ratings.n_attributes
-    counts = {
-        "one row, nothing else of the client moving": 1,
-        "one rating or one client, median client": int(np.median(rows)),
-        "one rating or one client, largest client": int(rows.max()),
+    return rated + ratings.n_attributes
+
+
+def _counted(rows: Int[np.ndarray, " users"], view: Listeners | None) -> dict[str, int]:
+    """What is protected, and how many draws of noise are about it in a round."""
+    copies = np.ones_like(rows) if view is None else view.copies
+    sends = copies > 0
+    draws, seen = (rows * copies)[sends], "" if view is None else f"; {view.who}"
+    return {
+        f"one row, nothing else of the client moving{seen}": int(copies.max()),
+        f"one rating or one client, median client{seen}": int(np.median(draws)),
+        f"one rating or one client, largest client{seen}": int(draws.max()),
     }
-    lines = []
-    for what, count in counts.items():
-        for length in dict.fromkeys((1, setting.n_rounds)):
-            given_away = spent(max(count, 1), length)
-            why = f"rows a round: {count:,}, rounds: {length}; {how}"
-            lines.append(Line(what, given_away.pure, given_away.composed, given_away.delta, why))
-    title = f"Privacy account of {name}, {setting.weighting}"
-    return Account(title, tuple(lines), not_hidden=not_hidden)

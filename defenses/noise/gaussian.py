@@ -47,7 +47,7 @@ class Gaussian(Unchanged):
         At which the account states epsilon, in 0..1, exclusive; well below one over the number of clients.
     per_message : bool
         Whether each message has noise of its own, where a row goes to several receivers: several of them who
-        put their copies together average it. What is accounted for is what one receiver sees.
+        put their copies together average it, and the account counts their copies.
 
     References
     ----------
@@ -97,7 +97,7 @@ class Gaussian(Unchanged):
         """Of one row and of clients: the Gaussian mechanism at distance 2 C."""
         spent = partial(of_gaussian, self.scale, self.clip, delta=self.delta)
         how = "at delta the Gaussian mechanism at distance 2 C sqrt(all rows), exact"
-        return of_rows(self.name, ratings, setting, spent, how)
+        return of_rows(self.name, ratings, setting, spent, how, per_message=self.per_message)
 
     def public(self) -> dict[str, Any]:
         """What the manifest tells about this defense."""

@@ -43,7 +43,7 @@ class Laplace(Unchanged):
         Whether the adversary knows the scale, which is an ordinary constant of the protocol.
     per_message : bool
         Whether each message has noise of its own, where a row goes to several receivers: several of them who
-        put their copies together average it. What is accounted for is what one receiver sees.
+        put their copies together average it, and the account counts their copies.
 
     References
     ----------
@@ -93,7 +93,7 @@ class Laplace(Unchanged):
         """Of one row and of clients: Laplace mechanisms at distance 2 C."""
         spent = partial(of_laplace, self.scale, self.clip)
         how = "by the plain sum, at delta by the privacy loss distribution"
-        return of_rows(self.name, ratings, setting, spent, how)
+        return of_rows(self.name, ratings, setting, spent, how, per_message=self.per_message)
 
     def public(self) -> dict[str, Any]:
         """What the manifest tells about this defense."""

@@ -9,9 +9,7 @@ from __future__ import annotations
 
 import os
 import shutil
-import statistics
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
@@ -19,6 +17,7 @@ import pyarrow as pa
 import pytest
 
 from tests.benchmarks.memory import PeakMemory
+from tests.benchmarks.timing import medians, seconds
 from victims.transcript.manifest import Manifest
 from victims.transcript.reader import open_transcript
 from victims.transcript.recorder import Recorder
@@ -102,17 +101,6 @@ def recorded(request, written):
     if request.param:
         shuffle(written, request.param)
     return written
-
-
-def seconds(call: Callable[[], object]) -> tuple[float, float]:
-    """Wall and CPU time."""
-    start, used = time.perf_counter(), time.process_time()
-    call()
-    return time.perf_counter() - start, time.process_time() - used
-
-
-def medians(times: list[tuple[float, float]]) -> np.ndarray:
-    return np.array([statistics.median(column) for column in zip(*times, strict=True)])
 
 
 def test_open_beside_one_sum(benchmark, recorded):

@@ -7,13 +7,33 @@ how the number was composed. A defense that proves nothing says why; one that sa
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import NamedTuple
+
+import numpy as np
+from jaxtyping import Int
 
 from victims.common.errors import InputError
 
 DELTA = 1e-5  # where epsilon is stated, unless a defense says otherwise
 
 
-@dataclass(frozen=True)
+class Listeners(NamedTuple):
+    """Clients of a graph who receive rows of others, and how often each row reaches them.
+
+    Attributes
+    ----------
+    who : str
+        What a person recognizes them by.
+    copies : (n_users,) int
+        Messages that carry the same row of each client to them in a round, at most; 0 where it sends them
+        nothing.
+    """
+
+    who: str
+    copies: Int[np.ndarray, " users"]
+
+
+@dataclass(frozen=True, eq=False)
 class Setting:
     """What is public of a recording that an account is about.
 
@@ -29,6 +49,12 @@ class Setting:
         Largest Euclidean norm of a client's factor, where the protocol has one (``Victim.factor_bound``).
     seed : int
         Of the recording.
+    rows : (n_users,) int, or None
+        Rows that each client sends in a round, where they go along a graph; None where they go to a server,
+        one for every rating or, in include-unrated, every item, and one for every attribute.
+    listeners : tuple of Listeners
+        Those for whom a defense that changes every message anew states lines of their own; none where a row
+        is one message. The last one is all who receive anything.
     """
 
     victim: str
@@ -36,6 +62,8 @@ class Setting:
     n_rounds: int
     factor_bound: float | None
     seed: int = 0
+    rows: Int[np.ndarray, " users"] | None = None
+    listeners: tuple[Listeners, ...] = ()
 
 
 @dataclass(frozen=True)

@@ -26,6 +26,7 @@ from victims.protocols.exchanged import (
     pieces,
 )
 from victims.protocols.network import Edges, Graph, Network, Shape, Star
+from victims.protocols.no_server import NoServer
 from victims.protocols.one_server import OneServer, Products
 from victims.protocols.unchanged import Unchanged
 from victims.transcript.manifest import Manifest
@@ -41,6 +42,7 @@ __all__ = [
     "Holding",
     "InTurn",
     "Network",
+    "NoServer",
     "OneServer",
     "Predictor",
     "Products",

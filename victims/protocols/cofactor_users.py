@@ -11,14 +11,35 @@ from jaxtyping import Float, Int
 from scipy.special import expit
 
 from victims.common.errors import InputError
+from victims.common.validation import above, at_least, between, one_of
 from victims.data.ratings import Ratings
 from victims.protocols.cofactor_round import Heard, State, Table, after_round, heard_along, passed_of
 from victims.protocols.cofactor_steps import Rules
-from victims.protocols.exchanged import Holding, Received, Rows, Sample, SetUp, pieces
+from victims.protocols.exchanged import Centralised, Holding, Received, Rows, Sample, SetUp, pieces
 from victims.protocols.feedback import EXPLICIT, RatingMap, Samples, in_stars
 from victims.protocols.network import Edges, Graph, Shape
+from victims.protocols.no_server import NoServer
 from victims.protocols.own_copies import key_of, moved_items, whole
 from victims.transcript.kinds import IMPLICIT, ITEM
+
+FIELD_RULES = {  # of hyper-parameters that both victims have
+    "update": one_of("sgd"),
+    "weighting": one_of("observed-only"),
+    "factors": between(1, 4096),
+    "degree": between(1, 1_000_000),
+    "learning_rate": above(0),
+    "lambda_users": at_least(0),
+    "lambda_items": at_least(0),
+    "regularize": one_of("sample", "round"),
+    "order": one_of("per-rating", "batch"),
+    "positive_share": between(0, 1),
+    "fallback": one_of("nobody", "random", "similarity"),
+    "rating_map": one_of("max", "min-max"),
+    "start": one_of("positive", "normal"),
+    "init_scale": above(0),
+    "init_spread": between(0, 1),
+    "personal_start": one_of("zero", "private"),
+}
 
 
 @dataclass(frozen=True, eq=False)
@@ -72,7 +93,7 @@ class OwnTables:
         return expit(product) if self.link == "logistic" else product
 
 
-class AmongTrusted:
+class AmongTrusted(NoServer):
     """Verbs by ``rules``, ``samples_of`` and ``edges_of``, which victims have beside these.
 
     ``rows_about_implicit`` says whether there is a Z, so that rows about it are sent, too.
@@ -82,6 +103,7 @@ class AmongTrusted:
     name: str
     factors: int
     degree: int
+    lambda_items: float
     rules: Rules
 
     def samples_of(self, state: State, ratings: Ratings) -> Samples:
@@ -93,29 +115,9 @@ class AmongTrusted:
         raise NotImplementedError
 
     @property
-    def blind_server(self) -> bool:
-        """There is no server."""
-        return False
-
-    @property
-    def stepwise(self) -> bool:
-        """Receivers step once a round."""
-        return False
-
-    @property
-    def has_item_server(self) -> bool:
-        """There is none."""
-        return False
-
-    @property
-    def folds_in(self) -> bool:
-        """It knows ratings alone."""
-        return False
-
-    @property
-    def factor_bound(self) -> float | None:
-        """Nothing bounds a client's factor."""
-        return None
+    def centralised(self) -> Centralised:
+        """One V, without link and implicit feedback; ridge counts once per rating."""
+        return Centralised(self.factors, self.lambda_items, per_rating=True)
 
     def round(
         self,

@@ -22,14 +22,14 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar, Literal
 
-from victims.common.validation import above, at_least, between, one_of, require_fields
+from victims.common.validation import above, between, one_of, require_fields
 from victims.data.ratings import Ratings
-from victims.protocols.base import Attacker, Centralised, Edges
+from victims.protocols.base import Attacker, Edges
 from victims.protocols.cofactor_manifest import manifest_of
 from victims.protocols.cofactor_round import State
 from victims.protocols.cofactor_start import Start, start_state
 from victims.protocols.cofactor_steps import Rules
-from victims.protocols.cofactor_users import AmongTrusted, OwnTables
+from victims.protocols.cofactor_users import FIELD_RULES, AmongTrusted, OwnTables
 from victims.protocols.exchanged import Sample
 from victims.protocols.feedback import Samples, explicit_only
 from victims.protocols.trust_graph import trusted, walked
@@ -105,24 +105,9 @@ class DMF(AmongTrusted):
         require_fields(
             self,
             self.name,
-            update=one_of("sgd"),
-            weighting=one_of("observed-only"),
-            factors=between(1, 4096),
-            degree=between(1, 1_000_000),
+            **FIELD_RULES,
             walk_length=between(1, 100),
-            learning_rate=above(0),
-            lambda_users=at_least(0),
-            lambda_items=at_least(0),
-            regularize=one_of("sample", "round"),
-            order=one_of("per-rating", "batch"),
-            positive_share=between(0, 1),
             walks=one_of("fixed", "rounds"),
-            fallback=one_of("nobody", "random", "similarity"),
-            rating_map=one_of("max", "min-max"),
-            start=one_of("positive", "normal"),
-            init_scale=above(0),
-            init_spread=between(0, 1),
-            personal_start=one_of("zero", "private"),
             personal_scale=above(0),
         )
 
@@ -133,11 +118,6 @@ class DMF(AmongTrusted):
         return Rules(
             self.learning_rate, 0.0, 0.0, *ridges, self.regularize == "sample", "identity", self.order, False
         )
-
-    @property
-    def centralised(self) -> Centralised:
-        """One V; ridge counts once per rating."""
-        return Centralised(self.factors, self.lambda_items, per_rating=True)
 
     @property
     def attackers(self) -> tuple[Attacker, ...]:

@@ -34,12 +34,12 @@ from typing import ClassVar, Literal
 
 from victims.common.validation import above, at_least, between, one_of, require_fields
 from victims.data.ratings import Ratings
-from victims.protocols.base import Attacker, Centralised, Edges
+from victims.protocols.base import Attacker, Edges
 from victims.protocols.cofactor_manifest import manifest_of
 from victims.protocols.cofactor_round import State
 from victims.protocols.cofactor_start import Start, start_state
 from victims.protocols.cofactor_steps import Rules
-from victims.protocols.cofactor_users import AmongTrusted, OwnTables
+from victims.protocols.cofactor_users import FIELD_RULES, AmongTrusted, OwnTables
 from victims.protocols.exchanged import Sample
 from victims.protocols.feedback import Samples, observed, with_negatives
 from victims.protocols.trust_graph import trusted
@@ -122,29 +122,14 @@ class DPMFYang(AmongTrusted):
         require_fields(
             self,
             self.name,
-            update=one_of("sgd"),
-            weighting=one_of("observed-only"),
-            factors=between(1, 4096),
-            degree=between(1, 1_000_000),
-            learning_rate=above(0),
+            **FIELD_RULES,
             implicit_weight=at_least(0),
             negative_weight=between(0, 1),
-            lambda_users=at_least(0),
-            lambda_items=at_least(0),
             lambda_implicit=at_least(0),
             lambda_offsets=at_least(0),
-            regularize=one_of("sample", "round"),
-            order=one_of("per-rating", "batch"),
-            positive_share=between(0, 1),
             negatives=one_of("fixed", "rounds"),
             receivers=one_of("fixed", "rounds"),
-            fallback=one_of("nobody", "random", "similarity"),
-            rating_map=one_of("max", "min-max"),
-            start=one_of("positive", "normal"),
-            init_scale=above(0),
-            init_spread=between(0, 1),
             implicit_scale=above(0),
-            personal_start=one_of("zero", "private"),
             predict_with=one_of("offsets", "users"),
         )
 
@@ -163,11 +148,6 @@ class DPMFYang(AmongTrusted):
             "logistic",
             self.order,
         )
-
-    @property
-    def centralised(self) -> Centralised:
-        """One V, without link and implicit feedback; ridge counts once per rating."""
-        return Centralised(self.factors, self.lambda_items, per_rating=True)
 
     @property
     def attackers(self) -> tuple[Attacker, ...]:

@@ -46,6 +46,7 @@ from victims.protocols.base import (
     Centralised,
     Graph,
     Holding,
+    NoServer,
     Received,
     Rows,
     Sample,
@@ -63,7 +64,7 @@ from victims.transcript.view import ITEM
 
 
 @dataclass(frozen=True)
-class PDMFRec:
+class PDMFRec(NoServer):
     """Hyper-parameters; d and the candidates of gamma are those of section 4.4, the rest is not given.
 
     Attributes
@@ -156,26 +157,6 @@ class PDMFRec:
         return Start(self.factors, self.start, self.start_law, self.init_scale)
 
     @property
-    def blind_server(self) -> bool:
-        """There is no server."""
-        return False
-
-    @property
-    def stepwise(self) -> bool:
-        """Receivers step once a round."""
-        return False
-
-    @property
-    def has_item_server(self) -> bool:
-        """There is none."""
-        return False
-
-    @property
-    def folds_in(self) -> bool:
-        """It knows ratings alone."""
-        return False
-
-    @property
     def centralised(self) -> Centralised:
         """The loss (1) with one V: ridge counts once per rating."""
         return Centralised(self.factors, self.regularization, per_rating=True)
@@ -190,11 +171,6 @@ class PDMFRec:
             Attacker("rated-set", 2),
             Attacker("helper-lists", 1),
         )
-
-    @property
-    def factor_bound(self) -> float | None:
-        """Nothing bounds a client's factor."""
-        return None
 
     def init(self, ratings: Ratings, seed: int) -> State:
         """Start factors, and the graph."""

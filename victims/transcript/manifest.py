@@ -158,6 +158,13 @@ class Manifest(BaseModel):
         return any(entry.get("name") == SAMPLING for entry in self.defenses)
 
     @property
+    def withholds_ratings(self) -> bool:
+        """Whether clients train on some of their ratings without sending anything that they change: of a
+        share of the pairs that count as implicit feedback (``positive_share``)."""
+        share = (self.rule.model_extra or {}).get("positive_share", 0)
+        return isinstance(share, int | float) and share > 0
+
+    @property
     def rule_name(self) -> str:
         """The clients' rule, for people: ``semi-als``, ``sgd``, another name, or ``unknown``."""
         return self.update or self.rule.rule or "unknown"

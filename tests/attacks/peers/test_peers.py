@@ -163,7 +163,7 @@ def test_what_does_not_apply_says_why(recorded):
     for (name, adversary, attack), words in reasons.items():
         found = make_attack(attack).attack(recorded[name].view(adversary), 0)
         assert words in found.obstacle, (name, attack)
-    with pytest.raises(InputError, match="answers of peers must be one of claims"):
+    with pytest.raises(InputError, match="answers of peers must be claims, ratings or lists"):
         make_attack("peers", {"answers": "all"})
     with pytest.raises(InputError, match="max_misfit of cofactors must be > 0"):
         make_attack("cofactors", {"max_misfit": "0"})

@@ -11,11 +11,14 @@ from scipy import integrate, optimize, stats
 from audit.cli.accounts import show_accounts
 from audit.cli.output import Output
 from audit.factories import make_defenses, make_victim
-from audit.requests.accounts import accounts_of
+from audit.requests.accounts import ALL, ONE, accounts_of
 from defenses.accounting.row_noise import of_gaussian, of_laplace
 from victims.common.errors import InputError
+from victims.data.synthetic import Synthetic, generate
 from victims.protocols.account import Account, Line, Setting
 from victims.protocols.base import Defense, Unchanged
+from victims.recording import record
+from victims.transcript.reader import open_transcript
 
 
 class TestLaplace:
@@ -186,9 +189,98 @@ class Foreign(Unchanged):
         return 1.0
 
 
+class TestAlongAGraph:
+    """Noise of a row is one draw for all receivers; noise of a message is a draw for each of them."""
+
+    RATINGS = generate(Synthetic(users=20, items=200, seed=4))
+    COALITION = "neighbours:1,2,5"
+
+    def lines(self, victim, per_message, adversary="", rounds=(0,), noise="laplace", **options):
+        (defense,) = make_defenses(f"{noise}:scale=2,clip=1,per_message={per_message}")
+        model = make_victim(victim, options)
+        told = {"weightings": ["observed-only"], "rounds": rounds, "seed": 0, "adversary": adversary}
+        ((_, (account,)),) = accounts_of(victim, model, [defense], self.RATINGS, **told)
+        return {line.what.removeprefix("one "): line for line in account.lines}, account
+
+    @pytest.mark.parametrize("per_message", [True, False])
+    @pytest.mark.parametrize("victim", ["pdmfrec", "dpmf-yang"])
+    def test_counted_in_a_recording(self, tmp_path, victim, per_message):
+        """What the members of a coalition get of a sender: every draw of noise that differs, counted by hand;
+        a row moves by at most 2 C = b, so that epsilon of a client is the number of its draws."""
+        model = make_victim(victim, {"anonymous": "false"} if victim == "pdmfrec" else {})
+        (defense,) = make_defenses(f"laplace:scale=2,clip=1,per_message={str(per_message).lower()}")
+        record(model, self.RATINGS, tmp_path / "t", rounds=[0], watched=[1, 2, 5], defenses=[defense])
+        view = open_transcript(tmp_path / "t").view(self.COALITION)
+        draws: dict[int, set[tuple[float, ...]]] = {}
+        for copies in [one.copies for one in (view, view.implicit) if one is not None]:
+            rows = copies.gradient / (1 if per_message else copies.weight[:, None])
+            for sender, kind, index, row in zip(copies.sender, copies.kind, copies.index, rows, strict=True):
+                table = float(copies is not view.copies)
+                draws.setdefault(int(sender), set()).add((table, kind, index, *row.round(9)))
+        numbers = [len(found) for found in draws.values()]
+        options = {"anonymous": "false"} if victim == "pdmfrec" else {}
+        found, _ = self.lines(victim, str(per_message).lower(), self.COALITION, **options)
+        whose = f"; {self.COALITION}" if per_message else ""
+        assert found[f"rating or one client, largest client{whose}"].epsilon == max(numbers)
+        if per_message:
+            assert found[f"rating or one client, median client{whose}"].epsilon == int(np.median(numbers))
+
+    def test_one_receiver_and_all(self):
+        """Nobody is named: one receiver's draws are those of the noise per row, and all together have one for
+        each edge."""
+        once, per_row = self.lines("dpmf-yang", "false")
+        found, account = self.lines("dpmf-yang", "true")
+        graph = make_victim("dpmf-yang")
+        edges = graph.network(graph.init(self.RATINGS, 0), self.RATINGS).edges
+        degree = np.bincount(edges.sender, minlength=20)
+        for what in ("row, nothing else of the client moving", "rating or one client, largest client"):
+            assert found[f"{what}; {ONE}"].epsilon == once[what].epsilon
+        assert found[f"row, nothing else of the client moving; {ALL}"].epsilon == degree.max() == 3
+        largest = "rating or one client, largest client"
+        assert found[f"{largest}; {ALL}"].epsilon == 3 * once[largest].epsilon
+        assert len(account.lines) == 2 * len(per_row.lines)
+
+    def test_a_coalition_averages(self):
+        """The mean of c draws has 1/sqrt(c) of the noise, and is all that they tell of a Gaussian row."""
+        for c in (2, 3, 8):
+            together = of_gaussian(scale=2.0, clip=1.0, rows=c).composed
+            assert together == pytest.approx(of_gaussian(scale=2.0 / np.sqrt(c), clip=1.0, rows=1).composed)
+        found, _ = self.lines("dpmf-yang", "true", noise="gaussian")
+        alone = of_gaussian(scale=2.0 / np.sqrt(3), clip=1.0, rows=1).composed
+        assert found[f"row, nothing else of the client moving; {ALL}"].at_delta == pytest.approx(alone)
+
+    def test_receivers_drawn_anew(self):
+        """Each round has a graph of its own, and the largest number of copies in one counts in all."""
+        walks = make_victim("dmf")
+        state = walks.init(self.RATINGS, 0)
+        met = [walks.network(state._replace(round=round_), self.RATINGS).edges for round_ in (3, 4)]
+        most = max(np.bincount(graph.sender).max() for graph in met)
+        _, account = self.lines("dmf", "true", rounds=(3, 4))
+        of_row = [line.epsilon for line in account.lines if line.what.endswith(ALL)][:2]
+        assert of_row == [most, 2 * most]
+
+    def test_what_others_pass_on_is_said(self):
+        sentence = "what others pass on"
+        for per_message, rounds, said in (("true", (0, 1), 1), ("true", (0,), 0), ("false", (0, 1), 0)):
+            _, account = self.lines("dpmf-yang", per_message, rounds=rounds)
+            assert sum(sentence in one for one in account.not_hidden) == said
+
+    def test_implicit_rows_count(self):
+        """DPMF-Yang sends a row for each explicit rating and two for each positive."""
+        found, _ = self.lines("dpmf-yang", "false")
+        samples = make_victim("dpmf-yang").init(self.RATINGS, 0).samples
+        assert found["rating or one client, largest client"].epsilon == np.bincount(samples.user).max()
+        assert np.bincount(samples.user).max() > np.diff(self.RATINGS.indptr).max()
+
+    @pytest.mark.parametrize("adversary", ["neighbour:anna", "helper", "eavesdropper"])
+    def test_whoever_is_no_client_by_number(self, adversary):
+        found, _ = self.lines("dpmf-yang", "true", adversary)
+        assert f"row, nothing else of the client moving; {ONE}" in found
+
+
 def printed(capsys, victim, defenses, ratings, weightings=("observed-only",)):
     model = make_victim(victim)
-    stated = accounts_of(victim, model, defenses, ratings, weightings=weightings, n_rounds=2, seed=0)
+    stated = accounts_of(victim, model, defenses, ratings, weightings=weightings, rounds=[0, 1], seed=0)
     show_accounts(Output(), stated)
     return capsys.readouterr().out
 
