@@ -180,6 +180,8 @@ class TestOneAfterTheOther:
         assert fl.attack(view, "guess-majority").attack == by_name.attack
         value = fl.attack(recorded, Fives(stars=4.0)).blocks[0].value
         assert set(value.ravel()) == {4}
+        later = fl.check_transcript(recorded.path).attacks
+        assert Fives.name not in {one.attack for one in later}  # it was for one call
 
     def test_an_object_that_breaks_the_interface(self, recorded):
         class Silent:

@@ -99,7 +99,8 @@ def every_attack(with_truth: bool) -> tuple[str, ...]:
     -------
     tuple of str
     """
-    usable = [name for name, one in entries("attacks").items() if not one.refused]
+    # objects that an earlier call was given are none of this one's
+    usable = [name for name, one in entries("attacks").items() if not (one.refused or one.adopted)]
     reading = [name for name in usable if not is_guess(name)]
     return (*reading, BEST_GUESS) if with_truth else tuple(reading)
 

@@ -246,7 +246,7 @@ def _attacks(view: View) -> Iterator[Applicability]:
     """Every attack that reads something, those that apply first."""
     found = []
     for name, one in entries("attacks").items():
-        if is_guess(name):
+        if is_guess(name) or one.adopted:
             continue
         if one.refused:
             found.append(Applicability(name, False, one.refused))
