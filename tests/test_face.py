@@ -180,8 +180,6 @@ class TestOneAfterTheOther:
         assert fl.attack(view, "guess-majority").attack == by_name.attack
         value = fl.attack(recorded, Fives(stars=4.0)).blocks[0].value
         assert set(value.ravel()) == {4}
-        later = fl.check_transcript(recorded.path).attacks
-        assert Fives.name not in {one.attack for one in later}  # it was for one call
 
     def test_an_object_that_breaks_the_interface(self, recorded):
         class Silent:
@@ -214,7 +212,7 @@ class TestOneAfterTheOther:
 
 
 class TestGrids:
-    def test_audit_of_objects(self, few, tmp_path):
+    def test_audit_of_objects(self, few, recorded, tmp_path):
         """Components that no package offers; what differs from their defaults counts."""
         rows = fl.audit(
             few, victim="mf", attacks=[Fives(), "guess-majority"], defenses=[Halved(share=0.25)], rounds=[0],
@@ -226,6 +224,9 @@ class TestGrids:
         assert set(rows["status"]) == {"ran"}
         kept = pd.read_json(tmp_path / "R" / "results.json")
         assert np.allclose(kept["value"], rows["value"], equal_nan=True)
+        later = {one.attack for one in fl.check_transcript(recorded.path).attacks}
+        assert "grid" in later
+        assert "fives" not in later  # it was given to one call
 
     def test_a_victim_as_an_object_has_one_scenario(self, few):
         rows = fl.audit(few, victim=FedMVMF(update="sgd", factors=2), attacks="guess-majority", rounds=[0])

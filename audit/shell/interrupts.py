@@ -29,6 +29,7 @@ UNSAID = (
     "resource_tracker",
     "Error reading persistent compilation cache",
     "Error writing persistent compilation cache",
+    "A worker stopped while some jobs were given to the executor",  # it grew, and joblib began another
 )
 FLUSHED = 0.5  # seconds that what was printed may take to be read by somebody
 KILLED = 1.0  # seconds that workers may take to remove what is unfinished
@@ -64,7 +65,7 @@ def watch() -> None:
 
 
 def _say_less() -> None:
-    """No warning, here and in workers, of what killed workers left, which is removed, and of JAX's cache."""
+    """No warning, here and in workers, of workers' ends, of what they left, which is removed, and of JAX's cache."""
     given = os.environ.get("PYTHONWARNINGS")
     os.environ["PYTHONWARNINGS"] = ",".join(filter(None, (given, *(f"ignore:{text}" for text in UNSAID))))
     for text in UNSAID:
