@@ -65,7 +65,7 @@ def watch() -> None:
 
 
 def _say_less() -> None:
-    """No warning, here and in workers, of workers' ends, of what they left, which is removed, and of JAX's cache."""
+    """No warning, here and in workers, of workers' ends, of what they leave, and of JAX's cache."""
     given = os.environ.get("PYTHONWARNINGS")
     os.environ["PYTHONWARNINGS"] = ",".join(filter(None, (given, *(f"ignore:{text}" for text in UNSAID))))
     for text in UNSAID:
