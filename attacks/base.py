@@ -241,9 +241,11 @@ class Reconstruction:
 
     @property
     def applies(self) -> bool:
-        """Whether there is something to score: an answer, or the finding that there is nothing to read."""
+        """Whether there is something to score: an answer, links, or that there is nothing to read."""
         if self.users.size == 0:
             return False
+        if self.linked is not None and self.outcome != Outcome.NOT_APPLICABLE:
+            return True
         return self.outcome == Outcome.NOTHING_FOUND or len(self.abstained) < self.users.size
 
     def rows(self) -> Iterator[tuple[np.ndarray, ...]]:

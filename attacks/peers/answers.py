@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import numpy as np
 from jaxtyping import Int
 
-from attacks.base import Estimates, Identities, Linked, Outcome, Reconstruction, Scope
+from attacks.base import Estimates, Identities, Linked, Reconstruction, Scope
 from attacks.peers.claims import Claims
 from attacks.peers.received import Arrived
 from attacks.peers.senders import Sorted
@@ -73,8 +73,7 @@ def of_told(view: View, claims: Claims, scope: Scope) -> Reconstruction:
     misfit = np.full(users.size, np.nan)
     misfit[np.searchsorted(users, told_users(view))] = claims.misfit
     blocks = (_block(claims._replace(sender=at), read, scope),) if read.size else ()
-    outcome = Outcome.ANSWERED if read.size else Outcome.NOTHING_FOUND
-    return Reconstruction("", users, blocks, abstained, outcome=outcome, diagnostics={"misfit": misfit})
+    return Reconstruction("", users, blocks, abstained, diagnostics={"misfit": misfit})
 
 
 def of_untold(
@@ -111,7 +110,7 @@ def of_untold(
     reasons = dict.fromkeys(np.setdiff1d(users, read).tolist(), NOT_NAMED)
     reasons |= dict.fromkeys(np.setdiff1d(name[said], read).tolist(), NOT_READ)
     if not read.size:
-        return Reconstruction("", users, (), reasons, outcome=Outcome.NOTHING_FOUND, linked=linked)
+        return Reconstruction("", users, (), reasons, linked=linked)
     return Reconstruction("", users, (_block(mine, read, scope),), reasons, linked=linked)
 
 
@@ -134,10 +133,7 @@ def _of_pseudonyms(claims: Claims, n: int, linked: Linked) -> Reconstruction:
     read = np.unique(claims.sender[np.isfinite(claims.value)])
     reasons = dict.fromkeys(np.setdiff1d(users, read).tolist(), NOT_READ if n else NOTHING_LINKED)
     blocks = (_block(claims, read, Scope.RATINGS_AND_ATTRIBUTES),) if read.size else ()
-    outcome = Outcome.ANSWERED if read.size else Outcome.NOTHING_FOUND
-    return Reconstruction(
-        "", users, blocks, reasons, outcome=outcome, identities=Identities.PSEUDONYMS, linked=linked
-    )
+    return Reconstruction("", users, blocks, reasons, identities=Identities.PSEUDONYMS, linked=linked)
 
 
 def _of_copies(view: View, rounds: Sequence[Arrived], found: Sorted) -> Int[np.ndarray, " copies"]:

@@ -8,13 +8,16 @@ from typing import Any, Literal
 
 import numpy as np
 from jaxtyping import Float
+from scipy.stats import binom
 
 from attacks.base import Estimates, Outcome, Reconstruction, joined
+from attacks.closed_form.goodness_of_fit import ACCIDENT
 from attacks.trajectory.judgement import Reasons, judge, unexplained
 from attacks.trajectory.passes import Entries, entries_of, separated
 from attacks.trajectory.stretched_ratings import Separated
 from attacks.trajectory.trajectory_fits import Fitted, TrajectoryModel
 
+N_TESTS = 3  # of a client: rows further from the fit or nearer to it than the noise, numbers between levels
 LEAST_INFORMATION = 0.01  # nats about a rating, below which an answer could be better by 0.07 (Pinsker)
 
 
@@ -43,7 +46,8 @@ def reconstruct(
     Returns
     -------
     Reconstruction
-        With fresh noise its outcome is never that nothing applied, also where the noise leaves nothing.
+        Nothing was found where the declared rule and fresh noise explain the clients' rows, and the noise
+        leaves nothing; a rule or noise that does not explain them bounds nothing.
     """
     abstained: Reasons = {}
     for fit in fits:
@@ -61,8 +65,10 @@ def reconstruct(
     for fit in fits:
         fit_misfit, reasons = judge(model, fit, ratings, max_misfit)
         misfits.append(fit_misfit)
-        for user, reason in (reasons | _uninformed(fit, nats)).items():
-            abstained.setdefault(user, reason)
+        abstained = reasons | abstained
+    explained = _as_many_as_by_chance(len(abstained), users.size)
+    for fit in fits:
+        abstained = _uninformed(fit, nats) | abstained
     posteriors = _by_batch(ratings, fits)
     blocks = [_block(fit, own, model, abstained) for fit, own in zip(fits, posteriors, strict=True)]
     diagnostics = {
@@ -70,7 +76,8 @@ def reconstruct(
         "starts": np.concatenate([fit.n_starts for fit in fits])[order],
         "misfit": np.concatenate(misfits)[order],
     }
-    outcome = Outcome.NOTHING_FOUND if readable and model.fresh else Outcome.ANSWERED
+    looked = readable and model.fresh and explained
+    outcome = Outcome.NOTHING_FOUND if looked else Outcome.ANSWERED
     factors = joined(_factors(fit, model, abstained) for fit in fits)
     return Reconstruction(
         name,
@@ -93,6 +100,11 @@ def _factors(fit: Fitted, model: TrajectoryModel, abstained: Reasons) -> tuple[n
 
 def _without_rows_of(fit: Fitted, abstained: Reasons) -> Fitted:
     return replace(fit, valid=fit.valid & ~np.isin(fit.users, list(abstained))[:, None])
+
+
+def _as_many_as_by_chance(unexplained: int, n_users: int) -> bool:
+    """Whether no more clients fail their tests than would under the declared rule and noise."""
+    return bool(unexplained <= binom.isf(ACCIDENT, n_users, N_TESTS * ACCIDENT))
 
 
 def _uninformed(fit: Fitted, nats: Float[np.ndarray, " users"]) -> Reasons:

@@ -17,8 +17,15 @@ from audit.scoring.factor_scores import score_factors
 from audit.scoring.lengths import length_scores
 from audit.scoring.linking import Senders, clients_of, link_scores
 from audit.scoring.metrics import LOWER_IS_BETTER, UserScores, score_users
-from audit.scoring.pseudonyms import pseudonym_scores
-from audit.scoring.statistics import Summary, summarise, why_inconclusive
+from audit.scoring.pseudonyms import CLAIMED, pseudonym_scores
+from audit.scoring.statistics import (
+    MOST_UNANSWERED,
+    NO_EVIDENCE,
+    NOT_TESTED,
+    Summary,
+    summarise,
+    why_inconclusive,
+)
 from audit.scoring.truth import Truth
 from victims.common.errors import InputError
 from victims.transcript.manifest import Manifest
@@ -208,9 +215,17 @@ def _of_pseudonyms(
             candidates["shuffled"] = _aligned(shuffled, metric, guess)
         best, baseline = best_guess(metric, candidates)
         summary = summarise(metric, values, baseline, seed)
+        if metric != CLAIMED and not _most_are_claimed(reconstruction) and summary.verdict == NO_EVIDENCE:
+            summary = replace(summary, verdict=NOT_TESTED)  # a share of nothing is no answer
         reason = "; ".join(filter(None, (why, why_inconclusive(summary))))
         rows.append(Score(metric, summary, best, None, silent, reason))
     return rows
+
+
+def _most_are_claimed(reconstruction: Reconstruction) -> bool:
+    """Whether at most half of the pseudonyms are without an answer, or there is nothing to read."""
+    looked = reconstruction.outcome == Outcome.NOTHING_FOUND
+    return looked or len(reconstruction.abstained) <= MOST_UNANSWERED * reconstruction.users.size
 
 
 def _of_lengths(reconstruction: Reconstruction, truth: Truth, seed: int) -> Score:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from attacks.base import Estimates, Outcome, Reconstruction, all_abstain
+from attacks.base import Estimates, Linked, Outcome, Reconstruction, all_abstain
 from victims.common.errors import InputError
 
 USERS = np.arange(5000)
@@ -31,6 +31,8 @@ def test_whether_there_is_something_to_score():
     assert not all_abstain("test", USERS[:0], "why", {}).applies
     everybody = dict.fromkeys(USERS.tolist(), "each for a reason of its own")
     assert not Reconstruction("test", USERS, (), everybody).applies
+    linked = Linked(np.zeros(2, int), np.full(1, -1))
+    assert Reconstruction("test", USERS, (), everybody, linked=linked).applies
 
 
 def test_the_reason_for_everybody_is_the_obstacle():

@@ -132,10 +132,10 @@ class Ledger:
             )
 
     def refuse_second_upload(
-        self, round_: int, client: Hashable, code: int, index: Int[np.ndarray, " rows"]
+        self, round_: int, client: Hashable, code: int, index: Int[np.ndarray, " rows"], to: Hashable
     ) -> None:
-        """A client uploads each item once in a round."""
-        key = round_, self.provisional("client", client)
+        """A client uploads each item once in a round to the same receiver."""
+        key = round_, self.provisional("client", client), to
         repeated = self.items.again(key, _places(index, code))
         if repeated is not None:
             raise uploaded_again(client, RECORDED[code], repeated // len(RECORDED), round_)
@@ -145,13 +145,20 @@ class Ledger:
         return _at(self._sent.get(round_), client)
 
     def upload(
-        self, round_: int, client: int, code: int, index: Int[np.ndarray, " rows"], passed_on: bool
+        self,
+        round_: int,
+        client: int,
+        code: int,
+        index: Int[np.ndarray, " rows"],
+        to: Hashable,
+        *,
+        passed_on: bool,
     ) -> None:
-        """Note that a client sent rows, and whether ``edge`` tells to whom."""
+        """Note that a client sent rows to somebody, and whether ``edge`` tells to whom."""
         count = self._sent.setdefault(round_, array("i"))
         if client >= len(count):
             count.extend([0] * (2 * client + 64 - len(count)))
-        self.items.add((round_, client), _places(index, code), count[client] > 0)
+        self.items.add((round_, client, to), _places(index, code), count[client] > 0)
         count[client] += index.size
         if passed_on and index.size:
             _mark(self._passed_on.setdefault(round_, bytearray()), client)
@@ -211,7 +218,7 @@ def uploaded_again(client: Hashable, kind: str, index: int, round_: int) -> Inpu
     """
     return InputError(
         f"client {client!r:.40} must upload each {kind} once in a round, got {kind} {index} again in round "
-        f"{round_}; add the rows up, count rounds finer, or send to Recorder.NEIGHBOURS what several get"
+        f"{round_} for the same receiver; add the rows up, or count rounds finer"
     )
 
 

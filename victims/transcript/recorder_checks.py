@@ -38,7 +38,7 @@ def refuse_contradictions(files: RecordedFiles, ledger: Ledger) -> None:
 
 
 def refuse_repeated_uploads(path: Path, ledger: Ledger) -> None:
-    """Refuse an item that a client uploaded twice in a round.
+    """Refuse an item that a client uploaded twice in a round to the same receiver.
 
     Parameters
     ----------
@@ -51,9 +51,9 @@ def refuse_repeated_uploads(path: Path, ledger: Ledger) -> None:
     InputError
         Naming client, item and round.
     """
-    found = _repetition(path, ("round", "sender", "kind", "index"))
+    found = _repetition(path, ("round", "sender", "receiver", "kind", "index"))
     if found is not None:
-        round_, sender, code, index = found
+        round_, sender, _, code, index = found
         raise uploaded_again(ledger.name(sender), RECORDED[code], index, round_)
 
 
@@ -133,4 +133,6 @@ def _columns(path: Path, names: Sequence[str]) -> list[np.ndarray]:
 
 def _whole(column: pa.Array) -> np.ndarray:
     indices = column.indices if pa.types.is_dictionary(column.type) else column
+    if indices.null_count:  # receivers of what goes along ``edge``
+        indices = indices.cast(pa.int64()).fill_null(np.iinfo(np.int32).min)
     return indices.to_numpy(zero_copy_only=False)

@@ -111,10 +111,10 @@ class Traffic:
         if references is None:
             ledger.refuse_unknown(number, code, index)
         if client is not None:
-            ledger.refuse_second_upload(number, client, code, index)
+            ledger.refuse_second_upload(number, client, code, index, to)
             columns["sequence"] = columns["sequence"] + np.int32(ledger.sent(number, sender))
             ledger.number(client)
-            ledger.upload(number, sender, code, index, passed_on=to is self._neighbours)
+            ledger.upload(number, sender, code, index, to, passed_on=to is self._neighbours)
         else:
             ledger.named(number, code, index)
         if receiver >= 0:

@@ -152,3 +152,15 @@ def test_an_item_that_padding_names_keeps_its_rating(tmp_path: Path):
     value = np.array([[5.0, 3.0, np.nan], [1.0, 2.0, 4.0]])
     found.add_by_span(view.users, np.array([[0, 2, 0], [0, 1, 2]]), Relation(value, told, none, none, none))
     assert found.ratings[0] == {0: 5.0, 2: 3.0}
+
+
+def test_clients_who_send_in_some_rounds_only(tmp_path: Path):
+    """A neighbour whose link is new has no rows of the round before. Before: ValueError."""
+    rng = np.random.default_rng(3)
+    q = rng.normal(0, 0.4, (20, 4))
+    with Recorder(tmp_path / "silent", rating_levels=range(1, 6)) as recorder:
+        for round_ in range(2):
+            recorder.broadcast(round_, q)
+            recorder.upload(round_, round_, rng.normal(0, 1, (8, 4)), rng.permutation(20)[:8])
+    found = fl.attack(tmp_path / "silent", "inversion")
+    assert sorted(found.abstained) == [0, 1]

@@ -33,6 +33,7 @@ from victims.protocols.fedmf import FedMF
 from victims.recording import record
 from victims.training import start
 from victims.transcript.reader import open_transcript
+from victims.transcript.recorder import Recorder
 from victims.transcript.writer import truth_path
 
 VICTIM = DecentralisedMF(factors=5, learning_rate=0.01)
@@ -335,3 +336,29 @@ class TestWhereItDoesNotApply:
     def test_bad_options(self, option):
         with pytest.raises(InputError, match=next(iter(option))):
             make_attack("trajectory", option)
+
+
+@pytest.mark.parametrize(("rate", "scale"), [(0.25, 0.2), (0.025, 5.0)])
+def test_a_wrong_declaration_under_normal_noise_bounds_nothing(rate, scale, tmp_path):
+    """Rate or scale far too large: nobody is explained. Before: as if noise alone were there."""
+    rule = {"rule": "sgd", "order": "batch", "local_steps": 1, "batch_size": "all", "reduction": "sum"}
+    rule |= {"upload": "gradient", "loss": "squared", "link": "identity", "clip": "none", "start": "kept"}
+    constants = {"upload_scale": 1.0, "upload_regularization": 0.0}
+    constants |= {"client_learning_rate": rate, "lambda_factors": 0.02}
+    rng = np.random.default_rng(0)
+    p, q = rng.normal(0, 0.4, (12, 3)), rng.normal(0, 0.4, (30, 3))
+    noise = [{"name": "gaussian", "scale": scale}]
+    rated, stars = [rng.permutation(30)[:12] for _ in p], rng.integers(1, 6, (12, 12))
+    with Recorder(
+        tmp_path / "wrong", rating_levels=range(1, 6), rule=rule, constants=constants, defenses=noise
+    ) as recorder:
+        for round_ in range(3):
+            recorder.broadcast(round_, q)
+            for user, items in enumerate(rated):
+                error = stars[user] - q[items] @ p[user]
+                rows = error[:, None] * p[user] + rng.normal(0, 0.2, (12, 3))
+                recorder.upload(round_, user, rows, items)
+                p[user] += 0.05 * (error @ q[items] - 0.02 * p[user])
+    found = Trajectory().attack(open_transcript(tmp_path / "wrong").view("server"), 0)
+    assert len(found.abstained) == 12
+    assert not found.applies

@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from attacks.base import Estimates, Outcome, Reconstruction, all_abstain
+from attacks.base import Estimates, Identities, Linked, Outcome, Reconstruction, all_abstain
 from attacks.likelihood.sign_test import p_value
 from audit.experiments.metric_rows import metric_rows
 from audit.factories import make_attack
@@ -197,3 +197,19 @@ class TestNoiseAlone:
             noisy = replace(view, messages=replace(view.messages, gradient=gradient))
             low += p_value(noisy, rng) <= 0.01
         assert low <= most
+
+
+def test_a_share_of_nothing_reassures_nobody(clients):
+    """Links without ratings: of pseudonyms whom nobody reads no share was tested. Before: NO EVIDENCE."""
+    _, ratings, attributes = clients
+    users = np.arange(USERS)
+    linked = Linked(np.zeros(1, int), np.full(1, -1))
+    reasons = dict.fromkeys(users.tolist(), "off the grid")
+    nothing = Reconstruction("peers", users, (), reasons, identities=Identities.PSEUDONYMS, linked=linked)
+    declared, truth = manifest("observed-only", USERS, ITEMS), truth_of(ratings, attributes)
+    rows = metric_rows({}, nothing, declared, truth)
+    assert {row["metric"]: row["verdict"] for row in rows} == {
+        "claimed_rating_accuracy": "NOT TESTED",
+        "share_of_ratings_read": "NOT TESTED",
+        "share_of_clients_read": "NOT TESTED",
+    }

@@ -142,7 +142,7 @@ CALLS = {
     ),
     "an item twice in a call": (
         lambda r: upload(r, rows=np.ones((3, 2)), items=[2, 1, 2]),
-        "client 'b' must upload each item once in a round, got item 2 again in round 0; add the rows up",
+        "client 'b' must upload each item once in a round, got item 2 again in round 0 for the same receiver",
     ),
     "an item twice": (
         lambda r: upload(r, client="a"),
@@ -475,3 +475,19 @@ def test_a_full_disk_gets_its_space_back(tmp_path):
     assert not list(tmp_path.iterdir())
     links = [f"/proc/self/fd/{number}" for number in os.listdir("/proc/self/fd")]
     assert not [link for link in links if os.path.lexists(link) and str(tmp_path) in os.readlink(link)]
+
+
+@pytest.mark.parametrize("kept", [latest.KEPT, 3])
+def test_each_receiver_may_get_rows_of_its_own(tmp_path, monkeypatch, kept):
+    """Noise of each message, links that drop some: what goes to two is refused no more, twice to one is."""
+    monkeypatch.setattr(latest, "KEPT", kept)
+    with recorder_of(tmp_path / "t") as recorder:
+        recorder.broadcast(0, Q)
+        for to, items in (("b", [0, 1]), ("c", [1]), (Recorder.SERVER, [0, 1, 2])):
+            recorder.upload(0, "a", np.ones((len(items), 2)), items, to=to)
+        if kept > 3:
+            with pytest.raises(InputError, match="got item 1 again in round 0 for the same receiver"):
+                recorder.upload(0, "a", ROW, [1], to="c")
+    transcript = open_transcript(tmp_path / "t")
+    rows = [transcript.view(who).messages.n_rows for who in ("neighbour:b", "neighbour:c", "server")]
+    assert rows == [2, 1, 3]
