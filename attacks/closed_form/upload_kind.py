@@ -7,7 +7,6 @@ view shows weights as changes, so that b is added again where weights are declar
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import NamedTuple
 
 import numpy as np
@@ -51,7 +50,7 @@ def mismatch(view: View) -> Mismatch | None:
         return None
     weights = declared == "weights"
     as_sent = view.manifest.rule.model_copy(update={"reduction": None})  # means stay means
-    view = replace(view, manifest=view.manifest.model_copy(update={"declared_rule": as_sent}))
+    view = view.declared(declared_rule=as_sent)
     strange, looked_at = 0, 0
     for batch in view.batches():
         distance, along = (

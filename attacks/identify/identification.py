@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 from attacks.client_rules.protocols import CLIENT_RULES, DECLARED_RULES
@@ -136,7 +136,7 @@ class Identification:
         }
         if self.rule.get("rule") in ("sgd", "semi-als"):
             changed["update"] = self.rule["rule"]
-        return replace(view, manifest=manifest.model_copy(update=changed))
+        return view.declared(**changed)
 
 
 def _explains(found: Identification, rule: str) -> float:

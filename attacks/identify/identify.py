@@ -112,7 +112,7 @@ def _undeclared(view: View) -> View:
         "upload": upload if upload == "weights" else None,
     }
     bare = type(view.manifest.rule)(**kept)
-    return replace(view, manifest=view.manifest.model_copy(update={"declared_rule": bare}))
+    return view.declared(declared_rule=bare)
 
 
 def _by_rows(

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -11,7 +10,6 @@ from jaxtyping import Int
 from attacks.likelihood.model import Constants, Model, model_of
 from attacks.likelihood.noise_laws import LAPLACE, NORMAL, OF_DEFENSE, Law
 from victims.transcript.manifest import Manifest
-from victims.transcript.view import View
 
 # where the manifest is silent the update rule is not used, so that these values do not matter
 DEFAULTS = {"lambda_attributes": 1.0, "lambda_factors": 10.0, "client_learning_rate": 0.0, "alpha": 0.1}
@@ -143,60 +141,6 @@ def ties(manifest: Manifest) -> tuple[bool, bool]:
     tied = manifest.update == "semi-als" and public and known["lambda_factors"] > 0
     carried = manifest.update == "sgd" and manifest.rule.start == "kept"
     return tied, carried and public and "client_learning_rate" in known
-
-
-def reversed_rows(view: View) -> View:
-    """Make the view as if its rows had the opposite sign: changes in place of gradients, say.
-
-    Parameters
-    ----------
-    view : View
-        Left as it is.
-
-    Returns
-    -------
-    View
-        With another manifest and the same messages.
-    """
-    upload = view.manifest.upload
-    upload = upload.model_copy(update={"scale": -upload.scale})
-    return replace(view, manifest=view.manifest.model_copy(update={"upload": upload}))
-
-
-def without_rule(view: View) -> View:
-    """Make the view as if nothing were known of how a client's factor comes about: ``ties`` finds none.
-
-    Parameters
-    ----------
-    view : View
-        Left as it is.
-
-    Returns
-    -------
-    View
-        With another manifest and the same messages.
-    """
-    known = dict(view.manifest.hyperparameters)
-    known.pop("lambda_factors", None)
-    return replace(view, manifest=view.manifest.model_copy(update={"hyperparameters": known}))
-
-
-def with_steps(view: View) -> View:
-    """Make the view as if clients kept their factor from round to round and took gradient steps.
-
-    Parameters
-    ----------
-    view : View
-        Left as it is.
-
-    Returns
-    -------
-    View
-        With another manifest and the same messages.
-    """
-    manifest = view.manifest
-    rule = manifest.rule.model_copy(update={"rule": "sgd", "start": "kept"})
-    return replace(view, manifest=manifest.model_copy(update={"update": "sgd", "declared_rule": rule}))
 
 
 def law_of(manifest: Manifest, rounds: Int[np.ndarray, " rounds"], noise: float) -> tuple[Model, Constants]:

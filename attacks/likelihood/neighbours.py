@@ -62,13 +62,8 @@ def as_uploads(view: View) -> View:
     """
     manifest, rule = view.manifest, view.manifest.rule
     known = type(rule).model_validate(rule.model_dump(include=set(type(rule).model_fields)))
-    told = {
-        "declared_rule": known,
-        "update": "sgd",
-        "hyperparameters": {},
-        "rating_levels": [level / _unit(manifest) for level in manifest.rating_levels],
-    }
-    return replace(view, manifest=manifest.model_copy(update=told))
+    levels = [level / _unit(manifest) for level in manifest.rating_levels]
+    return view.declared(declared_rule=known, update="sgd", hyperparameters={}, rating_levels=levels)
 
 
 def unlike_uploads(view: View) -> str:

@@ -11,7 +11,7 @@ both ends of its grid are ``WITHIN`` nats or more behind.
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 
 import numpy as np
 
@@ -103,7 +103,7 @@ def with_constants(view: View, values: Values) -> View:
     """
     manifest: Manifest = view.manifest
     known = {**manifest.hyperparameters, **values}
-    return replace(view, manifest=manifest.model_copy(update={"hyperparameters": known}))
+    return view.declared(hyperparameters=known)
 
 
 def settle(batches: BatchCache, parameters: Parameters, names: Iterable[str]) -> dict[str, Found]:

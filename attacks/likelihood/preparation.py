@@ -14,10 +14,7 @@ from attacks.likelihood.learning import State, learn, search
 from attacks.likelihood.manifest_model import (
     known_scale,
     law_of,
-    reversed_rows,
     ties,
-    with_steps,
-    without_rule,
 )
 from attacks.likelihood.model import log_prior
 from attacks.likelihood.nuisance import START, missing, settle, with_constants
@@ -196,10 +193,10 @@ def _most_likely(how: Preparation, view: View, school: BatchCache, taught: State
     """What explains a view best: what its manifest declares, which is learned, or another declaration."""
     best = view
     rivals: tuple[Callable[[View], View], ...] = (
-        lambda _: without_rule(view),
+        lambda _: _without_rule(view),
         lambda _: _with_steps(how, view),
-        reversed_rows,
-        lambda _: reversed_rows(view),  # whose rule may have looked wrong for its sign alone
+        _reversed,
+        lambda _: _reversed(view),  # whose rule may have looked wrong for its sign alone
     )
     for rival in rivals:
         candidate = rival(best)
@@ -209,10 +206,25 @@ def _most_likely(how: Preparation, view: View, school: BatchCache, taught: State
     return school, taught
 
 
+def _reversed(view: View) -> View:
+    """Make the view as if its rows had the opposite sign: changes in place of gradients, say."""
+    upload = view.manifest.upload
+    return view.declared(upload=upload.model_copy(update={"scale": -upload.scale}))
+
+
+def _without_rule(view: View) -> View:
+    """Make the view as if nothing were known of how a client's factor comes about: ``ties`` finds none."""
+    known = {name: x for name, x in view.manifest.hyperparameters.items() if name != "lambda_factors"}
+    return view.declared(hyperparameters=known)
+
+
 def _with_steps(how: Preparation, view: View) -> View:
     """Make the view as if clients took gradient steps, of a size that its uploads tell."""
     names = ("lambda_factors", "client_learning_rate")
-    stepping = with_constants(with_steps(view), {name: START[name] for name in names})
+    rule = view.manifest.rule.model_copy(update={"rule": "sgd", "start": "kept"})
+    stepping = with_constants(
+        view.declared(update="sgd", declared_rule=rule), {name: START[name] for name in names}
+    )
     found = settle(*prepare(how, stepping, OFTEN), names)
     # all of its values that fit do as well, for rounds on their own are the alternative
     return with_constants(stepping, {name: constant.value for name, constant in found.items()})

@@ -144,6 +144,10 @@ class View:
         messages = rows_of(self.messages, np.concatenate(keep))
         return replace(self, messages=messages, copies=copies, implicit=implicit)
 
+    def declared(self, **changes: Any) -> View:
+        """The same view as if some fields of its manifest said something else (messages are shared)."""
+        return replace(self, manifest=self.manifest.model_copy(update=changes))
+
     def during(self, rounds: Sequence[int] | np.ndarray) -> View:
         """The same view restricted to some rounds (rows are copied).
 
