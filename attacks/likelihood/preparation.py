@@ -191,15 +191,19 @@ def learned(how: Preparation, view: View) -> tuple[BatchCache, State]:
 
 def _most_likely(how: Preparation, view: View, school: BatchCache, taught: State) -> tuple[BatchCache, State]:
     """What explains a view best: what its manifest declares, which is learned, or another declaration."""
-    best = view
+    best, tried = view, [view.manifest]
     rivals: tuple[Callable[[View], View], ...] = (
         lambda _: _without_rule(view),
-        lambda _: _with_steps(how, view),
+        # where noise alone explains as much no size of a step is told
+        lambda _: _with_steps(how, view) if np.nansum(taught.total.evidence) > LEAST_ODDS else view,
         _reversed,
         lambda _: _reversed(view),  # whose rule may have looked wrong for its sign alone
     )
     for rival in rivals:
         candidate = rival(best)
+        if candidate.manifest in tried:
+            continue
+        tried.append(candidate.manifest)
         other, found = _schooled(how, candidate)
         if found.evidence > taught.evidence + LEAST_ODDS:
             best, school, taught = candidate, other, found
