@@ -32,9 +32,9 @@ from attacks.closed_form.grid_reading import ACCIDENT, BETWEEN, beyond, equally_
 from attacks.closed_form.label_split import positives
 from attacks.closed_form.link_grid import ratings_through_links
 from attacks.closed_form.moving_factor import Chain, follow
-from attacks.closed_form.readings import Reading, Rows, some_of
+from attacks.closed_form.readings import Reading, Rows, on_the_rest, some_of
 from attacks.closed_form.reduction import leading_direction
-from attacks.closed_form.row_readings import LONGEST, best_reading
+from attacks.closed_form.row_readings import LONGEST, best_reading, in_span
 from victims.transcript.manifest import Manifest
 
 ASKED = 8  # clients of a batch that say whether a reading is worth its time for the others
@@ -75,7 +75,10 @@ def any_reading(rows: Rows, manifest: Manifest, max_misfit: float) -> Reading:
     -------
     Reading
     """
-    best = _exact(best_reading(rows, manifest, max_misfit), rows, np.array(manifest.rating_levels))
+    nearly = best_reading(rows, manifest, max_misfit)
+    best = _exact(nearly, rows, np.array(manifest.rating_levels))
+    # a direction that was rounded alike in all rows is none, but leaves their lengths exact
+    best = on_the_rest(best, in_span, nearly.answered & ~best.answered, rows, manifest, max_misfit)
     # what one step reads nearly, a chain of steps may read exactly
     inexact = best.misfit > rows.precision**HALF
     asked = ~best.answered | ((best.steps <= 1) & inexact)
@@ -121,7 +124,8 @@ def _without_outliers(best: Reading, rows: Rows, levels: Float[np.ndarray, " lev
     """Without ratings that are much farther from the grid than those of the same client.
 
     Rounding is alike in all rows; a row that is off by more is of another step than was thought, or, where
-    it is the longest, was clipped.
+    it is the longest, was clipped. A row of zeros says that its error is none, or that its item took no part:
+    only where the rating is exact, the former.
     """
     away = np.where(np.isfinite(best.value) & rows.item, distance_to_levels(best.value, levels), np.nan)
     with np.errstate(invalid="ignore"):
@@ -132,6 +136,7 @@ def _without_outliers(best: Reading, rows: Rows, levels: Float[np.ndarray, " lev
         longest = size >= LONG * size.max(axis=1, initial=0)[:, None]
         times = np.where(longest, OF_LONGEST, FARTHER)
         off = away > np.maximum(times * usual[:, None], EXACT * step_of(levels))
+        off |= (size == 0) & (away > rows.precision**HALF * step_of(levels))
     return best._replace(value=np.where(off, np.nan, best.value))
 
 

@@ -16,12 +16,12 @@ from attacks.closed_form.grid_reading import ACCIDENT, near_levels, read, satura
 from attacks.closed_form.integer_relation import ratings_in_span
 from attacks.closed_form.moving_factor import PARALLEL, follow
 from attacks.closed_form.parallel_groups import by_group
-from attacks.closed_form.readings import Numbers, Reading, Rows, fitting_better, nothing, on_the_rest
+from attacks.closed_form.readings import Numbers, Reading, Rows, fitting_better, moved, nothing, on_the_rest
 from attacks.closed_form.reduction import leading_direction
 from attacks.closed_form.shared_pull import without_pull
 from victims.transcript.manifest import Manifest
 
-__all__ = ["Rows", "best_reading"]
+__all__ = ["Rows", "best_reading", "in_span"]
 
 LONGEST = 3000  # rows of a client among which steps are looked for: planes take their number squared
 SPREAD = 0.3  # of the rows' size, across their common direction: above it they have none
@@ -55,7 +55,7 @@ def best_reading(rows: Rows, manifest: Manifest, max_misfit: float) -> Reading:
         if rows.sequence is not None:
             for reading in (_equal_factors, _equal_factors_after):
                 best = on_the_rest(best, reading, ~best.answered, rows, manifest, max_misfit)
-        best = on_the_rest(best, _in_span, ~best.answered, rows, manifest, max_misfit)
+        best = on_the_rest(best, in_span, ~best.answered, rows, manifest, max_misfit)
         best = on_the_rest(best, _with_bias, ~best.answered, rows, manifest, max_misfit)
         if rows.rows.shape[1] <= LONGEST:
             best = on_the_rest(best, _by_group, ~best.answered, rows, manifest, max_misfit)
@@ -91,9 +91,23 @@ def _by_group(rows: Rows, manifest: Manifest, max_misfit: float) -> Reading:
     return by_group(rows, manifest, max_misfit, lambda alone, *told: read(_one_step(alone), alone, *told))
 
 
-def _in_span(rows: Rows, manifest: Manifest, max_misfit: float) -> Reading:
-    """Any number of steps over all ratings at once, whatever else is unknown of them."""
+def in_span(rows: Rows, manifest: Manifest, max_misfit: float) -> Reading:
+    """Read any number of steps over all ratings at once, whatever else is unknown of them.
+
+    Parameters
+    ----------
+    rows : Rows
+    manifest : Manifest
+        Names the rating grid.
+    max_misfit : float
+        Largest misfit at which a client is answered.
+
+    Returns
+    -------
+    Reading
+    """
     levels = np.array(manifest.rating_levels)
+    rows = moved(rows)
     found = ratings_in_span(rows.rows, rows.factors, rows.offset, rows.item, levels, rows.precision)
     unknown = np.full(found.told.shape, np.nan)
     none = np.zeros(found.told.shape)
