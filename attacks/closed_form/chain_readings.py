@@ -124,8 +124,9 @@ def _without_outliers(best: Reading, rows: Rows, levels: Float[np.ndarray, " lev
     """Without ratings that are much farther from the grid than those of the same client.
 
     Rounding is alike in all rows; a row that is off by more is of another step than was thought, or, where
-    it is the longest, was clipped. A row of zeros says that its error is none, or that its item took no part:
-    only where the rating is exact, the former.
+    it is the longest, was clipped. Where ratings are inexact such a row may be near a wrong level by
+    accident, unless that is the last on either side. A row of zeros says that its error is none, or that
+    its item took no part: only where the rating is exact, the former.
     """
     away = np.where(np.isfinite(best.value) & rows.item, distance_to_levels(best.value, levels), np.nan)
     with np.errstate(invalid="ignore"):
@@ -136,6 +137,10 @@ def _without_outliers(best: Reading, rows: Rows, levels: Float[np.ndarray, " lev
         longest = size >= LONG * size.max(axis=1, initial=0)[:, None]
         times = np.where(longest, OF_LONGEST, FARTHER)
         off = away > np.maximum(times * usual[:, None], EXACT * step_of(levels))
+        inner = (
+            np.minimum(np.abs(best.value - levels[0]), np.abs(best.value - levels[-1])) > step_of(levels) / 2
+        )
+        off |= longest & inner & (best.steps > 1)[:, None] & (usual > EXACT * step_of(levels))[:, None]
         off |= (size == 0) & (away > rows.precision**HALF * step_of(levels))
     return best._replace(value=np.where(off, np.nan, best.value))
 
