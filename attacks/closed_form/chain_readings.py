@@ -104,6 +104,11 @@ def _credible(best: Reading, rows: Rows, levels: Float[np.ndarray, " levels"]) -
     return _without_outliers(_without_loners(best, rows), rows, levels)
 
 
+def _rated(best: Reading, rows: Rows) -> Bool[np.ndarray, "users rows"]:
+    """Rows that are answered with a rating: 0 says that there is none."""
+    return np.isfinite(best.value) & (best.value != 0) & rows.item
+
+
 def _without_loners(best: Reading, rows: Rows) -> Reading:
     """Without inexact answers where next to none of the clients with as many ratings is answered.
 
@@ -128,7 +133,7 @@ def _without_outliers(best: Reading, rows: Rows, levels: Float[np.ndarray, " lev
     accident, unless that is the last on either side. A row of zeros says that its error is none, or that
     its item took no part: only where the rating is exact, the former.
     """
-    away = np.where(np.isfinite(best.value) & rows.item, distance_to_levels(best.value, levels), np.nan)
+    away = np.where(_rated(best, rows), distance_to_levels(best.value, levels), np.nan)
     with np.errstate(invalid="ignore"):
         usual = np.array(
             [np.median(own[np.isfinite(own)]) if np.isfinite(own).any() else 0.0 for own in away]
@@ -177,7 +182,7 @@ def _exact(best: Reading, rows: Rows, levels: Float[np.ndarray, " levels"]) -> R
     # where there are several steps each has its own direction, to the last digit
     several = best.steps > 1
     inexact = np.where(several, rows.precision**THIRD, np.nan_to_num(across) + rows.precision**HALF)
-    there = np.isfinite(best.value) & rows.item
+    there = _rated(best, rows)
     away = np.where(there, distance_to_levels(np.nan_to_num(best.value), levels), 0.0).sum(axis=1)
     far = away / np.maximum(there.sum(axis=1), 1) > SLACK * inexact * max(
         levels[-1] - levels[0], step_of(levels)

@@ -187,9 +187,15 @@ def narrowed(rows: Rows, width: int) -> Rows:
     -------
     Rows
     """
-    arrays = (rows.rows, rows.factors, rows.offset, rows.item)
-    sequence = None if rows.sequence is None else rows.sequence[:, :width]
-    return Rows(*(part[:, :width] for part in arrays), rows.scale, rows.precision, sequence)
+    return Rows(
+        rows.rows[:, :width],
+        rows.factors[:, :width],
+        rows.offset[:, :width],
+        rows.item[:, :width],
+        rows.scale,
+        rows.precision,
+        None if rows.sequence is None else rows.sequence[:, :width],
+    )
 
 
 def fitting_better(

@@ -19,6 +19,7 @@ from attacks.closed_form.parallel_groups import by_group
 from attacks.closed_form.readings import Numbers, Reading, Rows, fitting_better, moved, nothing, on_the_rest
 from attacks.closed_form.reduction import leading_direction
 from attacks.closed_form.shared_pull import without_pull
+from attacks.closed_form.weighted_zeros import on_one_line
 from victims.transcript.manifest import Manifest
 
 __all__ = ["Rows", "best_reading", "in_span"]
@@ -56,6 +57,7 @@ def best_reading(rows: Rows, manifest: Manifest, max_misfit: float) -> Reading:
             for reading in (_equal_factors, _equal_factors_after):
                 best = on_the_rest(best, reading, ~best.answered, rows, manifest, max_misfit)
         best = on_the_rest(best, in_span, ~best.answered, rows, manifest, max_misfit)
+        best = on_the_rest(best, _with_unrated, ~best.answered, rows, manifest, max_misfit)
         best = on_the_rest(best, _with_bias, ~best.answered, rows, manifest, max_misfit)
         if rows.rows.shape[1] <= LONGEST:
             best = on_the_rest(best, _by_group, ~best.answered, rows, manifest, max_misfit)
@@ -67,6 +69,18 @@ def _without_pull(rows: Rows, manifest: Manifest, max_misfit: float) -> Reading:
     clean, pull = without_pull(rows.rows, rows.factors, rows.item)
     numbers = _one_step(rows._replace(rows=clean))._replace(pull=pull)
     return read(numbers, rows, manifest, max_misfit)
+
+
+def _with_unrated(rows: Rows, manifest: Manifest, max_misfit: float) -> Reading:
+    """One step, with rows of unrated items among the others, which are answered with 0."""
+    numbers = _one_step(rows)
+    unrated, kappa = on_one_line(numbers, rows.precision)
+    some = unrated.any(axis=1)
+    found = read(numbers._replace(there=numbers.there & ~unrated), rows, manifest, max_misfit)
+    with np.errstate(invalid="ignore", divide="ignore"):
+        told = some & (-kappa * found.of_error / found.of_factor > 0)
+    value = np.where(unrated, 0.0, found.value)
+    return found._replace(value=value, misfit=np.where(told, found.misfit, np.nan))
 
 
 def _with_bias(rows: Rows, manifest: Manifest, max_misfit: float) -> Reading:
