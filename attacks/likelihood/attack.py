@@ -19,9 +19,9 @@ does where noise of unknown scale turns out larger along the rows' directions th
 under such noise are more likely as rows of the opposite sign, without the declared rule, or with steps of
 another size, they are taken so, and the option ``declared_rule`` says it; the scale of the rows
 (``upload_scale``, ``reduction``) is taken as declared. Where the rows have no noise to speak of, the closed
-form (``attacks.closed_form.spectral``, else ``attacks.closed_form.rating_grid``) is the maximum, and its
-answer is given. Rows that clients send each other are read where they are such uploads
-(``attacks.likelihood.neighbours``).
+form (``attacks.closed_form.spectral`` or ``attacks.closed_form.rating_grid``, whichever answers more
+clients) is the maximum, and its answer is given. Rows that clients send each other are read where they are
+such uploads (``attacks.likelihood.neighbours``).
 """
 
 from __future__ import annotations
@@ -127,10 +127,12 @@ class Likelihood:
         size = size_up(view)
         unusable = {int(user): reason for user, reason in size.unusable.items()}
         if size.off_share < CLEAN:
-            for method in (Spectral(), Grid()):
-                closed = method.attack(view, key, progress)
-                if len(closed.abstained) < closed.users.size:
-                    return _renamed(self.name, closed, options)
+            closed = min(
+                (method.attack(view, key, progress) for method in (Spectral(), Grid())),
+                key=lambda found: len(found.abstained),
+            )
+            if len(closed.abstained) < closed.users.size:
+                return _renamed(self.name, closed, options)
         users = np.setdiff1d(view.users, list(unusable))
         if users.size == 0:
             return Reconstruction(self.name, view.users, (), unusable, options)
