@@ -28,6 +28,7 @@ from jaxtyping import Bool
 
 from attacks.base import Estimates, alpha_unknown, unreadable
 from attacks.client_rules.premises import unlike
+from attacks.closed_form.repeated_noise import noise_repeats
 from attacks.likelihood import oracle
 from attacks.likelihood.oracle import Answers, BatchCache
 from audit.scoring.all_but_one import log_likelihoods
@@ -61,6 +62,8 @@ def obstacle(view: View) -> str:
     reason = unreadable(view) or alpha_unknown(view) or oracle.unmodelled(view.manifest) or unlike(view)
     if reason or view.users.size == 0:
         return reason or "the view has no clients"
+    if noise_repeats(view):
+        return "the noise is the same in several rounds, and what two of them differ by is free of it"
     if not oracle.constants_are_public(view):
         return "constants of the clients' step are not public, and an attack may estimate them"
     return ""
