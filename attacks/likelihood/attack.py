@@ -13,7 +13,8 @@ What it assumes: independent Laplace noise on every coordinate; its scale is rea
 estimated. Where the same noise comes in several rounds (``attacks.closed_form.repeated_noise``) it reads the
 last one alone; ``attacks.trajectory`` reads more then. Constants of the update rule, and alpha, that the
 manifest lacks are estimated (``attacks.likelihood.nuisance``). Where the uploads do not determine them,
-``estimated_constants`` says so: then every round's factor is free (less is read), and without alpha it abstains in include-unrated.
+``estimated_constants`` says so: then every round's factor is free (less is read), and without alpha it
+abstains in include-unrated.
 Uploads that noise alone explains as well are abstained on; where all are, and yet the rows of a client have a
 direction in common (``attacks.likelihood.sign_test``), it says that its model fails instead of "noise". So it
 does where noise of unknown scale turns out larger along the rows' directions than off them. Where uploads
