@@ -71,14 +71,14 @@ def read_all(
     if reason := wrong_rule(batches.problem, state, how.size):
         return all_abstain(name, everyone, reason, options)
     found = _answered(batches, state, samples, progress)
-    if reason := too_alike(found.blocks, view.manifest):
-        return all_abstain(name, everyone, reason, options)
     silent_ones, noise_alone = unread(view, found.evidence, how.key)
     outcome = Outcome.NOTHING_FOUND if noise_alone and not how.size.unusable else Outcome.ANSWERED
     abstained = dict(how.size.unusable) | silent_ones
     silenced = np.array(sorted(abstained), np.int64)
     for block in found.blocks:
         block.value[np.isin(block.users, silenced)] = np.nan
+    if reason := too_alike(found.blocks, view.manifest):
+        return all_abstain(name, everyone, reason, options)
     diagnostics = {}
     for title, values in {"evidence": found.evidence, "length": found.length}.items():
         full = np.full(everyone.size, np.nan)
