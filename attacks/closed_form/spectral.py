@@ -124,7 +124,7 @@ def _open_scale(manifest: Manifest) -> str:
 def _no_scale(manifest: Manifest) -> str:
     if manifest.update == "semi-als":
         return "no length of the client's factor satisfies Eq. (8): rows are missing or perturbed"
-    if manifest.update == "sgd":
+    if manifest.update == "sgd" and _constants_of_step(manifest):
         return "no length of the client's factor satisfies Eq. (9) in two consecutive rounds"
     return "no length of the client's factor gives an item the same rating in two consecutive rounds"
 
@@ -171,16 +171,22 @@ def _unrated_scale(manifest: Manifest, uploads: Uploads, reduced: Reduced) -> Fl
     return np.sqrt(np.maximum(middle, 0))
 
 
+def _constants_of_step(manifest: Manifest) -> tuple[float, ...]:
+    """gamma and lambda 2 of Eq. (9), or nothing where one is not public."""
+    needed = ("client_learning_rate", "lambda_factors")
+    known = manifest.hyperparameters
+    return tuple(known[name] for name in needed) if known.keys() >= set(needed) else ()
+
+
 def _step_scales(
     attack: Spectral, manifest: Manifest, now: Reduced, then: Reduced
 ) -> tuple[np.ndarray, np.ndarray]:
     """s and s' from the clients' gradient step, Eq. (9) and (10)."""
-    constants = manifest.hyperparameters
     none = np.zeros(now.energy.size)
-    if "client_learning_rate" not in constants or "lambda_factors" not in constants:
+    if not (constants := _constants_of_step(manifest)):
         return none, none
-    rate = constants["client_learning_rate"]
-    shrink = 1 - 2 * rate * constants["lambda_factors"]
+    rate, ridge = constants
+    shrink = 1 - 2 * rate * ridge
     if abs(shrink) < 1e-12:
         return none, none
     cosine = np.einsum("uk,uk->u", now.direction, then.direction)
