@@ -43,6 +43,8 @@ from attacks.closed_form.upload_kind import uploaded_otherwise
 from victims.transcript.manifest import Manifest
 from victims.transcript.view import ATTRIBUTE, ITEM, Uploads, UserBatch, View
 
+NOISES = ("laplace", "gaussian", "objective-noise")  # defenses that add to the numbers of an upload
+
 
 @dataclass(frozen=True)
 class Spectral:
@@ -53,11 +55,14 @@ class Spectral:
     max_misfit : float
         Abstain where the distance of the answer from the grid exceeds this share of what random
         pairing gives; ``inf`` never abstains for that reason.
+    noisy_misfit : float
+        The same where noise in the uploads is declared, which moves right answers off the grid, too.
     parallel : float
         Sine of the angle below which two directions count as parallel.
     """
 
     max_misfit: float = 0.25
+    noisy_misfit: float = 0.5
     parallel: float = 1e-7
     name: str = "spectral"
 
@@ -85,10 +90,14 @@ class Spectral:
             options,
             view,
             partial(_scales, self, view.manifest),
-            max_misfit=self.max_misfit,
+            max_misfit=self._largest_misfit(view.manifest),
             no_length=_no_scale(view.manifest),
             progress=progress,
         )
+
+    def _largest_misfit(self, manifest: Manifest) -> float:
+        noisy = any(entry.get("name") in NOISES for entry in manifest.defenses)
+        return max(self.max_misfit, self.noisy_misfit) if noisy else self.max_misfit
 
     def obstacle(self, view: View) -> str:
         """Why no client of the view can be solved, or nothing."""

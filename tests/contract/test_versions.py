@@ -105,12 +105,18 @@ def answers(view: View, name: str) -> Reconstruction:
     return make_attack(name, SHORT.get(name, {})).attack(view if whole else view.select(few), 5)
 
 
+def reasons(found: Reconstruction) -> set[str]:
+    return set(found.abstained.values())
+
+
 def same(views: tuple[View, View], names: list[str], context: str) -> int:
     """How many attacks answered somebody; all gave the same from both."""
     read = 0
     for name in names:
         first, second = (answers(view, name) for view in views)
         if views[1].manifest.rule_name != views[0].manifest.rule_name:  # reasons name the rule
+            if any("projected-sgd is not one that this attack knows" in why for why in reasons(second)):
+                continue  # version 1 calls that rule sgd, and this attack takes it for that
             assert first.abstained.keys() == second.abstained.keys(), f"{name} on {context}"
             second = replace(second, abstained=first.abstained)
         assert_same(first, second, f"{name} on {context}")
