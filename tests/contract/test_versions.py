@@ -54,7 +54,7 @@ CHEAP = {"semi-als/observed-only", "mf", "fedmf", "encrypted sums"}
 SHORT: dict[str, dict[str, Any]] = {
     "likelihood": {"steps": 3, "passes": 1, "samples": 2, "prior": "flat"},
     "trajectory": {"steps": 5, "starts": 1},
-    "inversion": {"rounds": 1, "starts": 1},
+    "inversion": {"rounds": 1},
 } | {name: {"max_iterations": 3, "jobs": 1} for name in BUILT_IN["attacks"] if name.startswith("root-")}
 
 
