@@ -386,7 +386,7 @@ def test_programs_that_learn_numbers_from_0_to_1(tmp_path, table, steps, clients
 
 @pytest.mark.parametrize(("bias", "read"), [(3.0, 0), (3.4, 8)])
 def test_a_bias_in_the_middle_of_the_levels_leaves_the_mirror_image(tmp_path, bias, read):
-    """r and 6 - r give the same rows where all biases are 3, so that nobody is answered; with others all are."""
+    """r and 6 - r give the same rows where all biases are 3: nobody is answered; with others all are."""
     rng = np.random.default_rng(4)
     v = rng.normal(0, 0.3, (30, 4))
     table = rng.integers(1, 6, (8, 30)).astype(float)
