@@ -8,7 +8,7 @@ import numpy as np
 from jaxtyping import Float
 
 from attacks.base import Estimates, Outcome, Progress, Reconstruction, all_abstain, joined
-from attacks.likelihood.abstention import unread, wrong_rule
+from attacks.likelihood.abstention import too_alike, unread, wrong_rule
 from attacks.likelihood.batch_cache import BatchCache
 from attacks.likelihood.estimates import estimates
 from attacks.likelihood.learning import State
@@ -71,6 +71,8 @@ def read_all(
     if reason := wrong_rule(batches.problem, state, how.size):
         return all_abstain(name, everyone, reason, options)
     found = _answered(batches, state, samples, progress)
+    if reason := too_alike(found.blocks, view.manifest):
+        return all_abstain(name, everyone, reason, options)
     silent_ones, noise_alone = unread(view, found.evidence, how.key)
     outcome = Outcome.NOTHING_FOUND if noise_alone and not how.size.unusable else Outcome.ANSWERED
     abstained = dict(how.size.unusable) | silent_ones
