@@ -474,7 +474,7 @@ def score(
         What was attacked. A file that ``factorleak attack`` wrote says that itself; the ceiling of uploads
         under a defense needs it in any case.
     adversary : str, optional
-        Who attacked; default: whom the file names, or the server.
+        Who attacked; default: whom the file or the answer itself names, or the server.
     seed : int
         Of the bootstrap.
 
