@@ -25,6 +25,7 @@ from audit.experiments import (
 from audit.experiments.experiment import Experiment
 from audit.experiments.grid import Cell, Procedure, Say
 from audit.experiments.results import Row
+from victims.common.errors import InputError
 from victims.data.ratings import Ratings
 
 COMPARE = "compare"
@@ -140,7 +141,10 @@ def _prepare(cell: Cell[Placed], data: Mapping[str, Ratings], say: Say) -> Any:
 
 def _measure(cell: Cell[Placed], prepared: Any, say: Say) -> list[Row]:
     own = replace(cell, task=cell.task.task)
-    return _procedure(cell.task).measure(own, prepared, say)
+    try:
+        return _procedure(cell.task).measure(own, prepared, say)
+    except InputError as error:  # ends a command, which has nothing else to do; a campaign has
+        return rows_without(cell.task, error)
 
 
 PROCEDURE = Procedure(_prepare, _measure, rows_without)

@@ -146,8 +146,8 @@ def compare(
         seed=seed,
         victim_options=parse_options(set_ or []),
     )
-    notes = short_of_rounds(plan)
     plan = settled(plan)
+    notes = short_of_rounds(plan)
     columns = {"defense": plan.defenses, "adversary": plan.adversaries}
     vocabulary = Vocabulary(values=(*OF_ATTACKS, *OF_QUALITY, *OF_COST), columns=columns)
     build = build_of(fail_on, vocabulary, against, junit)

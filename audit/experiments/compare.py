@@ -72,7 +72,8 @@ def short_of_rounds(comparison: Comparison) -> list[str]:
     list of str
         A sentence for each defense and attack.
     """
-    rounds = np.array(settled(comparison).rounds)
+    comparison = settled(comparison)
+    rounds = np.array(comparison.rounds)
     longest = max(run.size for run in np.split(rounds, np.flatnonzero(np.diff(rounds) != 1) + 1))
     return [
         f"{text}: {attacker.name} uses {attacker.rounds} consecutive rounds, {longest} are watched"

@@ -104,6 +104,20 @@ def test_blocks_beside_victims(run, tmp_path):
     assert json.loads(run(*words, "--dry-run")[1])["kept"] == 7
 
 
+def test_a_cell_that_cannot_be_is_a_row_and_ends_nothing(run, tmp_path):
+    """The command itself stops there; a campaign goes on to the other cells."""
+    block = BLOCKS["quality"][0]
+    content_of(
+        tmp_path, f"[[quality]]\n{block.replace('laplace:b=1', 'unrated-sampling')}[[quality]]\n{block}"
+    )
+    assert run("compare", tmp_path / "campaign.toml", "--out", tmp_path / "R", "--jobs", 1)[0] == 0
+    rows = rows_of(tmp_path / "R" / "results.json")
+    failed = [row for row in rows if row["status"] == "failed"]
+    assert {row["defense"] for row in failed} == {"unrated-sampling"}
+    assert "must not be sampled" in failed[0]["reason"]
+    assert [row["defense"] for row in rows if row["status"] == "ran"]
+
+
 def test_data_and_seeds_are_a_grid(tmp_path):
     other = 'name = "other"\npath = "synthetic:users=12,items=20,ratings_per_user=6"\n'
     block = "[[quality]]\n" + BLOCKS["quality"][0]
