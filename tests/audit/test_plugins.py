@@ -318,7 +318,7 @@ class TestCode:
         assert len(set(names)) == 3
 
     def test_an_edit_of_our_own_source_counts(self, tmp_path, monkeypatch):
-        sweep, ratings = settled(Sweep()), generate(Synthetic(users=5, items=9))
+        sweep, ratings = settled(Sweep()), generate(Synthetic(users=5, items=9, ratings_per_user=4.0))
 
         def name() -> str:
             plugins.own_code.cache_clear()
