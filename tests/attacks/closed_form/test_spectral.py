@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 from attacks.base import Reconstruction
+from attacks.closed_form.goodness_of_fit import misfit
 from attacks.closed_form.spectral import Spectral
 from tests.conftest import SCENARIOS
 from tests.oracles.simulator import Reference
@@ -198,6 +199,17 @@ def test_attribute_constant_is_not_needed_without_attributes(outside):
     reference, transcript = outside(groups=(), rounds=(2,))
     view = with_constants(transcript, lambda_attributes=None)
     assert_read(Spectral().attack(view, 0), reference)
+
+
+def test_numbers_far_off_the_grid_are_no_ratings_however_far_off_chance_is():
+    """Factors that noise drove to huge values: paired at random, the numbers are further off still."""
+    rng = np.random.default_rng(0)
+    predicted = rng.normal(0, 1e6, (5, 40))
+    error = 3.0 - predicted + rng.normal(0, 1e3, (5, 40))
+    everywhere = np.ones((5, 40), bool)
+    off, judged = misfit(error, predicted, everywhere, everywhere, np.arange(1.0, 6.0), None)
+    assert (judged == 40).all()
+    assert (off > 1).all()
 
 
 def test_diagnostics_give_the_length_of_the_factor(outside):
