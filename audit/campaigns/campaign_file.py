@@ -12,7 +12,7 @@
     update = ["semi-als"]
     defenses = ["none", "laplace:b=2", "privmvmf"]
 
-    [[sweep]]               # what a command measures; its keys are audit.campaigns.blocks'
+    [[sweep]]               # what a command measures: see audit.campaigns.blocks
     scales = [0, 1, 10]
 
     [[exclude]]

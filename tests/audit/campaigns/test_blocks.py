@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import re
+from collections import Counter
+from pathlib import Path
 
 import pytest
 
@@ -167,6 +169,20 @@ def test_the_published_split_is_that_of_the_ratings(tmp_path):
         tmp_path, '[[data]]\nname = "ml-100k"\ncommunity = 5\n[[claims]]\ndata = ["ml-100k"]\n'
     )
     assert [part.plan.source for part in matrix_of(sample, tmp_path).parts] == ["/dev/null"]
+
+
+def test_the_file_of_the_handbook_is_understood(tmp_path):
+    """Its blocks together, of other ratings."""
+    page = (Path(__file__).parents[3] / "docs" / "how-to" / "run-a-campaign.md").read_text()
+    whole, more = re.findall(r"```toml\n(.*?)```", page, re.DOTALL)
+    path = tmp_path / "campaign.toml"
+    path.write_text(whole.replace("ratings.csv", DATA) + more)
+    content = read_campaign(path)
+    found = listed(matrix_of(content, tmp_path), load_data(content, tmp_path), tmp_path)
+    asked = Counter(cell.task.preset for cell in found.cells)
+    assert asked.keys() == {"compare", "sweep", "predict mf", "quality"}
+    reasons = {row["reason"].rpartition(": ")[2] for row in found.excluded}
+    assert reasons == {"it sees what the server sees", "no root under noise"}
 
 
 WRONG = {
