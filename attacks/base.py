@@ -158,10 +158,16 @@ class Linked:
         Pseudonym of each row's sender, in the order of the view; -1 where it is linked to nobody.
     name : (n_pseudonyms,)
         The client that each pseudonym is said to be; -1 where it is not named.
+    round : (n_rows,), optional
+        The round of each row, which tells of what part of a recording the view was; without it, of all.
+    adversary : str
+        Whose view it was; empty where that is not told.
     """
 
     label: Int[np.ndarray, " rows"]
     name: Int[np.ndarray, " pseudonyms"]
+    round: Int[np.ndarray, " rows"] | None = None
+    adversary: str = ""
 
 
 OPTIONAL = ("probability", "rated_probability", "rating_if_rated", "median_if_rated")  # of Estimates

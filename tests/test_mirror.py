@@ -13,6 +13,7 @@ PACKAGES = ("attacks", "audit", "defenses", "reports", "victims")
 # (``attacks/inversion/test_inversion.py``) needs no reason.
 TOPICS = {
     "attacks/peers/test_anonymous_rows.py": "senders linked, named and read, by all of the folder",
+    "attacks/peers/test_strangers.py": "programs of other people, read by all of the folder",
     "attacks/peers/test_under_defenses.py": "noise, sampling and sums under neighbours, by all of the folder",
     "attacks/peers/test_victims.py": "victims without a server, read by all of the folder",
     "attacks/trajectory/test_steps_in_turn.py": "paper 002's order per-rating, by all of the folder",

@@ -97,7 +97,8 @@ def of_untold(
     """
     base = rounds[found.base]
     name = names_of(view, base, found.label[found.base], found.pull[found.base], claims.scale)
-    linked = Linked(_of_copies(view, rounds, found), name)
+    assert view.copies is not None
+    linked = Linked(_of_copies(view, rounds, found), name, view.copies.round, view.adversary)
     if answers == "claims":
         return _of_pseudonyms(claims, found.n, linked)
     users = np.union1d(view.users, _neighbours(view))

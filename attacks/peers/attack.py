@@ -37,6 +37,7 @@ from victims.transcript.view import UNTOLD, View
 ANSWERS = {"claims": "peers", "ratings": "peers-named", "lists": "peers-lists"}  # and what that is called
 LEAST_FACTORS = 3
 NO_PEER = "it reads what clients of a graph send each other, and the adversary is none of them"
+SEALED = "what others send the adversary is encrypted, and this attack reads no sums of it; aggregate does"
 
 
 @dataclass(frozen=True)
@@ -97,9 +98,24 @@ class Peers:
     def obstacle(self, view: View) -> str:
         """Why the attack does not apply, or nothing."""
         if view.copies is None:
-            return NO_PEER
+            return no_copies(view)
         naming = self.answers != "claims" and not _senders_told(view)
         return no_rows(view) or _too_many(view) or (weights_unknown(view) if naming else "")
+
+
+def no_copies(view: View) -> str:
+    """Say why a view has no rows that arrived at clients.
+
+    Parameters
+    ----------
+    view : View
+        Without copies.
+
+    Returns
+    -------
+    str
+    """
+    return SEALED if view.members else NO_PEER
 
 
 def no_rows(view: View) -> str:

@@ -25,7 +25,7 @@ from jaxtyping import Float, Int
 
 from attacks.base import Progress, Reconstruction, all_abstain, factors_hidden, silent
 from attacks.peers.answers import of_told, scope_of, told_users
-from attacks.peers.attack import NO_PEER
+from attacks.peers.attack import no_copies
 from attacks.peers.claims import Claims
 from attacks.peers.explicit import Explicit, mappings, pull_of, read_explicit, starred
 from attacks.peers.implicit import Sampled, sampled_of
@@ -103,7 +103,7 @@ class Cofactors:
     def obstacle(self, view: View) -> str:
         """Why the attack does not apply, or nothing."""
         if view.copies is None:
-            return NO_PEER
+            return no_copies(view)
         copies = [one.copies for one in (view, view.implicit) if one is not None and one.copies is not None]
         if not sum(one.round.size for one in copies):
             return "the adversary receives nothing from others"

@@ -60,8 +60,8 @@ def pull_of(
     -------
     float
     """
-    pull = meeting_planes(rows, factors, index, precision).pull
-    return float(np.median(pull)) if pull.size else np.nan
+    met = meeting_planes(rows, factors, index, precision)
+    return float(met.pull(np.zeros(met.first.size, int), 1)[0])
 
 
 def read_explicit(

@@ -13,7 +13,8 @@ test.
 
 The line tells more. With l its direction, x = a l + b v in each of the two planes, and b is W alpha in the
 later row (in both, where u stood still) and larger by W gamma e^2 / (1 - gamma alpha) in the earlier one.
-So the smaller b of each pair of rows is the multiple of its own factor that every row of the sender holds.
+So the smaller b of each pair of rows is the multiple of its own factor that every row of the sender holds,
+and of rows whose sign is turned the larger one: that of the two on which the sender's pairs agree.
 
 Symbols: W weight, e error, u the sender's factor, v the item's, alpha and gamma ridge and rate (paper 003,
 Eqs. 2 to 4 and Algorithm 1).
@@ -44,13 +45,31 @@ class Meeting(NamedTuple):
     ----------
     first, second : (pairs,) int
         Rows, the first below the second.
-    pull : (pairs,)
-        The smaller b of the two rows.
+    lower, higher : (pairs,)
+        b of the two rows.
     """
 
     first: Int[np.ndarray, " pairs"]
     second: Int[np.ndarray, " pairs"]
-    pull: Float[np.ndarray, " pairs"]
+    lower: Float[np.ndarray, " pairs"]
+    higher: Float[np.ndarray, " pairs"]
+
+    def pull(self, part: Int[np.ndarray, " pairs"], n: int) -> Float[np.ndarray, " parts"]:
+        """W alpha of each of some parts of the pairs, the median; NaN where a part has no pair.
+
+        Parameters
+        ----------
+        part : (pairs,) int
+            0, 1, ...
+        n : int
+            Number of parts.
+        """
+        found, spread = [], []
+        for value in (self.lower, self.higher):
+            middle = _median_by(part, value, n)
+            found.append(middle)
+            spread.append(_median_by(part, np.abs(value - middle[part]), n))
+        return np.where(spread[1] < spread[0], found[1], found[0])
 
 
 class Senders(NamedTuple):
@@ -107,7 +126,7 @@ def linked_by_planes(
     size = np.bincount(part, minlength=1)
     alone = size[part] < 2
     twice = _holding_an_item_twice(part, index)
-    pull = _median_by(part[meeting.first], meeting.pull, int(part.max(initial=-1)) + 1)[part]
+    pull = meeting.pull(part[meeting.first], int(part.max(initial=-1)) + 1)[part]
     lost = alone | twice
     return Senders(numbered(np.where(lost, -1, part)), np.where(lost, np.nan, pull))
 
@@ -133,7 +152,7 @@ def meeting_planes(
     """
     nothing = np.zeros(0, int)
     if rows.shape[1] < LEAST_FACTORS:
-        return Meeting(nothing, nothing, np.zeros(0))
+        return Meeting(nothing, nothing, np.zeros(0), np.zeros(0))
     along, across, there = _bases(rows, factors)
     some = np.flatnonzero(there)
     screen = _screen(rows, factors)
@@ -146,12 +165,12 @@ def meeting_planes(
         near_first.append(one[different])
         near_second.append(other[different])
     first, second = (np.concatenate([nothing, *part]) for part in (near_first, near_second))
-    sine, pull = _lines(rows, factors, along, across, first, second)
+    sine, lower, higher = _lines(rows, factors, along, across, first, second)
     limit = EXACT * max(precision, np.finfo(float).eps)
     # a row that lies almost along its factor tells its plane with fewer digits
     flat = _flatness(rows, along)
     met = sine * np.minimum(flat[first], flat[second]) < limit
-    return Meeting(first[met], second[met], pull[met])
+    return Meeting(first[met], second[met], lower[met], higher[met])
 
 
 def numbered(label: Int[np.ndarray, " rows"]) -> Int[np.ndarray, " rows"]:
@@ -251,17 +270,17 @@ def _lines(
     across: np.ndarray,
     first: np.ndarray,
     second: np.ndarray,
-) -> tuple[Float[np.ndarray, " pairs"], Float[np.ndarray, " pairs"]]:
-    """The smallest angle's sine to the last digit, and the smaller multiple of the factor off that line."""
+) -> tuple[Float[np.ndarray, " pairs"], ...]:
+    """The smallest angle's sine to the last digit, and the two multiples of the factors off that line."""
     if not first.size:
-        return np.zeros(0), np.zeros(0)
+        return np.zeros(0), np.zeros(0), np.zeros(0)
     one, other = (np.stack([along[row], across[row]], axis=2) for row in (first, second))  # (pairs, K, 2)
     turn, _, turned = np.linalg.svd(one.transpose(0, 2, 1) @ other)
     line = np.einsum("pkc,pc->pk", one, turn[:, :, 0])
     match = np.einsum("pkc,pc->pk", other, turned[:, 0, :])
     sine = np.linalg.norm(line - match, axis=1)
     pull = [_multiple(rows[row], factors[row], line) for row in (first, second)]
-    return sine, np.minimum(*pull)
+    return sine, np.minimum(*pull), np.maximum(*pull)
 
 
 def _multiple(row: np.ndarray, factor: np.ndarray, line: np.ndarray) -> Float[np.ndarray, " pairs"]:

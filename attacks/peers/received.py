@@ -2,7 +2,8 @@
 
 Several members of a coalition get a row of a sender each, times its own weight. Where senders are told,
 these are copies of one message; where they are not, rows about one item that are parallel to the last digit
-are, and how their lengths relate is how the sender's weights do.
+are, and how their lengths relate is how the sender's weights do. A row that one member gets twice, the same
+in all digits, was sent twice.
 """
 
 from __future__ import annotations
@@ -113,12 +114,13 @@ def _messages(
     members: tuple[int, ...],
 ) -> Int[np.ndarray, " copies"]:
     """Number of each copy's message."""
-    if len(members) == 1:
-        return np.arange(sender.size)
-    told = sender != UNTOLD
-    number = np.arange(sender.size)
-    if told.all():
+    if (sender != UNTOLD).all():
+        if len(members) == 1:
+            return np.arange(sender.size)
         return np.unique(np.stack([sender, index]), axis=1, return_inverse=True)[1].ravel()
+    number = _alike(sender, receiver, index, rows, size)
+    if len(members) == 1:
+        return np.unique(number, return_inverse=True)[1]
     unit = rows / np.where(size > 0, size, 1)[:, None]
     order = np.argsort(index, kind="stable")
     for here in np.split(order, np.flatnonzero(np.diff(index[order])) + 1):
@@ -129,4 +131,14 @@ def _messages(
             apart = np.linalg.norm(unit[one] - np.sign(near[a, b]) * unit[other])
             if receiver[one] != receiver[other] and apart < PARALLEL and number[other] == other:
                 number[other] = number[one]
-    return np.unique(number, return_inverse=True)[1]
+    return np.unique(number[number], return_inverse=True)[1]
+
+
+def _alike(
+    sender: np.ndarray, receiver: np.ndarray, index: np.ndarray, rows: np.ndarray, size: np.ndarray
+) -> Int[np.ndarray, " copies"]:
+    """For each copy the first that is the same; rows of zeros are all different, for they tell nothing."""
+    place = np.where(size > 0, 0, np.arange(size.size) + 1)
+    columns = np.column_stack([sender, receiver, index, place, rows])
+    _, first, inverse = np.unique(columns, axis=0, return_index=True, return_inverse=True)
+    return first[inverse.ravel()]

@@ -65,11 +65,11 @@ def sorted_by_sender(rounds: Sequence[Arrived], users: Int[np.ndarray, " users"]
     base = 0
     for base, one in enumerate(rounds):
         label[base], pull[base] = linked_by_planes(one.rows, one.factors, one.item, one.precision)
-        if np.mean(label[base] >= 0) >= ENOUGH:
+        if _share_linked(one, label[base]) >= ENOUGH:
             break
     else:
         label = [linked_by_direction(one.rows, one.item) for one in rounds]
-        base = int(np.argmax([np.mean(one >= 0) for one in label]))
+        base = int(np.argmax([_share_linked(*pair) for pair in zip(rounds, label, strict=True)]))
     for order in (range(base + 1, len(rounds)), range(base - 1, -1, -1)):
         before = base
         for number in order:
@@ -79,12 +79,17 @@ def sorted_by_sender(rounds: Sequence[Arrived], users: Int[np.ndarray, " users"]
     return Sorted(label, pull, int(label[base].max(initial=-1)) + 1, base)
 
 
+def _share_linked(one: Arrived, label: Int[np.ndarray, " messages"]) -> float:
+    """Share of a round's messages that are somebody's; those of zeros alone, which tell nothing, aside."""
+    telling = one.rows.any(axis=1)
+    return float(np.mean(label[telling] >= 0)) if telling.any() else 0.0
+
+
 def _pulls(one: Arrived, label: np.ndarray) -> Float[np.ndarray, " messages"]:
     """Sender by sender what its planes tell."""
     out = np.full(label.size, np.nan)
     order = np.argsort(label, kind="stable")
     for here in np.split(order, np.flatnonzero(np.diff(label[order])) + 1):
-        pull = meeting_planes(one.rows[here], one.factors[here], one.item[here], one.precision).pull
-        if pull.size:
-            out[here] = np.median(pull)
+        met = meeting_planes(one.rows[here], one.factors[here], one.item[here], one.precision)
+        out[here] = met.pull(np.zeros(met.first.size, int), 1)
     return out

@@ -79,6 +79,8 @@ def names_of(
     sums = _per_sender(label, one.length, scale.size)
     by_list = _ways_of_lists(view, one, np.where(np.isfinite(pull), label, -1), weights, scale.size)
     by_rows = list(_ways_of_rows(view, label, pull, scale, sums, weights))
+    if not (by_list or by_rows):  # a member that sent no list of its own, and a scale that is not public
+        return np.full(scale.size, -1)
     reached = ((sums > 0)[:, None, :] == (weights > 0)[None]).all(axis=2)
     all_of_them = _possible([*by_list, *by_rows], reached)
     # weights that are no cosine of lists, or lists with more on them than was rated

@@ -101,7 +101,7 @@ def rows_of(
     )
     seconds = time.perf_counter() - start
     what = entry("attacks", attempt.attack)
-    if answer.applies or not (what.sums or what.unsigned):  # those say themselves what they lack
+    if not (answer.obstacle and (what.sums or what.unsigned)):  # those say themselves what they lack
         answer = _of_others(view, answer)
     columns = {**columns, "seconds": seconds, "bytes": _seen_bytes(view)}
     if attempt.of_sample and truth is not None and answer.identities == Identities.CLIENTS:

@@ -39,7 +39,7 @@ class ScoreRequest:
         Needed for a reconstruction that does not come from a file of ours, and for the ceiling of uploads
         under a defense.
     adversary : str or None
-        Who attacked; None: whom the file names, or the server.
+        Who attacked; None: whom the file or the answer itself names, or the server.
     reliability : bool
         Whether to measure if the attack's own probabilities are right.
     seed : int
@@ -151,7 +151,8 @@ def _attacked(request: ScoreRequest) -> tuple[Reconstruction, Manifest | None, s
     """The reconstruction, and the recording and the adversary as far as its file names them."""
     given = request.reconstruction
     if isinstance(given, Reconstruction):
-        return given, None, request.adversary or "server"
+        said = given.linked.adversary if given.linked is not None else ""
+        return given, None, request.adversary or said or "server"
     stored = read_reconstruction(given)
     if stored.origin is None:
         return stored.reconstruction, None, request.adversary or "server"
@@ -159,12 +160,19 @@ def _attacked(request: ScoreRequest) -> tuple[Reconstruction, Manifest | None, s
 
 
 def _senders(recorded: Transcript | None, adversary: str, found: Reconstruction) -> Senders | None:
-    """Who sent what the adversary got without a sender; None where all of it was not attacked."""
+    """Who sent what the adversary got without a sender; None where the recording does not tell it."""
     if recorded is None or found.linked is None:
         return None
-    view = view_of(recorded, adversary)
-    whole = view.copies is not None and view.copies.round.size == found.linked.label.size
-    return senders_of(recorded, view) if whole else None
+    linked, view = found.linked, view_of(recorded, adversary)
+    if view.copies is not None and linked.round is not None:
+        view = view.during(np.unique(linked.round))
+    arrived = 0 if view.copies is None else view.copies.round.size
+    if arrived != linked.label.size:
+        raise InputError(
+            f"the reconstruction says who sent {linked.label.size:,} rows, and {adversary!r} receives "
+            f"{arrived:,} in those rounds of {recorded.path}; give adversary and transcript of the attack"
+        )
+    return senders_of(recorded, view)
 
 
 def _called(reconstruction: Reconstruction | Path) -> str:

@@ -118,6 +118,31 @@ def link_scores(
     }
 
 
+def unsaid(label: Int[np.ndarray, " rows"], name: Int[np.ndarray, " pseudonyms"]) -> dict[str, float]:
+    """Share of the rows about which nothing is said, by the metric that asks of all of them.
+
+    Parameters
+    ----------
+    label, name
+        As of ``link_scores``.
+
+    Returns
+    -------
+    dict
+        Of ``link_recall`` the rows that are linked to nobody, of ``names_right`` those without a name.
+
+    Examples
+    --------
+    >>> unsaid(np.array([0, 0, 1, -1]), np.array([-1, 5]))
+    {'link_recall': 0.25, 'names_right': 0.75}
+    """
+    of_label = np.append(name, -1)[label]  # -1 is the last one
+    return {
+        metric: float(np.mean(said < 0)) if said.size else 1.0
+        for metric, said in ((RECALL, label), (NAMES, of_label))
+    }
+
+
 def clients_of(label: Int[np.ndarray, " rows"], sender: Int[np.ndarray, " rows"]) -> dict[int, int]:
     """The client who sent most rows of each pseudonym, the lower number where two did.
 

@@ -15,10 +15,11 @@ from audit.scoring.abstentions import in_words
 from audit.scoring.baselines import best_guess, guesses
 from audit.scoring.factor_scores import score_factors
 from audit.scoring.lengths import length_scores
-from audit.scoring.linking import Senders, clients_of, link_scores
+from audit.scoring.linking import Senders, clients_of, link_scores, unsaid
 from audit.scoring.metrics import LOWER_IS_BETTER, UserScores, score_users
 from audit.scoring.pseudonyms import CLAIMED, pseudonym_scores
 from audit.scoring.statistics import (
+    LEAK,
     MOST_UNANSWERED,
     NO_EVIDENCE,
     NOT_TESTED,
@@ -245,10 +246,14 @@ def _of_links(reconstruction: Reconstruction, senders: Senders | None, seed: int
     linked = reconstruction.linked
     if linked is None or senders is None:
         return []
-    rows = []
+    rows, silent = [], unsaid(linked.label, linked.name)
     for metric, (name, values, guess) in link_scores(linked.label, linked.name, *senders).items():
         summary = summarise(metric, values, guess, seed)
-        rows.append(Score(metric, summary, name, None, 0, why_inconclusive(summary)))
+        reason = why_inconclusive(summary)
+        if silent.get(metric, 0) > MOST_UNANSWERED and summary.verdict != LEAK:
+            summary = replace(summary, verdict=NOT_TESTED)  # what is not said bounds nothing
+            reason = f"it says nothing of {silent[metric]:.0%} of the rows"
+        rows.append(Score(metric, summary, name, None, 0, reason))
     return rows
 
 

@@ -87,7 +87,7 @@ LINES = (
     Line(PDMFREC.but("PDMFRec(-sim)", variant="-sim"), ONE),
     Line(PDMFREC.but("PDMFRec, private starts", start="private"), ONE),
     Line(PDMFREC.but("PDMFRec, private starts", start="private", anonymous="false"), ONE),
-    Line(PDMFREC.but("PDMFRec, secure sums", defense="secure-sum"), ONE),
+    Line(PDMFREC.but("PDMFRec, secure sums", defense="secure-sum"), ONE, attacks=("peers", "aggregate")),
     Line(PDMFREC.but("PDMFRec, item sets to the helper"), HELPER, attacks=LISTS),
     Line(PDMFREC.but("PDMFRec, counts to the helper", helper="counts"), HELPER, attacks=LISTS),
     Line(PDMFREC.but("PDMFRec, plain links", anonymous="false"), WIRE, attacks=("undeclared", "rated-set")),

@@ -12,9 +12,12 @@ import factorleak as fl
 from attacks.base import Reconstruction
 from attacks.closed_form.goodness_of_fit import misfit
 from attacks.closed_form.spectral import Spectral
+from audit.factories import make_defenses
 from tests.conftest import SCENARIOS
 from tests.oracles.simulator import Reference
-from victims.transcript.reader import Transcript
+from victims.protocols.fedmvmf import FedMVMF
+from victims.recording import record
+from victims.transcript.reader import Transcript, open_transcript
 from victims.transcript.view import View
 
 
@@ -233,6 +236,23 @@ def test_order_of_workers_changes_no_byte(transcripts):
     for a, b in zip(first.rows(), second.rows(), strict=True):
         for x, y in zip(a, b, strict=True):
             np.testing.assert_array_equal(x, y)
+
+
+def test_declared_noise_moves_rows_off_the_grid(ratings, tmp_path):
+    """Little noise of a known law: a right answer may be further from the grid; nothing else is read."""
+    victim = FedMVMF("semi-als", "include-unrated")
+    record(
+        victim, ratings, tmp_path / "t", rounds=[0, 1], defenses=make_defenses("laplace:scale=0.01"), seed=1
+    )
+    view, truth = open_transcript(tmp_path / "t").view("server"), ratings.matrix().toarray()
+    found = Spectral().attack(view, 0)
+    as_without = Spectral(noisy_misfit=0.25).attack(view, 0)
+    assert len(found.abstained) <= len(as_without.abstained) - 3
+    for user, kind, index, value, _ in found.rows():
+        rated = (kind == 0) & (value > 0)
+        assert np.mean(np.round(value[rated]) == truth[user[rated], index[rated]]) > 0.95
+    for seed in range(3):
+        assert len(Spectral().attack(view.shuffled(seed), 0).abstained) == ratings.n_users
 
 
 def test_equal_rows_near_the_grid_are_no_answer(tmp_path):

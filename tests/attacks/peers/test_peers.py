@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 import factorleak as fl
-from audit.factories import make_attack, make_victim
+from audit.factories import make_attack, make_defenses, make_victim
 from audit.registry import entries, is_guess
 from audit.scoring.linking import senders_of
 from audit.scoring.score import score
@@ -94,6 +94,35 @@ def test_a_missed_start(recorded):
     assert np.isnan(found["claimed_names_right"][0])  # a list of which a part is linked has another cosine
     claimed = found["claimed_rating_accuracy"][0]
     assert np.isnan(claimed) or claimed > 0.8
+
+
+@pytest.mark.parametrize("rounds", [[0], [1], [0, 1]])
+def test_links_of_some_rounds_are_scored_through_the_face(recorded, rounds):
+    """Before: left out without a word for all but the whole recording, and where no adversary was named."""
+    transcript = recorded["anonymous"]
+    view = transcript.view("neighbour:0").during(rounds)
+    found = fl.attack(view, "peers")
+    told = fl.score(found, transcript=transcript)
+    assert {"link_precision", "link_recall", "names_right"} <= set(told["metric"])
+    by_metric = dict(zip(told["metric"], told["value"], strict=True))
+    expected = values(transcript, "neighbour:0", "peers", rounds)
+    for metric in ("link_precision", "link_recall", "names_right"):
+        assert by_metric[metric] == expected[metric][0]
+    with pytest.raises(InputError, match=r"says who sent [\d,]+ rows, and 'server' receives 0"):
+        fl.score(found, transcript=transcript, adversary="server")
+
+
+@pytest.mark.parametrize("anonymous", ["true", "false"])
+def test_under_secure_sums_the_reason_is_encryption(tmp_path, anonymous):
+    """Before: "the adversary is none of them", of a client of the graph."""
+    ratings = generate(Synthetic(users=12, items=20, ratings_per_user=8.0, seed=3))
+    victim = make_victim("pdmfrec", {"anonymous": anonymous})
+    record(victim, ratings, tmp_path / "t", rounds=[0], defenses=make_defenses("secure-sum"))
+    for attack in ("peers", "peers-named", "peers-lists", "cofactors"):
+        for adversary in ("neighbour:3", "neighbours:3,4"):
+            found = fl.attack(tmp_path / "t", attack, adversary=adversary)
+            assert "is encrypted" in found.obstacle, (attack, adversary)
+    assert "none of them" in fl.attack(tmp_path / "t", "peers", adversary="helper").obstacle
 
 
 def test_dealt_out_rows_say_nothing(recorded):

@@ -7,7 +7,7 @@ from itertools import combinations
 import numpy as np
 import pytest
 
-from audit.scoring.linking import NAMED, NAMES, PRECISION, RECALL, link_scores
+from audit.scoring.linking import NAMED, NAMES, PRECISION, RECALL, link_scores, unsaid
 
 
 def test_by_hand():
@@ -20,6 +20,12 @@ def test_by_hand():
     assert found[NAMED][1].tolist() == [1]
     assert found[NAMES][2].tolist() == [0.5, 0.5]
     assert found[PRECISION][2].tolist() == [4 / 10]  # of all pairs so many are one client's
+
+
+def test_shares_of_which_nothing_is_said():
+    assert unsaid(np.full(3, -1), np.zeros(0, int)) == {RECALL: 1, NAMES: 1}
+    assert unsaid(np.array([0, 1]), np.array([4, -1])) == {RECALL: 0, NAMES: 0.5}
+    assert unsaid(np.zeros(0, int), np.zeros(0, int)) == {RECALL: 1, NAMES: 1}
 
 
 def test_pairs_are_those_of_one_round():

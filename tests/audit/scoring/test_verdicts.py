@@ -13,6 +13,7 @@ from attacks.likelihood.sign_test import p_value
 from audit.experiments.metric_rows import metric_rows
 from audit.factories import make_attack
 from audit.scoring.abstentions import grouped, in_words
+from audit.scoring.linking import Senders
 from audit.scoring.score import score
 from audit.scoring.statistics import BELOW, FEWEST, summarise, verdict, why_inconclusive
 from audit.scoring.truth import read_truth
@@ -213,3 +214,23 @@ def test_a_share_of_nothing_reassures_nobody(clients):
         "share_of_ratings_read": "NOT TESTED",
         "share_of_clients_read": "NOT TESTED",
     }
+
+
+def test_links_that_nobody_claims_reassure_nobody(clients):
+    """Rows of 40 clients, of which none is linked or named. Before: NO EVIDENCE of both."""
+    _, ratings, attributes = clients
+    users, sender = np.arange(USERS), np.repeat(np.arange(USERS), 3)
+    reasons = dict.fromkeys(users.tolist(), "off the grid")
+    declared, truth = manifest("observed-only", USERS, ITEMS), truth_of(ratings, attributes)
+    whose = Senders(sender, np.zeros(sender.size, int))
+    for label, name, links in (
+        (np.full(sender.size, -1), np.zeros(0, int), "NOT TESTED"),
+        (sender, np.full(USERS, -1), "LEAK"),
+    ):
+        found = Reconstruction(
+            "peers", users, (), reasons, identities=Identities.PSEUDONYMS, linked=Linked(label, name)
+        )
+        rows = metric_rows({}, found, declared, truth, senders=whose)
+        said = {row["metric"]: row["verdict"] for row in rows}
+        assert said["link_precision"] == said["link_recall"] == links
+        assert said["names_right"] == said["claimed_names_right"] == "NOT TESTED"
