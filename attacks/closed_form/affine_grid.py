@@ -237,7 +237,23 @@ def _clear_one(
         told = n_rows * np.log(distance / nearest) > EVIDENCE
     told = np.where(_related(mine, named, rows.valid), distance > CLEARLY * nearest, told)
     clear = (~other | (told & (distance > nearest + EXACT))).all(axis=1)
+    clear &= ~_multiples_exist(mine[:, 0], rows, levels)
     return best, nearest[:, 0], clear & np.isfinite(nearest[:, 0])
+
+
+def _multiples_exist(mine: np.ndarray, rows: _Rows, levels: np.ndarray) -> Bool[np.ndarray, " users"]:
+    """Whether multiples of the ratings are ratings: the smallest are nearest to the grid, always."""
+    found = np.zeros(len(mine), bool)
+    for ratio in _ratios(levels):
+        other = rows.offset + ratio * (mine - rows.offset)
+        found |= ((distance_to_levels(other, levels) < EXACT) | ~rows.valid).all(axis=1)
+    return found
+
+
+def _ratios(levels: np.ndarray) -> set[float]:
+    """Of two levels, or of two distances from the lowest one, but 1."""
+    lists = (part[part > 0] for part in (levels, levels - levels[0]))
+    return {ratio for part in lists for ratio in (part[:, None] / part).ravel().tolist()} - {1.0}
 
 
 def _related(mine: np.ndarray, named: np.ndarray, valid: np.ndarray) -> Bool[np.ndarray, "users trials"]:

@@ -17,6 +17,7 @@ from attacks.closed_form.decoding import distance_to_levels
 
 ACCIDENT = 1e-3  # probability that answers about nothing are taken for ratings, client by client
 FIT_ROWS = 64  # rows per client that are looked at
+FAR = 4.0  # steps off the grid, from where on numbers are about no ratings, however far off chance would be
 TINY = np.finfo(np.float64).tiny
 
 
@@ -80,7 +81,8 @@ def misfit(
     """Measure the mean distance from the grid relative to chance: 0 is a perfect fit, 1 is chance.
 
     Chance is what the same rows give when every error is paired with the next row's prediction, or, in
-    observed-only and for attributes, a quarter of a step where that is the larger. Ratings and attributes
+    observed-only and for attributes, a quarter of a step where that is the larger; never more than ``FAR``
+    steps, which is what factors give that noise drove to huge values. Ratings and attributes
     are judged apart and the worse of both counts: attributes come out near 0 at any wrong length.
 
     Parameters
@@ -110,9 +112,13 @@ def misfit(
 
     fit, chance = distances(predicted), distances(np.roll(predicted, 1, axis=1))
     worst = np.zeros(error.shape[0])
-    for kind, step in ((item & valid, step_of(levels) if alpha is None else 0.0), (~item & valid, 1.0)):
+    rated = step_of(levels)
+    for kind, step, least in (
+        (item & valid, rated, rated if alpha is None else 0.0),
+        (~item & valid, 1.0, 1.0),
+    ):
         count = np.maximum(kind.sum(axis=1), 1)
-        by_chance = np.maximum((chance * kind).sum(axis=1) / count, step / 4)
+        by_chance = np.clip((chance * kind).sum(axis=1) / count, least / 4, FAR * step)
         worst = np.maximum(worst, (fit * kind).sum(axis=1) / count / np.maximum(by_chance, TINY))
     return worst, (item & valid).sum(axis=1)
 

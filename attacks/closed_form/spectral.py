@@ -43,6 +43,8 @@ from attacks.closed_form.upload_kind import uploaded_otherwise
 from victims.transcript.manifest import Manifest
 from victims.transcript.view import ATTRIBUTE, ITEM, Uploads, UserBatch, View
 
+NOISES = ("laplace", "gaussian", "objective-noise")  # defenses that add to the numbers of an upload
+
 
 @dataclass(frozen=True)
 class Spectral:
@@ -53,11 +55,14 @@ class Spectral:
     max_misfit : float
         Abstain where the distance of the answer from the grid exceeds this share of what random
         pairing gives; ``inf`` never abstains for that reason.
+    noisy_misfit : float
+        The same where noise in the uploads is declared, which moves right answers off the grid, too.
     parallel : float
         Sine of the angle below which two directions count as parallel.
     """
 
     max_misfit: float = 0.25
+    noisy_misfit: float = 0.5
     parallel: float = 1e-7
     name: str = "spectral"
 
@@ -85,10 +90,14 @@ class Spectral:
             options,
             view,
             partial(_scales, self, view.manifest),
-            max_misfit=self.max_misfit,
+            max_misfit=self._largest_misfit(view.manifest),
             no_length=_no_scale(view.manifest),
             progress=progress,
         )
+
+    def _largest_misfit(self, manifest: Manifest) -> float:
+        noisy = any(entry.get("name") in NOISES for entry in manifest.defenses)
+        return max(self.max_misfit, self.noisy_misfit) if noisy else self.max_misfit
 
     def obstacle(self, view: View) -> str:
         """Why no client of the view can be solved, or nothing."""
@@ -124,7 +133,7 @@ def _open_scale(manifest: Manifest) -> str:
 def _no_scale(manifest: Manifest) -> str:
     if manifest.update == "semi-als":
         return "no length of the client's factor satisfies Eq. (8): rows are missing or perturbed"
-    if manifest.update == "sgd":
+    if manifest.update == "sgd" and _constants_of_step(manifest):
         return "no length of the client's factor satisfies Eq. (9) in two consecutive rounds"
     return "no length of the client's factor gives an item the same rating in two consecutive rounds"
 
@@ -171,16 +180,22 @@ def _unrated_scale(manifest: Manifest, uploads: Uploads, reduced: Reduced) -> Fl
     return np.sqrt(np.maximum(middle, 0))
 
 
+def _constants_of_step(manifest: Manifest) -> tuple[float, ...]:
+    """gamma and lambda 2 of Eq. (9), or nothing where one is not public."""
+    needed = ("client_learning_rate", "lambda_factors")
+    known = manifest.hyperparameters
+    return tuple(known[name] for name in needed) if known.keys() >= set(needed) else ()
+
+
 def _step_scales(
     attack: Spectral, manifest: Manifest, now: Reduced, then: Reduced
 ) -> tuple[np.ndarray, np.ndarray]:
     """s and s' from the clients' gradient step, Eq. (9) and (10)."""
-    constants = manifest.hyperparameters
     none = np.zeros(now.energy.size)
-    if "client_learning_rate" not in constants or "lambda_factors" not in constants:
+    if not (constants := _constants_of_step(manifest)):
         return none, none
-    rate = constants["client_learning_rate"]
-    shrink = 1 - 2 * rate * constants["lambda_factors"]
+    rate, ridge = constants
+    shrink = 1 - 2 * rate * ridge
     if abs(shrink) < 1e-12:
         return none, none
     cosine = np.einsum("uk,uk->u", now.direction, then.direction)

@@ -49,6 +49,7 @@ from attacks.inversion.clients import (
     choice_of,
     is_one_pass,
     known_clients,
+    leave_items,
     open_clients,
 )
 from attacks.inversion.passes import chosen_in_order, in_order, sized, told_in_order
@@ -59,6 +60,10 @@ from victims.transcript.manifest import Manifest
 from victims.transcript.view import View
 
 ANY = "any"  # rule
+ASIDE = (
+    "off its items' factors a client's rows have several directions, which no steps along these make: noise, "
+    "or another rule"
+)
 
 
 @dataclass(frozen=True)
@@ -214,6 +219,8 @@ def _pointless(view: View, rule: ClientRule, found: Found) -> str:
 
 def _one_step(view: View, found: Found) -> str:
     """Why neither steps nor passes are to be fitted, or nothing."""
+    if leave_items(view, found):
+        return ASIDE
     if all(
         _parallel(rows_of(bare(view.manifest), batch.rounds[0], None, found.lowered))
         for batch in view.batches(BATCH_BYTES)

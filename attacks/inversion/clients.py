@@ -15,6 +15,8 @@ from attacks.closed_form.row_readings import LONGEST
 from attacks.closed_form.undeclared import rows_of
 from attacks.inversion.answers import Found
 from attacks.inversion.choice import Choice, chosen, chosen_by_ratings
+from attacks.inversion.compression import aside
+from attacks.inversion.search import OUTSIDE, allowed_of
 from victims.transcript.manifest import Manifest
 from victims.transcript.view import View
 
@@ -43,6 +45,28 @@ def answer_by_span(view: View, rule: ClientRule, found: Found, rounds: int) -> N
     for users, index, rows in open_clients(view, found, rounds):
         relation = ratings_in_span(rows.rows, rows.factors, rows.offset, rows.item, levels, rows.precision)
         found.add_by_span(users, index, relation)
+
+
+def leave_items(view: View, found: Found) -> bool:
+    """Whether no client's rows can come of local steps along its items' factors, by those that tell it.
+
+    Parameters
+    ----------
+    view : View
+    found : Found
+
+    Returns
+    -------
+    bool
+        False where nobody with an open answer has fewer ratings than factors.
+    """
+    asked = False
+    for _, _, rows in open_clients(view, found, 1):
+        off = aside(rows)
+        asked |= bool((~np.isnan(off)).any())
+        if (off <= OUTSIDE * allowed_of(rows)).any():
+            return False
+    return asked
 
 
 def open_clients(view: View, found: Found, rounds: int) -> Iterator[tuple[np.ndarray, np.ndarray, Rows]]:

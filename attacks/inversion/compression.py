@@ -102,6 +102,38 @@ def uncompressed(rows: Rows) -> Compressed:
     return Compressed(Problem(rows.rows, rows.factors.astype(float)), basis, np.zeros(users))
 
 
+def aside(rows: Rows) -> Float[np.ndarray, " clients"]:
+    """Measure what no local steps along the items' factors make, of clients with fewer ratings than factors.
+
+    Whatever their number, order and losses, steps move a client's factor along its items' factors, and its
+    copies of these along its factor. So off the items' factors all its rows have the direction of its start.
+
+    Parameters
+    ----------
+    rows : Rows
+        0 where a row is of no item.
+
+    Returns
+    -------
+    (clients,)
+        Share of the rows' size in further directions; NaN of clients with more than K - 2 rows, or one.
+    """
+    factors, sent = rows.factors.astype(float), rows.rows
+    count, k = rows.item.sum(axis=1), sent.shape[2]
+    told = (count >= 2) & (count <= k - 2)
+    out = np.full(count.size, np.nan)
+    for n in np.unique(count[told]).tolist():
+        here = np.flatnonzero(told & (count == n))
+        items, off = (part[here][rows.item[here]].reshape(here.size, n, k) for part in (factors, sent))
+        size = np.linalg.norm(off, axis=(1, 2))
+        span = np.linalg.qr(items.transpose(0, 2, 1))[0]
+        for _ in range(2):  # twice: to the last digit
+            off = off - np.matmul(np.matmul(off, span), span.transpose(0, 2, 1))
+        further = np.linalg.svd(off, compute_uv=False)[:, 1:]
+        out[here] = np.linalg.norm(further, axis=1) / np.where(size > 0, size, 1)
+    return out
+
+
 def _few(rows: Rows) -> Bool[np.ndarray, " clients"]:
     """Who has no more rows than the problem."""
     return rows.item.sum(axis=1) <= rows.rows.shape[2] + 1

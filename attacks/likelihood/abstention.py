@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import numpy as np
 
+from attacks.base import Estimates
 from attacks.likelihood.learning import State, residual_scale
 from attacks.likelihood.problem import Problem
 from attacks.likelihood.sign_test import has_structure
 from attacks.likelihood.upload_statistics import Size
 from victims.common.seeds import Purpose, generator
-from victims.transcript.view import View
+from victims.transcript.manifest import Manifest
+from victims.transcript.view import ITEM, View
 
 UNEXPLAINED = (
     "the rows of a client have a direction in common, and no ratings explain them: the clients' rule is not "
@@ -17,6 +21,11 @@ UNEXPLAINED = (
 )
 APPROXIMATE = 0.05  # share of noise of known scale that the model's approximations may add to it
 ALONG = 2.0  # times the noise off the rows' directions that noise along them may have
+ALL, CERTAIN, FEWEST = (
+    0.95,
+    0.8,
+    50,
+)  # share of one level, mean probability, and number of answers that are too alike
 LEAST_ODDS = 3.0  # nats by which the model must beat noise alone, over all clients
 
 
@@ -55,6 +64,39 @@ def wrong_rule(problem: Problem, state: State, size: Size) -> str:
             "noise would leave as much: the clients' rule is not the declared one"
         )
     return ""
+
+
+def too_alike(blocks: Sequence[Estimates], manifest: Manifest) -> str:
+    """Why answers say of the rows that they are too small or large, or nothing.
+
+    Rows that are clipped, or of another scale than declared, are explained by the lowest level alone (or the
+    highest), and well. Where all ratings are really the same there is nothing to be read that a guess lacks.
+
+    Parameters
+    ----------
+    blocks : sequence of Estimates
+        With probabilities.
+    manifest : Manifest
+
+    Returns
+    -------
+    str
+        The reason, empty where answers differ, or are not sure.
+    """
+    if manifest.weighting != "observed-only" or len(manifest.rating_levels) == 1:
+        return ""
+    told = [(block, (block.kind == ITEM) & ~np.isnan(block.value)) for block in blocks]
+    value = np.concatenate([block.value[here] for block, here in told])
+    sure = [block.probability[here] for block, here in told if block.probability is not None]
+    if value.size < FEWEST or np.concatenate(sure).mean() < CERTAIN:
+        return ""
+    level, count = np.unique(value, return_counts=True)
+    if count.max() < ALL * value.size:
+        return ""
+    return (
+        f"{count.max()} of {value.size} answers are {level[count.argmax()]:g}, and sure: rows are clipped, "
+        "or of another scale than declared"
+    )
 
 
 def unread(view: View, evidence: np.ndarray, key: int) -> tuple[dict[int, str], bool]:

@@ -9,19 +9,21 @@ prior's mean, the leading direction of the rows with the best length on a grid; 
 wins, client by client. Posteriors are of that maximum and of those one rating level away
 (``attacks.likelihood.modes``).
 
-What it assumes: independent Laplace noise on every coordinate, drawn afresh in each round; its scale is
-read from the manifest or estimated. Constants of the update rule, and alpha, that the manifest lacks are
-estimated (``attacks.likelihood.nuisance``). Where the uploads do not determine them, ``estimated_constants``
-says so: then every round's factor is free (less is read), and without alpha it abstains in include-unrated.
+What it assumes: independent Laplace noise on every coordinate; its scale is read from the manifest or
+estimated. Where the same noise comes in several rounds (``attacks.closed_form.repeated_noise``) it reads the
+last one alone; ``attacks.trajectory`` reads more then. Constants of the update rule, and alpha, that the
+manifest lacks are estimated (``attacks.likelihood.nuisance``). Where the uploads do not determine them,
+``estimated_constants`` says so: then every round's factor is free (less is read), and without alpha it
+abstains in include-unrated.
 Uploads that noise alone explains as well are abstained on; where all are, and yet the rows of a client have a
 direction in common (``attacks.likelihood.sign_test``), it says that its model fails instead of "noise". So it
 does where noise of unknown scale turns out larger along the rows' directions than off them. Where uploads
 under such noise are more likely as rows of the opposite sign, without the declared rule, or with steps of
 another size, they are taken so, and the option ``declared_rule`` says it; the scale of the rows
 (``upload_scale``, ``reduction``) is taken as declared. Where the rows have no noise to speak of, the closed
-form (``attacks.closed_form.spectral``, else ``attacks.closed_form.rating_grid``) is the maximum, and its
-answer is given. Rows that clients send each other are read where they are such uploads
-(``attacks.likelihood.neighbours``).
+form (``attacks.closed_form.spectral`` or ``attacks.closed_form.rating_grid``, whichever answers more
+clients) is the maximum, and its answer is given. Rows that clients send each other are read where they are
+such uploads (``attacks.likelihood.neighbours``).
 """
 
 from __future__ import annotations
@@ -34,6 +36,7 @@ import numpy as np
 from attacks.base import Estimates, Progress, Reconstruction, all_abstain, alpha_unknown, silent, unreadable
 from attacks.client_rules.premises import unlike
 from attacks.closed_form.rating_grid import Grid
+from attacks.closed_form.repeated_noise import noise_repeats
 from attacks.closed_form.spectral import Spectral
 from attacks.closed_form.upload_kind import uploaded_otherwise
 from attacks.likelihood.manifest_model import unmodelled
@@ -45,6 +48,7 @@ from victims.common.validation import at_least, one_of, or_none, require_fields
 from victims.transcript.view import ITEM, View
 
 CLEAN = 1e-5  # rows whose part off their leading direction is below this share have no noise
+ABSENT = "it sent nothing in the last round, which alone is read, for the noise is the same in all"
 UNDETERMINED = "its evidence hardly changes from 0.001 to 1"
 
 
@@ -124,24 +128,33 @@ class Likelihood:
         return reason or uploaded_otherwise(sent)
 
     def _read(self, view: View, key: int, options: dict[str, Any], progress: Progress) -> Reconstruction:
+        everyone = view.users
+        if repeats := noise_repeats(view):  # more rounds say nothing more of it
+            options["rounds_read"] = view.rounds[-1:].tolist()
+            view = view.during(view.rounds[-1:])
+        absent = np.setdiff1d(everyone, view.users).tolist()
         size = size_up(view)
+        if repeats:
+            size = size._replace(unusable=size.unusable | dict.fromkeys(absent, ABSENT))
         unusable = {int(user): reason for user, reason in size.unusable.items()}
         if size.off_share < CLEAN:
-            for method in (Spectral(), Grid()):
-                closed = method.attack(view, key, progress)
-                if len(closed.abstained) < closed.users.size:
-                    return _renamed(self.name, closed, options)
+            closed = min(
+                (method.attack(view, key, progress) for method in (Spectral(), Grid())),
+                key=lambda found: len(found.abstained),
+            )
+            if len(closed.abstained) < closed.users.size:
+                return _renamed(self.name, closed, options)
         users = np.setdiff1d(view.users, list(unusable))
         if users.size == 0:
-            return Reconstruction(self.name, view.users, (), unusable, options)
+            return Reconstruction(self.name, everyone, (), unusable, options)
         usable = view.select(users) if unusable else view
         estimated = self.prior == "estimated"
         how = Preparation(estimated, self.scale, self.steps, self.passes, self.learners, key, size)
         usable, told = settled(how, usable)
         options |= told
         if obstacle := alpha_unknown(usable):
-            return all_abstain(self.name, view.users, f"{obstacle}: {UNDETERMINED}", options)
-        return read_all(self.name, how, usable, self.samples, view.users, options, progress)
+            return all_abstain(self.name, everyone, f"{obstacle}: {UNDETERMINED}", options)
+        return read_all(self.name, how, usable, self.samples, everyone, options, progress)
 
 
 def _renamed(name: str, closed: Reconstruction, options: dict[str, Any]) -> Reconstruction:

@@ -19,7 +19,14 @@ from attacks.likelihood.estimates import estimates
 from attacks.likelihood.manifest_model import known_scale, law_of, ties, unmodelled
 from attacks.likelihood.model import Answers, AnyArray, Constants, Model
 from attacks.likelihood.observation import posterior_attributes
-from attacks.likelihood.oracle_factors import SMALLEST, STEPS, factors_of, update_rule_sums, with_fitted_noise
+from attacks.likelihood.oracle_factors import (
+    SMALLEST,
+    STEPS,
+    explained,
+    factors_of,
+    update_rule_sums,
+    with_fitted_noise,
+)
 from attacks.likelihood.oracle_prior import fit_prior, flat_log_prior, log_prior_of_others
 from attacks.likelihood.problem import Parameters, problem_of, start_parameters
 from attacks.likelihood.upload_statistics import size_up
@@ -36,6 +43,7 @@ __all__ = [
     "certain_answers",
     "constants_are_public",
     "estimates",
+    "explained",
     "factors_of",
     "fit_prior",
     "flat_log_prior",

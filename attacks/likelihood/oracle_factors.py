@@ -8,7 +8,7 @@ from functools import partial
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Float
+from jaxtyping import Array, Bool, Float
 
 from attacks.likelihood.ascent import ascend
 from attacks.likelihood.batch_cache import BatchCache
@@ -23,6 +23,10 @@ STEPS = 60
 WARM = 3.0  # least temperature at which an ascent to the factors starts; else the rows' size over the noise
 STARTS = ((1.0, 1.0), (1.0, 10.0), (0.5, 10.0))  # times the length along the rows, times that temperature
 SMALLEST = 1e-12  # noise scale
+APPROXIMATE, ERRORS = (
+    0.05,
+    5.0,
+)  # what the loss left may exceed that of noise by: a share, and standard errors
 SURE = 1e9  # log odds of answers that are known
 
 
@@ -205,6 +209,45 @@ def with_fitted_noise(
         coordinates += float(count) * rows.items.shape[2]
     noise = np.asarray(max(total / max(coordinates, 1.0), SMALLEST))
     return parameters._replace(constants=parameters.constants._replace(noise=noise))
+
+
+def explained(
+    batches: BatchCache,
+    parameters: Parameters,
+    batch: int,
+    answers: Answers,
+    p: Float[np.ndarray, "users rounds K"],
+) -> Bool[np.ndarray, " users"]:
+    """Tell whose rows known answers and factors leave no more of than noise of the known scale would.
+
+    Where training diverges the likeliest factors may not be found; where the declared rule is another than
+    the clients', there are none.
+
+    Parameters
+    ----------
+    batches : BatchCache
+        Rows of the problem.
+    parameters : Parameters
+        With the noise scale.
+    batch : int
+        Number of the batch, from 0.
+    answers : Answers
+        Known ones of the batch.
+    p : (users, rounds, K)
+        Factors that go with them.
+
+    Returns
+    -------
+    (users,) bool
+        True for clients that only fill the batch.
+    """
+    problem, rows = batches.problem, batches.rows(batch)
+    law, scale = problem.model.law, float(parameters.constants.noise)
+    left = _distance(batches, parameters, batch, answers, p) + rows.blank
+    sent = rows.sent.sum(axis=(0, 2)) + rows.attributes_sent.sum(axis=(0, 2))
+    coordinates = np.maximum(np.asarray(sent) * rows.items.shape[2], 1)
+    most = scale * (1 + APPROXIMATE + ERRORS / np.sqrt(coordinates))
+    return np.array([law.scale_of(float(mean)) for mean in left / coordinates]) <= most
 
 
 @jax.jit

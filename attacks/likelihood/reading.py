@@ -8,7 +8,7 @@ import numpy as np
 from jaxtyping import Float
 
 from attacks.base import Estimates, Outcome, Progress, Reconstruction, all_abstain, joined
-from attacks.likelihood.abstention import unread, wrong_rule
+from attacks.likelihood.abstention import too_alike, unread, wrong_rule
 from attacks.likelihood.batch_cache import BatchCache
 from attacks.likelihood.estimates import estimates
 from attacks.likelihood.learning import State
@@ -77,6 +77,8 @@ def read_all(
     silenced = np.array(sorted(abstained), np.int64)
     for block in found.blocks:
         block.value[np.isin(block.users, silenced)] = np.nan
+    if reason := too_alike(found.blocks, view.manifest):
+        return all_abstain(name, everyone, reason, options)
     diagnostics = {}
     for title, values in {"evidence": found.evidence, "length": found.length}.items():
         full = np.full(everyone.size, np.nan)

@@ -6,7 +6,9 @@ difference span a plane that holds both; two consecutive planes meet in the dire
 >= 3). In these directions a difference splits into a_j^t = w_j (s_j - p^t . t_j) |p^t| of either round, and
 s_j = a_j^t / (w_j l) + l d . t_j is the same in both: the null vector of four columns is
 (1/l, l, 1/l', l'). Four rounds and four rated items are enough; learning rate, regularisation, start,
-and the noise's size may be unknown.
+and the noise's size may be unknown. Where rows are sigma times that, of any sign, the null vector is
+(1/(sigma l), l, ..) and says s_j up to a factor; ratings on the grid tell it
+(``attacks.closed_form.affine_grid``).
 
 References
 ----------
@@ -21,13 +23,28 @@ from typing import NamedTuple
 import numpy as np
 from jaxtyping import Bool, Float
 
+from attacks.closed_form.affine_grid import best_numbers
+
 
 class DifferencingEstimate(NamedTuple):
-    """start (users, K): p of the first round; value (users, n): s; misfit (users,), inf without one."""
+    """What differences tell.
+
+    Attributes
+    ----------
+    start : (users, K)
+        p of the first round.
+    value : (users, n)
+        s.
+    misfit : (users,)
+        Of the null vector; inf without one.
+    on_grid : (users,) bool
+        Whether the grid told what rows are multiplied with.
+    """
 
     start: Float[np.ndarray, "users K"]
     value: Float[np.ndarray, "users n"]
     misfit: Float[np.ndarray, " users"]
+    on_grid: Bool[np.ndarray, " users"]
 
 
 def from_differences(
@@ -35,6 +52,7 @@ def from_differences(
     factors: Float[np.ndarray, "users T n K"],
     row_weight: Float[np.ndarray, "users n"],
     valid: Bool[np.ndarray, "users n"],
+    levels: Float[np.ndarray, " levels"] | None = None,
 ) -> DifferencingEstimate:
     """Estimate start and ratings from the best pair of neighbouring rounds, client by client.
 
@@ -45,13 +63,18 @@ def from_differences(
     row_weight : (users, n)
         w_j > 0.
     valid : (users, n)
+    levels : (levels,), optional
+        The rating grid, where rows are multiplied with a number of each client that nobody told.
 
     Returns
     -------
     DifferencingEstimate
     """
     users, rounds, n, k = rows.shape
-    nothing = DifferencingEstimate(np.zeros((users, k)), np.zeros((users, n)), np.full(users, np.inf))
+    nowhere = np.zeros(users, bool)
+    nothing = DifferencingEstimate(
+        np.zeros((users, k)), np.zeros((users, n)), np.full(users, np.inf), nowhere
+    )
     if rounds < 4 or k < 3:
         return nothing
     weight = np.where(valid, row_weight, 1.0)
@@ -72,21 +95,47 @@ def from_differences(
         _, singular, right = np.linalg.svd(np.einsum("unc,und->ucd", scaled, scaled))
         null = right[:, -1] / np.where(size > 0, size, 1)
         with np.errstate(divide="ignore", invalid="ignore"):
-            square, square_then = null[:, 1] / null[:, 0], null[:, 3] / null[:, 2]
             misfit = np.sqrt(singular[:, 3] / singular[:, 2])
-        usable = (square > 0) & (square_then > 0) & np.isfinite(square + square_then) & (misfit < 1)
-        length = np.sqrt(np.where(usable, square, 1))[:, None]
-        value = split[..., 0] / length + length * along[0]
+        told, multiple = _multiple(null, table, levels)
+        usable = told & (misfit < 1)
+        numbers = np.where(usable[:, None], null * multiple[:, None], 0)
+        value = np.einsum("unc,uc->un", table[..., :2], numbers[:, :2])
         sign = np.where((value * valid).sum(axis=1) < 0, -1.0, 1.0)[:, None]
-        value, factor = value * sign * valid, now * length * sign
-        start = _first_factor(rows, factors, weight, valid, value, factor, number)
+        value, factor = value * sign * valid, now * numbers[:, 1:2] * sign
+        scale = _scale(numbers) if levels is not None else np.ones(users)
+        start = _first_factor(rows, factors, weight * scale[:, None], valid, value, factor, number)
         closer = usable & (misfit < best.misfit)
         best = DifferencingEstimate(
             np.where(closer[:, None], start, best.start),
             np.where(closer[:, None], value, best.value),
             np.where(closer, misfit, best.misfit),
+            best.on_grid | (closer & (levels is not None)),
         )
     return best
+
+
+def _multiple(
+    null: Float[np.ndarray, "users 4"],
+    table: Float[np.ndarray, "users n 4"],
+    levels: Float[np.ndarray, " levels"] | None,
+) -> tuple[Bool[np.ndarray, " users"], Float[np.ndarray, " users"]]:
+    """Whom a null vector tells, and what times it is (1/(sigma l), l, ..); sigma is 1 or told by the grid."""
+    if levels is None:
+        with np.errstate(divide="ignore", invalid="ignore"):
+            both = null[:, 0] * null[:, 1], null[:, 2] * null[:, 3]
+            multiple = 1 / np.sqrt(both[0])
+        usable = (both[0] > 0) & (both[1] > 0) & np.isfinite(multiple + null[:, 3] / null[:, 2])
+        return usable, np.where(usable, multiple, 0)
+    raw = np.einsum("unc,uc->un", table[..., :2], null[:, :2])
+    there = table.any(axis=2) & np.isfinite(raw)
+    found = best_numbers(np.where(there, raw, 0)[..., None], np.zeros(raw.shape), there, levels)
+    return found.told, found.numbers[:, 0]
+
+
+def _scale(numbers: Float[np.ndarray, "users 4"]) -> Float[np.ndarray, " users"]:
+    """sigma, given (1/(sigma l), l, ..)."""
+    product = numbers[:, 0] * numbers[:, 1]
+    return 1 / np.where(product != 0, product, 1)
 
 
 def _inverse(pair: Float[np.ndarray, "users K 2"]) -> Float[np.ndarray, "users K 2"]:

@@ -15,7 +15,9 @@ import numpy as np
 from jaxtyping import Bool, Float, Int
 
 from attacks.client_rules.client_update import step_of
-from attacks.trajectory.differencing import from_differences
+from attacks.closed_form.decoding import distance_to_levels
+from attacks.closed_form.goodness_of_fit import step_of as step_of_grid
+from attacks.trajectory.differencing import DifferencingEstimate, from_differences
 from attacks.trajectory.factor_trajectories import Packed
 from attacks.trajectory.least_squares import Fit, fit
 from attacks.trajectory.normal_equations import Problem
@@ -41,7 +43,9 @@ class TrajectoryModel(NamedTuple):
     stretched : bool
         The fitted values s are W o R, not R.
     known_step : bool
-        The clients' step and its constants are public.
+        The clients' step and its constants are public, and what rows are multiplied with.
+    known_scale : bool
+        What rows are multiplied with is declared, or is not to be told from the grid.
     loose : bool
         The step is known up to what the order of the client's ratings adds to it.
     n_starts, max_steps : int
@@ -54,6 +58,7 @@ class TrajectoryModel(NamedTuple):
     repeated: bool
     stretched: bool
     known_step: bool
+    known_scale: bool
     loose: bool
     n_starts: int
     max_steps: int
@@ -137,9 +142,9 @@ def fit_exact(model: TrajectoryModel, packed: Packed, rng: np.random.Generator) 
     size = np.sqrt((moving**2).sum(axis=(1, 2, 3)) / np.maximum(counted, 1))
     weight = np.broadcast_to(there / np.where(size > 0, size, 1.0)[:, None, None, None], packed.rows.shape)
     nothing = np.zeros(packed.valid.shape)
-    guess = from_differences(packed.rows, packed.factors, packed.row_weight, packed.valid)
+    guess = _from_differences(model, packed)
     out = _blank(packed)
-    clear = np.flatnonzero((guess.misfit < EXACT) & packed.same_list)
+    clear = np.flatnonzero(((guess.misfit < EXACT) | guess.on_grid) & packed.same_list)
     out.value[clear], out.start[clear] = guess.value[clear], guess.start[clear]
     out.residual[clear], out.n_starts[clear] = guess.misfit[clear], 1
     for attempt in range(model.n_starts if model.known_step else 0):
@@ -168,6 +173,25 @@ def fit_exact(model: TrajectoryModel, packed: Packed, rng: np.random.Generator) 
         out.residual[here] = left[better]
         out.n_starts[open_] += 1
     return out
+
+
+def _from_differences(model: TrajectoryModel, packed: Packed) -> DifferencingEstimate:
+    """The closed form, under the declared scale, and under any where the answer is then off the grid."""
+    known = packed.rows, packed.factors, packed.row_weight, packed.valid
+    if not model.known_scale:
+        return from_differences(*known, model.levels)
+    declared = from_differences(*known)
+    if model.stretched or not model.repeated:
+        return declared
+    off = np.where(packed.valid, distance_to_levels(declared.value, model.levels), 0).max(axis=1, initial=0)
+    other = from_differences(*known, model.levels)
+    better = other.on_grid & (off > step_of_grid(model.levels) / 4)
+    return DifferencingEstimate(
+        np.where(better[:, None], other.start, declared.start),
+        np.where(better[:, None], other.value, declared.value),
+        np.where(better, other.misfit, declared.misfit),
+        better,
+    )
 
 
 def fit_fresh(

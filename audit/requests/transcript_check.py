@@ -209,7 +209,9 @@ def _rule(opened: Transcript, view: View, identified: Identification) -> Iterato
 
 
 def _shown(value: object) -> str:
-    """A constant for people; what is 0 but for rounding is 0."""
+    """A constant or a word of the rule as the format writes it; what is 0 but for rounding is 0."""
+    if isinstance(value, bool):
+        return str(value).lower()
     if isinstance(value, float):
         return f"{value:g}" if abs(value) > ROUNDING else "0"
     return str(value)
@@ -225,9 +227,9 @@ def _declared_rule(opened: Transcript, view: View) -> Iterator[RuleKey]:
             source = UNKNOWN
         elif getattr(declared, name) is None:
             source = FOUND
-        yield RuleKey(name, "?" if value is None else str(value), source)
+        yield RuleKey(name, "?" if value is None else _shown(value), source)
     for name in taken.beyond:
-        yield RuleKey(name, str((taken.model_extra or {})[name]), "declared, and not known to the format")
+        yield RuleKey(name, _shown((taken.model_extra or {})[name]), "declared, and not known to the format")
 
 
 def _constants(manifest: Manifest) -> Iterator[RuleKey]:

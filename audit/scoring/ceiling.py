@@ -15,16 +15,20 @@ knowledge of p_i and uses it; where a client has few ratings for the number of f
 
 What it is no limit for: an attack that knows more of ratings than that prior, say from similar clients. In
 sgd the truth has no factors: the likeliest one under the true answers stands for it, which favours them. Not
-computed where constants of the clients' step are not public, for an attack may estimate them and read more.
+computed where constants of the clients' step are not public, for an attack may estimate them and read more. A
+client of whose uploads the true answers and these factors leave more than noise (training that diverged, a
+rule that is not the declared one) has the perfect score for a limit.
 Where clients keep some of their ratings to themselves the limit is that of ``audit.scoring.never_sent``.
 """
 
 from __future__ import annotations
 
 import numpy as np
+from jaxtyping import Bool
 
 from attacks.base import Estimates, alpha_unknown, unreadable
 from attacks.client_rules.premises import unlike
+from attacks.closed_form.repeated_noise import noise_repeats
 from attacks.likelihood import oracle
 from attacks.likelihood.oracle import Answers, BatchCache
 from audit.scoring.all_but_one import log_likelihoods
@@ -58,6 +62,8 @@ def obstacle(view: View) -> str:
     reason = unreadable(view) or alpha_unknown(view) or oracle.unmodelled(view.manifest) or unlike(view)
     if reason or view.users.size == 0:
         return reason or "the view has no clients"
+    if noise_repeats(view):
+        return "the noise is the same in several rounds, and what two of them differ by is free of it"
     if not oracle.constants_are_public(view):
         return "constants of the clients' step are not public, and an attack may estimate them"
     return ""
@@ -101,6 +107,10 @@ def ceilings(view: View, truth: Truth) -> dict[str, Ceiling]:
     if not problem.known_noise:
         flat = oracle.with_fitted_noise(batches, flat, known, factors)
     informed = oracle.fit_prior(batches, flat, known)
+    limited = [
+        oracle.explained(batches, flat, batch, answers, p)
+        for batch, (answers, p) in enumerate(zip(known, factors, strict=True))
+    ]
     blocks: tuple[list[Estimates], list[Estimates]] = ([], [])
     for batch, (answers, p) in enumerate(zip(known, factors, strict=True)):
         told = problem.attribute_factors, batches.rows(batch), flat.constants, answers, p
@@ -111,10 +121,29 @@ def ceilings(view: View, truth: Truth) -> dict[str, Ceiling]:
         )
         for out, (parameters, prior) in zip(blocks, priors, strict=True):
             found = oracle.posterior(batches, parameters, batch, prior, *likely)
+            found = unlimited_where(~limited[batch], answers, found)
             out.append(oracle.estimates(batches, batch, found))
     users = np.unique(view.users)
     ml, by_prior = (score_users(tuple(part), view.manifest, truth, users).values for part in blocks)
     return {metric: Ceiling(users, ml[metric], by_prior[metric]) for metric in ml}
+
+
+def unlimited_where(lost: Bool[np.ndarray, " users"], true: Answers, limit: Answers) -> Answers:
+    """Put true answers where the decoder does not know the clients' factors: nothing limits an attack there.
+
+    Parameters
+    ----------
+    lost : (users,)
+        Clients whose factors are not known.
+    true, limit : Answers
+        Items (candidates, users, slots), attributes (users, attributes).
+
+    Returns
+    -------
+    Answers
+    """
+    items = np.where(lost[:, None], true.items, limit.items)
+    return Answers(items, np.where(lost[:, None], true.attributes, limit.attributes))
 
 
 def true_answers(batches: BatchCache, batch: int, truth: Truth) -> Answers:

@@ -202,6 +202,8 @@ def rows_of_numbers(
     if array.dtype not in (np.float32, np.float64):  # both hold every number of the narrower ones
         array = array.astype(np.float32 if array.dtype == np.float16 else np.float64)
     seen = array if hidden is None or not hidden.any() else array[~hidden]
+    if np.vdot(seen, seen) <= LARGEST:  # the squares together: each number is far below it, and finite
+        return array
     bad, _ = scanned(seen)
     if bad is not None:
         row = bad if seen is array or hidden is None else int(np.flatnonzero(~hidden)[bad])

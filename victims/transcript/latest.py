@@ -49,7 +49,7 @@ class Latest:
         before = self._set_of(key)
         if before is None:
             self.forgot |= earlier
-            self._numbers[key] = numbers
+            self._numbers[key] = numbers.copy()  # the program may fill its array anew
             self._total += len(numbers)
         else:
             self._total -= len(before)

@@ -17,6 +17,7 @@ from victims.common.errors import InputError
 from victims.transcript.kinds import ATTRIBUTE, IMPLICIT_NAME, ITEM, RECORDED
 from victims.transcript.latest import Latest
 
+EACH = 1 << 32  # numbers that stand for the indices of a kind
 EVERYBODY = -1  # in place of a client who alone holds factors
 
 
@@ -121,14 +122,14 @@ class Ledger:
         """Whether a client got factors of its own."""
         return client >= 0 and bool(_at(self._holders.get((round_, code)), client + 1))
 
-    def refuse_unknown(self, round_: int, code: int, index: Int[np.ndarray, " rows"]) -> None:
+    def refuse_unknown(self, round_: int, code: int, size: int) -> None:
         """A row about something must find its factor."""
-        known, most = self._known.get((round_, code), 0), int(index.max(initial=-1))
-        if most >= known:
+        known = self._known.get((round_, code), 0)
+        if size > known:
             raise InputError(
                 f"upload must be about {RECORDED[code]}s whose factors were broadcast before, got "
-                f"{RECORDED[code]} {most} in round {round_}, where {known} were; call broadcast first, or "
-                "give references"
+                f"{RECORDED[code]} {size - 1} in round {round_}, where {known} were; call broadcast first, "
+                "or give references"
             )
 
     def refuse_second_upload(
@@ -138,7 +139,7 @@ class Ledger:
         key = round_, self.provisional("client", client), to
         repeated = self.items.again(key, _places(index, code))
         if repeated is not None:
-            raise uploaded_again(client, RECORDED[code], repeated // len(RECORDED), round_)
+            raise uploaded_again(client, RECORDED[code], repeated % EACH, round_)
 
     def sent(self, round_: int, client: int) -> int:
         """How many rows a client sent so far in a round."""
@@ -152,9 +153,10 @@ class Ledger:
         index: Int[np.ndarray, " rows"],
         to: Hashable,
         *,
+        size: int,
         passed_on: bool,
     ) -> None:
-        """Note that a client sent rows to somebody, and whether ``edge`` tells to whom."""
+        """Note that a client sent rows, all below ``size``, and whether ``edge`` tells to whom."""
         count = self._sent.setdefault(round_, array("i"))
         if client >= len(count):
             count.extend([0] * (2 * client + 64 - len(count)))
@@ -162,11 +164,11 @@ class Ledger:
         count[client] += index.size
         if passed_on and index.size:
             _mark(self._passed_on.setdefault(round_, bytearray()), client)
-        self.named(round_, code, index)
+        self.named(round_, code, size)
 
-    def named(self, round_: int, code: int, index: Int[np.ndarray, " rows"]) -> None:
+    def named(self, round_: int, code: int, size: int) -> None:
         """Note that rows of a round were about something."""
-        self._count(code, int(index.max(initial=-1)) + 1)
+        self._count(code, size)
         self.rounds.add(round_)
 
     def passed_on(self) -> dict[int, Int[np.ndarray, " clients"]]:
@@ -242,8 +244,8 @@ def told_again(client: Hashable, item: int) -> InputError:
 
 
 def _places(index: Int[np.ndarray, " rows"], code: int) -> Int[np.ndarray, " rows"]:
-    """A number for each index of a kind."""
-    return index.astype(np.int64) * len(RECORDED) + code
+    """A number for each index of a kind; of items, of which most rows are, the index itself."""
+    return index if code == ITEM else index + np.int64(code * EACH)
 
 
 def _is_nan(client: Hashable) -> bool:

@@ -53,23 +53,30 @@ class Spool:
         """
         if not self._buffers:
             self._begin(columns)
-        if np.max(columns.get("kind", 0), initial=0) >= len(KINDS):
+        kind = columns.get("kind", 0)
+        if (kind.max(initial=0) if isinstance(kind, np.ndarray) else kind) >= len(KINDS):
             self._kinds = RECORDED
-        for name, column in columns.items():
-            if isinstance(column, np.ndarray) and column.dtype.itemsize > self._buffers[name].dtype.itemsize:
+        arrays = {name: column for name, column in columns.items() if isinstance(column, np.ndarray)}
+        for name, column in arrays.items():
+            if column.itemsize > self._buffers[name].itemsize:
                 self._widen(name, column.dtype)
-        done = 0
-        while done < size:
-            count = min(size - done, self._capacity - self._filled)
-            here = slice(self._filled, self._filled + count)
-            for name, column in columns.items():
-                rows = column[done : done + count] if isinstance(column, np.ndarray) else column
-                self._buffers[name][here] = rows
-            self._filled += count
-            done += count
-            if self._filled == self._capacity:
-                self.flush()
+        done, left = 0, self._capacity - self._filled
+        while size - done >= left:
+            parts = {name: column[done : done + left] for name, column in arrays.items()}
+            self._fill(left, {**columns, **parts})
+            self.flush()
+            done, left = done + left, self._capacity
+        if done:
+            columns = {**columns, **{name: column[done:] for name, column in arrays.items()}}
+        self._fill(size - done, columns)
         self.n_rows += size
+
+    def _fill(self, size: int, columns: Mapping[str, np.ndarray | int]) -> None:
+        """Put rows behind those that wait; they fit."""
+        here = slice(self._filled, self._filled + size)
+        for name, column in columns.items():
+            self._buffers[name][here] = column
+        self._filled += size
 
     def flush(self) -> None:
         """Write what waits."""

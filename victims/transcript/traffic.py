@@ -107,16 +107,17 @@ class Traffic:
             keep = self._telling(number, code, sender, columns["gradient"], columns.get("reference"))
             columns = {name: column[keep] for name, column in columns.items()}
         index = columns["index"]
-        ledger.refuse_size(code, int(index.max(initial=-1)) + 1)
+        size = int(index.max(initial=-1)) + 1
+        ledger.refuse_size(code, size)
         if references is None:
-            ledger.refuse_unknown(number, code, index)
+            ledger.refuse_unknown(number, code, size)
         if client is not None:
             ledger.refuse_second_upload(number, client, code, index, to)
-            columns["sequence"] = columns["sequence"] + np.int32(ledger.sent(number, sender))
+            columns["sequence"] += np.int32(ledger.sent(number, sender))
             ledger.number(client)
-            ledger.upload(number, sender, code, index, to, passed_on=to is self._neighbours)
+            ledger.upload(number, sender, code, index, to, size=size, passed_on=to is self._neighbours)
         else:
-            ledger.named(number, code, index)
+            ledger.named(number, code, size)
         if receiver >= 0:
             receiver = ledger.number(to)  # the client may have been numbered just now
         self.width = columns["gradient"].shape[1]

@@ -84,3 +84,15 @@ def test_a_grid_of_very_many_levels_is_not_searched():
     g, h, offset, _ = mean_loss(GRIDS["stars"], 3, 12, seed=1)
     found = best_numbers(np.stack([g, h], axis=2), offset, np.ones_like(g, bool), np.linspace(0.1, 90, 900))
     assert not found.told.any()
+
+
+@pytest.mark.parametrize("offset", [0.0, 1.0])
+@pytest.mark.parametrize("noise", [0.0, 15.0])
+def test_noise_does_not_shrink_to_the_lowest_levels(noise, offset):
+    """Small numbers put any rows near the lowest levels, where the grid seems nearest."""
+    rng = np.random.default_rng(7)
+    along, ratings = rng.normal(0, 1, (300, 20)), rng.integers(1, 6, (300, 20))
+    error = ratings - offset - along + rng.normal(0, noise, (300, 20))
+    known = np.full((300, 20), offset), np.ones((300, 20), bool), np.arange(1.0, 6.0)
+    found = best_numbers(np.stack([error, along], axis=2), *known)
+    assert found.told.sum() == (0 if noise else 300)

@@ -9,10 +9,14 @@ import numpy as np
 import pytest
 
 from attacks.base import Reconstruction
+from attacks.closed_form.goodness_of_fit import misfit
 from attacks.closed_form.spectral import Spectral
+from audit.factories import make_defenses
 from tests.conftest import SCENARIOS
 from tests.oracles.simulator import Reference
-from victims.transcript.reader import Transcript
+from victims.protocols.fedmvmf import FedMVMF
+from victims.recording import record
+from victims.transcript.reader import Transcript, open_transcript
 from victims.transcript.view import View
 
 
@@ -200,6 +204,17 @@ def test_attribute_constant_is_not_needed_without_attributes(outside):
     assert_read(Spectral().attack(view, 0), reference)
 
 
+def test_numbers_far_off_the_grid_are_no_ratings_however_far_off_chance_is():
+    """Factors that noise drove to huge values: paired at random, the numbers are further off still."""
+    rng = np.random.default_rng(0)
+    predicted = rng.normal(0, 1e6, (5, 40))
+    error = 3.0 - predicted + rng.normal(0, 1e3, (5, 40))
+    everywhere = np.ones((5, 40), bool)
+    off, judged = misfit(error, predicted, everywhere, everywhere, np.arange(1.0, 6.0), None)
+    assert (judged == 40).all()
+    assert (off > 1).all()
+
+
 def test_diagnostics_give_the_length_of_the_factor(outside):
     reference, transcript = outside(rounds=(1,))
     found = Spectral().attack(transcript.view("server"), 0)
@@ -220,3 +235,20 @@ def test_order_of_workers_changes_no_byte(transcripts):
     for a, b in zip(first.rows(), second.rows(), strict=True):
         for x, y in zip(a, b, strict=True):
             np.testing.assert_array_equal(x, y)
+
+
+def test_declared_noise_moves_rows_off_the_grid(ratings, tmp_path):
+    """Little noise of a known law: a right answer may be further from the grid; nothing else is read."""
+    victim = FedMVMF("semi-als", "include-unrated")
+    record(
+        victim, ratings, tmp_path / "t", rounds=[0, 1], defenses=make_defenses("laplace:scale=0.01"), seed=1
+    )
+    view, truth = open_transcript(tmp_path / "t").view("server"), ratings.matrix().toarray()
+    found = Spectral().attack(view, 0)
+    as_without = Spectral(noisy_misfit=0.25).attack(view, 0)
+    assert len(found.abstained) <= len(as_without.abstained) - 3
+    for user, kind, index, value, _ in found.rows():
+        rated = (kind == 0) & (value > 0)
+        assert np.mean(np.round(value[rated]) == truth[user[rated], index[rated]]) > 0.95
+    for seed in range(3):
+        assert len(Spectral().attack(view.shuffled(seed), 0).abstained) == ratings.n_users

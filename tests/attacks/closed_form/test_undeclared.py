@@ -382,3 +382,23 @@ def test_programs_that_learn_numbers_from_0_to_1(tmp_path, table, steps, clients
     for attack in ("undeclared", "inversion"):
         answers, good = right(fl.attack(tmp_path / "t", attack), table)
         assert good == answers >= 0.85 * (table > 0).sum()
+
+
+@pytest.mark.parametrize(("bias", "read"), [(3.0, 0), (3.4, 8)])
+def test_a_bias_in_the_middle_of_the_levels_leaves_the_mirror_image(tmp_path, bias, read):
+    """r and 6 - r give the same rows where all biases are 3: nobody is answered; with others all are."""
+    rng = np.random.default_rng(4)
+    v = rng.normal(0, 0.3, (30, 4))
+    table = rng.integers(1, 6, (8, 30)).astype(float)
+    with fl.Recorder(tmp_path / "t", rating_levels=range(1, 6)) as recorder:
+        recorder.broadcast(0, v, biases=np.full(30, bias))
+        for user, ratings in enumerate(table):
+            p, items = rng.normal(0, 0.3, 4), np.sort(rng.permutation(30)[:15])
+            rows = -2 / 15 * (ratings[items] - bias - v[items] @ p)[:, None] * p
+            mirrored = -2 / 15 * (2 * bias - ratings[items] - bias - v[items] @ -p)[:, None] * -p
+            np.testing.assert_allclose(rows, mirrored)
+            recorder.upload(0, user, rows, items)
+    found = fl.attack(tmp_path / "t", "undeclared")
+    assert len(found.users) - len(found.abstained) == read
+    for user, _, item, value, _ in found.rows():
+        np.testing.assert_allclose(value, table[user, item])

@@ -27,8 +27,12 @@ from attacks.likelihood.upload_statistics import size_up
 from audit.factories import make_attack
 from audit.scoring.score import score
 from audit.scoring.truth import read_truth
+from defenses.noise.laplace import Laplace
 from tests.oracles.simulator import Reference
 from victims.common.errors import InputError
+from victims.data.synthetic import Synthetic, generate
+from victims.protocols.fedmvmf import FedMVMF
+from victims.recording import record
 from victims.transcript.reader import open_transcript
 from victims.transcript.view import Messages
 from victims.transcript.writer import truth_path
@@ -480,3 +484,17 @@ def test_bad_options():
         make_attack("likelihood", {"steps": "1"})
     with pytest.raises(InputError, match="scale of likelihood must be >= 0"):
         Likelihood(scale=-1.0)
+
+
+@pytest.mark.thorough
+def test_clipping_that_nobody_declared_is_not_read_as_lowest_ratings(tmp_path):
+    """Of 758 answers 756 were the lowest level, claimed to be right in 0.99, and 0.10 were."""
+    people = generate(Synthetic(users=60, items=80, ratings_per_user=15, seed=3))
+    protocol = FedMVMF(update="semi-als", weighting="observed-only")
+    noise = Laplace(scale=0.2, clip=1.0)
+    record(protocol, people, tmp_path / "t", rounds=[4], seed=1, defenses=[noise], train_on_received=False)
+    view = open_transcript(tmp_path / "t").view("server")
+    silent = view.manifest.model_copy(update={"defenses": [{"name": "laplace", "scale": 0.2}]})
+    found = make_attack("likelihood").attack(replace(view, manifest=silent), 0)
+    assert found.abstained.keys() == set(view.users.tolist())
+    assert "rows are clipped" in next(iter(found.abstained.values()))

@@ -91,3 +91,13 @@ def test_the_schema_is_printed(run, version):
     code, said, _ = run("transcript", "schema", "--version", version)
     assert code == 0
     assert json.loads(said)["properties"]["version"]["const"] == version
+
+
+def test_values_are_written_as_in_the_file(tmp_path):
+    with Recorder(
+        tmp_path / "run", rating_levels=[1, 2], rule={"moves_items": True, "clip": "none"}
+    ) as recorder:
+        recorder.broadcast(0, np.ones((2, 2)))
+        recorder.upload(0, "a", np.ones((1, 2)), [0])
+    told = {key.name: key.value for key in fl.check_transcript(tmp_path / "run").rule}
+    assert (told["moves_items"], told["clip"]) == ("true", "none")

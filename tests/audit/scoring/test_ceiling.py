@@ -147,6 +147,20 @@ class TestLimit:
             baseline = np.nanmean(best_guess(metric, guess[metric])[1])
             assert np.nanmean(limits[metric].map) > baseline - 0.06, metric
 
+    def test_where_the_answers_do_not_explain_the_rows_nothing_limits(self, transcripts):
+        """Noise of another scale than declared, which no factors explain, as where training diverges."""
+        transcript = transcripts["semi-als", "observed-only"]
+        view = noisy(transcript.view("server"), 5.0)
+        truth = read_truth(truth_path(transcript.path))
+        smaller = [{"name": "laplace", "scale": 1.0}]
+        wrong = replace(view, manifest=view.manifest.model_copy(update={"defenses": smaller}))
+        assert np.nanmean(ceilings(view, truth)["rated_rating_accuracy"].map) < 0.9
+        for metric, limit in ceilings(wrong, truth).items():
+            perfect = 0.0 if metric in LOWER_IS_BETTER else 1.0
+            told = limit.map[~np.isnan(limit.map)]
+            assert told.size, metric
+            assert (told == perfect).all(), metric
+
     def test_without_noise_to_speak_of_everything_is_read(self, transcripts):
         for scenario in (("semi-als", "observed-only"), ("sgd", "include-unrated")):
             transcript = transcripts[scenario]

@@ -491,3 +491,21 @@ def test_each_receiver_may_get_rows_of_its_own(tmp_path, monkeypatch, kept):
     transcript = open_transcript(tmp_path / "t")
     rows = [transcript.view(who).messages.n_rows for who in ("neighbour:b", "neighbour:c", "server")]
     assert rows == [2, 1, 3]
+
+
+def test_a_program_may_fill_its_arrays_anew(tmp_path):
+    """One buffer for all calls, in the types that are written as they come."""
+    items, rows, ratings = np.zeros(2, np.int32), np.zeros((2, 2)), np.zeros(2)
+    with recorder_of(tmp_path / "t") as recorder:
+        recorder.broadcast(0, Q)
+        for first, more in ((0, 1), (2, 3)):
+            items[:], rows[:], ratings[:] = (first, more), first + 1, more
+            recorder.upload(0, "a", rows, items)
+            recorder.truth("a", items, ratings)
+        with pytest.raises(InputError, match="got item 0 again"):
+            recorder.upload(0, "a", ROW, [0])
+        with pytest.raises(InputError, match="got item 1 again"):
+            recorder.truth("a", [1], [1])
+    messages = open_transcript(tmp_path / "t").messages
+    assert np.concatenate(messages.index).tolist() == [0, 1, 2, 3]
+    assert np.concatenate(messages.gradient)[:, 0].tolist() == [1, 1, 3, 3]

@@ -1,0 +1,62 @@
+"""What local steps along the items' factors leave of rows off these."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from attacks.base import Reconstruction
+from attacks.closed_form.readings import Rows
+from attacks.inversion.attack import ASIDE, Inversion
+from attacks.inversion.compression import aside
+from tests.oracles.local_training import Client, Program
+from tests.oracles.pass_programs import Passer
+from victims.transcript.reader import open_transcript
+
+FACTORS = 12
+
+
+def rows_about(uploaded: np.ndarray, factors: np.ndarray) -> Rows:
+    """Rows of one client."""
+    n = len(uploaded)
+    item, precision = np.ones((1, n), bool), float(np.finfo(uploaded.dtype).eps)
+    return Rows(uploaded[None], factors[None], np.zeros((1, n)), item, np.full(1, np.nan), precision, None)
+
+
+LEVELS = np.arange(1.0, 6.0)
+
+
+@pytest.mark.parametrize(
+    "client",
+    [
+        Client(steps=20, momentum=0.5, decay=0.1),
+        Client(ratio=3.0, moves=False, mean=True),
+        Passer(passes=3, batch=1, loss="sigmoid"),
+        Passer(passes=2, batch=3, loss="clipped", mean=True, item_decay=0.1, own_bias=True),
+    ],
+    ids=["steps", "fixed items", "ratings in turn", "minibatches"],
+)
+def test_steps_of_any_kind_leave_one_direction_and_noise_leaves_more(client):
+    rng = np.random.default_rng(0)
+    p, q, r = rng.normal(0, 0.5, FACTORS), rng.normal(0, 0.5, (7, FACTORS)), rng.choice(LEVELS, 7)
+    rows = client.train(p, r, q)[0] - q if isinstance(client, Client) else client.train(p, q, r, LEVELS)[0]
+    assert aside(rows_about(rows, q))[0] < 1e-10
+    noisy = rows + rng.normal(0, 1e-3 * np.abs(rows).max(), rows.shape)
+    assert aside(rows_about(noisy, q))[0] > 1e-4
+
+
+def test_as_many_rows_as_factors_say_nothing():
+    rng = np.random.default_rng(0)
+    for n in (1, FACTORS - 1, FACTORS + 5):
+        assert np.isnan(aside(rows_about(rng.normal(size=(n, FACTORS)), rng.normal(size=(n, FACTORS))))[0])
+
+
+def test_noise_on_few_rows_is_refused_before_anything_is_fitted(tmp_path):
+    """With 40 factors all hypotheses together took ten minutes."""
+    program = Program(factors=40, n_users=20, density=0.2)
+    program.record(tmp_path / "t")
+    view = open_transcript(tmp_path / "t").view("server").shuffled(0)
+    found = Inversion().attack(view, 0)
+    assert isinstance(found, Reconstruction)
+    assert set(found.abstained) == set(view.users.tolist())
+    assert ASIDE in next(iter(found.abstained.values()))
