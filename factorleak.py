@@ -823,16 +823,14 @@ def sweep(
     from audit.experiments.sweep import Sweep, run
     from audit.requests.components import named, named_attacks, several
     from audit.requests.frames import frame
-    from audit.requests.grids import scenarios, sweep_options
     from audit.requests.rating_data import label_of, ratings_of
 
     chosen, chosen_attacks = named("victims", victim), named_attacks(attacks, attack_options or {})
-    grid = scenarios(chosen.name, several(updates), several(weightings), {**chosen.options, **options})
     plan = Sweep(
         victim=chosen.name,
         data=label_of(ratings),
-        updates=grid.updates,
-        weightings=grid.weightings,
+        updates=tuple(map(str, several(updates))),
+        weightings=tuple(map(str, several(weightings))),
         attacks=chosen_attacks.names,
         scales=tuple(map(float, scales)),
         rounds=tuple(rounds),
@@ -840,8 +838,8 @@ def sweep(
         users=users,
         sample=sample,
         seed=seed,
-        victim_options=grid.options,
-        attack_options=sweep_options(chosen_attacks.names, chosen_attacks.options),
+        victim_options={**chosen.options, **options},
+        attack_options=chosen_attacks.options,
     )
     here = chosen.adopted or chosen_attacks.adopted
     with _folder(out) as folder, _bar("sweep", progress) as update:
@@ -950,25 +948,22 @@ def compare(
     OutputError
         If ``out`` cannot be written.
     """
-    from audit.experiments.compare import Comparison, run, usual_adversaries
+    from audit.experiments.compare import Comparison, run
     from audit.experiments.results import COLUMNS
     from audit.requests.components import defense_texts, named, several
     from audit.requests.frames import frame
-    from audit.requests.grids import scenario_of
     from audit.requests.rating_data import label_of, ratings_of
 
     chosen, alternatives = named("victims", victim), defense_texts(defenses)
     given = {**chosen.options, **options}
-    update_, weighting_ = scenario_of(
-        chosen.name, update or given.pop("update", None), weighting or given.pop("weighting", None)
-    )
+    own_update, own_weighting = given.pop("update", ""), given.pop("weighting", "")
     plan = Comparison(
         defenses=alternatives.texts,
         victim=chosen.name,
         data=label_of(ratings),
-        update=update_,
-        weighting=weighting_,
-        adversaries=tuple(map(str, several(adversaries))) or usual_adversaries(chosen.name),
+        update=update or own_update,
+        weighting=weighting or own_weighting,
+        adversaries=tuple(map(str, several(adversaries))),
         attacks=tuple(map(str, several(attacks))),
         rounds=tuple(rounds),
         users=users,

@@ -32,9 +32,9 @@ from attacks.closed_form.grid_reading import ACCIDENT, BETWEEN, beyond, equally_
 from attacks.closed_form.label_split import positives
 from attacks.closed_form.link_grid import ratings_through_links
 from attacks.closed_form.moving_factor import Chain, follow
-from attacks.closed_form.readings import Reading, Rows, some_of
+from attacks.closed_form.readings import Reading, Rows, on_the_rest, some_of
 from attacks.closed_form.reduction import leading_direction
-from attacks.closed_form.row_readings import LONGEST, best_reading
+from attacks.closed_form.row_readings import LONGEST, best_reading, in_span
 from victims.transcript.manifest import Manifest
 
 ASKED = 8  # clients of a batch that say whether a reading is worth its time for the others
@@ -75,7 +75,10 @@ def any_reading(rows: Rows, manifest: Manifest, max_misfit: float) -> Reading:
     -------
     Reading
     """
-    best = _exact(best_reading(rows, manifest, max_misfit), rows, np.array(manifest.rating_levels))
+    nearly = best_reading(rows, manifest, max_misfit)
+    best = _exact(nearly, rows, np.array(manifest.rating_levels))
+    # a direction that was rounded alike in all rows is none, but leaves their lengths exact
+    best = on_the_rest(best, in_span, nearly.answered & ~best.answered, rows, manifest, max_misfit)
     # what one step reads nearly, a chain of steps may read exactly
     inexact = best.misfit > rows.precision**HALF
     asked = ~best.answered | ((best.steps <= 1) & inexact)
@@ -101,6 +104,11 @@ def _credible(best: Reading, rows: Rows, levels: Float[np.ndarray, " levels"]) -
     return _without_outliers(_without_loners(best, rows), rows, levels)
 
 
+def _rated(best: Reading, rows: Rows) -> Bool[np.ndarray, "users rows"]:
+    """Rows that are answered with a rating: 0 says that there is none."""
+    return np.isfinite(best.value) & (best.value != 0) & rows.item
+
+
 def _without_loners(best: Reading, rows: Rows) -> Reading:
     """Without inexact answers where next to none of the clients with as many ratings is answered.
 
@@ -121,9 +129,11 @@ def _without_outliers(best: Reading, rows: Rows, levels: Float[np.ndarray, " lev
     """Without ratings that are much farther from the grid than those of the same client.
 
     Rounding is alike in all rows; a row that is off by more is of another step than was thought, or, where
-    it is the longest, was clipped.
+    it is the longest, was clipped. Where ratings are inexact such a row may be near a wrong level by
+    accident, unless that is the last on either side. A row of zeros says that its error is none, or that
+    its item took no part: only where the rating is exact, the former.
     """
-    away = np.where(np.isfinite(best.value) & rows.item, distance_to_levels(best.value, levels), np.nan)
+    away = np.where(_rated(best, rows), distance_to_levels(best.value, levels), np.nan)
     with np.errstate(invalid="ignore"):
         usual = np.array(
             [np.median(own[np.isfinite(own)]) if np.isfinite(own).any() else 0.0 for own in away]
@@ -132,6 +142,11 @@ def _without_outliers(best: Reading, rows: Rows, levels: Float[np.ndarray, " lev
         longest = size >= LONG * size.max(axis=1, initial=0)[:, None]
         times = np.where(longest, OF_LONGEST, FARTHER)
         off = away > np.maximum(times * usual[:, None], EXACT * step_of(levels))
+        inner = (
+            np.minimum(np.abs(best.value - levels[0]), np.abs(best.value - levels[-1])) > step_of(levels) / 2
+        )
+        off |= longest & inner & (best.steps > 1)[:, None] & (usual > EXACT * step_of(levels))[:, None]
+        off |= (size == 0) & (away > rows.precision**HALF * step_of(levels))
     return best._replace(value=np.where(off, np.nan, best.value))
 
 
@@ -167,7 +182,7 @@ def _exact(best: Reading, rows: Rows, levels: Float[np.ndarray, " levels"]) -> R
     # where there are several steps each has its own direction, to the last digit
     several = best.steps > 1
     inexact = np.where(several, rows.precision**THIRD, np.nan_to_num(across) + rows.precision**HALF)
-    there = np.isfinite(best.value) & rows.item
+    there = _rated(best, rows)
     away = np.where(there, distance_to_levels(np.nan_to_num(best.value), levels), 0.0).sum(axis=1)
     far = away / np.maximum(there.sum(axis=1), 1) > SLACK * inexact * max(
         levels[-1] - levels[0], step_of(levels)

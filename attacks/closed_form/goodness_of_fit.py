@@ -13,10 +13,11 @@ import numpy as np
 from jaxtyping import Bool, Float, Int
 from scipy.special import gammaln, ndtr
 
-from attacks.closed_form.decoding import distance_to_levels
+from attacks.closed_form.decoding import distance_to_levels, nearest_level
 
 ACCIDENT = 1e-3  # probability that answers about nothing are taken for ratings, client by client
 FIT_ROWS = 64  # rows per client that are looked at
+DIGITS = 1e-5  # of a step: what is left of answers that are right, by rounding alone
 FAR = 4.0  # steps off the grid, from where on numbers are about no ratings, however far off chance would be
 TINY = np.finfo(np.float64).tiny
 
@@ -121,6 +122,52 @@ def misfit(
         by_chance = np.clip((chance * kind).sum(axis=1) / count, least / 4, FAR * step)
         worst = np.maximum(worst, (fit * kind).sum(axis=1) / count / np.maximum(by_chance, TINY))
     return worst, (item & valid).sum(axis=1)
+
+
+def independent(
+    value: Float[np.ndarray, "users rows"],
+    counted: Bool[np.ndarray, "users rows"],
+    levels: Float[np.ndarray, " levels"],
+) -> Int[np.ndarray, " users"]:
+    """Count distances from the grid that say something by themselves, of the rows that ``misfit`` looks at.
+
+    Numbers that name one level and differ by less than they are away from it are one number, however many
+    they are: rows of equal errors (signs, or what Adam makes of them) come out so, and lie near the grid by
+    accident.
+
+    Parameters
+    ----------
+    value : (n_users, n_rows)
+        Answers, in stars.
+    counted : (n_users, n_rows)
+        Which of them are judged.
+    levels : (n_levels,)
+        Ascending, in stars.
+
+    Returns
+    -------
+    (n_users,)
+
+    Examples
+    --------
+    >>> value = np.array([[1.97, 1.965, 1.96], [4.99, 2.01, 2.0]])
+    >>> independent(value, np.ones((2, 3), bool), np.arange(1.0, 6.0))
+    array([1, 3])
+    """
+    stride = max(1, -(-value.shape[1] // FIT_ROWS))
+    value, counted = value[:, ::stride], counted[:, ::stride]
+    near = nearest_level(value, levels)
+    away = np.abs(value - near)
+    total = np.zeros(value.shape[0], int)
+    for level in levels:
+        here = counted & (np.abs(near - level) < step_of(levels) / 4)
+        size = here.sum(axis=1)
+        high = np.where(here, value, -np.inf).max(axis=1, initial=-np.inf)
+        low = np.where(here, value, np.inf).min(axis=1, initial=np.inf)
+        distance = np.where(here, away, 0).sum(axis=1) / np.maximum(size, 1)
+        alike = (high - low < distance) & (distance > DIGITS * step_of(levels))
+        total += np.where(alike, np.minimum(size, 1), size)
+    return total
 
 
 def log_odds_between(

@@ -159,6 +159,45 @@ def spread_over(reading: Reading, here: Bool[np.ndarray, " users"]) -> Reading:
     return Reading(*out)
 
 
+def moved(rows: Rows) -> Rows:
+    """Leave out rows of zeros: after several steps they say that an item took no part in them.
+
+    Parameters
+    ----------
+    rows : Rows
+
+    Returns
+    -------
+    Rows
+    """
+    item = rows.item & (rows.rows != 0).any(axis=2)
+    return rows._replace(factors=rows.factors * item[..., None], offset=rows.offset * item, item=item)
+
+
+def narrowed(rows: Rows, width: int) -> Rows:
+    """Leave off padding.
+
+    Parameters
+    ----------
+    rows : Rows
+    width : int
+        Rows of a client that are kept, the first ones.
+
+    Returns
+    -------
+    Rows
+    """
+    return Rows(
+        rows.rows[:, :width],
+        rows.factors[:, :width],
+        rows.offset[:, :width],
+        rows.item[:, :width],
+        rows.scale,
+        rows.precision,
+        None if rows.sequence is None else rows.sequence[:, :width],
+    )
+
+
 def fitting_better(
     first: Reading, second: Reading, preferred: Bool[np.ndarray, " users"] | bool = False
 ) -> Reading:

@@ -13,7 +13,7 @@ import numpy as np
 from jaxtyping import Float, Int
 
 from attacks.closed_form.decoding import looks_unrated
-from attacks.closed_form.goodness_of_fit import misfit
+from attacks.closed_form.goodness_of_fit import independent, misfit
 from attacks.closed_form.reduction import Reduced, projection
 from victims.transcript.manifest import Manifest
 from victims.transcript.view import ATTRIBUTE, ITEM, Uploads, UserBatch
@@ -33,7 +33,7 @@ class Readout:
     misfit : (n_users,)
         0 fits the grid exactly, 1 is no better than chance; NaN where a value is not finite.
     n_judged : (n_users,)
-        Of how many ratings that is.
+        Of how many ratings that is; in observed-only of how many that differ.
     factor : (n_users, K)
         p_i in the round that was read.
     round : (n_users,)
@@ -132,6 +132,8 @@ def read_round(
     shape = value.shape
     item, valid = (np.broadcast_to(part, shape) for part in (uploads.kind == ITEM, uploads.valid))
     distance, n_judged = misfit(error, predicted, item, valid, level, weight)
+    if weight is None:
+        n_judged = independent(value, item & valid, level)
     distance[~np.isfinite(value).all(axis=1, where=valid)] = np.nan
     if not uploads.valid.all():
         value[~valid] = np.nan

@@ -16,12 +16,13 @@ from attacks.closed_form.grid_reading import ACCIDENT, near_levels, read, satura
 from attacks.closed_form.integer_relation import ratings_in_span
 from attacks.closed_form.moving_factor import PARALLEL, follow
 from attacks.closed_form.parallel_groups import by_group
-from attacks.closed_form.readings import Numbers, Reading, Rows, fitting_better, nothing, on_the_rest
+from attacks.closed_form.readings import Numbers, Reading, Rows, fitting_better, moved, nothing, on_the_rest
 from attacks.closed_form.reduction import leading_direction
 from attacks.closed_form.shared_pull import without_pull
+from attacks.closed_form.weighted_zeros import on_one_line
 from victims.transcript.manifest import Manifest
 
-__all__ = ["Rows", "best_reading"]
+__all__ = ["Rows", "best_reading", "in_span"]
 
 LONGEST = 3000  # rows of a client among which steps are looked for: planes take their number squared
 SPREAD = 0.3  # of the rows' size, across their common direction: above it they have none
@@ -55,7 +56,8 @@ def best_reading(rows: Rows, manifest: Manifest, max_misfit: float) -> Reading:
         if rows.sequence is not None:
             for reading in (_equal_factors, _equal_factors_after):
                 best = on_the_rest(best, reading, ~best.answered, rows, manifest, max_misfit)
-        best = on_the_rest(best, _in_span, ~best.answered, rows, manifest, max_misfit)
+        best = on_the_rest(best, in_span, ~best.answered, rows, manifest, max_misfit)
+        best = on_the_rest(best, _with_unrated, ~best.answered, rows, manifest, max_misfit)
         best = on_the_rest(best, _with_bias, ~best.answered, rows, manifest, max_misfit)
         if rows.rows.shape[1] <= LONGEST:
             best = on_the_rest(best, _by_group, ~best.answered, rows, manifest, max_misfit)
@@ -67,6 +69,18 @@ def _without_pull(rows: Rows, manifest: Manifest, max_misfit: float) -> Reading:
     clean, pull = without_pull(rows.rows, rows.factors, rows.item)
     numbers = _one_step(rows._replace(rows=clean))._replace(pull=pull)
     return read(numbers, rows, manifest, max_misfit)
+
+
+def _with_unrated(rows: Rows, manifest: Manifest, max_misfit: float) -> Reading:
+    """One step, with rows of unrated items among the others, which are answered with 0."""
+    numbers = _one_step(rows)
+    unrated, kappa = on_one_line(numbers, rows.precision)
+    some = unrated.any(axis=1)
+    found = read(numbers._replace(there=numbers.there & ~unrated), rows, manifest, max_misfit)
+    with np.errstate(invalid="ignore", divide="ignore"):
+        told = some & (-kappa * found.of_error / found.of_factor > 0)
+    value = np.where(unrated, 0.0, found.value)
+    return found._replace(value=value, misfit=np.where(told, found.misfit, np.nan))
 
 
 def _with_bias(rows: Rows, manifest: Manifest, max_misfit: float) -> Reading:
@@ -91,9 +105,23 @@ def _by_group(rows: Rows, manifest: Manifest, max_misfit: float) -> Reading:
     return by_group(rows, manifest, max_misfit, lambda alone, *told: read(_one_step(alone), alone, *told))
 
 
-def _in_span(rows: Rows, manifest: Manifest, max_misfit: float) -> Reading:
-    """Any number of steps over all ratings at once, whatever else is unknown of them."""
+def in_span(rows: Rows, manifest: Manifest, max_misfit: float) -> Reading:
+    """Read any number of steps over all ratings at once, whatever else is unknown of them.
+
+    Parameters
+    ----------
+    rows : Rows
+    manifest : Manifest
+        Names the rating grid.
+    max_misfit : float
+        Largest misfit at which a client is answered.
+
+    Returns
+    -------
+    Reading
+    """
     levels = np.array(manifest.rating_levels)
+    rows = moved(rows)
     found = ratings_in_span(rows.rows, rows.factors, rows.offset, rows.item, levels, rows.precision)
     unknown = np.full(found.told.shape, np.nan)
     none = np.zeros(found.told.shape)

@@ -10,11 +10,13 @@ moment, and asks for nothing else:
   (``attacks.closed_form.integer_relation``);
 - rows of unrated items, where they are sent, tell the length of the factor row by row
   (``attacks.closed_form.unrated_rows``);
+- momentum that clients keep of what they send is a share of the round before, told by the rank of the rest
+  (``attacks.closed_form.carried_rows``);
 - where sigma is the declared one, a single number is left (``attacks.closed_form.rating_grid``); where that
   puts the rows nowhere, sigma is taken for unknown, a mean over the client's ratings, say, and both are
   searched for (``attacks.closed_form.affine_grid``).
 
-No constant of the step, no order of the rows and no second round is needed.
+No constant of the step, no order of the rows and, but for momentum, no second round is needed.
 
 What is declared of the clients' rule is not believed: a wrong declaration hides nothing from it.
 
@@ -25,16 +27,18 @@ the grid, as the other closed forms do, and abstains where no numbers, or more t
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from typing import NamedTuple
 
 import numpy as np
-from jaxtyping import Float
+from jaxtyping import Bool, Float
 
 from attacks.base import Estimates, Progress, Reconstruction, all_abstain, joined, silent, unreadable
+from attacks.closed_form.carried_rows import without_carried
 from attacks.closed_form.chain_readings import any_reading
 from attacks.closed_form.common_scale import Scale, common_scale
-from attacks.closed_form.readings import Reading, Rows, fitting_better
+from attacks.closed_form.readings import Reading, Rows, fitting_better, narrowed, some_of, spread_over
 from attacks.closed_form.reduction import leading_direction
 from attacks.closed_form.unrated_rows import obstacle_with_unrated, reading_with_unrated
 from attacks.closed_form.upload_kind import mismatch
@@ -47,6 +51,7 @@ ENOUGH = 200  # clients that are asked for a common scale
 FEWEST_ALONE, SELDOM = 3, 0.1  # clients that must say that ratings are lowered; of these, as many may deny it
 BATCH_BYTES = 1 << 20  # of the uploads of one batch: the planes of a client take its rows squared
 DIAGNOSTICS = ("misfit", "steps", "declared", "pull")
+EXACT = 1e-6  # misfit of an answer that owes nothing to rounding
 SAME_READING = 0.05  # stars, within which a factor has to say the ratings that were read
 NO_NUMBERS = (
     "no length of the client's factor and scale of its rows, or more than one pair of them, puts its rows on "
@@ -102,6 +107,7 @@ class Undeclared:
         learned = _learned(view, self.max_misfit)
         for batch in view.batches(BATCH_BYTES):
             rounds = [_best(view, uploads, learned, self.max_misfit) for uploads in batch.rounds]
+            rounds = _with_carried(view.manifest, batch.rounds, rounds, learned, self.max_misfit)
             fit = np.stack([part.misfit - part.allowed for part, _ in rounds])
             best = np.where(np.isnan(fit), np.inf, fit).argmin(axis=0)
             columns = []
@@ -155,8 +161,11 @@ def _learned(view: View, max_misfit: float) -> _Learned:
     pulls = tuple(dict.fromkeys((declared + missing, missing)))
     if view.manifest.weighting == "include-unrated":
         return _Learned(DECLARED, 0.0, pulls)
-    lowered = untold_offset(view, max_misfit, pulls[0])
-    return _Learned(known_scale(view, max_misfit, lowered, pulls[0]), lowered, pulls)
+    asked = _asked(view, max_misfit, pulls[0])
+    lowered = _offset(view.manifest, asked, max_misfit, pulls[0])
+    if lowered:
+        asked = _asked(view, max_misfit, pulls[0], lowered)
+    return _Learned(_known_scale(view.manifest, asked), lowered, pulls)
 
 
 def _best(
@@ -181,6 +190,40 @@ def _best(
             break
     assert best is not None
     return best, factors
+
+
+def _with_carried(
+    manifest: Manifest,
+    uploads: Sequence[Uploads],
+    rounds: list[tuple[Reading, Float[np.ndarray, "users K"]]],
+    learned: _Learned,
+    max_misfit: float,
+) -> list[tuple[Reading, Float[np.ndarray, "users K"]]]:
+    """Read who was read in no round exactly, where rows hold a share of those of the round before."""
+    rest = ~np.any([part.answered & (part.misfit < EXACT) for part, _ in rounds], axis=0)
+    if manifest.weighting == "include-unrated" or not rest.any():
+        return rounds
+    out = list(rounds)
+    for number in range(1, len(uploads)):
+        before, now = uploads[number - 1], uploads[number]
+        if now.round != before.round + 1:
+            continue
+        both = [rows_of(manifest, one, None, learned.lowered, learned.pulls[0]) for one in (now, before)]
+        here = np.flatnonzero(rest & now.same_list(before))
+        width = min(one.rows.shape[1] for one in both)
+        clean, told = without_carried(*(narrowed(some_of(one, here), width) for one in both))
+        if not told.any():
+            continue
+        found = any_reading(some_of(clean, told), manifest, max_misfit)
+        these = np.isin(np.arange(rest.size), here[told])
+        found = spread_over(found, these)
+        value = np.full(now.gradients.shape[:2], np.nan)
+        value[:, :width] = found.value
+        found = found._replace(value=value)
+        better = found.answered & ~(rounds[number][0].misfit <= found.misfit)
+        own = np.where(better[:, None], np.nan, rounds[number][1])
+        out[number] = (fitting_better(rounds[number][0], found), own)
+    return out
 
 
 def _reasons(users: np.ndarray, part: Reading, here: np.ndarray) -> dict[int, str]:
@@ -283,56 +326,60 @@ def untold_offset(view: View, max_misfit: float, pull: float | None = None) -> f
     float
         Stars.
     """
-    lowest = float(view.manifest.rating_levels[0])
-    alone = np.zeros(2, int)  # clients that fit one way and not the other
-    asked = 0
-    for batch in view.batches(BATCH_BYTES):
-        plain, less = (
-            any_reading(
-                rows_of(view.manifest, batch.rounds[0], None, lowered, pull), view.manifest, max_misfit
-            )
-            for lowered in (0.0, lowest)
-        )
-        # who fits without it fits with it nowhere at the lowest level: that is one above a rating then
-        has_lowest = (np.abs(less.value - lowest) < max_misfit * lowest).any(axis=1)
-        only_less = less.answered & ~plain.answered & has_lowest
-        alone += [(plain.answered & ~less.answered).sum(), only_less.sum()]
-        asked += batch.users.size
-        if asked >= ENOUGH:
-            break
-    return lowest if alone[1] >= FEWEST_ALONE and alone[0] <= SELDOM * alone[1] else 0.0
+    return _offset(view.manifest, _asked(view, max_misfit, pull), max_misfit, pull)
 
 
-def known_scale(
-    view: View, max_misfit: float, lowered: float = 0.0, pull: float | None = None
-) -> Scale | None:
-    """What multiplies the rows: what most of the clients show who can be read without it, else as declared.
+class _Asked(NamedTuple):
+    """The first round of some clients, and what its rows say under an unknown scale."""
 
-    Parameters
-    ----------
-    view : View
-    max_misfit : float
-        Largest misfit at which a client is read.
-    lowered : float
-        What the program takes off every rating, stars.
-    pull : float, optional
-        As of ``rows_of``.
+    uploads: Uploads
+    rows: Rows
+    found: Reading
 
-    Returns
-    -------
-    Scale or None
-    """
-    told: list[np.ndarray] = []
+
+def _asked(view: View, max_misfit: float, pull: float | None, lowered: float = 0.0) -> list[_Asked]:
+    """Read ``ENOUGH`` clients, or a few more."""
+    out: list[_Asked] = []
     for batch in view.batches(BATCH_BYTES):
         rows = rows_of(view.manifest, batch.rounds[0], None, lowered, pull)
-        found = any_reading(rows, view.manifest, max_misfit)
-        here = found.answered & np.isfinite(found.of_error)
-        n_rated = rows.item.sum(axis=1)[here]
-        told.append(np.stack([1 / (found.of_error * found.of_factor)[here], n_rated], axis=1))
-        if sum(len(part) for part in told) >= ENOUGH:
+        out.append(_Asked(batch.rounds[0], rows, any_reading(rows, view.manifest, max_misfit)))
+        if sum(one.found.answered.size for one in out) >= ENOUGH:
             break
+    return out
+
+
+def _offset(manifest: Manifest, asked: list[_Asked], max_misfit: float, pull: float | None) -> float:
+    """The lowest level, or nothing; ``asked`` without it."""
+    lowest = float(manifest.rating_levels[0])
+
+    def less(one: _Asked, here: Bool[np.ndarray, " users"]) -> Reading:
+        rows = some_of(rows_of(manifest, one.uploads, None, lowest, pull), here)
+        return any_reading(rows, manifest, max_misfit)
+
+    saying = denying = 0  # clients that fit one way and not the other
+    for one in asked:
+        if not one.found.answered.all():
+            found = less(one, ~one.found.answered)
+            # who fits without it fits with it nowhere at the lowest level: that is one above a rating then
+            has_lowest = (np.abs(found.value - lowest) < max_misfit * lowest).any(axis=1)
+            saying += int((found.answered & has_lowest).sum())
+    if saying < FEWEST_ALONE:
+        return 0.0
+    for one in asked:
+        if one.found.answered.any():
+            denying += int((~less(one, one.found.answered).answered).sum())
+    return lowest if denying <= SELDOM * saying else 0.0
+
+
+def _known_scale(manifest: Manifest, asked: list[_Asked]) -> Scale | None:
+    """What multiplies the rows: what most show of those who can be read without it, else as declared."""
+    told: list[np.ndarray] = []
+    for one in asked:
+        here = one.found.answered & np.isfinite(one.found.of_error)
+        n_rated = one.rows.item.sum(axis=1)[here]
+        told.append(np.stack([1 / (one.found.of_error * one.found.of_factor)[here], n_rated], axis=1))
     shown = common_scale(*np.concatenate(told).T)
-    declared = DECLARED if view.manifest.scale_known else None
+    declared = DECLARED if manifest.scale_known else None
     if shown is None or (declared is not None and shown.like(declared)):
         return declared
     return shown

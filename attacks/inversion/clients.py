@@ -10,7 +10,7 @@ from jaxtyping import Float
 from attacks.client_rules.differentiable import ClientRule
 from attacks.closed_form.integer_relation import ratings_in_span
 from attacks.closed_form.moving_factor import follow
-from attacks.closed_form.readings import Rows, some_of
+from attacks.closed_form.readings import Rows, moved, some_of
 from attacks.closed_form.row_readings import LONGEST
 from attacks.closed_form.undeclared import rows_of
 from attacks.inversion.answers import Found
@@ -18,7 +18,7 @@ from attacks.inversion.choice import Choice, chosen, chosen_by_ratings
 from attacks.inversion.compression import aside
 from attacks.inversion.search import OUTSIDE, allowed_of
 from victims.transcript.manifest import Manifest
-from victims.transcript.view import View
+from victims.transcript.view import Uploads, View
 
 BATCH_BYTES = 1 << 20
 MOSTLY = 0.5  # of the clients
@@ -88,9 +88,14 @@ def open_clients(view: View, found: Found, rounds: int) -> Iterator[tuple[np.nda
         for uploads in batch.rounds[:rounds]:
             open_ = ~found.answered[np.searchsorted(view.users, batch.users)]
             if open_.any() and uploads.index.shape[-1]:  # in a changing graph some are silent in a round
-                rows = some_of(rows_of(bare(view.manifest), uploads, None, found.lowered), open_)
+                rows = some_of(_rows(view, uploads, found), open_)
                 index = np.broadcast_to(uploads.index, (batch.users.size, rows.item.shape[1]))[open_]
                 yield batch.users[open_], index, rows
+
+
+def _rows(view: View, uploads: Uploads, found: Found) -> Rows:
+    """Rows of a round as they are, of the items that moved."""
+    return moved(rows_of(bare(view.manifest), uploads, None, found.lowered))
 
 
 def is_one_pass(view: View, found: Found) -> bool:
@@ -148,7 +153,7 @@ def known_clients(view: View, found: Found) -> tuple[Rows, Float[np.ndarray, "cl
         lacking = SAMPLE - sum(len(ratings) for _, ratings in parts)
         here = np.flatnonzero(np.isin(batch.users, list(found.ratings)))[:lacking]
         if here.size:
-            rows = some_of(rows_of(bare(view.manifest), batch.rounds[0], None, found.lowered), here)
+            rows = some_of(_rows(view, batch.rounds[0], found), here)
             index = np.broadcast_to(batch.rounds[0].index, (batch.users.size, rows.item.shape[1]))[here]
             told_ = [found.ratings[int(user)] for user in batch.users[here]]
             value = [
@@ -196,7 +201,7 @@ def choice_of(view: View, rule: ClientRule, found: Found) -> Choice | None:
         return chosen_by_ratings(rule, view.manifest, *known)
     levels = np.array(view.manifest.rating_levels)
     for batch in view.batches(BATCH_BYTES):
-        rows = rows_of(bare(view.manifest), batch.rounds[0], None, found.lowered)
+        rows = _rows(view, batch.rounds[0], found)
         n_rated = rows.item.sum(axis=1)
         most = np.argsort(-n_rated, kind="stable")[: 2 * SAMPLE : 2]
         here = np.isin(np.arange(n_rated.size), most) & (n_rated > 1)

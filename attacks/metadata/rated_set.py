@@ -114,8 +114,9 @@ class RatedSet:
 
 
 def _everything(manifest: Manifest, lists: sp.csr_array) -> bool:
-    """Whether all clients list all items, and it is not declared that they rated them."""
-    said = manifest.rule.rows == "rated" and not manifest.samples_unrated
+    """Whether all clients list all items, and nobody declared that they rated them."""
+    declared = manifest.rule.rows == "rated" and "rows" not in manifest.inferred
+    said = declared and not manifest.samples_unrated
     return not said and bool((np.diff(lists.indptr) == manifest.n_items).all())
 
 

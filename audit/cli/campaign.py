@@ -11,6 +11,8 @@ from audit.cli.output import Output
 from victims.common.files import refuse_unwritable
 
 if TYPE_CHECKING:
+    from audit.campaigns.matrix import Matrix
+    from audit.cli.gate import Vocabulary
     from audit.experiments.cluster import Cluster
 
 
@@ -53,27 +55,21 @@ def run_campaign(
     typer.Exit
         With 1 or 3, as the bars are judged.
     """
-    from audit.cli.gate import OF_ATTACKS, OF_COST, OF_QUALITY, Vocabulary
+    from audit.campaigns.campaign_file import load_data, matrix_of, read_campaign
+    from audit.campaigns.matrix import counts_of, listed, run
+    from audit.campaigns.parts import PROCEDURE
     from audit.experiments.estimates import estimated, try_out
-    from audit.experiments.matrix import PROCEDURE, cells_in, counts_of, run
-    from audit.experiments.naming import content_of
-    from audit.requests.campaign_file import load_data, matrix_of, read_campaign
     from audit.requests.reporting import ReportRequest, report
 
     content = read_campaign(path)
-    matrix = matrix_of(content)
-    columns = {
-        "defense": {defense for plan in matrix.plans for defense in plan.defenses},
-        "adversary": {who for plan in matrix.plans for who in plan.adversaries},
-    }
-    vocabulary = Vocabulary(values=(*OF_ATTACKS, *OF_QUALITY, *OF_COST), columns=columns)
-    build = build_of(fail_on, vocabulary, against, junit)
+    matrix = matrix_of(content, path.parent)
+    build = build_of(fail_on, _vocabulary(matrix), against, junit)
     refuse_unwritable(out)
     start = time.perf_counter()
     data = load_data(content, path.parent)
-    cells = cells_in(matrix, {name: content_of(ratings) for name, ratings in data.items()}, out)
-    counts = counts_of(cells)
-    words = f"{counts['leakage']} of leakage, {counts['cost']} of cost, {counts['quality']} of quality"
+    found = listed(matrix, data, out)
+    cells, counts = found.cells, counts_of(found.cells)
+    words = ", ".join(f"{count} of {name}" for name, count in counts.items() if name != "kept")
     output.show(f"{path.name}: {len(cells)} cells ({words}), {counts['kept']} of them kept from before")
     if estimate:
         with output.progress("trial") as update_bar:
@@ -85,7 +81,7 @@ def run_campaign(
         output.finish({"cells": len(cells), **counts, **(expected.record() if estimate else {})})
         return
     with output.progress("compare") as update_bar:
-        rows = run(matrix, data, out, jobs=jobs, report=update_bar)
+        rows = run(found, data, out, jobs=jobs, report=update_bar)
     changed = build.changes(rows)
     build.show(output, changed)
     told = as_records(changed)
@@ -96,3 +92,19 @@ def run_campaign(
         output.show(system.sentence)
     output.show(f"page {made.files[0]}")
     build.judge(rows, changed)
+
+
+def _vocabulary(matrix: Matrix) -> Vocabulary:
+    """What bars may name; which defenses and adversaries there are is known before where all is compared."""
+    from audit.campaigns.parts import COMPARE
+    from audit.cli.gate import OF_ATTACKS, OF_CLAIMS, OF_COST, OF_QUALITY, Vocabulary
+
+    values = (*OF_ATTACKS, *OF_QUALITY, *OF_COST)
+    if any(part.preset != COMPARE for part in matrix.parts):
+        return Vocabulary(("leak", "refuted"), (*values, *OF_CLAIMS))
+    plans = [part.plan for part in matrix.parts]
+    columns = {
+        "defense": {defense for plan in plans for defense in plan.defenses},
+        "adversary": {who for plan in plans for who in plan.adversaries},
+    }
+    return Vocabulary(values=values, columns=columns)

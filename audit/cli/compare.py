@@ -124,22 +124,20 @@ def compare(
         raise InputError("--dry-run and --estimate are about the cells of a campaign file; name one")
     who = workers(jobs, distributed)
     from audit.cli.gate import OF_ATTACKS, OF_COST, OF_QUALITY, Vocabulary
-    from audit.experiments.compare import Comparison, run, settled, short_of_rounds, usual_adversaries
+    from audit.experiments.compare import Comparison, run, settled, short_of_rounds
     from audit.factories import parse_options
-    from audit.requests.grids import scenario_of
     from reports.compare import comparison_table, cost_of_defenses_table
     from reports.compare_figure import comparison_figure
 
     output = Output(quiet, as_json)
     refuse_unwritable(out)
-    update_, weighting_ = scenario_of(victim, update, weighting)
     plan = Comparison(
         defenses=tuple(dict.fromkeys([*(defenses or []), *(more or [])])),
         victim=victim,
         data=data,
-        update=update_,
-        weighting=weighting_,
-        adversaries=names(adversary) or usual_adversaries(victim),
+        update=update or "",
+        weighting=weighting or "",
+        adversaries=names(adversary),
         attacks=names(attack),
         rounds=tuple(parse_rounds(rounds)) if rounds else (),
         users=users or USERS,
@@ -148,17 +146,19 @@ def compare(
         seed=seed,
         victim_options=parse_options(set_ or []),
     )
+    plan = settled(plan)
+    notes = short_of_rounds(plan)
     columns = {"defense": plan.defenses, "adversary": plan.adversaries}
     vocabulary = Vocabulary(values=(*OF_ATTACKS, *OF_QUALITY, *OF_COST), columns=columns)
     build = build_of(fail_on, vocabulary, against, junit)
-    notes = short_of_rounds(plan)
-    watched = settled(plan).rounds
     start = time.perf_counter()
     ratings = output.load(data, item_components)
     with output.progress("compare") as update_bar:
         rows = run(plan, ratings, out, jobs=who, report=update_bar)
     output.show(ratings.describe())
-    title = f"Defenses of {victim}, {plan.update}/{plan.weighting}, rounds {watched[0]} to {watched[-1]}"
+    title = (
+        f"Defenses of {victim}, {plan.update}/{plan.weighting}, rounds {plan.rounds[0]} to {plan.rounds[-1]}"
+    )
     output.show(comparison_table(rows, title))
     output.show(cost_of_defenses_table(rows, f"What they leave and cost, {trained} rounds of training"))
     for note in notes:

@@ -39,6 +39,7 @@ EXAMPLES = examples(
 )
 
 KEY_BITS = ["1024,2048"]
+BOTH = ("part-text", "full-text")  # uploads of the figure
 
 
 def cost(
@@ -86,9 +87,8 @@ def cost(
     Where clients send to each other: messages, bytes and seconds of a round along the graph, in the clear or
     under the defense.
     """
-    from audit.experiments.cost import Sheet, run, wide
+    from audit.experiments.cost import Sheet, run, settled, wide
     from audit.factories import parse_options
-    from audit.requests.grids import scenario_of
     from reports.cost import published_lines
     from reports.cost_figure import cost_figure
 
@@ -97,12 +97,12 @@ def cost(
     if figure is not None:
         _refuse_undrawable(victim, set_ or [])
         refuse_unwritable(figure)
-    update_, weighting_ = scenario_of(victim, update, weighting)
     options = parse_options(set_ or [])
+    options |= {name: str(value) for name, value in (("update", update), ("weighting", weighting)) if value}
     sheet = Sheet(
         victim=victim,
         data=data,
-        options={**options, "update": update_, "weighting": weighting_},
+        options=options,
         items=parse_numbers("--items", items) if items else (),
         key_bits=parse_numbers("--key-bits", key_bits),
         phe=phe,
@@ -113,15 +113,14 @@ def cost(
     )
     start = time.perf_counter()
     ratings = output.load(data)
-    uploads = ("part-text", "full-text") if figure is not None else (str(options.get("upload", "part-text")),)
-    ways: list[dict[str, str]] = [{"upload": upload} if victim == "fedmf" else {} for upload in uploads]
-    sheets = [replace(sheet, options={**sheet.options, **how}) for how in ways]
+    ways: list[dict[str, str]] = [{}] if figure is None else [{"upload": name} for name in BOTH]
+    sheets = settled(tuple(replace(sheet, options={**sheet.options, **how}) for how in ways))
     output.show(ratings.describe())
     with output.progress("cost") as update_bar:
         found = run(sheets, ratings, out, report=update_bar)
     by_upload = {}
-    for upload, how in zip(uploads, ways, strict=True):
-        rows = wide([row for row in found if row["upload"] == how.get("upload", row["upload"])])
+    for upload in (str(one.options.get("upload", "")) for one in sheets):
+        rows = wide([row for row in found if row["upload"] == upload])
         if rows:
             output.show(_table(victim, rows, upload))
         by_upload[upload] = rows

@@ -56,7 +56,7 @@ def predict_trusted(
     ----------
     Paper 004, doi:10.3390/app122111118.
     """
-    from audit.experiments.trusted_plan import SYSTEMS, TrustedPlan
+    from audit.experiments.trusted_plan import TrustedPlan
     from audit.experiments.trusted_prediction import run
     from audit.factories import parse_options
     from reports.trusted_figures import trusted_figures
@@ -64,7 +64,7 @@ def predict_trusted(
 
     refuse_unwritable(out)
     plan = TrustedPlan(
-        systems=names(method) or (SYSTEMS if vary == "nothing" else SYSTEMS[:1]),
+        systems=names(method),
         data=data,
         factors=factors,
         rounds=rounds,

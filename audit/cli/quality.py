@@ -71,23 +71,21 @@ def quality(
     """Ranking quality with and without encryption, for known and new users and items."""
     from audit.experiments.ranking_quality import Plan, run, with_popularity
     from audit.factories import parse_options
-    from audit.requests.grids import scenario_of
     from reports.ranking import quality_table
-    from victims.evaluation.ranking import Cut
+    from victims.evaluation.ranking import SCENARIOS, Cut
 
     output = Output(quiet, as_json)
     who = workers(jobs, distributed)
     refuse_unwritable(out)
-    update_, weighting_ = scenario_of(victim, update, weighting)
     plan = Plan(
         victim=victim,
         data=data,
-        update=update_,
-        weighting=weighting_,
+        update=update or "",
+        weighting=weighting or "",
         defense=defense,
         rounds=rounds,
         runs=runs,
-        scenarios=names(scenario) or ("existing", "new user", "new item"),
+        scenarios=names(scenario) or SCENARIOS,
         cut=Cut(k, relevant),
         seed=seed,
         split=split,

@@ -33,7 +33,6 @@ from audit.cli.options import (
     workers,
 )
 from audit.cli.output import Output
-from victims.common.errors import InputError
 from victims.common.files import refuse_unwritable
 
 EXAMPLES = examples(
@@ -89,11 +88,10 @@ def sweep(
     as_json: JsonOption = False,
 ) -> None:
     """Accuracy against noise scale and rounds watched: rows, figures, and how strong the attack is."""
-    from audit.experiments.sweep import INSTEAD, Sweep, run
-    from audit.factories import make_victim, parse_options
+    from audit.experiments.sweep import INSTEAD, Sweep, run, settled
+    from audit.factories import parse_options
     from audit.requests.accounts import accounts_of
     from audit.requests.components import defenses_of
-    from audit.requests.grids import scenarios, sweep_options
     from reports.published_noise import published_figures
     from reports.sweep import sweep_table
     from reports.sweep_figures import sweep_figures
@@ -101,26 +99,24 @@ def sweep(
     output = Output(quiet, as_json)
     who = workers(jobs, distributed)
     refuse_unwritable(out)
-    chosen = names(attacks)
-    if not chosen:
-        raise InputError("--attack must name at least one attack")
-    counts = parse_rounds(rounds)
-    grid = scenarios(victim, texts(update), texts(weighting), parse_options(set_ or []))
-    plan = Sweep(
-        victim=victim,
-        data=data,
-        updates=grid.updates,
-        weightings=grid.weightings,
-        attacks=chosen,
-        scales=tuple(sorted(set(parse_floats("--scales", scales, "0,0.5,2")))),
-        rounds=tuple(counts),
-        first=first,
-        users=users,
-        sample=sample,
-        seed=seed,
-        victim_options=grid.options,
-        attack_options=sweep_options(chosen, options_by_attack(option)),
+    plan = settled(
+        Sweep(
+            victim=victim,
+            data=data,
+            updates=texts(update),
+            weightings=texts(weighting),
+            attacks=names(attacks),
+            scales=tuple(sorted(set(parse_floats("--scales", scales, "0,0.5,2")))),
+            rounds=tuple(parse_rounds(rounds)),
+            first=first,
+            users=users,
+            sample=sample,
+            seed=seed,
+            victim_options=parse_options(set_ or []),
+            attack_options=dict(options_by_attack(option)),
+        )
     )
+    chosen = plan.attacks
     start = time.perf_counter()
     ratings = output.load(data, item_components)
     with output.progress("sweep") as update_bar:
@@ -130,13 +126,11 @@ def sweep(
     output.show(sweep_table(rows, title, chosen[0]))
     accounts = accounts_of(
         victim,
-        make_victim(
-            victim, {**plan.victim_options, "update": plan.updates[0], "weighting": plan.weightings[0]}
-        ),
+        plan.victim_of(plan.updates[0], plan.weightings[0]),
         defenses_of(f"laplace:scale={max(plan.scales)}"),
         ratings,
         weightings=plan.weightings,
-        rounds=range(first, first + max(counts)),
+        rounds=range(first, first + max(plan.rounds)),
         seed=seed,
     )
     show_accounts(output, accounts)

@@ -6,13 +6,16 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from audit.code_identity import code_used
 from audit.experiments.grid import Cell
 from audit.experiments.metric_rows import failed_row
-from audit.experiments.naming import cell_path
+from audit.experiments.naming import cell_path, content_of
 from audit.experiments.private_mf import VICTIM, System, system_of
 from audit.experiments.results import Row
 from audit.factories import make_defenses, make_victim
+from victims.common.errors import InputError
 from victims.data.ratings import Ratings
 from victims.recording import record
 from victims.training import Run, start
@@ -35,7 +38,9 @@ class Plan:
     epsilons : tuple of float
         Largest budgets.
     data : str
-        As given to ``--data``; the published split is looked for beside it.
+        As given to ``--data``; part of the results.
+    source : str
+        Where the published split is looked for; empty: what ``data`` says.
     rounds : int
         Rounds that the recommender watches, from the first.
     epochs : int
@@ -58,6 +63,7 @@ class Plan:
     bounds: bool = True
     seed: int = 0
     victim_options: dict[str, Any] = field(default_factory=dict)
+    source: str = ""
 
     @property
     def victim(self) -> dict[str, Any]:
@@ -114,31 +120,53 @@ class Claim:
         return [failed_row(self.columns(), error, BOUND, verdict="")]
 
 
-def cells_of(plan: Plan, n_users: int, content: str, directory: Path) -> list[Cell[Claim]]:
-    """List the cells of a plan.
+def tasks_of(plan: Plan, n_users: int) -> list[Claim]:
+    """List what a plan audits.
 
     Parameters
     ----------
     plan : Plan
     n_users : int
-    content : str
-        Hash of the ratings.
-    directory : Path
-        Of the results.
+        Clients.
 
     Returns
     -------
-    list of Cell
+    list of Claim
         By budget, protocol and noise: planted ratings first, then repetitions.
     """
-    tasks = [
+    return [
         Claim(plan, protocol, noise, epsilon, repetitions, n_users)
         for epsilon in plan.epsilons
         for protocol in plan.protocols
         for noise in (plan.noises if system_of(protocol).is_private else (NO_NOISE,))
         for repetitions in ((0, plan.repetitions) if plan.repetitions and noise != NO_NOISE else (0,))
     ]
-    return [_cell(task, content, directory) for task in tasks]
+
+
+def cells_of(plan: Plan, ratings: Ratings, directory: Path) -> list[Cell[Claim]]:
+    """List the cells of a plan.
+
+    Parameters
+    ----------
+    plan : Plan
+    ratings : Ratings
+    directory : Path
+        Of the results.
+
+    Returns
+    -------
+    list of Cell
+        As ``tasks_of`` has them.
+
+    Raises
+    ------
+    InputError
+        If a client has no rating.
+    """
+    if np.diff(ratings.indptr).min() < 1:
+        raise InputError("every client must have a rating, for one of each is planted; drop the others")
+    content = content_of(ratings)
+    return [_cell(task, content, directory) for task in tasks_of(plan, ratings.n_users)]
 
 
 def _cell(task: Claim, content: str, directory: Path) -> Cell[Claim]:
@@ -156,7 +184,7 @@ def _cell(task: Claim, content: str, directory: Path) -> Cell[Claim]:
     repeated = "-repeated" if task.repetitions else ""
     protocol = task.protocol.replace(":", "-")
     path = cell_path(directory, f"{protocol}-{task.noise}-{task.epsilon:g}{repeated}", identity)
-    return Cell(task, path, (path.with_suffix(".parts"),))
+    return Cell(task, path, (path.with_suffix(".parts"),), place="here")
 
 
 def trained(claim: Claim, ratings: Ratings, rounds: int) -> Run:

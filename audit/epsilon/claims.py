@@ -17,16 +17,15 @@ import numpy as np
 from jaxtyping import Float
 
 from audit.epsilon.claim_bounds import planted_bounds, repeated_bounds
-from audit.epsilon.claim_cells import Claim, Plan, cells_of, recorded, trained
+from audit.epsilon.claim_cells import Claim, Plan, cells_of, recorded, tasks_of, trained
 from audit.epsilon.many_runs import typical_client
 from audit.experiments.answers import answered
-from audit.experiments.grid import Cell, Procedure, Report, Say, only_ratings, silent
+from audit.experiments.experiment import Experiment
+from audit.experiments.grid import Cell, Procedure, Say, only_ratings
 from audit.experiments.metric_rows import metric_rows
-from audit.experiments.naming import content_of
 from audit.experiments.prediction import TESTED
 from audit.experiments.private_mf import VICTIM
 from audit.experiments.results import Row, make_row
-from audit.experiments.runner import run_grid
 from audit.factories import make_attack, make_defenses, make_victim
 from audit.scoring.score import Ceiling
 from audit.scoring.truth import Truth, read_truth
@@ -42,43 +41,29 @@ from victims.transcript.reader import open_transcript
 from victims.transcript.writer import truth_path
 
 
-def run(
-    plan: Plan, ratings: Ratings, directory: Path, *, jobs: int = -1, report: Report = silent
-) -> list[Row]:
-    """Audit every cell that is not there yet and write the result files.
+def settled(plan: Plan) -> Plan:
+    """Check the numbers and options of a plan.
 
     Parameters
     ----------
     plan : Plan
-    ratings : Ratings
-    directory : Path
-        Created if missing.
-    jobs : int
-        Parallel processes; -1 is one per core.
-    report : callable
-        Called with (cells done, cells in all, what is going on).
 
     Returns
     -------
-    list of dict
-        All rows, in the order of the grid.
+    Plan
+        The same.
 
     Raises
     ------
     InputError
         If a name or number is out of range.
-    OutputError
-        If something cannot be written.
     """
     if not 2 <= plan.rounds <= plan.epochs:
         raise InputError(f"rounds must be between 2 and the {plan.epochs} epochs, got {plan.rounds}")
-    if np.diff(ratings.indptr).min() < 1:
-        raise InputError("every client must have a rating, for one of each is planted; drop the others")
-    cells = cells_of(plan, ratings.n_users, content_of(ratings), directory)
-    for cell in cells:
-        make_defenses(cell.task.defense)
+    for task in tasks_of(plan, n_users=0):
+        make_defenses(task.defense)
     make_victim(VICTIM, plan.victim)
-    return run_grid(cells, PROCEDURE, ratings, directory, jobs=jobs, report=report)
+    return plan
 
 
 def budget_quantiles(epsilon: float, ratings: Ratings, seed: int) -> dict[str, list[float]]:
@@ -124,7 +109,8 @@ def _measure(cell: Cell[Claim], ratings: Ratings, say: Say) -> list[Row]:
     return rows
 
 
-PROCEDURE = Procedure(only_ratings, _measure, Claim.failed)
+EXPERIMENT = Experiment(settled, cells_of, Procedure(only_ratings, _measure, Claim.failed))
+run = EXPERIMENT.run
 
 
 def held_out_error(task: Claim, ratings: Ratings, folder: Path, shared: Row) -> list[Row]:
@@ -147,7 +133,7 @@ def held_out_error(task: Claim, ratings: Ratings, folder: Path, shared: Row) -> 
     """
     plan = task.plan
     begin = time.perf_counter()
-    train, test = published_split(plan.data, ratings) or leave_out(ratings, TESTED, plan.seed)
+    train, test = published_split(plan.source or plan.data, ratings) or leave_out(ratings, TESTED, plan.seed)
     away = predictions(trained(task, train, plan.epochs), test) - test.values
     mean = train.values.mean() - test.values
     return [

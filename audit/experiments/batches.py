@@ -80,7 +80,7 @@ def run_batch(
             if cell.path is not None and (rows := kept_rows(cell.path, silent)) is not None
         }
         left = [cell for cell in batch if cell.path not in kept]
-        if not procedure.resumable and left:
+        if left and not batch[0].resumable:
             for path in batch[0].scratch:
                 remove(path)
                 stack.enter_context(unfinished(path))

@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 import json
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from importlib.metadata import version
 from pathlib import Path
 
 from audit.code_identity import code_used
 from audit.experiments.campaign_cells import Campaign, cells_of, usual_attacks
 from audit.experiments.campaign_rows import PROCEDURE
+from audit.experiments.experiment import Experiment
 from audit.experiments.grid import Report, silent
-from audit.experiments.naming import content_of
 from audit.experiments.results import Row
 from audit.experiments.runner import run_grid
+from audit.experiments.scenarios import scenarios
 from audit.factories import make_attack, make_defenses
 from victims.common.errors import InputError
 from victims.common.files import write_text
@@ -21,7 +22,7 @@ from victims.data.ratings import Ratings
 from victims.transcript.client_names import CLIENT, NEIGHBOUR, NEIGHBOURS
 from victims.transcript.reader import ADVERSARIES
 
-__all__ = ["Campaign", "check_adversary", "run", "usual_attacks"]
+__all__ = ["EXPERIMENT", "Campaign", "check_adversary", "run", "settled", "usual_attacks"]
 
 PACKAGES = ("factorleak", "numpy", "scipy", "jax")  # whose versions are kept beside the results
 
@@ -39,6 +40,7 @@ def run(
     Parameters
     ----------
     campaign : Campaign
+        Settled.
     ratings : Ratings
         What ``campaign.data`` names.
     directory : Path
@@ -62,8 +64,37 @@ def run(
     """
     _check(campaign)
     _write_settings(campaign, directory)
-    cells = cells_of(campaign, content_of(ratings), directory)
+    cells = cells_of(campaign, ratings, directory)
     return run_grid(cells, PROCEDURE, ratings, directory, keep_scratch=keep_transcripts, report=report)
+
+
+def settled(campaign: Campaign) -> Campaign:
+    """Choose scenarios and attacks where none are named, and check every name.
+
+    Parameters
+    ----------
+    campaign : Campaign
+
+    Returns
+    -------
+    Campaign
+
+    Raises
+    ------
+    InputError
+        If a name or option is wrong.
+    """
+    grid = scenarios(campaign.victim, campaign.updates, campaign.weightings, campaign.victim_options)
+    first = {**grid.options, "update": grid.updates[0], "weighting": grid.weightings[0]}
+    campaign = replace(
+        campaign,
+        updates=grid.updates,
+        weightings=grid.weightings,
+        victim_options=grid.options,
+        attacks=campaign.attacks or usual_attacks(campaign.victim, first, campaign.defenses),
+    )
+    _check(campaign)
+    return campaign
 
 
 def _write_settings(campaign: Campaign, directory: Path) -> None:
@@ -104,3 +135,6 @@ def check_adversary(name: str) -> None:
     """
     if name not in ADVERSARIES and not name.startswith((CLIENT, NEIGHBOUR, NEIGHBOURS)):
         raise InputError(f"adversary must be one of {', '.join(ADVERSARIES)}, got {name!r}")
+
+
+EXPERIMENT = Experiment(settled, cells_of, PROCEDURE)

@@ -9,15 +9,13 @@ from typing import Any
 
 from audit.code_identity import code_used
 from audit.experiments.grid import Cell
-from audit.experiments.naming import cell_path, digest
+from audit.experiments.naming import cell_path, content_of, digest
 from audit.experiments.recordings import files_of
 from audit.experiments.results import Row
 from audit.factories import attackers_of, make_victim
 from audit.registry import entry, recorded_name
+from victims.data.ratings import Ratings
 from victims.protocols.base import Victim
-
-UPDATES = ("semi-als", "sgd")
-WEIGHTINGS = ("observed-only", "include-unrated")
 
 
 def usual_attacks(
@@ -55,8 +53,9 @@ class Campaign:
     data : str
         As given to ``--data``; part of the results.
     updates, weightings : tuple of str
-        Scenarios are their product.
+        Scenarios are their product; empty: all that the victim has.
     attacks : tuple of str
+        Empty: those that adapt to the victim and its defenses, and a guess.
     rounds : tuple of int
         Rounds that the adversary watches, counted from 0.
     adversary : str
@@ -75,9 +74,9 @@ class Campaign:
 
     victim: str = "fedmvmf"
     data: str = "synthetic"
-    updates: tuple[str, ...] = UPDATES
-    weightings: tuple[str, ...] = WEIGHTINGS
-    attacks: tuple[str, ...] = usual_attacks("fedmvmf")
+    updates: tuple[str, ...] = ()
+    weightings: tuple[str, ...] = ()
+    attacks: tuple[str, ...] = ()
     rounds: tuple[int, ...] = (4, 5)
     adversary: str = "server"
     seed: int = 0
@@ -141,14 +140,13 @@ class AttackedScenario:
         }
 
 
-def cells_of(campaign: Campaign, content: str, directory: Path) -> list[Cell[AttackedScenario]]:
+def cells_of(campaign: Campaign, ratings: Ratings, directory: Path) -> list[Cell[AttackedScenario]]:
     """List the cells of a campaign; those of one scenario share its recording.
 
     Parameters
     ----------
     campaign : Campaign
-    content : str
-        Hash of the ratings.
+    ratings : Ratings
     directory : Path
         Of the results.
 
@@ -157,14 +155,15 @@ def cells_of(campaign: Campaign, content: str, directory: Path) -> list[Cell[Att
     list of Cell
         By scenario, then attack.
     """
-    cells = []
+    cells, content = [], content_of(ratings)
     for update, weighting in campaign.scenarios:
         recording = _recording_identity(campaign, content, update, weighting)
         files = files_of(directory / "transcripts" / f"{update}-{weighting}-{digest(recording)}")
         for attack in campaign.attacks:
             identity = {**recording, **_attack_identity(campaign, attack)}
             path = cell_path(directory, f"{update}-{weighting}-{attack}", identity)
-            cells.append(Cell(AttackedScenario(campaign, update, weighting, attack), path, files))
+            task = AttackedScenario(campaign, update, weighting, attack)
+            cells.append(Cell(task, path, files, resumable=True))
     return cells
 
 

@@ -98,4 +98,4 @@ def failed_scenario(task: AttackedScenario, error: Exception) -> list[Row]:
     return [failed_row(task.columns(), error)]
 
 
-PROCEDURE = Procedure(record_scenario, attack_scenario, failed_scenario, resumable=True)
+PROCEDURE = Procedure(record_scenario, attack_scenario, failed_scenario)

@@ -9,10 +9,11 @@ from typing import Any, Literal
 from audit.code_identity import code_used
 from audit.experiments.encryption import encrypts
 from audit.experiments.grid import Cell
-from audit.experiments.naming import cell_path
+from audit.experiments.naming import cell_path, content_of
 from audit.experiments.results import Row
 from audit.factories import attackers_of
 from audit.registry import entry, recorded_name
+from victims.data.ratings import Ratings
 from victims.protocols.base import Attacker
 
 ADVERSARIES = ("server", "server+client", "decrypter", "eavesdropper", "item-server")
@@ -28,8 +29,11 @@ class Comparison:
     ----------
     defenses : tuple of str
         As ``none``, ``laplace:b=2``, ``unrated-sampling:rho=1+paillier`` or ``privmvmf``.
-    victim, data, update, weighting : str
+    victim, data : str
+    update, weighting : str
+        Empty: the victim's first update, and include-unrated where it has that.
     adversaries : tuple of str
+        Empty: ``usual_adversaries``.
     attacks : tuple of str
         What is tried on every defense; empty: what the victim and each defense say adapts to them.
     rounds : tuple of int
@@ -48,9 +52,9 @@ class Comparison:
     defenses: tuple[str, ...]
     victim: str = "fedmvmf"
     data: str = "synthetic"
-    update: str = "semi-als"
-    weighting: str = "include-unrated"
-    adversaries: tuple[str, ...] = ADVERSARIES
+    update: str = ""
+    weighting: str = ""
+    adversaries: tuple[str, ...] = ()
     attacks: tuple[str, ...] = ()
     rounds: tuple[int, ...] = ()
     users: int = 120
@@ -135,15 +139,14 @@ class Asked:
         }
 
 
-def cells_of(comparison: Comparison, content: str, directory: Path) -> list[Cell[Asked]]:
+def cells_of(comparison: Comparison, ratings: Ratings, directory: Path) -> list[Cell[Asked]]:
     """List the cells of a comparison.
 
     Parameters
     ----------
     comparison : Comparison
         With its rounds chosen.
-    content : str
-        Hash of the ratings.
+    ratings : Ratings
     directory : Path
         Of the results.
 
@@ -152,6 +155,7 @@ def cells_of(comparison: Comparison, content: str, directory: Path) -> list[Cell
     list of Cell
         By defense, then leakage, cost and quality.
     """
+    content = content_of(ratings)
     tasks = [
         task
         for defense in comparison.defenses
@@ -172,7 +176,7 @@ def _cell(task: Asked, content: str, directory: Path) -> Cell[Asked]:
     if task.question != "leakage":
         return Cell(task, path, kind=kind)
     # the rows of attacks that ended are kept beside the recordings
-    return Cell(task, path, (directory / "leakage" / path.stem / "transcripts",), kind)
+    return Cell(task, path, (directory / "leakage" / path.stem / "transcripts",), kind, resumable=True)
 
 
 def _identity(task: Asked, content: str) -> dict[str, Any]:

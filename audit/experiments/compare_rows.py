@@ -44,7 +44,7 @@ def _failed(task: Asked, error: Exception) -> list[Row]:
     return [failed_row(task.columns(), error, task.question, verdict="")]
 
 
-PROCEDURE = Procedure(only_ratings, _measure, _failed, resumable=True)
+PROCEDURE = Procedure(only_ratings, _measure, _failed)
 
 
 def _leakage(task: Asked, ratings: Ratings, folder: Path) -> list[Row]:

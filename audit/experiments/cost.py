@@ -4,27 +4,29 @@ from __future__ import annotations
 
 import platform
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from audit.code_identity import code_used
+from audit.experiments.experiment import Experiment
 from audit.experiments.graph_cost import graph_cost_of
-from audit.experiments.grid import Cell, Procedure, Report, Say, only_ratings, silent
+from audit.experiments.grid import Cell, Procedure, Say, only_ratings
 from audit.experiments.metric_rows import failed_row
 from audit.experiments.naming import cell_path, content_of
 from audit.experiments.operation_counts import server_share
 from audit.experiments.results import Row, make_row
 from audit.experiments.round_cost import SAMPLE_ROWS, Cost, cost_of
-from audit.experiments.runner import run_grid
+from audit.experiments.scenarios import scenario_of
 from audit.factories import make_defense, make_defenses, make_victim
 from audit.registry import recorded_name
 from victims.data.ratings import Ratings
 from victims.data.subsets import most_rated, of_users
 from victims.training import start
 
+OF_PAPER_001, UPLOAD = "fedmf", "part-text"  # a victim with two uploads, and the usual one
 FEW = 4  # clients who tell whom rows go to
 GRAPH_NOTE = "one round of all clients; a message is an index and K numbers, along every edge of its sender"
 
@@ -33,7 +35,27 @@ HEADLINE = "slowest"  # seconds of a round, in paper 001's accounting
 
 @dataclass(frozen=True)
 class Sheet:
-    """What to measure: every number of items in the clear, with phe, and packed under every key length."""
+    """What to measure: every number of items in the clear, with phe, and packed under every key length.
+
+    Attributes
+    ----------
+    victim, data : str
+    options : dict
+        Of the victim; ``update`` and ``weighting`` in it name the scenario.
+    items : tuple of int
+        Numbers of most rated items; empty: all items.
+    key_bits : tuple of int
+        Lengths of Paillier's keys.
+    phe : bool
+        Whether phe is measured as it comes, too.
+    defense : str
+        What goes before encryption.
+    sample : int
+        Rows that are encrypted, added and decrypted.
+    bits_per_second : float
+        Of the network.
+    seed : int
+    """
 
     victim: str = "fedmf"
     data: str = "synthetic"
@@ -84,31 +106,56 @@ class Round(NamedTuple):
         }
 
 
-def run(
-    sheets: Sequence[Sheet], ratings: Ratings, directory: Path | None = None, *, report: Report = silent
-) -> list[Row]:
-    """Measure one after the other, for what runs beside would be in the seconds.
+def settled(sheets: tuple[Sheet, ...]) -> tuple[Sheet, ...]:
+    """Choose the scenario and the upload of each sheet, and check every name.
 
     Parameters
     ----------
-    sheets : sequence of Sheet
-    ratings : Ratings
-    directory : Path, optional
-        Of the result files; cells in it are not measured again on the same machine. None writes nothing.
-    report : callable
-        Called with (cells done, cells in all, what is going on).
+    sheets : tuple of Sheet
 
     Returns
     -------
-    list of dict
-        One row per number of items, system and number; ``wide`` puts those of a system side by side.
+    tuple of Sheet
 
     Raises
     ------
     InputError
         If a name or option is wrong.
-    OutputError
-        If something cannot be written.
+    """
+    return tuple(map(_settled, sheets))
+
+
+def _settled(sheet: Sheet) -> Sheet:
+    options = dict(sheet.options)
+    names = scenario_of(sheet.victim, options.get("update"), options.get("weighting"))
+    options |= dict(zip(("update", "weighting"), names, strict=True))
+    if sheet.victim == OF_PAPER_001:
+        options.setdefault("upload", UPLOAD)
+    make_victim(sheet.victim, options)
+    make_defenses(sheet.defense)
+    return replace(sheet, options=options)
+
+
+def cells_of(sheets: tuple[Sheet, ...], ratings: Ratings, directory: Path) -> list[Cell[Round]]:
+    """List the cells of sheets; what this machine measured is not measured again.
+
+    Parameters
+    ----------
+    sheets : tuple of Sheet
+        Settled.
+    ratings : Ratings
+    directory : Path
+        Of the results.
+
+    Returns
+    -------
+    list of Cell
+        By sheet, number of items and system.
+
+    Raises
+    ------
+    InputError
+        If a length of key is wrong.
     """
     content = content_of(ratings)
     cells = []
@@ -118,7 +165,7 @@ def run(
         systems = [System("in the clear", sheet.defense)] if alone else _systems(sheet)
         rounds = [Round(sheet, count, system) for count in counts for system in systems]
         cells += [_cell(task, content, directory) for task in rounds]
-    return run_grid(cells, PROCEDURE, ratings, directory, report=report)
+    return cells
 
 
 def sends_along_graph(sheet: Sheet, ratings: Ratings) -> bool:
@@ -168,10 +215,9 @@ def wide(rows: Sequence[Mapping[str, Any]]) -> list[Row]:
     return [{**row, "note": notes[key]} for key, row in found.items()]
 
 
-def _cell(task: Round, content: str, directory: Path | None) -> Cell[Round]:
-    """A cell that is named by the machine, too: it measures seconds."""
-    if directory is None:
-        return Cell(task)
+def _cell(task: Round, content: str, directory: Path) -> Cell[Round]:
+    """A cell that is named by the machine, too, and measured alone, for what runs beside would be in the
+    seconds."""
     sheet, system = task.sheet, task.system
     identity = {
         "code": code_used(sheet.victim, [system.defense]),
@@ -180,7 +226,8 @@ def _cell(task: Round, content: str, directory: Path | None) -> Cell[Round]:
         "ratings": content,
         "machine": (platform.node(), platform.machine(), platform.processor()),
     }
-    return Cell(task, cell_path(directory, f"{task.items}-{system.name.replace(', ', '-')}", identity))
+    path = cell_path(directory, f"{task.items}-{system.name.replace(', ', '-')}", identity)
+    return Cell(task, path, place="alone")
 
 
 def _systems(sheet: Sheet) -> list[System]:
@@ -252,4 +299,5 @@ def _counted(cost: Cost, key_bits: int) -> dict[str, float]:
     }
 
 
-PROCEDURE = Procedure(only_ratings, _measure, _failed)
+EXPERIMENT = Experiment(settled, cells_of, Procedure(only_ratings, _measure, _failed))
+run = EXPERIMENT.run

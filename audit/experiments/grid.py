@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Generic, TypeVar
+from typing import Any, Generic, Literal, TypeVar
 
 from audit.experiments.results import Row
 from victims.data.ratings import Ratings
@@ -13,6 +13,7 @@ from victims.data.ratings import Ratings
 Task = TypeVar("Task")
 Given = TypeVar("Given")  # what all cells start from: ratings, or a recording
 Prepared = TypeVar("Prepared")
+Place = Literal["anywhere", "here", "alone"]
 Say = Callable[[str], None]  # told what goes on inside a cell
 Report = Callable[[int, int, str], None]  # told how many cells are done, how many there are, what goes on
 
@@ -45,12 +46,19 @@ class Cell(Generic[Task]):
         Files and folders that are of no use once the batch is finished.
     kind : str
         Cells of one kind take times of the same order.
+    place : str
+        "anywhere"; "here" where files of this machine are read, which workers on others do not have; "alone"
+        where seconds of this machine are measured: then nothing else of the run goes on.
+    resumable : bool
+        What is prepared is found again in ``scratch`` by a run that comes after one that was stopped.
     """
 
     task: Task
     path: Path | None = None
     scratch: tuple[Path, ...] = ()
     kind: str = ""
+    place: Place = "anywhere"
+    resumable: bool = False
 
 
 @dataclass(frozen=True)
@@ -67,14 +75,11 @@ class Procedure(Generic[Task, Given, Prepared]):
         the request was wrong, and ends the run; another error is a failed row.
     failed : callable
         The rows of a cell that could not be finished; it may raise the error, which then ends the run.
-    resumable : bool
-        What is prepared is found again in ``scratch`` by a run that comes after one that was stopped.
     """
 
     prepare: Callable[[Cell[Task], Given, Say], Prepared]
     measure: Callable[[Cell[Task], Prepared, Say], list[Row]]
     failed: Callable[[Task, Exception], list[Row]]
-    resumable: bool = False
 
 
 def only_ratings(cell: Cell[Any], ratings: Ratings, say: Say) -> Ratings:

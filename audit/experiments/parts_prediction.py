@@ -18,11 +18,11 @@ from typing import Any
 import numpy as np
 
 from audit.code_identity import code_used
-from audit.experiments.grid import Cell, Procedure, Report, Say, only_ratings, silent
+from audit.experiments.experiment import Experiment
+from audit.experiments.grid import Cell, Procedure, Say, only_ratings
 from audit.experiments.metric_rows import failed_row
 from audit.experiments.naming import cell_path, content_of
 from audit.experiments.results import Row, make_row
-from audit.experiments.runner import run_grid
 from audit.factories import make_victim
 from victims.common.errors import InputError
 from victims.data.ratings import Ratings
@@ -95,46 +95,23 @@ class Training:
         }
 
 
-def run(
-    plan: PartsPlan, ratings: Ratings, directory: Path, *, jobs: int = -1, report: Report = silent
-) -> list[Row]:
-    """Train every cell that is not there yet and write the result files.
+def settled(plan: PartsPlan) -> PartsPlan:
+    """Check every name and number of a plan.
 
     Parameters
     ----------
     plan : PartsPlan
-    ratings : Ratings
-    directory : Path
-        Created if missing.
-    jobs : int
-        Parallel processes; -1 is one per core.
-    report : callable
-        Called with (cells done, cells in all, what is going on).
 
     Returns
     -------
-    list of dict
-        All rows, in the order of the grid.
+    PartsPlan
+        The same.
 
     Raises
     ------
     InputError
         If a name, option or number is none that there is.
-    OutputError
-        If something cannot be written.
     """
-    _check(plan)
-    content = content_of(ratings)
-    cells = [
-        _cell(Training(plan, method, rate, rotation, ratings.n_users), content, directory)
-        for method in plan.methods
-        for rate in plan.rates
-        for rotation in range(plan.runs)
-    ]
-    return run_grid(cells, PROCEDURE, ratings, directory, jobs=jobs, report=report)
-
-
-def _check(plan: PartsPlan) -> None:
     for method in plan.methods:
         if method not in METHODS:
             raise InputError(f"--method must be one of {', '.join(METHODS)} with pdmfrec, got {method!r:.40}")
@@ -142,6 +119,31 @@ def _check(plan: PartsPlan) -> None:
             plan.victim(method, rate)
     if not 1 <= plan.runs <= PARTS:
         raise InputError(f"--runs must be 1 to {PARTS}, the rotations of {PARTS} parts, got {plan.runs}")
+    return plan
+
+
+def cells_of(plan: PartsPlan, ratings: Ratings, directory: Path) -> list[Cell[Training]]:
+    """List the cells of a plan.
+
+    Parameters
+    ----------
+    plan : PartsPlan
+    ratings : Ratings
+    directory : Path
+        Of the results.
+
+    Returns
+    -------
+    list of Cell
+        By method, rate and rotation.
+    """
+    content = content_of(ratings)
+    return [
+        _cell(Training(plan, method, rate, rotation, ratings.n_users), content, directory)
+        for method in plan.methods
+        for rate in plan.rates
+        for rotation in range(plan.runs)
+    ]
 
 
 def _cell(task: Training, content: str, directory: Path) -> Cell[Training]:
@@ -236,4 +238,5 @@ def _failed(task: Training, error: Exception) -> list[Row]:
     return [failed_row(task.columns(), error, "mae", verdict="")]
 
 
-PROCEDURE = Procedure(only_ratings, _measure, _failed)
+EXPERIMENT = Experiment(settled, cells_of, Procedure(only_ratings, _measure, _failed))
+run = EXPERIMENT.run

@@ -16,12 +16,12 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from audit.code_identity import code_used
-from audit.experiments.grid import Cell, Procedure, Report, Say, silent
+from audit.experiments.experiment import Experiment
+from audit.experiments.grid import Cell, Procedure, Say
 from audit.experiments.metric_rows import failed_row
 from audit.experiments.naming import cell_path, content_of
 from audit.experiments.private_mf import VICTIM, system_of
 from audit.experiments.results import Row, make_row
-from audit.experiments.runner import run_grid
 from audit.experiments.user_error_files import read_user_errors, write_user_errors
 from audit.factories import make_defenses, make_victim
 from audit.scoring.over_users import UserErrors, interval_over_users
@@ -56,7 +56,9 @@ class Plan:
     methods : tuple of str
         Names of ``audit.experiments.private_mf``.
     data : str
-        As given to ``--data``; the published split is looked for beside it.
+        As given to ``--data``; part of the results.
+    source : str
+        Where the published split is looked for; empty: what ``data`` says.
     noise : str
         See ``defenses.noise.objective_noise``.
     factors : tuple of int
@@ -94,6 +96,7 @@ class Plan:
     test_fraction: float = 0.2
     weights: str = ""
     chosen: Mapping[tuple[str, int], dict[str, str]] = field(default_factory=dict)
+    source: str = ""
 
     @property
     def places(self) -> tuple[float, ...]:
@@ -106,7 +109,7 @@ class Plan:
             return split_by(self.split, ratings, self.test_fraction, seed)
         if self.vary == "fraction":
             return leave_out(ratings, 1, seed)
-        return published_split(self.data, ratings) or leave_out(ratings, TESTED, seed)
+        return published_split(self.source or self.data, ratings) or leave_out(ratings, TESTED, seed)
 
     def defense(self, method: str, point: float) -> str:
         """What protects a method at one point."""
@@ -169,40 +172,6 @@ class Training:
         return (split(train, 1 - self.point, self.seed)[0] if some else train), test
 
 
-def run(
-    plan: Plan, ratings: Ratings, directory: Path, *, jobs: int = -1, report: Report = silent
-) -> list[Row]:
-    """Train every cell that is not there yet and write the result files.
-
-    Parameters
-    ----------
-    plan : Plan
-    ratings : Ratings
-    directory : Path
-        Created if missing.
-    jobs : int
-        Parallel processes; -1 is one per core.
-    report : callable
-        Called with (cells done, cells in all, what is going on).
-
-    Returns
-    -------
-    list of dict
-        All rows, in the order of the grid.
-
-    Raises
-    ------
-    InputError
-        If a name or option is unknown.
-    OutputError
-        If something cannot be written.
-    """
-    _check(plan)
-    plan.held_out(ratings, plan.seed)  # a rule that the ratings do not allow is told before any training
-    cells = cells_of(plan, ratings, directory)
-    return run_grid(cells, PROCEDURE, ratings, directory, jobs=jobs, report=report)
-
-
 def cells_of(plan: Plan, ratings: Ratings, directory: Path) -> list[Cell[Training]]:
     """List the cells of a plan, in the order of its rows.
 
@@ -215,7 +184,13 @@ def cells_of(plan: Plan, ratings: Ratings, directory: Path) -> list[Cell[Trainin
     Returns
     -------
     list of Cell
+
+    Raises
+    ------
+    InputError
+        If the ratings do not allow the split.
     """
+    plan.held_out(ratings, plan.seed)  # told before any training
     content = content_of(ratings)
     return [
         _cell(Training(plan, method, factors, point, run, ratings.n_users), content, directory)
@@ -226,8 +201,23 @@ def cells_of(plan: Plan, ratings: Ratings, directory: Path) -> list[Cell[Trainin
     ]
 
 
-def _check(plan: Plan) -> None:
-    """A misspelt name must not cost the work before it."""
+def settled(plan: Plan) -> Plan:
+    """Check every name of a plan: a misspelt one must not cost the work before it.
+
+    Parameters
+    ----------
+    plan : Plan
+
+    Returns
+    -------
+    Plan
+        The same.
+
+    Raises
+    ------
+    InputError
+        If a name or option is unknown.
+    """
     if plan.vary not in VARIED:
         raise InputError(f"--vary must be one of {', '.join(VARIED)}, got {plan.vary!r}")
     if plan.weights and plan.vary not in (*OF_DATA, "epsilon"):
@@ -242,6 +232,7 @@ def _check(plan: Plan) -> None:
     for factors in plan.factors:
         for method in plan.methods:
             make_victim(VICTIM, plan.victim(factors, method))
+    return plan
 
 
 def _cell(task: Training, content: str, directory: Path) -> Cell[Training]:
@@ -257,7 +248,7 @@ def _cell(task: Training, content: str, directory: Path) -> Cell[Training]:
         "split": None if plan.split == PAPER else f"{plan.split} {plan.test_fraction}",
     }
     label = f"{task.method}-{task.factors}-{plan.vary}-{task.point:g}-{task.run}"
-    return Cell(task, cell_path(directory, label, identity))
+    return Cell(task, cell_path(directory, label, identity), place="here")
 
 
 class Errors(NamedTuple):
@@ -341,4 +332,5 @@ def _failed(task: Training, error: Exception) -> list[Row]:
     return [failed_row(task.columns(), error, "mse", verdict="")]
 
 
-PROCEDURE = Procedure(_train, _measure, _failed)
+EXPERIMENT = Experiment(settled, cells_of, Procedure(_train, _measure, _failed))
+run = EXPERIMENT.run

@@ -3,18 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any, Literal
 
 from audit.code_identity import code_used
-from audit.experiments.cluster import Cluster
 from audit.experiments.encryption import standing_in, without_encryption
-from audit.experiments.grid import Cell, Procedure, Report, Say, only_ratings, silent
+from audit.experiments.experiment import Experiment
+from audit.experiments.grid import Cell, Procedure, Say, only_ratings
 from audit.experiments.metric_rows import failed_row
 from audit.experiments.naming import cell_path, content_of
 from audit.experiments.results import Row, make_row
-from audit.experiments.runner import run_grid
+from audit.experiments.scenarios import scenario_of
 from audit.factories import make_defenses, make_victim
 from audit.registry import recorded_name
 from victims.common.errors import InputError
@@ -35,6 +35,8 @@ class Plan:
     ----------
     data : str
         As given to ``--data``; part of the results.
+    update, weighting : str
+        Empty: the victim's first update, and include-unrated where it has that.
     defense : str
         With encryption last; without it the plain system is the same as the encrypted one.
     rounds, runs, seed : int
@@ -48,8 +50,8 @@ class Plan:
 
     victim: str = "fedmvmf"
     data: str = "synthetic"
-    update: str = "semi-als"
-    weighting: str = "include-unrated"
+    update: str = ""
+    weighting: str = ""
     defense: str = "privmvmf"
     rounds: int = 200
     runs: int = 5
@@ -108,39 +110,24 @@ class Ranking:
         }
 
 
-def run(
-    plan: Plan,
-    ratings: Ratings,
-    directory: Path | None = None,
-    *,
-    jobs: int | Cluster = -1,
-    report: Report = silent,
-) -> list[Row]:
-    """Train and rank every system that is not there yet, and write the result files.
+def settled(plan: Plan) -> Plan:
+    """Choose the scenario of the victim, and check every name.
 
     Parameters
     ----------
     plan : Plan
-    ratings : Ratings
-    directory : Path, optional
-        Of the result files; None writes nothing.
-    jobs : int or Cluster
-        Parallel processes; -1 is one per core. Or workers that may be on other machines.
-    report : callable
-        Called with (cells done, cells in all, what is going on).
 
     Returns
     -------
-    list of dict
-        One row per scenario, run, system, reading and metric, popularity as its baseline.
+    Plan
 
     Raises
     ------
     InputError
-        If a name is unknown, or the victim cannot rank for a scenario.
-    OutputError
-        If something cannot be written.
+        If a name is unknown.
     """
+    update, weighting = scenario_of(plan.victim, plan.update, plan.weighting)
+    plan = replace(plan, update=update, weighting=weighting)
     plan.made_victim()
     make_defenses(plan.defense)
     for scenario in plan.scenarios:
@@ -148,18 +135,39 @@ def run(
             raise InputError(f"scenario must be one of {', '.join(SCENARIOS)}, got {scenario!r}")
     if plan.split != "random" and EXISTING not in plan.scenarios:
         raise InputError(f"--split {plan.split} is about {EXISTING} users; new ones and items are drawn")
+    return plan
+
+
+def cells_of(plan: Plan, ratings: Ratings, directory: Path) -> list[Cell[Ranking]]:
+    """List the cells of a plan.
+
+    Parameters
+    ----------
+    plan : Plan
+        Settled.
+    ratings : Ratings
+    directory : Path
+        Of the results.
+
+    Returns
+    -------
+    list of Cell
+        By scenario, run and system.
+
+    Raises
+    ------
+    InputError
+        If the ratings do not allow the split.
+    """
     if EXISTING in plan.scenarios:
-        case(
-            EXISTING, ratings, plan.seed, plan.split
-        )  # what the ratings do not allow is told before training
+        case(EXISTING, ratings, plan.seed, plan.split)  # what they do not allow is told before training
     content = content_of(ratings)
-    cells = [
+    return [
         _cell(Ranking(plan, scenario, run, system), content, directory)
         for scenario in plan.scenarios
         for run in range(plan.runs)
         for system in SYSTEMS
     ]
-    return run_grid(cells, PROCEDURE, ratings, directory, jobs=jobs, report=report)
 
 
 def with_popularity(rows: Sequence[Mapping[str, Any]]) -> list[Row]:
@@ -192,9 +200,7 @@ def with_popularity(rows: Sequence[Mapping[str, Any]]) -> list[Row]:
     return [row for systems in cells.values() for some in systems.values() for row in some]
 
 
-def _cell(task: Ranking, content: str, directory: Path | None) -> Cell[Ranking]:
-    if directory is None:
-        return Cell(task)
+def _cell(task: Ranking, content: str, directory: Path) -> Cell[Ranking]:
     plan = task.plan
     identity = {
         "code": code_used(plan.victim, [task.defense]),
@@ -244,4 +250,5 @@ def _failed(task: Ranking, error: Exception) -> list[Row]:
     return [failed_row(task.columns(), error, "quality", verdict="") | task.beside("", "")]
 
 
-PROCEDURE = Procedure(only_ratings, _measure, _failed)
+EXPERIMENT = Experiment(settled, cells_of, Procedure(only_ratings, _measure, _failed))
+run = EXPERIMENT.run

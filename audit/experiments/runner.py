@@ -109,30 +109,40 @@ def _results(
     keep_scratch: bool,
     report: Report,
 ) -> Generator[tuple[tuple[int, ...], list[Done]]]:
-    """Each batch and its cells, as they end."""
-    tasks = [tuple(cells[index] for index in indices) for indices in batches]
+    """Each batch and its cells, as they end; last those that no other process may work on."""
+    mine: list[tuple[int, ...]] = []
+    others: list[tuple[int, ...]] = []
+    for indices in batches:
+        (mine if _only_here(cells[indices[0]], jobs) else others).append(indices)
+    tasks = [tuple(cells[index] for index in indices) for indices in others]
     if isinstance(jobs, Cluster):
         for number, found in on_workers(procedure, given, tasks, jobs) if tasks else ():
             done = _after_kill(procedure, tasks[number], found) if isinstance(found, LostError) else found
             for cell, one in zip(tasks[number], done, strict=True):
                 keep(cell, one)
-            yield batches[number], done
-        return
+            yield others[number], done
     with scratch_folder() as programs:
         run = partial(run_batch, procedure, given, keep_scratch, programs)
-        if in_this_process(jobs):
-            before = len(cells) - sum(map(len, batches))
-            for indices, batch in zip(batches, tasks, strict=True):
-                with supervised():
-                    done = run(batch, _inside(report, before, len(cells)))
-                yield indices, done
-                before += len(indices)
-            return
-        for number, result in in_processes(run, tasks, jobs):
-            if isinstance(result, KilledError):
-                yield batches[number], _after_kill(procedure, tasks[number], result)
-            else:
-                yield batches[number], result
+        if not isinstance(jobs, Cluster) and tasks:
+            for number, result in in_processes(run, tasks, jobs):
+                if isinstance(result, KilledError):
+                    yield others[number], _after_kill(procedure, tasks[number], result)
+                else:
+                    yield others[number], result
+        before = len(cells) - sum(map(len, mine))
+        for indices in mine:
+            with supervised():
+                step = _inside(report, before, len(cells))
+                done = run(tuple(cells[index] for index in indices), step)
+            yield indices, done
+            before += len(indices)
+
+
+def _only_here(cell: Cell[Task], jobs: int | Cluster) -> bool:
+    """Whether this process itself must work on a cell."""
+    if isinstance(jobs, Cluster):
+        return cell.place != "anywhere"
+    return cell.place == "alone" or in_this_process(jobs)
 
 
 def _inside(report: Report, before: int, total: int) -> Step:

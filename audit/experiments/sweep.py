@@ -7,29 +7,29 @@ the noise, so that all scales show the same factors and only what the adversary 
 
 from __future__ import annotations
 
-from pathlib import Path
-from typing import NamedTuple
+from dataclasses import replace
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from audit.experiments.answers import answered
-from audit.experiments.cluster import Cluster
-from audit.experiments.grid import Cell, Procedure, Report, Say, silent
+from audit.experiments.experiment import Experiment
+from audit.experiments.grid import Cell, Procedure, Say
 from audit.experiments.metric_rows import failed_row, metric_rows
-from audit.experiments.naming import content_of
 from audit.experiments.recordings import recorded, sampled
 from audit.experiments.results import Row
-from audit.experiments.runner import run_grid
+from audit.experiments.scenarios import scenarios
 from audit.experiments.sweep_cells import INSTEAD, PAPER, Sweep, Watch, cells_of
 from audit.factories import make_attack
 from audit.registry import entry
 from audit.scoring.ceiling import ceilings, computable
 from audit.scoring.truth import Truth
+from victims.common.errors import InputError
 from victims.common.validation import at_least, each, require_fields
 from victims.data.ratings import Ratings
 from victims.transcript.view import View
 
-__all__ = ["INSTEAD", "PAPER", "Sweep", "run"]
+__all__ = ["EXPERIMENT", "INSTEAD", "PAPER", "Sweep", "run", "settled"]
 
 
 class Seen(NamedTuple):
@@ -39,47 +39,42 @@ class Seen(NamedTuple):
     truth: Truth
 
 
-def run(
-    sweep: Sweep, ratings: Ratings, directory: Path, *, jobs: int | Cluster = -1, report: Report = silent
-) -> list[Row]:
-    """Run every cell that is not there yet and write the result files.
+def settled(sweep: Sweep) -> Sweep:
+    """Choose the scenarios of a sweep and the options of the paper's procedure; check every name and number.
 
     Parameters
     ----------
     sweep : Sweep
-    ratings : Ratings
-    directory : Path
-        Created if missing.
-    jobs : int or Cluster
-        Parallel processes; -1 is one per core. Or workers that may be on other machines.
-    report : callable
-        Called with (cells done, cells in all, what is going on).
 
     Returns
     -------
-    list of dict
-        All rows, in the order of the grid.
+    Sweep
 
     Raises
     ------
     InputError
         If a name or number is wrong.
-    OutputError
-        If something cannot be written.
     """
-    _check(sweep)
-    cells = cells_of(sweep, content_of(ratings), directory)
-    return run_grid(cells, PROCEDURE, ratings, directory, jobs=jobs, report=report)
-
-
-def _check(sweep: Sweep) -> None:
-    """A misspelt name must not cost the work before it."""
     require_fields(sweep, "a sweep", scales=each(at_least(0)), rounds=each(at_least(1)), first=at_least(0))
+    if not sweep.attacks:
+        raise InputError("--attack must name at least one attack")
+    grid = scenarios(sweep.victim, sweep.updates, sweep.weightings, sweep.victim_options)
+    options: dict[str, dict[str, Any]] = {PAPER: {"solutions": "10"}} if PAPER in sweep.attacks else {}
+    for name, values in sweep.attack_options.items():
+        options.setdefault(name, {}).update(values)
+    sweep = replace(
+        sweep,
+        updates=grid.updates,
+        weightings=grid.weightings,
+        victim_options=grid.options,
+        attack_options=options,
+    )
     for name in sweep.attacks:
         make_attack(name, sweep.attack_options.get(name))
     for update in sweep.updates:
         for weighting in sweep.weightings:
             sweep.victim_of(update, weighting)
+    return sweep
 
 
 def _record(cell: Cell[Watch], ratings: Ratings, say: Say) -> Seen:
@@ -126,4 +121,5 @@ def _failed(task: Watch, error: Exception) -> list[Row]:
     return [failed_row(task.columns(task.attack), error)]
 
 
-PROCEDURE = Procedure(_record, _measure, _failed)
+EXPERIMENT = Experiment(settled, cells_of, Procedure(_record, _measure, _failed))
+run = EXPERIMENT.run

@@ -7,13 +7,13 @@ from pathlib import Path
 from typing import Any
 
 from audit.code_identity import code_used
-from audit.experiments.campaign_cells import UPDATES, WEIGHTINGS
 from audit.experiments.grid import Cell
-from audit.experiments.naming import cell_path, digest
+from audit.experiments.naming import cell_path, content_of, digest
 from audit.experiments.recordings import files_of
 from audit.experiments.results import Row
 from audit.factories import make_victim
 from audit.registry import recorded_name
+from victims.data.ratings import Ratings
 from victims.protocols.base import Victim
 
 PAPER = "root-hybr"  # with several solutions it is the paper's procedure
@@ -28,7 +28,7 @@ class Sweep:
     ----------
     victim, data : str
     updates, weightings : tuple of str
-        Scenarios are their product.
+        Scenarios are their product; empty: all that the victim has.
     attacks : tuple of str
     scales : tuple of float
         Laplace scales b; 0 is no noise.
@@ -42,12 +42,13 @@ class Sweep:
         Clients for attacks that solve client by client.
     seed : int
     victim_options, attack_options : dict
+        The paper's procedure takes ten solutions unless told otherwise.
     """
 
     victim: str = "fedmvmf"
     data: str = "synthetic"
-    updates: tuple[str, ...] = UPDATES
-    weightings: tuple[str, ...] = WEIGHTINGS
+    updates: tuple[str, ...] = ()
+    weightings: tuple[str, ...] = ()
     attacks: tuple[str, ...] = ("likelihood", PAPER)
     scales: tuple[float, ...] = (0.0, 0.1, 0.2, 0.5, 1.0, 2.0, 5.0, 10.0)
     rounds: tuple[int, ...] = (1, 5, 20)
@@ -56,7 +57,7 @@ class Sweep:
     sample: int = 20
     seed: int = 0
     victim_options: dict[str, Any] = field(default_factory=dict)
-    attack_options: dict[str, dict[str, Any]] = field(default_factory=lambda: {PAPER: {"solutions": "10"}})
+    attack_options: dict[str, dict[str, Any]] = field(default_factory=dict)
 
     def victim_of(self, update: str, weighting: str) -> Victim:
         """Make the victim of a scenario."""
@@ -107,14 +108,13 @@ class Watch:
         }
 
 
-def cells_of(sweep: Sweep, content: str, directory: Path) -> list[Cell[Watch]]:
+def cells_of(sweep: Sweep, ratings: Ratings, directory: Path) -> list[Cell[Watch]]:
     """List the cells of a sweep; those of one scenario and scale share its recording.
 
     Parameters
     ----------
     sweep : Sweep
-    content : str
-        Hash of the ratings.
+    ratings : Ratings
     directory : Path
         Of the results.
 
@@ -123,6 +123,7 @@ def cells_of(sweep: Sweep, content: str, directory: Path) -> list[Cell[Watch]]:
     list of Cell
         By scenario, scale, number of rounds, then attack.
     """
+    content = content_of(ratings)
     noises = [
         Noise(update, weighting, scale)
         for update in sweep.updates

@@ -31,7 +31,7 @@ class TrustedPlan:
     Attributes
     ----------
     systems : tuple of str
-        Of ``SYSTEMS``.
+        Of ``SYSTEMS``; empty: all of them, the first where something varies.
     data : str
     factors : tuple of int
     rounds, runs, seed : int
@@ -42,7 +42,7 @@ class TrustedPlan:
         Of ``dpmf-yang``; DMF takes those of ``SHARED``.
     """
 
-    systems: tuple[str, ...] = SYSTEMS
+    systems: tuple[str, ...] = ()
     data: str = "synthetic"
     factors: tuple[int, ...] = (3, 6, 12)
     rounds: int = 100

@@ -18,11 +18,11 @@ from typing import NamedTuple
 import numpy as np
 
 from audit.code_identity import code_used
-from audit.experiments.grid import Cell, Procedure, Report, Say, silent
+from audit.experiments.experiment import Experiment
+from audit.experiments.grid import Cell, Procedure, Say
 from audit.experiments.metric_rows import failed_row
 from audit.experiments.naming import cell_path, content_of
 from audit.experiments.results import Row, make_row
-from audit.experiments.runner import run_grid
 from audit.experiments.trusted_plan import DMF, SHARE, SYSTEMS, VARIED, VICTIM, Training, TrustedPlan
 from audit.experiments.trusted_systems import baselines_of, headline, is_missing, trained
 from audit.factories import make_victim
@@ -36,52 +36,25 @@ from victims.evaluation.references import PACKAGES, version_of
 HELD_OUT = 0.3  # section 4.1.2: of the records
 
 
-def run(
-    plan: TrustedPlan, ratings: Ratings, directory: Path, *, jobs: int = -1, report: Report = silent
-) -> list[Row]:
-    """Train every cell that is not there yet and write the result files.
+def settled(plan: TrustedPlan) -> TrustedPlan:
+    """Choose the systems of a plan, and check every name in it.
 
     Parameters
     ----------
     plan : TrustedPlan
-    ratings : Ratings
-    directory : Path
-        Created if missing.
-    jobs : int
-        Parallel processes; -1 is one per core.
-    report : callable
-        Called with (cells done, cells in all, what is going on).
 
     Returns
     -------
-    list of dict
-        All rows, in the order of the grid.
+    TrustedPlan
 
     Raises
     ------
     InputError
-        If a name or option is unknown, or the ratings are too few.
-    OutputError
-        If something cannot be written.
+        If a name or option is unknown.
     """
-    _check(plan)
-    feedback_split(ratings, HELD_OUT, SHARE, plan.seed)
-    trust = hashlib.sha256(np.ascontiguousarray(ratings.trust).tobytes()).hexdigest()[:16]
-    content = f"{content_of(ratings)} {trust}"
-    cells = [
-        _cell(Training(plan, system, factors, point, run, ratings.n_users), content, directory)
-        for factors in plan.factors
-        for point in VARIED[plan.vary]
-        for system in plan.systems
-        for run in range(plan.runs)
-    ]
-    return run_grid(cells, PROCEDURE, ratings, directory, jobs=jobs, report=report)
-
-
-def _check(plan: TrustedPlan) -> None:
-    """A misspelt name must not cost the work before it."""
     if plan.vary not in VARIED:
         raise InputError(f"--vary must be one of {', '.join(VARIED)}, got {plan.vary!r:.40}")
+    plan = replace(plan, systems=plan.systems or (SYSTEMS if plan.vary == "nothing" else SYSTEMS[:1]))
     for system in plan.systems:
         if system not in SYSTEMS:
             raise InputError(f"--method must be one of {', '.join(SYSTEMS)}, got {system!r:.40}")
@@ -90,6 +63,40 @@ def _check(plan: TrustedPlan) -> None:
     for factors in plan.factors:
         for point in VARIED[plan.vary]:
             make_victim(VICTIM, plan.options(VICTIM, factors, point))
+    return plan
+
+
+def cells_of(plan: TrustedPlan, ratings: Ratings, directory: Path) -> list[Cell[Training]]:
+    """List the cells of a plan.
+
+    Parameters
+    ----------
+    plan : TrustedPlan
+        Settled.
+    ratings : Ratings
+    directory : Path
+        Of the results.
+
+    Returns
+    -------
+    list of Cell
+        By number of factors, point, system and run.
+
+    Raises
+    ------
+    InputError
+        If the ratings are too few.
+    """
+    feedback_split(ratings, HELD_OUT, SHARE, plan.seed)
+    trust = hashlib.sha256(np.ascontiguousarray(ratings.trust).tobytes()).hexdigest()[:16]
+    content = f"{content_of(ratings)} {trust}"
+    return [
+        _cell(Training(plan, system, factors, point, run, ratings.n_users), content, directory)
+        for factors in plan.factors
+        for point in VARIED[plan.vary]
+        for system in plan.systems
+        for run in range(plan.runs)
+    ]
 
 
 def _cell(task: Training, content: str, directory: Path) -> Cell[Training]:
@@ -176,4 +183,5 @@ def _failed(task: Training, error: Exception) -> list[Row]:
     ]
 
 
-PROCEDURE = Procedure(_train, _measure, _failed)
+EXPERIMENT = Experiment(settled, cells_of, Procedure(_train, _measure, _failed))
+run = EXPERIMENT.run

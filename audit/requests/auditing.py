@@ -14,7 +14,6 @@ from audit.experiments.results import Row
 from audit.factories import make_defenses
 from audit.registry import entry
 from audit.requests.accounts import Stated, accounts_of
-from audit.requests.grids import scenarios
 from victims.common.files import refuse_unwritable
 from victims.data.ratings import Ratings
 from victims.transcript.manifest import SAMPLING
@@ -79,16 +78,34 @@ class AuditRequest:
         Raises
         ------
         InputError
-            If the victim or a defense is unknown.
+            If a name or option is wrong.
         """
-        grid = scenarios(self.victim, self.updates, self.weightings, self.victim_options)
-        first = {**grid.options, "update": grid.updates[0], "weighting": grid.weightings[0]}
+        plan = campaign.settled(self.plan)
         return replace(
             self,
-            updates=grid.updates,
-            weightings=grid.weightings,
-            victim_options=grid.options,
-            attacks=self.attacks or campaign.usual_attacks(self.victim, first, self.defenses),
+            updates=plan.updates,
+            weightings=plan.weightings,
+            victim_options=plan.victim_options,
+            attacks=plan.attacks,
+        )
+
+    @property
+    def plan(self) -> campaign.Campaign:
+        """What is run, without where its results go."""
+        return campaign.Campaign(
+            victim=self.victim,
+            data=self.data,
+            updates=self.updates,
+            weightings=self.weightings,
+            attacks=self.attacks,
+            rounds=self.rounds,
+            adversary=self.adversary,
+            seed=self.seed,
+            sample=self.sample,
+            users=self.users,
+            defenses=self.defenses,
+            victim_options=self.victim_options,
+            attack_options=self.attack_options,
         )
 
     @property
@@ -156,21 +173,7 @@ def audit(
     refuse_unwritable(request.out)
     start = time.perf_counter()
     ratings = load()
-    plan = campaign.Campaign(
-        victim=request.victim,
-        data=request.data,
-        updates=request.updates,
-        weightings=request.weightings,
-        attacks=request.attacks,
-        rounds=request.rounds,
-        adversary=request.adversary,
-        seed=request.seed,
-        sample=request.sample,
-        users=request.users,
-        defenses=request.defenses,
-        victim_options=request.victim_options,
-        attack_options=request.attack_options,
-    )
+    plan = request.plan
     rows = campaign.run(plan, ratings, request.out, keep_transcripts=request.keep_transcripts, report=report)
     victim = plan.victim_of(request.updates[0], request.weightings[0])
     manifest = victim.manifest(ratings, list(request.rounds))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from statistics import fmean, stdev
 from typing import Any
 
 from reports.leaks import Leak
@@ -67,8 +68,9 @@ class Page:
     title, plain, headline : str
         ``plain`` is the one sentence for who decides.
     verdicts : dict of str to int
-        How many systems have each verdict.
+        How many attacked systems have each verdict.
     systems : tuple of System
+        Those that were attacked.
     adversaries : tuple of (str, str)
         Who was tried, and what each sees.
     kinds : tuple of str
@@ -122,13 +124,13 @@ def page_of(
     attacked = [row for row in rows if isinstance(row["adversary"], str) and row["metric"] != BOUND]
     systems = systems_of(rows)
     seen = dict.fromkeys(str(row["adversary"]) for row in attacked)
-    verdicts = [one.verdict for one in systems]
+    verdicts = [one.verdict for one in systems if one.adversaries]
     return Page(
         title=title,
         plain=plain(systems),
         headline=" ".join(filter(None, (headline(systems), _refuted(bounds)))),
         verdicts={verdict: verdicts.count(verdict) for verdict in dict.fromkeys(verdicts)},
-        systems=tuple(systems),
+        systems=tuple(one for one in systems if one.adversaries),
         adversaries=tuple((name, _sees(name, adversaries)) for name in seen),
         kinds=tuple(kind_names(rows)),
         readings=tuple(
@@ -220,21 +222,36 @@ def _silent(rows: Sequence[Row]) -> Table:
 
 
 def _measured(rows: Sequence[Row]) -> Table:
-    """Usefulness and cost: means over seeds, of rows that no attack made."""
+    """Usefulness and cost: means and standard deviations over seeds, of rows that no attack made."""
     groups: dict[tuple[str, ...], list[Row]] = {}
     for row in rows:
         if not isinstance(row["adversary"], str) and row["metric"] != BOUND:
-            key = (*_place(row)[:4], str(row["metric"]), str(row["status"]), str(row["reason"] or ""))
-            groups.setdefault(key, []).append(row)
+            said = (str(row["metric"]), str(row["status"]), str(row["reason"] or ""))
+            groups.setdefault((*_place(row)[:4], _whole(row["rounds"]), *said), []).append(row)
     lines = []
-    for (*place, metric, status, reason), found in groups.items():
-        values = [row["value"] for row in found if number(row["value"]) != "-"]
+    for (*place, rounds, metric, status, reason), found in groups.items():
+        values = [
+            value for _, value in {(row["seed"], row["value"]) for row in found} if number(value) != "-"
+        ]
         beside = [row["baseline"] for row in found if number(row["baseline"]) != "-"]
-        mean = f"{sum(values) / len(values):.6g}" if values else "-"
-        guess = f"{sum(beside) / len(beside):.4g}" if beside else "-"
-        lines.append((*place, metric, mean, guess, str(len(found)), reason or status))
-    heads = ("victim", "scenario", "data", "defense", "metric", "mean", "baseline", "seeds", "status")
-    return Table("Usefulness and cost", heads, tuple(lines), frozenset({"mean", "baseline", "seeds"}))
+        mean = f"{fmean(values):.6g}" if values else "-"
+        spread = f"{stdev(values):.2g}" if len(values) > 1 else "-"
+        guess = f"{fmean(beside):.4g}" if beside else "-"
+        names = {row["baseline_name"] for row in found if row["baseline_name"]}
+        beside_what = ", ".join(sorted(names)) if beside else ""
+        lines.append(
+            (*place, rounds, metric, mean, spread, guess, beside_what, _seeds(found), reason or status)
+        )
+    numbers = ("rounds", "mean", "sd", "baseline", "seeds")
+    heads = (
+        "victim", "scenario", "data", "defense", "rounds", "metric", *numbers[1:4], "baseline is", "seeds",
+        "status",
+    )  # fmt: skip
+    return Table("Usefulness and cost", heads, tuple(lines), frozenset(numbers))
+
+
+def _seeds(rows: Sequence[Row]) -> str:
+    return str(len({row["seed"] for row in rows}))
 
 
 def _facts(rows: Sequence[Row]) -> list[tuple[str, str]]:
@@ -243,7 +260,7 @@ def _facts(rows: Sequence[Row]) -> list[tuple[str, str]]:
     return [
         ("rows", str(len(rows))),
         ("seeds", ", ".join(map(str, seeds))),
-        ("seconds in attacks", f"{seconds:.1f}"),
+        ("seconds in cells", f"{seconds:.1f}"),
     ]
 
 

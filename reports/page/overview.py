@@ -96,7 +96,7 @@ def systems_of(rows: Sequence[Row]) -> list[System]:
 
 
 def headline(systems: Sequence[System]) -> str:
-    """Say one sentence on all systems together: how many leak, the worst, and which were not tested.
+    """Say of all systems together how many leak, the worst, which were not tested, and which not attacked.
 
     Parameters
     ----------
@@ -106,15 +106,19 @@ def headline(systems: Sequence[System]) -> str:
     -------
     str
     """
-    if not any(one.adversaries for one in systems):
+    attacked = [one for one in systems if one.adversaries]
+    if not attacked:
         return "No attack was run: numbers of usefulness and cost say nothing about what leaks."
-    if len(systems) == 1:
-        return systems[0].sentence
-    counts = {verdict: sum(one.verdict == verdict for one in systems) for verdict in WORST_FIRST}
+    others = len(systems) - len(attacked)
+    more = f" Of {others} more, usefulness or cost alone was measured." if others else ""
+    if len(attacked) == 1:
+        return attacked[0].sentence + more
+    counts = {verdict: sum(one.verdict == verdict for one in attacked) for verdict in WORST_FIRST}
     words = ", ".join(f"{count} {verdict}" for verdict, count in counts.items() if count)
-    tested = [one for one in systems if one.worst is not None]
+    tested = [one for one in attacked if one.worst is not None]
     most = max(tested, key=lambda one: _badness(one.worst), default=None)  # type: ignore[arg-type]
-    return f"Of {len(systems)} systems: {words}." + ("" if most is None else f" The worst: {most.sentence}")
+    worst_of_all = "" if most is None else f" The worst: {most.sentence}"
+    return f"Of {len(attacked)} systems: {words}.{worst_of_all}{more}"
 
 
 def _kinds(rows: Sequence[Row]) -> list[str]:
@@ -183,21 +187,35 @@ def _claim(adversary: str, leak: Leak, verdict: str) -> str:
     noun = NOUNS.get(str(row["metric"]), leak.kind)
     if row["metric"] == ANSWERED:
         return (
-            f"{row['attack']} answers for a share of {shown} of the clients that the {adversary} sees, and "
-            f"for {number(row['baseline'])} on shuffled uploads; there is no truth to score against"
+            f"{row['attack']} answers for a share of {shown} of the clients that {called(adversary)} sees, "
+            f"and for {number(row['baseline'])} on shuffled uploads; there is no truth to score against"
         )
     if verdict == LEAK:
         off = leak.worst_off
         tenth = "" if off is None else f"; of the worst-off tenth of the clients, {number(off['value'])}"
-        return f"the {adversary} reads {noun} at {shown} with {row['attack']}, where {guess}{tenth}"
+        return f"{called(adversary)} reads {noun} at {shown} with {row['attack']}, where {guess}{tenth}"
     if verdict == NO_EVIDENCE:
         bound = number(row["advantage_high"])
         return (
-            f"the {adversary} reads {noun} at {shown} with {row['attack']}, where {guess}: an advantage of "
-            f"at most {bound} by this attack on {row['n_users']:.0f} clients, and no proof against others"
+            f"{called(adversary)} reads {noun} at {shown} with {row['attack']}, where {guess}: an advantage "
+            f"of at most {bound} by this attack on {row['n_users']:.0f} clients, and no proof against others"
         )
     why = f" ({row['reason']})" if row["reason"] else ""
-    return f"the {adversary} reads {noun} at {shown} with {row['attack']}, where {guess}{why}"
+    return f"{called(adversary)} reads {noun} at {shown} with {row['attack']}, where {guess}{why}"
+
+
+def called(adversary: str) -> str:
+    """Name an adversary in a sentence: ``the server``, and ``neighbour:0`` as it is.
+
+    Parameters
+    ----------
+    adversary : str
+
+    Returns
+    -------
+    str
+    """
+    return adversary if ":" in adversary else f"the {adversary}"
 
 
 def _badness(leak: Leak) -> tuple[bool, float]:

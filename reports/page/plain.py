@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from reports.leaks import Leak
-from reports.page.overview import LEAK, NO_EVIDENCE, System
+from reports.page.overview import LEAK, NO_EVIDENCE, System, called
 from reports.verdicts import CLAIMED, INCONCLUSIVE, NOT_TESTED, number
 
 DONE = {
@@ -61,4 +61,4 @@ def _told(system: System) -> str:
         return ""
     found, guess = (f"{100 * row[name]:.0f}" for name in ("value", "baseline"))
     done = DONE[str(row["metric"])].format(found=found)
-    return f": in the worst ({system.short}) the {row['adversary']} {done}, where a guess gets {guess}"
+    return f": in the worst ({system.short}) {called(row['adversary'])} {done}, where a guess gets {guess}"

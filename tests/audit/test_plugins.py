@@ -18,11 +18,13 @@ from attacks.metadata.guess import GuessMajority
 from audit import plugins
 from audit.code_identity import code_used
 from audit.experiments.answers import WrongAnswer, answered
-from audit.experiments.sweep_cells import Sweep, cells_of
+from audit.experiments.sweep import Sweep, settled
+from audit.experiments.sweep_cells import cells_of
 from audit.factories import make_attack, make_defense
 from audit.registry import entries
 from audit.shell.debugging import VARIABLE
 from victims.common.errors import InputError
+from victims.data.synthetic import Synthetic, generate
 
 DATA = "synthetic:users=12,items=20,ratings_per_user=6"
 ATTACK = """
@@ -316,9 +318,11 @@ class TestCode:
         assert len(set(names)) == 3
 
     def test_an_edit_of_our_own_source_counts(self, tmp_path, monkeypatch):
+        sweep, ratings = settled(Sweep()), generate(Synthetic(users=5, items=9, ratings_per_user=4.0))
+
         def name() -> str:
             plugins.own_code.cache_clear()
-            return cells_of(Sweep(), "ratings", Path("x"))[0].path.name
+            return cells_of(sweep, ratings, Path("x"))[0].path.name
 
         before = name()
         assert name() == before

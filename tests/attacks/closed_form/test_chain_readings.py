@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -11,7 +12,7 @@ import factorleak as fl
 from tests.attacks.closed_form.test_link_grid import answers
 from tests.oracles.pass_programs import Passer, Passes
 from tests.oracles.rule_programs import Recording
-from tests.soak.identify import counted
+from tests.soak.identify import counted, random_recording
 
 
 @pytest.mark.parametrize(
@@ -73,3 +74,13 @@ def test_clipped_errors_leave_the_others_and_a_bound(tmp_path):
     answered, wrong = counted(fl.attack(tmp_path / "t", "undeclared"), ratings, (1.0, 2.0, 3.0, 4.0, 5.0))
     assert wrong == 0
     assert answered > 0.6 * (ratings > 0).sum()
+
+
+@pytest.mark.parametrize("seed", [17, 83])
+def test_a_single_clipped_row(seed, tmp_path):
+    """Clipped at 4 in single precision, where the prediction is near 0: the row is near a wrong level."""
+    recording = replace(random_recording(seed), rule="clipped-error-per-rating")
+    ratings = recording.record(tmp_path / "t")
+    told, wrong = counted(fl.attack(tmp_path / "t", "undeclared"), ratings, recording.levels)
+    assert wrong == 0
+    assert told >= 0.4 * (ratings > 0).sum()

@@ -8,6 +8,7 @@ import math
 import numpy as np
 import pytest
 
+import factorleak as fl
 from attacks.base import Reconstruction
 from attacks.closed_form.goodness_of_fit import misfit
 from attacks.closed_form.spectral import Spectral
@@ -252,3 +253,31 @@ def test_declared_noise_moves_rows_off_the_grid(ratings, tmp_path):
         assert np.mean(np.round(value[rated]) == truth[user[rated], index[rated]]) > 0.95
     for seed in range(3):
         assert len(Spectral().attack(view.shuffled(seed), 0).abstained) == ratings.n_users
+
+
+def test_equal_rows_near_the_grid_are_no_answer(tmp_path):
+    """Rows of Adam: all errors come out alike, and near a level for some clients by accident."""
+    rng = np.random.default_rng(0)
+    users, items, k, rate = 60, 40, 5, 0.01
+    q, p = rng.normal(0, 0.3, (items, k)), rng.normal(0, 0.3, (users, k))
+    lists = [rng.choice(items, 15, replace=False) for _ in range(users)]
+    ratings = [rng.choice(np.arange(1.0, 6.0), 15) for _ in range(users)]
+    first, second = np.zeros((2, users, 15, k))
+    with fl.Recorder(tmp_path / "run", rating_levels=range(1, 6)) as recorder:
+        for round_ in range(2):
+            recorder.broadcast(round_, q)
+            moved = np.zeros_like(q)
+            for user, own in enumerate(lists):
+                gradient = -2 * (ratings[user] - q[own] @ p[user])[:, None] * p[user]
+                first[user] = 0.9 * first[user] + 0.1 * gradient
+                second[user] = 0.999 * second[user] + 0.001 * gradient**2
+                mean, square = (
+                    first[user] / (1 - 0.9 ** (round_ + 1)),
+                    second[user] / (1 - 0.999 ** (round_ + 1)),
+                )
+                rows = rate * mean / (np.sqrt(square) + 1e-8)
+                recorder.upload(round_, user, rows, own)
+                moved[own] += rows
+            q = q - 0.1 * moved
+    found = fl.attack(tmp_path / "run", "spectral")
+    assert len(found.abstained) == users

@@ -402,3 +402,69 @@ def test_a_bias_in_the_middle_of_the_levels_leaves_the_mirror_image(tmp_path, bi
     assert len(found.users) - len(found.abstained) == read
     for user, _, item, value, _ in found.rows():
         np.testing.assert_allclose(value, table[user, item])
+
+
+def several_steps(user, ratings, v, dtype=np.float64):
+    """Three steps of a client on copies of its own: how far they moved."""
+    u = np.random.default_rng([user, 1]).normal(0, 0.3, v.shape[1])
+    copy = v.copy()
+    for _ in range(3):
+        error = ratings - copy @ u
+        copy, u = copy + 0.01 * error[:, None] * u, u + 0.01 * error @ copy
+    return (copy - v).astype(dtype)
+
+
+def test_rows_rounded_each_by_itself(tmp_path, table):
+    """Eight bits of each row's largest number: parallel to the last digit, along a rounded direction.
+
+    Lengths are exact, so that who has more ratings than factors and two is read by their span.
+    """
+
+    def rows(user, ratings, v):
+        plain = mean_loss(user, ratings, v)
+        top = np.abs(plain).max(axis=1, keepdims=True)
+        return np.round(plain / top * 127) * top / 127
+
+    path = recorded(tmp_path / "t", table, factors(5, 0.3), rows)
+    answers, good = right(fl.attack(path, "undeclared"), table)
+    read = (table > 0).sum(axis=1) > 10
+    assert good == answers >= (table[read] > 0).sum()
+
+
+def test_an_item_that_takes_no_part(tmp_path, table):
+    """A rating that the client holds out, to know when to stop: its row is zero, and says nothing of it.
+
+    One step more, and the others' rows are nearly parallel: what is near the grid by accident must not count.
+    """
+
+    def rows(user, ratings, v):
+        out = np.zeros_like(v)
+        out[1:] = several_steps(user, ratings[1:], v[1:])
+        return out
+
+    path = recorded(tmp_path / "t", table, factors(5, 0.3), rows)
+    answers, good = right(fl.attack(path, "undeclared"), table)
+    n_rated = (table > 0).sum(axis=1)
+    assert good == answers >= (n_rated[n_rated > 10] - 1).sum()
+
+
+def test_rows_of_items_that_did_not_move(tmp_path, table):
+    """A program that sends its copy of all items, nothing declared: zeros say nothing, others are read."""
+    rng = np.random.default_rng(0)
+    v = factors(5, 0.3)
+    with fl.Recorder(tmp_path / "t", rating_levels=HALVES) as recorder:
+        recorder.broadcast(0, v)
+        for user in range(2, USERS):
+            items = rng.permutation(np.flatnonzero(table[user]))
+            copy = v.copy()
+            copy[items] += several_steps(user, table[user, items], v[items])
+            recorder.upload(0, user, copy, np.arange(ITEMS))
+            recorder.truth(user, items, table[user, items])
+    found = fl.attack(tmp_path / "t", "undeclared")
+    many = [user for user in range(2, USERS) if (table[user] > 0).sum() > 10]
+    assert not {found.users[user - 2] for user in many} & set(found.abstained)
+    columns = list(found.columns())
+    user, item, value = (np.concatenate([c[name] for c in columns]) for name in ("user", "index", "value"))
+    assert (np.abs(value - table[user + 2, item]) < 0.25).all()
+    lists = fl.audit_recording(tmp_path / "t", attacks="rated-set")
+    assert set(lists["verdict"]) == {"NOT TESTED"}

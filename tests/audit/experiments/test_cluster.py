@@ -41,6 +41,41 @@ name = "mf"
 defenses = ["none", "laplace:b=5"]
 set = { factors = 3 }
 """
+DATA = "synthetic:users=20,items=30,ratings_per_user=8"
+GRIDS = {
+    "sweep": "sweep --victim mf --attack spectral --attack guess-majority --scales 0,0.5,1,2 --rounds 1,2",
+    "quality": "quality --victim mf --defense laplace:b=1 --rounds 1 --runs 3 --scenario existing",
+    "compare": "compare none laplace:b=5 --victim mf --attack spectral --adversary server --trained 1",
+    "blocks": "",
+}
+BLOCKS = f"""
+format = "factorleak-campaign"
+version = 1
+[[data]]
+name = "{DATA}"
+[[audit]]
+victim = "mf"
+attacks = ["spectral", "guess-majority"]
+[[sweep]]
+victim = "mf"
+attacks = ["spectral"]
+scales = [0, 1]
+rounds = [1]
+[[predict]]
+methods = ["mf", "hdpmf"]
+factors = [2]
+epochs = 2
+runs = 2
+[[quality]]
+victim = "mf"
+defense = "laplace:b=1"
+rounds = 1
+runs = 2
+scenarios = ["existing"]
+[[cost]]
+victim = "dpmf-yang"
+set = {{ factors = 2 }}
+"""
 
 
 @dataclass
@@ -146,6 +181,24 @@ class TestTwoWorkers:
         assert code == 0, error
         assert killed
         assert comparable(tmp_path / "far") == comparable(tmp_path / "near")
+
+    @pytest.mark.parametrize("name", GRIDS)
+    def test_a_grid_whose_worker_is_killed_has_the_same_rows(self, run, tmp_path, address, name):
+        """Of commands without a file; a campaign's own cells stay on this machine where they must."""
+        words = (*GRIDS[name].split(), "--data", DATA, "--out")
+        if name == "blocks":
+            (tmp_path / "campaign.toml").write_text(BLOCKS)
+            words = ("compare", tmp_path / "campaign.toml", "--out")
+        code, _, error = run(*words, tmp_path / "near", "--jobs", 1)
+        assert code == 0, error
+        with kills_a_worker(address, tmp_path / "far" / "cells") as killed:
+            code, _, error = run(*words, tmp_path / "far", "--distributed", address)
+        assert code == 0, error
+        assert killed
+        assert comparable(tmp_path / "far") == comparable(tmp_path / "near")
+        assert sorted(path.name for path in (tmp_path / "far" / "cells").glob("*.json")) == sorted(
+            path.name for path in (tmp_path / "near" / "cells").glob("*.json")
+        )
 
     def test_what_kills_every_worker_is_a_failed_row(self, tmp_path, address):
         """And cells that merely stood in line behind it are not."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import signal
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
@@ -89,10 +90,8 @@ class TestBatches:
         assert [row["attack"] for row in written] == list("dcba")
 
     def test_scratch_may_be_kept(self, tmp_path, procedure):
-        resumable = Procedure(
-            *(getattr(procedure(), name) for name in ("prepare", "measure", "failed")), True
-        )
-        run_grid([cell(tmp_path, "a", "x")], resumable, RATINGS, tmp_path, keep_scratch=True)
+        resumable = replace(cell(tmp_path, "a", "x"), resumable=True)
+        run_grid([resumable], procedure(), RATINGS, tmp_path, keep_scratch=True)
         assert (tmp_path / "scratch" / "x").exists()
 
 
@@ -156,6 +155,23 @@ def test_a_kill_loses_no_finished_cell(tmp_path, capsys):
     assert "killed twice" in rows[1]["reason"]
     assert read_cell(cells[0].path)[0]["attack"] == "a"
     assert "a process was killed" in capsys.readouterr().err
+
+
+def whose(cell: Cell[str], prepared: object, say) -> list[dict]:
+    return [make_row(attack=cell.task, value=os.getpid(), status="ran")]
+
+
+def test_some_cells_are_worked_on_when_nothing_else_goes_on(tmp_path):
+    """By this process, last; their rows stay where they belong."""
+    some = [replace(cell(tmp_path, task), place="alone" if task == "a" else "here") for task in "abc"]
+    told: list[tuple[int, int, str]] = []
+    rows = run_grid(
+        some, Procedure(only_ratings, whose, failed), RATINGS, tmp_path, jobs=2,
+        report=lambda *words: told.append(words),
+    )  # fmt: skip
+    assert [row["attack"] for row in rows] == list("abc")
+    assert [row["value"] == os.getpid() for row in rows] == [True, False, False]
+    assert [done for done, _, _ in told] == [0, 1, 2, 3]
 
 
 def test_progress_counts_cells_and_says_what_goes_on(tmp_path, procedure):

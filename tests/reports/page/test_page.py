@@ -97,7 +97,36 @@ def test_a_recording_without_truth_is_not_untested():
 def test_without_any_attack_nothing_is_said_of_leaks():
     made = page([quality("none", 0.7, 0), quality("none", 0.8, 1)])
     assert "say nothing about what leaks" in made.headline
-    assert made.measured.rows[0][4:8] == ("ndcg_at_10", "0.75", "0.6", "2")
+    assert made.measured.columns[4:11] == (
+        "rounds", "metric", "mean", "sd", "baseline", "baseline is", "seeds",
+    )  # fmt: skip
+    assert made.measured.rows[0][5:9] == ("ndcg_at_10", "0.75", "0.071", "0.6")
+    assert made.measured.rows[0][10] == "2"
+    html = as_html(made)
+    for name in ("threats", "readings", "silent", "results"):
+        assert f'id="{name}"' not in html
+        assert f'"#{name}"' not in html
+    assert "Threat model" not in as_markdown(made)
+
+
+def test_rounds_are_no_seeds():
+    """What was measured after other numbers of rounds is not averaged with the rest."""
+    early, late = quality("none", 0.2, 0) | {"rounds": 1}, quality("none", 0.8, 0) | {"rounds": 9}
+    found = page([early, late]).measured.rows
+    assert [(row[4], row[6], row[7], row[10]) for row in found] == [
+        ("1", "0.2", "-", "1"), ("9", "0.8", "-", "1"),
+    ]  # fmt: skip
+
+
+def test_what_nobody_attacked_is_counted_apart():
+    other = quality("laplace:b=2", 0.7, 0)
+    made = page([leak(), leak(defense="laplace:b=9", adversary="client:3", value=0.8), other])
+    assert made.headline.startswith("Of 2 systems: 2 LEAK.")
+    assert made.headline.endswith("Of 1 more, usefulness or cost alone was measured.")
+    assert [system.verdict for system in made.systems] == ["LEAK", "LEAK"]
+    assert "client:3 reads ratings" in made.systems[1].sentence
+    assert "the client:3" not in made.systems[1].sentence
+    assert len(made.measured.rows) == 1
 
 
 def test_refuted_claims_are_said_and_no_adversary():

@@ -127,22 +127,22 @@ def test_refusals(ratings):
         measure(FedMF(factors=3), case("new item", ratings, 0), rounds=1)
 
 
-def test_other_splits(ratings):
+def test_other_splits(ratings, tmp_path):
     """The last of every user are held out for existing users; other scenarios draw users and items."""
     timed = replace(ratings, times=np.arange(float(ratings.n_ratings)))
     chosen = case("existing", timed, 0, "last:1")
     assert chosen.test.n_ratings == (np.diff(ratings.indptr) > 1).sum()
-    rows = run(Plan(rounds=1, runs=1, scenarios=("existing",), split="last:1"), timed, jobs=1)
-    plain = run(Plan(rounds=1, runs=1, scenarios=("existing",)), timed, jobs=1)
+    rows = run(Plan(rounds=1, runs=1, scenarios=("existing",), split="last:1"), timed, tmp_path, jobs=1)
+    plain = run(Plan(rounds=1, runs=1, scenarios=("existing",)), timed, tmp_path, jobs=1)
     assert [row["value"] for row in rows] != [row["value"] for row in plain]
     with pytest.raises(InputError, match="tells no times"):
-        run(Plan(rounds=1, runs=1, scenarios=("existing",), split="time"), ratings, jobs=1)
+        run(Plan(rounds=1, runs=1, scenarios=("existing",), split="time"), ratings, tmp_path, jobs=1)
     with pytest.raises(InputError, match="is about existing users"):
-        run(Plan(rounds=1, runs=1, scenarios=("new user",), split="time"), timed, jobs=1)
+        run(Plan(rounds=1, runs=1, scenarios=("new user",), split="time"), timed, tmp_path, jobs=1)
 
 
-def test_rows_of_the_table(ratings):
-    found = run(Plan(rounds=2, runs=2, scenarios=("existing",)), ratings, jobs=1)
+def test_rows_of_the_table(ratings, tmp_path):
+    found = run(Plan(rounds=2, runs=2, scenarios=("existing",)), ratings, tmp_path, jobs=1)
     assert len(found) == 2 * 2 * 2 * 4
     assert {row["baseline_name"] for row in found} == {"popularity"}
     rows = with_popularity(found)

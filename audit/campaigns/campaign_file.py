@@ -12,6 +12,9 @@
     update = ["semi-als"]
     defenses = ["none", "laplace:b=2", "privmvmf"]
 
+    [[sweep]]               # what a command measures: see audit.campaigns.blocks
+    scales = [0, 1, 10]
+
     [[exclude]]
     defense = "privmvmf"
     adversary = "item-server"
@@ -28,50 +31,24 @@ from itertools import product
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
+from pydantic import Field, ValidationError, field_validator, model_validator
 
-from audit.experiments.campaign import check_adversary
-from audit.experiments.compare_cells import Comparison, adapted, usual_adversaries
-from audit.experiments.matrix import Exclusion, Matrix
-from audit.factories import make_attack, make_victim, scenarios_of
+from audit.campaigns.blocks import NAMES, Count, DataEntry, Number, Strict, Word, Words, parts_of, text
+from audit.campaigns.matrix import Exclusion, Matrix
+from audit.campaigns.parts import COMPARE, PRESETS, Part
+from audit.experiments.compare_cells import Comparison, adapted
+from audit.factories import make_victim, scenarios_of
 from audit.registry import entry, main_name
 from audit.requests.rating_data import ratings_of
 from victims.common.complaints import first_complaint
 from victims.common.errors import InputError
 from victims.data.ratings import Ratings
-from victims.transcript.spelling import closest
 
 MOST_BYTES = 1 << 20
 MOST_CELLS = 100_000
-Word = Annotated[str, Field(min_length=1, max_length=500)]
-Words = Annotated[list[Word], Field(max_length=1000)]
-Number = Annotated[int, Field(ge=0, le=2**31 - 1)]
-Count = Annotated[int, Field(ge=1, le=2**31 - 1)]
 
 
-class _Strict(BaseModel):
-    model_config = ConfigDict(frozen=True, strict=True, extra="forbid")
-
-    @model_validator(mode="before")
-    @classmethod
-    def _known_keys(cls, value: Any) -> Any:
-        for key in value if isinstance(value, dict) else ():
-            if key not in cls.model_fields:
-                near = closest(str(key), cls.model_fields)
-                hint = f"did you mean {near!r}?" if near else f"it takes {', '.join(cls.model_fields)}"
-                raise ValueError(f"there is no key {key!r}; {hint}")
-        return value
-
-
-class DataEntry(_Strict):
-    """Ratings: their name in results, what ``--data`` takes, how many random clients are all there are."""
-
-    name: Word
-    path: Word | None = None
-    community: Count | None = None
-
-
-class Watched(_Strict):
+class Watched(Strict):
     """What may be said of the whole, and by each victim for itself."""
 
     defenses: Words | None = None
@@ -93,7 +70,7 @@ class VictimEntry(Watched):
     set: dict[str, str | int | float | bool] = Field(default_factory=dict)
 
 
-class ExcludeEntry(_Strict):
+class ExcludeEntry(Strict):
     """Cells that are left out: all that have these values, and why."""
 
     reason: Word
@@ -103,25 +80,35 @@ class ExcludeEntry(_Strict):
     data: Word | None = None
     defense: Word | None = None
     adversary: Word | None = None
+    attack: Word | None = None
     seed: Number | None = None
 
     @model_validator(mode="after")
     def _names_something(self) -> Any:
         if len(self.model_fields_set) < 2:
             raise ValueError(
-                "an exclusion must name a victim, update, weighting, data, defense, adversary, seed"
+                "an exclusion must name a victim, update, weighting, data, defense, adversary, attack, seed"
             )
         return self
 
 
-class CampaignFile(_Strict):
+Blocks = list[dict[str, Any]]
+
+
+class CampaignFile(Strict):
     """The whole file."""
 
     format: Literal["factorleak-campaign"]
     version: Literal[1]
     title: Annotated[str, Field(max_length=200)] = "What the traffic gives away"
     data: Annotated[list[DataEntry], Field(min_length=1)]
-    victim: Annotated[list[VictimEntry], Field(min_length=1)]
+    victim: list[VictimEntry] = Field(default_factory=list)
+    audit: Blocks = Field(default_factory=list)
+    sweep: Blocks = Field(default_factory=list)
+    predict: Blocks = Field(default_factory=list)
+    claims: Blocks = Field(default_factory=list)
+    cost: Blocks = Field(default_factory=list)
+    quality: Blocks = Field(default_factory=list)
     grid: Watched = Field(default_factory=Watched)
     exclude: list[ExcludeEntry] = Field(default_factory=list)
 
@@ -132,6 +119,13 @@ class CampaignFile(_Strict):
         if len(set(names)) < len(names):
             raise ValueError("must have a name each; two are the same")
         return value
+
+    @model_validator(mode="after")
+    def _measures_something(self) -> Any:
+        if not self.victim and not any(getattr(self, name) for name in NAMES):
+            blocks = ", ".join(f"[[{name}]]" for name in ("victim", *NAMES))
+            raise ValueError(f"a campaign must have a block that says what is measured: {blocks}")
+        return self
 
 
 def read_campaign(path: Path) -> CampaignFile:
@@ -163,12 +157,14 @@ def read_campaign(path: Path) -> CampaignFile:
         raise InputError(f"campaign {path} must be TOML: {error}") from None
 
 
-def matrix_of(content: CampaignFile) -> Matrix:
+def matrix_of(content: CampaignFile, folder: Path) -> Matrix:
     """Form the grid of a campaign, every name in it checked.
 
     Parameters
     ----------
     content : CampaignFile
+    folder : Path
+        That paths are relative to.
 
     Returns
     -------
@@ -177,21 +173,18 @@ def matrix_of(content: CampaignFile) -> Matrix:
     Raises
     ------
     InputError
-        If a name is unknown, an exclusion means no cell, or cells are too many.
+        If a name is unknown, or cells are too many.
     """
-    plans = tuple(plan for victim in content.victim for plan in _plans(victim, content))
+    plans = [plan for victim in content.victim for plan in _plans(victim, content)]
     n_cells = sum(len(plan.defenses) * (2 + plan.runs) for plan in plans)
     if n_cells > MOST_CELLS:
         raise InputError(f"a campaign must have at most {MOST_CELLS} cells, got {n_cells}; split it")
-    matrix = Matrix(plans, tuple(map(_exclusion, content.exclude)))
-    for exclusion in matrix.exclusions:
-        if not any(
-            exclusion.names(plan, defense, who)
-            for plan in plans for defense in plan.defenses for who in plan.adversaries
-        ):  # fmt: skip
-            words = ", ".join(f"{name} = {value!r}" for name, value in exclusion.where.items())
-            raise InputError(f"campaign: the exclusion with {words} means no cell; correct or remove it")
-    return matrix
+    parts = [Part(COMPARE, plan.data, plan) for plan in plans]
+    sources = {one.name: "" if one.community else _source(one, folder) for one in content.data}
+    for name in NAMES:
+        for block in getattr(content, name):
+            parts += parts_of(name, block, sources, content.grid.seeds or (0,))
+    return Matrix(tuple(parts), tuple(map(_exclusion, content.exclude)))
 
 
 def load_data(content: CampaignFile, folder: Path) -> dict[str, Ratings]:
@@ -225,7 +218,7 @@ def _source(one: DataEntry, folder: Path) -> str:
 def _plans(victim: VictimEntry, content: CampaignFile) -> list[Comparison]:
     entry("victims", victim.name)
     updates, weightings = scenarios_of(victim.name)
-    options = {name: str(value).lower() for name, value in victim.set.items()}
+    options = {name: text(value) for name, value in victim.set.items()}
     chosen = _chosen(victim, content.grid)
     plans = []
     for update, weighting, data, seed, rounds in product(
@@ -242,7 +235,7 @@ def _plans(victim: VictimEntry, content: CampaignFile) -> list[Comparison]:
             data=data.name,
             update=update,
             weighting=weighting,
-            adversaries=tuple(dict.fromkeys(chosen["adversaries"] or usual_adversaries(victim.name))),
+            adversaries=tuple(dict.fromkeys(chosen["adversaries"])),
             attacks=tuple(chosen["attacks"]),
             rounds=tuple(sorted(set(rounds))),
             users=chosen["users"],
@@ -251,13 +244,15 @@ def _plans(victim: VictimEntry, content: CampaignFile) -> list[Comparison]:
             seed=seed,
             victim_options=options,
         )
-        _check_names(plan)
+        plan = PRESETS[COMPARE].experiment.settle(plan)
+        for defense in plan.defenses:
+            adapted(plan, defense)
         plans.append(plan)
     return plans
 
 
 DEFAULTS: dict[str, Any] = {
-    "defenses": ("none",), "adversaries": None, "attacks": (), "rounds": ((),), "seeds": (0,),
+    "defenses": ("none",), "adversaries": (), "attacks": (), "rounds": ((),), "seeds": (0,),
     "users": 120, "trained": 50, "runs": 3,
 }  # fmt: skip
 
@@ -278,18 +273,6 @@ def _known(what: str, given: Sequence[str] | None, every: Sequence[str]) -> Sequ
     return given or every
 
 
-def _check_names(plan: Comparison) -> None:
-    for name in plan.attacks:
-        make_attack(name)
-    for name in plan.adversaries:
-        check_adversary(name)
-    for defense in plan.defenses:
-        adapted(plan, defense)
-
-
 def _exclusion(one: ExcludeEntry) -> Exclusion:
     given: Mapping[str, Any] = one.model_dump(exclude={"reason"}, exclude_none=True)
-    where = {name: str(value) for name, value in given.items()}
-    if "victim" in where:
-        where["victim"] = main_name("victims", where["victim"])
-    return Exclusion(where, one.reason)
+    return Exclusion({name: str(value) for name, value in given.items()}, one.reason)

@@ -6,8 +6,8 @@ import re
 
 import pytest
 
-from audit.experiments.matrix import cells_in, excluded
-from audit.requests.campaign_file import load_data, matrix_of, read_campaign
+from audit.campaigns.campaign_file import load_data, matrix_of, read_campaign
+from audit.campaigns.matrix import listed
 from victims.common.errors import InputError
 
 HEAD = 'format = "factorleak-campaign"\nversion = 1\n'
@@ -22,42 +22,45 @@ def read(tmp_path, text):
     return read_campaign(path)
 
 
+def all_of(content, tmp_path):
+    return listed(matrix_of(content, tmp_path), load_data(content, tmp_path), tmp_path)
+
+
 def test_it_is_the_product_of_what_it_names(tmp_path):
     content = read(
         tmp_path, GOOD + '[[victim]]\nname = "fedmf"\nupdate = ["sgd"]\nseeds = [5]\nset = { factors = 3 }\n'
     )
-    matrix = matrix_of(content)
-    assert [(plan.victim, plan.seed, plan.defenses) for plan in matrix.plans] == [
+    plans = [part.plan for part in matrix_of(content, tmp_path).parts]
+    assert [(plan.victim, plan.seed, plan.defenses) for plan in plans] == [
         ("decentralised-mf", 0, ("none", "laplace:b=2")),
         ("decentralised-mf", 1, ("none", "laplace:b=2")),
         ("fedmf", 5, ("none",)),
     ]
-    assert matrix.plans[2].victim_options == {"factors": "3"}
-    cells = cells_in(matrix, {"small": "hash"}, tmp_path)
+    assert plans[2].victim_options == {"factors": "3"}
+    cells, _ = all_of(content, tmp_path)
     assert len(cells) == len({cell.path for cell in cells})
     leakage = [cell for cell in cells if cell.task.question == "leakage"]
     assert len(leakage) == 5
-    data = load_data(content, tmp_path)
-    assert data["small"].n_users == 12
+    assert load_data(content, tmp_path)["small"].n_users == 12
 
 
 def test_exclusions_are_rows_with_their_reason(tmp_path):
     out = '[[exclude]]\ndefense = "laplace:b=2"\nadversary = "server"\nreason = "known"\n'
     whole = '[[exclude]]\nvictim = "mf"\ndefense = "none"\nseed = 1\nreason = "done before"\n'
-    matrix = matrix_of(read(tmp_path, GOOD + out + whole))
-    rows = excluded(matrix)
+    content = read(tmp_path, GOOD + out + whole)
+    cells, rows = all_of(content, tmp_path)
     assert [(row["seed"], row["defense"], row["adversary"]) for row in rows[:1]] == [
         (0, "laplace:b=2", "server")
     ]
-    assert len(rows) == 2 + len(matrix.plans[0].adversaries)
+    assert len(rows) == 2 + len(matrix_of(content, tmp_path).parts[0].plan.adversaries)
     assert {row["verdict"] for row in rows} == {"NOT TESTED"}
     assert rows[0]["reason"] == "excluded by the campaign: known"
-    cells = cells_in(matrix, {"small": "hash"}, tmp_path)
-    assert not any(cell.task.defense == "none" and cell.task.comparison.seed == 1 for cell in cells)
+    tasks = [cell.task.task for cell in cells]
+    assert not any(task.defense == "none" and task.comparison.seed == 1 for task in tasks)
     assert all(
-        "server" not in cell.task.comparison.adversaries
-        for cell in cells
-        if cell.task.defense == "laplace:b=2" and cell.task.question == "leakage"
+        "server" not in task.comparison.adversaries
+        for task in tasks
+        if task.defense == "laplace:b=2" and task.question == "leakage"
     )
 
 
@@ -66,7 +69,7 @@ WRONG = {
     "another format": (GOOD.replace("factorleak-campaign", "other"), "format must be 'factorleak-campaign'"),
     "another version": (GOOD.replace("version = 1", "version = 2"), "version must be 1"),
     "no data": (HEAD + MF, "data"),
-    "no victim": (HEAD + DATA, "victim"),
+    "nothing that is measured": (HEAD + DATA, "[[victim]], [[audit]], [[sweep]]"),
     "a misspelt key": (GOOD.replace("defenses", "defences"), "did you mean 'defenses'?"),
     "a key of another place": (GOOD + "\n[grid2]\n", "there is no key 'grid2'; did you mean 'grid'?"),
     "an unknown victim": (GOOD.replace('"mf"', '"mff"'), "unknown victim 'mff'"),
@@ -90,7 +93,7 @@ WRONG = {
 def test_what_it_does_not_understand_is_said_before_anything_runs(tmp_path, name):
     text, words = WRONG[name]
     with pytest.raises(InputError, match=re.escape(words)):
-        matrix_of(read(tmp_path, text))
+        all_of(read(tmp_path, text), tmp_path)
 
 
 def test_nothing_there(tmp_path):

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Any, NamedTuple
 
-from audit.experiments.sweep_cells import PAPER
 from audit.factories import scenarios_of
 
 PREFERRED = "include-unrated"
@@ -85,27 +84,3 @@ def scenario_of(victim: str, update: str | None, weighting: str | None) -> tuple
     updates, weightings = scenarios_of(victim)
     usual = PREFERRED if PREFERRED in weightings else weightings[0]
     return update or updates[0], weighting or usual
-
-
-def sweep_options(
-    attacks: tuple[str, ...], options: Mapping[str, Mapping[str, Any]]
-) -> dict[str, dict[str, Any]]:
-    """Collect options of the attacks of a sweep; the paper's procedure takes ten solutions unless told
-    otherwise.
-
-    Parameters
-    ----------
-    attacks : tuple of str
-        Names of the attacks.
-    options : mapping of str to mapping
-        By attack.
-
-    Returns
-    -------
-    dict of str to dict
-        By attack; attacks of which nothing is said are left out.
-    """
-    found: dict[str, dict[str, Any]] = {PAPER: {"solutions": "10"}} if PAPER in attacks else {}
-    for name, values in options.items():
-        found.setdefault(name, {}).update(values)
-    return found

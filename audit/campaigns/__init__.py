@@ -1,0 +1,1 @@
+"""Campaigns: what several commands measure, as one grid that a file describes."""

@@ -1,0 +1,206 @@
+"""Blocks of a campaign's file that stand for a command: ``[[sweep]]`` is what ``factorleak sweep`` measures.
+
+The keys of a block are the fields of the command's plan, so that a file and a command line make the same
+plan, with the same defaults; ``data`` and ``seeds`` are lists, and each of their pairs is a plan of its own.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping, Sequence
+from dataclasses import fields
+from functools import cache
+from typing import Annotated, Any, get_type_hints
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, create_model, model_validator
+
+from audit.campaigns.parts import PRESETS, Part
+from audit.epsilon.claim_cells import Plan as Claims
+from audit.experiments.campaign import Campaign
+from audit.experiments.cost import Sheet
+from audit.experiments.parts_prediction import PartsPlan
+from audit.experiments.prediction import Plan as Prediction
+from audit.experiments.ranking_quality import Plan as Quality
+from audit.experiments.sweep import Sweep
+from audit.experiments.trusted_plan import TrustedPlan
+from victims.common.complaints import first_complaint
+from victims.common.errors import InputError
+from victims.transcript.spelling import closest
+
+Word = Annotated[str, Field(min_length=1, max_length=500)]
+Words = Annotated[list[Word], Field(max_length=1000)]
+Number = Annotated[int, Field(ge=0, le=2**31 - 1)]
+Count = Annotated[int, Field(ge=1, le=2**31 - 1)]
+PLANS: dict[str, type[Any]] = {
+    "audit": Campaign,
+    "sweep": Sweep,
+    "predict mf": Prediction,
+    "predict pdmfrec": PartsPlan,
+    "predict dpmf-yang": TrustedPlan,
+    "claims": Claims,
+    "cost": Sheet,
+    "quality": Quality,
+}
+NAMES = tuple(dict.fromkeys(preset.partition(" ")[0] for preset in PLANS))
+KEYS = {
+    "updates": "update",
+    "weightings": "weighting",
+    "victim_options": "set",
+    "attack_options": "options",
+    "systems": "methods",
+}  # a plan's field -> the key that says it
+NOT_SAID = ("data", "seed", "source", "chosen")  # fields that no key of that name says
+MOST_RUNS = 1000
+NOWHERE = os.devnull  # there is no published split of a sample
+
+
+class Strict(BaseModel):
+    """A table of a campaign's file: no other keys, no other types."""
+
+    model_config = ConfigDict(frozen=True, strict=True, extra="forbid")
+
+    @model_validator(mode="before")
+    @classmethod
+    def _known_keys(cls, value: Any) -> Any:
+        for key in value if isinstance(value, dict) else ():
+            if key not in cls.model_fields:
+                near = closest(str(key), cls.model_fields)
+                hint = f"did you mean {near!r}?" if near else f"it takes {', '.join(cls.model_fields)}"
+                raise ValueError(f"there is no key {key!r}; {hint}")
+        return value
+
+
+class DataEntry(Strict):
+    """Ratings: their name in results, what ``--data`` takes, how many random clients are all there are."""
+
+    name: Word
+    path: Word | None = None
+    community: Count | None = None
+
+
+def text(value: object) -> str:
+    """Write an option's value as on the command line.
+
+    Parameters
+    ----------
+    value : object
+
+    Returns
+    -------
+    str
+    """
+    return str(value).lower() if isinstance(value, bool) else str(value)
+
+
+def parts_of(
+    name: str, block: Mapping[str, Any], sources: Mapping[str, str], seeds: Sequence[int]
+) -> list[Part]:
+    """Make the plans that a block means, settled.
+
+    Parameters
+    ----------
+    name : str
+        Of ``NAMES``.
+    block : mapping
+        As the file has it.
+    sources : mapping
+        Name of the ratings -> what they are loaded from; empty where they are a sample.
+    seeds : sequence of int
+        Where the block names none.
+
+    Returns
+    -------
+    list of Part
+        By ratings, then seed.
+
+    Raises
+    ------
+    InputError
+        If a key or name is unknown, or a value is wrong.
+    """
+    preset, said = _preset_of(name, block)
+    plan_of = PLANS[preset]
+    given = _given(name, preset, said)
+    if given.get("runs", 1) > MOST_RUNS:
+        raise InputError(f"campaign: [[{name}]] runs must be at most {MOST_RUNS}, got {given['runs']}")
+    wanted = given.pop("data", None) or list(sources)
+    if unknown := [one for one in wanted if one not in sources]:
+        known = ", ".join(sources)
+        raise InputError(f"campaign: [[{name}]] data must be of {known}, got {unknown[0]!r:.60}")
+    own = given.pop("seeds", None) or seeds
+    found = []
+    for data in wanted:
+        beside = {"source": sources[data] or NOWHERE} if "source" in _fields(plan_of) else {}
+        for seed in own:
+            plan = plan_of(**given, **beside, data=data, seed=seed)
+            found.append(Part(preset, data, _settled(name, preset, plan)))
+    return found
+
+
+def _preset_of(name: str, block: Mapping[str, Any]) -> tuple[str, dict[str, Any]]:
+    """The preset of a block, and what it says beside; ``predict`` has one for each victim."""
+    if name in PLANS:
+        return name, dict(block)
+    victims = [preset.partition(" ")[2] for preset in PLANS if preset.startswith(f"{name} ")]
+    victim = block.get("victim", victims[0])
+    if victim not in victims:
+        raise InputError(
+            f"campaign: [[{name}]] victim must be one of {', '.join(victims)}, got {victim!r:.60}"
+        )
+    return f"{name} {victim}", {key: value for key, value in block.items() if key != "victim"}
+
+
+def _given(name: str, preset: str, said: Mapping[str, Any]) -> dict[str, Any]:
+    """The fields of a plan that a block says."""
+    try:
+        found = _model_of(preset).model_validate({key: _frozen(value) for key, value in said.items()})
+    except ValidationError as error:
+        raise InputError(f"campaign: [[{name}]]: {first_complaint(error)}") from None
+    keys = {_key(preset, field): field for field in _fields(PLANS[preset])}
+    given = {keys.get(key, key): getattr(found, key) for key in found.model_fields_set}
+    for field, value in given.items():
+        if _key(preset, field) == "set":
+            given[field] = {option: text(one) for option, one in value.items()}
+        if field == "attack_options":
+            given[field] = {
+                attack: {option: text(one) for option, one in options.items()}
+                for attack, options in value.items()
+            }
+    return given
+
+
+def _frozen(value: Any) -> Any:
+    return tuple(map(_frozen, value)) if isinstance(value, list) else value
+
+
+def _settled(name: str, preset: str, plan: Any) -> Any:
+    """Settled by the command's experiment, whose plan is several sheets where costs are measured."""
+    whole = (plan,) if isinstance(plan, Sheet) else plan
+    try:
+        return PRESETS[preset].experiment.settle(whole)
+    except InputError as error:
+        raise InputError(f"campaign: [[{name}]]: {error}") from None
+
+
+@cache
+def _model_of(preset: str) -> type[Strict]:
+    """The keys of a preset's block, with the types of its plan's fields."""
+    hints = get_type_hints(PLANS[preset])
+    keys: dict[str, Any] = {
+        _key(preset, name): (hints[name], None) for name in _fields(PLANS[preset]) if name not in NOT_SAID
+    }
+    return create_model(
+        preset,
+        __base__=Strict,
+        data=(tuple[Word, ...] | None, None),
+        seeds=(tuple[Number, ...] | None, None),
+        **keys,
+    )
+
+
+def _key(preset: str, field: str) -> str:
+    return "set" if (preset, field) == ("cost", "options") else KEYS.get(field, field)
+
+
+def _fields(plan_of: type[Any]) -> list[str]:
+    return [field.name for field in fields(plan_of)]

@@ -1,0 +1,214 @@
+"""Many measurements as one grid: what is left out, what stays, and the rows of the whole.
+
+Cells are those of single commands: a repeated run goes on where it was, and what two campaigns share is
+computed once where they share a folder.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from audit.campaigns.parts import COMPARE, PROCEDURE, Part, Placed, cells_of, rows_without
+from audit.experiments.cluster import Cluster
+from audit.experiments.compare_cells import Asked, Comparison
+from audit.experiments.false_discoveries import controlled
+from audit.experiments.grid import Cell, Report, silent
+from audit.experiments.metric_rows import HEADLINE
+from audit.experiments.results import Row, make_row, write_results
+from audit.experiments.runner import run_grid
+from audit.experiments.strongest import strongest
+from audit.registry import main_name
+from audit.scoring.statistics import NOT_TESTED
+from victims.common.errors import InputError
+from victims.data.ratings import Ratings
+
+ALWAYS = ("leakage", "cost", "quality")  # questions that are counted where there is none, too
+
+
+@dataclass(frozen=True)
+class Exclusion:
+    """Cells that are left out, and why.
+
+    Attributes
+    ----------
+    where : dict of str to str
+        Values that a cell must have: of victim, update, weighting, data, defense, adversary, attack, seed.
+    reason : str
+    """
+
+    where: Mapping[str, str]
+    reason: str
+
+    def names(self, columns: Mapping[str, Any]) -> bool:
+        """Whether a row with such columns is meant."""
+        return all(_said(name, columns.get(name)) == _said(name, value) for name, value in self.where.items())
+
+
+def _said(column: str, value: object) -> str:
+    return main_name("victims", str(value)) if column == "victim" else str(value)
+
+
+@dataclass(frozen=True)
+class Matrix:
+    """Measurements that are run as one.
+
+    Attributes
+    ----------
+    parts : tuple of Part
+    exclusions : tuple of Exclusion
+    """
+
+    parts: tuple[Part, ...]
+    exclusions: tuple[Exclusion, ...] = ()
+
+
+class Listed(NamedTuple):
+    """The cells of a campaign, each once, and a row for everything that is left out."""
+
+    cells: list[Cell[Placed]]
+    excluded: list[Row]
+
+
+def run(
+    listed: Listed,
+    data: Mapping[str, Ratings],
+    directory: Path,
+    *,
+    jobs: int | Cluster = -1,
+    report: Report = silent,
+) -> list[Row]:
+    """Run every cell that is not there yet, and write the result files.
+
+    Parameters
+    ----------
+    listed : Listed
+    data : mapping
+        Name of the ratings in the parts -> the ratings.
+    directory : Path
+        Created if missing.
+    jobs : int or Cluster
+        Parallel processes; -1 is one per core. Or workers that may be on other machines.
+    report : callable
+        Called with (cells done, cells in all, what is going on).
+
+    Returns
+    -------
+    list of dict
+        All rows, verdicts controlled over the whole, then the strongest answer of each adversary; excluded
+        cells are rows with their reason.
+
+    Raises
+    ------
+    InputError
+        If a name is unknown.
+    OutputError
+        If something cannot be written.
+    """
+    rows = run_grid(listed.cells, PROCEDURE, data, directory, jobs=jobs, report=report)
+    rows = controlled(rows)
+    rows = [*rows, *strongest(rows), *listed.excluded]
+    write_results(rows, directory)
+    return rows
+
+
+def listed(matrix: Matrix, data: Mapping[str, Ratings], directory: Path) -> Listed:
+    """List the cells, and what is left out.
+
+    Parameters
+    ----------
+    matrix : Matrix
+    data : mapping
+        Name of the ratings in the parts -> the ratings.
+    directory : Path
+        Of the results.
+
+    Returns
+    -------
+    Listed
+
+    Raises
+    ------
+    InputError
+        If an exclusion means no cell, or the ratings do not allow a part.
+    """
+    cells: dict[Path | None, Cell[Placed]] = {}
+    left_out: list[Row] = []
+    met: set[int] = set()
+    for part in matrix.parts:
+        kept, rows = _without(part, matrix.exclusions, met)
+        left_out += rows
+        for cell in (one for some in kept for one in cells_of(some, data[part.data], directory)):
+            reason = None if part.preset == COMPARE else _reason(matrix.exclusions, _columns(cell), met)
+            if reason is None:
+                cells.setdefault(cell.path, cell)
+            else:
+                left_out += _left_out(cell, reason)
+    for number, exclusion in enumerate(matrix.exclusions):
+        if number not in met:
+            words = ", ".join(f"{name} = {value!r}" for name, value in exclusion.where.items())
+            raise InputError(f"campaign: the exclusion with {words} means no cell; correct or remove it")
+    return Listed(list(cells.values()), left_out)
+
+
+def _without(part: Part, exclusions: Sequence[Exclusion], met: set[int]) -> tuple[list[Part], list[Row]]:
+    """A comparison by defense, each with the adversaries that stay, for a cell of it has all of them."""
+    if part.preset != COMPARE:
+        return [part], []
+    plan: Comparison = part.plan
+    parts, rows = [], []
+    for defense in plan.defenses:
+        columns = Asked(plan, defense, "leakage").columns()
+        reasons = {who: _reason(exclusions, {**columns, "adversary": who}, met) for who in plan.adversaries}
+        stay = tuple(who for who, reason in reasons.items() if reason is None)
+        if stay:
+            parts.append(replace(part, plan=replace(plan, defenses=(defense,), adversaries=stay)))
+        rows += [
+            make_row(
+                **columns,
+                adversary=who,
+                metric=HEADLINE,
+                status="not applicable",
+                verdict=NOT_TESTED,
+                reason=reason,
+            )
+            for who, reason in reasons.items()
+            if reason is not None
+        ]
+    return parts, rows
+
+
+def _reason(exclusions: Sequence[Exclusion], columns: Mapping[str, Any], met: set[int]) -> str | None:
+    """Why something is left out, None where it stays; exclusions that mean it are noted as met."""
+    found = [number for number, one in enumerate(exclusions) if one.names(columns)]
+    met.update(found)
+    return f"excluded by the campaign: {exclusions[found[0]].reason}" if found else None
+
+
+def _columns(cell: Cell[Placed]) -> Row:
+    """The columns that a row of the cell has."""
+    return rows_without(cell.task, InputError(""))[0]
+
+
+def _left_out(cell: Cell[Placed], reason: str) -> list[Row]:
+    rows = rows_without(cell.task, InputError(reason))
+    return [{**row, "status": "not applicable"} for row in rows]
+
+
+def counts_of(cells: Sequence[Cell[Placed]]) -> dict[str, int]:
+    """Count cells by their question, and those that are kept already.
+
+    Parameters
+    ----------
+    cells : sequence of Cell
+
+    Returns
+    -------
+    dict
+    """
+    found = Counter(cell.task.question for cell in cells)
+    counts = {name: found[name] for name in dict.fromkeys((*ALWAYS, *found))}
+    return {**counts, "kept": sum(cell.path is not None and cell.path.exists() for cell in cells)}

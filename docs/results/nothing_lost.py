@@ -1,0 +1,163 @@
+"""What attacks read before and now: ``nothing_lost.py --before CHECKOUT --data PATH --out FOLDER``.
+
+Writes the table ``nothing-lost``. CHECKOUT is an earlier commit of this project. For each line both commits
+record the same victim, ratings and seed, each in processes of its own, and attack their recording twice, in
+turn: the seconds are the processor's, of a second call in the same process (nothing is imported or compiled),
+the lower of the two. What the earlier commit answered is scored by today's code. Finished lines in FOLDER are
+found again.
+"""
+
+from __future__ import annotations
+
+import argparse
+import csv
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import factorleak as fl
+
+HERE = Path(__file__).parent
+METRIC = "rated_rating_accuracy"
+HEAD = (
+    "victim", "attack", "best guess", "ratings right before", "now", "abstained before", "now",
+    "processor s before", "now",
+)  # fmt: skip
+
+#: Run under either commit: records if nothing is there, then attacks; what it prints is JSON.
+WORKER = """
+import json, sys, time
+from pathlib import Path
+import factorleak as fl
+from audit.scoring.reconstruction_files import write_reconstruction
+told = json.loads(sys.argv[1])
+path = Path(told["path"])
+if not path.exists():
+    fl.record(path, told["data"], users=told["users"], rounds=told["rounds"], defenses=told["defenses"],
+              victim=told["victim"], **told["switches"])
+view = fl.open_transcript(path).view("server")
+fl.attack(path, told["attack"])
+begin = time.process_time()
+found = fl.attack(path, told["attack"])
+seconds = time.process_time() - begin
+Path(told["found"]).unlink(missing_ok=True)
+write_reconstruction(Path(told["found"]), found, view.manifest, adversary="server", seconds=seconds)
+print(json.dumps({"abstained": len(found.abstained), "clients": int(found.users.size),
+                  "seconds": seconds, "outcome": str(found.outcome)}))
+"""
+
+
+class Line(NamedTuple):
+    """A victim, and an attack on it."""
+
+    victim: str
+    attack: str
+    switches: dict[str, Any]
+    rounds: tuple[int, ...] = (4, 5)
+    defenses: tuple[str, ...] = ()
+    users: int = 100
+
+    @property
+    def text(self) -> str:
+        """The victim as on a command line."""
+        return " ".join([self.victim, *(str(value) for value in self.switches.values()), *self.defenses])
+
+
+def _lines() -> list[Line]:
+    scenarios = [
+        {"update": update, "weighting": weighting}
+        for update in ("semi-als", "sgd")
+        for weighting in ("observed-only", "include-unrated")
+    ]
+    exact = [
+        Line("fedmvmf", attack, one) for one in scenarios for attack in ("spectral", "grid", "undeclared")
+    ]
+    noisy = [Line("fedmvmf", "likelihood", one, defenses=("laplace:b=1",), users=60) for one in scenarios]
+    fedmf = [
+        Line("fedmf", attack, {"upload": upload})
+        for upload in ("part-text", "full-text")
+        for attack in ("spectral", "grid", "eq24-corrected", "undeclared")
+    ]
+    twelve = tuple(range(12))
+    mf = [
+        *(Line("mf", attack, {}) for attack in ("spectral", "grid", "undeclared")),
+        Line("mf", "trajectory", {}, rounds=twelve),
+        Line("mf", "trajectory", {}, rounds=twelve, defenses=("stretching", "objective-noise:noise=once")),
+        Line("mf", "trajectory", {}, rounds=twelve, defenses=("stretching", "objective-noise:noise=fresh")),
+    ]
+    return [*exact, *fedmf, *mf, *noisy]
+
+
+def _worker(line: Line, checkout: Path, given: argparse.Namespace, name: str) -> dict[str, Any]:
+    path = given.out / f"{name}-{line.text.replace(' ', '_').replace(':', '_')}-{len(line.rounds)}"
+    told = {**line._asdict(), "path": str(path), "data": given.data, "found": f"{path}.{line.attack}.arrow"}
+    ran = subprocess.run(
+        [sys.executable, "-c", WORKER, json.dumps(told)],
+        env={**os.environ, "PYTHONPATH": str(checkout)}, cwd=given.out, check=False, text=True,
+        capture_output=True,
+    )  # fmt: skip
+    if ran.returncode:
+        return {"failed": ran.stderr.strip().splitlines()[-1], "path": str(path)}
+    scores = fl.score(told["found"], transcript=path).set_index("metric").loc[METRIC]
+    return {
+        **json.loads(ran.stdout.splitlines()[-1]), "path": str(path),
+        **{key: float(scores[key]) for key in ("value", "ci_low", "ci_high", "baseline")},
+    }  # fmt: skip
+
+
+def measured(line: Line, given: argparse.Namespace) -> dict[str, Any]:
+    """What both commits read of one line."""
+    runs: dict[str, list[dict[str, Any]]] = {"before": [], "now": []}
+    for _ in range(2):
+        for name, checkout in (("before", given.before.resolve()), ("now", given.now.resolve())):
+            runs[name].append(_worker(line, checkout, given, name))
+    return {
+        name: {**twice[0], "seconds": min(one.get("seconds", float("nan")) for one in twice)}
+        for name, twice in runs.items()
+    }
+
+
+def row(line: Line, both: dict[str, Any]) -> list[str]:
+    """One line of the table."""
+    before, now = both["before"], both["now"]
+
+    def said(one: dict[str, Any]) -> str:
+        if "failed" in one:
+            return str(one["failed"])
+        right = f"{one['value']:.3f} [{one['ci_low']:.3f}, {one['ci_high']:.3f}]"
+        return right if one["value"] == one["value"] else str(one["outcome"])
+
+    return [
+        f"`{line.text}`", f"`{line.attack}`",
+        f"{now.get('baseline', float('nan')):.3f}", said(before), said(now),
+        *(f"{one.get('abstained', '-')} of {one.get('clients', '-')}" for one in (before, now)),
+        *(f"{one['seconds']:.1f}" for one in (before, now)),
+    ]  # fmt: skip
+
+
+def main() -> None:
+    """Measure every line that is not there yet, and write the table after each."""
+    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    parser.add_argument("--before", type=Path, required=True, help="a checkout of the earlier commit")
+    parser.add_argument("--now", type=Path, default=HERE.parent.parent, help="as --before, of today")
+    parser.add_argument("--data", required=True)
+    parser.add_argument("--out", type=Path, required=True)
+    given = parser.parse_args()
+    given.out.mkdir(parents=True, exist_ok=True)
+    given.out, given.data = given.out.resolve(), str(Path(given.data).resolve())
+    table: list[list[str]] = []
+    for line in _lines():
+        kept = given.out / f"{line.text}-{line.attack}-{len(line.rounds)}.json".replace(" ", "_")
+        if not kept.is_file():
+            kept.write_text(json.dumps(measured(line, given)))
+        table.append(row(line, json.loads(kept.read_text())))
+        print(*table[-1], sep=" | ", flush=True)
+        with (HERE / "rows" / "nothing-lost.csv").open("w", newline="") as file:
+            csv.writer(file, lineterminator="\n").writerows([HEAD, *table])
+
+
+if __name__ == "__main__":
+    main()
