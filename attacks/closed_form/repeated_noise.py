@@ -40,7 +40,7 @@ def noise_repeats(view: View) -> bool:
     for batch in view.batches():
         for now, then in zip(batch.rounds[:-1], batch.rounds[1:], strict=True):
             if then.round == now.round + 1:
-                found = _sizes(now, then)
+                found = _sizes(now, then, view.manifest.upload.regularization)
                 rows_off, differences_off, energy = (
                     total + more
                     for total, more in zip((rows_off, differences_off, energy), found, strict=True)
@@ -51,13 +51,13 @@ def noise_repeats(view: View) -> bool:
     return rows_off > CLEAN**2 * energy and differences_off < SAME**2 * rows_off
 
 
-def _sizes(now: Uploads, then: Uploads) -> tuple[float, float, float]:
+def _sizes(now: Uploads, then: Uploads, regularization: float) -> tuple[float, float, float]:
     """Mean squares, summed over clients: off the rows' direction, of differences off their plane, of rows."""
     width = min(now.gradients.shape[1], then.gradients.shape[1])
     valid = np.broadcast_to(now.valid, now.gradients.shape[:2])[:, :width]
     count = valid.sum(axis=1)
     usable = now.same_list(then) & (count >= FEWEST_ROWS)
-    first, second = (part.gradients[usable, :width].astype(np.float64) for part in (now, then))
+    first, second = (_freed(part, regularization)[usable, :width] for part in (now, then))
     n, k = count[usable], first.shape[2]
     with np.errstate(over="ignore", invalid="ignore"):
         off, energy = _off(first, 1)
@@ -66,6 +66,13 @@ def _sizes(now: Uploads, then: Uploads) -> tuple[float, float, float]:
     fit = np.isfinite(sizes).all(axis=0)
     rows_off, differences_off, whole = (float(part[fit].sum()) for part in sizes)
     return rows_off, differences_off, whole
+
+
+def _freed(uploads: Uploads, regularization: float) -> Float[np.ndarray, "users rows K"]:
+    rows = uploads.gradients.astype(np.float64)
+    if regularization == 0:
+        return rows
+    return np.where(uploads.valid[..., None], rows - uploads.factors[uploads.at] * regularization, 0)
 
 
 def _off(
