@@ -37,7 +37,7 @@ COMMANDS = {
 }  # fmt: skip
 STATUS = {signal.SIGINT: 130, signal.SIGTERM: 143}
 PROGRESS = re.compile(r", \d+ s$")
-PATIENCE = 15.0  # seconds after the signal
+PATIENCE = 60.0  # seconds after the signal: on a busy machine imports alone take a dozen
 
 
 @dataclass(frozen=True)
