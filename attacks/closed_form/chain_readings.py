@@ -70,7 +70,7 @@ def any_reading(rows: Rows, manifest: Manifest, max_misfit: float) -> Reading:
     nearly = best_reading(rows, manifest, max_misfit)
     levels = np.array(manifest.rating_levels)
     best = exact_alone(nearly, rows, levels)
-    # a direction that was rounded alike in all rows is none, but leaves their lengths exact
+    # a direction that was rounded alike in all rows is not the client's, but leaves their lengths exact
     best = on_the_rest(best, in_span, nearly.answered & ~best.answered, rows, manifest, max_misfit)
     # what one step reads nearly, a chain of steps may read exactly
     inexact = best.misfit > rows.precision**HALF
