@@ -251,7 +251,7 @@ def _multiples_exist(mine: np.ndarray, rows: _Rows, levels: np.ndarray) -> Bool[
 
 
 def _ratios(levels: np.ndarray) -> set[float]:
-    """Of two levels, or of two distances from the lowest one, but 1."""
+    """Ratios other than 1 of two levels, or of two distances from the lowest one."""
     lists = (part[part > 0] for part in (levels, levels - levels[0]))
     return {ratio for part in lists for ratio in (part[:, None] / part).ravel().tolist()} - {1.0}
 

@@ -83,6 +83,30 @@ def reduce_rows(manifest: Manifest, uploads: Uploads) -> Reduced:
     return Reduced(direction, scalar, pull, energy, complete)
 
 
+def freed(uploads: Uploads, regularization: float) -> Float[np.ndarray, "users rows K"]:
+    """Rows in double precision, without the multiple of its factor that each holds.
+
+    ``reduce_rows`` takes it off in the precision of the rows, in which the clients added it; where the rows
+    have noise this makes no difference.
+
+    Parameters
+    ----------
+    uploads : Uploads
+        One round of a batch.
+    regularization : float
+        The multiple; 0 where there is none.
+
+    Returns
+    -------
+    (n_users, n_rows, K)
+        In units of the upload; 0 on padding.
+    """
+    rows = uploads.gradients.astype(np.float64)
+    if regularization == 0:
+        return rows
+    return np.where(uploads.valid[..., None], rows - uploads.factors[uploads.at] * regularization, 0)
+
+
 def leading_direction(
     rows: Float[np.ndarray, "users rows K"],
 ) -> tuple[Float[np.ndarray, "users K"], Float[np.ndarray, " users"]]:

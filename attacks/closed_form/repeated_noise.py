@@ -11,6 +11,7 @@ from __future__ import annotations
 import numpy as np
 from jaxtyping import Float
 
+from attacks.closed_form.reduction import freed
 from victims.transcript.view import Uploads, View
 
 ENOUGH = 200  # clients that are looked at
@@ -57,7 +58,7 @@ def _sizes(now: Uploads, then: Uploads, regularization: float) -> tuple[float, f
     valid = np.broadcast_to(now.valid, now.gradients.shape[:2])[:, :width]
     count = valid.sum(axis=1)
     usable = now.same_list(then) & (count >= FEWEST_ROWS)
-    first, second = (_freed(part, regularization)[usable, :width] for part in (now, then))
+    first, second = (freed(part, regularization)[usable, :width] for part in (now, then))
     n, k = count[usable], first.shape[2]
     with np.errstate(over="ignore", invalid="ignore"):
         off, energy = _off(first, 1)
@@ -66,13 +67,6 @@ def _sizes(now: Uploads, then: Uploads, regularization: float) -> tuple[float, f
     fit = np.isfinite(sizes).all(axis=0)
     rows_off, differences_off, whole = (float(part[fit].sum()) for part in sizes)
     return rows_off, differences_off, whole
-
-
-def _freed(uploads: Uploads, regularization: float) -> Float[np.ndarray, "users rows K"]:
-    rows = uploads.gradients.astype(np.float64)
-    if regularization == 0:
-        return rows
-    return np.where(uploads.valid[..., None], rows - uploads.factors[uploads.at] * regularization, 0)
 
 
 def _off(

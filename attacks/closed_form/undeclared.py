@@ -29,27 +29,22 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
-from typing import NamedTuple
 
 import numpy as np
-from jaxtyping import Bool, Float
+from jaxtyping import Float
 
 from attacks.base import Estimates, Progress, Reconstruction, all_abstain, joined, silent, unreadable
 from attacks.closed_form.carried_rows import without_carried
 from attacks.closed_form.chain_readings import any_reading
-from attacks.closed_form.common_scale import Scale, common_scale
+from attacks.closed_form.common_numbers import Learned, learned_of
+from attacks.closed_form.item_rows import BATCH_BYTES, rows_of
 from attacks.closed_form.readings import Reading, Rows, fitting_better, narrowed, some_of, spread_over
 from attacks.closed_form.reduction import leading_direction
 from attacks.closed_form.unrated_rows import obstacle_with_unrated, reading_with_unrated
-from attacks.closed_form.upload_kind import mismatch
 from victims.common.errors import InputError
 from victims.transcript.manifest import Manifest
 from victims.transcript.view import ITEM, Uploads, View
 
-DECLARED = Scale("sum", 1.0, 1.0)
-ENOUGH = 200  # clients that are asked for a common scale
-FEWEST_ALONE, SELDOM = 3, 0.1  # clients that must say that ratings are lowered; of these, as many may deny it
-BATCH_BYTES = 1 << 20  # of the uploads of one batch: the planes of a client take its rows squared
 DIAGNOSTICS = ("misfit", "steps", "declared", "pull")
 EXACT = 1e-6  # misfit of an answer that owes nothing to rounding
 SAME_READING = 0.05  # stars, within which a factor has to say the ratings that were read
@@ -104,7 +99,7 @@ class Undeclared:
         said: list[np.ndarray] = []
         factors: list[tuple[np.ndarray, np.ndarray, np.ndarray]] = []
         done = 0
-        learned = _learned(view, self.max_misfit)
+        learned = learned_of(view, self.max_misfit)
         for batch in view.batches(BATCH_BYTES):
             rounds = [_best(view, uploads, learned, self.max_misfit) for uploads in batch.rounds]
             rounds = _with_carried(view.manifest, batch.rounds, rounds, learned, self.max_misfit)
@@ -144,32 +139,8 @@ class Undeclared:
         return "" if view.manifest.weighting == "observed-only" else obstacle_with_unrated(view)
 
 
-class _Learned(NamedTuple):
-    """What many clients tell together: the rows' scale, what is taken off ratings, and the multiples of their
-    factors that rows may hold."""
-
-    scale: Scale | None
-    lowered: float
-    pulls: tuple[float, ...]
-
-
-def _learned(view: View, max_misfit: float) -> _Learned:
-    wrong = mismatch(view)
-    missing = 0.0 if wrong is None else -wrong.missing
-    declared = view.manifest.upload.regularization
-    # a declared regularisation may be none
-    pulls = tuple(dict.fromkeys((declared + missing, missing)))
-    if view.manifest.weighting == "include-unrated":
-        return _Learned(DECLARED, 0.0, pulls)
-    asked = _asked(view, max_misfit, pulls[0])
-    lowered = _offset(view.manifest, asked, max_misfit, pulls[0])
-    if lowered:
-        asked = _asked(view, max_misfit, pulls[0], lowered)
-    return _Learned(_known_scale(view.manifest, asked), lowered, pulls)
-
-
 def _best(
-    view: View, uploads: Uploads, learned: _Learned, max_misfit: float
+    view: View, uploads: Uploads, learned: Learned, max_misfit: float
 ) -> tuple[Reading, Float[np.ndarray, "users K"]]:
     """Read a round, with the next multiple of the factors taken off where one leaves clients unread.
 
@@ -196,7 +167,7 @@ def _with_carried(
     manifest: Manifest,
     uploads: Sequence[Uploads],
     rounds: list[tuple[Reading, Float[np.ndarray, "users K"]]],
-    learned: _Learned,
+    learned: Learned,
     max_misfit: float,
 ) -> list[tuple[Reading, Float[np.ndarray, "users K"]]]:
     """Read who was read in no round exactly, where rows hold a share of those of the round before."""
@@ -265,121 +236,3 @@ def factors_of(rows: Rows, read: Reading) -> Float[np.ndarray, "users K"]:
         told = (away.min(axis=0) < SAME_READING * there.sum(axis=1)) & (read.steps <= 1)
     turned = np.where(away[1] < away[0], -1, 1)  # the direction's sign is open
     return direction * np.where(told, read.of_factor * turned, np.nan)[:, None]
-
-
-def rows_of(
-    manifest: Manifest,
-    uploads: Uploads,
-    shared: Scale | None,
-    lowered: float = 0.0,
-    pull: float | None = None,
-) -> Rows:
-    """Rows of items freed of scale and declared regularisation, and what they were computed at.
-
-    Parameters
-    ----------
-    manifest : Manifest
-    uploads : Uploads
-        One round of a batch.
-    shared : Scale or None
-        What multiplies the rows, in units of the manifest's; None where it is not known.
-    lowered : float
-        What the program takes off every rating, stars.
-    pull : float, optional
-        Multiple of its factor in every row; as declared if it is not given.
-
-    Returns
-    -------
-    Rows
-        0 where a row is of no item.
-    """
-    shape = uploads.gradients.shape[:2]
-    item = np.broadcast_to(uploads.valid & (uploads.kind == ITEM), shape)
-    factors = np.broadcast_to(uploads.factors[uploads.at], uploads.gradients.shape) * item[..., None]
-    taken = manifest.upload.regularization if pull is None else pull
-    rows = (uploads.gradients - taken * factors) * item[..., None]
-    precision = float(np.finfo(uploads.gradients.dtype).eps)
-    n_rated = np.maximum(item.sum(axis=1), 1).astype(float)
-    scale = np.full(shape[0], np.nan) if shared is None else shared.of(n_rated)
-    divisor = np.where(np.isnan(scale), 1.0, scale) * manifest.upload.scale
-    rows = rows.astype(np.float64) / divisor[:, None, None]
-    offset = np.broadcast_to(uploads.bias + lowered, shape) * item
-    return Rows(rows, factors, offset, item, scale, precision, uploads.sequence)
-
-
-def untold_offset(view: View, max_misfit: float, pull: float | None = None) -> float:
-    """What the program takes off every rating, to learn numbers from 0 on: the lowest level, or nothing.
-
-    Who has no rating of the lowest level fits the grid either way, one level too low without it; who has one
-    fits with it alone. It is believed where several clients do, and next to none fits without it alone.
-
-    Parameters
-    ----------
-    view : View
-    max_misfit : float
-        Largest misfit at which a client is read.
-    pull : float, optional
-        As of ``rows_of``.
-
-    Returns
-    -------
-    float
-        Stars.
-    """
-    return _offset(view.manifest, _asked(view, max_misfit, pull), max_misfit, pull)
-
-
-class _Asked(NamedTuple):
-    """The first round of some clients, and what its rows say under an unknown scale."""
-
-    uploads: Uploads
-    rows: Rows
-    found: Reading
-
-
-def _asked(view: View, max_misfit: float, pull: float | None, lowered: float = 0.0) -> list[_Asked]:
-    """Read ``ENOUGH`` clients, or a few more."""
-    out: list[_Asked] = []
-    for batch in view.batches(BATCH_BYTES):
-        rows = rows_of(view.manifest, batch.rounds[0], None, lowered, pull)
-        out.append(_Asked(batch.rounds[0], rows, any_reading(rows, view.manifest, max_misfit)))
-        if sum(one.found.answered.size for one in out) >= ENOUGH:
-            break
-    return out
-
-
-def _offset(manifest: Manifest, asked: list[_Asked], max_misfit: float, pull: float | None) -> float:
-    """The lowest level, or nothing; ``asked`` without it."""
-    lowest = float(manifest.rating_levels[0])
-
-    def less(one: _Asked, here: Bool[np.ndarray, " users"]) -> Reading:
-        rows = some_of(rows_of(manifest, one.uploads, None, lowest, pull), here)
-        return any_reading(rows, manifest, max_misfit)
-
-    saying = denying = 0  # clients that fit one way and not the other
-    for one in asked:
-        if not one.found.answered.all():
-            found = less(one, ~one.found.answered)
-            # who fits without it fits with it nowhere at the lowest level: that is one above a rating then
-            has_lowest = (np.abs(found.value - lowest) < max_misfit * lowest).any(axis=1)
-            saying += int((found.answered & has_lowest).sum())
-    if saying < FEWEST_ALONE:
-        return 0.0
-    for one in asked:
-        if one.found.answered.any():
-            denying += int((~less(one, one.found.answered).answered).sum())
-    return lowest if denying <= SELDOM * saying else 0.0
-
-
-def _known_scale(manifest: Manifest, asked: list[_Asked]) -> Scale | None:
-    """What multiplies the rows: what most show of those who can be read without it, else as declared."""
-    told: list[np.ndarray] = []
-    for one in asked:
-        here = one.found.answered & np.isfinite(one.found.of_error)
-        n_rated = one.rows.item.sum(axis=1)[here]
-        told.append(np.stack([1 / (one.found.of_error * one.found.of_factor)[here], n_rated], axis=1))
-    shown = common_scale(*np.concatenate(told).T)
-    declared = DECLARED if manifest.scale_known else None
-    if shown is None or (declared is not None and shown.like(declared)):
-        return declared
-    return shown

@@ -13,12 +13,13 @@ from typing import NamedTuple
 import numpy as np
 from jaxtyping import Bool, Float, Int
 
+from attacks.closed_form.common_numbers import DECLARED
 from attacks.closed_form.integer_relation import precision_of
+from attacks.closed_form.item_rows import BATCH_BYTES, rows_of
 from attacks.closed_form.moving_factor import PARALLEL
 from attacks.closed_form.readings import Reading, Rows
 from attacks.closed_form.reduction import leading_direction
 from attacks.closed_form.row_readings import best_reading
-from attacks.closed_form.undeclared import BATCH_BYTES, DECLARED, rows_of
 from attacks.identify.row_rules import MAX_MISFIT
 from victims.transcript.view import ATTRIBUTE, ITEM, Uploads, View
 

@@ -17,7 +17,6 @@ from jaxtyping import Float
 from attacks.closed_form.chain_readings import (
     CLIPPED,
     CLIPPED_MEAN,
-    HALF,
     LINK,
     LINK_OF_MEAN,
     MEAN,
@@ -28,9 +27,10 @@ from attacks.closed_form.chain_readings import (
     candidates,
 )
 from attacks.closed_form.common_scale import common
+from attacks.closed_form.credible import HALF
+from attacks.closed_form.item_rows import BATCH_BYTES, rows_of
 from attacks.closed_form.link_grid import LINKS
 from attacks.closed_form.moving_factor import follow
-from attacks.closed_form.undeclared import BATCH_BYTES, rows_of
 from victims.transcript.view import View
 
 MAX_MISFIT = 0.1  # of readings that rules are learned from

@@ -35,10 +35,10 @@ from attacks.client_rules.local_passes import NAMES, LocalPasses, passes_named, 
 from attacks.client_rules.local_steps import LocalSteps
 from attacks.client_rules.named import broken, rule_named
 from attacks.closed_form.integer_relation import LOOSE, precision_of
+from attacks.closed_form.item_rows import rows_of
 from attacks.closed_form.readings import some_of
 from attacks.closed_form.reduction import leading_direction
 from attacks.closed_form.row_readings import Rows
-from attacks.closed_form.undeclared import rows_of
 from attacks.inversion.answers import FEWEST, Found, shared_constants
 from attacks.inversion.choice import Choice
 from attacks.inversion.clients import (

@@ -9,10 +9,10 @@ from jaxtyping import Float
 
 from attacks.client_rules.differentiable import ClientRule
 from attacks.closed_form.integer_relation import ratings_in_span
+from attacks.closed_form.item_rows import rows_of
 from attacks.closed_form.moving_factor import follow
 from attacks.closed_form.readings import Rows, moved, some_of
 from attacks.closed_form.row_readings import LONGEST
-from attacks.closed_form.undeclared import rows_of
 from attacks.inversion.answers import Found
 from attacks.inversion.choice import Choice, chosen, chosen_by_ratings
 from attacks.inversion.compression import aside

@@ -8,6 +8,7 @@ import numpy as np
 
 from attacks.base import Estimates
 from attacks.likelihood.learning import State, residual_scale
+from attacks.likelihood.noise_laws import most_left
 from attacks.likelihood.problem import Problem
 from attacks.likelihood.sign_test import has_structure
 from attacks.likelihood.upload_statistics import Size
@@ -19,13 +20,9 @@ UNEXPLAINED = (
     "the rows of a client have a direction in common, and no ratings explain them: the clients' rule is not "
     "the declared one"
 )
-APPROXIMATE = 0.05  # share of noise of known scale that the model's approximations may add to it
 ALONG = 2.0  # times the noise off the rows' directions that noise along them may have
-ALL, CERTAIN, FEWEST = (
-    0.95,
-    0.8,
-    50,
-)  # share of one level, mean probability, and number of answers that are too alike
+FEWEST = 50  # answers, of which it is said that they are too alike:
+ALL, CERTAIN = 0.95, 0.8  # share of them that is one level, and their mean probability
 LEAST_ODDS = 3.0  # nats by which the model must beat noise alone, over all clients
 
 
@@ -52,8 +49,7 @@ def wrong_rule(problem: Problem, state: State, size: Size) -> str:
         The reason, empty where the declared rule explains the uploads.
     """
     left, b = residual_scale(problem, state.total), float(state.parameters.constants.noise)
-    allowed = 1 + APPROXIMATE + 5 / np.sqrt(max(float(state.total.coordinates), 1.0))
-    if problem.known_noise and left > allowed * b:
+    if problem.known_noise and left > most_left(max(float(state.total.coordinates), 1.0)) * b:
         return (
             f"the fit leaves {left:.2g} where noise of the declared scale leaves {b:.2g}: the clients' rule, "
             "or the scale, is not the declared one"

@@ -14,6 +14,8 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
+APPROXIMATE, ERRORS = 0.05, 5.0  # what a right fit may leave beyond the noise: a share, and standard errors
+
 
 @dataclass(frozen=True)
 class LaplaceLaw:
@@ -100,3 +102,19 @@ class NormalLaw:
 Law = LaplaceLaw | NormalLaw
 LAPLACE, NORMAL = LaplaceLaw(), NormalLaw()
 OF_DEFENSE: dict[str, Law] = {"laplace": LAPLACE, "gaussian": NORMAL}
+
+
+def most_left(coordinates: Any) -> Any:
+    """Largest scale that a right fit leaves, in scales of the noise: approximations and chance add to it.
+
+    Parameters
+    ----------
+    coordinates : float or array of float
+        Uploaded numbers that were fitted, >= 1.
+
+    Returns
+    -------
+    float or array of float
+        Above 1.
+    """
+    return 1 + APPROXIMATE + ERRORS / np.sqrt(coordinates)

@@ -14,6 +14,7 @@ from attacks.likelihood.ascent import ascend
 from attacks.likelihood.batch_cache import BatchCache
 from attacks.likelihood.batches import Rows
 from attacks.likelihood.model import Answers, AnyArray, Constants, Model, Point, Prior
+from attacks.likelihood.noise_laws import most_left
 from attacks.likelihood.observation import decode
 from attacks.likelihood.problem import Parameters, prior_of
 from attacks.likelihood.starts import along_the_rows, start_lam
@@ -23,10 +24,6 @@ STEPS = 60
 WARM = 3.0  # least temperature at which an ascent to the factors starts; else the rows' size over the noise
 STARTS = ((1.0, 1.0), (1.0, 10.0), (0.5, 10.0))  # times the length along the rows, times that temperature
 SMALLEST = 1e-12  # noise scale
-APPROXIMATE, ERRORS = (
-    0.05,
-    5.0,
-)  # what the loss left may exceed that of noise by: a share, and standard errors
 SURE = 1e9  # log odds of answers that are known
 
 
@@ -246,8 +243,8 @@ def explained(
     left = _distance(batches, parameters, batch, answers, p) + rows.blank
     sent = rows.sent.sum(axis=(0, 2)) + rows.attributes_sent.sum(axis=(0, 2))
     coordinates = np.maximum(np.asarray(sent) * rows.items.shape[2], 1)
-    most = scale * (1 + APPROXIMATE + ERRORS / np.sqrt(coordinates))
-    return np.array([law.scale_of(float(mean)) for mean in left / coordinates]) <= most
+    found = np.array([law.scale_of(float(mean)) for mean in left / coordinates])
+    return found <= scale * most_left(coordinates)
 
 
 @jax.jit

@@ -15,7 +15,8 @@ from collections.abc import Iterator
 import numpy as np
 from jaxtyping import Float
 
-from victims.transcript.view import Uploads, View
+from attacks.closed_form.reduction import freed
+from victims.transcript.view import View
 
 FLIPS = 199
 MOST_CLIENTS = 200  # clients that are looked at; fewer where they have many rows
@@ -81,17 +82,13 @@ def p_value(view: View, rng: np.random.Generator) -> float:
 def _rows(view: View) -> Iterator[Float[np.ndarray, "users rows K"]]:
     for batch in view.batches():
         for uploads in batch.rounds:
-            rows = _freed(view, uploads)
+            rows = _squarable(freed(uploads, view.manifest.upload.regularization))
             finite = np.isfinite(np.einsum("urk,urk->u", rows, rows))
             yield rows[finite]
 
 
-def _freed(view: View, uploads: Uploads) -> Float[np.ndarray, "users rows K"]:
-    """Rows without their regularisation, of a size that can be squared."""
-    rows = uploads.gradients.astype(np.float64)
-    if view.manifest.upload.regularization != 0:
-        own = uploads.factors[uploads.at] * view.manifest.upload.regularization
-        rows = np.where(uploads.valid[..., None], rows - own, 0)
+def _squarable(rows: Float[np.ndarray, "users rows K"]) -> Float[np.ndarray, "users rows K"]:
+    """Rows of a size whose square does not overflow: the largest number of each client is 1."""
     largest = np.abs(rows).max(axis=(1, 2), initial=0)
     return rows / np.where(largest > 0, largest, 1)[:, None, None]
 

@@ -6,6 +6,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from attacks.closed_form.reduction import freed
 from attacks.likelihood.manifest_model import noise_law
 from victims.transcript.view import View
 
@@ -75,10 +76,7 @@ def _second_moments(view: View) -> _SecondMoments:
     k, regularization = view.manifest.factors, view.manifest.upload.regularization
     for batch in view.batches():
         for uploads in batch.rounds:
-            rows = uploads.gradients.astype(np.float64)
-            if regularization != 0:
-                own = uploads.factors[uploads.at] * regularization
-                rows = np.where(uploads.valid[..., None], rows - own, 0)
+            rows = freed(uploads, regularization)
             with np.errstate(over="ignore", invalid="ignore"):
                 gram = np.matmul(rows.transpose(0, 2, 1), rows)
             finite = np.isfinite(gram).all(axis=(1, 2)) & (np.abs(gram).max(axis=(1, 2)) < 1e200)

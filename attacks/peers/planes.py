@@ -63,6 +63,10 @@ class Meeting(NamedTuple):
             0, 1, ...
         n : int
             Number of parts.
+
+        Returns
+        -------
+        (n,)
         """
         found, spread = [], []
         for value in (self.lower, self.higher):

@@ -78,7 +78,7 @@ class DataEntry(Strict):
     community: Count | None = None
 
 
-def text(value: object) -> str:
+def as_typed(value: object) -> str:
     """Write an option's value as on the command line.
 
     Parameters
@@ -160,10 +160,10 @@ def _given(name: str, preset: str, said: Mapping[str, Any]) -> dict[str, Any]:
     given = {keys.get(key, key): getattr(found, key) for key in found.model_fields_set}
     for field, value in given.items():
         if _key(preset, field) == "set":
-            given[field] = {option: text(one) for option, one in value.items()}
+            given[field] = {option: as_typed(one) for option, one in value.items()}
         if field == "attack_options":
             given[field] = {
-                attack: {option: text(one) for option, one in options.items()}
+                attack: {option: as_typed(one) for option, one in options.items()}
                 for attack, options in value.items()
             }
     return given

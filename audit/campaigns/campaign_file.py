@@ -33,7 +33,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field, ValidationError, field_validator, model_validator
 
-from audit.campaigns.blocks import NAMES, Count, DataEntry, Number, Strict, Word, Words, parts_of, text
+from audit.campaigns.blocks import NAMES, Count, DataEntry, Number, Strict, Word, Words, as_typed, parts_of
 from audit.campaigns.matrix import Exclusion, Matrix
 from audit.campaigns.parts import COMPARE, PRESETS, Part
 from audit.experiments.compare_cells import Comparison, adapted
@@ -87,7 +87,8 @@ class ExcludeEntry(Strict):
     def _names_something(self) -> Any:
         if len(self.model_fields_set) < 2:
             raise ValueError(
-                "an exclusion must name a victim, update, weighting, data, defense, adversary, attack, seed"
+                "an exclusion must name at least one of "
+                + ", ".join(name for name in type(self).model_fields if name != "reason")
             )
         return self
 
@@ -218,7 +219,7 @@ def _source(one: DataEntry, folder: Path) -> str:
 def _plans(victim: VictimEntry, content: CampaignFile) -> list[Comparison]:
     entry("victims", victim.name)
     updates, weightings = scenarios_of(victim.name)
-    options = {name: text(value) for name, value in victim.set.items()}
+    options = {name: as_typed(value) for name, value in victim.set.items()}
     chosen = _chosen(victim, content.grid)
     plans = []
     for update, weighting, data, seed, rounds in product(

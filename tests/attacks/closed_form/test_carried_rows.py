@@ -19,8 +19,8 @@ def recorded(
     carried: Callable[[np.ndarray, np.ndarray], np.ndarray],
     rounds: tuple[int, ...],
     dropped: bool,
-) -> None:
-    """Clients of plain NumPy send what they keep, which starts at the first gradient."""
+) -> np.ndarray:
+    """Clients of plain NumPy send what they keep, which starts at the first gradient; their ratings."""
     rng = np.random.default_rng(3)
     q, p = rng.normal(0, 0.4, (ITEMS, K)), rng.normal(0, 0.4, (USERS, K))
     lists = [rng.choice(ITEMS, rng.integers(8, 20), replace=False) for _ in range(USERS)]

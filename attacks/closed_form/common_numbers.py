@@ -1,0 +1,147 @@
+"""What many clients tell together: what multiplies their rows, what else these hold, what ratings lack.
+
+One client alone may leave each of these open. So the first round of some clients is read under an unknown
+scale, and what most of them say is taken for all.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+from jaxtyping import Bool
+
+from attacks.closed_form.chain_readings import any_reading
+from attacks.closed_form.common_scale import Scale, common_scale
+from attacks.closed_form.item_rows import BATCH_BYTES, rows_of
+from attacks.closed_form.readings import Reading, Rows, some_of
+from attacks.closed_form.upload_kind import mismatch
+from victims.transcript.manifest import Manifest
+from victims.transcript.view import Uploads, View
+
+DECLARED = Scale("sum", 1.0, 1.0)
+ENOUGH = 200  # clients that are asked
+FEWEST_ALONE, SELDOM = 3, 0.1  # clients that must say that ratings are lowered; of these, as many may deny it
+
+
+class Learned(NamedTuple):
+    """What many clients tell together.
+
+    Attributes
+    ----------
+    scale : Scale or None
+        What multiplies the rows, in units of the manifest's; None where it is not known.
+    lowered : float
+        What the program takes off every rating, stars.
+    pulls : tuple of float
+        Multiples of their factors that rows may hold, the likeliest first.
+    """
+
+    scale: Scale | None
+    lowered: float
+    pulls: tuple[float, ...]
+
+
+def learned_of(view: View, max_misfit: float) -> Learned:
+    """Learn from some clients of a view.
+
+    Parameters
+    ----------
+    view : View
+    max_misfit : float
+        Largest misfit at which a client is read.
+
+    Returns
+    -------
+    Learned
+    """
+    wrong = mismatch(view)
+    missing = 0.0 if wrong is None else -wrong.missing
+    declared = view.manifest.upload.regularization
+    # a declared regularisation may be none
+    pulls = tuple(dict.fromkeys((declared + missing, missing)))
+    if view.manifest.weighting == "include-unrated":
+        return Learned(DECLARED, 0.0, pulls)
+    asked = _asked(view, max_misfit, pulls[0])
+    lowered = _offset(view.manifest, asked, max_misfit, pulls[0])
+    if lowered:
+        asked = _asked(view, max_misfit, pulls[0], lowered)
+    return Learned(_known_scale(view.manifest, asked), lowered, pulls)
+
+
+def untold_offset(view: View, max_misfit: float, pull: float | None = None) -> float:
+    """What the program takes off every rating, to learn numbers from 0 on: the lowest level, or nothing.
+
+    Who has no rating of the lowest level fits the grid either way, one level too low without it; who has one
+    fits with it alone. It is believed where several clients do, and next to none fits without it alone.
+
+    Parameters
+    ----------
+    view : View
+    max_misfit : float
+        Largest misfit at which a client is read.
+    pull : float, optional
+        As of ``rows_of``.
+
+    Returns
+    -------
+    float
+        Stars.
+    """
+    return _offset(view.manifest, _asked(view, max_misfit, pull), max_misfit, pull)
+
+
+class _Asked(NamedTuple):
+    """The first round of some clients, and what its rows say under an unknown scale."""
+
+    uploads: Uploads
+    rows: Rows
+    found: Reading
+
+
+def _asked(view: View, max_misfit: float, pull: float | None, lowered: float = 0.0) -> list[_Asked]:
+    """Read ``ENOUGH`` clients, or a few more."""
+    out: list[_Asked] = []
+    for batch in view.batches(BATCH_BYTES):
+        rows = rows_of(view.manifest, batch.rounds[0], None, lowered, pull)
+        out.append(_Asked(batch.rounds[0], rows, any_reading(rows, view.manifest, max_misfit)))
+        if sum(one.found.answered.size for one in out) >= ENOUGH:
+            break
+    return out
+
+
+def _offset(manifest: Manifest, asked: list[_Asked], max_misfit: float, pull: float | None) -> float:
+    """The lowest level, or nothing; ``asked`` without it."""
+    lowest = float(manifest.rating_levels[0])
+
+    def less(one: _Asked, here: Bool[np.ndarray, " users"]) -> Reading:
+        rows = some_of(rows_of(manifest, one.uploads, None, lowest, pull), here)
+        return any_reading(rows, manifest, max_misfit)
+
+    saying = denying = 0  # clients that fit one way and not the other
+    for one in asked:
+        if not one.found.answered.all():
+            found = less(one, ~one.found.answered)
+            # who fits without it fits with it nowhere at the lowest level: that is one above a rating then
+            has_lowest = (np.abs(found.value - lowest) < max_misfit * lowest).any(axis=1)
+            saying += int((found.answered & has_lowest).sum())
+    if saying < FEWEST_ALONE:
+        return 0.0
+    for one in asked:
+        if one.found.answered.any():
+            denying += int((~less(one, one.found.answered).answered).sum())
+    return lowest if denying <= SELDOM * saying else 0.0
+
+
+def _known_scale(manifest: Manifest, asked: list[_Asked]) -> Scale | None:
+    """What multiplies the rows: what most show of those who can be read without it, else as declared."""
+    told: list[np.ndarray] = []
+    for one in asked:
+        here = one.found.answered & np.isfinite(one.found.of_error)
+        n_rated = one.rows.item.sum(axis=1)[here]
+        told.append(np.stack([1 / (one.found.of_error * one.found.of_factor)[here], n_rated], axis=1))
+    shown = common_scale(*np.concatenate(told).T)
+    declared = DECLARED if manifest.scale_known else None
+    if shown is None or (declared is not None and shown.like(declared)):
+        return declared
+    return shown
