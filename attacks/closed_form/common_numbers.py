@@ -114,22 +114,24 @@ def _offset(manifest: Manifest, asked: list[_Asked], max_misfit: float, pull: fl
     """The lowest level, or nothing; ``asked`` without it."""
     lowest = float(manifest.rating_levels[0])
 
-    def less(one: _Asked, here: Bool[np.ndarray, " users"]) -> Reading:
+    def less(one: _Asked, here: Bool[np.ndarray, " users"]) -> tuple[Rows, Reading]:
         rows = some_of(rows_of(manifest, one.uploads, None, lowest, pull), here)
-        return any_reading(rows, manifest, max_misfit)
+        return rows, any_reading(rows, manifest, max_misfit)
 
     saying = denying = 0  # clients that fit one way and not the other
     for one in asked:
         if not one.found.answered.all():
-            found = less(one, ~one.found.answered)
+            rows, found = less(one, ~one.found.answered)
             # who fits without it fits with it nowhere at the lowest level: that is one above a rating then
-            has_lowest = (np.abs(found.value - lowest) < max_misfit * lowest).any(axis=1)
-            saying += int((found.answered & has_lowest).sum())
+            at_lowest = np.abs(found.value - lowest) < max_misfit * lowest
+            # nor sends zeros, which predictions clipped to the grid leave of the lowest level
+            at_lowest |= rows.item & ~(rows.rows != 0).any(axis=2)
+            saying += int((found.answered & at_lowest.any(axis=1)).sum())
     if saying < FEWEST_ALONE:
         return 0.0
     for one in asked:
         if one.found.answered.any():
-            denying += int((~less(one, one.found.answered).answered).sum())
+            denying += int((~less(one, one.found.answered)[1].answered).sum())
     return lowest if denying <= SELDOM * saying else 0.0
 
 

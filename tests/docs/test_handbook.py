@@ -38,6 +38,20 @@ def test_results_pages_are_written_from_their_rows():
         assert path.read_text() == text, f"{path.name} is out of date; run python docs/results/make.py"
 
 
+def test_pictures_of_pages_are_pictures():
+    shown = {
+        (page.parent / target).resolve()
+        for page in PAGES
+        if not page.is_relative_to(DOCS / "results" / "source")
+        for target in LINK.findall(page.read_text())
+        if target.endswith(".png")
+    }
+    assert shown
+    for path in sorted(shown):
+        assert path.read_bytes()[:8] == b"\x89PNG\r\n\x1a\n", path
+        assert path.stat().st_size > 5_000, path
+
+
 def test_every_table_says_where_it_comes_from():
     rows = {path.stem for path in (DOCS / "results" / "rows").glob("*.csv")}
     source = "".join(path.read_text() for path in (DOCS / "results" / "source").glob("*.md"))

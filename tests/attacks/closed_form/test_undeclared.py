@@ -468,3 +468,15 @@ def test_rows_of_items_that_did_not_move(tmp_path, table):
     assert (np.abs(value - table[user + 2, item]) < 0.25).all()
     lists = fl.audit_recording(tmp_path / "t", attacks="rated-set")
     assert set(lists["verdict"]) == {"NOT TESTED"}
+
+
+def test_predictions_clipped_to_the_grid_leave_zeros_of_lowest_ratings(tmp_path, table):
+    """Predictions below the lowest level count as it: rows are (r - 0.5) times the factor, or zeros."""
+
+    def rows(user, ratings, v):
+        u = np.random.default_rng([user, 1]).normal(0, 0.1, v.shape[1])
+        return -2 * (ratings - np.clip(v @ u, 0.5, 5))[:, None] * u
+
+    path = recorded(tmp_path / "t", table, factors(5, 0.3), rows)
+    answers, good = right(fl.attack(path, "undeclared"), table)
+    assert good == answers >= 0.6 * (table > 0.5).sum()
