@@ -34,6 +34,7 @@ RELATED = (
     1e-3  # relative size of what is left of one list of ratings fitted by the other, if they are related
 )
 MOST_TRIALS = 10_000
+SILENT = 1e-6  # stars, below which numbers leave nothing of the rows, and put them where the offset is
 TABLE = 1 << 22  # numbers of one table of trials
 
 
@@ -60,6 +61,12 @@ class _Rows(NamedTuple):
     columns: Float[np.ndarray, "users rows columns"]
     offset: Float[np.ndarray, "users rows"]
     valid: Bool[np.ndarray, "users rows"]
+
+    def varying(self) -> Bool[np.ndarray, "users columns"]:
+        """Columns that differ from row to row, or all: the others alone put any rows on one level."""
+        high, low = (np.where(self.valid[..., None], self.columns, fill) for fill in (-np.inf, np.inf))
+        apart = high.max(axis=1, initial=-np.inf) - low.min(axis=1, initial=np.inf) > EXACT
+        return apart | ~apart.any(axis=1, keepdims=True)
 
     def values(self, numbers: Float[np.ndarray, "users trials columns"]) -> np.ndarray:
         """Ratings (users, trials, rows)."""
@@ -188,8 +195,7 @@ def _distance(numbers: np.ndarray, rows: _Rows, levels: np.ndarray) -> Float[np.
     """Mean distance from the grid."""
     away = distance_to_levels(rows.values(numbers), levels) * rows.valid[:, None]
     away = away.sum(axis=2) / np.maximum(rows.valid.sum(axis=1), 1)[:, None]
-    # numbers of 0 say nothing of the rows, and put them where the offset is
-    empty = np.abs(numbers).max(axis=2) < EXACT
+    empty = ~(rows.varying()[:, None] & (np.abs(numbers) >= SILENT)).any(axis=2)
     return np.where(np.isnan(away) | np.isnan(numbers).any(axis=2) | empty, np.inf, away)
 
 

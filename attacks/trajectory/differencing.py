@@ -24,6 +24,10 @@ import numpy as np
 from jaxtyping import Bool, Float
 
 from attacks.closed_form.affine_grid import best_numbers
+from attacks.closed_form.decoding import distance_to_levels
+from attacks.closed_form.goodness_of_fit import DIGITS, step_of
+
+SAFETY = 100.0  # times what ratings are off by, to first order, where the null vector is
 
 
 class DifferencingEstimate(NamedTuple):
@@ -97,6 +101,10 @@ def from_differences(
         with np.errstate(divide="ignore", invalid="ignore"):
             misfit = np.sqrt(singular[:, 3] / singular[:, 2])
         told, multiple = _multiple(null, table, levels)
+        if levels is not None:
+            told &= _close(
+                table[..., :2], null * multiple[:, None], np.sqrt(2) * misfit * np.abs(multiple), levels
+            )
         usable = told & (misfit < 1)
         numbers = np.where(usable[:, None], null * multiple[:, None], 0)
         value = np.einsum("unc,uc->un", table[..., :2], numbers[:, :2])
@@ -130,6 +138,26 @@ def _multiple(
     there = table.any(axis=2) & np.isfinite(raw)
     found = best_numbers(np.where(there, raw, 0)[..., None], np.zeros(raw.shape), there, levels)
     return found.told, found.numbers[:, 0]
+
+
+def _close(
+    table: Float[np.ndarray, "users n 2"],
+    numbers: Float[np.ndarray, "users 4"],
+    wrong: Float[np.ndarray, " users"],
+    levels: Float[np.ndarray, " levels"],
+) -> Bool[np.ndarray, " users"]:
+    """Whether ratings are as near to the grid as the null vector is exact.
+
+    A bias shifts ratings off the grid; on two levels some factor brings them near again, but exact rows not
+    on it. A vector that is off by ``misfit`` in units of the columns' sizes puts all ratings together off by
+    ``wrong`` = sqrt(2) misfit times the factor.
+    """
+    there = table.any(axis=2)
+    value = np.einsum("unc,uc->un", table, numbers[:, :2])
+    value *= np.where(value.sum(axis=1) < 0, -1, 1)[:, None]
+    off = np.where(there, distance_to_levels(value, levels), 0)
+    digits = DIGITS * step_of(levels) * np.sqrt(there.sum(axis=1))
+    return np.linalg.norm(off, axis=1) <= SAFETY * wrong + digits
 
 
 def _scale(numbers: Float[np.ndarray, "users 4"]) -> Float[np.ndarray, " users"]:

@@ -80,6 +80,16 @@ def test_a_bias_of_the_client_is_a_third_number():
     np.testing.assert_allclose(value[found.told], ratings[found.told], atol=1e-6)
 
 
+@pytest.mark.parametrize("levels", [np.array([0.0, 1.0]), np.arange(1.0, 6.0)], ids=["likes", "stars"])
+def test_a_bias_alone_says_nothing_of_rounded_rows(levels):
+    """A bias and no rows are exactly on a level, and rounded rows are not; nobody may be answered by it."""
+    g, h, offset, ratings = mean_loss(levels, 100, 12, seed=6, biases=levels.size > 2)
+    columns = np.stack([g, h, np.ones_like(g)], axis=2).astype(np.float32).astype(float)
+    found = best_numbers(columns, offset, np.ones_like(g, bool), levels)
+    value = np.einsum("urc,uc->ur", columns, found.numbers) + offset
+    np.testing.assert_allclose(value[found.told], ratings[found.told], atol=1e-4)
+
+
 def test_a_grid_of_very_many_levels_is_not_searched():
     g, h, offset, _ = mean_loss(GRIDS["stars"], 3, 12, seed=1)
     found = best_numbers(np.stack([g, h], axis=2), offset, np.ones_like(g, bool), np.linspace(0.1, 90, 900))
