@@ -265,9 +265,9 @@ def why_inconclusive(summary: Summary, too_few: str = TOO_FEW) -> str:
     if summary.below:
         return BELOW
     if summary.n_users < FEWEST:
-        best = f"{2.0**-summary.n_users:.2g}"
+        who = "1 client is" if summary.n_users == 1 else f"{summary.n_users} clients are"
         return (
-            f"{summary.n_users} clients are too few for a verdict: the sign test gives {best} at best, and a "
+            f"{who} too few for a verdict: the sign test gives {2.0**-summary.n_users:.2g} at best, and a "
             f"leak asks for less than {LEAK_LEVEL:g}, which takes {FEWEST}"
         )
     if summary.advantage_high < 0:
