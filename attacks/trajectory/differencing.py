@@ -132,7 +132,7 @@ def _multiple(
         with np.errstate(divide="ignore", invalid="ignore"):
             both = null[:, 0] * null[:, 1], null[:, 2] * null[:, 3]
             multiple = 1 / np.sqrt(both[0])
-        usable = (both[0] > 0) & (both[1] > 0) & np.isfinite(multiple + null[:, 3] / null[:, 2])
+            usable = (both[0] > 0) & (both[1] > 0) & np.isfinite(multiple + null[:, 3] / null[:, 2])
         return usable, np.where(usable, multiple, 0)
     raw = np.einsum("unc,uc->un", table[..., :2], null[:, :2])
     there = table.any(axis=2) & np.isfinite(raw)
