@@ -489,7 +489,7 @@ def test_bad_options():
 @pytest.mark.thorough
 def test_clipping_that_nobody_declared_is_not_read_as_lowest_ratings(tmp_path):
     """Of 758 answers 756 were the lowest level, claimed to be right in 0.99, and 0.10 were."""
-    people = generate(Synthetic(users=60, items=80, ratings_per_user=15, seed=3))
+    people = generate(Synthetic(users=60, items=80, ratings_per_user=15.0, seed=3))
     protocol = FedMVMF(update="semi-als", weighting="observed-only")
     noise = Laplace(scale=0.2, clip=1.0)
     record(protocol, people, tmp_path / "t", rounds=[4], seed=1, defenses=[noise], train_on_received=False)
