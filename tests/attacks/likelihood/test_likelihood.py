@@ -356,6 +356,7 @@ def test_each_question_has_its_answer(transcripts):
         assert now[metric].value > before[metric].value - 0.01, metric
 
 
+@pytest.mark.thorough
 def test_estimates_the_noise_scale(transcripts):
     transcript = transcripts["semi-als", "observed-only"]
     view = noisy(transcript.view("server"), 0.3, tell=False)
