@@ -24,11 +24,12 @@ from typing import Literal
 import numpy as np
 from jaxtyping import Float
 
-from attacks.base import Progress, Reconstruction, all_abstain, silent, unreadable
+from attacks.base import Progress, Reconstruction, all_abstain, silent
 from attacks.client_rules.premises import unlike
 from attacks.closed_form.rank_one import solve_clients
 from attacks.closed_form.rating_grid import distance_from_grid, row_numbers
 from attacks.closed_form.reduction import Reduced
+from attacks.obstacles import unreadable
 from victims.common.validation import one_of, require_fields
 from victims.transcript.manifest import Manifest
 from victims.transcript.view import Uploads, UserBatch, View

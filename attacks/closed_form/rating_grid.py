@@ -23,12 +23,13 @@ from typing import NamedTuple
 import numpy as np
 from jaxtyping import Float
 
-from attacks.base import Progress, Reconstruction, all_abstain, alpha_unknown, silent, unreadable
+from attacks.base import Progress, Reconstruction, all_abstain, silent
 from attacks.client_rules.premises import unlike
 from attacks.closed_form.decoding import distance_to_levels
 from attacks.closed_form.goodness_of_fit import FIT_ROWS
 from attacks.closed_form.rank_one import solve_clients
 from attacks.closed_form.reduction import Reduced, projection
+from attacks.obstacles import alpha_unknown, unreadable
 from victims.transcript.manifest import Manifest
 from victims.transcript.view import ITEM, Uploads, UserBatch, View
 

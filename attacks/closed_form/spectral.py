@@ -35,11 +35,12 @@ from functools import partial
 import numpy as np
 from jaxtyping import Float
 
-from attacks.base import Progress, Reconstruction, all_abstain, alpha_unknown, silent, unreadable
+from attacks.base import Progress, Reconstruction, all_abstain, silent
 from attacks.client_rules.premises import unlike
 from attacks.closed_form.rank_one import solve_clients
 from attacks.closed_form.reduction import Reduced, projection
 from attacks.closed_form.upload_kind import uploaded_otherwise
+from attacks.obstacles import alpha_unknown, unreadable
 from victims.transcript.manifest import Manifest
 from victims.transcript.view import ATTRIBUTE, ITEM, Uploads, UserBatch, View
 

@@ -33,7 +33,7 @@ from dataclasses import asdict, dataclass
 import numpy as np
 from jaxtyping import Float
 
-from attacks.base import Estimates, Progress, Reconstruction, all_abstain, joined, silent, unreadable
+from attacks.base import Estimates, Progress, Reconstruction, all_abstain, joined, silent
 from attacks.closed_form.carried_rows import without_carried
 from attacks.closed_form.chain_readings import any_reading
 from attacks.closed_form.common_numbers import Learned, learned_of
@@ -41,6 +41,7 @@ from attacks.closed_form.item_rows import BATCH_BYTES, rows_of
 from attacks.closed_form.readings import Reading, Rows, fitting_better, narrowed, some_of, spread_over
 from attacks.closed_form.reduction import leading_direction
 from attacks.closed_form.unrated_rows import obstacle_with_unrated, reading_with_unrated
+from attacks.obstacles import unreadable
 from victims.common.errors import InputError
 from victims.transcript.manifest import Manifest
 from victims.transcript.view import ITEM, Uploads, View

@@ -24,13 +24,13 @@ import numpy as np
 from jaxtyping import Bool, Float, Int
 from scipy.spatial import cKDTree
 
-from attacks.base import alpha_unknown
 from attacks.closed_form.decoding import distance_to_levels, looks_unrated
 from attacks.closed_form.goodness_of_fit import accidental, step_of
 from attacks.closed_form.moving_factor import PARALLEL
 from attacks.closed_form.readings import Reading, Rows, on_the_rest
 from attacks.closed_form.reduction import leading_direction
 from attacks.closed_form.row_readings import best_reading
+from attacks.obstacles import alpha_unknown
 from victims.transcript.manifest import Manifest
 from victims.transcript.view import View
 

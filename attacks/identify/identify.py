@@ -21,7 +21,6 @@ from typing import Any
 
 import numpy as np
 
-from attacks.base import unreadable
 from attacks.closed_form.common_numbers import untold_offset
 from attacks.closed_form.common_scale import MOST, common, common_scale
 from attacks.closed_form.upload_kind import mismatch
@@ -30,6 +29,7 @@ from attacks.identify.identification import Identification
 from attacks.identify.local_rules import LocalFit, passes_fit, steps_fit
 from attacks.identify.row_rules import MAX_MISFIT, RowFit, row_fits
 from attacks.identify.rules import Fit, fits
+from attacks.obstacles import unreadable
 from victims.transcript.view import View
 
 CLIENTS, ROUNDS = 200, 4  # that are looked at

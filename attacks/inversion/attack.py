@@ -29,7 +29,7 @@ from typing import Any
 import numpy as np
 from jaxtyping import Float
 
-from attacks.base import Progress, Reconstruction, all_abstain, silent, unreadable
+from attacks.base import Progress, Reconstruction, all_abstain, silent
 from attacks.client_rules.differentiable import ClientRule
 from attacks.client_rules.local_passes import NAMES, LocalPasses, passes_named, passes_to_try
 from attacks.client_rules.local_steps import LocalSteps
@@ -54,6 +54,7 @@ from attacks.inversion.clients import (
 )
 from attacks.inversion.passes import chosen_in_order, in_order, sized, told_in_order
 from attacks.inversion.search import Guess, explained, told
+from attacks.obstacles import unreadable
 from victims.common.errors import InputError
 from victims.common.validation import at_least, require_fields
 from victims.transcript.manifest import Manifest

@@ -33,7 +33,7 @@ from typing import Any, Literal
 
 import numpy as np
 
-from attacks.base import Estimates, Progress, Reconstruction, all_abstain, alpha_unknown, silent, unreadable
+from attacks.base import Estimates, Progress, Reconstruction, all_abstain, silent
 from attacks.client_rules.premises import unlike
 from attacks.closed_form.rating_grid import Grid
 from attacks.closed_form.repeated_noise import noise_repeats
@@ -44,6 +44,7 @@ from attacks.likelihood.neighbours import as_uploads, in_stars, of_neighbours, u
 from attacks.likelihood.preparation import Preparation, settled
 from attacks.likelihood.reading import read_all
 from attacks.likelihood.upload_statistics import size_up
+from attacks.obstacles import alpha_unknown, unreadable
 from victims.common.validation import at_least, one_of, or_none, require_fields
 from victims.transcript.view import ITEM, View
 

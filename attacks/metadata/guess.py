@@ -12,15 +12,8 @@ from dataclasses import asdict, dataclass, replace
 import numpy as np
 from jaxtyping import Int
 
-from attacks.base import (
-    Estimates,
-    Progress,
-    Reconstruction,
-    all_abstain,
-    factors_hidden,
-    nothing_received,
-    silent,
-)
+from attacks.base import Estimates, Progress, Reconstruction, all_abstain, silent
+from attacks.obstacles import factors_hidden, nothing_received
 from victims.common.seeds import Purpose, generator
 from victims.transcript.manifest import Manifest
 from victims.transcript.view import ITEM, Uploads, UserBatch, View

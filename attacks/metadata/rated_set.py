@@ -30,15 +30,8 @@ import scipy.sparse as sp
 import scipy.special
 from jaxtyping import Float
 
-from attacks.base import (
-    Estimates,
-    Progress,
-    Reconstruction,
-    Scope,
-    all_abstain,
-    nothing_received,
-    silent,
-)
+from attacks.base import Estimates, Progress, Reconstruction, Scope, all_abstain, silent
+from attacks.obstacles import nothing_received
 from victims.transcript.manifest import Manifest
 from victims.transcript.view import ITEM, View
 

@@ -25,7 +25,8 @@ from dataclasses import asdict, dataclass, replace
 
 import numpy as np
 
-from attacks.base import Progress, Reconstruction, all_abstain, factors_hidden, silent
+from attacks.base import Progress, Reconstruction, all_abstain, silent
+from attacks.obstacles import factors_hidden
 from attacks.peers.answers import of_told, of_untold, scope_of, told_users
 from attacks.peers.claims import read_all
 from attacks.peers.received import arrived

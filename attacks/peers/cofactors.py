@@ -23,7 +23,8 @@ from dataclasses import asdict, dataclass, replace
 import numpy as np
 from jaxtyping import Float, Int
 
-from attacks.base import Progress, Reconstruction, all_abstain, factors_hidden, silent
+from attacks.base import Progress, Reconstruction, all_abstain, silent
+from attacks.obstacles import factors_hidden
 from attacks.peers.answers import of_told, scope_of, told_users
 from attacks.peers.attack import no_copies
 from attacks.peers.claims import Claims

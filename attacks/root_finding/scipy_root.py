@@ -27,9 +27,10 @@ from typing import Literal
 import joblib
 import numpy as np
 
-from attacks.base import Estimates, Progress, Reconstruction, all_abstain, joined, silent, unreadable
+from attacks.base import Estimates, Progress, Reconstruction, all_abstain, joined, silent
 from attacks.client_rules.premises import unlike
 from attacks.closed_form.upload_kind import uploaded_otherwise
+from attacks.obstacles import unreadable
 from attacks.root_finding.clients import ClientRows, ClientUploads, clients_of
 from attacks.root_finding.judgement import is_judged, off_the_grid, sends_unrated
 from attacks.root_finding.problems import Problem, SemiAlsProblem, SgdProblem

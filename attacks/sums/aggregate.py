@@ -28,17 +28,8 @@ from typing import Any
 import numpy as np
 from jaxtyping import Bool, Float, Int
 
-from attacks.base import (
-    ClientFactors,
-    Estimates,
-    Progress,
-    Reconstruction,
-    all_abstain,
-    alpha_unknown,
-    factors_hidden,
-    joined,
-    silent,
-)
+from attacks.base import ClientFactors, Estimates, Progress, Reconstruction, all_abstain, joined, silent
+from attacks.obstacles import alpha_unknown, factors_hidden
 from attacks.sums.broadcast_sums import implied_sums
 from attacks.sums.parallel_rows import read_parallel
 from attacks.sums.peeling import Answers, Factors, columns_of, findings, sums_of_round

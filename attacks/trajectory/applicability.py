@@ -5,11 +5,11 @@ from __future__ import annotations
 import numpy as np
 from jaxtyping import Int
 
-from attacks.base import unreadable
 from attacks.client_rules.client_update import unknown_step
 from attacks.client_rules.premises import steps_after_uploads, unlike
 from attacks.closed_form.repeated_noise import noise_repeats
 from attacks.likelihood.manifest_model import fresh_normal, known_clip
+from attacks.obstacles import unreadable
 from attacks.trajectory.trajectory_fits import TrajectoryModel
 from victims.transcript.manifest import Manifest
 from victims.transcript.view import View

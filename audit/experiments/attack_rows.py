@@ -8,7 +8,8 @@ from typing import Any
 
 import numpy as np
 
-from attacks.base import OPTIONAL, Identities, Reconstruction, all_abstain, nothing_received
+from attacks.base import OPTIONAL, Identities, Reconstruction, all_abstain
+from attacks.obstacles import nothing_received
 from audit.experiments.answers import answered
 from audit.experiments.claimed_rows import claimed_rows
 from audit.experiments.grid import Say

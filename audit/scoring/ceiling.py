@@ -26,11 +26,12 @@ from __future__ import annotations
 import numpy as np
 from jaxtyping import Bool
 
-from attacks.base import Estimates, alpha_unknown, unreadable
+from attacks.base import Estimates
 from attacks.client_rules.premises import unlike
 from attacks.closed_form.repeated_noise import noise_repeats
 from attacks.likelihood import oracle
 from attacks.likelihood.oracle import Answers, BatchCache
+from attacks.obstacles import alpha_unknown, unreadable
 from audit.scoring.all_but_one import log_likelihoods
 from audit.scoring.attribute_metrics import attribute_table
 from audit.scoring.metrics import lookup, score_users
