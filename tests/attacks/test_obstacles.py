@@ -6,8 +6,8 @@ import factorleak as fl
 from attacks.obstacles import alpha_unknown, factors_hidden, nothing_received, unreadable
 
 
-def view_of(path, adversary="server", **how):
-    fl.record(path, fl.synthetic(users=12), victim="fedmf", rounds=[0], **how)
+def view_of(path, adversary="server", victim="fedmf", **how):
+    fl.record(path, fl.synthetic(users=12), victim=victim, rounds=[0], **how)
     return fl.open_transcript(path).view(adversary)
 
 
@@ -22,6 +22,6 @@ def test_encrypted_uploads_and_factors(tmp_path):
     assert "broadcast factors are encrypted" in factors_hidden(view)
 
 
-def test_a_client_of_a_server_receives_no_uploads(tmp_path):
-    view = view_of(tmp_path / "t", "client:0")
+def test_an_item_server_receives_no_uploads(tmp_path):
+    view = view_of(tmp_path / "t", "item-server", victim="fedmvmf")
     assert unreadable(view) == nothing_received(view) == "the adversary receives no uploads"
