@@ -57,7 +57,7 @@ def _rounds(systems: Sequence[System]) -> Chart | None:
     if frame.empty:
         return None
     with mpl.rc_context(ON_PAGE):
-        figure = Figure(figsize=(6.4, 3.2), layout="constrained", facecolor="none")
+        figure = Figure(figsize=(8.2, 3.2), layout="constrained", facecolor="none")
         axes = figure.subplots()
         sns.lineplot(frame, x="rounds", y="value", hue="system", ax=axes, errorbar=None, legend="full")
         axes.vlines(frame.rounds, frame.low, frame.high, color="0.5", linewidth=0.8)
@@ -67,7 +67,8 @@ def _rounds(systems: Sequence[System]) -> Chart | None:
         axes.axhline(guess, color="0.5", linestyle="--", linewidth=0.9)
         axes.annotate("best guess", (frame.rounds.max(), guess), ha="right", va="bottom", fontsize=7)
         axes.set(xlabel="rounds watched", ylabel=LEAKS[frame.metric.iloc[0]] + " right", ylim=(-0.02, 1.05))
-        axes.legend(frameon=False, title="")
+        axes.set_xticks(sorted(set(frame.rounds)))
+        axes.legend(frameon=False, title="", loc="upper left", bbox_to_anchor=(1.01, 1))
     caption = "Ratings read right by the strongest attack, against how many rounds the adversary watches."
     return Chart("rounds", "Leakage by round", caption, figure, {"rounds": list(frame.hover)})
 

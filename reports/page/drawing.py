@@ -23,7 +23,7 @@ from matplotlib.figure import Figure
 from reports.figures import STYLE
 from reports.verdicts import NOT_TESTED
 
-ON_PAGE: Any = {**STYLE, "svg.fonttype": "none", "font.family": "sans-serif"}
+ON_PAGE: Any = {**STYLE, "svg.fonttype": "none", "font.family": "sans-serif", "axes.facecolor": "none"}
 MARKS = {"LEAK": "X", "INCONCLUSIVE": "D", "NO EVIDENCE": "o", NOT_TESTED: "s"}
 VERDICTS = {"LEAK": "#c0392b", "INCONCLUSIVE": "#b7791f", "NO EVIDENCE": "#2b7a4b", NOT_TESTED: "#7b5ea7"}
 LANE = -0.18  # where marks of what was not tested lie, left of all numbers
@@ -80,6 +80,7 @@ def inline_svg(chart: Chart) -> str:
     for group, words in chart.hovers.items():
         _say_on_hover(root.find(f".//{SVG}g[@id='{group}']"), words)
     _prefix_ids(root, f"{chart.name}-")
+    root.set("fill", "currentColor")  # matplotlib leaves out the colour of black text
     root.set("role", "img")
     root.set("aria-label", chart.caption)
     return ElementTree.tostring(root, encoding="unicode")

@@ -67,8 +67,11 @@ def test_axe_finds_nothing(tab):
 
 
 def test_headings_sort_by_mouse_and_keyboard(tab):
-    values = "[...document.querySelectorAll('#results tbody tr')].map(row => row.cells[8].textContent)"
     heading = tab.locator("#results th button", has_text="value").first
+    column = heading.evaluate("button => button.parentElement.cellIndex")
+    values = (
+        f"[...document.querySelectorAll('#results tbody tr')].map(row => row.cells[{column}].textContent)"
+    )
     heading.click()
     up = [float(value) for value in tab.evaluate(values) if value != "-"]
     assert up == sorted(up)
@@ -90,3 +93,14 @@ def test_marks_say_their_numbers(tab):
     titles = tab.locator("#chart-leakage svg title").all_text_contents()
     assert sum("best guess" in title for title in titles) == 11
     assert sum("NOT TESTED" in title for title in titles) == 1
+
+
+def test_text_of_charts_is_legible_on_any_ground(tab):
+    """Black text on dark ground: it had no colour of its own, and panels were white."""
+    ink = tab.evaluate("getComputedStyle(document.body).color")
+    inks = tab.evaluate(
+        "[...document.querySelectorAll('figure svg text')].map(one => getComputedStyle(one).fill)"
+    )
+    assert len(inks) > 20
+    assert set(inks) == {ink}
+    assert tab.locator("figure svg path[style*='fill: #ffffff']").count() == 0

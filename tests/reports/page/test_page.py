@@ -102,6 +102,7 @@ def test_without_any_attack_nothing_is_said_of_leaks():
     )  # fmt: skip
     assert made.measured.rows[0][5:9] == ("ndcg_at_10", "0.75", "0.071", "0.6")
     assert made.measured.rows[0][10] == "2"
+    assert made.measured.shared == ()
     html = as_html(made)
     for name in ("threats", "readings", "silent", "results"):
         assert f'id="{name}"' not in html
@@ -112,10 +113,20 @@ def test_without_any_attack_nothing_is_said_of_leaks():
 def test_rounds_are_no_seeds():
     """What was measured after other numbers of rounds is not averaged with the rest."""
     early, late = quality("none", 0.2, 0) | {"rounds": 1}, quality("none", 0.8, 0) | {"rounds": 9}
-    found = page([early, late]).measured.rows
-    assert [(row[4], row[6], row[7], row[10]) for row in found] == [
-        ("1", "0.2", "-", "1"), ("9", "0.8", "-", "1"),
-    ]  # fmt: skip
+    found = page([early, late]).measured
+    assert found.columns == ("rounds", "metric", "mean")
+    assert found.rows == (("1", "ndcg_at_10", "0.2"), ("9", "ndcg_at_10", "0.8"))
+
+
+def test_what_all_rows_say_is_said_once():
+    """A column that is the same in all rows takes its room from the numbers."""
+    early, late = quality("none", 0.2, 0) | {"rounds": 1}, quality("none", 0.8, 0) | {"rounds": 9}
+    made = page([early, late])
+    shared = dict(made.measured.shared)
+    assert (shared["victim"], shared["defense"], shared["seeds"]) == ("fedmvmf", "none", "1")
+    assert "sd" not in shared
+    for text in (as_html(made), as_markdown(made)):
+        assert "ll rows: victim fedmvmf, " in text
 
 
 def test_what_nobody_attacked_is_counted_apart():

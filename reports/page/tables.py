@@ -1,0 +1,211 @@
+"""Tables of a page: answers, claims, what was measured, and what was not read."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from statistics import fmean, stdev
+from typing import Any
+
+from reports.page.overview import BOUND
+from reports.verdicts import ANSWERED, CLAIMED, Row, is_guess, number, numbers_of, verdict_of, why_not
+
+SHOWN = (
+    "rating_accuracy",
+    "rated_rating_accuracy",
+    "rated_set_auc",
+    "attribute_group_accuracy",
+    "users_fully_recovered",
+    CLAIMED,
+    ANSWERED,
+)
+HEADS = (
+    "victim", "scenario", "data", "defense", "adversary", "attack", "rounds", "metric", "value",
+    "95 % interval", "guess", "ceiling", "advantage", "answered", "verdict",
+)  # fmt: skip
+NUMERIC = frozenset({"rounds", "value", "guess", "ceiling", "advantage"})
+#: Columns that need not stand in every row.
+PLACE = frozenset({
+    "victim", "scenario", "data", "defense", "adversary", "rounds", "sd", "baseline", "baseline is", "seeds",
+    "status",
+})  # fmt: skip
+EMPTY = ("", "-")
+
+
+@dataclass(frozen=True)
+class Table:
+    """A table of a page.
+
+    Attributes
+    ----------
+    name : str
+    columns : tuple of str
+    rows : tuple of tuple of str
+        A cell for each column.
+    numeric : frozenset of str
+        Columns that hold numbers.
+    shared : tuple of (str, str)
+        Columns that all rows have in common, and what they say there.
+    """
+
+    name: str
+    columns: tuple[str, ...]
+    rows: tuple[tuple[str, ...], ...]
+    numeric: frozenset[str] = frozenset()
+    shared: tuple[tuple[str, str], ...] = ()
+
+
+def without_repetition(table: Table) -> Table:
+    """Say once what all rows say of their place, and leave out columns of which none says anything.
+
+    Parameters
+    ----------
+    table : Table
+
+    Returns
+    -------
+    Table
+        The same where it has less than two rows.
+    """
+    if len(table.rows) < 2:
+        return table
+    columns = list(zip(table.columns, zip(*table.rows, strict=True), strict=True))
+    alike = {name: said[0] for name, said in columns if name in PLACE and len(set(said)) == 1}
+    rest = {name: said for name, said in columns if name not in alike}
+    shared = tuple((name, said) for name, said in alike.items() if said not in EMPTY)
+    return replace(table, columns=tuple(rest), rows=tuple(zip(*rest.values(), strict=True)), shared=shared)
+
+
+def results_table(rows: Sequence[Row]) -> Table:
+    """What each attack answered, without the guesses.
+
+    Parameters
+    ----------
+    rows : sequence of mapping
+        Of attacked systems.
+
+    Returns
+    -------
+    Table
+    """
+    lines = []
+    for row in rows:
+        if row["metric"] not in SHOWN or is_guess(row):
+            continue
+        shown = numbers_of(row)
+        lines.append(
+            (
+                *_place(row),
+                str(row["attack"] or "-"),
+                _whole(row["rounds"]),
+                str(row["metric"]),
+                *(shown[name] for name in ("value", "interval", "baseline", "ceiling", "advantage")),
+                shown["answered"],
+                verdict_of(row),
+            )
+        )
+    return without_repetition(Table("Answers of the attacks", HEADS, tuple(lines), NUMERIC))
+
+
+def claims_table(rows: Sequence[Row]) -> Table:
+    """Claimed epsilons beside what was shown by who knows all ratings but one.
+
+    Parameters
+    ----------
+    rows : sequence of mapping
+        Empirical bounds.
+
+    Returns
+    -------
+    Table
+    """
+    lines = [
+        (
+            *_place(row), _whole(row["rounds"]),
+            *(number(row[name]) for name in ("value", "baseline", "ceiling")), str(row["verdict"]),
+            str(row["reason"]),
+        )
+        for row in rows
+    ]  # fmt: skip
+    numbers = ("rounds", "lower bound", "claimed", "most that could show")
+    heads = ("victim", "scenario", "data", "defense", "seen", *numbers, "verdict", "proved")
+    return without_repetition(Table("Claimed epsilon", heads, tuple(lines), frozenset(numbers)))
+
+
+def silent_table(rows: Sequence[Row]) -> Table:
+    """One line for each attack and reason; places that share both stand together.
+
+    Parameters
+    ----------
+    rows : sequence of mapping
+        Of attacked systems.
+
+    Returns
+    -------
+    Table
+    """
+    groups: dict[tuple[str, str, str], list[str]] = {}
+    for row in rows:
+        if not is_guess(row) and (why := why_not(row)):
+            status = "not answered" if row["status"] == "ran" else str(row["status"])
+            reason = why.removeprefix(f"{row['status']}: ")
+            where = f"{row['defense'] or 'none'}, {row['adversary']}, {row['update']}/{row['weighting']}"
+            groups.setdefault((str(row["attack"] or "-"), status, reason), []).append(where)
+    lines = [
+        (attack, status, reason, "; ".join(dict.fromkeys(places)))
+        for (attack, status, reason), places in groups.items()
+    ]
+    return Table("What was not read, and why", ("attack", "status", "reason", "where"), tuple(lines))
+
+
+def measured_table(rows: Sequence[Row]) -> Table:
+    """Usefulness and cost: means and standard deviations over seeds, of rows that no attack made.
+
+    Parameters
+    ----------
+    rows : sequence of mapping
+        All of a page.
+
+    Returns
+    -------
+    Table
+    """
+    groups: dict[tuple[str, ...], list[Row]] = {}
+    for row in rows:
+        if not isinstance(row["adversary"], str) and row["metric"] != BOUND:
+            said = (str(row["metric"]), str(row["status"]), str(row["reason"] or ""))
+            groups.setdefault((*_place(row)[:4], _whole(row["rounds"]), *said), []).append(row)
+    lines = []
+    for (*place, rounds, metric, status, reason), found in groups.items():
+        values = [
+            value for _, value in {(row["seed"], row["value"]) for row in found} if number(value) != "-"
+        ]
+        beside = [row["baseline"] for row in found if number(row["baseline"]) != "-"]
+        mean = f"{fmean(values):.4g}" if values else "-"
+        spread = f"{stdev(values):.2g}" if len(values) > 1 else "-"
+        guess = f"{fmean(beside):.4g}" if beside else "-"
+        names = {row["baseline_name"] for row in found if row["baseline_name"]}
+        beside_what = ", ".join(sorted(names)) if beside else ""
+        lines.append(
+            (*place, rounds, metric, mean, spread, guess, beside_what, _seeds(found), reason or status)
+        )
+    numbers = ("rounds", "mean", "sd", "baseline", "seeds")
+    heads = (
+        "victim", "scenario", "data", "defense", "rounds", "metric", *numbers[1:4], "baseline is", "seeds",
+        "status",
+    )  # fmt: skip
+    return without_repetition(Table("Usefulness and cost", heads, tuple(lines), frozenset(numbers)))
+
+
+def _seeds(rows: Sequence[Row]) -> str:
+    return str(len({row["seed"] for row in rows}))
+
+
+def _place(row: Row) -> tuple[str, ...]:
+    scenario = f"{row['update']}/{row['weighting']}"
+    who = row["adversary"] if isinstance(row["adversary"], str) else ""
+    return str(row["victim"]), scenario, str(row["data"]), str(row["defense"] or "none"), who
+
+
+def _whole(value: Any) -> str:
+    return "-" if number(value) == "-" else str(int(value))
