@@ -49,6 +49,7 @@ def solve_clients(
     no_length: str,
     progress: Progress,
     tried: int = 1,
+    anchors: int = 0,
 ) -> Reconstruction:
     """Read all clients of a view, given how their lengths are found.
 
@@ -67,8 +68,9 @@ def solve_clients(
         Why a client without a length is abstained on.
     progress : callable
     tried : int
-        Lengths of which the one was taken that fits the grid best, one rating having told them; 1 where the
-        grid did not choose.
+        Lengths of which the one was taken that fits the grid best; 1 where the grid did not choose.
+    anchors : int
+        Ratings that told these lengths by being on the grid, where no attribute does, and so show nothing.
 
     Returns
     -------
@@ -76,7 +78,7 @@ def solve_clients(
         Values are not rounded; diagnostics hold ``length`` (the estimated norm of p_i, stars) and ``misfit``
         (0 fits the grid exactly, 1 no better than chance).
     """
-    solve = partial(_solve_batch, lengths, view.manifest, max_misfit, tried, no_length)
+    solve = partial(_solve_batch, lengths, view.manifest, max_misfit, (tried, anchors), no_length)
     solved = list(_batch_answers(view, solve, progress))
     users = np.concatenate([part.users for part in solved])
     order = np.argsort(users)
@@ -107,7 +109,12 @@ def _batch_answers(
 
 
 def _solve_batch(
-    lengths: Lengths, manifest: Manifest, max_misfit: float, tried: int, no_length: str, batch: UserBatch
+    lengths: Lengths,
+    manifest: Manifest,
+    max_misfit: float,
+    chosen: tuple[int, int],
+    no_length: str,
+    batch: UserBatch,
 ) -> BatchAnswer:
     # finite files may hold numbers whose squares are not; such clients are abstained on below
     with np.errstate(over="ignore", invalid="ignore"):
@@ -116,7 +123,7 @@ def _solve_batch(
         readout = read_batch(manifest, batch, reduced, scales)
     length = scales.max(axis=0)
     energy = np.stack([part.energy for part in reduced]).max(axis=0)
-    allowed = _allowed_misfit(batch, readout, max_misfit, tried)
+    allowed = _allowed_misfit(batch, readout, max_misfit, *chosen)
     abstained = _reasons(batch, readout, length, energy, allowed, no_length)
     silenced = np.isin(batch.users, list(abstained))
     readout.value[silenced] = np.nan
@@ -131,13 +138,12 @@ def _solve_batch(
 
 
 def _allowed_misfit(
-    batch: UserBatch, readout: Readout, max_misfit: float, tried: int
+    batch: UserBatch, readout: Readout, max_misfit: float, tried: int, anchors: int
 ) -> Float[np.ndarray, " users"]:
     """Largest misfit at which each client is answered: of few ratings less, so that accidents are rare."""
     if not np.isfinite(max_misfit):
         return np.full(readout.misfit.shape, max_misfit)
-    # one rating tells the length where no attribute does
-    free = readout.n_judged - (tried > 1) * ~_sends_attributes(batch)
+    free = readout.n_judged - anchors * ~_sends_attributes(batch)
     return np.minimum(max_misfit, np.where(readout.n_judged > 0, accidental(free, tried), np.inf))
 
 
