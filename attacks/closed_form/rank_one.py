@@ -37,6 +37,9 @@ class BatchAnswer(NamedTuple):
 
 
 Lengths = Callable[[UserBatch, "list[Reduced]"], Float[np.ndarray, "rounds users"]]
+Limit = Callable[
+    [UserBatch, "list[Reduced]", Float[np.ndarray, "rounds users"], Readout], Float[np.ndarray, " users"]
+]
 
 
 def solve_clients(
@@ -45,7 +48,7 @@ def solve_clients(
     view: View,
     lengths: Lengths,
     *,
-    max_misfit: float,
+    max_misfit: float | Limit,
     no_length: str,
     progress: Progress,
     tried: int = 1,
@@ -61,9 +64,10 @@ def solve_clients(
     lengths : callable
         From a batch and its reduced rounds to s >= 0 of every client in every round, (rounds, users);
         0 where it is not determined.
-    max_misfit : float
+    max_misfit : float, or callable
         Largest misfit at which a client is answered; of few ratings less, so that accidents are rare
-        (``attacks.closed_form.goodness_of_fit``). ``inf`` answers everybody.
+        (``attacks.closed_form.goodness_of_fit``). ``inf`` answers everybody. Or from a batch, its reduced
+        rounds, lengths and ratings to that of every client, (users,).
     no_length : str
         Why a client without a length is abstained on.
     progress : callable
@@ -111,7 +115,7 @@ def _batch_answers(
 def _solve_batch(
     lengths: Lengths,
     manifest: Manifest,
-    max_misfit: float,
+    max_misfit: float | Limit,
     chosen: tuple[int, int],
     no_length: str,
     batch: UserBatch,
@@ -121,9 +125,10 @@ def _solve_batch(
         reduced = [reduce_rows(manifest, uploads) for uploads in batch.rounds]
         scales = lengths(batch, reduced)
         readout = read_batch(manifest, batch, reduced, scales)
-    length = scales.max(axis=0)
-    energy = np.stack([part.energy for part in reduced]).max(axis=0)
-    allowed = _allowed_misfit(batch, readout, max_misfit, *chosen)
+        length = scales.max(axis=0)
+        energy = np.stack([part.energy for part in reduced]).max(axis=0)
+        most = max_misfit(batch, reduced, scales, readout) if callable(max_misfit) else max_misfit
+    allowed = _allowed_misfit(batch, readout, np.broadcast_to(most, length.shape), *chosen)
     abstained = _reasons(batch, readout, length, energy, allowed, no_length)
     silenced = np.isin(batch.users, list(abstained))
     readout.value[silenced] = np.nan
@@ -138,13 +143,12 @@ def _solve_batch(
 
 
 def _allowed_misfit(
-    batch: UserBatch, readout: Readout, max_misfit: float, tried: int, anchors: int
+    batch: UserBatch, readout: Readout, most: Float[np.ndarray, " users"], tried: int, anchors: int
 ) -> Float[np.ndarray, " users"]:
     """Largest misfit at which each client is answered: of few ratings less, so that accidents are rare."""
-    if not np.isfinite(max_misfit):
-        return np.full(readout.misfit.shape, max_misfit)
     free = readout.n_judged - anchors * ~_sends_attributes(batch)
-    return np.minimum(max_misfit, np.where(readout.n_judged > 0, accidental(free, tried), np.inf))
+    by_accident = np.where(readout.n_judged > 0, accidental(free, tried), np.inf)
+    return np.where(np.isinf(most), most, np.minimum(most, by_accident))
 
 
 def _reasons(
