@@ -29,6 +29,8 @@ class Learned(NamedTuple):
 
     Attributes
     ----------
+    shown : bool
+        Whether most of the clients that can be read without the scale show one.
     scale : Scale or None
         What multiplies the rows, in units of the manifest's; None where it is not known.
     lowered : float
@@ -37,6 +39,7 @@ class Learned(NamedTuple):
         Multiples of their factors that rows may hold, the likeliest first.
     """
 
+    shown: bool
     scale: Scale | None
     lowered: float
     pulls: tuple[float, ...]
@@ -61,12 +64,13 @@ def learned_of(view: View, max_misfit: float) -> Learned:
     # a declared regularisation may be none
     pulls = tuple(dict.fromkeys((declared + missing, missing)))
     if view.manifest.weighting == "include-unrated":
-        return Learned(DECLARED, 0.0, pulls)
+        return Learned(False, DECLARED, 0.0, pulls)
     asked = _asked(view, max_misfit, pulls[0])
     lowered = _offset(view.manifest, asked, max_misfit, pulls[0])
     if lowered:
         asked = _asked(view, max_misfit, pulls[0], lowered)
-    return Learned(_known_scale(view.manifest, asked), lowered, pulls)
+    shown = _shown_scale(asked)
+    return Learned(shown is not None, _known_scale(view.manifest, shown), lowered, pulls)
 
 
 def untold_offset(view: View, max_misfit: float, pull: float | None = None) -> float:
@@ -135,14 +139,18 @@ def _offset(manifest: Manifest, asked: list[_Asked], max_misfit: float, pull: fl
     return lowest if denying <= SELDOM * saying else 0.0
 
 
-def _known_scale(manifest: Manifest, asked: list[_Asked]) -> Scale | None:
-    """What multiplies the rows: what most show of those who can be read without it, else as declared."""
+def _shown_scale(asked: list[_Asked]) -> Scale | None:
+    """What multiplies the rows of most who can be read without knowing it."""
     told: list[np.ndarray] = []
     for one in asked:
         here = one.found.answered & np.isfinite(one.found.of_error)
         n_rated = one.rows.item.sum(axis=1)[here]
         told.append(np.stack([1 / (one.found.of_error * one.found.of_factor)[here], n_rated], axis=1))
-    shown = common_scale(*np.concatenate(told).T)
+    return common_scale(*np.concatenate(told).T)
+
+
+def _known_scale(manifest: Manifest, shown: Scale | None) -> Scale | None:
+    """What multiplies the rows: what clients show, else as declared."""
     declared = DECLARED if manifest.scale_known else None
     if shown is None or (declared is not None and shown.like(declared)):
         return declared

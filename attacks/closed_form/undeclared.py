@@ -37,6 +37,7 @@ from attacks.base import Estimates, Progress, Reconstruction, all_abstain, joine
 from attacks.closed_form.carried_rows import without_carried
 from attacks.closed_form.chain_readings import any_reading
 from attacks.closed_form.common_numbers import Learned, learned_of
+from attacks.closed_form.credible import without_multiples
 from attacks.closed_form.item_rows import BATCH_BYTES, rows_of
 from attacks.closed_form.readings import Reading, Rows, fitting_better, narrowed, some_of, spread_over
 from attacks.closed_form.reduction import leading_direction
@@ -151,6 +152,8 @@ def _best(
     for pull in learned.pulls:
         rows = rows_of(view.manifest, uploads, learned.scale, learned.lowered, pull)
         found = reading(rows, view.manifest, max_misfit)
+        if learned.shown:
+            found = without_multiples(found, np.array(view.manifest.rating_levels))
         own = factors_of(rows, found)
         if best is None:
             best, factors = found, own
