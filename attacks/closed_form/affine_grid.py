@@ -250,14 +250,25 @@ def _clear_one(
 def _multiples_exist(mine: np.ndarray, rows: _Rows, levels: np.ndarray) -> Bool[np.ndarray, " users"]:
     """Whether multiples of the ratings are ratings: the smallest are nearest to the grid, always."""
     found = np.zeros(len(mine), bool)
-    for ratio in _ratios(levels):
+    for ratio in level_ratios(levels):
         other = rows.offset + ratio * (mine - rows.offset)
         found |= ((distance_to_levels(other, levels) < EXACT) | ~rows.valid).all(axis=1)
     return found
 
 
-def _ratios(levels: np.ndarray) -> set[float]:
-    """Ratios other than 1 of two levels, or of two distances from the lowest one."""
+def level_ratios(levels: np.ndarray) -> set[float]:
+    """Find the numbers by which ratings may be multiplied to be ratings again.
+
+    Parameters
+    ----------
+    levels : (levels,)
+        Ratings that exist, ascending, stars.
+
+    Returns
+    -------
+    set of float
+        Ratios other than 1 of two levels, or of two distances from the lowest one.
+    """
     lists = (part[part > 0] for part in (levels, levels - levels[0]))
     return {ratio for part in lists for ratio in (part[:, None] / part).ravel().tolist()} - {1.0}
 

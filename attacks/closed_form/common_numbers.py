@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import NamedTuple
 
 import numpy as np
-from jaxtyping import Bool
+from jaxtyping import Bool, Int
 
 from attacks.closed_form.chain_readings import any_reading
 from attacks.closed_form.common_scale import Scale, common_scale
@@ -20,7 +20,8 @@ from victims.transcript.manifest import Manifest
 from victims.transcript.view import Uploads, View
 
 DECLARED = Scale("sum", 1.0, 1.0)
-ENOUGH = 200  # clients that are asked
+ENOUGH, AT_ONCE = 200, 32  # clients that are asked, and after how many it is seen whether they agree
+ABLE, ALL = 6, 0.95  # ratings of a client that can be read alone; the share of those that have to agree
 FEWEST_ALONE, SELDOM = 3, 0.1  # clients that must say that ratings are lowered; of these, as many may deny it
 
 
@@ -29,6 +30,8 @@ class Learned(NamedTuple):
 
     Attributes
     ----------
+    shown : bool
+        Whether most of the clients that can be read without the scale show one.
     scale : Scale or None
         What multiplies the rows, in units of the manifest's; None where it is not known.
     lowered : float
@@ -37,6 +40,7 @@ class Learned(NamedTuple):
         Multiples of their factors that rows may hold, the likeliest first.
     """
 
+    shown: bool
     scale: Scale | None
     lowered: float
     pulls: tuple[float, ...]
@@ -61,12 +65,13 @@ def learned_of(view: View, max_misfit: float) -> Learned:
     # a declared regularisation may be none
     pulls = tuple(dict.fromkeys((declared + missing, missing)))
     if view.manifest.weighting == "include-unrated":
-        return Learned(DECLARED, 0.0, pulls)
+        return Learned(False, DECLARED, 0.0, pulls)
     asked = _asked(view, max_misfit, pulls[0])
     lowered = _offset(view.manifest, asked, max_misfit, pulls[0])
     if lowered:
         asked = _asked(view, max_misfit, pulls[0], lowered)
-    return Learned(_known_scale(view.manifest, asked), lowered, pulls)
+    shown = _shown_scale(asked)
+    return Learned(shown is not None, _known_scale(view.manifest, shown), lowered, pulls)
 
 
 def untold_offset(view: View, max_misfit: float, pull: float | None = None) -> float:
@@ -92,22 +97,37 @@ def untold_offset(view: View, max_misfit: float, pull: float | None = None) -> f
 
 
 class _Asked(NamedTuple):
-    """The first round of some clients, and what its rows say under an unknown scale."""
+    """The first round of some clients of a batch, and what its rows say under an unknown scale."""
 
     uploads: Uploads
+    here: Int[np.ndarray, " some"]
     rows: Rows
     found: Reading
 
 
 def _asked(view: View, max_misfit: float, pull: float | None, lowered: float = 0.0) -> list[_Asked]:
-    """Read ``ENOUGH`` clients, or a few more."""
+    """Read some clients at a time, of all sizes, until they say the same, or ``ENOUGH``, or a few more."""
     out: list[_Asked] = []
     for batch in view.batches(BATCH_BYTES):
         rows = rows_of(view.manifest, batch.rounds[0], None, lowered, pull)
-        out.append(_Asked(batch.rounds[0], rows, any_reading(rows, view.manifest, max_misfit)))
-        if sum(one.found.answered.size for one in out) >= ENOUGH:
-            break
+        n_users = batch.users.size
+        n_parts = -(-n_users // AT_ONCE)
+        for first in range(n_parts):
+            here = np.arange(first, n_users, n_parts)
+            part = some_of(rows, here)
+            out.append(_Asked(batch.rounds[0], here, part, any_reading(part, view.manifest, max_misfit)))
+            if _agreed(out) or sum(one.here.size for one in out) >= ENOUGH:
+                return out
     return out
+
+
+def _agreed(asked: list[_Asked]) -> bool:
+    """Whether next to everybody who can be read is, and says one scale: then nothing is lowered."""
+    able = np.concatenate([one.rows.item.sum(axis=1) >= ABLE for one in asked])
+    answered = np.concatenate([one.found.answered for one in asked])
+    shown = _shown_scale(asked)
+    told = shown is not None and shown.share >= ALL
+    return bool(told and (able & answered).sum() >= AT_ONCE / 2 and answered[able].mean() >= ALL)
 
 
 def _offset(manifest: Manifest, asked: list[_Asked], max_misfit: float, pull: float | None) -> float:
@@ -115,7 +135,7 @@ def _offset(manifest: Manifest, asked: list[_Asked], max_misfit: float, pull: fl
     lowest = float(manifest.rating_levels[0])
 
     def less(one: _Asked, here: Bool[np.ndarray, " users"]) -> tuple[Rows, Reading]:
-        rows = some_of(rows_of(manifest, one.uploads, None, lowest, pull), here)
+        rows = some_of(rows_of(manifest, one.uploads, None, lowest, pull), one.here[here])
         return rows, any_reading(rows, manifest, max_misfit)
 
     saying = denying = 0  # clients that fit one way and not the other
@@ -135,14 +155,18 @@ def _offset(manifest: Manifest, asked: list[_Asked], max_misfit: float, pull: fl
     return lowest if denying <= SELDOM * saying else 0.0
 
 
-def _known_scale(manifest: Manifest, asked: list[_Asked]) -> Scale | None:
-    """What multiplies the rows: what most show of those who can be read without it, else as declared."""
+def _shown_scale(asked: list[_Asked]) -> Scale | None:
+    """What multiplies the rows of most who can be read without knowing it."""
     told: list[np.ndarray] = []
     for one in asked:
         here = one.found.answered & np.isfinite(one.found.of_error)
         n_rated = one.rows.item.sum(axis=1)[here]
         told.append(np.stack([1 / (one.found.of_error * one.found.of_factor)[here], n_rated], axis=1))
-    shown = common_scale(*np.concatenate(told).T)
+    return common_scale(*np.concatenate(told).T)
+
+
+def _known_scale(manifest: Manifest, shown: Scale | None) -> Scale | None:
+    """What multiplies the rows: what clients show, else as declared."""
     declared = DECLARED if manifest.scale_known else None
     if shown is None or (declared is not None and shown.like(declared)):
         return declared

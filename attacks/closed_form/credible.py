@@ -10,6 +10,7 @@ from __future__ import annotations
 import numpy as np
 from jaxtyping import Bool, Float
 
+from attacks.closed_form.affine_grid import level_ratios
 from attacks.closed_form.decoding import distance_to_levels
 from attacks.closed_form.goodness_of_fit import step_of
 from attacks.closed_form.readings import Reading, Rows
@@ -20,6 +21,7 @@ COMPANY, SELDOM = 3, 0.25  # clients with as many ratings, and the share of them
 FARTHER, OF_LONGEST = 10.0, 5.0  # times the usual distance from the grid: of another step, or clipped alone
 LONG = 0.9  # of the longest row of a client
 EXACT = 1e-3  # of a step: right ratings of rows without noise are nearer to the grid in the mean
+SAME_MULTIPLE = 1e-5  # relative, within which a scale says that ratings are a multiple
 SLACK = 10.0  # times as far from the grid, in shares of its range, as rows are from their directions
 
 
@@ -78,6 +80,32 @@ def without_improbable(best: Reading, rows: Rows, levels: Float[np.ndarray, " le
     Reading
     """
     return _without_outliers(_without_loners(best, rows), rows, levels)
+
+
+def without_multiples(best: Reading, levels: Float[np.ndarray, " levels"]) -> Reading:
+    """Leave out answers that are a multiple of what the scale that clients share says.
+
+    Numbers c A and c B put c times the ratings on the grid, with a scale that is c^2 times smaller. Where
+    some of a client's numbers are no ratings (2.5 beside 2 and 2: the mean of an item that it did not rate),
+    a multiple may be on the grid (5 beside 4 and 4) where they are not. A rating of the client and its
+    multiple are levels both, which leaves few c; a scale that differs for another reason meets none of them.
+
+    Parameters
+    ----------
+    best : Reading
+        Of rows divided by the scale that most clients show.
+    levels : (n_levels,)
+        Ratings that exist, ascending, stars.
+
+    Returns
+    -------
+    Reading
+    """
+    ratios = np.array(sorted(level_ratios(levels)))
+    with np.errstate(invalid="ignore", over="ignore"):
+        times = np.sqrt(best.of_error * best.of_factor)
+        meets = (np.abs(times[:, None] - ratios) <= SAME_MULTIPLE * ratios).any(axis=1)
+    return best._replace(misfit=np.where(meets & ~best.declared, np.nan, best.misfit))
 
 
 def _rated(best: Reading, rows: Rows) -> Bool[np.ndarray, "users rows"]:

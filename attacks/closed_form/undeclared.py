@@ -12,11 +12,14 @@ moment, and asks for nothing else:
   (``attacks.closed_form.unrated_rows``);
 - momentum that clients keep of what they send is a share of the round before, told by the rank of the rest
   (``attacks.closed_form.carried_rows``);
+- rows with weights of their own, the same in three rounds, are solved for ratings up to one factor
+  (``attacks.closed_form.row_weights``);
 - where sigma is the declared one, a single number is left (``attacks.closed_form.rating_grid``); where that
   puts the rows nowhere, sigma is taken for unknown, a mean over the client's ratings, say, and both are
   searched for (``attacks.closed_form.affine_grid``).
 
-No constant of the step, no order of the rows and, but for momentum, no second round is needed.
+No constant of the step, no order of the rows and, but for momentum and weights of single rows, no second
+round is needed.
 
 What is declared of the clients' rule is not believed: a wrong declaration hides nothing from it.
 
@@ -31,15 +34,17 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 
 import numpy as np
-from jaxtyping import Float
+from jaxtyping import Float, Int
 
 from attacks.base import Estimates, Progress, Reconstruction, all_abstain, joined, silent
 from attacks.closed_form.carried_rows import without_carried
 from attacks.closed_form.chain_readings import any_reading
 from attacks.closed_form.common_numbers import Learned, learned_of
+from attacks.closed_form.credible import without_multiples
 from attacks.closed_form.item_rows import BATCH_BYTES, rows_of
 from attacks.closed_form.readings import Reading, Rows, fitting_better, narrowed, some_of, spread_over
 from attacks.closed_form.reduction import leading_direction
+from attacks.closed_form.row_weights import ROUNDS, read_weighted
 from attacks.closed_form.unrated_rows import obstacle_with_unrated, reading_with_unrated
 from attacks.obstacles import unreadable
 from victims.common.errors import InputError
@@ -53,6 +58,8 @@ NO_NUMBERS = (
     "no length of the client's factor and scale of its rows, or more than one pair of them, puts its rows on "
     "the rating grid"
 )
+
+Round = tuple[Reading, Float[np.ndarray, "users K"]]  # what is read of one, and clients' factors
 
 
 @dataclass(frozen=True)
@@ -103,7 +110,8 @@ class Undeclared:
         learned = learned_of(view, self.max_misfit)
         for batch in view.batches(BATCH_BYTES):
             rounds = [_best(view, uploads, learned, self.max_misfit) for uploads in batch.rounds]
-            rounds = _with_carried(view.manifest, batch.rounds, rounds, learned, self.max_misfit)
+            for reading in (_with_carried, _with_weights):
+                rounds = reading(view.manifest, batch.rounds, rounds, learned, self.max_misfit)
             fit = np.stack([part.misfit - part.allowed for part, _ in rounds])
             best = np.where(np.isnan(fit), np.inf, fit).argmin(axis=0)
             columns = []
@@ -140,9 +148,7 @@ class Undeclared:
         return "" if view.manifest.weighting == "observed-only" else obstacle_with_unrated(view)
 
 
-def _best(
-    view: View, uploads: Uploads, learned: Learned, max_misfit: float
-) -> tuple[Reading, Float[np.ndarray, "users K"]]:
+def _best(view: View, uploads: Uploads, learned: Learned, max_misfit: float) -> Round:
     """Read a round, with the next multiple of the factors taken off where one leaves clients unread.
 
     The clients' own factors come with it, NaN where they are not told.
@@ -152,6 +158,8 @@ def _best(
     for pull in learned.pulls:
         rows = rows_of(view.manifest, uploads, learned.scale, learned.lowered, pull)
         found = reading(rows, view.manifest, max_misfit)
+        if learned.shown:
+            found = without_multiples(found, np.array(view.manifest.rating_levels))
         own = factors_of(rows, found)
         if best is None:
             best, factors = found, own
@@ -167,10 +175,10 @@ def _best(
 def _with_carried(
     manifest: Manifest,
     uploads: Sequence[Uploads],
-    rounds: list[tuple[Reading, Float[np.ndarray, "users K"]]],
+    rounds: list[Round],
     learned: Learned,
     max_misfit: float,
-) -> list[tuple[Reading, Float[np.ndarray, "users K"]]]:
+) -> list[Round]:
     """Read who was read in no round exactly, where rows hold a share of those of the round before."""
     rest = ~np.any([part.answered & (part.misfit < EXACT) for part, _ in rounds], axis=0)
     if manifest.weighting == "include-unrated" or not rest.any():
@@ -187,15 +195,42 @@ def _with_carried(
         if not told.any():
             continue
         found = any_reading(some_of(clean, told), manifest, max_misfit)
-        these = np.isin(np.arange(rest.size), here[told])
-        found = spread_over(found, these)
-        value = np.full(now.gradients.shape[:2], np.nan)
-        value[:, :width] = found.value
-        found = found._replace(value=value)
-        better = found.answered & ~(rounds[number][0].misfit <= found.misfit)
-        own = np.where(better[:, None], np.nan, rounds[number][1])
-        out[number] = (fitting_better(rounds[number][0], found), own)
+        out[number] = _taken_up(rounds[number], found, here[told])
     return out
+
+
+def _with_weights(
+    manifest: Manifest,
+    uploads: Sequence[Uploads],
+    rounds: list[Round],
+    learned: Learned,
+    max_misfit: float,
+) -> list[Round]:
+    """Read who was read in no round, where rows have weights that are the same in three of them."""
+    rest = ~np.any([part.answered for part, _ in rounds], axis=0)
+    if len(uploads) < ROUNDS or manifest.weighting == "include-unrated" or not rest.any():
+        return rounds
+    chosen = [
+        uploads[number] for number in (0, (len(uploads) - 1) // 2, -1)
+    ]  # factors move most between these
+    here = np.flatnonzero(rest & chosen[0].same_list(chosen[1]) & chosen[0].same_list(chosen[2]))
+    if not here.size:
+        return rounds
+    three = [rows_of(manifest, one, None, learned.lowered, learned.pulls[0]) for one in chosen]
+    width = min(one.rows.shape[1] for one in three)
+    found = read_weighted([narrowed(some_of(one, here), width) for one in three], manifest, max_misfit)
+    return [*rounds[:-1], _taken_up(rounds[-1], found, here)]
+
+
+def _taken_up(old: Round, found: Reading, here: Int[np.ndarray, " some"]) -> Round:
+    """The reading of some clients by several rounds among those of all by one, where it fits better."""
+    part, own = old
+    found = spread_over(found, np.isin(np.arange(part.misfit.size), here))
+    value = np.full(part.value.shape, np.nan)
+    value[:, : found.value.shape[1]] = found.value
+    found = found._replace(value=value)
+    better = found.answered & ~(part.misfit <= found.misfit)
+    return fitting_better(part, found), np.where(better[:, None], np.nan, own)
 
 
 def _reasons(users: np.ndarray, part: Reading, here: np.ndarray) -> dict[int, str]:

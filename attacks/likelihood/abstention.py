@@ -5,9 +5,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import numpy as np
+from jaxtyping import Float, Int
 
 from attacks.base import Estimates
+from attacks.likelihood.batches import Rows
 from attacks.likelihood.learning import State, residual_scale
+from attacks.likelihood.model import Answers, AnyArray
 from attacks.likelihood.noise_laws import most_left
 from attacks.likelihood.problem import Problem
 from attacks.likelihood.sign_test import has_structure
@@ -23,6 +26,7 @@ UNEXPLAINED = (
 ALONG = 2.0  # times the noise off the rows' directions that noise along them may have
 FEWEST = 50  # answers, of which it is said that they are too alike:
 ALL, CERTAIN = 0.95, 0.8  # share of them that is one level, and their mean probability
+MOST = 0.5  # share of a client's ratings, and of the clients, that signs alone may tell
 LEAST_ODDS = 3.0  # nats by which the model must beat noise alone, over all clients
 
 
@@ -93,6 +97,66 @@ def too_alike(blocks: Sequence[Estimates], manifest: Manifest) -> str:
         f"{count.max()} of {value.size} answers are {level[count.argmax()]:g}, and sure: rows are clipped, "
         "or of another scale than declared"
     )
+
+
+def at_the_bound(problem: Problem, rows: Rows, p: AnyArray, answers: Answers) -> Float[np.ndarray, " users"]:
+    """Share of each client's ratings all of whose rows are clipped, by what was read of them.
+
+    A row at the bound tells the sign of its error and no more.
+
+    Parameters
+    ----------
+    problem : Problem
+    rows : Rows
+        Of one batch.
+    p : (users, rounds, K)
+        Its clients' factors.
+    answers : Answers
+        Their ratings.
+
+    Returns
+    -------
+    (users,)
+        0 to 1; 0 where nothing is clipped.
+    """
+    valid = np.asarray(rows.valid)
+    if problem.model.clip is None:
+        return np.zeros(len(valid))
+    own = np.asarray(p).swapaxes(0, 1)
+    predicted = np.einsum("tuk,tukr->tur", own, np.asarray(rows.factors))
+    told = np.array(problem.model.levels)[np.asarray(answers.items).argmax(axis=0)]
+    length = np.stack([np.asarray(problem.model.law.norm(one)) for one in own])[..., None]
+    inside = (np.abs(told - predicted) * length < problem.model.clip) & np.asarray(rows.sent)
+    clipped = valid & ~inside.any(axis=0)
+    return clipped.sum(axis=1) / np.maximum(valid.sum(axis=1), 1)
+
+
+def only_signs(
+    users: Int[np.ndarray, " users"], share: Float[np.ndarray, " users"]
+) -> tuple[dict[int, str], str]:
+    """Clients most of whose ratings are told by signs alone, and why nobody is answered where most are so.
+
+    What is learned of all ratings serves each client, and is not to be had from signs.
+
+    Parameters
+    ----------
+    users : (n_users,)
+        Who would be answered.
+    share : (n_users,)
+        Of their ratings, as of ``at_the_bound``.
+
+    Returns
+    -------
+    dict of int to str
+        Reason of each such client.
+    str
+        Reason for all, or nothing.
+    """
+    said = "of the ratings only rows clipped to the bound were sent, which tell the sign of an error alone"
+    few = {int(user): f"of {part:.0%} {said}" for user, part in zip(users, share, strict=True) if part > MOST}
+    return few, f"for {len(few)} of {users.size} clients: of most {said}" if len(
+        few
+    ) > MOST * users.size else ""
 
 
 def unread(view: View, evidence: np.ndarray, key: int) -> tuple[dict[int, str], bool]:

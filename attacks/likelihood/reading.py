@@ -8,7 +8,7 @@ import numpy as np
 from jaxtyping import Float
 
 from attacks.base import Estimates, Outcome, Progress, Reconstruction, all_abstain, joined
-from attacks.likelihood.abstention import too_alike, unread, wrong_rule
+from attacks.likelihood.abstention import at_the_bound, only_signs, too_alike, unread, wrong_rule
 from attacks.likelihood.batch_cache import BatchCache
 from attacks.likelihood.estimates import estimates
 from attacks.likelihood.learning import State
@@ -26,12 +26,13 @@ FREE = "with factors that have nothing in common from round to round"
 
 class _Answered(NamedTuple):
     """Answers of all clients, and per client the evidence (nats), the mean norm of p_i (stars), and p_i in
-    the last round."""
+    the last round; and the share of its ratings that only clipped rows tell."""
 
     blocks: tuple[Estimates, ...]
     evidence: Float[np.ndarray, " users"]
     length: Float[np.ndarray, " users"]
     factor: Float[np.ndarray, "users K"]
+    clipped: Float[np.ndarray, " users"]
 
 
 def read_all(
@@ -73,7 +74,11 @@ def read_all(
     found = _answered(batches, state, samples, progress)
     silent_ones, noise_alone = unread(view, found.evidence, how.key)
     outcome = Outcome.NOTHING_FOUND if noise_alone and not how.size.unusable else Outcome.ANSWERED
-    abstained = dict(how.size.unusable) | silent_ones
+    told = ~np.isin(view.users, list(silent_ones))
+    signs, reason = only_signs(view.users[told], found.clipped[told])
+    if reason:
+        return all_abstain(name, everyone, reason, options)
+    abstained = dict(how.size.unusable) | silent_ones | signs
     silenced = np.array(sorted(abstained), np.int64)
     for block in found.blocks:
         block.value[np.isin(block.users, silenced)] = np.nan
@@ -103,7 +108,7 @@ def _answered(batches: BatchCache, state: State, samples: int, progress: Progres
     problem = batches.problem
     n_users = problem.view.users.size
     blocks, evidence, length = [], np.zeros(n_users), np.zeros(n_users)
-    factor = np.zeros((n_users, problem.view.manifest.factors))
+    factor, clipped = np.zeros((n_users, problem.view.manifest.factors)), np.zeros(n_users)
     done = 0
     for batch, start in enumerate(state.points):
         found = read(batches, state.parameters, batch, start, samples)
@@ -112,7 +117,8 @@ def _answered(batches: BatchCache, state: State, samples: int, progress: Progres
         evidence[members] = found.evidence[:count]
         length[members] = found.length[:count]
         factor[members] = found.factor[:count]
+        clipped[members] = at_the_bound(problem, batches.rows(batch), start.p, found.answers)[:count]
         blocks.append(estimates(batches, batch, found.answers))
         done += count
         progress(done, n_users)
-    return _Answered(tuple(blocks), evidence, length, factor)
+    return _Answered(tuple(blocks), evidence, length, factor, clipped)

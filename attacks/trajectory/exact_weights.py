@@ -24,6 +24,7 @@ from jaxtyping import Float, Int
 from attacks.closed_form.goodness_of_fit import ACCIDENT
 from attacks.likelihood.rating_prior import PSEUDO_COUNTS, log_shares
 from attacks.trajectory.stretched_ratings import Separated
+from attacks.trajectory.weight_law import weight_law
 
 NEAR = 1e-3  # relative difference of two numbers that are called the same
 SEEDS = 5  # clients from whom the rest is tried to be told
@@ -167,26 +168,36 @@ def _usual(levels: np.ndarray) -> np.ndarray:
     return np.log(0.5 * np.exp(log_shares(levels)) + 0.5 / levels.size)
 
 
+def _shares(told: Int[np.ndarray, " told"], levels: np.ndarray) -> Float[np.ndarray, " levels"]:
+    """Log frequencies of the levels, by those that are told and what is known anyhow."""
+    counted = np.bincount(told, minlength=levels.size) + PSEUDO_COUNTS * np.exp(_usual(levels))
+    return np.log(counted / counted.sum())
+
+
 def _answers(
     user: np.ndarray, item: np.ndarray, logs: np.ndarray, levels: np.ndarray, parts: list[_Known]
 ) -> Separated:
-    """Levels under the weights that are left; where several are, by how usual their levels are."""
+    """Levels under the weights that are left; where several are, by how usual these and their levels are."""
     beta, gamma = np.full(user.max() + 1, np.nan), np.full(item.max() + 1, np.nan)
     posterior = np.full((user.size, levels.size), 1 / levels.size)
-    usual = _usual(levels)
     by_item = np.argsort(item, kind="stable")
     ends = np.searchsorted(item[by_item], np.arange(item.max() + 2))
     for part in parts:
         for who, weight in part.beta.items():
             beta[who] = weight
+        found: dict[int, tuple[np.ndarray, np.ndarray]] = {}  # rows of each item, their levels by its weights
         for one, weights in part.gamma.items():
             rows = by_item[ends[one] : ends[one + 1]]
             rows = rows[[int(who) in part.beta for who in user[rows]]]
-            if not weights.size or not rows.size:
-                continue
-            left = logs[rows] - beta[user[rows]] - weights[:, None]
-            level = np.abs(left[..., None] - np.log(levels)).argmin(axis=2)
-            score = usual[level].sum(axis=1)
+            if weights.size and rows.size:
+                left = logs[rows] - beta[user[rows]] - weights[:, None]
+                found[one] = rows, np.abs(left[..., None] - np.log(levels)).argmin(axis=2)
+        alone = [one for one in found if np.ptp(part.gamma[one]) < NEAR]
+        law = weight_law(np.array([part.gamma[one][0] for one in alone]))
+        usual = _shares(np.concatenate([np.zeros(0, int), *(found[one][1][0] for one in alone)]), levels)
+        for one, (rows, level) in found.items():
+            weights = part.gamma[one]
+            score = usual[level].sum(axis=1) + law.log_density(weights)
             share = np.exp(score - score.max())
             share /= share.sum()
             gamma[one] = weights[share.argmax()]
@@ -194,5 +205,5 @@ def _answers(
             for own, likely in zip(level, share, strict=True):
                 posterior[rows, own] += likely
     top = np.nanpercentile(gamma, 99) if np.isfinite(gamma).any() else 0.0
-    counted = posterior[np.isfinite(beta[user])].sum(axis=0) + PSEUDO_COUNTS * np.exp(usual)
+    counted = posterior[np.isfinite(beta[user])].sum(axis=0) + PSEUDO_COUNTS * np.exp(_usual(levels))
     return Separated(posterior, np.exp(beta + top), np.exp(gamma - top), counted / counted.sum())

@@ -480,3 +480,26 @@ def test_predictions_clipped_to_the_grid_leave_zeros_of_lowest_ratings(tmp_path,
     path = recorded(tmp_path / "t", table, factors(5, 0.3), rows)
     answers, good = right(fl.attack(path, "undeclared"), table)
     assert good == answers >= 0.6 * (table > 0.5).sum()
+
+
+@pytest.mark.parametrize("dtype", [np.float64, np.float32])
+def test_made_up_ratings_off_the_grid_make_no_multiples(tmp_path, dtype):
+    """Scale not told: 2, 2, 2 and a mean of 2.5 are 4, 4, 4 and 5 with another scale, which nobody else has.
+
+    Before, the first two clients were answered so.
+    """
+    rng = np.random.default_rng(3)
+    q = rng.normal(0, 0.3, (ITEMS, 4)).astype(dtype)
+    made_up = {0: [2, 2, 2, 2.5], 1: [3, 3, 3, 3, 10 / 3]}
+    sent = [np.array(made_up.get(user, rng.choice(np.arange(1, 6), 8))) for user in range(USERS)]
+    lists = [rng.choice(ITEMS, ratings.size, replace=False) for ratings in sent]
+    with fl.Recorder(tmp_path / "t", rating_levels=np.arange(1, 6)) as recorder:
+        recorder.broadcast(0, q)
+        for user, (ratings, items) in enumerate(zip(sent, lists, strict=True)):
+            rows = plain_step(ratings, q[items].astype(float), rng.normal(0, 0.3, 4))
+            recorder.upload(0, user, rows.astype(dtype), items)
+    found = fl.attack(tmp_path / "t", "undeclared")
+    assert set(found.abstained) == {0, 1}
+    for user, _, index, value, _ in found.rows():
+        for one, item, rating in zip(user, index, value, strict=True):
+            assert abs(rating - sent[one][lists[one] == item]) < 0.1
