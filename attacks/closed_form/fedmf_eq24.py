@@ -12,7 +12,9 @@ The step of the clients is u' = S u + c alpha / u with S = 1 - 2 gamma lambda an
 (15), (16) and (24) have S = 1 and c = 1: the learning rate and the regularisation are missing.
 
 What it assumes: uploads in the clear and without noise, two consecutive rounds, gamma and lambda public,
-and the sign and root whose ratings lie nearest to the grid.
+and the sign and root whose ratings lie nearest to the grid. The paper's attack answers whatever comes out
+(``answer="any"``); by default a client is answered where its ratings fit the grid by more than chance
+(``attacks.closed_form.goodness_of_fit``), as by the other closed forms.
 """
 
 from __future__ import annotations
@@ -33,6 +35,9 @@ from victims.common.validation import one_of, require_fields
 from victims.transcript.manifest import Manifest
 from victims.transcript.view import Uploads, UserBatch, View
 
+MAX_MISFIT = 0.25  # of chance, as the spectral attack allows
+ROOTS = 2  # of the quadratic, of which the grid chooses one
+
 
 @dataclass(frozen=True)
 class Eq24:
@@ -41,12 +46,16 @@ class Eq24:
     Attributes
     ----------
     form : "printed" or "corrected"
+    answer : "judged" or "any"
+        "judged" abstains where ratings fit the grid little better than chance; "any" answers whoever has a
+        root, as the paper does.
     """
 
     form: Literal["printed", "corrected"] = "corrected"
+    answer: Literal["judged", "any"] = "judged"
 
     def __post_init__(self) -> None:
-        require_fields(self, "eq24", form=one_of("printed", "corrected"))
+        require_fields(self, "eq24", form=one_of("printed", "corrected"), answer=one_of("judged", "any"))
 
     @property
     def name(self) -> str:
@@ -77,9 +86,10 @@ class Eq24:
             options,
             view,
             partial(_lengths, self, view.manifest),
-            max_misfit=np.inf,  # the paper's attack answers, whether it fits or not
+            max_misfit=MAX_MISFIT if self.answer == "judged" else np.inf,
             no_length="Eq. (24) has no positive root",
             progress=progress,
+            tried=ROOTS,
         )
 
     def obstacle(self, view: View) -> str:

@@ -103,25 +103,69 @@ def misfit(
     """
     stride = max(1, -(-error.shape[1] // FIT_ROWS))
     error, predicted, item, valid = (part[:, ::stride] for part in (error, predicted, item, valid))
-
-    def distances(pairing: np.ndarray) -> np.ndarray:
-        value = error + pairing
-        near = distance_to_levels(value, levels)
-        if alpha is not None:
-            near = np.minimum(near, np.abs(error + alpha * pairing))
-        return np.where(item, near, np.minimum(np.abs(value), np.abs(value - 1)))
-
-    fit, chance = distances(predicted), distances(np.roll(predicted, 1, axis=1))
+    fit = _distances(error, predicted, item, levels, alpha)
+    chance = _distances(error, np.roll(predicted, 1, axis=1), item, levels, alpha)
     worst = np.zeros(error.shape[0])
-    rated = step_of(levels)
     for kind, step, least in (
-        (item & valid, rated, rated if alpha is None else 0.0),
+        (item & valid, step_of(levels), _least(levels, alpha)),
         (~item & valid, 1.0, 1.0),
     ):
+        by_chance = _mean_chance(chance, kind, step, least)
         count = np.maximum(kind.sum(axis=1), 1)
-        by_chance = np.clip((chance * kind).sum(axis=1) / count, least / 4, FAR * step)
-        worst = np.maximum(worst, (fit * kind).sum(axis=1) / count / np.maximum(by_chance, TINY))
+        worst = np.maximum(worst, (fit * kind).sum(axis=1) / count / by_chance)
     return worst, (item & valid).sum(axis=1)
+
+
+def rating_chance(
+    error: Float[np.ndarray, "users rows"],
+    predicted: Float[np.ndarray, "users rows"],
+    item: Bool[np.ndarray, "users rows"],
+    valid: Bool[np.ndarray, "users rows"],
+    levels: Float[np.ndarray, " levels"],
+    alpha: float | np.floating | None,
+) -> Float[np.ndarray, " users"]:
+    """Measure what ``misfit`` takes for chance, of ratings.
+
+    Parameters
+    ----------
+    error, predicted, item, valid, levels, alpha
+        As of ``misfit``.
+
+    Returns
+    -------
+    (n_users,)
+        Mean distance from the grid, stars > 0.
+    """
+    stride = max(1, -(-error.shape[1] // FIT_ROWS))
+    error, predicted, item, valid = (part[:, ::stride] for part in (error, predicted, item, valid))
+    chance = _distances(error, np.roll(predicted, 1, axis=1), item, levels, alpha)
+    return _mean_chance(chance, item & valid, step_of(levels), _least(levels, alpha))
+
+
+def _distances(
+    error: np.ndarray,
+    predicted: np.ndarray,
+    item: np.ndarray,
+    levels: np.ndarray,
+    alpha: float | np.floating | None,
+) -> np.ndarray:
+    """How far rows are from what they may be, each by itself."""
+    value = error + predicted
+    near = distance_to_levels(value, levels)
+    if alpha is not None:
+        near = np.minimum(near, np.abs(error + alpha * predicted))
+    return np.where(item, near, np.minimum(np.abs(value), np.abs(value - 1)))
+
+
+def _least(levels: np.ndarray, alpha: float | np.floating | None) -> float:
+    """The step of which a quarter is chance at least."""
+    return step_of(levels) if alpha is None else 0.0
+
+
+def _mean_chance(chance: np.ndarray, kind: np.ndarray, step: float, least: float) -> np.ndarray:
+    count = np.maximum(kind.sum(axis=1), 1)
+    by_chance = np.clip((chance * kind).sum(axis=1) / count, least / 4, FAR * step)
+    return np.maximum(by_chance, TINY)
 
 
 def independent(

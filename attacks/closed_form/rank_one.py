@@ -37,6 +37,9 @@ class BatchAnswer(NamedTuple):
 
 
 Lengths = Callable[[UserBatch, "list[Reduced]"], Float[np.ndarray, "rounds users"]]
+Limit = Callable[
+    [UserBatch, "list[Reduced]", Float[np.ndarray, "rounds users"], Readout], Float[np.ndarray, " users"]
+]
 
 
 def solve_clients(
@@ -45,10 +48,11 @@ def solve_clients(
     view: View,
     lengths: Lengths,
     *,
-    max_misfit: float,
+    max_misfit: float | Limit,
     no_length: str,
     progress: Progress,
     tried: int = 1,
+    anchors: int = 0,
 ) -> Reconstruction:
     """Read all clients of a view, given how their lengths are found.
 
@@ -60,15 +64,17 @@ def solve_clients(
     lengths : callable
         From a batch and its reduced rounds to s >= 0 of every client in every round, (rounds, users);
         0 where it is not determined.
-    max_misfit : float
+    max_misfit : float, or callable
         Largest misfit at which a client is answered; of few ratings less, so that accidents are rare
-        (``attacks.closed_form.goodness_of_fit``). ``inf`` answers everybody.
+        (``attacks.closed_form.goodness_of_fit``). ``inf`` answers everybody. Or from a batch, its reduced
+        rounds, lengths and ratings to that of every client, (users,).
     no_length : str
         Why a client without a length is abstained on.
     progress : callable
     tried : int
-        Lengths of which the one was taken that fits the grid best, one rating having told them; 1 where the
-        grid did not choose.
+        Lengths of which the one was taken that fits the grid best; 1 where the grid did not choose.
+    anchors : int
+        Ratings that told these lengths by being on the grid, where no attribute does, and so show nothing.
 
     Returns
     -------
@@ -76,7 +82,7 @@ def solve_clients(
         Values are not rounded; diagnostics hold ``length`` (the estimated norm of p_i, stars) and ``misfit``
         (0 fits the grid exactly, 1 no better than chance).
     """
-    solve = partial(_solve_batch, lengths, view.manifest, max_misfit, tried, no_length)
+    solve = partial(_solve_batch, lengths, view.manifest, max_misfit, (tried, anchors), no_length)
     solved = list(_batch_answers(view, solve, progress))
     users = np.concatenate([part.users for part in solved])
     order = np.argsort(users)
@@ -107,16 +113,22 @@ def _batch_answers(
 
 
 def _solve_batch(
-    lengths: Lengths, manifest: Manifest, max_misfit: float, tried: int, no_length: str, batch: UserBatch
+    lengths: Lengths,
+    manifest: Manifest,
+    max_misfit: float | Limit,
+    chosen: tuple[int, int],
+    no_length: str,
+    batch: UserBatch,
 ) -> BatchAnswer:
     # finite files may hold numbers whose squares are not; such clients are abstained on below
     with np.errstate(over="ignore", invalid="ignore"):
         reduced = [reduce_rows(manifest, uploads) for uploads in batch.rounds]
         scales = lengths(batch, reduced)
         readout = read_batch(manifest, batch, reduced, scales)
-    length = scales.max(axis=0)
-    energy = np.stack([part.energy for part in reduced]).max(axis=0)
-    allowed = _allowed_misfit(batch, readout, max_misfit, tried)
+        length = scales.max(axis=0)
+        energy = np.stack([part.energy for part in reduced]).max(axis=0)
+        most = max_misfit(batch, reduced, scales, readout) if callable(max_misfit) else max_misfit
+    allowed = _allowed_misfit(batch, readout, np.broadcast_to(most, length.shape), *chosen)
     abstained = _reasons(batch, readout, length, energy, allowed, no_length)
     silenced = np.isin(batch.users, list(abstained))
     readout.value[silenced] = np.nan
@@ -131,14 +143,12 @@ def _solve_batch(
 
 
 def _allowed_misfit(
-    batch: UserBatch, readout: Readout, max_misfit: float, tried: int
+    batch: UserBatch, readout: Readout, most: Float[np.ndarray, " users"], tried: int, anchors: int
 ) -> Float[np.ndarray, " users"]:
     """Largest misfit at which each client is answered: of few ratings less, so that accidents are rare."""
-    if not np.isfinite(max_misfit):
-        return np.full(readout.misfit.shape, max_misfit)
-    # one rating tells the length where no attribute does
-    free = readout.n_judged - (tried > 1) * ~_sends_attributes(batch)
-    return np.minimum(max_misfit, np.where(readout.n_judged > 0, accidental(free, tried), np.inf))
+    free = readout.n_judged - anchors * ~_sends_attributes(batch)
+    by_accident = np.where(readout.n_judged > 0, accidental(free, tried), np.inf)
+    return np.where(np.isinf(most), most, np.minimum(most, by_accident))
 
 
 def _reasons(

@@ -78,6 +78,7 @@ class Grid:
             no_length="no length of the client's factor, or more than one, puts its rows on the rating grid",
             progress=progress,
             tried=len(_candidates(view.manifest)),
+            anchors=1,
         )
 
     def obstacle(self, view: View) -> str:

@@ -13,7 +13,7 @@ import numpy as np
 from jaxtyping import Float, Int
 
 from attacks.closed_form.decoding import looks_unrated
-from attacks.closed_form.goodness_of_fit import independent, misfit
+from attacks.closed_form.goodness_of_fit import independent, misfit, rating_chance
 from attacks.closed_form.reduction import Reduced, projection
 from victims.transcript.manifest import Manifest
 from victims.transcript.view import ATTRIBUTE, ITEM, Uploads, UserBatch
@@ -34,6 +34,8 @@ class Readout:
         0 fits the grid exactly, 1 is no better than chance; NaN where a value is not finite.
     n_judged : (n_users,)
         Of how many ratings that is; in observed-only of how many that differ.
+    chance : (n_users,)
+        Distance of ratings from the grid by chance, stars: what ``misfit`` is relative to.
     factor : (n_users, K)
         p_i in the round that was read.
     round : (n_users,)
@@ -46,6 +48,7 @@ class Readout:
     if_rated: Float[np.ndarray, "users rows"] | None
     misfit: Float[np.ndarray, " users"]
     n_judged: Int[np.ndarray, " users"]
+    chance: Float[np.ndarray, " users"]
     factor: Float[np.ndarray, "users K"]
     round: Int[np.ndarray, " users"]
 
@@ -82,7 +85,7 @@ def read_batch(
     value, distance = np.full(shape, np.nan, np.float32), np.ones(batch.users.size)
     if_rated = value.copy() if manifest.weighting == "include-unrated" else None
     n_judged, round_ = np.zeros(batch.users.size, int), np.zeros(batch.users.size, int)
-    factor = np.full(reduced[0].direction.shape, np.nan)
+    factor, chance = np.full(reduced[0].direction.shape, np.nan), np.ones(batch.users.size)
     for number in np.unique(best):
         here = best == number
         part = read_round(manifest, batch.rounds[number], reduced[number], scales[number])
@@ -93,8 +96,8 @@ def read_batch(
         if if_rated is not None and part.if_rated is not None:
             if_rated[here, :rows] = part.if_rated[here]
         distance[here], n_judged[here] = part.misfit[here], part.n_judged[here]
-        factor[here], round_[here] = part.factor[here], part.round[here]
-    return Readout(kind, index, value, if_rated, distance, n_judged, factor, round_)
+        factor[here], round_[here], chance[here] = part.factor[here], part.round[here], part.chance[here]
+    return Readout(kind, index, value, if_rated, distance, n_judged, chance, factor, round_)
 
 
 def read_round(
@@ -132,6 +135,7 @@ def read_round(
     shape = value.shape
     item, valid = (np.broadcast_to(part, shape) for part in (uploads.kind == ITEM, uploads.valid))
     distance, n_judged = misfit(error, predicted, item, valid, level, weight)
+    chance = rating_chance(error, predicted, item, valid, level, weight)
     if weight is None:
         n_judged = independent(value, item & valid, level)
     distance[~np.isfinite(value).all(axis=1, where=valid)] = np.nan
@@ -145,7 +149,8 @@ def read_round(
         value[unrated] = 0
     factor = reduced.direction * (flip * np.where(scale > 0, scale, np.nan))[:, None]
     round_ = np.full(scale.size, uploads.round)
-    return Readout(uploads.kind, uploads.index, value, if_rated, distance, n_judged, factor, round_)
+    read = uploads.kind, uploads.index, value, if_rated
+    return Readout(*read, distance, n_judged, chance, factor, round_)
 
 
 def _sign(

@@ -83,6 +83,28 @@ def reduce_rows(manifest: Manifest, uploads: Uploads) -> Reduced:
     return Reduced(direction, scalar, pull, energy, complete)
 
 
+def noise_across(manifest: Manifest, uploads: Uploads, reduced: Reduced) -> Float[np.ndarray, " users"]:
+    """Standard deviation of what rows have off their direction, number by number: nothing but noise is there.
+
+    Parameters
+    ----------
+    manifest : Manifest
+    uploads : Uploads
+        One round of a batch.
+    reduced : Reduced
+        The same.
+
+    Returns
+    -------
+    (n_users,)
+        In units of ``scalar``; 0 for one factor, or one row.
+    """
+    rows = freed(uploads, manifest.upload.regularization) / manifest.upload.scale
+    off = rows - reduced.scalar[..., None] * reduced.direction[:, None]
+    free = (uploads.valid.sum(axis=1) - 1) * (rows.shape[2] - 1)
+    return np.linalg.norm(off, axis=(1, 2)) / np.sqrt(np.where(free > 0, free, np.inf))
+
+
 def freed(uploads: Uploads, regularization: float) -> Float[np.ndarray, "users rows K"]:
     """Rows in double precision, without the multiple of its factor that each holds.
 

@@ -29,20 +29,26 @@ Systems", arXiv:2210.07775, Eq. (8) to (10).
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from functools import partial
 
 import numpy as np
-from jaxtyping import Float
+from jaxtyping import Float, Int
+from scipy.stats import binom
 
-from attacks.base import Progress, Reconstruction, all_abstain, alpha_unknown, silent, unreadable
+from attacks.base import Estimates, Progress, Reconstruction, all_abstain, alpha_unknown, silent, unreadable
 from attacks.client_rules.premises import unlike
-from attacks.closed_form.rank_one import solve_clients
-from attacks.closed_form.reduction import Reduced, projection
+from attacks.closed_form.goodness_of_fit import ACCIDENT
+from attacks.closed_form.rank_one import Limit, solve_clients
+from attacks.closed_form.readout import Readout
+from attacks.closed_form.reduction import Reduced, noise_across, projection
 from attacks.closed_form.upload_kind import uploaded_otherwise
 from victims.transcript.manifest import Manifest
 from victims.transcript.view import ATTRIBUTE, ITEM, Uploads, UserBatch, View
 
+MEAN_OF_NORMAL = np.sqrt(2 / np.pi)  # of its absolute value, in standard deviations
+UNLIKELY = 0.01  # probability of as many accidents as clients are answered
+EXPLAINS = 2.0  # times the misfit that noise gives, which lengths and predictions read under noise add to
 NOISES = ("laplace", "gaussian", "objective-noise")  # defenses that add to the numbers of an upload
 
 
@@ -56,7 +62,8 @@ class Spectral:
         Abstain where the distance of the answer from the grid exceeds this share of what random
         pairing gives; ``inf`` never abstains for that reason.
     noisy_misfit : float
-        The same where noise in the uploads is declared, which moves right answers off the grid, too.
+        The same where noise in the uploads is declared, which moves right answers off the grid, too; no more
+        than the noise that a client's rows show explains.
     parallel : float
         Sine of the angle below which two directions count as parallel.
     """
@@ -85,7 +92,7 @@ class Spectral:
         options = {**asdict(self), "seed": key}
         if obstacle := self.obstacle(view):
             return all_abstain(self.name, view.users, obstacle, options)
-        return solve_clients(
+        found = solve_clients(
             self.name,
             options,
             view,
@@ -94,10 +101,15 @@ class Spectral:
             no_length=_no_scale(view.manifest),
             progress=progress,
         )
+        return _without_accidents(found, self.max_misfit)
 
-    def _largest_misfit(self, manifest: Manifest) -> float:
+    def _largest_misfit(self, manifest: Manifest) -> float | Limit:
         noisy = any(entry.get("name") in NOISES for entry in manifest.defenses)
-        return max(self.max_misfit, self.noisy_misfit) if noisy else self.max_misfit
+        return (
+            partial(_with_noise, self, manifest)
+            if noisy and self.noisy_misfit > self.max_misfit
+            else self.max_misfit
+        )
 
     def obstacle(self, view: View) -> str:
         """Why no client of the view can be solved, or nothing."""
@@ -112,6 +124,56 @@ class Spectral:
             if reason:
                 return f"{reason}: a second round is needed"
         return ""
+
+
+def _with_noise(
+    attack: Spectral,
+    manifest: Manifest,
+    batch: UserBatch,
+    reduced: list[Reduced],
+    scales: Float[np.ndarray, "rounds users"],
+    readout: Readout,
+) -> Float[np.ndarray, " users"]:
+    """The largest misfit of each client: above ``max_misfit`` no more than its noise explains.
+
+    What is off the client's direction is noise, so that its size needs no declaration; a wrong rule or scale
+    moves ratings off the grid further than that.
+    """
+    read = scales.argmax(axis=0)
+    everyone = np.arange(read.size)
+    noise = np.stack([noise_across(manifest, *both) for both in zip(batch.rounds, reduced, strict=True)])
+    length = scales[read, everyone]
+    away = MEAN_OF_NORMAL * noise[read, everyone] / np.where(length > 0, length, np.inf)
+    return np.clip(EXPLAINS * away / readout.chance, attack.max_misfit, attack.noisy_misfit)
+
+
+def _without_accidents(found: Reconstruction, max_misfit: float) -> Reconstruction:
+    """Without answers above ``max_misfit`` where no more clients are answered than would be by accident."""
+    answered = ~np.isin(found.users, list(found.abstained))
+    doubtful = answered & (found.diagnostics["misfit"] > max_misfit)
+    if not doubtful.any() or binom.sf(answered.sum() - 1, answered.size, ACCIDENT) <= UNLIKELY:
+        return found
+    reason = (
+        f"{answered.sum()} of {answered.size} clients fit the rating grid under noise, as few as by accident"
+    )
+    left = found.users[doubtful]
+    return replace(
+        found,
+        blocks=tuple(_without(block, left) for block in found.blocks),
+        abstained={**found.abstained, **dict.fromkeys(left.tolist(), reason)},
+        factors=None if found.factors is None else found.factors.of(found.users[answered & ~doubtful]),
+    )
+
+
+def _without(block: Estimates, users: Int[np.ndarray, " some"]) -> Estimates:
+    """The block with nothing said about some users."""
+    silenced = np.isin(block.users, users)[:, None]
+    value, if_rated = (
+        None if part is None else np.where(silenced, np.nan, part)
+        for part in (block.value, block.rating_if_rated)
+    )
+    assert value is not None
+    return replace(block, value=value, rating_if_rated=if_rated)
 
 
 def _open_scale(manifest: Manifest) -> str:

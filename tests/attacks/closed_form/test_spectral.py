@@ -281,3 +281,48 @@ def test_equal_rows_near_the_grid_are_no_answer(tmp_path):
             q = q - 0.1 * moved
     found = fl.attack(tmp_path / "run", "spectral")
     assert len(found.abstained) == users
+
+
+def declared_with_noise(reference: Reference, path, noise: float, scale: float) -> View:
+    """A program under Laplace noise that is declared, its rows' scale declared as another one."""
+    state, messages = reference.run()
+    rng = np.random.default_rng([reference.seed, 1])
+    perturbed = {key: row + rng.laplace(0, noise, row.shape) for key, row in messages.items()}
+    manifest = {**reference.manifest(), "defenses": [{"name": "laplace", "scale": noise}]}
+    copy = dataclasses.replace(reference)
+    copy.run, copy.manifest = lambda: (state, perturbed), lambda: manifest  # type: ignore[method-assign]
+    copy.write(path)
+    view = open_transcript(path).view("server")
+    return dataclasses.replace(view, manifest=declared_scale(view, scale))
+
+
+@pytest.mark.parametrize(
+    ("update", "weighting", "seed", "noise", "scale"),
+    [
+        ("sgd", "observed-only", 5, 0.3, -1.0),  # one client fits, by accident
+        (
+            "semi-als",
+            "include-unrated",
+            0,
+            0.001,
+            2.0,
+        ),  # misfits of 0.25 to 0.5, which this noise does not make
+    ],
+)
+def test_declared_noise_excuses_no_wrong_scale(tmp_path, update, weighting, seed, noise, scale):
+    """Before, clients were answered wrongly under either."""
+    reference = Reference(
+        update, weighting, n_users=60, n_items=60, seed=seed, groups=(), factors=3 + seed % 3,
+        single_raters=2 if scale < 0 else 0,
+    )  # fmt: skip
+    view = declared_with_noise(reference, tmp_path / "t", noise, scale)
+    assert len(Spectral().attack(view, 0).abstained) == 60
+    right = dataclasses.replace(view, manifest=declared_scale(view, 1.0))
+    if noise < 0.1:
+        assert len(Spectral().attack(right, 0).abstained) <= 3
+
+
+def declared_scale(view: View, scale: float):
+    """The view's manifest with another scale of the rows."""
+    upload = view.manifest.upload.model_copy(update={"scale": scale})
+    return view.manifest.model_copy(update={"upload": upload})
