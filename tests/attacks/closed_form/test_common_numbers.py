@@ -48,6 +48,7 @@ def test_ratings_from_0_to_1_are_open_where_nobody_tells(tmp_path, attack):
 @pytest.mark.parametrize("mapped", [True, False])
 def test_who_has_the_lowest_or_the_highest_level_tells(tmp_path, mapped, attack):
     """Three who have the lowest tell that it is taken off, one who has the highest that it is not."""
-    levels = [[2.0, 3, 4, 5]] * 4 + [[1.0, 2, 3, 5]] * 4 if mapped else [[1.0, 2, 3, 4]] * 4 + [[2.0, 3, 4, 5]]
-    recorded(tmp_path / "told", levels, mapped)
+    told_by = [[1.0, 2, 3, 5]] * 4 if mapped else [[1.0, 3, 4, 5]]
+    others = [2.0, 3, 4, 5] if mapped else [1.0, 2, 3, 4]
+    recorded(tmp_path / "told", [others] * 4 + told_by, mapped)
     assert right(tmp_path / "told", attack) == 1

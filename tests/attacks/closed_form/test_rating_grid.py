@@ -32,7 +32,7 @@ def recorded(path: Path, scale: float) -> None:
 
 @pytest.mark.parametrize(("scale", "answered"), [(-1.0, 0), (1.0, USERS)])
 def test_few_exact_rows_near_the_grid_by_accident_are_no_answer(tmp_path, scale, answered):
-    """Under scale -1 some root puts two clients within 1e-4 steps of the grid: both were answered, and wrongly.
+    """Under scale -1 some root puts two clients within 1e-4 steps of the grid: both were answered wrongly.
 
     Rows in double precision tell right ratings to far more digits.
     """
