@@ -9,10 +9,12 @@ from __future__ import annotations
 from typing import NamedTuple
 
 import numpy as np
-from jaxtyping import Bool, Int
+from jaxtyping import Bool, Float, Int
 
 from attacks.closed_form.chain_readings import any_reading
 from attacks.closed_form.common_scale import Scale, common_scale
+from attacks.closed_form.decoding import distance_to_levels, nearest_level
+from attacks.closed_form.goodness_of_fit import step_of
 from attacks.closed_form.item_rows import BATCH_BYTES, rows_of
 from attacks.closed_form.readings import Reading, Rows, some_of
 from attacks.closed_form.upload_kind import mismatch
@@ -23,6 +25,11 @@ DECLARED = Scale("sum", 1.0, 1.0)
 ENOUGH, AT_ONCE = 200, 32  # clients that are asked, and after how many it is seen whether they agree
 ABLE, ALL = 6, 0.95  # ratings of a client that can be read alone; the share of those that have to agree
 FEWEST_ALONE, SELDOM = 3, 0.1  # clients that must say that ratings are lowered; of these, as many may deny it
+MANY = 11  # clients at the lowest level: a quarter of them with one below it would show with probability 0.95
+OPEN_OFFSET = (
+    "its ratings may as well be higher by the lowest level: nobody here has a rating that tells whether the "
+    "program learns them, or numbers from 0 on"
+)
 
 
 class Learned(NamedTuple):
@@ -36,6 +43,8 @@ class Learned(NamedTuple):
         What multiplies the rows, in units of the manifest's; None where it is not known.
     lowered : float
         What the program takes off every rating, stars.
+    settled : bool
+        Whether clients show that it is so much; otherwise it is open for all whose ratings allow both.
     pulls : tuple of float
         Multiples of their factors that rows may hold, the likeliest first.
     """
@@ -43,7 +52,15 @@ class Learned(NamedTuple):
     shown: bool
     scale: Scale | None
     lowered: float
+    settled: bool
     pulls: tuple[float, ...]
+
+
+class Offset(NamedTuple):
+    """What the program takes off every rating in stars, and whether clients show that it is so much."""
+
+    lowered: float
+    settled: bool
 
 
 def learned_of(view: View, max_misfit: float) -> Learned:
@@ -65,20 +82,21 @@ def learned_of(view: View, max_misfit: float) -> Learned:
     # a declared regularisation may be none
     pulls = tuple(dict.fromkeys((declared + missing, missing)))
     if view.manifest.weighting == "include-unrated":
-        return Learned(False, DECLARED, 0.0, pulls)
+        return Learned(False, DECLARED, 0.0, True, pulls)
     asked = _asked(view, max_misfit, pulls[0])
-    lowered = _offset(view.manifest, asked, max_misfit, pulls[0])
-    if lowered:
-        asked = _asked(view, max_misfit, pulls[0], lowered)
+    offset = _offset(view.manifest, asked, max_misfit, pulls[0])
+    if offset.lowered:
+        asked = _asked(view, max_misfit, pulls[0], offset.lowered)
     shown = _shown_scale(asked)
-    return Learned(shown is not None, _known_scale(view.manifest, shown), lowered, pulls)
+    return Learned(shown is not None, _known_scale(view.manifest, shown), *offset, pulls)
 
 
-def untold_offset(view: View, max_misfit: float, pull: float | None = None) -> float:
+def untold_offset(view: View, max_misfit: float, pull: float | None = None) -> Offset:
     """What the program takes off every rating, to learn numbers from 0 on: the lowest level, or nothing.
 
     Who has no rating of the lowest level fits the grid either way, one level too low without it; who has one
-    fits with it alone. It is believed where several clients do, and next to none fits without it alone.
+    fits with it alone. It is believed where several clients do, and next to none fits without it alone, who
+    are those with a rating of the highest level. Where neither shows, and few have a low rating, it is open.
 
     Parameters
     ----------
@@ -90,8 +108,7 @@ def untold_offset(view: View, max_misfit: float, pull: float | None = None) -> f
 
     Returns
     -------
-    float
-        Stars.
+    Offset
     """
     return _offset(view.manifest, _asked(view, max_misfit, pull), max_misfit, pull)
 
@@ -116,21 +133,54 @@ def _asked(view: View, max_misfit: float, pull: float | None, lowered: float = 0
             here = np.arange(first, n_users, n_parts)
             part = some_of(rows, here)
             out.append(_Asked(batch.rounds[0], here, part, any_reading(part, view.manifest, max_misfit)))
-            if _agreed(out) or sum(one.here.size for one in out) >= ENOUGH:
+            if (
+                _agreed(out, np.array(view.manifest.rating_levels))
+                or sum(one.here.size for one in out) >= ENOUGH
+            ):
                 return out
     return out
 
 
-def _agreed(asked: list[_Asked]) -> bool:
-    """Whether next to everybody who can be read is, and says one scale: then nothing is lowered."""
+def may_be_lowered(
+    value: Float[np.ndarray, "users rows"], levels: Float[np.ndarray, " levels"]
+) -> Bool[np.ndarray, " users"]:
+    """Whose ratings would all be levels if each were higher by the lowest one.
+
+    Parameters
+    ----------
+    value : (n_users, n_rows)
+        Ratings as read without it, in stars; NaN where not told, 0 where unrated.
+    levels : (n_levels,)
+        Ascending, in stars.
+
+    Returns
+    -------
+    (n_users,)
+
+    Examples
+    --------
+    >>> may_be_lowered(np.array([[1.0, 4.0, np.nan], [1.0, 5.0, 3.0]]), np.arange(1.0, 6.0))
+    array([ True, False])
+    """
+    told = ~np.isnan(value) & (value != 0)
+    away = distance_to_levels(nearest_level(np.where(told, value, 0), levels) + levels[0], levels)
+    return told.any(axis=1) & ((away < step_of(levels) / 4) | ~told).all(axis=1)
+
+
+def _agreed(asked: list[_Asked], levels: Float[np.ndarray, " levels"]) -> bool:
+    """Whether next to everybody who can be read is, and says one scale, and several that nothing is lowered."""
     able = np.concatenate([one.rows.item.sum(axis=1) >= ABLE for one in asked])
     answered = np.concatenate([one.found.answered for one in asked])
     shown = _shown_scale(asked)
-    told = shown is not None and shown.share >= ALL
+    told = (
+        shown is not None
+        and shown.share >= ALL
+        and sum(_denying(one, levels) for one in asked) >= FEWEST_ALONE
+    )
     return bool(told and (able & answered).sum() >= AT_ONCE / 2 and answered[able].mean() >= ALL)
 
 
-def _offset(manifest: Manifest, asked: list[_Asked], max_misfit: float, pull: float | None) -> float:
+def _offset(manifest: Manifest, asked: list[_Asked], max_misfit: float, pull: float | None) -> Offset:
     """The lowest level, or nothing; ``asked`` without it."""
     lowest = float(manifest.rating_levels[0])
 
@@ -138,8 +188,13 @@ def _offset(manifest: Manifest, asked: list[_Asked], max_misfit: float, pull: fl
         rows = some_of(rows_of(manifest, one.uploads, None, lowest, pull), one.here[here])
         return rows, any_reading(rows, manifest, max_misfit)
 
-    saying = denying = 0  # clients that fit one way and not the other
+    levels = np.array(manifest.rating_levels)
+    denying = sum(_denying(one, levels) for one in asked)
+    saying = low = 0  # clients that fit with it alone; those at the lowest level
     for one in asked:
+        both = may_be_lowered(one.found.value, levels) & one.found.answered
+        near_lowest = np.abs(one.found.value - lowest) < step_of(levels) / 2
+        low += int((both & near_lowest.any(axis=1)).sum())
         if not one.found.answered.all():
             rows, found = less(one, ~one.found.answered)
             # who fits without it fits with it nowhere at the lowest level: that is one above a rating then
@@ -147,12 +202,9 @@ def _offset(manifest: Manifest, asked: list[_Asked], max_misfit: float, pull: fl
             # nor sends zeros, which predictions clipped to the grid leave of the lowest level
             at_lowest |= rows.item & ~(rows.rows != 0).any(axis=2)
             saying += int((found.answered & at_lowest.any(axis=1)).sum())
-    if saying < FEWEST_ALONE:
-        return 0.0
-    for one in asked:
-        if one.found.answered.any():
-            denying += int((~less(one, one.found.answered)[1].answered).sum())
-    return lowest if denying <= SELDOM * saying else 0.0
+    if saying >= FEWEST_ALONE and denying <= SELDOM * saying:
+        return Offset(lowest, True)
+    return Offset(0.0, denying > saying or (not saying and low >= MANY))
 
 
 def _shown_scale(asked: list[_Asked]) -> Scale | None:

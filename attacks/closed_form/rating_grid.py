@@ -7,7 +7,9 @@ include-unrated also z = 0 with c = alpha): a search over s in one dimension tha
 root is tried on the other rows.
 
 What it assumes: uploads in the clear and without noise, the rating grid, and alpha in include-unrated. It
-abstains where no root, or more than one, meets the grid; with one row all of them do.
+abstains where no root, or more than one, meets the grid; with one row all of them do. Under another scale
+than the declared one some root of two or three rows lies near the grid by accident: it puts them no nearer
+than that, while rows that are parallel to many digits tell ratings to half as many.
 
 References
 ----------
@@ -26,15 +28,16 @@ from jaxtyping import Float
 from attacks.base import Progress, Reconstruction, all_abstain, silent
 from attacks.client_rules.premises import unlike
 from attacks.closed_form.decoding import distance_to_levels
-from attacks.closed_form.goodness_of_fit import FIT_ROWS
+from attacks.closed_form.goodness_of_fit import FIT_ROWS, step_of
 from attacks.closed_form.rank_one import solve_clients
-from attacks.closed_form.reduction import Reduced, projection
+from attacks.closed_form.reduction import Reduced, noise_across, projection
 from attacks.obstacles import alpha_unknown, unreadable
 from victims.transcript.manifest import Manifest
 from victims.transcript.view import ITEM, Uploads, UserBatch, View
 
 CLEARLY = 30.0  # times the best distance from the grid that the second best must have
 EXACT = 1e-9  # stars, below which two distances are equal
+LOST = 30.0  # times the root of the rows' precision, that ratings may be off the grid, in steps of it
 
 
 @dataclass(frozen=True)
@@ -90,8 +93,31 @@ class Grid:
 def _lengths(
     manifest: Manifest, batch: UserBatch, reduced: list[Reduced]
 ) -> Float[np.ndarray, "rounds users"]:
-    pairs = zip(batch.rounds, reduced, strict=True)
-    return np.stack([best_length(manifest, row_numbers(uploads, part)) for uploads, part in pairs])
+    return np.stack([_length(manifest, *both) for both in zip(batch.rounds, reduced, strict=True)])
+
+
+def _length(manifest: Manifest, uploads: Uploads, part: Reduced) -> Float[np.ndarray, " users"]:
+    """The length in one round; none where ratings are further off the grid than the rows' digits explain.
+
+    Rows that are parallel to many digits tell ratings to half as many, which is what the roots of a quadratic
+    have where they are near each other. A single factor shows no digits.
+    """
+    rows = row_numbers(uploads, part)
+    length = best_length(manifest, rows)
+    if manifest.factors == 1:
+        return length
+    most = (
+        LOST * step_of(np.array(manifest.rating_levels)) * np.sqrt(_relative_noise(manifest, uploads, part))
+    )
+    return np.where(distance_from_grid(manifest, rows, length) <= most, length, 0)
+
+
+def _relative_noise(manifest: Manifest, uploads: Uploads, part: Reduced) -> Float[np.ndarray, " users"]:
+    """What rows have off their direction, of the largest; at least the last digit of what was sent."""
+    digits = max(float(np.finfo(one.dtype).eps) for one in (uploads.gradients, uploads.factors))
+    largest = np.abs(np.where(uploads.valid, part.scalar, 0)).max(axis=1, initial=0)
+    off = noise_across(manifest, uploads, part)
+    return np.maximum(off / np.where(largest > 0, largest, np.inf), digits)
 
 
 class RowNumbers(NamedTuple):

@@ -39,7 +39,7 @@ from jaxtyping import Float, Int
 from attacks.base import Estimates, Progress, Reconstruction, all_abstain, joined, silent
 from attacks.closed_form.carried_rows import without_carried
 from attacks.closed_form.chain_readings import any_reading
-from attacks.closed_form.common_numbers import Learned, learned_of
+from attacks.closed_form.common_numbers import DECLARED, OPEN_OFFSET, Learned, learned_of, may_be_lowered
 from attacks.closed_form.credible import without_multiples
 from attacks.closed_form.item_rows import BATCH_BYTES, rows_of
 from attacks.closed_form.readings import Reading, Rows, fitting_better, narrowed, some_of, spread_over
@@ -122,6 +122,12 @@ class Undeclared:
                 value = np.where(uploads.valid & (uploads.kind == ITEM), part.value, np.nan)[here]
                 users = batch.users[here]
                 reasons = _reasons(users, part, here)
+                if not learned.settled:
+                    told_so = part.declared & (learned.scale == DECLARED)
+                    open_ = (
+                        may_be_lowered(part.value, np.array(view.manifest.rating_levels)) & ~told_so & here
+                    )
+                    reasons = dict.fromkeys(batch.users[open_].tolist(), OPEN_OFFSET) | reasons
                 silenced = np.isin(users, list(reasons))
                 value[silenced] = np.nan
                 factor = np.where(silenced[:, None], np.nan, own[here])

@@ -69,7 +69,7 @@ def identify(view: View) -> Identification:
     if mostly and some.manifest.rule.upload != "weights":
         pull += common(states.pull[states.read])[0] * some.manifest.upload.scale
     asked = _fewer(some, ASKED)
-    rows = tuple(row_fits(asked, untold_offset(asked, MAX_MISFIT), pull))
+    rows = tuple(row_fits(asked, untold_offset(asked, MAX_MISFIT).lowered, pull))
     found = Identification({}, {}, (), n_clients, n_read, rows=rows, upload=wrong)
     explaining = [one for one in rows if one.explains]
     if explaining:

@@ -7,7 +7,7 @@ from jaxtyping import Float, Int
 
 from attacks.base import Estimates, Reconstruction
 from attacks.client_rules.differentiable import Family
-from attacks.closed_form.common_numbers import untold_offset
+from attacks.closed_form.common_numbers import OPEN_OFFSET, may_be_lowered, untold_offset
 from attacks.closed_form.common_scale import common
 from attacks.closed_form.integer_relation import Relation
 from attacks.inversion.search import SPARE, Told
@@ -51,7 +51,8 @@ class Found:
 
     def __init__(self, view: View) -> None:
         self.users = view.users
-        self.lowered = untold_offset(view, MAX_MISFIT)
+        self.lowered, self.settled = untold_offset(view, MAX_MISFIT)
+        self.levels = np.array(view.manifest.rating_levels)
         self.answered = np.zeros(view.users.size, bool)
         self.left = np.full(view.users.size, np.nan)
         self.fitted = np.zeros(view.users.size)
@@ -85,6 +86,10 @@ class Found:
     def _take(
         self, users: np.ndarray, index: Int[np.ndarray, "c n"], value: np.ndarray, some: np.ndarray
     ) -> None:
+        if not self.settled:
+            open_ = some & may_be_lowered(value, self.levels)
+            self.reasons |= dict.fromkeys(users[open_].tolist(), OPEN_OFFSET)
+            some = some & ~open_
         self.answered[np.searchsorted(self.users, users)] |= some
         if some.any():
             kind = np.full((1, index.shape[1]), ITEM, np.int8)

@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import Any, Literal
 
 import numpy as np
-from jaxtyping import Float
+from jaxtyping import Float, Int
 from scipy.stats import binom
 
 from attacks.base import Estimates, Outcome, Reconstruction, joined
@@ -52,6 +52,7 @@ def reconstruct(
     abstained: Reasons = {}
     for fit in fits:
         abstained |= unexplained(model, fit)
+    unfitted = frozenset(abstained)
     fits = [_without_rows_of(fit, abstained) for fit in fits]
     readable = answer == "ratings" and any(fit.item_rows.any() for fit in fits)
     entries = entries_of([replace(fit, valid=fit.item_rows) for fit in fits]) if readable else None
@@ -67,6 +68,8 @@ def reconstruct(
         misfits.append(fit_misfit)
         abstained = reasons | abstained
     explained = _as_many_as_by_chance(len(abstained), users.size)
+    if model.fresh:
+        abstained = _contradicted_by_others(users, unfitted, abstained) | abstained
     for fit in fits:
         abstained = _uninformed(fit, nats) | abstained
     posteriors = _by_batch(ratings, fits)
@@ -105,6 +108,25 @@ def _without_rows_of(fit: Fitted, abstained: Reasons) -> Fitted:
 def _as_many_as_by_chance(unexplained: int, n_users: int) -> bool:
     """Whether no more clients fail their tests than would under the declared rule and noise."""
     return bool(unexplained <= binom.isf(ACCIDENT, n_users, N_TESTS * ACCIDENT))
+
+
+def _contradicted_by_others(
+    users: Int[np.ndarray, " users"], unfitted: frozenset[int], abstained: Reasons
+) -> Reasons:
+    """Clients whose own rows agree with a rule that those of most others contradict.
+
+    All have one rule and one law of the noise. A few ratings, which hardly overdetermine a start, agree with
+    any, and surely.
+    """
+    tested = [user for user in users.tolist() if user not in unfitted]
+    against = sum(user in abstained for user in tested)
+    if 2 * against <= len(tested):
+        return {}
+    reason = (
+        f"the rows of {against} of {len(tested)} clients contradict the declared rule or noise, and this "
+        "client's are too few to do so"
+    )
+    return dict.fromkeys((user for user in tested if user not in abstained), reason)
 
 
 def _uninformed(fit: Fitted, nats: Float[np.ndarray, " users"]) -> Reasons:

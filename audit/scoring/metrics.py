@@ -261,15 +261,16 @@ def _rated_strength(
 ) -> np.ndarray:
     """How strongly each row says "rated": the probability of that where given, else what the answer implies.
 
-    In observed-only an answered row says it by itself: where rows of zeros about unrated items lie among the
+    In observed-only an answered row says it by itself, unless the answer is 0, the word for "unrated": a
+    rating that was estimated badly is still one. Where rows of zeros about unrated items lie among the
     uploads they are left out, and an attack that cannot tell them gives probabilities.
     """
     if _listed_are_rated(manifest):
-        return np.ones_like(value)
+        return (value != 0).astype(np.float64)
     if block.rated_probability is not None:
         return np.nan_to_num(block.rated_probability, nan=0.0)
     if manifest.weighting == "observed-only":
-        return np.ones_like(value)
+        return (value != 0).astype(np.float64)
     if block.probability is None:
         return value
     probability = np.nan_to_num(block.probability, nan=0.5)

@@ -362,3 +362,29 @@ def test_a_wrong_declaration_under_normal_noise_bounds_nothing(rate, scale, tmp_
     found = Trajectory().attack(open_transcript(tmp_path / "wrong").view("server"), 0)
     assert len(found.abstained) == 12
     assert not found.applies
+
+
+@pytest.mark.parametrize(("centre", "answered"), [(3.0, 0), (0.0, 20)])
+def test_few_ratings_agree_with_a_rule_that_others_contradict(centre, answered, tmp_path):
+    """Ratings less 3, undeclared: rows of two ratings fit all the same, and six were answered wrongly."""
+    rule = {"rule": "sgd", "order": "batch", "local_steps": 1, "batch_size": "all", "reduction": "sum"}
+    rule |= {"upload": "gradient", "loss": "squared", "link": "identity", "clip": "none", "start": "kept"}
+    constants = {"upload_scale": 1.0, "upload_regularization": 0.0}
+    constants |= {"client_learning_rate": 0.01, "lambda_factors": 0.0}
+    noise = [{"name": "gaussian", "scale": 0.1}]
+    rng = np.random.default_rng(0)
+    p, q = rng.normal(0, 0.5, (20, 3)), rng.normal(0, 0.5, (30, 3))
+    rated = [rng.permutation(30)[: 12 if user < 12 else 2] for user in range(20)]
+    learned = [rng.integers(1, 6, items.size) - centre for items in rated]
+    with Recorder(
+        tmp_path / "run", rating_levels=range(1, 6), rule=rule, constants=constants, defenses=noise
+    ) as recorder:
+        for round_ in range(3):
+            recorder.broadcast(round_, q)
+            for user, items in enumerate(rated):
+                error = learned[user] - q[items] @ p[user]
+                rows = error[:, None] * p[user] + rng.normal(0, 0.1, (items.size, 3))
+                recorder.upload(round_, user, rows, items)
+                p[user] += 0.02 * error @ q[items]
+    found = Trajectory().attack(open_transcript(tmp_path / "run").view("server"), 0)
+    assert found.users.size - len(found.abstained) == answered

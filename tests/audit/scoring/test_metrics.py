@@ -123,6 +123,19 @@ def test_observed_only_counts_wrong_and_missing_items():
     assert np.isnan(scores["attribute_group_accuracy"][0])  # nobody is active in a block
 
 
+def test_an_answer_of_zero_says_unrated_in_observed_only():
+    """Rows of all items, and all is read: which items were rated is, too, in every measure of it."""
+    _, ratings, attributes = population(4)
+    unrated = manifest("observed-only", *ratings.shape)
+    whole = block(ratings, attributes, np.ones(ratings.shape, bool))
+    scores = score_users((whole,), unrated, truth_of(ratings, attributes), np.arange(9))
+    for name in ("rated_set_auc", "rated_set_f1", "tpr_at_fpr_0.1pct"):
+        assert (scores.values[name] == 1).all(), name
+    poor = block(np.where(ratings > 0, 0.3, 0), attributes, np.ones(ratings.shape, bool))
+    scores = score_users((poor,), unrated, truth_of(ratings, attributes), np.arange(9))
+    assert (scores.values["rated_set_auc"] == 1).all(), "an estimate below the grid is one of a rating"
+
+
 def test_rounding_follows_equation_43_on_other_grids():
     half = [0.5, 1.0, 1.5]
     np.testing.assert_array_equal(

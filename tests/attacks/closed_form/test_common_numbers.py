@@ -1,0 +1,54 @@
+"""What many clients tell together, and what stays open where they do not."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import factorleak as fl
+
+STARS = np.arange(1.0, 6.0)
+ITEMS, K = 40, 4
+
+
+def recorded(path: Path, levels: list[list[float]], mapped: bool, scale: float = -1.0) -> None:
+    """A client for each list of levels that it uses; ratings as they are, or from 0 to 1."""
+    rng = np.random.default_rng(5)
+    q, p = rng.normal(0, 0.4, (ITEMS, K)), rng.normal(0, 0.4, (len(levels), K))
+    with fl.Recorder(path, rating_levels=STARS) as recorder:
+        recorder.broadcast(0, q)
+        for user, used in enumerate(levels):
+            items = rng.choice(ITEMS, 14, replace=False)
+            ratings = rng.permutation(np.resize(used, items.size))
+            learned = (ratings - 1) / 4 if mapped else ratings
+            recorder.upload(0, user, scale * (learned - q[items] @ p[user])[:, None] * p[user], items)
+            recorder.truth(user, items, ratings)
+
+
+def right(path: Path, attack: str) -> float | None:
+    """Share of rated items that were answered rightly; None where nobody is answered."""
+    found = fl.attack(path, attack)
+    if len(found.abstained) == found.users.size:
+        return None
+    return float(fl.score(found, transcript=path).set_index("metric").loc["rated_rating_accuracy", "value"])
+
+
+@pytest.mark.parametrize("attack", ["undeclared", "inversion"])
+def test_ratings_from_0_to_1_are_open_where_nobody_tells(tmp_path, attack):
+    """Nobody has the lowest level, so that all fit one level too low as well; they were answered so."""
+    recorded(tmp_path / "open", [[2, 3, 4, 5]] * 5, mapped=True)
+    assert right(tmp_path / "open", attack) is None
+    reasons = fl.attack(tmp_path / "open", attack).abstained.values()
+    assert sum("higher by the lowest level" in reason for reason in reasons) == 5
+
+
+@pytest.mark.parametrize("attack", ["undeclared", "inversion"])
+@pytest.mark.parametrize("mapped", [True, False])
+def test_who_has_the_lowest_or_the_highest_level_tells(tmp_path, mapped, attack):
+    """Three who have the lowest tell that it is taken off, one who has the highest that it is not."""
+    told_by = [[1.0, 2, 3, 5]] * 4 if mapped else [[1.0, 3, 4, 5]]
+    others = [2.0, 3, 4, 5] if mapped else [1.0, 2, 3, 4]
+    recorded(tmp_path / "told", [others] * 4 + told_by, mapped)
+    assert right(tmp_path / "told", attack) == 1
