@@ -12,7 +12,7 @@ from audit.code_identity import code_used
 from audit.experiments.grid import Cell
 from audit.experiments.metric_rows import failed_row
 from audit.experiments.naming import cell_path, content_of
-from audit.experiments.private_mf import VICTIM, System, system_of
+from audit.experiments.private_mf import NOISES, VICTIM, System, system_of
 from audit.experiments.results import Row
 from audit.factories import make_defenses, make_victim
 from victims.common.errors import InputError
@@ -24,7 +24,6 @@ from victims.transcript.view import View
 
 BOUND = "empirical_epsilon"  # the metric
 PROTOCOLS = ("hdpmf", "pdpmf", "dpmf", "mf")
-NOISES = ("once", "fresh", "composed")
 NO_NOISE = "none"  # of a protocol that nothing protects
 
 
