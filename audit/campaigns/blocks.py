@@ -6,7 +6,6 @@ plan, with the same defaults; ``data`` and ``seeds`` are lists, and each of thei
 
 from __future__ import annotations
 
-import os
 from collections.abc import Mapping, Sequence
 from dataclasses import fields, replace
 from functools import cache
@@ -27,6 +26,7 @@ from audit.epsilon.claim_cells import Plan as Claims
 from audit.experiments.campaign import Campaign
 from audit.experiments.cost import Sheet
 from audit.experiments.parts_prediction import PartsPlan
+from audit.experiments.prediction import NOWHERE
 from audit.experiments.prediction import Plan as Prediction
 from audit.experiments.ranking_quality import Plan as Quality
 from audit.experiments.sweep import Sweep
@@ -60,7 +60,6 @@ KEYS = {
 }  # a plan's field -> the key that says it
 NOT_SAID = ("data", "seed", "source", "chosen")  # fields that no key of that name says
 Options = dict[Word, str | int | float | bool]
-NOWHERE = os.devnull  # there is no published split of a sample
 
 
 TO_GIVE = {

@@ -10,6 +10,7 @@ from pathlib import Path
 from audit.code_identity import code_used
 from audit.experiments.campaign_cells import Campaign, cells_of, usual_attacks
 from audit.experiments.campaign_rows import PROCEDURE
+from audit.experiments.cluster import Cluster
 from audit.experiments.experiment import Experiment
 from audit.experiments.grid import Report, silent
 from audit.experiments.plan_rules import (
@@ -44,6 +45,7 @@ def run(
     directory: Path,
     *,
     keep_transcripts: bool = False,
+    jobs: int | Cluster = 1,
     report: Report = silent,
 ) -> list[Row]:
     """Run every cell that is not there yet and write the result files.
@@ -58,6 +60,8 @@ def run(
         RESULTS; created if missing.
     keep_transcripts : bool
         Leave the recordings in ``RESULTS/transcripts``.
+    jobs : int or Cluster
+        Parallel processes; -1 is one per core. Or workers that may be on other machines.
     report : callable
         Called with (cells done, cells in all, what is going on).
 
@@ -76,7 +80,9 @@ def run(
     _check(campaign)
     _write_settings(campaign, directory)
     cells = cells_of(campaign, ratings, directory)
-    return run_grid(cells, PROCEDURE, ratings, directory, keep_scratch=keep_transcripts, report=report)
+    return run_grid(
+        cells, PROCEDURE, ratings, directory, jobs=jobs, keep_scratch=keep_transcripts, report=report
+    )
 
 
 def settled(campaign: Campaign) -> Campaign:

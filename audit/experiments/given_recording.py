@@ -13,7 +13,7 @@ from audit.experiments.campaign import check_adversary
 from audit.experiments.grid import Cell, Procedure, Report, Say, silent
 from audit.experiments.metric_rows import failed_row
 from audit.experiments.naming import cell_path
-from audit.experiments.plan_rules import CLIENTS, NAME, NAMES, SEED, refuse_idle_options
+from audit.experiments.plan_rules import refuse_idle_options
 from audit.experiments.results import Row
 from audit.experiments.runner import run_grid
 from audit.factories import make_attack
@@ -21,7 +21,6 @@ from audit.keys import view_of
 from audit.registry import entries, is_guess
 from audit.scoring.factor_truth import factors_beside
 from audit.scoring.truth import Truth, read_truth
-from victims.common.validation import require_fields
 from victims.transcript.client_names import names_of
 from victims.transcript.reader import Transcript
 from victims.transcript.writer import key_path, truth_path
@@ -133,7 +132,6 @@ def run(
     OutputError
         If something cannot be written.
     """
-    require_fields(given, "an audit", attacks=NAMES, adversary=NAME, sample=CLIENTS, seed=SEED)
     for name in given.attacks:
         make_attack(name, given.attack_options.get(name))
     refuse_idle_options(given.attack_options, given.attacks)

@@ -7,6 +7,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Generic, Literal, TypeVar
 
+import numpy as np
+
 from audit.experiments.results import Row
 from victims.common.errors import InputError
 from victims.data.ratings import Ratings
@@ -79,11 +81,14 @@ class Procedure(Generic[Task, Given, Prepared]):
         the request was wrong, and ends the run; another error is a failed row.
     failed : callable
         The rows of a cell that could not be finished; it may raise the error, which then ends the run.
+    beside : callable or None
+        An array that is kept beside the rows of a cell, from the cell and what is prepared.
     """
 
     prepare: Callable[[Cell[Task], Given, Say], Prepared]
     measure: Callable[[Cell[Task], Prepared, Say], list[Row]]
     failed: Callable[[Task, Exception], list[Row]]
+    beside: Callable[[Cell[Task], Prepared], np.ndarray] | None = None
 
 
 def not_applicable(failed: Callable[[Task, Exception], list[Row]], task: Task, reason: str) -> list[Row]:

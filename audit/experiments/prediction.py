@@ -7,6 +7,7 @@ MovieLens 100K publishes (``ua``) where they are there, else random ones; one wh
 
 from __future__ import annotations
 
+import os
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
@@ -34,7 +35,7 @@ from audit.experiments.plan_rules import (
 )
 from audit.experiments.private_mf import NOISES, VICTIM, system_of
 from audit.experiments.results import Row, make_row
-from audit.experiments.user_error_files import read_user_errors, write_user_errors
+from audit.experiments.user_error_files import read_user_errors
 from audit.factories import make_defenses, make_victim
 from audit.scoring.over_users import UserErrors, interval_over_users
 from victims.common.errors import InputError
@@ -66,6 +67,7 @@ VARIED = {
 OF_DATA = ("nothing", "fraction")  # what is no option of a defense
 TESTED = 10  # ratings per user
 SIZE_OF: dict[str, Callable[[np.ndarray], np.ndarray]] = {"mse": np.square, "mae": np.abs}
+NOWHERE = os.devnull  # a source without a published split
 PAPER = "paper"  # how paper 002 holds ratings out
 
 
@@ -213,6 +215,9 @@ def cells_of(plan: Plan, ratings: Ratings, directory: Path) -> list[Cell[Trainin
         If the ratings do not allow the split.
     """
     plan.held_out(ratings, plan.seed)  # told before any training
+    here = plan.weights or (plan.split == PAPER and published_split(plan.source or plan.data, ratings))
+    if not here:
+        plan = replace(plan, source=NOWHERE)
     content = content_of(ratings)
     return [
         _cell(Training(plan, method, factors, point, run, ratings.n_users), content, directory)
@@ -305,7 +310,8 @@ def _cell(task: Training, content: str, directory: Path) -> Cell[Training]:
         "split": None if plan.split == PAPER else f"{plan.split} {plan.test_fraction}",
     }
     label = f"{task.method}-{task.factors}-{plan.vary}-{task.point:g}-{task.run}"
-    return Cell(task, cell_path(directory, label, identity), place="here")
+    place = "anywhere" if plan.source == NOWHERE else "here"
+    return Cell(task, cell_path(directory, label, identity), place=place)  # type: ignore[arg-type]
 
 
 class Errors(NamedTuple):
@@ -333,8 +339,6 @@ def _train(cell: Cell[Training], ratings: Ratings, say: Say) -> Errors:
 
 def _measure(cell: Cell[Training], errors: Errors, say: Say) -> list[Row]:
     sums = _of_users(errors, cell.task.n_users)
-    assert cell.path is not None
-    write_user_errors(cell.path, sums)
     return [_row(cell.task, metric, errors, sums) for metric in SIZE_OF]
 
 
@@ -389,5 +393,9 @@ def _failed(task: Training, error: Exception) -> list[Row]:
     return [failed_row(task.columns(), error, "mse", verdict="")]
 
 
-EXPERIMENT = Experiment(settled, cells_of, Procedure(_train, _measure, _failed))
+def _beside(cell: Cell[Training], errors: Errors) -> np.ndarray:
+    return np.concatenate(_of_users(errors, cell.task.n_users))
+
+
+EXPERIMENT = Experiment(settled, cells_of, Procedure(_train, _measure, _failed, _beside))
 run = EXPERIMENT.run
