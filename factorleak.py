@@ -353,13 +353,13 @@ def record(
     ('mf', [0])
     """
     from audit.requests import recording
-    from audit.requests.components import defenses_of, victim_of
+    from audit.requests.components import defenses_of, several, victim_of
     from audit.requests.rating_data import ratings_of
 
     request = recording.RecordRequest(
         out=Path(path),
         victim=victim_of(victim, options),
-        rounds=tuple(rounds),
+        rounds=several(rounds),
         users=users,
         defenses=tuple(defenses_of(defenses)),
         seed=seed,
@@ -597,7 +597,7 @@ def audit(
             updates=tuple(map(str, several(updates))),
             weightings=tuple(map(str, several(weightings))),
             attacks=chosen_attacks.names,
-            rounds=tuple(rounds),
+            rounds=several(rounds),
             adversary=adversary,
             sample=sample,
             users=users,
@@ -820,7 +820,7 @@ def sweep(
         If ``out`` cannot be written.
     """
     from audit.experiments.results import COLUMNS
-    from audit.experiments.sweep import Sweep, run
+    from audit.experiments.sweep import EXPERIMENT, Sweep
     from audit.requests.components import named, named_attacks, several
     from audit.requests.frames import frame
     from audit.requests.rating_data import label_of, ratings_of
@@ -832,8 +832,8 @@ def sweep(
         updates=tuple(map(str, several(updates))),
         weightings=tuple(map(str, several(weightings))),
         attacks=chosen_attacks.names,
-        scales=tuple(map(float, scales)),
-        rounds=tuple(rounds),
+        scales=several(scales),
+        rounds=several(rounds),
         first=first,
         users=users,
         sample=sample,
@@ -841,9 +841,9 @@ def sweep(
         victim_options={**chosen.options, **options},
         attack_options=chosen_attacks.options,
     )
-    here = chosen.adopted or chosen_attacks.adopted
+    plan, here = EXPERIMENT.settle(plan), chosen.adopted or chosen_attacks.adopted
     with _folder(out) as folder, _bar("sweep", progress) as update:
-        rows = run(plan, ratings_of(ratings), folder, jobs=1 if here else jobs, report=update)
+        rows = EXPERIMENT.run(plan, ratings_of(ratings), folder, jobs=1 if here else jobs, report=update)
     return frame(rows, COLUMNS)
 
 
@@ -948,33 +948,31 @@ def compare(
     OutputError
         If ``out`` cannot be written.
     """
-    from audit.experiments.compare import Comparison, run
+    from audit.experiments.compare import EXPERIMENT, Comparison
     from audit.experiments.results import COLUMNS
     from audit.requests.components import defense_texts, named, several
     from audit.requests.frames import frame
     from audit.requests.rating_data import label_of, ratings_of
 
     chosen, alternatives = named("victims", victim), defense_texts(defenses)
-    given = {**chosen.options, **options}
-    own_update, own_weighting = given.pop("update", ""), given.pop("weighting", "")
     plan = Comparison(
         defenses=alternatives.texts,
         victim=chosen.name,
         data=label_of(ratings),
-        update=update or own_update,
-        weighting=weighting or own_weighting,
+        update=update or "",
+        weighting=weighting or "",
         adversaries=tuple(map(str, several(adversaries))),
         attacks=tuple(map(str, several(attacks))),
-        rounds=tuple(rounds),
+        rounds=several(rounds),
         users=users,
         trained=trained,
         runs=runs,
         seed=seed,
-        victim_options=given,
+        victim_options={**chosen.options, **options},
     )
-    here = chosen.adopted or alternatives.adopted
+    plan, here = EXPERIMENT.settle(plan), chosen.adopted or alternatives.adopted
     with _folder(out) as folder, _bar("compare", progress) as update_bar:
-        rows = run(plan, ratings_of(ratings), folder, jobs=1 if here else jobs, report=update_bar)
+        rows = EXPERIMENT.run(plan, ratings_of(ratings), folder, jobs=1 if here else jobs, report=update_bar)
     return frame(rows, COLUMNS)
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+from functools import lru_cache
 from typing import Any, get_args, get_type_hints
 
 from pydantic import TypeAdapter, ValidationError
@@ -14,6 +15,8 @@ from audit.shell.debugging import HINT
 from victims.common.complaints import first_complaint
 from victims.common.errors import InputError
 from victims.protocols.base import Attacker, Defense, Victim
+
+MOST_KEPT = 256  # classes
 
 
 def make_attack(name: str, options: dict[str, Any] | None = None) -> Attack:
@@ -107,7 +110,7 @@ def scenarios_of(victim: str) -> tuple[tuple[str, ...], tuple[str, ...]]:
     InputError
         If the victim is unknown, or its fields ``update`` and ``weighting`` do not name their choices.
     """
-    hints = get_type_hints(entry("victims", victim).load(f"victim {victim!r}"))
+    hints = _hints_of(entry("victims", victim).load(f"victim {victim!r}"))
     found = get_args(hints.get("update")), get_args(hints.get("weighting"))
     if not all(found):
         raise InputError(
@@ -288,7 +291,7 @@ def _make(group: str, name: str, options: dict[str, Any]) -> Any:
     options = {found.short.get(key, key): value for key, value in options.items()}
     values = {key: None if value == "none" else value for key, value in options.items()}
     try:
-        made: Any = TypeAdapter(factory).validate_python({**values, **found.fixed})
+        made: Any = _adapter_of(factory).validate_python({**values, **found.fixed})
     except ValidationError as error:
         wrong = first_complaint(error)
         raise InputError(f"{name} option {wrong}" if wrong.where else wrong.rule) from None
@@ -299,6 +302,16 @@ def _make(group: str, name: str, options: dict[str, Any]) -> Any:
     if found.package and (missing := broken_member(group, made)):
         raise InputError(f"{what} of {found.package} ({found.location}) {missing}")
     return made
+
+
+@lru_cache(MOST_KEPT)  # a campaign makes the same components thousands of times, and this takes milliseconds
+def _adapter_of(factory: type) -> Any:
+    return TypeAdapter(factory)
+
+
+@lru_cache(MOST_KEPT)
+def _hints_of(factory: type) -> dict[str, Any]:
+    return get_type_hints(factory)
 
 
 def parse_options(pairs: list[str]) -> dict[str, str]:

@@ -139,30 +139,74 @@ def start(victim: Victim, ratings: Ratings, defenses: Sequence[Defense], seed: i
     """
     for defense in defenses:
         ratings = defense.on_device(ratings, seed)
-        if victim.stepwise and defense.changes_uploads and not defense.additive:
-            raise InputError(
-                f"{defense.name} cannot be applied where the server steps at every upload: what is done to "
-                "a row must not depend on the row; use order=batch"
-            )
+        refuse_in_turn(victim, defense)
     state, cipher = victim.init(ratings, seed), None
     network = victim.network(state, ratings)
     factors = victim.broadcast(state)[0].shape[1]
     for position, defense in enumerate(defenses):
         cipher = defense.cipher(ratings.n_users, factors, seed)
-        network.check(defense.name, cipher is not None, defense.sums_of_neighbours)
-        if network.edges is not None and defense.noise_scale(ratings, factors, 0, seed) is not None:
-            raise InputError(
-                f"{defense.name} is noise whose scale a server draws and hands out, and these clients have "
-                "none; use laplace or gaussian"
-            )
-        if cipher is not None and position < len(defenses) - 1:
-            raise InputError(
-                f"{defense.name} must be the last defense, for nothing can be done to encrypted rows; "
-                f"got {defenses[position + 1].name} after it"
-            )
+        shares_scale = network.edges is not None and (
+            defense.noise_scale(ratings, factors, 0, seed) is not None
+        )
+        refuse_on_the_way(network, defenses, position, encrypts=cipher is not None, shares_scale=shares_scale)
     if cipher is not None and victim.blind_server:  # which starts from encrypted, so from rounded, factors
         state = state._replace(item_factors=cipher.rules.rounded(np.asarray(state.item_factors)))
     return Run(victim, ratings, tuple(defenses), seed, cipher, state)
+
+
+def refuse_in_turn(victim: Victim, defense: Defense) -> None:
+    """Refuse a defense that a server which steps at every upload rules out.
+
+    Parameters
+    ----------
+    victim : Victim
+    defense : Defense
+
+    Raises
+    ------
+    InputError
+        Naming the defense.
+    """
+    if victim.stepwise and defense.changes_uploads and not defense.additive:
+        raise InputError(
+            f"{defense.name} cannot be applied where the server steps at every upload: what is done to "
+            "a row must not depend on the row; use order=batch"
+        )
+
+
+def refuse_on_the_way(
+    network: Network, defenses: Sequence[Defense], position: int, *, encrypts: bool, shares_scale: bool
+) -> None:
+    """Refuse a defense that makes no sense among others, or on the way that rows take.
+
+    Parameters
+    ----------
+    network : Network
+    defenses : sequence of Defense
+    position : int
+        Of the defense that is meant.
+    encrypts : bool
+        Whether it seals rows.
+    shares_scale : bool
+        Whether a server would hand out the scale of its noise.
+
+    Raises
+    ------
+    InputError
+        Naming the defense.
+    """
+    defense = defenses[position]
+    network.check(defense.name, encrypts, defense.sums_of_neighbours)
+    if network.edges is not None and shares_scale:
+        raise InputError(
+            f"{defense.name} is noise whose scale a server draws and hands out, and these clients have "
+            "none; use laplace or gaussian"
+        )
+    if encrypts and position < len(defenses) - 1:
+        raise InputError(
+            f"{defense.name} must be the last defense, for nothing can be done to encrypted rows; "
+            f"got {defenses[position + 1].name} after it"
+        )
 
 
 def sampled(defenses: Sequence[Defense], ratings: Ratings, round_: int, seed: int) -> Sample | None:

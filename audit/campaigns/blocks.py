@@ -6,25 +6,34 @@ plan, with the same defaults; ``data`` and ``seeds`` are lists, and each of thei
 
 from __future__ import annotations
 
-import os
 from collections.abc import Mapping, Sequence
-from dataclasses import fields
+from dataclasses import fields, replace
 from functools import cache
 from typing import Annotated, Any, get_type_hints
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, create_model, model_validator
+from pydantic import (
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    ValidationError,
+    create_model,
+    model_validator,
+)
 
 from audit.campaigns.parts import PRESETS, Part
 from audit.epsilon.claim_cells import Plan as Claims
 from audit.experiments.campaign import Campaign
 from audit.experiments.cost import Sheet
 from audit.experiments.parts_prediction import PartsPlan
+from audit.experiments.prediction import NOWHERE
 from audit.experiments.prediction import Plan as Prediction
 from audit.experiments.ranking_quality import Plan as Quality
 from audit.experiments.sweep import Sweep
 from audit.experiments.trusted_plan import TrustedPlan
 from victims.common.complaints import first_complaint
 from victims.common.errors import InputError
+from victims.evaluation.ranking import Cut
 from victims.transcript.spelling import closest
 
 Word = Annotated[str, Field(min_length=1, max_length=500)]
@@ -50,8 +59,14 @@ KEYS = {
     "systems": "methods",
 }  # a plan's field -> the key that says it
 NOT_SAID = ("data", "seed", "source", "chosen")  # fields that no key of that name says
-MOST_RUNS = 1000
-NOWHERE = os.devnull  # there is no published split of a sample
+Options = dict[Word, str | int | float | bool]
+
+
+TO_GIVE = {
+    "format": 'write format = "factorleak-campaign"',
+    "version": "write version = 1",
+    "data": 'write a block [[data]] with name = "synthetic", say',
+}  # what a file must have -> how
 
 
 class Strict(BaseModel):
@@ -76,6 +91,57 @@ class DataEntry(Strict):
     name: Word
     path: Word | None = None
     community: Count | None = None
+
+
+def cut_of(given: object) -> Cut:
+    """Read where a list ends: ``cut = { k = 10, relevant = 4.0 }``.
+
+    Parameters
+    ----------
+    given : object
+        As the file has it.
+
+    Returns
+    -------
+    Cut
+
+    Raises
+    ------
+    InputError
+        If it is no such table, or a number is out of range.
+    """
+    keys = [one.name for one in fields(Cut)]
+    if not isinstance(given, dict) or not set(given) <= set(keys):
+        raise InputError(f"must be a table of {' and '.join(keys)}, got {given!r:.60}; {{ k = 10 }}, say")
+    return Cut(**given)
+
+
+WRITTEN: dict[str, Any] = {
+    "victim_options": Options,
+    "options": Options,
+    "attack_options": dict[Word, Options],
+    "cut": Annotated[Cut, BeforeValidator(cut_of)],
+}  # fields whose values a file writes otherwise than a plan has them
+
+
+def told(error: ValidationError) -> str:
+    """Say what is wrong first: key, rule, value and remedy.
+
+    Parameters
+    ----------
+    error : ValidationError
+
+    Returns
+    -------
+    str
+    """
+    wrong = first_complaint(error)
+    if wrong.rule == "must be given":
+        return f"{wrong}; {TO_GIVE.get(wrong.where, 'add it')}"
+    if not wrong.where or not wrong.rule.startswith("must be "):
+        return str(wrong)
+    got = "" if ", got " in wrong.rule else f", got {wrong.got!r:.60}"
+    return f'{wrong}{got}; the handbook\'s page "Run a campaign" has all keys'
 
 
 def as_typed(value: object) -> str:
@@ -119,22 +185,26 @@ def parts_of(
         If a key or name is unknown, or a value is wrong.
     """
     preset, said = _preset_of(name, block)
-    plan_of = PLANS[preset]
     given = _given(name, preset, said)
-    if given.get("runs", 1) > MOST_RUNS:
-        raise InputError(f"campaign: [[{name}]] runs must be at most {MOST_RUNS}, got {given['runs']}")
     wanted = given.pop("data", None) or list(sources)
     if unknown := [one for one in wanted if one not in sources]:
         known = ", ".join(sources)
         raise InputError(f"campaign: [[{name}]] data must be of {known}, got {unknown[0]!r:.60}")
     own = given.pop("seeds", None) or seeds
-    found = []
-    for data in wanted:
-        beside = {"source": sources[data] or NOWHERE} if "source" in _fields(plan_of) else {}
-        for seed in own:
-            plan = plan_of(**given, **beside, data=data, seed=seed)
-            found.append(Part(preset, data, _settled(name, preset, plan)))
-    return found
+    plan = _settled(name, preset, PLANS[preset](**given))  # whatever the ratings and the seed
+    return [
+        Part(preset, data, _about(plan, data, sources[data], seed), f"[[{name}]]")
+        for data in dict.fromkeys(wanted)
+        for seed in dict.fromkeys(own)
+    ]
+
+
+def _about(plan: Any, data: str, source: str, seed: int) -> Any:
+    """A plan, or sheets, on some ratings and from a seed."""
+    if isinstance(plan, tuple):
+        return tuple(_about(sheet, data, source, seed) for sheet in plan)
+    beside = {"source": source or NOWHERE} if "source" in _fields(type(plan)) else {}
+    return replace(plan, data=data, seed=seed, **beside)
 
 
 def _preset_of(name: str, block: Mapping[str, Any]) -> tuple[str, dict[str, Any]]:
@@ -155,7 +225,7 @@ def _given(name: str, preset: str, said: Mapping[str, Any]) -> dict[str, Any]:
     try:
         found = _model_of(preset).model_validate({key: _frozen(value) for key, value in said.items()})
     except ValidationError as error:
-        raise InputError(f"campaign: [[{name}]]: {first_complaint(error)}") from None
+        raise InputError(f"campaign: [[{name}]]: {told(error)}") from None
     keys = {_key(preset, field): field for field in _fields(PLANS[preset])}
     given = {keys.get(key, key): getattr(found, key) for key in found.model_fields_set}
     for field, value in given.items():
@@ -169,8 +239,9 @@ def _given(name: str, preset: str, said: Mapping[str, Any]) -> dict[str, Any]:
     return given
 
 
-def _frozen(value: Any) -> Any:
-    return tuple(map(_frozen, value)) if isinstance(value, list) else value
+def _frozen(value: Any, levels: int = 2) -> Any:
+    """Lists, and lists in them, as plans have them."""
+    return tuple(_frozen(one, levels - 1) for one in value) if levels and isinstance(value, list) else value
 
 
 def _settled(name: str, preset: str, plan: Any) -> Any:
@@ -185,7 +256,7 @@ def _settled(name: str, preset: str, plan: Any) -> Any:
 @cache
 def _model_of(preset: str) -> type[Strict]:
     """The keys of a preset's block, with the types of its plan's fields."""
-    hints = get_type_hints(PLANS[preset])
+    hints = {**get_type_hints(PLANS[preset]), **WRITTEN}
     keys: dict[str, Any] = {
         _key(preset, name): (hints[name], None) for name in _fields(PLANS[preset]) if name not in NOT_SAID
     }

@@ -25,27 +25,40 @@
 
 from __future__ import annotations
 
+import math
 import tomllib
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from itertools import product
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
 from pydantic import Field, ValidationError, field_validator, model_validator
 
-from audit.campaigns.blocks import NAMES, Count, DataEntry, Number, Strict, Word, Words, as_typed, parts_of
+from audit.campaigns.blocks import (
+    NAMES,
+    Count,
+    DataEntry,
+    Number,
+    Strict,
+    Word,
+    Words,
+    as_typed,
+    parts_of,
+    told,
+)
 from audit.campaigns.matrix import Exclusion, Matrix
 from audit.campaigns.parts import COMPARE, PRESETS, Part
-from audit.experiments.compare_cells import Comparison, adapted
+from audit.experiments.compare_cells import Comparison
+from audit.experiments.plan_rules import each_once, refuse_said_elsewhere
 from audit.factories import make_victim, scenarios_of
 from audit.registry import entry, main_name
 from audit.requests.rating_data import ratings_of
-from victims.common.complaints import first_complaint
 from victims.common.errors import InputError
 from victims.data.ratings import Ratings
 
 MOST_BYTES = 1 << 20
-MOST_CELLS = 100_000
+MOST_PARTS = 500  # so many are checked in seconds
 
 
 class Watched(Strict):
@@ -54,7 +67,7 @@ class Watched(Strict):
     defenses: Words | None = None
     adversaries: Words | None = None
     attacks: Words | None = None
-    rounds: list[list[Number]] | None = None
+    rounds: Annotated[list[Annotated[list[Number], Field(min_length=1)]], Field(min_length=1)] | None = None
     seeds: Annotated[list[Number], Field(min_length=1)] | None = None
     users: Count | None = None
     trained: Count | None = None
@@ -117,8 +130,9 @@ class CampaignFile(Strict):
     @classmethod
     def _one_name_each(cls, value: list[DataEntry]) -> list[DataEntry]:
         names = [one.name for one in value]
-        if len(set(names)) < len(names):
-            raise ValueError("must have a name each; two are the same")
+        for number, name in enumerate(names):
+            if name in names[:number]:
+                raise ValueError(f"must have a name each, got {name!r:.60} twice; rename one")
         return value
 
     @model_validator(mode="after")
@@ -153,7 +167,7 @@ def read_campaign(path: Path) -> CampaignFile:
         content = tomllib.loads(path.read_text(encoding="utf-8"))
         return CampaignFile.model_validate(content)
     except ValidationError as error:
-        raise InputError(f"campaign {path}: {first_complaint(error)}") from None
+        raise InputError(f"campaign {path}: {told(error)}") from None
     except (ValueError, RecursionError) as error:
         raise InputError(f"campaign {path} must be TOML: {error}") from None
 
@@ -174,17 +188,20 @@ def matrix_of(content: CampaignFile, folder: Path) -> Matrix:
     Raises
     ------
     InputError
-        If a name is unknown, or cells are too many.
+        If a name is unknown, a value is wrong, or parts are too many.
     """
-    plans = [plan for victim in content.victim for plan in _plans(victim, content)]
-    n_cells = sum(len(plan.defenses) * (2 + plan.runs) for plan in plans)
-    if n_cells > MOST_CELLS:
-        raise InputError(f"a campaign must have at most {MOST_CELLS} cells, got {n_cells}; split it")
-    parts = [Part(COMPARE, plan.data, plan) for plan in plans]
+    parts = []
+    for victim in content.victim:
+        crossed = victim.defenses is None and len(content.victim) > 1
+        asked = "[[victim]]" if crossed else f"[[victim]] {victim.name}"
+        parts += [Part(COMPARE, plan.data, plan, asked) for plan in _plans(victim, content)]
+        _refuse_many(len(parts))
     sources = {one.name: "" if one.community else _source(one, folder) for one in content.data}
     for name in NAMES:
-        for block in getattr(content, name):
-            parts += parts_of(name, block, sources, content.grid.seeds or (0,))
+        for number, block in enumerate(getattr(content, name)):
+            found = parts_of(name, block, sources, content.grid.seeds or (0,))
+            parts += [replace(part, asked=f"{part.asked} number {number + 1}") for part in found]
+            _refuse_many(len(parts))
     return Matrix(tuple(parts), tuple(map(_exclusion, content.exclude)))
 
 
@@ -210,6 +227,14 @@ def load_data(content: CampaignFile, folder: Path) -> dict[str, Ratings]:
     return {one.name: ratings_of(_source(one, folder), community=one.community) for one in content.data}
 
 
+def _refuse_many(n_parts: int) -> None:
+    if n_parts > MOST_PARTS:
+        raise InputError(
+            f"a campaign must have at most {MOST_PARTS} parts (blocks times data, seeds, scenarios and lists "
+            f"of rounds), got {n_parts:,} or more; split it into several files"
+        )
+
+
 def _source(one: DataEntry, folder: Path) -> str:
     given = one.path or one.name
     beside = folder / given
@@ -221,35 +246,37 @@ def _plans(victim: VictimEntry, content: CampaignFile) -> list[Comparison]:
     updates, weightings = scenarios_of(victim.name)
     options = {name: as_typed(value) for name, value in victim.set.items()}
     chosen = _chosen(victim, content.grid)
-    plans = []
-    for update, weighting, data, seed, rounds in product(
-        _known("update", victim.update, updates),
-        _known("weighting", victim.weighting, weightings),
-        content.data,
-        chosen["seeds"],
-        chosen["rounds"],
-    ):
+    refuse_said_elsewhere(f"[[victim]] {victim.name}", options, update="update", weighting="weighting")
+    updates = each_once(_known("update", victim.update, updates))
+    weightings = each_once(_known("weighting", victim.weighting, weightings))
+    watched, seeds = each_once(map(tuple, chosen["rounds"])), each_once(chosen["seeds"])
+    _refuse_many(math.prod(map(len, (updates, weightings, content.data, seeds, watched))))
+    settled = {}  # whatever the ratings and the seed
+    for update, weighting, rounds in product(updates, weightings, watched):
         make_victim(victim.name, {**options, "update": update, "weighting": weighting})
         plan = Comparison(
-            defenses=tuple(dict.fromkeys(chosen["defenses"])),
+            defenses=tuple(chosen["defenses"]),
             victim=main_name("victims", victim.name),
-            data=data.name,
             update=update,
             weighting=weighting,
-            adversaries=tuple(dict.fromkeys(chosen["adversaries"])),
+            adversaries=tuple(chosen["adversaries"]),
             attacks=tuple(chosen["attacks"]),
-            rounds=tuple(sorted(set(rounds))),
+            rounds=rounds,
             users=chosen["users"],
             trained=chosen["trained"],
             runs=chosen["runs"],
-            seed=seed,
             victim_options=options,
         )
-        plan = PRESETS[COMPARE].experiment.settle(plan)
-        for defense in plan.defenses:
-            adapted(plan, defense)
-        plans.append(plan)
-    return plans
+        try:
+            settled[update, weighting, rounds] = PRESETS[COMPARE].experiment.settle(plan)
+        except InputError as error:
+            raise InputError(f"campaign: [[victim]] {victim.name}: {error}") from None
+    return [
+        replace(settled[update, weighting, rounds], data=data.name, seed=seed)
+        for update, weighting, data, seed, rounds in product(
+            updates, weightings, content.data, seeds, watched
+        )
+    ]
 
 
 DEFAULTS: dict[str, Any] = {

@@ -16,8 +16,9 @@ from audit.campaigns.parts import COMPARE, PROCEDURE, Part, Placed, cells_of, ro
 from audit.experiments.cluster import Cluster
 from audit.experiments.compare_cells import Asked, Comparison
 from audit.experiments.false_discoveries import controlled
-from audit.experiments.grid import Cell, Report, silent
+from audit.experiments.grid import Cell, Report, not_applicable, refuse_if_none_applies, silent
 from audit.experiments.metric_rows import HEADLINE
+from audit.experiments.plan_rules import MOST_CELLS
 from audit.experiments.results import Row, make_row, write_results
 from audit.experiments.runner import run_grid
 from audit.experiments.strongest import strongest
@@ -133,20 +134,35 @@ def listed(matrix: Matrix, data: Mapping[str, Ratings], directory: Path) -> List
     Raises
     ------
     InputError
-        If an exclusion means no cell, or the ratings do not allow a part.
+        If an exclusion means no cell, the ratings do not allow a part, or nothing of a block applies.
     """
     cells: dict[Path | None, Cell[Placed]] = {}
     left_out: list[Row] = []
+    asked: dict[str, list[Cell[Placed]]] = {}
     met: set[int] = set()
+    n_cells = 0
     for part in matrix.parts:
         kept, rows = _without(part, matrix.exclusions, met)
         left_out += rows
         for cell in (one for some in kept for one in cells_of(some, data[part.data], directory)):
-            reason = None if part.preset == COMPARE else _reason(matrix.exclusions, _columns(cell), met)
-            if reason is None:
+            excluded = matrix.exclusions and part.preset != COMPARE
+            reason = _reason(matrix.exclusions, _columns(cell), met) if excluded else None
+            asked.setdefault(part.asked, []).append(cell)
+            n_cells += 1
+            if n_cells > MOST_CELLS:
+                raise InputError(
+                    f"a campaign must have at most {MOST_CELLS:,} cells, got more; leave some out, or split "
+                    "it into several files"
+                )
+            if reason is None and not cell.obstacle:
                 cells.setdefault(cell.path, cell)
             else:
-                left_out += _left_out(cell, reason)
+                left_out += not_applicable(rows_without, cell.task, reason or cell.obstacle)
+    for name, every in asked.items():
+        try:
+            refuse_if_none_applies(every)
+        except InputError as error:
+            raise InputError(f"campaign: {name}: {error}") from None
     for number, exclusion in enumerate(matrix.exclusions):
         if number not in met:
             words = ", ".join(f"{name} = {value!r}" for name, value in exclusion.where.items())
@@ -191,11 +207,6 @@ def _reason(exclusions: Sequence[Exclusion], columns: Mapping[str, Any], met: se
 def _columns(cell: Cell[Placed]) -> Row:
     """The columns that a row of the cell has."""
     return rows_without(cell.task, InputError(""))[0]
-
-
-def _left_out(cell: Cell[Placed], reason: str) -> list[Row]:
-    rows = rows_without(cell.task, InputError(reason))
-    return [{**row, "status": "not applicable"} for row in rows]
 
 
 def counts_of(cells: Sequence[Cell[Placed]]) -> dict[str, int]:

@@ -64,11 +64,14 @@ class Part:
         Name of the ratings.
     plan : Any
         Of the preset's experiment, settled.
+    asked : str
+        The block that asks for it; what asks for nothing that applies is refused.
     """
 
     preset: str
     data: str
     plan: Any
+    asked: str = ""
 
 
 @dataclass(frozen=True)

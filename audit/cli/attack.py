@@ -33,9 +33,7 @@ def attack(
     ] = "spectral",
     out: Annotated[Path, typer.Option(help="Reconstruction file to write.")] = Path("RECONSTRUCTION.arrow"),
     adversary: AdversaryOption = "server",
-    users: Annotated[
-        int | None, typer.Option(min=1, help="Attack a random sample of this many clients.")
-    ] = None,
+    users: Annotated[int | None, typer.Option(help="Attack a random sample of this many clients.")] = None,
     seed: SeedOption = 0,
     option: AttackOptions = None,
     identify: Annotated[

@@ -11,6 +11,7 @@ import typer
 from audit.cli.accounts import accounts_as_json, show_accounts
 from audit.cli.build import AgainstOption, JunitOption, as_records, build_of
 from audit.cli.options import (
+    ALL_CORES,
     WATCHED,
     AdversaryOption,
     AttacksOption,
@@ -18,6 +19,7 @@ from audit.cli.options import (
     ComponentsOption,
     DataOption,
     DefenseOption,
+    DistributedOption,
     FailOnOption,
     JsonOption,
     OneAttackOption,
@@ -35,10 +37,12 @@ from audit.cli.options import (
     options_by_attack,
     parse_rounds,
     texts,
+    workers,
 )
 from audit.cli.output import Output
 from victims.common.errors import InputError
 
+ONE_PROCESS = 1
 IDENTIFY = "factorleak attack --identify takes the rule from the uploads"
 COLUMNS = (
     "value [95 % interval over clients]; guess: the best guess without the transcript; answered: "
@@ -86,6 +90,7 @@ def audit(
     fail_on: FailOnOption = None,
     against: AgainstOption = None,
     junit: JunitOption = None,
+    distributed: DistributedOption = None,
     keep_transcripts: Annotated[
         bool, typer.Option(help="Leave the recordings in RESULTS/transcripts.")
     ] = False,
@@ -97,7 +102,7 @@ def audit(
         _refuse_idle(
             data=data != "synthetic", victim=victim != "fedmvmf", update=update, weighting=weighting,
             rounds=rounds != WATCHED, users=users, defense=defense, set=set_, community=community,
-            item_components=item_components, keep_transcripts=keep_transcripts,
+            item_components=item_components, distributed=distributed, keep_transcripts=keep_transcripts,
         )  # fmt: skip
         _audit_recording(
             out, transcript, truth, "" if adversary == "server" else adversary, names(attack),
@@ -112,6 +117,7 @@ def audit(
     from reports.audit import audit_table, in_words
 
     output = Output(quiet, as_json)
+    who = ONE_PROCESS if distributed is None else workers(ALL_CORES, distributed)
     request = AuditRequest(
         out=out,
         data=data,
@@ -142,6 +148,7 @@ def audit(
             request,
             lambda: output.load(data, item_components, community, seed),
             update_bar,
+            jobs=who,
         )
     output.show(found.ratings.describe())
     watched = ",".join(rounds)

@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from audit.campaigns.matrix import Matrix
     from audit.cli.gate import Vocabulary
     from audit.experiments.cluster import Cluster
+    from audit.experiments.results import Row
 
 
 def run_campaign(
@@ -71,6 +72,8 @@ def run_campaign(
     cells, counts = found.cells, counts_of(found.cells)
     words = ", ".join(f"{count} of {name}" for name, count in counts.items() if name != "kept")
     output.show(f"{path.name}: {len(cells)} cells ({words}), {counts['kept']} of them kept from before")
+    for line in dict.fromkeys(map(_left_out, found.excluded)):
+        output.show(line)
     if estimate:
         with output.progress("trial") as update_bar:
             try_out(cells, PROCEDURE, data, update_bar)
@@ -92,6 +95,11 @@ def run_campaign(
         output.show(system.sentence)
     output.show(f"page {made.files[0]}")
     build.judge(rows, changed)
+
+
+def _left_out(row: Row) -> str:
+    """What is known not to run, in words."""
+    return f"not run: {row['victim']}, {row['defense']}: {row['reason']}"
 
 
 def _vocabulary(matrix: Matrix) -> Vocabulary:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated
 
@@ -11,6 +10,7 @@ import typer
 
 from audit.cli.options import (
     DataOption,
+    DistributedOption,
     FailOnOption,
     JobsOption,
     JsonOption,
@@ -20,9 +20,9 @@ from audit.cli.options import (
     examples,
     names,
     parse_floats,
+    workers,
 )
 from audit.cli.output import Output, judge
-from victims.common.errors import InputError
 from victims.common.files import refuse_unwritable
 
 EXAMPLES = examples(
@@ -56,18 +56,17 @@ def claims(
             help="Largest budgets, as 0.1,1,10; several draw the figure. Repeatable.",
         ),
     ] = EPSILONS,
-    rounds: Annotated[
-        int, typer.Option(min=2, help="Rounds that the recommender watches, from the first.")
-    ] = 12,
-    epochs: Annotated[int, typer.Option(min=2, help="Epochs of the whole training.")] = 100,
+    rounds: Annotated[int, typer.Option(help="Rounds that the recommender watches, from the first.")] = 12,
+    epochs: Annotated[int, typer.Option(help="Epochs of the whole training.")] = 100,
     repetitions: Annotated[
         int,
-        typer.Option(min=0, help="Runs in each of two worlds for a second bound, of one client; 0: none."),
+        typer.Option(help="Runs in each of two worlds for a second bound, of one client; 0: none."),
     ] = 0,
     bounds: Annotated[
         bool, typer.Option(help="Plant ratings for lower bounds; without, what is read and the error alone.")
     ] = True,
     jobs: JobsOption = -1,
+    distributed: DistributedOption = None,
     fail_on: FailOnOption = None,
     seed: SeedOption = 0,
     set_: VictimOptions = None,
@@ -77,30 +76,33 @@ def claims(
     """A claimed epsilon against what the recommender sees, reads and can prove."""
     from audit.cli.gate import OF_CLAIMS, Vocabulary, parse
     from audit.epsilon.claim_cells import NOISES, PROTOCOLS, Plan
-    from audit.epsilon.claims import budget_quantiles, run
+    from audit.epsilon.claims import budget_quantiles, run, settled
     from audit.factories import parse_options
     from reports.claims import budgets_line, claims_table
     from reports.claims_figure import claims_figure
 
     output = Output(quiet, as_json)
     refuse_unwritable(out)
-    plan = Plan(
-        protocols=names(protocol) or PROTOCOLS,
-        noises=names(noise) or NOISES,
-        epsilons=_budgets(epsilons),
-        data=data,
-        rounds=rounds,
-        epochs=epochs,
-        repetitions=repetitions,
-        bounds=bounds,
-        seed=seed,
-        victim_options=parse_options(set_ or []),
+    who = workers(jobs, distributed)
+    plan = settled(
+        Plan(
+            protocols=names(protocol) or PROTOCOLS,
+            noises=names(noise) or NOISES,
+            epsilons=parse_floats("--epsilons", epsilons, "0.1,1,10"),
+            data=data,
+            rounds=rounds,
+            epochs=epochs,
+            repetitions=repetitions,
+            bounds=bounds,
+            seed=seed,
+            victim_options=parse_options(set_ or []),
+        )
     )
     bars = parse(fail_on or [], Vocabulary(("leak", "refuted"), OF_CLAIMS, {"victim": plan.protocols}))
     start = time.perf_counter()
     ratings = output.load(data)
     with output.progress("claims") as update_bar:
-        rows = run(plan, ratings, out, jobs=jobs, report=update_bar)
+        rows = run(plan, ratings, out, jobs=who, report=update_bar)
     output.show(ratings.describe())
     for epsilon in plan.epsilons:
         output.show(budgets_line(budget_quantiles(epsilon, ratings, seed), epsilon))
@@ -110,10 +112,3 @@ def claims(
         output.show(f"figure {path}")
     output.results(rows, out, time.perf_counter() - start, figures=figures)
     judge(bars, rows)
-
-
-def _budgets(given: Sequence[str]) -> tuple[float, ...]:
-    budgets = parse_floats("--epsilons", given, "0.1,1,10")
-    if not all(0 < value < float("inf") for value in budgets):
-        raise InputError(f"--epsilons must be numbers > 0 as in 0.1,1,10, got {','.join(given)!r}")
-    return budgets

@@ -68,8 +68,8 @@ def cost(
             autocompletion=completing("defenses"),
         ),
     ] = "none",
-    sample: Annotated[int, typer.Option(min=1, help="Rows that are encrypted, added and decrypted.")] = 256,
-    gigabits: Annotated[float, typer.Option(min=1e-6, help="Gigabits a second of the network.")] = 1.0,
+    sample: Annotated[int, typer.Option(help="Rows that are encrypted, added and decrypted.")] = 256,
+    gigabits: Annotated[float, typer.Option(help="Gigabits a second of the network.")] = 1.0,
     figure: Annotated[
         Path | None,
         typer.Option(
@@ -112,9 +112,9 @@ def cost(
         seed=seed,
     )
     start = time.perf_counter()
-    ratings = output.load(data)
     ways: list[dict[str, str]] = [{}] if figure is None else [{"upload": name} for name in BOTH]
     sheets = settled(tuple(replace(sheet, options={**sheet.options, **how}) for how in ways))
+    ratings = output.load(data)
     output.show(ratings.describe())
     with output.progress("cost") as update_bar:
         found = run(sheets, ratings, out, report=update_bar)

@@ -21,6 +21,7 @@ from audit.cli.options import (
 )
 from audit.cli.output import Output
 from victims.common.files import refuse_unwritable
+from victims.common.validation import require
 
 EXAMPLES = examples(
     "factorleak lists --rho 1,4 --rounds 1,5",
@@ -53,10 +54,12 @@ def lists(
 ) -> None:
     """FedMF between part-text and full-text: which items clients rated, against the cost of hiding them."""
     from audit.experiments.list_privacy import Plan, run
+    from audit.experiments.plan_rules import SEED
     from audit.factories import parse_options
     from reports.list_privacy import list_privacy_figure, list_privacy_table
     from victims.data.subsets import most_rated
 
+    require("lists", "seed", seed, SEED, "the default is 0")
     output = Output(quiet, as_json)
     refuse_unwritable(out)
     plan = Plan(

@@ -91,7 +91,7 @@ DistributedOption = Annotated[
         "(extra distributed).",
     ),
 ]
-SeedOption = Annotated[int, typer.Option(min=0, max=2**63 - 1, help="Every random choice derives from it.")]
+SeedOption = Annotated[int, typer.Option(help="Every random choice derives from it.")]
 RoundsOption = Annotated[
     list[str], typer.Option("--rounds", help="Rounds to record, counted from 0: 4,5 or 0-9. Repeatable.")
 ]
@@ -147,10 +147,8 @@ SplitOption = Annotated[
     ),
 ]
 TestFractionOption = Annotated[float, typer.Option(help="Share of ratings held out by random and time.")]
-UsersOption = Annotated[int | None, typer.Option(min=1, help="Record a random sample of this many clients.")]
-SampleOption = Annotated[
-    int, typer.Option(min=1, help="Clients for attacks that solve client by client (root-*).")
-]
+UsersOption = Annotated[int | None, typer.Option(help="Record a random sample of this many clients.")]
+SampleOption = Annotated[int, typer.Option(help="Clients for attacks that solve client by client (root-*).")]
 CommunityOption = Annotated[
     int | None,
     typer.Option(min=1, help="Let a random sample of this many clients be all that there are."),

@@ -5,12 +5,13 @@ from __future__ import annotations
 import time
 from dataclasses import replace
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from audit.cli.options import (
     DataOption,
+    DistributedOption,
     JobsOption,
     JsonOption,
     QuietOption,
@@ -21,11 +22,15 @@ from audit.cli.options import (
     names,
     parse_floats,
     parse_numbers,
+    workers,
 )
 from audit.cli.output import Output
 from audit.cli.predict_trusted import predict_trusted
 from victims.common.errors import InputError
 from victims.common.files import refuse_unwritable
+
+if TYPE_CHECKING:
+    from audit.experiments.cluster import Cluster
 
 EXAMPLES = examples(
     "factorleak predict --method mf --method hdpmf --epochs 20 --runs 2",
@@ -34,6 +39,7 @@ EXAMPLES = examples(
     "factorleak predict --victim dpmf-yang --data FILMTRUST:trust=trust.txt --factors 3 --runs 2",
 )
 
+NOISE, NOTHING, SPLIT, TEST_FRACTION = "fresh", "nothing", "paper", 0.2  # where nothing is said
 FACTORS = ["10,5"]
 PRIVATE_MF, PEERS, TRUSTED = "mf", "pdmfrec", "dpmf-yang"
 FACTORS_OF_TRUSTED = ["3,6,12"]
@@ -63,7 +69,7 @@ def predict(
     noise: Annotated[
         str,
         typer.Option(help="When noise is drawn: once, fresh (every epoch) or composed (every epoch, eps/T)."),
-    ] = "fresh",
+    ] = NOISE,
     factors: Annotated[
         list[str] | None,
         typer.Option("--factors", help="Numbers of factors, 10,5 or 3,6,12 (dpmf-yang). Repeatable."),
@@ -72,8 +78,8 @@ def predict(
         list[str] | None,
         typer.Option("--rates", help="With pdmfrec: learning rates to choose from. Repeatable."),
     ] = None,
-    epochs: Annotated[int, typer.Option(min=1, help="Epochs, or rounds, of training.")] = 100,
-    runs: Annotated[int, typer.Option(min=1, help="Seeds.")] = 5,
+    epochs: Annotated[int, typer.Option(help="Epochs, or rounds, of training.")] = 100,
+    runs: Annotated[int, typer.Option(help="Seeds.")] = 5,
     vary: Annotated[
         str,
         typer.Option(
@@ -81,7 +87,7 @@ def predict(
             "fraction (6, 7), epsilon; of dpmf-yang nothing (Table 4, Fig. 4, 6), weights (Fig. 5), degree, "
             "users"
         ),
-    ] = "nothing",
+    ] = NOTHING,
     points: Annotated[
         list[str] | None,
         typer.Option("--points", help="Values of what varies: 1,1.5,2. Repeatable. Default: the paper's."),
@@ -93,8 +99,8 @@ def predict(
             help="How ratings are held out: paper (the published split, else ten of each client), random, "
             "time (the latest), last:3 (of each client)."
         ),
-    ] = "paper",
-    test_fraction: TestFractionOption = 0.2,
+    ] = SPLIT,
+    test_fraction: TestFractionOption = TEST_FRACTION,
     weights: Annotated[
         Path | None,
         typer.Option(help="Privacy weights in place of drawn ones: a table kind (user, item), id, weight."),
@@ -108,6 +114,7 @@ def predict(
         ),
     ] = None,
     jobs: JobsOption = -1,
+    distributed: DistributedOption = None,
     seed: SeedOption = 0,
     set_: VictimOptions = None,
     quiet: QuietOption = False,
@@ -116,19 +123,27 @@ def predict(
     """Held-out error over seeds: paper 002, Table 3 and Figures 2 to 8; 003, Table 2; 004, Table 4."""
     if victim not in (PRIVATE_MF, PEERS, TRUSTED):
         raise InputError(f"--victim must be {PRIVATE_MF}, {PEERS} or {TRUSTED}, got {victim!r:.40}")
+    who = workers(jobs, distributed)
+    of_others = {
+        "noise": noise != NOISE, "points": points, "clip": not clip, "split": split != SPLIT,
+        "test-fraction": test_fraction != TEST_FRACTION, "weights": weights, "tune": tune,
+    }  # fmt: skip
     if victim == PEERS:
+        _refuse_idle(victim, **of_others, factors=factors, vary=vary != NOTHING)
         chosen_from = parse_floats("--rates", rates, "0.01,0.05") if rates else ()
         _among_peers(
-            Output(quiet, as_json), data, out, method, chosen_from, epochs, runs, set_ or [], jobs, seed
+            Output(quiet, as_json), data, out, method, chosen_from, epochs, runs, set_ or [], who, seed
         )
         return
     if victim == TRUSTED:
+        _refuse_idle(victim, **of_others, rates=rates)
         sizes = parse_numbers("--factors", factors or FACTORS_OF_TRUSTED)
         predict_trusted(
-            Output(quiet, as_json), data, out, method, sizes, epochs, runs, vary, jobs, seed, set_ or []
+            Output(quiet, as_json), data, out, method, sizes, epochs, runs, vary, who, seed, set_ or []
         )
         return
-    from audit.experiments.prediction import METHODS, Plan, run, user_errors
+    _refuse_idle(victim, rates=rates)
+    from audit.experiments.prediction import METHODS, Plan, run, settled, user_errors
     from audit.experiments.prediction_tuning import best
     from audit.experiments.prediction_tuning import tune as search
     from audit.factories import parse_options
@@ -140,30 +155,32 @@ def predict(
 
     output = Output(quiet, as_json)
     refuse_unwritable(out)
-    plan = Plan(
-        methods=names(method) or METHODS,
-        data=data,
-        noise=noise,
-        factors=parse_numbers("--factors", factors or FACTORS),
-        epochs=epochs,
-        runs=runs,
-        seed=seed,
-        vary=vary,
-        points=parse_floats("--points", points, "1,1.5,2") if points else (),
-        clip=clip,
-        split=split,
-        test_fraction=test_fraction,
-        victim_options=parse_options(set_ or []),
-        weights="" if weights is None else str(weights),
+    plan = settled(
+        Plan(
+            methods=names(method) or METHODS,
+            data=data,
+            noise=noise,
+            factors=parse_numbers("--factors", factors or FACTORS),
+            epochs=epochs,
+            runs=runs,
+            seed=seed,
+            vary=vary,
+            points=parse_floats("--points", points, "1,1.5,2") if points else (),
+            clip=clip,
+            split=split,
+            test_fraction=test_fraction,
+            victim_options=parse_options(set_ or []),
+            weights="" if weights is None else str(weights),
+        )
     )
     start = time.perf_counter()
     ratings = output.load(data)
     if tune is not None:
         with output.progress("tune") as update_bar:
-            trials = search(plan, ratings, out, tune, jobs=jobs, report=update_bar)
+            trials = search(plan, ratings, out, tune, jobs=who, report=update_bar)
         plan = replace(plan, chosen=best(trials))
     with output.progress("predict") as update_bar:
-        rows = run(plan, ratings, out, jobs=jobs, report=update_bar)
+        rows = run(plan, ratings, out, jobs=who, report=update_bar)
     output.show(ratings.describe())
     title = f"Held-out error, noise {noise}, {epochs} epochs"
     kept = user_errors(plan, ratings, out) if vary == "nothing" else {}
@@ -179,6 +196,13 @@ def predict(
     output.results(rows, out, time.perf_counter() - start, figures=figures)
 
 
+def _refuse_idle(victim: str, **given: object) -> None:
+    """Options that mean nothing with a victim."""
+    for name, value in given.items():
+        if value:
+            raise InputError(f"--{name} means nothing with --victim {victim}; leave it out")
+
+
 def _among_peers(
     output: Output,
     data: str,
@@ -188,29 +212,31 @@ def _among_peers(
     epochs: int,
     runs: int,
     set_: list[str],
-    jobs: int,
+    who: int | Cluster,
     seed: int,
 ) -> None:
     """Paper 003."""
-    from audit.experiments.parts_prediction import METHODS, RATES, ROUNDS, PartsPlan, run
+    from audit.experiments.parts_prediction import METHODS, RATES, ROUNDS, PartsPlan, run, settled
     from audit.factories import parse_options
     from reports.parts_prediction import parts_table, rounds_table
 
     refuse_unwritable(out)
     rounds = tuple(sorted({n_rounds for n_rounds in ROUNDS if n_rounds < epochs} | {epochs}))
-    plan = PartsPlan(
-        methods=names(method) or tuple(METHODS),
-        data=data,
-        rates=rates or RATES,
-        rounds=rounds,
-        runs=runs,
-        seed=seed,
-        victim_options=parse_options(set_),
+    plan = settled(
+        PartsPlan(
+            methods=names(method) or tuple(METHODS),
+            data=data,
+            rates=rates or RATES,
+            rounds=rounds,
+            runs=runs,
+            seed=seed,
+            victim_options=parse_options(set_),
+        )
     )
     begin = time.perf_counter()
     ratings = output.load(data)
     with output.progress("predict") as update_bar:
-        rows = run(plan, ratings, out, jobs=jobs, report=update_bar)
+        rows = run(plan, ratings, out, jobs=who, report=update_bar)
     output.show(ratings.describe())
     if any(row["status"] == "ran" for row in rows):
         output.show(parts_table(rows, ratings.name, "Held-out error, rate and rounds by validation MAE"))

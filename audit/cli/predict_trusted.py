@@ -4,10 +4,14 @@ from __future__ import annotations
 
 import time
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from audit.cli.options import names
 from audit.cli.output import Output
 from victims.common.files import refuse_unwritable
+
+if TYPE_CHECKING:
+    from audit.experiments.cluster import Cluster
 
 
 def predict_trusted(
@@ -19,7 +23,7 @@ def predict_trusted(
     rounds: int,
     runs: int,
     vary: str,
-    jobs: int,
+    who: int | Cluster,
     seed: int,
     set_: list[str],
 ) -> None:
@@ -41,8 +45,8 @@ def predict_trusted(
         Rounds of training, and seeds.
     vary : str
         A key of ``VARIED``: what takes several values.
-    jobs : int
-        Processes.
+    who : int or Cluster
+        Processes, or workers that may be on other machines.
     seed : int
     set_ : list of str
         Options of the victim, NAME=VALUE.
@@ -57,26 +61,28 @@ def predict_trusted(
     Paper 004, doi:10.3390/app122111118.
     """
     from audit.experiments.trusted_plan import TrustedPlan
-    from audit.experiments.trusted_prediction import run
+    from audit.experiments.trusted_prediction import run, settled
     from audit.factories import parse_options
     from reports.trusted_figures import trusted_figures
     from reports.trusted_prediction import error_table, recommendation_table, traffic_table
 
     refuse_unwritable(out)
-    plan = TrustedPlan(
-        systems=names(method),
-        data=data,
-        factors=factors,
-        rounds=rounds,
-        runs=runs,
-        seed=seed,
-        vary=vary,
-        victim_options=parse_options(set_),
+    plan = settled(
+        TrustedPlan(
+            systems=names(method),
+            data=data,
+            factors=factors,
+            rounds=rounds,
+            runs=runs,
+            seed=seed,
+            vary=vary,
+            victim_options=parse_options(set_),
+        )
     )
     begin = time.perf_counter()
     ratings = output.load(data)
     with output.progress("predict") as update_bar:
-        rows = run(plan, ratings, out, jobs=jobs, report=update_bar)
+        rows = run(plan, ratings, out, jobs=who, report=update_bar)
     output.show(f"{ratings.describe()}, {len(ratings.trust):,} statements of trust")
     output.show(error_table(rows, "Held-out RMSE, units of 0..1, mean and 95 % interval over seeds"))
     if vary == "nothing":

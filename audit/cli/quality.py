@@ -51,12 +51,12 @@ def quality(
     victim: VictimOption = "fedmvmf",
     update: UpdateOption = None,
     weighting: PreferredWeightingOption = None,
-    rounds: Annotated[int, typer.Option(min=1, help="Rounds of training.")] = 200,
-    runs: Annotated[int, typer.Option(min=1, help="Seeds of start, split and sample.")] = 5,
+    rounds: Annotated[int, typer.Option(help="Rounds of training.")] = 200,
+    runs: Annotated[int, typer.Option(help="Seeds of start, split and sample.")] = 5,
     scenario: Annotated[
         list[str] | None, typer.Option(help="existing, 'new user' or 'new item'. Repeatable; all by default.")
     ] = None,
-    k: Annotated[int, typer.Option("--k", min=1, help="Items that are recommended to a user.")] = 10,
+    k: Annotated[int, typer.Option("--k", help="Items that are recommended to a user.")] = 10,
     relevant: Annotated[float, typer.Option(help="Smallest rating that counts as relevant, stars.")] = 4.0,
     split: SplitOption = "random",
     jobs: JobsOption = -1,
@@ -69,7 +69,7 @@ def quality(
     as_json: JsonOption = False,
 ) -> None:
     """Ranking quality with and without encryption, for known and new users and items."""
-    from audit.experiments.ranking_quality import Plan, run, with_popularity
+    from audit.experiments.ranking_quality import Plan, run, settled, with_popularity
     from audit.factories import parse_options
     from reports.ranking import quality_table
     from victims.evaluation.ranking import SCENARIOS, Cut
@@ -77,19 +77,21 @@ def quality(
     output = Output(quiet, as_json)
     who = workers(jobs, distributed)
     refuse_unwritable(out)
-    plan = Plan(
-        victim=victim,
-        data=data,
-        update=update or "",
-        weighting=weighting or "",
-        defense=defense,
-        rounds=rounds,
-        runs=runs,
-        scenarios=names(scenario) or SCENARIOS,
-        cut=Cut(k, relevant),
-        seed=seed,
-        split=split,
-        victim_options=parse_options(set_ or []),
+    plan = settled(
+        Plan(
+            victim=victim,
+            data=data,
+            update=update or "",
+            weighting=weighting or "",
+            defense=defense,
+            rounds=rounds,
+            runs=runs,
+            scenarios=names(scenario) or SCENARIOS,
+            cut=Cut(k, relevant),
+            seed=seed,
+            split=split,
+            victim_options=parse_options(set_ or []),
+        )
     )
     start = time.perf_counter()
     ratings = output.load(data, item_components, item_tags=item_tags)

@@ -69,8 +69,8 @@ def sweep(
         list[str],
         typer.Option("--rounds", help="Numbers of rounds that the server watches. Repeatable."),
     ] = WATCHES,
-    first: Annotated[int, typer.Option(min=0, help="First round that is watched, counted from 0.")] = 4,
-    users: Annotated[int, typer.Option(min=1, help="Clients to record; all take part in training.")] = 120,
+    first: Annotated[int, typer.Option(help="First round that is watched, counted from 0.")] = 4,
+    users: Annotated[int, typer.Option(help="Clients to record; all take part in training.")] = 120,
     sample: SampleOption = 20,
     published: Annotated[
         bool,
@@ -127,7 +127,7 @@ def sweep(
     accounts = accounts_of(
         victim,
         plan.victim_of(plan.updates[0], plan.weightings[0]),
-        defenses_of(f"laplace:scale={max(plan.scales)}"),
+        defenses_of([f"laplace:scale={scale}" for scale in plan.scales[-1:] if scale]),
         ratings,
         weightings=plan.weightings,
         rounds=range(first, first + max(plan.rounds)),

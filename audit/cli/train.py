@@ -29,6 +29,7 @@ from audit.cli.options import (
 from audit.cli.output import Output
 from victims.common.errors import InputError
 from victims.common.files import refuse_unwritable
+from victims.common.validation import require
 
 if TYPE_CHECKING:
     from audit.experiments.tuning import Search
@@ -72,6 +73,7 @@ def train(
     as_json: JsonOption = False,
 ) -> None:
     """Train a victim, with a server or without, unrecorded; show how well it predicts held-out ratings."""
+    from audit.experiments.plan_rules import SEED
     from audit.experiments.tuning import Search
     from audit.factories import make_victim, parse_options, scenarios_of
     from audit.requests.accounts import accounts_of
@@ -80,6 +82,7 @@ def train(
     from victims.data.splits import split_by
     from victims.evaluation.rating_error import learning_curve
 
+    require("a training", "seed", seed, SEED, "the default is 0")
     output = Output(quiet, as_json)
     updates, weightings = scenarios_of(victim)
     scenario = {"update": str(update or updates[0]), "weighting": str(weighting or weightings[0])}

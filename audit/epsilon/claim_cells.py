@@ -2,20 +2,22 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from audit.code_identity import code_used
+from audit.code_identity import FILE, code_used
 from audit.experiments.grid import Cell
 from audit.experiments.metric_rows import failed_row
 from audit.experiments.naming import cell_path, content_of
-from audit.experiments.private_mf import VICTIM, System, system_of
+from audit.experiments.prediction import NOWHERE
+from audit.experiments.private_mf import NOISES, VICTIM, System, system_of
 from audit.experiments.results import Row
 from audit.factories import make_defenses, make_victim
 from victims.common.errors import InputError
+from victims.data.movielens_files import published_split
 from victims.data.ratings import Ratings
 from victims.recording import record
 from victims.training import Run, start
@@ -24,7 +26,6 @@ from victims.transcript.view import View
 
 BOUND = "empirical_epsilon"  # the metric
 PROTOCOLS = ("hdpmf", "pdpmf", "dpmf", "mf")
-NOISES = ("once", "fresh", "composed")
 NO_NOISE = "none"  # of a protocol that nothing protects
 
 
@@ -166,6 +167,8 @@ def cells_of(plan: Plan, ratings: Ratings, directory: Path) -> list[Cell[Claim]]
     if np.diff(ratings.indptr).min() < 1:
         raise InputError("every client must have a rating, for one of each is planted; drop the others")
     content = content_of(ratings)
+    if published_split(plan.source or plan.data, ratings) is None:
+        plan = replace(plan, source=NOWHERE)
     return [_cell(task, content, directory) for task in tasks_of(plan, ratings.n_users)]
 
 
@@ -184,7 +187,9 @@ def _cell(task: Claim, content: str, directory: Path) -> Cell[Claim]:
     repeated = "-repeated" if task.repetitions else ""
     protocol = task.protocol.replace(":", "-")
     path = cell_path(directory, f"{protocol}-{task.noise}-{task.epsilon:g}{repeated}", identity)
-    return Cell(task, path, (path.with_suffix(".parts"),), place="here")
+    reads_files = plan.source != NOWHERE or f"{FILE}=" in task.defense
+    place = "here" if reads_files else "anywhere"
+    return Cell(task, path, (path.with_suffix(".parts"),), place=place)  # type: ignore[arg-type]
 
 
 def trained(claim: Claim, ratings: Ratings, rounds: int) -> Run:

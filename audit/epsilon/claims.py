@@ -11,6 +11,7 @@ claim of a rating is its budget; a bound above the largest claim refutes it.
 from __future__ import annotations
 
 import time
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -23,15 +24,25 @@ from audit.experiments.answers import answered
 from audit.experiments.experiment import Experiment
 from audit.experiments.grid import Cell, Procedure, Say, only_ratings
 from audit.experiments.metric_rows import metric_rows
+from audit.experiments.plan_rules import (
+    NAMES,
+    SEED,
+    TEXT,
+    each_once,
+    refuse_said_elsewhere,
+    refuse_too_many,
+)
 from audit.experiments.prediction import TESTED
-from audit.experiments.private_mf import VICTIM
+from audit.experiments.private_mf import NOISES, VICTIM
 from audit.experiments.results import Row, make_row
 from audit.factories import make_attack, make_defenses, make_victim
 from audit.scoring.score import Ceiling
 from audit.scoring.truth import Truth, read_truth
 from defenses.accounting.budgets import Specification, budgets, draw
+from defenses.accounting.ranges import usable
 from victims.common.errors import InputError
 from victims.common.files import remove
+from victims.common.validation import each, flag, one_of, require_fields, whole
 from victims.data.movielens_files import published_split
 from victims.data.ratings import Ratings
 from victims.data.subsets import leave_out
@@ -51,15 +62,45 @@ def settled(plan: Plan) -> Plan:
     Returns
     -------
     Plan
-        The same.
+        The same, with each value once.
 
     Raises
     ------
     InputError
         If a name or number is out of range.
     """
+    require_fields(
+        plan,
+        "claims",
+        protocols=NAMES,
+        noises=each(one_of(*NOISES)),
+        epsilons=each(usable()),
+        data=TEXT,
+        rounds=whole(2, 1_000_000),
+        epochs=whole(2, 1_000_000),
+        repetitions=whole(0, 1_000_000),
+        bounds=flag(),
+        seed=SEED,
+    )
+    refuse_said_elsewhere("claims", plan.victim_options, epochs="epochs")
+    plan = replace(
+        plan,
+        protocols=each_once(plan.protocols),
+        noises=each_once(plan.noises),
+        epsilons=each_once(map(float, plan.epsilons)),
+    )
+    refuse_too_many(
+        "claims",
+        protocols=plan.protocols,
+        noises=plan.noises,
+        epsilons=plan.epsilons,
+        bounds=range(1 + bool(plan.repetitions)),
+    )
     if not 2 <= plan.rounds <= plan.epochs:
-        raise InputError(f"rounds must be between 2 and the {plan.epochs} epochs, got {plan.rounds}")
+        raise InputError(
+            f"rounds of claims must be between 2 and the {plan.epochs} epochs, got {plan.rounds}; watch "
+            "fewer, or train longer"
+        )
     for task in tasks_of(plan, n_users=0):
         make_defenses(task.defense)
     make_victim(VICTIM, plan.victim)

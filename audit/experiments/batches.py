@@ -10,11 +10,14 @@ from functools import partial
 from pathlib import Path
 from typing import NamedTuple, TypeVar
 
+import numpy as np
+
 from audit.experiments.cell_files import kept_rows, write_cell
 from audit.experiments.compiled_programs import programs_kept
 from audit.experiments.grid import Cell, Procedure, Say, silent
 from audit.experiments.locks import claimed
 from audit.experiments.results import Row
+from audit.experiments.user_error_files import write_user_errors
 from audit.shell.debugging import trace
 from victims.common.errors import InputError, OutputError
 from victims.common.files import remove, unfinished
@@ -27,10 +30,12 @@ Step = Callable[[int, str], None]  # told how many cells of a batch are done, an
 
 
 class Done(NamedTuple):
-    """A finished cell: its rows, and the seconds that they took; NaN where they were there before."""
+    """A finished cell: its rows, the seconds that they took (NaN where they were there before), and an array
+    that is kept beside them."""
 
     rows: list[Row]
     seconds: float = float("nan")
+    beside: np.ndarray | None = None
 
 
 def run_batch(
@@ -125,6 +130,8 @@ def keep(cell: Cell[Task], done: Done) -> None:
         If it cannot be written.
     """
     if cell.path is not None and not any(row["status"] == "failed" for row in done.rows):
+        if done.beside is not None:
+            write_user_errors(cell.path, done.beside)
         write_cell(cell.path, done.rows, done.seconds)
 
 
@@ -146,7 +153,9 @@ def _computed(
     for number, cell in enumerate(cells):
         rows = _measured(procedure, cell, prepared, partial(step, number))
         end = time.perf_counter()
-        computed.append(Done(rows, end - begin))
+        failed = any(row["status"] == "failed" for row in rows)
+        beside = None if procedure.beside is None or failed else procedure.beside(cell, prepared)
+        computed.append(Done(rows, end - begin, beside))
         keep(cell, computed[-1])
         begin = end
     return computed

@@ -10,14 +10,26 @@ from pathlib import Path
 from audit.code_identity import code_used
 from audit.experiments.campaign_cells import Campaign, cells_of, usual_attacks
 from audit.experiments.campaign_rows import PROCEDURE
+from audit.experiments.cluster import Cluster
 from audit.experiments.experiment import Experiment
 from audit.experiments.grid import Report, silent
+from audit.experiments.plan_rules import (
+    ANY_NAMES,
+    CLIENTS,
+    NAME,
+    SEED,
+    TEXT,
+    WATCHED,
+    each_once,
+    refuse_idle_options,
+)
 from audit.experiments.results import Row
 from audit.experiments.runner import run_grid
 from audit.experiments.scenarios import scenarios
 from audit.factories import make_attack, make_defenses
 from victims.common.errors import InputError
 from victims.common.files import write_text
+from victims.common.validation import or_none, require_fields
 from victims.data.ratings import Ratings
 from victims.transcript.client_names import CLIENT, NEIGHBOUR, NEIGHBOURS
 from victims.transcript.reader import ADVERSARIES
@@ -33,6 +45,7 @@ def run(
     directory: Path,
     *,
     keep_transcripts: bool = False,
+    jobs: int | Cluster = 1,
     report: Report = silent,
 ) -> list[Row]:
     """Run every cell that is not there yet and write the result files.
@@ -47,6 +60,8 @@ def run(
         RESULTS; created if missing.
     keep_transcripts : bool
         Leave the recordings in ``RESULTS/transcripts``.
+    jobs : int or Cluster
+        Parallel processes; -1 is one per core. Or workers that may be on other machines.
     report : callable
         Called with (cells done, cells in all, what is going on).
 
@@ -65,7 +80,9 @@ def run(
     _check(campaign)
     _write_settings(campaign, directory)
     cells = cells_of(campaign, ratings, directory)
-    return run_grid(cells, PROCEDURE, ratings, directory, keep_scratch=keep_transcripts, report=report)
+    return run_grid(
+        cells, PROCEDURE, ratings, directory, jobs=jobs, keep_scratch=keep_transcripts, report=report
+    )
 
 
 def settled(campaign: Campaign) -> Campaign:
@@ -84,6 +101,7 @@ def settled(campaign: Campaign) -> Campaign:
     InputError
         If a name or option is wrong.
     """
+    _check_values(campaign)
     grid = scenarios(campaign.victim, campaign.updates, campaign.weightings, campaign.victim_options)
     first = {**grid.options, "update": grid.updates[0], "weighting": grid.weightings[0]}
     campaign = replace(
@@ -91,7 +109,8 @@ def settled(campaign: Campaign) -> Campaign:
         updates=grid.updates,
         weightings=grid.weightings,
         victim_options=grid.options,
-        attacks=campaign.attacks or usual_attacks(campaign.victim, first, campaign.defenses),
+        attacks=each_once(campaign.attacks) or usual_attacks(campaign.victim, first, campaign.defenses),
+        rounds=tuple(sorted(set(map(int, campaign.rounds)))),
     )
     _check(campaign)
     return campaign
@@ -109,16 +128,34 @@ def _write_settings(campaign: Campaign, directory: Path) -> None:
 
 def _check(campaign: Campaign) -> None:
     """A misspelt name must not cost the work before it."""
+    _check_values(campaign)
     for name in campaign.attacks:
         make_attack(name, campaign.attack_options.get(name))
-    idle = set(campaign.attack_options) - set(campaign.attacks)
-    if idle:
-        raise InputError(f"options are given for {', '.join(sorted(idle))}, which does not run")
+    refuse_idle_options(campaign.attack_options, campaign.attacks)
     check_adversary(campaign.adversary)
+    refuse_unnumbered(campaign.adversary)
     for text in campaign.defenses:
         make_defenses(text)
     for scenario in campaign.scenarios:
         campaign.victim_of(*scenario)
+
+
+def _check_values(campaign: Campaign) -> None:
+    require_fields(
+        campaign,
+        "an audit",
+        victim=NAME,
+        data=TEXT,
+        updates=ANY_NAMES,
+        weightings=ANY_NAMES,
+        attacks=ANY_NAMES,
+        rounds=WATCHED,
+        adversary=NAME,
+        seed=SEED,
+        sample=CLIENTS,
+        users=or_none(CLIENTS),
+        defenses=ANY_NAMES,
+    )
 
 
 def check_adversary(name: str) -> None:
@@ -135,6 +172,26 @@ def check_adversary(name: str) -> None:
     """
     if name not in ADVERSARIES and not name.startswith((CLIENT, NEIGHBOUR, NEIGHBOURS)):
         raise InputError(f"adversary must be one of {', '.join(ADVERSARIES)}, got {name!r}")
+
+
+def refuse_unnumbered(adversary: str) -> None:
+    """Refuse clients who are not named by their numbers: in a recording of our own they have no other names.
+
+    Parameters
+    ----------
+    adversary : str
+
+    Raises
+    ------
+    InputError
+        Naming the adversary.
+    """
+    who, colon, numbers = adversary.partition(":")
+    many = numbers.split(",") if f"{who}:" == NEIGHBOURS else [numbers]
+    if colon and not all(one.isascii() and one.isdigit() and len(one) < 10 for one in many):
+        raise InputError(
+            f"adversary {who} must be clients by their numbers, as {who}:0, got {adversary!r:.80}"
+        )
 
 
 EXPERIMENT = Experiment(settled, cells_of, PROCEDURE)

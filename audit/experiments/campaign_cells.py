@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from audit.code_identity import code_used
+from audit.experiments.applicability import obstacle_of
 from audit.experiments.grid import Cell
 from audit.experiments.naming import cell_path, content_of, digest
 from audit.experiments.recordings import files_of
@@ -158,12 +159,14 @@ def cells_of(campaign: Campaign, ratings: Ratings, directory: Path) -> list[Cell
     cells, content = [], content_of(ratings)
     for update, weighting in campaign.scenarios:
         recording = _recording_identity(campaign, content, update, weighting)
+        options = {**campaign.victim_options, "update": update, "weighting": weighting}
+        obstacle = obstacle_of(campaign.victim, options, "+".join(campaign.defenses) or "none")
         files = files_of(directory / "transcripts" / f"{update}-{weighting}-{digest(recording)}")
         for attack in campaign.attacks:
             identity = {**recording, **_attack_identity(campaign, attack)}
             path = cell_path(directory, f"{update}-{weighting}-{attack}", identity)
             task = AttackedScenario(campaign, update, weighting, attack)
-            cells.append(Cell(task, path, files, resumable=True))
+            cells.append(Cell(task, path, files, resumable=True, obstacle=obstacle))
     return cells
 
 

@@ -14,9 +14,23 @@ from audit.experiments import campaign
 from audit.experiments.compare_cells import ADVERSARIES, Comparison, adapted, cells_of, usual_adversaries
 from audit.experiments.compare_rows import PROCEDURE
 from audit.experiments.experiment import Experiment
-from audit.experiments.scenarios import scenario_of
+from audit.experiments.plan_rules import (
+    ANY_NAMES,
+    CLIENTS,
+    MOST_WATCHED,
+    N_ROUNDS,
+    NAME,
+    NAMES,
+    ROUND,
+    RUNS,
+    SEED,
+    TEXT,
+    each_once,
+    refuse_too_many,
+)
+from audit.experiments.scenarios import one_scenario
 from audit.factories import make_attack
-from victims.common.errors import InputError
+from victims.common.validation import each, require_fields
 
 __all__ = [
     "ADVERSARIES", "EXPERIMENT", "Comparison", "adapted", "run", "settled", "short_of_rounds",
@@ -42,22 +56,48 @@ def settled(comparison: Comparison) -> Comparison:
     InputError
         If no defense is named, or a victim, defense, attack or adversary is unknown.
     """
-    update, weighting = scenario_of(comparison.victim, comparison.update, comparison.weighting)
+    _check_values(comparison)
+    chosen = one_scenario(
+        comparison.victim, comparison.update, comparison.weighting, comparison.victim_options
+    )
     comparison = replace(
         comparison,
-        update=update,
-        weighting=weighting,
-        adversaries=comparison.adversaries or usual_adversaries(comparison.victim),
+        update=chosen.update,
+        weighting=chosen.weighting,
+        victim_options=chosen.options,
+        defenses=each_once(comparison.defenses),
+        adversaries=each_once(comparison.adversaries) or usual_adversaries(comparison.victim),
+        attacks=each_once(comparison.attacks),
+        rounds=tuple(sorted(set(map(int, comparison.rounds)))),
     )
-    if not comparison.defenses:
-        raise InputError("--defenses must name at least one defense, or none")
+    refuse_too_many("a comparison", defenses=comparison.defenses, questions=range(2 + comparison.runs))
     for name in comparison.attacks:
         make_attack(name)
     for name in comparison.adversaries:
         campaign.check_adversary(name)
+        campaign.refuse_unnumbered(name)
     needed = [attacker.rounds for text in comparison.defenses for attacker in adapted(comparison, text)]
     rounds = comparison.rounds or tuple(range(max(FEWEST, *needed)))
     return replace(comparison, rounds=rounds)
+
+
+def _check_values(comparison: Comparison) -> None:
+    require_fields(
+        comparison,
+        "a comparison",
+        victim=NAME,
+        data=TEXT,
+        update=TEXT,
+        weighting=TEXT,
+        defenses=NAMES,
+        adversaries=ANY_NAMES,
+        attacks=ANY_NAMES,
+        rounds=each(ROUND, fewest=0, most=MOST_WATCHED),
+        users=CLIENTS,
+        trained=N_ROUNDS,
+        runs=RUNS,
+        seed=SEED,
+    )
 
 
 def short_of_rounds(comparison: Comparison) -> list[str]:

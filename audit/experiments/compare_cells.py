@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from audit.code_identity import code_used
+from audit.experiments.applicability import obstacle_of
 from audit.experiments.encryption import encrypts
 from audit.experiments.grid import Cell
 from audit.experiments.naming import cell_path, content_of
@@ -165,7 +166,11 @@ def cells_of(comparison: Comparison, ratings: Ratings, directory: Path) -> list[
             *(Asked(comparison, defense, "quality", run) for run in range(comparison.runs)),
         )
     ]
-    return [_cell(task, content, directory) for task in tasks]
+    obstacles = {
+        defense: obstacle_of(comparison.victim, comparison.options, defense)
+        for defense in comparison.defenses
+    }
+    return [replace(_cell(task, content, directory), obstacle=obstacles[task.defense]) for task in tasks]
 
 
 def _cell(task: Asked, content: str, directory: Path) -> Cell[Asked]:

@@ -41,6 +41,10 @@ def _measure(cell: Cell[Asked], ratings: Ratings, say: Say) -> list[Row]:
 
 
 def _failed(task: Asked, error: Exception) -> list[Row]:
+    if task.question == "leakage":
+        return [
+            failed_row({**task.columns(), "adversary": who}, error) for who in task.comparison.adversaries
+        ]
     return [failed_row(task.columns(), error, task.question, verdict="")]
 
 

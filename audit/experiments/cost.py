@@ -8,28 +8,31 @@ from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
-import numpy as np
-
 from audit.code_identity import code_used
+from audit.experiments.applicability import obstacle_of
 from audit.experiments.experiment import Experiment
 from audit.experiments.graph_cost import graph_cost_of
 from audit.experiments.grid import Cell, Procedure, Say, only_ratings
 from audit.experiments.metric_rows import failed_row
 from audit.experiments.naming import cell_path, content_of
 from audit.experiments.operation_counts import server_share
+from audit.experiments.plan_rules import CLIENTS, NAME, SEED, TEXT, each_once, refuse_too_many
 from audit.experiments.results import Row, make_row
 from audit.experiments.round_cost import SAMPLE_ROWS, Cost, cost_of
 from audit.experiments.scenarios import scenario_of
 from audit.factories import make_defense, make_defenses, make_victim
 from audit.registry import recorded_name
+from victims.applicability import network_of
+from victims.common.errors import InputError
+from victims.common.validation import above, each, flag, require_fields
 from victims.data.ratings import Ratings
-from victims.data.subsets import most_rated, of_users
+from victims.data.subsets import most_rated
 from victims.training import start
 
 OF_PAPER_001, UPLOAD = "fedmf", "part-text"  # a victim with two uploads, and the usual one
-FEW = 4  # clients who tell whom rows go to
 GRAPH_NOTE = "one round of all clients; a message is an index and K numbers, along every edge of its sender"
 
+THING = "a cost sheet"
 HEADLINE = "slowest"  # seconds of a round, in paper 001's accounting
 
 
@@ -126,6 +129,23 @@ def settled(sheets: tuple[Sheet, ...]) -> tuple[Sheet, ...]:
 
 
 def _settled(sheet: Sheet) -> Sheet:
+    require_fields(
+        sheet,
+        THING,
+        victim=NAME,
+        data=TEXT,
+        items=each(CLIENTS, fewest=0),
+        key_bits=each(CLIENTS, fewest=0),
+        phe=flag(),
+        defense=NAME,
+        sample=CLIENTS,
+        bits_per_second=above(0),
+        seed=SEED,
+    )
+    sheet = replace(
+        sheet, items=each_once(map(int, sheet.items)), key_bits=each_once(map(int, sheet.key_bits))
+    )
+    refuse_too_many(THING, items=sheet.items or (0,), systems=range(1 + 2 * len(sheet.key_bits)))
     options = dict(sheet.options)
     names = scenario_of(sheet.victim, options.get("update"), options.get("weighting"))
     options |= dict(zip(("update", "weighting"), names, strict=True))
@@ -133,6 +153,7 @@ def _settled(sheet: Sheet) -> Sheet:
         options.setdefault("upload", UPLOAD)
     make_victim(sheet.victim, options)
     make_defenses(sheet.defense)
+    _systems(sheet)
     return replace(sheet, options=options)
 
 
@@ -155,26 +176,30 @@ def cells_of(sheets: tuple[Sheet, ...], ratings: Ratings, directory: Path) -> li
     Raises
     ------
     InputError
-        If a length of key is wrong.
+        If the ratings have fewer items.
     """
     content = content_of(ratings)
     cells = []
     for sheet in sheets:
         counts = sheet.items or (ratings.n_items,)
-        alone = sends_along_graph(sheet, ratings)
+        if max(counts) > ratings.n_items:
+            raise InputError(
+                f"items of {THING} must be at most the {ratings.n_items:,} that {ratings.name} has, got "
+                f"{max(counts):,}; leave items out to measure all"
+            )
+        alone = sends_along_graph(sheet)
         systems = [System("in the clear", sheet.defense)] if alone else _systems(sheet)
         rounds = [Round(sheet, count, system) for count in counts for system in systems]
         cells += [_cell(task, content, directory) for task in rounds]
     return cells
 
 
-def sends_along_graph(sheet: Sheet, ratings: Ratings) -> bool:
+def sends_along_graph(sheet: Sheet) -> bool:
     """Whether clients send to each other, so that there is no server whose seconds could be measured.
 
     Parameters
     ----------
     sheet : Sheet
-    ratings : Ratings
 
     Returns
     -------
@@ -185,10 +210,8 @@ def sends_along_graph(sheet: Sheet, ratings: Ratings) -> bool:
     InputError
         If a name or option is wrong.
     """
-    victim: Any = make_victim(sheet.victim, sheet.options)
-    make_defenses(sheet.defense)
-    few = of_users(ratings, np.arange(min(ratings.n_users, FEW)))
-    return victim.network(victim.init(few, sheet.seed), few).edges is not None
+    network = network_of(make_victim(sheet.victim, sheet.options))
+    return network is not None and network.edges is not None
 
 
 def wide(rows: Sequence[Mapping[str, Any]]) -> list[Row]:
@@ -227,7 +250,8 @@ def _cell(task: Round, content: str, directory: Path) -> Cell[Round]:
         "machine": (platform.node(), platform.machine(), platform.processor()),
     }
     path = cell_path(directory, f"{task.items}-{system.name.replace(', ', '-')}", identity)
-    return Cell(task, path, place="alone")
+    obstacle = obstacle_of(sheet.victim, sheet.options, system.defense)
+    return Cell(task, path, place="alone", obstacle=obstacle)
 
 
 def _systems(sheet: Sheet) -> list[System]:
@@ -246,7 +270,7 @@ def _measure(cell: Cell[Round], ratings: Ratings, say: Say) -> list[Row]:
     sheet, items, system = cell.task
     some = most_rated(ratings, items)
     victim: Any = make_victim(sheet.victim, sheet.options)
-    if sends_along_graph(sheet, some):
+    if sends_along_graph(sheet):
         run = start(victim, some, make_defenses(system.defense), sheet.seed)
         counted = {"users": some.n_users, **asdict(graph_cost_of(run))}
         return _rows(cell.task, some, {name: float(value) for name, value in counted.items()}, GRAPH_NOTE)

@@ -13,6 +13,7 @@ from audit.experiments.campaign import check_adversary
 from audit.experiments.grid import Cell, Procedure, Report, Say, silent
 from audit.experiments.metric_rows import failed_row
 from audit.experiments.naming import cell_path
+from audit.experiments.plan_rules import refuse_idle_options
 from audit.experiments.results import Row
 from audit.experiments.runner import run_grid
 from audit.factories import make_attack
@@ -20,7 +21,6 @@ from audit.keys import view_of
 from audit.registry import entries, is_guess
 from audit.scoring.factor_truth import factors_beside
 from audit.scoring.truth import Truth, read_truth
-from victims.common.errors import InputError
 from victims.transcript.client_names import names_of
 from victims.transcript.reader import Transcript
 from victims.transcript.writer import key_path, truth_path
@@ -134,9 +134,7 @@ def run(
     """
     for name in given.attacks:
         make_attack(name, given.attack_options.get(name))
-    idle = set(given.attack_options) - set(given.attacks)
-    if idle:
-        raise InputError(f"options are given for {', '.join(sorted(idle))}, which does not run")
+    refuse_idle_options(given.attack_options, given.attacks)
     check_adversary(given.adversary)
     opened = Opened(transcript, None if given.truth is None else _truth_of(given.truth, given, transcript))
     procedure = Procedure(_prepared, _measured, _failed)

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Generic, Literal, TypeVar
 
+import numpy as np
+
 from audit.experiments.results import Row
+from victims.common.errors import InputError
 from victims.data.ratings import Ratings
 
 Task = TypeVar("Task")
@@ -51,6 +54,8 @@ class Cell(Generic[Task]):
         where seconds of this machine are measured: then nothing else of the run goes on.
     resumable : bool
         What is prepared is found again in ``scratch`` by a run that comes after one that was stopped.
+    obstacle : str
+        Why it does not apply; then it is rows that say so, and never run.
     """
 
     task: Task
@@ -59,6 +64,7 @@ class Cell(Generic[Task]):
     kind: str = ""
     place: Place = "anywhere"
     resumable: bool = False
+    obstacle: str = ""
 
 
 @dataclass(frozen=True)
@@ -75,11 +81,47 @@ class Procedure(Generic[Task, Given, Prepared]):
         the request was wrong, and ends the run; another error is a failed row.
     failed : callable
         The rows of a cell that could not be finished; it may raise the error, which then ends the run.
+    beside : callable or None
+        An array that is kept beside the rows of a cell, from the cell and what is prepared.
     """
 
     prepare: Callable[[Cell[Task], Given, Say], Prepared]
     measure: Callable[[Cell[Task], Prepared, Say], list[Row]]
     failed: Callable[[Task, Exception], list[Row]]
+    beside: Callable[[Cell[Task], Prepared], np.ndarray] | None = None
+
+
+def not_applicable(failed: Callable[[Task, Exception], list[Row]], task: Task, reason: str) -> list[Row]:
+    """Make the rows of a cell that is not run.
+
+    Parameters
+    ----------
+    failed : callable
+        As of a procedure.
+    task : Task
+    reason : str
+
+    Returns
+    -------
+    list of dict
+    """
+    return [{**row, "status": "not applicable"} for row in failed(task, InputError(reason))]
+
+
+def refuse_if_none_applies(cells: Sequence[Cell[Any]]) -> None:
+    """Refuse what asks for nothing that applies.
+
+    Parameters
+    ----------
+    cells : sequence of Cell
+
+    Raises
+    ------
+    InputError
+        With the reason of the first cell.
+    """
+    if cells and all(cell.obstacle for cell in cells):
+        raise InputError(cells[0].obstacle)
 
 
 def only_ratings(cell: Cell[Any], ratings: Ratings, say: Say) -> Ratings:

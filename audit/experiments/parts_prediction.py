@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import islice
 from pathlib import Path
 from typing import Any
@@ -22,9 +22,18 @@ from audit.experiments.experiment import Experiment
 from audit.experiments.grid import Cell, Procedure, Say, only_ratings
 from audit.experiments.metric_rows import failed_row
 from audit.experiments.naming import cell_path, content_of
+from audit.experiments.plan_rules import (
+    N_ROUNDS,
+    SEED,
+    TEXT,
+    each_once,
+    refuse_said_elsewhere,
+    refuse_too_many,
+)
 from audit.experiments.results import Row, make_row
 from audit.factories import make_victim
 from victims.common.errors import InputError
+from victims.common.validation import above, each, one_of, require_fields, whole
 from victims.data.ratings import Ratings
 from victims.data.splits import rotations
 from victims.evaluation.pmf import disjoint_batches, pmf_epoch, pmf_start
@@ -35,6 +44,7 @@ VICTIM, PMF = "pdmfrec", "pmf"
 METHODS = {"pdmfrec": "full", "pdmfrec-sim": "-sim", "pdmfrec-sim-all": "-sim,all", PMF: ""}
 RATES = (0.01, 0.02, 0.03, 0.04, 0.05)  # section 4.4
 PARTS = 5
+THING = "a prediction with pdmfrec"
 ROUNDS = (1, 2, 5, 10, 15, 20, 30, 40, 50, 60, 80, 100, 125, 150)
 
 
@@ -105,20 +115,34 @@ def settled(plan: PartsPlan) -> PartsPlan:
     Returns
     -------
     PartsPlan
-        The same.
+        The same, with each value once, rounds ascending.
 
     Raises
     ------
     InputError
         If a name, option or number is none that there is.
     """
+    require_fields(
+        plan,
+        THING,
+        methods=each(one_of(*METHODS)),
+        data=TEXT,
+        rates=each(above(0)),
+        rounds=each(N_ROUNDS),
+        runs=whole(1, PARTS),
+        seed=SEED,
+    )
+    refuse_said_elsewhere(THING, plan.victim_options, learning_rate="rates", variant="methods")
+    plan = replace(
+        plan,
+        methods=each_once(plan.methods),
+        rates=each_once(map(float, plan.rates)),
+        rounds=tuple(sorted(set(map(int, plan.rounds)))),
+    )
+    refuse_too_many(THING, methods=plan.methods, rates=plan.rates, runs=range(plan.runs))
     for method in plan.methods:
-        if method not in METHODS:
-            raise InputError(f"--method must be one of {', '.join(METHODS)} with pdmfrec, got {method!r:.40}")
         for rate in plan.rates:
             plan.victim(method, rate)
-    if not 1 <= plan.runs <= PARTS:
-        raise InputError(f"--runs must be 1 to {PARTS}, the rotations of {PARTS} parts, got {plan.runs}")
     return plan
 
 

@@ -7,9 +7,10 @@ MovieLens 100K publishes (``ua``) where they are there, else random ones; one wh
 
 from __future__ import annotations
 
+import os
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -20,15 +21,37 @@ from audit.experiments.experiment import Experiment
 from audit.experiments.grid import Cell, Procedure, Say
 from audit.experiments.metric_rows import failed_row
 from audit.experiments.naming import cell_path, content_of
-from audit.experiments.private_mf import VICTIM, system_of
+from audit.experiments.plan_rules import (
+    FACTORS,
+    N_ROUNDS,
+    NAME,
+    NAMES,
+    RUNS,
+    SEED,
+    TEXT,
+    each_once,
+    refuse_said_elsewhere,
+    refuse_too_many,
+)
+from audit.experiments.private_mf import NOISES, VICTIM, system_of
 from audit.experiments.results import Row, make_row
-from audit.experiments.user_error_files import read_user_errors, write_user_errors
+from audit.experiments.user_error_files import read_user_errors
 from audit.factories import make_defenses, make_victim
 from audit.scoring.over_users import UserErrors, interval_over_users
 from victims.common.errors import InputError
+from victims.common.validation import (
+    each,
+    finite,
+    flag,
+    one_of,
+    positive_share,
+    require,
+    require_fields,
+    strictly_between,
+)
 from victims.data.movielens_files import published_split
 from victims.data.ratings import Ratings
-from victims.data.splits import split_by
+from victims.data.splits import refuse_unknown_rule, split_by
 from victims.data.subsets import leave_out, split
 from victims.evaluation.rating_error import predictions
 from victims.training import start
@@ -44,6 +67,7 @@ VARIED = {
 OF_DATA = ("nothing", "fraction")  # what is no option of a defense
 TESTED = 10  # ratings per user
 SIZE_OF: dict[str, Callable[[np.ndarray], np.ndarray]] = {"mse": np.square, "mae": np.abs}
+NOWHERE = os.devnull  # a source without a published split
 PAPER = "paper"  # how paper 002 holds ratings out
 
 
@@ -191,6 +215,9 @@ def cells_of(plan: Plan, ratings: Ratings, directory: Path) -> list[Cell[Trainin
         If the ratings do not allow the split.
     """
     plan.held_out(ratings, plan.seed)  # told before any training
+    here = plan.weights or (plan.split == PAPER and published_split(plan.source or plan.data, ratings))
+    if not here:
+        plan = replace(plan, source=NOWHERE)
     content = content_of(ratings)
     return [
         _cell(Training(plan, method, factors, point, run, ratings.n_users), content, directory)
@@ -211,15 +238,26 @@ def settled(plan: Plan) -> Plan:
     Returns
     -------
     Plan
-        The same.
+        The same, with each method, number and point once.
 
     Raises
     ------
     InputError
         If a name or option is unknown.
     """
-    if plan.vary not in VARIED:
-        raise InputError(f"--vary must be one of {', '.join(VARIED)}, got {plan.vary!r}")
+    _check_values(plan)
+    refuse_said_elsewhere("a prediction", plan.victim_options, factors="factors", epochs="epochs")
+    plan = replace(
+        plan,
+        methods=each_once(plan.methods),
+        factors=each_once(map(int, plan.factors)),
+        points=each_once(map(float, plan.points)),
+    )
+    refuse_too_many(
+        "a prediction", factors=plan.factors, points=plan.places, methods=plan.methods, runs=range(plan.runs)
+    )
+    if plan.split != PAPER:
+        refuse_unknown_rule(plan.split)
     if plan.weights and plan.vary not in (*OF_DATA, "epsilon"):
         raise InputError(f"--vary {plan.vary} is about weights that are drawn; leave --weights out")
     if plan.vary not in OF_DATA and not any(system_of(method).is_private for method in plan.methods):
@@ -227,12 +265,36 @@ def settled(plan: Plan) -> Plan:
     if plan.points and plan.vary == "nothing":
         raise InputError("--points are values of what varies; name it with --vary, or leave them out")
     for point in plan.places:
+        if plan.vary == "fraction":
+            require(
+                "a prediction", "points", point, positive_share(), "they are shares of the training ratings"
+            )
         for method in plan.methods:
             make_defenses(plan.defense(method, point))
     for factors in plan.factors:
         for method in plan.methods:
             make_victim(VICTIM, plan.victim(factors, method))
     return plan
+
+
+def _check_values(plan: Plan) -> None:
+    require_fields(
+        plan,
+        "a prediction",
+        methods=NAMES,
+        data=TEXT,
+        noise=one_of(*NOISES),
+        factors=each(FACTORS),
+        epochs=N_ROUNDS,
+        runs=RUNS,
+        seed=SEED,
+        vary=one_of(*VARIED),
+        points=each(finite(), fewest=0),
+        clip=flag(),
+        split=NAME,
+        test_fraction=strictly_between(0, 1),
+        weights=TEXT,
+    )
 
 
 def _cell(task: Training, content: str, directory: Path) -> Cell[Training]:
@@ -248,7 +310,8 @@ def _cell(task: Training, content: str, directory: Path) -> Cell[Training]:
         "split": None if plan.split == PAPER else f"{plan.split} {plan.test_fraction}",
     }
     label = f"{task.method}-{task.factors}-{plan.vary}-{task.point:g}-{task.run}"
-    return Cell(task, cell_path(directory, label, identity), place="here")
+    place = "anywhere" if plan.source == NOWHERE else "here"
+    return Cell(task, cell_path(directory, label, identity), place=place)  # type: ignore[arg-type]
 
 
 class Errors(NamedTuple):
@@ -276,8 +339,6 @@ def _train(cell: Cell[Training], ratings: Ratings, say: Say) -> Errors:
 
 def _measure(cell: Cell[Training], errors: Errors, say: Say) -> list[Row]:
     sums = _of_users(errors, cell.task.n_users)
-    assert cell.path is not None
-    write_user_errors(cell.path, sums)
     return [_row(cell.task, metric, errors, sums) for metric in SIZE_OF]
 
 
@@ -332,5 +393,9 @@ def _failed(task: Training, error: Exception) -> list[Row]:
     return [failed_row(task.columns(), error, "mse", verdict="")]
 
 
-EXPERIMENT = Experiment(settled, cells_of, Procedure(_train, _measure, _failed))
+def _beside(cell: Cell[Training], errors: Errors) -> np.ndarray:
+    return np.concatenate(_of_users(errors, cell.task.n_users))
+
+
+EXPERIMENT = Experiment(settled, cells_of, Procedure(_train, _measure, _failed, _beside))
 run = EXPERIMENT.run

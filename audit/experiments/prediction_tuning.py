@@ -20,6 +20,7 @@ from pathlib import Path
 import numpy as np
 
 from audit.code_identity import code_used
+from audit.experiments.cluster import Cluster
 from audit.experiments.grid import Cell, Procedure, Report, Say, silent
 from audit.experiments.metric_rows import failed_row
 from audit.experiments.naming import cell_path, content_of
@@ -65,7 +66,13 @@ class Trial:
 
 
 def tune(
-    plan: Plan, ratings: Ratings, directory: Path, count: int, *, jobs: int = -1, report: Report = silent
+    plan: Plan,
+    ratings: Ratings,
+    directory: Path,
+    count: int,
+    *,
+    jobs: int | Cluster = -1,
+    report: Report = silent,
 ) -> list[Row]:
     """Train every candidate on every fold that was not trained yet.
 
@@ -78,7 +85,7 @@ def tune(
         Created if missing; its ``tuning`` holds the result files.
     count : int
         Folds, >= 2.
-    jobs : int
+    jobs : int or Cluster
     report : callable
 
     Returns

@@ -8,18 +8,32 @@ from pathlib import Path
 from typing import Any, Literal
 
 from audit.code_identity import code_used
+from audit.experiments.applicability import obstacle_of
 from audit.experiments.encryption import standing_in, without_encryption
 from audit.experiments.experiment import Experiment
 from audit.experiments.grid import Cell, Procedure, Say, only_ratings
 from audit.experiments.metric_rows import failed_row
 from audit.experiments.naming import cell_path, content_of
+from audit.experiments.plan_rules import N_ROUNDS, NAME, RUNS, SEED, TEXT, each_once
 from audit.experiments.results import Row, make_row
-from audit.experiments.scenarios import scenario_of
+from audit.experiments.scenarios import one_scenario
 from audit.factories import make_defenses, make_victim
 from audit.registry import recorded_name
 from victims.common.errors import InputError
+from victims.common.validation import Rule, each, one_of, require_fields
 from victims.data.ratings import Ratings
-from victims.evaluation.ranking import EXISTING, PAPER, READINGS, SCENARIOS, Cut, case, measure, popular
+from victims.data.splits import refuse_unknown_rule
+from victims.evaluation.ranking import (
+    EXISTING,
+    PAPER,
+    READINGS,
+    SCENARIOS,
+    Cut,
+    case,
+    fold_in_obstacle,
+    measure,
+    popular,
+)
 from victims.protocols.base import Victim
 
 System = Literal["encrypted", "plain"]
@@ -126,16 +140,39 @@ def settled(plan: Plan) -> Plan:
     InputError
         If a name is unknown.
     """
-    update, weighting = scenario_of(plan.victim, plan.update, plan.weighting)
-    plan = replace(plan, update=update, weighting=weighting)
+    _check_values(plan)
+    chosen = one_scenario(plan.victim, plan.update, plan.weighting, plan.victim_options)
+    plan = replace(
+        plan,
+        update=chosen.update,
+        weighting=chosen.weighting,
+        victim_options=chosen.options,
+        scenarios=each_once(plan.scenarios),
+    )
     plan.made_victim()
     make_defenses(plan.defense)
-    for scenario in plan.scenarios:
-        if scenario not in SCENARIOS:
-            raise InputError(f"scenario must be one of {', '.join(SCENARIOS)}, got {scenario!r}")
+    refuse_unknown_rule(plan.split)
     if plan.split != "random" and EXISTING not in plan.scenarios:
         raise InputError(f"--split {plan.split} is about {EXISTING} users; new ones and items are drawn")
     return plan
+
+
+def _check_values(plan: Plan) -> None:
+    require_fields(
+        plan,
+        "a quality plan",
+        victim=NAME,
+        data=TEXT,
+        update=TEXT,
+        weighting=TEXT,
+        defense=NAME,
+        rounds=N_ROUNDS,
+        runs=RUNS,
+        scenarios=each(one_of(*SCENARIOS)),
+        cut=Rule("the length of lists and the smallest relevant rating", lambda cut: isinstance(cut, Cut)),
+        seed=SEED,
+        split=NAME,
+    )
 
 
 def cells_of(plan: Plan, ratings: Ratings, directory: Path) -> list[Cell[Ranking]]:
@@ -162,8 +199,16 @@ def cells_of(plan: Plan, ratings: Ratings, directory: Path) -> list[Cell[Ranking
     if EXISTING in plan.scenarios:
         case(EXISTING, ratings, plan.seed, plan.split)  # what they do not allow is told before training
     content = content_of(ratings)
+    obstacles = {
+        (scenario, system): _obstacle(Ranking(plan, scenario, 0, system))
+        for scenario in plan.scenarios
+        for system in SYSTEMS
+    }
     return [
-        _cell(Ranking(plan, scenario, run, system), content, directory)
+        replace(
+            _cell(Ranking(plan, scenario, run, system), content, directory),
+            obstacle=obstacles[scenario, system],
+        )
         for scenario in plan.scenarios
         for run in range(plan.runs)
         for system in SYSTEMS
@@ -210,6 +255,14 @@ def _cell(task: Ranking, content: str, directory: Path) -> Cell[Ranking]:
     }
     label = f"{task.scenario.replace(' ', '-')}-{task.system}-{task.run}"
     return Cell(task, cell_path(directory, label, identity))
+
+
+def _obstacle(task: Ranking) -> str:
+    plan = task.plan
+    options = {**plan.victim_options, "update": plan.update, "weighting": plan.weighting}
+    return fold_in_obstacle(plan.made_victim(), task.scenario) or obstacle_of(
+        plan.victim, options, task.defense
+    )
 
 
 def _measure(cell: Cell[Ranking], ratings: Ratings, say: Say) -> list[Row]:

@@ -11,7 +11,7 @@ from typing import TypeVar
 from audit.experiments.batches import Batch, Done, Step, claim_of, keep, run_batch
 from audit.experiments.cell_files import kept_rows
 from audit.experiments.cluster import Cluster, LostError, on_workers
-from audit.experiments.grid import Cell, Procedure, Report, silent
+from audit.experiments.grid import Cell, Procedure, Report, not_applicable, refuse_if_none_applies, silent
 from audit.experiments.locks import remove_stale, remove_unclaimed
 from audit.experiments.processes import KilledError, in_processes, in_this_process, supervised
 from audit.experiments.results import Row, write_results
@@ -62,13 +62,14 @@ def run_grid(
     Raises
     ------
     InputError
-        If a cell says that the request is wrong.
+        If a cell says that the request is wrong, or no cell applies.
     OutputError
         If something cannot be written.
     """
+    refuse_if_none_applies(cells)
     if directory is not None:
         remove_stale(directory)
-    finished = {n: rows for n, cell in enumerate(cells) if (rows := _kept(cell)) is not None}
+    finished = {n: rows for n, cell in enumerate(cells) if (rows := _known(cell, procedure)) is not None}
     batches = _batches(cells, finished)
     report(len(finished), len(cells), "")
     try:
@@ -85,6 +86,13 @@ def run_grid(
     if not batches:
         _write(cells, finished, directory)
     return _in_order(cells, finished)
+
+
+def _known(cell: Cell[Task], procedure: Procedure[Task, Given, Prepared]) -> list[Row] | None:
+    """The rows of a cell that needs no work."""
+    if cell.obstacle:
+        return not_applicable(procedure.failed, cell.task, cell.obstacle)
+    return _kept(cell)
 
 
 def _kept(cell: Cell[Task]) -> list[Row] | None:

@@ -6,6 +6,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any, NamedTuple
 
 from audit.factories import scenarios_of
+from victims.common.errors import InputError
 
 PREFERRED = "include-unrated"
 
@@ -42,19 +43,64 @@ def scenarios(
     Raises
     ------
     InputError
-        If the victim is unknown.
+        If the victim is unknown, or one choice is made twice and differently.
     """
     rest = dict(options)
     all_updates, all_weightings = scenarios_of(victim)
-    update, weighting = rest.pop("update", None), rest.pop("weighting", None)
+    own = {name: str(rest.pop(name, "")) for name in ("update", "weighting")}
+    updates, weightings = tuple(dict.fromkeys(map(str, updates))), tuple(dict.fromkeys(map(str, weightings)))
+    _refuse_two_choices(own, update=updates, weighting=weightings)
     return Scenarios(
-        _chosen(updates, update, all_updates), _chosen(weightings, weighting, all_weightings), rest
+        updates or ((own["update"],) if own["update"] else all_updates),
+        weightings or ((own["weighting"],) if own["weighting"] else all_weightings),
+        rest,
     )
 
 
-def _chosen(asked: Iterable[object], option: object, every: tuple[str, ...]) -> tuple[str, ...]:
-    given = tuple(dict.fromkeys(map(str, asked)))
-    return given or (every if option is None else (str(option),))
+class Scenario(NamedTuple):
+    """One scenario, and the other options of its victim."""
+
+    update: str
+    weighting: str
+    options: dict[str, Any]
+
+
+def one_scenario(victim: str, update: str, weighting: str, options: Mapping[str, Any]) -> Scenario:
+    """Choose one scenario, by name or as the victim's options.
+
+    Parameters
+    ----------
+    victim : str
+        In the registry.
+    update, weighting : str
+        Empty leaves the choice to ``options``, else to ``scenario_of``.
+    options : mapping of str to Any
+        Of the victim; ``update`` and ``weighting`` in it are choices, too.
+
+    Returns
+    -------
+    Scenario
+        Its options are without ``update`` and ``weighting``.
+
+    Raises
+    ------
+    InputError
+        If the victim is unknown, or one choice is made twice and differently.
+    """
+    rest = dict(options)
+    own = {name: str(rest.pop(name, "")) for name in ("update", "weighting")}
+    _refuse_two_choices(own, update=[update], weighting=[weighting])
+    return Scenario(*scenario_of(victim, update or own["update"], weighting or own["weighting"]), rest)
+
+
+def _refuse_two_choices(options: Mapping[str, str], **asked: Iterable[object]) -> None:
+    for name, choices in asked.items():
+        given = [str(choice) for choice in choices if choice]
+        if given and options[name] and given != [options[name]]:
+            raise InputError(
+                f"{name} must be said once, got {', '.join(given)} and {name}={options[name]} in set; leave "
+                "one out"
+            )
 
 
 def scenario_of(victim: str, update: str | None, weighting: str | None) -> tuple[str, str]:

@@ -16,6 +16,19 @@ from audit.experiments.answers import answered
 from audit.experiments.experiment import Experiment
 from audit.experiments.grid import Cell, Procedure, Say
 from audit.experiments.metric_rows import failed_row, metric_rows
+from audit.experiments.plan_rules import (
+    ANY_NAMES,
+    CLIENTS,
+    N_ROUNDS,
+    NAME,
+    NAMES,
+    ROUND,
+    SEED,
+    TEXT,
+    each_once,
+    refuse_idle_options,
+    refuse_too_many,
+)
 from audit.experiments.recordings import recorded, sampled
 from audit.experiments.results import Row
 from audit.experiments.scenarios import scenarios
@@ -24,8 +37,8 @@ from audit.factories import make_attack
 from audit.registry import entry
 from audit.scoring.ceiling import ceilings, computable
 from audit.scoring.truth import Truth
-from victims.common.errors import InputError
-from victims.common.validation import at_least, each, require_fields
+from defenses.accounting.ranges import usable_or_0
+from victims.common.validation import each, require_fields
 from victims.data.ratings import Ratings
 from victims.transcript.view import View
 
@@ -55,19 +68,29 @@ def settled(sweep: Sweep) -> Sweep:
     InputError
         If a name or number is wrong.
     """
-    require_fields(sweep, "a sweep", scales=each(at_least(0)), rounds=each(at_least(1)), first=at_least(0))
-    if not sweep.attacks:
-        raise InputError("--attack must name at least one attack")
+    _check_values(sweep)
     grid = scenarios(sweep.victim, sweep.updates, sweep.weightings, sweep.victim_options)
     options: dict[str, dict[str, Any]] = {PAPER: {"solutions": "10"}} if PAPER in sweep.attacks else {}
     for name, values in sweep.attack_options.items():
         options.setdefault(name, {}).update(values)
+    refuse_idle_options(options, sweep.attacks)
     sweep = replace(
         sweep,
         updates=grid.updates,
         weightings=grid.weightings,
         victim_options=grid.options,
         attack_options=options,
+        attacks=each_once(sweep.attacks),
+        scales=each_once(map(float, sweep.scales)),
+        rounds=each_once(map(int, sweep.rounds)),
+    )
+    refuse_too_many(
+        "a sweep",
+        updates=sweep.updates,
+        weightings=sweep.weightings,
+        scales=sweep.scales,
+        rounds=sweep.rounds,
+        attacks=sweep.attacks,
     )
     for name in sweep.attacks:
         make_attack(name, sweep.attack_options.get(name))
@@ -75,6 +98,24 @@ def settled(sweep: Sweep) -> Sweep:
         for weighting in sweep.weightings:
             sweep.victim_of(update, weighting)
     return sweep
+
+
+def _check_values(sweep: Sweep) -> None:
+    require_fields(
+        sweep,
+        "a sweep",
+        victim=NAME,
+        data=TEXT,
+        updates=ANY_NAMES,
+        weightings=ANY_NAMES,
+        attacks=NAMES,
+        scales=each(usable_or_0()),
+        rounds=each(N_ROUNDS),
+        first=ROUND,
+        users=CLIENTS,
+        sample=CLIENTS,
+        seed=SEED,
+    )
 
 
 def _record(cell: Cell[Watch], ratings: Ratings, say: Say) -> Seen:

@@ -22,17 +22,33 @@ from audit.experiments.experiment import Experiment
 from audit.experiments.grid import Cell, Procedure, Say
 from audit.experiments.metric_rows import failed_row
 from audit.experiments.naming import cell_path, content_of
+from audit.experiments.plan_rules import (
+    FACTORS,
+    N_ROUNDS,
+    RUNS,
+    SEED,
+    TEXT,
+    each_once,
+    refuse_said_elsewhere,
+    refuse_too_many,
+)
 from audit.experiments.results import Row, make_row
 from audit.experiments.trusted_plan import DMF, SHARE, SYSTEMS, VARIED, VICTIM, Training, TrustedPlan
 from audit.experiments.trusted_systems import baselines_of, headline, is_missing, trained
 from audit.factories import make_victim
 from victims.common.errors import InputError
 from victims.common.seeds import Purpose, generator
+from victims.common.validation import each, one_of, require_fields
 from victims.data.ratings import Ratings
 from victims.data.subsets import of_users
 from victims.evaluation.feedback_split import feedback_split
 from victims.evaluation.references import PACKAGES, version_of
 
+THING = "a prediction with dpmf-yang"
+VARYING = {
+    "weights": {"implicit_weight": "vary", "negative_weight": "vary"},
+    "degree": {"degree": "vary"},
+}  # what varies -> options of the victim that it sets
 HELD_OUT = 0.3  # section 4.1.2: of the records
 
 
@@ -52,12 +68,27 @@ def settled(plan: TrustedPlan) -> TrustedPlan:
     InputError
         If a name or option is unknown.
     """
-    if plan.vary not in VARIED:
-        raise InputError(f"--vary must be one of {', '.join(VARIED)}, got {plan.vary!r:.40}")
-    plan = replace(plan, systems=plan.systems or (SYSTEMS if plan.vary == "nothing" else SYSTEMS[:1]))
+    require_fields(
+        plan,
+        THING,
+        systems=each(one_of(*SYSTEMS), fewest=0),
+        data=TEXT,
+        factors=each(FACTORS),
+        rounds=N_ROUNDS,
+        runs=RUNS,
+        seed=SEED,
+        vary=one_of(*VARIED),
+    )
+    refuse_said_elsewhere(THING, plan.victim_options, factors="factors", **VARYING.get(plan.vary, {}))
+    plan = replace(
+        plan,
+        systems=each_once(plan.systems) or (SYSTEMS if plan.vary == "nothing" else SYSTEMS[:1]),
+        factors=each_once(map(int, plan.factors)),
+    )
+    refuse_too_many(
+        THING, factors=plan.factors, points=VARIED[plan.vary], methods=plan.systems, runs=range(plan.runs)
+    )
     for system in plan.systems:
-        if system not in SYSTEMS:
-            raise InputError(f"--method must be one of {', '.join(SYSTEMS)}, got {system!r:.40}")
         if plan.vary != "nothing" and system not in (VICTIM, DMF):
             raise InputError(f"--vary {plan.vary} is of {VICTIM} and {DMF}, got {system}; leave it out")
     for factors in plan.factors:

@@ -10,15 +10,15 @@ from audit.scoring.over_users import UserErrors
 from victims.common.files import replacing
 
 
-def write_user_errors(cell: Path, sums: UserErrors) -> None:
+def write_user_errors(cell: Path, sums: np.ndarray) -> None:
     """Keep the sums of one training.
 
     Parameters
     ----------
     cell : Path
         File of the cell's rows.
-    sums : UserErrors
-        Of one seed.
+    sums : (3, n_users)
+        Of one seed, as ``UserErrors`` has them.
 
     Raises
     ------
@@ -26,7 +26,7 @@ def write_user_errors(cell: Path, sums: UserErrors) -> None:
         If the file cannot be written.
     """
     with replacing(_beside(cell)) as partial, partial.open("wb") as file:
-        np.save(file, np.concatenate(sums), allow_pickle=False)
+        np.save(file, sums, allow_pickle=False)
 
 
 def read_user_errors(cell: Path, n_users: int) -> UserErrors | None:

@@ -12,11 +12,13 @@ from attacks.base import Attack, Reconstruction
 from attacks.identify.identification import Identification
 from attacks.identify.identify import identify
 from audit.experiments.answers import answered_or_refused, complaints
+from audit.experiments.plan_rules import CLIENTS, NAME, SEED
 from audit.factories import make_attack
 from audit.keys import view_of
 from audit.requests.rating_data import sample_of
 from victims.common.errors import InputError
 from victims.common.seeds import Purpose
+from victims.common.validation import or_none, require_fields
 from victims.transcript.reader import Transcript, open_transcript
 from victims.transcript.view import View
 
@@ -82,6 +84,7 @@ def attack(
         If a name or option is wrong, the transcript is damaged or was not recorded for this adversary, or an
         attack that is not ours fails or breaks its interface.
     """
+    require_fields(request, "an attack", adversary=NAME, users=or_none(CLIENTS), seed=SEED)
     chosen = request.attack
     if isinstance(chosen, str):
         make_attack(chosen, request.options)  # a misspelt name comes before opening the transcript

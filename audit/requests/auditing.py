@@ -9,11 +9,13 @@ from pathlib import Path
 from typing import Any
 
 from audit.experiments import campaign
+from audit.experiments.cluster import Cluster
 from audit.experiments.grid import Report, silent
 from audit.experiments.results import Row
 from audit.factories import make_defenses
 from audit.registry import entry
 from audit.requests.accounts import Stated, accounts_of
+from victims.common.errors import InputError
 from victims.common.files import refuse_unwritable
 from victims.data.ratings import Ratings
 from victims.transcript.manifest import SAMPLING
@@ -147,6 +149,8 @@ def audit(
     request: AuditRequest,
     load: Callable[[], Ratings],
     report: Report = silent,
+    *,
+    jobs: int | Cluster = 1,
 ) -> AuditResponse:
     """Run every cell that is not there yet; the result files are in ``request.out``.
 
@@ -157,6 +161,8 @@ def audit(
         The ratings; called after the request was checked.
     report : callable
         Called with (cells done, cells in all, what is going on).
+    jobs : int or Cluster
+        Parallel processes; or workers, which leave no transcripts here.
 
     Returns
     -------
@@ -170,11 +176,18 @@ def audit(
         If ``request.out`` cannot be written.
     """
     request = request.settled()
+    if request.keep_transcripts and isinstance(jobs, Cluster):
+        raise InputError(
+            "--keep-transcripts needs recordings that are made here, and --distributed makes them on "
+            "workers; leave one of them out"
+        )
     refuse_unwritable(request.out)
     start = time.perf_counter()
     ratings = load()
     plan = request.plan
-    rows = campaign.run(plan, ratings, request.out, keep_transcripts=request.keep_transcripts, report=report)
+    rows = campaign.run(
+        plan, ratings, request.out, keep_transcripts=request.keep_transcripts, jobs=jobs, report=report
+    )
     victim = plan.victim_of(request.updates[0], request.weightings[0])
     manifest = victim.manifest(ratings, list(request.rounds))
     zeros = manifest.upload.zeros_if_unrated or manifest.senders_hidden

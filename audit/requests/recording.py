@@ -8,9 +8,11 @@ from pathlib import Path
 
 import numpy as np
 
+from audit.experiments.plan_rules import CLIENTS, SEED, WATCHED
 from audit.requests.rating_data import sample_of
 from victims.common.files import refuse_unwritable
 from victims.common.seeds import Purpose
+from victims.common.validation import or_none, require_fields
 from victims.data.ratings import Ratings
 from victims.protocols.base import Defense, Victim
 from victims.recording import record as run_and_record
@@ -70,6 +72,7 @@ def record(
     OutputError
         If ``request.out`` cannot be written.
     """
+    require_fields(request, "a recording", rounds=WATCHED, users=or_none(CLIENTS), seed=SEED)
     refuse_unwritable(request.out)
     ratings = load()
     run_and_record(

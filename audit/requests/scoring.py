@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from attacks.base import Identities, Reconstruction
+from audit.experiments.plan_rules import SEED
 from audit.experiments.results import Row, finite
 from audit.keys import view_of
 from audit.scoring.ceiling import ceilings, obstacle
@@ -19,6 +20,7 @@ from audit.scoring.score import Ceiling, as_record
 from audit.scoring.score import score as score_reconstruction
 from audit.scoring.truth import Truth, read_truth
 from victims.common.errors import InputError
+from victims.common.validation import require_fields
 from victims.transcript.client_names import names_of
 from victims.transcript.manifest import Manifest
 from victims.transcript.reader import Transcript, open_transcript
@@ -119,6 +121,7 @@ def score(request: ScoreRequest) -> ScoreResponse:
     InputError
         If a file is damaged or about something else, or it is not said which transcript was attacked.
     """
+    require_fields(request, "a score", seed=SEED)
     found, manifest, adversary = _attacked(request)
     recorded = request.transcript
     if isinstance(recorded, Path):

@@ -6,10 +6,33 @@ the uploads overflow.
 
 from __future__ import annotations
 
+from victims.common.errors import InputError
 from victims.common.validation import Rule, between
 
 SMALLEST, LARGEST = 1e-9, 1e9
 LEAST = 1e-30  # of a budget that weights and epochs have divided
+
+
+def refuse_nothing(name: str, scale: float, clip: float | None) -> None:
+    """Refuse noise of scale 0 that clips nothing: it would count as a defense, and is none.
+
+    Parameters
+    ----------
+    name : str
+        Of the defense.
+    scale : float
+    clip : float or None
+
+    Raises
+    ------
+    InputError
+        Naming the scale.
+    """
+    if scale == 0 and clip is None:
+        raise InputError(
+            f"scale of {name} must be > 0 where nothing is clipped, got 0, which changes no upload; write "
+            "none for no defense"
+        )
 
 
 def usable() -> Rule:

@@ -21,7 +21,7 @@ from typing import Any
 
 import numpy as np
 
-from defenses.accounting.ranges import usable, usable_or_0
+from defenses.accounting.ranges import refuse_nothing, usable, usable_or_0
 from defenses.accounting.row_noise import of_gaussian, of_rows
 from defenses.noise.client_noise import by_client, standard_normal
 from victims.common.seeds import Purpose
@@ -38,7 +38,8 @@ class Gaussian(Unchanged):
     Attributes
     ----------
     scale : float
-        Standard deviation sigma, in the units of the gradients (stars squared): 0 (none), or 1e-9 to 1e9.
+        Standard deviation sigma, in the units of the gradients (stars squared): 1e-9 to 1e9; 0 (none)
+        needs a clip.
     clip : float or None
         Largest L2 norm of a row; longer rows are shortened to it. None does not clip.
     known : bool
@@ -70,6 +71,7 @@ class Gaussian(Unchanged):
             clip=or_none(usable()),
             delta=strictly_between(0, 1),
         )
+        refuse_nothing("gaussian", self.scale, self.clip)
 
     @property
     def attackers(self) -> tuple[Attacker, ...]:

@@ -18,7 +18,7 @@ from typing import Any
 
 import numpy as np
 
-from defenses.accounting.ranges import usable, usable_or_0
+from defenses.accounting.ranges import refuse_nothing, usable, usable_or_0
 from defenses.accounting.row_noise import of_laplace, of_rows
 from defenses.noise.client_noise import by_client
 from victims.common.seeds import Purpose
@@ -36,7 +36,7 @@ class Laplace(Unchanged):
     ----------
     scale : float
         b of the Laplace law, in the units of the gradients (stars squared); its standard deviation is
-        b times the root of 2. 0 adds none, else 1e-9 to 1e9.
+        b times the root of 2. 1e-9 to 1e9; 0 adds none, and needs a clip.
     clip : float or None
         Largest L1 norm of a row; longer rows are shortened to it. None does not clip.
     known : bool
@@ -63,6 +63,7 @@ class Laplace(Unchanged):
             scale=usable_or_0(),
             clip=or_none(usable()),
         )
+        refuse_nothing("laplace", self.scale, self.clip)
 
     @property
     def attackers(self) -> tuple[Attacker, ...]:

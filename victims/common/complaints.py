@@ -10,6 +10,8 @@ from pydantic import ValidationError
 # alternatives of a union: a name of the library's in place of a key
 BRANCH = re.compile(r"[\w-]+\[.*\]|(constrained|function|lax|is)-.*|int|float|str|bool|[A-Z]\w+")
 
+LENGTH = re.compile(r"\w+ should have at (least|most) (\d+) items? after validation, not (\d+)")
+
 
 class Complaint(NamedTuple):
     """The first thing that is wrong.
@@ -76,5 +78,8 @@ def _rule(message: str) -> str:
     message = message.removeprefix("Value error, ")
     if message.startswith("Input should be "):
         rule, _, _ = message.removeprefix("Input should be ").partition(", unable to parse")
+        rule = re.sub(r"a valid (tuple|list)", "a list", rule)
         return "must be " + re.sub(r"a valid dictionary or instance of \w+", "an object with keys", rule)
+    if size := LENGTH.match(message):
+        return f"must have at {size[1]} {size[2]} values, got {size[3]}"
     return "must be given" if message == "Field required" else message

@@ -7,11 +7,20 @@ one argument with ``require``. Files are checked where they are read, for their 
 from __future__ import annotations
 
 import math
+import operator
 from collections.abc import Callable
 from dataclasses import MISSING, fields
 from typing import Any, NamedTuple
 
 from victims.common.errors import InputError
+
+
+def _shown(value: object) -> str:
+    """A value as Python writes it, cut where it is long."""
+    try:
+        return f"{value!r:.80}"
+    except ValueError:  # a whole number of thousands of digits, which Python does not write
+        return "a number of thousands of digits"
 
 
 class Rule(NamedTuple):
@@ -23,10 +32,13 @@ class Rule(NamedTuple):
         Completes "must be".
     holds : callable
         Whether a value obeys. One of another type may raise TypeError or ValueError and breaks the rule.
+    shown : callable
+        Of a value that breaks the rule, what a message says it got.
     """
 
     text: str
     holds: Callable[[Any], bool]
+    shown: Callable[[Any], str] = _shown
 
 
 def at_least(low: int | float) -> Rule:
@@ -55,6 +67,16 @@ def above(low: int | float) -> Rule:
     Rule
     """
     return Rule(f"> {low:g}", lambda value: low < value < math.inf)
+
+
+def finite() -> Rule:
+    """State that a value is a finite number.
+
+    Returns
+    -------
+    Rule
+    """
+    return Rule("a finite number", lambda value: -math.inf < value < math.inf)
 
 
 def between(low: int | float, high: int | float) -> Rule:
@@ -142,21 +164,92 @@ def or_none(rule: Rule) -> Rule:
     return Rule(f"{rule.text}, or none", lambda value: value is None or rule.holds(value))
 
 
-def each(rule: Rule) -> Rule:
-    """State that there is at least one value, and that all of them obey a rule.
+def whole(low: int, high: int) -> Rule:
+    """State that a value is a whole number in the closed interval; true and false are none.
 
     Parameters
     ----------
-    rule : Rule
-        Of one value.
+    low, high : int
+        Both are allowed.
+
+    Returns
+    -------
+    Rule
+
+    Examples
+    --------
+    >>> rule = whole(1, 1000)
+    >>> rule.text, rule.holds(7)
+    ('a whole number from 1 to 1000', True)
+    """
+    return Rule(
+        f"a whole number from {_written(low)} to {_written(high)}",
+        lambda value: not isinstance(value, bool) and low <= operator.index(value) <= high,
+    )
+
+
+def flag() -> Rule:
+    """State that a value is true or false.
+
+    Returns
+    -------
+    Rule
+    """
+    return Rule("true or false", lambda value: isinstance(value, bool))
+
+
+def words(longest: int = 500) -> Rule:
+    """State that a value is text that says something.
+
+    Parameters
+    ----------
+    longest : int
+        Characters.
 
     Returns
     -------
     Rule
     """
     return Rule(
-        f"one or more, each {rule.text}", lambda values: bool(values) and all(map(rule.holds, values))
+        f"text of 1 to {longest} characters",
+        lambda value: isinstance(value, str) and value.strip() != "" and len(value) <= longest,
     )
+
+
+def each(rule: Rule, fewest: int = 1, most: int = 1000) -> Rule:
+    """State that there are some values, not too many, and that all of them obey a rule.
+
+    Parameters
+    ----------
+    rule : Rule
+        Of one value.
+    fewest, most : int
+        Numbers of values.
+
+    Returns
+    -------
+    Rule
+
+    Examples
+    --------
+    >>> require("a box", "sizes", (0, -1), each(at_least(0)), "leave it out")
+    Traceback (most recent call last):
+    victims.common.errors.InputError: sizes of a box must be 1 to 1000 values, each >= 0, got -1; leave it out
+    """
+
+    def holds(values: Any) -> bool:
+        return isinstance(values, (tuple, list)) and fewest <= len(values) <= most and not breaking(values)
+
+    def breaking(values: Any) -> list[Any]:
+        return [value for value in values if not _obeys(value, rule)]
+
+    def shown(values: Any) -> str:
+        if not isinstance(values, (tuple, list)) or not values:
+            return _shown(values)
+        return f"{len(values):,} values" if len(values) > most else rule.shown(breaking(values)[0])
+
+    several = f"{fewest} to {_written(most)}" if fewest else f"at most {_written(most)}"
+    return Rule(f"{several} values, each {rule.text}", holds, shown)
 
 
 def require(thing: str, name: str, value: object, rule: Rule, remedy: str = "choose another value") -> None:
@@ -186,7 +279,7 @@ def require(thing: str, name: str, value: object, rule: Rule, remedy: str = "cho
     victims.common.errors.InputError: scale of laplace must be >= 0, got -1.0; the default is 1.0
     """
     if not _obeys(value, rule):
-        raise InputError(f"{name} of {thing} must be {rule.text}, got {value!r:.80}; {remedy}")
+        raise InputError(f"{name} of {thing} must be {rule.text}, got {rule.shown(value)}; {remedy}")
 
 
 def require_fields(component: Any, thing: str, **rules: Rule) -> None:
@@ -208,15 +301,21 @@ def require_fields(component: Any, thing: str, **rules: Rule) -> None:
     defaults = {field.name: field.default for field in fields(component)}
     for name, rule in rules.items():
         default = defaults[name]
-        remedy = "choose another value" if default is MISSING else f"the default is {default}"
+        remedy = "choose another value" if default is MISSING else f"the default is {_said(default)}"
         require(thing, name, getattr(component, name), rule, remedy)
 
 
 def _obeys(value: object, rule: Rule) -> bool:
     try:
         return bool(rule.holds(value))
-    except (TypeError, ValueError):  # text for a number, or an array for one value
+    except (TypeError, ValueError, OverflowError):  # text for a number, or an array for one value
         return False
+
+
+def _said(default: object) -> str:
+    if default is None or default == ():
+        return "none"
+    return ", ".join(map(str, default)) if type(default) is tuple else str(default)
 
 
 def _written(bound: int | float) -> str:

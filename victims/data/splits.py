@@ -41,14 +41,33 @@ def split_by(rule: str, ratings: Ratings, test_fraction: float, seed: int) -> tu
     InputError
         If the rule is none of these, or needs times that are not told.
     """
+    refuse_unknown_rule(rule)
     if rule == "random":
         return split(ratings, test_fraction, seed)
     if rule == "time":
         return _parted(ratings, _latest(ratings, test_fraction))
+    return _parted(ratings, _last(ratings, int(rule.partition(":")[2])))
+
+
+def refuse_unknown_rule(rule: str) -> None:
+    """Refuse what is no rule of ``split_by``.
+
+    Parameters
+    ----------
+    rule : str
+
+    Raises
+    ------
+    InputError
+        Naming the rules.
+    """
     name, _, count = rule.partition(":")
-    if name != "last" or not count.isascii() or not count.isdigit() or int(count) < 1:
-        raise InputError(f"a split must be one of {', '.join(RULES)} with K >= 1, got {rule!r:.40}")
-    return _parted(ratings, _last(ratings, int(count)))
+    counted = name == "last" and count.isascii() and count.isdigit() and len(count) < 10 and int(count) >= 1
+    if rule not in ("random", "time") and not counted:
+        raise InputError(
+            f"a split must be one of {', '.join(RULES)} with K >= 1, got {rule!r:.40}; last:1 holds out one "
+            "rating of each client"
+        )
 
 
 def folds(ratings: Ratings, count: int, seed: int) -> Iterator[tuple[Ratings, Ratings]]:

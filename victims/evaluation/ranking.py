@@ -22,7 +22,7 @@ from jaxtyping import Bool, Float, Int
 
 from victims.common.errors import InputError
 from victims.common.seeds import Purpose, generator
-from victims.common.validation import above, at_least, one_of, require, require_fields
+from victims.common.validation import above, one_of, require, require_fields, whole
 from victims.data.ratings import Ratings
 from victims.data.splits import split_by
 from victims.data.subsets import of_users, without
@@ -58,7 +58,7 @@ class Cut:
     relevant: float = 4.0
 
     def __post_init__(self) -> None:
-        require_fields(self, "a ranking", k=at_least(1), relevant=above(0))
+        require_fields(self, "a ranking", k=whole(1, 2**31 - 1), relevant=above(0))
 
 
 PAPER = Cut()
@@ -180,6 +180,25 @@ def measure(
     return ranked(run, chosen, cut)
 
 
+def fold_in_obstacle(victim: Victim, scenario: str) -> str:
+    """Say why a victim cannot be measured in a scenario.
+
+    Parameters
+    ----------
+    victim : Victim
+    scenario : str
+        Of ``SCENARIOS``.
+
+    Returns
+    -------
+    str
+        Empty where it can.
+    """
+    if scenario == EXISTING or victim.folds_in:
+        return ""
+    return f"this victim has no factors for a {scenario}: it knows ratings alone; measure existing users"
+
+
 def trained(
     victim: Victim,
     chosen: Case,
@@ -210,11 +229,8 @@ def trained(
     InputError
         If the victim has no factors for new users or items.
     """
-    if chosen.scenario != EXISTING and not victim.folds_in:
-        raise InputError(
-            f"this victim has no factors for a {chosen.scenario}: it knows ratings alone; "
-            "measure existing users"
-        )
+    if obstacle := fold_in_obstacle(victim, chosen.scenario):
+        raise InputError(obstacle)
     run = start(victim, chosen.train, defenses, seed)
     for round_ in range(rounds):
         run = run.trained(round_)

@@ -35,6 +35,7 @@ __all__ = [
     "Agreed",
     "Attacker",
     "Centralised",
+    "Choosy",
     "Cipher",
     "Defense",
     "Edges",
@@ -296,6 +297,15 @@ class Stopping(Protocol[State]):
 
     def stopped(self, state: State) -> bool:
         """Whether the round that led to this state was the last one."""
+        ...
+
+
+@runtime_checkable
+class Choosy(Protocol):
+    """A victim that says before any training whether unrated items may be sampled."""
+
+    def sampling_obstacle(self) -> str:
+        """Why they must not be; empty where they may."""
         ...
 
 

@@ -114,6 +114,11 @@ class AmongTrusted(NoServer):
         """Who receives whose rows in this round."""
         raise NotImplementedError
 
+    def sampling_obstacle(self) -> str:
+        """Unrated items are drawn by the protocol itself, if at all."""
+        name = self.name
+        return f"{name} draws its own negatives, so unrated items must not be sampled; leave the sampling out"
+
     @property
     def centralised(self) -> Centralised:
         """One V, without link and implicit feedback; ridge counts once per rating."""
@@ -133,7 +138,7 @@ class AmongTrusted(NoServer):
         InputError
             If a factor is no longer finite.
         """
-        _refuse(self.name, sample)
+        _refuse(self.sampling_obstacle(), sample)
         samples = self.samples_of(state, ratings)
         passed = passed_of(self.rules, state, samples)
         is_explicit = samples.kind == EXPLICIT
@@ -196,7 +201,7 @@ class AmongTrusted(NoServer):
         self, state: State, ratings: Ratings, users: np.ndarray, sample: Sample | None = None
     ) -> Iterator[Rows]:
         """Rows about V of the given users, items ascending, and about Z of positives, then of negatives."""
-        _refuse(self.name, sample)
+        _refuse(self.sampling_obstacle(), sample)
         samples = self.samples_of(state, ratings)
         passed = passed_of(self.rules, state, samples)
         counts = np.bincount(samples.user, minlength=ratings.n_users)
@@ -238,6 +243,6 @@ def _in_place(rows: Rows, samples: Samples, n_items: int) -> Float[np.ndarray, "
     return sent
 
 
-def _refuse(name: str, sample: Sample | None) -> None:
+def _refuse(obstacle: str, sample: Sample | None) -> None:
     if sample is not None:
-        raise InputError(f"{name} draws its own negatives, so unrated items must not be sampled")
+        raise InputError(obstacle)

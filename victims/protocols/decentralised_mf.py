@@ -64,6 +64,7 @@ from victims.transcript.manifest import Manifest, Upload
 jax.config.update("jax_enable_x64", True)
 DROP = 5.0
 DROPS = (0.25, 0.75)  # of the epochs
+UNWEIGHED = "mf has no weight for unrated items, so they must not be sampled; leave the sampling out"
 RULE = "projected-sgd"  # the name of the clients' rule in version 2
 IN_TURN = {  # what is left of the switches where the recommender steps at every upload
     "local_steps": 1,
@@ -161,6 +162,10 @@ class DecentralisedMF(Switches):
     def folds_in(self) -> bool:
         """It knows ratings alone."""
         return False
+
+    def sampling_obstacle(self) -> str:
+        """It knows rated items alone."""
+        return UNWEIGHED
 
     @property
     def centralised(self) -> Centralised:
@@ -292,4 +297,4 @@ class DecentralisedMF(Switches):
 
 def _refuse(sample: Sample | None) -> None:
     if sample is not None:
-        raise InputError("decentralised_mf has no weight for unrated items, so they must not be sampled")
+        raise InputError(UNWEIGHED)

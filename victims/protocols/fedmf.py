@@ -281,10 +281,14 @@ class FedMF(Switches):
         return published_manifest("fedmf", self, ratings, rounds, constants, upload=upload)
 
     def _refuse_unless_open_to(self, sample: Sample | None) -> None:
+        obstacle = self.sampling_obstacle()
+        if sample is not None and obstacle:
+            raise InputError(obstacle)
+
+    def sampling_obstacle(self) -> str:
         """Unrated items may be sampled where rows of rated ones are sent as published."""
-        if sample is None:
-            return
         if self.upload == "full-text":
-            raise InputError("full-text sends a row for every item, so none can be sampled; use part-text")
+            return "full-text sends a row for every item, so none can be sampled; use part-text"
         if not self.published:
-            raise InputError("fedmf samples unrated items as published alone; leave the switches out")
+            return "fedmf samples unrated items as published alone; leave the switches out"
+        return ""

@@ -234,15 +234,22 @@ class FedMVMF(Switches):
         """Q and U as the clients receive them."""
         return np.asarray(state.item_factors), np.asarray(state.attribute_factors)
 
+    def sampling_obstacle(self) -> str:
+        """Unrated items have a weight in one scenario alone."""
+        if self.weighting == "include-unrated":
+            return ""
+        return (
+            "weighting of fedmvmf must be include-unrated where unrated items are sampled, for they have the "
+            f"weight alpha; got {self.weighting}"
+        )
+
     def _constants(self) -> Constants:
         return Constants(**{name: getattr(self, name) for name in Constants._fields})
 
     def _data(self, ratings: Ratings, sample: Sample | None) -> Data:
-        if sample is not None and self.weighting != "include-unrated":
-            raise InputError(
-                "weighting of fedmvmf must be include-unrated where unrated items are sampled, for they have "
-                f"the weight alpha; got {self.weighting}"
-            )
+        obstacle = self.sampling_obstacle()
+        if sample is not None and obstacle:
+            raise InputError(obstacle)
         return sampled_data(ratings, sample, self.alpha)
 
     def _task(self, state: State, ratings: Ratings, sample: Sample | None) -> Task:

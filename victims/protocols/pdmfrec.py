@@ -62,6 +62,8 @@ from victims.protocols.similarity_graph import similarity_graph
 from victims.transcript.manifest import Manifest
 from victims.transcript.view import ITEM
 
+UNWEIGHED = "pdmfrec has no weight for unrated items, so they must not be sampled; leave the sampling out"
+
 
 @dataclass(frozen=True)
 class PDMFRec(NoServer):
@@ -155,6 +157,10 @@ class PDMFRec(NoServer):
     def start_rule(self) -> Start:
         """How factors start."""
         return Start(self.factors, self.start, self.start_law, self.init_scale)
+
+    def sampling_obstacle(self) -> str:
+        """It knows rated items alone."""
+        return UNWEIGHED
 
     @property
     def centralised(self) -> Centralised:
@@ -284,4 +290,4 @@ class PDMFRec(NoServer):
 
 def _refuse(sample: Sample | None) -> None:
     if sample is not None:
-        raise InputError("pdmfrec has no weight for unrated items, so they must not be sampled")
+        raise InputError(UNWEIGHED)

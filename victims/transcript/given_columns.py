@@ -33,12 +33,25 @@ def array_of(name: str, values: Numbers) -> np.ndarray:
     Raises
     ------
     InputError
-        If its rows have several lengths.
+        If its rows have several lengths, or entries are masked.
     """
+    _refuse_masked(name, values)
     try:
         return np.asarray(values)
     except ValueError:
         raise InputError(f"{name} must have rows of one length, got {values!r:.80}; fill them up") from None
+
+
+def _refuse_masked(name: str, values: Numbers) -> None:
+    """A masked entry is no number, and what lies under the mask would be taken for what was sent."""
+    rows = enumerate(values) if isinstance(values, list | tuple) else [(None, values)]
+    for row, one in rows:
+        if isinstance(one, np.ma.MaskedArray) and (masked := np.ma.getmaskarray(one)).any():
+            first = int(np.argwhere(masked)[0][0]) if row is None else row
+            raise InputError(
+                f"{name} must have no masked entries, got some in row {first}; leave those rows out, or fill "
+                "them with what was sent"
+            )
 
 
 def ids_of(name: str, values: Numbers, low: int, high: int, rule: str) -> Int[np.ndarray, " rows"]:

@@ -6,7 +6,6 @@ clients only; what is forgotten is looked up in the files when they are complete
 
 from __future__ import annotations
 
-import math
 from array import array
 from collections.abc import Hashable
 
@@ -249,7 +248,13 @@ def _places(index: Int[np.ndarray, " rows"], code: int) -> Int[np.ndarray, " row
 
 
 def _is_nan(client: Hashable) -> bool:
-    return isinstance(client, float) and math.isnan(client)  # each would be a new client
+    """Whether it is not itself, also inside a tuple: each would be a new client."""
+    if isinstance(client, tuple | frozenset):
+        return any(map(_is_nan, client))
+    try:
+        return bool(client != client)  # noqa: PLR0124
+    except (TypeError, ValueError):  # neither equal nor unequal, as a missing value of pandas
+        return True
 
 
 def _at(flags: bytearray | array[int] | None, place: int) -> int:

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Hashable, Mapping, Sequence
 from pathlib import Path
+from threading import Lock
 from typing import Any, Final
 
 import numpy as np
@@ -32,8 +33,9 @@ class Recorder:
 
     The transcript appears under its name when the context ends without an error; an error or Ctrl-C
     removes what is unfinished. Sizes, rounds and types of numbers are found out at the end, memory stays
-    bounded. Clients may have any hashable name; they are numbered in the order in which they appear, and
-    ``NAME.clients.json`` beside the transcript, as private as the truth, tells who is who.
+    bounded. Several threads may call it, and each call is whole before the next one. Clients may have any
+    hashable name; they are numbered in the order in which they appear, and ``NAME.clients.json`` beside the
+    transcript, as private as the truth, tells who is who.
 
     Parameters
     ----------
@@ -91,6 +93,7 @@ class Recorder:
         recorded_by: str = "factorleak.Recorder",
     ) -> None:
         self.path = Path(path)
+        self._call = Lock()  # a call is noted whole before the next one
         self._files = RecordedFiles(self.path)
         self._rule = mapping_of("rule", rule)
         self._declared: dict[str, Any] = {
@@ -114,14 +117,15 @@ class Recorder:
         return self
 
     def __exit__(self, error_type: type | None, *_: object) -> None:
-        with self._files.ending(error_type):
+        with self._call, self._files.ending(error_type):
             if error_type is None:
                 self._finish()
 
     @property
     def clients(self) -> dict[Hashable, int]:
         """Number of each client in the files."""
-        return dict(self._ledger.clients)
+        with self._call:
+            return dict(self._ledger.clients)
 
     def broadcast(
         self,
@@ -148,7 +152,8 @@ class Recorder:
             What the program adds to the prediction of each item, in stars: biases of items, the mean of all
             ratings. Either all calls give it or none does.
         """
-        self._traffic.broadcast(round_, factors, kind, to, biases)
+        with self._call:
+            self._traffic.broadcast(round_, factors, kind, to, biases)
 
     def upload(
         self,
@@ -180,7 +185,8 @@ class Recorder:
             The factors that the rows were computed at, where these are not what was broadcast. Either all
             calls give it or none does.
         """
-        self._traffic.upload(round_, client, rows, items, kind, to, references)
+        with self._call:
+            self._traffic.upload(round_, client, rows, items, kind, to, references)
 
     def edge(
         self,
@@ -200,7 +206,8 @@ class Recorder:
         first_round, last_round : int
             Rounds in which the edge is there, both included.
         """
-        self._traffic.edge(sender, receiver, weight, first_round, last_round)
+        with self._call:
+            self._traffic.edge(sender, receiver, weight, first_round, last_round)
 
     def truth(self, client: Hashable, items: Numbers, ratings: Numbers) -> None:
         """Record what a client keeps private, to score against: it is written beside the transcript.
@@ -212,7 +219,8 @@ class Recorder:
         ratings : (n_ratings,)
             Of ``rating_levels``.
         """
-        self._private.truth(client, items, ratings)
+        with self._call:
+            self._private.truth(client, items, ratings)
 
     def attributes(self, client: Hashable, values: Numbers) -> None:
         """Record a client's attributes, to score against.
@@ -223,7 +231,8 @@ class Recorder:
         values : (n_attributes,)
             In 0..1.
         """
-        self._private.attributes(client, values)
+        with self._call:
+            self._private.attributes(client, values)
 
     def _manifest(self, traffic: Traffic | None = None) -> Manifest:
         """What is declared, and what the traffic told; without it, nothing is known of the sizes."""

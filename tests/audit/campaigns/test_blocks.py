@@ -109,15 +109,31 @@ def test_blocks_beside_victims(run, tmp_path):
 def test_a_cell_that_cannot_be_is_a_row_and_ends_nothing(run, tmp_path):
     """The command itself stops there; a campaign goes on to the other cells."""
     block = BLOCKS["quality"][0]
-    content_of(
-        tmp_path, f"[[quality]]\n{block.replace('laplace:b=1', 'unrated-sampling')}[[quality]]\n{block}"
-    )
+    wild = "set = { learning_rate = 1e200 }\n"
+    content_of(tmp_path, f"[[quality]]\n{block.replace('laplace:b=1', 'none')}{wild}[[quality]]\n{block}")
     assert run("compare", tmp_path / "campaign.toml", "--out", tmp_path / "R", "--jobs", 1)[0] == 0
     rows = rows_of(tmp_path / "R" / "results.json")
     failed = [row for row in rows if row["status"] == "failed"]
-    assert {row["defense"] for row in failed} == {"unrated-sampling"}
-    assert "must not be sampled" in failed[0]["reason"]
+    assert {row["defense"] for row in failed} == {"none"}
     assert [row["defense"] for row in rows if row["status"] == "ran"]
+
+
+def test_a_defense_that_a_victim_cannot_have(run, tmp_path):
+    """A row where the grid crosses it with other victims, known beforehand; alone it is an error."""
+    grid = '[grid]\nruns = 1\ntrained = 1\nadversaries = ["server"]\nattacks = ["guess-majority"]\n'
+    victims = '[[victim]]\nname = "mf"\n[[victim]]\nname = "fedmf"\nset = { upload = "part-text" }\n'
+    found = all_of(tmp_path, grid + 'defenses = ["unrated-sampling"]\n' + victims)
+    assert {cell.task.task.comparison.victim for cell in found.cells} == {"fedmf"}
+    assert [(row["victim"], row["status"], row["metric"]) for row in found.excluded] == [
+        ("mf", "not applicable", metric) for metric in ("rating_accuracy", "cost", "quality")
+    ]
+    assert all("they must not be sampled" in row["reason"] for row in found.excluded)
+    alone = '[[victim]]\nname = "mf"\ndefenses = ["unrated-sampling"]\n'
+    with pytest.raises(InputError, match=re.escape("[[victim]] mf: mf has no weight for unrated items")):
+        all_of(tmp_path, grid + alone + victims)
+    block = BLOCKS["quality"][0].replace("laplace:b=1", "unrated-sampling")
+    with pytest.raises(InputError, match=re.escape("[[quality]] number 1: mf has no weight")):
+        all_of(tmp_path, f"[[quality]]\n{block}")
 
 
 def test_data_and_seeds_are_a_grid(tmp_path):
@@ -181,7 +197,8 @@ def test_the_file_of_the_handbook_is_understood(tmp_path):
     found = listed(matrix_of(content, tmp_path), load_data(content, tmp_path), tmp_path)
     asked = Counter(cell.task.preset for cell in found.cells)
     assert asked.keys() == {"compare", "sweep", "predict mf", "quality"}
-    reasons = {row["reason"].rpartition(": ")[2] for row in found.excluded}
+    excluded = [row["reason"] for row in found.excluded if row["reason"].startswith("excluded")]
+    reasons = {reason.rpartition(": ")[2] for reason in excluded}
     assert reasons == {"it sees what the server sees", "no root under noise"}
 
 
@@ -193,11 +210,11 @@ WRONG = {
     "an unknown attack": ("[[audit]]\nattacks = ['spectal']\n", "[[audit]]: unknown attack 'spectal'"),
     "an unknown defense": ("[[quality]]\ndefense = 'laplas'\n", "[[quality]]: unknown defense 'laplas'"),
     "no such option": ("[[cost]]\nset = { colour = 3 }\n", "[[cost]]: "),
-    "no such method": ("[[predict]]\nvictim = 'pdmfrec'\nmethods = ['x']\n", "--method must be one of"),
+    "no such method": ("[[predict]]\nvictim = 'pdmfrec'\nmethods = ['x']\n", "methods of a prediction with"),
     "nobody predicts so": ("[[predict]]\nvictim = 'fedmf'\n", "victim must be one of mf, pdmfrec, dpmf-yang"),
-    "rounds after the end": ("[[claims]]\nepochs = 3\nrounds = 9\n", "rounds must be between 2 and the 3"),
+    "rounds after the end": ("[[claims]]\nepochs = 3\nrounds = 9\n", "must be between 2 and the 3 epochs"),
     "other data": ("[[sweep]]\ndata = ['x']\n", "[[sweep]] data must be of synthetic"),
-    "runs without end": ("[[quality]]\nruns = 2000000000\n", "runs must be at most 1000, got 2000000000"),
+    "runs without end": ("[[quality]]\nruns = 2000000000\n", "from 1 to 1000, got 2000000000"),
     "a negative scale": ("[[sweep]]\nscales = [-1]\n", "[[sweep]]: "),
     "a negative seed": ("[[sweep]]\nseeds = [-1]\n", "[[sweep]]: seeds"),
     "an exclusion of nothing": (

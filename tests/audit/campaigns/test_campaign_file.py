@@ -83,7 +83,7 @@ WRONG = {
     "an exclusion of everything": (GOOD + '[[exclude]]\nreason = "x"\n', "an exclusion must name"),
     "an exclusion without a reason": (GOOD + "[[exclude]]\nseed = 0\n", "reason"),
     "two data of one name": (GOOD + DATA.replace("[[data]]", "[[data]]"), "must have a name each"),
-    "a huge grid": (GOOD.replace("runs = 2", "runs = 2000000000"), "at most 100000 cells"),
+    "a huge grid": (GOOD.replace("runs = 2", "runs = 2000000000"), "a whole number from 1 to 1000"),
     "no seeds": (GOOD.replace("[0, 1]", "[]"), "seeds"),
     "a negative seed": (GOOD.replace("[0, 1]", "[-1]"), "seeds"),
 }  # fmt: skip

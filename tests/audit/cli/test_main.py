@@ -423,8 +423,11 @@ class TestStretching:
         [
             (["predict", "--noise", "often"], "noise"),
             (["predict", "--factors", "a"], "--factors must be numbers"),
-            (["predict", "--vary", "mood"], "--vary must be one of"),
-            (["claims", "--rounds", "30", "--epochs", "20"], "rounds must be between 2 and the 20 epochs"),
+            (["predict", "--vary", "mood"], "vary of a prediction must be nothing"),
+            (
+                ["claims", "--rounds", "30", "--epochs", "20"],
+                "rounds of claims must be between 2 and the 20 epochs",
+            ),
             (["claims", "--epsilons", "0"], "--epsilons must be numbers > 0"),
             (["claims", "--protocol", "netflix"], "unknown defense"),
             (

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 
 import pytest
 
@@ -73,14 +74,23 @@ def test_repeating_reads_the_cells(compared, ratings):
 
 
 def test_a_defense_that_does_not_apply_is_a_row(ratings, tmp_path):
+    """One for each adversary, beside what applies; asked for alone it is an error."""
+    sampled = "unrated-sampling:rho=1"
     plan = Comparison(
-        ("unrated-sampling:rho=1",), weighting="observed-only", attacks=("spectral",), trained=1, runs=1
+        (sampled, "none"), weighting="observed-only", attacks=("guess-majority",), trained=1, runs=1
     )
     rows = run(plan, ratings, tmp_path, jobs=1)
-    assert {row["status"] for row in rows} <= {"not applicable", "failed"}
-    assert all("weighting of fedmvmf must be include-unrated" in row["reason"] for row in rows)
+    found = [row for row in rows if row["defense"] == sampled]
+    assert {row["status"] for row in found} == {"not applicable"}
+    assert all("weighting of fedmvmf must be include-unrated" in row["reason"] for row in found)
+    assert len(found) == 5 + 2
+    assert {row["verdict"] for row in found if row["metric"] == "rating_accuracy"} == {"NOT TESTED"}
+    assert "ran" in {row["status"] for row in rows if row["defense"] == "none"}
     assert comparison_table(rows, "x").row_count >= 1
     comparison_figure(rows, tmp_path)
+    with pytest.raises(InputError, match="weighting of fedmvmf must be include-unrated"):
+        run(replace(plan, defenses=(sampled,)), ratings, tmp_path / "alone", jobs=1)
+    assert not (tmp_path / "alone").exists()
 
 
 def test_encryption():
@@ -97,7 +107,7 @@ def test_encryption():
 def test_names(ratings, tmp_path):
     with pytest.raises(InputError, match="unknown defense"):
         run(Comparison(("lapace:b=2",)), ratings, tmp_path)
-    with pytest.raises(InputError, match="must name at least one"):
+    with pytest.raises(InputError, match="defenses of a comparison must be 1 to 1000 values"):
         run(Comparison(()), ratings, tmp_path)
 
 

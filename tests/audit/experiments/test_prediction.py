@@ -81,7 +81,7 @@ def test_a_failed_training_is_a_row(small, tmp_path):
     assert "diverged" in rows[0]["reason"]
     with pytest.raises(InputError, match="needs a method with budgets"):
         prediction.run(prediction.Plan(("mf",), vary="user_low"), small, tmp_path)
-    with pytest.raises(InputError, match="--vary must be one of"):
+    with pytest.raises(InputError, match="vary of a prediction must be nothing, user_low"):
         prediction.run(prediction.Plan(vary="mood"), small, tmp_path)
 
 

@@ -79,8 +79,8 @@ class TestSweep:
 
     def test_bad_settings(self, ratings, tmp_path):
         for change, words in (
-            ({"scales": (-1.0,)}, "scales of a sweep must be one or more, each >= 0"),
-            ({"rounds": (0,)}, "rounds of a sweep must be one or more, each >= 1"),
+            ({"scales": (-1.0,)}, "scales of a sweep must be .* 0 or between 1e-09 and"),
+            ({"rounds": (0,)}, "rounds of a sweep must be .* each a whole number from 1"),
             ({"attacks": ("spectrum",)}, "unknown attack"),
         ):
             with pytest.raises(InputError, match=words):

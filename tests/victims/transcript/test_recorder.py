@@ -7,9 +7,12 @@ import os
 import re
 import resource
 import stat
+import sys
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import numpy as np
+import pandas as pd
 import pytest
 
 from victims.common.errors import InputError, OutputError
@@ -170,6 +173,36 @@ CALLS = {
         lambda r: upload(r, client=float("nan")),
         "client must name a client, got nan",
     ),
+    "a client that is no number of numpy": (
+        lambda r: upload(r, client=np.float32("nan")),
+        "client must name a client, got .*nan",
+    ),
+    "a client with no number in its name": (
+        lambda r: upload(r, client=("b", float("nan"))),
+        r"client must name a client, got \('b', nan\)",
+    ),
+    "a missing value as a client": (lambda r: upload(r, client=pd.NA), "client must name a client, got <NA>"),
+    "a missing time as a client": (lambda r: r.truth(pd.NaT, [0], [1]), "client must name a client, got NaT"),
+    "masked rows": (
+        lambda r: upload(r, rows=np.ma.masked_array(np.ones((2, 2)), [[0, 0], [0, 1]]), items=[0, 1]),
+        "rows must have no masked entries, got some in row 1; leave those rows out, or fill them",
+    ),
+    "a masked row among others": (
+        lambda r: upload(r, rows=[np.ones(2), np.ma.masked_array([1.0, 2.0], [1, 0])], items=[0, 1]),
+        "rows must have no masked entries, got some in row 1",
+    ),
+    "masked items": (
+        lambda r: upload(r, items=np.ma.masked_array([0], [True])),
+        "items must have no masked entries, got some in row 0",
+    ),
+    "masked factors": (
+        lambda r: r.broadcast(1, np.ma.masked_equal(Q, 3.0)),
+        "factors must have no masked entries, got some in row 1",
+    ),
+    "masked ratings": (
+        lambda r: r.truth("b", [0, 1], np.ma.masked_equal([1.0, 2.0], 2.0)),
+        "ratings must have no masked entries, got some in row 1",
+    ),
     "an edge that ends early": (
         lambda r: r.edge("a", "b", 1.0, 3, 2),
         "last_round must be >= first_round = 3, got 2",
@@ -245,6 +278,43 @@ def test_an_error_leaves_nothing(tmp_path, case):
     recorder.__exit__(caught.type, caught.value, caught.tb)
     assert len(str(caught.value)) <= 300
     assert not list(tmp_path.iterdir())
+
+
+def test_masked_arrays_without_a_masked_entry_are_arrays(tmp_path):
+    recorder = begun(tmp_path / "t")
+    upload(recorder, rows=np.ma.masked_array(ROW, False), items=np.ma.masked_array([2], False))
+    recorder.__exit__(None, None, None)
+    assert open_transcript(tmp_path / "t").messages.n_rows == 3
+
+
+def test_eight_threads_at_once(tmp_path):
+    """Each call is whole: the file opens, every row of every client is there, in the order of its calls."""
+    threads, clients, rounds = 8, 60, 3
+    before = sys.getswitchinterval()
+
+    def sent(thread: int) -> None:
+        rng = np.random.default_rng(thread)
+        for client in range(clients):
+            for number in range(rounds):
+                for items in np.split(rng.permutation(len(Q)), 2):
+                    recorder.upload(number, (thread, client), Q[items], items)
+            recorder.truth((thread, client), [0, 1], [1, 2])
+
+    sys.setswitchinterval(1e-6)  # threads take turns inside of calls
+    try:
+        with recorder_of(tmp_path / "t") as recorder:
+            for number in range(rounds):
+                recorder.broadcast(number, Q)
+            with ThreadPoolExecutor(threads) as pool:
+                list(pool.map(sent, range(threads)))
+    finally:
+        sys.setswitchinterval(before)
+    opened = open_transcript(tmp_path / "t")
+    messages = opened.messages
+    assert opened.manifest.n_users == threads * clients
+    assert messages.n_rows == threads * clients * rounds * len(Q)
+    for index, gradient in zip(messages.index, messages.gradient, strict=True):
+        np.testing.assert_array_equal(gradient, Q[index])
 
 
 ENDS = {

@@ -1,0 +1,88 @@
+"""Whether a victim can have its defenses, before any ratings are loaded, by a look at a few synthetic ones.
+
+What is asked are the rules of ``victims.training`` themselves. A defense that cannot be asked without its own
+ratings (its file names other clients, say) is taken to apply; it is refused when it is run.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from functools import cache, partial
+from typing import TypeVar
+
+from victims.common.errors import InputError
+from victims.data.ratings import Ratings
+from victims.data.synthetic import Synthetic, generate
+from victims.protocols.base import Choosy, Defense, Network, OneServer, Shape, Star, Victim
+from victims.training import refuse_in_turn, refuse_on_the_way, sampled
+
+T = TypeVar("T")
+
+
+def obstacle(victim: Victim, defenses: Sequence[Defense]) -> str:
+    """Say why a victim cannot have defenses.
+
+    Parameters
+    ----------
+    victim : Victim
+    defenses : sequence of Defense
+        In their order; encryption is best the ideal one, which makes no key.
+
+    Returns
+    -------
+    str
+        The first reason; empty where there is none, or where that cannot be told without ratings.
+    """
+    try:
+        for defense in defenses:
+            refuse_in_turn(victim, defense)
+        _refuse_by_network(victim, defenses)
+        takes_none = victim.sampling_obstacle() if isinstance(victim, Choosy) else ""
+        if takes_none and _asked(lambda: sampled(defenses, _few(), 0, 0)) is not None:
+            raise InputError(takes_none)
+    except InputError as error:
+        return str(error)
+    return ""
+
+
+def _refuse_by_network(victim: Victim, defenses: Sequence[Defense]) -> None:
+    few, factors = _few(), 2
+    network = network_of(victim) if defenses else None
+    if network is None:
+        return
+    for position, defense in enumerate(defenses):
+        encrypts = _asked(partial(defense.cipher, few.n_users, factors, 0)) is not None
+        shares_scale = network.edges is not None and (
+            _asked(partial(defense.noise_scale, few, factors, 0, 0)) is not None
+        )
+        refuse_on_the_way(network, defenses, position, encrypts=encrypts, shares_scale=shares_scale)
+
+
+def network_of(victim: Victim) -> Network | None:
+    """Form the network of a victim among a few clients.
+
+    Parameters
+    ----------
+    victim : Victim
+
+    Returns
+    -------
+    Network or None
+        None where these clients can have none. The star of one server needs no start of a training.
+    """
+    if isinstance(victim, OneServer):
+        return Star(Shape(0, 0, 0))
+    return _asked(lambda: victim.network(victim.init(_few(), 0), _few()))
+
+
+def _asked(question: Callable[[], T]) -> T | None:
+    """The answer, None where these ratings allow none."""
+    try:
+        return question()
+    except InputError:
+        return None
+
+
+@cache
+def _few() -> Ratings:
+    return generate(Synthetic(users=6, items=8, ratings_per_user=4.0))
