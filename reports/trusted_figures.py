@@ -13,7 +13,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from reports.figures import MARKERS, ONE_PANEL, STYLE, save
-from reports.trusted_prediction import frame_of, last_rounds
+from reports.trusted_prediction import frame_of, last_rounds, over_weights
 from reports.verdicts import Row
 
 SYSTEMS = ("dpmf-yang", "dmf", "svd++", "gaussian-pmf")  # in the order of their colours
@@ -82,8 +82,7 @@ def _legend_below(figure: Figure, axes: Axes) -> None:
 
 
 def _over_weights(frame: pd.DataFrame, directory: Path) -> list[Path]:
-    words = frame["place"].str.extract(r"lambda=(\S+) W=(\S+)").astype(float)
-    mean = frame.assign(share=words[0], weight=words[1]).pivot_table("value", "share", "weight")
+    mean = over_weights(frame)
     figure = Figure(figsize=(ONE_PANEL, 2.8), layout="constrained")
     axes = figure.subplots()
     shown = axes.imshow(mean.to_numpy(), origin="lower", aspect="auto", cmap="viridis_r")

@@ -158,6 +158,23 @@ def traffic_table(rows: Sequence[Row], title: str) -> Table:
     return table
 
 
+def over_weights(frame: pd.DataFrame) -> pd.DataFrame:
+    """Spread rows of ``--vary weights`` over lambda and W, means over seeds.
+
+    Parameters
+    ----------
+    frame : DataFrame
+        From ``frame_of``, of one metric.
+
+    Returns
+    -------
+    DataFrame
+        A row for each lambda, a column for each W, both growing.
+    """
+    words = frame["place"].str.extract(r"lambda=(\S+) W=(\S+)").astype(float)
+    return frame.assign(share=words[0], weight=words[1]).pivot_table("value", "share", "weight")
+
+
 def last_rounds(frame: pd.DataFrame) -> pd.DataFrame:
     """Rows after each system's last measured round.
 

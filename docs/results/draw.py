@@ -33,7 +33,7 @@ def pdmfrec_rounds() -> Figure:
 
 
 def trusted(folder: Path) -> list[Path]:
-    """Figures 4 and 6 of paper 004 for both data, and Figure 5."""
+    """Figures 4 and 6 of paper 004 for both data."""
     out = []
     frame = pd.read_csv(HERE / "figures" / "paper-004.csv")
     for data, some in frame.groupby("data"):
@@ -41,6 +41,24 @@ def trusted(folder: Path) -> list[Path]:
         for path in trusted_figures(rows, "nothing", folder):
             end = "" if data == "filmtrust" else f"_{data}"
             out.append(path.rename(folder / f"trusted_{path.stem}{end}{path.suffix}"))
+    return out
+
+
+def trusted_weights(folder: Path) -> list[Path]:
+    """Figure 5 of paper 004 for both data, of its tables' rows."""
+    out = []
+    for end in ("", "-epinions"):
+        wide = pd.read_csv(HERE / "rows" / f"paper-004-weights{end}.csv")
+        long = wide.melt("lambda", var_name="weight")
+        victims = [
+            f"dpmf-yang K=3 lambda={share:g} {weight.replace(' ', '')}"
+            for share, weight in zip(long["lambda"], long["weight"], strict=True)
+        ]
+        rows = long[["value"]].assign(victim=victims, metric="rmse_unit", status="ran").to_dict("records")
+        out += [
+            path.rename(folder / f"trusted_{path.stem}{end.replace('-', '_')}{path.suffix}")
+            for path in trusted_figures(rows, "weights", folder)
+        ]
     return out
 
 
@@ -53,6 +71,7 @@ def main() -> None:
             *save(pdmfrec_rounds(), folder / "pdmfrec_mae_against_rounds"),
             *save(leakage, folder / "leakage_among_neighbours"),
             *trusted(folder),
+            *trusted_weights(folder),
         ]
         for path in paths:
             if path.suffix == ".png":

@@ -4,7 +4,7 @@ Writes the table ``nothing-lost``. CHECKOUT is an earlier commit of this project
 record the same victim, ratings and seed, each in processes of its own, and attack their recording twice, in
 turn: the seconds are the processor's, of a second call in the same process (nothing is imported or compiled),
 the lower of the two. What the earlier commit answered is scored by today's code. Finished lines in FOLDER are
-found again.
+found again. With ``--attack NAME`` only lines of that attack are measured, and the table keeps its others.
 """
 
 from __future__ import annotations
@@ -21,6 +21,7 @@ from typing import Any, NamedTuple
 import factorleak as fl
 
 HERE = Path(__file__).parent
+TABLE = HERE / "rows" / "nothing-lost.csv"
 METRIC = "rated_rating_accuracy"
 HEAD = (
     "victim", "attack", "best guess", "ratings right before", "now", "abstained before", "now",
@@ -138,6 +139,19 @@ def row(line: Line, both: dict[str, Any]) -> list[str]:
     ]  # fmt: skip
 
 
+def kept_rows() -> dict[tuple[str, str], list[str]]:
+    """The lines of the table by victim and attack."""
+    with TABLE.open(newline="") as file:
+        return {(cells[0], cells[1]): cells for cells in list(csv.reader(file))[1:]}
+
+
+def written(rows: dict[tuple[str, str], list[str]]) -> None:
+    """Write the table in the order of the lines."""
+    order = [(f"`{line.text}`", f"`{line.attack}`") for line in _lines()]
+    with TABLE.open("w", newline="") as file:
+        csv.writer(file, lineterminator="\n").writerows([HEAD, *(rows[key] for key in order if key in rows)])
+
+
 def main() -> None:
     """Measure every line that is not there yet, and write the table after each."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
@@ -145,18 +159,21 @@ def main() -> None:
     parser.add_argument("--now", type=Path, default=HERE.parent.parent, help="as --before, of today")
     parser.add_argument("--data", required=True)
     parser.add_argument("--out", type=Path, required=True)
+    parser.add_argument("--attack", help="measure the lines of this attack alone")
     given = parser.parse_args()
     given.out.mkdir(parents=True, exist_ok=True)
     given.out, given.data = given.out.resolve(), str(Path(given.data).resolve())
-    table: list[list[str]] = []
+    rows = kept_rows() if given.attack else {}
     for line in _lines():
+        if given.attack not in (None, line.attack):
+            continue
         kept = given.out / f"{line.text}-{line.attack}-{len(line.rounds)}.json".replace(" ", "_")
         if not kept.is_file():
             kept.write_text(json.dumps(measured(line, given)))
-        table.append(row(line, json.loads(kept.read_text())))
-        print(*table[-1], sep=" | ", flush=True)
-        with (HERE / "rows" / "nothing-lost.csv").open("w", newline="") as file:
-            csv.writer(file, lineterminator="\n").writerows([HEAD, *table])
+        cells = row(line, json.loads(kept.read_text()))
+        rows[cells[0], cells[1]] = cells
+        print(*cells, sep=" | ", flush=True)
+        written(rows)
 
 
 if __name__ == "__main__":

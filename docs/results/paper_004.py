@@ -1,7 +1,8 @@
 """Tables and figures of paper 004's page: ``python docs/results/paper_004.py FILMTRUST EPINIONS``.
 
 Both are folders of ``factorleak predict --victim dpmf-yang``. Writes ``rows/paper-004-*.csv`` of what they
-hold, and ``figures/paper-004.csv``, RMSE of every system, seed, K and round, which ``draw.py`` draws.
+hold, and ``figures/paper-004.csv``, RMSE of every system, seed, K and round, which ``draw.py`` draws. Given
+one folder, of ``--vary weights``, it writes the table of Figure 5 for its data alone.
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ from reports.trusted_prediction import (
     error_table,
     frame_of,
     last_rounds,
+    over_weights,
     recommendation_table,
     spread,
 )
@@ -95,6 +97,15 @@ def rounds(name: str, rows: Sequence[Row]) -> None:
     write(name, head, out)
 
 
+def weights(folder: str) -> None:
+    """RMSE over lambda and W after the last round, of one seed."""
+    frame = frame_of(json.loads((Path(folder) / "results.json").read_text()))
+    wide = over_weights(frame[(frame["metric"] == SHOWN[0]) & (frame["status"] == "ran")])
+    end = "-epinions" if frame["data"].iloc[0].startswith("epinions") else ""
+    rows = [[f"{share:g}", *(f"{value:.4f}" for value in row)] for share, *row in wide.itertuples()]
+    write(f"paper-004-weights{end}", ["lambda", *(f"W = {weight:g}" for weight in wide.columns)], rows)
+
+
 def figures(results: dict[str, Sequence[Row]]) -> None:
     """What the figures are drawn of."""
     parts = []
@@ -126,4 +137,7 @@ def main(filmtrust: str, epinions: str) -> None:
 
 
 if __name__ == "__main__":
-    main(*sys.argv[1:])
+    if len(sys.argv) > 2:
+        main(*sys.argv[1:])
+    else:
+        weights(*sys.argv[1:])
