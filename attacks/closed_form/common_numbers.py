@@ -168,7 +168,7 @@ def may_be_lowered(
 
 
 def _agreed(asked: list[_Asked], levels: Float[np.ndarray, " levels"]) -> bool:
-    """Whether next to everybody who can be read is, and says one scale, and several that nothing is lowered."""
+    """Whether next to all who can be read are, and say one scale, and several that nothing is lowered."""
     able = np.concatenate([one.rows.item.sum(axis=1) >= ABLE for one in asked])
     answered = np.concatenate([one.found.answered for one in asked])
     shown = _shown_scale(asked)
