@@ -180,6 +180,11 @@ def _agreed(asked: list[_Asked], levels: Float[np.ndarray, " levels"]) -> bool:
     return bool(told and (able & answered).sum() >= AT_ONCE / 2 and answered[able].mean() >= ALL)
 
 
+def _denying(one: _Asked, levels: Float[np.ndarray, " levels"]) -> int:
+    """How many fit without the lowest level taken off, and not with it."""
+    return int((one.found.answered & ~may_be_lowered(one.found.value, levels)).sum())
+
+
 def _offset(manifest: Manifest, asked: list[_Asked], max_misfit: float, pull: float | None) -> Offset:
     """The lowest level, or nothing; ``asked`` without it."""
     lowest = float(manifest.rating_levels[0])
