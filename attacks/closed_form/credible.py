@@ -105,7 +105,8 @@ def without_multiples(best: Reading, levels: Float[np.ndarray, " levels"]) -> Re
     with np.errstate(invalid="ignore", over="ignore"):
         times = np.sqrt(best.of_error * best.of_factor)
         meets = (np.abs(times[:, None] - ratios) <= SAME_MULTIPLE * ratios).any(axis=1)
-    return best._replace(misfit=np.where(meets & ~best.declared, np.nan, best.misfit))
+    other = meets & ~best.declared & (best.steps <= 1)  # minibatches have scales of their own
+    return best._replace(misfit=np.where(other, np.nan, best.misfit))
 
 
 def _rated(best: Reading, rows: Rows) -> Bool[np.ndarray, "users rows"]:

@@ -11,6 +11,7 @@ from __future__ import annotations
 import numpy as np
 from jaxtyping import Float
 
+from attacks.closed_form.common_items import with_common_items
 from attacks.closed_form.reduction import freed
 from victims.transcript.view import Uploads, View
 
@@ -31,11 +32,12 @@ def noise_repeats(view: View) -> bool:
     Returns
     -------
     bool
-        False where no client sent the same list, of at least four rows, in two consecutive rounds, and of
-        fewer than three factors.
+        False where no client sent the same items, four at least, in two consecutive rounds, or in four where
+        its list changes (``attacks.closed_form.common_items``); and of fewer than three factors.
     """
     if view.manifest.factors <= 2:
         return False
+    view = with_common_items(view)
     rows_off = differences_off = energy = 0.0
     asked = 0
     for batch in view.batches():

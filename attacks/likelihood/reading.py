@@ -74,8 +74,8 @@ def read_all(
     found = _answered(batches, state, samples, progress)
     silent_ones, noise_alone = unread(view, found.evidence, how.key)
     outcome = Outcome.NOTHING_FOUND if noise_alone and not how.size.unusable else Outcome.ANSWERED
-    told = ~np.isin(view.users, list(silent_ones))
-    signs, reason = only_signs(view.users[told], found.clipped[told])
+    heard = ~np.isin(view.users, list(silent_ones))
+    signs, reason = only_signs(view.users[heard], found.clipped[heard])
     if reason:
         return all_abstain(name, everyone, reason, options)
     abstained = dict(how.size.unusable) | silent_ones | signs

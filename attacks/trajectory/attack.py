@@ -29,9 +29,12 @@ arXiv:2212.00306, Algorithm 1. Levenberg-Marquardt: D. W. Marquardt 1963, doi:10
 from __future__ import annotations
 
 from dataclasses import asdict, dataclass
+from functools import partial
 from typing import Literal
 
-from attacks.base import Progress, Reconstruction, all_abstain, silent
+from attacks.base import Progress, Reconstruction, all_abstain, silent, unreadable
+from attacks.closed_form.common_items import ROUNDS, with_common_items
+from attacks.closed_form.repeated_noise import noise_repeats
 from attacks.trajectory.answers import reconstruct
 from attacks.trajectory.applicability import model_of
 from attacks.trajectory.passes import fit_clients
@@ -95,7 +98,7 @@ class Trajectory:
             the grid, 1 no better than chance; NaN where it is not judged).
         """
         options = {**asdict(self), "seed": key}
-        model = self._model(view)
+        view, model = self._model(view)
         if isinstance(model, str):
             return all_abstain(self.name, view.users, model, options)
         fits = fit_clients(view, model, key, progress)
@@ -103,8 +106,15 @@ class Trajectory:
 
     def obstacle(self, view: View) -> str:
         """Why no trajectory can be fitted, or nothing."""
-        model = self._model(view)
+        _, model = self._model(view)
         return model if isinstance(model, str) else ""
 
-    def _model(self, view: View) -> TrajectoryModel | str:
-        return model_of(view, max_rounds=self.rounds, n_starts=self.starts, max_steps=self.steps)
+    def _model(self, view: View) -> tuple[View, TrajectoryModel | str]:
+        """What is known of the clients' uploads, and those that are read."""
+        known = partial(model_of, n_starts=self.starts, max_steps=self.steps)
+        common = view if unreadable(view) else with_common_items(view)
+        if common is not view and noise_repeats(common):
+            model = known(common, max_rounds=ROUNDS)
+            if not isinstance(model, str):  # steps are over all items that were sent
+                return common, model._replace(known_step=False)
+        return view, known(view, max_rounds=self.rounds)

@@ -41,6 +41,7 @@ __all__ = [
     "Uploads",
     "UserBatch",
     "View",
+    "rows_of",
 ]
 
 

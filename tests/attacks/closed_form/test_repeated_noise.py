@@ -8,6 +8,8 @@ import pytest
 import factorleak as fl
 from attacks.closed_form.repeated_noise import noise_repeats
 from audit.scoring.ceiling import obstacle
+from audit.scoring.truth import read_truth
+from victims.transcript.writer import truth_path
 
 K, ITEMS, CLIENTS, RATE = 6, 40, 30, 0.02
 RULE = {
@@ -16,8 +18,11 @@ RULE = {
 }  # fmt: skip
 
 
-def recorded(path, *, b=1.0, fresh=False, scale=-2.0, mean=False, rounds=6, seed=0, declared=None):
-    """A stranger's federated factorisation whose clients add Laplace noise, and every rating by client."""
+def recorded(path, *, b=1.0, fresh=False, scale=-2.0, mean=False, rounds=6, seed=0, declared=None, part=1.0):
+    """A stranger's federated factorisation whose clients add Laplace noise, and every rating by client.
+
+    In every round a client takes part with a random ``part`` of its items; the noise is of client and item.
+    """
     rng = np.random.default_rng(seed)
     items, users = (rng.normal(0, 0.4, (n, K)) for n in (ITEMS, CLIENTS))
     lists = [np.sort(rng.choice(ITEMS, rng.integers(6, 15), replace=False)) for _ in range(CLIENTS)]
@@ -28,12 +33,15 @@ def recorded(path, *, b=1.0, fresh=False, scale=-2.0, mean=False, rounds=6, seed
         for number in range(rounds):
             recorder.broadcast(number, items)
             step = np.zeros_like(items)
-            for client, rated in enumerate(lists):
-                q, u = items[rated], users[client]
-                error = ratings[client] - q @ u
+            for client, whole in enumerate(lists):
+                now = np.random.default_rng((number, client, 1)).random(whole.size) < part
+                rated, u = whole[now], users[client]
+                q = items[rated]
+                error = ratings[client][now] - q @ u
                 rows = scale * error[:, None] * u / (rated.size if mean else 1)
                 noise = np.random.default_rng((number, client) if fresh else client)
-                recorder.upload(number, client, rows + noise.laplace(0, b, rows.shape), items=rated)
+                rows += noise.laplace(0, b, (whole.size, K))[now]
+                recorder.upload(number, client, rows, items=rated)
                 step[rated] += error[:, None] * u
                 users[client] = (1 - 0.02 * RATE) * u + 2 * RATE * error @ q
             items = items + RATE / 10 * step
@@ -67,6 +75,25 @@ def test_differences_are_free_of_it_whatever_is_declared(tmp_path, program):
     value, said = verdict(transcript, "trajectory")
     assert value == 1.0
     assert said == "LEAK"
+
+
+@pytest.mark.parametrize("b", [1.0, 30.0])
+def test_items_in_common_are_enough_where_lists_change(tmp_path, b):
+    """Nine tenths of its items by chance in every round: two thirds are in all of four, and read."""
+    transcript = recorded(tmp_path / "once", b=b, part=0.9)
+    assert noise_repeats(transcript.view("server"))
+    found = fl.attack(transcript, "trajectory")
+    ratings = read_truth(truth_path(tmp_path / "once")).ratings.toarray()
+    user, _, item, value, _ = (np.concatenate(column) for column in zip(*found.rows(), strict=True))
+    assert len(found.abstained) <= 8  # those with fewer than four items in common
+    assert user.size > 0.5 * (ratings > 0).sum()
+    np.testing.assert_array_equal(np.round(value), ratings[user, item])
+
+
+def test_fresh_noise_under_changing_lists_does_not_repeat(tmp_path):
+    transcript = recorded(tmp_path / "other", fresh=True, part=0.9)
+    assert not noise_repeats(transcript.view("server"))
+    assert len(fl.attack(transcript, "trajectory").abstained) == CLIENTS
 
 
 @pytest.mark.parametrize("program", [{"fresh": True}, {"b": 0.0}], ids=["fresh", "none"])

@@ -14,6 +14,7 @@ from attacks.closed_form.spectral import Spectral
 from attacks.likelihood import batches as packing
 from attacks.likelihood import modes as modes_of
 from attacks.likelihood import prior as priors
+from attacks.likelihood.abstention import only_signs
 from attacks.likelihood.attack import Likelihood
 from attacks.likelihood.gradient import score_of
 from attacks.likelihood.learning import improved, keep_better, learn, state_at
@@ -499,3 +500,30 @@ def test_clipping_that_nobody_declared_is_not_read_as_lowest_ratings(tmp_path):
     found = make_attack("likelihood").attack(replace(view, manifest=silent), 0)
     assert found.abstained.keys() == set(view.users.tolist())
     assert "rows are clipped" in next(iter(found.abstained.values()))
+
+
+def test_whose_ratings_signs_alone_tell():
+    """A client by itself, and all where most clients are so."""
+    users, none = np.arange(4), {}
+    assert only_signs(users, np.zeros(4)) == (none, "")
+    few, everyone = only_signs(users, np.array([0.2, 0.7, 0.4, 0.0]))
+    assert list(few) == [1]
+    assert everyone == ""
+    few, everyone = only_signs(users, np.array([0.9, 0.7, 0.8, 0.0]))
+    assert list(few) == [0, 1, 2]
+    assert "3 of 4 clients" in everyone
+
+
+@pytest.mark.thorough
+def test_rows_clipped_to_far_below_their_length_are_not_answered(tmp_path):
+    """All is declared. Where the bound touches next to no row they are read as if it was not there."""
+    people = generate(Synthetic(users=60, items=80, ratings_per_user=15.0, seed=3))
+    protocol = FedMVMF(update="semi-als", weighting="observed-only")
+    told = {}
+    for clip in (1.0, 1000.0):
+        noise, path = Laplace(scale=0.2, clip=clip), tmp_path / f"{clip}"
+        record(protocol, people, path, rounds=[4], seed=1, defenses=[noise], train_on_received=False)
+        told[clip] = make_attack("likelihood").attack(open_transcript(path).view("server"), 0)
+    assert len(told[1.0].abstained) == 60
+    assert "the sign of an error alone" in told[1.0].obstacle
+    assert not told[1000.0].abstained
