@@ -35,9 +35,8 @@ def wrong_rule(problem: Problem, state: State, size: Size) -> str:
 
     Answers of a rule that does not hold leave signal along the clients' directions. Noise of a known scale
     leaves itself, but for five standard errors of its mean size (that of Laplace and normal noise is at most
-    its scale over the root of the number of coordinates) and a twentieth for what the model approximates. Of
-    any scale it leaves along the directions what lies off them: a scale that is declared too large would hide
-    the signal.
+    its scale over the root of the number of coordinates) and a twentieth for what the model approximates; of
+    an unknown one, what lies off the directions, whose law is not known either.
 
     Parameters
     ----------
@@ -59,7 +58,7 @@ def wrong_rule(problem: Problem, state: State, size: Size) -> str:
             f"the fit leaves {left:.2g} where noise of the declared scale leaves {b:.2g}: the clients' rule, "
             "or the scale, is not the declared one, or the ascent ended short of their ratings"
         )
-    if left > ALONG * max(size.scale, problem.floor):
+    if not problem.known_noise and left > ALONG * max(size.scale, problem.floor):
         return (
             f"the fit leaves {left:.2g} along the clients' directions and {size.scale:.2g} off them, and "
             "noise would leave as much: the clients' rule is not the declared one"

@@ -23,10 +23,12 @@ from attacks.likelihood.starts import line, start_from_prior
 from attacks.likelihood.summaries import summarise
 from attacks.likelihood.upload_statistics import Size
 from victims.common.seeds import Purpose, generator
+from victims.transcript.manifest import Manifest
 from victims.transcript.view import View
 
 LEAST_ODDS = 3.0  # nats by which another declaration must beat that of the recording
 COARSE = 1e-3  # noise over the rows' root mean square, above which float32 rows are exact enough
+OVERSTATED = 2.0  # times the noise that rows show, above which a scale that is told is not believed
 OFTEN, ONCE = 1e5, 4e5  # slots x rounds that cost as much as a compilation, while learning and later
 FEWEST, FEWEST_ROUNDS, ENOUGH = 64, 4, 400_000  # clients, rounds, and rows, that tell the prior
 PROGRAMS: tuple[Any, ...] = (
@@ -87,7 +89,7 @@ def prepare(how: Preparation, view: View, shape_cost: float) -> tuple[BatchCache
         With a flat prior.
     """
     manifest, size = view.manifest, how.size
-    scale = how.scale if how.scale is not None else known_scale(manifest)
+    scale = how.scale if how.scale is not None else _believed(manifest, size)
     noise = size.scale if scale is None else scale / abs(manifest.upload.scale)
     floor = max(1e-3 * size.scale, 1e-6 * size.length, 1e-12)
     model, constants = law_of(manifest, view.rounds, max(noise, floor))
@@ -103,6 +105,18 @@ def prepare(how: Preparation, view: View, shape_cost: float) -> tuple[BatchCache
         shape_cost=shape_cost,
     )
     return BatchCache(problem), start_parameters(problem, constants)
+
+
+def _believed(manifest: Manifest, size: Size) -> float | None:
+    """The scale that the manifest tells, in the units of the uploads; None where rows show far less noise.
+
+    Off their clients' directions rows are noise and nothing else. A scale that is told too large would take
+    what a wrong rule or step leaves for noise, and answer by it.
+    """
+    scale = known_scale(manifest)
+    if scale is None or scale > OVERSTATED * size.scale * abs(manifest.upload.scale):
+        return None
+    return scale
 
 
 def _learners(how: Preparation, view: View) -> View:

@@ -35,6 +35,7 @@ from victims.data.synthetic import Synthetic, generate
 from victims.protocols.fedmvmf import FedMVMF
 from victims.recording import record
 from victims.transcript.reader import open_transcript
+from victims.transcript.recorder import Recorder
 from victims.transcript.view import Messages
 from victims.transcript.writer import truth_path
 
@@ -527,3 +528,32 @@ def test_rows_clipped_to_far_below_their_length_are_not_answered(tmp_path):
     assert len(told[1.0].abstained) == 60
     assert "the sign of an error alone" in told[1.0].obstacle
     assert not told[1000.0].abstained
+
+
+@pytest.mark.thorough
+def test_noise_that_is_declared_too_large_hides_no_wrong_step(tmp_path):
+    """A fifth of the declared noise, four times the step: of 153 sure answers 99 were wrong."""
+    rule = {"rule": "sgd", "order": "batch", "local_steps": 1, "batch_size": "all", "reduction": "sum"}
+    rule |= {"upload": "gradient", "loss": "squared", "link": "identity", "clip": "none", "start": "kept"}
+    constants = {"upload_scale": 1.0, "upload_regularization": 0.0}
+    constants |= {"client_learning_rate": 0.02, "lambda_factors": 0.0}
+    noise = [{"name": "laplace", "scale": 1.0}]
+    rng = np.random.default_rng(0)
+    p, q = rng.normal(0, 0.5, (12, 4)), rng.normal(0, 0.5, (40, 4))
+    rated, stars = [rng.permutation(40)[:20] for _ in p], rng.integers(1, 6, (12, 20))
+    with Recorder(
+        tmp_path / "run", rating_levels=range(1, 6), rule=rule, constants=constants, defenses=noise
+    ) as recorder:
+        for round_ in range(6):
+            recorder.broadcast(round_, q)
+            for user, items in enumerate(rated):
+                error = stars[user] - q[items] @ p[user]
+                rows = error[:, None] * p[user] + rng.laplace(0, 0.2, (20, 4))
+                recorder.upload(round_, user, rows, items)
+                p[user] += 0.01 * error @ q[items]
+    found = make_attack("likelihood").attack(open_transcript(tmp_path / "run").view("server"), 0)
+    assert "another size" in found.options["declared_rule"]
+    table = np.zeros((12, 40))
+    table[np.arange(12)[:, None], rated] = stars
+    user, _, index, value, _ = (np.concatenate(column) for column in zip(*found.rows(), strict=True))
+    assert np.mean(np.rint(value) == table[user, index]) > 0.95
