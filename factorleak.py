@@ -18,6 +18,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from importlib import import_module
 from importlib.util import find_spec
+from os import PathLike
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any, Literal
@@ -287,10 +288,10 @@ def synthetic(
         Synthetic(
             users=users,
             items=items,
-            ratings_per_user=float(ratings_per_user),
-            single=float(single),
+            ratings_per_user=_real(ratings_per_user),
+            single=_real(single),
             factors=factors,
-            noise=float(noise),
+            noise=_real(noise),
             half_stars=half_stars,
             seed=seed,
         )
@@ -442,7 +443,7 @@ def attack(
     from audit.requests import attacking
 
     request = attacking.AttackRequest(
-        target=Path(target) if isinstance(target, str) else target,
+        target=_path("target", target),
         attack=attack,
         adversary=adversary,
         users=users,
@@ -502,9 +503,9 @@ def score(
 
     response = scoring.score(
         scoring.ScoreRequest(
-            reconstruction=_path(reconstruction),
-            truth=_path(truth),
-            transcript=_path(transcript),
+            reconstruction=_path("reconstruction", reconstruction),
+            truth=_path("truth", truth),
+            transcript=_path("transcript", transcript),
             adversary=adversary,
             seed=seed,
         )
@@ -588,7 +589,10 @@ def audit(
     from audit.requests.frames import frame
     from audit.requests.rating_data import label_of, ratings_of
 
-    chosen, chosen_attacks = named("victims", victim), named_attacks(attacks, attack_options or {})
+    chosen, chosen_attacks = (
+        named("victims", victim),
+        named_attacks(attacks, {} if attack_options is None else attack_options),
+    )
     with _folder(out) as folder, _bar("audit", progress) as update:
         request = auditing.AuditRequest(
             out=folder,
@@ -671,13 +675,13 @@ def audit_recording(
     from audit.requests.components import named_attacks
     from audit.requests.frames import frame
 
-    chosen = named_attacks(attacks, attack_options or {})
+    chosen = named_attacks(attacks, {} if attack_options is None else attack_options)
     with _folder(out) as folder, _bar("audit", progress) as update:
         request, opened = recording_audit.settled(
             recording_audit.RecordingRequest(
                 out=folder,
-                transcript=Path(transcript),
-                truth=None if truth is None else Path(truth),
+                transcript=_path("transcript", transcript),
+                truth=_path("truth", truth),
                 adversary=adversary,
                 attacks=chosen.names,
                 attack_options=chosen.options,
@@ -719,7 +723,7 @@ def identify(target: str | Path | Transcript | View, *, adversary: str = "server
     from attacks.identify.identify import identify as identified
     from audit.requests.attacking import view_of_target
 
-    return identified(view_of_target(Path(target) if isinstance(target, str) else target, adversary))
+    return identified(view_of_target(_path("target", target), adversary))
 
 
 def check_transcript(transcript: str | Path, *, adversary: str = "") -> TranscriptCheck:
@@ -752,7 +756,7 @@ def check_transcript(transcript: str | Path, *, adversary: str = "") -> Transcri
     """
     from audit.requests.transcript_check import check_transcript as checked
 
-    return checked(Path(transcript), adversary)
+    return checked(_path("transcript", transcript), adversary)
 
 
 def sweep(
@@ -825,7 +829,10 @@ def sweep(
     from audit.requests.frames import frame
     from audit.requests.rating_data import label_of, ratings_of
 
-    chosen, chosen_attacks = named("victims", victim), named_attacks(attacks, attack_options or {})
+    chosen, chosen_attacks = (
+        named("victims", victim),
+        named_attacks(attacks, {} if attack_options is None else attack_options),
+    )
     plan = Sweep(
         victim=chosen.name,
         data=label_of(ratings),
@@ -959,8 +966,8 @@ def compare(
         defenses=alternatives.texts,
         victim=chosen.name,
         data=label_of(ratings),
-        update=update or "",
-        weighting=weighting or "",
+        update="" if update is None else update,
+        weighting="" if weighting is None else weighting,
         adversaries=tuple(map(str, several(adversaries))),
         attacks=tuple(map(str, several(attacks))),
         rounds=several(rounds),
@@ -1023,8 +1030,25 @@ def main() -> None:
     run()
 
 
-def _path(given: Any) -> Any:
-    return Path(given) if isinstance(given, str) else given
+def _path(name: str, given: Any) -> Any:
+    """A path where one is given; what was made of it stays itself, and None, which many arguments may be."""
+    from attacks.base import Reconstruction
+    from audit.scoring.truth import Truth
+    from victims.common.errors import InputError
+    from victims.transcript.reader import Transcript
+    from victims.transcript.view import View
+
+    if isinstance(given, str | PathLike):
+        return Path(given)
+    if given is None or isinstance(given, View | Transcript | Reconstruction | Truth):
+        return given
+    raise InputError(f"{name} must be a path, or what factorleak read from one, got {given!r:.80}")
+
+
+def _real(given: Any) -> Any:
+    """A whole number as a real one; what is no number is refused where it is used."""
+    whole = isinstance(given, int) and not isinstance(given, bool) and abs(given) < 2**53
+    return float(given) if whole else given
 
 
 @contextmanager

@@ -26,6 +26,7 @@ from audit.epsilon.claim_cells import Plan as Claims
 from audit.experiments.campaign import Campaign
 from audit.experiments.cost import Sheet
 from audit.experiments.parts_prediction import PartsPlan
+from audit.experiments.plan_rules import SEED, each_once
 from audit.experiments.prediction import NOWHERE
 from audit.experiments.prediction import Plan as Prediction
 from audit.experiments.ranking_quality import Plan as Quality
@@ -33,6 +34,7 @@ from audit.experiments.sweep import Sweep
 from audit.experiments.trusted_plan import TrustedPlan
 from victims.common.complaints import first_complaint
 from victims.common.errors import InputError
+from victims.common.validation import each, require
 from victims.evaluation.ranking import Cut
 from victims.transcript.spelling import closest
 
@@ -190,13 +192,37 @@ def parts_of(
     if unknown := [one for one in wanted if one not in sources]:
         known = ", ".join(sources)
         raise InputError(f"campaign: [[{name}]] data must be of {known}, got {unknown[0]!r:.60}")
-    own = given.pop("seeds", None) or seeds
+    own = given.pop("seeds", seeds)
+    own = seeds_of(f"[[{name}]]", seeds if own is None else own)
     plan = _settled(name, preset, PLANS[preset](**given))  # whatever the ratings and the seed
     return [
         Part(preset, data, _about(plan, data, sources[data], seed), f"[[{name}]]")
         for data in dict.fromkeys(wanted)
-        for seed in dict.fromkeys(own)
+        for seed in own
     ]
+
+
+def seeds_of(block: str, seeds: Sequence[int]) -> tuple[int, ...]:
+    """Check the seeds of a block.
+
+    Parameters
+    ----------
+    block : str
+        As the file has it.
+    seeds : sequence of int
+
+    Returns
+    -------
+    tuple of int
+        Each once.
+
+    Raises
+    ------
+    InputError
+        If there are none, too many, or one is out of range.
+    """
+    require(block, "seeds", tuple(seeds), each(SEED), "the default is 0")
+    return each_once(seeds)
 
 
 def _about(plan: Any, data: str, source: str, seed: int) -> Any:
@@ -264,7 +290,7 @@ def _model_of(preset: str) -> type[Strict]:
         preset,
         __base__=Strict,
         data=(tuple[Word, ...] | None, None),
-        seeds=(tuple[Number, ...] | None, None),
+        seeds=(tuple[int, ...] | None, None),
         **keys,
     )
 

@@ -37,7 +37,6 @@ from pydantic import Field, ValidationError, field_validator, model_validator
 
 from audit.campaigns.blocks import (
     NAMES,
-    Count,
     DataEntry,
     Number,
     Strict,
@@ -45,6 +44,7 @@ from audit.campaigns.blocks import (
     Words,
     as_typed,
     parts_of,
+    seeds_of,
     told,
 )
 from audit.campaigns.matrix import Exclusion, Matrix
@@ -67,11 +67,11 @@ class Watched(Strict):
     defenses: Words | None = None
     adversaries: Words | None = None
     attacks: Words | None = None
-    rounds: Annotated[list[Annotated[list[Number], Field(min_length=1)]], Field(min_length=1)] | None = None
-    seeds: Annotated[list[Number], Field(min_length=1)] | None = None
-    users: Count | None = None
-    trained: Count | None = None
-    runs: Count | None = None
+    rounds: Annotated[list[Annotated[list[int], Field(min_length=1)]], Field(min_length=1)] | None = None
+    seeds: list[int] | None = None
+    users: int | None = None
+    trained: int | None = None
+    runs: int | None = None
 
 
 class VictimEntry(Watched):
@@ -249,7 +249,7 @@ def _plans(victim: VictimEntry, content: CampaignFile) -> list[Comparison]:
     refuse_said_elsewhere(f"[[victim]] {victim.name}", options, update="update", weighting="weighting")
     updates = each_once(_known("update", victim.update, updates))
     weightings = each_once(_known("weighting", victim.weighting, weightings))
-    watched, seeds = each_once(map(tuple, chosen["rounds"])), each_once(chosen["seeds"])
+    watched, seeds = each_once(map(tuple, chosen["rounds"])), seeds_of("[[victim]]", chosen["seeds"])
     _refuse_many(math.prod(map(len, (updates, weightings, content.data, seeds, watched))))
     settled = {}  # whatever the ratings and the seed
     for update, weighting, rounds in product(updates, weightings, watched):

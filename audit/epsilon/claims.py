@@ -26,6 +26,7 @@ from audit.experiments.grid import Cell, Procedure, Say, only_ratings
 from audit.experiments.metric_rows import metric_rows
 from audit.experiments.plan_rules import (
     NAMES,
+    OPTIONS,
     SEED,
     TEXT,
     each_once,
@@ -81,6 +82,7 @@ def settled(plan: Plan) -> Plan:
         repetitions=whole(0, 1_000_000),
         bounds=flag(),
         seed=SEED,
+        victim_options=OPTIONS,
     )
     refuse_said_elsewhere("claims", plan.victim_options, epochs="epochs")
     plan = replace(

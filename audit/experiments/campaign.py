@@ -17,6 +17,8 @@ from audit.experiments.plan_rules import (
     ANY_NAMES,
     CLIENTS,
     NAME,
+    OPTIONS,
+    OPTIONS_OF_ATTACKS,
     SEED,
     TEXT,
     WATCHED,
@@ -155,6 +157,8 @@ def _check_values(campaign: Campaign) -> None:
         sample=CLIENTS,
         users=or_none(CLIENTS),
         defenses=ANY_NAMES,
+        victim_options=OPTIONS,
+        attack_options=OPTIONS_OF_ATTACKS,
     )
 
 

@@ -21,6 +21,7 @@ from audit.experiments.plan_rules import (
     N_ROUNDS,
     NAME,
     NAMES,
+    OPTIONS,
     ROUND,
     RUNS,
     SEED,
@@ -97,6 +98,7 @@ def _check_values(comparison: Comparison) -> None:
         trained=N_ROUNDS,
         runs=RUNS,
         seed=SEED,
+        victim_options=OPTIONS,
     )
 
 

@@ -16,7 +16,7 @@ from audit.experiments.grid import Cell, Procedure, Say, only_ratings
 from audit.experiments.metric_rows import failed_row
 from audit.experiments.naming import cell_path, content_of
 from audit.experiments.operation_counts import server_share
-from audit.experiments.plan_rules import CLIENTS, NAME, SEED, TEXT, each_once, refuse_too_many
+from audit.experiments.plan_rules import CLIENTS, NAME, OPTIONS, SEED, TEXT, each_once, refuse_too_many
 from audit.experiments.results import Row, make_row
 from audit.experiments.round_cost import SAMPLE_ROWS, Cost, cost_of
 from audit.experiments.scenarios import scenario_of
@@ -141,6 +141,7 @@ def _settled(sheet: Sheet) -> Sheet:
         sample=CLIENTS,
         bits_per_second=above(0),
         seed=SEED,
+        options=OPTIONS,
     )
     sheet = replace(
         sheet, items=each_once(map(int, sheet.items)), key_bits=each_once(map(int, sheet.key_bits))

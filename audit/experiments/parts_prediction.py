@@ -24,6 +24,7 @@ from audit.experiments.metric_rows import failed_row
 from audit.experiments.naming import cell_path, content_of
 from audit.experiments.plan_rules import (
     N_ROUNDS,
+    OPTIONS,
     SEED,
     TEXT,
     each_once,
@@ -131,6 +132,7 @@ def settled(plan: PartsPlan) -> PartsPlan:
         rounds=each(N_ROUNDS),
         runs=whole(1, PARTS),
         seed=SEED,
+        victim_options=OPTIONS,
     )
     refuse_said_elsewhere(THING, plan.victim_options, learning_rate="rates", variant="methods")
     plan = replace(

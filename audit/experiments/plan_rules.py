@@ -10,6 +10,8 @@ import math
 from collections.abc import Collection, Iterable, Mapping
 from typing import Any, TypeVar
 
+import numpy as np
+
 from victims.common.errors import InputError
 from victims.common.validation import Rule, each, whole, words
 
@@ -26,7 +28,23 @@ ANY_NAMES = each(NAME, fewest=0)
 TEXT = Rule("text", lambda value: isinstance(value, str))
 MOST_WATCHED = 100_001  # rounds: as many as a range of --rounds may have
 WATCHED = each(ROUND, most=MOST_WATCHED)
+PLAIN = (str, int, float, bool, type(None), np.generic)  # what a command line can write
 
+
+def _are_options(value: object) -> bool:
+    return isinstance(value, Mapping) and all(
+        NAME.holds(name) and isinstance(one, PLAIN) for name, one in value.items()
+    )
+
+
+OPTIONS = Rule("names with a number, text, true, false or none each", _are_options)
+OPTIONS_OF_ATTACKS = Rule(
+    "names of attacks with options each, in turn names with a number, text, true, false or none",
+    lambda value: (
+        isinstance(value, Mapping)
+        and all(NAME.holds(name) and _are_options(one) for name, one in value.items())
+    ),
+)
 
 T = TypeVar("T")
 

@@ -26,6 +26,7 @@ from audit.experiments.plan_rules import (
     N_ROUNDS,
     NAME,
     NAMES,
+    OPTIONS,
     RUNS,
     SEED,
     TEXT,
@@ -294,6 +295,7 @@ def _check_values(plan: Plan) -> None:
         split=NAME,
         test_fraction=strictly_between(0, 1),
         weights=TEXT,
+        victim_options=OPTIONS,
     )
 
 

@@ -14,7 +14,7 @@ from audit.experiments.experiment import Experiment
 from audit.experiments.grid import Cell, Procedure, Say, only_ratings
 from audit.experiments.metric_rows import failed_row
 from audit.experiments.naming import cell_path, content_of
-from audit.experiments.plan_rules import N_ROUNDS, NAME, RUNS, SEED, TEXT, each_once
+from audit.experiments.plan_rules import N_ROUNDS, NAME, OPTIONS, RUNS, SEED, TEXT, each_once
 from audit.experiments.results import Row, make_row
 from audit.experiments.scenarios import one_scenario
 from audit.factories import make_defenses, make_victim
@@ -172,6 +172,7 @@ def _check_values(plan: Plan) -> None:
         cut=Rule("the length of lists and the smallest relevant rating", lambda cut: isinstance(cut, Cut)),
         seed=SEED,
         split=NAME,
+        victim_options=OPTIONS,
     )
 
 

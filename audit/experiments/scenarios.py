@@ -48,11 +48,11 @@ def scenarios(
     rest = dict(options)
     all_updates, all_weightings = scenarios_of(victim)
     own = {name: str(rest.pop(name, "")) for name in ("update", "weighting")}
-    updates, weightings = tuple(dict.fromkeys(map(str, updates))), tuple(dict.fromkeys(map(str, weightings)))
-    _refuse_two_choices(own, update=updates, weighting=weightings)
+    first, second = tuple(dict.fromkeys(map(str, updates))), tuple(dict.fromkeys(map(str, weightings)))
+    _refuse_two_choices(own, update=first, weighting=second)
     return Scenarios(
-        updates or ((own["update"],) if own["update"] else all_updates),
-        weightings or ((own["weighting"],) if own["weighting"] else all_weightings),
+        first or ((own["update"],) if own["update"] else all_updates),
+        second or ((own["weighting"],) if own["weighting"] else all_weightings),
         rest,
     )
 

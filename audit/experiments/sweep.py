@@ -22,6 +22,8 @@ from audit.experiments.plan_rules import (
     N_ROUNDS,
     NAME,
     NAMES,
+    OPTIONS,
+    OPTIONS_OF_ATTACKS,
     ROUND,
     SEED,
     TEXT,
@@ -115,6 +117,8 @@ def _check_values(sweep: Sweep) -> None:
         users=CLIENTS,
         sample=CLIENTS,
         seed=SEED,
+        victim_options=OPTIONS,
+        attack_options=OPTIONS_OF_ATTACKS,
     )
 
 

@@ -25,6 +25,7 @@ from audit.experiments.naming import cell_path, content_of
 from audit.experiments.plan_rules import (
     FACTORS,
     N_ROUNDS,
+    OPTIONS,
     RUNS,
     SEED,
     TEXT,
@@ -78,6 +79,7 @@ def settled(plan: TrustedPlan) -> TrustedPlan:
         runs=RUNS,
         seed=SEED,
         vary=one_of(*VARIED),
+        victim_options=OPTIONS,
     )
     refuse_said_elsewhere(THING, plan.victim_options, factors="factors", **VARYING.get(plan.vary, {}))
     plan = replace(

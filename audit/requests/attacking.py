@@ -132,5 +132,7 @@ def view_of_target(target: Transcript | View | Path, adversary: str) -> View:
     """
     if isinstance(target, View):
         return target
+    if not isinstance(target, Transcript | Path):
+        raise InputError(f"target must be a recording, its directory or a view of it, got {target!r:.80}")
     recorded = target if isinstance(target, Transcript) else open_transcript(target)
     return view_of(recorded, adversary)

@@ -6,9 +6,11 @@ import dataclasses
 from collections.abc import Iterable, Mapping
 from typing import Any, Literal, NamedTuple
 
+from audit.experiments.plan_rules import OPTIONS_OF_ATTACKS
 from audit.factories import make_defenses, make_victim
 from audit.registry import Entry, adopt, entries, entry
 from victims.common.errors import InputError
+from victims.common.validation import require
 from victims.protocols.base import Defense, Victim
 
 SCENARIO = ("update", "weighting")  # a victim that is given as an object has one of each
@@ -119,6 +121,7 @@ def named_attacks(attacks: object, options: Mapping[str, Mapping[str, Any]]) -> 
     InputError
         If an object is no attack, another class has its name, or an option of it is no plain value.
     """
+    require("attacks", "options", options, OPTIONS_OF_ATTACKS, "give {'grid': {'steps': 3}}, say")
     found = [named("attacks", one) for one in several(attacks)]
     known = {name: dict(values) for name, values in options.items()}
     for one in found:
@@ -159,7 +162,7 @@ def defense_texts(defenses: object) -> DefenseTexts:
     return DefenseTexts(tuple(found), adopted)
 
 
-def several(components: object) -> tuple[object, ...]:
+def several(components: object) -> tuple[Any, ...]:
     """Make a tuple of one component or several.
 
     Parameters
@@ -176,7 +179,10 @@ def several(components: object) -> tuple[object, ...]:
         return ()
     if isinstance(components, str) or not isinstance(components, Iterable):
         return (components,)
-    return tuple(components)
+    try:
+        return tuple(components)
+    except TypeError:  # an array of no dimension
+        return (components,)
 
 
 def victim_of(victim: object, options: Mapping[str, Any]) -> Victim:

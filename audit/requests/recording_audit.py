@@ -12,11 +12,12 @@ from attacks.identify.identify import identify
 from audit.experiments import given_recording
 from audit.experiments.given_recording import GivenRecording, every_attack, truth_beside
 from audit.experiments.grid import Report, silent
-from audit.experiments.plan_rules import ANY_NAMES, CLIENTS, SEED, TEXT
+from audit.experiments.plan_rules import ANY_NAMES, CLIENTS, OPTIONS_OF_ATTACKS, SEED, TEXT
 from audit.experiments.results import Row
 from audit.keys import view_of
 from audit.requests.hints import lists_open, other_adversary
 from audit.scoring.truth import read_truth
+from victims.common.errors import InputError
 from victims.common.files import refuse_unwritable
 from victims.common.validation import require_fields
 from victims.transcript.reader import Transcript, open_transcript
@@ -100,7 +101,17 @@ def settled(request: RecordingRequest) -> tuple[RecordingRequest, Transcript]:
     InputError
         If the recording is damaged.
     """
-    require_fields(request, "an audit", attacks=ANY_NAMES, adversary=TEXT, sample=CLIENTS, seed=SEED)
+    require_fields(
+        request,
+        "an audit",
+        attacks=ANY_NAMES,
+        adversary=TEXT,
+        sample=CLIENTS,
+        seed=SEED,
+        attack_options=OPTIONS_OF_ATTACKS,
+    )
+    if not isinstance(request.transcript, Path):
+        raise InputError(f"transcript must be the directory of a recording, got {request.transcript!r:.80}")
     opened = open_transcript(request.transcript)
     truth = truth_beside(request.transcript, request.truth)
     filled = replace(

@@ -153,6 +153,8 @@ def score(request: ScoreRequest) -> ScoreResponse:
 def _attacked(request: ScoreRequest) -> tuple[Reconstruction, Manifest | None, str]:
     """The reconstruction, and the recording and the adversary as far as its file names them."""
     given = request.reconstruction
+    if not isinstance(given, Reconstruction | Path):
+        raise InputError(f"reconstruction must be what an attack returned, or a file, got {given!r:.80}")
     if isinstance(given, Reconstruction):
         said = given.linked.adversary if given.linked is not None else ""
         return given, None, request.adversary or said or "server"

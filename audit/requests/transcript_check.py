@@ -111,6 +111,8 @@ def check_transcript(path: Path, adversary: str = "") -> TranscriptCheck:
     InputError
         If a rule of the format is broken, or the adversary is unknown or was not recorded.
     """
+    if not isinstance(path, Path):
+        raise InputError(f"transcript must be the directory of a recording, got {path!r:.80}")
     opened = open_transcript(path)
     adversary = opened.adversary(adversary)
     view = view_of(opened, adversary)

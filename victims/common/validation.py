@@ -12,6 +12,8 @@ from collections.abc import Callable
 from dataclasses import MISSING, fields
 from typing import Any, NamedTuple
 
+import numpy as np
+
 from victims.common.errors import InputError
 
 
@@ -306,9 +308,11 @@ def require_fields(component: Any, thing: str, **rules: Rule) -> None:
 
 
 def _obeys(value: object, rule: Rule) -> bool:
+    if isinstance(value, np.ndarray):  # of one number, say, which compares like it
+        return False
     try:
         return bool(rule.holds(value))
-    except (TypeError, ValueError, OverflowError):  # text for a number, or an array for one value
+    except (TypeError, ValueError, ArithmeticError):  # text for a number, or an array for one value
         return False
 
 

@@ -12,7 +12,7 @@ import numpy as np
 
 from victims.common.errors import InputError
 from victims.common.seeds import LARGEST_SEED, Purpose, generator
-from victims.common.validation import at_least, between, require_fields
+from victims.common.validation import at_least, between, require_fields, whole
 from victims.data.construction import from_triples, one_hot
 from victims.data.ratings import Ratings
 
@@ -48,16 +48,15 @@ class Synthetic:
     seed: int = 0
 
     def __post_init__(self) -> None:
+        require_fields(self, "synthetic", users=whole(2, 1_000_000), items=whole(2, 1_000_000))
         require_fields(
             self,
             "synthetic",
-            users=between(2, 1_000_000),
-            items=between(2, 1_000_000),
             ratings_per_user=between(1, self.items),
             single=between(0, 1),
-            factors=between(1, 1000),
+            factors=whole(1, 1000),
             noise=at_least(0),
-            seed=between(0, LARGEST_SEED),
+            seed=whole(0, LARGEST_SEED),
         )
 
 

@@ -161,7 +161,11 @@ def read_manifest(path: Path) -> Manifest:
         If it is missing, cannot be read, or breaks a rule.
     """
     file = path / "manifest.json"
-    if not file.is_file():
+    try:
+        there = file.is_file()
+    except OSError:  # a name that no system would take
+        there = False
+    if not there:
         raise InputError(f"{path} is not a transcript: it must contain manifest.json")
     try:
         content = json_of(small_file(file, MANIFEST_BYTES))

@@ -16,7 +16,7 @@ from threading import Event, Thread
 import pytest
 
 from audit.experiments.batches import run_batch
-from audit.experiments.cluster import Cluster, moved, refuse_threads
+from audit.experiments.cluster import Cluster, LostError, moved, refuse_threads
 from audit.experiments.grid import Cell, Procedure
 from audit.experiments.results import make_row
 from audit.experiments.runner import run_grid
@@ -47,7 +47,12 @@ GRIDS = {
     "quality": "quality --victim mf --defense laplace:b=1 --rounds 1 --runs 3 --scenario existing",
     "compare": "compare none laplace:b=5 --victim mf --attack spectral --adversary server --trained 1",
     "blocks": "",
+    "audit": "audit --victim mf --attack spectral --attack guess-majority --rounds 0,1",
+    "predict": "predict --method mf --method hdpmf --factors 2 --epochs 2 --runs 2",
+    "predict pdmfrec": "predict --victim pdmfrec --method pmf --rates 0.01,0.02 --epochs 2 --runs 2",
+    "claims": "claims --protocol mf --protocol hdpmf --noise once --epochs 3 --rounds 2 --no-bounds",
 }
+IN_ONE_PROCESS = ("audit",)  # commands without --jobs
 BLOCKS = f"""
 format = "factorleak-campaign"
 version = 1
@@ -125,6 +130,67 @@ def procedure(folder: Path, times: int) -> Procedure[str, Counted, str]:
     return Procedure(prepare, partial(measure, folder / "killed", times), failed)
 
 
+REACHED = {
+    "audit": (GRIDS["audit"], 2),
+    "predict": (GRIDS["predict"], 4),
+    "predict pdmfrec": (GRIDS["predict pdmfrec"], 4),
+    "predict dpmf-yang": ("predict --victim dpmf-yang --method dmf --factors 2,3 --epochs 2 --runs 3", 6),
+    "claims": (GRIDS["claims"], 2),
+}  # how many cells there are
+
+
+@pytest.mark.parametrize("name", REACHED)
+def test_a_command_hands_its_cells_to_the_workers(run, tmp_path, monkeypatch, name):
+    """All of them, in place of processes of this machine; here nobody works on them."""
+    words, n_cells = REACHED[name]
+    asked = []
+
+    def on_workers(procedure, given, batches, cluster):
+        asked.append((cluster.address, sum(map(len, batches))))
+        yield from ((index, LostError()) for index in range(len(batches)))
+
+    monkeypatch.setattr("audit.experiments.runner.on_workers", on_workers)
+    code, _, error = run(
+        *words.split(), "--data", DATA, "--out", tmp_path, "--distributed", "tcp://10.0.0.5:8786"
+    )
+    assert code == 0, error
+    assert asked == [("tcp://10.0.0.5:8786", n_cells)]
+    rows = json.loads((tmp_path / "results.json").read_text())
+    assert {row["status"] for row in rows} == {"failed"}
+
+
+def test_errors_of_users_come_back_from_the_workers(run, tmp_path, monkeypatch):
+    """They are kept beside the rows here, as without workers, and give the same intervals."""
+    words = ("predict", "--method", "mf", "--factors", 2, "--epochs", 1, "--runs", 1, "--data", DATA, "--out")
+
+    def on_workers(procedure, given, batches, cluster):
+        for index, batch in enumerate(batches):
+            work = moved(batch, tmp_path / "scratch" / str(index))
+            yield index, run_batch(procedure, given, False, tmp_path / "programs", work)
+
+    near = run(*words, tmp_path / "near", "--jobs", 1)
+    monkeypatch.setattr("audit.experiments.runner.on_workers", on_workers)
+    far = run(*words, tmp_path / "far", "--distributed", "tcp://10.0.0.5:8786")
+    assert (near[0], far[0]) == (0, 0), far[2]
+    cells = [{path.name: path for path in (tmp_path / at / "cells").iterdir()} for at in ("near", "far")]
+    assert cells[0].keys() == cells[1].keys()
+    (beside,) = (name for name in cells[0] if name.endswith(".users.npy"))
+    assert cells[0][beside].read_bytes() == cells[1][beside].read_bytes()
+    assert comparable(tmp_path / "far") == comparable(tmp_path / "near")
+
+
+def test_what_stays_on_this_machine_and_workers_exclude_each_other(run, tmp_path):
+    for words, message in (
+        ("audit --keep-transcripts", "--keep-transcripts needs recordings that are made here"),
+        ("claims --jobs 2", "--distributed has workers of its own; leave --jobs 2 out"),
+        ("predict --jobs 2", "--distributed has workers of its own; leave --jobs 2 out"),
+        ("audit --transcript x", "--distributed says what to run, and with --transcript nothing is run"),
+    ):
+        code, _, error = run(*words.split(), "--out", tmp_path / "R", "--distributed", "tcp://10.0.0.5:8786")
+        assert code == 2
+        assert message in error
+
+
 def test_an_address_is_one_of_a_scheduler():
     with pytest.raises(InputError, match=r"--distributed must be .* tcp://10.0.0.5:8786, got 'here'"):
         Cluster("here")
@@ -189,7 +255,8 @@ class TestTwoWorkers:
         if name == "blocks":
             (tmp_path / "campaign.toml").write_text(BLOCKS)
             words = ("compare", tmp_path / "campaign.toml", "--out")
-        code, _, error = run(*words, tmp_path / "near", "--jobs", 1)
+        jobs = () if name in IN_ONE_PROCESS else ("--jobs", 1)
+        code, _, error = run(*words, tmp_path / "near", *jobs)
         assert code == 0, error
         with kills_a_worker(address, tmp_path / "far" / "cells") as killed:
             code, _, error = run(*words, tmp_path / "far", "--distributed", address)
