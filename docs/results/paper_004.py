@@ -101,7 +101,7 @@ def weights(folder: str) -> None:
     """RMSE over lambda and W after the last round, of one seed."""
     frame = frame_of(json.loads((Path(folder) / "results.json").read_text()))
     wide = over_weights(frame[(frame["metric"] == SHOWN[0]) & (frame["status"] == "ran")])
-    end = "-epinions" if frame["data"].iloc[0].startswith("epinions") else ""
+    end = "-epinions" if "epinions" in frame["data"].iloc[0] else ""
     rows = [[f"{share:g}", *(f"{value:.4f}" for value in row)] for share, *row in wide.itertuples()]
     write(f"paper-004-weights{end}", ["lambda", *(f"W = {weight:g}" for weight in wide.columns)], rows)
 
