@@ -49,9 +49,10 @@ from audit.campaigns.blocks import (
 )
 from audit.campaigns.matrix import Exclusion, Matrix
 from audit.campaigns.parts import COMPARE, PRESETS, Part
+from audit.experiments.campaign import check_adversary
 from audit.experiments.compare_cells import Comparison
 from audit.experiments.plan_rules import each_once, refuse_said_elsewhere
-from audit.factories import make_victim, scenarios_of
+from audit.factories import make_attack, make_defenses, make_victim, scenarios_of
 from audit.registry import entry, main_name
 from audit.requests.rating_data import ratings_of
 from victims.common.errors import InputError
@@ -190,6 +191,7 @@ def matrix_of(content: CampaignFile, folder: Path) -> Matrix:
     InputError
         If a name is unknown, a value is wrong, or parts are too many.
     """
+    _check_grid(content)
     parts = []
     for victim in content.victim:
         crossed = victim.defenses is None and len(content.victim) > 1
@@ -225,6 +227,25 @@ def load_data(content: CampaignFile, folder: Path) -> dict[str, Ratings]:
         If ratings cannot be loaded.
     """
     return {one.name: ratings_of(_source(one, folder), community=one.community) for one in content.data}
+
+
+def _check_grid(content: CampaignFile) -> None:
+    """What no victim uses, because each says it for itself, is checked all the same."""
+    grid = content.grid
+    idle = sorted(grid.model_fields_set - {"seeds"})
+    if idle and not content.victim:
+        raise InputError(
+            f"campaign: [grid] {', '.join(idle)} is about [[victim]] blocks, and there is none; leave it out, "
+            "or write it into the other blocks"
+        )
+    for attack in grid.attacks or ():
+        make_attack(attack)
+    for text in grid.defenses or ():
+        make_defenses(text)
+    for adversary in grid.adversaries or ():
+        check_adversary(adversary)
+    if grid.seeds is not None:
+        seeds_of("[grid]", grid.seeds)
 
 
 def _refuse_many(n_parts: int) -> None:

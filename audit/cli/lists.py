@@ -21,7 +21,6 @@ from audit.cli.options import (
 )
 from audit.cli.output import Output
 from victims.common.files import refuse_unwritable
-from victims.common.validation import require
 
 EXAMPLES = examples(
     "factorleak lists --rho 1,4 --rounds 1,5",
@@ -57,6 +56,7 @@ def lists(
     from audit.experiments.plan_rules import SEED
     from audit.factories import parse_options
     from reports.list_privacy import list_privacy_figure, list_privacy_table
+    from victims.common.validation import require
     from victims.data.subsets import most_rated
 
     require("lists", "seed", seed, SEED, "the default is 0")

@@ -29,7 +29,6 @@ from audit.cli.options import (
 from audit.cli.output import Output
 from victims.common.errors import InputError
 from victims.common.files import refuse_unwritable
-from victims.common.validation import require
 
 if TYPE_CHECKING:
     from audit.experiments.tuning import Search
@@ -79,6 +78,7 @@ def train(
     from audit.requests.accounts import accounts_of
     from audit.requests.components import defenses_of
     from reports.learning import learning_table
+    from victims.common.validation import require
     from victims.data.splits import split_by
     from victims.evaluation.rating_error import learning_curve
 

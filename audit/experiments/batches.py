@@ -153,8 +153,9 @@ def _computed(
     for number, cell in enumerate(cells):
         rows = _measured(procedure, cell, prepared, partial(step, number))
         end = time.perf_counter()
-        failed = any(row["status"] == "failed" for row in rows)
-        beside = None if procedure.beside is None or failed else procedure.beside(cell, prepared)
+        beside = None
+        if procedure.beside is not None and not any(row["status"] == "failed" for row in rows):
+            beside = procedure.beside(cell, prepared)
         computed.append(Done(rows, end - begin, beside))
         keep(cell, computed[-1])
         begin = end

@@ -312,7 +312,7 @@ def _cell(task: Training, content: str, directory: Path) -> Cell[Training]:
         "split": None if plan.split == PAPER else f"{plan.split} {plan.test_fraction}",
     }
     label = f"{task.method}-{task.factors}-{plan.vary}-{task.point:g}-{task.run}"
-    place = "anywhere" if plan.source == NOWHERE else "here"
+    place = "here" if plan.weights or plan.source != NOWHERE else "anywhere"
     return Cell(task, cell_path(directory, label, identity), place=place)  # type: ignore[arg-type]
 
 

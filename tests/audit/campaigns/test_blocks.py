@@ -162,16 +162,19 @@ def test_cells_that_are_left_out_are_rows_of_their_own_columns(tmp_path):
     ]  # fmt: skip
 
 
-def test_costs_are_measured_alone_and_published_splits_read_here(tmp_path):
+def test_costs_are_measured_alone_and_files_read_here(tmp_path):
     """Whoever else works on the rest."""
     found = all_of(
         tmp_path, "".join(f"[[{name.partition(' ')[0]}]]\n{said}" for name, (said, _) in BLOCKS.items())
     )
     places = {cell.task.preset: cell.place for cell in found.cells}
     assert places == {
-        "audit": "anywhere", "sweep": "anywhere", "predict mf": "here", "predict pdmfrec": "anywhere",
-        "predict dpmf-yang": "anywhere", "claims": "here", "cost": "alone", "quality": "anywhere",
+        "audit": "anywhere", "sweep": "anywhere", "predict mf": "anywhere", "predict pdmfrec": "anywhere",
+        "predict dpmf-yang": "anywhere", "claims": "anywhere", "cost": "alone", "quality": "anywhere",
     }  # fmt: skip
+    (tmp_path / "weights.csv").write_text("kind,id,weight\n")
+    text = f"[[predict]]\nmethods = ['hdpmf']\nweights = '{tmp_path / 'weights.csv'}'\n"
+    assert {cell.place for cell in all_of(tmp_path, text).cells} == {"here"}
 
 
 def test_the_published_split_is_that_of_the_ratings(tmp_path):

@@ -85,6 +85,17 @@ WRONG = {
     "two data of one name": (GOOD + DATA.replace("[[data]]", "[[data]]"), "must have a name each"),
     "a huge grid": (GOOD.replace("runs = 2", "runs = 2000000000"), "a whole number from 1 to 1000"),
     "no seeds": (GOOD.replace("[0, 1]", "[]"), "seeds"),
+    "a grid of nothing": (
+        HEAD + DATA + "[grid]\nusers = 3\n[[quality]]\n", "[grid] users is about [[victim]] blocks",
+    ),
+    "a name that no victim uses": (
+        GOOD.replace("runs", 'attacks = ["spectal"]\nruns') + 'attacks = ["grid"]\n', "unknown attack",
+    ),
+    "no format": (DATA + MF, 'format must be given; write format = "factorleak-campaign"'),
+    "too many seeds": (GOOD.replace("[0, 1]", str(list(range(600)))), "at most 500 parts"),
+    "a thousand blocks": (GOOD + "[[quality]]\n" * 1000, "at most 500 parts"),
+    "text for a list": (GOOD.replace('["none", "laplace:b=2"]', '"none"'), "must be a list, got 'none'"),
+    "no defense": (GOOD.replace("laplace:b=2", "laplace:b=0"), "scale of laplace must be > 0 where"),
     "a negative seed": (GOOD.replace("[0, 1]", "[-1]"), "seeds"),
 }  # fmt: skip
 

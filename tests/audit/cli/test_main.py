@@ -428,7 +428,7 @@ class TestStretching:
                 ["claims", "--rounds", "30", "--epochs", "20"],
                 "rounds of claims must be between 2 and the 20 epochs",
             ),
-            (["claims", "--epsilons", "0"], "--epsilons must be numbers > 0"),
+            (["claims", "--epsilons", "0"], "epsilons of claims must be"),
             (["claims", "--protocol", "netflix"], "unknown defense"),
             (
                 ["record", "x", "--victim", "mf", "--defense", "hdpmf:user_low=2"],

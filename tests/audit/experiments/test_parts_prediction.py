@@ -81,7 +81,10 @@ def test_the_command_makes_the_table_and_goes_on(run, tmp_path):
     cells = {path: path.stat().st_mtime_ns for path in (tmp_path / "P" / "cells").iterdir()}
     assert run(*words)[1].splitlines()[:8] == text.splitlines()[:8]
     assert cells == {path: path.stat().st_mtime_ns for path in (tmp_path / "P" / "cells").iterdir()}
-    for wrong, message in ((["--method", "hdpmf"], "--method must be one of"), (["--runs", "6"], "1 to 5")):
+    for wrong, message in (
+        (["--method", "hdpmf"], "methods of a prediction with pdmfrec must"),
+        (["--runs", "6"], "from 1 to 5"),
+    ):
         code, _, error = run(*words, *wrong)
         assert (code, message in error) == (2, True)
     code, _, error = run("predict", "--victim", "fedmf")
