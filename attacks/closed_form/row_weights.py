@@ -88,7 +88,7 @@ def read_weighted(rounds: Sequence[Rows], manifest: Manifest, max_misfit: float)
     away = np.where(there, distance_to_levels(value, levels), 0).sum(axis=1) / np.maximum(
         there.sum(axis=1), 1
     )
-    told = found.told & fitted.told & (away <= EXACT * step_of(levels)) & (last.offset == 0).all(axis=1)
+    told = found.told & fitted.told & (away <= EXACT * step_of(levels))
     unknown, none = np.full(told.shape, np.nan), np.zeros(told.shape)
     return Reading(
         np.where(there, near_levels(value, levels), np.nan),

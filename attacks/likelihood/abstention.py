@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Float, Int
 
@@ -125,7 +126,7 @@ def at_the_bound(problem: Problem, rows: Rows, p: AnyArray, answers: Answers) ->
     own = np.asarray(p).swapaxes(0, 1)
     predicted = np.einsum("tuk,tukr->tur", own, np.asarray(rows.factors))
     told = np.array(problem.model.levels)[np.asarray(answers.items).argmax(axis=0)]
-    length = np.stack([np.asarray(problem.model.law.norm(one)) for one in own])[..., None]
+    length = np.stack([np.asarray(problem.model.law.norm(jnp.asarray(one))) for one in own])[..., None]
     inside = (np.abs(told - predicted) * length < problem.model.clip) & np.asarray(rows.sent)
     clipped = valid & ~inside.any(axis=0)
     return clipped.sum(axis=1) / np.maximum(valid.sum(axis=1), 1)

@@ -21,21 +21,24 @@ def weights_of(kind: str, rng: np.random.Generator, ratings: np.ndarray) -> np.n
     }[kind]
 
 
-def recorded(path, weight, ratings, levels, *, noise=0.0, rounds=3, fresh=False, steps=1, dtype=np.float64):
+def recorded(
+    path, weight, ratings, levels, *, noise=0.0, rounds=3, fresh=False, steps=1, dtype=np.float64, bias=0.0
+):
     """A program whose server steps with the uploads; ``weight`` gives what multiplies the rows of a round."""
     rng = np.random.default_rng(1)
     v, u = rng.normal(0, 0.4, (ITEMS, FACTORS)), rng.normal(0, 0.4, (USERS, FACTORS))
+    biases = bias * rng.normal(3.5, 0.5, ITEMS)
     with fl.Recorder(path, rating_levels=levels) as recorder:
         for round_ in range(rounds):
             v = v.astype(dtype).astype(float)
-            recorder.broadcast(round_, v.astype(dtype))
+            recorder.broadcast(round_, v.astype(dtype), biases=biases)
             moved, w = np.zeros_like(v), weight(round_)
             for user in range(USERS):
                 (items,) = np.nonzero(ratings[user])
                 own = v[items].copy()
                 rows = np.zeros_like(own)
                 for _ in range(steps):
-                    error = w[user, items] * (ratings[user, items] - own @ u[user])
+                    error = w[user, items] * (ratings[user, items] - biases[items] - own @ u[user])
                     rows += error[:, None] * u[user]
                     own += RATE * error[:, None] * u[user]
                     u[user] = u[user] + RATE * error @ own
@@ -68,6 +71,13 @@ def test_weights_that_stay_the_same(tmp_path, kind, levels):
     w = weights_of(kind, np.random.default_rng(2), ratings)
     found = recorded(tmp_path / "t", lambda _: w, ratings, levels)
     answers, good = right(found, ratings)
+    assert good == answers >= 0.9 * (ratings > 0).sum()
+
+
+def test_biases_of_items_that_are_broadcast(tmp_path):
+    ratings = ratings_of(STARS)
+    w = weights_of("age", np.random.default_rng(2), ratings)
+    answers, good = right(recorded(tmp_path / "t", lambda _: w, ratings, STARS, bias=1.0), ratings)
     assert good == answers >= 0.9 * (ratings > 0).sum()
 
 
