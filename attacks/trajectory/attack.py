@@ -32,9 +32,10 @@ from dataclasses import asdict, dataclass
 from functools import partial
 from typing import Literal
 
-from attacks.base import Progress, Reconstruction, all_abstain, silent, unreadable
+from attacks.base import Progress, Reconstruction, all_abstain, silent
 from attacks.closed_form.common_items import ROUNDS, with_common_items
 from attacks.closed_form.repeated_noise import noise_repeats
+from attacks.obstacles import unreadable
 from attacks.trajectory.answers import reconstruct
 from attacks.trajectory.applicability import model_of
 from attacks.trajectory.passes import fit_clients
