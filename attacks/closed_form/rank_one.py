@@ -79,8 +79,8 @@ def solve_clients(
     Returns
     -------
     Reconstruction
-        Values are not rounded; diagnostics hold ``length`` (the estimated norm of p_i, stars) and ``misfit``
-        (0 fits the grid exactly, 1 no better than chance).
+        Values are not rounded; diagnostics hold ``length`` (the estimated norm of p_i, stars), ``misfit``
+        (0 fits the grid exactly, 1 no better than chance) and ``allowed``, the largest that is answered.
     """
     solve = partial(_solve_batch, lengths, view.manifest, max_misfit, (tried, anchors), no_length)
     solved = list(_batch_answers(view, solve, progress))
@@ -138,7 +138,7 @@ def _solve_batch(
         batch.users, readout.kind, readout.index, readout.value, rating_if_rated=readout.if_rated
     )
     factor = np.where(silenced[:, None], np.nan, readout.factor)
-    told = {"length": length, "misfit": readout.misfit}
+    told = {"length": length, "misfit": readout.misfit, "allowed": allowed}
     return BatchAnswer(batch.users, (block,), abstained, told, (batch.users, readout.round, factor))
 
 

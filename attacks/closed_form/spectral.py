@@ -33,7 +33,7 @@ from dataclasses import asdict, dataclass, replace
 from functools import partial
 
 import numpy as np
-from jaxtyping import Float, Int
+from jaxtyping import Bool, Float, Int
 from scipy.stats import binom
 
 from attacks.base import Estimates, Progress, Reconstruction, all_abstain, silent
@@ -48,6 +48,7 @@ from victims.transcript.manifest import Manifest
 from victims.transcript.view import ATTRIBUTE, ITEM, Uploads, UserBatch, View
 
 MEAN_OF_NORMAL = np.sqrt(2 / np.pi)  # of its absolute value, in standard deviations
+FEWEST, MOST = 8, 0.5  # clients whose noise is small, at least; the share of them that has to fit
 UNLIKELY = 0.01  # probability of as many accidents as clients are answered
 EXPLAINS = 2.0  # times the misfit that noise gives, which lengths and predictions read under noise add to
 NOISES = ("laplace", "gaussian", "objective-noise")  # defenses that add to the numbers of an upload
@@ -87,8 +88,9 @@ class Spectral:
         Returns
         -------
         Reconstruction
-            Values are not rounded; diagnostics hold ``length`` (the estimated norm of p_i, stars)
-            and ``misfit`` (0 fits the grid exactly, 1 no better than chance).
+            Values are not rounded; diagnostics hold ``length`` (the estimated norm of p_i, stars),
+            ``misfit`` (0 fits the grid exactly, 1 no better than chance) and ``allowed``, the largest that is
+            answered.
         """
         options = {**asdict(self), "seed": key}
         if obstacle := self.obstacle(view):
@@ -102,15 +104,16 @@ class Spectral:
             no_length=_no_scale(view.manifest),
             progress=progress,
         )
-        return _without_accidents(found, self.max_misfit)
+        if not self._bears_noise(view.manifest):
+            return found
+        return _without_accidents(_unless_contradicted(found, self), self.max_misfit)
 
     def _largest_misfit(self, manifest: Manifest) -> float | Limit:
+        return partial(_with_noise, self, manifest) if self._bears_noise(manifest) else self.max_misfit
+
+    def _bears_noise(self, manifest: Manifest) -> bool:
         noisy = any(entry.get("name") in NOISES for entry in manifest.defenses)
-        return (
-            partial(_with_noise, self, manifest)
-            if noisy and self.noisy_misfit > self.max_misfit
-            else self.max_misfit
-        )
+        return noisy and self.noisy_misfit > self.max_misfit
 
     def obstacle(self, view: View) -> str:
         """Why no client of the view can be solved, or nothing."""
@@ -148,6 +151,20 @@ def _with_noise(
     return np.clip(EXPLAINS * away / readout.chance, attack.max_misfit, attack.noisy_misfit)
 
 
+def _unless_contradicted(found: Reconstruction, attack: Spectral) -> Reconstruction:
+    """Nobody's answer where most clients whose noise leaves their ratings on the grid are off it."""
+    misfit, allowed = found.diagnostics["misfit"], found.diagnostics["allowed"]
+    answered = ~np.isin(found.users, list(found.abstained))
+    clear = (allowed >= attack.max_misfit) & (allowed < attack.noisy_misfit) & np.isfinite(misfit)
+    if clear.sum() < FEWEST or answered[clear].mean() >= MOST:
+        return found
+    reason = (
+        f"{answered[clear].sum()} of {clear.sum()} clients fit the rating grid whose rows show noise that is "
+        "small enough: the rest contradicts the declared rule, scale or levels"
+    )
+    return _silent_about(found, answered, reason)
+
+
 def _without_accidents(found: Reconstruction, max_misfit: float) -> Reconstruction:
     """Without answers above ``max_misfit`` where no more clients are answered than would be by accident."""
     answered = ~np.isin(found.users, list(found.abstained))
@@ -157,12 +174,19 @@ def _without_accidents(found: Reconstruction, max_misfit: float) -> Reconstructi
     reason = (
         f"{answered.sum()} of {answered.size} clients fit the rating grid under noise, as few as by accident"
     )
-    left = found.users[doubtful]
+    return _silent_about(found, doubtful, reason)
+
+
+def _silent_about(found: Reconstruction, whom: Bool[np.ndarray, " users"], reason: str) -> Reconstruction:
+    """The answers without those about some clients."""
+    left = found.users[whom]
+    abstained = {**found.abstained, **dict.fromkeys(left.tolist(), reason)}
+    kept = found.users[~np.isin(found.users, list(abstained))]
     return replace(
         found,
         blocks=tuple(_without(block, left) for block in found.blocks),
-        abstained={**found.abstained, **dict.fromkeys(left.tolist(), reason)},
-        factors=None if found.factors is None else found.factors.of(found.users[answered & ~doubtful]),
+        abstained=abstained,
+        factors=None if found.factors is None else found.factors.of(kept),
     )
 
 

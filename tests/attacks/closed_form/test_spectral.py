@@ -326,3 +326,50 @@ def declared_scale(view: View, scale: float):
     """The view's manifest with another scale of the rows."""
     upload = view.manifest.upload.model_copy(update={"scale": scale})
     return view.manifest.model_copy(update={"upload": upload})
+
+
+def noisy_step(path, learned=lambda stars: stars, bias=0.0):
+    """Fifty clients of a plain sgd step, declared as it is, under declared noise."""
+    rng = np.random.default_rng(5)
+    q, p = rng.normal(0, 0.5, (60, 6)), rng.normal(0, 0.5, (50, 6))
+    own = rng.normal(0, bias, 50) if bias else np.zeros(50)
+    rated, stars = [rng.permutation(60)[:30] for _ in p], rng.integers(1, 6, (50, 30))
+    rule = {"rule": "sgd", "order": "batch", "local_steps": 1, "batch_size": "all", "reduction": "sum"}
+    rule |= {"upload": "gradient", "loss": "squared", "link": "identity", "clip": "none", "start": "kept"}
+    constants = {"client_learning_rate": 0.005, "lambda_factors": 0.0, "upload_scale": 1.0}
+    noise = [{"name": "gaussian", "scale": 0.02}]
+    with fl.Recorder(
+        path, rating_levels=range(1, 6), rule=rule, constants=constants, defenses=noise
+    ) as recorder:
+        for round_ in range(4):
+            recorder.broadcast(round_, q)
+            for user, items in enumerate(rated):
+                error = learned(stars[user]) - q[items] @ p[user] - own[user]
+                rows = error[:, None] * p[user] + rng.normal(0, 0.02, (30, 6))
+                recorder.upload(round_, user, rows, items)
+                p[user] += 0.01 * error @ q[items]
+            q = q + rng.normal(0, 0.05, q.shape)
+    table = np.zeros((50, 60))
+    table[np.arange(50)[:, None], rated] = stars
+    found = fl.attack(path, "spectral")
+    user, _, index, value, _ = (np.concatenate(column) for column in zip(*found.rows(), strict=True))
+    return found, np.rint(value) == table[user, index]
+
+
+def test_small_declared_noise_does_not_hide_what_is_declared_rightly(tmp_path):
+    found, right = noisy_step(tmp_path / "t")
+    assert len(found.abstained) <= 10
+    assert right.mean() > 0.97
+
+
+LOWERED = {"learned": lambda stars: (stars - 1) / 4}
+
+
+@pytest.mark.parametrize("otherwise", [{"learned": lambda stars: stars / 5}, LOWERED, {"bias": 1.0}])
+def test_what_most_clients_contradict_is_answered_for_none(tmp_path, otherwise):
+    """Ratings mapped to 0 .. 1, undeclared biases: a few clients fitted the grid by accident."""
+    found, right = noisy_step(tmp_path / "t", **otherwise)
+    assert right.size == 0
+    assert len(found.abstained) == 50
+    if "bias" in otherwise:
+        assert any("contradicts the declared rule" in reason for reason in found.abstained.values())
