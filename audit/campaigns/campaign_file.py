@@ -235,8 +235,8 @@ def _check_grid(content: CampaignFile) -> None:
     idle = sorted(grid.model_fields_set - {"seeds"})
     if idle and not content.victim:
         raise InputError(
-            f"campaign: [grid] {', '.join(idle)} is about [[victim]] blocks, and there is none; leave it out, "
-            "or write it into the other blocks"
+            f"campaign: [grid] {', '.join(idle)} is about [[victim]] blocks, and there is none; leave it "
+            "out, or write it into the other blocks"
         )
     for attack in grid.attacks or ():
         make_attack(attack)
