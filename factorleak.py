@@ -839,7 +839,7 @@ def sweep(
         updates=tuple(map(str, several(updates))),
         weightings=tuple(map(str, several(weightings))),
         attacks=chosen_attacks.names,
-        scales=several(scales),
+        scales=tuple(map(_real, several(scales))),
         rounds=several(rounds),
         first=first,
         users=users,

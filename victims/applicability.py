@@ -37,12 +37,10 @@ def obstacle(victim: Victim, defenses: Sequence[Defense]) -> str:
         for defense in defenses:
             refuse_in_turn(victim, defense)
         _refuse_by_network(victim, defenses)
-        takes_none = victim.sampling_obstacle() if isinstance(victim, Choosy) else ""
-        if takes_none and _asked(lambda: sampled(defenses, _few(), 0, 0)) is not None:
-            raise InputError(takes_none)
     except InputError as error:
         return str(error)
-    return ""
+    takes_none = victim.sampling_obstacle() if isinstance(victim, Choosy) else ""
+    return takes_none if takes_none and _asked(lambda: sampled(defenses, _few(), 0, 0)) is not None else ""
 
 
 def _refuse_by_network(victim: Victim, defenses: Sequence[Defense]) -> None:

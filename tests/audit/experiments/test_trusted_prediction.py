@@ -68,7 +68,7 @@ def test_a_failed_training_is_a_row(small, tmp_path):
 def test_unusable_requests_are_told_before_training(small, tmp_path):
     for plan, told in (
         (TrustedPlan(("magic",)), "systems of a prediction with dpmf-yang must be"),
-        (TrustedPlan(vary="mood"), "--vary must be one of"),
+        (TrustedPlan(vary="mood"), "vary of a prediction with dpmf-yang must be"),
         (TrustedPlan(SYSTEMS, vary="weights"), "--vary weights is of dpmf-yang and dmf"),
         (TrustedPlan(victim_options={"depth": "2"}), "no option 'depth'"),
     ):
