@@ -29,15 +29,16 @@ Systems", arXiv:2210.07775, Eq. (8) to (10).
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass
 from functools import partial
 
 import numpy as np
-from jaxtyping import Bool, Float, Int
+from jaxtyping import Float
 from scipy.stats import binom
 
-from attacks.base import Estimates, Progress, Reconstruction, all_abstain, silent
+from attacks.base import Progress, Reconstruction, all_abstain, silent
 from attacks.client_rules.premises import unlike
+from attacks.closed_form.contradicted import silent_about, unless_contradicted
 from attacks.closed_form.goodness_of_fit import ACCIDENT
 from attacks.closed_form.rank_one import Limit, solve_clients
 from attacks.closed_form.readout import Readout
@@ -48,7 +49,6 @@ from victims.transcript.manifest import Manifest
 from victims.transcript.view import ATTRIBUTE, ITEM, Uploads, UserBatch, View
 
 MEAN_OF_NORMAL = np.sqrt(2 / np.pi)  # of its absolute value, in standard deviations
-FEWEST, MOST = 8, 0.5  # clients whose noise is small, at least; the share of them that has to fit
 UNLIKELY = 0.01  # probability of as many accidents as clients are answered
 EXPLAINS = 2.0  # times the misfit that noise gives, which lengths and predictions read under noise add to
 NOISES = ("laplace", "gaussian", "objective-noise")  # defenses that add to the numbers of an upload
@@ -106,7 +106,8 @@ class Spectral:
         )
         if not self._bears_noise(view.manifest):
             return found
-        return _without_accidents(_unless_contradicted(found, self), self.max_misfit)
+        small = found.diagnostics["allowed"] < self.noisy_misfit  # noise leaves right answers near the grid
+        return _without_accidents(unless_contradicted(found, self.max_misfit, small), self.max_misfit)
 
     def _largest_misfit(self, manifest: Manifest) -> float | Limit:
         return partial(_with_noise, self, manifest) if self._bears_noise(manifest) else self.max_misfit
@@ -151,20 +152,6 @@ def _with_noise(
     return np.clip(EXPLAINS * away / readout.chance, attack.max_misfit, attack.noisy_misfit)
 
 
-def _unless_contradicted(found: Reconstruction, attack: Spectral) -> Reconstruction:
-    """Nobody's answer where most clients whose noise leaves their ratings on the grid are off it."""
-    misfit, allowed = found.diagnostics["misfit"], found.diagnostics["allowed"]
-    answered = ~np.isin(found.users, list(found.abstained))
-    clear = (allowed >= attack.max_misfit) & (allowed < attack.noisy_misfit) & np.isfinite(misfit)
-    if clear.sum() < FEWEST or answered[clear].mean() >= MOST:
-        return found
-    reason = (
-        f"{answered[clear].sum()} of {clear.sum()} clients fit the rating grid whose rows show noise that is "
-        "small enough: the rest contradicts the declared rule, scale or levels"
-    )
-    return _silent_about(found, answered, reason)
-
-
 def _without_accidents(found: Reconstruction, max_misfit: float) -> Reconstruction:
     """Without answers above ``max_misfit`` where no more clients are answered than would be by accident."""
     answered = ~np.isin(found.users, list(found.abstained))
@@ -174,31 +161,7 @@ def _without_accidents(found: Reconstruction, max_misfit: float) -> Reconstructi
     reason = (
         f"{answered.sum()} of {answered.size} clients fit the rating grid under noise, as few as by accident"
     )
-    return _silent_about(found, doubtful, reason)
-
-
-def _silent_about(found: Reconstruction, whom: Bool[np.ndarray, " users"], reason: str) -> Reconstruction:
-    """The answers without those about some clients."""
-    left = found.users[whom]
-    abstained = {**found.abstained, **dict.fromkeys(left.tolist(), reason)}
-    kept = found.users[~np.isin(found.users, list(abstained))]
-    return replace(
-        found,
-        blocks=tuple(_without(block, left) for block in found.blocks),
-        abstained=abstained,
-        factors=None if found.factors is None else found.factors.of(kept),
-    )
-
-
-def _without(block: Estimates, users: Int[np.ndarray, " some"]) -> Estimates:
-    """The block with nothing said about some users."""
-    silenced = np.isin(block.users, users)[:, None]
-    value, if_rated = (
-        None if part is None else np.where(silenced, np.nan, part)
-        for part in (block.value, block.rating_if_rated)
-    )
-    assert value is not None
-    return replace(block, value=value, rating_if_rated=if_rated)
+    return silent_about(found, doubtful, reason)
 
 
 def _open_scale(manifest: Manifest) -> str:

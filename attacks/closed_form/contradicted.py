@@ -1,0 +1,82 @@
+"""A declaration that most clients contradict: what it answers of the others, it answers by accident."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+from jaxtyping import Bool, Int
+
+from attacks.base import Estimates, Reconstruction
+
+FEWEST, MOST = 8, 0.5  # clients that can be judged, at least; the share of them that has to fit
+
+
+def unless_contradicted(
+    found: Reconstruction, max_misfit: float, clear: Bool[np.ndarray, " users"] | None = None
+) -> Reconstruction:
+    """Answer nobody where most clients whose ratings suffice to judge are off the rating grid.
+
+    Parameters
+    ----------
+    found : Reconstruction
+        Of ``attacks.closed_form.rank_one.solve_clients``.
+    max_misfit : float
+        Largest misfit at which a client with enough ratings is answered.
+    clear : (n_users,), optional
+        Whose right answers noise would leave near the grid; everybody's if not given.
+
+    Returns
+    -------
+    Reconstruction
+        The same where too few can be judged, or enough fit.
+    """
+    misfit, allowed = found.diagnostics["misfit"], found.diagnostics["allowed"]
+    answered = ~np.isin(found.users, list(found.abstained))
+    judged = (allowed >= max_misfit) & np.isfinite(misfit)
+    if clear is not None:
+        judged &= clear
+    if judged.sum() < FEWEST or answered[judged].mean() >= MOST:
+        return found
+    reason = (
+        f"{answered[judged].sum()} of {judged.sum()} clients with enough ratings and little noise fit the "
+        "rating grid: the rest contradicts the declared rule, scale or levels"
+    )
+    return silent_about(found, answered, reason)
+
+
+def silent_about(found: Reconstruction, whom: Bool[np.ndarray, " users"], reason: str) -> Reconstruction:
+    """Take back the answers about some clients.
+
+    Parameters
+    ----------
+    found : Reconstruction
+    whom : (n_users,)
+        Clients of ``found.users``.
+    reason : str
+        Why they are abstained on.
+
+    Returns
+    -------
+    Reconstruction
+    """
+    left = found.users[whom]
+    abstained = {**found.abstained, **dict.fromkeys(left.tolist(), reason)}
+    kept = found.users[~np.isin(found.users, list(abstained))]
+    return replace(
+        found,
+        blocks=tuple(_without(block, left) for block in found.blocks),
+        abstained=abstained,
+        factors=None if found.factors is None else found.factors.of(kept),
+    )
+
+
+def _without(block: Estimates, users: Int[np.ndarray, " some"]) -> Estimates:
+    """The block with nothing said about some users."""
+    silenced = np.isin(block.users, users)[:, None]
+    value, if_rated = (
+        None if part is None else np.where(silenced, np.nan, part)
+        for part in (block.value, block.rating_if_rated)
+    )
+    assert value is not None
+    return replace(block, value=value, rating_if_rated=if_rated)
