@@ -39,8 +39,8 @@ def unless_contradicted(
     if judged.sum() < FEWEST or answered[judged].mean() >= MOST:
         return found
     reason = (
-        f"{answered[judged].sum()} of {judged.sum()} clients with enough ratings and little noise fit the "
-        "rating grid: the rest contradicts the declared rule, scale or levels"
+        f"of {judged.sum()} clients with enough ratings and little noise {answered[judged].sum()} fit the "
+        "rating grid: the others contradict the declared rule, scale or levels"
     )
     return silent_about(found, answered, reason)
 

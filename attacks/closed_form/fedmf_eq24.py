@@ -97,7 +97,11 @@ class Eq24:
 
     def obstacle(self, view: View) -> str:
         """Why Eq. (24) cannot be written down, or nothing."""
-        return unreadable(view) or _without_equation(view) or unlike(view, follows=True)
+        return (
+            unreadable(view)
+            or _without_equation(view)
+            or unlike(view, judges=self.answer == "judged", follows=True)
+        )
 
 
 def _without_equation(view: View) -> str:

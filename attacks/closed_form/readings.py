@@ -198,6 +198,21 @@ def narrowed(rows: Rows, width: int) -> Rows:
     )
 
 
+def fits_better(first: Reading, second: Reading) -> Bool[np.ndarray, " users"]:
+    """Whose second answer fits better than the first, or is the only one.
+
+    Parameters
+    ----------
+    first, second : Reading
+        Of the same clients.
+
+    Returns
+    -------
+    (n_users,)
+    """
+    return second.answered & ~(first.answered & (first.misfit <= second.misfit))
+
+
 def fitting_better(
     first: Reading, second: Reading, preferred: Bool[np.ndarray, " users"] | bool = False
 ) -> Reading:
@@ -214,7 +229,7 @@ def fitting_better(
     -------
     Reading
     """
-    better = preferred | second.answered & ~(first.answered & (first.misfit <= second.misfit))
+    better = preferred | fits_better(first, second)
     table = np.where(better[:, None], second.value, first.value)
     rest = (np.where(better, right, left) for left, right in zip(first[1:], second[1:], strict=True))
     return Reading(table, *rest)

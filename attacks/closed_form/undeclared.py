@@ -42,7 +42,15 @@ from attacks.closed_form.chain_readings import any_reading
 from attacks.closed_form.common_numbers import DECLARED, OPEN_OFFSET, Learned, learned_of, may_be_lowered
 from attacks.closed_form.credible import without_multiples
 from attacks.closed_form.item_rows import BATCH_BYTES, rows_of
-from attacks.closed_form.readings import Reading, Rows, fitting_better, narrowed, some_of, spread_over
+from attacks.closed_form.readings import (
+    Reading,
+    Rows,
+    fits_better,
+    fitting_better,
+    narrowed,
+    some_of,
+    spread_over,
+)
 from attacks.closed_form.reduction import leading_direction
 from attacks.closed_form.row_weights import ROUNDS, read_weighted
 from attacks.closed_form.unrated_rows import obstacle_with_unrated, reading_with_unrated
@@ -170,8 +178,8 @@ def _best(view: View, uploads: Uploads, learned: Learned, max_misfit: float) -> 
         if best is None:
             best, factors = found, own
         else:
-            better = found.answered & ~(best.answered & (best.misfit <= found.misfit))
-            best, factors = fitting_better(best, found), np.where(better[:, None], own, factors)
+            factors = np.where(fits_better(best, found)[:, None], own, factors)
+            best = fitting_better(best, found)
         if best.answered.all():
             break
     assert best is not None
@@ -216,9 +224,8 @@ def _with_weights(
     rest = ~np.any([part.answered for part, _ in rounds], axis=0)
     if len(uploads) < ROUNDS or manifest.weighting == "include-unrated" or not rest.any():
         return rounds
-    chosen = [
-        uploads[number] for number in (0, (len(uploads) - 1) // 2, -1)
-    ]  # factors move most between these
+    # factors move most between these
+    chosen = [uploads[number] for number in (0, (len(uploads) - 1) // 2, -1)]
     here = np.flatnonzero(rest & chosen[0].same_list(chosen[1]) & chosen[0].same_list(chosen[2]))
     if not here.size:
         return rounds
@@ -235,8 +242,7 @@ def _taken_up(old: Round, found: Reading, here: Int[np.ndarray, " some"]) -> Rou
     value = np.full(part.value.shape, np.nan)
     value[:, : found.value.shape[1]] = found.value
     found = found._replace(value=value)
-    better = found.answered & ~(part.misfit <= found.misfit)
-    return fitting_better(part, found), np.where(better[:, None], np.nan, own)
+    return fitting_better(part, found), np.where(fits_better(part, found)[:, None], np.nan, own)
 
 
 def _reasons(users: np.ndarray, part: Reading, here: np.ndarray) -> dict[int, str]:

@@ -38,6 +38,7 @@ LEAST_RATINGS = 4  # of clients that are looked at, if there are such
 EXACT = 1e-3  # misfit of rows that are what they are taken for, up to rounding
 EQUAL = 0.05  # of the evidence, by which two ideas differ that explain rows equally well
 HALVED, CLEARLY = 1e-4, 10.0  # of a factor's move, and times what is left, that half steps must differ by
+LOWEST = "whether ratings are learned less the lowest level: nobody's tell"
 OF_STEPS = ("order", "batch_size", "local_steps")
 
 
@@ -69,11 +70,13 @@ def identify(view: View) -> Identification:
     if mostly and some.manifest.rule.upload != "weights":
         pull += common(states.pull[states.read])[0] * some.manifest.upload.scale
     asked = _fewer(some, ASKED)
-    rows = tuple(row_fits(asked, untold_offset(asked, MAX_MISFIT).lowered, pull))
+    offset = untold_offset(asked, MAX_MISFIT)
+    rows = tuple(row_fits(asked, offset.lowered, pull))
     found = Identification({}, {}, (), n_clients, n_read, rows=rows, upload=wrong)
     explaining = [one for one in rows if one.explains]
     if explaining:
-        return _by_rows(found, explaining, states, some)
+        by_rows = _by_rows(found, explaining, states, some)
+        return by_rows if offset.settled else replace(by_rows, undecided=(*by_rows.undecided, LOWEST))
     if local := _local(asked, states, n_read):
         told, constants, n_read, n_clients, undecided = local
         told = told | {"rule": "sgd"} if "local_steps" in told else told

@@ -57,7 +57,8 @@ def wrong_rule(problem: Problem, state: State, size: Size) -> str:
     if problem.known_noise and left > most_left(max(float(state.total.coordinates), 1.0)) * b:
         return (
             f"the fit leaves {left:.2g} where noise of the declared scale leaves {b:.2g}: the clients' rule, "
-            "or the scale, is not the declared one, or the ascent ended short of their ratings"
+            "or the scale, is not the declared one, or no ratings that fit were found: watch other "
+            "rounds, or raise steps"
         )
     if not problem.known_noise and left > ALONG * max(size.scale, problem.floor):
         return (
@@ -155,9 +156,8 @@ def only_signs(
     """
     said = "of the ratings only rows clipped to the bound were sent, which tell the sign of an error alone"
     few = {int(user): f"of {part:.0%} {said}" for user, part in zip(users, share, strict=True) if part > MOST}
-    return few, f"for {len(few)} of {users.size} clients: of most {said}" if len(
-        few
-    ) > MOST * users.size else ""
+    mostly = len(few) > MOST * users.size
+    return few, f"for {len(few)} of {users.size} clients: of most {said}" if mostly else ""
 
 
 def unread(view: View, evidence: np.ndarray, key: int) -> tuple[dict[int, str], bool]:

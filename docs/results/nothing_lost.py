@@ -161,6 +161,9 @@ def main() -> None:
     parser.add_argument("--out", type=Path, required=True)
     parser.add_argument("--attack", help="measure the lines of this attack alone")
     given = parser.parse_args()
+    for checkout in (given.before, given.now):
+        if not (checkout / "factorleak.py").is_file():  # or an installed one would be measured in its place
+            parser.error(f"{checkout} must be a checkout of this project; git worktree add {checkout} COMMIT")
     given.out.mkdir(parents=True, exist_ok=True)
     given.out, given.data = given.out.resolve(), str(Path(given.data).resolve())
     rows = kept_rows() if given.attack else {}
