@@ -32,9 +32,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
+from typing import NamedTuple
 
 import numpy as np
-from jaxtyping import Float, Int
+from jaxtyping import Bool, Float, Int
 
 from attacks.base import Estimates, Progress, Reconstruction, all_abstain, joined, silent
 from attacks.closed_form.carried_rows import without_carried
@@ -57,7 +58,7 @@ from attacks.closed_form.unrated_rows import obstacle_with_unrated, reading_with
 from attacks.obstacles import unreadable
 from victims.common.errors import InputError
 from victims.transcript.manifest import Manifest
-from victims.transcript.view import ITEM, Uploads, View
+from victims.transcript.view import ITEM, Uploads, UserBatch, View
 
 DIAGNOSTICS = ("misfit", "steps", "declared", "pull")
 EXACT = 1e-6  # misfit of an answer that owes nothing to rounding
@@ -66,6 +67,16 @@ NO_NUMBERS = (
     "no length of the client's factor and scale of its rows, or more than one pair of them, puts its rows on "
     "the rating grid"
 )
+
+
+class Answered(NamedTuple):
+    """What is said of the clients whose best round it is."""
+
+    block: Estimates
+    reasons: dict[int, str]
+    diagnostics: Float[np.ndarray, "some 4"]
+    factors: tuple[np.ndarray, np.ndarray, np.ndarray]
+
 
 Round = tuple[Reading, Float[np.ndarray, "users K"]]  # what is read of one, and clients' factors
 
@@ -110,56 +121,71 @@ class Undeclared:
         options = {**asdict(self), "seed": key}
         if obstacle := self.obstacle(view):
             return all_abstain(self.name, view.users, obstacle, options)
-        blocks: list[Estimates] = []
-        abstained: dict[int, str] = {}
-        said: list[np.ndarray] = []
-        factors: list[tuple[np.ndarray, np.ndarray, np.ndarray]] = []
+        found: list[Answered] = []
         done = 0
         learned = learned_of(view, self.max_misfit)
         for batch in view.batches(BATCH_BYTES):
             rounds = [_best(view, uploads, learned, self.max_misfit) for uploads in batch.rounds]
             for reading in (_with_carried, _with_weights):
                 rounds = reading(view.manifest, batch.rounds, rounds, learned, self.max_misfit)
-            fit = np.stack([part.misfit - part.allowed for part, _ in rounds])
-            best = np.where(np.isnan(fit), np.inf, fit).argmin(axis=0)
-            columns = []
-            for number, (uploads, (part, own)) in enumerate(zip(batch.rounds, rounds, strict=True)):
-                here = best == number
-                if not here.any():
-                    continue
-                value = np.where(uploads.valid & (uploads.kind == ITEM), part.value, np.nan)[here]
-                users = batch.users[here]
-                reasons = _reasons(users, part, here)
-                if not learned.settled:
-                    told_so = part.declared & (learned.scale == DECLARED)
-                    open_ = (
-                        may_be_lowered(part.value, np.array(view.manifest.rating_levels)) & ~told_so & here
-                    )
-                    reasons = dict.fromkeys(batch.users[open_].tolist(), OPEN_OFFSET) | reasons
-                silenced = np.isin(users, list(reasons))
-                value[silenced] = np.nan
-                factor = np.where(silenced[:, None], np.nan, own[here])
-                factors.append((users, np.full(users.size, uploads.round), factor))
-                abstained |= reasons
-                shape = (batch.users.size, value.shape[1])
-                kind, index = (np.broadcast_to(a, shape)[here] for a in (uploads.kind, uploads.index))
-                blocks.append(Estimates(users, kind, index, value))
-                told = (users, part.misfit[here], part.steps[here], part.declared[here], part.pull[here])
-                columns.append(np.stack(told, axis=1))
-            said += columns
+            found += _by_best_round(batch, rounds, learned, np.array(view.manifest.rating_levels))
             done += batch.users.size
             progress(done, view.users.size)
-        table = np.concatenate(said)
-        table = table[np.argsort(table[:, 0])]
-        diagnostics = {name: table[:, number + 1] for number, name in enumerate(DIAGNOSTICS)}
-        answers = self.name, view.users, tuple(blocks), abstained, options, diagnostics
-        return Reconstruction(*answers, factors=joined(factors))
+        users = np.concatenate([one.block.users for one in found])
+        table = np.concatenate([one.diagnostics for one in found])[np.argsort(users)]
+        return Reconstruction(
+            self.name,
+            view.users,
+            tuple(one.block for one in found),
+            {user: reason for one in found for user, reason in one.reasons.items()},
+            options,
+            {name: table[:, number] for number, name in enumerate(DIAGNOSTICS)},
+            factors=joined(one.factors for one in found),
+        )
 
     def obstacle(self, view: View) -> str:
         """Why the attack does not apply, or nothing."""
         if reason := unreadable(view):
             return reason
         return "" if view.manifest.weighting == "observed-only" else obstacle_with_unrated(view)
+
+
+def _by_best_round(
+    batch: UserBatch, rounds: Sequence[Round], learned: Learned, levels: Float[np.ndarray, " levels"]
+) -> list[Answered]:
+    """Each client's answer from the round that fits best, round by round."""
+    fit = np.stack([part.misfit - part.allowed for part, _ in rounds])
+    best = np.where(np.isnan(fit), np.inf, fit).argmin(axis=0)
+    return [
+        _answered(batch.users, uploads, one, best == number, learned, levels)
+        for number, (uploads, one) in enumerate(zip(batch.rounds, rounds, strict=True))
+        if (best == number).any()
+    ]
+
+
+def _answered(
+    everyone: Int[np.ndarray, " users"],
+    uploads: Uploads,
+    read: Round,
+    here: Bool[np.ndarray, " users"],
+    learned: Learned,
+    levels: Float[np.ndarray, " levels"],
+) -> Answered:
+    """What one round says of some clients."""
+    part, own = read
+    users = everyone[here]
+    reasons = _reasons(users, part, here)
+    if not learned.settled:
+        told_so = part.declared & (learned.scale == DECLARED)
+        open_ = may_be_lowered(part.value, levels) & ~told_so & here
+        reasons = dict.fromkeys(everyone[open_].tolist(), OPEN_OFFSET) | reasons
+    silenced = np.isin(users, list(reasons))[:, None]
+    value = np.where(uploads.valid & (uploads.kind == ITEM), part.value, np.nan)[here]
+    kind, index = (np.broadcast_to(a, part.value.shape)[here] for a in (uploads.kind, uploads.index))
+    told = np.stack([getattr(part, name)[here] for name in DIAGNOSTICS], axis=1)
+    factor = np.where(silenced, np.nan, own[here])
+    block = Estimates(users, kind, index, np.where(silenced, np.nan, value))
+    return Answered(block, reasons, told, (users, np.full(users.size, uploads.round), factor))
 
 
 def _best(view: View, uploads: Uploads, learned: Learned, max_misfit: float) -> Round:

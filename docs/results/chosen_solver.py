@@ -69,8 +69,9 @@ def main() -> None:
     parser.add_argument("--attack", default="root-hybr")
     parser.add_argument("--seconds", type=float, default=float("inf"))
     given = parser.parse_args()
-    given.out.mkdir(parents=True, exist_ok=True)
-    path, begin = given.out / "recording", time.monotonic()
+    place = given.out / f"{Path(given.data).name}-{given.update}-{given.weighting}"
+    place.mkdir(parents=True, exist_ok=True)
+    path, begin = place / "recording", time.monotonic()
     if not path.exists():
         rounds = (5,) if given.update == "semi-als" else (4, 5)
         fl.record(path, given.data, rounds=rounds, update=given.update, weighting=given.weighting)
@@ -78,9 +79,9 @@ def main() -> None:
     order = np.random.default_rng(0).permutation(view.users)
     parts: list[Reconstruction] = []
     for start in range(0, order.size, PART):
-        kept = given.out / f"{given.attack}-{start}.pickle"
+        kept = place / f"{given.attack}-{start}.pickle"
         if not kept.exists():
-            if time.monotonic() - begin > given.seconds:
+            if parts and time.monotonic() - begin > given.seconds:
                 break
             some = view.select(np.sort(order[start : start + PART]))
             partial = kept.with_suffix(".partial")
