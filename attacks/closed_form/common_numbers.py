@@ -25,7 +25,6 @@ DECLARED = Scale("sum", 1.0, 1.0)
 ENOUGH, AT_ONCE = 200, 32  # clients that are asked, and after how many it is seen whether they agree
 ABLE, ALL = 6, 0.95  # ratings of a client that can be read alone; the share of those that have to agree
 FEWEST_ALONE, SELDOM = 3, 0.1  # clients that must say that ratings are lowered; of these, as many may deny it
-MANY = 11  # clients at the lowest level: a quarter of them with one below it would show with probability 0.95
 OPEN_OFFSET = (
     "its ratings may as well be higher by the lowest level: nobody here has a rating that tells whether the "
     "program learns them, or numbers from 0 on"
@@ -96,7 +95,8 @@ def untold_offset(view: View, max_misfit: float, pull: float | None = None) -> O
 
     Who has no rating of the lowest level fits the grid either way, one level too low without it; who has one
     fits with it alone. It is believed where several clients do, and next to none fits without it alone, who
-    are those with a rating of the highest level. Where neither shows, and few have a low rating, it is open.
+    are those with a rating of the highest level. Where nobody has one it is open: rows of ratings without the
+    highest level, and of ratings less the lowest one without that level, are the same.
 
     Parameters
     ----------
@@ -195,11 +195,8 @@ def _offset(manifest: Manifest, asked: list[_Asked], max_misfit: float, pull: fl
 
     levels = np.array(manifest.rating_levels)
     denying = sum(_denying(one, levels) for one in asked)
-    saying = low = 0  # clients that fit with it alone; those at the lowest level
+    saying = 0  # clients that fit with it alone
     for one in asked:
-        both = may_be_lowered(one.found.value, levels) & one.found.answered
-        near_lowest = np.abs(one.found.value - lowest) < step_of(levels) / 2
-        low += int((both & near_lowest.any(axis=1)).sum())
         if not one.found.answered.all():
             rows, found = less(one, ~one.found.answered)
             # who fits without it fits with it nowhere at the lowest level: that is one above a rating then
@@ -209,7 +206,7 @@ def _offset(manifest: Manifest, asked: list[_Asked], max_misfit: float, pull: fl
             saying += int((found.answered & at_lowest.any(axis=1)).sum())
     if saying >= FEWEST_ALONE and denying <= SELDOM * saying:
         return Offset(lowest, True)
-    return Offset(0.0, denying > saying or (not saying and low >= MANY))
+    return Offset(0.0, denying > saying)
 
 
 def _shown_scale(asked: list[_Asked]) -> Scale | None:

@@ -9,7 +9,9 @@ from jaxtyping import Bool, Int
 
 from attacks.base import Estimates, Reconstruction
 
-FEWEST, MOST = 8, 0.5  # clients that can be judged, at least; the share of them that has to fit
+MOST = 0.5  # share of the clients that can be judged that has to fit
+FEWEST, FEWEST_NOISY = 3, 8  # of these clients, at least: exact rows of the declared rule are never off
+OFF = 0.5  # misfit of exact rows that are off the grid
 
 
 def unless_contradicted(
@@ -24,7 +26,7 @@ def unless_contradicted(
     max_misfit : float
         Largest misfit at which a client with enough ratings is answered.
     clear : (n_users,), optional
-        Whose right answers noise would leave near the grid; everybody's if not given.
+        Under noise: whose right answers it would leave near the grid.
 
     Returns
     -------
@@ -33,14 +35,15 @@ def unless_contradicted(
     """
     misfit, allowed = found.diagnostics["misfit"], found.diagnostics["allowed"]
     answered = ~np.isin(found.users, list(found.abstained))
-    judged = (allowed >= max_misfit) & np.isfinite(misfit)
-    if clear is not None:
-        judged &= clear
-    if judged.sum() < FEWEST or answered[judged].mean() >= MOST:
+    if clear is None:
+        judged, fewest = answered | (misfit >= OFF), FEWEST
+    else:
+        judged, fewest = (allowed >= max_misfit) & np.isfinite(misfit) & clear, FEWEST_NOISY
+    if judged.sum() < fewest or answered[judged].mean() >= MOST:
         return found
     reason = (
-        f"of {judged.sum()} clients with enough ratings and little noise {answered[judged].sum()} fit the "
-        "rating grid: the others contradict the declared rule, scale or levels"
+        f"of {judged.sum()} clients who can be judged {answered[judged].sum()} fit the rating grid: the "
+        "others contradict the declared rule, scale or levels"
     )
     return silent_about(found, answered, reason)
 

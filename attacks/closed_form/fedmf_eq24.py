@@ -29,6 +29,7 @@ from jaxtyping import Float
 from attacks.base import Progress, Reconstruction, all_abstain, silent
 from attacks.client_rules.premises import unlike
 from attacks.closed_form.contradicted import unless_contradicted
+from attacks.closed_form.lowered import unless_lowered
 from attacks.closed_form.rank_one import solve_clients
 from attacks.closed_form.rating_grid import distance_from_grid, row_numbers
 from attacks.closed_form.reduction import Reduced
@@ -93,7 +94,7 @@ class Eq24:
             progress=progress,
             tried=ROOTS,
         )
-        return found if self.answer == "any" else unless_contradicted(found, MAX_MISFIT)
+        return found if self.answer == "any" else unless_lowered(unless_contradicted(found, MAX_MISFIT), view)
 
     def obstacle(self, view: View) -> str:
         """Why Eq. (24) cannot be written down, or nothing."""

@@ -27,6 +27,7 @@ from jaxtyping import Float
 
 from attacks.base import Progress, Reconstruction, all_abstain, silent
 from attacks.client_rules.premises import unlike
+from attacks.closed_form.contradicted import unless_contradicted
 from attacks.closed_form.decoding import distance_to_levels
 from attacks.closed_form.goodness_of_fit import FIT_ROWS, step_of
 from attacks.closed_form.rank_one import solve_clients
@@ -73,7 +74,7 @@ class Grid:
         options = {**asdict(self), "seed": key}
         if obstacle := self.obstacle(view):
             return all_abstain(self.name, view.users, obstacle, options)
-        return solve_clients(
+        found = solve_clients(
             self.name,
             options,
             view,
@@ -84,6 +85,7 @@ class Grid:
             tried=len(_candidates(view.manifest)),
             anchors=1,
         )
+        return unless_contradicted(found, self.max_misfit)
 
     def obstacle(self, view: View) -> str:
         """Why no client of the view can be solved, or nothing."""

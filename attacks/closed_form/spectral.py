@@ -40,6 +40,7 @@ from attacks.base import Progress, Reconstruction, all_abstain, silent
 from attacks.client_rules.premises import unlike
 from attacks.closed_form.contradicted import silent_about, unless_contradicted
 from attacks.closed_form.goodness_of_fit import ACCIDENT
+from attacks.closed_form.lowered import unless_lowered
 from attacks.closed_form.rank_one import Limit, solve_clients
 from attacks.closed_form.readout import Readout
 from attacks.closed_form.reduction import Reduced, noise_across, projection
@@ -105,7 +106,7 @@ class Spectral:
             progress=progress,
         )
         if not self._bears_noise(view.manifest):
-            return found
+            return unless_lowered(unless_contradicted(found, self.max_misfit), view)
         small = found.diagnostics["allowed"] < self.noisy_misfit  # noise leaves right answers near the grid
         return _without_accidents(unless_contradicted(found, self.max_misfit, small), self.max_misfit)
 

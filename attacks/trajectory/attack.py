@@ -34,6 +34,7 @@ from typing import Literal
 
 from attacks.base import Progress, Reconstruction, all_abstain, silent
 from attacks.closed_form.common_items import ROUNDS, with_common_items
+from attacks.closed_form.lowered import unless_lowered
 from attacks.closed_form.repeated_noise import noise_repeats
 from attacks.obstacles import unreadable
 from attacks.trajectory.answers import reconstruct
@@ -103,7 +104,8 @@ class Trajectory:
         if isinstance(model, str):
             return all_abstain(self.name, view.users, model, options)
         fits = fit_clients(view, model, key, progress)
-        return reconstruct(self.name, model, fits, options, answer=self.answer, max_misfit=self.max_misfit)
+        found = reconstruct(self.name, model, fits, options, answer=self.answer, max_misfit=self.max_misfit)
+        return unless_lowered(found, view)
 
     def obstacle(self, view: View) -> str:
         """Why no trajectory can be fitted, or nothing."""

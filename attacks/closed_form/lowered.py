@@ -1,0 +1,42 @@
+"""Programs that learn ratings less the lowest level: who has none of that level fits one too low."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from attacks.base import Reconstruction
+from attacks.closed_form.common_numbers import untold_offset
+from attacks.closed_form.contradicted import silent_about
+from victims.transcript.view import View
+
+MAX_MISFIT = 0.25  # of the clients that are asked, as ``undeclared`` allows
+
+
+def unless_lowered(found: Reconstruction, view: View) -> Reconstruction:
+    """Answer nobody where clients show that the program learns ratings less the lowest level.
+
+    Parameters
+    ----------
+    found : Reconstruction
+        Of an attack that takes ratings as they are.
+    view : View
+        What it read.
+
+    Returns
+    -------
+    Reconstruction
+        The same where all or none are answered: rows that are as declared leave nobody out.
+    """
+    manifest = view.manifest
+    answered = ~np.isin(found.users, list(found.abstained))
+    plain = manifest.weighting == "observed-only" and not manifest.defenses
+    if not plain or answered.all() or not answered.any():
+        return found
+    lowered = untold_offset(view, MAX_MISFIT).lowered
+    if not lowered:
+        return found
+    reason = (
+        f"clients' rows say that the program learns ratings less {lowered:g}, which this attack does not "
+        "know; undeclared reads them"
+    )
+    return silent_about(found, answered, reason)

@@ -1,0 +1,57 @@
+"""Programs that learn ratings less the lowest level, declared as if they did not."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+import factorleak as fl
+from attacks.closed_form.contradicted import silent_about
+from attacks.closed_form.lowered import unless_lowered
+
+RULE = {"rule": "sgd", "order": "batch", "local_steps": 1, "batch_size": "all", "reduction": "sum"}
+RULE |= {"upload": "gradient", "loss": "squared", "link": "identity", "clip": "none", "start": "kept"}
+CONSTANTS = {"client_learning_rate": 0.005, "lambda_factors": 0.0, "upload_scale": 1.0}
+
+
+def recorded(path, less):
+    """Fifty clients of eight ratings each, 0.17 of whom have no lowest one."""
+    rng = np.random.default_rng(0)
+    q, p = rng.normal(0, 0.5, (60, 5)), rng.normal(0, 0.5, (50, 5))
+    rated, stars = [rng.permutation(60)[:8] for _ in p], rng.integers(1, 6, (50, 8))
+    with fl.Recorder(path, rating_levels=range(1, 6), rule=RULE, constants=CONSTANTS) as recorder:
+        for round_ in range(4):
+            recorder.broadcast(round_, q)
+            for user, items in enumerate(rated):
+                error = stars[user] - less - q[items] @ p[user]
+                recorder.upload(round_, user, error[:, None] * p[user], items)
+                p[user] += 0.01 * error @ q[items]
+            q = q + rng.normal(0, 0.05, q.shape)
+    table = np.zeros((50, 60))
+    table[np.arange(50)[:, None], rated] = stars
+    return table
+
+
+@pytest.mark.parametrize("attack", ["spectral", "grid", "trajectory", "eq24-corrected"])
+def test_who_has_no_lowest_rating_is_not_answered_one_level_too_low(tmp_path, attack):
+    """They fit the grid, and nothing else about them is odd."""
+    recorded(tmp_path / "t", 1.0)
+    assert len(fl.attack(tmp_path / "t", attack).abstained) == 50
+
+
+def test_who_reads_them_is_named_and_reads_them(tmp_path):
+    table = recorded(tmp_path / "t", 1.0)
+    assert "undeclared reads them" in " ".join(fl.attack(tmp_path / "t", "trajectory").abstained.values())
+    found = fl.attack(tmp_path / "t", "undeclared")
+    user, _, index, value, _ = (np.concatenate(column) for column in zip(*found.rows(), strict=True))
+    assert (np.rint(value) == table[user, index]).all()
+    assert user.size >= 0.8 * (table > 0).sum()
+
+
+def test_rows_of_ratings_as_they_are_say_nothing_of_the_kind(tmp_path):
+    recorded(tmp_path / "t", 0.0)
+    found = fl.attack(tmp_path / "t", "spectral")
+    assert not found.abstained
+    some = silent_about(found, found.users < 5, "left out here")
+    view = fl.open_transcript(tmp_path / "t").view("server")
+    assert unless_lowered(some, view) is some
