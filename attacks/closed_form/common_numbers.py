@@ -25,6 +25,7 @@ DECLARED = Scale("sum", 1.0, 1.0)
 ENOUGH, AT_ONCE = 200, 32  # clients that are asked, and after how many it is seen whether they agree
 ABLE, ALL = 6, 0.95  # ratings of a client that can be read alone; the share of those that have to agree
 FEWEST_ALONE, SELDOM = 3, 0.1  # clients that must say that ratings are lowered; of these, as many may deny it
+MANY = 11  # clients at the lowest level: a quarter of them with one below it would show with probability 0.95
 OPEN_OFFSET = (
     "its ratings may as well be higher by the lowest level: nobody here has a rating that tells whether the "
     "program learns them, or numbers from 0 on"
@@ -195,8 +196,12 @@ def _offset(manifest: Manifest, asked: list[_Asked], max_misfit: float, pull: fl
 
     levels = np.array(manifest.rating_levels)
     denying = sum(_denying(one, levels) for one in asked)
-    saying = 0  # clients that fit with it alone
+    saying = low = hidden = 0  # clients that fit with it alone; at the lowest level; of whom not all is told
     for one in asked:
+        answered = one.found.answered
+        near_lowest = np.abs(one.found.value - lowest) < step_of(levels) / 2
+        low += int((answered & near_lowest.any(axis=1)).sum())
+        hidden += int((answered & (np.isnan(one.found.value) & one.rows.item).any(axis=1)).sum())
         if not one.found.answered.all():
             rows, found = less(one, ~one.found.answered)
             # who fits without it fits with it nowhere at the lowest level: that is one above a rating then
@@ -206,7 +211,8 @@ def _offset(manifest: Manifest, asked: list[_Asked], max_misfit: float, pull: fl
             saying += int((found.answered & at_lowest.any(axis=1)).sum())
     if saying >= FEWEST_ALONE and denying <= SELDOM * saying:
         return Offset(lowest, True)
-    return Offset(0.0, denying > saying)
+    # where rows are clipped, the highest ratings are those that are not told
+    return Offset(0.0, denying > saying or (not saying and hidden > 0 and low >= MANY))
 
 
 def _shown_scale(asked: list[_Asked]) -> Scale | None:

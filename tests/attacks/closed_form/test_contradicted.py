@@ -73,6 +73,8 @@ def test_who_counts_as_judged():
     assert len(silent.abstained) == 10
     assert np.isnan(silent.blocks[0].value).all()
     assert "of 10 clients who can be judged 3 fit" in silent.abstained[0]
+    near = numbers([0.1] * 3 + [0.4] * 7, [0.25] * 3 + [0.01] * 7, [True] * 3 + [False] * 7)
+    assert unless_contradicted(near, 0.25) is near
     few = numbers([0.1] * 3 + [0.9] * 7, [0.25] * 3 + [0.01] * 7, [True] * 3 + [False] * 7)
-    assert unless_contradicted(few, 0.25) is few
+    assert unless_contradicted(few, 0.25, np.ones(10, bool)) is few
     assert unless_contradicted(off, 0.25, np.arange(10) < 5) is off
