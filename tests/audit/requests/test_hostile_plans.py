@@ -12,7 +12,11 @@ import pytest
 
 import factorleak as fl
 from audit.campaigns.campaign_file import matrix_of, read_campaign
+from audit.experiments.applicability import obstacle_of
+from audit.factories import make_defenses
+from victims.applicability import obstacle
 from victims.common.errors import InputError
+from victims.protocols.decentralised_mf import DecentralisedMF
 
 HEAD = 'format = "factorleak-campaign"\nversion = 1\n[[data]]\nname = "synthetic"\n'
 NOWHERE = "no-such-ratings"  # loading it would be another error
@@ -186,3 +190,17 @@ def test_of_compare_too(run, tmp_path, lines):
         assert message in refused_command(run, tmp_path, f"compare none {words}")
     with pytest.raises(InputError, match=re.escape(message)):
         fl.compare("none", NOWHERE, **keywords)
+
+
+def test_two_samplers_are_known_before_anything_runs():
+    two = "unrated-sampling:rho=1+unrated-sampling:rho=2"
+    assert obstacle_of("fedmvmf", {}, two).startswith("at most one defense may sample unrated items")
+
+
+class Unsteady(DecentralisedMF):
+    def network(self, state, ratings):
+        raise ZeroDivisionError
+
+
+def test_what_fails_on_a_few_synthetic_clients_is_tried():
+    assert obstacle(Unsteady(), make_defenses("laplace")) == ""
