@@ -91,6 +91,19 @@ WRONG = {
     "a name that no victim uses": (
         GOOD.replace("runs", 'attacks = ["spectal"]\nruns') + 'attacks = ["grid"]\n', "unknown attack",
     ),
+    "users that no victim uses": (
+        GOOD.replace("runs", "users = -5\nruns") + "users = 3\n", "campaign: [grid]: users of a comparison must be",
+    ),
+    "runs that no victim uses": (
+        GOOD.replace("runs = 2", "runs = -1") + "runs = 1\n", "campaign: [grid]: runs of a comparison must be",
+    ),
+    "rounds that no victim uses": (
+        GOOD.replace("runs", "rounds = [[0], [-3]]\nruns") + "rounds = [[0]]\n", "campaign: [grid]: rounds of",
+    ),
+    "clients by name that no victim uses": (
+        GOOD.replace("runs", 'adversaries = ["client:anna"]\nruns') + 'adversaries = ["server"]\n',
+        "campaign: [grid]: adversary client must be clients by their numbers",
+    ),
     "no format": (DATA + MF, 'format must be given; write format = "factorleak-campaign"'),
     "too many seeds": (GOOD.replace("[0, 1]", str(list(range(600)))), "at most 500 parts"),
     "a thousand blocks": (GOOD + "[[quality]]\n" * 1000, "at most 500 parts"),
