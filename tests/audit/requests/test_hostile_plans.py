@@ -13,9 +13,13 @@ import pytest
 import factorleak as fl
 from audit.campaigns.campaign_file import matrix_of, read_campaign
 from audit.experiments.applicability import obstacle_of
+from audit.experiments.campaign import Campaign, settled
+from audit.experiments.campaign import run as run_campaign
+from audit.experiments.scenarios import one_scenario, scenarios
 from audit.factories import make_defenses
 from victims.applicability import obstacle
 from victims.common.errors import InputError
+from victims.data.synthetic import Synthetic, generate
 from victims.protocols.decentralised_mf import DecentralisedMF
 
 HEAD = 'format = "factorleak-campaign"\nversion = 1\n[[data]]\nname = "synthetic"\n'
@@ -195,6 +199,18 @@ def test_of_compare_too(run, tmp_path, lines):
 def test_two_samplers_are_known_before_anything_runs():
     two = "unrated-sampling:rho=1+unrated-sampling:rho=2"
     assert obstacle_of("fedmvmf", {}, two).startswith("at most one defense may sample unrated items")
+
+
+def test_a_refused_audit_writes_nothing(tmp_path):
+    wanted = settled(Campaign(victim="pdmfrec", defenses=("paillier",)))
+    with pytest.raises(InputError, match="paillier needs a server"):
+        run_campaign(wanted, generate(Synthetic(users=6, items=8, ratings_per_user=4.0)), tmp_path / "R")
+    assert not (tmp_path / "R").exists()
+
+
+def test_no_update_among_the_options_is_no_choice():
+    assert one_scenario("fedmf", "", "", {"update": None}) == one_scenario("fedmf", "", "", {})
+    assert scenarios("fedmf", (), (), {"update": None}) == scenarios("fedmf", (), (), {})
 
 
 class Unsteady(DecentralisedMF):
