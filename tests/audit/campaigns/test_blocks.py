@@ -128,6 +128,10 @@ def test_a_defense_that_a_victim_cannot_have(run, tmp_path):
         ("mf", "not applicable", metric) for metric in ("rating_accuracy", "cost", "quality")
     ]
     assert all("they must not be sampled" in row["reason"] for row in found.excluded)
+    twice = all_of(
+        tmp_path, grid + 'defenses = ["unrated-sampling"]\n' + victims + '[[victim]]\nname = "mf"\n'
+    )
+    assert len(twice.excluded) == len(found.excluded)  # a row is written once, whoever asks for it
     alone = '[[victim]]\nname = "mf"\ndefenses = ["unrated-sampling"]\n'
     with pytest.raises(InputError, match=re.escape("[[victim]] mf: mf has no weight for unrated items")):
         all_of(tmp_path, grid + alone + victims)
