@@ -266,7 +266,8 @@ def _plans(victim: VictimEntry, content: CampaignFile) -> list[Comparison]:
     refuse_said_elsewhere(f"[[victim]] {victim.name}", options, update="update", weighting="weighting")
     updates = each_once(_known("update", victim.update, updates))
     weightings = each_once(_known("weighting", victim.weighting, weightings))
-    watched, seeds = each_once(map(tuple, chosen["rounds"])), seeds_of("[[victim]]", chosen["seeds"])
+    watched = each_once(map(tuple, chosen["rounds"]))
+    seeds = seeds_of(f"[[victim]] {victim.name}", chosen["seeds"])  # those of [grid] are checked before
     _refuse_many(math.prod(map(len, (updates, weightings, content.data, seeds, watched))))
     settled = {}  # whatever the ratings and the seed
     for update, weighting, rounds in product(updates, weightings, watched):

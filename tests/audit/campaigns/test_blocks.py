@@ -223,7 +223,7 @@ WRONG = {
     "other data": ("[[sweep]]\ndata = ['x']\n", "[[sweep]] data must be of synthetic"),
     "runs without end": ("[[quality]]\nruns = 2000000000\n", "from 1 to 1000, got 2000000000"),
     "a negative scale": ("[[sweep]]\nscales = [-1]\n", "[[sweep]]: "),
-    "a negative seed": ("[[sweep]]\nseeds = [-1]\n", "seeds of [[sweep]] must be"),
+    "a negative seed": ("[[sweep]]\nseeds = [-1]\n", "campaign: seeds of [[sweep]] must be"),
     "an exclusion of nothing": (
         "[[quality]]\nruns = 1\n[[exclude]]\nseed = 7\nreason = 'x'\n", "means no cell; correct or remove it",
     ),

@@ -109,7 +109,8 @@ WRONG = {
     "a thousand blocks": (GOOD + "[[quality]]\n" * 1000, "at most 500 parts"),
     "text for a list": (GOOD.replace('["none", "laplace:b=2"]', '"none"'), "must be a list, got 'none'"),
     "no defense": (GOOD.replace("laplace:b=2", "laplace:b=0"), "scale of laplace must be > 0 where"),
-    "a negative seed": (GOOD.replace("[0, 1]", "[-1]"), "seeds"),
+    "a negative seed": (GOOD.replace("[0, 1]", "[-1]"), "campaign: seeds of [grid] must be"),
+    "a negative seed of a victim": (GOOD + "seeds = [-1]\n", "campaign: seeds of [[victim]] mf must be"),
 }  # fmt: skip
 
 

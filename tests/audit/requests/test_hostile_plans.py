@@ -87,7 +87,7 @@ BLOCKS = {
                                               "--method mf --noise often", None),
         "vary = 'fraction'\npoints = [7]": ("points of a prediction must be in (0, 1], got 7",
                                             "--vary fraction --points 7", None),
-        "set = { factors = 3 }": ("set of a prediction must not name factors, got '3'; factors",
+        "set = { factors = 3 }": ("set of a prediction must not name factors, got '3'; leave it out of set and",
                                   "--set factors=3", None),
         "set = { epochs = 3 }": ("set of a prediction must not name epochs", "--set epochs=3", None),
         f"factors = {list(range(1, 900))}": ("must have at most 10,000 cells, got 22,475", None, None),
@@ -105,8 +105,8 @@ BLOCKS = {
         "factors = []": ("factors of a prediction with dpmf-yang must be", None, None),
         "rounds = 0": ("rounds of a prediction with dpmf-yang must be", "--epochs 0", None),
         "runs = 0": ("runs of a prediction with dpmf-yang must be", "--runs 0", None),
-        "set = { factors = 3 }": ("must not name factors, got '3'; factors of", "--set factors=3", None),
-        "vary = 'degree'\nset = { degree = 3 }": ("must not name degree, got '3'; vary of",
+        "set = { factors = 3 }": ("must not name factors, got '3'; leave it out of set and say it by factors", "--set factors=3", None),
+        "vary = 'degree'\nset = { degree = 3 }": ("must not name degree, got '3'; leave it out of set and say it by vary",
                                                   "--vary degree --set degree=3", None),
     },
     "claims": {
@@ -125,8 +125,8 @@ BLOCKS = {
         "items = [0]": ("items of a cost sheet must be at most 1000 values, each", "--items 0", None),
         "key_bits = [100]": ("key_bits of paillier must be 1024, 2048 or 3072", "--key-bits 100", None),
         "sample = 0": (f"sample of a cost sheet must be {CLIENT}, got 0", "--sample 0", None),
-        "bits_per_second = nan": ("bits_per_second of a cost sheet must be > 0", "--gigabits nan", None),
-        "bits_per_second = 0": ("bits_per_second of a cost sheet must be > 0, got 0", "--gigabits 0", None),
+        "bits_per_second = nan": ("bits_per_second of a cost sheet must be > 0", None, None),
+        "bits_per_second = 0": ("bits_per_second of a cost sheet must be > 0, got 0", None, None),
     },
     "quality": {
         "rounds = 0": ("rounds of a quality plan must be a whole number from 1", "--rounds 0", None),
@@ -194,6 +194,13 @@ def test_of_compare_too(run, tmp_path, lines):
         assert message in refused_command(run, tmp_path, f"compare none {words}")
     with pytest.raises(InputError, match=re.escape(message)):
         fl.compare("none", NOWHERE, **keywords)
+
+
+@pytest.mark.parametrize("typed", ["0", "-1", "nan", "inf"])
+def test_the_speed_of_a_network_is_refused_as_it_was_typed(run, tmp_path, typed):
+    assert f"--gigabits must be > 0, got {typed}" in refused_command(
+        run, tmp_path, f"cost --gigabits {typed}"
+    )
 
 
 def test_two_samplers_are_known_before_anything_runs():
