@@ -92,13 +92,13 @@ WRONG = {
         GOOD.replace("runs", 'attacks = ["spectal"]\nruns') + 'attacks = ["grid"]\n', "unknown attack",
     ),
     "users that no victim uses": (
-        GOOD.replace("runs", "users = -5\nruns") + "users = 3\n", "campaign: [grid]: users of a comparison must be",
+        GOOD.replace("runs", "users = -5\nruns") + "users = 3\n", "campaign: [grid]: users of a comparison",
     ),
     "runs that no victim uses": (
-        GOOD.replace("runs = 2", "runs = -1") + "runs = 1\n", "campaign: [grid]: runs of a comparison must be",
+        GOOD.replace("runs = 2", "runs = -1") + "runs = 1\n", "campaign: [grid]: runs of a comparison must",
     ),
     "rounds that no victim uses": (
-        GOOD.replace("runs", "rounds = [[0], [-3]]\nruns") + "rounds = [[0]]\n", "campaign: [grid]: rounds of",
+        GOOD.replace("runs", "rounds = [[0], [-3]]\nruns") + "rounds = [[0]]\n", "campaign: [grid]: rounds",
     ),
     "clients by name that no victim uses": (
         GOOD.replace("runs", 'adversaries = ["client:anna"]\nruns') + 'adversaries = ["server"]\n',
