@@ -46,7 +46,7 @@ def _refuse_masked(name: str, values: Numbers) -> None:
     """A masked entry is no number, and what lies under the mask would be taken for what was sent."""
     if not isinstance(values, list | tuple) and not _has_masked(values):
         return
-    rows = values if isinstance(values, list | tuple) or np.ndim(values) else [values]  # one number is one row
+    rows = values if isinstance(values, list | tuple) or np.ndim(values) else [values]  # a number is a row
     for row, one in enumerate(rows):
         if _has_masked(one):
             raise InputError(
