@@ -14,7 +14,7 @@ from victims.common.errors import InputError
 from victims.data.ratings import Ratings
 from victims.data.synthetic import Synthetic, generate
 from victims.protocols.base import Choosy, Defense, Network, OneServer, Shape, Star, Victim
-from victims.training import refuse_in_turn, refuse_on_the_way, sampled
+from victims.training import only_one, refuse_in_turn, refuse_on_the_way
 
 T = TypeVar("T")
 
@@ -37,10 +37,10 @@ def obstacle(victim: Victim, defenses: Sequence[Defense]) -> str:
         for defense in defenses:
             refuse_in_turn(victim, defense)
         _refuse_by_network(victim, defenses)
+        sample = only_one([_asked(partial(defense.sampled, _few(), 0, 0)) for defense in defenses])
     except InputError as error:
         return str(error)
-    takes_none = victim.sampling_obstacle() if isinstance(victim, Choosy) else ""
-    return takes_none if takes_none and _asked(lambda: sampled(defenses, _few(), 0, 0)) is not None else ""
+    return victim.sampling_obstacle() if sample is not None and isinstance(victim, Choosy) else ""
 
 
 def _refuse_by_network(victim: Victim, defenses: Sequence[Defense]) -> None:
@@ -74,10 +74,14 @@ def network_of(victim: Victim) -> Network | None:
 
 
 def _asked(question: Callable[[], T]) -> T | None:
-    """The answer, None where these ratings allow none."""
+    """The answer, None where these ratings allow none.
+
+    Components of others may raise anything on so few clients. That must not end the command while its cells
+    are listed: what cannot be told is tried, and fails as a row with its reason.
+    """
     try:
         return question()
-    except InputError:
+    except Exception:
         return None
 
 

@@ -229,10 +229,30 @@ def sampled(defenses: Sequence[Defense], ratings: Ratings, round_: int, seed: in
     InputError
         If two defenses choose.
     """
-    samples = [sample for d in defenses if (sample := d.sampled(ratings, round_, seed)) is not None]
-    if len(samples) > 1:
+    return only_one([d.sampled(ratings, round_, seed) for d in defenses])
+
+
+def only_one(samples: Sequence[Sample | None]) -> Sample | None:
+    """Choose the sample of the one defense that has one.
+
+    Parameters
+    ----------
+    samples : sequence of Sample or None
+        One a defense.
+
+    Returns
+    -------
+    Sample or None
+
+    Raises
+    ------
+    InputError
+        If two defenses choose.
+    """
+    chosen = [sample for sample in samples if sample is not None]
+    if len(chosen) > 1:
         raise InputError("at most one defense may sample unrated items; leave the others out")
-    return samples[0] if samples else None
+    return chosen[0] if chosen else None
 
 
 def formed_rows(

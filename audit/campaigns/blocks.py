@@ -221,7 +221,10 @@ def seeds_of(block: str, seeds: Sequence[int]) -> tuple[int, ...]:
     InputError
         If there are none, too many, or one is out of range.
     """
-    require(block, "seeds", tuple(seeds), each(SEED), "the default is 0")
+    try:
+        require(block, "seeds", tuple(seeds), each(SEED), "the default is 0")
+    except InputError as error:
+        raise InputError(f"campaign: {error}") from None
     return each_once(seeds)
 
 

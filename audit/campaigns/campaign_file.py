@@ -49,10 +49,9 @@ from audit.campaigns.blocks import (
 )
 from audit.campaigns.matrix import Exclusion, Matrix
 from audit.campaigns.parts import COMPARE, PRESETS, Part
-from audit.experiments.campaign import check_adversary
 from audit.experiments.compare_cells import Comparison
 from audit.experiments.plan_rules import each_once, refuse_said_elsewhere
-from audit.factories import make_attack, make_defenses, make_victim, scenarios_of
+from audit.factories import make_victim, scenarios_of
 from audit.registry import entry, main_name
 from audit.requests.rating_data import ratings_of
 from victims.common.errors import InputError
@@ -238,14 +237,11 @@ def _check_grid(content: CampaignFile) -> None:
             f"campaign: [grid] {', '.join(idle)} is about [[victim]] blocks, and there is none; leave it "
             "out, or write it into the other blocks"
         )
-    for attack in grid.attacks or ():
-        make_attack(attack)
-    for text in grid.defenses or ():
-        make_defenses(text)
-    for adversary in grid.adversaries or ():
-        check_adversary(adversary)
     if grid.seeds is not None:
         seeds_of("[grid]", grid.seeds)
+    chosen = _chosen(Watched(), grid)
+    for rounds in chosen["rounds"]:
+        _settled("[grid]", _comparison(chosen, tuple(rounds)))
 
 
 def _refuse_many(n_parts: int) -> None:
@@ -270,28 +266,20 @@ def _plans(victim: VictimEntry, content: CampaignFile) -> list[Comparison]:
     refuse_said_elsewhere(f"[[victim]] {victim.name}", options, update="update", weighting="weighting")
     updates = each_once(_known("update", victim.update, updates))
     weightings = each_once(_known("weighting", victim.weighting, weightings))
-    watched, seeds = each_once(map(tuple, chosen["rounds"])), seeds_of("[[victim]]", chosen["seeds"])
+    watched = each_once(map(tuple, chosen["rounds"]))
+    seeds = seeds_of(f"[[victim]] {victim.name}", chosen["seeds"])  # those of [grid] are checked before
     _refuse_many(math.prod(map(len, (updates, weightings, content.data, seeds, watched))))
     settled = {}  # whatever the ratings and the seed
     for update, weighting, rounds in product(updates, weightings, watched):
         make_victim(victim.name, {**options, "update": update, "weighting": weighting})
-        plan = Comparison(
-            defenses=tuple(chosen["defenses"]),
+        plan = replace(
+            _comparison(chosen, rounds),
             victim=main_name("victims", victim.name),
             update=update,
             weighting=weighting,
-            adversaries=tuple(chosen["adversaries"]),
-            attacks=tuple(chosen["attacks"]),
-            rounds=rounds,
-            users=chosen["users"],
-            trained=chosen["trained"],
-            runs=chosen["runs"],
             victim_options=options,
         )
-        try:
-            settled[update, weighting, rounds] = PRESETS[COMPARE].experiment.settle(plan)
-        except InputError as error:
-            raise InputError(f"campaign: [[victim]] {victim.name}: {error}") from None
+        settled[update, weighting, rounds] = _settled(f"[[victim]] {victim.name}", plan)
     return [
         replace(settled[update, weighting, rounds], data=data.name, seed=seed)
         for update, weighting, data, seed, rounds in product(
@@ -300,13 +288,33 @@ def _plans(victim: VictimEntry, content: CampaignFile) -> list[Comparison]:
     ]
 
 
+def _comparison(chosen: Mapping[str, Any], rounds: tuple[int, ...]) -> Comparison:
+    """What is asked, whoever the victim is."""
+    return Comparison(
+        defenses=tuple(chosen["defenses"]),
+        adversaries=tuple(chosen["adversaries"]),
+        attacks=tuple(chosen["attacks"]),
+        rounds=rounds,
+        users=chosen["users"],
+        trained=chosen["trained"],
+        runs=chosen["runs"],
+    )
+
+
+def _settled(block: str, plan: Comparison) -> Comparison:
+    try:
+        return PRESETS[COMPARE].experiment.settle(plan)
+    except InputError as error:
+        raise InputError(f"campaign: {block}: {error}") from None
+
+
 DEFAULTS: dict[str, Any] = {
     "defenses": ("none",), "adversaries": (), "attacks": (), "rounds": ((),), "seeds": (0,),
     "users": 120, "trained": 50, "runs": 3,
 }  # fmt: skip
 
 
-def _chosen(victim: VictimEntry, grid: Watched) -> dict[str, Any]:
+def _chosen(victim: Watched, grid: Watched) -> dict[str, Any]:
     """What the victim says, else the whole, else the default."""
     found = {}
     for name, default in DEFAULTS.items():

@@ -137,6 +137,7 @@ def listed(matrix: Matrix, data: Mapping[str, Ratings], directory: Path) -> List
         If an exclusion means no cell, the ratings do not allow a part, or nothing of a block applies.
     """
     cells: dict[Path | None, Cell[Placed]] = {}
+    idle: set[Path | None] = set()  # of the cells that are left out
     left_out: list[Row] = []
     asked: dict[str, list[Cell[Placed]]] = {}
     met: set[int] = set()
@@ -156,7 +157,8 @@ def listed(matrix: Matrix, data: Mapping[str, Ratings], directory: Path) -> List
                 )
             if reason is None and not cell.obstacle:
                 cells.setdefault(cell.path, cell)
-            else:
+            elif cell.path not in idle:  # two blocks may ask for one cell
+                idle.add(cell.path)
                 left_out += not_applicable(rows_without, cell.task, reason or cell.obstacle)
     for name, every in asked.items():
         try:

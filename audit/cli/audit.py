@@ -36,11 +36,11 @@ from audit.cli.options import (
     names,
     options_by_attack,
     parse_rounds,
+    refuse_idle,
     texts,
     workers,
 )
 from audit.cli.output import Output
-from victims.common.errors import InputError
 
 ONE_PROCESS = 1
 IDENTIFY = "factorleak attack --identify takes the rule from the uploads"
@@ -99,7 +99,8 @@ def audit(
 ) -> None:
     """Run victims, attack them, score, print the table, write RESULTS/."""
     if transcript is not None:
-        _refuse_idle(
+        refuse_idle(
+            "says what to run, and with --transcript nothing is run",
             data=data != "synthetic", victim=victim != "fedmvmf", update=update, weighting=weighting,
             rounds=rounds != WATCHED, users=users, defense=defense, set=set_, community=community,
             item_components=item_components, distributed=distributed, keep_transcripts=keep_transcripts,
@@ -164,16 +165,6 @@ def audit(
     accounts, told = accounts_as_json(found.accounts), as_records(changed)
     output.results(found.rows, out, found.seconds, accounts=accounts, changes=told)
     build.judge(found.rows, changed)
-
-
-def _refuse_idle(**given: object) -> None:
-    """Options that say what to run mean nothing where something was recorded."""
-    for name, value in given.items():
-        if value:
-            option = name.replace("_", "-")
-            raise InputError(
-                f"--{option} says what to run, and with --transcript nothing is run; leave it out"
-            )
 
 
 def _audit_recording(

@@ -75,9 +75,10 @@ def claims(
 ) -> None:
     """A claimed epsilon against what the recommender sees, reads and can prove."""
     from audit.cli.gate import OF_CLAIMS, Vocabulary, parse
-    from audit.epsilon.claim_cells import NOISES, PROTOCOLS, Plan
+    from audit.epsilon.claim_cells import PROTOCOLS, Plan
     from audit.epsilon.claims import budget_quantiles, run, settled
     from audit.factories import parse_options
+    from defenses.noise.objective_noise import NOISES
     from reports.claims import budgets_line, claims_table
     from reports.claims_figure import claims_figure
 

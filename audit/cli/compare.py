@@ -29,6 +29,7 @@ from audit.cli.options import (
     examples,
     names,
     parse_rounds,
+    refuse_idle,
     workers,
 )
 from audit.cli.output import Output
@@ -109,7 +110,8 @@ def compare(
 ) -> None:
     """Defenses side by side: leakage to each adversary, recommendation quality, cost."""
     if campaign := _campaign_of(more or []):
-        _refuse_idle(
+        refuse_idle(
+            "is said by the campaign file, where it can be written",
             defense=defenses, data=data != "synthetic", victim=victim != "fedmvmf", update=update,
             weighting=weighting, attack=attack, adversary=adversary, rounds=rounds, users=users != USERS,
             trained=trained != TRAINED, runs=runs != RUNS, seed=seed, set=set_,
@@ -179,10 +181,3 @@ def _campaign_of(words: list[str]) -> Path | None:
     if files and len(words) > 1:
         raise InputError(f"a campaign file must stand alone, got {' '.join(words)}; it names its defenses")
     return Path(files[0]) if files else None
-
-
-def _refuse_idle(**given: object) -> None:
-    for name, value in given.items():
-        if value:
-            option = name.replace("_", "-")
-            raise InputError(f"--{option} is said by the campaign file; leave it out, or write it there")

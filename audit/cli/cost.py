@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Sequence
 from dataclasses import replace
@@ -39,6 +40,7 @@ EXAMPLES = examples(
 )
 
 KEY_BITS = ["1024,2048"]
+GIGABITS = 1.0
 BOTH = ("part-text", "full-text")  # uploads of the figure
 
 
@@ -69,7 +71,7 @@ def cost(
         ),
     ] = "none",
     sample: Annotated[int, typer.Option(help="Rows that are encrypted, added and decrypted.")] = 256,
-    gigabits: Annotated[float, typer.Option(help="Gigabits a second of the network.")] = 1.0,
+    gigabits: Annotated[float, typer.Option(help="Gigabits a second of the network.")] = GIGABITS,
     figure: Annotated[
         Path | None,
         typer.Option(
@@ -93,6 +95,8 @@ def cost(
     from reports.cost_figure import cost_figure
 
     output = Output(quiet, as_json)
+    if not 0 < gigabits < math.inf:  # what the sheet refuses, too, in bits
+        raise InputError(f"--gigabits must be > 0, got {gigabits:g}; the default is {GIGABITS:g}")
     refuse_unwritable(out)
     if figure is not None:
         _refuse_undrawable(victim, set_ or [])

@@ -365,3 +365,23 @@ def options_by_attack(pairs: Sequence[str] | None) -> Mapping[str, dict[str, Any
             raise InputError(f"--option of audit must be ATTACK.name=value, got {pair!r}")
         found.setdefault(attack, {}).update(parse_options([rest]))
     return found
+
+
+def refuse_idle(why: str, **given: object) -> None:
+    """Refuse options that mean nothing beside others.
+
+    Parameters
+    ----------
+    why : str
+        What is said after the option's name.
+    **given : object
+        Name of an option, with ``_`` or ``-`` -> something true where it was given.
+
+    Raises
+    ------
+    InputError
+        Naming the first that was given.
+    """
+    for name, value in given.items():
+        if value:
+            raise InputError(f"--{name.replace('_', '-')} {why}; leave it out")

@@ -22,6 +22,7 @@ from audit.cli.options import (
     names,
     parse_floats,
     parse_numbers,
+    refuse_idle,
     workers,
 )
 from audit.cli.output import Output
@@ -124,25 +125,26 @@ def predict(
     if victim not in (PRIVATE_MF, PEERS, TRUSTED):
         raise InputError(f"--victim must be {PRIVATE_MF}, {PEERS} or {TRUSTED}, got {victim!r:.40}")
     who = workers(jobs, distributed)
+    idle = f"means nothing with --victim {victim}"
     of_others = {
         "noise": noise != NOISE, "points": points, "clip": not clip, "split": split != SPLIT,
-        "test-fraction": test_fraction != TEST_FRACTION, "weights": weights, "tune": tune,
+        "test_fraction": test_fraction != TEST_FRACTION, "weights": weights, "tune": tune,
     }  # fmt: skip
     if victim == PEERS:
-        _refuse_idle(victim, **of_others, factors=factors, vary=vary != NOTHING)
+        refuse_idle(idle, **of_others, factors=factors, vary=vary != NOTHING)
         chosen_from = parse_floats("--rates", rates, "0.01,0.05") if rates else ()
         _among_peers(
             Output(quiet, as_json), data, out, method, chosen_from, epochs, runs, set_ or [], who, seed
         )
         return
     if victim == TRUSTED:
-        _refuse_idle(victim, **of_others, rates=rates)
+        refuse_idle(idle, **of_others, rates=rates)
         sizes = parse_numbers("--factors", factors or FACTORS_OF_TRUSTED)
         predict_trusted(
             Output(quiet, as_json), data, out, method, sizes, epochs, runs, vary, who, seed, set_ or []
         )
         return
-    _refuse_idle(victim, rates=rates)
+    refuse_idle(idle, rates=rates)
     from audit.experiments.prediction import METHODS, Plan, run, settled, user_errors
     from audit.experiments.prediction_tuning import best
     from audit.experiments.prediction_tuning import tune as search
@@ -194,13 +196,6 @@ def predict(
         output.show(f"figure {path}")
     output.failures(rows)
     output.results(rows, out, time.perf_counter() - start, figures=figures)
-
-
-def _refuse_idle(victim: str, **given: object) -> None:
-    """Options that mean nothing with a victim."""
-    for name, value in given.items():
-        if value:
-            raise InputError(f"--{name} means nothing with --victim {victim}; leave it out")
 
 
 def _among_peers(

@@ -127,7 +127,7 @@ def sweep(
     accounts = accounts_of(
         victim,
         plan.victim_of(plan.updates[0], plan.weightings[0]),
-        defenses_of([f"laplace:scale={scale}" for scale in plan.scales[-1:] if scale]),
+        defenses_of([f"laplace:scale={scale}" for scale in [max(plan.scales)] if scale]),
         ratings,
         weightings=plan.weightings,
         rounds=range(first, first + max(plan.rounds)),

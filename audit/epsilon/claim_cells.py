@@ -13,9 +13,10 @@ from audit.experiments.grid import Cell
 from audit.experiments.metric_rows import failed_row
 from audit.experiments.naming import cell_path, content_of
 from audit.experiments.prediction import NOWHERE
-from audit.experiments.private_mf import NOISES, VICTIM, System, system_of
+from audit.experiments.private_mf import VICTIM, System, system_of
 from audit.experiments.results import Row
 from audit.factories import make_defenses, make_victim
+from defenses.noise.objective_noise import NOISES
 from victims.common.errors import InputError
 from victims.data.movielens_files import published_split
 from victims.data.ratings import Ratings

@@ -34,13 +34,14 @@ from audit.experiments.plan_rules import (
     refuse_too_many,
 )
 from audit.experiments.prediction import TESTED
-from audit.experiments.private_mf import NOISES, VICTIM
+from audit.experiments.private_mf import VICTIM
 from audit.experiments.results import Row, make_row
 from audit.factories import make_attack, make_defenses, make_victim
 from audit.scoring.score import Ceiling
 from audit.scoring.truth import Truth, read_truth
 from defenses.accounting.budgets import Specification, budgets, draw
 from defenses.accounting.ranges import usable
+from defenses.noise.objective_noise import NOISES
 from victims.common.errors import InputError
 from victims.common.files import remove
 from victims.common.validation import each, flag, one_of, require_fields, whole

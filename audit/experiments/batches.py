@@ -151,11 +151,8 @@ def _computed(
         return [Done(procedure.failed(cell.task, error)) for cell in cells]
     computed = []
     for number, cell in enumerate(cells):
-        rows = _measured(procedure, cell, prepared, partial(step, number))
+        rows, beside = _measured(procedure, cell, prepared, partial(step, number))
         end = time.perf_counter()
-        beside = None
-        if procedure.beside is not None and not any(row["status"] == "failed" for row in rows):
-            beside = procedure.beside(cell, prepared)
         computed.append(Done(rows, end - begin, beside))
         keep(cell, computed[-1])
         begin = end
@@ -164,11 +161,15 @@ def _computed(
 
 def _measured(
     procedure: Procedure[Task, Given, Prepared], cell: Cell[Task], prepared: Prepared, say: Say
-) -> list[Row]:
+) -> tuple[list[Row], np.ndarray | None]:
+    """The rows of a cell, and what is kept beside them where none failed."""
     try:
-        return procedure.measure(cell, prepared, say)
+        rows = procedure.measure(cell, prepared, say)
+        if procedure.beside is None or any(row["status"] == "failed" for row in rows):
+            return rows, None
+        return rows, procedure.beside(cell, prepared)
     except (InputError, OutputError):
         raise
     except Exception as error:  # a failed cell is a row with its reason, never a missing row
         trace(error)
-        return procedure.failed(cell.task, error)
+        return procedure.failed(cell.task, error), None

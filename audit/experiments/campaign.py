@@ -12,7 +12,7 @@ from audit.experiments.campaign_cells import Campaign, cells_of, usual_attacks
 from audit.experiments.campaign_rows import PROCEDURE
 from audit.experiments.cluster import Cluster
 from audit.experiments.experiment import Experiment
-from audit.experiments.grid import Report, silent
+from audit.experiments.grid import Report, refuse_if_none_applies, silent
 from audit.experiments.plan_rules import (
     ANY_NAMES,
     CLIENTS,
@@ -75,13 +75,14 @@ def run(
     Raises
     ------
     InputError
-        If a name or option is wrong, or the adversary sees nothing under the defenses.
+        If a name or option is wrong, no cell applies, or the adversary sees nothing under the defenses.
     OutputError
         If something cannot be written.
     """
     _check(campaign)
-    _write_settings(campaign, directory)
     cells = cells_of(campaign, ratings, directory)
+    refuse_if_none_applies(cells)  # before anything is written
+    _write_settings(campaign, directory)
     return run_grid(
         cells, PROCEDURE, ratings, directory, jobs=jobs, keep_scratch=keep_transcripts, report=report
     )

@@ -154,7 +154,7 @@ def _settled(sheet: Sheet) -> Sheet:
         options.setdefault("upload", UPLOAD)
     make_victim(sheet.victim, options)
     make_defenses(sheet.defense)
-    _systems(sheet)
+    _systems(sheet)  # for its checks: lengths that no key has are refused here
     return replace(sheet, options=options)
 
 

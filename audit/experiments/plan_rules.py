@@ -113,7 +113,8 @@ def refuse_said_elsewhere(thing: str, options: Mapping[str, Any], **elsewhere: s
     for name, field in elsewhere.items():
         if name in options:
             raise InputError(
-                f"set of {thing} must not name {name}, got {options[name]!r:.60}; {field} of {thing} says it"
+                f"set of {thing} must not name {name}, got {options[name]!r:.60}; leave it out of set and "
+                f"say it by {field}"
             )
 
 

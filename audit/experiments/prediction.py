@@ -34,11 +34,12 @@ from audit.experiments.plan_rules import (
     refuse_said_elsewhere,
     refuse_too_many,
 )
-from audit.experiments.private_mf import NOISES, VICTIM, system_of
+from audit.experiments.private_mf import VICTIM, system_of
 from audit.experiments.results import Row, make_row
 from audit.experiments.user_error_files import read_user_errors
 from audit.factories import make_defenses, make_victim
 from audit.scoring.over_users import UserErrors, interval_over_users
+from defenses.noise.objective_noise import NOISES
 from victims.common.errors import InputError
 from victims.common.validation import (
     each,

@@ -5,7 +5,6 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 VICTIM = "decentralised-mf"
-NOISES = ("once", "fresh", "composed")  # when noise is drawn: see ``defenses.noise.objective_noise``
 BUDGETED = ("trajectory", "rated-set")  # what the recommender tries on every one of them
 
 

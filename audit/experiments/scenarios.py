@@ -45,9 +45,8 @@ def scenarios(
     InputError
         If the victim is unknown, or one choice is made twice and differently.
     """
-    rest = dict(options)
     all_updates, all_weightings = scenarios_of(victim)
-    own = {name: str(rest.pop(name, "")) for name in ("update", "weighting")}
+    own, rest = _apart(options)
     first, second = tuple(dict.fromkeys(map(str, updates))), tuple(dict.fromkeys(map(str, weightings)))
     _refuse_two_choices(own, update=first, weighting=second)
     return Scenarios(
@@ -87,10 +86,15 @@ def one_scenario(victim: str, update: str, weighting: str, options: Mapping[str,
     InputError
         If the victim is unknown, or one choice is made twice and differently.
     """
-    rest = dict(options)
-    own = {name: str(rest.pop(name, "")) for name in ("update", "weighting")}
+    own, rest = _apart(options)
     _refuse_two_choices(own, update=[update], weighting=[weighting])
     return Scenario(*scenario_of(victim, update or own["update"], weighting or own["weighting"]), rest)
+
+
+def _apart(options: Mapping[str, Any]) -> tuple[dict[str, str], dict[str, Any]]:
+    """Update and weighting that options name, empty where they do not or say none, and the other options."""
+    rest = dict(options)
+    return {name: str(rest.pop(name, None) or "") for name in ("update", "weighting")}, rest
 
 
 def _refuse_two_choices(options: Mapping[str, str], **asked: Iterable[object]) -> None:

@@ -42,7 +42,7 @@ from victims.data.ratings import Ratings
 from victims.protocols.account import Account, Setting
 from victims.protocols.base import Attacker, Rows, Unchanged
 
-NOISES = ("once", "fresh", "composed")
+NOISES = ("once", "fresh", "composed")  # when noise is drawn: see ``ObjectiveNoise``
 
 
 @dataclass(frozen=True)

@@ -248,7 +248,9 @@ def each(rule: Rule, fewest: int = 1, most: int = 1000) -> Rule:
     def shown(values: Any) -> str:
         if not isinstance(values, (tuple, list)) or not values:
             return _shown(values)
-        return f"{len(values):,} values" if len(values) > most else rule.shown(breaking(values)[0])
+        if not fewest <= len(values) <= most:
+            return "1 value" if len(values) == 1 else f"{len(values):,} values"
+        return rule.shown(breaking(values)[0])
 
     several = f"{fewest} to {_written(most)}" if fewest else f"at most {_written(most)}"
     return Rule(f"{several} values, each {rule.text}", holds, shown)

@@ -44,14 +44,22 @@ def array_of(name: str, values: Numbers) -> np.ndarray:
 
 def _refuse_masked(name: str, values: Numbers) -> None:
     """A masked entry is no number, and what lies under the mask would be taken for what was sent."""
-    rows = enumerate(values) if isinstance(values, list | tuple) else [(None, values)]
-    for row, one in rows:
-        if isinstance(one, np.ma.MaskedArray) and (masked := np.ma.getmaskarray(one)).any():
-            first = int(np.argwhere(masked)[0][0]) if row is None else row
+    if not isinstance(values, list | tuple) and not _has_masked(values):
+        return
+    rows = values if isinstance(values, list | tuple) or np.ndim(values) else [values]  # a number is a row
+    for row, one in enumerate(rows):
+        if _has_masked(one):
             raise InputError(
-                f"{name} must have no masked entries, got some in row {first}; leave those rows out, or fill "
+                f"{name} must have no masked entries, got some in row {row}; leave those rows out, or fill "
                 "them with what was sent"
             )
+
+
+def _has_masked(one: object) -> bool:
+    """Whether an array, a number, or a row that is a list of them is masked."""
+    if isinstance(one, list | tuple):
+        return any(value is np.ma.masked for value in one)
+    return isinstance(one, np.ma.MaskedArray) and bool(np.ma.getmaskarray(one).any())
 
 
 def ids_of(name: str, values: Numbers, low: int, high: int, rule: str) -> Int[np.ndarray, " rows"]:

@@ -128,6 +128,10 @@ def test_a_defense_that_a_victim_cannot_have(run, tmp_path):
         ("mf", "not applicable", metric) for metric in ("rating_accuracy", "cost", "quality")
     ]
     assert all("they must not be sampled" in row["reason"] for row in found.excluded)
+    twice = all_of(
+        tmp_path, grid + 'defenses = ["unrated-sampling"]\n' + victims + '[[victim]]\nname = "mf"\n'
+    )
+    assert len(twice.excluded) == len(found.excluded)  # a row is written once, whoever asks for it
     alone = '[[victim]]\nname = "mf"\ndefenses = ["unrated-sampling"]\n'
     with pytest.raises(InputError, match=re.escape("[[victim]] mf: mf has no weight for unrated items")):
         all_of(tmp_path, grid + alone + victims)
@@ -219,7 +223,7 @@ WRONG = {
     "other data": ("[[sweep]]\ndata = ['x']\n", "[[sweep]] data must be of synthetic"),
     "runs without end": ("[[quality]]\nruns = 2000000000\n", "from 1 to 1000, got 2000000000"),
     "a negative scale": ("[[sweep]]\nscales = [-1]\n", "[[sweep]]: "),
-    "a negative seed": ("[[sweep]]\nseeds = [-1]\n", "seeds of [[sweep]] must be"),
+    "a negative seed": ("[[sweep]]\nseeds = [-1]\n", "campaign: seeds of [[sweep]] must be"),
     "an exclusion of nothing": (
         "[[quality]]\nruns = 1\n[[exclude]]\nseed = 7\nreason = 'x'\n", "means no cell; correct or remove it",
     ),

@@ -91,12 +91,26 @@ WRONG = {
     "a name that no victim uses": (
         GOOD.replace("runs", 'attacks = ["spectal"]\nruns') + 'attacks = ["grid"]\n', "unknown attack",
     ),
+    "users that no victim uses": (
+        GOOD.replace("runs", "users = -5\nruns") + "users = 3\n", "campaign: [grid]: users of a comparison",
+    ),
+    "runs that no victim uses": (
+        GOOD.replace("runs = 2", "runs = -1") + "runs = 1\n", "campaign: [grid]: runs of a comparison must",
+    ),
+    "rounds that no victim uses": (
+        GOOD.replace("runs", "rounds = [[0], [-3]]\nruns") + "rounds = [[0]]\n", "campaign: [grid]: rounds",
+    ),
+    "clients by name that no victim uses": (
+        GOOD.replace("runs", 'adversaries = ["client:anna"]\nruns') + 'adversaries = ["server"]\n',
+        "campaign: [grid]: adversary client must be clients by their numbers",
+    ),
     "no format": (DATA + MF, 'format must be given; write format = "factorleak-campaign"'),
     "too many seeds": (GOOD.replace("[0, 1]", str(list(range(600)))), "at most 500 parts"),
     "a thousand blocks": (GOOD + "[[quality]]\n" * 1000, "at most 500 parts"),
     "text for a list": (GOOD.replace('["none", "laplace:b=2"]', '"none"'), "must be a list, got 'none'"),
     "no defense": (GOOD.replace("laplace:b=2", "laplace:b=0"), "scale of laplace must be > 0 where"),
-    "a negative seed": (GOOD.replace("[0, 1]", "[-1]"), "seeds"),
+    "a negative seed": (GOOD.replace("[0, 1]", "[-1]"), "campaign: seeds of [grid] must be"),
+    "a negative seed of a victim": (GOOD + "seeds = [-1]\n", "campaign: seeds of [[victim]] mf must be"),
 }  # fmt: skip
 
 

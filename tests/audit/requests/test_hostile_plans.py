@@ -12,7 +12,15 @@ import pytest
 
 import factorleak as fl
 from audit.campaigns.campaign_file import matrix_of, read_campaign
+from audit.experiments.applicability import obstacle_of
+from audit.experiments.campaign import Campaign, settled
+from audit.experiments.campaign import run as run_campaign
+from audit.experiments.scenarios import one_scenario, scenarios
+from audit.factories import make_defenses
+from victims.applicability import obstacle
 from victims.common.errors import InputError
+from victims.data.synthetic import Synthetic, generate
+from victims.protocols.decentralised_mf import DecentralisedMF
 
 HEAD = 'format = "factorleak-campaign"\nversion = 1\n[[data]]\nname = "synthetic"\n'
 NOWHERE = "no-such-ratings"  # loading it would be another error
@@ -79,7 +87,7 @@ BLOCKS = {
                                               "--method mf --noise often", None),
         "vary = 'fraction'\npoints = [7]": ("points of a prediction must be in (0, 1], got 7",
                                             "--vary fraction --points 7", None),
-        "set = { factors = 3 }": ("set of a prediction must not name factors, got '3'; factors",
+        "set = { factors = 3 }": ("must not name factors, got '3'; leave it out of set and say it by",
                                   "--set factors=3", None),
         "set = { epochs = 3 }": ("set of a prediction must not name epochs", "--set epochs=3", None),
         f"factors = {list(range(1, 900))}": ("must have at most 10,000 cells, got 22,475", None, None),
@@ -97,8 +105,8 @@ BLOCKS = {
         "factors = []": ("factors of a prediction with dpmf-yang must be", None, None),
         "rounds = 0": ("rounds of a prediction with dpmf-yang must be", "--epochs 0", None),
         "runs = 0": ("runs of a prediction with dpmf-yang must be", "--runs 0", None),
-        "set = { factors = 3 }": ("must not name factors, got '3'; factors of", "--set factors=3", None),
-        "vary = 'degree'\nset = { degree = 3 }": ("must not name degree, got '3'; vary of",
+        "set = { factors = 3 }": ("must not name factors, got '3'; leave it", "--set factors=3", None),
+        "vary = 'degree'\nset = { degree = 3 }": ("must not name degree, got '3'; leave it out of set",
                                                   "--vary degree --set degree=3", None),
     },
     "claims": {
@@ -117,8 +125,8 @@ BLOCKS = {
         "items = [0]": ("items of a cost sheet must be at most 1000 values, each", "--items 0", None),
         "key_bits = [100]": ("key_bits of paillier must be 1024, 2048 or 3072", "--key-bits 100", None),
         "sample = 0": (f"sample of a cost sheet must be {CLIENT}, got 0", "--sample 0", None),
-        "bits_per_second = nan": ("bits_per_second of a cost sheet must be > 0", "--gigabits nan", None),
-        "bits_per_second = 0": ("bits_per_second of a cost sheet must be > 0, got 0", "--gigabits 0", None),
+        "bits_per_second = nan": ("bits_per_second of a cost sheet must be > 0", None, None),
+        "bits_per_second = 0": ("bits_per_second of a cost sheet must be > 0, got 0", None, None),
     },
     "quality": {
         "rounds = 0": ("rounds of a quality plan must be a whole number from 1", "--rounds 0", None),
@@ -186,3 +194,36 @@ def test_of_compare_too(run, tmp_path, lines):
         assert message in refused_command(run, tmp_path, f"compare none {words}")
     with pytest.raises(InputError, match=re.escape(message)):
         fl.compare("none", NOWHERE, **keywords)
+
+
+@pytest.mark.parametrize("typed", ["0", "-1", "nan", "inf"])
+def test_the_speed_of_a_network_is_refused_as_it_was_typed(run, tmp_path, typed):
+    assert f"--gigabits must be > 0, got {typed}" in refused_command(
+        run, tmp_path, f"cost --gigabits {typed}"
+    )
+
+
+def test_two_samplers_are_known_before_anything_runs():
+    two = "unrated-sampling:rho=1+unrated-sampling:rho=2"
+    assert obstacle_of("fedmvmf", {}, two).startswith("at most one defense may sample unrated items")
+
+
+def test_a_refused_audit_writes_nothing(tmp_path):
+    wanted = settled(Campaign(victim="pdmfrec", defenses=("paillier",)))
+    with pytest.raises(InputError, match="paillier needs a server"):
+        run_campaign(wanted, generate(Synthetic(users=6, items=8, ratings_per_user=4.0)), tmp_path / "R")
+    assert not (tmp_path / "R").exists()
+
+
+def test_no_update_among_the_options_is_no_choice():
+    assert one_scenario("fedmf", "", "", {"update": None}) == one_scenario("fedmf", "", "", {})
+    assert scenarios("fedmf", (), (), {"update": None}) == scenarios("fedmf", (), (), {})
+
+
+class Unsteady(DecentralisedMF):
+    def network(self, state, ratings):
+        raise ZeroDivisionError
+
+
+def test_what_fails_on_a_few_synthetic_clients_is_tried():
+    assert obstacle(Unsteady(), make_defenses("laplace")) == ""

@@ -35,6 +35,7 @@ NAN, INF = float("nan"), float("inf")
         (one_of("a", "b"), ["a", "b"], ["c", "", None, 1]),
         (or_none(above(0)), [None, 1], [0, NAN]),
         (each(at_least(1)), [(1, 2), [3]], [(), (0, 1), None, 3]),
+        (each(at_least(1), fewest=2), [(1, 2)], [(), (1,), (0,), (1, 0)]),
     ],
 )
 def test_bounds(rule, good, bad):

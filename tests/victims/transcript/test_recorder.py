@@ -191,6 +191,18 @@ CALLS = {
         lambda r: upload(r, rows=[np.ones(2), np.ma.masked_array([1.0, 2.0], [1, 0])], items=[0, 1]),
         "rows must have no masked entries, got some in row 1",
     ),
+    "a masked number in a list of lists": (
+        lambda r: upload(r, rows=[[1.0, 2.0], [1.0, np.ma.masked]], items=[0, 1]),
+        "rows must have no masked entries, got some in row 1",
+    ),
+    "a masked number for rows": (
+        lambda r: upload(r, rows=np.ma.masked),
+        "rows must have no masked entries, got some in row 0",
+    ),
+    "a masked number for ratings": (
+        lambda r: r.truth("b", [0], np.ma.masked_array(1.0, True)),
+        "ratings must have no masked entries, got some in row 0",
+    ),
     "masked items": (
         lambda r: upload(r, items=np.ma.masked_array([0], [True])),
         "items must have no masked entries, got some in row 0",
