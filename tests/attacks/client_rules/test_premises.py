@@ -13,7 +13,7 @@ from victims.transcript.reader import open_transcript
 from victims.transcript.view import View
 
 FOLLOWERS = ("spectral", "trajectory", "eq24-corrected", "root-hybr")
-WITHOUT_JUDGEMENT = ("likelihood", "eq24-corrected", "root-hybr")
+WITHOUT_JUDGEMENT = ("likelihood", "root-hybr")
 
 
 @pytest.fixture(scope="module")
@@ -45,10 +45,14 @@ def test_what_does_not_judge_asks_for_the_rule(seen, name, key):
     assert f"not declared ({key})" in found.obstacle
 
 
-@pytest.mark.parametrize("name", ["eq24-corrected", "root-hybr"])
-def test_and_for_the_start_where_it_follows_factors(seen, name):
-    assert "not declared (start)" in answered(name, None, declaring(seen, start=None), 0).obstacle
-    assert not answered(name, None, declaring(seen), 0).obstacle
+@pytest.mark.parametrize(("name", "options"), [("eq24-corrected", {"answer": "any"}), ("root-hybr", None)])
+def test_and_for_the_start_where_it_follows_factors(seen, name, options):
+    assert "not declared (start)" in answered(name, options, declaring(seen, start=None), 0).obstacle
+    assert not answered(name, options, declaring(seen), 0).obstacle
+
+
+def test_who_judges_its_answer_needs_no_declared_start(seen):
+    assert not answered("eq24-corrected", None, declaring(seen, start=None), 0).obstacle
 
 
 @pytest.mark.parametrize("start", [None, "fresh"])

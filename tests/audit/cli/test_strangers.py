@@ -176,7 +176,7 @@ def test_too_few_clients_for_a_verdict_is_said(program):
     [
         ({"batch_size": "half"}, "batch_size must be a valid integer, or 'all', got half"),
         ({"batch_size": 0}, "batch_size must be greater than or equal to 1, or 'all', got 0"),
-        ({"clip": "some"}, "clip must be a valid list, or 'none', got some"),
+        ({"clip": "some"}, "clip must be a list, or 'none', got some"),
         ({"clip": [1, "b"]}, "clip.1 must be a valid number, got b"),
         ({"reduction": "max"}, "reduction must be 'sum' or 'mean', got max"),
     ],

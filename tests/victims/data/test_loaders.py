@@ -475,7 +475,7 @@ class TestSynthetic:
         [
             ("synthetic:people=3", "no size 'people'"),
             ("synthetic:users=many", "users must be of type int"),
-            ("synthetic:users=1", "users of synthetic must be between 2"),
+            ("synthetic:users=1", "users of synthetic must be a whole number from 2"),
             ("synthetic:ratings_per_user=900", "ratings_per_user"),
         ],
     )
