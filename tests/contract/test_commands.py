@@ -117,12 +117,13 @@ class TestVictimsAndDefenses:
                   "--out", tmp_path / "K")  # fmt: skip
 
 
+SPARED = ("fedmf", "decentralised-mf", "dmf", "dpmf-yang")
 VICTIMS = [
     pytest.param(
         scenario,
         id="-".join(scenario),
-        # pdmfrec stands for the programs on a graph
-        marks=[pytest.mark.thorough] if scenario[0] in ("fedmf", "dmf", "dpmf-yang") else [],
+        # fedmvmf stands for the programs with a server, pdmfrec for those on a graph
+        marks=[pytest.mark.thorough] if scenario[0] in SPARED else [],
     )
     for scenario in SCENARIOS
     if scenario != ("fedmvmf", "sgd", "observed-only")  # include-unrated stands for both

@@ -63,7 +63,9 @@ def right(found, ratings: np.ndarray) -> tuple[int, int]:
     return told.size, int(told.sum())
 
 
-@pytest.mark.parametrize("levels", [STARS, HALVES], ids=["stars", "halves"])
+@pytest.mark.parametrize(
+    "levels", [STARS, pytest.param(HALVES, marks=pytest.mark.thorough)], ids=["stars", "halves"]
+)
 @pytest.mark.parametrize("kind", ["raters", "confidence", "age"])
 def test_weights_that_stay_the_same(tmp_path, kind, levels):
     """Nothing is declared, neither the weights nor the scale."""
@@ -92,9 +94,9 @@ def test_two_rounds_are_not_enough(tmp_path):
     [
         {"noise": 1e-3},
         {"steps": 3},
-        {"dtype": np.float32},
+        pytest.param({"dtype": np.float32}, marks=pytest.mark.thorough),
         {"fresh": True, "weights": "of each round"},
-        {"weights": "of each round"},
+        pytest.param({"weights": "of each round"}, marks=pytest.mark.thorough),
         {"levels": "off the grid"},
     ],
     ids=[

@@ -40,7 +40,7 @@ def score(found: Reconstruction, ratings: np.ndarray) -> tuple[int, int]:
         pytest.param(
             Program(Client(ratio=2.0, moves=False), "gradient", n_users=6), 0.9, marks=pytest.mark.thorough
         ),
-        (Program(biases=True), 1.0),
+        pytest.param(Program(biases=True), 1.0, marks=pytest.mark.thorough),
     ],
     ids=lambda one: str(one) if isinstance(one, float) else f"{one.client} {one.upload} {one.biases}",
 )

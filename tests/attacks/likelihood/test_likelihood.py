@@ -235,6 +235,7 @@ class TestLearning:
             again = learn(batches, state.parameters, 1, state.points)
             assert again.evidence >= state.evidence - 0.01 * total
 
+    @pytest.mark.thorough
     def test_a_step_that_loses_is_halved(self, transcripts):
         """Levels that overshoot eightfold lose at first, and still gain in the end."""
         batches, start = self.start(transcripts)
@@ -440,6 +441,7 @@ def test_estimates_a_constant_that_is_not_published(transcripts, scenario, name,
     assert constant["low"] <= constant["value"] <= constant["high"]
 
 
+@pytest.mark.thorough
 def test_says_that_a_constant_is_not_determined(transcripts):
     """Nothing tells alpha from pure noise."""
     view = noisy(transcripts["semi-als", "include-unrated"].view("server"), 0.5, only_noise=True)

@@ -178,13 +178,13 @@ WEAK = {
 @pytest.mark.parametrize(
     "scenario",
     [
-        pytest.param(scenario, marks=[pytest.mark.thorough] if scenario in SCENARIOS[1:3] else [])
+        pytest.param(scenario, marks=[pytest.mark.thorough] if scenario in SCENARIOS[1:] else [])
         for scenario in SCENARIOS
     ],
     ids="/".join,
 )
 def test_solver_matrix(transcripts, ratings, scenario):
-    """Who is answered, and that nobody is wrongly; with each update and each weighting by default."""
+    """Who is answered, and that nobody is wrongly; with one scenario by default."""
     actual = ratings.matrix().toarray()
     view = transcripts[scenario].view("server")
     answered = {}
@@ -240,6 +240,7 @@ class TestFailureIsData:
             Root(**options)
 
 
+@pytest.mark.thorough
 def test_processes_change_no_byte(outside):
     _, transcript = outside(update="sgd", weighting="include-unrated")
     view = transcript.view("server")

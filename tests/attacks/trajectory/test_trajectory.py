@@ -209,6 +209,7 @@ class TestFreshNoise:
         )
         assert np.quantile(np.abs(score_), 0.68) == pytest.approx(1.0, abs=0.2)
 
+    @pytest.mark.thorough
     def test_normal_noise_of_a_known_scale(self, community, recorded):
         """As sure as it says, under the defense ``gaussian``."""
         view = recorded("gaussian:sigma=0.5").view("server")

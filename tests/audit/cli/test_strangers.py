@@ -198,7 +198,7 @@ def test_a_wrong_rule_is_told_in_its_own_words(tmp_path, declared, says):
         ("delta", "gradient", ""),
     ],
 )
-@pytest.mark.parametrize("reduction", [None, "mean"])
+@pytest.mark.parametrize("reduction", [None, pytest.param("mean", marks=pytest.mark.thorough)])
 def test_what_is_uploaded_is_held_against_the_rows(run, tmp_path, declared, sent, says, reduction):
     """Before: a wrong declaration ended in NOT TESTED without a word."""
     rng = np.random.default_rng(0)

@@ -169,6 +169,7 @@ class TestLimit:
             assert found["rating_accuracy"].ml.mean() > 0.999, transcript.path
             assert np.nanmean(found["attribute_group_accuracy"].map) == pytest.approx(1.0)
 
+    @pytest.mark.thorough
     def test_the_factors_that_stand_for_the_truth_are_the_likeliest(self, tmp_path):
         """In sgd the limit is told the factor that explains the uploads best under the true answers; from one
         start a client of two ratings was told a worse one, and 0.9958 was the limit of what reads 1.0."""
