@@ -13,6 +13,7 @@ import pandas as pd
 from matplotlib.figure import Figure
 
 from reports.figures import save
+from reports.growth_figure import growth_figure
 from reports.neighbours_figure import leakage_figure
 from reports.parts_figure import rounds_figure
 from reports.parts_prediction import PAPER
@@ -62,6 +63,17 @@ def trusted_weights(folder: Path) -> list[Path]:
     return out
 
 
+def growth() -> Figure:
+    """Bytes and seconds of a round of paper 004's protocols, of the table's rows."""
+    frame = pd.read_csv(HERE / "rows" / "paper-004-growth.csv", thousands=",")
+    frame = frame[frame["at"] != "growth"].rename(columns={"system": "protocol", "s a round": "seconds"})
+    at, by_users = frame["at"].astype(float), frame["varied"] == "users"
+    factors = at.where(frame["varied"] == "factors", 10)
+    messages = frame["messages"].astype(float) / frame["messages / claimed"].astype(float)
+    ratings = frame["ratings"].astype(float)
+    return growth_figure(frame.assign(at=at.where(~by_users, ratings), claimed=8 * factors * messages))
+
+
 def main() -> None:
     """Draw all of them."""
     with TemporaryDirectory() as name:
@@ -70,6 +82,7 @@ def main() -> None:
         paths = [
             *save(pdmfrec_rounds(), folder / "pdmfrec_mae_against_rounds"),
             *save(leakage, folder / "leakage_among_neighbours"),
+            *save(growth(), folder / "round_growth"),
             *trusted(folder),
             *trusted_weights(folder),
         ]

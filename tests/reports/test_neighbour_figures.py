@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pandas as pd
 
+from reports.growth_figure import GROWS, growth_figure
 from reports.neighbours_figure import LABELS, PANELS, leakage_figure
 from reports.parts_figure import rounds_figure
 
@@ -35,3 +36,23 @@ def test_rounds_have_a_line_for_each_variant():
     said = [text.get_text() for text in figure.legends[0].get_texts()]
     assert said == ["published, PDMFRec", "mean of the training ratings", "a", "b"]
     assert [line.get_ydata()[0] for line in figure.axes[0].lines][:2] == [1.02, 0.95]
+
+
+def test_growth_is_drawn_beside_the_claim():
+    rows = [
+        {
+            "protocol": "a",
+            "varied": varied,
+            "at": at,
+            "bytes": 9e6 * at,
+            "claimed": 8e6 * at,
+            "seconds": 2 + at,
+        }
+        for varied in GROWS
+        for at in (1, 4)
+    ]
+    figure = growth_figure(pd.DataFrame(rows))
+    drawn = [[list(line.get_ydata()) for line in axes.lines] for axes in figure.axes]
+    assert drawn[:3] == [[[9, 36], [8, 32]]] * 3
+    assert drawn[3:] == [[[3, 6], [3, 12]]] * 3
+    assert [text.get_text() for text in figure.legends[0].get_texts()] == ["a", "a, as claimed"]
