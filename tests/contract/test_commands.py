@@ -167,6 +167,7 @@ class TestPaper002:
             words = [command, *SIZE, option, name, "--epochs", 2, "--jobs", 1, "--out", tmp_path / command]
             assert ends_well(*words)[0] == 2
 
+    @pytest.mark.thorough
     def test_claims(self, ends_well, tmp_path):
         methods = [word for name in ("mf", *NOISY) for word in ("--protocol", name)]
         words = ["--noise", "composed", "--rounds", 2, "--epochs", 2, "--jobs", 1, "--set", "factors=2"]

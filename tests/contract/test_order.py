@@ -146,7 +146,9 @@ def test_a_permutation_changes_no_answer(folder, recording):
             same_answers(name, {}, seen, f"{recording} by {adversary}")
 
 
-@pytest.mark.parametrize("name", SLOW)
+@pytest.mark.parametrize(
+    "name", [pytest.param(one, marks=pytest.mark.thorough if one == "likelihood" else ()) for one in SLOW]
+)
 def test_a_permutation_changes_no_answer_of_what_iterates(folder, name):
     options, recordings = SLOW[name]
     for recording in recordings:

@@ -19,11 +19,21 @@ SNIPPET = re.compile(r"^```python\n(.*?)^```", re.MULTILINE | re.DOTALL)
 LINK = re.compile(r"\]\(([^)#\s]+)(?:#[^)]*)?\)")
 
 
+LONG = ("add-a-defense", "add-a-client-rule")  # add-an-attack stands for them
+
+
 def pages_with_snippets() -> list[Path]:
     return [page for page in PAGES if SNIPPET.search(page.read_text())]
 
 
-@pytest.mark.parametrize("page", pages_with_snippets(), ids=lambda page: page.stem)
+@pytest.mark.parametrize(
+    "page",
+    [
+        pytest.param(page, marks=pytest.mark.thorough if page.stem in LONG else ())
+        for page in pages_with_snippets()
+    ],
+    ids=lambda page: page.stem,
+)
 def test_snippets_run(page, tmp_path, monkeypatch):
     """One after the other in one namespace, in an empty folder."""
     monkeypatch.chdir(tmp_path)

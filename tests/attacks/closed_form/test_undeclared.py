@@ -448,6 +448,7 @@ def test_an_item_that_takes_no_part(tmp_path, table):
     assert good == answers >= (n_rated[n_rated > 10] - 1).sum()
 
 
+@pytest.mark.thorough
 def test_rows_of_items_that_did_not_move(tmp_path, table):
     """A program that sends its copy of all items, nothing declared: zeros say nothing, others are read."""
     rng = np.random.default_rng(0)

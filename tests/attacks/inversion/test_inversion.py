@@ -52,6 +52,7 @@ def test_local_steps_are_read(program: Program, least: float, tmp_path: Path):
     assert right >= least * (ratings > 0).sum()
 
 
+@pytest.mark.thorough
 def test_few_ratings_need_the_rule_and_more_equations_than_unknowns(tmp_path: Path):
     """Five ratings and five factors: 25 equations about 10 unknowns and a rate; by the span alone, nobody."""
     ratings = Program(density=0.08, n_users=12).record(
@@ -67,6 +68,7 @@ def test_few_ratings_need_the_rule_and_more_equations_than_unknowns(tmp_path: Pa
     assert found.options["hypothesis"].startswith("3 steps")
 
 
+@pytest.mark.thorough
 def test_noise_is_no_answer(tmp_path: Path):
     rng = np.random.default_rng(0)
     q = rng.normal(size=(30, 4))

@@ -427,10 +427,11 @@ def without(view, *names):
     ("scenario", "name", "factor"),
     [
         (("semi-als", "observed-only"), "lambda_factors", 1.5),
-        pytest.param(("semi-als", "include-unrated"), "alpha", 1.5, marks=pytest.mark.thorough),
-        pytest.param(("sgd", "observed-only"), "client_learning_rate", 2.0, marks=pytest.mark.thorough),
+        (("semi-als", "include-unrated"), "alpha", 1.5),
+        (("sgd", "observed-only"), "client_learning_rate", 2.0),
     ],
 )
+@pytest.mark.thorough
 def test_estimates_a_constant_that_is_not_published(transcripts, scenario, name, factor):
     view = noisy(transcripts[scenario].view("server"), 0.05)
     true = view.manifest.hyperparameters[name]

@@ -232,7 +232,7 @@ class TestHostileFiles:
         return path
 
     @pytest.mark.parametrize("kind", ["real", "ideal"])
-    @pytest.mark.parametrize("system", ["privmvmf", "fedmf"])
+    @pytest.mark.parametrize("system", [pytest.param("privmvmf", marks=pytest.mark.thorough), "fedmf"])
     def test_truncated(self, request, tmp_path, kind, system):
         def change(columns):
             columns["ciphertext"][0] = columns["ciphertext"][0][:-1]
