@@ -133,7 +133,7 @@ def test_claims(small, tmp_path):
     assert len(claims_figure(rows, tmp_path)) == 2
     again = claims.run(plan, small, tmp_path, jobs=1)
     assert json.dumps(again) == json.dumps(rows)
-    with pytest.raises(InputError, match="rounds must be between 2"):
+    with pytest.raises(InputError, match="rounds of claims must be a whole number from 2"):
         claims.run(Plan(rounds=1), small, tmp_path)
 
 
