@@ -1,7 +1,7 @@
 """Whether a victim can have its defenses, before any ratings are loaded, by a look at a few synthetic ones.
 
-What is asked are the rules of ``victims.training`` themselves. A defense that cannot be asked without its own
-ratings (its file names other clients, say) is taken to apply; it is refused when it is run.
+What is asked are the rules of ``victims.defense_rules`` themselves. A defense that cannot be asked without
+its own ratings (its file names other clients, say) is taken to apply; it is refused when it is run.
 """
 
 from __future__ import annotations
@@ -13,8 +13,8 @@ from typing import TypeVar
 from victims.common.errors import InputError
 from victims.data.ratings import Ratings
 from victims.data.synthetic import Synthetic, generate
+from victims.defense_rules import only_one, refuse_in_turn, refuse_on_the_way
 from victims.protocols.base import Choosy, Defense, Network, OneServer, Shape, Star, Victim
-from victims.training import only_one, refuse_in_turn, refuse_on_the_way
 
 T = TypeVar("T")
 
@@ -40,7 +40,9 @@ def obstacle(victim: Victim, defenses: Sequence[Defense]) -> str:
         sample = only_one([_asked(partial(defense.sampled, _few(), 0, 0)) for defense in defenses])
     except InputError as error:
         return str(error)
-    return victim.sampling_obstacle() if sample is not None and isinstance(victim, Choosy) else ""
+    if sample is None or not isinstance(victim, Choosy):
+        return ""
+    return _asked(victim.sampling_obstacle) or ""
 
 
 def _refuse_by_network(victim: Victim, defenses: Sequence[Defense]) -> None:

@@ -13,8 +13,8 @@ from typing import Any, NamedTuple, cast
 import numpy as np
 from jaxtyping import Float
 
-from victims.common.errors import InputError
 from victims.data.ratings import Ratings
+from victims.defense_rules import refuse_in_turn, refuse_on_the_way, sampled
 from victims.protocols.base import (
     Cipher,
     Defense,
@@ -152,107 +152,6 @@ def start(victim: Victim, ratings: Ratings, defenses: Sequence[Defense], seed: i
     if cipher is not None and victim.blind_server:  # which starts from encrypted, so from rounded, factors
         state = state._replace(item_factors=cipher.rules.rounded(np.asarray(state.item_factors)))
     return Run(victim, ratings, tuple(defenses), seed, cipher, state)
-
-
-def refuse_in_turn(victim: Victim, defense: Defense) -> None:
-    """Refuse a defense that a server which steps at every upload rules out.
-
-    Parameters
-    ----------
-    victim : Victim
-    defense : Defense
-
-    Raises
-    ------
-    InputError
-        Naming the defense.
-    """
-    if victim.stepwise and defense.changes_uploads and not defense.additive:
-        raise InputError(
-            f"{defense.name} cannot be applied where the server steps at every upload: what is done to "
-            "a row must not depend on the row; use order=batch"
-        )
-
-
-def refuse_on_the_way(
-    network: Network, defenses: Sequence[Defense], position: int, *, encrypts: bool, shares_scale: bool
-) -> None:
-    """Refuse a defense that makes no sense among others, or on the way that rows take.
-
-    Parameters
-    ----------
-    network : Network
-    defenses : sequence of Defense
-    position : int
-        Of the defense that is meant.
-    encrypts : bool
-        Whether it seals rows.
-    shares_scale : bool
-        Whether a server would hand out the scale of its noise.
-
-    Raises
-    ------
-    InputError
-        Naming the defense.
-    """
-    defense = defenses[position]
-    network.check(defense.name, encrypts, defense.sums_of_neighbours)
-    if network.edges is not None and shares_scale:
-        raise InputError(
-            f"{defense.name} is noise whose scale a server draws and hands out, and these clients have "
-            "none; use laplace or gaussian"
-        )
-    if encrypts and position < len(defenses) - 1:
-        raise InputError(
-            f"{defense.name} must be the last defense, for nothing can be done to encrypted rows; "
-            f"got {defenses[position + 1].name} after it"
-        )
-
-
-def sampled(defenses: Sequence[Defense], ratings: Ratings, round_: int, seed: int) -> Sample | None:
-    """Unrated items that take part in a round, by the one defense that chooses them.
-
-    Parameters
-    ----------
-    defenses : sequence of Defense
-    ratings : Ratings
-    round_ : int
-    seed : int
-
-    Returns
-    -------
-    Sample or None
-        None where no defense chooses.
-
-    Raises
-    ------
-    InputError
-        If two defenses choose.
-    """
-    return only_one([d.sampled(ratings, round_, seed) for d in defenses])
-
-
-def only_one(samples: Sequence[Sample | None]) -> Sample | None:
-    """Choose the sample of the one defense that has one.
-
-    Parameters
-    ----------
-    samples : sequence of Sample or None
-        One a defense.
-
-    Returns
-    -------
-    Sample or None
-
-    Raises
-    ------
-    InputError
-        If two defenses choose.
-    """
-    chosen = [sample for sample in samples if sample is not None]
-    if len(chosen) > 1:
-        raise InputError("at most one defense may sample unrated items; leave the others out")
-    return chosen[0] if chosen else None
 
 
 def formed_rows(

@@ -7,7 +7,7 @@ computed once where they share a folder.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -137,11 +137,9 @@ def listed(matrix: Matrix, data: Mapping[str, Ratings], directory: Path) -> List
         If an exclusion means no cell, the ratings do not allow a part, or nothing of a block applies.
     """
     cells: dict[Path | None, Cell[Placed]] = {}
-    idle: set[Path | None] = set()  # of the cells that are left out
     left_out: list[Row] = []
     asked: dict[str, list[Cell[Placed]]] = {}
     met: set[int] = set()
-    n_cells = 0
     for part in matrix.parts:
         kept, rows = _without(part, matrix.exclusions, met)
         left_out += rows
@@ -149,27 +147,42 @@ def listed(matrix: Matrix, data: Mapping[str, Ratings], directory: Path) -> List
             excluded = matrix.exclusions and part.preset != COMPARE
             reason = _reason(matrix.exclusions, _columns(cell), met) if excluded else None
             asked.setdefault(part.asked, []).append(cell)
-            n_cells += 1
-            if n_cells > MOST_CELLS:
-                raise InputError(
-                    f"a campaign must have at most {MOST_CELLS:,} cells, got more; leave some out, or split "
-                    "it into several files"
-                )
+            _refuse_many(asked)
             if reason is None and not cell.obstacle:
                 cells.setdefault(cell.path, cell)
-            elif cell.path not in idle:  # two blocks may ask for one cell
-                idle.add(cell.path)
+            else:
                 left_out += not_applicable(rows_without, cell.task, reason or cell.obstacle)
-    for name, every in asked.items():
+    _refuse_idle(asked)
+    _refuse_unmet(matrix.exclusions, met)
+    return Listed(list(cells.values()), _each_once(left_out))
+
+
+def _refuse_many(asked: Mapping[str, Sequence[Cell[Placed]]]) -> None:
+    if sum(map(len, asked.values())) > MOST_CELLS:
+        raise InputError(
+            f"a campaign must have at most {MOST_CELLS:,} cells, got more; leave some out, or split it into "
+            "several files"
+        )
+
+
+def _refuse_idle(asked: Mapping[str, Sequence[Cell[Placed]]]) -> None:
+    for name, cells in asked.items():
         try:
-            refuse_if_none_applies(every)
+            refuse_if_none_applies(cells)
         except InputError as error:
             raise InputError(f"campaign: {name}: {error}") from None
-    for number, exclusion in enumerate(matrix.exclusions):
+
+
+def _refuse_unmet(exclusions: Sequence[Exclusion], met: Collection[int]) -> None:
+    for number, exclusion in enumerate(exclusions):
         if number not in met:
             words = ", ".join(f"{name} = {value!r}" for name, value in exclusion.where.items())
             raise InputError(f"campaign: the exclusion with {words} means no cell; correct or remove it")
-    return Listed(list(cells.values()), left_out)
+
+
+def _each_once(rows: Iterable[Row]) -> list[Row]:
+    """Two blocks may ask for one cell that is left out."""
+    return list({repr(row): row for row in rows}.values())
 
 
 def _without(part: Part, exclusions: Sequence[Exclusion], met: set[int]) -> tuple[list[Part], list[Row]]:

@@ -56,7 +56,8 @@ def run_campaign(
     typer.Exit
         With 1 or 3, as the bars are judged.
     """
-    from audit.campaigns.campaign_file import load_data, matrix_of, read_campaign
+    from audit.campaigns.campaign_file import read_campaign
+    from audit.campaigns.campaign_plans import load_data, matrix_of
     from audit.campaigns.matrix import counts_of, listed, run
     from audit.campaigns.parts import PROCEDURE
     from audit.experiments.estimates import estimated, try_out

@@ -95,8 +95,8 @@ def cost(
     from reports.cost_figure import cost_figure
 
     output = Output(quiet, as_json)
-    if not 0 < gigabits < math.inf:  # what the sheet refuses, too, in bits
-        raise InputError(f"--gigabits must be > 0, got {gigabits:g}; the default is {GIGABITS:g}")
+    if not 0 < gigabits * 1e9 < math.inf:  # what the sheet refuses, too, in bits
+        raise InputError(f"--gigabits must be > 0 and < 1e299, got {gigabits:g}; the default is {GIGABITS:g}")
     refuse_unwritable(out)
     if figure is not None:
         _refuse_undrawable(victim, set_ or [])

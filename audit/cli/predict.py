@@ -145,7 +145,8 @@ def predict(
         )
         return
     refuse_idle(idle, rates=rates)
-    from audit.experiments.prediction import METHODS, Plan, run, settled, user_errors
+    from audit.experiments.prediction import run, user_errors
+    from audit.experiments.prediction_plan import METHODS, Plan, settled
     from audit.experiments.prediction_tuning import best
     from audit.experiments.prediction_tuning import tune as search
     from audit.factories import parse_options

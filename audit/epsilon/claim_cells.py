@@ -12,7 +12,7 @@ from audit.code_identity import FILE, code_used
 from audit.experiments.grid import Cell
 from audit.experiments.metric_rows import failed_row
 from audit.experiments.naming import cell_path, content_of
-from audit.experiments.prediction import NOWHERE
+from audit.experiments.prediction_plan import NOWHERE
 from audit.experiments.private_mf import VICTIM, System, system_of
 from audit.experiments.results import Row
 from audit.factories import make_defenses, make_victim

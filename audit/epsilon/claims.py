@@ -33,7 +33,7 @@ from audit.experiments.plan_rules import (
     refuse_said_elsewhere,
     refuse_too_many,
 )
-from audit.experiments.prediction import TESTED
+from audit.experiments.prediction_plan import TESTED
 from audit.experiments.private_mf import VICTIM
 from audit.experiments.results import Row, make_row
 from audit.factories import make_attack, make_defenses, make_victim

@@ -7,12 +7,11 @@ MovieLens 100K publishes (``ua``) where they are there, else random ones; one wh
 
 from __future__ import annotations
 
-import os
 import time
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
@@ -21,134 +20,19 @@ from audit.experiments.experiment import Experiment
 from audit.experiments.grid import Cell, Procedure, Say
 from audit.experiments.metric_rows import failed_row
 from audit.experiments.naming import cell_path, content_of
-from audit.experiments.plan_rules import (
-    FACTORS,
-    N_ROUNDS,
-    NAME,
-    NAMES,
-    OPTIONS,
-    RUNS,
-    SEED,
-    TEXT,
-    each_once,
-    refuse_said_elsewhere,
-    refuse_too_many,
-)
-from audit.experiments.private_mf import VICTIM, system_of
+from audit.experiments.prediction_plan import NOWHERE, PAPER, Plan, settled
+from audit.experiments.private_mf import VICTIM
 from audit.experiments.results import Row, make_row
 from audit.experiments.user_error_files import read_user_errors
 from audit.factories import make_defenses, make_victim
 from audit.scoring.over_users import UserErrors, interval_over_users
-from defenses.noise.objective_noise import NOISES
-from victims.common.errors import InputError
-from victims.common.validation import (
-    each,
-    finite,
-    flag,
-    one_of,
-    positive_share,
-    require,
-    require_fields,
-    strictly_between,
-)
 from victims.data.movielens_files import published_split
 from victims.data.ratings import Ratings
-from victims.data.splits import refuse_unknown_rule, split_by
-from victims.data.subsets import leave_out, split
+from victims.data.subsets import split
 from victims.evaluation.rating_error import predictions
 from victims.training import start
 
-METHODS = ("mf", "hdpmf", "pdpmf", "dpmf", "hdpmf-r")  # of the paper's tables
-VARIED = {
-    "nothing": (float("nan"),),
-    "user_low": (0.1, 0.2, 0.3, 0.4),  # Figures 2 and 3
-    "user_conservative": (0.1, 0.2, 0.3, 0.4, 0.54),  # Figures 4 and 5
-    "fraction": (0.2, 0.4, 0.6, 0.8, 1.0),  # Figures 6 and 7
-    "epsilon": (0.1, 0.3, 1.0, 3.0, 10.0),
-}
-OF_DATA = ("nothing", "fraction")  # what is no option of a defense
-TESTED = 10  # ratings per user
 SIZE_OF: dict[str, Callable[[np.ndarray], np.ndarray]] = {"mse": np.square, "mae": np.abs}
-NOWHERE = os.devnull  # a source without a published split
-PAPER = "paper"  # how paper 002 holds ratings out
-
-
-@dataclass(frozen=True)
-class Plan:
-    """What to train.
-
-    Attributes
-    ----------
-    methods : tuple of str
-        Names of ``audit.experiments.private_mf``.
-    data : str
-        As given to ``--data``; part of the results.
-    source : str
-        Where the published split is looked for; empty: what ``data`` says.
-    noise : str
-        See ``defenses.noise.objective_noise``.
-    factors : tuple of int
-    epochs, runs, seed : int
-    vary : str
-        A key of ``VARIED``.
-    points : tuple of float
-        Values of it; empty: those of the paper's figures.
-    clip : bool
-        Whether predictions are clipped to the rating grid; the paper does not say.
-    victim_options : dict
-    split : str
-        ``paper``: the published split, else ten ratings of each user (one where the fraction varies). Or a
-        rule of ``victims.data.splits``.
-    test_fraction : float
-        That ``random`` and ``time`` hold out.
-    weights : str
-        A file of privacy weights; empty: they are drawn from each run's seed.
-    chosen : mapping of method and number of factors to options
-        Of the victim, as ``audit.experiments.prediction_tuning`` found them.
-    """
-
-    methods: tuple[str, ...] = METHODS
-    data: str = "synthetic"
-    noise: str = "fresh"
-    factors: tuple[int, ...] = (10, 5)
-    epochs: int = 100
-    runs: int = 5
-    seed: int = 0
-    vary: str = "nothing"
-    points: tuple[float, ...] = ()
-    clip: bool = True
-    victim_options: dict[str, Any] = field(default_factory=dict)
-    split: str = PAPER
-    test_fraction: float = 0.2
-    weights: str = ""
-    chosen: Mapping[tuple[str, int], dict[str, str]] = field(default_factory=dict)
-    source: str = ""
-
-    @property
-    def places(self) -> tuple[float, ...]:
-        """The values that are tried."""
-        return self.points or VARIED[self.vary]
-
-    def held_out(self, ratings: Ratings, seed: int) -> tuple[Ratings, Ratings]:
-        """Training and test ratings, before a share of the former is taken."""
-        if self.split != PAPER:
-            return split_by(self.split, ratings, self.test_fraction, seed)
-        if self.vary == "fraction":
-            return leave_out(ratings, 1, seed)
-        return published_split(self.source or self.data, ratings) or leave_out(ratings, TESTED, seed)
-
-    def defense(self, method: str, point: float) -> str:
-        """What protects a method at one point."""
-        options: dict[str, float | str] = {} if self.vary in OF_DATA else {self.vary: point}
-        if self.weights:
-            options["weights"] = self.weights
-        return system_of(method).defense_text(self.noise, self.epochs, **options)
-
-    def victim(self, factors: int, method: str) -> dict[str, Any]:
-        """Options of the victim."""
-        usual = {"order": "per-rating", "learning_rate": "0.005"}
-        found = self.chosen.get((system_of(method).tuned_as, factors), {})
-        return {**usual, **self.victim_options, **found, "factors": str(factors), "epochs": str(self.epochs)}
 
 
 @dataclass(frozen=True)
@@ -228,76 +112,6 @@ def cells_of(plan: Plan, ratings: Ratings, directory: Path) -> list[Cell[Trainin
         for method in plan.methods
         for run in range(plan.runs)
     ]
-
-
-def settled(plan: Plan) -> Plan:
-    """Check every name of a plan: a misspelt one must not cost the work before it.
-
-    Parameters
-    ----------
-    plan : Plan
-
-    Returns
-    -------
-    Plan
-        The same, with each method, number and point once.
-
-    Raises
-    ------
-    InputError
-        If a name or option is unknown.
-    """
-    _check_values(plan)
-    refuse_said_elsewhere("a prediction", plan.victim_options, factors="factors", epochs="epochs")
-    plan = replace(
-        plan,
-        methods=each_once(plan.methods),
-        factors=each_once(map(int, plan.factors)),
-        points=each_once(map(float, plan.points)),
-    )
-    refuse_too_many(
-        "a prediction", factors=plan.factors, points=plan.places, methods=plan.methods, runs=range(plan.runs)
-    )
-    if plan.split != PAPER:
-        refuse_unknown_rule(plan.split)
-    if plan.weights and plan.vary not in (*OF_DATA, "epsilon"):
-        raise InputError(f"--vary {plan.vary} is about weights that are drawn; leave --weights out")
-    if plan.vary not in OF_DATA and not any(system_of(method).is_private for method in plan.methods):
-        raise InputError(f"--vary {plan.vary} needs a method with budgets beside mf; add --method hdpmf, say")
-    if plan.points and plan.vary == "nothing":
-        raise InputError("--points are values of what varies; name it with --vary, or leave them out")
-    for point in plan.places:
-        if plan.vary == "fraction":
-            require(
-                "a prediction", "points", point, positive_share(), "they are shares of the training ratings"
-            )
-        for method in plan.methods:
-            make_defenses(plan.defense(method, point))
-    for factors in plan.factors:
-        for method in plan.methods:
-            make_victim(VICTIM, plan.victim(factors, method))
-    return plan
-
-
-def _check_values(plan: Plan) -> None:
-    require_fields(
-        plan,
-        "a prediction",
-        methods=NAMES,
-        data=TEXT,
-        noise=one_of(*NOISES),
-        factors=each(FACTORS),
-        epochs=N_ROUNDS,
-        runs=RUNS,
-        seed=SEED,
-        vary=one_of(*VARIED),
-        points=each(finite(), fewest=0),
-        clip=flag(),
-        split=NAME,
-        test_fraction=strictly_between(0, 1),
-        weights=TEXT,
-        victim_options=OPTIONS,
-    )
 
 
 def _cell(task: Training, content: str, directory: Path) -> Cell[Training]:

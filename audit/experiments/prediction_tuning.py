@@ -24,7 +24,8 @@ from audit.experiments.cluster import Cluster
 from audit.experiments.grid import Cell, Procedure, Report, Say, silent
 from audit.experiments.metric_rows import failed_row
 from audit.experiments.naming import cell_path, content_of
-from audit.experiments.prediction import Plan, Training
+from audit.experiments.prediction import Training
+from audit.experiments.prediction_plan import Plan
 from audit.experiments.private_mf import VICTIM, system_of
 from audit.experiments.results import Row, make_row
 from audit.experiments.runner import run_grid

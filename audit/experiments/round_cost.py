@@ -24,8 +24,9 @@ from victims.common.errors import InputError
 from victims.common.limits import peak_memory
 from victims.data.ratings import Ratings
 from victims.data.subsets import of_users
+from victims.defense_rules import sampled
 from victims.protocols.base import Defense, Received, Victim
-from victims.training import Run, sampled, sent_rows, start
+from victims.training import Run, sent_rows, start
 
 UNTIMED = (
     "bytes_sent",

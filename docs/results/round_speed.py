@@ -16,8 +16,9 @@ from typing import Any
 from audit.factories import make_defenses
 from victims.data.loaders import load
 from victims.data.splits import split_by
+from victims.defense_rules import sampled
 from victims.protocols.fedmvmf import FedMVMF
-from victims.training import sampled, start
+from victims.training import start
 
 TIMED = 5
 SAMPLING = "unrated-sampling:rho=1"

@@ -9,7 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from audit.campaigns.campaign_file import load_data, matrix_of, read_campaign
+from audit.campaigns.campaign_file import read_campaign
+from audit.campaigns.campaign_plans import load_data, matrix_of
 from audit.campaigns.matrix import listed
 from audit.experiments.false_discoveries import controlled
 from audit.requests.result_files import rows_of

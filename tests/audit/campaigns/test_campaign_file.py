@@ -6,7 +6,8 @@ import re
 
 import pytest
 
-from audit.campaigns.campaign_file import load_data, matrix_of, read_campaign
+from audit.campaigns.campaign_file import read_campaign
+from audit.campaigns.campaign_plans import load_data, matrix_of
 from audit.campaigns.matrix import listed
 from victims.common.errors import InputError
 
@@ -44,6 +45,15 @@ def test_it_is_the_product_of_what_it_names(tmp_path):
     assert load_data(content, tmp_path)["small"].n_users == 12
 
 
+def test_what_two_blocks_ask_for_is_excluded_once(tmp_path):
+    content = read(
+        tmp_path, GOOD + '[[exclude]]\ndefense = "laplace:b=2"\nadversary = "server"\nreason = "known"\n'
+    )
+    twice = content.model_copy(update={"victim": [*content.victim, *content.victim]})
+    assert all_of(content, tmp_path).excluded
+    assert len(all_of(twice, tmp_path).excluded) == len(all_of(content, tmp_path).excluded)
+
+
 def test_exclusions_are_rows_with_their_reason(tmp_path):
     out = '[[exclude]]\ndefense = "laplace:b=2"\nadversary = "server"\nreason = "known"\n'
     whole = '[[exclude]]\nvictim = "mf"\ndefense = "none"\nseed = 1\nreason = "done before"\n'
@@ -79,6 +89,10 @@ WRONG = {
     "an unknown attack": (GOOD.replace("runs", 'attacks = ["spectal"]\nruns'), "unknown attack 'spectal'"),
     "an unknown update": (GOOD.replace('"mf"', '"mf"\nupdate = ["als"]'), "one of sgd, got 'als'"),
     "an option of no victim": (GOOD + "set = { colour = 3 }\n", "no option 'colour'"),
+    "a scenario among the options": (
+        GOOD.replace('name = "mf"', 'name = "mf"\nset = { update = "sgd" }'),
+        "campaign: set of [[victim]] mf must not name update, got 'sgd'; leave it out of set and say it by",
+    ),
     "an exclusion of nothing": (GOOD + '[[exclude]]\nseed = 7\nreason = "x"\n', "means no cell"),
     "an exclusion of everything": (GOOD + '[[exclude]]\nreason = "x"\n', "an exclusion must name"),
     "an exclusion without a reason": (GOOD + "[[exclude]]\nseed = 0\n", "reason"),

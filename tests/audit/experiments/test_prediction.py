@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 from audit.experiments import prediction, prediction_tuning
+from audit.experiments.prediction_plan import VARIED
 from audit.factories import make_defenses
 from audit.scoring.paired_tests import comparisons
 from reports.prediction import prediction_table
@@ -68,7 +69,7 @@ def test_prediction(small, tmp_path, vary):
     assert {row["status"] for row in rows} == {"ran"}
     assert all(np.isfinite([row["value"], row["baseline"]]).all() for row in rows)
     table = prediction_table(rows, "ml-100k", "x", vary)
-    assert table.row_count == 3 * len(prediction.VARIED[vary])
+    assert table.row_count == 3 * len(VARIED[vary])
     assert len([path for path in prediction_figure(rows, vary, tmp_path) if path.exists()]) == 2
 
 

@@ -11,7 +11,8 @@ import re
 import pytest
 
 import factorleak as fl
-from audit.campaigns.campaign_file import matrix_of, read_campaign
+from audit.campaigns.campaign_file import read_campaign
+from audit.campaigns.campaign_plans import matrix_of
 from audit.experiments.applicability import obstacle_of
 from audit.experiments.campaign import Campaign, settled
 from audit.experiments.campaign import run as run_campaign
@@ -196,9 +197,9 @@ def test_of_compare_too(run, tmp_path, lines):
         fl.compare("none", NOWHERE, **keywords)
 
 
-@pytest.mark.parametrize("typed", ["0", "-1", "nan", "inf"])
+@pytest.mark.parametrize("typed", ["0", "-1", "nan", "inf", "1e+300"])
 def test_the_speed_of_a_network_is_refused_as_it_was_typed(run, tmp_path, typed):
-    assert f"--gigabits must be > 0, got {typed}" in refused_command(
+    assert f"--gigabits must be > 0 and < 1e299, got {typed}" in refused_command(
         run, tmp_path, f"cost --gigabits {typed}"
     )
 
@@ -224,6 +225,10 @@ class Unsteady(DecentralisedMF):
     def network(self, state, ratings):
         raise ZeroDivisionError
 
+    def sampling_obstacle(self):
+        raise ZeroDivisionError
 
-def test_what_fails_on_a_few_synthetic_clients_is_tried():
-    assert obstacle(Unsteady(), make_defenses("laplace")) == ""
+
+@pytest.mark.parametrize("defense", ["laplace", "unrated-sampling:rho=1"])
+def test_what_fails_on_a_few_synthetic_clients_is_tried(defense):
+    assert obstacle(Unsteady(), make_defenses(defense)) == ""
