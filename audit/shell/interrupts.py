@@ -55,6 +55,8 @@ def watch() -> None:
     _heard.update(heard)
     signal.pthread_sigmask(signal.SIG_BLOCK, heard)
 
+    import psutil  # noqa: F401  # now: two threads that import one module may see half of it
+
     def wait() -> None:
         signal.pthread_sigmask(signal.SIG_UNBLOCK, heard)
         while (signal_ := os.read(read, 1)[0]) not in heard:
@@ -83,16 +85,17 @@ def leave(code: int, line: str = "") -> NoReturn:
         Written to stderr as it is; empty for none.
     """
     _leaving.acquire()  # never released: who comes second waits for the end
-    _flush()
-    _end_children()
-    _remove_unfinished()
     try:
+        _flush()
+        _end_children()
+        _remove_unfinished()
         if line and os.isatty(2):
             line = f"\r\x1b[K{SHOW_CURSOR}{line}"
         os.write(2, line.encode())
     except OSError:  # nobody listens
         pass
-    os._exit(code)
+    finally:  # whatever failed: who waits for the end would wait forever
+        os._exit(code)
 
 
 def finish(code: int) -> NoReturn:
@@ -175,8 +178,8 @@ def _flush() -> None:
 
 def _remove_unfinished() -> None:
     files = sys.modules.get("victims.common.files")
-    if files is not None:
-        files.remove_unfinished()
+    if remove := getattr(files, "remove_unfinished", None):  # while it is imported nothing is unfinished
+        remove()
 
 
 def _end_children() -> None:
