@@ -7,6 +7,7 @@ import numpy as np
 from attacks.base import Reconstruction
 from attacks.closed_form.common_numbers import untold_offset
 from attacks.closed_form.contradicted import silent_about
+from attacks.closed_form.reduction import NOISES
 from victims.transcript.view import View
 
 MAX_MISFIT = 0.25  # of the clients that are asked, as ``undeclared`` allows
@@ -29,7 +30,8 @@ def unless_lowered(found: Reconstruction, view: View) -> Reconstruction:
     """
     manifest = view.manifest
     answered = ~np.isin(found.users, list(found.abstained))
-    plain = manifest.weighting == "observed-only" and not manifest.defenses
+    added = all(entry.get("name") in NOISES for entry in manifest.defenses)
+    plain = manifest.weighting == "observed-only" and added
     if not plain or answered.all() or not answered.any():
         return found
     lowered = untold_offset(view, MAX_MISFIT).lowered

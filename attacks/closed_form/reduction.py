@@ -13,6 +13,7 @@ from jaxtyping import Float
 from victims.transcript.manifest import Manifest
 from victims.transcript.view import ATTRIBUTE, Uploads
 
+NOISES = ("laplace", "gaussian", "objective-noise")  # defenses that add to the numbers of an upload
 SAMPLE_ROWS = 256  # rows per client that give the direction where they have rank one
 
 

@@ -43,7 +43,7 @@ from attacks.closed_form.goodness_of_fit import ACCIDENT
 from attacks.closed_form.lowered import unless_lowered
 from attacks.closed_form.rank_one import Limit, solve_clients
 from attacks.closed_form.readout import Readout
-from attacks.closed_form.reduction import Reduced, noise_across, projection
+from attacks.closed_form.reduction import NOISES, Reduced, noise_across, projection
 from attacks.closed_form.upload_kind import uploaded_otherwise
 from attacks.obstacles import alpha_unknown, unreadable
 from victims.transcript.manifest import Manifest
@@ -52,7 +52,6 @@ from victims.transcript.view import ATTRIBUTE, ITEM, Uploads, UserBatch, View
 MEAN_OF_NORMAL = np.sqrt(2 / np.pi)  # of its absolute value, in standard deviations
 UNLIKELY = 0.01  # probability of as many accidents as clients are answered
 EXPLAINS = 2.0  # times the misfit that noise gives, which lengths and predictions read under noise add to
-NOISES = ("laplace", "gaussian", "objective-noise")  # defenses that add to the numbers of an upload
 
 
 @dataclass(frozen=True)
@@ -108,7 +107,8 @@ class Spectral:
         if not self._bears_noise(view.manifest):
             return unless_lowered(unless_contradicted(found, self.max_misfit), view)
         small = found.diagnostics["allowed"] < self.noisy_misfit  # noise leaves right answers near the grid
-        return _without_accidents(unless_contradicted(found, self.max_misfit, small), self.max_misfit)
+        found = unless_lowered(unless_contradicted(found, self.max_misfit, small), view)
+        return _without_accidents(found, self.max_misfit)
 
     def _largest_misfit(self, manifest: Manifest) -> float | Limit:
         return partial(_with_noise, self, manifest) if self._bears_noise(manifest) else self.max_misfit

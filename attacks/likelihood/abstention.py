@@ -101,7 +101,9 @@ def too_alike(blocks: Sequence[Estimates], manifest: Manifest) -> str:
     )
 
 
-def at_the_bound(problem: Problem, rows: Rows, p: AnyArray, answers: Answers) -> Float[np.ndarray, " users"]:
+def at_the_bound(
+    problem: Problem, rows: Rows, p: AnyArray, answers: Answers, lowered: float
+) -> Float[np.ndarray, " users"]:
     """Share of each client's ratings all of whose rows are clipped, by what was read of them.
 
     A row at the bound tells the sign of its error and no more.
@@ -115,6 +117,8 @@ def at_the_bound(problem: Problem, rows: Rows, p: AnyArray, answers: Answers) ->
         Its clients' factors.
     answers : Answers
         Their ratings.
+    lowered : float
+        What the program takes off them, in stars.
 
     Returns
     -------
@@ -128,7 +132,7 @@ def at_the_bound(problem: Problem, rows: Rows, p: AnyArray, answers: Answers) ->
     predicted = np.einsum("tuk,tukr->tur", own, np.asarray(rows.factors))
     told = np.array(problem.model.levels)[np.asarray(answers.items).argmax(axis=0)]
     length = np.stack([np.asarray(problem.model.law.norm(jnp.asarray(one))) for one in own])[..., None]
-    inside = (np.abs(told - predicted) * length < problem.model.clip) & np.asarray(rows.sent)
+    inside = (np.abs(told - lowered - predicted) * length < problem.model.clip) & np.asarray(rows.sent)
     clipped = valid & ~inside.any(axis=0)
     return clipped.sum(axis=1) / np.maximum(valid.sum(axis=1), 1)
 

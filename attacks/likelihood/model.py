@@ -162,13 +162,15 @@ def model_of(
 
 
 class Constants(NamedTuple):
-    """lambda_1, lambda_2, gamma, alpha and the noise scale (stars), scalars."""
+    """lambda_1, lambda_2, gamma, alpha, the noise scale (stars), and what is taken off every rating (stars),
+    scalars."""
 
     lambda_attributes: Float[AnyArray, ""]
     lambda_factors: Float[AnyArray, ""]
     rate: Float[AnyArray, ""]
     alpha: Float[AnyArray, ""]
     noise: Float[AnyArray, ""]
+    lowered: Float[AnyArray, ""] = np.zeros(())
 
 
 class Prior(NamedTuple):

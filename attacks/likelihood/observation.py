@@ -69,7 +69,7 @@ def item_rows(model: Model, constants: Constants, rows: Rows) -> RowKind:
     model : Model
         With levels and weights.
     constants : Constants
-        alpha is the weight of unrated items.
+        alpha is the weight of unrated items, ``lowered`` what the program takes off ratings.
     rows : Rows
         Of one batch.
 
@@ -78,9 +78,9 @@ def item_rows(model: Model, constants: Constants, rows: Rows) -> RowKind:
     RowKind
         In the precision of the rows.
     """
-    kind = rows.items.dtype
-    weights = jnp.where(jnp.array(model.weighted), constants.alpha, 1.0)
-    levels = jnp.array(model.levels)
+    kind, unrated = rows.items.dtype, jnp.array(model.weighted)
+    weights = jnp.where(unrated, constants.alpha, 1.0)
+    levels = jnp.array(model.levels) - jnp.where(unrated, 0.0, constants.lowered)
     values, weights = levels.astype(kind), weights.astype(kind)
     return RowKind(values, weights, rows.items, rows.factors, rows.sent, model.clip, model.law)
 

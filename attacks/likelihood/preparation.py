@@ -11,6 +11,7 @@ import numpy as np
 from attacks.likelihood.ascent import ascend
 from attacks.likelihood.batch_cache import BatchCache
 from attacks.likelihood.learning import State, learn, search
+from attacks.likelihood.lowered_ratings import as_learned
 from attacks.likelihood.manifest_model import (
     known_scale,
     law_of,
@@ -171,7 +172,7 @@ def learned(how: Preparation, view: View) -> tuple[BatchCache, State]:
 
     Noise of unknown scale hides that what is declared does not hold: it is taken for more noise. Then
     learning is tried with rows of the opposite sign, without the rule (each round's factor on its own), and
-    with gradient steps of another size.
+    with gradient steps of another size. Ratings less the lowest level are tried in any case.
 
     Parameters
     ----------
@@ -193,6 +194,7 @@ def learned(how: Preparation, view: View) -> tuple[BatchCache, State]:
     if not school.problem.known_noise:
         school, taught = _most_likely(how, some, school, taught)
         view = replace(view, manifest=school.problem.view.manifest)
+    taught = as_learned(school, taught, how.passes)
     if small:
         return school, taught
     batches, start = prepare(how, view, ONCE)

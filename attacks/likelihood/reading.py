@@ -21,6 +21,7 @@ from victims.transcript.view import View
 OTHERWISE = "not taken as it is, for the uploads are more likely {}"
 REVERSED = "as rows of the opposite sign"
 STEPS = "with gradient steps of another size"
+LOWERED = "as those of ratings less {:g}"
 FREE = "with factors that have nothing in common from round to round"
 
 
@@ -67,7 +68,7 @@ def read_all(
     """
     batches, state = learned(how, view)
     options = {**options, "noise": float(state.parameters.constants.noise)}
-    if told := _otherwise(view.manifest, batches.problem.view.manifest):
+    if told := _otherwise(view.manifest, batches.problem.view.manifest, state):
         options["declared_rule"] = OTHERWISE.format(" and ".join(told))
     if reason := wrong_rule(batches.problem, state, how.size):
         return all_abstain(name, everyone, reason, options)
@@ -96,11 +97,13 @@ def read_all(
     )
 
 
-def _otherwise(declared: Manifest, believed: Manifest) -> list[str]:
+def _otherwise(declared: Manifest, believed: Manifest, state: State) -> list[str]:
     """What was taken otherwise than it is declared."""
     told = [REVERSED] if believed.upload != declared.upload else []
     if believed.hyperparameters != declared.hyperparameters or believed.update != declared.update:
         told.append(STEPS if any(ties(believed)) else FREE)
+    if lowered := float(state.parameters.constants.lowered):
+        told.append(LOWERED.format(lowered))
     return told
 
 
@@ -109,7 +112,7 @@ def _answered(batches: BatchCache, state: State, samples: int, progress: Progres
     n_users = problem.view.users.size
     blocks, evidence, length = [], np.zeros(n_users), np.zeros(n_users)
     factor, clipped = np.zeros((n_users, problem.view.manifest.factors)), np.zeros(n_users)
-    done = 0
+    done, lowered = 0, float(state.parameters.constants.lowered)
     for batch, start in enumerate(state.points):
         found = read(batches, state.parameters, batch, start, samples)
         count = problem.packing.sizes[batch]
@@ -117,7 +120,7 @@ def _answered(batches: BatchCache, state: State, samples: int, progress: Progres
         evidence[members] = found.evidence[:count]
         length[members] = found.length[:count]
         factor[members] = found.factor[:count]
-        clipped[members] = at_the_bound(problem, batches.rows(batch), start.p, found.answers)[:count]
+        clipped[members] = at_the_bound(problem, batches.rows(batch), start.p, found.answers, lowered)[:count]
         blocks.append(estimates(batches, batch, found.answers))
         done += count
         progress(done, n_users)

@@ -24,15 +24,12 @@ QUICK = [name for name in ATTACKS if name not in COMPILED]
 OPENED = {"quick": 12, "compiled": 1}  # cases of each scenario that are not refused
 FEW = 4  # of the quick ones, where it is not thorough
 SAMPLES = [
-    *[pytest.param(scenario, "quick", FEW, id=f"{'/'.join(scenario)}-few") for scenario in SCENARIOS],
-    *[
-        pytest.param(
-            scenario, kind, OPENED[kind], id=f"{'/'.join(scenario)}-{kind}",
-            marks=[pytest.mark.thorough] if kind == "quick" or scenario in SCENARIOS[1:3] else [],
-        )
-        for scenario in SCENARIOS
-        for kind in OPENED
-    ],
+    pytest.param(
+        scenario, kind, most, id=f"{'/'.join(scenario)}-{name}",
+        marks=[pytest.mark.thorough] if name == "quick" or scenario in SCENARIOS[1:3] else [],
+    )
+    for scenario in SCENARIOS
+    for name, kind, most in (("few", "quick", FEW), *((kind, kind, most) for kind, most in OPENED.items()))
 ]  # fmt: skip
 
 

@@ -132,7 +132,15 @@ def same_answers(name: str, options: dict, seen: list[View], context: str) -> Re
 
 
 # what shows what others of the default run show of the same attacks
-REPEATED = {"sgd/observed-only", "sgd/include-unrated", "mf", "local steps", "fresh noise", "encrypted"}
+REPEATED = {
+    "sgd/observed-only",
+    "sgd/include-unrated",
+    "mf",
+    "local steps",
+    "fresh noise",
+    "encrypted",
+    "fedmf",
+}
 
 
 @pytest.mark.parametrize(

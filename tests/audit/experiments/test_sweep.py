@@ -34,9 +34,11 @@ class TestSweep:
         assert all(0 < row["ceiling"] < 1 for row in noisy_rows if row["status"] == "ran")
         assert any(row["status"] == "not applicable" for row in noisy_rows)
         first = [path.read_bytes() for path in sweep_figures(rows, tmp_path / "a", *SMALL.attacks)]
-        again = [path.read_bytes() for path in sweep_figures(rows, tmp_path / "b", *SMALL.attacks)]
-        assert first == again
         assert len(first) == 12
+        of_one = [row for row in rows if row["metric"] == "rating_accuracy"]
+        again = [path.read_bytes() for path in sweep_figures(of_one, tmp_path / "b", *SMALL.attacks)]
+        assert again
+        assert set(again) <= set(first)
 
     def test_an_attack_that_does_not_apply_under_noise(self, ratings, tmp_path):
         """Before: an IndexError after all the work."""

@@ -1,0 +1,84 @@
+"""Programs that learn ratings less the lowest level, which nobody declares: what noisy uploads say of it.
+
+Every answer would be one level too low, and mostly sure of it. So learning is tried with ratings that are
+lowered, too, and believed where the uploads alone are clearly more likely so. What is known of ratings
+without the uploads (``attacks.likelihood.prior``) has no say: it would call any low ratings lowered ones.
+Where nobody has a rating of the lowest level the rows say the same either way, and ratings are taken as
+declared. So they are where a client's factor does not follow from its ratings: then ascents end in optima
+whose evidence differs by more than this does.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from attacks.likelihood import prior as priors
+from attacks.likelihood.batch_cache import BatchCache
+from attacks.likelihood.learning import FURTHER, State, learn, state_at
+from attacks.likelihood.problem import Parameters, Problem
+
+CLEAR = 10.0  # nats by which uploads must be more likely; of a hundred programs next to none lower ratings
+BEHIND = 20.0  # nats per client by which a first pass may be behind, for more passes to be worth it
+
+
+def as_learned(batches: BatchCache, taught: State, passes: int) -> State:
+    """Learn with ratings less the lowest level, and keep what explains the uploads better.
+
+    Parameters
+    ----------
+    batches : BatchCache
+    taught : State
+        Where learning with ratings as declared ended.
+    passes : int
+        Most estimates of the prior.
+
+    Returns
+    -------
+    State
+        ``taught`` itself, or one whose constants have ``lowered`` > 0.
+    """
+    problem = batches.problem
+    if not problem.model.tied or len(problem.view.manifest.rating_levels) < 2:
+        return taught
+    start = lowered(problem, taught.parameters)
+    first = state_at(batches, start, None)
+    if _lead(problem, first, taught) < -BEHIND * problem.view.users.size:
+        return taught
+    other = learn(batches, first.parameters, passes, first.points)
+    if _lead(problem, other, taught) <= CLEAR:
+        return taught
+    return learn(batches, other.parameters, FURTHER if problem.estimated else 1, other.points)
+
+
+def lowered(problem: Problem, parameters: Parameters) -> Parameters:
+    """Take the lowest level off all ratings: the shares that were learned belong to ratings one level up.
+
+    Parameters
+    ----------
+    problem : Problem
+    parameters : Parameters
+        As learned with ratings as declared.
+
+    Returns
+    -------
+    Parameters
+    """
+    rated = np.array(problem.model.levels) > 0
+    level = np.array(parameters.prior.level, np.float64)
+    level[rated] = np.r_[level[rated].min(), level[rated][:-1]]
+    lowest = np.asarray(problem.view.manifest.rating_levels[0], np.float64)
+    return parameters._replace(
+        constants=parameters.constants._replace(lowered=lowest),
+        prior=parameters.prior._replace(level=level),
+    )
+
+
+def _lead(problem: Problem, one: State, other: State) -> float:
+    """By how many nats the uploads alone are more likely in one state than in another."""
+    return _of_uploads(problem, one) - _of_uploads(problem, other)
+
+
+def _of_uploads(problem: Problem, state: State) -> float:
+    """The evidence without what the prior costs."""
+    prior, spread = state.parameters.prior, state.parameters.spread
+    return state.evidence + priors.penalty(problem.model, prior, spread, state.total.moments)

@@ -1,0 +1,60 @@
+"""Programs that learn ratings less the lowest level, under noise that is declared."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+
+import factorleak as fl
+from attacks.likelihood.lowered_ratings import lowered
+from attacks.likelihood.manifest_model import law_of
+from attacks.likelihood.problem import problem_of, start_parameters
+from victims.data.synthetic import Synthetic, generate
+from victims.transcript.reader import open_transcript
+
+
+def recorded(path, less):
+    """Uploads of clients who learn ratings less a number, declared as if they learned ratings."""
+    ratings = generate(Synthetic(users=30, items=40, ratings_per_user=14.0, seed=3))
+    program = replace(ratings, values=ratings.values - less)
+    fl.record(
+        path, program, victim="fedmvmf", update="semi-als", weighting="observed-only",
+        defenses=["laplace:b=0.3"], rounds=[3],
+    )  # fmt: skip
+    return ratings.matrix().toarray()
+
+
+def read(path, less):
+    """Which answers about ratings are right, and what is said of the declared rule."""
+    table = recorded(path, less)
+    found = fl.attack(path, "likelihood")
+    user, kind, index, value, _ = (np.concatenate(part) for part in zip(*found.rows(), strict=True))
+    item = kind == fl.ITEM
+    assert item.sum() >= 0.9 * (table > 0).sum()
+    return value[item] == table[user[item], index[item]], found.options.get("declared_rule", "")
+
+
+def test_they_are_read_as_ratings_are(tmp_path):
+    """Before: nobody was answered at this noise, and at more of it each rating was one level too low."""
+    plain, said = read(tmp_path / "plain", 0.0)
+    assert not said
+    right, said = read(tmp_path / "lowered", 1.0)
+    assert "ratings less 1" in said
+    assert right.mean() >= plain.mean() - 0.1  # factors, and so rows, are shorter
+
+
+def test_shares_that_were_learned_belong_to_ratings_one_level_up(tmp_path):
+    recorded(tmp_path / "t", 0.0)
+    view = open_transcript(tmp_path / "t").view("server")
+    model, constants = law_of(view.manifest, view.rounds, 0.3)
+    problem = problem_of(
+        view, model, steps=3, key=0, estimated=True, known_noise=True, floor=1e-3, precision=np.float32,
+        shape_cost=1e6,
+    )  # fmt: skip
+    start = start_parameters(problem, constants)
+    start = start._replace(prior=start.prior._replace(level=np.arange(5.0)))
+    moved = lowered(problem, start)
+    assert np.asarray(moved.prior.level).tolist() == [0.0, 0.0, 1.0, 2.0, 3.0]
+    assert float(moved.constants.lowered) == 1.0
+    assert float(start.constants.lowered) == 0.0
