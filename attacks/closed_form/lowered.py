@@ -7,6 +7,7 @@ import numpy as np
 from attacks.base import Reconstruction
 from attacks.closed_form.common_numbers import untold_offset
 from attacks.closed_form.contradicted import silent_about
+from attacks.closed_form.shunned_level import unless_shunned
 from victims.transcript.view import View
 
 MAX_MISFIT = 0.25  # of the clients that are asked, as ``undeclared`` allows
@@ -25,9 +26,10 @@ def unless_lowered(found: Reconstruction, view: View) -> Reconstruction:
     Returns
     -------
     Reconstruction
-        The same where all or none are answered: rows that are as declared leave nobody out.
+        The same where all or none are answered (rows that are as declared leave nobody out), but for
+        ``unless_shunned``.
     """
-    manifest = view.manifest
+    manifest, found = view.manifest, unless_shunned(found, view)
     answered = ~np.isin(found.users, list(found.abstained))
     plain = manifest.weighting == "observed-only" and not manifest.defenses
     if not plain or answered.all() or not answered.any():

@@ -188,9 +188,12 @@ def _equal_factors(rows: Rows, manifest: Manifest, max_misfit: float, *, after: 
     numbers = _one_step(rows)
     levels = np.array(manifest.rating_levels)
     assert rows.sequence is not None
-    able = (numbers.across < PARALLEL_ROWS) & ~np.isnan(rows.scale) & ~(rows.offset != 0).any(axis=1)
+    able = (numbers.across < PARALLEL_ROWS) & ~np.isnan(rows.scale)
+    offset = rows.offset.max(initial=0)  # what is taken off all ratings alike, or nothing
+    able &= ((rows.offset == offset) | ~rows.item).all(axis=1)
     counted = numbers.there & able[:, None]
-    found = follow_equal(numbers.scalar, numbers.along, counted, rows.sequence, levels, after=after)
+    found = follow_equal(numbers.scalar, numbers.along, counted, rows.sequence, levels - offset, after=after)
+    found = found._replace(value=found.value + offset)
     size = counted.sum(axis=1)
     away = np.where(counted, distance_to_levels(np.nan_to_num(found.value), levels), 0).sum(axis=1)
     fit = away / np.maximum(size, 1) / (step_of(levels) / 4)

@@ -77,10 +77,10 @@ def reading_with_unrated(rows: Rows, manifest: Manifest, max_misfit: float) -> R
 
 
 def _under_declared(rows: Rows, manifest: Manifest, max_misfit: float) -> Reading:
-    """Nobody's, where the scale or alpha is not told."""
+    """Nobody's, where the scale or alpha is not told, or something is taken off ratings."""
     levels, alpha = np.array(manifest.rating_levels), manifest.hyperparameters.get("alpha", 0.0)
     none, unknown = np.zeros(len(rows.rows)), np.full(len(rows.rows), np.nan)
-    if not (manifest.scale_known and alpha > 0):
+    if not (manifest.scale_known and alpha > 0) or rows.offset.any():
         empty = np.full(rows.item.shape, np.nan)
         return Reading(empty, unknown, none, none > 0, unknown, none, unknown, unknown, none)
     found = read_unrated(rows.rows, rows.factors, rows.item, levels, alpha, max_misfit, rows.precision)
