@@ -16,6 +16,7 @@ from attacks.closed_form.chain_readings import any_reading
 from attacks.closed_form.common_scale import Scale, common_scale
 from attacks.closed_form.goodness_of_fit import step_of
 from attacks.closed_form.item_rows import BATCH_BYTES, rows_of
+from attacks.closed_form.pull_of_steps import pull_of_steps
 from attacks.closed_form.readings import Reading, Rows, some_of
 from attacks.closed_form.shunned_level import MANY, may_be_lowered
 from attacks.closed_form.unrated_rows import reading_with_unrated
@@ -77,7 +78,8 @@ def learned_of(view: View, max_misfit: float) -> Learned:
     missing = 0.0 if wrong is None else -wrong.missing
     declared = view.manifest.upload.regularization
     # a declared regularisation may be none
-    pulls = tuple(dict.fromkeys((declared + missing, missing)))
+    told = _told_pull(view)
+    pulls = tuple(dict.fromkeys((*told, declared + missing, missing)))
     asked = _asked(view, max_misfit, pulls[0])
     offset = _untold(view, asked, max_misfit, pulls[0])
     if view.manifest.weighting == "include-unrated":
@@ -86,6 +88,15 @@ def learned_of(view: View, max_misfit: float) -> Learned:
         asked = _asked(view, max_misfit, pulls[0], offset.lowered)
     shown = _shown_scale(asked)
     return Learned(shown is not None, _known_scale(view.manifest, shown), *offset, pulls)
+
+
+def _told_pull(view: View) -> tuple[float, ...]:
+    """The multiple of its factor in every row, where the order of the rows of the first clients tells one."""
+    for batch in view.batches(BATCH_BYTES):
+        rows = rows_of(view.manifest, batch.rounds[0], None, pull=0.0)
+        told = pull_of_steps(some_of(rows, np.arange(min(ENOUGH, batch.users.size))))
+        return () if told is None else (told * view.manifest.upload.scale,)
+    return ()
 
 
 def untold_offset(view: View, max_misfit: float, pull: float | None = None) -> Offset:

@@ -53,6 +53,8 @@ def best_reading(rows: Rows, manifest: Manifest, max_misfit: float) -> Reading:
         best = read(plain, rows, manifest, max_misfit)
         if rows.rows.shape[1] <= LONGEST:
             best = fitting_better(read(_steps(rows), rows, manifest, max_misfit), best)
+            unclear = ~(best.misfit <= rows.precision**HALF)
+            best = on_the_rest(best, _after_steps, unclear, rows, manifest, max_misfit)
         spread = (best.steps <= 1) & (plain.across > PARALLEL * rows.precision)
         best = on_the_rest(best, _without_pull, ~best.answered | spread, rows, manifest, max_misfit)
         if rows.sequence is not None:
@@ -65,6 +67,11 @@ def best_reading(rows: Rows, manifest: Manifest, max_misfit: float) -> Reading:
         if rows.rows.shape[1] <= LONGEST:
             best = on_the_rest(best, _by_group, ~best.answered, rows, manifest, max_misfit)
     return best
+
+
+def _after_steps(rows: Rows, manifest: Manifest, max_misfit: float) -> Reading:
+    """A step after every rating, and rows about the factor after it: the errors are of the one before."""
+    return read(_steps(rows, after=True), rows, manifest, max_misfit)
 
 
 def _without_pull(rows: Rows, manifest: Manifest, max_misfit: float) -> Reading:
@@ -211,14 +218,24 @@ def _equal_factors(rows: Rows, manifest: Manifest, max_misfit: float, *, after: 
     )
 
 
-def _steps(rows: Rows) -> Numbers:
-    """The client's factor moved between the rows."""
+def _steps(rows: Rows, *, after: bool = False) -> Numbers:
+    """The client's factor moved between the rows, which are about the one before the step or after it.
+
+    Rows about the factor after a step are a chain from the last to the first: what follows in it is the
+    factor that was there before, u + c g v / |u| (``attacks.closed_form.moving_factor``).
+    """
     chain = follow(rows.rows, rows.factors, rows.item, rows.precision)
     there = rows.item & (chain.step >= 0)
     # a rating of a row that is in no chain, its error being 0, is not told
     whole = chain.whole | (there.sum(axis=1) == rows.item.sum(axis=1))
     steps = chain.n_steps.astype(float)
-    return Numbers(chain.scalar, chain.along, there, whole, steps, np.zeros(whole.size), np.zeros(whole.size))
+    along = chain.along
+    if after:
+        one_by_one = chain.n_steps == there.sum(axis=1)
+        whole &= one_by_one & (chain.n_steps > 1)
+        square = (rows.factors**2).sum(axis=2)
+        along = chain.shrink[:, None] * (along + chain.sign[:, None] * chain.scalar * square)
+    return Numbers(chain.scalar, along, there, whole, steps, np.zeros(whole.size), np.zeros(whole.size))
 
 
 def _one_step(rows: Rows) -> Numbers:
