@@ -25,11 +25,11 @@ from typing import Any, NamedTuple
 import numpy as np
 from jaxtyping import Bool, Float, Int
 
-from attacks.closed_form.affine_grid import best_numbers
+from attacks.closed_form.affine_grid import best_numbers, nearest_numbers
 from attacks.closed_form.credible import EXACT, HALF, exact_alone, without_improbable
 from attacks.closed_form.decoding import distance_to_levels
 from attacks.closed_form.goodness_of_fit import accidental, step_of
-from attacks.closed_form.grid_reading import ACCIDENT, BETWEEN, beyond, equally_long
+from attacks.closed_form.grid_reading import ACCIDENT, BETWEEN, CLOSER, beyond, equally_long
 from attacks.closed_form.label_split import positives
 from attacks.closed_form.link_grid import ratings_through_links
 from attacks.closed_form.moving_factor import Chain, follow
@@ -282,18 +282,34 @@ def _through_links(
     chain: Chain, rows: Rows, there: np.ndarray, open_: np.ndarray, levels: np.ndarray
 ) -> tuple[Reading, np.ndarray]:
     """Ratings on the other side of a link, and which it is."""
-    found = ratings_through_links(
-        chain.scalar[open_],
-        chain.along[open_],
-        rows.offset[open_],
-        there[open_],
-        levels,
-        rows.precision,
-    )
+    known = chain.scalar[open_], chain.along[open_], rows.offset[open_], there[open_]
+    found = ratings_through_links(*known, levels, rows.precision)
+    told = found.told & ~_without_a_link(*known, levels, CLOSER * np.maximum(found.misfit, rows.precision))
     new = _nothing(found.value.shape)._replace(
-        value=found.value, misfit=found.misfit, allowed=np.where(found.told, 1.0, 0.0)
+        value=found.value, misfit=found.misfit, allowed=np.where(told, 1.0, 0.0)
     )
     return new, found.link
+
+
+def _without_a_link(
+    g: np.ndarray,
+    h: np.ndarray,
+    offset: np.ndarray,
+    there: np.ndarray,
+    levels: np.ndarray,
+    misfit: Float[np.ndarray, " users"],
+) -> Bool[np.ndarray, " users"]:
+    """Whose rows meet the grid as they are, if more than once: small predictions take links for lines.
+
+    Whole stars of a grid of halves, for one, are met by every multiple; with a sigmoid a single one is left,
+    ratings half as far from the highest.
+    """
+    columns = np.stack([g, h], axis=2) * there[..., None]
+    numbers = nearest_numbers(columns, offset, there, levels)
+    value = np.matmul(numbers, columns.transpose(0, 2, 1)) + offset[:, None]
+    away = np.where(there[:, None], distance_to_levels(value, levels), 0.0).sum(axis=2)
+    away = np.where(np.isfinite(away), away, np.inf).min(axis=1, initial=np.inf)
+    return away / np.maximum(there.sum(axis=1), 1) / (step_of(levels) / 4) <= misfit
 
 
 def _nothing(shape: tuple[int, ...]) -> Reading:

@@ -6,6 +6,7 @@ scale, and what most of them say is taken for all.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import NamedTuple
 
 import numpy as np
@@ -13,10 +14,12 @@ from jaxtyping import Bool, Float, Int
 
 from attacks.closed_form.chain_readings import any_reading
 from attacks.closed_form.common_scale import Scale, common_scale
-from attacks.closed_form.decoding import distance_to_levels, nearest_level
 from attacks.closed_form.goodness_of_fit import step_of
 from attacks.closed_form.item_rows import BATCH_BYTES, rows_of
+from attacks.closed_form.pull_of_steps import pull_of_steps
 from attacks.closed_form.readings import Reading, Rows, some_of
+from attacks.closed_form.shunned_level import MANY, may_be_lowered
+from attacks.closed_form.unrated_rows import reading_with_unrated
 from attacks.closed_form.upload_kind import mismatch
 from victims.transcript.manifest import Manifest
 from victims.transcript.view import Uploads, View
@@ -25,11 +28,6 @@ DECLARED = Scale("sum", 1.0, 1.0)
 ENOUGH, AT_ONCE = 200, 32  # clients that are asked, and after how many it is seen whether they agree
 ABLE, ALL = 6, 0.95  # ratings of a client that can be read alone; the share of those that have to agree
 FEWEST_ALONE, SELDOM = 3, 0.1  # clients that must say that ratings are lowered; of these, as many may deny it
-MANY = 11  # clients at the lowest level: a quarter of them with one below it would show with probability 0.95
-OPEN_OFFSET = (
-    "its ratings may as well be higher by the lowest level: nobody here has a rating that tells whether the "
-    "program learns them, or numbers from 0 on"
-)
 
 
 class Learned(NamedTuple):
@@ -80,15 +78,25 @@ def learned_of(view: View, max_misfit: float) -> Learned:
     missing = 0.0 if wrong is None else -wrong.missing
     declared = view.manifest.upload.regularization
     # a declared regularisation may be none
-    pulls = tuple(dict.fromkeys((declared + missing, missing)))
-    if view.manifest.weighting == "include-unrated":
-        return Learned(False, DECLARED, 0.0, True, pulls)
+    told = _told_pull(view)
+    pulls = tuple(dict.fromkeys((*told, declared + missing, missing)))
     asked = _asked(view, max_misfit, pulls[0])
-    offset = _offset(view.manifest, asked, max_misfit, pulls[0])
+    offset = _untold(view, asked, max_misfit, pulls[0])
+    if view.manifest.weighting == "include-unrated":
+        return Learned(False, DECLARED, *offset, pulls)
     if offset.lowered:
         asked = _asked(view, max_misfit, pulls[0], offset.lowered)
     shown = _shown_scale(asked)
     return Learned(shown is not None, _known_scale(view.manifest, shown), *offset, pulls)
+
+
+def _told_pull(view: View) -> tuple[float, ...]:
+    """The multiple of its factor in every row, where the order of the rows of the first clients tells one."""
+    for batch in view.batches(BATCH_BYTES):
+        rows = rows_of(view.manifest, batch.rounds[0], None, pull=0.0)
+        told = pull_of_steps(some_of(rows, np.arange(min(ENOUGH, batch.users.size))))
+        return () if told is None else (told * view.manifest.upload.scale,)
+    return ()
 
 
 def untold_offset(view: View, max_misfit: float, pull: float | None = None) -> Offset:
@@ -97,7 +105,8 @@ def untold_offset(view: View, max_misfit: float, pull: float | None = None) -> O
     Who has no rating of the lowest level fits the grid either way, one level too low without it; who has one
     fits with it alone. It is believed where several clients do, and next to none fits without it alone, who
     are those with a rating of the highest level. Where nobody has one it is open: rows of ratings without the
-    highest level, and of ratings less the lowest one without that level, are the same.
+    highest level, and of ratings less the lowest one without that level, are the same. Where many clients
+    have the last level but one it is believed, too: somebody would have the last.
 
     Parameters
     ----------
@@ -111,11 +120,19 @@ def untold_offset(view: View, max_misfit: float, pull: float | None = None) -> O
     -------
     Offset
     """
-    return _offset(view.manifest, _asked(view, max_misfit, pull), max_misfit, pull)
+    return _untold(view, _asked(view, max_misfit, pull), max_misfit, pull)
+
+
+def _untold(view: View, asked: list[_Asked], max_misfit: float, pull: float | None) -> Offset:
+    """By clients as they are read under an unknown scale; where next to none is, under the declared one."""
+    if view.manifest.scale_known and sum(int(one.found.answered.sum()) for one in asked) < MANY:
+        known = _asked(view, max_misfit, pull, scale=DECLARED)
+        return _offset(view.manifest, known, max_misfit, pull, DECLARED)
+    return _offset(view.manifest, asked, max_misfit, pull)
 
 
 class _Asked(NamedTuple):
-    """The first round of some clients of a batch, and what its rows say under an unknown scale."""
+    """A first round of some clients of a batch, and what its rows say under an unknown scale."""
 
     uploads: Uploads
     here: Int[np.ndarray, " some"]
@@ -123,49 +140,44 @@ class _Asked(NamedTuple):
     found: Reading
 
 
-def _asked(view: View, max_misfit: float, pull: float | None, lowered: float = 0.0) -> list[_Asked]:
-    """Read some clients at a time, of all sizes, until they say the same, or ``ENOUGH``, or a few more."""
-    out: list[_Asked] = []
-    for batch in view.batches(BATCH_BYTES):
-        rows = rows_of(view.manifest, batch.rounds[0], None, lowered, pull)
-        n_users = batch.users.size
-        n_parts = -(-n_users // AT_ONCE)
-        for first in range(n_parts):
-            here = np.arange(first, n_users, n_parts)
-            part = some_of(rows, here)
-            out.append(_Asked(batch.rounds[0], here, part, any_reading(part, view.manifest, max_misfit)))
-            if (
-                _agreed(out, np.array(view.manifest.rating_levels))
-                or sum(one.here.size for one in out) >= ENOUGH
-            ):
-                return out
-    return out
-
-
-def may_be_lowered(
-    value: Float[np.ndarray, "users rows"], levels: Float[np.ndarray, " levels"]
-) -> Bool[np.ndarray, " users"]:
-    """Whose ratings would all be levels if each were higher by the lowest one.
+def reading_of(manifest: Manifest) -> Callable[[Rows, Manifest, float], Reading]:
+    """Choose how rows are read.
 
     Parameters
     ----------
-    value : (n_users, n_rows)
-        Ratings as read without it, in stars; NaN where not told, 0 where unrated.
-    levels : (n_levels,)
-        Ascending, in stars.
+    manifest : Manifest
+        Says whether rows of unrated items are among them.
 
     Returns
     -------
-    (n_users,)
-
-    Examples
-    --------
-    >>> may_be_lowered(np.array([[1.0, 4.0, np.nan], [1.0, 5.0, 3.0]]), np.arange(1.0, 6.0))
-    array([ True, False])
+    callable
+        From rows, the manifest and the largest misfit at which a client is answered to a reading.
     """
-    told = ~np.isnan(value) & (value != 0)
-    away = distance_to_levels(nearest_level(np.where(told, value, 0), levels) + levels[0], levels)
-    return told.any(axis=1) & ((away < step_of(levels) / 4) | ~told).all(axis=1)
+    return reading_with_unrated if manifest.weighting == "include-unrated" else any_reading
+
+
+def _asked(
+    view: View, max_misfit: float, pull: float | None, lowered: float = 0.0, scale: Scale | None = None
+) -> list[_Asked]:
+    """Read some clients at a time, of all sizes, until they say the same, or ``ENOUGH``, or a few more."""
+    out: list[_Asked] = []
+    reading, levels = reading_of(view.manifest), np.array(view.manifest.rating_levels)
+    for batch in view.batches(BATCH_BYTES):
+        left = np.ones(batch.users.size, bool)
+        for uploads in batch.rounds:  # of each client the first in which it takes part
+            rows = rows_of(view.manifest, uploads, scale, lowered, pull)
+            new = np.flatnonzero(left & rows.item.any(axis=1))
+            left[new] = False
+            n_parts = -(-new.size // AT_ONCE)
+            for first in range(n_parts):
+                here = new[first::n_parts]
+                part = some_of(rows, here)
+                out.append(_Asked(uploads, here, part, reading(part, view.manifest, max_misfit)))
+                if _agreed(out, levels) or sum(one.here.size for one in out) >= ENOUGH:
+                    return out
+            if not left.any():
+                break
+    return out
 
 
 def _agreed(asked: list[_Asked], levels: Float[np.ndarray, " levels"]) -> bool:
@@ -186,22 +198,32 @@ def _denying(one: _Asked, levels: Float[np.ndarray, " levels"]) -> int:
     return int((one.found.answered & ~may_be_lowered(one.found.value, levels)).sum())
 
 
-def _offset(manifest: Manifest, asked: list[_Asked], max_misfit: float, pull: float | None) -> Offset:
+def _offset(
+    manifest: Manifest,
+    asked: list[_Asked],
+    max_misfit: float,
+    pull: float | None,
+    scale: Scale | None = None,
+) -> Offset:
     """The lowest level, or nothing; ``asked`` without it."""
     lowest = float(manifest.rating_levels[0])
 
     def less(one: _Asked, here: Bool[np.ndarray, " users"]) -> tuple[Rows, Reading]:
-        rows = some_of(rows_of(manifest, one.uploads, None, lowest, pull), one.here[here])
-        return rows, any_reading(rows, manifest, max_misfit)
+        rows = some_of(rows_of(manifest, one.uploads, scale, lowest, pull), one.here[here])
+        return rows, reading_of(manifest)(rows, manifest, max_misfit)
 
     levels = np.array(manifest.rating_levels)
     denying = sum(_denying(one, levels) for one in asked)
     saying = low = hidden = 0  # clients that fit with it alone; at the lowest level; of whom not all is told
+    below = 0  # clients whose highest rating would be the last level with it
     for one in asked:
         answered = one.found.answered
         near_lowest = np.abs(one.found.value - lowest) < step_of(levels) / 2
+        near_last = np.abs(one.found.value + lowest - levels[-1]) < step_of(levels) / 2
+        whole = answered & ~(np.isnan(one.found.value) & one.rows.item).any(axis=1)
+        below += int((whole & near_last.any(axis=1)).sum())
+        hidden += int((answered & ~whole).sum())
         low += int((answered & near_lowest.any(axis=1)).sum())
-        hidden += int((answered & (np.isnan(one.found.value) & one.rows.item).any(axis=1)).sum())
         if not one.found.answered.all():
             rows, found = less(one, ~one.found.answered)
             # who fits without it fits with it nowhere at the lowest level: that is one above a rating then
@@ -209,7 +231,9 @@ def _offset(manifest: Manifest, asked: list[_Asked], max_misfit: float, pull: fl
             # nor sends zeros, which predictions clipped to the grid leave of the lowest level
             at_lowest |= rows.item & ~(rows.rows != 0).any(axis=2)
             saying += int((found.answered & at_lowest.any(axis=1)).sum())
-    if saying >= FEWEST_ALONE and denying <= SELDOM * saying:
+    # who all stop at one level, many of them there, are short of the last one for a reason
+    shunned = not denying and below >= max(MANY, hidden)
+    if (saying >= FEWEST_ALONE and denying <= SELDOM * saying) or shunned:
         return Offset(lowest, True)
     # where rows are clipped, the highest ratings are those that are not told
     return Offset(0.0, denying > saying or (not saying and hidden > 0 and low >= MANY))

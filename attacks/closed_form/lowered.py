@@ -8,6 +8,7 @@ from attacks.base import Reconstruction
 from attacks.closed_form.common_numbers import untold_offset
 from attacks.closed_form.contradicted import silent_about
 from attacks.closed_form.reduction import NOISES
+from attacks.closed_form.shunned_level import unless_shunned
 from victims.transcript.view import View
 
 MAX_MISFIT = 0.25  # of the clients that are asked, as ``undeclared`` allows
@@ -26,9 +27,10 @@ def unless_lowered(found: Reconstruction, view: View) -> Reconstruction:
     Returns
     -------
     Reconstruction
-        The same where all or none are answered: rows that are as declared leave nobody out.
+        The same where all or none are answered (rows that are as declared leave nobody out), but for
+        ``unless_shunned``.
     """
-    manifest = view.manifest
+    manifest, found = view.manifest, unless_shunned(found, view)
     answered = ~np.isin(found.users, list(found.abstained))
     added = all(entry.get("name") in NOISES for entry in manifest.defenses)
     plain = manifest.weighting == "observed-only" and added

@@ -32,6 +32,7 @@ from attacks.closed_form.decoding import distance_to_levels
 from attacks.closed_form.goodness_of_fit import FIT_ROWS, step_of
 from attacks.closed_form.rank_one import solve_clients
 from attacks.closed_form.reduction import Reduced, noise_across, projection
+from attacks.closed_form.shunned_level import unless_shunned
 from attacks.obstacles import alpha_unknown, unreadable
 from victims.transcript.manifest import Manifest
 from victims.transcript.view import ITEM, Uploads, UserBatch, View
@@ -85,7 +86,7 @@ class Grid:
             tried=len(_candidates(view.manifest)),
             anchors=1,
         )
-        return unless_contradicted(found, self.max_misfit)
+        return unless_shunned(unless_contradicted(found, self.max_misfit), view)
 
     def obstacle(self, view: View) -> str:
         """Why no client of the view can be solved, or nothing."""

@@ -7,6 +7,8 @@ how well it has to.
 
 from __future__ import annotations
 
+from functools import partial
+
 import numpy as np
 
 from attacks.closed_form.decoding import distance_to_levels
@@ -19,10 +21,10 @@ from attacks.closed_form.parallel_groups import by_group
 from attacks.closed_form.readings import Numbers, Reading, Rows, fitting_better, moved, nothing, on_the_rest
 from attacks.closed_form.reduction import leading_direction
 from attacks.closed_form.shared_pull import without_pull
-from attacks.closed_form.weighted_zeros import on_one_line
+from attacks.closed_form.weighted_zeros import HALF, ROUGH, Line, on_one_line
 from victims.transcript.manifest import Manifest
 
-__all__ = ["Rows", "best_reading", "in_span"]
+__all__ = ["Rows", "best_reading", "in_span", "with_unrated"]
 
 LONGEST = 3000  # rows of a client among which steps are looked for: planes take their number squared
 SPREAD = 0.3  # of the rows' size, across their common direction: above it they have none
@@ -51,17 +53,25 @@ def best_reading(rows: Rows, manifest: Manifest, max_misfit: float) -> Reading:
         best = read(plain, rows, manifest, max_misfit)
         if rows.rows.shape[1] <= LONGEST:
             best = fitting_better(read(_steps(rows), rows, manifest, max_misfit), best)
+            unclear = ~(best.misfit <= rows.precision**HALF)
+            best = on_the_rest(best, _after_steps, unclear, rows, manifest, max_misfit)
         spread = (best.steps <= 1) & (plain.across > PARALLEL * rows.precision)
         best = on_the_rest(best, _without_pull, ~best.answered | spread, rows, manifest, max_misfit)
         if rows.sequence is not None:
             for reading in (_equal_factors, _equal_factors_after):
                 best = on_the_rest(best, reading, ~best.answered, rows, manifest, max_misfit)
         best = on_the_rest(best, in_span, ~best.answered, rows, manifest, max_misfit)
-        best = on_the_rest(best, _with_unrated, ~best.answered, rows, manifest, max_misfit)
+        inexact = ~(best.misfit <= rows.precision**HALF)
+        best = on_the_rest(best, with_unrated, ~best.answered | inexact, rows, manifest, max_misfit)
         best = on_the_rest(best, _with_bias, ~best.answered, rows, manifest, max_misfit)
         if rows.rows.shape[1] <= LONGEST:
             best = on_the_rest(best, _by_group, ~best.answered, rows, manifest, max_misfit)
     return best
+
+
+def _after_steps(rows: Rows, manifest: Manifest, max_misfit: float) -> Reading:
+    """A step after every rating, and rows about the factor after it: the errors are of the one before."""
+    return read(_steps(rows, after=True), rows, manifest, max_misfit)
 
 
 def _without_pull(rows: Rows, manifest: Manifest, max_misfit: float) -> Reading:
@@ -71,16 +81,53 @@ def _without_pull(rows: Rows, manifest: Manifest, max_misfit: float) -> Reading:
     return read(numbers, rows, manifest, max_misfit)
 
 
-def _with_unrated(rows: Rows, manifest: Manifest, max_misfit: float) -> Reading:
-    """One step, with rows of unrated items among the others, which are answered with 0."""
+def with_unrated(rows: Rows, manifest: Manifest, max_misfit: float) -> Reading:
+    """Read one step, with rows of unrated items among the others, which are answered with 0.
+
+    Parameters
+    ----------
+    rows : Rows
+    manifest : Manifest
+        Names the rating grid.
+    max_misfit : float
+        Largest misfit at which a client is answered.
+
+    Returns
+    -------
+    Reading
+    """
+    exact = _off_the_line(rows, manifest, max_misfit, rows.precision**HALF)
+    rough = partial(_off_the_line, tolerance=ROUGH)
+    return on_the_rest(exact, rough, ~exact.answered, rows, manifest, max_misfit)
+
+
+def _off_the_line(rows: Rows, manifest: Manifest, max_misfit: float, tolerance: float) -> Reading:
+    """The same, with rows of unrated items as exact as that."""
     numbers = _one_step(rows)
-    unrated, kappa = on_one_line(numbers, rows.precision)
-    some = unrated.any(axis=1)
-    found = read(numbers._replace(there=numbers.there & ~unrated), rows, manifest, max_misfit)
+    line = on_one_line(numbers, tolerance)
+    if len(manifest.rating_levels) == 1:
+        return _list_alone(numbers, line, float(manifest.rating_levels[0]))
+    found = read(numbers._replace(there=numbers.there & ~line.here), rows, manifest, max_misfit)
     with np.errstate(invalid="ignore", divide="ignore"):
-        told = some & (-kappa * found.of_error / found.of_factor > 0)
-    value = np.where(unrated, 0.0, found.value)
+        told = line.here.any(axis=1) & (-line.kappa * found.of_error / found.of_factor > 0)
+    value = np.where(line.here, 0.0, found.value)
     return found._replace(value=value, misfit=np.where(told, found.misfit, np.nan))
+
+
+def _list_alone(numbers: Numbers, line: Line, level: float) -> Reading:
+    """One level: whoever is off the line of unrated items has it."""
+    none, unknown = np.zeros(numbers.whole.size), np.full(numbers.whole.size, np.nan)
+    return Reading(
+        np.where(line.here, 0.0, np.where(line.off, level, np.nan)),
+        np.where(line.off.any(axis=1), 0.0, np.nan),
+        np.ones(numbers.whole.size),
+        np.zeros(numbers.whole.size, bool),
+        numbers.steps,
+        numbers.pull,
+        unknown,
+        unknown,
+        none,
+    )
 
 
 def _with_bias(rows: Rows, manifest: Manifest, max_misfit: float) -> Reading:
@@ -148,9 +195,12 @@ def _equal_factors(rows: Rows, manifest: Manifest, max_misfit: float, *, after: 
     numbers = _one_step(rows)
     levels = np.array(manifest.rating_levels)
     assert rows.sequence is not None
-    able = (numbers.across < PARALLEL_ROWS) & ~np.isnan(rows.scale) & ~(rows.offset != 0).any(axis=1)
+    able = (numbers.across < PARALLEL_ROWS) & ~np.isnan(rows.scale)
+    offset = rows.offset.max(initial=0)  # what is taken off all ratings alike, or nothing
+    able &= ((rows.offset == offset) | ~rows.item).all(axis=1)
     counted = numbers.there & able[:, None]
-    found = follow_equal(numbers.scalar, numbers.along, counted, rows.sequence, levels, after=after)
+    found = follow_equal(numbers.scalar, numbers.along, counted, rows.sequence, levels - offset, after=after)
+    found = found._replace(value=found.value + offset)
     size = counted.sum(axis=1)
     away = np.where(counted, distance_to_levels(np.nan_to_num(found.value), levels), 0).sum(axis=1)
     fit = away / np.maximum(size, 1) / (step_of(levels) / 4)
@@ -168,14 +218,24 @@ def _equal_factors(rows: Rows, manifest: Manifest, max_misfit: float, *, after: 
     )
 
 
-def _steps(rows: Rows) -> Numbers:
-    """The client's factor moved between the rows."""
+def _steps(rows: Rows, *, after: bool = False) -> Numbers:
+    """The client's factor moved between the rows, which are about the one before the step or after it.
+
+    Rows about the factor after a step are a chain from the last to the first: what follows in it is the
+    factor that was there before, u + c g v / |u| (``attacks.closed_form.moving_factor``).
+    """
     chain = follow(rows.rows, rows.factors, rows.item, rows.precision)
     there = rows.item & (chain.step >= 0)
     # a rating of a row that is in no chain, its error being 0, is not told
     whole = chain.whole | (there.sum(axis=1) == rows.item.sum(axis=1))
     steps = chain.n_steps.astype(float)
-    return Numbers(chain.scalar, chain.along, there, whole, steps, np.zeros(whole.size), np.zeros(whole.size))
+    along = chain.along
+    if after:
+        one_by_one = chain.n_steps == there.sum(axis=1)
+        whole &= one_by_one & (chain.n_steps > 1)
+        square = (rows.factors**2).sum(axis=2)
+        along = chain.shrink[:, None] * (along + chain.sign[:, None] * chain.scalar * square)
+    return Numbers(chain.scalar, along, there, whole, steps, np.zeros(whole.size), np.zeros(whole.size))
 
 
 def _one_step(rows: Rows) -> Numbers:

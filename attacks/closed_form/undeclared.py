@@ -40,7 +40,7 @@ from jaxtyping import Bool, Float, Int
 from attacks.base import Estimates, Progress, Reconstruction, all_abstain, joined, silent
 from attacks.closed_form.carried_rows import without_carried
 from attacks.closed_form.chain_readings import any_reading
-from attacks.closed_form.common_numbers import DECLARED, OPEN_OFFSET, Learned, learned_of, may_be_lowered
+from attacks.closed_form.common_numbers import DECLARED, Learned, learned_of, reading_of
 from attacks.closed_form.credible import without_multiples
 from attacks.closed_form.item_rows import BATCH_BYTES, rows_of
 from attacks.closed_form.readings import (
@@ -54,7 +54,8 @@ from attacks.closed_form.readings import (
 )
 from attacks.closed_form.reduction import leading_direction
 from attacks.closed_form.row_weights import ROUNDS, read_weighted
-from attacks.closed_form.unrated_rows import obstacle_with_unrated, reading_with_unrated
+from attacks.closed_form.shunned_level import OPEN_OFFSET, may_be_lowered, unless_shunned
+from attacks.closed_form.unrated_rows import obstacle_with_unrated
 from attacks.obstacles import unreadable
 from victims.common.errors import InputError
 from victims.transcript.manifest import Manifest
@@ -133,7 +134,7 @@ class Undeclared:
             progress(done, view.users.size)
         users = np.concatenate([one.block.users for one in found])
         table = np.concatenate([one.diagnostics for one in found])[np.argsort(users)]
-        return Reconstruction(
+        told = Reconstruction(
             self.name,
             view.users,
             tuple(one.block for one in found),
@@ -142,6 +143,7 @@ class Undeclared:
             {name: table[:, number] for number, name in enumerate(DIAGNOSTICS)},
             factors=joined(one.factors for one in found),
         )
+        return told if learned.settled else unless_shunned(told, view)
 
     def obstacle(self, view: View) -> str:
         """Why the attack does not apply, or nothing."""
@@ -193,7 +195,7 @@ def _best(view: View, uploads: Uploads, learned: Learned, max_misfit: float) -> 
 
     The clients' own factors come with it, NaN where they are not told.
     """
-    reading = reading_with_unrated if view.manifest.weighting == "include-unrated" else any_reading
+    reading = reading_of(view.manifest)
     best, factors = None, np.zeros((0, 0))
     for pull in learned.pulls:
         rows = rows_of(view.manifest, uploads, learned.scale, learned.lowered, pull)

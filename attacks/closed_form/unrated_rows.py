@@ -29,8 +29,8 @@ from attacks.closed_form.goodness_of_fit import accidental, step_of
 from attacks.closed_form.moving_factor import PARALLEL
 from attacks.closed_form.readings import Reading, Rows, on_the_rest
 from attacks.closed_form.reduction import leading_direction
-from attacks.closed_form.row_readings import best_reading
-from attacks.obstacles import alpha_unknown
+from attacks.closed_form.row_readings import best_reading, with_unrated
+from attacks.closed_form.weighted_zeros import HALF
 from victims.transcript.manifest import Manifest
 from victims.transcript.view import View
 
@@ -48,10 +48,11 @@ ACCIDENT = 1e-4  # probability that a client's rows about nothing are answered
 
 
 def reading_with_unrated(rows: Rows, manifest: Manifest, max_misfit: float) -> Reading:
-    """Read clients many of whose rows are about unrated items, under the declared scale.
+    """Read clients many of whose rows are about unrated items, under the declared scale and alpha.
 
-    Who is not read so, and sends rows of fewer than half of the items, is read as if all of them were rated:
-    the declared weighting may be another.
+    Who is not read so, for neither is told or one is wrong, is read as one step of any scale and weight
+    (``attacks.closed_form.weighted_zeros``), and who sends rows of fewer than half of the items as if all of
+    them were rated: the declared weighting may be another.
 
     Parameters
     ----------
@@ -66,14 +67,24 @@ def reading_with_unrated(rows: Rows, manifest: Manifest, max_misfit: float) -> R
     Reading
         Ratings in stars, 0 for unrated.
     """
-    levels, alpha = np.array(manifest.rating_levels), manifest.hyperparameters["alpha"]
-    found = read_unrated(rows.rows, rows.factors, rows.item, levels, alpha, max_misfit, rows.precision)
-    n_users = found.misfit.size
-    none, unknown = np.zeros(n_users), np.full(n_users, np.nan)
-    told = np.ones(n_users, bool)
-    best = Reading(*found, told, unknown, none, unknown, unknown, none)
+    best = _under_declared(rows, manifest, max_misfit)
+    rated = manifest.model_copy(update={"weighting": "observed-only"})
+    free = rows._replace(scale=np.full(rows.scale.shape, np.nan))
+    inexact = ~(best.misfit <= rows.precision**HALF)
+    best = on_the_rest(best, with_unrated, ~best.answered | inexact, free, rated, max_misfit)
     few = ~best.answered & (rows.item.sum(axis=1) < manifest.n_items / 2)
-    return on_the_rest(best, best_reading, few, rows, manifest, max_misfit)
+    return on_the_rest(best, best_reading, few, rows if manifest.scale_known else free, rated, max_misfit)
+
+
+def _under_declared(rows: Rows, manifest: Manifest, max_misfit: float) -> Reading:
+    """Nobody's, where the scale or alpha is not told, or something is taken off ratings."""
+    levels, alpha = np.array(manifest.rating_levels), manifest.hyperparameters.get("alpha", 0.0)
+    none, unknown = np.zeros(len(rows.rows)), np.full(len(rows.rows), np.nan)
+    if not (manifest.scale_known and alpha > 0) or rows.offset.any():
+        empty = np.full(rows.item.shape, np.nan)
+        return Reading(empty, unknown, none, none > 0, unknown, none, unknown, unknown, none)
+    found = read_unrated(rows.rows, rows.factors, rows.item, levels, alpha, max_misfit, rows.precision)
+    return Reading(*found, none == 0, unknown, none, unknown, unknown, none)
 
 
 def obstacle_with_unrated(view: View) -> str:
@@ -89,12 +100,6 @@ def obstacle_with_unrated(view: View) -> str:
     str
         Empty where they tell something.
     """
-    if reason := alpha_unknown(view):
-        return reason
-    if not view.manifest.hyperparameters["alpha"] > 0:
-        return "alpha, the weight of unrated items, is 0, so that their rows tell nothing"
-    if not view.manifest.scale_known:
-        return "the scale of the rows is not declared, and unrated items leave it open"
     if any(known.bias is not None and known.bias.any() for known in view.broadcasts.values()):
         return "predictions have biases of the items, which this attack does not model in include-unrated"
     return ""

@@ -8,7 +8,8 @@ alpha. All rows of a client have its direction, and along it an unrated row is
 with one kappa for all of them, while a rated one is sigma (r_j - s h_j) s. So unrated rows are those that lie
 on the one line through the origin that many rows share, whatever alpha, sigma and s; and the others are read
 as any rows of one step (``attacks.closed_form.grid_reading``). With what these tell, r = A g + B h, alpha is
--kappa A / B, which must be above 0.
+-kappa A / B, which must be above 0. Where one level is all that there is (implicit feedback), whoever is
+off the line has it, and one such row is enough.
 
 What it assumes: one step, rows in the clear and without noise, a quarter of them of unrated items.
 
@@ -20,6 +21,8 @@ System", arXiv:1901.09888, Eq. (3) to (6).
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 import numpy as np
 from jaxtyping import Bool, Float
 
@@ -27,33 +30,50 @@ from attacks.closed_form.readings import Numbers
 
 AGREEING, LEAST_ROWS = 0.25, 8  # share of a client's rows, and their number, that must lie on one line
 HALF = 0.5  # of the digits of rows, to which they do
+ROUGH = 3e-3  # relative size of the line's largest row, to which rows in half precision do
+FAR = 0.05  # the same, from which a row is surely off the line
+ALIKE = 1e-3  # relative difference of predictions that are one
 
 
-def on_one_line(
-    numbers: Numbers, precision: float
-) -> tuple[Bool[np.ndarray, "users rows"], Float[np.ndarray, " users"]]:
+class Line(NamedTuple):
+    """The rows that are the same multiple of what their items predict.
+
+    Attributes
+    ----------
+    here : (users, rows) bool
+        Nobody's where too few rows agree.
+    off : (users, rows) bool
+        Rows that are surely not on it.
+    kappa : (users,)
+        The multiple.
+    """
+
+    here: Bool[np.ndarray, "users rows"]
+    off: Bool[np.ndarray, "users rows"]
+    kappa: Float[np.ndarray, " users"]
+
+
+def on_one_line(numbers: Numbers, tolerance: float) -> Line:
     """Find the rows that are the same multiple of what their items predict.
 
     Parameters
     ----------
     numbers : Numbers
         Of one step.
-    precision : float
-        Relative size of the rows' last digit.
+    tolerance : float
+        How far rows on the line may be off it, relative to the largest of them.
 
     Returns
     -------
-    here : (users, rows) bool
-        Nobody's where too few rows agree.
-    kappa : (users,)
+    Line
 
     Examples
     --------
     >>> h = np.linspace(-1, 2, 20)[None]
     >>> g = np.where(np.arange(20) < 12, -0.3 * h, 2 - h)
     >>> one, all_ = np.ones(1), np.ones(g.shape, bool)
-    >>> here, kappa = on_one_line(Numbers(g, h, all_, one > 0, one, one, one), 2.0**-52)
-    >>> int(here.sum()), round(float(kappa[0]), 6)
+    >>> line = on_one_line(Numbers(g, h, all_, one > 0, one, one, one), 1e-8)
+    >>> int(line.here.sum()), round(float(line.kappa[0]), 6)
     (12, -0.3)
     """
     g, h = numbers.scalar, numbers.along
@@ -67,7 +87,12 @@ def on_one_line(
         spread = own[n:] - own[: own.size - n]
         first = int(spread.argmin())
         kappa[user] = np.median(own[first : first + n + 1])
-    largest = np.abs(g).max(axis=1, initial=0, where=there)
-    off = np.abs(g - np.nan_to_num(kappa)[:, None] * h)
-    here = there & ~np.isnan(kappa)[:, None] & (off <= precision**HALF * largest[:, None])
-    return here & (here.sum(axis=1) >= width)[:, None], kappa
+    line = np.nan_to_num(kappa)[:, None] * h
+    # rows of unrated items may be small beside the others: their own size says how exact they are
+    largest = np.minimum(*(np.abs(part).max(axis=1, initial=0, where=there) for part in (g, line)))[:, None]
+    away = np.where(there & ~np.isnan(kappa)[:, None], np.abs(g - line), np.nan)
+    here = away <= tolerance * largest
+    # equal predictions are on one line with any equal ratings
+    low, high = np.where(here, h, np.inf).min(axis=1), np.where(here, h, -np.inf).max(axis=1)
+    told = (here.sum(axis=1) >= width) & (high - low > ALIKE * np.maximum(np.abs(low), np.abs(high)))
+    return Line(here & told[:, None], (away > FAR * largest) & told[:, None], kappa)

@@ -7,9 +7,10 @@ from jaxtyping import Float, Int
 
 from attacks.base import Estimates, Reconstruction
 from attacks.client_rules.differentiable import Family
-from attacks.closed_form.common_numbers import OPEN_OFFSET, may_be_lowered, untold_offset
+from attacks.closed_form.common_numbers import untold_offset
 from attacks.closed_form.common_scale import common
 from attacks.closed_form.integer_relation import Relation
+from attacks.closed_form.shunned_level import OPEN_OFFSET, may_be_lowered
 from attacks.inversion.search import SPARE, Told
 from victims.transcript.view import ITEM, View
 

@@ -52,3 +52,28 @@ def test_who_has_the_lowest_or_the_highest_level_tells(tmp_path, mapped, attack)
     others = [2.0, 3, 4, 5] if mapped else [1.0, 2, 3, 4]
     recorded(tmp_path / "told", [others] * 4 + told_by, mapped)
     assert right(tmp_path / "told", attack) == 1
+
+
+@pytest.mark.parametrize("declared", [True, False])
+def test_nobody_of_many_has_the_last_level(tmp_path, declared):
+    """None has the lowest level either; the declared scale says nothing of it, and they were one too low."""
+    told = {"rule": {"rule": "sgd"}, "constants": {"upload_scale": -1.0}} if declared else {}
+    lowered(tmp_path / "many", 12, [2, 3, 4, 5], **told)
+    for attack in ("undeclared", "grid") if declared else ("undeclared",):
+        assert right(tmp_path / "many", attack) in ((1,) if attack == "undeclared" else (None,))
+    # nobody reaches the last level in either way: open, however many there are
+    lowered(tmp_path / "open", 12, [2, 3], **told)
+    assert right(tmp_path / "open", "undeclared") is None
+
+
+def lowered(path: Path, clients: int, used: list[int], **told) -> None:
+    """Clients whose program learns ratings less the lowest level, at the scale that may be declared."""
+    rng = np.random.default_rng(6)
+    q, p = rng.normal(0, 0.4, (ITEMS, K)), rng.normal(0, 0.4, (clients, K))
+    with fl.Recorder(path, rating_levels=STARS, **told) as recorder:
+        recorder.broadcast(0, q)
+        for user in range(clients):
+            items = rng.choice(ITEMS, 14, replace=False)
+            ratings = rng.permutation(np.resize(used, items.size)).astype(float)
+            recorder.upload(0, user, -(ratings - 1 - q[items] @ p[user])[:, None] * p[user], items)
+            recorder.truth(user, items, ratings)

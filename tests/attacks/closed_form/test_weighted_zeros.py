@@ -11,12 +11,12 @@ STARS = np.arange(1.0, 6.0)
 USERS, ITEMS, K = 12, 60, 4
 
 
-def recorded(path, alpha: float, scale: float, dtype=np.float64, noise: float = 0.0) -> np.ndarray:
+def recorded(path, alpha: float, scale: float, dtype=np.float64, noise: float = 0.0, **told) -> np.ndarray:
     """One round of clients that solve for their factor; their ratings, 0 where unrated."""
     rng = np.random.default_rng(1)
     q = rng.normal(0, 0.4, (ITEMS, K)).astype(dtype)
     table = np.where(rng.random((USERS, ITEMS)) < 0.3, rng.choice(STARS, (USERS, ITEMS)), 0)
-    with fl.Recorder(path, rating_levels=STARS) as recorder:
+    with fl.Recorder(path, rating_levels=STARS, **told) as recorder:
         recorder.broadcast(0, q)
         for user, ratings in enumerate(table):
             weight = np.where(ratings > 0, 1, alpha)
@@ -50,3 +50,44 @@ def test_lists_and_ratings_are_read(tmp_path, alpha, scale, dtype):
 def test_noise_is_no_line(tmp_path):
     recorded(tmp_path / "run", 0.1, -2.0, noise=0.5)
     assert len(fl.attack(tmp_path / "run", "undeclared").abstained) == USERS
+
+
+@pytest.mark.parametrize("constants", [{}, {"alpha": 0.3, "upload_scale": 5.0}, {"alpha": 0.1}])
+def test_rows_of_unrated_items_are_declared_and_their_weight_and_scale_are_not(tmp_path, constants):
+    """Neither told, both wrong, one of them told: the line says it."""
+    table = recorded(tmp_path / "run", 0.1, -2.0, weighting="include-unrated", constants=constants)
+    found = fl.attack(tmp_path / "run", "undeclared")
+    assert not found.abstained
+    for user, _, index, value, _ in found.rows():
+        np.testing.assert_allclose(value, table[user, index], atol=0.05)
+
+
+@pytest.mark.parametrize(("weight", "dtype"), [(40.0, np.float64), (1.0, np.float32), (10.0, np.float16)])
+def test_lists_of_implicit_feedback_are_read(tmp_path, weight, dtype):
+    """All ratings are 1, of weight 1 + weight beside zeros of weight 1; somebody has a single one."""
+    rng = np.random.default_rng(2)
+    q = np.abs(rng.normal(0, 0.3, (ITEMS, 8))) + 0.1
+    positive = rng.random((USERS, ITEMS)) < np.linspace(0.05, 0.5, USERS)[:, None]
+    positive[0] = np.arange(ITEMS) == 7
+    with fl.Recorder(tmp_path / "run", rating_levels=[1.0], weighting="include-unrated") as recorder:
+        recorder.broadcast(0, q)
+        for user, here in enumerate(positive):
+            c = 1 + weight * here
+            p = np.linalg.solve(q.T @ (c[:, None] * q) + np.eye(8), q.T @ (c * here))
+            recorder.upload(0, user, (-2 * (c * (here - q @ p))[:, None] * p).astype(dtype))
+    found = fl.attack(tmp_path / "run", "undeclared")
+    assert not found.abstained
+    for user, _, index, value, _ in found.rows():
+        np.testing.assert_array_equal(value > 0.5, positive[user, index])
+
+
+def test_equal_predictions_are_no_line_of_unrated_items(tmp_path):
+    """Rows of rated items alone, at item factors that are all alike: equal ratings make equal rows."""
+    rng = np.random.default_rng(3)
+    with fl.Recorder(tmp_path / "run", rating_levels=STARS) as recorder:
+        recorder.broadcast(0, np.full((ITEMS, K), 0.01))
+        for user in range(USERS):
+            ratings = rng.choice(STARS, 20)
+            recorder.upload(0, user, (ratings - 0.0004)[:, None] * np.full(K, 0.01), np.arange(20))
+    for _, _, _, value, _ in fl.attack(tmp_path / "run", "undeclared").rows():
+        assert (value != 0).all()

@@ -1,0 +1,70 @@
+"""Ratings of which none is the highest: as they are, or less the lowest level by a program that learns so."""
+
+from __future__ import annotations
+
+import numpy as np
+from jaxtyping import Bool, Float
+
+from attacks.base import Reconstruction
+from attacks.closed_form.contradicted import silent_about
+from attacks.closed_form.decoding import distance_to_levels, nearest_level
+from attacks.closed_form.goodness_of_fit import step_of
+from victims.transcript.view import View
+
+MANY = 11  # clients at the lowest level: a quarter of them with one below it would show with probability 0.95
+OPEN_OFFSET = (
+    "its ratings may as well be higher by the lowest level: nobody here has a rating that tells whether the "
+    "program learns them, or numbers from 0 on"
+)
+
+
+def may_be_lowered(
+    value: Float[np.ndarray, "users rows"], levels: Float[np.ndarray, " levels"]
+) -> Bool[np.ndarray, " users"]:
+    """Whose ratings would all be levels if each were higher by the lowest one.
+
+    Parameters
+    ----------
+    value : (n_users, n_rows)
+        Ratings as read without it, in stars; NaN where not told, 0 where unrated.
+    levels : (n_levels,)
+        Ascending, in stars.
+
+    Returns
+    -------
+    (n_users,)
+
+    Examples
+    --------
+    >>> may_be_lowered(np.array([[1.0, 4.0, np.nan], [1.0, 5.0, 3.0]]), np.arange(1.0, 6.0))
+    array([ True, False])
+    """
+    told = ~np.isnan(value) & (value != 0)
+    away = distance_to_levels(nearest_level(np.where(told, value, 0), levels) + levels[0], levels)
+    return told.any(axis=1) & ((away < step_of(levels) / 4) | ~told).all(axis=1)
+
+
+def unless_shunned(found: Reconstruction, view: View) -> Reconstruction:
+    """Answer nobody where many clients are answered, and all of them may have a rating one level higher.
+
+    The declared scale does not tell the two apart. Of as many clients somebody has a rating of the highest
+    level, or the program learns ratings less the lowest one; which of these, their rows leave open.
+
+    Parameters
+    ----------
+    found : Reconstruction
+        Of an attack that takes ratings as they are, and of a level or 0.
+    view : View
+        What it read.
+
+    Returns
+    -------
+    Reconstruction
+    """
+    levels = np.array(view.manifest.rating_levels)
+    answered = ~np.isin(found.users, list(found.abstained))
+    either = [user for block in found.blocks for user in block.users[may_be_lowered(block.value, levels)]]
+    both = answered & np.isin(found.users, either)
+    if answered.sum() < MANY or not both[answered].all():
+        return found
+    return silent_about(found, answered, OPEN_OFFSET)
