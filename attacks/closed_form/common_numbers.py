@@ -11,9 +11,9 @@ from typing import NamedTuple
 import numpy as np
 from jaxtyping import Bool, Float, Int
 
-from attacks.closed_form.chain_readings import any_reading
 from attacks.closed_form.common_scale import Scale, common_scale
 from attacks.closed_form.decoding import distance_to_levels, nearest_level
+from attacks.closed_form.gaps import reading_with_gaps
 from attacks.closed_form.goodness_of_fit import step_of
 from attacks.closed_form.item_rows import BATCH_BYTES, rows_of
 from attacks.closed_form.readings import Reading, Rows, some_of
@@ -133,7 +133,9 @@ def _asked(view: View, max_misfit: float, pull: float | None, lowered: float = 0
         for first in range(n_parts):
             here = np.arange(first, n_users, n_parts)
             part = some_of(rows, here)
-            out.append(_Asked(batch.rounds[0], here, part, any_reading(part, view.manifest, max_misfit)))
+            out.append(
+                _Asked(batch.rounds[0], here, part, reading_with_gaps(part, view.manifest, max_misfit))
+            )
             if (
                 _agreed(out, np.array(view.manifest.rating_levels))
                 or sum(one.here.size for one in out) >= ENOUGH
@@ -192,7 +194,7 @@ def _offset(manifest: Manifest, asked: list[_Asked], max_misfit: float, pull: fl
 
     def less(one: _Asked, here: Bool[np.ndarray, " users"]) -> tuple[Rows, Reading]:
         rows = some_of(rows_of(manifest, one.uploads, None, lowest, pull), one.here[here])
-        return rows, any_reading(rows, manifest, max_misfit)
+        return rows, reading_with_gaps(rows, manifest, max_misfit)
 
     levels = np.array(manifest.rating_levels)
     denying = sum(_denying(one, levels) for one in asked)

@@ -39,9 +39,9 @@ from jaxtyping import Bool, Float, Int
 
 from attacks.base import Estimates, Progress, Reconstruction, all_abstain, joined, silent
 from attacks.closed_form.carried_rows import without_carried
-from attacks.closed_form.chain_readings import any_reading
 from attacks.closed_form.common_numbers import DECLARED, OPEN_OFFSET, Learned, learned_of, may_be_lowered
 from attacks.closed_form.credible import without_multiples
+from attacks.closed_form.gaps import reading_with_gaps
 from attacks.closed_form.item_rows import BATCH_BYTES, rows_of
 from attacks.closed_form.readings import (
     Reading,
@@ -193,7 +193,7 @@ def _best(view: View, uploads: Uploads, learned: Learned, max_misfit: float) -> 
 
     The clients' own factors come with it, NaN where they are not told.
     """
-    reading = reading_with_unrated if view.manifest.weighting == "include-unrated" else any_reading
+    reading = reading_with_unrated if view.manifest.weighting == "include-unrated" else reading_with_gaps
     best, factors = None, np.zeros((0, 0))
     for pull in learned.pulls:
         rows = rows_of(view.manifest, uploads, learned.scale, learned.lowered, pull)
@@ -234,7 +234,7 @@ def _with_carried(
         clean, told = without_carried(*(narrowed(some_of(one, here), width) for one in both))
         if not told.any():
             continue
-        found = any_reading(some_of(clean, told), manifest, max_misfit)
+        found = reading_with_gaps(some_of(clean, told), manifest, max_misfit)
         out[number] = _taken_up(rounds[number], found, here[told])
     return out
 
