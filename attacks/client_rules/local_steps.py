@@ -8,6 +8,9 @@ and the upload is sigma (v_j after the last step - v_j as broadcast). Where the 
 of the items, predictions use the broadcast ones throughout, and the upload is the sum of the same steps.
 A mean over the ratings, a loss with a factor 2 and a gradient in place of a change are other eta and sigma.
 
+With momentum m each step is the one above plus m times the step before, from none on in every round: what
+PyTorch's SGD does whose state is made anew. That is linear in what an item has as well.
+
 Symbols: eta item rate, rho factor rate over item rate, a and b weight decay of factor and items.
 
 References
@@ -32,13 +35,15 @@ from victims.transcript.manifest import Manifest
 
 TRIED = (2, 3, 4, 5, 6, 7, 8, 9, 10, 12, 15, 16, 20)  # steps, where nobody declares how many
 MODERATE = 0.3  # of its size, that the factor moves in all steps together
-RATE, RATIO, FACTOR_DECAY, ITEM_DECAY, SCALE, STEPS, MOVES = range(7)
+USUAL_MOMENTUM = 0.9  # where nobody declares it
+RATE, RATIO, FACTOR_DECAY, ITEM_DECAY, SCALE, MOMENTUM, STEPS, MOVES = range(8)
 CONSTANTS = (
     "log_item_rate",
     "log_rate_ratio",
     "factor_decay",
     "item_decay",
     "log_scale",
+    "momentum",
     "local_steps",
     "moves_items",
 )
@@ -49,14 +54,31 @@ OPEN = (  # which constants are unknown, beside the rate
     ("two rates", (RATIO,)),
     ("any rates, decay and scale", (RATIO, FACTOR_DECAY, ITEM_DECAY, SCALE)),
 )
+OPEN_WITH_MOMENTUM = (
+    ("one rate", ()),
+    ("one rate and momentum", (MOMENTUM,)),
+    ("one rate and weight decay", (FACTOR_DECAY, ITEM_DECAY)),
+    ("two rates", (RATIO,)),
+)
 
 
 @dataclass(frozen=True)
 class LocalSteps:
-    """The rule; its constants are ``CONSTANTS``, the last two of which are never fitted."""
+    """The rule; its constants are ``CONSTANTS``, the last two of which are never fitted.
 
-    name: str = "local-steps"
+    Attributes
+    ----------
+    momentum : bool
+        Whether steps have momentum: as declared, else ``USUAL_MOMENTUM`` or what is fitted.
+    """
+
+    momentum: bool = False
     mixes_rows: bool = True
+
+    @property
+    def name(self) -> str:
+        """With momentum or without."""
+        return "local-momentum" if self.momentum else "local-steps"
 
     def families(self, manifest: Manifest) -> tuple[Family, ...]:
         """Copies that move or not, constants that are open, any number of steps."""
@@ -64,16 +86,18 @@ class LocalSteps:
         first = float(declared) if declared is not None and declared > 1 else None
         values = tuple(sorted({*map(float, TRIED), *(() if first is None else (first,))}))
         moves = (False, True) if manifest.rule.moves_items is False else (True, False)
+        momentum = declared_momentum(manifest) if self.momentum else 0.0
+        with_it = f", momentum {momentum:g}" if self.momentum else ""
         return tuple(
             Family(
-                f"steps on {COPIES[moving]}, {words}",
+                f"steps on {COPIES[moving]}, {words}{'' if MOMENTUM in open_ else with_it}",
                 tuple(constant in (RATE, *open_) for constant in range(len(CONSTANTS))),
                 values,
                 first,
-                partial(_start, moving, open_),
+                partial(_start, moving, open_, momentum),
                 _carried,
             )
-            for (words, open_), moving in product(OPEN, moves)
+            for (words, open_), moving in product(OPEN_WITH_MOMENTUM if self.momentum else OPEN, moves)
             if moving
             or open_ == (RATIO,)  # without a copy that moves, the scale of rows is a rate of its own
         )
@@ -88,31 +112,57 @@ class LocalSteps:
         """The rows, and the factor after the last step."""
         rate = jnp.exp(constants[RATE])
         factor_rate = rate * jnp.exp(constants[RATIO])
-        keep_factor, keep_item = 1 - constants[FACTOR_DECAY], 1 - constants[ITEM_DECAY]
 
-        def step(_: Array, state: tuple[Array, Array]) -> tuple[Array, Array]:
-            u, v = state
+        def step(_: Array, state: tuple[Array, Array, Array, Array]) -> tuple[Array, Array, Array, Array]:
+            u, v, of_factor, of_items = state
             seen = jnp.where(constants[MOVES] > 0, v, factors)
             error = ratings - seen @ u
-            moved = keep_item * v + rate * error[:, None] * u
-            return keep_factor * u + factor_rate * error @ seen, moved
+            of_items = constants[MOMENTUM] * of_items + rate * error[:, None] * u - constants[ITEM_DECAY] * v
+            of_factor = constants[MOMENTUM] * of_factor + factor_rate * error @ seen
+            of_factor = of_factor - constants[FACTOR_DECAY] * u
+            return u + of_factor, v + of_items, of_factor, of_items
 
         n_steps = constants[STEPS].astype(int)
-        factor, items = jax.lax.fori_loop(0, n_steps, step, (factor, factors))
+        start = (factor, factors, jnp.zeros_like(factor), jnp.zeros_like(factors))
+        factor, items, _, _ = jax.lax.fori_loop(0, n_steps, step, start)
         return jnp.exp(constants[SCALE]) * (items - factors), factor
 
 
+def declared_momentum(manifest: Manifest) -> float:
+    """The momentum that a recording declares, else the usual one.
+
+    Parameters
+    ----------
+    manifest : Manifest
+
+    Returns
+    -------
+    float
+        In 0..1.
+    """
+    told = (manifest.rule.model_extra or {}).get("momentum")
+    usable = isinstance(told, (int, float)) and 0 < told < 1
+    return float(told) if usable else USUAL_MOMENTUM
+
+
+def _lasting(momentum: float, n_steps: float) -> float:
+    """How many plain steps steps with momentum amount to, where errors hardly change."""
+    return float(sum((1 - momentum**t) / (1 - momentum) for t in range(1, int(n_steps) + 1)))
+
+
 def _start(
-    moving: bool, open_: tuple[int, ...], n_steps: float, sigma: float, stiffness: float
+    moving: bool, open_: tuple[int, ...], momentum: float, n_steps: float, sigma: float, stiffness: float
 ) -> tuple[float, ...]:
     """Rates by which the factor moves moderately, where they are not tied to what multiplies the rows."""
-    rate = sigma / n_steps
-    moderate = MODERATE / (n_steps * max(stiffness, MODERATE))
+    lasting = _lasting(momentum, n_steps)
+    rate = sigma / lasting
+    moderate = MODERATE / (lasting * max(stiffness, MODERATE))
     scale = 1.0
     if SCALE in open_ and moving:
         rate, scale = moderate, rate / moderate
     ratio = moderate / rate if RATIO in open_ else 1.0
-    return (float(np.log(rate)), float(np.log(ratio)), 0.0, 0.0, float(np.log(scale)), n_steps, float(moving))
+    rates = (float(np.log(rate)), float(np.log(ratio)), 0.0, 0.0, float(np.log(scale)))
+    return (*rates, momentum, n_steps, float(moving))
 
 
 def _carried(constants: Float[np.ndarray, "*clients c"], n_steps: float) -> Float[np.ndarray, "*clients c"]:

@@ -10,6 +10,7 @@ from attacks.client_rules.local_steps import LocalSteps
 from victims.common.errors import InputError
 
 GROUP = "factorleak.client_rules"
+OVER_ALL = (LocalSteps(), LocalSteps(momentum=True))  # rules of steps over all ratings
 
 
 def rule_named(name: str) -> ClientRule:
@@ -28,13 +29,14 @@ def rule_named(name: str) -> ClientRule:
     InputError
         If nothing has that name, or it cannot be made.
     """
-    if name == LocalSteps().name:
-        return LocalSteps()
+    for rule in OVER_ALL:
+        if name == rule.name:
+            return rule
     if name in NAMES:
         return LocalPasses()
     offered = {point.name: point for point in entry_points(group=GROUP)}
     if name not in offered:
-        names = ", ".join(("any", LocalSteps().name, *NAMES, *offered))
+        names = ", ".join(("any", *(rule.name for rule in OVER_ALL), *NAMES, *offered))
         raise InputError(f"rule of inversion must be one of {names}, got {name!r}")
     try:
         return offered[name].load()()

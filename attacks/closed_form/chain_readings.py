@@ -160,7 +160,8 @@ def candidates(chain: Chain, rows: Rows, levels: np.ndarray, max_misfit: float) 
     whole = chain.whole | (there.sum(axis=1) == rows.item.sum(axis=1))
     several = whole & (chain.n_steps > 1)
     size = batch_sizes(chain.step)
-    bias, decay = _own_bias(chain)
+    moved, decay = steps_before(chain, np.ones((*chain.scalar.shape, 1)))
+    bias = moved[..., 0]  # of the client
     g, h = chain.scalar, chain.along
 
     def on_the_grid(name: str, able: np.ndarray, *columns: np.ndarray) -> Candidate:
@@ -224,16 +225,33 @@ def batch_sizes(step: Int[np.ndarray, "users rows"]) -> Int[np.ndarray, "users r
     return out
 
 
-def _own_bias(chain: Chain) -> tuple[Float[np.ndarray, "users rows"], Float[np.ndarray, "users rows"]]:
-    """By how much a bias has moved before each row, in units of B; and shrink^b."""
-    moved, decay = np.zeros(chain.scalar.shape), np.zeros(chain.scalar.shape)
+def steps_before(
+    chain: Chain, pushed: Float[np.ndarray, "users rows m"]
+) -> tuple[Float[np.ndarray, "users rows m"], Float[np.ndarray, "users rows"]]:
+    """By how much something that steps as the factor does has moved before each row.
+
+    Parameters
+    ----------
+    chain : Chain
+    pushed : (users, rows, m)
+        What the error of each row moves it along: the item's factor; 1 for a bias.
+
+    Returns
+    -------
+    moved : (users, rows, m)
+        In units of B; 0 where a row is in no step.
+    decay : (users, rows)
+        shrink^b.
+    """
+    moved, decay = np.zeros(pushed.shape), np.zeros(chain.scalar.shape)
     for user, own in enumerate(chain.step):
         here = own >= 0
         if not here.any():
             continue
-        by_step = np.bincount(own[here], weights=chain.scalar[user, here])
-        shrink, total, before = chain.shrink[user], 0.0, np.zeros(by_step.size)
-        for step in range(by_step.size - 1):
+        by_step = np.zeros((own.max() + 1, pushed.shape[2]))
+        np.add.at(by_step, own[here], chain.scalar[user, here, None] * pushed[user, here])
+        shrink, total, before = chain.shrink[user], np.zeros(pushed.shape[2]), np.zeros(by_step.shape)
+        for step in range(len(by_step) - 1):
             total = shrink * (total + by_step[step])
             before[step + 1] = total
         moved[user, here] = chain.sign[user] * before[own[here]]

@@ -12,8 +12,8 @@ from typing import NamedTuple
 import numpy as np
 from jaxtyping import Bool, Float, Int
 
-from attacks.closed_form.chain_readings import any_reading
 from attacks.closed_form.common_scale import Scale, common_scale
+from attacks.closed_form.gaps import reading_with_gaps
 from attacks.closed_form.goodness_of_fit import step_of
 from attacks.closed_form.item_rows import BATCH_BYTES, rows_of
 from attacks.closed_form.pull_of_steps import pull_of_steps
@@ -153,7 +153,7 @@ def reading_of(manifest: Manifest) -> Callable[[Rows, Manifest, float], Reading]
     callable
         From rows, the manifest and the largest misfit at which a client is answered to a reading.
     """
-    return reading_with_unrated if manifest.weighting == "include-unrated" else any_reading
+    return reading_with_unrated if manifest.weighting == "include-unrated" else reading_with_gaps
 
 
 def _asked(

@@ -144,20 +144,71 @@ def ratings_in_span(
     limit = LOOSE * precision_of(rows, factors, digit)
     for user in np.flatnonzero(np.isfinite(rows).all(axis=(1, 2)) & (limit < COARSEST)):
         here = item[user]
-        known, taken_off = _taken_off(offset[user, here])
-        multiples = _multiples(levels - taken_off)
-        span = _span(rows[user, here], factors[user, here].astype(float), known)
+        sent, known = rows[user, here], offset[user, here]
+        span = _span(sent, factors[user, here].astype(float), _taken_off(known)[0])
         outside[user] = span.outside
-        if multiples is None or not span.outside <= limit[user]:
+        if not span.outside <= limit[user]:
             continue
-        n_used = _needed(span.basis.shape[1], limit[user], multiples)
-        if n_used is None or here.sum() < n_used:
-            continue
-        answer = _answer(span.basis, n_used, limit[user], multiples, levels)
-        if answer is not None and not _without_factors(answer[0], rows[user, here], limit[user]):
+        answer = _told(span.basis, known, levels, limit[user])
+        if answer is not None and not _without_factors(answer[0], sent, limit[user]):
             value[user, here], left[user] = answer
             told[user] = True
     return Relation(value, told, left, outside, limit)
+
+
+def ratings_in_columns(
+    columns: Float[np.ndarray, "n m"],
+    offset: Float[np.ndarray, " n"],
+    levels: Float[np.ndarray, " levels"],
+    limit: float,
+) -> Float[np.ndarray, " n"] | None:
+    """Find one client's ratings, less the offset, in the span of columns that are known.
+
+    Parameters
+    ----------
+    columns : (n, m)
+        The first is what the rows say of errors, which alone must not make the ratings up.
+    offset : (n,)
+        What everybody adds to predictions (biases of items), stars.
+    levels : (levels,)
+        Ratings that exist, ascending, stars.
+    limit : float
+        Share of the ratings' size that rounding may leave outside the span, < 1.
+
+    Returns
+    -------
+    (n,) or None
+        In stars; None where no ratings, or several, are told.
+
+    Examples
+    --------
+    >>> random = np.random.RandomState(0)
+    >>> columns, ratings = random.randn(9, 4), np.array([4.0, 1, 5, 3, 3, 2, 4, 5, 1])
+    >>> columns[:, 0] = ratings - columns[:, 1:] @ [0.3, -0.2, 0.7]
+    >>> found = ratings_in_columns(columns, np.zeros(9), np.arange(1.0, 6.0), 1e-12)
+    >>> found is not None and bool((found == ratings).all())
+    True
+    """
+    known = _taken_off(offset)[0]
+    table = np.concatenate([columns, known[:, None]], axis=1) if known.any() else columns
+    size = np.linalg.norm(table, axis=0)
+    left, values, _ = np.linalg.svd(table / np.where(size > 0, size, 1), full_matrices=False)
+    basis = left[:, values > limit * values[0]]
+    answer = _told(basis, offset, levels, limit)
+    return None if answer is None or _without_factors(answer[0], columns[:, :1], limit) else answer[0]
+
+
+def _told(
+    basis: np.ndarray, offset: np.ndarray, levels: np.ndarray, limit: float
+) -> tuple[np.ndarray, float] | None:
+    """Ratings in a span, and what of them is outside, where the rows are enough and one answer is there."""
+    multiples = _multiples(levels - _taken_off(offset)[1])
+    if multiples is None:
+        return None
+    n_used = _needed(basis.shape[1], limit, multiples)
+    if n_used is None or len(basis) < n_used:
+        return None
+    return _answer(basis, n_used, limit, multiples, levels)
 
 
 def _without_factors(ratings: np.ndarray, rows: np.ndarray, limit: float) -> bool:

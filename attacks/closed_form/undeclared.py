@@ -39,9 +39,9 @@ from jaxtyping import Bool, Float, Int
 
 from attacks.base import Estimates, Progress, Reconstruction, all_abstain, joined, silent
 from attacks.closed_form.carried_rows import without_carried
-from attacks.closed_form.chain_readings import any_reading
 from attacks.closed_form.common_numbers import DECLARED, Learned, learned_of, reading_of
 from attacks.closed_form.credible import without_multiples
+from attacks.closed_form.gaps import reading_with_gaps
 from attacks.closed_form.item_rows import BATCH_BYTES, rows_of
 from attacks.closed_form.readings import (
     Reading,
@@ -236,7 +236,7 @@ def _with_carried(
         clean, told = without_carried(*(narrowed(some_of(one, here), width) for one in both))
         if not told.any():
             continue
-        found = any_reading(some_of(clean, told), manifest, max_misfit)
+        found = reading_with_gaps(some_of(clean, told), manifest, max_misfit)
         out[number] = _taken_up(rounds[number], found, here[told])
     return out
 

@@ -24,6 +24,7 @@ from attacks.client_rules import local_passes, local_steps
 from attacks.client_rules.differentiable import Family
 from attacks.client_rules.local_passes import LocalPasses, passes_to_try
 from attacks.client_rules.local_steps import LocalSteps
+from attacks.client_rules.named import OVER_ALL
 from attacks.closed_form.common_scale import common
 from attacks.closed_form.readings import Rows, some_of
 from attacks.inversion.answers import Found
@@ -34,6 +35,7 @@ from victims.transcript.view import View
 
 MOST = 0.5  # of the clients, that a rule must explain, or that must agree on a constant
 FEWEST = 2  # clients that steps are told from
+MOMENTUM_DIGITS = 3  # that clients agree on
 ASKED = 6  # clients that passes are fitted to
 SQUARED = ("squared", "identity")
 LOSSES = {
@@ -81,20 +83,21 @@ def steps_fit(view: View) -> LocalFit | None:
     LocalFit or None
         None where rows are not in the span, or too few clients have more ratings than factors.
     """
-    rule, found = LocalSteps(), Found(view)
-    answer_by_span(view, rule, found, 1)
+    found = Found(view)
+    answer_by_span(view, OVER_ALL[0], found, 1)
     known = ~np.isnan(found.outside)
     inside = found.outside[known] <= found.allowed[known]
     if not known.any() or inside.mean() < MOST:
         return None
     keys: dict[str, Any] = {"loss": "squared", "link": "identity", "order": "batch", "batch_size": "all"}
     clients = int(inside.sum())
-    sample = known_clients(view, found)
-    if sample is None or len(sample[1]) < FEWEST:
-        sample = _fitted_clients(rule, view, found)
-    if sample is None or len(sample[1]) < FEWEST:
-        return LocalFit(keys, {}, clients, view.users.size)
-    best = _simplest(rule, view, *sample)
+    best: list[_Tried] = []
+    for rule in OVER_ALL:
+        sample = known_clients(view, found)
+        if sample is None or len(sample[1]) < FEWEST:
+            sample = _fitted_clients(rule, view, found)
+        if sample is not None and len(sample[1]) >= FEWEST and (best := _simplest(rule, view, *sample)):
+            break
     if not best:
         return LocalFit(keys, {}, clients, view.users.size)
     values = sorted({int(one.value) for one in best})
@@ -109,6 +112,9 @@ def steps_fit(view: View) -> LocalFit | None:
     else:
         keys["moves_items"] = moving[0]
     constants: dict[str, float] = {}
+    momentum, share = common(np.concatenate([one.constants[:, local_steps.MOMENTUM] for one in best]))
+    if momentum > 0 and share >= MOST:
+        keys["momentum"] = round(momentum, MOMENTUM_DIGITS)
     if len(best) == 1:
         more, constants, either = _constants_of(best[0])
         keys, undecided = keys | more, undecided + either

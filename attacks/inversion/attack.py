@@ -32,8 +32,7 @@ from jaxtyping import Float
 from attacks.base import Progress, Reconstruction, all_abstain, silent
 from attacks.client_rules.differentiable import ClientRule
 from attacks.client_rules.local_passes import NAMES, LocalPasses, passes_named, passes_to_try
-from attacks.client_rules.local_steps import LocalSteps
-from attacks.client_rules.named import broken, rule_named
+from attacks.client_rules.named import OVER_ALL, broken, rule_named
 from attacks.closed_form.integer_relation import LOOSE, precision_of
 from attacks.closed_form.item_rows import rows_of
 from attacks.closed_form.readings import some_of
@@ -74,9 +73,9 @@ class Inversion:
     Attributes
     ----------
     rule : str or ClientRule
-        A name (``local-steps``, one of ``attacks.client_rules.local_passes.NAMES``, or what an installed
-        package offers), an object (``factorleak.ClientRule``), or ``any``: all of ours that the declaration
-        leaves.
+        A name (``local-steps``, ``local-momentum``, one of ``attacks.client_rules.local_passes.NAMES``, or
+        what an installed package offers), an object (``factorleak.ClientRule``), or ``any``: all of ours that
+        the declaration leaves.
     rounds : int
         Rounds of a client that are tried, the first ones, >= 1.
     """
@@ -94,7 +93,7 @@ class Inversion:
     def _rules(self, manifest: Manifest) -> tuple[Any, ...]:
         """What is tried, in this order."""
         if self.rule == ANY:
-            return (LocalSteps(), *passes_to_try(manifest))
+            return (*OVER_ALL, *passes_to_try(manifest))
         if self.rule in NAMES:
             return (passes_named(self.rule, manifest),)
         return (rule_named(self.rule) if isinstance(self.rule, str) else self.rule,)

@@ -6,17 +6,17 @@ import pytest
 
 from attacks.client_rules.local_passes import NAMES
 from attacks.client_rules.local_steps import LocalSteps
-from attacks.client_rules.named import broken, rule_named
+from attacks.client_rules.named import OVER_ALL, broken, rule_named
 from victims.common.errors import InputError
 
 
-@pytest.mark.parametrize("name", [LocalSteps().name, *NAMES])
+@pytest.mark.parametrize("name", [*(rule.name for rule in OVER_ALL), *NAMES])
 def test_rules_have_names(name: str):
     assert not broken(rule_named(name))
 
 
 def test_an_unknown_name_is_answered_with_the_known_ones():
-    with pytest.raises(InputError, match=r"one of any, local-steps, .*got 'steps'"):
+    with pytest.raises(InputError, match=r"one of any, local-steps, local-momentum, .*got 'steps'"):
         rule_named("steps")
 
 

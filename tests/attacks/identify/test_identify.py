@@ -12,6 +12,8 @@ import factorleak as fl
 from attacks.closed_form.goodness_of_fit import ACCIDENT
 from audit.cli.main import app
 from tests.oracles.client_programs import Program
+from tests.oracles.local_training import Client
+from tests.oracles.local_training import Program as LocalProgram
 from tests.oracles.rule_programs import TRUTH, Recording
 from tests.soak.declarations import declaration
 from tests.soak.identify import random_recording, row_of
@@ -97,6 +99,15 @@ def test_steps_and_passes_are_counted(tmp_path, rule, keys):
     assert found.constants["client_learning_rate"] == pytest.approx(0.01, rel=1e-2)  # of 2 gamma
     manifest = fl.open_transcript(tmp_path / "t").manifest
     assert [one.key for one in found.contradictions(manifest)] == ["local_steps"]
+
+
+@pytest.mark.thorough
+def test_momentum_between_steps_over_all_ratings(tmp_path):
+    LocalProgram(Client(momentum=0.9), "delta", n_users=8).record(tmp_path / "t")
+    found = fl.identify(tmp_path / "t")
+    told = {"local_steps": 3, "momentum": 0.9, "moves_items": True, "reduction": "sum", "rule": "sgd"}
+    assert told.items() <= found.rule.items()
+    assert found.constants["client_learning_rate"] == pytest.approx(0.01)
 
 
 def test_what_was_found_is_part_of_the_result(tmp_path):
