@@ -47,10 +47,10 @@ def best_reading(rows: Rows, manifest: Manifest, max_misfit: float) -> Reading:
     if not rows.rows.shape[1]:  # nobody sent anything
         return nothing(len(rows.rows))
     with np.errstate(over="ignore", invalid="ignore", divide="ignore"):
-        plain = _one_step(rows)
+        plain = one_step(rows)
         best = read(plain, rows, manifest, max_misfit)
         if rows.rows.shape[1] <= LONGEST:
-            best = fitting_better(read(_steps(rows), rows, manifest, max_misfit), best)
+            best = fitting_better(read(several_steps(rows), rows, manifest, max_misfit), best)
         spread = (best.steps <= 1) & (plain.across > PARALLEL * rows.precision)
         best = on_the_rest(best, _without_pull, ~best.answered | spread, rows, manifest, max_misfit)
         if rows.sequence is not None:
@@ -67,13 +67,13 @@ def best_reading(rows: Rows, manifest: Manifest, max_misfit: float) -> Reading:
 def _without_pull(rows: Rows, manifest: Manifest, max_misfit: float) -> Reading:
     """One step, and the same unknown multiple of its factor in every row."""
     clean, pull = without_pull(rows.rows, rows.factors, rows.item)
-    numbers = _one_step(rows._replace(rows=clean))._replace(pull=pull)
+    numbers = one_step(rows._replace(rows=clean))._replace(pull=pull)
     return read(numbers, rows, manifest, max_misfit)
 
 
 def _with_unrated(rows: Rows, manifest: Manifest, max_misfit: float) -> Reading:
     """One step, with rows of unrated items among the others, which are answered with 0."""
-    numbers = _one_step(rows)
+    numbers = one_step(rows)
     unrated, kappa = on_one_line(numbers, rows.precision)
     some = unrated.any(axis=1)
     found = read(numbers._replace(there=numbers.there & ~unrated), rows, manifest, max_misfit)
@@ -85,7 +85,7 @@ def _with_unrated(rows: Rows, manifest: Manifest, max_misfit: float) -> Reading:
 
 def _with_bias(rows: Rows, manifest: Manifest, max_misfit: float) -> Reading:
     """One step of a client with a bias of its own that nobody knows."""
-    numbers = _one_step(rows)
+    numbers = one_step(rows)
     levels = np.array(manifest.rating_levels)
     counted = numbers.there & ~saturated(numbers)
     judged, most = with_unknown(numbers, rows, counted, levels, bias=True)
@@ -102,7 +102,7 @@ def _with_bias(rows: Rows, manifest: Manifest, max_misfit: float) -> Reading:
 
 def _by_group(rows: Rows, manifest: Manifest, max_misfit: float) -> Reading:
     """Parallel rows alone: of the users of one client, or of minibatches with scales of their own."""
-    return by_group(rows, manifest, max_misfit, lambda alone, *told: read(_one_step(alone), alone, *told))
+    return by_group(rows, manifest, max_misfit, lambda alone, *told: read(one_step(alone), alone, *told))
 
 
 def in_span(rows: Rows, manifest: Manifest, max_misfit: float) -> Reading:
@@ -145,7 +145,7 @@ def _equal_factors_after(rows: Rows, manifest: Manifest, max_misfit: float) -> R
 
 def _equal_factors(rows: Rows, manifest: Manifest, max_misfit: float, *, after: bool = False) -> Reading:
     """A step after every rating, of factors whose numbers are all equal."""
-    numbers = _one_step(rows)
+    numbers = one_step(rows)
     levels = np.array(manifest.rating_levels)
     assert rows.sequence is not None
     able = (numbers.across < PARALLEL_ROWS) & ~np.isnan(rows.scale) & ~(rows.offset != 0).any(axis=1)
@@ -168,7 +168,7 @@ def _equal_factors(rows: Rows, manifest: Manifest, max_misfit: float, *, after: 
     )
 
 
-def _steps(rows: Rows) -> Numbers:
+def several_steps(rows: Rows) -> Numbers:
     """The client's factor moved between the rows."""
     chain = follow(rows.rows, rows.factors, rows.item, rows.precision)
     there = rows.item & (chain.step >= 0)
@@ -178,7 +178,7 @@ def _steps(rows: Rows) -> Numbers:
     return Numbers(chain.scalar, chain.along, there, whole, steps, np.zeros(whole.size), np.zeros(whole.size))
 
 
-def _one_step(rows: Rows) -> Numbers:
+def one_step(rows: Rows) -> Numbers:
     """All rows are multiples of one direction, up to rounding."""
     direction, energy = leading_direction(rows.rows)
     scalar, along = (np.matmul(part, direction[:, :, None])[..., 0] for part in (rows.rows, rows.factors))
