@@ -101,16 +101,19 @@ class Answer(NamedTuple):
         That it is no mirror image; NaN where nothing was read.
     reason : tuple of str
         Why a client is not answered; empty where it is.
+    upright : float
+        The part of that probability that is common to all: that the whole is no mirror image.
     """
 
     lowest: Float[np.ndarray, " clients"]
     per_step: Float[np.ndarray, " clients"]
     probability: Float[np.ndarray, " clients"]
     reason: tuple[str, ...]
+    upright: float
 
     def of(self, some: slice) -> Answer:
         """What is said of some clients."""
-        return Answer(*(column[some] for column in self))
+        return Answer(*(column[some] for column in self[:-1]), self.upright)
 
 
 def patterns_of(read: list[tuple[Centred, Int[np.ndarray, "users rows"]]], n_levels: int) -> Patterns:
@@ -289,7 +292,7 @@ def unmirrored(found: Patterns, levels: Float[np.ndarray, " levels"], rng: np.ra
     usable = found.times > 0
     if not usable.any():
         nothing = np.full(usable.size, np.nan)
-        return Answer(nothing, nothing, nothing, (NOT_READ,) * usable.size)
+        return Answer(nothing, nothing, nothing, (NOT_READ,) * usable.size, 0.5)
     if centre.placed:
         placing = _placed(found, centre.value, levels)
         usable &= (placing >= 0).any(axis=1)
@@ -330,6 +333,7 @@ def unmirrored(found: Patterns, levels: Float[np.ndarray, " levels"], rng: np.ra
         per_step,
         np.where(usable, sure * told.upright, np.nan),
         reasons,
+        told.upright,
     )
 
 

@@ -45,7 +45,7 @@ def same_up_to_a_mirror(found: Centred, ratings: np.ndarray, step: float) -> boo
 
 @pytest.mark.parametrize("program", [one_step, with_pull, per_rating])
 def test_mirrored_ratings_make_the_same_rows(program):
-    """6 - r less 6 - m, with the factor negated: the same to the last digit, so that nothing can tell them."""
+    """6 - r less 6 - m, with the factor negated: the same to the last digit. Nothing can tell them apart."""
     rng = np.random.default_rng(0)
     v, p, r, m = rng.normal(0, 0.3, (12, K)), rng.normal(0, 0.3, K), rng.choice(STARS, 12), 3.53
     rows, mirrored = program(r - m, v, p), program((6 - r) - (6 - m), v, -p)

@@ -132,7 +132,7 @@ def test_ratings_that_say_nothing_are_left_open(tmp_path, less):
 
 
 def test_stars_less_three_that_are_stars_as_well(tmp_path):
-    """Fours and fives are ones and twos less three: such clients were answered three levels too low."""
+    """Fours and fives less three are ones and twos, and so fit the grid without any centre."""
     table = table_of(STARS)
     table[:5] = np.where(table[:5] > 0, np.clip(table[:5], 4, 5), 0)
     found = fl.attack(recorded(tmp_path / "t", table, STARS, less_the_middle(table)), "undeclared")
