@@ -12,10 +12,12 @@ from typing import NamedTuple
 import numpy as np
 from jaxtyping import Bool, Float, Int
 
+from attacks.closed_form.centred import even, read_centred
 from attacks.closed_form.common_scale import Scale, common_scale
 from attacks.closed_form.gaps import reading_with_gaps
 from attacks.closed_form.goodness_of_fit import step_of
 from attacks.closed_form.item_rows import BATCH_BYTES, rows_of
+from attacks.closed_form.mirrored import NEAR, centre_of, has_other_mirror, higher_centre, patterns_of
 from attacks.closed_form.pull_of_steps import pull_of_steps
 from attacks.closed_form.readings import Reading, Rows, some_of
 from attacks.closed_form.shunned_level import MANY, may_be_lowered
@@ -28,6 +30,7 @@ DECLARED = Scale("sum", 1.0, 1.0)
 ENOUGH, AT_ONCE = 200, 32  # clients that are asked, and after how many it is seen whether they agree
 ABLE, ALL = 6, 0.95  # ratings of a client that can be read alone; the share of those that have to agree
 FEWEST_ALONE, SELDOM = 3, 0.1  # clients that must say that ratings are lowered; of these, as many may deny it
+MOSTLY = 0.5  # share of the clients with enough ratings that are read: nothing else is looked for
 
 
 class Learned(NamedTuple):
@@ -45,6 +48,10 @@ class Learned(NamedTuple):
         Whether clients show that it is so much; otherwise it is open for all whose ratings allow both.
     pulls : tuple of float
         Multiples of their factors that rows may hold, the likeliest first.
+    upright : float
+        Probability that ratings less ``lowered`` are no mirror image; 1 where nothing says that they may be.
+    centred : bool
+        Whether ratings are less a number of which each client's rows leave the mirror image open.
     """
 
     shown: bool
@@ -52,6 +59,8 @@ class Learned(NamedTuple):
     lowered: float
     settled: bool
     pulls: tuple[float, ...]
+    upright: float = 1.0
+    centred: bool = False
 
 
 class Offset(NamedTuple):
@@ -81,13 +90,17 @@ def learned_of(view: View, max_misfit: float) -> Learned:
     told = _told_pull(view)
     pulls = tuple(dict.fromkeys((*told, declared + missing, missing)))
     asked = _asked(view, max_misfit, pulls[0])
-    offset = _untold(view, asked, max_misfit, pulls[0])
+    levels = np.array(view.manifest.rating_levels)
     if view.manifest.weighting == "include-unrated":
-        return Learned(False, DECLARED, *offset, pulls)
+        return Learned(False, DECLARED, *_untold(view, asked, max_misfit, pulls[0]), pulls)
+    centre, upright = _untold_centre(asked, levels)
+    if np.isnan(centre):
+        return Learned(False, None, 0.0, True, pulls, centred=True)
+    offset = Offset(centre, True) if centre else _untold(view, asked, max_misfit, pulls[0])
     if offset.lowered:
         asked = _asked(view, max_misfit, pulls[0], offset.lowered)
     shown = _shown_scale(asked)
-    return Learned(shown is not None, _known_scale(view.manifest, shown), *offset, pulls)
+    return Learned(shown is not None, _known_scale(view.manifest, shown), *offset, pulls, upright)
 
 
 def _told_pull(view: View) -> tuple[float, ...]:
@@ -138,6 +151,34 @@ class _Asked(NamedTuple):
     here: Int[np.ndarray, " some"]
     rows: Rows
     found: Reading
+
+
+def _untold_centre(asked: list[_Asked], levels: Float[np.ndarray, " levels"]) -> tuple[float, float]:
+    """What the program takes off every rating where that is neither nothing nor the lowest level.
+
+    And the probability that it is no mirror image; 0 and 1 where it is one of these, or ratings are read
+    without it, NaN where rows leave the mirror image of each client open.
+    """
+    able = np.concatenate([one.rows.item.sum(axis=1) >= ABLE for one in asked])
+    answered = np.concatenate([one.found.answered for one in asked])
+    plain = (0.0, 1.0)
+    if not able.any() or answered[able].mean() >= MOSTLY or not even(levels):
+        return plain
+    if any((one.rows.offset != 0).any() for one in asked):
+        return plain
+    no_items = np.zeros((1, 1), int)
+    read = [(read_centred(one.rows, levels), no_items) for one in asked]
+    told = sum(int(found.told.sum()) for found, _ in read)
+    if told < max(FEWEST_ALONE, 2 * answered.sum()):
+        return plain
+    found = patterns_of(read, levels.size)
+    centre = centre_of(found, levels)
+    mirror = levels[0] + levels[-1] - centre.value
+    if any(abs(one - usual) < NEAR for one in (centre.value, mirror) for usual in (0.0, levels[0])):
+        return plain
+    if centre.placed and has_other_mirror(centre.value, levels):
+        return higher_centre(found, centre.value, levels)
+    return np.nan, 1.0
 
 
 def reading_of(manifest: Manifest) -> Callable[[Rows, Manifest, float], Reading]:

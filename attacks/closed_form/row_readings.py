@@ -49,10 +49,10 @@ def best_reading(rows: Rows, manifest: Manifest, max_misfit: float) -> Reading:
     if not rows.rows.shape[1]:  # nobody sent anything
         return nothing(len(rows.rows))
     with np.errstate(over="ignore", invalid="ignore", divide="ignore"):
-        plain = _one_step(rows)
+        plain = one_step(rows)
         best = read(plain, rows, manifest, max_misfit)
         if rows.rows.shape[1] <= LONGEST:
-            best = fitting_better(read(_steps(rows), rows, manifest, max_misfit), best)
+            best = fitting_better(read(several_steps(rows), rows, manifest, max_misfit), best)
             unclear = ~(best.misfit <= rows.precision**HALF)
             best = on_the_rest(best, _after_steps, unclear, rows, manifest, max_misfit)
         spread = (best.steps <= 1) & (plain.across > PARALLEL * rows.precision)
@@ -71,13 +71,13 @@ def best_reading(rows: Rows, manifest: Manifest, max_misfit: float) -> Reading:
 
 def _after_steps(rows: Rows, manifest: Manifest, max_misfit: float) -> Reading:
     """A step after every rating, and rows about the factor after it: the errors are of the one before."""
-    return read(_steps(rows, after=True), rows, manifest, max_misfit)
+    return read(several_steps(rows, after=True), rows, manifest, max_misfit)
 
 
 def _without_pull(rows: Rows, manifest: Manifest, max_misfit: float) -> Reading:
     """One step, and the same unknown multiple of its factor in every row."""
     clean, pull = without_pull(rows.rows, rows.factors, rows.item)
-    numbers = _one_step(rows._replace(rows=clean))._replace(pull=pull)
+    numbers = one_step(rows._replace(rows=clean))._replace(pull=pull)
     return read(numbers, rows, manifest, max_misfit)
 
 
@@ -103,7 +103,7 @@ def with_unrated(rows: Rows, manifest: Manifest, max_misfit: float) -> Reading:
 
 def _off_the_line(rows: Rows, manifest: Manifest, max_misfit: float, tolerance: float) -> Reading:
     """The same, with rows of unrated items as exact as that."""
-    numbers = _one_step(rows)
+    numbers = one_step(rows)
     line = on_one_line(numbers, tolerance)
     if len(manifest.rating_levels) == 1:
         return _list_alone(numbers, line, float(manifest.rating_levels[0]))
@@ -132,7 +132,7 @@ def _list_alone(numbers: Numbers, line: Line, level: float) -> Reading:
 
 def _with_bias(rows: Rows, manifest: Manifest, max_misfit: float) -> Reading:
     """One step of a client with a bias of its own that nobody knows."""
-    numbers = _one_step(rows)
+    numbers = one_step(rows)
     levels = np.array(manifest.rating_levels)
     counted = numbers.there & ~saturated(numbers)
     judged, most = with_unknown(numbers, rows, counted, levels, bias=True)
@@ -149,7 +149,7 @@ def _with_bias(rows: Rows, manifest: Manifest, max_misfit: float) -> Reading:
 
 def _by_group(rows: Rows, manifest: Manifest, max_misfit: float) -> Reading:
     """Parallel rows alone: of the users of one client, or of minibatches with scales of their own."""
-    return by_group(rows, manifest, max_misfit, lambda alone, *told: read(_one_step(alone), alone, *told))
+    return by_group(rows, manifest, max_misfit, lambda alone, *told: read(one_step(alone), alone, *told))
 
 
 def in_span(rows: Rows, manifest: Manifest, max_misfit: float) -> Reading:
@@ -192,7 +192,7 @@ def _equal_factors_after(rows: Rows, manifest: Manifest, max_misfit: float) -> R
 
 def _equal_factors(rows: Rows, manifest: Manifest, max_misfit: float, *, after: bool = False) -> Reading:
     """A step after every rating, of factors whose numbers are all equal."""
-    numbers = _one_step(rows)
+    numbers = one_step(rows)
     levels = np.array(manifest.rating_levels)
     assert rows.sequence is not None
     able = (numbers.across < PARALLEL_ROWS) & ~np.isnan(rows.scale)
@@ -218,7 +218,7 @@ def _equal_factors(rows: Rows, manifest: Manifest, max_misfit: float, *, after: 
     )
 
 
-def _steps(rows: Rows, *, after: bool = False) -> Numbers:
+def several_steps(rows: Rows, *, after: bool = False) -> Numbers:
     """The client's factor moved between the rows, which are about the one before the step or after it.
 
     Rows about the factor after a step are a chain from the last to the first: what follows in it is the
@@ -238,7 +238,7 @@ def _steps(rows: Rows, *, after: bool = False) -> Numbers:
     return Numbers(chain.scalar, along, there, whole, steps, np.zeros(whole.size), np.zeros(whole.size))
 
 
-def _one_step(rows: Rows) -> Numbers:
+def one_step(rows: Rows) -> Numbers:
     """All rows are multiples of one direction, up to rounding."""
     direction, energy = leading_direction(rows.rows)
     scalar, along = (np.matmul(part, direction[:, :, None])[..., 0] for part in (rows.rows, rows.factors))

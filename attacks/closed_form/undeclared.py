@@ -31,28 +31,29 @@ the grid, as the other closed forms do, and abstains where no numbers, or more t
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
-from typing import NamedTuple
+from dataclasses import asdict, dataclass, replace
 
 import numpy as np
 from jaxtyping import Bool, Float, Int
 
 from attacks.base import Estimates, Progress, Reconstruction, all_abstain, joined, silent
+from attacks.closed_form.answered import Answered
 from attacks.closed_form.carried_rows import without_carried
+from attacks.closed_form.centred_recording import read_centred_recording
 from attacks.closed_form.common_numbers import DECLARED, Learned, learned_of, reading_of
 from attacks.closed_form.credible import without_multiples
 from attacks.closed_form.gaps import reading_with_gaps
 from attacks.closed_form.item_rows import BATCH_BYTES, rows_of
+from attacks.closed_form.mirrored import OPEN_FOR_ALL, UPRIGHT
+from attacks.closed_form.own_factors import factors_of
 from attacks.closed_form.readings import (
     Reading,
-    Rows,
     fits_better,
     fitting_better,
     narrowed,
     some_of,
     spread_over,
 )
-from attacks.closed_form.reduction import leading_direction
 from attacks.closed_form.row_weights import ROUNDS, read_weighted
 from attacks.closed_form.shunned_level import OPEN_OFFSET, may_be_lowered, unless_shunned
 from attacks.closed_form.unrated_rows import obstacle_with_unrated
@@ -61,22 +62,12 @@ from victims.common.errors import InputError
 from victims.transcript.manifest import Manifest
 from victims.transcript.view import ITEM, Uploads, UserBatch, View
 
-DIAGNOSTICS = ("misfit", "steps", "declared", "pull")
+DIAGNOSTICS = ("misfit", "steps", "declared", "pull", "upright")
 EXACT = 1e-6  # misfit of an answer that owes nothing to rounding
-SAME_READING = 0.05  # stars, within which a factor has to say the ratings that were read
 NO_NUMBERS = (
     "no length of the client's factor and scale of its rows, or more than one pair of them, puts its rows on "
     "the rating grid"
 )
-
-
-class Answered(NamedTuple):
-    """What is said of the clients whose best round it is."""
-
-    block: Estimates
-    reasons: dict[int, str]
-    diagnostics: Float[np.ndarray, "some 4"]
-    factors: tuple[np.ndarray, np.ndarray, np.ndarray]
 
 
 Round = tuple[Reading, Float[np.ndarray, "users K"]]  # what is read of one, and clients' factors
@@ -109,15 +100,16 @@ class Undeclared:
         ----------
         view : View
         key : int
-            Unused: the attack draws nothing at random.
+            Of the signs that are drawn where ratings and their mirror images make the same rows.
         progress : callable
 
         Returns
         -------
         Reconstruction
             Values are not rounded; diagnostics ``misfit``, ``steps`` (of the client in that round),
-            ``declared`` (1 where a scale that is known was enough, 0 where it was taken for unknown) and
-            ``pull`` (the multiple of its factor that was taken off each row).
+            ``declared`` (1 where a scale that is known was enough, 0 where it was taken for unknown),
+            ``pull`` (the multiple of its factor that was taken off each row) and ``upright`` (the probability
+            that the ratings are not the mirror image of those that the client has; 1 where rows tell).
         """
         options = {**asdict(self), "seed": key}
         if obstacle := self.obstacle(view):
@@ -125,7 +117,9 @@ class Undeclared:
         found: list[Answered] = []
         done = 0
         learned = learned_of(view, self.max_misfit)
-        for batch in view.batches(BATCH_BYTES):
+        if learned.centred:
+            found = read_centred_recording(view, learned.pulls[0], key, progress)
+        for batch in view.batches(BATCH_BYTES) if not found else ():
             rounds = [_best(view, uploads, learned, self.max_misfit) for uploads in batch.rounds]
             for reading in (_with_carried, _with_weights):
                 rounds = reading(view.manifest, batch.rounds, rounds, learned, self.max_misfit)
@@ -177,6 +171,8 @@ def _answered(
     part, own = read
     users = everyone[here]
     reasons = _reasons(users, part, here)
+    if learned.upright < UPRIGHT:
+        reasons = dict.fromkeys(users.tolist(), OPEN_FOR_ALL.format(learned.upright)) | reasons
     if not learned.settled:
         told_so = part.declared & (learned.scale == DECLARED)
         open_ = may_be_lowered(part.value, levels) & ~told_so & here
@@ -184,9 +180,12 @@ def _answered(
     silenced = np.isin(users, list(reasons))[:, None]
     value = np.where(uploads.valid & (uploads.kind == ITEM), part.value, np.nan)[here]
     kind, index = (np.broadcast_to(a, part.value.shape)[here] for a in (uploads.kind, uploads.index))
-    told = np.stack([getattr(part, name)[here] for name in DIAGNOSTICS], axis=1)
+    told = np.stack([getattr(part, name)[here] for name in DIAGNOSTICS[:-1]], axis=1)
+    told = np.concatenate([told, np.full((users.size, 1), learned.upright)], axis=1)
     factor = np.where(silenced, np.nan, own[here])
     block = Estimates(users, kind, index, np.where(silenced, np.nan, value))
+    if learned.upright < 1:
+        block = replace(block, probability=np.where(np.isnan(block.value), np.nan, learned.upright))
     return Answered(block, reasons, told, (users, np.full(users.size, uploads.round), factor))
 
 
@@ -285,30 +284,3 @@ def _reasons(users: np.ndarray, part: Reading, here: np.ndarray) -> dict[int, st
                 f"(misfit {off:.2g} of 1, at most {most:.2g} with so many ratings)"
             )
     return reasons
-
-
-def factors_of(rows: Rows, read: Reading) -> Float[np.ndarray, "users K"]:
-    """The factors of clients whose rows are one step: r = A f . d + B q . d says that p is B d for any A.
-
-    Parameters
-    ----------
-    rows : Rows
-    read : Reading
-        Of the same rows.
-
-    Returns
-    -------
-    (n_users, K)
-        NaN where the client moved between its rows, and where p does not say the ratings that were read.
-    """
-    with np.errstate(over="ignore", invalid="ignore"):
-        clean = rows.rows - np.nan_to_num(read.pull)[:, None, None] * rows.factors
-        direction, _ = leading_direction(clean)
-        scalar, along = (np.matmul(part, direction[:, :, None])[..., 0] for part in (clean, rows.factors))
-        a, b, c = (part[:, None] for part in (read.of_error, read.of_factor, read.own_bias))
-        own, known = a * scalar + b * along, read.value - rows.offset - c
-        there = rows.item & ~np.isnan(read.value)
-        away = np.stack([np.where(there, np.abs(sign * own - known), 0).sum(axis=1) for sign in (1, -1)])
-        told = (away.min(axis=0) < SAME_READING * there.sum(axis=1)) & (read.steps <= 1)
-    turned = np.where(away[1] < away[0], -1, 1)  # the direction's sign is open
-    return direction * np.where(told, read.of_factor * turned, np.nan)[:, None]

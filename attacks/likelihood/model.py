@@ -25,7 +25,7 @@ from jaxtyping import Array, Float, Int
 
 from attacks.likelihood.batches import Rows
 from attacks.likelihood.noise_laws import LAPLACE, Law
-from attacks.likelihood.rating_prior import log_shares
+from attacks.metadata.rating_prior import log_shares
 from victims.transcript.manifest import Manifest
 
 jax.config.update("jax_enable_x64", True)

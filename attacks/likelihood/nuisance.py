@@ -19,7 +19,7 @@ from attacks.likelihood import prior as priors
 from attacks.likelihood.batch_cache import BatchCache
 from attacks.likelihood.learning import FURTHER, UNRATED, State, learn
 from attacks.likelihood.problem import Parameters
-from attacks.likelihood.rating_prior import MIDDLE
+from attacks.metadata.rating_prior import MIDDLE
 from victims.transcript.manifest import Manifest
 from victims.transcript.view import View
 

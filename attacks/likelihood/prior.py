@@ -18,7 +18,7 @@ from jaxtyping import Array, Float, Int
 
 from attacks.likelihood.model import AnyArray, Model, Prior
 from attacks.likelihood.moments import Moments
-from attacks.likelihood.rating_prior import MIDDLE, PSEUDO_COUNTS, log_shares
+from attacks.metadata.rating_prior import MIDDLE, PSEUDO_COUNTS, log_shares
 
 MEAN_PSEUDO_COUNTS = 40.0  # ratings of each client that what is known of their mean anyhow counts as
 STEP = 0.8

@@ -22,7 +22,7 @@ import numpy as np
 from jaxtyping import Float, Int
 
 from attacks.closed_form.goodness_of_fit import ACCIDENT
-from attacks.likelihood.rating_prior import PSEUDO_COUNTS, log_shares
+from attacks.metadata.rating_prior import PSEUDO_COUNTS, log_shares
 from attacks.trajectory.stretched_ratings import Separated
 from attacks.trajectory.weight_law import weight_law
 

@@ -24,7 +24,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, Int
 
-from attacks.likelihood.rating_prior import PSEUDO_COUNTS, log_shares
+from attacks.metadata.rating_prior import PSEUDO_COUNTS, log_shares
 
 TOLERANCES = np.geomspace(0.3, 1e-3, 14)  # relative error of a weight that is allowed for, pass by pass
 GRID = np.geomspace(1 / 6, 6, 145)  # factors by which a weight may be off

@@ -1,0 +1,30 @@
+"""What is said of some clients, before all are put together."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+from jaxtyping import Float
+
+from attacks.base import Estimates
+
+
+class Answered(NamedTuple):
+    """What is said of the clients whose best round it is.
+
+    Attributes
+    ----------
+    block : Estimates
+    reasons : dict of client to str
+        Why clients are abstained on.
+    diagnostics : (n_clients, 5)
+        ``misfit``, ``steps``, ``declared``, ``pull`` and ``upright`` of ``undeclared``.
+    factors : tuple
+        Clients, rounds and factors, as for ``attacks.base.joined``.
+    """
+
+    block: Estimates
+    reasons: dict[int, str]
+    diagnostics: Float[np.ndarray, "some 5"]
+    factors: tuple[np.ndarray, np.ndarray, np.ndarray]

@@ -1,0 +1,119 @@
+"""How sure ``undeclared`` is of centred ratings, and how often right: ``python -m tests.soak.mirrored``.
+
+    python -m tests.soak.mirrored ../shared/data/ml-1m --clients 5 20 60 200 --repeats 20
+
+Draws clients of real ratings, each with five or more, and sends rows of one step of eight factors in which
+the ratings are less the middle of the grid, or less the client's own mean; as likes and dislikes (of the
+upper half of the levels, +1 and -1), with the grid turned round, and with ratings dealt out at random over
+the levels, too. Prints, of clients who are answered, the mean of the probabilities of their own bit and how
+many are right, and of how many recordings the common bit is taken for told. The grid that is turned round is
+right where the mirror image is answered.
+"""
+
+from __future__ import annotations
+
+import argparse
+from typing import NamedTuple
+
+import numpy as np
+
+import factorleak as fl
+from attacks.closed_form.centred import Centred, read_centred
+from attacks.closed_form.mirrored import UPRIGHT, patterns_of, unmirrored
+from attacks.closed_form.readings import Rows
+
+FACTORS, FEWEST = 8, 5
+LESS = ("middle", "own mean")
+OF = ("ratings", "likes", "turned", "random")
+
+
+class Told(NamedTuple):
+    """Of one recording: probability and right or wrong of clients answered, ratings, the common bit."""
+
+    probability: np.ndarray
+    right: np.ndarray
+    answered: int
+    ratings: int
+    upright: float
+
+
+def of_kind(
+    values: np.ndarray, levels: np.ndarray, kind: str, rng: np.random.Generator
+) -> tuple[np.ndarray, np.ndarray]:
+    """The ratings that a program of that kind has, and their levels."""
+    if kind == "likes":
+        return 1.0 + (values > (levels[0] + levels[-1]) / 2), np.array([1.0, 2.0])
+    if kind == "turned":
+        return levels[0] + levels[-1] - values, levels
+    return (rng.choice(levels, values.size) if kind == "random" else values), levels
+
+
+def sent_by(y: np.ndarray, v: np.ndarray, rng: np.random.Generator) -> Rows:
+    """One client's rows of one step."""
+    p = rng.normal(0, 0.3, FACTORS)
+    rows = (-2 * (y - v @ p)[:, None] * p)[None]
+    there = np.ones(rows.shape[:2], bool)
+    return Rows(rows, v[None], np.zeros(there.shape), there, np.full(1, np.nan), np.finfo(float).eps, None)
+
+
+def recorded(ratings: fl.Ratings, n_clients: int, kind: str, less: str, seed: int) -> Told:
+    """Draw clients, send their rows, read them."""
+    rng = np.random.default_rng([seed, n_clients])
+    able = np.flatnonzero(np.diff(ratings.indptr) >= FEWEST)
+    factors = rng.normal(0, 0.3, (ratings.items.max() + 1, FACTORS))
+    read: list[tuple[Centred, np.ndarray]] = []
+    truth = []
+    grid = np.array(ratings.levels)
+    levels = grid
+    for user in rng.choice(able, min(n_clients, able.size), replace=False):
+        here = slice(ratings.indptr[user], ratings.indptr[user + 1])
+        items = ratings.items[here]
+        values, levels = of_kind(ratings.values[here], grid, kind, rng)
+        centre = values.mean() if less == "own mean" else (levels[0] + levels[-1]) / 2
+        read.append((read_centred(sent_by(values - centre, factors[items], rng), levels), items[None]))
+        truth.append(levels[0] + levels[-1] - values if kind == "turned" else values)
+    answer = unmirrored(patterns_of(read, levels.size), levels, rng)
+    told = ~np.isnan(answer.lowest)
+    right = [
+        np.allclose(answer.lowest[at] + answer.per_step[at] * read[at][0].above[0], truth[at])
+        for at in np.flatnonzero(told)
+    ]
+    n_rated = np.array([part.size for part in truth])
+    upright = answer.upright
+    return Told(
+        answer.probability[told] / upright,
+        np.array(right, bool),
+        int(n_rated[told].sum()),
+        int(n_rated.sum()),
+        upright,
+    )
+
+
+def main() -> None:
+    """Print the table."""
+    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    parser.add_argument("data", nargs="+", help="paths of data sets")
+    parser.add_argument("--clients", type=int, nargs="+", default=[5, 20, 60, 200])
+    parser.add_argument("--repeats", type=int, default=20, help="recordings of each kind and size")
+    parser.add_argument("--first", type=int, default=0, help="seed of the first")
+    parser.add_argument("--of", nargs="+", default=list(OF), choices=OF)
+    given = parser.parse_args()
+    print(
+        "| data | less | of | clients | recordings told | ratings answered | clients answered | claimed | right |"
+    )
+    kinds = [(less, kind, size) for less in LESS for kind in given.of for size in given.clients]
+    for path in given.data:
+        ratings = fl.load(path)
+        for less, kind, size in kinds:
+            seeds = range(given.first, given.first + given.repeats)
+            told = [recorded(ratings, size, kind, less, seed) for seed in seeds]
+            share = sum(one.answered for one in told) / sum(one.ratings for one in told)
+            bits = sum(one.upright >= UPRIGHT for one in told)
+            claimed, right = (np.concatenate(part) for part in zip(*(one[:2] for one in told), strict=True))
+            means = " | ".join(f"{part.mean():.4f}" if part.size else "-" for part in (claimed, right))
+            first = f"| {ratings.name} | {less} | {kind} | {size} | {bits} of {len(told)} | {share:.3f} "
+            print(f"{first}| {right.size} | {means} |", flush=True)
+
+
+if __name__ == "__main__":
+    main()
