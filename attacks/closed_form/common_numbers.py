@@ -209,10 +209,34 @@ def _offset(manifest: Manifest, asked: list[_Asked], max_misfit: float, pull: fl
             # nor sends zeros, which predictions clipped to the grid leave of the lowest level
             at_lowest |= rows.item & ~(rows.rows != 0).any(axis=2)
             saying += int((found.answered & at_lowest.any(axis=1)).sum())
+    # where rows are clipped, the highest ratings are those that are not told
+    return offset_by_votes(lowest, saying, denying, hidden > 0 and low >= MANY)
+
+
+def offset_by_votes(lowest: float, saying: int, denying: int, unsaid: bool = False) -> Offset:
+    """Judge by clients that fit either way alone what the program takes off every rating.
+
+    Parameters
+    ----------
+    lowest : float
+        The lowest level, in stars.
+    saying, denying : int
+        Clients that fit with it taken off alone, and without that alone.
+    unsaid : bool
+        Whether somebody would say so by chance, if it were.
+
+    Returns
+    -------
+    Offset
+
+    Examples
+    --------
+    >>> offset_by_votes(1.0, saying=5, denying=0), offset_by_votes(1.0, 0, 0)
+    (Offset(lowered=1.0, settled=True), Offset(lowered=0.0, settled=False))
+    """
     if saying >= FEWEST_ALONE and denying <= SELDOM * saying:
         return Offset(lowest, True)
-    # where rows are clipped, the highest ratings are those that are not told
-    return Offset(0.0, denying > saying or (not saying and hidden > 0 and low >= MANY))
+    return Offset(0.0, denying > saying or (not saying and unsaid))
 
 
 def _shown_scale(asked: list[_Asked]) -> Scale | None:
