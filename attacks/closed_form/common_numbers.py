@@ -273,11 +273,36 @@ def _offset(
             at_lowest |= rows.item & ~(rows.rows != 0).any(axis=2)
             saying += int((found.answered & at_lowest.any(axis=1)).sum())
     # who all stop at one level, many of them there, are short of the last one for a reason
-    shunned = not denying and below >= max(MANY, hidden)
-    if (saying >= FEWEST_ALONE and denying <= SELDOM * saying) or shunned:
+    if not denying and below >= max(MANY, hidden):
         return Offset(lowest, True)
     # where rows are clipped, the highest ratings are those that are not told
-    return Offset(0.0, denying > saying or (not saying and hidden > 0 and low >= MANY))
+    return offset_by_votes(lowest, saying, denying, hidden > 0 and low >= MANY)
+
+
+def offset_by_votes(lowest: float, saying: int, denying: int, unsaid: bool = False) -> Offset:
+    """Judge by clients that fit either way alone what the program takes off every rating.
+
+    Parameters
+    ----------
+    lowest : float
+        The lowest level, in stars.
+    saying, denying : int
+        Clients that fit with it taken off alone, and without that alone.
+    unsaid : bool
+        Whether somebody would say so by chance, if it were.
+
+    Returns
+    -------
+    Offset
+
+    Examples
+    --------
+    >>> offset_by_votes(1.0, saying=5, denying=0), offset_by_votes(1.0, 0, 0)
+    (Offset(lowered=1.0, settled=True), Offset(lowered=0.0, settled=False))
+    """
+    if saying >= FEWEST_ALONE and denying <= SELDOM * saying:
+        return Offset(lowest, True)
+    return Offset(0.0, denying > saying or (not saying and unsaid))
 
 
 def _shown_scale(asked: list[_Asked]) -> Scale | None:

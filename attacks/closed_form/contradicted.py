@@ -5,12 +5,14 @@ from __future__ import annotations
 from dataclasses import replace
 
 import numpy as np
-from jaxtyping import Bool, Int
+from jaxtyping import Bool, Float, Int
 
 from attacks.base import Estimates, Reconstruction
+from attacks.closed_form.decoding import nearest_level
 
 MOST = 0.5  # share of the clients that can be judged that has to fit
 FEWEST, FEWEST_NOISY = 3, 8  # of these clients, at least: exact rows of the declared rule are never off
+TELLING = 3  # levels among a client's ratings: fewer lie on the grid under many a shift and factor
 OFF = 0.5  # misfit of exact rows that are off the grid
 
 
@@ -44,6 +46,45 @@ def unless_contradicted(
     reason = (
         f"of {judged.sum()} clients who can be judged {answered[judged].sum()} fit the rating grid: the "
         "others contradict the declared rule, scale or levels"
+    )
+    return silent_about(found, answered, reason)
+
+
+def unless_off_the_grid(
+    found: Reconstruction, off: Bool[np.ndarray, " users"], levels: Float[np.ndarray, " levels"]
+) -> Reconstruction:
+    """Answer nobody where exact rows of most clients that can be judged are off the rating grid.
+
+    Ratings less a number that nobody told lie on the grid for some clients, one factor of each being open:
+    always for those with two levels, which therefore speak for nothing.
+
+    Parameters
+    ----------
+    found : Reconstruction
+        Its values are in stars.
+    off : (n_users,)
+        Clients whose rows are exact, and of numbers that no factor puts on the grid.
+    levels : (n_levels,)
+        Ratings that exist, ascending, in stars.
+
+    Returns
+    -------
+    Reconstruction
+    """
+    answered = ~np.isin(found.users, list(found.abstained))
+    telling = np.zeros(found.users.size, bool)
+    for block in found.blocks:
+        near = np.where(
+            np.isnan(block.value) | (block.value == 0), np.nan, nearest_level(block.value, levels)
+        )
+        used = np.array([np.unique(own[np.isfinite(own)]).size for own in near])
+        telling[np.searchsorted(found.users, block.users)] = used >= TELLING
+    n_off, n_fit = int((off & ~answered).sum()), int((answered & telling).sum())
+    if n_fit >= MOST * (n_off + n_fit) or not n_off:
+        return found
+    reason = (
+        f"{n_off} clients' rows are exact and their numbers on no multiple of the rating grid, {n_fit} with "
+        "three levels or more are on it: the program takes something off ratings, or the levels are others"
     )
     return silent_about(found, answered, reason)
 

@@ -12,7 +12,7 @@ from scipy.stats import binom
 
 from attacks.base import Estimates, Outcome, Reconstruction, joined
 from attacks.closed_form.goodness_of_fit import ACCIDENT
-from attacks.trajectory.judgement import Reasons, judge, unexplained
+from attacks.trajectory.judgement import Reasons, judge, lowered_before_stretching, unexplained
 from attacks.trajectory.passes import Entries, entries_of, separated
 from attacks.trajectory.stretched_ratings import Separated
 from attacks.trajectory.trajectory_fits import Fitted, TrajectoryModel
@@ -67,6 +67,8 @@ def reconstruct(
         fit_misfit, reasons = judge(model, fit, ratings, max_misfit)
         misfits.append(fit_misfit)
         abstained = reasons | abstained
+    if answer == "ratings":
+        abstained = lowered_before_stretching(model, fits) | abstained
     explained = _as_many_as_by_chance(len(abstained), users.size)
     if model.fresh:
         abstained = _contradicted_by_others(users, unfitted, abstained) | abstained

@@ -32,6 +32,8 @@ from dataclasses import asdict, dataclass
 from functools import partial
 from typing import Literal
 
+import numpy as np
+
 from attacks.base import Progress, Reconstruction, all_abstain, silent
 from attacks.closed_form.common_items import ROUNDS, with_common_items
 from attacks.closed_form.lowered import unless_lowered
@@ -40,6 +42,7 @@ from attacks.obstacles import unreadable
 from attacks.trajectory.answers import reconstruct
 from attacks.trajectory.applicability import model_of
 from attacks.trajectory.passes import fit_clients
+from attacks.trajectory.told_together import Told, read_together
 from attacks.trajectory.trajectory_fits import TrajectoryModel
 from victims.common.validation import above, at_least, one_of, require_fields
 from victims.transcript.view import View
@@ -103,9 +106,23 @@ class Trajectory:
         view, model = self._model(view)
         if isinstance(model, str):
             return all_abstain(self.name, view.users, model, options)
-        fits = fit_clients(view, model, key, progress)
-        found = reconstruct(self.name, model, fits, options, answer=self.answer, max_misfit=self.max_misfit)
-        return unless_lowered(found, view)
+
+        def fitted(other: TrajectoryModel) -> Told:
+            fits = fit_clients(view, other, key, progress)
+            order = np.argsort(np.concatenate([fit.users for fit in fits]))
+            found = reconstruct(
+                self.name, other, fits, options, answer=self.answer, max_misfit=self.max_misfit
+            )
+            by_grid, off_grid = (
+                np.concatenate([getattr(fit, name) for fit in fits])[order]
+                for name in ("by_grid", "off_grid")
+            )
+            return Told(found, by_grid, off_grid)
+
+        if model.fresh or model.stretched:
+            return unless_lowered(fitted(model).found, view)
+        found, lowered = read_together(model, fitted)
+        return found if lowered else unless_lowered(found, view)
 
     def obstacle(self, view: View) -> str:
         """Why no trajectory can be fitted, or nothing."""

@@ -27,6 +27,11 @@ from attacks.closed_form.affine_grid import best_numbers
 from attacks.closed_form.decoding import distance_to_levels
 from attacks.closed_form.goodness_of_fit import DIGITS, step_of
 
+EXACT, FEWEST_JUDGED = (
+    1e-6,
+    6,
+)  # misfit, and rows, of clients whose ratings would be on the grid to many digits
+OFF = 1e-2  # of a step, in the mean, beyond which they are not
 SAFETY = 100.0  # times what ratings are off by, to first order, where the null vector is
 
 
@@ -43,12 +48,15 @@ class DifferencingEstimate(NamedTuple):
         Of the null vector; inf without one.
     on_grid : (users,) bool
         Whether the grid told what rows are multiplied with.
+    off_grid : (users,) bool
+        Whose rows are exact, and of ratings that no factor puts on the grid.
     """
 
     start: Float[np.ndarray, "users K"]
     value: Float[np.ndarray, "users n"]
     misfit: Float[np.ndarray, " users"]
     on_grid: Bool[np.ndarray, " users"]
+    off_grid: Bool[np.ndarray, " users"]
 
 
 def from_differences(
@@ -57,6 +65,7 @@ def from_differences(
     row_weight: Float[np.ndarray, "users n"],
     valid: Bool[np.ndarray, "users n"],
     levels: Float[np.ndarray, " levels"] | None = None,
+    lowered: float = 0.0,
 ) -> DifferencingEstimate:
     """Estimate start and ratings from the best pair of neighbouring rounds, client by client.
 
@@ -69,6 +78,8 @@ def from_differences(
     valid : (users, n)
     levels : (levels,), optional
         The rating grid, where rows are multiplied with a number of each client that nobody told.
+    lowered : float
+        What the program takes off every rating before it learns, in stars: s is ratings less that.
 
     Returns
     -------
@@ -77,7 +88,7 @@ def from_differences(
     users, rounds, n, k = rows.shape
     nowhere = np.zeros(users, bool)
     nothing = DifferencingEstimate(
-        np.zeros((users, k)), np.zeros((users, n)), np.full(users, np.inf), nowhere
+        np.zeros((users, k)), np.zeros((users, n)), np.full(users, np.inf), nowhere, nowhere
     )
     if rounds < 4 or k < 3:
         return nothing
@@ -87,7 +98,7 @@ def from_differences(
     planes = np.linalg.eigh(gram)[1][..., -2:]
     inside = planes @ planes.swapaxes(-1, -2)
     between = np.linalg.eigh(inside[:, :-1] + inside[:, 1:])[1][..., -1]  # directions of rounds 1 .. T - 2
-    best = nothing
+    best, exact = nothing, np.full(users, EXACT)
     for number in range(1, rounds - 2):
         now, then = between[:, number - 1], between[:, number]
         both = np.stack([-now, then], axis=-1)
@@ -100,11 +111,10 @@ def from_differences(
         null = right[:, -1] / np.where(size > 0, size, 1)
         with np.errstate(divide="ignore", invalid="ignore"):
             misfit = np.sqrt(singular[:, 3] / singular[:, 2])
-        told, multiple = _multiple(null, table, levels)
+        told, multiple, away = _multiple(null, table, levels, lowered)
         if levels is not None:
-            told &= _close(
-                table[..., :2], null * multiple[:, None], np.sqrt(2) * misfit * np.abs(multiple), levels
-            )
+            wrong = np.sqrt(2) * misfit * np.abs(multiple)
+            told &= _close(table[..., :2], null * multiple[:, None], wrong, levels, lowered)
         usable = told & (misfit < 1)
         numbers = np.where(usable[:, None], null * multiple[:, None], 0)
         value = np.einsum("unc,uc->un", table[..., :2], numbers[:, :2])
@@ -113,31 +123,39 @@ def from_differences(
         scale = _scale(numbers) if levels is not None else np.ones(users)
         start = _first_factor(rows, factors, weight * scale[:, None], valid, value, factor, number)
         closer = usable & (misfit < best.misfit)
+        judged = misfit < exact
+        exact = np.where(judged, misfit, exact)
         best = DifferencingEstimate(
             np.where(closer[:, None], start, best.start),
             np.where(closer[:, None], value, best.value),
             np.where(closer, misfit, best.misfit),
             best.on_grid | (closer & (levels is not None)),
+            np.where(judged, away & ~usable, best.off_grid),
         )
-    return best
+    enough = valid.sum(axis=1) >= FEWEST_JUDGED
+    return best._replace(off_grid=best.off_grid & ~best.on_grid & enough)
 
 
 def _multiple(
     null: Float[np.ndarray, "users 4"],
     table: Float[np.ndarray, "users n 4"],
     levels: Float[np.ndarray, " levels"] | None,
-) -> tuple[Bool[np.ndarray, " users"], Float[np.ndarray, " users"]]:
-    """Whom a null vector tells, and what times it is (1/(sigma l), l, ..); sigma is 1 or told by the grid."""
+    lowered: float,
+) -> tuple[Bool[np.ndarray, " users"], Float[np.ndarray, " users"], Bool[np.ndarray, " users"]]:
+    """Whom a null vector tells, and what times it is (1/(sigma l), l, ..); sigma is 1 or told by the grid.
+
+    And whose ratings it puts off the grid, whatever it is multiplied with.
+    """
     if levels is None:
         with np.errstate(divide="ignore", invalid="ignore"):
             both = null[:, 0] * null[:, 1], null[:, 2] * null[:, 3]
             multiple = 1 / np.sqrt(both[0])
             usable = (both[0] > 0) & (both[1] > 0) & np.isfinite(multiple + null[:, 3] / null[:, 2])
-        return usable, np.where(usable, multiple, 0)
+        return usable, np.where(usable, multiple, 0), np.zeros(usable.shape, bool)
     raw = np.einsum("unc,uc->un", table[..., :2], null[:, :2])
     there = table.any(axis=2) & np.isfinite(raw)
-    found = best_numbers(np.where(there, raw, 0)[..., None], np.zeros(raw.shape), there, levels)
-    return found.told, found.numbers[:, 0]
+    found = best_numbers(np.where(there, raw, 0)[..., None], lowered * there, there, levels)
+    return found.told, found.numbers[:, 0], found.distance > OFF * step_of(levels)
 
 
 def _close(
@@ -145,6 +163,7 @@ def _close(
     numbers: Float[np.ndarray, "users 4"],
     wrong: Float[np.ndarray, " users"],
     levels: Float[np.ndarray, " levels"],
+    lowered: float,
 ) -> Bool[np.ndarray, " users"]:
     """Whether ratings are as near to the grid as the null vector is exact.
 
@@ -155,7 +174,7 @@ def _close(
     there = table.any(axis=2)
     value = np.einsum("unc,uc->un", table, numbers[:, :2])
     value *= np.where(value.sum(axis=1) < 0, -1, 1)[:, None]
-    off = np.where(there, distance_to_levels(value, levels), 0)
+    off = np.where(there, distance_to_levels(value + lowered, levels), 0)
     digits = DIGITS * step_of(levels) * np.sqrt(there.sum(axis=1))
     return np.linalg.norm(off, axis=1) <= SAFETY * wrong + digits
 

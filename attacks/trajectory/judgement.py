@@ -12,12 +12,14 @@ import numpy as np
 from jaxtyping import Float
 from scipy.stats import chi2
 
+from attacks.closed_form.common_numbers import FEWEST_ALONE
 from attacks.closed_form.goodness_of_fit import ACCIDENT, accidental, log_odds_between, misfit
 from attacks.trajectory.stretched_ratings import Separated
 from attacks.trajectory.trajectory_fits import Fitted, TrajectoryModel
 
 MAX_RESIDUAL = 0.05  # share of the rows' own size above which an exact answer is none
 DIVERGED = "the fit of every start ends in numbers that are not finite"
+NONE = 1e-6  # of a client's largest number: what is left of 0
 LONE = "a single stretched rating cannot be told from its weight"
 
 Reasons = dict[int, str]  # why clients are abstained on
@@ -74,6 +76,38 @@ def judge(
     if model.stretched and ratings is None:
         return unjudged, {}
     return _off_the_grid(model, fit, ratings, max_misfit)
+
+
+def lowered_before_stretching(model: TrajectoryModel, fits: list[Fitted]) -> Reasons:
+    """Name everybody where stretched numbers of several clients are 0, which no weight makes of a level.
+
+    Whoever has none of the lowest level would be answered one level too low.
+
+    Parameters
+    ----------
+    model : TrajectoryModel
+    fits : list of Fitted
+
+    Returns
+    -------
+    dict
+        Reason by client; empty under fresh noise, and where nothing is stretched.
+    """
+    if model.fresh or not model.stretched:
+        return {}
+    saying = 0
+    for fit in fits:
+        size = np.abs(np.where(fit.item_rows, fit.value, 0.0))
+        largest = size.max(axis=1, initial=0.0)
+        none = fit.item_rows & (size <= NONE * largest[:, None])
+        saying += int((none.any(axis=1) & (largest > 0)).sum())
+    if saying < FEWEST_ALONE:
+        return {}
+    reason = (
+        f"stretched ratings of {saying} clients are 0: the program takes the lowest level off first, "
+        "and who has no rating of that level fits as well without"
+    )
+    return {int(user): reason for fit in fits for user in fit.users}
 
 
 def _off_the_grid(

@@ -7,7 +7,7 @@ posteriori.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
 import jax.numpy as jnp
@@ -50,6 +50,8 @@ class TrajectoryModel(NamedTuple):
         The step is known up to what the order of the client's ratings adds to it.
     n_starts, max_steps : int
         Random starts of a client, and steps of each.
+    lowered : float
+        What the program takes off every rating before it learns, in stars, where noise is none or repeats.
     """
 
     manifest: Manifest
@@ -62,6 +64,7 @@ class TrajectoryModel(NamedTuple):
     loose: bool
     n_starts: int
     max_steps: int
+    lowered: float = 0.0
 
     @property
     def levels(self) -> Float[np.ndarray, " levels"]:
@@ -89,6 +92,10 @@ class Fitted:
         Root mean square that is not explained, as a share of the rows' size or in units of fresh noise.
     n_starts : (users,)
         Starts that were tried.
+    by_grid : (users,) bool
+        The rating grid told what rows are multiplied with.
+    off_grid : (users,) bool
+        The rows are exact, and of ratings that are on no multiple of the grid.
     """
 
     users: Int[np.ndarray, " users"]
@@ -103,6 +110,8 @@ class Fitted:
     posterior_value: Float[np.ndarray, "users n"]
     residual: Float[np.ndarray, " users"]
     n_starts: Int[np.ndarray, " users"]
+    by_grid: Bool[np.ndarray, " users"]
+    off_grid: Bool[np.ndarray, " users"]
 
     def __repr__(self) -> str:
         """One line: of how many clients and rows."""
@@ -143,10 +152,13 @@ def fit_exact(model: TrajectoryModel, packed: Packed, rng: np.random.Generator) 
     weight = np.broadcast_to(there / np.where(size > 0, size, 1.0)[:, None, None, None], packed.rows.shape)
     nothing = np.zeros(packed.valid.shape)
     guess = _from_differences(model, packed)
-    out = _blank(packed)
+    out = replace(
+        _blank(packed), off_grid=guess.off_grid & ~(packed.valid & (packed.kind != ITEM)).any(axis=1)
+    )
     clear = np.flatnonzero(((guess.misfit < EXACT) | guess.on_grid) & packed.same_list)
     out.value[clear], out.start[clear] = guess.value[clear], guess.start[clear]
     out.residual[clear], out.n_starts[clear] = guess.misfit[clear], 1
+    out.by_grid[clear] = guess.on_grid[clear]
     for attempt in range(model.n_starts if model.known_step else 0):
         open_ = np.flatnonzero((out.residual > EXACT) & packed.same_list)
         if open_.size == 0:
@@ -170,8 +182,9 @@ def fit_exact(model: TrajectoryModel, packed: Packed, rng: np.random.Generator) 
         here = open_[better]
         out.value[here] = np.asarray(found.value)[: open_.size][better]
         out.start[here] = np.asarray(found.start)[: open_.size][better]
-        out.residual[here] = left[better]
+        out.residual[here], out.by_grid[here] = left[better], False
         out.n_starts[open_] += 1
+    out.value[packed.valid & (packed.kind == ITEM)] += model.lowered
     return out
 
 
@@ -179,18 +192,24 @@ def _from_differences(model: TrajectoryModel, packed: Packed) -> DifferencingEst
     """The closed form, under the declared scale, and under any where the answer is then off the grid."""
     known = packed.rows, packed.factors, packed.row_weight, packed.valid
     if not model.known_scale:
-        return from_differences(*known, model.levels)
+        return from_differences(*known, model.levels, model.lowered)
     declared = from_differences(*known)
-    if model.stretched or not model.repeated:
+    if model.stretched:
         return declared
-    off = np.where(packed.valid, distance_to_levels(declared.value, model.levels), 0).max(axis=1, initial=0)
-    other = from_differences(*known, model.levels)
-    better = other.on_grid & (off > step_of_grid(model.levels) / 4)
+    away = distance_to_levels(declared.value + model.lowered, model.levels)
+    off = np.where(packed.valid, away, 0).max(axis=1, initial=0)
+    other = from_differences(*known, model.levels, model.lowered)
+    better = (
+        model.repeated
+        & other.on_grid
+        & ((off > step_of_grid(model.levels) / 4) | ~np.isfinite(declared.misfit))
+    )
     return DifferencingEstimate(
         np.where(better[:, None], other.start, declared.start),
         np.where(better[:, None], other.value, declared.value),
         np.where(better, other.misfit, declared.misfit),
         better,
+        other.off_grid,
     )
 
 
@@ -252,7 +271,8 @@ def fit_fresh(
     )
     left = np.sqrt(2 * np.asarray(found.cost)[:users] / np.maximum(counted, 1))
     alone, spread = _without(prior, value, deviation)
-    return _fitted(packed, alone, spread, begin, path, value, left, np.ones(users, int))
+    nobody = np.zeros(users, bool)
+    return _fitted(packed, alone, spread, begin, path, value, left, np.ones(users, int), nobody, nobody)
 
 
 def _without(prior: Prior, value: np.ndarray, deviation: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
@@ -272,7 +292,8 @@ def _blank(packed: Packed) -> Fitted:
     value, deviation, following = (np.zeros((users, n)) for _ in range(3))
     start, path = np.zeros((users, packed.rows.shape[3])), np.zeros((users, 0, packed.rows.shape[3]))
     left, tried = np.full(users, np.inf), np.zeros(users, int)
-    return _fitted(packed, value, deviation, start, path, following, left, tried)
+    by_grid, off_grid = np.zeros(users, bool), np.zeros(users, bool)
+    return _fitted(packed, value, deviation, start, path, following, left, tried, by_grid, off_grid)
 
 
 def _fitted(packed: Packed, *answers: Any) -> Fitted:

@@ -18,15 +18,21 @@ RULE = {
 }  # fmt: skip
 
 
-def recorded(path, *, b=1.0, fresh=False, scale=-2.0, mean=False, rounds=6, seed=0, declared=None, part=1.0):
+def recorded(
+    path, *, b=1.0, fresh=False, scale=-2.0, mean=False, rounds=6, seed=0, declared=None, part=1.0,
+    learned=lambda stars: stars, used=None,
+):  # fmt: skip
     """A stranger's federated factorisation whose clients add Laplace noise, and every rating by client.
+
+    ``learned`` of a rating is what is learned, and ``used`` draws the levels of a client, five by default.
 
     In every round a client takes part with a random ``part`` of its items; the noise is of client and item.
     """
     rng = np.random.default_rng(seed)
     items, users = (rng.normal(0, 0.4, (n, K)) for n in (ITEMS, CLIENTS))
     lists = [np.sort(rng.choice(ITEMS, rng.integers(6, 15), replace=False)) for _ in range(CLIENTS)]
-    ratings = [rng.integers(1, 6, rated.size).astype(float) for rated in lists]
+    draw = (lambda n: rng.integers(1, 6, n)) if used is None else (lambda n: rng.choice(used(rng), n))
+    ratings = [draw(rated.size).astype(float) for rated in lists]
     with fl.Recorder(path, rating_levels=[1, 2, 3, 4, 5], **(declared or {})) as recorder:
         for client in range(CLIENTS):
             recorder.truth(client, lists[client], ratings[client])
@@ -37,7 +43,7 @@ def recorded(path, *, b=1.0, fresh=False, scale=-2.0, mean=False, rounds=6, seed
                 now = np.random.default_rng((number, client, 1)).random(whole.size) < part
                 rated, u = whole[now], users[client]
                 q = items[rated]
-                error = ratings[client][now] - q @ u
+                error = learned(ratings[client][now]) - q @ u
                 rows = scale * error[:, None] * u / (rated.size if mean else 1)
                 noise = np.random.default_rng((number, client) if fresh else client)
                 rows += noise.laplace(0, b, (whole.size, K))[now]

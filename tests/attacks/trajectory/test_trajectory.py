@@ -328,6 +328,7 @@ class TestWhereItDoesNotApply:
         fit = Fitted(
             np.array([7]), nobody, nobody, np.ones((1, 1), bool), np.array([True]), table, table,
             np.zeros((1, 2)), np.zeros((1, 0, 2)), table, np.array([residual]), np.array([1]),
+            np.array([False]), np.array([False]),
         )  # fmt: skip
         (reason,) = unexplained(model, fit).values()
         finite = np.isfinite(residual)

@@ -1,0 +1,123 @@
+"""What the trajectories of many clients tell together: a wrong scale, the lowest level taken off.
+
+Who has no rating of the lowest level fits the grid one level too low where a program learns ratings less that
+level, and nothing else about it is odd; who has one fits with it taken off alone. The same vote as of single
+rounds (``attacks.closed_form.common_numbers``) is held among trajectories, where noise that repeats lets no
+round be read alone. Likewise two levels of a client may be two others under a declared scale that most
+clients contradict.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import NamedTuple
+
+import numpy as np
+from jaxtyping import Bool, Float
+
+from attacks.base import Reconstruction
+from attacks.closed_form.common_numbers import OPEN_OFFSET, may_be_lowered, offset_by_votes
+from attacks.closed_form.contradicted import silent_about, unless_off_the_grid
+from attacks.closed_form.goodness_of_fit import step_of
+from attacks.trajectory.trajectory_fits import TrajectoryModel
+
+EXACT = 1e-4  # misfit of an answer that no other offset could better
+
+
+class Told(NamedTuple):
+    """What trajectories say under one model.
+
+    Attributes
+    ----------
+    found : Reconstruction
+    by_grid : (n_users,) bool
+        Whom the rating grid told what its rows are multiplied with: its answer owes nothing to a declaration.
+    off_grid : (n_users,) bool
+        Whose exact rows are of numbers on no multiple of the grid.
+    """
+
+    found: Reconstruction
+    by_grid: Bool[np.ndarray, " users"]
+    off_grid: Bool[np.ndarray, " users"]
+
+    @property
+    def answered(self) -> Bool[np.ndarray, " users"]:
+        """Who is not abstained on."""
+        return ~np.isin(self.found.users, list(self.found.abstained))
+
+    def of_clients(
+        self, question: Callable[[Float[np.ndarray, "some rows"]], Bool[np.ndarray, " some"]]
+    ) -> Bool[np.ndarray, " users"]:
+        """Ask something of the values of each client.
+
+        Parameters
+        ----------
+        question : callable
+            From values of some clients, NaN where there is none, to an answer for each.
+
+        Returns
+        -------
+        (n_users,)
+        """
+        said = np.zeros(self.found.users.size, bool)
+        for block in self.found.blocks:
+            said[np.searchsorted(self.found.users, block.users)] = question(block.value)
+        return said
+
+
+def read_together(
+    model: TrajectoryModel, fitted: Callable[[TrajectoryModel], Told]
+) -> tuple[Reconstruction, float]:
+    """Read clients as most of them say: the declared scale or any, the lowest level taken off or not.
+
+    Parameters
+    ----------
+    model : TrajectoryModel
+        Without fresh noise and stretching.
+    fitted : callable
+        From a model to what trajectories say under it.
+
+    Returns
+    -------
+    found : Reconstruction
+        Nobody is answered who may be read either way.
+    lowered : float
+        What was taken off, in stars.
+    """
+    told = _scaled(model, fitted)
+    levels = model.levels
+    open_ = told.answered & told.of_clients(lambda value: may_be_lowered(value, levels))
+    saying = _saying(told, model, fitted)
+    denying = told.answered & ~open_ & ~saying
+    offset = offset_by_votes(float(levels[0]), int(saying.sum()), int(denying.sum()))
+    if offset.lowered:
+        told = _scaled(model._replace(lowered=offset.lowered), fitted)
+        return unless_off_the_grid(told.found, told.off_grid, levels), offset.lowered
+    # a declared scale is believed unless somebody speaks against it
+    doubted = np.zeros_like(open_) if offset.settled else open_ & (told.by_grid | saying.any())
+    found = unless_off_the_grid(told.found, told.off_grid, levels)
+    left = ~np.isin(found.users, list(found.abstained))
+    return silent_about(found, (doubted | saying) & left, OPEN_OFFSET), 0.0
+
+
+def _scaled(model: TrajectoryModel, fitted: Callable[[TrajectoryModel], Told]) -> Told:
+    """Under the declared scale; under any, where it is the grid that tells most clients' scale."""
+    told = fitted(model)
+    believed = (told.answered & ~told.by_grid).sum()
+    if not model.known_scale or (told.answered & told.by_grid).sum() <= believed or not believed:
+        return told
+    return fitted(model._replace(known_scale=False, known_step=False))
+
+
+def _saying(
+    told: Told, model: TrajectoryModel, fitted: Callable[[TrajectoryModel], Told]
+) -> Bool[np.ndarray, " users"]:
+    """Who has a rating of the lowest level once that is taken off, and fits better so."""
+    answered, off = told.answered, told.found.diagnostics["misfit"]
+    if (answered & (off <= EXACT)).all():
+        return np.zeros_like(answered)
+    # the closed form tells; fits from random starts would say no more
+    other = _scaled(model._replace(lowered=float(model.levels[0]), known_step=False), fitted)
+    better = other.answered & ~(answered & (off <= other.found.diagnostics["misfit"]))
+    near = step_of(model.levels) / 4
+    return better & other.of_clients(lambda value: (np.abs(value - model.levels[0]) < near).any(axis=1))
