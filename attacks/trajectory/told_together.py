@@ -16,9 +16,10 @@ import numpy as np
 from jaxtyping import Bool, Float
 
 from attacks.base import Reconstruction
-from attacks.closed_form.common_numbers import OPEN_OFFSET, may_be_lowered, offset_by_votes
+from attacks.closed_form.common_numbers import offset_by_votes
 from attacks.closed_form.contradicted import silent_about, unless_off_the_grid
 from attacks.closed_form.goodness_of_fit import step_of
+from attacks.closed_form.shunned_level import OPEN_OFFSET, may_be_lowered
 from attacks.trajectory.trajectory_fits import TrajectoryModel
 
 EXACT = 1e-4  # misfit of an answer that no other offset could better
