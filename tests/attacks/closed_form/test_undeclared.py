@@ -354,10 +354,12 @@ def test_where_it_does_not_apply(tmp_path):
     path = tmp_path / "t"
     fl.record(path, ratings, victim="fedmvmf", weighting="include-unrated", rounds=[0])
     view = fl.open_transcript(path).view("server")
-    silent = view.manifest.model_copy(update={"hyperparameters": {}})
-    found = fl.attack(replace(view, manifest=silent), "undeclared")
+    biased = {
+        round_: replace(known, bias=np.ones(len(known.factors))) for round_, known in view.broadcasts.items()
+    }
+    found = fl.attack(replace(view, broadcasts=biased), "undeclared")
     assert found.outcome == "not applicable"
-    assert "alpha" in found.obstacle
+    assert "biases" in found.obstacle
     with pytest.raises(fl.InputError, match="max_misfit of undeclared must be > 0"):
         fl.attack(path, "undeclared", max_misfit=0)
 

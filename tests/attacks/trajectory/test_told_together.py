@@ -46,13 +46,10 @@ def test_who_has_the_lowest_level_tells_that_it_is_taken_off(tmp_path, learned, 
 
 @pytest.mark.parametrize("learned", [LESS["r - 1"], lambda stars: stars], ids=["r - 1", "r"])
 def test_it_is_open_where_nobody_tells(tmp_path, learned):
-    """Neither the lowest nor the highest level is there; a declared scale is believed."""
-    recorded(tmp_path / "open", learned=learned, used=lambda _: [2, 3, 4])
-    assert answers(tmp_path / "open")[0] == 0
-    recorded(tmp_path / "said", used=lambda _: [2, 3, 4], declared=RIGHT)
-    told, wrong, there = answers(tmp_path / "said")
-    assert told > 0.9 * there
-    assert not wrong
+    """Neither the lowest nor the highest level is there; a declared scale says nothing of that."""
+    for name, declared in (("open", None), ("said", RIGHT)):
+        recorded(tmp_path / name, learned=learned, used=lambda _: [2, 3, 4], declared=declared)
+        assert answers(tmp_path / name)[0] == 0
 
 
 @pytest.mark.parametrize("less", [2.0, 3.53, 2.5])
