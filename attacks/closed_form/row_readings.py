@@ -13,6 +13,7 @@ import numpy as np
 
 from attacks.closed_form.decoding import distance_to_levels
 from attacks.closed_form.equal_factors import follow_equal
+from attacks.closed_form.equal_unscaled import GROWN, follow_unscaled
 from attacks.closed_form.goodness_of_fit import accidental, step_of
 from attacks.closed_form.grid_reading import ACCIDENT, near_levels, read, saturated, with_unknown
 from attacks.closed_form.integer_relation import ratings_in_span
@@ -27,6 +28,7 @@ from victims.transcript.manifest import Manifest
 __all__ = ["Rows", "best_reading", "in_span", "with_unrated"]
 
 LONGEST = 3000  # rows of a client among which steps are looked for: planes take their number squared
+JUDGED, FEWEST, MOST = 6, 3, 0.5  # ratings of clients, how many, and the share that has to fit a scale
 SPREAD = 0.3  # of the rows' size, across their common direction: above it they have none
 PARALLEL_ROWS = 1e-3  # the same, below which rows of equal factors are: they are parallel to the last digit
 
@@ -59,6 +61,8 @@ def best_reading(rows: Rows, manifest: Manifest, max_misfit: float) -> Reading:
         best = on_the_rest(best, _without_pull, ~best.answered | spread, rows, manifest, max_misfit)
         if rows.sequence is not None:
             for reading in (_equal_factors, _equal_factors_after):
+                best = on_the_rest(best, reading, ~best.answered, rows, manifest, max_misfit)
+            for reading in (_equal_unscaled, _equal_unscaled_after):
                 best = on_the_rest(best, reading, ~best.answered, rows, manifest, max_misfit)
         best = on_the_rest(best, in_span, ~best.answered, rows, manifest, max_misfit)
         inexact = ~(best.misfit <= rows.precision**HALF)
@@ -205,9 +209,12 @@ def _equal_factors(rows: Rows, manifest: Manifest, max_misfit: float, *, after: 
     away = np.where(counted, distance_to_levels(np.nan_to_num(found.value), levels), 0).sum(axis=1)
     fit = away / np.maximum(size, 1) / (step_of(levels) / 4)
     unknown = np.full(size.shape, np.nan)
+    # a wrong scale fits few ratings by accident, multiples above all, and many nowhere
+    judged = size >= JUDGED
+    believed = judged.sum() < FEWEST or found.told[judged].mean() >= MOST
     return Reading(
         near_levels(found.value, levels),
-        np.where(found.told & numbers.whole, fit, np.nan),
+        np.where(found.told & numbers.whole & believed, fit, np.nan),
         np.minimum(max_misfit, accidental(size - 2, found.tried, ACCIDENT)),
         np.ones(size.shape, bool),
         size.astype(float),
@@ -215,6 +222,37 @@ def _equal_factors(rows: Rows, manifest: Manifest, max_misfit: float, *, after: 
         unknown,
         unknown,
         np.zeros(size.shape),
+    )
+
+
+def _equal_unscaled_after(rows: Rows, manifest: Manifest, max_misfit: float) -> Reading:
+    """The same of clients whose rows are about the factor after the step."""
+    return _equal_unscaled(rows, manifest, max_misfit, after=True)
+
+
+def _equal_unscaled(rows: Rows, manifest: Manifest, max_misfit: float, *, after: bool = False) -> Reading:
+    """A step after every rating, of factors whose numbers are all equal, and rows of an unknown scale."""
+    numbers, levels = one_step(rows), np.array(manifest.rating_levels)
+    assert rows.sequence is not None
+    size = np.linalg.norm(rows.factors, axis=2)
+    equal = (np.abs(np.abs(numbers.along) - size) <= PARALLEL_ROWS * size) | ~rows.item
+    able = (numbers.across < PARALLEL_ROWS) & equal.all(axis=1) & ~rows.offset.any(axis=1)
+    counted = numbers.there & able[:, None]
+    found = follow_unscaled(numbers.scalar, numbers.along, counted, rows.sequence, levels, after=after)
+    n_rows = counted.sum(axis=1)
+    away = np.where(counted, distance_to_levels(np.nan_to_num(found.value), levels), 0).sum(axis=1)
+    fit = away / np.maximum(n_rows, 1) / (step_of(levels) / 4)
+    unknown, none = np.full(n_rows.shape, np.nan), np.zeros(n_rows.shape)
+    return Reading(
+        near_levels(found.value, levels),
+        np.where(found.told & numbers.whole, fit, np.nan),
+        np.minimum(max_misfit, accidental(n_rows - 3, GROWN.size * levels.size**2, ACCIDENT)),
+        none > 0,
+        n_rows.astype(float),
+        numbers.pull,
+        unknown,
+        unknown,
+        none,
     )
 
 

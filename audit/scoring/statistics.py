@@ -116,7 +116,14 @@ def summarise(
         advantage_high,
         p_value,
         below,
-        verdict(advantage_low, advantage_high, p_value, float(silent.mean()), int(values.size)),
+        verdict(
+            advantage_low,
+            advantage_high,
+            p_value,
+            float(silent.mean()),
+            int(values.size),
+            leaves=_leaves_something(metric, baseline),
+        ),
         int(values.size),
         int(silent.sum()),
     )
@@ -167,6 +174,12 @@ def _advantage(metric: str, value: np.ndarray | float, baseline: np.ndarray | fl
     return np.where(room > 1e-12, better / np.maximum(room, 1e-12), np.minimum(better, 0.0))
 
 
+def _leaves_something(metric: str, baseline: np.ndarray) -> bool:
+    """Whether the guess is wrong anywhere: of ratings that are all one level it is always right."""
+    room = baseline if metric in LOWER_IS_BETTER else 1 - baseline
+    return bool((room > 1e-12).any())
+
+
 def sign_test(metric: str, values: np.ndarray, baseline: np.ndarray, worse: bool = False) -> float:
     """Test exactly and one-sidedly, over clients, that values are better than the guess.
 
@@ -207,6 +220,8 @@ def verdict(
     p_value: float,
     unanswered: float = 0.0,
     n_users: int = FEWEST,
+    *,
+    leaves: bool = True,
 ) -> str:
     """Choose one of four verdicts, from preset thresholds.
 
@@ -215,7 +230,7 @@ def verdict(
     of the clients got none. NO EVIDENCE needs an interval that holds 0 and ends below 0.05: at this power
     the advantage is bounded by its upper end. An interval wholly below 0 is no such bound, for something in
     the transcript moved the answers, and so few clients that no sign test could be significant bound
-    nothing: that is INCONCLUSIVE, as everything else is.
+    nothing, nor does a guess that is right everywhere: that is INCONCLUSIVE, as everything else is.
 
     Parameters
     ----------
@@ -227,6 +242,8 @@ def verdict(
         Share of clients without an answer.
     n_users : int
         Clients that were scored.
+    leaves : bool
+        Whether the best guess leaves something to read.
 
     Returns
     -------
@@ -242,7 +259,7 @@ def verdict(
         return LEAK
     if unanswered > MOST_UNANSWERED:
         return NOT_TESTED
-    if advantage_low <= 0 <= advantage_high < NEGLIGIBLE and n_users >= FEWEST:
+    if leaves and advantage_low <= 0 <= advantage_high < NEGLIGIBLE and n_users >= FEWEST:
         return NO_EVIDENCE
     return INCONCLUSIVE
 
@@ -272,6 +289,13 @@ def why_inconclusive(summary: Summary, too_few: str = TOO_FEW) -> str:
         )
     if summary.advantage_high < 0:
         return "answers are worse than the best guess: what the attack assumes may not hold here"
+    return _in_between(summary, too_few)
+
+
+def _in_between(summary: Summary, too_few: str) -> str:
+    """What is said of an interval that is not wholly below 0."""
+    if summary.advantage == 0 == summary.advantage_low == summary.advantage_high and summary.value in (0, 1):
+        return "the best guess is right for everybody: beyond it there is nothing to read"
     ends = f"[{summary.advantage_low:.2g}, {summary.advantage_high:.2g}]"
     if summary.advantage_low > 0:
         test = f"the sign test gives {summary.p_value:.2g}"

@@ -234,3 +234,14 @@ def test_links_that_nobody_claims_reassure_nobody(clients):
         said = {row["metric"]: row["verdict"] for row in rows}
         assert said["link_precision"] == said["link_recall"] == links
         assert said["names_right"] == said["claimed_names_right"] == "NOT TESTED"
+
+
+def test_guess_that_is_always_right_bounds_nothing():
+    """Of implicit feedback all ratings are 1: the list is what leaks, and no word of it may reassure."""
+    for metric, right in (("rated_rating_accuracy", 1.0), ("rating_mae", 0.0)):
+        perfect = np.full(20, right)
+        summary = summarise(metric, perfect, perfect)
+        assert summary.verdict == "INCONCLUSIVE"
+        assert "nothing to read" in why_inconclusive(summary)
+        almost = np.where(np.arange(20) == 0, 0.5, right)
+        assert summarise(metric, almost, almost).verdict == "NO EVIDENCE"

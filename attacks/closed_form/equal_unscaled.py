@@ -1,0 +1,209 @@
+"""A step after every rating, all factors equal, and a scale of the rows that nobody told.
+
+As ``attacks.closed_form.equal_factors``, with g_k = sigma e_k s_k and sigma unknown. In units of the first
+length, S_k = s_k / s_0,
+
+    S_{k+1} = S_k + beta h_k g_k / S_k,    beta = b / (sigma s_0^2),
+    r_k = A g_k / S_k + B S_k h_k,         A = 1 / (sigma s_0),  B = s_0,
+
+and where a row is about the length after the step S_{k+1}^2 = S_k S_{k+1} + beta h_k g_k, and g_k / S_{k+1}
+is in place of g_k / S_k. So beta is searched for in one dimension, by how much the length grows in all, with
+A and B by levels of two rows (``attacks.closed_form.affine_grid``); the nearest are fitted in all three.
+
+Multiples of the ratings fit with c A and c B. Where they are on the grid, too, the clients for whom none is
+tell A B = 1 / sigma, and c^2 A B must be near it.
+
+What it assumes: the order of the rows, uploads in the clear, six ratings or more.
+
+References
+----------
+Paper 001: D. Chai et al., "Secure Federated Matrix Factorization", arXiv:1906.05108, Algorithm 1 and its
+published program.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+from jaxtyping import Bool, Float, Int
+
+from attacks.closed_form.affine_grid import level_ratios, nearest_numbers
+from attacks.closed_form.decoding import distance_to_levels, nearest_level
+
+LEAST_ROWS = 6
+GROWN = np.exp(np.linspace(0, 1.2, 121))  # lengths at the end, in units of the first: 1 % apart
+FITTED, ROUNDS = 32, 6  # candidates of a client that are fitted, and how often
+CLEARLY, EXACT = 30.0, 1e-9  # as in ``attacks.closed_form.rating_grid``
+PART = 0.05  # of the ratings, that errors are at the least
+NEAR = 1e-3  # stars: what a regularisation that nobody told leaves
+TELLING, ALIKE = 3, 0.1  # clients that tell the scale; how far c^2 A B may be from it, in logarithms
+
+
+class Unscaled(NamedTuple):
+    """Ratings in stars, NaN where not told."""
+
+    value: Float[np.ndarray, "users rows"]
+    told: Bool[np.ndarray, " users"]
+
+
+def follow_unscaled(
+    scalar: Float[np.ndarray, "users rows"],
+    along: Float[np.ndarray, "users rows"],
+    valid: Bool[np.ndarray, "users rows"],
+    sequence: Int[np.ndarray, "users rows"],
+    levels: Float[np.ndarray, " levels"],
+    *,
+    after: bool = False,
+) -> Unscaled:
+    """Follow each client's length from row to row under any scale.
+
+    Parameters
+    ----------
+    scalar, along : (users, rows)
+        g and h.
+    valid : (users, rows) bool
+    sequence : (users, rows) int
+        The order in which a client sent its rows.
+    levels : (n_levels,)
+        Ascending, stars.
+    after : bool
+        Whether a row is the error times the length after the step.
+
+    Returns
+    -------
+    Unscaled
+
+    Examples
+    --------
+    >>> rng = np.random.default_rng(0)
+    >>> r, h, s, g = rng.choice(np.arange(1.0, 6.0), (4, 12)), np.full((4, 12), 0.02), np.full(4, 0.02), []
+    >>> for k in range(12):
+    ...     g.append(-0.3 * (r[:, k] - s * h[:, k]) * s)
+    ...     s = s + 0.002 * (r[:, k] - s * h[:, k]) * h[:, k]
+    >>> order, all_ = np.tile(np.arange(12), (4, 1)), np.ones((4, 12), bool)
+    >>> found = follow_unscaled(np.stack(g, axis=1), h, all_, order, np.arange(1.0, 6.0))
+    >>> bool(found.told.all() and np.abs(found.value - r).max() < 1e-6)
+    True
+    """
+    value = np.full(scalar.shape, np.nan)
+    product, told = np.full(len(scalar), np.nan), np.zeros(len(scalar), bool)
+    for user in np.flatnonzero(valid.sum(axis=1) >= LEAST_ROWS):
+        here = np.flatnonzero(valid[user])
+        here = here[np.argsort(sequence[user, here], kind="stable")]
+        found = _one(scalar[user, here], along[user, here], levels, after)
+        if found is not None:
+            value[user, here], product[user] = found
+            told[user] = True
+    times = _times(value, product, levels)
+    told &= np.isfinite(times)
+    return Unscaled(np.where(told[:, None], value * times[:, None], np.nan), told)
+
+
+def _lengths(
+    g: Float[np.ndarray, " rows"],
+    h: Float[np.ndarray, " rows"],
+    beta: Float[np.ndarray, " trials"],
+    after: bool,
+) -> Float[np.ndarray, "trials rows 2"]:
+    """What A and B multiply, g / S and S h, for every beta."""
+    length, out = np.ones(beta.size), np.empty((beta.size, g.size, 2))
+    for k in range(g.size):
+        step = beta * h[k] * g[k]
+        following = 0.5 * (length + np.sqrt(length**2 + 4 * step)) if after else length + step / length
+        out[:, k, 0] = g[k] / (following if after else length)
+        out[:, k, 1] = length * h[k]
+        length = following
+    return out
+
+
+def _one(
+    g: Float[np.ndarray, " rows"], h: Float[np.ndarray, " rows"], levels: np.ndarray, after: bool
+) -> tuple[Float[np.ndarray, " rows"], float] | None:
+    """Ratings of one client, or a multiple of them, and A B; None where none are clearly the nearest."""
+    total = float((g * h).sum())
+    if total == 0 or levels.size**2 > 10_000:
+        return None
+    with np.errstate(all="ignore"):
+        beta = (GROWN**2 - 1) / 2 / total
+        columns = _lengths(g, h, beta, after)
+        shape = columns.shape[:2]
+        columns = np.where(np.isfinite(columns).all(axis=(1, 2), keepdims=True), columns, 0.0)
+        numbers = nearest_numbers(columns, np.zeros(shape), np.ones(shape, bool), levels)
+        value = np.matmul(numbers, columns.transpose(0, 2, 1))
+        error = numbers[..., :1] * columns[:, None, :, 0]
+        away = _away(value, error, levels)
+        best = np.argsort(away, axis=None)[:FITTED]
+        trial, number = np.unravel_index(best, away.shape)
+        a, b = numbers[trial, number].T
+        value, a, b, away = _fitted(g, h, np.stack([beta[trial], a, b], axis=1), levels, after)
+    first = int(away.argmin())
+    named = nearest_level(value, levels)
+    # multiples are told apart by all clients together
+    ratio = named / named[first]
+    same = ratio.max(axis=1) - ratio.min(axis=1) < EXACT
+    rivals = away[~same & np.isfinite(away)].min(initial=np.inf)
+    if not away[first] <= NEAR or not rivals > CLEARLY * away[first] + EXACT:
+        return None
+    return value[first], float(a[first] * b[first])
+
+
+def _fitted(
+    g: np.ndarray, h: np.ndarray, numbers: Float[np.ndarray, "few 3"], levels: np.ndarray, after: bool
+) -> tuple[np.ndarray, ...]:
+    """Ratings, A, B and the distance from the grid, from the levels that beta, A and B name."""
+    beta, a, b = numbers.T
+
+    def at(beta: np.ndarray) -> np.ndarray:
+        columns = _lengths(g, h, beta, after)
+        return np.where(np.isfinite(columns), columns, 0.0)
+
+    for _ in range(ROUNDS):
+        columns, width = at(beta), 1e-6 * np.maximum(np.abs(beta), 1e-3 / abs(float((g * h).sum())))
+        slope = (at(beta + width) - columns) / width[:, None, None]
+        value = a[:, None] * columns[..., 0] + b[:, None] * columns[..., 1]
+        by_beta = a[:, None] * slope[..., 0] + b[:, None] * slope[..., 1]
+        table = np.concatenate([columns, by_beta[..., None]], axis=2)
+        unit = np.abs(table).max(axis=1, keepdims=True)
+        unit = np.where(unit > 0, unit, 1.0)
+        missing = nearest_level(value, levels) - value
+        usable = np.isfinite(table / unit).all(axis=(1, 2)) & np.isfinite(missing).all(axis=1)
+        inverse = np.linalg.pinv(np.where(usable[:, None, None], table / unit, 0.0))
+        step = np.matmul(inverse, np.where(usable[:, None], missing, 0.0)[..., None])[..., 0] / unit[:, 0]
+        a, b, beta = a + step[:, 0], b + step[:, 1], beta + step[:, 2]
+    columns = at(beta)
+    value = a[:, None] * columns[..., 0] + b[:, None] * columns[..., 1]
+    return value, a, b, _away(value, a[:, None] * columns[..., 0], levels)
+
+
+def _away(
+    value: Float[np.ndarray, "*trials rows"], error: Float[np.ndarray, "*trials rows"], levels: np.ndarray
+) -> Float[np.ndarray, "*trials"]:
+    """Mean distance from the grid; infinite where errors take no part: equal h alone meet any one level."""
+    away = distance_to_levels(value, levels).mean(axis=-1)
+    part = np.abs(error).mean(axis=-1) > PART * np.abs(value).mean(axis=-1)
+    return np.where(np.isfinite(away) & part, away, np.inf)
+
+
+def _times(
+    value: Float[np.ndarray, "users rows"], product: Float[np.ndarray, " users"], levels: np.ndarray
+) -> Float[np.ndarray, " users"]:
+    """What ratings are to be multiplied with; NaN where that is open."""
+    ratios = np.array(sorted(level_ratios(levels)))
+    named = nearest_level(np.where(np.isfinite(value), value, levels[0]), levels)
+    there = np.isfinite(value)
+    on_grid = distance_to_levels(named[:, None] * ratios[:, None], levels) < EXACT
+    open_ = (on_grid | ~there[:, None]).all(axis=2)
+    alone = there.any(axis=1) & ~open_.any(axis=1)
+    times = np.where(alone, 1.0, np.nan)
+    if alone.sum() < TELLING:
+        return times
+    usual = float(np.median(product[alone]))
+    for user in np.flatnonzero(there.any(axis=1) & ~alone):
+        choice = np.concatenate([[1.0], ratios[open_[user]]])
+        with np.errstate(invalid="ignore", divide="ignore"):
+            off = np.abs(np.log(choice**2 * product[user] / usual))
+        best = int(np.where(np.isfinite(off), off, np.inf).argmin())
+        if off[best] <= ALIKE:  # other multiples are 0.2 away, at the least
+            times[user] = choice[best]
+    return times

@@ -1,0 +1,71 @@
+"""The published start and order of paper 001, all factors 0.01, and nothing declared."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+import factorleak as fl
+
+USERS, ITEMS, K = 14, 40, 5
+
+
+def recorded(path, dtype, scale: float, mu: float, after: bool, half: bool = False, **told) -> None:
+    """The second round of a program whose factors all start at 0.01."""
+    rng = np.random.default_rng(3)
+    levels = np.arange(0.5, 5.1, 0.5) if half else np.arange(1.0, 6.0)
+    q, p = np.full((ITEMS, K), 0.01, dtype), np.full((USERS, K), 0.01, dtype)
+    rated = [rng.permutation(ITEMS)[:18] for _ in range(USERS)]
+    stars = [rng.choice(levels, 18) for _ in range(USERS)]
+    with fl.Recorder(path, rating_levels=levels, **told) as recorder:
+        for round_ in range(2):
+            sums = np.zeros_like(q)
+            if round_:
+                recorder.broadcast(round_, q)
+            for user in range(USERS):
+                rows = np.zeros((18, K), dtype)
+                for k, (item, rating) in enumerate(zip(rated[user], stars[user], strict=True)):
+                    error, before = dtype(rating) - p[user] @ q[item], p[user].copy()
+                    p[user] += dtype(2e-3) * (error * q[item] - dtype(1e-4) * before)
+                    rows[k] = -2 * error * (p[user] if after else before) + dtype(2 * mu) * q[item]
+                sums[rated[user]] += rows
+                if round_:
+                    recorder.upload(round_, user, dtype(scale) * rows, rated[user])
+                    recorder.truth(user, rated[user], stars[user])
+            q = q - dtype(1e-3) * sums
+
+
+def read(path) -> tuple[int, int]:
+    """Ratings that are answered, and those of them that are right."""
+    found = fl.attack(path, "undeclared")
+    truth = fl.score(found, transcript=path).set_index("metric")
+    share = truth.loc["rated_rating_accuracy", "value"]
+    return found.users.size - len(found.abstained), round(share * found.users.size)
+
+
+@pytest.mark.parametrize(
+    ("dtype", "scale", "mu", "after"),
+    [(np.float64, 1e-3, 1e-4, True), (np.float64, -0.5, 0.0, False), (np.float32, 1.0, 1e-4, True)],
+)
+def test_order_alone_tells_the_ratings(tmp_path, dtype, scale, mu, after):
+    recorded(tmp_path / "run", dtype, scale, mu, after)
+    answered, right = read(tmp_path / "run")
+    assert answered == right == USERS
+
+
+def test_wrong_scale_is_not_believed(tmp_path):
+    """Near four times the true one: halves of ratings would meet a grid of half stars."""
+    told = {"rule": {"rule": "sgd", "order": "per-rating"}, "constants": {"upload_scale": -7.4}}
+    recorded(tmp_path / "run", np.float64, 1.0, 1e-4, True, half=True, **told)
+    answered, right = read(tmp_path / "run")
+    assert answered == right >= USERS - 1
+
+
+def test_noise_is_not_answered(tmp_path):
+    rng = np.random.default_rng(1)
+    with fl.Recorder(tmp_path / "run", rating_levels=np.arange(1.0, 6.0)) as recorder:
+        recorder.broadcast(0, np.full((ITEMS, K), 0.01))
+        for user in range(USERS):
+            rows = rng.uniform(0.01, 0.05, (18, 1)) * np.ones(K)
+            recorder.upload(0, user, rows, rng.permutation(ITEMS)[:18])
+    assert len(fl.attack(tmp_path / "run", "undeclared").abstained) == USERS
