@@ -42,6 +42,7 @@ from attacks.closed_form.carried_rows import without_carried
 from attacks.closed_form.common_numbers import DECLARED, OPEN_OFFSET, Learned, learned_of, may_be_lowered
 from attacks.closed_form.credible import without_multiples
 from attacks.closed_form.gaps import reading_with_gaps
+from attacks.closed_form.hidden_orders import read_hidden_orders
 from attacks.closed_form.item_rows import BATCH_BYTES, rows_of
 from attacks.closed_form.readings import (
     Reading,
@@ -126,7 +127,7 @@ class Undeclared:
         learned = learned_of(view, self.max_misfit)
         for batch in view.batches(BATCH_BYTES):
             rounds = [_best(view, uploads, learned, self.max_misfit) for uploads in batch.rounds]
-            for reading in (_with_carried, _with_weights):
+            for reading in (_with_carried, _with_weights, _with_hidden_orders):
                 rounds = reading(view.manifest, batch.rounds, rounds, learned, self.max_misfit)
             found += _by_best_round(batch, rounds, learned, np.array(view.manifest.rating_levels))
             done += batch.users.size
@@ -259,6 +260,25 @@ def _with_weights(
     width = min(one.rows.shape[1] for one in three)
     found = read_weighted([narrowed(some_of(one, here), width) for one in three], manifest, max_misfit)
     return [*rounds[:-1], _taken_up(rounds[-1], found, here)]
+
+
+def _with_hidden_orders(
+    manifest: Manifest,
+    uploads: Sequence[Uploads],
+    rounds: list[Round],
+    learned: Learned,
+    max_misfit: float,
+) -> list[Round]:
+    """Read who was read in no round, as ones that went several times through their ratings."""
+    out = list(rounds)
+    for number, one in enumerate(uploads if manifest.weighting == "observed-only" else ()):
+        here = np.flatnonzero(~np.any([part.answered for part, _ in out], axis=0))
+        if not here.size or not one.index.shape[-1]:
+            continue
+        rows = rows_of(manifest, one, None, learned.lowered, learned.pulls[0])
+        found = read_hidden_orders(some_of(rows, here), manifest)
+        out[number] = _taken_up(rounds[number], found, here)
+    return out
 
 
 def _taken_up(old: Round, found: Reading, here: Int[np.ndarray, " some"]) -> Round:
