@@ -43,6 +43,7 @@ from attacks.closed_form.centred_recording import read_centred_recording
 from attacks.closed_form.common_numbers import DECLARED, Learned, learned_of, reading_of
 from attacks.closed_form.credible import without_multiples
 from attacks.closed_form.gaps import reading_with_gaps
+from attacks.closed_form.hidden_orders import read_hidden_orders
 from attacks.closed_form.item_rows import BATCH_BYTES, rows_of
 from attacks.closed_form.mirrored import OPEN_FOR_ALL, UPRIGHT
 from attacks.closed_form.own_factors import factors_of
@@ -121,7 +122,7 @@ class Undeclared:
             found = read_centred_recording(view, learned.pulls[0], key, progress)
         for batch in view.batches(BATCH_BYTES) if not found else ():
             rounds = [_best(view, uploads, learned, self.max_misfit) for uploads in batch.rounds]
-            for reading in (_with_carried, _with_weights):
+            for reading in (_with_carried, _with_weights, _with_hidden_orders):
                 rounds = reading(view.manifest, batch.rounds, rounds, learned, self.max_misfit)
             found += _by_best_round(batch, rounds, learned, np.array(view.manifest.rating_levels))
             done += batch.users.size
@@ -260,6 +261,25 @@ def _with_weights(
     width = min(one.rows.shape[1] for one in three)
     found = read_weighted([narrowed(some_of(one, here), width) for one in three], manifest, max_misfit)
     return [*rounds[:-1], _taken_up(rounds[-1], found, here)]
+
+
+def _with_hidden_orders(
+    manifest: Manifest,
+    uploads: Sequence[Uploads],
+    rounds: list[Round],
+    learned: Learned,
+    max_misfit: float,
+) -> list[Round]:
+    """Read who was read in no round, as ones that went several times through their ratings."""
+    out = list(rounds)
+    for number, one in enumerate(uploads if manifest.weighting == "observed-only" else ()):
+        here = np.flatnonzero(~np.any([part.answered for part, _ in out], axis=0))
+        if not here.size or not one.index.shape[-1]:
+            continue
+        rows = rows_of(manifest, one, None, learned.lowered, learned.pulls[0])
+        found = read_hidden_orders(some_of(rows, here), manifest)
+        out[number] = _taken_up(rounds[number], found, here)
+    return out
 
 
 def _taken_up(old: Round, found: Reading, here: Int[np.ndarray, " some"]) -> Round:

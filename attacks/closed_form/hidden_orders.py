@@ -1,0 +1,243 @@
+"""Several passes over a client's ratings, by rating or minibatch, in orders that nobody sees.
+
+A client goes P times through its n ratings, each time in another order, with steps eta of its factor u and of
+its copies w_j of the items. The row of j is the sum of its P steps, eta sum_t e_jt u_jt. To first order in
+eta the order does not matter: with the means e_j, u over the passes, d the direction of u and w_j the copy
+half-way (as broadcast plus half the row),
+
+    D_j . d = P eta |u| e_j + second order,    r_j = A D_j . d + B w_j . d + s_j,
+
+A = 1 / (P eta |u|), B = |u|.
+
+What is left, s_j, comes of where in each order j stood: it is about eta sqrt(n / (12 P)) times an error, an
+item's length and the error of j, small where a pass moves u by a small part of itself. A and B are those that
+put the ratings of a client nearest to the grid; A B = 1 / (P eta) is the same for all clients, which most of
+them have to show. Then s is what they miss the grid by, half of it a share of the error, and a rating is
+answered where the next level is ``SURE`` times less likely than the nearest, given a normal s of that size.
+Who misses the grid by more than ``FARTHEST`` of a step, or has many rows farther off than a normal s leaves,
+is not answered, nor are ratings with errors half as large as of any such row.
+
+What it assumes: copies that move or not, one scale of all rows (a mean over minibatches of unequal size has
+several), uploads in the clear, half a dozen ratings. Beyond the papers; the scheme is that of
+H. B. McMahan et al., arXiv:1602.05629, Algorithm 1.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+from jaxtyping import Bool, Float
+
+from attacks.closed_form.decoding import distance_to_levels, nearest_level
+from attacks.closed_form.goodness_of_fit import step_of
+from attacks.closed_form.readings import Reading, Rows
+from attacks.closed_form.reduction import leading_direction
+from victims.transcript.manifest import Manifest
+
+FEWEST_ROWS, FEWEST = 6, 3  # ratings of a client, and clients that have to agree
+MOST = 0.75  # of those that can be read alone, that have to agree
+SPREAD = 0.4  # of the rows' size, across their common direction, above which steps are not small
+SEARCHED = 48  # rows of a client in the search
+FINE = 0.04  # of the range of ratings, from one B of the search to the next
+RATIO = 1.04  # from one A to the next
+WIDEST = 1.5  # times the range of ratings, that errors and predictions reach at most
+SMALLEST = 0.1  # of it, that errors reach at least
+KEPT = 24  # pairs of a client that are fitted to the levels that they name
+ALIKE = 0.06  # relative, within which A B of two clients are one
+SIGMAS, VAGUE = 3.0, 0.5  # times how well a client tells A B, that it may differ, and relative, at most
+TELLING = 0.1  # how well a client has to tell it, to be asked
+ALONE, TOGETHER = 20.0, 8.0  # nats against chance of a client by itself, and with A B known
+RIVAL, OTHERS = 8.0, 0.1  # nats that ratings must be better by which differ in more than this share
+FARTHEST = 0.125  # of a step, that ratings miss the grid by at most
+SURE = 1e4  # times less likely, that the next level must be
+TAIL, OFF = 4.0, 0.02  # times the usual distance, and the share of the rows that may be farther off
+HARMLESS = 0.1  # of a step, that any row may be away from the grid
+NORMAL = 0.6745  # standard deviations, that half of normal numbers are away
+
+
+class _Client(NamedTuple):
+    """What one client's rows say: g and h (n,), offset (n,), and where these rows are."""
+
+    g: Float[np.ndarray, " n"]
+    h: Float[np.ndarray, " n"]
+    offset: Float[np.ndarray, " n"]
+    here: Bool[np.ndarray, " rows"]
+
+
+class _Pairs(NamedTuple):
+    """A and B, ratings on the grid, by how much these are missed, and how well A B is told (relative)."""
+
+    numbers: Float[np.ndarray, "pairs 2"]
+    named: Float[np.ndarray, "pairs n"]
+    missed: Float[np.ndarray, " pairs"]
+    spread: Float[np.ndarray, " pairs"]
+
+    @property
+    def constant(self) -> Float[np.ndarray, " pairs"]:
+        """A B."""
+        return self.numbers[:, 0] * self.numbers[:, 1]
+
+    @property
+    def tolerance(self) -> Float[np.ndarray, " pairs"]:
+        """Relative, by which A B may differ from those of others."""
+        return np.clip(SIGMAS * self.spread, ALIKE, VAGUE)
+
+
+def read_hidden_orders(rows: Rows, manifest: Manifest) -> Reading:
+    """Read clients as ones that went several times through their ratings, in any orders.
+
+    Parameters
+    ----------
+    rows : Rows
+        Of clients that nothing else explains.
+    manifest : Manifest
+        Names the rating grid.
+
+    Returns
+    -------
+    Reading
+        Ratings on the grid, NaN where another level is not out of the question; nobody is answered where
+        clients do not agree on A B.
+    """
+    levels = np.array(manifest.rating_levels)
+    users = len(rows.item)
+    value = np.full(rows.item.shape, np.nan)
+    missed, numbers = np.full(users, np.nan), np.full((users, 2), np.nan)
+    clients = {user: one for user in range(users) if (one := _client(rows, user)) is not None}
+    if levels.size > 1 and len(clients) >= FEWEST:
+        pairs = {user: _pairs(one, levels) for user, one in clients.items()}
+        constant = _shared(pairs, levels)
+        for user, one in clients.items() if constant is not None else ():
+            found = _told(pairs[user], one, constant, levels)
+            if found is not None:
+                value[user, one.here], missed[user], numbers[user] = found
+    none = np.zeros(users)
+    return Reading(
+        value,
+        missed / (step_of(levels) / 4),
+        np.where(np.isnan(missed), 0.0, 4 * FARTHEST),
+        np.zeros(users, bool),
+        np.full(users, np.nan),
+        none,
+        numbers[:, 0],
+        numbers[:, 1],
+        none,
+    )
+
+
+def _client(rows: Rows, user: int) -> _Client | None:
+    """g and h of one client; None where its rows have no common direction, or are too few."""
+    here = rows.item[user] & (rows.rows[user] != 0).any(axis=1)
+    sent, v = rows.rows[user, here], rows.factors[user, here].astype(float)
+    if here.sum() < FEWEST_ROWS or not np.isfinite(sent).all():
+        return None
+    directions, energy = leading_direction(sent[None])
+    direction = directions[0]
+    g = sent @ direction
+    across = np.linalg.norm(sent - g[:, None] * direction) / np.sqrt(energy[0])
+    if not across < SPREAD:
+        return None
+    # rows that are no changes of copies are larger, or smaller, and leave half-way where it was
+    change = np.linalg.norm(sent) < np.linalg.norm(v)
+    return _Client(g, (v + sent / 2 if change else v) @ direction, rows.offset[user, here], here)
+
+
+def _pairs(one: _Client, levels: Float[np.ndarray, " levels"]) -> _Pairs:
+    """The pairs of A and B that put most of a client's ratings near the grid, the nearest first."""
+    some = slice(None, None, max(1, -(-one.g.size // SEARCHED)))
+    g, h, offset = one.g[some], one.h[some], one.offset[some]
+    top, wide = float(levels[-1]), float(levels[-1] - levels[0])
+    largest, longest = np.abs(g).max(), np.abs(h).max()
+    if not (largest > 0 and longest > 0):
+        return _Pairs(np.zeros((0, 2)), np.zeros((0, one.g.size)), np.zeros(0), np.zeros(0))
+    n_sizes = int(np.log(WIDEST / SMALLEST) / np.log(RATIO)) + 1
+    sizes = SMALLEST * wide / largest * RATIO ** np.arange(n_sizes)
+    errors = np.concatenate([sizes, -sizes])
+    lengths = np.arange(FINE / 2, WIDEST * top, FINE * step_of(levels)) / longest
+    lengths = np.concatenate([lengths, -lengths])  # the direction's sign is open
+    missed = np.empty((lengths.size, errors.size))
+    for number, length in enumerate(lengths):
+        ratings = errors[:, None] * g + (length * h + offset)
+        missed[number] = (distance_to_levels(ratings, levels) ** 2).mean(axis=1)
+    at = np.argpartition(missed.ravel(), min(8 * KEPT, missed.size - 1))[: 8 * KEPT]
+    trials = np.stack([errors[at % errors.size], lengths[at // errors.size]], axis=1)
+    return _fitted(trials, one, levels)
+
+
+def _fitted(trials: np.ndarray, one: _Client, levels: np.ndarray) -> _Pairs:
+    """Pairs by least squares from the levels that they name, each once."""
+    table = np.stack([one.g, one.h], axis=1)
+    inverse = np.linalg.pinv(table, rcond=1e-10)
+    for _ in range(4):
+        named = nearest_level(trials @ table.T + one.offset, levels)
+        trials = (named - one.offset) @ inverse.T
+    value = trials @ table.T + one.offset
+    named, first = np.unique(nearest_level(value, levels), axis=0, return_index=True)
+    free = max(1, one.g.size - 2)
+    missed = np.sqrt(((value[first] - named) ** 2).sum(axis=1) / free)
+    order = np.argsort(missed, kind="stable")[:KEPT]
+    numbers = trials[first][order]
+    with np.errstate(divide="ignore", invalid="ignore"):
+        spread = missed[order] * np.linalg.norm((1 / numbers) @ inverse, axis=1)
+    return _Pairs(numbers, named[order], missed[order], np.where(np.isfinite(spread), spread, np.inf))
+
+
+def _nats(pairs: _Pairs, levels: np.ndarray) -> Float[np.ndarray, " pairs"]:
+    """How improbable it is by chance that ratings are so near to the grid."""
+    n = pairs.named.shape[1] - 2
+    chance = step_of(levels) / np.sqrt(12)
+    return n * np.log(chance / np.maximum(pairs.missed, 1e-9))
+
+
+def _shared(pairs: dict[int, _Pairs], levels: np.ndarray) -> float | None:
+    """A B of most clients that can be read alone."""
+    alone = {}
+    for user, one in pairs.items():
+        good = (
+            (_nats(one, levels) > ALONE) & (one.missed < FARTHEST * step_of(levels)) & (one.spread < TELLING)
+        )
+        if good.any():
+            alone[user] = one.constant[good], one.tolerance[good]
+    if len(alone) < FEWEST:
+        return None
+    every = np.concatenate([own for own, _ in alone.values()])
+    votes = [sum((np.abs(own / c - 1) < near).any() for own, near in alone.values()) for c in every]
+    best = every[int(np.argmax(votes))]
+    if max(votes) < max(FEWEST, MOST * len(alone)):
+        return None
+    like = [own[np.abs(own / best - 1).argmin()] for own, _ in alone.values()]
+    return float(np.median([c for c in like if abs(c / best - 1) < VAGUE]))
+
+
+def _told(
+    pairs: _Pairs, one: _Client, constant: float, levels: np.ndarray
+) -> tuple[np.ndarray, float, np.ndarray] | None:
+    """Ratings of a client, by how much they miss the grid in the mean, A and B."""
+    step = step_of(levels)
+    nats = _nats(pairs, levels)
+    near = np.where(nats > 2 * ALONE, VAGUE, pairs.tolerance)
+    here = np.flatnonzero(np.abs(pairs.constant / constant - 1) < near)
+    if not here.size:
+        return None
+    best = here[0]
+    missed = float(pairs.missed[best])
+    differ = (pairs.named[here] != pairs.named[best]).mean(axis=1)
+    rivals = (differ > OTHERS) & (nats[best] - nats[here] < RIVAL)
+    if nats[best] < TOGETHER or missed > FARTHEST * step or rivals.any():
+        return None
+    error = pairs.numbers[best, 0] * one.g
+    value = error + pairs.numbers[best, 1] * one.h + one.offset
+    named = pairs.named[best]
+    away = np.abs(value - named)
+    inside = np.where((value > levels[0]) & (value < levels[-1]), away, 0.0)
+    # what is left is partly a share of the error, and grows with it
+    times = (1 + error**2 / np.mean(error**2)) / 2
+    square = missed**2 * times
+    usual = np.median(away) / NORMAL * np.sqrt(np.maximum(times, 1.0))
+    far = away > np.maximum(TAIL * usual, HARMLESS * step)
+    if far.mean() > OFF:
+        return None
+    sure = step * (step - 2 * inside) > 2 * np.log(SURE) * square
+    sure &= np.abs(error) < np.abs(error[far]).min(initial=np.inf) / 2
+    return np.where(sure, named, np.nan), float(away.mean()), pairs.numbers[best]
