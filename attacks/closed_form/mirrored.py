@@ -65,7 +65,7 @@ class Patterns(NamedTuple):
         r - m where w is 0, or m - r, in stars; for w in lowest terms.
     times : (n_clients,) int
         What w is to be multiplied by; 0 where it is not told.
-    reach, count : (n_clients,) int
+    reach, n_rated : (n_clients,) int
         Largest w, in lowest terms; number of ratings.
     """
 
@@ -75,7 +75,7 @@ class Patterns(NamedTuple):
     start: Float[np.ndarray, " clients"]
     times: Int[np.ndarray, " clients"]
     reach: Int[np.ndarray, " clients"]
-    count: Int[np.ndarray, " clients"]
+    n_rated: Int[np.ndarray, " clients"]
 
 
 class Centre(NamedTuple):
@@ -113,7 +113,8 @@ class Answer(NamedTuple):
 
     def of(self, some: slice) -> Answer:
         """What is said of some clients."""
-        return Answer(*(column[some] for column in self[:-1]), self.upright)
+        told = (self.lowest[some], self.per_step[some], self.probability[some])
+        return Answer(*told, self.reason[some], self.upright)
 
 
 def patterns_of(read: list[tuple[Centred, Int[np.ndarray, "users rows"]]], n_levels: int) -> Patterns:
@@ -193,8 +194,8 @@ def centre_of(found: Patterns, levels: Float[np.ndarray, " levels"]) -> Centre:
     nothing = Centre(np.nan, False)
     if usable.size < FEWEST:
         return nothing
-    total = np.bincount(found.owner, found.above, minlength=found.count.size)[usable]
-    mean = found.start[usable] + step * total / found.count[usable]
+    total = np.bincount(found.owner, found.above, minlength=found.n_rated.size)[usable]
+    mean = found.start[usable] + step * total / found.n_rated[usable]
     if np.mean(np.abs(mean) * found.times[usable] < NEAR * step) >= ALL:
         return nothing
     shift = np.arange(levels.size)
@@ -266,8 +267,10 @@ def higher_centre(
     there = (placing >= 0).any(axis=1)
     mean = _means(found, placing, levels)
     own = np.where(placing[:, 0] >= 0, mean[:, 0], mean[:, 1])
-    count = np.where(there, found.count, 0).astype(float)
-    odds = float(log_odds_upright(*mean_and_variance(np.where(there, own, 0.0)[:, None], count))[0])
+    count = np.where(there, found.n_rated, 0).astype(float)
+    odds = float(
+        log_odds_upright(*mean_and_variance(np.where(there, own, 0.0)[:, None], count), levels.size)[0]
+    )
     chosen = centre if odds >= 0 else levels[0] + levels[-1] - centre
     return float(chosen), float(1 / (1 + np.exp(-abs(odds))))
 
@@ -312,7 +315,10 @@ def unmirrored(found: Patterns, levels: Float[np.ndarray, " levels"], rng: np.ra
     value = found.above[here] * found.times[found.owner[here]] * step / span
     owner = number[found.owner[here]]
     told = agreement(
-        Evidence(owner, item, value, mean[some], _deviation(value, owner, some.size), known[some]), rng
+        Evidence(
+            owner, item, value, mean[some], _deviation(value, owner, some.size), known[some], levels.size
+        ),
+        rng,
     )
     plus = np.full(usable.size, np.nan)
     plus[some] = told.plus
@@ -365,8 +371,8 @@ def _means(
     found: Patterns, placing: Int[np.ndarray, "clients 2"], levels: Float[np.ndarray, " levels"]
 ) -> Float[np.ndarray, "clients 2"]:
     """Mean rating of each client under either sign, share of the grid, less 1/2; NaN where not placed."""
-    total = np.bincount(found.owner, found.above, minlength=found.count.size)
-    above = found.times * total / np.maximum(found.count, 1)
+    total = np.bincount(found.owner, found.above, minlength=found.n_rated.size)
+    above = found.times * total / np.maximum(found.n_rated, 1)
     mean = (placing + above[:, None]) / (levels.size - 1) - 0.5
     return np.where(placing >= 0, mean * np.array([1.0, -1.0]), np.nan)
 

@@ -16,7 +16,8 @@ not differ (random ratings), few clients or few common items leave signs open, a
 
 The bit that is left: of a recording and its mirror image the same rows are sent, and nothing in them prefers
 one. What is taken is that people rate more high than low: means of published sets lie near ``MIDDLE`` of the
-grid (``attacks.metadata.rating_prior``), give or take ``APART`` and what so many clients leave open. A
+grid (``attacks.metadata.rating_prior``), give or take ``APART`` and what so many clients leave open; of likes
+and dislikes that is ``APART_OF_LIKES``. A
 recording of a program that stores 6 - r, or of jokes that nobody likes, is taken for its mirror image.
 
 References
@@ -35,8 +36,10 @@ from jaxtyping import Float, Int
 
 from attacks.metadata.rating_prior import MIDDLE
 
-APART = 0.1  # standard deviation of published sets' mean ratings, as a share of the grid
-ODD = 0.02  # share of clients whose taste and mean say nothing of their sign
+# standard deviation of published sets' mean ratings, as a share of the grid; and of their share of likes,
+# which depends on what a program calls one
+APART, APART_OF_LIKES = 0.1, 0.2
+ODD = 0.05  # share of clients whose taste and mean say nothing of their sign
 CHAINS, SWEEPS, BURN_IN = 8, 300, 100
 WIDE = 0.04  # variance of clients' means that say nothing, shares of the grid squared
 TINY, SURE = 1e-12, 1e3
@@ -59,6 +62,8 @@ class Evidence(NamedTuple):
         Standard deviation of the client's ratings, as a share of the grid.
     known : (n_clients,) int
         A sign that is told anyhow; 0 where both are possible.
+    n_levels : int
+        Of the grid.
     """
 
     owner: Int[np.ndarray, " ratings"]
@@ -67,6 +72,7 @@ class Evidence(NamedTuple):
     mean: Float[np.ndarray, "clients 2"]
     deviation: Float[np.ndarray, " clients"]
     known: Int[np.ndarray, " clients"]
+    n_levels: int
 
 
 class Agreement(NamedTuple):
@@ -88,7 +94,7 @@ class Agreement(NamedTuple):
 
 
 def log_odds_upright(
-    mean: Float[np.ndarray, "*shape"], variance: Float[np.ndarray, "*shape"]
+    mean: Float[np.ndarray, "*shape"], variance: Float[np.ndarray, "*shape"], n_levels: int
 ) -> Float[np.ndarray, "*shape"]:
     """Weigh ratings against their mirror image by their mean alone.
 
@@ -98,6 +104,8 @@ def log_odds_upright(
         Mean of all ratings, as a share of the grid, less 1/2.
     variance : any shape
         Of that mean, as clients differ.
+    n_levels : int
+        Of the grid: of two levels, likes and dislikes, less is known.
 
     Returns
     -------
@@ -106,10 +114,11 @@ def log_odds_upright(
 
     Examples
     --------
-    >>> bool(log_odds_upright(np.array(0.132), np.array(0.0)) > 5)  # of ML-100K
+    >>> bool(log_odds_upright(np.array(0.132), np.array(0.0), 5) > 5)  # of ML-100K
     True
     """
-    return 2 * mean * (2 * MIDDLE - 1) / (2 * (APART**2 + variance))
+    apart = APART_OF_LIKES if n_levels == 2 else APART
+    return 2 * mean * (2 * MIDDLE - 1) / (2 * (apart**2 + variance))
 
 
 def mean_and_variance(
@@ -166,13 +175,13 @@ def agreement(evidence: Evidence, rng: np.random.Generator) -> Agreement:
         turns = down & ~evidence.known.any()
         plus += np.where(turns, 1 - likely, likely).mean(axis=1)
         turned += down.mean()
-        odds = log_odds_upright(mean, variance)
+        odds = log_odds_upright(mean, variance, evidence.n_levels)
         upright += np.maximum(_chance(odds), _chance(-odds)).mean()
     drawn = SWEEPS - BURN_IN
-    down = turned > drawn / 2
+    whole = bool(turned > drawn / 2)
     if evidence.known.any():
         upright -= min(turned, drawn - turned)  # draws that are the other way round
-        return Agreement(plus / drawn, down, max(upright / drawn, 0.5))
+        return Agreement(plus / drawn, whole, max(upright / drawn, 0.5))
     return Agreement(plus / drawn, False, upright / drawn)
 
 
@@ -184,7 +193,7 @@ class _Tables(NamedTuple):
 
     @property
     def shape(self) -> tuple[int, int]:
-        return self.by_client.shape  # type: ignore[no-any-return]
+        return self.by_client.shape
 
 
 def _tables(evidence: Evidence, count: Float[np.ndarray, " clients"]) -> tuple[_Tables, _Tables]:
@@ -234,21 +243,18 @@ class _State:
         q += rng.standard_normal(q.shape) / np.sqrt(precision)
         known_of, product = np.maximum(rated.by_client @ q**2, TINY), table.by_client @ q
         slope, error = product / known_of, self.noise / known_of
-        odds_of = [
-            _usual_and_odd(
-                slope, sign, self.spread + error, own, self.middle, self.means + m_variance, placed
-            )
-            for sign, own in ((1.0, m[:, 0]), (-1.0, m[:, 1]))
-        ]
-        odds = np.logaddexp(*odds_of[0]) - np.logaddexp(*odds_of[1])
+        law = (self.spread + error, self.middle, self.means + m_variance, placed)
+        plus, odd_plus = _usual_and_odd(slope, 1.0, m[:, 0], *law)
+        minus, odd_minus = _usual_and_odd(slope, -1.0, m[:, 1], *law)
+        odds = np.logaddexp(plus, odd_plus) - np.logaddexp(minus, odd_minus)
         odds = np.where(known[:, None] != 0, SURE * known[:, None], odds)
         likely = _chance(odds)
         up = rng.random(likely.shape) < likely
         self.sign = np.where(up, 1.0, -1.0)
-        usual, odd = (np.where(up, *pair) for pair in zip(*odds_of, strict=True))
+        usual, odd = np.where(up, plus, minus), np.where(up, odd_plus, odd_minus)
         drawn_odd = rng.random(likely.shape) < _chance(odd - usual)
         self._draw_tastes(drawn_odd, known_of, product, rng)
-        count = rated.by_client.nnz
+        count = int(rated.by_client.nnz)
         left = count - 2 * (self.taste * product).sum(axis=0) + (self.taste**2 * known_of).sum(axis=0)
         self.noise = _variance(NOISE, np.maximum(left, 0), count, rng)
         self.quality = _variance(QUALITY, (q**2).sum(axis=0), self.n_items, rng)
@@ -304,7 +310,7 @@ def _normal(value: np.ndarray, middle: np.ndarray | float, variance: np.ndarray)
 
 
 def _usual_and_odd(
-    slope: np.ndarray, sign: float, error: np.ndarray, own: np.ndarray, middle: np.ndarray,
+    slope: np.ndarray, sign: float, own: np.ndarray, error: np.ndarray, middle: np.ndarray,
     variance: np.ndarray, placed: np.ndarray,
 ) -> tuple[np.ndarray, np.ndarray]:  # fmt: skip
     """Log likelihood of clients' slopes and means as those of usual clients of a sign, and of odd ones."""

@@ -4,7 +4,7 @@
 
 Draws clients of real ratings, each with five or more, and sends rows of one step of eight factors in which
 the ratings are less the middle of the grid, or less the client's own mean; as likes and dislikes (of the
-upper half of the levels, +1 and -1), with the grid turned round, and with ratings dealt out at random over
+upper half of the grid, +1 and -1), with the grid turned round, and with ratings dealt out at random over
 the levels, too. Prints, of clients who are answered, the mean of the probabilities of their own bit and how
 many are right, and of how many recordings the common bit is taken for told. The grid that is turned round is
 right where the mirror image is answered.
@@ -98,9 +98,7 @@ def main() -> None:
     parser.add_argument("--first", type=int, default=0, help="seed of the first")
     parser.add_argument("--of", nargs="+", default=list(OF), choices=OF)
     given = parser.parse_args()
-    print(
-        "| data | less | of | clients | recordings told | ratings answered | clients answered | claimed | right |"
-    )
+    print("| data | less | of | clients | recordings told | ratings told | clients told | claimed | right |")
     kinds = [(less, kind, size) for less in LESS for kind in given.of for size in given.clients]
     for path in given.data:
         ratings = fl.load(path)

@@ -102,12 +102,14 @@ def test_half_stars(tmp_path, less):
 
 
 def test_likes_and_dislikes(tmp_path):
-    """As +1 and -1, two likes in three."""
+    """As +1 and -1: where five in six are likes, and not where two in three are."""
     grid = np.array([1.0, 2.0])
-    table = table_of(grid, middle=0.7, quality=0.35)
-    path = recorded(tmp_path / "t", table, grid, lambda r: 2 * r - 3)
-    many, right = answers(fl.attack(path, "undeclared"), table)
-    assert right == many >= 0.5 * (table > 0).sum()
+    for middle, least in ((0.9, 0.4), (0.66, 0.0)):
+        table = table_of(grid, middle=middle, quality=0.35)
+        path = recorded(tmp_path / f"{middle}", table, grid, lambda r: 2 * r - 3)
+        many, right = answers(fl.attack(path, "undeclared"), table)
+        assert right == many >= least * (table > 0).sum()
+        assert (many > 0) == (least > 0)
 
 
 @pytest.mark.parametrize("less", [less_the_mean, less_the_middle])

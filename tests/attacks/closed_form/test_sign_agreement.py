@@ -23,10 +23,10 @@ def evidence_of(client, item, value, sign, known=None) -> Evidence:
     square = np.bincount(client, (value - mean[client]) ** 2, minlength=n) / count
     both = np.stack([mean * sign, -mean * sign], axis=1)
     none = np.zeros(n, int) if known is None else known
-    return Evidence(client, item, value * sign[client], both, np.sqrt(square), none)
+    return Evidence(client, item, value * sign[client], both, np.sqrt(square), none, 5)
 
 
-def told(found: Agreement, sign: np.ndarray, least: float = 0.99) -> tuple[int, int]:
+def told(found: Agreement, sign: np.ndarray, least: float = 0.95) -> tuple[int, int]:
     """How many signs have that probability, and how many of these are right."""
     sure = np.maximum(found.plus, 1 - found.plus) >= least
     return int(sure.sum()), int(((found.plus >= 0.5) == (sign > 0))[sure].sum())
