@@ -41,8 +41,10 @@ from attacks.base import Estimates, Progress, Reconstruction, all_abstain, joine
 from attacks.closed_form.carried_rows import without_carried
 from attacks.closed_form.chain_readings import any_reading
 from attacks.closed_form.common_numbers import DECLARED, OPEN_OFFSET, Learned, learned_of, may_be_lowered
+from attacks.closed_form.contradicted import unless_off_the_grid
 from attacks.closed_form.credible import without_multiples
 from attacks.closed_form.item_rows import BATCH_BYTES, rows_of
+from attacks.closed_form.off_grid import off_grid
 from attacks.closed_form.readings import (
     Reading,
     Rows,
@@ -76,6 +78,7 @@ class Answered(NamedTuple):
     reasons: dict[int, str]
     diagnostics: Float[np.ndarray, "some 4"]
     factors: tuple[np.ndarray, np.ndarray, np.ndarray]
+    plain: Bool[np.ndarray, " some"]
 
 
 Round = tuple[Reading, Float[np.ndarray, "users K"]]  # what is read of one, and clients' factors
@@ -122,18 +125,25 @@ class Undeclared:
         if obstacle := self.obstacle(view):
             return all_abstain(self.name, view.users, obstacle, options)
         found: list[Answered] = []
+        off, levels = np.zeros(view.users.size, bool), np.array(view.manifest.rating_levels)
         done = 0
         learned = learned_of(view, self.max_misfit)
         for batch in view.batches(BATCH_BYTES):
             rounds = [_best(view, uploads, learned, self.max_misfit) for uploads in batch.rounds]
             for reading in (_with_carried, _with_weights):
                 rounds = reading(view.manifest, batch.rounds, rounds, learned, self.max_misfit)
-            found += _by_best_round(batch, rounds, learned, np.array(view.manifest.rating_levels))
+            found += _by_best_round(batch, rounds, learned, levels)
+            off[np.searchsorted(view.users, batch.users)] = _off(
+                view.manifest, batch.rounds[0], rounds, learned
+            )
             done += batch.users.size
             progress(done, view.users.size)
         users = np.concatenate([one.block.users for one in found])
-        table = np.concatenate([one.diagnostics for one in found])[np.argsort(users)]
-        return Reconstruction(
+        table, plain = (
+            np.concatenate(parts)[np.argsort(users)]
+            for parts in ([one.diagnostics for one in found], [one.plain for one in found])
+        )
+        told = Reconstruction(
             self.name,
             view.users,
             tuple(one.block for one in found),
@@ -142,6 +152,7 @@ class Undeclared:
             {name: table[:, number] for number, name in enumerate(DIAGNOSTICS)},
             factors=joined(one.factors for one in found),
         )
+        return unless_off_the_grid(told, off, levels, plain)
 
     def obstacle(self, view: View) -> str:
         """Why the attack does not apply, or nothing."""
@@ -185,7 +196,20 @@ def _answered(
     told = np.stack([getattr(part, name)[here] for name in DIAGNOSTICS], axis=1)
     factor = np.where(silenced, np.nan, own[here])
     block = Estimates(users, kind, index, np.where(silenced, np.nan, value))
-    return Answered(block, reasons, told, (users, np.full(users.size, uploads.round), factor))
+    plain = np.isfinite(part.of_error) & (part.own_bias == 0)
+    return Answered(block, reasons, told, (users, np.full(users.size, uploads.round), factor), plain[here])
+
+
+def _off(
+    manifest: Manifest, uploads: Uploads, rounds: Sequence[Round], learned: Learned
+) -> Bool[np.ndarray, " users"]:
+    """Who was read in no round, and whose exact rows in the first are on no multiple of the grid."""
+    rest = ~np.any([part.answered for part, _ in rounds], axis=0)
+    out = np.zeros(rest.size, bool)
+    if manifest.weighting == "observed-only" and rest.any():
+        rows = rows_of(manifest, uploads, None, learned.lowered, learned.pulls[0])
+        out[rest] = off_grid(some_of(rows, rest), np.array(manifest.rating_levels))
+    return out
 
 
 def _best(view: View, uploads: Uploads, learned: Learned, max_misfit: float) -> Round:
