@@ -199,7 +199,7 @@ def _polished(
 def _ratings(
     left: Float[np.ndarray, "3 users rows"], right: Float[np.ndarray, "3 users rows"]
 ) -> tuple[Float[np.ndarray, "users rows"], Float[np.ndarray, "users rows"]]:
-    """c / w by least squares of left = c - w right; what relative errors of both are multiplied with in it."""
+    """c / w by least squares of left = c - w right; what relative errors are multiplied with in it."""
     y, x = (part - part.mean(axis=0) for part in (left, right))
     w = -(x * y).sum(axis=0) / (x * x).sum(axis=0)
     size = np.abs(left).max(axis=0) + np.abs(w) * np.abs(right).max(axis=0)
