@@ -86,7 +86,7 @@ def test_biases_of_items_that_are_broadcast(tmp_path):
 
 @pytest.mark.parametrize("seed", [8, 14])
 def test_rows_that_lose_their_digits_are_left_open(tmp_path, seed):
-    """Factors move by a hundred-thousandth: a row was off by a level where the others of its client were not."""
+    """Factors move by a hundred-thousandth: a row was off by a level, others of its client were not."""
     ratings = ratings_of(STARS, seed)
     w = weights_of("confidence", np.random.default_rng(2), ratings)
     answers, good = right(recorded(tmp_path / "t", lambda _: w, ratings, STARS, rate=2e-6), ratings)
