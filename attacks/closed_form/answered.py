@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import NamedTuple
 
 import numpy as np
-from jaxtyping import Float
+from jaxtyping import Bool, Float
 
 from attacks.base import Estimates
 
@@ -22,9 +22,12 @@ class Answered(NamedTuple):
         ``misfit``, ``steps``, ``declared``, ``pull`` and ``upright`` of ``undeclared``.
     factors : tuple
         Clients, rounds and factors, as for ``attacks.base.joined``.
+    plain : (n_clients,)
+        Whose answers ask for nothing but ratings as they are.
     """
 
     block: Estimates
     reasons: dict[int, str]
     diagnostics: Float[np.ndarray, "some 5"]
     factors: tuple[np.ndarray, np.ndarray, np.ndarray]
+    plain: Bool[np.ndarray, " some"]

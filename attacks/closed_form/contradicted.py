@@ -13,6 +13,7 @@ from attacks.closed_form.decoding import nearest_level
 MOST = 0.5  # share of the clients that can be judged that has to fit
 FEWEST, FEWEST_NOISY = 3, 8  # of these clients, at least: exact rows of the declared rule are never off
 TELLING = 3  # levels among a client's ratings: fewer lie on the grid under many a shift and factor
+EXACTLY = 0.8  # the same of exact rows, which are never off the grid unless something else is learned
 OFF = 0.5  # misfit of exact rows that are off the grid
 
 
@@ -51,7 +52,10 @@ def unless_contradicted(
 
 
 def unless_off_the_grid(
-    found: Reconstruction, off: Bool[np.ndarray, " users"], levels: Float[np.ndarray, " levels"]
+    found: Reconstruction,
+    off: Bool[np.ndarray, " users"],
+    levels: Float[np.ndarray, " levels"],
+    plain: Bool[np.ndarray, " users"] | None = None,
 ) -> Reconstruction:
     """Answer nobody where exact rows of most clients that can be judged are off the rating grid.
 
@@ -66,12 +70,15 @@ def unless_off_the_grid(
         Clients whose rows are exact, and of numbers that no factor puts on the grid.
     levels : (n_levels,)
         Ratings that exist, ascending, in stars.
+    plain : (n_users,), optional
+        Whose answers ask for nothing but ratings as they are; all do by default. The others are left.
 
     Returns
     -------
     Reconstruction
     """
-    answered = ~np.isin(found.users, list(found.abstained))
+    abstained = np.isin(found.users, list(found.abstained))
+    answered = ~abstained if plain is None else ~abstained & plain
     telling = np.zeros(found.users.size, bool)
     for block in found.blocks:
         near = np.where(
@@ -79,8 +86,8 @@ def unless_off_the_grid(
         )
         used = np.array([np.unique(own[np.isfinite(own)]).size for own in near])
         telling[np.searchsorted(found.users, block.users)] = used >= TELLING
-    n_off, n_fit = int((off & ~answered).sum()), int((answered & telling).sum())
-    if n_fit >= MOST * (n_off + n_fit) or not n_off:
+    n_off, n_fit = int((off & abstained).sum()), int((answered & telling).sum())
+    if n_fit >= EXACTLY * (n_off + n_fit) or not n_off:
         return found
     reason = (
         f"{n_off} clients' rows are exact and their numbers on no multiple of the rating grid, {n_fit} with "

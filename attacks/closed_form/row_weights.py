@@ -42,6 +42,8 @@ GAP = 0.1  # the null vector's singular value over the next one
 CONSISTENT = 0.05  # relative difference between ratios that are the same, before they are made exact
 POLISH = 6  # steps of Gauss-Newton
 LEFT = 1e-9  # of the determinants' size, beyond which rows have no such weights
+MEDIAN = 0.6745  # of normal errors: the median of their sizes, in standard deviations
+FARTHEST = 6.0  # standard deviations of a row's error that may not reach half a step
 EXACT = 1e-2  # of a step: right ratings of rows without noise are nearer to the grid in the mean
 # the ratios: exponents of s, s' and s'' in each of them
 POWERS = np.array([[-1, 0, 1], [-1, 1, 0], [1, -1, 0], [0, -1, 1], [0, 1, -1], [1, 0, -1]])
@@ -54,10 +56,13 @@ class Weighted(NamedTuple):
     ----------
     value : (users, rows)
         Ratings up to one factor of the client.
+    amplified : (users, rows)
+        What the rows' relative error is multiplied with in each of them, in the same units.
     told : (users,) bool
     """
 
     value: Float[np.ndarray, "users rows"]
+    amplified: Float[np.ndarray, "users rows"]
     told: Bool[np.ndarray, " users"]
 
 
@@ -85,13 +90,13 @@ def read_weighted(rounds: Sequence[Rows], manifest: Manifest, max_misfit: float)
         column = np.where(there, found.value, 0.0)
         fitted = best_numbers(column[..., None], last.offset, there, levels)
         value = column * fitted.numbers + last.offset
-    away = np.where(there, distance_to_levels(value, levels), 0).sum(axis=1) / np.maximum(
-        there.sum(axis=1), 1
-    )
+        off = np.where(there, distance_to_levels(value, levels), 0)
+        sure = _sure(off, found.amplified * np.abs(fitted.numbers), there, step_of(levels))
+    away = off.sum(axis=1) / np.maximum(there.sum(axis=1), 1)
     told = found.told & fitted.told & (away <= EXACT * step_of(levels))
     unknown, none = np.full(told.shape, np.nan), np.zeros(told.shape)
     return Reading(
-        np.where(there, near_levels(value, levels), np.nan),
+        np.where(there & sure, near_levels(value, levels), np.nan),
         np.where(told, away / (step_of(levels) / 4), np.nan),
         np.minimum(max_misfit, accidental(there.sum(axis=1) - 1, levels.size, ACCIDENT)),
         np.zeros(told.shape, bool),
@@ -140,7 +145,9 @@ def without_weights(rounds: Sequence[Rows]) -> Weighted:
     lengths, left = _polished(table, lengths)
     told = usable & alike & (left < LEFT)
     s = lengths.T[:, :, None]
-    return Weighted(np.where(told[:, None] & item, _ratings(g / s, h * s), 0.0), told)
+    value, amplified = _ratings(g / s, h * s)
+    there = told[:, None] & item
+    return Weighted(np.where(there, value, 0.0), np.where(there, amplified, np.inf), told)
 
 
 def _along(rows: Rows) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
@@ -191,8 +198,29 @@ def _polished(
 
 def _ratings(
     left: Float[np.ndarray, "3 users rows"], right: Float[np.ndarray, "3 users rows"]
-) -> Float[np.ndarray, "users rows"]:
-    """c / w by least squares of left = c - w right."""
+) -> tuple[Float[np.ndarray, "users rows"], Float[np.ndarray, "users rows"]]:
+    """c / w by least squares of left = c - w right; what relative errors are multiplied with in it."""
     y, x = (part - part.mean(axis=0) for part in (left, right))
     w = -(x * y).sum(axis=0) / (x * x).sum(axis=0)
-    return (left.mean(axis=0) + w * right.mean(axis=0)) / w
+    size = np.abs(left).max(axis=0) + np.abs(w) * np.abs(right).max(axis=0)
+    of_slope = size / np.sqrt((x * x).sum(axis=0)) / np.abs(w)
+    level = np.abs(left).mean(axis=0) / np.abs(w)
+    return (left.mean(axis=0) + w * right.mean(axis=0)) / w, level * of_slope + size / np.abs(w)
+
+
+def _sure(
+    off: Float[np.ndarray, "users rows"],
+    amplified: Float[np.ndarray, "users rows"],
+    there: Bool[np.ndarray, "users rows"],
+    step: float,
+) -> Bool[np.ndarray, "users rows"]:
+    """Rows whose error is far below half a step: their share of what the client's rows have in common."""
+    with np.errstate(invalid="ignore", divide="ignore"):
+        relative = np.array(
+            [
+                np.median(own[here]) if here.any() else np.inf
+                for own, here in zip(off / amplified, there, strict=True)
+            ]
+        )
+    usual = np.maximum(relative / MEDIAN, np.finfo(float).eps)[:, None]
+    return FARTHEST * usual * amplified <= step / 2

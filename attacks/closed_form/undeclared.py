@@ -41,11 +41,13 @@ from attacks.closed_form.answered import Answered
 from attacks.closed_form.carried_rows import without_carried
 from attacks.closed_form.centred_recording import read_centred_recording
 from attacks.closed_form.common_numbers import DECLARED, Learned, learned_of, reading_of
+from attacks.closed_form.contradicted import unless_off_the_grid
 from attacks.closed_form.credible import without_multiples
 from attacks.closed_form.gaps import reading_with_gaps
 from attacks.closed_form.hidden_orders import read_hidden_orders
 from attacks.closed_form.item_rows import BATCH_BYTES, rows_of
 from attacks.closed_form.mirrored import OPEN_FOR_ALL, UPRIGHT
+from attacks.closed_form.off_grid import off_grid
 from attacks.closed_form.own_factors import factors_of
 from attacks.closed_form.readings import (
     Reading,
@@ -116,6 +118,7 @@ class Undeclared:
         if obstacle := self.obstacle(view):
             return all_abstain(self.name, view.users, obstacle, options)
         found: list[Answered] = []
+        off, levels = np.zeros(view.users.size, bool), np.array(view.manifest.rating_levels)
         done = 0
         learned = learned_of(view, self.max_misfit)
         if learned.centred:
@@ -124,11 +127,17 @@ class Undeclared:
             rounds = [_best(view, uploads, learned, self.max_misfit) for uploads in batch.rounds]
             for reading in (_with_carried, _with_weights, _with_hidden_orders):
                 rounds = reading(view.manifest, batch.rounds, rounds, learned, self.max_misfit)
-            found += _by_best_round(batch, rounds, learned, np.array(view.manifest.rating_levels))
+            found += _by_best_round(batch, rounds, learned, levels)
+            off[np.searchsorted(view.users, batch.users)] = _off(
+                view.manifest, batch.rounds[0], rounds, learned
+            )
             done += batch.users.size
             progress(done, view.users.size)
         users = np.concatenate([one.block.users for one in found])
-        table = np.concatenate([one.diagnostics for one in found])[np.argsort(users)]
+        table, plain = (
+            np.concatenate(parts)[np.argsort(users)]
+            for parts in ([one.diagnostics for one in found], [one.plain for one in found])
+        )
         told = Reconstruction(
             self.name,
             view.users,
@@ -138,7 +147,8 @@ class Undeclared:
             {name: table[:, number] for number, name in enumerate(DIAGNOSTICS)},
             factors=joined(one.factors for one in found),
         )
-        return told if learned.settled else unless_shunned(told, view)
+        told = told if learned.settled else unless_shunned(told, view)
+        return unless_off_the_grid(told, off, levels, plain)
 
     def obstacle(self, view: View) -> str:
         """Why the attack does not apply, or nothing."""
@@ -187,7 +197,20 @@ def _answered(
     block = Estimates(users, kind, index, np.where(silenced, np.nan, value))
     if learned.upright < 1:
         block = replace(block, probability=np.where(np.isnan(block.value), np.nan, learned.upright))
-    return Answered(block, reasons, told, (users, np.full(users.size, uploads.round), factor))
+    plain = np.isfinite(part.of_error) & (part.own_bias == 0)
+    return Answered(block, reasons, told, (users, np.full(users.size, uploads.round), factor), plain[here])
+
+
+def _off(
+    manifest: Manifest, uploads: Uploads, rounds: Sequence[Round], learned: Learned
+) -> Bool[np.ndarray, " users"]:
+    """Who was read in no round, and whose exact rows in the first are on no multiple of the grid."""
+    rest = ~np.any([part.answered for part, _ in rounds], axis=0)
+    out = np.zeros(rest.size, bool)
+    if manifest.weighting == "observed-only" and rest.any():
+        rows = rows_of(manifest, uploads, None, learned.lowered, learned.pulls[0])
+        out[rest] = off_grid(some_of(rows, rest), np.array(manifest.rating_levels))
+    return out
 
 
 def _best(view: View, uploads: Uploads, learned: Learned, max_misfit: float) -> Round:

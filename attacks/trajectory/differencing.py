@@ -26,12 +26,12 @@ from jaxtyping import Bool, Float
 from attacks.closed_form.affine_grid import best_numbers
 from attacks.closed_form.decoding import distance_to_levels
 from attacks.closed_form.goodness_of_fit import DIGITS, step_of
+from attacks.closed_form.off_grid import OFF
 
 EXACT, FEWEST_JUDGED = (
     1e-6,
     6,
 )  # misfit, and rows, of clients whose ratings would be on the grid to many digits
-OFF = 1e-2  # of a step, in the mean, beyond which they are not
 SAFETY = 100.0  # times what ratings are off by, to first order, where the null vector is
 
 

@@ -23,6 +23,7 @@ from jaxtyping import Float, Int
 
 from attacks.closed_form.goodness_of_fit import ACCIDENT
 from attacks.metadata.rating_prior import PSEUDO_COUNTS, log_shares
+from attacks.trajectory.item_quality import candidate_shares
 from attacks.trajectory.stretched_ratings import Separated
 from attacks.trajectory.weight_law import weight_law
 
@@ -168,12 +169,6 @@ def _usual(levels: np.ndarray) -> np.ndarray:
     return np.log(0.5 * np.exp(log_shares(levels)) + 0.5 / levels.size)
 
 
-def _shares(told: Int[np.ndarray, " told"], levels: np.ndarray) -> Float[np.ndarray, " levels"]:
-    """Log frequencies of the levels, by those that are told and what is known anyhow."""
-    counted = np.bincount(told, minlength=levels.size) + PSEUDO_COUNTS * np.exp(_usual(levels))
-    return np.log(counted / counted.sum())
-
-
 def _answers(
     user: np.ndarray, item: np.ndarray, logs: np.ndarray, levels: np.ndarray, parts: list[_Known]
 ) -> Separated:
@@ -194,13 +189,18 @@ def _answers(
                 found[one] = rows, np.abs(left[..., None] - np.log(levels)).argmin(axis=2)
         alone = [one for one in found if np.ptp(part.gamma[one]) < NEAR]
         law = weight_law(np.array([part.gamma[one][0] for one in alone]))
-        usual = _shares(np.concatenate([np.zeros(0, int), *(found[one][1][0] for one in alone)]), levels)
-        for one, (rows, level) in found.items():
-            weights = part.gamma[one]
-            score = usual[level].sum(axis=1) + law.log_density(weights)
-            share = np.exp(score - score.max())
-            share /= share.sum()
-            gamma[one] = weights[share.argmax()]
+        counts = [
+            np.stack([np.bincount(own, minlength=levels.size) for own in level]).astype(float)
+            for _, level in found.values()
+        ]
+        shares = candidate_shares(
+            counts,
+            [law.log_density(part.gamma[one]) for one in found],
+            levels,
+            PSEUDO_COUNTS * np.exp(_usual(levels)),
+        )
+        for (one, (rows, level)), share in zip(found.items(), shares, strict=True):
+            gamma[one] = part.gamma[one][share.argmax()]
             posterior[rows] = 0
             for own, likely in zip(level, share, strict=True):
                 posterior[rows, own] += likely

@@ -22,8 +22,9 @@ def weights_of(kind: str, rng: np.random.Generator, ratings: np.ndarray) -> np.n
 
 
 def recorded(
-    path, weight, ratings, levels, *, noise=0.0, rounds=3, fresh=False, steps=1, dtype=np.float64, bias=0.0
-):
+    path, weight, ratings, levels, *,
+    noise=0.0, rounds=3, fresh=False, steps=1, dtype=np.float64, bias=0.0, rate=RATE,
+):  # fmt: skip
     """A program whose server steps with the uploads; ``weight`` gives what multiplies the rows of a round."""
     rng = np.random.default_rng(1)
     v, u = rng.normal(0, 0.4, (ITEMS, FACTORS)), rng.normal(0, 0.4, (USERS, FACTORS))
@@ -40,12 +41,12 @@ def recorded(
                 for _ in range(steps):
                     error = w[user, items] * (ratings[user, items] - biases[items] - own @ u[user])
                     rows += error[:, None] * u[user]
-                    own += RATE * error[:, None] * u[user]
-                    u[user] = u[user] + RATE * error @ own
+                    own += rate * error[:, None] * u[user]
+                    u[user] = u[user] + rate * error @ own
                 rows += noise * rng.laplace(size=rows.shape)
                 recorder.upload(round_, user, (-2 * rows).astype(dtype), items)
                 moved[items] += rows
-            v = rng.normal(0, 0.4, v.shape) if fresh else v + RATE * moved
+            v = rng.normal(0, 0.4, v.shape) if fresh else v + rate * moved
     return fl.attack(path, "undeclared")
 
 
@@ -81,6 +82,15 @@ def test_biases_of_items_that_are_broadcast(tmp_path):
     w = weights_of("age", np.random.default_rng(2), ratings)
     answers, good = right(recorded(tmp_path / "t", lambda _: w, ratings, STARS, bias=1.0), ratings)
     assert good == answers >= 0.9 * (ratings > 0).sum()
+
+
+@pytest.mark.parametrize("seed", [8, 14])
+def test_rows_that_lose_their_digits_are_left_open(tmp_path, seed):
+    """Factors move by a hundred-thousandth: a row was off by a level, others of its client were not."""
+    ratings = ratings_of(STARS, seed)
+    w = weights_of("confidence", np.random.default_rng(2), ratings)
+    answers, good = right(recorded(tmp_path / "t", lambda _: w, ratings, STARS, rate=2e-6), ratings)
+    assert good == answers >= 0.6 * (ratings > 0).sum()
 
 
 def test_two_rounds_are_not_enough(tmp_path):

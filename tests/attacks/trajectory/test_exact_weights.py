@@ -79,3 +79,32 @@ def test_weights_that_many_items_have_tell_those_of_single_raters(liberal):
     claimed = found.posterior.max(axis=1)[single].mean()
     assert abs(right - claimed) < 3 * np.sqrt(claimed * (1 - claimed) / lone.size)
     assert right > (0.45 if liberal else 0.15)
+
+
+def of_different_quality(seed):
+    """Client, item, level and stretched value; the mean of an item's ratings varies by two levels."""
+    rng = np.random.default_rng(seed)
+    popular = rng.exponential(1, 100)
+    user, item = np.nonzero(rng.random((60, 100)) < np.minimum(0.9, 0.15 * popular))
+    stars = 3.4 + rng.normal(0, 1.5, 100)[item] + rng.normal(0, 0.4, 60)[user] + rng.normal(0, 0.8, user.size)
+    level = np.clip(np.rint(stars), 1, 5)
+    beta, gamma = (np.where(rng.random(n) < 1 / 3, 1.0, rng.uniform(0.1, 1, n)) for n in (60, 100))
+    return user, np.unique(item, return_inverse=True)[1], level, (beta[user] * gamma[item] * level)
+
+
+def test_probabilities_hold_where_items_differ_in_quality():
+    """Raters of an item agree: taken for independent, 0.9 were claimed of such answers and half were right.
+
+    Ratings of one item are right or wrong together, some three at a time: 0.1 is three standard deviations.
+    """
+    told, claimed = [], []
+    for seed in range(12):
+        user, item, level, value = of_different_quality(seed)
+        found = taken_apart(user, item, value, np.zeros(value.size), STARS)
+        sure = found.posterior.max(axis=1)
+        unsure = np.isfinite(found.user_weight[user]) & (sure > 0.6) & (sure < 0.999)
+        told.append((STARS[found.posterior.argmax(axis=1)] == level)[unsure])
+        claimed.append(sure[unsure])
+    right, probability = np.concatenate(told), np.concatenate(claimed)
+    assert right.size > 300
+    assert abs(right.mean() - probability.mean()) < 0.1

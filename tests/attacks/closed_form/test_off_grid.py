@@ -1,0 +1,63 @@
+"""Numbers taken off all ratings: who seems to be on the grid is contradicted by the others."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+import factorleak as fl
+
+LEVELS, ITEMS, K = np.arange(1.0, 6.0), 60, 5
+
+
+def answers(
+    path, learned, seed, *, levels=2, order="batch", mean=False, pull=0.0, dtype=np.float64, users=30
+):
+    """Answers of undeclared about one round of clients that use so many levels, wrong ones, and ratings."""
+    rng = np.random.default_rng(seed)
+    q, p = rng.normal(0, 0.4, (ITEMS, K)).astype(dtype).astype(float), rng.normal(0, 0.4, (users, K))
+    table = np.zeros((users, ITEMS))
+    with fl.Recorder(path, rating_levels=LEVELS) as recorder:
+        recorder.broadcast(0, q.astype(dtype))
+        for user in range(users):
+            items = rng.permutation(ITEMS)[: rng.integers(6, 20)]
+            table[user, items] = rng.choice(rng.permutation(LEVELS)[:levels], items.size)
+            rows, own = np.zeros((items.size, K)), p[user].copy()
+            for place, item in enumerate(items):
+                error = learned(table[user, item]) - q[item] @ own
+                rows[place] = error * own
+                own += 0.05 * error * q[item] * (order == "per-rating")
+            rows = -2 * rows / (items.size if mean else 1) + pull * q[items]
+            recorder.upload(0, user, rows.astype(dtype), items)
+    found = fl.attack(path, "undeclared")
+    wrong = [np.abs(value - table[user, index]) > 0.1 for user, _, index, value, _ in found.rows()]
+    told = np.concatenate([np.zeros(0, bool), *wrong])
+    return told.size, int(told.sum()), int((table > 0).sum())
+
+
+SHIFTS = {
+    "2 (r - 2.5)": lambda stars: 2 * (stars - 2.5),
+    "r + 1": lambda stars: stars + 1,
+}
+WAYS = {
+    "plain": {},
+    "three levels": {"levels": 3},
+    "mean, single precision": {"mean": True, "dtype": np.float32},
+    "a step each": {"order": "per-rating"},
+    "pull": {"pull": 0.1},
+}
+
+
+@pytest.mark.parametrize("way", WAYS.values(), ids=WAYS)
+@pytest.mark.parametrize("learned", SHIFTS.values(), ids=SHIFTS)
+def test_shifts_that_nobody_told_are_answered_for_nobody(tmp_path, learned, way):
+    """Two levels less a number are on a multiple of the grid for many; most clients are not."""
+    assert answers(tmp_path / "t", learned, 0, **way)[1] == 0
+
+
+@pytest.mark.parametrize("way", WAYS.values(), ids=WAYS)
+def test_ratings_as_they_are_are_read_as_before(tmp_path, way):
+    """Of two levels some are a multiple of others, which stays open without a scale."""
+    told, wrong, there = answers(tmp_path / "t", lambda stars: stars, 0, **{"levels": 3} | way)
+    assert not wrong
+    assert told >= 0.85 * there
