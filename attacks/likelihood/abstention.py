@@ -8,7 +8,8 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Float, Int
 
-from attacks.base import Estimates
+from attacks.base import Estimates, Reconstruction
+from attacks.closed_form.shunned_level import unless_shunned
 from attacks.likelihood.batches import Rows
 from attacks.likelihood.learning import State, residual_scale
 from attacks.likelihood.model import Answers, AnyArray
@@ -68,6 +69,48 @@ def wrong_rule(problem: Problem, state: State, size: Size) -> str:
     return ""
 
 
+def told_ratings(
+    blocks: Sequence[Estimates],
+) -> tuple[Float[np.ndarray, " ratings"], Float[np.ndarray, " ratings"]]:
+    """Collect what is told of items.
+
+    Parameters
+    ----------
+    blocks : sequence of Estimates
+        With probabilities.
+
+    Returns
+    -------
+    value : (n_ratings,)
+        In stars.
+    probability : (n_ratings,)
+        That it is right.
+    """
+    told = [(block, (block.kind == ITEM) & ~np.isnan(block.value)) for block in blocks]
+    probability = [block.probability[here] for block, here in told if block.probability is not None]
+    return np.concatenate([block.value[here] for block, here in told]), np.concatenate(probability)
+
+
+def unless_open_by_a_level(found: Reconstruction, view: View) -> Reconstruction:
+    """Answer nobody where answers are sure, and of many clients none has a rating of the highest level.
+
+    Rows of ratings less the lowest level, none of which has it, are the same; see ``unless_shunned``.
+
+    Parameters
+    ----------
+    found : Reconstruction
+        With probabilities.
+    view : View
+        What it read.
+
+    Returns
+    -------
+    Reconstruction
+    """
+    _, probability = told_ratings(found.blocks)
+    return unless_shunned(found, view) if probability.size and probability.mean() >= CERTAIN else found
+
+
 def too_alike(blocks: Sequence[Estimates], manifest: Manifest) -> str:
     """Why answers say of the rows that they are too small or large, or nothing.
 
@@ -87,10 +130,8 @@ def too_alike(blocks: Sequence[Estimates], manifest: Manifest) -> str:
     """
     if manifest.weighting != "observed-only" or len(manifest.rating_levels) == 1:
         return ""
-    told = [(block, (block.kind == ITEM) & ~np.isnan(block.value)) for block in blocks]
-    value = np.concatenate([block.value[here] for block, here in told])
-    sure = [block.probability[here] for block, here in told if block.probability is not None]
-    if value.size < FEWEST or np.concatenate(sure).mean() < CERTAIN:
+    value, probability = told_ratings(blocks)
+    if value.size < FEWEST or probability.mean() < CERTAIN:
         return ""
     level, count = np.unique(value, return_counts=True)
     if count.max() < ALL * value.size:

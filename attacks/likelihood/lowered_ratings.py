@@ -1,11 +1,11 @@
 """Programs that learn ratings less the lowest level, which nobody declares: what noisy uploads say of it.
 
 Every answer would be one level too low, and mostly sure of it. So learning is tried with ratings that are
-lowered, too, and believed where the uploads alone are clearly more likely so. What is known of ratings
-without the uploads (``attacks.likelihood.prior``) has no say: it would call any low ratings lowered ones.
-Where nobody has a rating of the lowest level the rows say the same either way, and ratings are taken as
-declared. So they are where a client's factor does not follow from its ratings: then ascents end in optima
-whose evidence differs by more than this does.
+lowered, too, and believed where the uploads are clearly more likely so. What the prior costs does not count:
+it would call any low ratings lowered ones. Where nobody has a rating of the lowest level the rows say the
+same either way, and the mean that ratings usually have decides (``attacks.likelihood.prior``). Ratings are
+taken as declared where a client's factor does not follow from them: then ascents end in optima whose evidence
+differs by more than this does.
 """
 
 from __future__ import annotations

@@ -8,7 +8,14 @@ import numpy as np
 from jaxtyping import Float
 
 from attacks.base import Estimates, Outcome, Progress, Reconstruction, all_abstain, joined
-from attacks.likelihood.abstention import at_the_bound, only_signs, too_alike, unread, wrong_rule
+from attacks.likelihood.abstention import (
+    at_the_bound,
+    only_signs,
+    too_alike,
+    unless_open_by_a_level,
+    unread,
+    wrong_rule,
+)
 from attacks.likelihood.batch_cache import BatchCache
 from attacks.likelihood.estimates import estimates
 from attacks.likelihood.learning import State
@@ -92,9 +99,10 @@ def read_all(
         diagnostics[title] = full
     factor = np.where(np.isin(view.users, silenced)[:, None], np.nan, found.factor)
     factors = joined([(view.users, np.full(view.users.size, view.rounds[-1]), factor)])
-    return Reconstruction(
+    read = Reconstruction(
         name, everyone, found.blocks, abstained, options, diagnostics, outcome=outcome, factors=factors
     )
+    return read if state.parameters.constants.lowered else unless_open_by_a_level(read, view)
 
 
 def _otherwise(declared: Manifest, believed: Manifest, state: State) -> list[str]:
