@@ -140,7 +140,7 @@ def test_a_wrong_declaration_hides_nothing(tmp_path, table, declared):
 def test_the_published_start_and_order_of_paper_001(tmp_path, table, declared, dtype, after):
     """All factors 0.01, a step after every rating, rows in the client's order, no constant of the step told.
 
-    With the scale of the rows, who has four ratings or more is read from the first round; without it nobody.
+    With the scale of the rows, who has four ratings or more is read in the first round; without it six.
     """
     v = np.full((ITEMS, 20), 0.01)
     constants = {"upload_scale": -2 * RATE} if declared else {}
@@ -157,7 +157,7 @@ def test_the_published_start_and_order_of_paper_001(tmp_path, table, declared, d
             recorder.upload(0, user, rows.astype(dtype), items)
     answers, good = right(fl.attack(tmp_path / "t", "undeclared"), table)
     assert good == answers
-    assert answers >= (0.98 if dtype == np.float64 else 0.9) * (table > 0).sum() if declared else answers == 0
+    assert answers >= (0.98 if dtype == np.float64 and declared else 0.9) * (table > 0).sum()
 
 
 def test_multiples_of_the_ratings_need_a_scale_to_be_told(tmp_path):
@@ -354,12 +354,15 @@ def test_where_it_does_not_apply(tmp_path):
     path = tmp_path / "t"
     fl.record(path, ratings, victim="fedmvmf", weighting="include-unrated", rounds=[0])
     view = fl.open_transcript(path).view("server")
+    silent = view.manifest.model_copy(update={"hyperparameters": {}})
+    # alpha is not needed where many rows say it, which ten items do not
+    assert len(fl.attack(replace(view, manifest=silent), "undeclared").abstained) == view.users.size
     biased = {
         round_: replace(known, bias=np.ones(len(known.factors))) for round_, known in view.broadcasts.items()
     }
     found = fl.attack(replace(view, broadcasts=biased), "undeclared")
     assert found.outcome == "not applicable"
-    assert "biases" in found.obstacle
+    assert "biases of the items" in found.obstacle
     with pytest.raises(fl.InputError, match="max_misfit of undeclared must be > 0"):
         fl.attack(path, "undeclared", max_misfit=0)
 
