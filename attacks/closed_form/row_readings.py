@@ -169,7 +169,16 @@ def _equal_factors(rows: Rows, manifest: Manifest, max_misfit: float, *, after: 
 
 
 def several_steps(rows: Rows) -> Numbers:
-    """The client's factor moved between the rows."""
+    """Read rows as those of a client whose factor moved between them.
+
+    Parameters
+    ----------
+    rows : Rows
+
+    Returns
+    -------
+    Numbers
+    """
     chain = follow(rows.rows, rows.factors, rows.item, rows.precision)
     there = rows.item & (chain.step >= 0)
     # a rating of a row that is in no chain, its error being 0, is not told
@@ -179,7 +188,16 @@ def several_steps(rows: Rows) -> Numbers:
 
 
 def one_step(rows: Rows) -> Numbers:
-    """All rows are multiples of one direction, up to rounding."""
+    """Read rows as multiples of one direction, up to rounding.
+
+    Parameters
+    ----------
+    rows : Rows
+
+    Returns
+    -------
+    Numbers
+    """
     direction, energy = leading_direction(rows.rows)
     scalar, along = (np.matmul(part, direction[:, :, None])[..., 0] for part in (rows.rows, rows.factors))
     off = rows.rows - scalar[..., None] * direction[:, None]
