@@ -140,11 +140,8 @@ def main() -> None:
     parser.add_argument("--whole", action="store_true", help="run the whole attack on all clients")
     given = parser.parse_args()
     if given.whole:
-        for path in given.data:
-            for less, dtype in (
-                (less, dtype) for less in ("mean", *LESS) for dtype in (np.float64, np.float32)
-            ):
-                print(whole(fl.load(path), less, dtype), flush=True)
+        for path, less, dtype in product(given.data, ("mean", *LESS), (np.float64, np.float32)):
+            print(whole(fl.load(path), less, dtype), flush=True)
         return
     print("| data | less | of | clients | recordings told | ratings told | clients told | claimed | right |")
     kinds = [(less, kind, size) for less in LESS for kind in given.of for size in given.clients]
