@@ -100,7 +100,7 @@ def whole(ratings: fl.Ratings, less: str, dtype: type) -> str:
     """Record all clients, attack and score."""
     rng = np.random.default_rng(0)
     levels = np.array(ratings.levels)
-    factors = rng.normal(0, 0.3, (ratings.items.max() + 1, FACTORS)).astype(dtype)
+    factors: np.ndarray = rng.normal(0, 0.3, (ratings.items.max() + 1, FACTORS)).astype(dtype)
     common = ratings.values.mean() if less == "mean" else (levels[0] + levels[-1]) / 2
     with TemporaryDirectory() as folder:
         with fl.Recorder(Path(folder) / "t", rating_levels=levels) as recorder:
@@ -115,16 +115,16 @@ def whole(ratings: fl.Ratings, less: str, dtype: type) -> str:
         start = perf_counter()
         found = fl.attack(Path(folder) / "t", "undeclared")
         seconds = perf_counter() - start
-        row = fl.score(found, transcript=Path(folder) / "t").set_index("metric").loc["rated_rating_accuracy"]
-    user, item, value = (
-        np.concatenate([part[name] for part in found.columns()] or [np.zeros(0)])
-        for name in ("user", "index", "value")
-    )
-    table = ratings.matrix().tocsr()
-    wrong = int((np.abs(np.asarray(table[user, item]).ravel() - value) > 0.01).sum()) if user.size else 0
+        scores = fl.score(found, transcript=Path(folder) / "t").set_index("metric")
+    row = scores.loc["rated_rating_accuracy"]
+    table, answered, wrong = ratings.matrix().tocsr(), 0, 0
+    for part in found.columns():
+        true = np.asarray(table[part["user"], part["index"]]).ravel()
+        answered, wrong = answered + true.size, wrong + int((np.abs(true - part["value"]) > 0.01).sum())
     return (
-        f"{ratings.name}, less {less}, {np.dtype(dtype)}: {user.size:,} of {ratings.values.size:,} ratings "
-        f"answered, {wrong} wrongly; accuracy {row['value']:.3f} [{row['ci_low']:.3f}, {row['ci_high']:.3f}], "
+        f"{ratings.name}, less {less}, {np.dtype(dtype)}: {answered:,} of {ratings.values.size:,} ratings "
+        f"answered, {wrong} wrongly; accuracy {row['value']:.3f} "
+        f"[{row['ci_low']:.3f}, {row['ci_high']:.3f}], "
         f"best guess {row['baseline']:.3f}; {seconds:.0f} s"
     )
 
