@@ -257,10 +257,20 @@ def _equal_unscaled(rows: Rows, manifest: Manifest, max_misfit: float, *, after:
 
 
 def several_steps(rows: Rows, *, after: bool = False) -> Numbers:
-    """The client's factor moved between the rows, which are about the one before the step or after it.
+    """Read rows as those of a client whose factor moved between them.
 
     Rows about the factor after a step are a chain from the last to the first: what follows in it is the
     factor that was there before, u + c g v / |u| (``attacks.closed_form.moving_factor``).
+
+    Parameters
+    ----------
+    rows : Rows
+    after : bool
+        Whether rows are about the factor after the step.
+
+    Returns
+    -------
+    Numbers
     """
     chain = follow(rows.rows, rows.factors, rows.item, rows.precision)
     there = rows.item & (chain.step >= 0)
@@ -277,7 +287,16 @@ def several_steps(rows: Rows, *, after: bool = False) -> Numbers:
 
 
 def one_step(rows: Rows) -> Numbers:
-    """All rows are multiples of one direction, up to rounding."""
+    """Read rows as multiples of one direction, up to rounding.
+
+    Parameters
+    ----------
+    rows : Rows
+
+    Returns
+    -------
+    Numbers
+    """
     direction, energy = leading_direction(rows.rows)
     scalar, along = (np.matmul(part, direction[:, :, None])[..., 0] for part in (rows.rows, rows.factors))
     off = rows.rows - scalar[..., None] * direction[:, None]

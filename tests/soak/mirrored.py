@@ -8,11 +8,18 @@ upper half of the grid, +1 and -1), with the grid turned round, and with ratings
 the levels, too. Prints, of clients who are answered, the mean of the probabilities of their own bit and how
 many are right, and of how many recordings the common bit is taken for told. The grid that is turned round is
 right where the mirror image is answered.
+
+``--whole`` records all clients instead, runs the whole attack once for each centre, the mean of all ratings
+among them, and prints its score, with double and single precision.
 """
 
 from __future__ import annotations
 
 import argparse
+from itertools import product
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from time import perf_counter
 from typing import NamedTuple
 
 import numpy as np
@@ -89,6 +96,39 @@ def recorded(ratings: fl.Ratings, n_clients: int, kind: str, less: str, seed: in
     )
 
 
+def whole(ratings: fl.Ratings, less: str, dtype: type) -> str:
+    """Record all clients, attack and score."""
+    rng = np.random.default_rng(0)
+    levels = np.array(ratings.levels)
+    factors: np.ndarray = rng.normal(0, 0.3, (ratings.items.max() + 1, FACTORS)).astype(dtype)
+    common = ratings.values.mean() if less == "mean" else (levels[0] + levels[-1]) / 2
+    with TemporaryDirectory() as folder:
+        with fl.Recorder(Path(folder) / "t", rating_levels=levels) as recorder:
+            recorder.broadcast(0, factors)
+            for user in range(ratings.n_users):
+                here = slice(ratings.indptr[user], ratings.indptr[user + 1])
+                items, values = ratings.items[here], ratings.values[here]
+                centre = values.mean() if less == "own mean" else common
+                sent = sent_by(values - centre, factors[items].astype(float), rng)
+                recorder.upload(0, user, sent.rows[0].astype(dtype), items)
+                recorder.truth(user, items, values)
+        start = perf_counter()
+        found = fl.attack(Path(folder) / "t", "undeclared")
+        seconds = perf_counter() - start
+        scores = fl.score(found, transcript=Path(folder) / "t").set_index("metric")
+    row = scores.loc["rated_rating_accuracy"]
+    table, answered, wrong = ratings.matrix().tocsr(), 0, 0
+    for part in found.columns():
+        true = np.asarray(table[part["user"], part["index"]]).ravel()
+        answered, wrong = answered + true.size, wrong + int((np.abs(true - part["value"]) > 0.01).sum())
+    return (
+        f"{ratings.name}, less {less}, {np.dtype(dtype)}: {answered:,} of {ratings.values.size:,} ratings "
+        f"answered, {wrong} wrongly; accuracy {row['value']:.3f} "
+        f"[{row['ci_low']:.3f}, {row['ci_high']:.3f}], "
+        f"best guess {row['baseline']:.3f}; {seconds:.0f} s"
+    )
+
+
 def main() -> None:
     """Print the table."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
@@ -97,7 +137,12 @@ def main() -> None:
     parser.add_argument("--repeats", type=int, default=20, help="recordings of each kind and size")
     parser.add_argument("--first", type=int, default=0, help="seed of the first")
     parser.add_argument("--of", nargs="+", default=list(OF), choices=OF)
+    parser.add_argument("--whole", action="store_true", help="run the whole attack on all clients")
     given = parser.parse_args()
+    if given.whole:
+        for path, less, dtype in product(given.data, ("mean", *LESS), (np.float64, np.float32)):
+            print(whole(fl.load(path), less, dtype), flush=True)
+        return
     print("| data | less | of | clients | recordings told | ratings told | clients told | claimed | right |")
     kinds = [(less, kind, size) for less in LESS for kind in given.of for size in given.clients]
     for path in given.data:
