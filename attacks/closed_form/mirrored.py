@@ -117,7 +117,7 @@ class Answer(NamedTuple):
         return Answer(*told, self.reason[some], self.upright)
 
 
-def patterns_of(read: list[tuple[Centred, Int[np.ndarray, "users rows"]]], n_levels: int) -> Patterns:
+def patterns_of(read: list[tuple[Centred, np.ndarray]], n_levels: int) -> Patterns:
     """Gather what was read of all clients.
 
     Parameters
