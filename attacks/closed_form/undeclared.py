@@ -14,6 +14,9 @@ moment, and asks for nothing else:
   (``attacks.closed_form.carried_rows``);
 - rows with weights of their own, the same in three rounds, are solved for ratings up to one factor
   (``attacks.closed_form.row_weights``);
+- ratings less a number that nobody told are read up to their mirror image, which makes the same rows; who is
+  which is asked of clients who rated the same items, and of how high people rate
+  (``attacks.closed_form.mirrored``);
 - where sigma is the declared one, a single number is left (``attacks.closed_form.rating_grid``); where that
   puts the rows nowhere, sigma is taken for unknown, a mean over the client's ratings, say, and both are
   searched for (``attacks.closed_form.affine_grid``).
