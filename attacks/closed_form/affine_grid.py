@@ -248,11 +248,17 @@ def _clear_one(
 
 
 def _multiples_exist(mine: np.ndarray, rows: _Rows, levels: np.ndarray) -> Bool[np.ndarray, " users"]:
-    """Whether multiples of the ratings are ratings: the smallest are nearest to the grid, always."""
-    found = np.zeros(len(mine), bool)
-    for ratio in level_ratios(levels):
-        other = rows.offset + ratio * (mine - rows.offset)
-        found |= ((distance_to_levels(other, levels) < EXACT) | ~rows.valid).all(axis=1)
+    """Whether multiples of what is not offset are ratings: the smallest are nearest to the grid, always."""
+    part = np.where(rows.valid, mine - rows.offset, 0.0)
+    user = np.arange(len(mine))
+    row = np.abs(part).argmax(axis=1)
+    largest = part[user, row]
+    found = largest == 0
+    for level in levels:  # of the row that has most of it
+        ratio = (level - rows.offset[user, row]) / np.where(found, 1.0, largest)
+        other = rows.offset + ratio[:, None] * part
+        on_grid = ((distance_to_levels(other, levels) < EXACT) | ~rows.valid).all(axis=1)
+        found |= on_grid & (np.abs(ratio - 1) > EXACT) & (np.abs(ratio) > EXACT)
     return found
 
 

@@ -28,7 +28,7 @@ from victims.transcript.manifest import Manifest
 __all__ = ["Rows", "best_reading", "in_span", "with_unrated"]
 
 LONGEST = 3000  # rows of a client among which steps are looked for: planes take their number squared
-JUDGED, FEWEST, MOST = 6, 3, 0.5  # ratings of clients, how many, and the share that has to fit a scale
+JUDGED, FEWEST, MOST = 6, 3, 0.75  # ratings of clients, how many, and the share that has to fit a scale
 SPREAD = 0.3  # of the rows' size, across their common direction: above it they have none
 PARALLEL_ROWS = 1e-3  # the same, below which rows of equal factors are: they are parallel to the last digit
 
@@ -209,13 +209,15 @@ def _equal_factors(rows: Rows, manifest: Manifest, max_misfit: float, *, after: 
     away = np.where(counted, distance_to_levels(np.nan_to_num(found.value), levels), 0).sum(axis=1)
     fit = away / np.maximum(size, 1) / (step_of(levels) / 4)
     unknown = np.full(size.shape, np.nan)
+    allowed = np.minimum(max_misfit, accidental(size - 2, found.tried, ACCIDENT))
+    fits = found.told & numbers.whole & (fit <= allowed)
     # a wrong scale fits few ratings by accident, multiples above all, and many nowhere
     judged = size >= JUDGED
-    believed = judged.sum() < FEWEST or found.told[judged].mean() >= MOST
+    believed = judged.sum() < FEWEST or fits[judged].mean() >= MOST
     return Reading(
         near_levels(found.value, levels),
-        np.where(found.told & numbers.whole & believed, fit, np.nan),
-        np.minimum(max_misfit, accidental(size - 2, found.tried, ACCIDENT)),
+        np.where(fits & believed, fit, np.nan),
+        allowed,
         np.ones(size.shape, bool),
         size.astype(float),
         numbers.pull,

@@ -106,3 +106,12 @@ def test_noise_does_not_shrink_to_the_lowest_levels(noise, offset):
     known = np.full((300, 20), offset), np.ones((300, 20), bool), np.arange(1.0, 6.0)
     found = best_numbers(np.stack([error, along], axis=2), *known)
     assert found.told.sum() == (0 if noise else 300)
+
+
+def test_equal_ratings_beside_one_offset_are_open():
+    """Ratings of 5 and a mean of 3.53: any number times 1.47 leads from it to a level."""
+    rng = np.random.default_rng(2)
+    along, offset = rng.normal(0, 0.3, (50, 4)), np.full((50, 4), 3.53)
+    columns = np.stack([0.07 * (5 - offset - along), along], axis=2)
+    found = best_numbers(columns, offset, np.ones((50, 4), bool), GRIDS["stars"])
+    assert not found.told.any()
