@@ -14,8 +14,9 @@ item's length and the error of j, small where a pass moves u by a small part of 
 put the ratings of a client nearest to the grid; A B = 1 / (P eta) is the same for all clients, which most of
 them have to show. Then s is what they miss the grid by, half of it a share of the error, and a rating is
 answered where the next level is ``SURE`` times less likely than the nearest, given a normal s of that size.
-Who misses the grid by more than ``FARTHEST`` of a step, or has many rows farther off than a normal s leaves,
-is not answered, nor are ratings with errors half as large as of any such row.
+Who misses the grid by more than ``FARTHEST`` of a step, has many rows farther off than a normal s leaves, or
+many errors that are as large as the largest (clipped ones), is not answered, nor are ratings with errors half
+as large as that of any row that is so far off.
 
 What it assumes: copies that move or not, one scale of all rows (a mean over minibatches of unequal size has
 several), uploads in the clear, half a dozen ratings. Beyond the papers; the scheme is that of
@@ -52,6 +53,7 @@ RIVAL, OTHERS = 8.0, 0.1  # nats that ratings must be better by which differ in 
 FARTHEST = 0.125  # of a step, that ratings miss the grid by at most
 SURE = 1e4  # times less likely, that the next level must be
 TAIL, OFF = 4.0, 0.02  # times the usual distance, and the share of the rows that may be farther off
+LIKE_LARGEST, PILED = 0.93, 0.1  # of the largest error, and the share of the rows that are as large
 HARMLESS = 0.1  # of a step, that any row may be away from the grid
 NORMAL = 0.6745  # standard deviations, that half of normal numbers are away
 
@@ -236,8 +238,15 @@ def _told(
     square = missed**2 * times
     usual = np.median(away) / NORMAL * np.sqrt(np.maximum(times, 1.0))
     far = away > np.maximum(TAIL * usual, HARMLESS * step)
-    if far.mean() > OFF:
+    if far.mean() > OFF or _clipped(error, value - error, step):
         return None
     sure = step * (step - 2 * inside) > 2 * np.log(SURE) * square
     sure &= np.abs(error) < np.abs(error[far]).min(initial=np.inf) / 2
     return np.where(sure, named, np.nan), float(away.mean()), pairs.numbers[best]
+
+
+def _clipped(error: np.ndarray, predicted: np.ndarray, step: float) -> bool:
+    """Whether many errors are as large as the largest where predictions differ: they were cut to it."""
+    size = np.abs(error)
+    piled = size > LIKE_LARGEST * size.max()
+    return bool(piled.sum() > 2 and piled.mean() > PILED and np.ptp(predicted[piled]) > step / 2)

@@ -17,6 +17,9 @@ moment, and asks for nothing else:
 - ratings less a number that nobody told are read up to their mirror image, which makes the same rows; who is
   which is asked of clients who rated the same items, and of how high people rate
   (``attacks.closed_form.mirrored``);
+- entries that are not sent follow from those that are (``attacks.closed_form.gaps``);
+- several passes in any orders are one step to first order, and ratings are answered where the second order
+  leaves one level (``attacks.closed_form.hidden_orders``);
 - where sigma is the declared one, a single number is left (``attacks.closed_form.rating_grid``); where that
   puts the rows nowhere, sigma is taken for unknown, a mean over the client's ratings, say, and both are
   searched for (``attacks.closed_form.affine_grid``).

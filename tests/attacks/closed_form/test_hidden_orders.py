@@ -1,0 +1,61 @@
+"""Several passes over the ratings in orders that nobody sees, read by ``undeclared``."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+import factorleak as fl
+from tests.oracles.shuffled_passes import ShuffledPasses, made_up, recorded
+
+USERS = 12
+
+
+def score(found: fl.Reconstruction, table: np.ndarray) -> tuple[int, int]:
+    """Answers, and how many of them are right."""
+    if not found.blocks:
+        return 0, 0
+    columns = list(found.columns())
+    user, item, value = (np.concatenate([c[name] for c in columns]) for name in ("user", "index", "value"))
+    return user.size, int((np.abs(value - table[user, item]) < 0.5).sum())
+
+
+@pytest.mark.parametrize(
+    ("client", "least"),
+    [
+        (ShuffledPasses(0.005), 0.8),
+        pytest.param(ShuffledPasses(0.005, passes=5), 0.8, marks=pytest.mark.thorough),
+        pytest.param(ShuffledPasses(0.01, passes=5), 0.8, marks=pytest.mark.thorough),
+        (ShuffledPasses(0.01, batch=8), 0.8),
+        pytest.param(ShuffledPasses(0.05, batch=32, mean=True), 0.5, marks=pytest.mark.thorough),
+        pytest.param(ShuffledPasses(0.05, passes=2), 0.25, marks=pytest.mark.thorough),
+    ],
+    ids=str,
+)
+def test_short_steps_in_any_order(tmp_path, client, least):
+    """Ninety ratings each, of a model in a late round. Before: nobody was answered but under means."""
+    table = recorded(tmp_path / "t", client, made_up(USERS, 300, factors=8, seed=1), range(USERS), 2)
+    answers, right = score(fl.attack(tmp_path / "t", "undeclared"), table)
+    assert right == answers >= least * (table > 0).sum()
+
+
+def test_shuffled_rows_are_not_read(tmp_path):
+    data = made_up(USERS, 300, factors=8, seed=1)
+    recorded(tmp_path / "t", ShuffledPasses(0.005), data, range(USERS), 2)
+    view = fl.open_transcript(tmp_path / "t").view("server").shuffled(3)
+    assert len(fl.attack(view, "undeclared").abstained) == USERS
+
+
+def test_errors_of_another_rule_are_not_read(tmp_path):
+    """Rows that are parallel but for a tenth, about numbers that are no ratings."""
+    rng = np.random.default_rng(0)
+    q = rng.normal(0, 0.4, (120, 6))
+    with fl.Recorder(tmp_path / "t", rating_levels=np.arange(1, 6)) as recorder:
+        recorder.broadcast(0, q)
+        for user in range(USERS):
+            items, p = rng.permutation(120)[:40], rng.normal(0, 0.4, 6)
+            rows = (rng.uniform(1, 5, 40) - q[items] @ p)[:, None] * p
+            recorder.upload(
+                0, user, 0.01 * (rows + rng.normal(0, 0.1 * np.abs(rows).mean(), rows.shape)), items
+            )
+    assert len(fl.attack(tmp_path / "t", "undeclared").abstained) == USERS
