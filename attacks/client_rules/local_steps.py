@@ -141,8 +141,7 @@ def declared_momentum(manifest: Manifest) -> float:
         In 0..1.
     """
     told = (manifest.rule.model_extra or {}).get("momentum")
-    usable = isinstance(told, (int, float)) and 0 < told < 1
-    return float(told) if usable else USUAL_MOMENTUM
+    return float(told) if isinstance(told, (int, float)) and 0 < told < 1 else USUAL_MOMENTUM
 
 
 def _lasting(momentum: float, n_steps: float) -> float:

@@ -110,8 +110,8 @@ def read_hidden_orders(rows: Rows, manifest: Manifest) -> Reading:
     if levels.size > 1 and len(clients) >= FEWEST:
         pairs = {user: _pairs(one, levels) for user, one in clients.items()}
         constant = _shared(pairs, levels)
-        for user, one in clients.items() if constant is not None else ():
-            found = _told(pairs[user], one, constant, levels)
+        for user, one in clients.items():
+            found = None if constant is None else _told(pairs[user], one, constant, levels)
             if found is not None:
                 value[user, one.here], missed[user], numbers[user] = found
     none = np.zeros(users)
