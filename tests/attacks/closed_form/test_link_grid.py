@@ -64,3 +64,19 @@ def test_predictions_that_are_one_number_tell_nothing():
     """All clipped to the lowest level: errors are on the grid for any multiple of them."""
     r, h = np.array([[2.0, 3.0, 5.0, 3.0, 4.0, 2.0]]), -np.arange(1.0, 7.0)[None]
     assert not ratings_through_links(0.1 * (r - 1), h, 0 * h, h < 0, STARS, 2e-16).told.any()
+
+
+def test_small_predictions_make_no_link(tmp_path):
+    """Whole stars of a grid of halves leave a multiple open; through a link they were (r + 5) / 2."""
+    rng = np.random.default_rng(11)
+    q = rng.normal(0, 0.1, (40, 20)).astype(np.float32)
+    with fl.Recorder(tmp_path / "run", rating_levels=np.arange(0.5, 5.1, 0.5)) as recorder:
+        recorder.broadcast(0, q)
+        for user in range(8):
+            p, items = rng.normal(0, 0.1, 20).astype(np.float32), rng.permutation(40)[:9]
+            stars = rng.choice([2.0, 3.0, 4.0, 5.0], 9).astype(np.float32)
+            error = stars - q[items] @ p
+            recorder.upload(0, user, np.float32(2 / 9) * error[:, None] * p, items)
+            recorder.truth(user, items, stars)
+    found = fl.attack(tmp_path / "run", "undeclared")
+    assert len(found.abstained) == 8
