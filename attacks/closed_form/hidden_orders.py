@@ -39,6 +39,9 @@ from victims.transcript.manifest import Manifest
 FEWEST_ROWS, FEWEST = 6, 3  # ratings of a client, and clients that have to agree
 MOST = 0.75  # of those that can be read alone, that have to agree
 SPREAD = 0.4  # of the rows' size, across their common direction, above which steps are not small
+VARIED = (
+    0.02  # of predictions, by which they must differ: equal ones leave all ratings shifted by a level open
+)
 SEARCHED = 48  # rows of a client in the search
 FINE = 0.04  # of the range of ratings, from one B of the search to the next
 RATIO = 1.04  # from one A to the next
@@ -129,7 +132,7 @@ def read_hidden_orders(rows: Rows, manifest: Manifest) -> Reading:
 
 
 def _client(rows: Rows, user: int) -> _Client | None:
-    """g and h of one client; None where its rows have no common direction, or are too few."""
+    """g and h of one client; None where rows are few or have no direction, or predictions hardly differ."""
     here = rows.item[user] & (rows.rows[user] != 0).any(axis=1)
     sent, v = rows.rows[user, here], rows.factors[user, here].astype(float)
     if here.sum() < FEWEST_ROWS or not np.isfinite(sent).all():
@@ -142,7 +145,10 @@ def _client(rows: Rows, user: int) -> _Client | None:
         return None
     # rows that are no changes of copies are larger, or smaller, and leave half-way where it was
     change = np.linalg.norm(sent) < np.linalg.norm(v)
-    return _Client(g, (v + sent / 2 if change else v) @ direction, rows.offset[user, here], here)
+    h = (v + sent / 2 if change else v) @ direction
+    if np.std(h) < VARIED * np.abs(np.mean(h)):
+        return None
+    return _Client(g, h, rows.offset[user, here], here)
 
 
 def _pairs(one: _Client, levels: Float[np.ndarray, " levels"]) -> _Pairs:
