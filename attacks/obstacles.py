@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import numpy as np
+
 from victims.transcript.view import View
+
+MISSING = 0.2  # share of entries that are 0, beyond which they were not sent; rounding leaves less
 
 
 def unreadable(view: View) -> str:
@@ -72,3 +76,31 @@ def alpha_unknown(view: View) -> str:
     if view.manifest.weighting == "include-unrated" and "alpha" not in view.manifest.hyperparameters:
         return "alpha, the weight of unrated items, is not public"
     return ""
+
+
+def entries_missing(view: View) -> str:
+    """Say why an attack that takes each row for whole abstains: some of the entries alone were sent.
+
+    Parameters
+    ----------
+    view : View
+        With gradients.
+
+    Returns
+    -------
+    str
+        Empty where entries are hardly ever 0 in rows, and columns, that are not.
+    """
+    zeros, n_rows = np.zeros(view.manifest.factors), 0
+    for gradient in view.messages.gradient or ():
+        rows = gradient[(gradient != 0).any(axis=1)]
+        zeros += (rows == 0).sum(axis=0)
+        n_rows += len(rows)
+    used = zeros < n_rows
+    if not used.any() or zeros[used].mean() <= MISSING * n_rows:
+        return ""
+    share = zeros[used].mean() / n_rows
+    return (
+        f"{share:.0%} of the entries of the rows are exactly 0 and were not sent, which this attack takes for "
+        "numbers; undeclared reads such rows"
+    )

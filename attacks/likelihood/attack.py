@@ -44,7 +44,7 @@ from attacks.likelihood.neighbours import as_uploads, in_stars, of_neighbours, u
 from attacks.likelihood.preparation import Preparation, settled
 from attacks.likelihood.reading import read_all
 from attacks.likelihood.upload_statistics import size_up
-from attacks.obstacles import alpha_unknown, unreadable
+from attacks.obstacles import alpha_unknown, entries_missing, unreadable
 from victims.common.validation import at_least, one_of, or_none, require_fields
 from victims.transcript.view import ITEM, View
 
@@ -126,7 +126,7 @@ class Likelihood:
         if of_neighbours(view):
             sent, reason = as_uploads(view), unlike_uploads(view)
         reason = unreadable(sent) or unmodelled(sent.manifest) or unlike(sent) or reason
-        return reason or uploaded_otherwise(sent)
+        return reason or uploaded_otherwise(sent) or entries_missing(sent)
 
     def _read(self, view: View, key: int, options: dict[str, Any], progress: Progress) -> Reconstruction:
         everyone = view.users

@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import numpy as np
+import pytest
+
 import factorleak as fl
-from attacks.obstacles import alpha_unknown, factors_hidden, nothing_received, unreadable
+from attacks.likelihood.attack import Likelihood
+from attacks.obstacles import alpha_unknown, entries_missing, factors_hidden, nothing_received, unreadable
 
 
 def view_of(path, adversary="server", victim="fedmf", **how):
@@ -25,3 +29,23 @@ def test_encrypted_uploads_and_factors(tmp_path):
 def test_an_item_server_receives_no_uploads(tmp_path):
     view = view_of(tmp_path / "t", "item-server", victim="fedmvmf")
     assert unreadable(view) == nothing_received(view) == "the adversary receives no uploads"
+
+
+@pytest.mark.parametrize(("sent", "missing"), [(0.5, True), (1.0, False)])
+def test_rows_of_which_some_entries_alone_are_sent(tmp_path, sent, missing):
+    """Likelihood took zeros for numbers: of 300 ratings that it was asked for 210 were wrong."""
+    rng = np.random.default_rng(0)
+    q, p = rng.normal(0, 0.5, (40, 6)), rng.normal(0, 0.5, (10, 6))
+    constants = {"client_learning_rate": 0.01, "lambda_factors": 0.0, "upload_scale": 1.0}
+    rule = {"rule": "sgd", "order": "batch", "local_steps": 1, "batch_size": "all"}
+    rule |= {"reduction": "sum", "upload": "gradient", "loss": "squared", "link": "identity", "clip": "none"}
+    with fl.Recorder(tmp_path / "t", rating_levels=range(1, 6), rule=rule, constants=constants) as recorder:
+        recorder.broadcast(0, q)
+        for user, own in enumerate(p):
+            items = rng.permutation(40)[:15]
+            error = rng.integers(1, 6, 15) - q[items] @ own
+            rows = error[:, None] * own * (rng.random((15, 6)) < sent)
+            recorder.upload(0, user, rows + 0.01 * rng.laplace(size=rows.shape) * (rows != 0), items)
+    view = fl.open_transcript(tmp_path / "t").view("server")
+    assert bool(entries_missing(view)) == missing
+    assert ("were not sent" in Likelihood().obstacle(view)) == missing
