@@ -101,6 +101,6 @@ def entries_missing(view: View) -> str:
         return ""
     share = zeros[used].mean() / n_rows
     return (
-        f"{share:.0%} of the entries of the rows are exactly 0 and were not sent, which this attack takes for "
-        "numbers; undeclared reads such rows"
+        f"{share:.0%} of the entries of the rows are exactly 0 and were not sent, which this attack takes "
+        "for numbers; undeclared reads such rows"
     )
