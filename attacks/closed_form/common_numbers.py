@@ -118,8 +118,7 @@ def untold_offset(view: View, max_misfit: float, pull: float | None = None) -> O
     Who has no rating of the lowest level fits the grid either way, one level too low without it; who has one
     fits with it alone. It is believed where several clients do, and next to none fits without it alone, who
     are those with a rating of the highest level. Where nobody has one it is open: rows of ratings without the
-    highest level, and of ratings less the lowest one without that level, are the same. Where many clients
-    have the last level but one it is believed, too: somebody would have the last.
+    highest level, and of ratings less the lowest one without that level, are the same, however many they are.
 
     Parameters
     ----------
@@ -256,13 +255,10 @@ def _offset(
     levels = np.array(manifest.rating_levels)
     denying = sum(_denying(one, levels) for one in asked)
     saying = low = hidden = 0  # clients that fit with it alone; at the lowest level; of whom not all is told
-    below = 0  # clients whose highest rating would be the last level with it
     for one in asked:
         answered = one.found.answered
         near_lowest = np.abs(one.found.value - lowest) < step_of(levels) / 2
-        near_last = np.abs(one.found.value + lowest - levels[-1]) < step_of(levels) / 2
         whole = answered & ~(np.isnan(one.found.value) & one.rows.item).any(axis=1)
-        below += int((whole & near_last.any(axis=1)).sum())
         hidden += int((answered & ~whole).sum())
         low += int((answered & near_lowest.any(axis=1)).sum())
         if not one.found.answered.all():
@@ -272,9 +268,6 @@ def _offset(
             # nor sends zeros, which predictions clipped to the grid leave of the lowest level
             at_lowest |= rows.item & ~(rows.rows != 0).any(axis=2)
             saying += int((found.answered & at_lowest.any(axis=1)).sum())
-    # who all stop at one level, many of them there, are short of the last one for a reason
-    if not denying and below >= max(MANY, hidden):
-        return Offset(lowest, True)
     # where rows are clipped, the highest ratings are those that are not told
     return offset_by_votes(lowest, saying, denying, hidden > 0 and low >= MANY)
 

@@ -56,14 +56,20 @@ def test_who_has_the_lowest_or_the_highest_level_tells(tmp_path, mapped, attack)
 
 @pytest.mark.parametrize("declared", [True, False])
 def test_nobody_of_many_has_the_last_level(tmp_path, declared):
-    """None has the lowest level either; the declared scale says nothing of it, and they were one too low."""
+    """Ratings 2 to 5 less 1 and ratings 1 to 4 make the same rows: open, however many there are."""
     told = {"rule": {"rule": "sgd"}, "constants": {"upload_scale": -1.0}} if declared else {}
     lowered(tmp_path / "many", 12, [2, 3, 4, 5], **told)
     for attack in ("undeclared", "grid") if declared else ("undeclared",):
-        assert right(tmp_path / "many", attack) in ((1,) if attack == "undeclared" else (None,))
-    # nobody reaches the last level in either way: open, however many there are
+        assert right(tmp_path / "many", attack) is None
     lowered(tmp_path / "open", 12, [2, 3], **told)
     assert right(tmp_path / "open", "undeclared") is None
+
+
+@pytest.mark.parametrize("attack", ["undeclared", "inversion"])
+def test_ratings_as_they_are_without_the_last_level_are_not_raised(tmp_path, attack):
+    """Of as many clients with the last level but one they were answered one level too high."""
+    recorded(tmp_path / "plain", [[1.0, 2, 3, 4]] * 12, mapped=False)
+    assert right(tmp_path / "plain", attack) is None
 
 
 def lowered(path: Path, clients: int, used: list[int], **told) -> None:
