@@ -139,7 +139,9 @@ def mean_and_variance(
     """
     share = count / max(count.sum(), 1)
     middle = share @ mean
-    return middle, (share**2) @ (mean - middle) ** 2
+    # few clients differ from their own mean by less than from that of all; one not at all
+    usual = MEANS[1] / (MEANS[0] - 1)
+    return middle, (share**2) @ (mean - middle) ** 2 + (share @ share) ** 2 * usual
 
 
 def agreement(evidence: Evidence, rng: np.random.Generator) -> Agreement:
