@@ -24,14 +24,15 @@ moment, and asks for nothing else:
   puts the rows nowhere, sigma is taken for unknown, a mean over the client's ratings, say, and both are
   searched for (``attacks.closed_form.affine_grid``).
 
-No constant of the step, no order of the rows and, but for momentum and weights of single rows, no second
-round is needed.
+No constant of the step, no order of the rows (but where all factors are equal) and, but for momentum and
+weights of single rows, no second round is needed.
 
 What is declared of the clients' rule is not believed: a wrong declaration hides nothing from it.
 
 What it assumes: uploads in the clear and without noise, the rating grid, three factors or more where the
-client steps several times; the scale and alpha where rows of unrated items are sent. It judges its answer by
-the grid, as the other closed forms do, and abstains where no numbers, or more than one pair, meet it.
+client steps several times; the scale and alpha where rows of unrated items are sent and the factor moves
+between rows. It judges its answer by the grid, as the other closed forms do, and abstains where no numbers,
+or more than one pair, meet it.
 """
 
 from __future__ import annotations
