@@ -57,7 +57,7 @@ def unless_off_the_grid(
     levels: Float[np.ndarray, " levels"],
     plain: Bool[np.ndarray, " users"] | None = None,
 ) -> Reconstruction:
-    """Answer nobody where exact rows of most clients that can be judged are off the rating grid.
+    """Answer nobody where exact rows of more than a fifth of clients that can be judged are off the grid.
 
     Ratings less a number that nobody told lie on the grid for some clients, one factor of each being open:
     always for those with two levels, which therefore speak for nothing.

@@ -24,6 +24,7 @@ from typing import NamedTuple
 
 import numpy as np
 from jaxtyping import Bool, Float, Int
+from scipy.special import expit
 
 from attacks.closed_form.centred import Centred
 from attacks.closed_form.common_scale import ALIKE, common_scale
@@ -272,7 +273,7 @@ def higher_centre(
         log_odds_upright(*mean_and_variance(np.where(there, own, 0.0)[:, None], count), levels.size)[0]
     )
     chosen = centre if odds >= 0 else levels[0] + levels[-1] - centre
-    return float(chosen), float(1 / (1 + np.exp(-abs(odds))))
+    return float(chosen), float(expit(abs(odds)))
 
 
 def unmirrored(found: Patterns, levels: Float[np.ndarray, " levels"], rng: np.random.Generator) -> Answer:

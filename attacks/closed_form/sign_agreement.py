@@ -33,6 +33,7 @@ from typing import NamedTuple
 import numpy as np
 import scipy.sparse
 from jaxtyping import Float, Int
+from scipy.special import expit
 
 from attacks.metadata.rating_prior import MIDDLE
 
@@ -178,7 +179,7 @@ def agreement(evidence: Evidence, rng: np.random.Generator) -> Agreement:
         plus += np.where(turns, 1 - likely, likely).mean(axis=1)
         turned += down.mean()
         odds = log_odds_upright(mean, variance, evidence.n_levels)
-        upright += np.maximum(_chance(odds), _chance(-odds)).mean()
+        upright += np.maximum(expit(odds), expit(-odds)).mean()
     drawn = SWEEPS - BURN_IN
     whole = bool(turned > drawn / 2)
     if evidence.known.any():
@@ -250,11 +251,11 @@ class _State:
         minus, odd_minus = _usual_and_odd(slope, -1.0, m[:, 1], *law)
         odds = np.logaddexp(plus, odd_plus) - np.logaddexp(minus, odd_minus)
         odds = np.where(known[:, None] != 0, SURE * known[:, None], odds)
-        likely = _chance(odds)
+        likely = expit(odds)
         up = rng.random(likely.shape) < likely
         self.sign = np.where(up, 1.0, -1.0)
         usual, odd = np.where(up, plus, minus), np.where(up, odd_plus, odd_minus)
-        drawn_odd = rng.random(likely.shape) < _chance(odd - usual)
+        drawn_odd = rng.random(likely.shape) < expit(odd - usual)
         self._draw_tastes(drawn_odd, known_of, product, rng)
         count = int(rated.by_client.nnz)
         left = count - 2 * (self.taste * product).sum(axis=0) + (self.taste**2 * known_of).sum(axis=0)
@@ -299,11 +300,6 @@ def _variance(
     """Draw a variance given a sum of squares."""
     shape, scale = law
     return (scale + square / 2) / rng.gamma(np.broadcast_to(shape + np.asarray(count) / 2, square.shape))
-
-
-def _chance(odds: np.ndarray) -> np.ndarray:
-    """Probability of some log odds."""
-    return 0.5 * (1 + np.tanh(odds / 2))
 
 
 def _normal(value: np.ndarray, middle: np.ndarray | float, variance: np.ndarray) -> np.ndarray:
