@@ -16,6 +16,7 @@ from attacks.closed_form.item_rows import BATCH_BYTES, rows_of
 from attacks.closed_form.mirrored import Answer, patterns_of, unmirrored
 from attacks.closed_form.own_factors import factors_of
 from attacks.closed_form.readings import Reading, nothing, some_of
+from victims.common.seeds import Purpose, generator
 from victims.transcript.view import Uploads, View
 
 
@@ -49,7 +50,7 @@ def read_centred_recording(view: View, pull: float, key: int, progress: Progress
     parts = list(_parts(view, pull, levels, progress))
     index = [np.broadcast_to(one.uploads.index, one.uploads.gradients.shape[:2])[one.here] for one in parts]
     found = patterns_of([(one.found, own) for one, own in zip(parts, index, strict=True)], levels.size)
-    answer = unmirrored(found, levels, np.random.default_rng(key))
+    answer = unmirrored(found, levels, generator(key, Purpose.CLIENTS_SIGNS))
     ends = np.cumsum([one.users.size for one in parts])
     return [
         _answered(one, own, answer.of(slice(end - one.users.size, end)), step_of(levels))

@@ -93,7 +93,7 @@ def learned_of(view: View, max_misfit: float) -> Learned:
     levels = np.array(view.manifest.rating_levels)
     if view.manifest.weighting == "include-unrated":
         return Learned(False, DECLARED, *_untold(view, asked, max_misfit, pulls[0]), pulls)
-    centre, upright = _untold_centre(asked, levels)
+    centre, upright = _untold_centre(asked, levels) if asked else (0.0, 1.0)  # nobody sent a row of an item
     if np.isnan(centre):
         return Learned(False, None, 0.0, True, pulls, centred=True)
     offset = Offset(centre, True) if centre else _untold(view, asked, max_misfit, pulls[0])
@@ -158,9 +158,9 @@ def _untold_centre(asked: list[_Asked], levels: Float[np.ndarray, " levels"]) ->
     And the probability that it is no mirror image; 0 and 1 where it is one of these, or ratings are read
     without it, NaN where rows leave the mirror image of each client open.
     """
+    plain = (0.0, 1.0)
     able = np.concatenate([one.rows.item.sum(axis=1) >= ABLE for one in asked])
     answered = np.concatenate([one.found.answered for one in asked])
-    plain = (0.0, 1.0)
     if not able.any() or answered[able].mean() >= MOSTLY or not even(levels):
         return plain
     if any((one.rows.offset != 0).any() for one in asked):
@@ -305,7 +305,7 @@ def _shown_scale(asked: list[_Asked]) -> Scale | None:
         here = one.found.answered & np.isfinite(one.found.of_error)
         n_rated = one.rows.item.sum(axis=1)[here]
         told.append(np.stack([1 / (one.found.of_error * one.found.of_factor)[here], n_rated], axis=1))
-    return common_scale(*np.concatenate(told).T)
+    return common_scale(*np.concatenate(told).T) if told else None
 
 
 def _known_scale(manifest: Manifest, shown: Scale | None) -> Scale | None:

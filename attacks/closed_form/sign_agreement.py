@@ -119,7 +119,7 @@ def log_odds_upright(
     True
     """
     apart = APART_OF_LIKES if n_levels == 2 else APART
-    return 2 * mean * (2 * MIDDLE - 1) / (2 * (apart**2 + variance))
+    return np.asarray(2 * mean * (2 * MIDDLE - 1) / (2 * (apart**2 + variance)))
 
 
 def mean_and_variance(

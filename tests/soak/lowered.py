@@ -1,0 +1,65 @@
+"""Ratings less the lowest level under declared noise: what ``likelihood`` reads, and how sure it is.
+
+``python -m tests.soak.lowered DATA [--noise 0.1 0.3 1] [--weighting observed-only] [--update semi-als]``: 60
+clients of FedMVMF learn ratings as they are, and less the lowest level, which nobody declares, in one round.
+Prints the rated items that are answered and right, and the mean probability that was claimed of them.
+"""
+
+from __future__ import annotations
+
+import argparse
+import tempfile
+import time
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+
+import factorleak as fl
+
+CLIENTS, ROUND = 60, 4
+
+
+def main() -> None:
+    """Print one line for each noise and program."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("data")
+    parser.add_argument("--noise", nargs="+", default=["0.1", "0.3", "1"])
+    parser.add_argument("--weighting", default="observed-only")
+    parser.add_argument("--update", default="semi-als")
+    given = parser.parse_args()
+    ratings = fl.load(given.data)
+    print("| noise b | learns | ratings | answered | right | claimed | s |\n|---|---|---|---|---|---|---|")
+    for noise in given.noise:
+        for less in (0.0, ratings.levels[0]):
+            with tempfile.TemporaryDirectory() as folder:
+                path = Path(folder) / "t"
+                fl.record(
+                    path, replace(ratings, values=ratings.values - less), victim="fedmvmf", users=CLIENTS,
+                    update=given.update, weighting=given.weighting, rounds=[ROUND], seed=0,
+                    defenses=[f"laplace:b={noise}"],
+                )  # fmt: skip
+                begin = time.process_time()
+                found = fl.attack(path, "likelihood")
+                seconds = time.process_time() - begin
+            print(line(found, ratings, noise, less, seconds), flush=True)
+
+
+def line(found: fl.Reconstruction, ratings: fl.Ratings, noise: str, less: float, seconds: float) -> str:
+    """What is answered about rated items."""
+    table = ratings.matrix().toarray()
+    right, claimed = [np.zeros(0, bool)], [np.zeros(0)]
+    for user, kind, index, value, probability in found.rows():
+        item = kind == fl.ITEM
+        truth = table[user[item], index[item]]
+        right.append((value[item] == truth)[truth > 0])
+        claimed.append(probability[item][truth > 0])
+    told, sure = np.concatenate(right), np.concatenate(claimed)
+    n_rated = int((table[found.users] > 0).sum())
+    mean = f"{sure.mean():.3f}" if sure.size else "-"
+    learns = f"r - {less:g}" if less else "r"
+    return f"| {noise} | {learns} | {n_rated:,} | {told.size:,} | {told.sum():,} | {mean} | {seconds:.0f} |"
+
+
+if __name__ == "__main__":
+    main()
