@@ -140,6 +140,7 @@ REPEATED = {
     "fresh noise",
     "encrypted",
     "fedmf",
+    "laplace",
 }
 
 

@@ -48,7 +48,7 @@ def test_few_keys(rule, tmp_path):
 @pytest.mark.parametrize(
     ("attack", "change"),
     [
-        ("root-hybr", ("upload_scale", 2.0)),
+        pytest.param("root-hybr", ("upload_scale", 2.0), marks=pytest.mark.thorough),
         ("root-hybr", ("lambda_factors", 0.0)),  # ends where it began, at a level of the grid
         ("likelihood", ("upload", "weights")),
     ],

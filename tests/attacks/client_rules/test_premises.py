@@ -45,7 +45,10 @@ def test_what_does_not_judge_asks_for_the_rule(seen, name, key):
     assert f"not declared ({key})" in found.obstacle
 
 
-@pytest.mark.parametrize(("name", "options"), [("eq24-corrected", {"answer": "any"}), ("root-hybr", None)])
+@pytest.mark.parametrize(
+    ("name", "options"),
+    [("eq24-corrected", {"answer": "any"}), pytest.param("root-hybr", None, marks=pytest.mark.thorough)],
+)
 def test_and_for_the_start_where_it_follows_factors(seen, name, options):
     assert "not declared (start)" in answered(name, options, declaring(seen, start=None), 0).obstacle
     assert not answered(name, options, declaring(seen), 0).obstacle

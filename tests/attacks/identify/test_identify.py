@@ -151,7 +151,7 @@ def test_constants_with_attributes(tmp_path, update):
             assert found.constants[key] == pytest.approx(opened.manifest.hyperparameters[key], rel=1e-3)
 
 
-@pytest.mark.parametrize("declared", ["semi-als", "sgd"])
+@pytest.mark.parametrize("declared", ["semi-als", pytest.param("sgd", marks=pytest.mark.thorough)])
 def test_a_wrong_update_is_named_and_attacks_can_do_without_it(tmp_path, declared):
     """Declared as the other: the page, the audit and the table say so; under the found rule all are read."""
     ratings = fl.synthetic(users=40, items=30, ratings_per_user=8)

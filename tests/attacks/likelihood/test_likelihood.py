@@ -109,7 +109,11 @@ def decoded(view, p, prior, scale, clip=None, law=LAPLACE):
 
 @pytest.mark.parametrize(
     ("clip", "law"),
-    [(None, LAPLACE), pytest.param(1.5, LAPLACE, marks=pytest.mark.thorough), (1.5, NORMAL)],
+    [
+        (None, LAPLACE),
+        pytest.param(1.5, LAPLACE, marks=pytest.mark.thorough),
+        pytest.param(1.5, NORMAL, marks=pytest.mark.thorough),
+    ],
 )
 class TestDecoding:
     def test_posterior_by_enumeration(self, tmp_path, clip, law):
@@ -325,7 +329,8 @@ def test_gain_of_effects():
     assert gain == pytest.approx(0.5 * (2 - 0.5 / 0.5) ** 2 / (4 - 1 + 1 / 0.5))  # every item is rated
 
 
-@pytest.mark.parametrize("scale", [pytest.param(0.1, marks=pytest.mark.thorough), 0.3])
+@pytest.mark.thorough
+@pytest.mark.parametrize("scale", [0.1, 0.3])
 def test_reaches_the_decoder_that_is_told_p(transcripts, scale):
     """The share of the told decoder's accuracy, as a fixed run; the bar is far below what is measured."""
     transcript = transcripts["semi-als", "observed-only"]

@@ -34,7 +34,9 @@ def answers(path):
 
 
 @pytest.mark.parametrize("declared", [None, RIGHT, WRONG], ids=["nothing", "declared", "another scale"])
-@pytest.mark.parametrize("learned", LESS.values(), ids=LESS)
+@pytest.mark.parametrize(
+    "learned", [LESS["r - 1"], pytest.param(LESS["(r - 1) / 4"], marks=pytest.mark.thorough)], ids=LESS
+)
 @pytest.mark.parametrize("levels", [pytest.param(3, marks=pytest.mark.thorough), 5])
 def test_who_has_the_lowest_level_tells_that_it_is_taken_off(tmp_path, learned, declared, levels):
     """Under noise that repeats; whoever has none was answered one level too low."""

@@ -141,6 +141,7 @@ class TestNoiseOnce:
         assert user.size > 0.95 * community.n_ratings
         assert np.mean(away < 1e-6) > 0.99
 
+    @pytest.mark.thorough
     def test_float32_recordings(self, community, recorded):
         view = recorded("hdpmf").view("server")
         view = view.select(view.users[:24])
@@ -168,6 +169,7 @@ class TestNoiseOnce:
 
 
 class TestOtherProtocols:
+    @pytest.mark.thorough
     def test_without_noise_everything_falls(self, community, recorded):
         transcript = recorded("none", range(3))
         for name in ("trajectory", "spectral", "grid", "likelihood"):
@@ -219,6 +221,7 @@ class TestFreshNoise:
         score_ = np.concatenate([(a / p.deviation)[p.valid] for a, p in zip(away, found, strict=True)])
         assert np.quantile(np.abs(score_), 0.68) == pytest.approx(1.0, abs=0.2)
 
+    @pytest.mark.thorough
     def test_reads_at_little_noise_and_abstains_at_much(self, community, recorded):
         verdicts, silent = {}, {}
         for epsilon in (100, 0.01):

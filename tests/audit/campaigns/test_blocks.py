@@ -52,7 +52,7 @@ BLOCKS = {
         "quality --victim mf --defense laplace:b=1 --rounds 1 --runs 2 --scenario existing",
     ),
 }
-SLOW = {"claims"}
+SLOW = {"claims", "sweep", "predict"}
 IN_ONE_PROCESS = {"audit", "cost"}
 
 

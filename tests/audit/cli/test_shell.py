@@ -139,6 +139,7 @@ class TestDisk:
         assert done.returncode == Exit.UNWRITABLE
         assert done.stderr.count(b"\n") == 1
 
+    @pytest.mark.thorough
     def test_nobody_reads_on(self, tmp_path):
         """Before: the first table ended the run with 0, and no bar was judged."""
         read, write = os.pipe()

@@ -61,7 +61,9 @@ def test_a_split_that_the_ratings_do_not_allow_is_told_before_training(small, tm
     assert not list(tmp_path.iterdir())
 
 
-@pytest.mark.parametrize("vary", ["nothing", "user_low", "fraction"])
+@pytest.mark.parametrize(
+    "vary", ["nothing", "user_low", pytest.param("fraction", marks=pytest.mark.thorough)]
+)
 def test_prediction(small, tmp_path, vary):
     quick = {"order": "batch", "learning_rate": "0.01"}
     plan = prediction.Plan(("mf", "hdpmf"), factors=(3,), epochs=3, runs=2, vary=vary, victim_options=quick)
