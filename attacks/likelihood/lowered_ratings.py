@@ -13,8 +13,10 @@ from __future__ import annotations
 import numpy as np
 
 from attacks.likelihood import prior as priors
+from attacks.likelihood.abstention import ALL
+from attacks.likelihood.batch_ascent import summarise_batch
 from attacks.likelihood.batch_cache import BatchCache
-from attacks.likelihood.learning import FURTHER, State, learn, state_at
+from attacks.likelihood.learning import FURTHER, QUICK, State, learn, state_at
 from attacks.likelihood.problem import Parameters, Problem
 
 CLEAR = 10.0  # nats by which uploads must be more likely; of a hundred programs next to none lower ratings
@@ -45,7 +47,7 @@ def as_learned(batches: BatchCache, taught: State, passes: int) -> State:
     if _lead(problem, first, taught) < -BEHIND * problem.view.users.size:
         return taught
     other = learn(batches, first.parameters, passes, first.points)
-    if _lead(problem, other, taught) <= CLEAR:
+    if _lead(problem, other, taught) <= CLEAR or _alike(batches, taught):
         return taught
     return learn(batches, other.parameters, FURTHER if problem.estimated else 1, other.points)
 
@@ -71,6 +73,18 @@ def lowered(problem: Problem, parameters: Parameters) -> Parameters:
         constants=parameters.constants._replace(lowered=lowest),
         prior=parameters.prior._replace(level=level),
     )
+
+
+def _alike(batches: BatchCache, state: State) -> bool:
+    """Whether next to all answers are one level: rows are clipped, or of another scale, which is no shift."""
+    count = np.zeros(len(batches.problem.model.levels), int)
+    for batch, point in enumerate(state.points):
+        found = summarise_batch(batches, state.parameters, batch, point, QUICK)
+        size = batches.problem.packing.sizes[batch]
+        valid = np.asarray(batches.rows(batch).valid)[:size]
+        answer = np.asarray(found.answers.items).argmax(axis=0)[:size]
+        count += np.bincount(answer[valid], minlength=count.size)
+    return bool(count.max() >= ALL * count.sum())
 
 
 def _lead(problem: Problem, one: State, other: State) -> float:

@@ -160,7 +160,13 @@ class TestEveryAttack:
         assert found.users.size == 0
 
 
-@pytest.mark.parametrize(("scenario", "name"), by_scenario(READERS, thorough=("likelihood", "root-krylov")))
+LONGEST = "semi-als/include-unrated/likelihood"  # of which the other scenarios show the same in less time
+
+
+@pytest.mark.parametrize(
+    ("scenario", "name"),
+    [one for one in by_scenario(READERS, thorough=("likelihood", "root-krylov")) if one.id != LONGEST],
+)
 def test_a_shuffled_transcript_gives_no_advantage(transcripts, name, scenario):
     """The null: gradients dealt out anew. Where an attack answers at all it must not beat the guess,
     and the attack that abstains on what does not fit has an interval that includes 0."""

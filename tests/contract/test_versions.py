@@ -150,8 +150,16 @@ def test_our_recordings(recorded, recording):
 
 
 @pytest.mark.thorough
-@pytest.mark.parametrize("recording", OURS)
-@pytest.mark.parametrize("name", SHORT)
+@pytest.mark.parametrize(
+    ("name", "recording"),
+    # rows of all items differ from those of rated ones by zeros alone, at which inversion looks for long
+    [
+        (name, recording)
+        for name in SHORT
+        for recording in OURS
+        if (name, recording) != ("inversion", "full text")
+    ],
+)
 def test_our_recordings_by_what_iterates(recorded, recording, name):
     path = recorded(recording)
     for adversary in READ_BY.get(recording, ("server",)):
