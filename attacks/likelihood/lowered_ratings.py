@@ -76,7 +76,12 @@ def lowered(problem: Problem, parameters: Parameters) -> Parameters:
 
 
 def _alike(batches: BatchCache, state: State) -> bool:
-    """Whether next to all answers are one level: rows are clipped, or of another scale, which is no shift."""
+    """Whether next to all answers are one level: rows are clipped, or of another scale, which is no shift.
+
+    As ``too_alike``, where all listed items are rated: of the others most are answered with 0 in any case.
+    """
+    if any(batches.problem.model.weighted):
+        return False
     count = np.zeros(len(batches.problem.model.levels), int)
     for batch, point in enumerate(state.points):
         found = summarise_batch(batches, state.parameters, batch, point, QUICK)
