@@ -36,6 +36,7 @@ from victims.transcript.manifest import Manifest
 TRIED = (2, 3, 4, 5, 6, 7, 8, 9, 10, 12, 15, 16, 20)  # steps, where nobody declares how many
 MODERATE = 0.3  # of its size, that the factor moves in all steps together
 USUAL_MOMENTUM = 0.9  # where nobody declares it
+MOST_KEPT = 0.999  # of a step, in the next; a fit may try more
 RATE, RATIO, FACTOR_DECAY, ITEM_DECAY, SCALE, MOMENTUM, STEPS, MOVES = range(8)
 CONSTANTS = (
     "log_item_rate",
@@ -86,7 +87,7 @@ class LocalSteps:
         first = float(declared) if declared is not None and declared > 1 else None
         values = tuple(sorted({*map(float, TRIED), *(() if first is None else (first,))}))
         moves = (False, True) if manifest.rule.moves_items is False else (True, False)
-        momentum = declared_momentum(manifest) if self.momentum else 0.0
+        momentum = (declared_momentum(manifest) or USUAL_MOMENTUM) if self.momentum else 0.0
         with_it = f", momentum {momentum:g}" if self.momentum else ""
         return tuple(
             Family(
@@ -128,8 +129,8 @@ class LocalSteps:
         return jnp.exp(constants[SCALE]) * (items - factors), factor
 
 
-def declared_momentum(manifest: Manifest) -> float:
-    """The momentum that a recording declares, else the usual one.
+def declared_momentum(manifest: Manifest) -> float | None:
+    """The momentum that a recording declares.
 
     Parameters
     ----------
@@ -137,23 +138,26 @@ def declared_momentum(manifest: Manifest) -> float:
 
     Returns
     -------
-    float
-        In 0..1.
+    float or None
+        In 0..1; None where it declares none.
     """
     told = (manifest.rule.model_extra or {}).get("momentum")
-    return float(told) if isinstance(told, (int, float)) and 0 < told < 1 else USUAL_MOMENTUM
+    return float(told) if isinstance(told, (int, float)) and 0 < told < 1 else None
 
 
-def _lasting(momentum: float, n_steps: float) -> float:
+def _lasting(
+    momentum: Float[np.ndarray, " clients"], n_steps: Float[np.ndarray, " clients"]
+) -> Float[np.ndarray, " clients"]:
     """How many plain steps steps with momentum amount to, where errors hardly change."""
-    return float(sum((1 - momentum**t) / (1 - momentum) for t in range(1, int(n_steps) + 1)))
+    kept = np.clip(momentum, 0, MOST_KEPT)
+    return (n_steps - kept * (1 - kept**n_steps) / (1 - kept)) / (1 - kept)
 
 
 def _start(
     moving: bool, open_: tuple[int, ...], momentum: float, n_steps: float, sigma: float, stiffness: float
 ) -> tuple[float, ...]:
     """Rates by which the factor moves moderately, where they are not tied to what multiplies the rows."""
-    lasting = _lasting(momentum, n_steps)
+    lasting = float(_lasting(np.array([momentum]), np.array([n_steps]))[0])
     rate = sigma / lasting
     moderate = MODERATE / (lasting * max(stiffness, MODERATE))
     scale = 1.0
@@ -167,7 +171,10 @@ def _start(
 def _carried(constants: Float[np.ndarray, "*clients c"], n_steps: float) -> Float[np.ndarray, "*clients c"]:
     """As far in more or fewer steps."""
     out = constants.copy()
-    ratio = constants[..., STEPS] / n_steps
+    numbers = constants.reshape(-1, constants.shape[-1])
+    momentum, before = numbers[:, MOMENTUM], numbers[:, STEPS]
+    ratio = _lasting(momentum, before) / _lasting(momentum, np.full_like(before, n_steps))
+    ratio = ratio.reshape(constants.shape[:-1])
     out[..., RATE] += np.log(ratio)
     out[..., FACTOR_DECAY : ITEM_DECAY + 1] *= ratio[..., None]
     out[..., STEPS] = n_steps

@@ -10,7 +10,8 @@ from attacks.client_rules.local_steps import LocalSteps
 from victims.common.errors import InputError
 
 GROUP = "factorleak.client_rules"
-OVER_ALL = (LocalSteps(), LocalSteps(momentum=True))  # rules of steps over all ratings
+WITH_MOMENTUM = LocalSteps(momentum=True)
+OVER_ALL = (LocalSteps(), WITH_MOMENTUM)  # rules of steps over all ratings
 
 
 def rule_named(name: str) -> ClientRule:

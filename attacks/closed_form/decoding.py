@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from functools import lru_cache
+
 import numpy as np
 from jaxtyping import Bool, Float
 
@@ -54,18 +56,28 @@ def nearest_level(
     >>> nearest_level(np.array([0.0, 2.75, 9.0]), np.array([1.0, 2.0, 3.0]))
     array([1., 3., 3.])
     """
-    step = np.diff(levels)
     if levels.size == 1:
         return np.full_like(value, levels[0])
-    if np.abs(step - step[0]).max() < 1e-6 * step[0]:
+    if step := _common_step(np.asarray(levels, float).tobytes()):
         nearest = value - levels[0]
-        nearest /= step[0]
+        nearest /= step
         np.rint(nearest, out=nearest)
-        np.clip(nearest, 0, levels.size - 1, out=nearest)
-        nearest *= step[0]
+        np.maximum(nearest, 0, out=nearest)
+        np.minimum(nearest, levels.size - 1, out=nearest)
+        nearest *= step
         nearest += levels[0]
         return nearest
     return levels[np.searchsorted((levels[1:] + levels[:-1]) / 2, value)]
+
+
+@lru_cache(maxsize=64)
+def _common_step(levels: bytes) -> float:
+    """The step of levels, float64, that are equally far apart; 0 where they are not.
+
+    Kept, for a grid is asked for thousands of times.
+    """
+    step = np.diff(np.frombuffer(levels))
+    return float(step[0]) if np.abs(step - step[0]).max() < 1e-6 * step[0] else 0.0
 
 
 def looks_unrated(

@@ -40,6 +40,7 @@ from victims.transcript.view import ITEM, Uploads, UserBatch, View
 CLEARLY = 30.0  # times the best distance from the grid that the second best must have
 EXACT = 1e-9  # stars, below which two distances are equal
 LOST = 30.0  # times the root of the rows' precision, that ratings may be off the grid, in steps of it
+AT_ONCE = 1 << 18  # answers that are held against the grid together
 
 
 @dataclass(frozen=True)
@@ -176,8 +177,8 @@ def best_length(manifest: Manifest, rows: RowNumbers) -> Float[np.ndarray, " use
     some = RowNumbers(*(part[:, ::step] for part in rows))
     best = np.zeros(shape[0])
     nearest, second = np.full(shape[0], np.inf), np.full(shape[0], np.inf)
-    for length in _roots(manifest, one):
-        away = distance_from_grid(manifest, some, length)
+    roots = np.array(_roots(manifest, one))
+    for length, away in zip(roots, _distances(manifest, some, roots), strict=True):
         same = np.abs(length - best) <= 1e-6 * best
         closer = away < nearest
         second = np.where(closer & ~same, nearest, np.where(same, second, np.minimum(second, away)))
@@ -185,6 +186,13 @@ def best_length(manifest: Manifest, rows: RowNumbers) -> Float[np.ndarray, " use
     clear = second > CLEARLY * nearest + EXACT
     sent = rows.valid.any(axis=1)  # a round without rows of a client tells nothing
     return np.where(clear & sent & np.isfinite(nearest), best, 0)
+
+
+def _distances(manifest: Manifest, rows: RowNumbers, roots: Float[np.ndarray, "roots users"]) -> np.ndarray:
+    """As far as answers are from the grid with each root, (roots, users), some roots at a time."""
+    some = max(1, AT_ONCE // rows.scalar.size)
+    parts = [distance_from_grid(manifest, rows, roots[at : at + some]) for at in range(0, len(roots), some)]
+    return np.concatenate(parts)
 
 
 def _roots(manifest: Manifest, row: RowNumbers) -> list[Float[np.ndarray, " users"]]:
@@ -217,33 +225,34 @@ def _candidates(manifest: Manifest) -> list[tuple[float, float, bool, bool]]:
 
 
 def distance_from_grid(
-    manifest: Manifest, rows: RowNumbers, length: Float[np.ndarray, " users"]
-) -> Float[np.ndarray, " users"]:
+    manifest: Manifest, rows: RowNumbers, length: Float[np.ndarray, "*lengths users"]
+) -> Float[np.ndarray, "*lengths users"]:
     """Measure how far answers are from the rating grid, given the lengths of the factors.
 
     Parameters
     ----------
     manifest : Manifest
     rows : RowNumbers
-    length : (n_users,)
+    length : (n_users,) or (any, n_users)
         s; 0 for none.
 
     Returns
     -------
-    (n_users,)
+    same shape as ``length``
         Mean distance in stars; infinite where there is no length.
     """
     there = length > 0
-    s = np.where(there, length, 1)[:, None]
+    s = np.where(there, length, 1)[..., None]
     error, predicted = rows.scalar / s, rows.along * s
     value = error + predicted
     # the sign of the direction is open: whichever of both the client's rows fit
     fits = []
+    n_rows = np.maximum(rows.valid.sum(axis=1), 1)
     for sign in (1, -1):
         near = distance_to_levels(sign * value, np.array(manifest.rating_levels))
         if manifest.weighting == "include-unrated":
             near = np.minimum(near, np.abs(error + manifest.hyperparameters["alpha"] * predicted))
         flag = np.minimum(np.abs(value), np.abs(sign * value - 1))
         near = np.where(rows.item, near, flag) * rows.valid
-        fits.append(near.sum(axis=1) / np.maximum(rows.valid.sum(axis=1), 1))
+        fits.append(near.sum(axis=-1) / n_rows)
     return np.where(there, np.minimum(*fits), np.inf)

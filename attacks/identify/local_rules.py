@@ -125,7 +125,7 @@ def _fitted_clients(
     rule: LocalSteps, view: View, found: Found
 ) -> tuple[Rows, Float[np.ndarray, "clients n"]] | None:
     """Rows and ratings of a few clients that a fit tells, where the span tells next to nobody."""
-    choice = choice_of(view, rule, found)
+    choice = choice_of(view, rule, found, 1 if rule.momentum else None)
     if choice is None:
         return None
     levels = np.array(view.manifest.rating_levels)

@@ -32,7 +32,8 @@ from jaxtyping import Float
 from attacks.base import Progress, Reconstruction, all_abstain, silent
 from attacks.client_rules.differentiable import ClientRule
 from attacks.client_rules.local_passes import NAMES, LocalPasses, passes_named, passes_to_try
-from attacks.client_rules.named import OVER_ALL, broken, rule_named
+from attacks.client_rules.local_steps import declared_momentum
+from attacks.client_rules.named import OVER_ALL, WITH_MOMENTUM, broken, rule_named
 from attacks.closed_form.integer_relation import LOOSE, precision_of
 from attacks.closed_form.item_rows import rows_of
 from attacks.closed_form.readings import some_of
@@ -134,7 +135,9 @@ class Inversion:
         answer_by_span(view, rule, found, self.rounds)
         if reason := _pointless(view, rule, found):
             return reason
-        choice = choice_of(view, rule, found)
+        # with momentum that nobody declared, only the usual one: most recordings have none, and fits are slow
+        unlikely = rule == WITH_MOMENTUM and self.rule == ANY and declared_momentum(view.manifest) is None
+        choice = choice_of(view, rule, found, 1 if unlikely else None)
         if choice is not None:
             options["hypothesis"] = f"{choice.guess.value:g} {choice.guess.family.label}"
             guess = choice.guess

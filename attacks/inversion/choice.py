@@ -80,7 +80,11 @@ def chosen_by_ratings(
 
 
 def chosen(
-    rule: ClientRule, manifest: Manifest, rows: Rows, levels: Float[np.ndarray, " levels"]
+    rule: ClientRule,
+    manifest: Manifest,
+    rows: Rows,
+    levels: Float[np.ndarray, " levels"],
+    n_families: int | None = None,
 ) -> Choice | None:
     """Choose a hypothesis by clients whose ratings are fitted with it.
 
@@ -93,6 +97,8 @@ def chosen(
         Of some clients.
     levels : (levels,)
         Ratings that exist, ascending, stars.
+    n_families : int or None
+        How many of the rule's families are tried, the first ones; None for all.
 
     Returns
     -------
@@ -100,7 +106,7 @@ def chosen(
         None where nothing explains any of them.
     """
     best: Choice | None = None
-    families = rule.families(manifest)
+    families = rule.families(manifest)[:n_families]
     for family in families:
         if family.first is not None:
             one = _tried(rule, Guess(family, family.first), rows, levels)[0]

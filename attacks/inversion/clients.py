@@ -181,7 +181,7 @@ def _joined(parts: list[tuple[Rows, np.ndarray]]) -> tuple[Rows, Float[np.ndarra
     return Rows(sent, factors, offset, item, scale, parts[0][0].precision, None), ratings
 
 
-def choice_of(view: View, rule: ClientRule, found: Found) -> Choice | None:
+def choice_of(view: View, rule: ClientRule, found: Found, n_families: int | None = None) -> Choice | None:
     """The hypothesis that explains a sample best.
 
     Parameters
@@ -190,6 +190,8 @@ def choice_of(view: View, rule: ClientRule, found: Found) -> Choice | None:
     rule : ClientRule
     found : Found
         Ratings that are told already serve.
+    n_families : int or None
+        How many of the rule's families are tried where there are none, the first ones; None for all.
 
     Returns
     -------
@@ -208,5 +210,5 @@ def choice_of(view: View, rule: ClientRule, found: Found) -> Choice | None:
         if not rule.mixes_rows:
             here &= n_rated <= MOST_FITTED
         if here.any():
-            return chosen(rule, view.manifest, some_of(rows, here), levels)
+            return chosen(rule, view.manifest, some_of(rows, here), levels, n_families)
     return None

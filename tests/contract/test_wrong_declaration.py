@@ -66,6 +66,7 @@ def test_they_answer_what_is_declared_rightly(attack, tmp_path):
 
 
 @pytest.mark.thorough
+@pytest.mark.usefixtures("optimised")
 def test_noise_of_unknown_scale_does_not_hide_the_rule(tmp_path):
     """Gradient steps, declared as solutions, under noise that nobody declared."""
     program = Program("noise", n_users=20, n_items=40, seed=2, rounds=4)
@@ -76,6 +77,7 @@ def test_noise_of_unknown_scale_does_not_hide_the_rule(tmp_path):
 
 
 @pytest.mark.thorough
+@pytest.mark.usefixtures("optimised")
 @pytest.mark.parametrize("rule", RULES)
 def test_no_attack_that_follows_the_rule_is_wrong(rule, tmp_path):
     """Each rule under every third key, so that three of them have all; the soak tries all with all."""

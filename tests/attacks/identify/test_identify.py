@@ -42,6 +42,7 @@ def test_nothing_is_told_that_is_not_so(tmp_path, rule):
 
 
 @pytest.mark.thorough
+@pytest.mark.usefixtures("optimised")
 def test_a_confusion_table(tmp_path):
     """Two recordings of each of twenty rules: nothing is told that is not so, next to no rating wrongly."""
     rows = [row_of(random_recording(seed), tmp_path) for seed in range(2 * len(TRUTH))]

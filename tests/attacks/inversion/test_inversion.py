@@ -70,18 +70,20 @@ def test_few_ratings_need_the_rule_and_more_equations_than_unknowns(tmp_path: Pa
 
 @pytest.mark.thorough
 @pytest.mark.parametrize(
-    ("client", "told"),
+    ("client", "rule", "told"),
     [
-        (Client(momentum=0.9), "one rate, momentum 0.9"),
-        (Client(momentum=0.6), "one rate and momentum"),
-        (Client(momentum=0.9, dtype=np.float32), "one rate, momentum 0.9"),
+        (Client(momentum=0.9), "local-momentum", "one rate, momentum 0.9"),
+        (Client(momentum=0.6), "local-momentum", "one rate and momentum"),
+        (Client(momentum=0.9, dtype=np.float32), "any", "one rate, momentum 0.9"),
     ],
-    ids=["0.9", "0.6", "single precision"],
+    ids=["0.9", "0.6", "single precision, nothing named"],
 )
-def test_momentum_between_the_steps_of_clients_with_few_ratings(tmp_path: Path, client: Client, told: str):
+def test_momentum_between_the_steps_of_clients_with_few_ratings(
+    tmp_path: Path, client: Client, rule: str, told: str
+):
     """From none on in every round; no client has more ratings than factors. Before: nobody was answered."""
     ratings = Program(client, "delta", density=0.08, n_users=6).record(tmp_path / "t", {"local_steps": 3})
-    found = Inversion("local-momentum", rounds=1).attack(open_transcript(tmp_path / "t").view("server"), 0)
+    found = Inversion(rule, rounds=1).attack(open_transcript(tmp_path / "t").view("server"), 0)
     right, wrong = score(found, ratings)
     n_rated = (ratings > 0).sum(axis=1)
     assert wrong == 0
