@@ -39,6 +39,7 @@ from attacks.closed_form.item_rows import rows_of
 from attacks.closed_form.readings import some_of
 from attacks.closed_form.reduction import leading_direction
 from attacks.closed_form.row_readings import Rows
+from attacks.closed_form.shared_pull import without_pull
 from attacks.inversion.answers import FEWEST, Found, shared_constants
 from attacks.inversion.choice import Choice
 from attacks.inversion.clients import (
@@ -228,16 +229,26 @@ def _one_step(view: View, found: Found) -> str:
         _parallel(rows_of(bare(view.manifest), batch.rounds[0], None, found.lowered))
         for batch in view.batches(BATCH_BYTES)
     ):
-        return "rows of a client are parallel: one step, of which undeclared reads what it tells"
+        return (
+            "rows of a client are parallel, off their items' factors: one step, of which undeclared reads "
+            "what it tells"
+        )
     return ""
 
 
 def _parallel(rows: Rows) -> bool:
-    """Whether each client's rows have one direction, to their last digits."""
-    direction, energy = leading_direction(rows.rows)
-    off = rows.rows - np.matmul(rows.rows, direction[:, :, None]) * direction[:, None]
+    """Whether each client's rows have one direction, but for a multiple of its items' factors (a pull)."""
+    clean, _ = without_pull(rows.rows, rows.factors, rows.item)
     limit = LOOSE * precision_of(rows.rows, rows.factors, rows.precision)
-    return bool((np.linalg.norm(off, axis=(1, 2)) <= limit * np.sqrt(energy)).all())
+    return bool((np.minimum(_turned(rows.rows), _turned(clean)) <= limit).all())
+
+
+def _turned(rows: Float[np.ndarray, "clients n K"]) -> Float[np.ndarray, " clients"]:
+    """How much of each client's rows is off their direction, relative."""
+    direction, energy = leading_direction(rows)
+    off = rows - np.matmul(rows, direction[:, :, None]) * direction[:, None]
+    size = np.sqrt(energy)
+    return np.linalg.norm(off, axis=(1, 2)) / np.where(size > 0, size, 1.0)
 
 
 def _unexplained(rule: ClientRule, choice: Choice | None) -> str:

@@ -149,19 +149,8 @@ def test_our_recordings(recorded, recording):
         assert same(both(path, adversary), FAST, f"{recording} by {adversary}")
 
 
-LONG = {"full text", "fedmf"}  # with inversion, which meets FedMF in "constant start", too
-
-
 @pytest.mark.thorough
-@pytest.mark.parametrize(
-    ("name", "recording"),
-    [
-        (name, recording)
-        for name in SHORT
-        for recording in OURS
-        if name != "inversion" or recording not in LONG
-    ],
-)
+@pytest.mark.parametrize(("name", "recording"), [(name, recording) for name in SHORT for recording in OURS])
 def test_our_recordings_by_what_iterates(recorded, recording, name):
     path = recorded(recording)
     for adversary in READ_BY.get(recording, ("server",)):

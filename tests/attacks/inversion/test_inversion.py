@@ -189,3 +189,13 @@ def test_clients_who_send_in_some_rounds_only(tmp_path: Path):
             recorder.upload(round_, round_, rng.normal(0, 1, (8, 4)), rng.permutation(20)[:8])
     found = fl.attack(tmp_path / "silent", "inversion")
     assert sorted(found.abstained) == [0, 1]
+
+
+def test_one_step_with_a_pull_of_the_items_is_none_of_several(tmp_path: Path):
+    """Before: all families of steps were fitted to it, in vain."""
+    ratings = fl.synthetic(users=8, items=20, ratings_per_user=6)
+    fl.record(tmp_path / "t", ratings, victim="fedmf", factors=5, rounds=[0])
+    found = fl.attack(tmp_path / "t", "inversion")
+    assert all("one step, of which undeclared reads" in reason for reason in found.abstained.values())
+    assert found.abstained
+    assert not set(fl.attack(tmp_path / "t", "undeclared").abstained) >= set(found.abstained)
