@@ -93,7 +93,9 @@ def learned_of(view: View, max_misfit: float) -> Learned:
     levels = np.array(view.manifest.rating_levels)
     if view.manifest.weighting == "include-unrated":
         return Learned(False, DECLARED, *_untold(view, asked, max_misfit, pulls[0]), pulls)
-    centre, upright = _untold_centre(asked, levels) if asked else (0.0, 1.0)  # nobody sent a row of an item
+    centre, upright = 0.0, 1.0
+    if asked and not _mostly_read(view, asked, max_misfit, pulls[0]):
+        centre, upright = _untold_centre(asked, levels)
     if np.isnan(centre):
         return Learned(False, None, 0.0, True, pulls, centred=True)
     offset = Offset(centre, True) if centre else _untold(view, asked, max_misfit, pulls[0])
@@ -152,6 +154,24 @@ class _Asked(NamedTuple):
     found: Reading
 
 
+def _mostly_read(view: View, asked: list[_Asked], max_misfit: float, pull: float) -> bool:
+    """Whether clients with enough ratings are read as they are, some with the scale that the others show.
+
+    Who uses every second level alone is read with that scale only: half of its ratings fit the grid, too.
+    """
+    if _share_read(asked) >= MOSTLY:
+        return True
+    shown = _shown_scale(asked)
+    return shown is not None and _share_read(_asked(view, max_misfit, pull, scale=shown)) >= MOSTLY
+
+
+def _share_read(asked: list[_Asked]) -> float:
+    """Of the clients with enough ratings; 1 where there is none."""
+    able = np.concatenate([one.rows.item.sum(axis=1) >= ABLE for one in asked])
+    answered = np.concatenate([one.found.answered for one in asked])
+    return float(answered[able].mean()) if able.any() else 1.0
+
+
 def _untold_centre(asked: list[_Asked], levels: Float[np.ndarray, " levels"]) -> tuple[float, float]:
     """What the program takes off every rating where that is neither nothing nor the lowest level.
 
@@ -159,9 +179,8 @@ def _untold_centre(asked: list[_Asked], levels: Float[np.ndarray, " levels"]) ->
     without it, NaN where rows leave the mirror image of each client open.
     """
     plain = (0.0, 1.0)
-    able = np.concatenate([one.rows.item.sum(axis=1) >= ABLE for one in asked])
     answered = np.concatenate([one.found.answered for one in asked])
-    if not able.any() or answered[able].mean() >= MOSTLY or not even(levels):
+    if not even(levels):
         return plain
     if any((one.rows.offset != 0).any() for one in asked):
         return plain
