@@ -39,6 +39,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
+from typing import Any
 
 import numpy as np
 from jaxtyping import Bool, Float, Int
@@ -124,6 +125,15 @@ class Undeclared:
         options = {**asdict(self), "seed": key}
         if obstacle := self.obstacle(view):
             return all_abstain(self.name, view.users, obstacle, options)
+        found = self._read(view, key, options, progress)
+        if view.manifest.weighting == "observed-only" or not _mostly_silent(found):
+            return found
+        # the declared weighting may be wrong
+        rated = self._read(view.declared(weighting="observed-only"), key, options, progress)
+        return rated if len(rated.abstained) < len(found.abstained) else found
+
+    def _read(self, view: View, key: int, options: dict[str, Any], progress: Progress) -> Reconstruction:
+        """Read all clients under the weighting that the manifest has."""
         found: list[Answered] = []
         off, levels = np.zeros(view.users.size, bool), np.array(view.manifest.rating_levels)
         done = 0
@@ -162,6 +172,11 @@ class Undeclared:
         if reason := unreadable(view):
             return reason
         return "" if view.manifest.weighting == "observed-only" else obstacle_with_unrated(view)
+
+
+def _mostly_silent(found: Reconstruction) -> bool:
+    """Whether the declared weighting left most clients open: another one is tried then."""
+    return len(found.abstained) > found.users.size / 2
 
 
 def _by_best_round(
