@@ -18,7 +18,7 @@ from attacks.closed_form.gaps import reading_with_gaps
 from attacks.closed_form.goodness_of_fit import step_of
 from attacks.closed_form.item_rows import BATCH_BYTES, rows_of
 from attacks.closed_form.mirrored import NEAR, centre_of, has_other_mirror, higher_centre, patterns_of
-from attacks.closed_form.pull_of_steps import pull_of_steps
+from attacks.closed_form.pull_of_steps import pull_of_hidden_steps, pull_of_steps
 from attacks.closed_form.readings import Reading, Rows, some_of
 from attacks.closed_form.shunned_level import MANY, may_be_lowered
 from attacks.closed_form.unrated_rows import reading_with_unrated
@@ -106,10 +106,12 @@ def learned_of(view: View, max_misfit: float) -> Learned:
 
 
 def _told_pull(view: View) -> tuple[float, ...]:
-    """The multiple of its factor in every row, where the order of the rows of the first clients tells one."""
+    """The multiple of its factor in every row, where steps between the rows of the first clients tell one."""
     for batch in view.batches(BATCH_BYTES):
         rows = rows_of(view.manifest, batch.rounds[0], None, pull=0.0)
-        told = pull_of_steps(some_of(rows, np.arange(min(ENOUGH, batch.users.size))))
+        some = some_of(rows, np.arange(min(ENOUGH, batch.users.size)))
+        told = pull_of_steps(some)
+        told = pull_of_hidden_steps(some) if told is None else told
         return () if told is None else (told * view.manifest.upload.scale,)
     return ()
 

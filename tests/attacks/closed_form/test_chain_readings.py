@@ -98,7 +98,9 @@ def test_a_bias_alone_makes_no_two_levels():
     one = np.ones(1)
     chain = Chain(g, h, step, np.array([2]), np.array([True]), 1.39707336 * one, one)
     there = np.ones((1, 11), bool)
-    rows = Rows(np.zeros((1, 11, 4)), np.zeros((1, 11, 4)), np.zeros((1, 11)), there, np.nan * one, 2.0**-23, None)
+    rows = Rows(
+        np.zeros((1, 11, 4)), np.zeros((1, 11, 4)), np.zeros((1, 11)), there, np.nan * one, 2.0**-23, None
+    )
     names = (OWN_BIAS, MEAN_AND_BIAS)
     found = [one for one in candidates(chain, rows, np.arange(0.5, 5.01, 0.5), 0.25) if one.name in names]
     assert len(found) == 2
