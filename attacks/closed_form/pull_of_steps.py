@@ -10,9 +10,9 @@ which is linear in c, and each pair of rows that follow each other says the same
 row is about the factor after the step, F_k and F_{k+1} change places, and the plane is that of F_{k+1} and
 v_{k+1}.
 
-Where the order is not seen, or is not that of the steps, any row may follow any other. The c of each pair of one
-client's rows is tried on all rows: the right one puts next to every row into the plane of some other, to the
-digits, which no other does.
+Where the order is not seen, or is not that of the steps, any row may follow any other. The c of each pair of
+one client's rows is tried on all rows: the right one puts next to every row into the plane of some other, to
+the digits, which no other does.
 
 What it assumes: three factors or more, uploads in the clear and without noise. It judges itself: one number
 explains next to all that is beside the planes.
@@ -133,7 +133,7 @@ def pull_of_hidden_steps(rows: Rows) -> float | None:
 def _beside_others(
     rows: Float[np.ndarray, "n K"], factors: Float[np.ndarray, "n K"]
 ) -> tuple[Float[np.ndarray, "n n K"], Float[np.ndarray, "n n K"]]:
-    """Each row, and its factor, beside the plane of each other, over the size of the row; 1 and 0 on itself."""
+    """Each row and its factor beside the plane of each other, over the row's size; 1 and 0 on itself."""
     first, second = (part.ravel() for part in np.indices((len(rows), len(rows))))
     factors = factors.astype(float)
     sent, pulled, size = _beside(rows[first], factors[first], rows[second], factors[second])

@@ -86,7 +86,7 @@ def lowered(path: Path, clients: int, used: list[int], **told) -> None:
 
 
 def test_whole_stars_of_a_grid_of_halves_are_not_ratings_less_a_number(tmp_path):
-    """Half as large they fit as well: 24 of 30 were open, and so ratings were taken for less a number untold."""
+    """Half as large they fit as well: 24 of 30 were open, so that ratings were taken for less a number."""
     halves = np.arange(0.5, 5.01, 0.5)
     levels = [[2.0, 3, 4, 5]] * 24 + [[2.5, 3, 3.5, 5]] * 6
     rng = np.random.default_rng(8)

@@ -533,4 +533,5 @@ def test_rows_of_unrated_items_are_declared_and_none_is_there(tmp_path, biased):
             recorder.truth(user, rated, ratings)
     found = fl.attack(tmp_path / "run", "undeclared")
     score = fl.score(found, transcript=tmp_path / "run").set_index("metric")
-    assert not found.abstained and score.loc["rated_rating_accuracy", "value"] == 1
+    assert not found.abstained
+    assert score.loc["rated_rating_accuracy", "value"] == 1
