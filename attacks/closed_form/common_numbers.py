@@ -18,7 +18,7 @@ from attacks.closed_form.gaps import reading_with_gaps
 from attacks.closed_form.goodness_of_fit import step_of
 from attacks.closed_form.item_rows import BATCH_BYTES, rows_of
 from attacks.closed_form.mirrored import NEAR, centre_of, has_other_mirror, higher_centre, patterns_of
-from attacks.closed_form.pull_of_steps import pull_of_steps
+from attacks.closed_form.pull_of_steps import pull_of_hidden_steps, pull_of_steps
 from attacks.closed_form.readings import Reading, Rows, some_of
 from attacks.closed_form.shunned_level import MANY, may_be_lowered
 from attacks.closed_form.unrated_rows import reading_with_unrated
@@ -93,7 +93,9 @@ def learned_of(view: View, max_misfit: float) -> Learned:
     levels = np.array(view.manifest.rating_levels)
     if view.manifest.weighting == "include-unrated":
         return Learned(False, DECLARED, *_untold(view, asked, max_misfit, pulls[0]), pulls)
-    centre, upright = _untold_centre(asked, levels) if asked else (0.0, 1.0)  # nobody sent a row of an item
+    centre, upright = 0.0, 1.0
+    if asked and not _mostly_read(view, asked, max_misfit, pulls[0]):
+        centre, upright = _untold_centre(asked, levels)
     if np.isnan(centre):
         return Learned(False, None, 0.0, True, pulls, centred=True)
     offset = Offset(centre, True) if centre else _untold(view, asked, max_misfit, pulls[0])
@@ -104,10 +106,12 @@ def learned_of(view: View, max_misfit: float) -> Learned:
 
 
 def _told_pull(view: View) -> tuple[float, ...]:
-    """The multiple of its factor in every row, where the order of the rows of the first clients tells one."""
+    """The multiple of its factor in every row, where steps between the rows of the first clients tell one."""
     for batch in view.batches(BATCH_BYTES):
         rows = rows_of(view.manifest, batch.rounds[0], None, pull=0.0)
-        told = pull_of_steps(some_of(rows, np.arange(min(ENOUGH, batch.users.size))))
+        some = some_of(rows, np.arange(min(ENOUGH, batch.users.size)))
+        told = pull_of_steps(some)
+        told = pull_of_hidden_steps(some) if told is None else told
         return () if told is None else (told * view.manifest.upload.scale,)
     return ()
 
@@ -152,6 +156,24 @@ class _Asked(NamedTuple):
     found: Reading
 
 
+def _mostly_read(view: View, asked: list[_Asked], max_misfit: float, pull: float) -> bool:
+    """Whether clients with enough ratings are read as they are, some with the scale that the others show.
+
+    Who uses every second level alone is read with that scale only: half of its ratings fit the grid, too.
+    """
+    if _share_read(asked) >= MOSTLY:
+        return True
+    shown = _shown_scale(asked)
+    return shown is not None and _share_read(_asked(view, max_misfit, pull, scale=shown)) >= MOSTLY
+
+
+def _share_read(asked: list[_Asked]) -> float:
+    """Of the clients with enough ratings; 1 where there is none."""
+    able = np.concatenate([one.rows.item.sum(axis=1) >= ABLE for one in asked])
+    answered = np.concatenate([one.found.answered for one in asked])
+    return float(answered[able].mean()) if able.any() else 1.0
+
+
 def _untold_centre(asked: list[_Asked], levels: Float[np.ndarray, " levels"]) -> tuple[float, float]:
     """What the program takes off every rating where that is neither nothing nor the lowest level.
 
@@ -159,9 +181,8 @@ def _untold_centre(asked: list[_Asked], levels: Float[np.ndarray, " levels"]) ->
     without it, NaN where rows leave the mirror image of each client open.
     """
     plain = (0.0, 1.0)
-    able = np.concatenate([one.rows.item.sum(axis=1) >= ABLE for one in asked])
     answered = np.concatenate([one.found.answered for one in asked])
-    if not able.any() or answered[able].mean() >= MOSTLY or not even(levels):
+    if not even(levels):
         return plain
     if any((one.rows.offset != 0).any() for one in asked):
         return plain

@@ -55,11 +55,9 @@ def common_scale(
     """
     if scale.size < FEWEST:
         return None
-    for reduction, numbers in (("sum", scale), ("mean", scale * n_rated)):
-        value, share = common(numbers)
-        if share >= MOST:
-            return Scale(reduction, value, share)
-    return None
+    found = (Scale("sum", *common(scale)), Scale("mean", *common(scale * n_rated)))
+    likeliest = max(found, key=lambda one: one.share)  # of equals the first
+    return likeliest if likeliest.share >= MOST else None
 
 
 def common(numbers: Float[np.ndarray, " clients"]) -> tuple[float, float]:

@@ -214,6 +214,10 @@ def _shared(pairs: dict[int, _Pairs], levels: np.ndarray) -> float | None:
     best = every[int(np.argmax(votes))]
     if max(votes) < max(FEWEST, MOST * len(alone)):
         return None
+    # clients who use every second level alone fit half as large, too: others have to tell
+    others = np.abs(every / best - 1) > VAGUE
+    if np.max(votes, where=others, initial=0) >= max(votes):
+        return None
     like = [own[np.abs(own / best - 1).argmin()] for own, _ in alone.values()]
     return float(np.median([c for c in like if abs(c / best - 1) < VAGUE]))
 

@@ -10,8 +10,12 @@ which is linear in c, and each pair of rows that follow each other says the same
 row is about the factor after the step, F_k and F_{k+1} change places, and the plane is that of F_{k+1} and
 v_{k+1}.
 
-What it assumes: the order of the rows, three factors or more, uploads in the clear and without noise. It
-judges itself: one number explains next to all that is beside the planes.
+Where the order is not seen, or is not that of the steps, any row may follow any other. The c of each pair of
+one client's rows is tried on all rows: the right one puts next to every row into the plane of some other, to
+the digits, which no other does.
+
+What it assumes: three factors or more, uploads in the clear and without noise. It judges itself: one number
+explains next to all that is beside the planes.
 
 References
 ----------
@@ -28,6 +32,8 @@ from attacks.closed_form.readings import Rows
 FEWEST = 12  # pairs of rows that have to agree
 LEFT = 1e-3  # share of what is beside the planes that one number may leave
 LEAST = 30.0  # times the size of the rows' last digits, that there is to explain
+MOST, AT_MOST = 0.75, 0.25  # share of the rows in another one's plane: with the number, and without it
+CLIENTS, ROWS = 12, 32  # that are asked where the order is hidden, and of each client
 
 
 def pull_of_steps(rows: Rows) -> float | None:
@@ -75,6 +81,74 @@ def pull_of_steps(rows: Rows) -> float | None:
         if total > len(sent) * (LEAST * rows.precision) ** 2 and left <= LEFT * total:
             return c
     return None
+
+
+def pull_of_hidden_steps(rows: Rows) -> float | None:
+    """The same where nobody sees in which order a client went through its ratings.
+
+    Parameters
+    ----------
+    rows : Rows
+        Nothing has been taken off; their order plays no part.
+
+    Returns
+    -------
+    float or None
+
+    Examples
+    --------
+    >>> rng = np.random.default_rng(0)
+    >>> v, u, sent = rng.normal(size=(20, 4)), np.ones(4), np.zeros((20, 4))
+    >>> for at in rng.permutation(20):
+    ...     sent[at] = (3 - u @ v[at]) * u - 0.25 * v[at]
+    ...     u = u + 0.01 * (3 - u @ v[at]) * v[at]
+    >>> none, all_ = np.zeros((1, 20)), np.ones((1, 20), bool)
+    >>> known = Rows(sent[None], v[None], none, all_, np.array([np.nan]), 2.0**-52, None)
+    >>> round(pull_of_hidden_steps(known), 9)
+    -0.25
+    """
+    if rows.rows.shape[2] < 3:
+        return None
+    here = rows.item & (rows.rows != 0).any(axis=2) & np.isfinite(rows.rows).all(axis=2)
+    most = np.argsort(-here.sum(axis=1), kind="stable")[:CLIENTS]
+    asked = [
+        _beside_others(*(part[user, here[user]][:ROWS] for part in (rows.rows, rows.factors)))
+        for user in most
+    ]
+    if sum(len(sent) for sent, _ in asked) < FEWEST:
+        return None
+    digits = LEAST * rows.precision
+    sent, pulled = asked[0]
+    square = (pulled**2).sum(axis=2)
+    numbers = (sent * pulled).sum(axis=2) / np.where(square > 0, square, 1)
+    near = np.linalg.norm(sent - numbers[..., None] * pulled, axis=2) < digits
+    numbers = numbers[near & (square > 0)]
+    if not numbers.size or _share_explained(asked, 0.0, digits) > AT_MOST:
+        return None
+    first = np.array([_share_explained(asked[:1], c, digits) for c in numbers.tolist()])
+    best = float(np.median(numbers[first == first.max()]))
+    return best if _share_explained(asked, best, digits) >= MOST else None
+
+
+def _beside_others(
+    rows: Float[np.ndarray, "n K"], factors: Float[np.ndarray, "n K"]
+) -> tuple[Float[np.ndarray, "n n K"], Float[np.ndarray, "n n K"]]:
+    """Each row and its factor beside the plane of each other, over the row's size; 1 and 0 on itself."""
+    first, second = (part.ravel() for part in np.indices((len(rows), len(rows))))
+    factors = factors.astype(float)
+    sent, pulled, size = _beside(rows[first], factors[first], rows[second], factors[second])
+    weight = 1 / np.maximum(size, np.finfo(float).tiny)[:, None]
+    shape = (len(rows), len(rows), rows.shape[1])
+    sent, pulled = (np.nan_to_num(part * weight).reshape(shape) for part in (sent, pulled))
+    own = np.arange(len(rows))
+    sent[own, own], pulled[own, own] = 1.0, 0.0
+    return sent, pulled
+
+
+def _share_explained(asked: list[tuple[np.ndarray, np.ndarray]], c: float, digits: float) -> float:
+    """Share of the rows that lie in the plane of another one, without c times their factor."""
+    left = [np.linalg.norm(sent - c * pulled, axis=2).min(axis=1, initial=np.inf) for sent, pulled in asked]
+    return float(np.mean(np.concatenate(left) < digits))
 
 
 def _pairs(

@@ -39,6 +39,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
+from typing import Any
 
 import numpy as np
 from jaxtyping import Bool, Float, Int
@@ -124,6 +125,18 @@ class Undeclared:
         options = {**asdict(self), "seed": key}
         if obstacle := self.obstacle(view):
             return all_abstain(self.name, view.users, obstacle, options)
+        rated = view.declared(weighting="observed-only")
+        if view.manifest.weighting == "observed-only" or obstacle_with_unrated(view):
+            return self._read(rated, key, options, progress)
+        found = self._read(view, key, options, progress)
+        if not _mostly_silent(found):
+            return found
+        # the declared weighting may be wrong
+        instead = self._read(rated, key, options, progress)
+        return instead if len(instead.abstained) < len(found.abstained) else found
+
+    def _read(self, view: View, key: int, options: dict[str, Any], progress: Progress) -> Reconstruction:
+        """Read all clients under the weighting that the manifest has."""
         found: list[Answered] = []
         off, levels = np.zeros(view.users.size, bool), np.array(view.manifest.rating_levels)
         done = 0
@@ -161,7 +174,23 @@ class Undeclared:
         """Why the attack does not apply, or nothing."""
         if reason := unreadable(view):
             return reason
-        return "" if view.manifest.weighting == "observed-only" else obstacle_with_unrated(view)
+        if view.manifest.weighting == "observed-only" or not _long_lists(view):
+            return ""
+        return obstacle_with_unrated(view)
+
+
+def _long_lists(view: View) -> bool:
+    """Whether somebody sends rows of half of the items, as one who sends those of unrated ones, too."""
+    return any(
+        bool(((one.valid & (one.kind == ITEM)).sum(axis=1) >= view.manifest.n_items / 2).any())
+        for batch in view.batches(BATCH_BYTES)
+        for one in batch.rounds
+    )
+
+
+def _mostly_silent(found: Reconstruction) -> bool:
+    """Whether the declared weighting left most clients open: another one is tried then."""
+    return len(found.abstained) > found.users.size / 2
 
 
 def _by_best_round(

@@ -15,6 +15,7 @@ from victims.transcript.view import View
 
 UNLIKE = 0.3  # of how far factors move: a rule that leaves more of most is not the one that moved them
 FEW = 0.1  # of the clients: a rule that explains no more is not theirs
+NOTHING = 1e-9  # constants below it are 0, up to the digits of the rows that tell them
 ONE = {"bernoulli": "logistic"}  # names of one loss
 
 
@@ -181,5 +182,11 @@ def _contradicted(found: Identification, manifest: Manifest) -> Iterator[tuple[s
     for key, number in found.constants.items():
         if key == "learning_rate" and "epochs" in public:
             continue
-        if key in public and abs(public[key] - number) > ALIKE * max(abs(public[key]), abs(number)):
-            yield key, f"{public[key]:g}", f"{number:g}"
+        if key not in public:
+            continue
+        declared = public[key]
+        size = max(abs(declared), abs(number))
+        if size > NOTHING and abs(declared - number) > ALIKE * size:
+            # the manifest holds 0 for a regularisation that version 2 leaves out
+            unsaid = key == "upload_regularization" and declared == 0 and manifest.version > 1
+            yield key, f"{declared:g}" + (", or not at all" if unsaid else ""), f"{number:g}"

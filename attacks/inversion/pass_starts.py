@@ -29,6 +29,7 @@ from attacks.inversion.starts import Starts
 
 NUMBERS = 4  # of the grid, that are kept
 FINENESS = 400  # of the search for A
+FLAT = 1e-100  # least slope of a sigmoid that something is divided by
 LENGTHS = np.geomspace(0.03, 20, 120)  # of u that are tried where nothing tells it
 EXPLAINED = 0.9  # of how rows differ in direction, that the line leaves at most
 REFINED = 3  # times, that g and the line are made of each other
@@ -86,7 +87,12 @@ def _losses(loss: str, first: float, range_: float) -> _Losses:
         return _Losses(lambda x: x, np.ones_like)
     if loss == "cross-entropy":
         return _Losses(lambda x: first + range_ * expit(x), lambda x: np.full_like(x, range_))
-    return _Losses(lambda x: first + range_ * expit(x), lambda x: range_ / (expit(x) * expit(-x)))
+    return _Losses(lambda x: first + range_ * expit(x), lambda x: range_ / _slope(x))
+
+
+def _slope(x: np.ndarray) -> np.ndarray:
+    """Of the sigmoid, which is 0 in floating point far out."""
+    return np.maximum(expit(x) * expit(-x), FLAT)
 
 
 def _starts(

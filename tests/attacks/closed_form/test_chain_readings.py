@@ -9,6 +9,9 @@ import numpy as np
 import pytest
 
 import factorleak as fl
+from attacks.closed_form.chain_readings import MEAN_AND_BIAS, OWN_BIAS, candidates
+from attacks.closed_form.moving_factor import Chain
+from attacks.closed_form.readings import Rows
 from tests.attacks.closed_form.test_link_grid import answers
 from tests.oracles.pass_programs import Passer, Passes
 from tests.oracles.rule_programs import Recording
@@ -84,3 +87,21 @@ def test_a_single_clipped_row(seed, tmp_path):
     told, wrong = counted(fl.attack(tmp_path / "t", "undeclared"), ratings, recording.levels)
     assert wrong == 0
     assert told >= 0.4 * (ratings > 0).sum()
+
+
+def test_a_bias_alone_makes_no_two_levels():
+    """Ten ratings of one level and one of another, whose predictions say nothing: any two levels fit."""
+    g = np.full((1, 11), 2.0741e-4) + 1e-8 * np.arange(11)
+    g[0, 4] = 1.9684e-4
+    h = 0.015 * np.sin(np.arange(11.0))[None]
+    step = (np.arange(11) == 4).astype(int)[None]
+    one = np.ones(1)
+    chain = Chain(g, h, step, np.array([2]), np.array([True]), 1.39707336 * one, one)
+    there = np.ones((1, 11), bool)
+    rows = Rows(
+        np.zeros((1, 11, 4)), np.zeros((1, 11, 4)), np.zeros((1, 11)), there, np.nan * one, 2.0**-23, None
+    )
+    names = (OWN_BIAS, MEAN_AND_BIAS)
+    found = [one for one in candidates(chain, rows, np.arange(0.5, 5.01, 0.5), 0.25) if one.name in names]
+    assert len(found) == 2
+    assert not any(one.read(np.array([0]))[0].answered.any() for one in found)

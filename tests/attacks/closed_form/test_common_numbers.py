@@ -83,3 +83,22 @@ def lowered(path: Path, clients: int, used: list[int], **told) -> None:
             ratings = rng.permutation(np.resize(used, items.size)).astype(float)
             recorder.upload(0, user, -(ratings - 1 - q[items] @ p[user])[:, None] * p[user], items)
             recorder.truth(user, items, ratings)
+
+
+def test_whole_stars_of_a_grid_of_halves_are_not_ratings_less_a_number(tmp_path):
+    """Half as large they fit as well: 24 of 30 were open, so that ratings were taken for less a number."""
+    halves = np.arange(0.5, 5.01, 0.5)
+    levels = [[2.0, 3, 4, 5]] * 24 + [[2.5, 3, 3.5, 5]] * 6
+    rng = np.random.default_rng(8)
+    q, p = rng.normal(0, 0.4, (ITEMS, K)), rng.normal(0, 0.4, (len(levels), K))
+    with fl.Recorder(tmp_path / "whole", rating_levels=halves) as recorder:
+        recorder.broadcast(0, q)
+        for user, used in enumerate(levels):
+            items = rng.choice(ITEMS, int(rng.integers(8, 16)), replace=False)
+            ratings = rng.permutation(np.resize(used, items.size))
+            error = ratings - q[items] @ p[user]
+            rows = error[:, None] * p[user] / items.size - 0.02 * q[items]
+            recorder.upload(0, user, rows, items)
+            recorder.truth(user, items, ratings)
+    assert not fl.attack(tmp_path / "whole", "undeclared").abstained
+    assert right(tmp_path / "whole", "undeclared") == 1

@@ -509,3 +509,29 @@ def test_made_up_ratings_off_the_grid_make_no_multiples(tmp_path, dtype):
     for user, _, index, value, _ in found.rows():
         for one, item, rating in zip(user, index, value, strict=True):
             assert abs(rating - sent[one][lists[one] == item]) < 0.1
+
+
+@pytest.mark.parametrize("biased", [False, True])
+def test_rows_of_unrated_items_are_declared_and_none_is_there(tmp_path, biased):
+    """Where hardly anybody is read as declared, rows are read as the declaration would not have it."""
+    rng = np.random.default_rng(3)
+    levels, users, items, k = np.arange(0.5, 4.1, 0.5), 16, 40, 6
+    v, u = rng.normal(0, 0.01, (items, k)), rng.normal(0, 0.01, (users, k))
+    bias = biased * rng.normal(2.5, 0.3, items)
+    with fl.Recorder(tmp_path / "run", rating_levels=levels, weighting="include-unrated") as recorder:
+        recorder.broadcast(0, v, biases=bias if biased else None)
+        for user in range(users):
+            rated = rng.permutation(items)[:14]
+            ratings, p, rows = rng.choice([1.0, 2.0, 3.0, 4.0], 14), u[user].copy(), np.zeros((14, k))
+            if user < 6:  # these alone tell the scale, by which whole stars are not half as many
+                ratings[:4] = 0.5, 2.5, 3.5, 4.0
+            for number, (factor, rating) in enumerate(zip(v[rated], ratings - bias[rated], strict=True)):
+                error = rating - factor @ p
+                rows[number] = 0.002 * (error * p - 0.01 * factor)
+                p = p + 0.001 * error * factor
+            recorder.upload(0, user, rows, rated)
+            recorder.truth(user, rated, ratings)
+    found = fl.attack(tmp_path / "run", "undeclared")
+    score = fl.score(found, transcript=tmp_path / "run").set_index("metric")
+    assert not found.abstained
+    assert score.loc["rated_rating_accuracy", "value"] == 1

@@ -10,6 +10,7 @@ from typer.testing import CliRunner
 
 import factorleak as fl
 from attacks.closed_form.goodness_of_fit import ACCIDENT
+from attacks.identify.identification import Identification
 from audit.cli.main import app
 from tests.oracles.client_programs import Program
 from tests.oracles.local_training import Client
@@ -212,3 +213,16 @@ def test_a_declared_step_that_moves_no_factor_is_contradicted(tmp_path):
         view = fl.open_transcript(tmp_path / rule).view("server")
         told[rule] = [one.key for one in fl.identify(view).contradictions(view.manifest)]
     assert told == {"fresh": ["rule"], "sgd": []}
+
+
+def test_a_number_that_is_nothing_contradicts_no_zero_and_what_is_left_out_is_said_to_be(tmp_path):
+    """A regularisation of -9e-14 was held against one of 0, and 0 was called declared where nothing was."""
+    with fl.Recorder(
+        tmp_path / "t", rating_levels=[1, 2, 3], constants={"lambda_factors": 0.0, "upload_scale": 1.0}
+    ) as recorder:
+        recorder.broadcast(0, np.eye(3))
+        recorder.upload(0, "anna", np.eye(3), [0, 1, 2])
+    found = Identification({}, {"lambda_factors": -9e-14, "upload_regularization": -0.04}, (), 6, 6)
+    (told,) = found.contradictions(fl.open_transcript(tmp_path / "t").manifest)
+    words = "is declared 0, or not at all, and the rows of 6 of 6 clients say -0.04"
+    assert str(told) == f"upload_regularization {words}"

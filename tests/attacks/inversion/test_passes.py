@@ -66,3 +66,21 @@ def test_minibatches_show_in_the_ranks_of_rows():
         rows, _ = Passer(0.02, 2, batch).train(u, v, r, np.arange(1.0, 6.0))
         none, every = np.zeros((1, 22)), np.ones((1, 22), bool)
         assert block_size(Rows(rows[None], v[None], none, every, np.ones(1), 2e-16, None)) == batch
+
+
+def test_no_pass_starts_where_predictions_are_on_the_flat_of_a_sigmoid(tmp_path: Path):
+    """Factors so long that the slope is 0 in floating point: it was divided by."""
+    from attacks.client_rules.local_passes import LocalPasses
+    from attacks.closed_form.row_readings import Rows
+    from attacks.inversion.pass_starts import pass_starts
+    from attacks.inversion.search import Guess
+
+    Passes().record(tmp_path / "t", {})
+    rule = LocalPasses(1, "sigmoid")
+    family = rule.families(open_transcript(tmp_path / "t").manifest)[0]
+    rng = np.random.default_rng(0)
+    v, u = rng.normal(0, 100, (8, 4)), rng.normal(0, 1, 4)
+    sent = rng.normal(0, 1, (1, 8, 1)) * u
+    rows = Rows(sent, v[None], np.zeros((1, 8)), np.ones((1, 8), bool), np.ones(1), 2e-16, None)
+    found = pass_starts(rows, np.ones(1), rule, Guess(family, 2.0))
+    assert np.isfinite(found.factor).all()
