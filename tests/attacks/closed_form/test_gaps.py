@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 import factorleak as fl
-from attacks.closed_form.gaps import filled_in
+from attacks.closed_form.filled_rows import filled_in
 from attacks.closed_form.readings import Rows
 from tests.oracles.gap_programs import (
     GapProgram,
