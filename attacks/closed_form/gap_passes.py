@@ -35,6 +35,7 @@ TRIED = 6  # pairs of a client
 TIGHT = 0.1  # of what digits allow elsewhere, that entries may be away: pairs differ by the second order
 RIVAL = 1e-3  # distance of an entry, that ratings of all other pairs must leave
 CLOSE = 2e-2  # distance, from which on decay, and more steps than two, are worth trying
+FAR = 0.1  # distance of a rough fit, from which on nothing is worth trying
 FARTHER = 1.5  # times as far as before, from which on another number of steps is not worth trying
 ITERATIONS = 15  # of a fit that only judges pairs
 EVIDENCE = 20.0  # nats
@@ -117,6 +118,8 @@ def _told_by_one(
         return None
     roughly = [_roughly(case, *one, PASSES[0]) for one in firsts]
     number = int(np.argmin(roughly))
+    if not roughly[number] < FAR:
+        return None
     others = [one for place, one in enumerate(firsts) if place != number]
     start, ratings = firsts[number]
     before = CLOSE

@@ -150,7 +150,7 @@ def of_columns(rows: Rows, filled: Filled, user: int, levels: np.ndarray, digits
 
 
 def nearly_in_columns(
-    table: Float[np.ndarray, "n m"],
+    table: Float[np.ndarray, "told m"],
     rows: Rows,
     user: int,
     here: np.ndarray,
@@ -162,10 +162,10 @@ def nearly_in_columns(
 
     Parameters
     ----------
-    table : (n, m)
+    table : (told, m)
     rows : Rows
     user : int
-    here : (n,) int
+    here : (told,) int
         Rows of the client that the table is about.
     levels : (levels,)
     digits : float

@@ -23,6 +23,7 @@ order of the steps, or in that of the items. Beyond the papers; the step is that
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from functools import lru_cache
 from itertools import product
 from typing import NamedTuple
 
@@ -36,7 +37,8 @@ from attacks.closed_form.readings import Rows
 
 EXCESS = 4  # entries more than unknowns
 MOST_ROWS = 300  # of a client: each step of the fit takes their number squared
-MOST_STEPS = 60  # of the fit
+MOST_STEPS = 40  # of the fit
+CLOSE = 0.02  # distance of an entry without a shrink, from which on one is worth trying
 LAST = 1e-15  # relative change that ends it
 SHARP = 1e-3  # relative, within which a row's two numbers must be told
 LOG_SHRINK, PULL, START = 0, 1, 2  # places of the unknowns: x_0 begins at the last, and g behind it
@@ -126,6 +128,8 @@ def _fitted(case: _Case, seen: Bool[np.ndarray, " K"], digits: float) -> Float[n
         fit = fitted(lambda x: _rows(x, case), now, shown, case.sent, case.kept)
         if fit.off <= digits:
             return fit.unknowns
+        if not fit.off < CLOSE:
+            break
         now = fit.unknowns
     return None
 
@@ -163,7 +167,7 @@ def _path(
 
 def _table(
     case: _Case, seen: Bool[np.ndarray, " K"], unknowns: Float[np.ndarray, " m"], digits: float
-) -> tuple[Bool[np.ndarray, " n"], Float[np.ndarray, "n m"]]:
+) -> tuple[Bool[np.ndarray, " n"], Float[np.ndarray, "n columns"]]:
     """Columns that ratings are in the span of, and the rows of which they are told."""
     k = case.v.shape[1]
     x, slope = _path(unknowns, case.v)
@@ -223,20 +227,25 @@ def fitted(
     J. J. Moré 1978, doi:10.1007/BFb0067700 (MINPACK).
     """
 
-    def whole(some: np.ndarray) -> np.ndarray:
-        out = first.copy()
-        out[free] = some
-        return out
+    @lru_cache(maxsize=1)
+    def at(some: tuple[float, ...]) -> tuple[np.ndarray, np.ndarray]:
+        rows, slope = model(_put(first, free, np.array(some)))
+        return (rows - sent)[kept], slope[kept][:, free]
 
     with np.errstate(all="ignore"):
         try:
             found = least_squares(
-                lambda some: (model(whole(some))[0] - sent)[kept],
-                first[free],
-                lambda some: model(whole(some))[1][kept][:, free],
+                lambda some: at(tuple(some))[0], first[free], lambda some: at(tuple(some))[1],
                 method="lm", x_scale="jac", ftol=LAST, xtol=LAST, gtol=LAST, max_nfev=most,
             )  # fmt: skip
         except ValueError:  # numbers that are not finite
             return Fit(first, np.inf)
     off = np.abs(found.fun).max(initial=0)
-    return Fit(whole(found.x), float(off) if np.isfinite(off) else np.inf)
+    return Fit(_put(first, free, found.x), float(off) if np.isfinite(off) else np.inf)
+
+
+def _put(whole: np.ndarray, free: np.ndarray, some: np.ndarray) -> np.ndarray:
+    """Some unknowns put in the place of those that are free."""
+    out = whole.copy()
+    out[free] = some
+    return out

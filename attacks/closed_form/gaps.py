@@ -45,7 +45,7 @@ from victims.transcript.manifest import Manifest
 
 CHANCE = 20.0  # nats, by which missing entries that are all smaller than the others are no accident
 FITS = (of_steps, of_passes)
-ASKED = 6  # clients of a batch that say whether a fit is worth its time for the others
+ASKED = 4  # clients of a batch that say whether a fit is worth its time for the others
 
 
 def reading_with_gaps(rows: Rows, manifest: Manifest, max_misfit: float) -> Reading:
