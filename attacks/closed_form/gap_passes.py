@@ -27,12 +27,14 @@ from jaxtyping import Bool, Float
 from attacks.closed_form.filled_rows import Filled, of_rank_one
 from attacks.closed_form.gap_spans import Told
 from attacks.closed_form.gap_steps import EXCESS, MOST_ROWS, Fit, fitted
+from attacks.closed_form.goodness_of_fit import step_of
 from attacks.closed_form.hidden_orders import FirstOrder, nearest_pairs
 from attacks.closed_form.readings import Rows
 
 PASSES = range(2, 11)  # steps that are tried
 TRIED = 6  # pairs of a client
 TIGHT = 0.1  # of what digits allow elsewhere, that entries may be away: pairs differ by the second order
+SHOWN = 10.0  # times that, which another rating must change an entry by
 RIVAL = 1e-3  # distance of an entry, that ratings of all other pairs must leave
 CLOSE = 2e-2  # distance, from which on decay, and more steps than two, are worth trying
 FAR = 0.1  # distance of a rough fit, from which on nothing is worth trying
@@ -136,7 +138,9 @@ def _told_by_one(
     if not alone or not _one_multiple(ratings - case.offset[~case.silent], case.offset, levels):
         return None
     value = np.full(item.size, np.nan)
-    value[np.flatnonzero(item)[~case.silent]] = ratings
+    # what another rating would change an entry by
+    change = step_of(levels) * (case.kept * np.abs(start.factor * start.scale)).max(axis=1)[~case.silent]
+    value[np.flatnonzero(item)[~case.silent]] = np.where(change > SHOWN * limit, ratings, np.nan)
     return value, float(passes)
 
 

@@ -100,7 +100,8 @@ def of_steps(rows: Rows, filled: Filled, user: int, levels: np.ndarray, digits: 
         unknowns = _fitted(case, seen, digits)
         if unknowns is None:
             continue
-        told, table = _table(case, seen, unknowns, digits)
+        with np.errstate(divide="ignore", invalid="ignore"):  # predictions of 0 alone
+            told, table = _table(case, seen, unknowns, digits)
         if not told.any():
             return None
         return nearly_in_columns(table[told], rows, user, placed[told], levels, digits, float(len(here)))
