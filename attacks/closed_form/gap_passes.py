@@ -57,7 +57,7 @@ class _Case(NamedTuple):
     @property
     def silent(self) -> Bool[np.ndarray, " n"]:
         """Rows of which nothing was sent."""
-        return ~self.kept.any(axis=1)
+        return np.asarray(~self.kept.any(axis=1))
 
 
 def of_passes(rows: Rows, filled: Filled, user: int, levels: np.ndarray, digits: float) -> Told:

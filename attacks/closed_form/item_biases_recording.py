@@ -111,7 +111,8 @@ def _exact(rows: Rows) -> Numbers:
 
 def _columns(parts: list[_Part]) -> Columns:
     """The ratings of all parts, one after the other; errors and predictions of size 1."""
-    owner, item, g, h = [], [], [], []
+    columns: tuple[list[np.ndarray], ...] = ([], [], [], [])
+    owner, item, g, h = columns
     first = 0
     for one in parts:
         user, row = np.nonzero(one.numbers.there)
@@ -121,7 +122,7 @@ def _columns(parts: list[_Part]) -> Columns:
             size = np.abs(np.where(one.numbers.there, values, 0)).max(axis=1, initial=0)
             column.append((values / np.where(size > 0, size, 1)[:, None])[user, row])
         first += one.users.size
-    return Columns(*(np.concatenate(column) for column in (owner, item, g, h)))
+    return Columns(*(np.concatenate(column) for column in columns))
 
 
 def _items(one: _Part) -> Int[np.ndarray, "some rows"]:
@@ -157,11 +158,11 @@ def _answered(
     read = found.read[first : first + part.users.size] if first < found.read.size else np.zeros(0, bool)
     read = np.concatenate([read, np.zeros(part.users.size - read.size, bool)])
     reasons = {}
-    for user, here, some in zip(part.users.tolist(), read.tolist(), told.any(axis=1).tolist(), strict=True):
+    for user, one, some in zip(part.users.tolist(), read, told.any(axis=1), strict=True):
         if upright < UPRIGHT:
             reasons[user] = OPEN_FOR_ALL.format(upright)
         elif not some:
-            reasons[user] = OPEN_SHIFT if here else NOT_READ
+            reasons[user] = OPEN_SHIFT if one else NOT_READ
     value[np.isin(part.users, list(reasons))] = np.nan
     kind = np.broadcast_to(part.uploads.kind, part.uploads.gradients.shape[:2])[part.here]
     answered = ~np.isnan(value).all(axis=1)
