@@ -10,7 +10,9 @@ the grid, and a few pairs of them do (``attacks.closed_form.hidden_orders``). Wi
 names, K + 4 unknowns are left (s and a are 1 without decay), and one more for each row of which nothing was
 sent: they are fitted to the entries that were, for each T from two on. Right ratings meet them to the last
 digits; those of other pairs miss them by the second order, about a hundredth, so that one pair alone must
-fit. Ratings of which another multiple is on the grid stay open, for sigma and the length of u take it up.
+fit. Unknowns that other ratings would make up for (the factor in columns that are seen nowhere, after one
+step) are counted: ratings are believed where they are more. Ratings of which another multiple is on the grid
+stay open, for sigma and the length of u take it up.
 
 What it assumes: uploads in the clear, rounded no more than to single precision; steps over all ratings, so
 short that the first order names ratings. Beyond the papers; the scheme is that of H. B. McMahan et al.,
@@ -46,18 +48,14 @@ SHRINK, DECAY, SCALE, PULL, COPIES, START = range(6)  # places of the unknowns; 
 
 
 class _Case(NamedTuple):
-    """Rows of one client, of size 1 once multiplied by ``size``; offset (n,), and ratings as far as named."""
+    """Rows of one client, of size 1 once multiplied by ``size``; offset (n,), and rows without a rating."""
 
     sent: Float[np.ndarray, "n K"]
     v: Float[np.ndarray, "n K"]
     kept: Bool[np.ndarray, "n K"]
     offset: Float[np.ndarray, " n"]
     size: float
-
-    @property
-    def silent(self) -> Bool[np.ndarray, " n"]:
-        """Rows of which nothing was sent."""
-        return np.asarray(~self.kept.any(axis=1))
+    silent: Bool[np.ndarray, " n"]
 
 
 def of_passes(rows: Rows, filled: Filled, user: int, levels: np.ndarray, digits: float) -> Told:
@@ -82,11 +80,9 @@ def of_passes(rows: Rows, filled: Filled, user: int, levels: np.ndarray, digits:
     here, limit = np.flatnonzero(rows.item[user]), TIGHT * digits
     kept, v = filled.kept[user, here], rows.factors[user, here].astype(float)
     size = np.abs(rows.rows[user, here]).max(initial=0)
-    case = _Case(rows.rows[user, here] / size, v, kept, rows.offset[user, here], float(size))
-    named = ~case.silent
-    beyond = kept.sum() - (v.shape[1] + START + case.silent.sum())
-    chance = named.sum() * np.log(levels.size) + np.log(TRIED * len(PASSES))
-    if beyond < EXCESS or beyond * np.log(RIVAL / limit) < chance + EVIDENCE or len(here) > MOST_ROWS:
+    named = kept.any(axis=1)
+    case = _Case(rows.rows[user, here] / size, v, kept, rows.offset[user, here], float(size), ~named)
+    if kept.sum() < v.shape[1] + START + (~named).sum() + EXCESS or len(here) > MOST_ROWS:
         return None
     error, factor, _ = of_rank_one(case.sent[None], kept[None])
     direction = factor[0] / np.linalg.norm(factor)
@@ -124,24 +120,53 @@ def _told_by_one(
         return None
     others = [one for place, one in enumerate(firsts) if place != number]
     start, ratings = firsts[number]
-    before = CLOSE
-    for passes in PASSES:
-        off = _nearest(case, start, ratings, passes, limit).off
-        if off <= limit:
-            break
-        if not off < FARTHER * before:
-            return None
-        before = min(off, before)
-    else:
+    passes, fit = _by_passes(case, start, ratings, limit)
+    if not fit.off <= limit:
         return None
     alone = all(_roughly(case, *one, passes) > RIVAL for one in others)
     if not alone or not _one_multiple(ratings - case.offset[~case.silent], case.offset, levels):
         return None
-    value = np.full(item.size, np.nan)
     # what another rating would change an entry by
     change = step_of(levels) * (case.kept * np.abs(start.factor * start.scale)).max(axis=1)[~case.silent]
-    value[np.flatnonzero(item)[~case.silent]] = np.where(change > SHOWN * limit, ratings, np.nan)
+    shown = change > SHOWN * limit
+    n_told = max(0, int(shown.sum()) - _open(case, fit, ratings, passes, limit))
+    nats = np.sort(np.log(change[shown] / (2 * limit)))[:n_told]
+    if n_told < EXCESS or nats.sum() < EVIDENCE + np.log(TRIED * len(PASSES)):
+        return None
+    value = np.full(item.size, np.nan)
+    value[np.flatnonzero(item)[~case.silent]] = np.where(shown, ratings, np.nan)
     return value, float(passes)
+
+
+def _by_passes(case: _Case, start: _Start, ratings: np.ndarray, limit: float) -> tuple[int, Fit]:
+    """The number of steps that meets all entries, and the fit; else the last that was worth trying."""
+    before = CLOSE
+    for passes in PASSES:
+        fit = _nearest(case, start, ratings, passes, limit)
+        if fit.off <= limit or not fit.off < FARTHER * before:
+            break
+        before = min(fit.off, before)
+    return passes, fit
+
+
+def _open(case: _Case, fit: Fit, ratings: np.ndarray, passes: int, limit: float) -> int:
+    """Count the unknowns that other ratings, of any size, would make up for."""
+    k, named = case.v.shape[1], np.flatnonzero(~case.silent)
+    every = np.empty(len(case.v))
+    every[case.silent], every[named] = fit.unknowns[START + k :], ratings
+    whole = case._replace(silent=np.ones(len(every), bool))
+    _, slope = _rows(np.concatenate([fit.unknowns[: START + k], every]), whole, ratings[:0], passes)
+    table = slope[case.kept]
+    size = np.linalg.norm(table, axis=0)
+    table = table / np.where(size > 0, size, 1.0)
+    by_rating = np.zeros(table.shape[1], bool)
+    by_rating[START + k + named] = True
+    fixed = np.zeros(table.shape[1], bool)
+    fixed[[SHRINK, DECAY]] = fit.unknowns[[SHRINK, DECAY]] == 0
+    basis = np.linalg.qr(table[:, by_rating])[0]
+    left = table[:, ~by_rating & ~fixed]
+    left = left - basis @ (basis.T @ left)
+    return int((np.linalg.svd(left, compute_uv=False) <= SHOWN * limit).sum())
 
 
 def _roughly(case: _Case, start: _Start, ratings: np.ndarray, passes: int) -> float:

@@ -241,7 +241,9 @@ def _shared(pairs: dict[int, Pairs], levels: np.ndarray) -> float | None:
     every = np.concatenate([own for own, _ in alone.values()])
     votes = [sum((np.abs(own / c - 1) < near).any() for own, near in alone.values()) for c in every]
     best = every[int(np.argmax(votes))]
-    if max(votes) < max(FEWEST, MOST * len(alone)):
+    apart = np.abs(every / best - 1) > VAGUE  # of other multiples of the same ratings
+    rival = np.max(np.array(votes)[apart], initial=0)
+    if max(votes) < max(FEWEST, MOST * len(alone)) or rival >= max(votes):
         return None
     like = [own[np.abs(own / best - 1).argmin()] for own, _ in alone.values()]
     return float(np.median([c for c in like if abs(c / best - 1) < VAGUE]))
