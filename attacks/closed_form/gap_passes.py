@@ -26,6 +26,7 @@ from typing import NamedTuple
 import numpy as np
 from jaxtyping import Bool, Float
 
+from attacks.closed_form.credible import one_multiple
 from attacks.closed_form.filled_rows import Filled, of_rank_one
 from attacks.closed_form.gap_spans import Told
 from attacks.closed_form.gap_steps import EXCESS, MOST_ROWS, Fit, fitted
@@ -43,7 +44,6 @@ FAR = 0.1  # distance of a rough fit, from which on nothing is worth trying
 FARTHER = 1.5  # times as far as before, from which on another number of steps is not worth trying
 ITERATIONS = 15  # of a fit that only judges pairs
 EVIDENCE = 20.0  # nats
-NEAR = 1e-6  # relative, within which a multiple of ratings is on the grid
 SHRINK, DECAY, SCALE, PULL, COPIES, START = range(6)  # places of the unknowns; u begins at the last
 
 
@@ -124,7 +124,7 @@ def _told_by_one(
     if not fit.off <= limit:
         return None
     alone = all(_roughly(case, *one, passes) > RIVAL for one in others)
-    if not alone or not _one_multiple(ratings - case.offset[~case.silent], case.offset, levels):
+    if not alone or not one_multiple(ratings - case.offset[~case.silent], case.offset, levels):
         return None
     # what another rating would change an entry by
     change = step_of(levels) * (case.kept * np.abs(start.factor * start.scale)).max(axis=1)[~case.silent]
@@ -237,13 +237,3 @@ def _rows(
         u = shrink * u + pull * (e @ w)
         now = now * decay
     return d, d_slope
-
-
-def _one_multiple(ratings: np.ndarray, offset: np.ndarray, levels: np.ndarray) -> bool:
-    """Whether no other multiple of ratings less the offset is on the grid."""
-    if np.ptp(offset) > 0:
-        return True
-    grid, largest = levels - offset[0], np.abs(ratings).argmax()
-    times = grid / ratings[largest]
-    away = np.abs(times[:, None, None] * ratings[:, None] - grid).min(axis=2).max(axis=1)
-    return bool((away <= NEAR * np.abs(grid).max()).sum() == 1)

@@ -18,6 +18,8 @@ Who misses the grid by more than ``FARTHEST`` of a step, has many rows farther o
 many errors that are as large as the largest (clipped ones), is not answered, nor are ratings with errors half
 as large as that of any row that is so far off.
 
+Where all ratings have another multiple on the grid (whole stars of a grid of halves), nobody is answered.
+
 What it assumes: copies that move or not, one scale of all rows (a mean over minibatches of unequal size has
 several), uploads in the clear, half a dozen ratings. Beyond the papers; the scheme is that of
 H. B. McMahan et al., arXiv:1602.05629, Algorithm 1.
@@ -30,6 +32,7 @@ from typing import NamedTuple
 import numpy as np
 from jaxtyping import Bool, Float
 
+from attacks.closed_form.credible import one_multiple
 from attacks.closed_form.decoding import distance_to_levels, nearest_level
 from attacks.closed_form.goodness_of_fit import step_of
 from attacks.closed_form.readings import Reading, Rows
@@ -135,6 +138,9 @@ def read_hidden_orders(rows: Rows, manifest: Manifest) -> Reading:
             found = None if constant is None else _told(pairs[user], one, constant, levels)
             if found is not None:
                 value[user, one.here], missed[user], numbers[user] = found
+    told = np.isfinite(value)
+    if told.any() and not one_multiple((value - rows.offset)[told], rows.offset[rows.item], levels):
+        value[:], missed[:] = np.nan, np.nan
     none = np.zeros(users)
     return Reading(
         value,

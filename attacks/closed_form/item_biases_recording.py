@@ -158,11 +158,11 @@ def _answered(
     read = found.read[first : first + part.users.size] if first < found.read.size else np.zeros(0, bool)
     read = np.concatenate([read, np.zeros(part.users.size - read.size, bool)])
     reasons = {}
-    for user, one, some in zip(part.users.tolist(), read, told.any(axis=1), strict=True):
+    for place, user in enumerate(part.users.tolist()):
         if upright < UPRIGHT:
             reasons[user] = OPEN_FOR_ALL.format(upright)
-        elif not some:
-            reasons[user] = OPEN_SHIFT if one else NOT_READ
+        elif not told[place].any():
+            reasons[user] = OPEN_SHIFT if read[place] else NOT_READ
     value[np.isin(part.users, list(reasons))] = np.nan
     kind = np.broadcast_to(part.uploads.kind, part.uploads.gradients.shape[:2])[part.here]
     answered = ~np.isnan(value).all(axis=1)
