@@ -22,6 +22,7 @@ FARTHER, OF_LONGEST = 10.0, 5.0  # times the usual distance from the grid: of an
 LONG = 0.9  # of the longest row of a client
 EXACT = 1e-3  # of a step: right ratings of rows without noise are nearer to the grid in the mean
 SAME_MULTIPLE = 1e-5  # relative, within which a scale says that ratings are a multiple
+ON_GRID = 1e-6  # relative, within which a multiple of ratings is on the grid
 SLACK = 10.0  # times as far from the grid, in shares of its range, as rows are from their directions
 
 
@@ -153,3 +154,35 @@ def _without_outliers(best: Reading, rows: Rows, levels: Float[np.ndarray, " lev
         off |= longest & inner & (best.steps > 1)[:, None] & (usual > EXACT * step_of(levels))[:, None]
         off |= (size == 0) & (away > rows.precision**HALF * step_of(levels))
     return best._replace(value=np.where(off, np.nan, best.value))
+
+
+def one_multiple(
+    ratings: Float[np.ndarray, " n"], offset: Float[np.ndarray, " rows"], levels: Float[np.ndarray, " levels"]
+) -> bool:
+    """Tell whether no other multiple of ratings less the offset is on the grid.
+
+    Parameters
+    ----------
+    ratings : (n,)
+        Less the offset, in stars.
+    offset : (rows,)
+        What everybody adds; different ones leave no multiple.
+    levels : (levels,)
+        Ratings that exist, ascending, stars.
+
+    Returns
+    -------
+    bool
+
+    Examples
+    --------
+    >>> halves = np.arange(1, 11) / 2
+    >>> [one_multiple(np.array(r), np.zeros(1), halves) for r in ([1.0, 2.0, 5.0], [1.5, 4.0])]
+    [False, True]
+    """
+    if np.ptp(offset) > 0:
+        return True
+    grid, largest = levels - offset[0], np.abs(ratings).argmax()
+    times = grid / ratings[largest]
+    away = np.abs(times[:, None, None] * ratings[:, None] - grid).min(axis=2).max(axis=1)
+    return bool((away <= ON_GRID * np.abs(grid).max()).sum() == 1)

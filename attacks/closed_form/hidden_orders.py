@@ -18,6 +18,8 @@ Who misses the grid by more than ``FARTHEST`` of a step, has many rows farther o
 many errors that are as large as the largest (clipped ones), is not answered, nor are ratings with errors half
 as large as that of any row that is so far off.
 
+Where all ratings have another multiple on the grid (whole stars of a grid of halves), nobody is answered.
+
 What it assumes: copies that move or not, one scale of all rows (a mean over minibatches of unequal size has
 several), uploads in the clear, half a dozen ratings. Beyond the papers; the scheme is that of
 H. B. McMahan et al., arXiv:1602.05629, Algorithm 1.
@@ -30,6 +32,7 @@ from typing import NamedTuple
 import numpy as np
 from jaxtyping import Bool, Float
 
+from attacks.closed_form.credible import one_multiple
 from attacks.closed_form.decoding import distance_to_levels, nearest_level
 from attacks.closed_form.goodness_of_fit import step_of
 from attacks.closed_form.readings import Reading, Rows
@@ -61,8 +64,16 @@ HARMLESS = 0.1  # of a step, that any row may be away from the grid
 NORMAL = 0.6745  # standard deviations, that half of normal numbers are away
 
 
-class _Client(NamedTuple):
-    """What one client's rows say: g and h (n,), offset (n,), and where these rows are."""
+class FirstOrder(NamedTuple):
+    """What one client's rows say to first order.
+
+    Attributes
+    ----------
+    g, h, offset : (n,)
+        A row along the common direction, its item's factor along it, and what everybody adds, stars.
+    here : (rows,) bool
+        Where these rows are.
+    """
 
     g: Float[np.ndarray, " n"]
     h: Float[np.ndarray, " n"]
@@ -70,8 +81,18 @@ class _Client(NamedTuple):
     here: Bool[np.ndarray, " rows"]
 
 
-class _Pairs(NamedTuple):
-    """A and B, ratings on the grid, by how much these are missed, and how well A B is told (relative)."""
+class Pairs(NamedTuple):
+    """Pairs of numbers that put ratings near the grid.
+
+    Attributes
+    ----------
+    numbers : (pairs, 2)
+        A and B.
+    named : (pairs, n)
+        Ratings on the grid.
+    missed, spread : (pairs,)
+        By how much these are missed, stars, and how well A B is told (relative).
+    """
 
     numbers: Float[np.ndarray, "pairs 2"]
     named: Float[np.ndarray, "pairs n"]
@@ -111,12 +132,15 @@ def read_hidden_orders(rows: Rows, manifest: Manifest) -> Reading:
     missed, numbers = np.full(users, np.nan), np.full((users, 2), np.nan)
     clients = {user: one for user in range(users) if (one := _client(rows, user)) is not None}
     if levels.size > 1 and len(clients) >= FEWEST:
-        pairs = {user: _pairs(one, levels) for user, one in clients.items()}
+        pairs = {user: nearest_pairs(one, levels) for user, one in clients.items()}
         constant = _shared(pairs, levels)
         for user, one in clients.items():
             found = None if constant is None else _told(pairs[user], one, constant, levels)
             if found is not None:
                 value[user, one.here], missed[user], numbers[user] = found
+    told = np.isfinite(value)
+    if told.any() and not one_multiple((value - rows.offset)[told], rows.offset[rows.item], levels):
+        value[:], missed[:] = np.nan, np.nan
     none = np.zeros(users)
     return Reading(
         value,
@@ -131,7 +155,7 @@ def read_hidden_orders(rows: Rows, manifest: Manifest) -> Reading:
     )
 
 
-def _client(rows: Rows, user: int) -> _Client | None:
+def _client(rows: Rows, user: int) -> FirstOrder | None:
     """g and h of one client; None where rows are few or have no direction, or predictions hardly differ."""
     here = rows.item[user] & (rows.rows[user] != 0).any(axis=1)
     sent, v = rows.rows[user, here], rows.factors[user, here].astype(float)
@@ -148,17 +172,28 @@ def _client(rows: Rows, user: int) -> _Client | None:
     h = (v + sent / 2 if change else v) @ direction
     if np.std(h) < VARIED * np.abs(np.mean(h)):
         return None
-    return _Client(g, h, rows.offset[user, here], here)
+    return FirstOrder(g, h, rows.offset[user, here], here)
 
 
-def _pairs(one: _Client, levels: Float[np.ndarray, " levels"]) -> _Pairs:
-    """The pairs of A and B that put most of a client's ratings near the grid, the nearest first."""
+def nearest_pairs(one: FirstOrder, levels: Float[np.ndarray, " levels"]) -> Pairs:
+    """Find the pairs of A and B that put most of a client's ratings near the grid, the nearest first.
+
+    Parameters
+    ----------
+    one : FirstOrder
+    levels : (levels,)
+        Ratings that exist, ascending, stars.
+
+    Returns
+    -------
+    Pairs
+    """
     some = slice(None, None, max(1, -(-one.g.size // SEARCHED)))
     g, h, offset = one.g[some], one.h[some], one.offset[some]
     top, wide = float(levels[-1]), float(levels[-1] - levels[0])
     largest, longest = np.abs(g).max(), np.abs(h).max()
     if not (largest > 0 and longest > 0):
-        return _Pairs(np.zeros((0, 2)), np.zeros((0, one.g.size)), np.zeros(0), np.zeros(0))
+        return Pairs(np.zeros((0, 2)), np.zeros((0, one.g.size)), np.zeros(0), np.zeros(0))
     n_sizes = int(np.log(WIDEST / SMALLEST) / np.log(RATIO)) + 1
     sizes = SMALLEST * wide / largest * RATIO ** np.arange(n_sizes)
     errors = np.concatenate([sizes, -sizes])
@@ -173,7 +208,7 @@ def _pairs(one: _Client, levels: Float[np.ndarray, " levels"]) -> _Pairs:
     return _fitted(trials, one, levels)
 
 
-def _fitted(trials: np.ndarray, one: _Client, levels: np.ndarray) -> _Pairs:
+def _fitted(trials: np.ndarray, one: FirstOrder, levels: np.ndarray) -> Pairs:
     """Pairs by least squares from the levels that they name, each once."""
     table = np.stack([one.g, one.h], axis=1)
     inverse = np.linalg.pinv(table, rcond=1e-10)
@@ -188,17 +223,17 @@ def _fitted(trials: np.ndarray, one: _Client, levels: np.ndarray) -> _Pairs:
     numbers = trials[first][order]
     with np.errstate(divide="ignore", invalid="ignore"):
         spread = missed[order] * np.linalg.norm((1 / numbers) @ inverse, axis=1)
-    return _Pairs(numbers, named[order], missed[order], np.where(np.isfinite(spread), spread, np.inf))
+    return Pairs(numbers, named[order], missed[order], np.where(np.isfinite(spread), spread, np.inf))
 
 
-def _nats(pairs: _Pairs, levels: np.ndarray) -> Float[np.ndarray, " pairs"]:
+def _nats(pairs: Pairs, levels: np.ndarray) -> Float[np.ndarray, " pairs"]:
     """How improbable it is by chance that ratings are so near to the grid."""
     n = pairs.named.shape[1] - 2
     chance = step_of(levels) / np.sqrt(12)
     return n * np.log(chance / np.maximum(pairs.missed, 1e-9))
 
 
-def _shared(pairs: dict[int, _Pairs], levels: np.ndarray) -> float | None:
+def _shared(pairs: dict[int, Pairs], levels: np.ndarray) -> float | None:
     """A B of most clients that can be read alone."""
     alone = {}
     for user, one in pairs.items():
@@ -212,7 +247,9 @@ def _shared(pairs: dict[int, _Pairs], levels: np.ndarray) -> float | None:
     every = np.concatenate([own for own, _ in alone.values()])
     votes = [sum((np.abs(own / c - 1) < near).any() for own, near in alone.values()) for c in every]
     best = every[int(np.argmax(votes))]
-    if max(votes) < max(FEWEST, MOST * len(alone)):
+    apart = np.abs(every / best - 1) > VAGUE  # of other multiples of the same ratings
+    rival = np.max(np.array(votes)[apart], initial=0)
+    if max(votes) < max(FEWEST, MOST * len(alone)) or rival >= max(votes):
         return None
     # clients who use every second level alone fit half as large, too: others have to tell
     others = np.abs(every / best - 1) > VAGUE
@@ -223,7 +260,7 @@ def _shared(pairs: dict[int, _Pairs], levels: np.ndarray) -> float | None:
 
 
 def _told(
-    pairs: _Pairs, one: _Client, constant: float, levels: np.ndarray
+    pairs: Pairs, one: FirstOrder, constant: float, levels: np.ndarray
 ) -> tuple[np.ndarray, float, np.ndarray] | None:
     """Ratings of a client, by how much they miss the grid in the mean, A and B."""
     step = step_of(levels)

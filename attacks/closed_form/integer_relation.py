@@ -275,11 +275,47 @@ def _needed(dimensions: int, limit: float, multiples: np.ndarray) -> int | None:
     return n_used if n_used <= MOST else None
 
 
-def _answer(
-    basis: np.ndarray, n_used: int, limit: float, multiples: np.ndarray, levels: np.ndarray
-) -> tuple[np.ndarray, float] | None:
-    """The ratings, and what of them is outside the span."""
-    m = basis.shape[1]
+def integers_in_columns(
+    columns: Float[np.ndarray, "n m"], largest: int, limit: float
+) -> Float[np.ndarray, " n"] | None:
+    """Find the one vector of integers in the span of columns, in lowest terms, of either sign.
+
+    Parameters
+    ----------
+    columns : (n, m)
+    largest : int
+        That an integer may be, of either sign.
+    limit : float
+        Share of its size that rounding may leave outside the span, < 1.
+
+    Returns
+    -------
+    (n,) or None
+        None where none, or several, are told.
+
+    Examples
+    --------
+    >>> columns, whole = np.random.RandomState(0).randn(9, 4), np.array([2.0, 0, -1, 3, 3, 0, 1, -2, 1])
+    >>> columns[:, 0] = whole - columns[:, 1:] @ [0.3, -0.2, 0.7]
+    >>> found = integers_in_columns(columns, 4, 1e-12)
+    >>> found is not None and bool((np.abs(found) == np.abs(whole)).all())
+    True
+    """
+    size = np.linalg.norm(columns, axis=0)
+    left, values, _ = np.linalg.svd(columns / np.where(size > 0, size, 1), full_matrices=False)
+    basis = left[:, values > limit * values[0]]
+    n_used = _needed(basis.shape[1], limit, np.array([largest]))
+    if n_used is None or len(basis) < n_used:
+        return None
+    found = _primitive(basis, n_used, limit)
+    if found is None or np.abs(found).max() > largest:
+        return None
+    away = np.linalg.norm(found - basis @ (basis.T @ found))
+    return found if away <= limit * basis.shape[1] * np.linalg.norm(found) else None
+
+
+def _primitive(basis: np.ndarray, n_used: int, limit: float) -> np.ndarray | None:
+    """The vector of integers in a span, in lowest terms, where it is much shorter than all others."""
     _, _, order = qr(basis.T, mode="economic", pivoting=True)
     used = np.sort(order[:n_used])
     vector = _shortest(basis[used], limit)
@@ -288,14 +324,23 @@ def _answer(
     # the others follow from those that were searched for
     known, *_ = np.linalg.lstsq(basis[used], vector.astype(float), rcond=None)
     whole = np.rint(basis @ known)
-    primitive = whole * (np.sign(whole.sum()) or 1.0) / max(1, gcd(*np.abs(whole).astype(int).tolist()))
+    return whole * (np.sign(whole.sum()) or 1.0) / max(1, gcd(*np.abs(whole).astype(int).tolist()))
+
+
+def _answer(
+    basis: np.ndarray, n_used: int, limit: float, multiples: np.ndarray, levels: np.ndarray
+) -> tuple[np.ndarray, float] | None:
+    """The ratings, and what of them is outside the span."""
+    primitive = _primitive(basis, n_used, limit)
+    if primitive is None:
+        return None
     fitting = [k for k in range(1, multiples[-1] + 1) if np.isin(k * primitive, multiples).all()]
     if len(fitting) != 1:
         return None
     ratings = fitting[0] * primitive
     left = float(np.linalg.norm(ratings - basis @ (basis.T @ ratings)) / np.linalg.norm(ratings))
     value = levels[np.searchsorted(multiples, np.rint(ratings).astype(int))]
-    return (value, left) if left <= limit * m else None
+    return (value, left) if left <= limit * basis.shape[1] else None
 
 
 def _shortest(basis: np.ndarray, limit: float) -> np.ndarray | None:

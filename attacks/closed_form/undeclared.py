@@ -17,6 +17,8 @@ moment, and asks for nothing else:
 - ratings less a number that nobody told are read up to their mirror image, which makes the same rows; who is
   which is asked of clients who rated the same items, and of how high people rate
   (``attacks.closed_form.mirrored``);
+- ratings less a number of each item that nobody told are read by what clients say of the same items
+  (``attacks.closed_form.item_biases``);
 - entries that are not sent follow from those that are (``attacks.closed_form.gaps``);
 - several passes in any orders are one step to first order, and ratings are answered where the second order
   leaves one level (``attacks.closed_form.hidden_orders``);
@@ -53,6 +55,7 @@ from attacks.closed_form.contradicted import unless_off_the_grid
 from attacks.closed_form.credible import without_multiples
 from attacks.closed_form.gaps import reading_with_gaps
 from attacks.closed_form.hidden_orders import read_hidden_orders
+from attacks.closed_form.item_biases_recording import read_item_biases
 from attacks.closed_form.item_rows import BATCH_BYTES, rows_of
 from attacks.closed_form.mirrored import OPEN_FOR_ALL, UPRIGHT
 from attacks.closed_form.off_grid import off_grid
@@ -153,22 +156,11 @@ class Undeclared:
             )
             done += batch.users.size
             progress(done, view.users.size)
-        users = np.concatenate([one.block.users for one in found])
-        table, plain = (
-            np.concatenate(parts)[np.argsort(users)]
-            for parts in ([one.diagnostics for one in found], [one.plain for one in found])
-        )
-        told = Reconstruction(
-            self.name,
-            view.users,
-            tuple(one.block for one in found),
-            {user: reason for one in found for user, reason in one.reasons.items()},
-            options,
-            {name: table[:, number] for number, name in enumerate(DIAGNOSTICS)},
-            factors=joined(one.factors for one in found),
-        )
+        told, plain = _put_together(self.name, view, found, options)
         told = told if learned.settled else unless_shunned(told, view)
-        return unless_off_the_grid(told, off, levels, plain)
+        told = unless_off_the_grid(told, off, levels, plain)
+        shared = [] if learned.centred else read_item_biases(view, told, learned.pulls[0])
+        return _put_together(self.name, view, shared, options)[0] if shared else told
 
     def obstacle(self, view: View) -> str:
         """Why the attack does not apply, or nothing."""
@@ -191,6 +183,27 @@ def _long_lists(view: View) -> bool:
 def _mostly_silent(found: Reconstruction) -> bool:
     """Whether the declared weighting left most clients open: another one is tried then."""
     return len(found.abstained) > found.users.size / 2
+
+
+def _put_together(
+    name: str, view: View, found: Sequence[Answered], options: dict[str, float | int | str]
+) -> tuple[Reconstruction, Bool[np.ndarray, " users"]]:
+    """All clients' answers, and whose ask for nothing but ratings as they are."""
+    users = np.concatenate([one.block.users for one in found])
+    table, plain = (
+        np.concatenate(parts)[np.argsort(users)]
+        for parts in ([one.diagnostics for one in found], [one.plain for one in found])
+    )
+    told = Reconstruction(
+        name,
+        view.users,
+        tuple(one.block for one in found),
+        {user: reason for one in found for user, reason in one.reasons.items()},
+        options,
+        {name: table[:, number] for number, name in enumerate(DIAGNOSTICS)},
+        factors=joined(one.factors for one in found),
+    )
+    return told, plain
 
 
 def _by_best_round(

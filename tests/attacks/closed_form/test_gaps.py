@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 import factorleak as fl
-from attacks.closed_form.gaps import filled_in
+from attacks.closed_form.filled_rows import filled_in
 from attacks.closed_form.readings import Rows
 from tests.oracles.gap_programs import (
     GapProgram,
@@ -40,17 +40,21 @@ def name(value: object) -> str:
     [
         (one_step, largest_of_each_row, 0.5, 0.9),
         (one_step, largest_of_each_row, 0.2, 0.45),
-        (one_step, largest_of_all, 0.5, 0.85),
+        (one_step, largest_of_all, 0.5, 0.8),
         (one_step, largest_of_all, 0.2, 0.2),
         (one_step, at_random, 0.5, 0.98),
         (one_step, at_random, 0.2, 0.75),
-        (in_turn, largest_of_each_row, 0.5, 0.5),
-        (three_steps, largest_of_all, 0.5, 0.03),
+        (in_turn, largest_of_each_row, 0.5, 0.9),
+        (in_turn, largest_of_all, 0.5, 0.65),
+        (in_turn, at_random, 0.5, 0.95),
+        (in_turn, at_random, 0.2, 0.4),
+        (three_steps, largest_of_all, 0.5, 0.8),
+        (three_steps, at_random, 0.5, 0.65),
     ],
     ids=name,
 )
 def test_what_is_missing_is_told_by_what_is_sent(tmp_path, step, sent, share, least, dtype):
-    ratings = GapProgram(step, sent, share, dtype=dtype).record(tmp_path / "t")
+    ratings = GapProgram(step, sent, share, n_users=12, dtype=dtype).record(tmp_path / "t")
     answers, right = score(fl.attack(tmp_path / "t", "undeclared"), ratings)
     assert right == answers >= least * (ratings > 0).sum()
 

@@ -6,6 +6,9 @@ import numpy as np
 import pytest
 
 import factorleak as fl
+from attacks.closed_form.hidden_orders import read_hidden_orders
+from attacks.closed_form.readings import Rows
+from tests.attacks.closed_form.test_parallel_groups import manifest
 from tests.oracles.shuffled_passes import ShuffledPasses, made_up, recorded
 
 USERS = 12
@@ -44,6 +47,28 @@ def test_shuffled_rows_are_not_read(tmp_path):
     recorded(tmp_path / "t", ShuffledPasses(0.005), data, range(USERS), 2)
     view = fl.open_transcript(tmp_path / "t").view("server").shuffled(3)
     assert len(fl.attack(view, "undeclared").abstained) == USERS
+
+
+@pytest.mark.parametrize(("used", "least"), [(np.arange(1, 11) / 2, 0.4), (np.arange(1.0, 6.0), 0.0)])
+def test_ratings_of_which_half_are_on_the_grid_stay_open(used, least):
+    """Whole stars of a grid of halves: half of them had been answered, of 4 clients of a random program."""
+    rng, n, k = np.random.default_rng(1), 14, 5
+    factors, ratings = rng.normal(0, 0.3, (6, n, k)), rng.choice(used, (6, n))
+    copies = factors.copy()
+    for w, r in zip(copies, ratings, strict=True):
+        u = rng.normal(0, 0.3, k)
+        for j in np.concatenate([rng.permutation(n) for _ in range(3)]):
+            error = r[j] - w[j] @ u
+            w[j], u = w[j] + 0.005 * error * u, u + 0.005 * error * w[j]
+    there, none = np.ones((6, n), bool), np.zeros((6, n))
+    sent = Rows(copies - factors, factors, none, there, np.full(6, np.nan), 2.0**-52, None)
+    found = read_hidden_orders(
+        sent, manifest().model_copy(update={"rating_levels": [0.5 * n for n in range(1, 11)]})
+    )
+    told = np.isfinite(found.value)
+    assert (found.value == ratings)[told].all()
+    assert told.mean() >= least
+    assert told.any() == (least > 0)
 
 
 def test_errors_of_another_rule_are_not_read(tmp_path):
