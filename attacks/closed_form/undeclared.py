@@ -17,6 +17,8 @@ moment, and asks for nothing else:
 - ratings less a number that nobody told are read up to their mirror image, which makes the same rows; who is
   which is asked of clients who rated the same items, and of how high people rate
   (``attacks.closed_form.mirrored``);
+- rows of positives and of negatives that were drawn (implicit feedback) are told apart by their sign, and
+  named by numbers, rounds and other clients (``attacks.closed_form.implicit_recording``);
 - entries that are not sent follow from those that are (``attacks.closed_form.gaps``);
 - several passes in any orders are one step to first order, and ratings are answered where the second order
   leaves one level (``attacks.closed_form.hidden_orders``);
@@ -52,6 +54,7 @@ from attacks.closed_form.contradicted import unless_off_the_grid
 from attacks.closed_form.credible import without_multiples
 from attacks.closed_form.gaps import reading_with_gaps
 from attacks.closed_form.hidden_orders import read_hidden_orders
+from attacks.closed_form.implicit_recording import with_positives
 from attacks.closed_form.item_rows import BATCH_BYTES, rows_of
 from attacks.closed_form.mirrored import OPEN_FOR_ALL, UPRIGHT
 from attacks.closed_form.off_grid import off_grid
@@ -155,7 +158,9 @@ class Undeclared:
             factors=joined(one.factors for one in found),
         )
         told = told if learned.settled else unless_shunned(told, view)
-        return unless_off_the_grid(told, off, levels, plain)
+        told = unless_off_the_grid(told, off, levels, plain)
+        labels = levels.size == 1 and view.manifest.weighting == "observed-only"
+        return with_positives(told, view) if labels else told
 
     def obstacle(self, view: View) -> str:
         """Why the attack does not apply, or nothing."""
