@@ -159,8 +159,7 @@ class Undeclared:
         )
         told = told if learned.settled else unless_shunned(told, view)
         told = unless_off_the_grid(told, off, levels, plain)
-        labels = levels.size == 1 and view.manifest.weighting == "observed-only"
-        return with_positives(told, view) if labels else told
+        return with_positives(told, view) if levels.size == 1 else told
 
     def obstacle(self, view: View) -> str:
         """Why the attack does not apply, or nothing."""
