@@ -83,3 +83,23 @@ def lowered(path: Path, clients: int, used: list[int], **told) -> None:
             ratings = rng.permutation(np.resize(used, items.size)).astype(float)
             recorder.upload(0, user, -(ratings - 1 - q[items] @ p[user])[:, None] * p[user], items)
             recorder.truth(user, items, ratings)
+
+
+def test_rows_as_long_as_equal_factors_are_no_copies_alone(tmp_path):
+    """Paper 001's published start with ratings from 0.2 to 1: rows e p lie at the factors, as copies do."""
+    rng = np.random.default_rng(7)
+    q, levels = np.full((ITEMS, K), 0.01), STARS / 5
+    with fl.Recorder(
+        tmp_path / "t", rating_levels=levels, rule={"rule": "sgd", "upload": "delta"}
+    ) as recorder:
+        recorder.broadcast(0, q)
+        for user in range(6):
+            p, rows = np.full(K, 0.01), []
+            items, ratings = rng.choice(ITEMS, 30, replace=False), rng.choice(levels[2:], 30)
+            for j, r in zip(items, ratings, strict=True):
+                error = r - p @ q[j]
+                p = p + 0.002 * error * q[j]
+                rows.append(error * p)
+            recorder.upload(0, user, np.array(rows), items)
+            recorder.truth(user, items, ratings)
+    assert right(tmp_path / "t", "undeclared") == 1
