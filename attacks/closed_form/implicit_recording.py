@@ -15,6 +15,7 @@ from dataclasses import replace
 import numpy as np
 
 from attacks.base import OPTIONAL, Estimates, Reconstruction
+from attacks.closed_form.contradicted import silent_about
 from attacks.closed_form.item_rows import BATCH_BYTES, rounding_of, rows_of
 from attacks.closed_form.label_split import sides
 from attacks.closed_form.mirrored import SURE
@@ -30,7 +31,7 @@ OPEN_LABEL = (
 
 
 def with_positives(found: Reconstruction, view: View) -> Reconstruction:
-    """Answer clients that were not read otherwise by the labels of their rows.
+    """Answer clients by the labels of their rows, where these are of a loss of labels.
 
     Parameters
     ----------
@@ -42,9 +43,11 @@ def with_positives(found: Reconstruction, view: View) -> Reconstruction:
     -------
     Reconstruction
     """
-    split = {user: one for user, one in _split(view) if user in found.abstained}
+    split = dict(_split(view))
     if len(split) < FEWEST:
         return found
+    # ratings that rows of labels meet are an accident of coarse rounding
+    found = silent_about(found, np.isin(found.users, list(set(split) - set(found.abstained))), OPEN_LABEL)
     told = named(list(split.values()), view.manifest.n_items)
     sure = told.probability >= SURE
     users = np.array(list(split))
