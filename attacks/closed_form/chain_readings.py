@@ -30,7 +30,6 @@ from attacks.closed_form.credible import EXACT, HALF, exact_alone, without_impro
 from attacks.closed_form.decoding import distance_to_levels
 from attacks.closed_form.goodness_of_fit import accidental, step_of
 from attacks.closed_form.grid_reading import ACCIDENT, BETWEEN, CLOSER, beyond, equally_long
-from attacks.closed_form.label_split import positives
 from attacks.closed_form.link_grid import ratings_through_links
 from attacks.closed_form.moving_factor import Chain, follow
 from attacks.closed_form.readings import Reading, Rows, on_the_rest, some_of
@@ -79,8 +78,8 @@ def any_reading(rows: Rows, manifest: Manifest, max_misfit: float) -> Reading:
     asked |= (best.steps > 1) & (best.steps < rows.item.sum(axis=1)) & inexact
     if not 0 < rows.rows.shape[1] <= LONGEST or not asked.any():
         return without_improbable(best, rows, levels)
-    if levels.size == 1:
-        return _positives(best, rows, float(levels[0]))
+    if levels.size == 1:  # labels: attacks.closed_form.implicit_recording
+        return best
     open_ = np.flatnonzero(asked)
     most = open_[np.argsort(-rows.item[open_].sum(axis=1), kind="stable")]
     with np.errstate(over="ignore", invalid="ignore", divide="ignore"):
@@ -89,21 +88,6 @@ def any_reading(rows: Rows, manifest: Manifest, max_misfit: float) -> Reading:
         if first.answered.any() and most.size > ASKED:
             best = _with(best, _read(some_of(rows, most[ASKED:]), levels, max_misfit), most[ASKED:])
     return without_improbable(best, rows, levels)
-
-
-def _positives(best: Reading, rows: Rows, level: float) -> Reading:
-    """Of implicit feedback: positives, and 0 for sampled negatives."""
-    with np.errstate(over="ignore", invalid="ignore", divide="ignore"):
-        chain = follow(rows.rows, rows.factors, rows.item, rows.precision)
-        step = np.where(chain.whole[:, None], chain.step, -1)
-        found, told = positives(chain.scalar, chain.along, rows.offset, step, rows.precision)
-    new = _nothing(rows.item.shape)._replace(
-        value=np.where(rows.item, np.where(found, level, 0.0), np.nan),
-        misfit=np.where(told, 0.0, np.nan),
-        allowed=np.ones(told.size),
-        steps=chain.n_steps.astype(float),
-    )
-    return _with(best, new, np.arange(told.size))
 
 
 class Candidate(NamedTuple):

@@ -88,7 +88,8 @@ def learned_of(view: View, max_misfit: float) -> Learned:
     declared = view.manifest.upload.regularization
     # a declared regularisation may be none
     told = _told_pull(view)
-    pulls = tuple(dict.fromkeys((*told, declared + missing, missing)))
+    # and rows about as long as equal factors look like copies of these
+    pulls = tuple(dict.fromkeys((*told, declared + missing, missing, declared)))
     asked = _asked(view, max_misfit, pulls[0])
     levels = np.array(view.manifest.rating_levels)
     if view.manifest.weighting == "include-unrated":

@@ -50,3 +50,30 @@ def rows_of(
     rows = rows.astype(np.float64) / divisor[:, None, None]
     offset = np.broadcast_to(uploads.bias + lowered, shape) * item
     return Rows(rows, factors, offset, item, scale, precision, uploads.sequence)
+
+
+def rounding_of(gradients: Float[np.ndarray, "users rows K"]) -> float:
+    """Find the relative size of the last digit of rows, which may have been rounded more than their type is.
+
+    Parameters
+    ----------
+    gradients : (users, rows, K)
+
+    Returns
+    -------
+    float
+        Of the shortest floating-point type that holds all of them.
+
+    Examples
+    --------
+    >>> rows = np.array([[[0.5, 1 / 3]]])
+    >>> [rounding_of(rows.astype(np.float16).astype(kind)) for kind in (np.float32, np.float64)]
+    [0.0009765625, 0.0009765625]
+    """
+    for kind in (np.float16, np.float32):
+        if np.finfo(kind).eps <= np.finfo(gradients.dtype).eps:
+            break
+        with np.errstate(over="ignore"):
+            if np.array_equal(gradients.astype(kind), gradients):
+                return float(np.finfo(kind).eps)
+    return float(np.finfo(gradients.dtype).eps)

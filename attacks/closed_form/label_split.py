@@ -1,22 +1,21 @@
-"""Which rows are positives and which are sampled negatives, where the list of both is all that is sent.
+"""Which rows of a client are of one label and which of the other, where rows of both are all that is sent.
 
 Beyond the papers, for implicit feedback: clients upload rows of the items that they used, and of items that
 they drew as negatives. Each row is f u, and whatever the loss, positives pull and negatives push: the sign of
-f tells them apart, up to which is which. That the rows are of such a loss shows without any constant:
+f tells them apart, up to which is which (``attacks.closed_form.positives``). That the rows are of such a loss
+shows without any constant:
 
 - cross-entropy or squared error of a sigmoid, y - p or (y - p) p (1 - p) with y 1 or 0: with y known from the
-signs two
-  numbers explain all rows to their last digits (``attacks.closed_form.link_grid``);
+  signs two numbers explain all rows to their last digits (``attacks.closed_form.link_grid``);
 - the pairwise loss of Bayesian personalised ranking (BPR), f and -f for a positive and its negative: in each
-step the
-  errors of a client add up to 0.
+  step the errors of a client add up to 0.
 
-With u negated and all y exchanged the same rows are sent, in this and every other round, so that only numbers
-name the positives: every client draws the same number of negatives for each, two or more. Where there are as
-many of both, or no one number, nothing is answered.
+What it assumes: exact rows, of one step or of a chain of steps (``attacks.closed_form.moving_factor``).
 
-References ---------- S. Rendle et al., "BPR: Bayesian Personalized Ranking from Implicit Feedback",
-arXiv:1205.2618. Its use against uploads is ours.
+References
+----------
+S. Rendle et al., "BPR: Bayesian Personalized Ranking from Implicit Feedback", arXiv:1205.2618. Its use
+against uploads is ours.
 """
 
 from __future__ import annotations
@@ -37,19 +36,18 @@ from attacks.closed_form.link_grid import (
 )
 
 LINKS = (Link("cross-entropy", cross_entropy), Link("squared", squared_sigmoid))
-BALANCED = 1e3  # times the last digit, that errors of pairs may sum to, of their size
-AGREEING = 3  # clients, all of them, that have one number of negatives for each positive
-FEWEST = 4  # rows of a client that is answered
+BALANCED = 8.0  # times the last digit of their root sum of squares, that errors of pairs may add up to
+FEWEST = 4  # rows of a client whose labels a link has to explain
 
 
-def positives(
+def sides(
     scalar: Float[np.ndarray, "users rows"],
     along: Float[np.ndarray, "users rows"],
     bias: Float[np.ndarray, "users rows"],
     step: Int[np.ndarray, "users rows"],
     precision: float,
 ) -> tuple[Bool[np.ndarray, "users rows"], Bool[np.ndarray, " users"]]:
-    """Tell the positives of each client.
+    """Split the rows of each client by label.
 
     Parameters
     ----------
@@ -64,41 +62,36 @@ def positives(
 
     Returns
     -------
-    positive : (users, rows) bool
+    first : (users, rows) bool
+        One of the two labels, not which.
     told : (users,) bool
+        Whose rows are of a loss of labels.
 
     Examples
     --------
     >>> h = np.random.RandomState(0).randn(3, 9)
     >>> y = np.tile([0, 0, 1, 0, 1, 0, 0, 1, 0.], (3, 1))
     >>> rows = y - 1 / (1 + np.exp(-0.7 * h))
-    >>> found, told = positives(-rows, h, 0 * h, np.zeros((3, 9), int), 2e-16)
+    >>> found, told = sides(rows, h, 0 * h, np.zeros((3, 9), int), 2e-16)
     >>> bool(told.all()), bool((found == (y > 0)).all())
     (True, True)
     """
-    users, _ = scalar.shape
-    first, able = np.zeros(scalar.shape, bool), np.zeros(users, bool)
-    for user in range(users):
-        here = step[user] >= 0
+    first, told = np.zeros(scalar.shape, bool), np.zeros(len(scalar), bool)
+    for user, own in enumerate(step):
+        here = own >= 0
         g = scalar[user, here]
-        if g.size < FEWEST or not (np.isfinite(g).all() and (g > 0).any() and (g < 0).any()):
+        if not (np.isfinite(g).all() and (g > 0).any() and (g < 0).any()):
             continue
         first[user, here] = g > 0
         client = Client(g / np.abs(g).max(), along[user, here], bias[user, here])
-        able[user] = _pairs(g, step[user, here], precision) or _labels(client, precision)
-    n_first = first.sum(axis=1)
-    n_other = (step >= 0).sum(axis=1) - n_first
-    fewer, more = np.minimum(n_first, n_other), np.maximum(n_first, n_other)
-    each = more // np.maximum(fewer, 1)
-    one_number = able.sum() >= AGREEING and np.unique(more[able] / fewer[able]).size == 1
-    told = able & one_number & (each >= 2) & (each * fewer == more)
-    return np.where((n_first > n_other)[:, None], ~first & (step >= 0), first), told
+        told[user] = _pairs(g, own[here], precision) or (g.size >= FEWEST and _labels(client, precision))
+    return first, told
 
 
 def _pairs(g: np.ndarray, step: np.ndarray, precision: float) -> bool:
     """Whether the errors of each step add up to 0."""
-    total, size = np.bincount(step, weights=g), np.bincount(step, weights=np.abs(g))
-    return bool((np.abs(total) <= BALANCED * precision * size).all())
+    total, square = np.bincount(step, weights=g), np.bincount(step, weights=g**2)
+    return bool((np.abs(total) <= BALANCED * precision * np.sqrt(square)).all())
 
 
 def _labels(client: Client, precision: float) -> bool:

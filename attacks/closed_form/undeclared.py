@@ -19,6 +19,8 @@ moment, and asks for nothing else:
   (``attacks.closed_form.mirrored``);
 - ratings less a number of each item that nobody told are read by what clients say of the same items
   (``attacks.closed_form.item_biases``);
+- rows of positives and of negatives that were drawn (implicit feedback) are told apart by their sign, and
+  named by numbers, rounds and other clients (``attacks.closed_form.implicit_recording``);
 - entries that are not sent follow from those that are (``attacks.closed_form.gaps``);
 - several passes in any orders are one step to first order, and ratings are answered where the second order
   leaves one level (``attacks.closed_form.hidden_orders``);
@@ -56,6 +58,7 @@ from attacks.closed_form.credible import without_multiples
 from attacks.closed_form.gaps import reading_with_gaps
 from attacks.closed_form.hidden_orders import read_hidden_orders
 from attacks.closed_form.item_biases_recording import read_item_biases
+from attacks.closed_form.implicit_recording import with_positives
 from attacks.closed_form.item_rows import BATCH_BYTES, rows_of
 from attacks.closed_form.mirrored import OPEN_FOR_ALL, UPRIGHT
 from attacks.closed_form.off_grid import off_grid
@@ -159,6 +162,8 @@ class Undeclared:
         told, plain = _put_together(self.name, view, found, options)
         told = told if learned.settled else unless_shunned(told, view)
         told = unless_off_the_grid(told, off, levels, plain)
+        if levels.size == 1:
+            return with_positives(told, view)
         shared = [] if learned.centred else read_item_biases(view, told, learned.pulls[0])
         return _put_together(self.name, view, shared, options)[0] if shared else told
 

@@ -102,3 +102,23 @@ def test_whole_stars_of_a_grid_of_halves_are_not_ratings_less_a_number(tmp_path)
             recorder.truth(user, items, ratings)
     assert not fl.attack(tmp_path / "whole", "undeclared").abstained
     assert right(tmp_path / "whole", "undeclared") == 1
+
+
+def test_rows_as_long_as_equal_factors_are_no_copies_alone(tmp_path):
+    """Paper 001's published start with ratings from 0.2 to 1: rows e p lie at the factors, as copies do."""
+    rng = np.random.default_rng(7)
+    q, levels = np.full((ITEMS, K), 0.01), STARS / 5
+    with fl.Recorder(
+        tmp_path / "t", rating_levels=levels, rule={"rule": "sgd", "upload": "delta"}
+    ) as recorder:
+        recorder.broadcast(0, q)
+        for user in range(6):
+            p, rows = np.full(K, 0.01), []
+            items, ratings = rng.choice(ITEMS, 30, replace=False), rng.choice(levels[2:], 30)
+            for j, r in zip(items, ratings, strict=True):
+                error = r - p @ q[j]
+                p = p + 0.002 * error * q[j]
+                rows.append(error * p)
+            recorder.upload(0, user, np.array(rows), items)
+            recorder.truth(user, items, ratings)
+    assert right(tmp_path / "t", "undeclared") == 1

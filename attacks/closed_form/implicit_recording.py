@@ -1,0 +1,111 @@
+"""All clients of a recording of implicit feedback: who send rows of positives, and of negatives they drew.
+
+Each round of a client is split by label (``attacks.closed_form.label_split``), and clients and rounds
+together say which label is that of the positives (``attacks.closed_form.positives``). The answer about a
+negative is 0, unrated; a positive that a client sent no row about is not seen.
+
+What it assumes: one level, the mark of a positive; exact rows, of one step or of a chain of steps.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+
+import numpy as np
+
+from attacks.base import OPTIONAL, Estimates, Reconstruction
+from attacks.closed_form.contradicted import silent_about
+from attacks.closed_form.item_rows import BATCH_BYTES, rounding_of, rows_of
+from attacks.closed_form.label_split import sides
+from attacks.closed_form.mirrored import SURE
+from attacks.closed_form.moving_factor import follow
+from attacks.closed_form.positives import Named, Sides, joined, named
+from victims.transcript.view import ITEM, View
+
+FEWEST = 3  # clients whose rows are of a loss of labels: one may be by accident
+OPEN_LABEL = (
+    "its rows fall into two labels, and neither its numbers of both, nor its rounds, nor others who list the "
+    "same items say which are the positives"
+)
+
+
+def with_positives(found: Reconstruction, view: View) -> Reconstruction:
+    """Answer clients by the labels of their rows, where these are of a loss of labels.
+
+    Parameters
+    ----------
+    found : Reconstruction
+        Of a view whose only level marks positives; with ``misfit``, ``steps`` and ``upright``.
+    view : View
+
+    Returns
+    -------
+    Reconstruction
+    """
+    split = dict(_split(view))
+    if len(split) < FEWEST:
+        return found
+    # ratings that rows of labels meet are an accident of coarse rounding
+    found = silent_about(found, np.isin(found.users, list(set(split) - set(found.abstained))), OPEN_LABEL)
+    told = named(list(split.values()), view.manifest.n_items)
+    sure = told.probability >= SURE
+    users = np.array(list(split))
+    reasons = dict.fromkeys(users[~sure].tolist(), OPEN_LABEL)
+    kept = {user: why for user, why in found.abstained.items() if user not in users[sure]}
+    place = np.searchsorted(found.users, users[sure])
+    diagnostics = {name: column.copy() for name, column in found.diagnostics.items()}
+    for name, column in (("misfit", 0.0), ("steps", np.nan), ("upright", told.probability[sure])):
+        diagnostics[name][place] = column
+    blocks = found.blocks
+    if sure.any():
+        rest = (_but(block, users[sure]) for block in blocks)
+        blocks = tuple(block for block in rest if block.users.size)
+        chosen = [one for one, take in zip(split.values(), sure, strict=True) if take]
+        answers = Named(told.positive[sure], told.probability[sure])
+        blocks += (_estimates(users[sure], chosen, answers, float(view.manifest.rating_levels[0])),)
+    return replace(found, blocks=blocks, abstained=kept | reasons, diagnostics=diagnostics)
+
+
+def _split(view: View) -> Iterator[tuple[int, Sides]]:
+    """The labels of each client in whose rows there are two."""
+    for batch in view.batches(BATCH_BYTES):
+        rounds: list[list[tuple[np.ndarray, np.ndarray]]] = [[] for _ in batch.users]
+        for uploads in batch.rounds:
+            rows = rows_of(view.manifest, uploads, None)
+            if not rows.item.any():
+                continue
+            precision = rounding_of(uploads.gradients)
+            with np.errstate(over="ignore", invalid="ignore", divide="ignore"):
+                chain = follow(rows.rows, rows.factors, rows.item, precision)
+                step = np.where(chain.whole[:, None], chain.step, -1)
+                first, told = sides(chain.scalar, chain.along, rows.offset, step, precision)
+            index = np.broadcast_to(uploads.index, rows.item.shape)
+            for user in np.flatnonzero(told):
+                here = step[user] >= 0
+                rounds[user].append((index[user, here], np.where(first[user, here], 1, -1)))
+        for user, own in zip(batch.users.tolist(), rounds, strict=True):
+            if own:
+                yield user, joined(own, view.manifest.n_items)
+
+
+def _but(block: Estimates, users: np.ndarray) -> Estimates:
+    """The block without some users."""
+    keep = ~np.isin(block.users, users)
+    kind, index = (part if part.shape[0] == 1 else part[keep] for part in (block.kind, block.index))
+    told = {name: getattr(block, name) for name in OPTIONAL}
+    rest = {name: None if part is None else part[keep] for name, part in told.items()}
+    return Estimates(block.users[keep], kind, index, block.value[keep], **rest)
+
+
+def _estimates(users: np.ndarray, split: list[Sides], told: Named, level: float) -> Estimates:
+    """The level for positives and 0 for negatives, padded to one length."""
+    shape = users.size, max(one.item.size for one in split)
+    value, index = np.full(shape, np.nan), np.zeros(shape, np.int32)
+    for row, (one, positive) in enumerate(zip(split, told.positive, strict=True)):
+        index[row, : one.item.size] = one.item
+        value[row, : one.item.size] = np.where(one.sign == positive, level, 0.0)
+    probability = np.where(np.isnan(value), np.nan, told.probability[:, None])
+    order = np.argsort(users)
+    kind = np.full((1, shape[1]), ITEM, np.int8)
+    return Estimates(users[order], kind, index[order], value[order], probability=probability[order])

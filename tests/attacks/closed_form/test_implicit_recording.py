@@ -1,0 +1,50 @@
+"""Recordings of implicit feedback in several rounds: positives told from negatives, in any precision."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import factorleak as fl
+
+N_CLIENTS, N_ITEMS, K = 6, 60, 4
+
+
+def record(path: Path, fresh: bool, dtype: type) -> np.ndarray:
+    """Clients of BPR with one negative for each positive, in two rounds; who used what comes back."""
+    rng = np.random.default_rng(0)
+    v = rng.normal(0, 0.5, (N_ITEMS, K))
+    used = np.zeros((N_CLIENTS, N_ITEMS))
+    for own in used:
+        own[rng.choice(N_ITEMS, int(rng.integers(3, 9)), replace=False)] = 1
+    p = rng.normal(0, 0.5, (N_CLIENTS, K))
+    drawn = [rng.permutation(np.flatnonzero(own == 0))[: int(own.sum())] for own in used]
+    with fl.Recorder(path, rating_levels=[1.0]) as recorder:
+        for number in range(2):
+            recorder.broadcast(number, v)
+            for user, own in enumerate(used):
+                a = np.flatnonzero(own)
+                b = rng.permutation(np.flatnonzero(own == 0))[: a.size] if fresh else drawn[user]
+                wrong = 1 / (1 + np.exp((v[a] - v[b]) @ p[user]))
+                rows = np.outer(np.concatenate([-wrong, wrong]), p[user])
+                recorder.upload(number, user, rows.astype(dtype), np.concatenate([a, b]))
+                p[user] += 0.05 * wrong @ (v[a] - v[b])
+    return used
+
+
+@pytest.mark.parametrize("dtype", [np.float64, np.float16])
+def test_one_negative_for_each_positive(dtype: type, tmp_path: Path):
+    used = record(tmp_path / "t", True, dtype)
+    found = fl.attack(tmp_path / "t", "undeclared")
+    assert not found.abstained
+    for column in found.columns():
+        assert (column["value"] == used[column["user"], column["index"]]).all()
+        assert (column["probability"] > 0.99).all()
+
+
+def test_negatives_that_are_kept(tmp_path: Path):
+    """With the factor negated and all labels exchanged the same rows are sent."""
+    record(tmp_path / "t", False, np.float64)
+    assert len(fl.attack(tmp_path / "t", "undeclared").abstained) == N_CLIENTS

@@ -1,0 +1,61 @@
+"""Positives named by numbers, rounds and others: lists drawn by the model's own rules, and by others."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from attacks.closed_form.mirrored import SURE
+from attacks.closed_form.positives import Sides, by_numbers, joined, named
+
+
+def lists(
+    rng: np.random.Generator, n_clients: int, n_items: int, each: int, by_popularity: bool = False
+) -> tuple[list[Sides], np.ndarray]:
+    """Clients who use few of many items, and draw negatives: their sides, and the positives' sign."""
+    popularity = rng.gamma(0.3, size=n_items)
+    clients, signs = [], rng.choice([-1, 1], n_clients)
+    for sign in signs:
+        used = rng.choice(n_items, 12, replace=False, p=popularity / popularity.sum())
+        rest = np.setdiff1d(np.arange(n_items), used)
+        law = popularity[rest] / popularity[rest].sum() if by_popularity else None
+        drawn = rng.choice(rest, 12 * each, replace=False, p=law)
+        label = np.repeat([sign, -sign], [12, drawn.size])
+        clients.append(joined([(np.concatenate([used, drawn]), label)], n_items))
+    return clients, signs
+
+
+def test_others_tell_where_negatives_are_drawn_evenly():
+    """All who are told are right, but for a chance of a hundredth each, at most."""
+    clients, sign = lists(np.random.default_rng(1), 150, 300, 1)
+    found = named(clients, 300)
+    told = found.probability >= SURE
+    assert told.mean() > 0.5
+    assert (found.positive == sign)[told].all()
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_draws_by_popularity_tell_nothing(seed: int):
+    clients, _ = lists(np.random.default_rng(seed), 150, 300, 1, by_popularity=True)
+    assert (named(clients, 300).probability < SURE).all()
+
+
+def test_numbers():
+    """Two negatives for each positive; as many of both tell nothing."""
+    rng = np.random.default_rng(2)
+    clients, sign = lists(rng, 5, 100, 2)
+    assert (by_numbers(clients, 100) == sign).all()
+    assert not by_numbers(lists(rng, 5, 100, 1)[0], 100).any()
+    assert not by_numbers(clients[:2], 100).any()  # two may do so by chance
+
+
+def test_rounds():
+    """Positives last, negatives are drawn again; where both last nothing is told, nor by one round."""
+    first = np.arange(8), np.repeat([1, -1], 4)
+    again = np.array([0, 1, 2, 3, 20, 21, 22, 23]), np.repeat([-1, 1], 4)  # all labels exchanged
+    both = joined([first, again], 50)
+    assert both.lasting > 10
+    assert dict(zip(both.item.tolist(), both.sign.tolist(), strict=True))[22] == -1
+    assert joined([first, first], 50).lasting == joined([first], 50).lasting == 0
+    contradicting = first[0], np.array([1, 1, -1, -1, 1, 1, -1, -1])
+    assert len(joined([first, contradicting], 50).counts) == 1
