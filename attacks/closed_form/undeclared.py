@@ -57,8 +57,8 @@ from attacks.closed_form.contradicted import unless_off_the_grid
 from attacks.closed_form.credible import without_multiples
 from attacks.closed_form.gaps import reading_with_gaps
 from attacks.closed_form.hidden_orders import read_hidden_orders
-from attacks.closed_form.item_biases_recording import read_item_biases
 from attacks.closed_form.implicit_recording import with_positives
+from attacks.closed_form.item_biases_recording import read_item_biases
 from attacks.closed_form.item_rows import BATCH_BYTES, rows_of
 from attacks.closed_form.mirrored import OPEN_FOR_ALL, UPRIGHT
 from attacks.closed_form.off_grid import off_grid
