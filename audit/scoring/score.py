@@ -131,7 +131,8 @@ def score(
         return [*_of_pseudonyms(reconstruction, manifest, truth, shuffled, senders, seed), *links]
     users = np.unique(reconstruction.users)
     found = score_users(reconstruction.blocks, manifest, truth, users)
-    asked = _Asked(reconstruction, users, np.isin(users, list(reconstruction.abstained)), seed)
+    n_rated = np.diff(truth.ratings.indptr)[truth.rows(users)].astype(float)
+    asked = _Asked(reconstruction, users, np.isin(users, list(reconstruction.abstained)), n_rated, seed)
     rows = []
     for metric, candidates in guesses(manifest, truth, users).items():
         if reconstruction.scope == Scope.RATED_SET and not _of_the_set(metric):
@@ -146,11 +147,12 @@ def score(
 
 
 class _Asked(NamedTuple):
-    """A reconstruction, the clients that are scored, on which of them it abstained; the bootstrap's seed."""
+    """A reconstruction, who is scored, on whom it abstained, ratings of each; the bootstrap's seed."""
 
     reconstruction: Reconstruction
     users: Int[np.ndarray, " users"]
     silent: Bool[np.ndarray, " users"]
+    n_rated: Float[np.ndarray, " users"]
     seed: int
 
 
@@ -163,12 +165,13 @@ def _scored(
     ceilings: Mapping[str, Ceiling] | None,
 ) -> Score:
     """One metric beside the best of some guesses, which counts where there is no answer."""
-    reconstruction, users, silent, seed = asked
+    reconstruction, users, silent, n_rated, seed = asked
     name, baseline = best_guess(metric, candidates)
     unanswered = silent | np.isnan(values)
     values = np.where(unanswered, baseline, values)
     looked = reconstruction.outcome == Outcome.NOTHING_FOUND
-    summary = summarise(metric, values, baseline, seed, unanswered & ~(silent & looked))
+    n_ratings = n_rated if _of_single_ratings(metric, manifest) else None
+    summary = summarise(metric, values, baseline, seed, unanswered & ~(silent & looked), n_ratings)
     if is_guess(reconstruction.attack):
         summary = replace(summary, verdict="")
     limit = _limit(metric, manifest, ceilings, users, np.where(np.isnan(values), np.nan, baseline))
@@ -176,6 +179,12 @@ def _scored(
     why = in_words(reconstruction.abstained, users.size)
     each = PerClient(values, candidates, unanswered)
     return Score(metric, summary, name, limit, n_abstained, _reason(summary, why, n_abstained), each)
+
+
+def _of_single_ratings(metric: str, manifest: Manifest) -> bool:
+    """Whether a metric is the share of a client's ratings that are right."""
+    of_rated = metric == "rating_accuracy" and manifest.weighting == "observed-only"
+    return of_rated or metric == "rated_rating_accuracy"
 
 
 def _refuse_unless_about(reconstruction: Reconstruction, manifest: Manifest) -> None:

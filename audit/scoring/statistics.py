@@ -19,6 +19,9 @@ LEAK, NO_EVIDENCE, INCONCLUSIVE = "LEAK", "NO EVIDENCE", "INCONCLUSIVE"
 NOT_TESTED = "NOT TESTED"
 LEAK_LEVEL = 0.01  # of the one-sided sign tests
 FEWEST = math.ceil(-math.log2(LEAK_LEVEL))  # clients with whom that level can be reached: 2^-7 < 0.01
+TOLD = 0.9  # of a client's ratings that anybody is right about who has been told all the others, at most
+GUESSED = 0.75  # right by the best guess, above which a client's single ratings say nothing of an attack
+FEWEST_RATINGS = math.ceil(math.log(LEAK_LEVEL) / math.log(TOLD))  # all right, that level by ratings: 44
 MOST_UNANSWERED = 0.5  # share of clients without an answer, above which what is not a leak was not tested
 TOO_FEW = "too few clients are read better than by the best guess"
 BELOW = "answers are significantly worse than the best guess: what the attack assumes does not hold here"
@@ -73,6 +76,7 @@ def summarise(
     baseline: Float[np.ndarray, " users"],
     seed: int = 0,
     unanswered: Bool[np.ndarray, " users"] | None = None,
+    n_ratings: Float[np.ndarray, " users"] | None = None,
 ) -> Summary:
     """Summarise a metric; clients where it or its baseline is NaN are left out.
 
@@ -84,14 +88,18 @@ def summarise(
         Of the bootstrap.
     unanswered : (n_users,) bool, optional
         Clients without an answer, whose value is the guess.
+    n_ratings : (n_users,), optional
+        Ratings of each client of which ``values`` is the share that is right: with fewer than ``FEWEST``
+        clients, ``ratings_test`` may tell a leak.
 
     Returns
     -------
     Summary
     """
+    single = np.zeros(values.size) if n_ratings is None else n_ratings
     silent = np.zeros(values.size, bool) if unanswered is None else unanswered
     defined = ~(np.isnan(values) | np.isnan(baseline))
-    values, baseline, silent = values[defined], baseline[defined], silent[defined]
+    values, baseline, silent, single = (part[defined] for part in (values, baseline, silent, single))
     if silent.all():
         nan = float("nan")
         guess = float(baseline.mean()) if baseline.size else nan
@@ -105,6 +113,8 @@ def summarise(
     )
     advantage = float(_advantage(metric, values.mean(), baseline.mean()))
     p_value = sign_test(metric, values, baseline)
+    few = values.size < FEWEST
+    by_ratings = ratings_test(values, baseline, np.where(silent, 0, single)) if few else 1.0
     below = sign_test(metric, values, baseline, worse=True) < LEAK_LEVEL and advantage_high < 0
     return Summary(
         float(values.mean()),
@@ -123,6 +133,7 @@ def summarise(
             float(silent.mean()),
             int(values.size),
             leaves=_leaves_something(metric, baseline),
+            by_ratings=by_ratings,
         ),
         int(values.size),
         int(silent.sum()),
@@ -214,6 +225,42 @@ def sign_test(metric: str, values: np.ndarray, baseline: np.ndarray, worse: bool
     return float(stats.binomtest(wins, wins + losses, alternative="greater").pvalue)
 
 
+def ratings_test(
+    values: Float[np.ndarray, " users"],
+    baseline: Float[np.ndarray, " users"],
+    n_ratings: Float[np.ndarray, " users"],
+) -> float:
+    """Test by single ratings that more is told than anybody can guess, for clients too few for a sign test.
+
+    The null is generous in place of exact: whoever has not seen the transcript, but has been told all other
+    ratings of the client and everything of the others, is right about the next one with probability
+    ``TOLD`` at most. Ratings one after the other then give at most binomially many right ones, whatever they
+    have to do with each other. Clients of whom the best guess tells more than ``GUESSED`` are left out.
+
+    Parameters
+    ----------
+    values, baseline : (n_users,)
+        Shares of right ratings, in 0..1.
+    n_ratings : (n_users,)
+        Of each client; 0 where there is no answer.
+
+    Returns
+    -------
+    float
+        The p-value.
+
+    Examples
+    --------
+    >>> ratings_test(np.ones(5), np.full(5, 0.3), np.full(5, 10.0)) < LEAK_LEVEL
+    True
+    >>> ratings_test(np.ones(5), np.full(5, 0.3), np.full(5, 8.0)) < LEAK_LEVEL
+    False
+    """
+    open_ = np.where(baseline <= GUESSED, n_ratings, 0)
+    right = np.rint(values * open_).sum()
+    return float(stats.binom.sf(right - 1, open_.sum(), TOLD))
+
+
 def verdict(
     advantage_low: float,
     advantage_high: float,
@@ -222,10 +269,12 @@ def verdict(
     n_users: int = FEWEST,
     *,
     leaves: bool = True,
+    by_ratings: float = 1.0,
 ) -> str:
     """Choose one of four verdicts, from preset thresholds.
 
-    LEAK needs both a significant sign test and an interval of the advantage above 0: it stands also where
+    LEAK needs both a significant sign test and an interval of the advantage above 0, or, of few clients, a
+    significant test of their ratings: it stands also where
     most clients got no answer, for what is read of the others is read. Else NOT TESTED where more than half
     of the clients got none. NO EVIDENCE needs an interval that holds 0 and ends below 0.05: at this power
     the advantage is bounded by its upper end. An interval wholly below 0 is no such bound, for something in
@@ -244,6 +293,8 @@ def verdict(
         Clients that were scored.
     leaves : bool
         Whether the best guess leaves something to read.
+    by_ratings : float
+        The p-value of ``ratings_test``.
 
     Returns
     -------
@@ -255,7 +306,7 @@ def verdict(
     >>> verdict(-0.02, 0.03, 0.4), verdict(-0.02, -0.01, 0.9), verdict(-0.02, 0.03, 0.4, n_users=3)
     ('NO EVIDENCE', 'INCONCLUSIVE', 'INCONCLUSIVE')
     """
-    if p_value < LEAK_LEVEL and advantage_low > 0:
+    if (p_value < LEAK_LEVEL and advantage_low > 0) or by_ratings < LEAK_LEVEL:
         return LEAK
     if unanswered > MOST_UNANSWERED:
         return NOT_TESTED
@@ -285,7 +336,8 @@ def why_inconclusive(summary: Summary, too_few: str = TOO_FEW) -> str:
         who = "1 client is" if summary.n_users == 1 else f"{summary.n_users} clients are"
         return (
             f"{who} too few for a verdict: the sign test gives {2.0**-summary.n_users:.2g} at best, and a "
-            f"leak asks for less than {LEAK_LEVEL:g}, which takes {FEWEST}"
+            f"leak asks for less than {LEAK_LEVEL:g}, which takes {FEWEST}, or {FEWEST_RATINGS} ratings "
+            "that are all right where the guess tells three quarters of a client's at most"
         )
     if summary.advantage_high < 0:
         return "answers are worse than the best guess: what the attack assumes may not hold here"

@@ -8,6 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+import factorleak as fl
 from attacks.base import Estimates, Identities, Linked, Outcome, Reconstruction, all_abstain
 from attacks.likelihood.sign_test import p_value
 from audit.experiments.metric_rows import metric_rows
@@ -23,6 +24,7 @@ from victims.transcript.reader import open_transcript
 from victims.transcript.writer import truth_path
 
 USERS, ITEMS = 40, 30
+RATED = "rated_rating_accuracy"
 
 
 @pytest.fixture(scope="module")
@@ -245,3 +247,48 @@ def test_guess_that_is_always_right_bounds_nothing():
         assert "nothing to read" in why_inconclusive(summary)
         almost = np.where(np.arange(20) == 0, 0.5, right)
         assert summarise(metric, almost, almost).verdict == "NO EVIDENCE"
+
+
+class TestFewClients:
+    """No sign test of fewer than seven clients is below 0.01; their ratings may tell a leak all the same."""
+
+    @pytest.mark.parametrize(("n_users", "n_ratings", "told"), [(5, 10, True), (5, 8, False), (1, 44, True)])
+    def test_enough_ratings_that_are_all_right_are_a_leak(self, n_users, n_ratings, told):
+        values, guess = np.ones(n_users), np.full(n_users, 0.3)
+        found = summarise(
+            "rated_rating_accuracy", values, guess, n_ratings=np.full(n_users, float(n_ratings))
+        )
+        assert found.verdict == ("LEAK" if told else "INCONCLUSIVE")
+        assert found.p_value == 0.5**n_users  # that of the sign test
+        assert ("44 ratings" in why_inconclusive(found)) != told
+
+    def test_what_can_be_guessed_is_none(self):
+        """Everybody but one gives one rating alone."""
+        guess = np.array([1.0, 1.0, 1.0, 0.3])
+        found = summarise(
+            "rated_rating_accuracy", np.ones(4), guess, n_ratings=np.array([100.0, 100, 100, 20])
+        )
+        assert found.verdict == "INCONCLUSIVE"
+
+    def test_who_has_no_answer_takes_no_part(self):
+        values, guess = np.array([1.0, 0.4, 0.4]), np.array([0.3, 0.4, 0.4])
+        silent = np.array([False, True, True])
+        found = summarise(RATED, values, guess, 0, silent, np.array([50.0, 500, 500]))
+        assert found.verdict == "LEAK"
+
+    def test_who_is_told_all_others_is_rarely_called_a_leak(self):
+        """Each rating right with 0.9, as the null has it, whatever the clients' lengths."""
+        rng = np.random.default_rng(5)
+        called = 0
+        for _ in range(2000):
+            n = rng.integers(5, 60, 6).astype(float)
+            values = rng.binomial(n.astype(int), 0.9) / n
+            called += summarise(RATED, values, np.full(6, 0.4), n_ratings=n).verdict == "LEAK"
+        assert called <= 32  # of 20 expected at 0.01: three standard deviations
+
+    def test_a_recording_of_five_clients_is_a_leak(self, tmp_path):
+        ratings = fl.synthetic(users=5, items=60, ratings_per_user=20)
+        fl.record(tmp_path / "t", ratings, victim="fedmf", factors=4, rounds=[0])
+        scores = fl.score(fl.attack(tmp_path / "t", "undeclared"), transcript=tmp_path / "t")
+        verdicts = scores.set_index("metric")["verdict"]
+        assert verdicts["rating_accuracy"] == verdicts["rated_rating_accuracy"] == "LEAK"
