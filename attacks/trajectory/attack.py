@@ -117,7 +117,8 @@ class Trajectory:
                 np.concatenate([getattr(fit, name) for fit in fits])[order]
                 for name in ("by_grid", "off_grid")
             )
-            return Told(found, by_grid, off_grid)
+            learned = tuple(fit.learned for fit in fits if fit.learned is not None)
+            return Told(found, by_grid, off_grid, learned)
 
         if model.fresh or model.stretched:
             return unless_lowered(fitted(model).found, view)
