@@ -17,7 +17,7 @@ from jaxtyping import Bool, Float
 
 from attacks.base import Reconstruction
 from attacks.closed_form.common_numbers import offset_by_votes
-from attacks.closed_form.contradicted import OFF, silent_about, unless_contradicted, unless_off_the_grid
+from attacks.closed_form.contradicted import silent_about, unless_off_the_grid
 from attacks.closed_form.goodness_of_fit import step_of
 from attacks.closed_form.shunned_level import OPEN_OFFSET, may_be_lowered
 from attacks.trajectory.common_shift import clients_explained, explained_otherwise
@@ -111,7 +111,6 @@ def _unless_refuted(
 ) -> Reconstruction:
     """Answer nobody where those who are off the grid say that the others are on it by accident."""
     found = unless_off_the_grid(told.found, told.off_grid, model.levels)
-    found = unless_contradicted(found, max_misfit=OFF)
     return _unless_shifted(found, learned, model.levels, lowered)
 
 
@@ -138,7 +137,8 @@ def _unless_shifted(
         return found
     reason = (
         f"under the declared scale another number taken off all ratings explains {other} clients, and "
-        f"{lowered:g} explains {so}: who fits the rating grid may do so by accident"
+        f"{lowered:g} explains {so}: who fits the grid may do so by accident; "
+        "undeclared reads them where clients tell the number"
     )
     return silent_about(found, answered, reason)
 
@@ -148,8 +148,9 @@ def _scaled(
 ) -> Told:
     """Under the declared scale; under any, where it is the grid that tells most clients' scale."""
     told = told or fitted(model)
-    believed = (told.answered & ~told.by_grid).sum()
-    if not model.known_scale or (told.answered & told.by_grid).sum() <= believed or not believed:
+    believed = told.answered & ~told.by_grid
+    telling = believed & told.of_clients(_differ)  # equal numbers are on the grid under many a scale
+    if not model.known_scale or not believed.any() or (told.answered & told.by_grid).sum() <= telling.sum():
         return told
     return fitted(model._replace(known_scale=False, known_step=False))
 
@@ -166,3 +167,13 @@ def _saying(
     better = other.answered & ~(answered & (off <= other.found.diagnostics["misfit"]))
     near = step_of(model.levels) / 4
     return better & other.of_clients(lambda value: (np.abs(value - model.levels[0]) < near).any(axis=1))
+
+
+def _differ(value: Float[np.ndarray, "some rows"]) -> Bool[np.ndarray, " some"]:
+    """Whose values are not all the same."""
+    there = np.isfinite(value)
+    highest, lowest = (
+        np.where(there, value, -np.inf).max(axis=1),
+        np.where(there, value, np.inf).min(axis=1),
+    )
+    return highest > lowest

@@ -6,14 +6,11 @@ import numpy as np
 import pytest
 
 import factorleak as fl
-from attacks.base import Estimates, Reconstruction
 from attacks.trajectory.applicability import model_of
 from attacks.trajectory.judgement import lowered_before_stretching
-from attacks.trajectory.told_together import Told, read_together
 from attacks.trajectory.trajectory_fits import Fitted
 from audit.scoring.truth import read_truth
 from tests.attacks.closed_form.test_repeated_noise import DECLARED, recorded
-from victims.transcript.view import ITEM
 from victims.transcript.writer import truth_path
 
 RIGHT, WRONG = (
@@ -76,21 +73,14 @@ def test_a_shift_by_whole_levels_is_not_taken_for_the_lowest_one(tmp_path, less)
     assert answers(tmp_path / "t")[1] == 0
 
 
-def test_few_on_the_grid_are_there_by_accident(tmp_path):
-    """Of ten clients whose rows are explained two are on the grid: the declaration is contradicted."""
-    recorded(tmp_path / "t", declared=RIGHT)
-    model = model_of(fl.open_transcript(tmp_path / "t").view("server"), max_rounds=4, n_starts=1, max_steps=1)
-    users, nobody = np.arange(10), np.zeros(10, bool)
+def test_equal_ratings_say_nothing_for_the_declared_scale(tmp_path):
+    """A fifth of each rating beside much noise: whose ratings are all 5 is at the lowest level."""
 
-    def answered(n):
-        block = Estimates(users, np.full((10, 1), ITEM), np.zeros((10, 1), int), np.full((10, 1), 5.0))
-        off = dict.fromkeys(range(n, 10), "off the grid")
-        found = Reconstruction(
-            "trajectory", users, (block,), off, {}, {"misfit": np.where(users < n, 0.0, 0.8)}
-        )
-        return len(read_together(model, lambda _: Told(found, nobody, nobody, ()))[0].abstained)
+    def used(rng):
+        return [5.0] if rng.random() < 0.2 else rng.permutation(np.arange(1.0, 6))[:2]
 
-    assert (answered(2), answered(5), answered(10)) == (10, 5, 0)
+    recorded(tmp_path / "t", b=1e9, learned=lambda stars: stars / 5, used=used, declared=RIGHT)
+    assert answers(tmp_path / "t")[1] == 0
 
 
 @pytest.mark.parametrize("levels", [2, 3, 5])
