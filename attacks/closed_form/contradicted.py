@@ -36,12 +36,15 @@ def unless_contradicted(
     Reconstruction
         The same where too few can be judged, or enough fit.
     """
-    misfit, allowed = found.diagnostics["misfit"], found.diagnostics["allowed"]
+    misfit = found.diagnostics["misfit"]
     answered = ~np.isin(found.users, list(found.abstained))
     if clear is None:
         judged, fewest = answered | (misfit >= OFF), FEWEST
     else:
-        judged, fewest = (allowed >= max_misfit) & np.isfinite(misfit) & clear, FEWEST_NOISY
+        judged, fewest = (
+            (found.diagnostics["allowed"] >= max_misfit) & np.isfinite(misfit) & clear,
+            FEWEST_NOISY,
+        )
     if judged.sum() < fewest or answered[judged].mean() >= MOST:
         return found
     reason = (

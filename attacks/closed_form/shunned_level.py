@@ -45,10 +45,11 @@ def may_be_lowered(
 
 
 def unless_shunned(found: Reconstruction, view: View) -> Reconstruction:
-    """Answer nobody where many clients are answered, and all of them may have a rating one level higher.
+    """Answer nobody where all who are answered may have ratings one level higher.
 
-    The declared scale does not tell the two apart. Of as many clients somebody has a rating of the highest
-    level, or the program learns ratings less the lowest one; which of these, their rows leave open.
+    The declared scale does not tell the two apart. Of several clients somebody has a rating of the highest
+    level, or the program learns ratings less the lowest one; which of these, their rows leave open. Nothing
+    is known of how many programs do that, so that few clients without such a rating say as little.
 
     Parameters
     ----------
@@ -65,6 +66,6 @@ def unless_shunned(found: Reconstruction, view: View) -> Reconstruction:
     answered = ~np.isin(found.users, list(found.abstained))
     either = [user for block in found.blocks for user in block.users[may_be_lowered(block.value, levels)]]
     both = answered & np.isin(found.users, either)
-    if answered.sum() < MANY or not both[answered].all():
+    if not answered.any() or not both[answered].all():
         return found
     return silent_about(found, answered, OPEN_OFFSET)

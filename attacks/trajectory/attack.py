@@ -36,6 +36,7 @@ import numpy as np
 
 from attacks.base import Progress, Reconstruction, all_abstain, silent
 from attacks.closed_form.common_items import ROUNDS, with_common_items
+from attacks.closed_form.contradicted import unless_contradicted
 from attacks.closed_form.lowered import unless_lowered
 from attacks.closed_form.repeated_noise import noise_repeats
 from attacks.obstacles import unreadable
@@ -117,12 +118,13 @@ class Trajectory:
                 np.concatenate([getattr(fit, name) for fit in fits])[order]
                 for name in ("by_grid", "off_grid")
             )
-            return Told(found, by_grid, off_grid)
+            learned = tuple(fit.learned for fit in fits if fit.learned is not None)
+            return Told(found, by_grid, off_grid, learned)
 
         if model.fresh or model.stretched:
             return unless_lowered(fitted(model).found, view)
         found, lowered = read_together(model, fitted)
-        return found if lowered else unless_lowered(found, view)
+        return unless_contradicted(found if lowered else unless_lowered(found, view), self.max_misfit)
 
     def obstacle(self, view: View) -> str:
         """Why no trajectory can be fitted, or nothing."""

@@ -19,7 +19,7 @@ from collections.abc import Sequence
 import numpy as np
 from jaxtyping import Float
 
-PASSES = 40
+PASSES, STILL = 2000, 1e-6  # at most; nats by which levels of a fit that has come to rest still move
 NODES = np.linspace(-4, 4, 33)  # standard deviations of z
 SPREADS = np.array([0.0, 0.25, 0.5, 1.0, 1.5, 2.0, 3.0, 4.0, 6.0])  # standard deviations of z that are tried
 
@@ -46,7 +46,7 @@ def candidate_shares(
     Returns
     -------
     for each item (n_weights,)
-        Probabilities.
+        Probabilities; all the same where no fit comes to rest.
 
     Examples
     --------
@@ -62,7 +62,7 @@ def candidate_shares(
     starts = np.cumsum([0, *(len(own) for own in counts[:-1])])
     item = np.repeat(np.arange(len(counts)), [len(own) for own in counts])
     x = 2 * (levels - levels[0]) / max(levels[-1] - levels[0], 1e-12) - 1
-    best, answer = -np.inf, np.ones(len(table))
+    best, answer = -np.inf, 1 / np.repeat([len(own) for own in counts], [len(own) for own in counts])
     for spread in SPREADS:
         share, likelihood = _fitted(table, offset, starts, item, x * spread, known)
         if likelihood > best:
@@ -78,7 +78,10 @@ def _fitted(
     x: np.ndarray,
     known: np.ndarray,
 ) -> tuple[np.ndarray, float]:
-    """Probabilities of the candidates under one spread of z, and the log likelihood of all items."""
+    """Probabilities of the candidates under one spread of z, and the log likelihood of all items.
+
+    The likelihood is -inf where the frequencies of the levels do not come to rest.
+    """
     prior = -0.5 * NODES**2 - np.log(np.exp(-0.5 * NODES**2).sum())
     log_share = np.log(known / known.sum())
     size = table.sum(axis=1)
@@ -92,6 +95,8 @@ def _fitted(
         weight = np.exp(joint - whole[item][:, None])  # of a candidate and a quality
         seen = candidate @ table + known
         expected = (weight * size[:, None]).sum(axis=0) @ np.exp(tilted) + known.sum() * np.exp(log_share)
-        log_share = log_share + np.log(seen / expected)
+        before, log_share = log_share, log_share + np.log(seen / expected)
         log_share -= np.logaddexp.reduce(log_share)
-    return candidate, float(whole.sum() + known @ log_share)
+        if np.abs(log_share - before).max() < STILL:
+            return candidate, float(whole.sum() + known @ log_share)
+    return candidate, -np.inf

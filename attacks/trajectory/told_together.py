@@ -20,6 +20,7 @@ from attacks.closed_form.common_numbers import offset_by_votes
 from attacks.closed_form.contradicted import silent_about, unless_off_the_grid
 from attacks.closed_form.goodness_of_fit import step_of
 from attacks.closed_form.shunned_level import OPEN_OFFSET, may_be_lowered
+from attacks.trajectory.common_shift import clients_explained, explained_otherwise
 from attacks.trajectory.trajectory_fits import TrajectoryModel
 
 EXACT = 1e-4  # misfit of an answer that no other offset could better
@@ -35,11 +36,14 @@ class Told(NamedTuple):
         Whom the rating grid told what its rows are multiplied with: its answer owes nothing to a declaration.
     off_grid : (n_users,) bool
         Whose exact rows are of numbers on no multiple of the grid.
+    learned : tuple of (users, rows)
+        What clients learn under the declared scale, one array for each batch; none without such a scale.
     """
 
     found: Reconstruction
     by_grid: Bool[np.ndarray, " users"]
     off_grid: Bool[np.ndarray, " users"]
+    learned: tuple[Float[np.ndarray, "_ _"], ...]
 
     @property
     def answered(self) -> Bool[np.ndarray, " users"]:
@@ -85,7 +89,8 @@ def read_together(
     lowered : float
         What was taken off, in stars.
     """
-    told = _scaled(model, fitted)
+    as_declared = fitted(model)
+    told = _scaled(model, fitted, as_declared)
     levels = model.levels
     open_ = told.answered & told.of_clients(lambda value: may_be_lowered(value, levels))
     saying = _saying(told, model, fitted)
@@ -93,19 +98,59 @@ def read_together(
     offset = offset_by_votes(float(levels[0]), int(saying.sum()), int(denying.sum()))
     if offset.lowered:
         told = _scaled(model._replace(lowered=offset.lowered), fitted)
-        return unless_off_the_grid(told.found, told.off_grid, levels), offset.lowered
+        return _unless_refuted(told, as_declared.learned, model, offset.lowered), offset.lowered
     # a declared scale is believed unless somebody speaks against it
     doubted = np.zeros_like(open_) if offset.settled else open_ & (told.by_grid | saying.any())
-    found = unless_off_the_grid(told.found, told.off_grid, levels)
+    found = _unless_refuted(told, as_declared.learned, model, 0.0)
     left = ~np.isin(found.users, list(found.abstained))
     return silent_about(found, (doubted | saying) & left, OPEN_OFFSET), 0.0
 
 
-def _scaled(model: TrajectoryModel, fitted: Callable[[TrajectoryModel], Told]) -> Told:
+def _unless_refuted(
+    told: Told, learned: tuple[Float[np.ndarray, "_ _"], ...], model: TrajectoryModel, lowered: float
+) -> Reconstruction:
+    """Answer nobody where those who are off the grid say that the others are on it by accident."""
+    found = unless_off_the_grid(told.found, told.off_grid, model.levels)
+    return _unless_shifted(found, learned, model.levels, lowered)
+
+
+def _unless_shifted(
+    found: Reconstruction,
+    learned: tuple[Float[np.ndarray, "_ _"], ...],
+    levels: Float[np.ndarray, " levels"],
+    lowered: float,
+) -> Reconstruction:
+    """Answer nobody where the declared scale lets another number explain as many clients, or more."""
+    if not learned:
+        return found
+    width = max(part.shape[1] for part in learned)
+    value = np.concatenate(
+        [np.pad(part, ((0, 0), (0, width - part.shape[1])), constant_values=np.nan) for part in learned]
+    )
+    answered = ~np.isin(found.users, list(found.abstained))
+    other, so = (
+        explained_otherwise(value, levels, lowered),
+        int(clients_explained(value, levels, lowered).sum()),
+    )
+    # of two numbers that are not declared neither is likelier
+    if other < answered.sum() or other < so or (other == so and not lowered):
+        return found
+    reason = (
+        f"under the declared scale another number taken off all ratings explains {other} clients, and "
+        f"{lowered:g} explains {so}: who fits the grid may do so by accident; "
+        "undeclared reads them where clients tell the number"
+    )
+    return silent_about(found, answered, reason)
+
+
+def _scaled(
+    model: TrajectoryModel, fitted: Callable[[TrajectoryModel], Told], told: Told | None = None
+) -> Told:
     """Under the declared scale; under any, where it is the grid that tells most clients' scale."""
-    told = fitted(model)
-    believed = (told.answered & ~told.by_grid).sum()
-    if not model.known_scale or (told.answered & told.by_grid).sum() <= believed or not believed:
+    told = told or fitted(model)
+    believed = told.answered & ~told.by_grid
+    telling = believed & told.of_clients(_differ)  # equal numbers are on the grid under many a scale
+    if not model.known_scale or not believed.any() or (told.answered & told.by_grid).sum() <= telling.sum():
         return told
     return fitted(model._replace(known_scale=False, known_step=False))
 
@@ -122,3 +167,13 @@ def _saying(
     better = other.answered & ~(answered & (off <= other.found.diagnostics["misfit"]))
     near = step_of(model.levels) / 4
     return better & other.of_clients(lambda value: (np.abs(value - model.levels[0]) < near).any(axis=1))
+
+
+def _differ(value: Float[np.ndarray, "some rows"]) -> Bool[np.ndarray, " some"]:
+    """Whose values are not all the same."""
+    there = np.isfinite(value)
+    highest, lowest = (
+        np.where(there, value, -np.inf).max(axis=1),
+        np.where(there, value, np.inf).min(axis=1),
+    )
+    return highest > lowest

@@ -26,6 +26,7 @@ from victims.transcript.view import ITEM
 
 EXACT = 1e-6  # share of the rows' own size that an exact answer may leave
 SHORT_STEPS = 12  # of a fit that looks at the first rounds only
+EXPLAINED = 1e-3  # the same, of what may be compared with the grid, whatever else it is
 HORIZONS = (2, 5)  # rounds that the first fits of a start look at
 ENOUGH = 0.1  # nats by which a step must still improve a posterior
 
@@ -96,6 +97,9 @@ class Fitted:
         The rating grid told what rows are multiplied with.
     off_grid : (users,) bool
         The rows are exact, and of ratings that are on no multiple of the grid.
+    learned : (users, n), optional
+        What items' rows say that clients learn, in stars, under the declared scale and with nothing added;
+        NaN where they say nothing.
     """
 
     users: Int[np.ndarray, " users"]
@@ -112,6 +116,7 @@ class Fitted:
     n_starts: Int[np.ndarray, " users"]
     by_grid: Bool[np.ndarray, " users"]
     off_grid: Bool[np.ndarray, " users"]
+    learned: Float[np.ndarray, "users n"] | None = None
 
     def __repr__(self) -> str:
         """One line: of how many clients and rows."""
@@ -151,7 +156,7 @@ def fit_exact(model: TrajectoryModel, packed: Packed, rng: np.random.Generator) 
     size = np.sqrt((moving**2).sum(axis=(1, 2, 3)) / np.maximum(counted, 1))
     weight = np.broadcast_to(there / np.where(size > 0, size, 1.0)[:, None, None, None], packed.rows.shape)
     nothing = np.zeros(packed.valid.shape)
-    guess = _from_differences(model, packed)
+    declared, guess = _from_differences(model, packed)
     out = replace(
         _blank(packed), off_grid=guess.off_grid & ~(packed.valid & (packed.kind != ITEM)).any(axis=1)
     )
@@ -184,18 +189,29 @@ def fit_exact(model: TrajectoryModel, packed: Packed, rng: np.random.Generator) 
         out.start[here] = np.asarray(found.start)[: open_.size][better]
         out.residual[here], out.by_grid[here] = left[better], False
         out.n_starts[open_] += 1
+    learned = _learned(out, declared) if model.known_scale else None
     out.value[packed.valid & (packed.kind == ITEM)] += model.lowered
-    return out
+    return replace(out, learned=learned)
 
 
-def _from_differences(model: TrajectoryModel, packed: Packed) -> DifferencingEstimate:
-    """The closed form, under the declared scale, and under any where the answer is then off the grid."""
+def _learned(out: Fitted, declared: DifferencingEstimate) -> Float[np.ndarray, "users n"]:
+    """What clients learn under the declared scale, of whom rows are explained so."""
+    value = np.where(out.by_grid[:, None], declared.value, out.value)
+    left = np.where(out.by_grid, declared.misfit, out.residual)
+    return np.where(out.item_rows & (left < EXPLAINED)[:, None], value, np.nan)
+
+
+def _from_differences(
+    model: TrajectoryModel, packed: Packed
+) -> tuple[DifferencingEstimate, DifferencingEstimate]:
+    """The closed form under the declared scale, and under any where the answer is then off the grid."""
     known = packed.rows, packed.factors, packed.row_weight, packed.valid
     if not model.known_scale:
-        return from_differences(*known, model.levels, model.lowered)
+        any_scale = from_differences(*known, model.levels, model.lowered)
+        return any_scale, any_scale
     declared = from_differences(*known)
     if model.stretched:
-        return declared
+        return declared, declared
     away = distance_to_levels(declared.value + model.lowered, model.levels)
     off = np.where(packed.valid, away, 0).max(axis=1, initial=0)
     other = from_differences(*known, model.levels, model.lowered)
@@ -204,13 +220,14 @@ def _from_differences(model: TrajectoryModel, packed: Packed) -> DifferencingEst
         & other.on_grid
         & ((off > step_of_grid(model.levels) / 4) | ~np.isfinite(declared.misfit))
     )
-    return DifferencingEstimate(
+    chosen = DifferencingEstimate(
         np.where(better[:, None], other.start, declared.start),
         np.where(better[:, None], other.value, declared.value),
         np.where(better, other.misfit, declared.misfit),
         better,
         other.off_grid,
     )
+    return declared, chosen
 
 
 def fit_fresh(

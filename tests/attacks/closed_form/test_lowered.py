@@ -55,3 +55,23 @@ def test_rows_of_ratings_as_they_are_say_nothing_of_the_kind(tmp_path):
     some = silent_about(found, found.users < 5, "left out here")
     view = fl.open_transcript(tmp_path / "t").view("server")
     assert unless_lowered(some, view) is some
+
+
+@pytest.mark.parametrize("less", [0.0, 1.0])
+@pytest.mark.parametrize("attack", ["grid", "undeclared"])
+def test_two_clients_who_do_not_tell_are_not_answered(tmp_path, attack, less):
+    """Neither has a rating of the lowest or of the highest level; one of the highest tells for both."""
+    rng = np.random.default_rng(3)
+    q, p = rng.normal(0, 0.5, (30, 5)), rng.normal(0, 0.5, (2, 5))
+    for name, highest in (("open", 4.0), ("told", 5.0)):
+        with fl.Recorder(
+            tmp_path / name, rating_levels=range(1, 6), rule=RULE, constants=CONSTANTS
+        ) as recorder:
+            recorder.broadcast(0, q)
+            for user, items in enumerate((np.arange(0, 12), np.arange(9, 21))):
+                stars = np.resize([3.0, 2.0, 4.0], 12)
+                stars[0] = highest if user else 2.0
+                error = stars - less - q[items] @ p[user]
+                recorder.upload(0, user, error[:, None] * p[user], items)
+        answered = len(fl.attack(tmp_path / name, attack).abstained) < 2
+        assert answered == (name == "told" and not less)

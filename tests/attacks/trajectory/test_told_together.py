@@ -62,6 +62,27 @@ def test_other_shifts_are_answered_for_nobody(tmp_path, less, levels):
     assert answers(tmp_path / "t")[1] == 0
 
 
+@pytest.mark.parametrize("less", [2.0, pytest.param(3.0, marks=pytest.mark.thorough)])
+def test_a_shift_by_whole_levels_is_not_taken_for_the_lowest_one(tmp_path, less):
+    """Ratings less two look like ratings less one to all but the few who have one of the lowest level."""
+
+    def used(rng):
+        return [1.0, 2.0] if rng.random() < 0.1 else [less, *rng.permutation(np.arange(less + 1, 6))[:2]]
+
+    recorded(tmp_path / "t", learned=lambda stars: stars - less, used=used, declared=RIGHT)
+    assert answers(tmp_path / "t")[1] == 0
+
+
+def test_equal_ratings_say_nothing_for_the_declared_scale(tmp_path):
+    """A fifth of each rating beside much noise: whose ratings are all 5 is at the lowest level."""
+
+    def used(rng):
+        return [5.0] if rng.random() < 0.2 else rng.permutation(np.arange(1.0, 6))[:2]
+
+    recorded(tmp_path / "t", b=1e9, learned=lambda stars: stars / 5, used=used, declared=RIGHT)
+    assert answers(tmp_path / "t")[1] == 0
+
+
 @pytest.mark.parametrize("levels", [2, 3, 5])
 def test_ratings_as_they_are_are_read_as_before(tmp_path, levels):
     recorded(tmp_path / "t", used=some(levels), declared=RIGHT)
