@@ -12,7 +12,7 @@ from typing import NamedTuple
 import numpy as np
 from jaxtyping import Bool, Float, Int
 
-from attacks.closed_form.centred import even, read_centred
+from attacks.closed_form.centred import Centred, even, read_centred
 from attacks.closed_form.common_scale import Scale, common_scale
 from attacks.closed_form.gaps import reading_with_gaps
 from attacks.closed_form.goodness_of_fit import step_of
@@ -29,6 +29,7 @@ from victims.transcript.view import Uploads, View
 DECLARED = Scale("sum", 1.0, 1.0)
 ENOUGH, AT_ONCE = 200, 32  # clients that are asked, and after how many it is seen whether they agree
 ABLE, ALL = 6, 0.95  # ratings of a client that can be read alone; the share of those that have to agree
+BEYOND, FEWEST_BEYOND = 0.1, 2  # clients that the grid is too short for, of those told, and how many at least
 FEWEST_ALONE, SELDOM = 3, 0.1  # clients that must say that ratings are lowered; of these, as many may deny it
 MOSTLY = 0.5  # share of the clients with enough ratings that are read: nothing else is looked for
 
@@ -192,6 +193,9 @@ def _untold_centre(asked: list[_Asked], levels: Float[np.ndarray, " levels"]) ->
     told = sum(int(found.told.sum()) for found, _ in read)
     if told < max(FEWEST_ALONE, 2 * answered.sum()):
         return plain
+    beyond = sum(_beyond(one, found, levels) for one, (found, _) in zip(asked, read, strict=True))
+    if beyond >= max(FEWEST_BEYOND, BEYOND * told):  # ratings in finer steps than the grid's, not less a number
+        return plain
     found = patterns_of(read, levels.size)
     centre = centre_of(found, levels)
     mirror = levels[0] + levels[-1] - centre.value
@@ -200,6 +204,16 @@ def _untold_centre(asked: list[_Asked], levels: Float[np.ndarray, " levels"]) ->
     if centre.placed and has_other_mirror(centre.value, levels):
         return higher_centre(found, centre.value, levels)
     return np.nan, 1.0
+
+
+def _beyond(one: _Asked, found: Centred, levels: Float[np.ndarray, " levels"]) -> int:
+    """How many of whom the grid does not tell would be told by one that goes on, over more levels than it has."""
+    longer = levels[0] + step_of(levels) * np.arange(2 * levels.size - 1)
+    if not even(longer):
+        return 0
+    open_ = ~found.told & (one.rows.item.sum(axis=1) >= ABLE)
+    again = read_centred(some_of(one.rows, open_), longer)
+    return int((again.told & (again.reach >= levels.size)).sum())
 
 
 def reading_of(manifest: Manifest) -> Callable[[Rows, Manifest, float], Reading]:

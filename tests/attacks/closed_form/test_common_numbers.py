@@ -122,3 +122,17 @@ def test_rows_as_long_as_equal_factors_are_no_copies_alone(tmp_path):
             recorder.upload(0, user, np.array(rows), items)
             recorder.truth(user, items, ratings)
     assert right(tmp_path / "t", "undeclared") == 1
+
+
+def test_half_stars_under_declared_whole_ones_are_not_ratings_less_a_number(tmp_path):
+    """Twice as large they fit, for who uses few levels; who uses more shows that the grid is too short."""
+    halves, rng = np.arange(0.5, 4.01, 0.5), np.random.default_rng(4)
+    q, p = rng.normal(0, 0.4, (ITEMS, K)), rng.normal(0, 0.4, (30, K))
+    high = np.array([1, 1, 1, 1, 1, 2, 6, 8.0])
+    with fl.Recorder(tmp_path / "t", rating_levels=[1, 2, 3, 4]) as recorder:
+        recorder.broadcast(0, q)
+        for user in range(30):
+            items, first = rng.choice(ITEMS, 14, replace=False), 4 if user % 3 else 0
+            ratings = rng.choice(halves[first:], items.size, p=high[first:] / high[first:].sum())
+            recorder.upload(0, user, (ratings - q[items] @ p[user])[:, None] * p[user] / items.size, items)
+    assert len(fl.attack(tmp_path / "t", "undeclared").abstained) == 30
