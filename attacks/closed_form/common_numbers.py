@@ -184,9 +184,7 @@ def _untold_centre(asked: list[_Asked], levels: Float[np.ndarray, " levels"]) ->
     """
     plain = (0.0, 1.0)
     answered = np.concatenate([one.found.answered for one in asked])
-    if not even(levels):
-        return plain
-    if any((one.rows.offset != 0).any() for one in asked):
+    if not even(levels) or any((one.rows.offset != 0).any() for one in asked):
         return plain
     no_items = np.zeros((1, 1), int)
     read = [(read_centred(one.rows, levels), no_items) for one in asked]
@@ -194,7 +192,7 @@ def _untold_centre(asked: list[_Asked], levels: Float[np.ndarray, " levels"]) ->
     if told < max(FEWEST_ALONE, 2 * answered.sum()):
         return plain
     beyond = sum(_beyond(one, found, levels) for one, (found, _) in zip(asked, read, strict=True))
-    if beyond >= max(FEWEST_BEYOND, BEYOND * told):  # ratings in finer steps than the grid's, not less a number
+    if beyond >= max(FEWEST_BEYOND, BEYOND * told):  # steps finer than the grid's, not less a number
         return plain
     found = patterns_of(read, levels.size)
     centre = centre_of(found, levels)
@@ -207,7 +205,7 @@ def _untold_centre(asked: list[_Asked], levels: Float[np.ndarray, " levels"]) ->
 
 
 def _beyond(one: _Asked, found: Centred, levels: Float[np.ndarray, " levels"]) -> int:
-    """How many of whom the grid does not tell would be told by one that goes on, over more levels than it has."""
+    """How many whom the grid does not tell are told by one that goes on, over more levels than it has."""
     longer = levels[0] + step_of(levels) * np.arange(2 * levels.size - 1)
     if not even(longer):
         return 0
