@@ -87,6 +87,7 @@ def any_reading(rows: Rows, manifest: Manifest, max_misfit: float) -> Reading:
         best = _with(best, first, most[:ASKED])
         if first.answered.any() and most.size > ASKED:
             best = _with(best, _read(some_of(rows, most[ASKED:]), levels, max_misfit), most[ASKED:])
+        best = _without_closer_means(best, rows, levels)
     return without_improbable(best, rows, levels)
 
 
@@ -288,14 +289,14 @@ def _through_links(
     """Ratings on the other side of a link, and which it is."""
     known = chain.scalar[open_], chain.along[open_], rows.offset[open_], there[open_]
     found = ratings_through_links(*known, levels, rows.precision)
-    told = found.told & ~_without_a_link(*known, levels, CLOSER * np.maximum(found.misfit, rows.precision))
+    told = found.told & ~_meets(*known, levels, CLOSER * np.maximum(found.misfit, rows.precision))
     new = _nothing(found.value.shape)._replace(
         value=found.value, misfit=found.misfit, allowed=np.where(told, 1.0, 0.0)
     )
     return new, found.link
 
 
-def _without_a_link(
+def _meets(
     g: np.ndarray,
     h: np.ndarray,
     offset: np.ndarray,
@@ -303,10 +304,10 @@ def _without_a_link(
     levels: np.ndarray,
     misfit: Float[np.ndarray, " users"],
 ) -> Bool[np.ndarray, " users"]:
-    """Whose rows meet the grid as they are, if more than once: small predictions take links for lines.
+    """Whose rows meet the grid as they are, if more than once, within a misfit.
 
-    Whole stars of a grid of halves, for one, are met by every multiple; with a sigmoid a single one is left,
-    ratings half as far from the highest.
+    Whole stars of a grid of halves, for one, are met by every multiple; with a sigmoid, where predictions are
+    small, a single one is left, ratings half as far from the highest.
     """
     columns = np.stack([g, h], axis=2) * there[..., None]
     numbers = nearest_numbers(columns, offset, there, levels)
@@ -314,6 +315,21 @@ def _without_a_link(
     away = np.where(there[:, None], distance_to_levels(value, levels), 0.0).sum(axis=2)
     away = np.where(np.isfinite(away), away, np.inf).min(axis=1, initial=np.inf)
     return away / np.maximum(there.sum(axis=1), 1) / (step_of(levels) / 4) <= misfit
+
+
+def _without_closer_means(best: Reading, rows: Rows, levels: np.ndarray) -> Reading:
+    """Without inexact answers of several steps that means of minibatches explain far better, if variously."""
+    inexact = best.misfit > rows.precision**HALF
+    open_ = np.flatnonzero(best.answered & (best.steps > 1) & ~best.declared & inexact)
+    if not open_.size:
+        return best
+    some = some_of(rows, open_)
+    chain = follow(some.rows, some.factors, some.item, some.precision)
+    there, means = some.item & (chain.step >= 0), chain.scalar * batch_sizes(chain.step)
+    closer = _meets(means, chain.along, some.offset, there, levels, best.misfit[open_] / CLOSER)
+    misfit = best.misfit.copy()
+    misfit[open_[closer & (chain.n_steps > 1)]] = np.nan
+    return best._replace(misfit=misfit)
 
 
 def _nothing(shape: tuple[int, ...]) -> Reading:

@@ -166,7 +166,8 @@ def test_the_declared_rule_is_read(seen, community, victim, attack):
 
 def test_the_reason_names_the_rule(seen):
     found = make_attack("trajectory", {"starts": 1}).attack(changed(seen("mf"), "mean loss"), 0)
-    assert all("not the declared one" in why or "no start" in why for why in found.abstained.values())
+    said = ("not the declared one", "no start", "may do so by accident")
+    assert all(any(word in why for word in said) for why in found.abstained.values())
     judged = found.diagnostics["misfit"]
     assert np.nanmedian(judged) > 0.5
 

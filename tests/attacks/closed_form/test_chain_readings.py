@@ -105,3 +105,21 @@ def test_a_bias_alone_makes_no_two_levels():
     found = [one for one in candidates(chain, rows, np.arange(0.5, 5.01, 0.5), 0.25) if one.name in names]
     assert len(found) == 2
     assert not any(one.read(np.array([0]))[0].answered.any() for one in found)
+
+
+@pytest.mark.parametrize("seed", [1, 4])
+def test_what_means_explain_better_is_no_answer(tmp_path, seed):
+    """Half of the ratings, whole in the last minibatch of five: nearly the rows of ten, ten and five as sums."""
+    rng = np.random.default_rng(seed)
+    q, u = rng.normal(0, 0.1, (40, 20)), rng.normal(0, 0.1, 20)
+    items, ratings = rng.choice(40, 25, replace=False), rng.choice([2.0, 3, 4, 5], 25)
+    rows = np.zeros((25, 20))
+    for first in range(0, 25, 10):
+        batch = slice(first, first + 10)
+        error = ratings[batch] - q[items[batch]] @ u
+        rows[batch] = -error[:, None] * u / error.size
+        u = u + 0.05 * (error @ q[items[batch]]) / error.size
+    with fl.Recorder(tmp_path / "t", rating_levels=np.arange(0.5, 5.01, 0.5)) as recorder:
+        recorder.broadcast(0, q)
+        recorder.upload(0, 0, rows.astype(np.float32), items)
+    assert set(fl.attack(tmp_path / "t", "undeclared").abstained) == {0}
