@@ -109,7 +109,7 @@ def test_a_bias_alone_makes_no_two_levels():
 
 @pytest.mark.parametrize("seed", [1, 4])
 def test_what_means_explain_better_is_no_answer(tmp_path, seed):
-    """Half of the ratings, whole in the last minibatch of five: nearly the rows of ten, ten and five as sums."""
+    """Half of the ratings, whole in the last minibatch: nearly the rows of ten, ten and five as sums."""
     rng = np.random.default_rng(seed)
     q, u = rng.normal(0, 0.1, (40, 20)), rng.normal(0, 0.1, 20)
     items, ratings = rng.choice(40, 25, replace=False), rng.choice([2.0, 3, 4, 5], 25)
