@@ -89,8 +89,8 @@ def summarise(
     unanswered : (n_users,) bool, optional
         Clients without an answer, whose value is the guess.
     n_ratings : (n_users,), optional
-        Ratings of each client of which ``values`` is the share that is right: with fewer than ``FEWEST``
-        clients, ``ratings_test`` may tell a leak.
+        Ratings of each client of which ``values`` is the share that is right: with answers about fewer than
+        ``FEWEST`` clients, ``ratings_test`` may tell a leak.
 
     Returns
     -------
@@ -113,7 +113,7 @@ def summarise(
     )
     advantage = float(_advantage(metric, values.mean(), baseline.mean()))
     p_value = sign_test(metric, values, baseline)
-    few = values.size < FEWEST
+    few = (~silent).sum() < FEWEST
     by_ratings = ratings_test(values, baseline, np.where(silent, 0, single)) if few else 1.0
     below = sign_test(metric, values, baseline, worse=True) < LEAK_LEVEL and advantage_high < 0
     return Summary(

@@ -271,9 +271,9 @@ class TestFewClients:
         assert found.verdict == "INCONCLUSIVE"
 
     def test_who_has_no_answer_takes_no_part(self):
-        values, guess = np.array([1.0, 0.4, 0.4]), np.array([0.3, 0.4, 0.4])
-        silent = np.array([False, True, True])
-        found = summarise(RATED, values, guess, 0, silent, np.array([50.0, 500, 500]))
+        values, guess = np.array([1.0, *[0.4] * 20]), np.array([0.3, *[0.4] * 20])
+        silent = np.array([False, *[True] * 20])
+        found = summarise(RATED, values, guess, 0, silent, np.array([50.0, *[500.0] * 20]))
         assert found.verdict == "LEAK"
 
     def test_who_is_told_all_others_is_rarely_called_a_leak(self):
