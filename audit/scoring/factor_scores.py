@@ -61,7 +61,10 @@ def score_factors(
             f"the factors of the truth must have as many numbers as those of the reconstruction, "
             f"{found.value.shape[1]}, got {truth.value.shape[1]}; give the truth that was recorded with it"
         )
-    read, round_ = np.full((users.size, found.value.shape[1]), np.nan), np.full(users.size, found.round.max())
+    read, round_ = (
+        np.full((users.size, found.value.shape[1]), np.nan),
+        np.full(users.size, found.round.max(initial=0)),
+    )
     here = np.searchsorted(users, found.users)
     read[here], round_[here] = found.value, found.round
     actual = truth.of(users, round_)
