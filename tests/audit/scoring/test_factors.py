@@ -10,6 +10,7 @@ import pyarrow as pa
 import pytest
 
 from attacks.base import ClientFactors, Reconstruction, joined
+from attacks.closed_form.contradicted import silent_about
 from attacks.closed_form.fedmf_eq24 import Eq24
 from attacks.closed_form.rating_grid import Grid
 from attacks.closed_form.spectral import Spectral
@@ -265,3 +266,12 @@ def test_factors_that_contradict_themselves_are_refused():
         ClientFactors(np.array([3, 3], np.int32), np.zeros(2, np.int32), np.ones((2, 2)))
     nothing = np.full((2, 2), np.nan)
     assert joined([(np.array([4, 1]), np.array([0, 0]), nothing)]) is None
+
+
+def test_factors_of_nobody_are_scored(transcripts):
+    """An attack that takes all its answers back has none: the guesses are left."""
+    path = transcripts["sgd", "observed-only"].path
+    found = Spectral().attack(open_transcript(path).view("server"), 0)
+    nobody = silent_about(found, np.ones(found.users.size, bool), "taken back")
+    rows = score(nobody, open_transcript(path).manifest, read_truth(truth_path(path)))
+    assert {row.summary.verdict for row in rows} == {"NOT TESTED"}
