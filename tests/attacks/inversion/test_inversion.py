@@ -33,7 +33,7 @@ def score(found: Reconstruction, ratings: np.ndarray) -> tuple[int, int]:
 @pytest.mark.parametrize(
     ("program", "least"),
     [
-        (Program(), 1.0),
+        pytest.param(Program(), 1.0, marks=pytest.mark.thorough),
         pytest.param(Program(Client(dtype=np.float32)), 0.98, marks=pytest.mark.thorough),
         pytest.param(Program(Client(mean=True, rate=0.5), "delta"), 0.98, marks=pytest.mark.thorough),
         pytest.param(Program(Client(steps=20, rate=0.01)), 0.9, marks=pytest.mark.thorough),

@@ -175,14 +175,8 @@ WEAK = {
 }
 
 
-@pytest.mark.parametrize(
-    "scenario",
-    [
-        pytest.param(scenario, marks=[pytest.mark.thorough] if scenario in SCENARIOS[1:] else [])
-        for scenario in SCENARIOS
-    ],
-    ids="/".join,
-)
+@pytest.mark.thorough
+@pytest.mark.parametrize("scenario", SCENARIOS, ids="/".join)
 def test_solver_matrix(transcripts, ratings, scenario):
     """Who is answered, and that nobody is wrongly; with one scenario by default."""
     actual = ratings.matrix().toarray()
