@@ -35,7 +35,7 @@ def community():
     return generate(Synthetic(users=12, items=60, ratings_per_user=10.0, single=0.0, seed=1))
 
 
-REPEATED = {"gaussian", "laplace"}  # what another one of the default run shows of the same attacks
+REPEATED = {"gaussian", "laplace", "fedmvmf"}  # what another one of the default run shows of the same attacks
 
 
 @pytest.mark.parametrize(

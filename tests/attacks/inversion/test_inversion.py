@@ -134,6 +134,7 @@ class HuberSteps:
         return copy - factors, factor
 
 
+@pytest.mark.thorough
 def test_a_rule_of_ones_own(tmp_path: Path):
     rng = np.random.default_rng(1)
     q = rng.normal(0, 0.5, (12, 4))

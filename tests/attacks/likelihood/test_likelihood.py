@@ -165,6 +165,7 @@ class TestDecoding:
                 share = sum(np.exp(log - norm) for active, log in logs.items() if column in active)
                 np.testing.assert_allclose(fit.answers.attributes[user, column], share, atol=1e-12)
 
+    @pytest.mark.thorough
     def test_gradient_by_differences(self, transcripts, clip, law):
         """The score with respect to p against central differences of the marginal likelihood; the
         Laplace density has kinks, which a random point misses."""
