@@ -4,8 +4,10 @@ Beyond the papers. With the client's factor negated and all labels exchanged the
 and every other round, under cross-entropy and pairwise losses alike (``attacks.closed_form.label_split``): no
 number in a row names the positives. These do, in this order:
 
-- *numbers*: clients draw one number of negatives for each positive, two or more. ``AGREEING`` clients, and
-  half of those who list less than the whole catalogue, must show it;
+- *numbers*: clients draw one number of negatives for each positive, two or more. A negative for so many
+  positives would show the same number the other way round, but where these do not divide: of clients whose
+  numbers differ, and who list less than the whole catalogue, more must show it than do with one chance in
+  that number each;
 - *rounds*: a client's positives are the same in each round, and its negatives are drawn anew. Of M items that
   it did not use the same n are drawn again with a probability of one over M choose n;
 - *others*: negatives are drawn from all items that a client did not use, evenly, and positives are not, for
@@ -41,10 +43,10 @@ import numpy as np
 from jaxtyping import Float, Int
 from scipy.sparse import csr_array
 from scipy.special import betaln, expit, gammaln
+from scipy.stats import binom
 
 from attacks.closed_form.mirrored import SURE
 
-AGREEING = 3  # clients that show one number of negatives for each positive
 EVEN, UNEVEN = 3.0, 6.0  # standard deviations of chi squared, up to which counts are of draws, and above not
 STRENGTHS = 2.0 ** np.arange(8)  # of the beta law of the shares, in clients
 TINY = 1e-12
@@ -79,7 +81,7 @@ class Named(NamedTuple):
     Attributes
     ----------
     positive : (n_clients,) int
-        The sign of the positives, 1 or -1.
+        The sign of the positives, 1 or -1; 0 where nothing was asked that tells.
     probability : (n_clients,)
         That it is this one, 0.5 where nothing tells.
     """
@@ -142,7 +144,7 @@ def _drawn_again(own: list[set[int]], other: list[set[int]], n_items: int) -> fl
     return float((len(own) - 1) * (gammaln(free + 1) - gammaln(n + 1) - gammaln(free - n + 1)))
 
 
-def by_numbers(clients: Sequence[Sides], n_items: int) -> Int[np.ndarray, " clients"]:
+def by_numbers(clients: Sequence[Sides], n_items: int) -> Named:
     """Tell positives by one number of negatives for each, two or more.
 
     Parameters
@@ -153,27 +155,32 @@ def by_numbers(clients: Sequence[Sides], n_items: int) -> Int[np.ndarray, " clie
 
     Returns
     -------
-    (n_clients,) int
-        The sign of the positives; 0 where it is not told.
+    Named
+        0 and 0.5 where it is not told.
     """
-    out, each = np.zeros(len(clients), int), []
-    for one in clients:
-        few, many = one.counts.min(axis=1), one.counts.max(axis=1)
-        ratio = many // few
-        exact = (ratio * few == many).all() and (ratio == ratio[0]).all() and ratio[0] > 1
-        each.append(int(ratio[0]) if exact else 0)
-    part = np.array([(one.counts.sum(axis=1) < n_items).all() for one in clients])
-    shown = Counter(number for number, free in zip(each, part, strict=True) if free and number)
+    out = Named(np.zeros(len(clients), int), np.full(len(clients), 0.5))
+    sizes = [tuple(map(tuple, np.sort(one.counts, axis=1).tolist())) for one in clients]
+    each = [_number_of(size) for size in sizes]
+    part = [(one.counts.sum(axis=1) < n_items).all() for one in clients]
+    differing = {size: number for size, number, free in zip(sizes, each, part, strict=True) if free}
+    shown = Counter(filter(None, differing.values()))
     if not shown:
         return out
-    number, n_clients = shown.most_common(1)[0]
-    if n_clients < AGREEING or 2 * n_clients < part.sum():
+    number, n_agree = shown.most_common(1)[0]
+    chance = float(binom.sf(n_agree - 1, len(differing), 1 / number))
+    if 1 - chance < SURE:
         return out
     for client, one in enumerate(clients):
         fewer = np.sign(one.counts[:, 1] - one.counts[:, 0])
         if part[client] and each[client] == number and (fewer == fewer[0]).all():
-            out[client] = fewer[0]
+            out.positive[client], out.probability[client] = fewer[0], 1 - chance
     return out
+
+
+def _number_of(sizes: tuple[tuple[int, ...], ...]) -> int:
+    """How often the larger label of each round holds the smaller one; 0 where it does not, or once."""
+    ratios = {many // few if few and many % few == 0 else 0 for few, many in sizes}
+    return ratios.pop() if len(ratios) == 1 and max(ratios) > 1 else 0
 
 
 def named(clients: Sequence[Sides], n_items: int) -> Named:
@@ -190,13 +197,13 @@ def named(clients: Sequence[Sides], n_items: int) -> Named:
     -------
     Named
     """
-    counted = by_numbers(clients, n_items)
+    counted, chance = by_numbers(clients, n_items)
     lasting = np.array([one.lasting for one in clients])
     sure = expit(np.abs(lasting)) >= SURE
     known = np.where(counted == 0, np.where(sure, np.sign(lasting), 0), counted).astype(int)
     known[(counted != 0) & sure & (np.sign(lasting) != counted)] = 0
     odds = by_others(clients, known, n_items)
-    told = np.where(counted != 0, 1.0, expit(np.abs(lasting)))
+    told = np.where(counted != 0, chance, expit(np.abs(lasting)))
     positive = np.where(known != 0, known, np.where(odds >= 0, 1, -1))
     return Named(positive, np.where(known != 0, told, expit(np.abs(odds))))
 

@@ -19,6 +19,7 @@ from audit.scoring.linking import Senders, clients_of, link_scores, unsaid
 from audit.scoring.metrics import LOWER_IS_BETTER, UserScores, score_users
 from audit.scoring.pseudonyms import CLAIMED, pseudonym_scores
 from audit.scoring.statistics import (
+    GUESSED,
     LEAK,
     MOST_UNANSWERED,
     NO_EVIDENCE,
@@ -131,8 +132,8 @@ def score(
         return [*_of_pseudonyms(reconstruction, manifest, truth, shuffled, senders, seed), *links]
     users = np.unique(reconstruction.users)
     found = score_users(reconstruction.blocks, manifest, truth, users)
-    n_rated = np.diff(truth.ratings.indptr)[truth.rows(users)].astype(float)
-    asked = _Asked(reconstruction, users, np.isin(users, list(reconstruction.abstained)), n_rated, seed)
+    silent = np.isin(users, list(reconstruction.abstained))
+    asked = _Asked(reconstruction, users, silent, _varied(truth, users), seed)
     rows = []
     for metric, candidates in guesses(manifest, truth, users).items():
         if reconstruction.scope == Scope.RATED_SET and not _of_the_set(metric):
@@ -147,12 +148,12 @@ def score(
 
 
 class _Asked(NamedTuple):
-    """A reconstruction, who is scored, on whom it abstained, ratings of each; the bootstrap's seed."""
+    """A reconstruction, who is scored, on whom it abstained, ``_varied``; the bootstrap's seed."""
 
     reconstruction: Reconstruction
     users: Int[np.ndarray, " users"]
     silent: Bool[np.ndarray, " users"]
-    n_rated: Float[np.ndarray, " users"]
+    varied: Float[np.ndarray, " users"]
     seed: int
 
 
@@ -165,12 +166,12 @@ def _scored(
     ceilings: Mapping[str, Ceiling] | None,
 ) -> Score:
     """One metric beside the best of some guesses, which counts where there is no answer."""
-    reconstruction, users, silent, n_rated, seed = asked
+    reconstruction, users, silent, varied, seed = asked
     name, baseline = best_guess(metric, candidates)
     unanswered = silent | np.isnan(values)
     values = np.where(unanswered, baseline, values)
     looked = reconstruction.outcome == Outcome.NOTHING_FOUND
-    n_ratings = n_rated if _of_single_ratings(metric, manifest) else None
+    n_ratings = varied if _of_single_ratings(metric, manifest) else None
     summary = summarise(metric, values, baseline, seed, unanswered & ~(silent & looked), n_ratings)
     if is_guess(reconstruction.attack):
         summary = replace(summary, verdict="")
@@ -179,6 +180,18 @@ def _scored(
     why = in_words(reconstruction.abstained, users.size)
     each = PerClient(values, candidates, unanswered)
     return Score(metric, summary, name, limit, n_abstained, _reason(summary, why, n_abstained), each)
+
+
+def _varied(truth: Truth, users: Int[np.ndarray, " users"]) -> Float[np.ndarray, " users"]:
+    """How many ratings each client has; 0 where more than ``GUESSED`` of them are of one level."""
+    ratings = truth.ratings[truth.rows(users)]
+    n_rated = np.diff(ratings.indptr)
+    levels, level = np.unique(ratings.data, return_inverse=True)
+    owner = np.repeat(np.arange(users.size), n_rated)
+    pair, count = np.unique(owner * max(levels.size, 1) + level, return_counts=True)
+    most = np.zeros(users.size)
+    np.maximum.at(most, pair // max(levels.size, 1), count)
+    return np.where(most <= GUESSED * n_rated, n_rated, 0).astype(float)
 
 
 def _of_single_ratings(metric: str, manifest: Manifest) -> bool:

@@ -20,7 +20,9 @@ NOT_TESTED = "NOT TESTED"
 LEAK_LEVEL = 0.01  # of the one-sided sign tests
 FEWEST = math.ceil(-math.log2(LEAK_LEVEL))  # clients with whom that level can be reached: 2^-7 < 0.01
 TOLD = 0.9  # of a client's ratings that anybody is right about who has been told all the others, at most
-GUESSED = 0.75  # right by the best guess, above which a client's single ratings say nothing of an attack
+GUESSED = (
+    0.75  # right by the best guess, or of one level, above which single ratings say nothing of an attack
+)
 FEWEST_RATINGS = math.ceil(math.log(LEAK_LEVEL) / math.log(TOLD))  # all right, that level by ratings: 44
 MOST_UNANSWERED = 0.5  # share of clients without an answer, above which what is not a leak was not tested
 TOO_FEW = "too few clients are read better than by the best guess"
@@ -235,19 +237,21 @@ def ratings_test(
     The null is generous in place of exact: whoever has not seen the transcript, but has been told all other
     ratings of the client and everything of the others, is right about the next one with probability
     ``TOLD`` at most. Ratings one after the other then give at most binomially many right ones, whatever they
-    have to do with each other. Clients of whom the best guess tells more than ``GUESSED`` are left out.
+    have to do with each other. That cannot be said of clients who nearly always give one rating, whom the
+    caller leaves out by their ratings alone, nor where the best guess tells more than ``GUESSED`` of those
+    that are left. Nobody is left out for what was answered.
 
     Parameters
     ----------
     values, baseline : (n_users,)
         Shares of right ratings, in 0..1.
     n_ratings : (n_users,)
-        Of each client; 0 where there is no answer.
+        Of each client; 0 where there is no answer, or nearly all are of one level.
 
     Returns
     -------
     float
-        The p-value.
+        The p-value; 1 where the best guess tells too much.
 
     Examples
     --------
@@ -256,9 +260,10 @@ def ratings_test(
     >>> ratings_test(np.ones(5), np.full(5, 0.3), np.full(5, 8.0)) < LEAK_LEVEL
     False
     """
-    open_ = np.where(baseline <= GUESSED, n_ratings, 0)
-    right = np.rint(values * open_).sum()
-    return float(stats.binom.sf(right - 1, open_.sum(), TOLD))
+    if not (baseline * n_ratings).sum() <= GUESSED * n_ratings.sum():
+        return 1.0
+    right = np.rint(values * n_ratings).sum()
+    return float(stats.binom.sf(right - 1, n_ratings.sum(), TOLD))
 
 
 def verdict(

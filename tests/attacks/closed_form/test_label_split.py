@@ -33,11 +33,11 @@ def rows_of(loss: str, u: np.ndarray, v: np.ndarray, y: np.ndarray) -> np.ndarra
 def test_positives_and_negatives(loss: str, negatives: int, read: bool, tmp_path: Path):
     """As many negatives as positives leave open which is which; noise is of no loss."""
     rng = np.random.default_rng(0)
-    v, used = rng.normal(0, 0.5, (60, 4)), np.zeros((5, 60))
+    v, used = rng.normal(0, 0.5, (60, 4)), np.zeros((20, 60))
     with fl.Recorder(tmp_path / "t", rating_levels=[1.0]) as recorder:
         recorder.broadcast(0, v)
-        for user in range(5):
-            n = int(rng.integers(2, 6))
+        for user in range(20):
+            n = int(rng.integers(2, 12))
             items = rng.choice(60, n * (1 + negatives), replace=False)
             y = (np.arange(items.size) < n).astype(float)
             used[user, items[:n]] = 1

@@ -40,13 +40,24 @@ def test_draws_by_popularity_tell_nothing(seed: int):
     assert (named(clients, 300).probability < SURE).all()
 
 
+def of_sizes(sizes: list[tuple[int, int]]) -> list[Sides]:
+    """Clients with so many items of label 1 and of label -1."""
+    return [joined([(np.arange(a + b), np.repeat([1, -1], [a, b]))], 100) for a, b in sizes]
+
+
 def test_numbers():
     """Two negatives for each positive; as many of both tell nothing."""
-    rng = np.random.default_rng(2)
-    clients, sign = lists(rng, 5, 100, 2)
-    assert (by_numbers(clients, 100) == sign).all()
-    assert not by_numbers(lists(rng, 5, 100, 1)[0], 100).any()
-    assert not by_numbers(clients[:2], 100).any()  # two may do so by chance
+    told = by_numbers(of_sizes([(n, 2 * n) for n in range(3, 11)]), 100)
+    assert (told.positive == 1).all()
+    assert (told.probability == 1 - 2.0**-8).all()
+    assert not by_numbers(of_sizes([(n, n) for n in range(3, 11)]), 100).positive.any()
+    assert not by_numbers(of_sizes([(n, 2 * n) for n in range(3, 8)]), 100).positive.any()  # by chance
+
+
+@pytest.mark.parametrize("n", [[20] * 12, [*range(8, 20)]], ids=["all alike", "half of them even"])
+def test_a_negative_for_every_two_positives_is_not_taken_for_two_each(n: list[int]):
+    """Before, the negatives were called positives, for sure."""
+    assert not by_numbers(of_sizes([(one, one // 2) for one in n]), 100).positive.any()
 
 
 def test_rounds():

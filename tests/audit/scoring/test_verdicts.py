@@ -263,12 +263,26 @@ class TestFewClients:
         assert ("44 ratings" in why_inconclusive(found)) != told
 
     def test_what_can_be_guessed_is_none(self):
-        """Everybody but one gives one rating alone."""
+        """Everybody but one is known beforehand."""
         guess = np.array([1.0, 1.0, 1.0, 0.3])
         found = summarise(
             "rated_rating_accuracy", np.ones(4), guess, n_ratings=np.array([100.0, 100, 100, 20])
         )
         assert found.verdict == "INCONCLUSIVE"
+
+    @pytest.mark.parametrize(("of_one_level", "leak"), [(1.0, False), (0.5, True)])
+    def test_one_level_that_is_met_by_luck_is_none(self, of_one_level, leak):
+        """The best guess names another level; who names this one is right everywhere, knowing nothing."""
+        ratings = np.full((6, 60), 2.0)
+        ratings[1:, ::5] = 3
+        ratings[0] = np.where(np.arange(60) < 60 * of_one_level, 5.0, 1.0)
+        answer = block(ratings[:1], np.zeros((1, 0)), ratings[:1] > 0)
+        silent = dict.fromkeys(range(1, 6), "no answer")
+        found = Reconstruction("mine", np.arange(6), (answer,), silent, {})
+        rows = score(found, manifest("observed-only", 6, 60, ()), truth_of(ratings, np.zeros((6, 0))))
+        row = next(row for row in rows if row.metric == RATED)
+        assert row.summary.baseline < 0.75
+        assert (row.summary.verdict == "LEAK") == leak
 
     def test_who_has_no_answer_takes_no_part(self):
         values, guess = np.array([1.0, *[0.4] * 20]), np.array([0.3, *[0.4] * 20])
