@@ -38,6 +38,7 @@ SEEDS, PAIRS = 40, 12  # clients with most ratings among whom two are looked for
 LONGEST = 48  # items that two clients share, that are used
 SHARED = 6  # items that a client shares with those who are read
 NEAR = 0.02  # of a step, within which all its ratings of these must be whole
+FINEST, EVIDENCE = 1e-9, 20.0  # of a step, that digits tell; nats against whole ratings by accident
 FEWEST, MOSTLY = 4, 0.5  # clients that must be read, and the share of those who could be
 AT_ONCE = 256  # clients
 ROUNDS = 20  # of reading clients by those who were read
@@ -214,7 +215,9 @@ def _numbers_of(
     x = (columns * found.numbers[:, None]).sum(axis=2) + offset
     off = np.where(there, np.abs(x - np.rint(x)), 0.0).max(axis=1)
     sided = (there & one_way_round(offset)).sum(axis=1) >= SHARED / 2
-    told = found.told & sided & (off < NEAR) & (found.numbers != 0).all(axis=1)
+    # whole by accident: each rating beyond two, for as many pairs of numbers as two ratings may name
+    nats = (count - 2) * -np.log(2 * np.maximum(off, FINEST)) - 2 * np.log(2 * n_levels)
+    told = found.told & sided & (off < NEAR) & (nats >= EVIDENCE) & (found.numbers != 0).all(axis=1)
     return np.where(told[:, None], found.numbers, np.nan)
 
 
