@@ -27,12 +27,11 @@ import numpy as np
 from jaxtyping import Bool, Float
 
 from attacks.closed_form.credible import one_multiple
-from attacks.closed_form.filled_rows import Filled, of_rank_one
-from attacks.closed_form.gap_spans import Told
+from attacks.closed_form.filled_rows import of_rank_one
+from attacks.closed_form.gap_spans import OneClient, Told
 from attacks.closed_form.gap_steps import EXCESS, MOST_ROWS, Fit, fitted
 from attacks.closed_form.goodness_of_fit import step_of
 from attacks.closed_form.hidden_orders import FirstOrder, nearest_pairs
-from attacks.closed_form.readings import Rows
 
 PASSES = range(2, 11)  # steps that are tried
 TRIED = 6  # pairs of a client
@@ -58,25 +57,18 @@ class _Case(NamedTuple):
     silent: Bool[np.ndarray, " n"]
 
 
-def of_passes(rows: Rows, filled: Filled, user: int, levels: np.ndarray, digits: float) -> Told:
+def of_passes(one: OneClient) -> Told:
     """Ratings of one client that steps several times over all of them.
 
     Parameters
     ----------
-    rows : Rows
-    filled : Filled
-        The same rows.
-    user : int
-        Whose rows are read.
-    levels : (levels,)
-        Ratings that exist, ascending, stars.
-    digits : float
-        Relative size of the rows' last digits.
+    one : OneClient
 
     Returns
     -------
     Told
     """
+    rows, filled, user, levels, digits = one
     here, limit = np.flatnonzero(rows.item[user]), TIGHT * digits
     kept, v = filled.kept[user, here], rows.factors[user, here].astype(float)
     size = np.abs(rows.rows[user, here]).max(initial=0)

@@ -14,6 +14,8 @@ entries or more tells the ratings of the rows that have it, the other columns th
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 import numpy as np
 from jaxtyping import Float
 
@@ -33,25 +35,41 @@ SURE = 0.01  # of a step: ratings that columns tell one by one are nearer to the
 Told = tuple[Float[np.ndarray, " n"], float] | None  # ratings of one client's rows, and its steps
 
 
-def of_one_step(rows: Rows, filled: Filled, user: int, levels: np.ndarray, digits: float) -> Told:
-    """A e + B h + p_U . q_U.
+class OneClient(NamedTuple):
+    """Whose rows are read, and what is known of everybody's.
 
-    Parameters
+    Attributes
     ----------
     rows : Rows
     filled : Filled
         The same rows.
     user : int
-        Whose rows are read.
+        Place of the client among them.
     levels : (levels,)
         Ratings that exist, ascending, stars.
     digits : float
-        Relative size of the rows' last digits.
+        Relative size of the last digits of the client's rows.
+    """
+
+    rows: Rows
+    filled: Filled
+    user: int
+    levels: Float[np.ndarray, " levels"]
+    digits: float
+
+
+def of_one_step(one: OneClient) -> Told:
+    """A e + B h + p_U . q_U.
+
+    Parameters
+    ----------
+    one : OneClient
 
     Returns
     -------
     Told
     """
+    rows, filled, user, _, _ = one
     here = np.flatnonzero(rows.item[user] & filled.joined[user])
     if not filled.one_step[user]:
         return None
@@ -60,28 +78,21 @@ def of_one_step(rows: Rows, filled: Filled, user: int, levels: np.ndarray, digit
     direction = full[lead] / np.linalg.norm(full[lead])
     known = [(full @ direction)[:, None], (v @ direction)[:, None]]
     table = np.concatenate([*known, v[:, ~filled.seen[user]]], axis=1)
-    return spread(rows, user, here, ratings_in_columns(table, rows.offset[user, here], levels, digits), 1.0)
+    return _in_columns(table, one, here, one.digits, 1.0)
 
 
-def of_a_chain(rows: Rows, filled: Filled, user: int, levels: np.ndarray, digits: float) -> Told:
+def of_a_chain(one: OneClient) -> Told:
     """The same of a factor that moves, in the columns that all rows have.
 
     Parameters
     ----------
-    rows : Rows
-    filled : Filled
-        The same rows.
-    user : int
-        Whose rows are read.
-    levels : (levels,)
-        Ratings that exist, ascending, stars.
-    digits : float
-        Relative size of the rows' last digits.
+    one : OneClient
 
     Returns
     -------
     Told
     """
+    rows, filled, user, _, _ = one
     here = np.flatnonzero(rows.item[user] & filled.kept[user].any(axis=1))
     common = filled.kept[user, here].all(axis=0)
     if common.sum() < ANGLES or not ANGLES < len(here) <= LONGEST:
@@ -101,28 +112,21 @@ def of_a_chain(rows: Rows, filled: Filled, user: int, levels: np.ndarray, digits
     )
     if not np.isfinite(table).all():
         return None
-    return nearly_in_columns(table, rows, user, here, levels, digits, float(chain.n_steps[0]))
+    return nearly_in_columns(table, one, here, float(chain.n_steps[0]))
 
 
-def of_columns(rows: Rows, filled: Filled, user: int, levels: np.ndarray, digits: float) -> Told:
+def of_columns(one: OneClient) -> Told:
     """Any steps over all ratings: the column with most entries, and what it tells of the others.
 
     Parameters
     ----------
-    rows : Rows
-    filled : Filled
-        The same rows.
-    user : int
-        Whose rows are read.
-    levels : (levels,)
-        Ratings that exist, ascending, stars.
-    digits : float
-        Relative size of the rows' last digits.
+    one : OneClient
 
     Returns
     -------
     Told
     """
+    rows, filled, user, levels, digits = one
     kept = filled.kept[user] & rows.item[user][:, None]
     v, offset = rows.factors[user].astype(float), rows.offset[user]
     first = int(kept.sum(axis=0).argmax())
@@ -150,26 +154,16 @@ def of_columns(rows: Rows, filled: Filled, user: int, levels: np.ndarray, digits
 
 
 def nearly_in_columns(
-    table: Float[np.ndarray, "told m"],
-    rows: Rows,
-    user: int,
-    here: np.ndarray,
-    levels: np.ndarray,
-    digits: float,
-    steps: float,
+    table: Float[np.ndarray, "told m"], one: OneClient, here: np.ndarray, steps: float
 ) -> Told:
     """Find ratings in the span of columns that lengths of moving factors leave less exact than rows are.
 
     Parameters
     ----------
     table : (told, m)
-    rows : Rows
-    user : int
+    one : OneClient
     here : (told,) int
         Rows of the client that the table is about.
-    levels : (levels,)
-    digits : float
-        As of ``of_one_step``.
     steps : float
         Of the client.
 
@@ -178,32 +172,18 @@ def nearly_in_columns(
     Told
     """
     for limit in LIMITS:
-        if limit > digits:
-            found = ratings_in_columns(table, rows.offset[user, here], levels, limit)
-            if found is not None:
-                return spread(rows, user, here, found, steps)
+        if limit > one.digits and (told := _in_columns(table, one, here, limit, steps)) is not None:
+            return told
     return None
 
 
-def spread(rows: Rows, user: int, here: np.ndarray, found: np.ndarray | None, steps: float) -> Told:
-    """Put ratings of some rows among all of a client.
-
-    Parameters
-    ----------
-    rows : Rows
-    user : int
-    here : (n,) int
-        Rows that were read.
-    found : (n,) or None
-    steps : float
-        Of the client.
-
-    Returns
-    -------
-    Told
-    """
+def _in_columns(
+    table: Float[np.ndarray, "told m"], one: OneClient, here: np.ndarray, digits: float, steps: float
+) -> Told:
+    """Ratings in the span of columns, among all rows of the client."""
+    found = ratings_in_columns(table, one.rows.offset[one.user, here], one.levels, digits)
     if found is None:
         return None
-    value = np.full(rows.item.shape[1], np.nan)
+    value = np.full(one.rows.item.shape[1], np.nan)
     value[here] = found
     return value, steps

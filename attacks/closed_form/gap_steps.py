@@ -31,8 +31,8 @@ import numpy as np
 from jaxtyping import Bool, Float, Int
 from scipy.optimize import least_squares
 
-from attacks.closed_form.filled_rows import Filled, of_rank_one
-from attacks.closed_form.gap_spans import Told, nearly_in_columns
+from attacks.closed_form.filled_rows import of_rank_one
+from attacks.closed_form.gap_spans import OneClient, Told, nearly_in_columns
 from attacks.closed_form.readings import Rows
 
 EXCESS = 4  # entries more than unknowns
@@ -67,25 +67,18 @@ class _Case(NamedTuple):
     after: bool
 
 
-def of_steps(rows: Rows, filled: Filled, user: int, levels: np.ndarray, digits: float) -> Told:
+def of_steps(one: OneClient) -> Told:
     """Ratings of one client that steps after each of them.
 
     Parameters
     ----------
-    rows : Rows
-    filled : Filled
-        The same rows.
-    user : int
-        Whose rows are read.
-    levels : (levels,)
-        Ratings that exist, ascending, stars.
-    digits : float
-        Relative size of the rows' last digits.
+    one : OneClient
 
     Returns
     -------
     Told
     """
+    rows, filled, user, _, digits = one
     here = np.flatnonzero(rows.item[user])
     if not 0 < len(here) <= MOST_ROWS:
         return None
@@ -104,7 +97,7 @@ def of_steps(rows: Rows, filled: Filled, user: int, levels: np.ndarray, digits: 
             told, table = _table(case, seen, unknowns, digits)
         if not told.any():
             return None
-        return nearly_in_columns(table[told], rows, user, placed[told], levels, digits, float(len(here)))
+        return nearly_in_columns(table[told], one, placed[told], float(len(here)))
     return None
 
 

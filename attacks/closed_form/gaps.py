@@ -36,7 +36,7 @@ from scipy.special import gammaln
 from attacks.closed_form.chain_readings import any_reading
 from attacks.closed_form.filled_rows import Filled, filled_in, with_gaps
 from attacks.closed_form.gap_passes import of_passes
-from attacks.closed_form.gap_spans import SURE, of_a_chain, of_columns, of_one_step
+from attacks.closed_form.gap_spans import SURE, OneClient, of_a_chain, of_columns, of_one_step
 from attacks.closed_form.gap_steps import of_steps
 from attacks.closed_form.goodness_of_fit import step_of
 from attacks.closed_form.integer_relation import COARSEST, LOOSE, precision_of
@@ -140,7 +140,7 @@ def _with_unseen(rows: Rows, manifest: Manifest, max_misfit: float) -> Reading:
     for reading in (of_one_step, of_a_chain, of_columns, of_steps, of_passes):
         open_ = np.flatnonzero(able & ~np.isfinite(value).any(axis=1)).tolist()
         for asked, user in enumerate(open_):
-            found = reading(rows, filled, user, levels, float(digits[user]))
+            found = reading(OneClient(rows, filled, user, levels, float(digits[user])))
             if found is not None:
                 value[user], steps[user] = found
             if reading in FITS and asked + 1 == ASKED and not np.isfinite(value[open_[:ASKED]]).any():

@@ -7,6 +7,7 @@ import pytest
 
 from attacks.closed_form.filled_rows import filled_in
 from attacks.closed_form.gap_passes import of_passes
+from attacks.closed_form.gap_spans import OneClient
 from attacks.closed_form.gap_steps import of_steps
 from attacks.closed_form.readings import Rows
 
@@ -32,7 +33,7 @@ def rows_of(
 
 
 def read(reading, rows: Rows) -> np.ndarray | None:
-    found = reading(rows, filled_in(rows), 0, STARS, 100 * rows.precision)
+    found = reading(OneClient(rows, filled_in(rows), 0, STARS, 100 * rows.precision))
     return None if found is None else found[0]
 
 
