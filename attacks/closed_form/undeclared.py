@@ -50,28 +50,16 @@ from jaxtyping import Bool, Float, Int
 
 from attacks.base import Estimates, Progress, Reconstruction, all_abstain, joined, silent
 from attacks.closed_form.answered import Answered
-from attacks.closed_form.carried_rows import without_carried
 from attacks.closed_form.centred_recording import read_centred_recording
-from attacks.closed_form.common_numbers import DECLARED, Learned, learned_of, reading_of
+from attacks.closed_form.common_numbers import DECLARED, Learned, learned_of
 from attacks.closed_form.contradicted import unless_off_the_grid
-from attacks.closed_form.credible import without_multiples
-from attacks.closed_form.gaps import reading_with_gaps
-from attacks.closed_form.hidden_orders import read_hidden_orders
 from attacks.closed_form.implicit_recording import with_positives
 from attacks.closed_form.item_biases_recording import read_item_biases
 from attacks.closed_form.item_rows import BATCH_BYTES, rows_of
 from attacks.closed_form.mirrored import OPEN_FOR_ALL, UPRIGHT
 from attacks.closed_form.off_grid import off_grid
-from attacks.closed_form.own_factors import factors_of
-from attacks.closed_form.readings import (
-    Reading,
-    fits_better,
-    fitting_better,
-    narrowed,
-    some_of,
-    spread_over,
-)
-from attacks.closed_form.row_weights import ROUNDS, read_weighted
+from attacks.closed_form.read_rounds import Round, read_rounds
+from attacks.closed_form.readings import Reading, some_of
 from attacks.closed_form.shunned_level import OPEN_OFFSET, may_be_lowered, unless_shunned
 from attacks.closed_form.unrated_rows import obstacle_with_unrated
 from attacks.obstacles import unreadable
@@ -80,14 +68,10 @@ from victims.transcript.manifest import Manifest
 from victims.transcript.view import ITEM, Uploads, UserBatch, View
 
 DIAGNOSTICS = ("misfit", "steps", "declared", "pull", "upright")
-EXACT = 1e-6  # misfit of an answer that owes nothing to rounding
 NO_NUMBERS = (
     "no length of the client's factor and scale of its rows, or more than one pair of them, puts its rows on "
     "the rating grid"
 )
-
-
-Round = tuple[Reading, Float[np.ndarray, "users K"]]  # what is read of one, and clients' factors
 
 
 @dataclass(frozen=True)
@@ -150,9 +134,7 @@ class Undeclared:
         if learned.centred:
             found = read_centred_recording(view, learned.pulls[0], key, progress)
         for batch in view.batches(BATCH_BYTES) if not found else ():
-            rounds = [_best(view, uploads, learned, self.max_misfit) for uploads in batch.rounds]
-            for reading in (_with_carried, _with_weights, _with_hidden_orders):
-                rounds = reading(view.manifest, batch.rounds, rounds, learned, self.max_misfit)
+            rounds = read_rounds(view.manifest, batch.rounds, learned, self.max_misfit)
             found += _by_best_round(batch, rounds, learned, levels)
             off[np.searchsorted(view.users, batch.users)] = _off(
                 view.manifest, batch.rounds[0], rounds, learned
@@ -265,108 +247,6 @@ def _off(
         rows = rows_of(manifest, uploads, None, learned.lowered, learned.pulls[0])
         out[rest] = off_grid(some_of(rows, rest), np.array(manifest.rating_levels))
     return out
-
-
-def _best(view: View, uploads: Uploads, learned: Learned, max_misfit: float) -> Round:
-    """Read a round, with the next multiple of the factors taken off where one leaves clients unread.
-
-    The clients' own factors come with it, NaN where they are not told.
-    """
-    reading = reading_of(view.manifest)
-    best, factors = None, np.zeros((0, 0))
-    for pull in learned.pulls:
-        rows = rows_of(view.manifest, uploads, learned.scale, learned.lowered, pull)
-        found = reading(rows, view.manifest, max_misfit)
-        if learned.shown:
-            found = without_multiples(found, np.array(view.manifest.rating_levels))
-        own = factors_of(rows, found)
-        if best is None:
-            best, factors = found, own
-        else:
-            factors = np.where(fits_better(best, found)[:, None], own, factors)
-            best = fitting_better(best, found)
-        if best.answered.all():
-            break
-    assert best is not None
-    return best, factors
-
-
-def _with_carried(
-    manifest: Manifest,
-    uploads: Sequence[Uploads],
-    rounds: list[Round],
-    learned: Learned,
-    max_misfit: float,
-) -> list[Round]:
-    """Read who was read in no round exactly, where rows hold a share of those of the round before."""
-    rest = ~np.any([part.answered & (part.misfit < EXACT) for part, _ in rounds], axis=0)
-    if manifest.weighting == "include-unrated" or not rest.any():
-        return rounds
-    out = list(rounds)
-    for number in range(1, len(uploads)):
-        before, now = uploads[number - 1], uploads[number]
-        if now.round != before.round + 1:
-            continue
-        both = [rows_of(manifest, one, None, learned.lowered, learned.pulls[0]) for one in (now, before)]
-        here = np.flatnonzero(rest & now.same_list(before))
-        width = min(one.rows.shape[1] for one in both)
-        clean, told = without_carried(*(narrowed(some_of(one, here), width) for one in both))
-        if not told.any():
-            continue
-        found = reading_with_gaps(some_of(clean, told), manifest, max_misfit)
-        out[number] = _taken_up(rounds[number], found, here[told])
-    return out
-
-
-def _with_weights(
-    manifest: Manifest,
-    uploads: Sequence[Uploads],
-    rounds: list[Round],
-    learned: Learned,
-    max_misfit: float,
-) -> list[Round]:
-    """Read who was read in no round, where rows have weights that are the same in three of them."""
-    rest = ~np.any([part.answered for part, _ in rounds], axis=0)
-    if len(uploads) < ROUNDS or manifest.weighting == "include-unrated" or not rest.any():
-        return rounds
-    # factors move most between these
-    chosen = [uploads[number] for number in (0, (len(uploads) - 1) // 2, -1)]
-    here = np.flatnonzero(rest & chosen[0].same_list(chosen[1]) & chosen[0].same_list(chosen[2]))
-    if not here.size:
-        return rounds
-    three = [rows_of(manifest, one, None, learned.lowered, learned.pulls[0]) for one in chosen]
-    width = min(one.rows.shape[1] for one in three)
-    found = read_weighted([narrowed(some_of(one, here), width) for one in three], manifest, max_misfit)
-    return [*rounds[:-1], _taken_up(rounds[-1], found, here)]
-
-
-def _with_hidden_orders(
-    manifest: Manifest,
-    uploads: Sequence[Uploads],
-    rounds: list[Round],
-    learned: Learned,
-    max_misfit: float,
-) -> list[Round]:
-    """Read who was read in no round, as ones that went several times through their ratings."""
-    out = list(rounds)
-    for number, one in enumerate(uploads if manifest.weighting == "observed-only" else ()):
-        here = np.flatnonzero(~np.any([part.answered for part, _ in out], axis=0))
-        if not here.size or not one.index.shape[-1]:
-            continue
-        rows = rows_of(manifest, one, None, learned.lowered, learned.pulls[0])
-        found = read_hidden_orders(some_of(rows, here), manifest)
-        out[number] = _taken_up(rounds[number], found, here)
-    return out
-
-
-def _taken_up(old: Round, found: Reading, here: Int[np.ndarray, " some"]) -> Round:
-    """The reading of some clients by several rounds among those of all by one, where it fits better."""
-    part, own = old
-    found = spread_over(found, np.isin(np.arange(part.misfit.size), here))
-    value = np.full(part.value.shape, np.nan)
-    value[:, : found.value.shape[1]] = found.value
-    found = found._replace(value=value)
-    return fitting_better(part, found), np.where(fits_better(part, found)[:, None], np.nan, own)
 
 
 def _reasons(users: np.ndarray, part: Reading, here: np.ndarray) -> dict[int, str]:

@@ -1,0 +1,161 @@
+"""What each round of some clients says: one step, or what several rounds tell together.
+
+A round is read as one step or several first (``attacks.closed_form.gaps``). Who is read in none of them is
+asked for momentum (rows that hold a share of those of the round before), for weights of single ratings that
+are the same in three rounds, and for several passes in orders that nobody sees, in this order.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+from jaxtyping import Float, Int
+
+from attacks.closed_form.carried_rows import without_carried
+from attacks.closed_form.common_numbers import Learned, reading_of
+from attacks.closed_form.credible import without_multiples
+from attacks.closed_form.gaps import reading_with_gaps
+from attacks.closed_form.hidden_orders import read_hidden_orders
+from attacks.closed_form.item_rows import rows_of
+from attacks.closed_form.own_factors import factors_of
+from attacks.closed_form.readings import (
+    Reading,
+    fits_better,
+    fitting_better,
+    narrowed,
+    some_of,
+    spread_over,
+)
+from attacks.closed_form.row_weights import ROUNDS, read_weighted
+from victims.transcript.manifest import Manifest
+from victims.transcript.view import Uploads
+
+EXACT = 1e-6  # misfit of an answer that owes nothing to rounding
+
+Round = tuple[Reading, Float[np.ndarray, "users K"]]  # what is read of one, and clients' factors
+
+
+def read_rounds(
+    manifest: Manifest, uploads: Sequence[Uploads], learned: Learned, max_misfit: float
+) -> list[Round]:
+    """Read all rounds of some clients.
+
+    Parameters
+    ----------
+    manifest : Manifest
+    uploads : sequence of Uploads
+        The rounds of one batch of clients.
+    learned : Learned
+        What clients of the view say together.
+    max_misfit : float
+        Largest misfit at which a client is answered.
+
+    Returns
+    -------
+    list of Round
+        Clients' own factors come with what is read of a round, NaN where they are not told.
+    """
+    rounds = [_best(manifest, one, learned, max_misfit) for one in uploads]
+    for reading in (_with_carried, _with_weights, _with_hidden_orders):
+        rounds = reading(manifest, uploads, rounds, learned, max_misfit)
+    return rounds
+
+
+def _best(manifest: Manifest, uploads: Uploads, learned: Learned, max_misfit: float) -> Round:
+    """Read a round, with the next multiple of the factors taken off where one leaves clients unread."""
+    reading = reading_of(manifest)
+    best, factors = None, np.zeros((0, 0))
+    for pull in learned.pulls:
+        rows = rows_of(manifest, uploads, learned.scale, learned.lowered, pull)
+        found = reading(rows, manifest, max_misfit)
+        if learned.shown:
+            found = without_multiples(found, np.array(manifest.rating_levels))
+        own = factors_of(rows, found)
+        if best is None:
+            best, factors = found, own
+        else:
+            factors = np.where(fits_better(best, found)[:, None], own, factors)
+            best = fitting_better(best, found)
+        if best.answered.all():
+            break
+    assert best is not None
+    return best, factors
+
+
+def _with_carried(
+    manifest: Manifest,
+    uploads: Sequence[Uploads],
+    rounds: list[Round],
+    learned: Learned,
+    max_misfit: float,
+) -> list[Round]:
+    """Read who was read in no round exactly, where rows hold a share of those of the round before."""
+    rest = ~np.any([part.answered & (part.misfit < EXACT) for part, _ in rounds], axis=0)
+    if manifest.weighting == "include-unrated" or not rest.any():
+        return rounds
+    out = list(rounds)
+    for number in range(1, len(uploads)):
+        before, now = uploads[number - 1], uploads[number]
+        if now.round != before.round + 1:
+            continue
+        both = [rows_of(manifest, one, None, learned.lowered, learned.pulls[0]) for one in (now, before)]
+        here = np.flatnonzero(rest & now.same_list(before))
+        width = min(one.rows.shape[1] for one in both)
+        clean, told = without_carried(*(narrowed(some_of(one, here), width) for one in both))
+        if not told.any():
+            continue
+        found = reading_with_gaps(some_of(clean, told), manifest, max_misfit)
+        out[number] = _taken_up(rounds[number], found, here[told])
+    return out
+
+
+def _with_weights(
+    manifest: Manifest,
+    uploads: Sequence[Uploads],
+    rounds: list[Round],
+    learned: Learned,
+    max_misfit: float,
+) -> list[Round]:
+    """Read who was read in no round, where rows have weights that are the same in three of them."""
+    rest = ~np.any([part.answered for part, _ in rounds], axis=0)
+    if len(uploads) < ROUNDS or manifest.weighting == "include-unrated" or not rest.any():
+        return rounds
+    # factors move most between these
+    chosen = [uploads[number] for number in (0, (len(uploads) - 1) // 2, -1)]
+    here = np.flatnonzero(rest & chosen[0].same_list(chosen[1]) & chosen[0].same_list(chosen[2]))
+    if not here.size:
+        return rounds
+    three = [rows_of(manifest, one, None, learned.lowered, learned.pulls[0]) for one in chosen]
+    width = min(one.rows.shape[1] for one in three)
+    found = read_weighted([narrowed(some_of(one, here), width) for one in three], manifest, max_misfit)
+    return [*rounds[:-1], _taken_up(rounds[-1], found, here)]
+
+
+def _with_hidden_orders(
+    manifest: Manifest,
+    uploads: Sequence[Uploads],
+    rounds: list[Round],
+    learned: Learned,
+    max_misfit: float,
+) -> list[Round]:
+    """Read who was read in no round, as ones that went several times through their ratings."""
+    out = list(rounds)
+    for number, one in enumerate(uploads if manifest.weighting == "observed-only" else ()):
+        here = np.flatnonzero(~np.any([part.answered for part, _ in out], axis=0))
+        if not here.size or not one.index.shape[-1]:
+            continue
+        rows = rows_of(manifest, one, None, learned.lowered, learned.pulls[0])
+        found = read_hidden_orders(some_of(rows, here), manifest)
+        out[number] = _taken_up(rounds[number], found, here)
+    return out
+
+
+def _taken_up(old: Round, found: Reading, here: Int[np.ndarray, " some"]) -> Round:
+    """The reading of some clients by several rounds among those of all by one, where it fits better."""
+    part, own = old
+    found = spread_over(found, np.isin(np.arange(part.misfit.size), here))
+    value = np.full(part.value.shape, np.nan)
+    value[:, : found.value.shape[1]] = found.value
+    found = found._replace(value=value)
+    return fitting_better(part, found), np.where(fits_better(part, found)[:, None], np.nan, own)
