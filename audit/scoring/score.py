@@ -27,6 +27,7 @@ from audit.scoring.statistics import (
     Summary,
     summarise,
     why_inconclusive,
+    why_leak,
 )
 from audit.scoring.truth import Truth
 from victims.common.errors import InputError
@@ -217,7 +218,7 @@ def _refuse_unless_about(reconstruction: Reconstruction, manifest: Manifest) -> 
 def _reason(summary: Summary, why: str, n_abstained: int) -> str:
     """What must be said beside the numbers, or nothing."""
     words = [why or f"{n_abstained:,} clients got no answer"] if n_abstained else []
-    return "; ".join(filter(None, (*words, why_inconclusive(summary))))
+    return "; ".join(filter(None, (*words, why_inconclusive(summary), why_leak(summary))))
 
 
 def _of_pseudonyms(
@@ -336,7 +337,7 @@ def as_record(score: Score) -> dict[str, object]:
     """
     summary = asdict(score.summary)
     n_users = summary.pop("n_users")
-    for inside in ("below", "n_unanswered"):
+    for inside in ("below", "n_unanswered", "by_ratings"):
         del summary[inside]
     return {
         "metric": score.metric,

@@ -56,6 +56,8 @@ class Summary:
     n_unanswered : int
         Those of them who got no answer and count with the guess. Where nobody got one, value, interval,
         advantage and p-value are NaN.
+    by_ratings : float or None
+        p-value of ``ratings_test``; None where single ratings were not asked.
     """
 
     value: float
@@ -70,6 +72,7 @@ class Summary:
     verdict: str
     n_users: int
     n_unanswered: int
+    by_ratings: float | None = None
 
 
 def summarise(
@@ -98,7 +101,7 @@ def summarise(
     -------
     Summary
     """
-    single = np.zeros(values.size) if n_ratings is None else n_ratings
+    single = np.full(values.size, np.nan) if n_ratings is None else n_ratings
     silent = np.zeros(values.size, bool) if unanswered is None else unanswered
     defined = ~(np.isnan(values) | np.isnan(baseline))
     values, baseline, silent, single = (part[defined] for part in (values, baseline, silent, single))
@@ -115,8 +118,8 @@ def summarise(
     )
     advantage = float(_advantage(metric, values.mean(), baseline.mean()))
     p_value = sign_test(metric, values, baseline)
-    few = (~silent).sum() < FEWEST
-    by_ratings = ratings_test(values, baseline, np.where(silent, 0, single)) if few else 1.0
+    asked = n_ratings is not None and (~silent).sum() < FEWEST
+    by_ratings = ratings_test(values, baseline, np.where(silent, 0, single)) if asked else None
     below = sign_test(metric, values, baseline, worse=True) < LEAK_LEVEL and advantage_high < 0
     return Summary(
         float(values.mean()),
@@ -139,6 +142,7 @@ def summarise(
         ),
         int(values.size),
         int(silent.sum()),
+        by_ratings,
     )
 
 
@@ -274,7 +278,7 @@ def verdict(
     n_users: int = FEWEST,
     *,
     leaves: bool = True,
-    by_ratings: float = 1.0,
+    by_ratings: float | None = None,
 ) -> str:
     """Choose one of four verdicts, from preset thresholds.
 
@@ -298,8 +302,8 @@ def verdict(
         Clients that were scored.
     leaves : bool
         Whether the best guess leaves something to read.
-    by_ratings : float
-        The p-value of ``ratings_test``.
+    by_ratings : float or None
+        The p-value of ``ratings_test``; None where it was not asked.
 
     Returns
     -------
@@ -311,7 +315,8 @@ def verdict(
     >>> verdict(-0.02, 0.03, 0.4), verdict(-0.02, -0.01, 0.9), verdict(-0.02, 0.03, 0.4, n_users=3)
     ('NO EVIDENCE', 'INCONCLUSIVE', 'INCONCLUSIVE')
     """
-    if (p_value < LEAK_LEVEL and advantage_low > 0) or by_ratings < LEAK_LEVEL:
+    told = by_ratings is not None and by_ratings < LEAK_LEVEL
+    if told or (p_value < LEAK_LEVEL and advantage_low > 0):
         return LEAK
     if unanswered > MOST_UNANSWERED:
         return NOT_TESTED
@@ -339,14 +344,33 @@ def why_inconclusive(summary: Summary, too_few: str = TOO_FEW) -> str:
         return BELOW
     if summary.n_users < FEWEST:
         who = "1 client is" if summary.n_users == 1 else f"{summary.n_users} clients are"
+        ratings = takes = ""
+        if summary.by_ratings is not None:
+            ratings = f", and their single ratings {summary.by_ratings:.2g}"
+            takes = f", or {FEWEST_RATINGS} ratings that are all right"
         return (
-            f"{who} too few for a verdict: the sign test gives {2.0**-summary.n_users:.2g} at best, and a "
-            f"leak asks for less than {LEAK_LEVEL:g}, which takes {FEWEST}, or {FEWEST_RATINGS} ratings "
-            "that are all right where the guess tells three quarters of a client's at most"
+            f"{who} too few for a verdict: the sign test gives {2.0**-summary.n_users:.2g} at best{ratings}, "
+            f"and a leak asks for less than {LEAK_LEVEL:g}, which takes {FEWEST}{takes}"
         )
     if summary.advantage_high < 0:
         return "answers are worse than the best guess: what the attack assumes may not hold here"
     return _in_between(summary, too_few)
+
+
+def why_leak(summary: Summary) -> str:
+    """Say that single ratings tell a leak, which no sign test of few clients does; empty where they do not.
+
+    Parameters
+    ----------
+    summary : Summary
+
+    Returns
+    -------
+    str
+    """
+    if summary.verdict != LEAK or summary.by_ratings is None or summary.by_ratings >= LEAK_LEVEL:
+        return ""
+    return f"few clients: a test of their single ratings gives {summary.by_ratings:.1g}"
 
 
 def _in_between(summary: Summary, too_few: str) -> str:

@@ -16,7 +16,7 @@ from audit.factories import make_attack
 from audit.scoring.abstentions import grouped, in_words
 from audit.scoring.linking import Senders
 from audit.scoring.score import score
-from audit.scoring.statistics import BELOW, FEWEST, summarise, verdict, why_inconclusive
+from audit.scoring.statistics import BELOW, FEWEST, summarise, verdict, why_inconclusive, why_leak
 from audit.scoring.truth import read_truth
 from tests.audit.scoring.test_metrics import block, manifest, population, truth_of
 from tests.oracles.strangers import item_biases
@@ -261,6 +261,9 @@ class TestFewClients:
         assert found.verdict == ("LEAK" if told else "INCONCLUSIVE")
         assert found.p_value == 0.5**n_users  # that of the sign test
         assert ("44 ratings" in why_inconclusive(found)) != told
+        assert ("single ratings" in why_leak(found)) == told
+        of_lists = summarise("rated_set_auc", values, guess)
+        assert "ratings" not in why_inconclusive(of_lists)
 
     def test_what_can_be_guessed_is_none(self):
         """Everybody but one is known beforehand."""
