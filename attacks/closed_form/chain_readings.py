@@ -28,10 +28,11 @@ from jaxtyping import Bool, Float, Int
 from attacks.closed_form.affine_grid import best_numbers, nearest_numbers
 from attacks.closed_form.credible import EXACT, HALF, exact_alone, without_improbable
 from attacks.closed_form.decoding import distance_to_levels
+from attacks.closed_form.fitted_chain import chain_of
 from attacks.closed_form.goodness_of_fit import accidental, step_of
 from attacks.closed_form.grid_reading import ACCIDENT, BETWEEN, CLOSER, beyond, equally_long
 from attacks.closed_form.link_grid import ratings_through_links
-from attacks.closed_form.moving_factor import Chain, follow
+from attacks.closed_form.moving_factor import Chain
 from attacks.closed_form.readings import Reading, Rows, on_the_rest, some_of
 from attacks.closed_form.row_readings import LONGEST, best_reading, in_span
 from victims.transcript.manifest import Manifest
@@ -115,7 +116,7 @@ class Candidate(NamedTuple):
 
 def _read(rows: Rows, levels: np.ndarray, max_misfit: float) -> Reading:
     """The first of the readings that answers, client by client."""
-    chain = follow(rows.rows, rows.factors, rows.item, rows.precision)
+    chain = chain_of(rows)
     best = _nothing(rows.item.shape)
     for candidate in candidates(chain, rows, levels, max_misfit):
         open_ = np.flatnonzero(candidate.able & ~best.answered)
@@ -324,7 +325,7 @@ def _without_closer_means(best: Reading, rows: Rows, levels: np.ndarray) -> Read
     if not open_.size:
         return best
     some = some_of(rows, open_)
-    chain = follow(some.rows, some.factors, some.item, some.precision)
+    chain = chain_of(some)
     there, means = some.item & (chain.step >= 0), chain.scalar * batch_sizes(chain.step)
     closer = _meets(means, chain.along, some.offset, there, levels, best.misfit[open_] / CLOSER)
     misfit = best.misfit.copy()

@@ -14,10 +14,11 @@ import numpy as np
 from attacks.closed_form.decoding import distance_to_levels
 from attacks.closed_form.equal_factors import follow_equal
 from attacks.closed_form.equal_unscaled import GROWN, follow_unscaled
+from attacks.closed_form.fitted_chain import chain_of
 from attacks.closed_form.goodness_of_fit import accidental, step_of
 from attacks.closed_form.grid_reading import ACCIDENT, near_levels, read, saturated, with_unknown
 from attacks.closed_form.integer_relation import ratings_in_span
-from attacks.closed_form.moving_factor import PARALLEL, follow
+from attacks.closed_form.moving_factor import PARALLEL
 from attacks.closed_form.parallel_groups import by_group
 from attacks.closed_form.readings import Numbers, Reading, Rows, fitting_better, moved, nothing, on_the_rest
 from attacks.closed_form.reduction import leading_direction
@@ -274,7 +275,7 @@ def several_steps(rows: Rows, *, after: bool = False) -> Numbers:
     -------
     Numbers
     """
-    chain = follow(rows.rows, rows.factors, rows.item, rows.precision)
+    chain = chain_of(rows)
     there = rows.item & (chain.step >= 0)
     # a rating of a row that is in no chain, its error being 0, is not told
     whole = chain.whole | (there.sum(axis=1) == rows.item.sum(axis=1))

@@ -1,0 +1,195 @@
+"""A client's steps in one round where they are so small that rounding hides where each row points.
+
+``attacks.closed_form.moving_factor`` takes each step from the directions of two rows. Where the factor moves
+between them by little more than the last digit of a row, no pair tells anything, but all rows together do.
+With q the client's factor up to its length, u = a q, and b and pull its step's decay and rate,
+
+    g_k = x_k . q_k / |q_k|^2 = sigma a e_k,
+    q_{k+1} = (1 - b) q_k + beta g_k v_k,    beta = pull / (sigma a^2),
+
+so that the K numbers of q_0 and beta alone (and b, where rows ask for it) tell all directions: n (K - 1)
+equations, which Gauss and Newton's steps solve from the rows' common direction and beta = 0. What they leave
+is rounding, or the rows are of another rule. Ratings are then A g sqrt|beta| + B q . v / sqrt|beta|, with the
+A and B of ``attacks.closed_form.moving_factor``.
+
+What it assumes: as there, with the order in which the rows were made, a step after each, and steps that are
+small beside the factor (larger ones do not need it).
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+from jaxtyping import Bool, Float, Int
+
+from attacks.closed_form.moving_factor import Chain, follow
+from attacks.closed_form.readings import Rows, some_of
+
+ASKED = 8  # clients that say whether the others are worth the time
+FEWEST = 3  # rows of a client: of two, any two directions fit
+STEPS, WITH_DECAY = 12, 4  # of Gauss and Newton, and after how many the decay is fitted, too
+FITS = 1.0  # times the last digit of rows: what rounding leaves at most, in the mean
+SLOWER, FIRST, LEAST = 10.0, 1e-6, 1e-12  # by how much damping changes, where it begins and ends
+
+
+def chain_of(rows: Rows) -> Chain:
+    """Order the rows of each client, by their directions or, where these tell nothing, by a fit of all.
+
+    Parameters
+    ----------
+    rows : Rows
+
+    Returns
+    -------
+    Chain
+    """
+    chain = follow(rows.rows, rows.factors, rows.item, rows.precision)
+    there = rows.item & (rows.rows != 0).any(axis=2)
+    open_ = np.flatnonzero(~chain.whole & (there.sum(axis=1) >= FEWEST))
+    if rows.sequence is None or not open_.size:
+        return chain
+    for here in (open_[:ASKED], open_[ASKED:]):
+        if not here.size:
+            break
+        found, told = fitted(some_of(rows, here))
+        if not told.any():
+            break
+        chain = _with(chain, found, here, told)
+    return chain
+
+
+def fitted(rows: Rows) -> tuple[Chain, Bool[np.ndarray, " users"]]:
+    """Fit one step after every row, in the order in which they were made.
+
+    Parameters
+    ----------
+    rows : Rows
+        With a ``sequence``.
+
+    Returns
+    -------
+    Chain
+    (users,) bool
+        Whose rows are such steps, to their last digit.
+    """
+    assert rows.sequence is not None
+    there = rows.item & (rows.rows != 0).any(axis=2)
+    order = np.argsort(np.where(there, rows.sequence, np.inf), axis=1, kind="stable")
+    sorted_ = [np.take_along_axis(part, order[..., None], axis=1) for part in (rows.rows, rows.factors)]
+    walk, push, decay = _fit(*sorted_, np.take_along_axis(there, order, axis=1), FITS * rows.precision)
+    told = (walk.rest <= FITS * rows.precision) & (push != 0)
+    root = np.sqrt(np.abs(np.where(told, push, 1.0)))[:, None]
+    back = np.argsort(order, axis=1)
+    scalar, along = (
+        np.where(there, np.take_along_axis(part, back, axis=1), 0.0)
+        for part in (walk.scalar * root, walk.along / root)
+    )
+    step = np.where(there, back, -1)
+    whole = told & there.any(axis=1)
+    return Chain(scalar, along, step, there.sum(axis=1), whole, 1 - decay, np.sign(push)), told
+
+
+class _Start(NamedTuple):
+    """What tells a client's way: q_0, beta and b."""
+
+    factor: Float[np.ndarray, "users K"]
+    push: Float[np.ndarray, " users"]
+    decay: Float[np.ndarray, " users"]
+
+
+class _Walk(NamedTuple):
+    """g and q . v on a way, what rows leave across it (root mean square), and the normal equations."""
+
+    scalar: Float[np.ndarray, "users rows"]
+    along: Float[np.ndarray, "users rows"]
+    rest: Float[np.ndarray, " users"]
+    normal: Float[np.ndarray, "users m m"]
+    slope: Float[np.ndarray, "users m"]
+
+
+def _fit(
+    rows: Float[np.ndarray, "users rows K"],
+    factors: Float[np.ndarray, "users rows K"],
+    there: Bool[np.ndarray, "users rows"],
+    enough: float,
+) -> tuple[_Walk, np.ndarray, np.ndarray]:
+    """Damped steps of Gauss and Newton; rows are in their order, those that are there first."""
+    unit = rows / np.where(there, np.linalg.norm(rows, axis=2), 1.0)[..., None]
+    first = np.linalg.eigh(np.matmul(unit.transpose(0, 2, 1), unit))[1][..., -1]
+    none = np.zeros(len(rows))
+    start = best = _Start(first, none, none)
+    walk = _walk(rows, unit, factors, there, start)
+    damping = none
+    for number in range(STEPS):
+        if not (walk.rest > enough).any():
+            break
+        start = _stepped(best, walk, damping, with_decay=number >= WITH_DECAY)
+        new = _walk(rows, unit, factors, there, start)
+        better = new.rest < walk.rest
+        best = _Start(*(_where(better, one, old) for one, old in zip(start, best, strict=True)))
+        walk = _Walk(*(_where(better, one, old) for one, old in zip(new, walk, strict=True)))
+        damping = np.where(better, damping / SLOWER, np.maximum(damping * SLOWER, FIRST))
+        damping = np.where(damping < LEAST, 0.0, damping)
+    return walk, best.push, best.decay
+
+
+def _walk(rows: np.ndarray, unit: np.ndarray, factors: np.ndarray, there: np.ndarray, start: _Start) -> _Walk:
+    """Go through the rows from a start, with the derivatives of all directions by it."""
+    users, n, k = rows.shape
+    scalar, along, rest = np.zeros((users, n)), np.zeros((users, n)), np.zeros(users)
+    normal, slope = np.zeros((users, k + 2, k + 2)), np.zeros((users, k + 2))
+    q, by_start = start.factor, np.zeros((users, k, k + 2))
+    by_start[:, :, :k] = np.eye(k)
+    keep = (1 - start.decay)[:, None]
+    for number in range(int(there.sum(axis=1).max(initial=0))):
+        here, v = there[:, number], factors[:, number]
+        square = np.einsum("uk,uk->u", q, q)
+        g = np.where(here, np.einsum("uk,uk->u", rows[:, number], q) / square, 0.0)
+        scalar[:, number], along[:, number] = g, np.einsum("uk,uk->u", q, v)
+        # across q, and how it turns; a row is g q but for rounding
+        inward = np.einsum("uk,uk->u", unit[:, number], q) / square
+        left = (unit[:, number] - inward[:, None] * q) * here[:, None]
+        turning = by_start - (q / square[:, None])[..., None] * np.einsum("uk,ukm->um", q, by_start)[:, None]
+        turning *= (-inward * here)[:, None, None]
+        normal += np.matmul(turning.transpose(0, 2, 1), turning)
+        slope += np.einsum("ukm,uk->um", turning, left)
+        rest += np.einsum("uk,uk->u", left, left)
+        of_g = (-g / square)[:, None] * np.einsum("uk,ukm->um", q, by_start)
+        by_start = keep[..., None] * by_start + start.push[:, None, None] * v[..., None] * of_g[:, None]
+        by_start[:, :, k] += g[:, None] * v
+        by_start[:, :, k + 1] -= q
+        q = keep * q + (start.push * g)[:, None] * v
+    size = np.maximum(there.sum(axis=1) * max(k - 1, 1), 1)
+    rest = np.sqrt(rest / size)
+    return _Walk(scalar, along, np.where(np.isfinite(rest), rest, np.inf), normal, slope)
+
+
+def _stepped(start: _Start, walk: _Walk, damping: np.ndarray, *, with_decay: bool) -> _Start:
+    """One step downhill; the length of q_0, which nothing tells, stays as it is."""
+    k = start.factor.shape[1]
+    m = k + 1 + with_decay
+    size = np.sqrt(np.einsum("umm->um", walk.normal[:, :m, :m]))
+    size = np.where(size > 0, size, 1.0)
+    table = walk.normal[:, :m, :m] / (size[:, :, None] * size[:, None])
+    table = np.nan_to_num(table + damping[:, None, None] * np.eye(m))
+    right = np.nan_to_num(walk.slope[:, :m] / size)
+    change = -np.matmul(np.linalg.pinv(table, rcond=1e-12, hermitian=True), right[..., None])[..., 0] / size
+    factor = start.factor + change[:, :k]
+    decay = start.decay + change[:, k + 1] if with_decay else start.decay
+    return _Start(factor, start.push + change[:, k], decay)
+
+
+def _where(here: Bool[np.ndarray, " users"], new: np.ndarray, old: np.ndarray) -> np.ndarray:
+    """Client by client."""
+    return np.where(here.reshape(-1, *(1,) * (old.ndim - 1)), new, old)
+
+
+def _with(
+    chain: Chain, found: Chain, here: Int[np.ndarray, " some"], told: Bool[np.ndarray, " some"]
+) -> Chain:
+    """The chain of some clients taken up where it is told."""
+    out = [part.copy() for part in chain]
+    for whole, part in zip(out, found, strict=True):
+        whole[here[told]] = part[told]
+    return Chain(*out)
