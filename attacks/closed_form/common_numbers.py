@@ -13,7 +13,8 @@ import numpy as np
 from jaxtyping import Bool, Float, Int
 
 from attacks.closed_form.centred import Centred, even, read_centred
-from attacks.closed_form.common_scale import Scale, common_scale
+from attacks.closed_form.common_scale import FEWEST, Scale, common_scale
+from attacks.closed_form.credible import HALF
 from attacks.closed_form.gaps import reading_with_gaps
 from attacks.closed_form.goodness_of_fit import step_of
 from attacks.closed_form.item_rows import BATCH_BYTES, rows_of
@@ -31,6 +32,7 @@ ENOUGH, AT_ONCE = 200, 32  # clients that are asked, and after how many it is se
 ABLE, ALL = 6, 0.95  # ratings of a client that can be read alone; the share of those that have to agree
 BEYOND, FEWEST_BEYOND = 0.1, 2  # clients that the grid is too short for, of those told, and how many at least
 FEWEST_ALONE, SELDOM = 3, 0.1  # clients that must say that ratings are lowered; of these, as many may deny it
+CONFIRMING = 2  # clients that a scale of fewer than ``FEWEST`` must let be read
 MOSTLY = 0.5  # share of the clients with enough ratings that are read: nothing else is looked for
 
 
@@ -103,7 +105,7 @@ def learned_of(view: View, max_misfit: float) -> Learned:
     offset = Offset(centre, True) if centre else _untold(view, asked, max_misfit, pulls[0])
     if offset.lowered:
         asked = _asked(view, max_misfit, pulls[0], offset.lowered)
-    shown = _shown_scale(asked)
+    shown = _shown_scale(asked) or _confirmed_scale(view, asked, max_misfit, pulls[0], offset.lowered)
     return Learned(shown is not None, _known_scale(view.manifest, shown), *offset, pulls, upright)
 
 
@@ -165,7 +167,7 @@ def _mostly_read(view: View, asked: list[_Asked], max_misfit: float, pull: float
     """
     if _share_read(asked) >= MOSTLY:
         return True
-    shown = _shown_scale(asked)
+    shown = _shown_scale(asked) or _confirmed_scale(view, asked, max_misfit, pull)
     return shown is not None and _share_read(_asked(view, max_misfit, pull, scale=shown)) >= MOSTLY
 
 
@@ -334,12 +336,45 @@ def offset_by_votes(lowest: float, saying: int, denying: int, unsaid: bool = Fal
 
 def _shown_scale(asked: list[_Asked]) -> Scale | None:
     """What multiplies the rows of most who can be read without knowing it."""
-    told: list[np.ndarray] = []
+    return common_scale(*_told_scales(asked)) if asked else None
+
+
+def _told_scales(asked: list[_Asked]) -> tuple[Float[np.ndarray, " told"], Float[np.ndarray, " told"]]:
+    """What multiplies the rows of each who is read without knowing it, and how many ratings it has."""
+    told = []
     for one in asked:
         here = one.found.answered & np.isfinite(one.found.of_error)
         n_rated = one.rows.item.sum(axis=1)[here]
         told.append(np.stack([1 / (one.found.of_error * one.found.of_factor)[here], n_rated], axis=1))
-    return common_scale(*np.concatenate(told).T) if told else None
+    scale, n_rated = np.concatenate(told).T
+    return scale, n_rated
+
+
+def _confirmed_scale(
+    view: View, asked: list[_Asked], max_misfit: float, pull: float, lowered: float = 0.0
+) -> Scale | None:
+    """What multiplies the rows of one or two who can be read without knowing it, if it lets others be read.
+
+    Where few clients have a rating off the whole stars of a grid of halves, the others' ratings may as well
+    be half as large; to the last digit, no other scale than the program's puts them on the grid.
+    """
+    scale, n_rated = _told_scales(asked) if asked else (np.zeros(0), np.zeros(0))
+    read = sum(int(_exactly(one).sum()) for one in asked)
+    for value, size in zip(scale, n_rated, strict=True) if 0 < scale.size < FEWEST else ():
+        for one in (Scale("sum", value, 1.0), Scale("mean", value * size, 1.0)):
+            again = _asked(view, max_misfit, pull, lowered, one)
+            if sum(int(_exactly(part).sum()) for part in again) >= read + CONFIRMING:
+                return one
+    return None
+
+
+def _exactly(one: _Asked) -> Bool[np.ndarray, " users"]:
+    """Who has enough ratings and is read to the last digits."""
+    return (
+        one.found.answered
+        & (one.found.misfit <= one.rows.precision**HALF)
+        & (one.rows.item.sum(axis=1) >= ABLE)
+    )
 
 
 def _known_scale(manifest: Manifest, shown: Scale | None) -> Scale | None:

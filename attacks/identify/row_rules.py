@@ -28,9 +28,9 @@ from attacks.closed_form.chain_readings import (
 )
 from attacks.closed_form.common_scale import common
 from attacks.closed_form.credible import HALF
+from attacks.closed_form.fitted_chain import chain_of
 from attacks.closed_form.item_rows import BATCH_BYTES, rows_of
 from attacks.closed_form.link_grid import LINKS
-from attacks.closed_form.moving_factor import follow
 from victims.transcript.view import View
 
 MAX_MISFIT = 0.1  # of readings that rules are learned from
@@ -128,7 +128,7 @@ def row_fits(view: View, lowered: float, pull: float) -> list[RowFit]:
         if not rows.rows.shape[1]:
             continue
         with np.errstate(all="ignore"):
-            chain = follow(rows.rows, rows.factors, rows.item, rows.precision)
+            chain = chain_of(rows)
             sizes = batch_sizes(chain.step)
             n_rated = rows.item.sum(axis=1)
             for one in candidates(chain, rows, levels, MAX_MISFIT):

@@ -8,9 +8,9 @@ import numpy as np
 from jaxtyping import Float
 
 from attacks.client_rules.differentiable import ClientRule
+from attacks.closed_form.fitted_chain import chain_of
 from attacks.closed_form.integer_relation import ratings_in_span
 from attacks.closed_form.item_rows import rows_of
-from attacks.closed_form.moving_factor import follow
 from attacks.closed_form.readings import Rows, moved, some_of
 from attacks.closed_form.row_readings import LONGEST
 from attacks.inversion.answers import Found
@@ -114,7 +114,7 @@ def is_one_pass(view: View, found: Found) -> bool:
     for _, _, rows in open_clients(view, found, 1):
         if rows.rows.shape[1] <= LONGEST:
             with np.errstate(all="ignore"):
-                chain = follow(rows.rows, rows.factors, rows.item, rows.precision)
+                chain = chain_of(rows)
             once += int((chain.whole & (chain.n_steps > 1)).sum())
         asked += len(rows.item)
     return once > MOSTLY * asked

@@ -136,3 +136,19 @@ def test_half_stars_under_declared_whole_ones_are_not_ratings_less_a_number(tmp_
             ratings = rng.choice(halves[first:], items.size, p=high[first:] / high[first:].sum())
             recorder.upload(0, user, (ratings - q[items] @ p[user])[:, None] * p[user] / items.size, items)
     assert len(fl.attack(tmp_path / "t", "undeclared").abstained) == 30
+
+
+@pytest.mark.parametrize("mean", [False, True])
+def test_one_client_tells_the_scale_that_two_others_confirm(tmp_path, mean):
+    """Whole stars of a grid of halves may be half as large, and so were taken for ratings less a number."""
+    rng = np.random.default_rng(8)
+    q, p = rng.normal(0, 0.4, (ITEMS, K)), rng.normal(0, 0.4, (4, K))
+    with fl.Recorder(tmp_path / "t", rating_levels=np.arange(0.5, 5.01, 0.5)) as recorder:
+        recorder.broadcast(0, q)
+        for user, used in enumerate(([1.0, 2, 3], [2.0, 3, 4], [3.0, 4, 5], [1.5, 2, 3, 3.5, 4, 5])):
+            items = rng.choice(ITEMS, 12 + 3 * user, replace=False)
+            ratings = rng.permutation(np.resize(used, items.size))
+            scale = 0.02 / (items.size if mean else 1)
+            recorder.upload(0, user, scale * (ratings - q[items] @ p[user])[:, None] * p[user], items)
+            recorder.truth(user, items, ratings)
+    assert right(tmp_path / "t", "undeclared") == 1

@@ -1,0 +1,94 @@
+"""Steps of a client that are hardly longer than the last digit of its rows."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+import factorleak as fl
+from attacks.closed_form.fitted_chain import chain_of, fitted
+from attacks.closed_form.moving_factor import follow
+from attacks.closed_form.readings import Rows
+
+SINGLE = float(np.finfo(np.float32).eps)
+STARS = np.arange(1.0, 6.0)
+
+
+def passes(sizes, *, k=8, rate=5e-4, decay=0.0, after=False, seed=0):
+    """One step after every rating, rows in single precision; ratings and what B is of each client."""
+    rng = np.random.default_rng(seed)
+    shape = (len(sizes), max(sizes))
+    rows, factors = np.zeros((*shape, k), np.float32), np.zeros((*shape, k))
+    item, ratings = np.zeros(shape, bool), np.zeros(shape)
+    for user, size in enumerate(sizes):
+        u, v = rng.normal(0, 0.02, k), rng.normal(0, 0.02, (size, k))
+        r = rng.choice(STARS, size)
+        for number in range(size):
+            error = r[number] - u @ v[number]
+            before = u
+            u = (1 - decay) * u + rate * error * v[number]
+            rows[user, number] = error * (u if after else before)
+        factors[user, :size], item[user, :size], ratings[user, :size] = v, True, r
+    order = np.where(item, np.arange(shape[1]), 0)
+    none = np.zeros(shape)
+    sent = rows.astype(float)
+    return Rows(sent, factors, none, item, np.full(len(sizes), np.nan), SINGLE, order), ratings
+
+
+def test_all_rows_together_tell_what_no_two_do():
+    rows, ratings = passes([30, 40, 60], rate=2e-4)
+    assert not follow(rows.rows, rows.factors, rows.item, rows.precision).whole.any()
+    chain = chain_of(rows)
+    assert chain.whole.all()
+    root = np.sqrt(2e-4)
+    value = chain.scalar / root + chain.along * root
+    value *= np.sign(value.sum(axis=1))[:, None]
+    np.testing.assert_allclose(value[rows.item], ratings[rows.item], atol=2e-3)
+    np.testing.assert_array_equal(chain.step[2], np.arange(60))
+
+
+def test_the_decay_is_fitted_where_rows_ask_for_it():
+    rows, _ = passes([40, 60], rate=5e-3, decay=2e-3)
+    chain, told = fitted(rows)
+    assert told.all()
+    np.testing.assert_allclose(chain.shrink, 1 - 2e-3, atol=2e-5)
+
+
+@pytest.mark.parametrize("spoilt", ["order", "a row"])
+def test_rows_of_another_rule_are_not_told(spoilt):
+    rows, _ = passes([30], seed=2)
+    if spoilt == "order":
+        rows = rows._replace(sequence=np.random.default_rng(0).permutation(30)[None])
+    else:
+        rows.rows[0, 7, 3] *= 1 + 1e-4
+    assert not fitted(rows)[1].any()
+    assert not chain_of(rows).whole.any()
+
+
+def test_steps_that_are_told_already_are_left_as_they_are():
+    rows, _ = passes([20], k=6, rate=0.05)
+    before = follow(rows.rows, rows.factors, rows.item, rows.precision)
+    assert before.whole.all()
+    for one, other in zip(chain_of(rows), before, strict=True):
+        np.testing.assert_array_equal(one, other)
+
+
+def test_a_recording_of_small_steps_is_read(tmp_path):
+    """Nothing is declared; means over ratings, sixteen factors near 0, single precision."""
+    rng = np.random.default_rng(5)
+    table = rng.choice(STARS, (12, 60), p=(0.1, 0.1, 0.2, 0.35, 0.25)) * (rng.random((12, 60)) < 0.4)
+    v = rng.normal(0, 0.03, (60, 16))
+    with fl.Recorder(tmp_path / "t", rating_levels=STARS, n_items=60) as recorder:
+        recorder.broadcast(0, v.astype(np.float32))
+        for user, own in enumerate(table):
+            items, u = np.flatnonzero(own), rng.normal(0, 0.03, 16)
+            rows = np.zeros((items.size, 16))
+            for number, item in enumerate(items):
+                error = own[item] - u @ v[item]
+                rows[number] = -2 * error * u / items.size
+                u = u + 1e-3 * error * v[item]
+            recorder.upload(0, user, rows.astype(np.float32), items)
+    found = fl.attack(tmp_path / "t", "undeclared")
+    (block,) = found.columns()
+    assert block["value"].size == (table > 0).sum()
+    np.testing.assert_allclose(block["value"], table[block["user"], block["index"]], atol=0.05)
