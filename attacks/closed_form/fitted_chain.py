@@ -29,6 +29,7 @@ from attacks.closed_form.readings import Rows, some_of
 ASKED = 8  # clients that say whether the others are worth the time
 FEWEST = 3  # rows of a client: of two, any two directions fit
 STEPS, WITH_DECAY = 12, 4  # of Gauss and Newton, and after how many the decay is fitted, too
+NEARER = 0.3  # of the second nearest's distance, that the row which follows is
 FITS = 1.0  # times the last digit of rows: what rounding leaves at most, in the mean
 SLOWER, FIRST, LEAST = 10.0, 1e-6, 1e-12  # by how much damping changes, where it begins and ends
 
@@ -46,26 +47,39 @@ def chain_of(rows: Rows) -> Chain:
     """
     chain = follow(rows.rows, rows.factors, rows.item, rows.precision)
     there = rows.item & (rows.rows != 0).any(axis=2)
-    open_ = np.flatnonzero(~chain.whole & (there.sum(axis=1) >= FEWEST))
-    if rows.sequence is None or not open_.size:
-        return chain
-    for here in (open_[:ASKED], open_[ASKED:]):
-        if not here.size:
-            break
-        found, told = fitted(some_of(rows, here))
-        if not told.any():
-            break
-        chain = _with(chain, found, here, told)
+    for in_order in (_as_sent, _by_direction):
+        open_ = np.flatnonzero(~chain.whole & (there.sum(axis=1) >= FEWEST))
+        for here in (open_[:ASKED], open_[ASKED:]):
+            some = in_order(some_of(rows, here)) if here.size else None
+            if some is None:
+                break
+            found, told = fitted(some)
+            if not told.any():
+                break
+            chain = _with(chain, found, here, told)
     return chain
 
 
+def _as_sent(rows: Rows) -> Rows | None:
+    """Rows in the order in which they were sent, where it is seen."""
+    return None if rows.sequence is None else rows
+
+
+def _by_direction(rows: Rows) -> Rows | None:
+    """Rows in the order that their directions tell, if less clearly than steps that are not fitted ask."""
+    chain = follow(rows.rows, rows.factors, rows.item, rows.precision, clearly=NEARER)
+    whole = chain.whole & (chain.n_steps > 1)
+    # of one that is not whole no order is told: its rows stay in theirs, which none explains
+    return rows._replace(sequence=chain.step) if whole.any() else None
+
+
 def fitted(rows: Rows) -> tuple[Chain, Bool[np.ndarray, " users"]]:
-    """Fit one step after every row, in the order in which they were made.
+    """Fit one step after every row or minibatch, in the order in which they were made.
 
     Parameters
     ----------
     rows : Rows
-        With a ``sequence``.
+        With a ``sequence``; rows of one number are a minibatch.
 
     Returns
     -------
@@ -75,19 +89,33 @@ def fitted(rows: Rows) -> tuple[Chain, Bool[np.ndarray, " users"]]:
     """
     assert rows.sequence is not None
     there = rows.item & (rows.rows != 0).any(axis=2)
-    order = np.argsort(np.where(there, rows.sequence, np.inf), axis=1, kind="stable")
-    sorted_ = [np.take_along_axis(part, order[..., None], axis=1) for part in (rows.rows, rows.factors)]
-    walk, push, decay = _fit(*sorted_, np.take_along_axis(there, order, axis=1), FITS * rows.precision)
+    number = np.where(there, rows.sequence, np.inf)
+    order = np.argsort(number, axis=1, kind="stable")
+    number = np.take_along_axis(number, order, axis=1)
+    last = np.ones(number.shape, bool)
+    last[:, :-1] = number[:, 1:] != number[:, :-1]
+    sent, factors = (np.take_along_axis(part, order[..., None], axis=1) for part in (rows.rows, rows.factors))
+    lined_up = _InOrder(sent, factors, np.isfinite(number), last)
+    walk, push, decay = _fit(lined_up, FITS * rows.precision)
     told = (walk.rest <= FITS * rows.precision) & (push != 0)
     root = np.sqrt(np.abs(np.where(told, push, 1.0)))[:, None]
+    step = np.cumsum(last, axis=1) - last
     back = np.argsort(order, axis=1)
-    scalar, along = (
-        np.where(there, np.take_along_axis(part, back, axis=1), 0.0)
-        for part in (walk.scalar * root, walk.along / root)
+    scalar, along, step = (
+        np.where(there, np.take_along_axis(part, back, axis=1), nothing)
+        for part, nothing in ((walk.scalar * root, 0.0), (walk.along / root, 0.0), (step, -1))
     )
-    step = np.where(there, back, -1)
-    whole = told & there.any(axis=1)
-    return Chain(scalar, along, step, there.sum(axis=1), whole, 1 - decay, np.sign(push)), told
+    n_steps = step.max(axis=1, initial=-1) + 1
+    return Chain(scalar, along, step, n_steps, told, 1 - decay, np.sign(push)), told
+
+
+class _InOrder(NamedTuple):
+    """Rows in the order of the steps, those that are there first, and whether each ends a step."""
+
+    rows: Float[np.ndarray, "users rows K"]
+    factors: Float[np.ndarray, "users rows K"]
+    there: Bool[np.ndarray, "users rows"]
+    last: Bool[np.ndarray, "users rows"]
 
 
 class _Start(NamedTuple):
@@ -108,24 +136,19 @@ class _Walk(NamedTuple):
     slope: Float[np.ndarray, "users m"]
 
 
-def _fit(
-    rows: Float[np.ndarray, "users rows K"],
-    factors: Float[np.ndarray, "users rows K"],
-    there: Bool[np.ndarray, "users rows"],
-    enough: float,
-) -> tuple[_Walk, np.ndarray, np.ndarray]:
-    """Damped steps of Gauss and Newton; rows are in their order, those that are there first."""
-    unit = rows / np.where(there, np.linalg.norm(rows, axis=2), 1.0)[..., None]
+def _fit(told: _InOrder, enough: float) -> tuple[_Walk, np.ndarray, np.ndarray]:
+    """Damped steps of Gauss and Newton."""
+    unit = told.rows / np.where(told.there, np.linalg.norm(told.rows, axis=2), 1.0)[..., None]
     first = np.linalg.eigh(np.matmul(unit.transpose(0, 2, 1), unit))[1][..., -1]
-    none = np.zeros(len(rows))
-    start = best = _Start(first, none, none)
-    walk = _walk(rows, unit, factors, there, start)
+    none = np.zeros(len(unit))
+    best = _Start(first, none, none)
+    walk = _walk(told, unit, best)
     damping = none
     for number in range(STEPS):
         if not (walk.rest > enough).any():
             break
         start = _stepped(best, walk, damping, with_decay=number >= WITH_DECAY)
-        new = _walk(rows, unit, factors, there, start)
+        new = _walk(told, unit, start)
         better = new.rest < walk.rest
         best = _Start(*(_where(better, one, old) for one, old in zip(start, best, strict=True)))
         walk = _Walk(*(_where(better, one, old) for one, old in zip(new, walk, strict=True)))
@@ -134,33 +157,37 @@ def _fit(
     return walk, best.push, best.decay
 
 
-def _walk(rows: np.ndarray, unit: np.ndarray, factors: np.ndarray, there: np.ndarray, start: _Start) -> _Walk:
+def _walk(told: _InOrder, unit: Float[np.ndarray, "users rows K"], start: _Start) -> _Walk:
     """Go through the rows from a start, with the derivatives of all directions by it."""
-    users, n, k = rows.shape
+    users, n, k = unit.shape
     scalar, along, rest = np.zeros((users, n)), np.zeros((users, n)), np.zeros(users)
     normal, slope = np.zeros((users, k + 2, k + 2)), np.zeros((users, k + 2))
     q, by_start = start.factor, np.zeros((users, k, k + 2))
     by_start[:, :, :k] = np.eye(k)
-    keep = (1 - start.decay)[:, None]
-    for number in range(int(there.sum(axis=1).max(initial=0))):
-        here, v = there[:, number], factors[:, number]
+    pushed, by_pushed = np.zeros((users, k)), np.zeros((users, k, k + 2))  # sum of g v of the step
+    keep, push = (1 - start.decay)[:, None], start.push[:, None]
+    for number in range(int(told.there.sum(axis=1).max(initial=0))):
+        here, last, v = told.there[:, number], told.last[:, number, None], told.factors[:, number]
         square = np.einsum("uk,uk->u", q, q)
-        g = np.where(here, np.einsum("uk,uk->u", rows[:, number], q) / square, 0.0)
+        g = np.where(here, np.einsum("uk,uk->u", told.rows[:, number], q) / square, 0.0)
         scalar[:, number], along[:, number] = g, np.einsum("uk,uk->u", q, v)
         # across q, and how it turns; a row is g q but for rounding
-        inward = np.einsum("uk,uk->u", unit[:, number], q) / square
+        inward = np.einsum("uk,uk->u", unit[:, number], q) / square * here
         left = (unit[:, number] - inward[:, None] * q) * here[:, None]
-        turning = by_start - (q / square[:, None])[..., None] * np.einsum("uk,ukm->um", q, by_start)[:, None]
-        turning *= (-inward * here)[:, None, None]
+        longer = np.einsum("uk,ukm->um", q, by_start) / square[:, None]
+        turning = -inward[:, None, None] * (by_start - q[..., None] * longer[:, None])
         normal += np.matmul(turning.transpose(0, 2, 1), turning)
         slope += np.einsum("ukm,uk->um", turning, left)
         rest += np.einsum("uk,uk->u", left, left)
-        of_g = (-g / square)[:, None] * np.einsum("uk,ukm->um", q, by_start)
-        by_start = keep[..., None] * by_start + start.push[:, None, None] * v[..., None] * of_g[:, None]
-        by_start[:, :, k] += g[:, None] * v
-        by_start[:, :, k + 1] -= q
-        q = keep * q + (start.push * g)[:, None] * v
-    size = np.maximum(there.sum(axis=1) * max(k - 1, 1), 1)
+        pushed = pushed + g[:, None] * v
+        by_pushed = by_pushed - v[..., None] * (g[:, None] * longer)[:, None]
+        after = keep[..., None] * by_start + push[..., None] * by_pushed
+        after[:, :, k] += pushed
+        after[:, :, k + 1] -= q
+        by_start = np.where(last[..., None], after, by_start)
+        q = np.where(last, keep * q + push * pushed, q)
+        pushed, by_pushed = np.where(last, 0.0, pushed), np.where(last[..., None], 0.0, by_pushed)
+    size = np.maximum(told.there.sum(axis=1) * max(k - 1, 1), 1)
     rest = np.sqrt(rest / size)
     return _Walk(scalar, along, np.where(np.isfinite(rest), rest, np.inf), normal, slope)
 

@@ -94,6 +94,7 @@ def follow(
     precision: float,
     sequence: Int[np.ndarray, "users rows"] | None = None,
     shrink: float | None = None,
+    clearly: float = CLEARLY,
 ) -> Chain:
     """Order the rows of each client and give each its error up to two common numbers.
 
@@ -110,6 +111,8 @@ def follow(
         The order in which a client sent its rows, where the adversary sees it; else it is found.
     shrink : float, optional
         1 - 2 gamma lambda of the client's step; None takes what the chain tells, 1 where it has one link.
+    clearly : float
+        Share of the second nearest's distance from the plane, which the row that follows must be below.
 
     Returns
     -------
@@ -120,7 +123,8 @@ def follow(
     Paper 001 (arXiv:1906.05108), Eq. (2) and Algorithm 1; the plane is ours.
     """
     batches = grouped(rows, factors, valid, precision)
-    after = _successors(batches, precision) if sequence is None else _in_sequence(batches, sequence)
+    seen = None if sequence is None else _in_sequence(batches, sequence)
+    after = _successors(batches, precision, clearly) if seen is None else seen
     return _read_off(batches, factors, after, shrink)
 
 
@@ -162,7 +166,7 @@ def grouped(rows: np.ndarray, factors: np.ndarray, valid: np.ndarray, precision:
     return Batches(label, head, unit * head[..., None], scalar, pull)
 
 
-def _successors(batches: Batches, precision: float) -> np.ndarray:
+def _successors(batches: Batches, precision: float, clearly: float) -> np.ndarray:
     """The head that follows each head, the nearest to its plane; -1 where none is clearly nearest."""
     _users, n, _k = batches.direction.shape
     across, width = _unit(
@@ -193,7 +197,7 @@ def _successors(batches: Batches, precision: float) -> np.ndarray:
         other = np.take_along_axis(exact, order[..., 1:2], axis=2)[..., 0]
     limit = PARALLEL * max(precision, np.finfo(float).eps)
     found = batches.head & (best < limit) & (width > 0)
-    found &= (best < CLEARLY * other) | ~np.isfinite(other)
+    found &= (best < clearly * other) | ~np.isfinite(other)
     return np.where(found, after, -1)
 
 
