@@ -7,10 +7,11 @@ With q the client's factor up to its length, u = a q, and b and pull its step's 
     g_k = x_k . q_k / |q_k|^2 = sigma a e_k,
     q_{k+1} = (1 - b) q_k + beta g_k v_k,    beta = pull / (sigma a^2),
 
-so that the K numbers of q_0 and beta alone (and b, where rows ask for it) tell all directions: n (K - 1)
-equations, which Gauss and Newton's steps solve from the rows' common direction and beta = 0. What they leave
-is rounding, or the rows are of another rule. Ratings are then A g sqrt|beta| + B q . v / sqrt|beta|, with the
-A and B of ``attacks.closed_form.moving_factor``.
+so that the K numbers of q_0 and beta alone tell all directions: n (K - 1) equations, which Gauss and
+Newton's steps solve from the rows' common direction and beta = 0. Where rows ask for them, so are b and the
+multiple of their factors that all rows hold. What the fit leaves is rounding, or the rows are of another
+rule. Ratings are then A g sqrt|beta| + B q . v / sqrt|beta|, with the A and B of
+``attacks.closed_form.moving_factor``.
 
 What it assumes: as there, with the order in which the rows were made, a step after each, and steps that are
 small beside the factor (larger ones do not need it).
@@ -28,7 +29,8 @@ from attacks.closed_form.readings import Rows, some_of
 
 ASKED = 8  # clients that say whether the others are worth the time
 FEWEST = 3  # rows of a client: of two, any two directions fit
-STEPS, WITH_DECAY = 12, 4  # of Gauss and Newton, and after how many the decay is fitted, too
+STEPS, WITH_DECAY, WITH_PULL = 18, 4, 8  # of Gauss and Newton, and after how many what else is fitted, too
+SPARE = 3  # equations more than numbers that are fitted
 NEARER = 0.3  # of the second nearest's distance, that the row which follows is
 FITS = 1.0  # times the last digit of rows: what rounding leaves at most, in the mean
 SLOWER, FIRST, LEAST = 10.0, 1e-6, 1e-12  # by how much damping changes, where it begins and ends
@@ -96,7 +98,8 @@ def fitted(rows: Rows) -> tuple[Chain, Bool[np.ndarray, " users"]]:
     last[:, :-1] = number[:, 1:] != number[:, :-1]
     sent, factors = (np.take_along_axis(part, order[..., None], axis=1) for part in (rows.rows, rows.factors))
     lined_up = _InOrder(sent, factors, np.isfinite(number), last)
-    walk, push, decay = _fit(lined_up, FITS * rows.precision)
+    walk, way = _fit(lined_up, FITS * rows.precision)
+    push = way.push
     told = (walk.rest <= FITS * rows.precision) & (push != 0)
     root = np.sqrt(np.abs(np.where(told, push, 1.0)))[:, None]
     step = np.cumsum(last, axis=1) - last
@@ -106,7 +109,7 @@ def fitted(rows: Rows) -> tuple[Chain, Bool[np.ndarray, " users"]]:
         for part, nothing in ((walk.scalar * root, 0.0), (walk.along / root, 0.0), (step, -1))
     )
     n_steps = step.max(axis=1, initial=-1) + 1
-    return Chain(scalar, along, step, n_steps, told, 1 - decay, np.sign(push)), told
+    return Chain(scalar, along, step, n_steps, told, 1 - way.decay, np.sign(push)), told
 
 
 class _InOrder(NamedTuple):
@@ -117,13 +120,24 @@ class _InOrder(NamedTuple):
     there: Bool[np.ndarray, "users rows"]
     last: Bool[np.ndarray, "users rows"]
 
+    @property
+    def length(self) -> Float[np.ndarray, "users rows"]:
+        """Of the rows, which rounding is a share of; 1 where nothing is there."""
+        return np.where(self.there, np.linalg.norm(self.rows, axis=2), 1.0)
+
 
 class _Start(NamedTuple):
-    """What tells a client's way: q_0, beta and b."""
+    """What tells a client's way: q_0, beta and b; and the multiple of its factor in each row."""
 
     factor: Float[np.ndarray, "users K"]
     push: Float[np.ndarray, " users"]
     decay: Float[np.ndarray, " users"]
+    pull: Float[np.ndarray, " users"]
+
+    @property
+    def others(self) -> Float[np.ndarray, "users n"]:
+        """All but q_0."""
+        return np.stack(self[1:], axis=1)
 
 
 class _Walk(NamedTuple):
@@ -136,75 +150,84 @@ class _Walk(NamedTuple):
     slope: Float[np.ndarray, "users m"]
 
 
-def _fit(told: _InOrder, enough: float) -> tuple[_Walk, np.ndarray, np.ndarray]:
+def _fit(told: _InOrder, enough: float) -> tuple[_Walk, _Start]:
     """Damped steps of Gauss and Newton."""
-    unit = told.rows / np.where(told.there, np.linalg.norm(told.rows, axis=2), 1.0)[..., None]
+    unit = told.rows / told.length[..., None]
     first = np.linalg.eigh(np.matmul(unit.transpose(0, 2, 1), unit))[1][..., -1]
     none = np.zeros(len(unit))
-    best = _Start(first, none, none)
-    walk = _walk(told, unit, best)
-    damping = none
+    best = _Start(first, none, none, none)
+    spare = told.there.sum(axis=1) * (first.shape[1] - 1) - first.shape[1] + 1 - SPARE
+    with np.errstate(over="ignore", invalid="ignore", divide="ignore"):
+        return _descended(told, best, spare, enough)
+
+
+def _descended(told: _InOrder, best: _Start, spare: np.ndarray, enough: float) -> tuple[_Walk, _Start]:
+    """From a start, what else rows ask for one after the other."""
+    walk, damping = _walk(told, best), best.decay
     for number in range(STEPS):
         if not (walk.rest > enough).any():
             break
-        start = _stepped(best, walk, damping, with_decay=number >= WITH_DECAY)
-        new = _walk(told, unit, start)
+        asked = np.array([True, number >= WITH_DECAY, number >= WITH_PULL])
+        start = _stepped(best, walk, damping, asked & (np.arange(1, 4) <= spare[:, None]))
+        new = _walk(told, start)
         better = new.rest < walk.rest
         best = _Start(*(_where(better, one, old) for one, old in zip(start, best, strict=True)))
         walk = _Walk(*(_where(better, one, old) for one, old in zip(new, walk, strict=True)))
         damping = np.where(better, damping / SLOWER, np.maximum(damping * SLOWER, FIRST))
         damping = np.where(damping < LEAST, 0.0, damping)
-    return walk, best.push, best.decay
+    return walk, best
 
 
-def _walk(told: _InOrder, unit: Float[np.ndarray, "users rows K"], start: _Start) -> _Walk:
+def _walk(told: _InOrder, start: _Start) -> _Walk:
     """Go through the rows from a start, with the derivatives of all directions by it."""
-    users, n, k = unit.shape
+    users, n, k = told.rows.shape
+    m = k + start.others.shape[1]
     scalar, along, rest = np.zeros((users, n)), np.zeros((users, n)), np.zeros(users)
-    normal, slope = np.zeros((users, k + 2, k + 2)), np.zeros((users, k + 2))
-    q, by_start = start.factor, np.zeros((users, k, k + 2))
+    normal, slope = np.zeros((users, m, m)), np.zeros((users, m))
+    q, by_start = start.factor, np.zeros((users, k, m))
     by_start[:, :, :k] = np.eye(k)
-    pushed, by_pushed = np.zeros((users, k)), np.zeros((users, k, k + 2))  # sum of g v of the step
+    pushed, by_pushed = np.zeros((users, k)), np.zeros((users, k, m))  # sum of g v of the step
     keep, push = (1 - start.decay)[:, None], start.push[:, None]
+    clean, length = told.rows - start.pull[:, None, None] * told.factors, told.length
     for number in range(int(told.there.sum(axis=1).max(initial=0))):
-        here, last, v = told.there[:, number], told.last[:, number, None], told.factors[:, number]
-        square = np.einsum("uk,uk->u", q, q)
-        g = np.where(here, np.einsum("uk,uk->u", told.rows[:, number], q) / square, 0.0)
-        scalar[:, number], along[:, number] = g, np.einsum("uk,uk->u", q, v)
+        here, last = told.there[:, number, None], told.last[:, number, None]
+        row, v, size = clean[:, number] * here, told.factors[:, number] * here, length[:, number, None]
+        square, inward = ((q * part).sum(axis=1)[:, None] for part in (q, v))
+        g = (row * q).sum(axis=1)[:, None] / square
+        scalar[:, number], along[:, number] = g[:, 0], inward[:, 0]
         # across q, and how it turns; a row is g q but for rounding
-        inward = np.einsum("uk,uk->u", unit[:, number], q) / square * here
-        left = (unit[:, number] - inward[:, None] * q) * here[:, None]
-        longer = np.einsum("uk,ukm->um", q, by_start) / square[:, None]
-        turning = -inward[:, None, None] * (by_start - q[..., None] * longer[:, None])
+        left = (row - g * q) / size
+        longer = np.einsum("uk,ukm->um", q, by_start) / square
+        by_g = -g * longer
+        by_g[:, k + 2] -= inward[:, 0] / square[:, 0]
+        turning = (-g / size)[..., None] * (by_start - q[..., None] * longer[:, None])
+        turning[:, :, k + 2] -= (v - q * inward / square) / size
         normal += np.matmul(turning.transpose(0, 2, 1), turning)
         slope += np.einsum("ukm,uk->um", turning, left)
-        rest += np.einsum("uk,uk->u", left, left)
-        pushed = pushed + g[:, None] * v
-        by_pushed = by_pushed - v[..., None] * (g[:, None] * longer)[:, None]
+        rest += (left**2).sum(axis=1)
+        pushed, by_pushed = pushed + g * v, by_pushed + v[..., None] * by_g[:, None]
         after = keep[..., None] * by_start + push[..., None] * by_pushed
         after[:, :, k] += pushed
         after[:, :, k + 1] -= q
         by_start = np.where(last[..., None], after, by_start)
         q = np.where(last, keep * q + push * pushed, q)
         pushed, by_pushed = np.where(last, 0.0, pushed), np.where(last[..., None], 0.0, by_pushed)
-    size = np.maximum(told.there.sum(axis=1) * max(k - 1, 1), 1)
-    rest = np.sqrt(rest / size)
+    rest = np.sqrt(rest / np.maximum(told.there.sum(axis=1) * max(k - 1, 1), 1))
     return _Walk(scalar, along, np.where(np.isfinite(rest), rest, np.inf), normal, slope)
 
 
-def _stepped(start: _Start, walk: _Walk, damping: np.ndarray, *, with_decay: bool) -> _Start:
-    """One step downhill; the length of q_0, which nothing tells, stays as it is."""
+def _stepped(start: _Start, walk: _Walk, damping: np.ndarray, asked: Bool[np.ndarray, "users n"]) -> _Start:
+    """One step downhill; the length of q_0, which nothing tells, and what is not asked stay as they are."""
     k = start.factor.shape[1]
-    m = k + 1 + with_decay
-    size = np.sqrt(np.einsum("umm->um", walk.normal[:, :m, :m]))
-    size = np.where(size > 0, size, 1.0)
-    table = walk.normal[:, :m, :m] / (size[:, :, None] * size[:, None])
-    table = np.nan_to_num(table + damping[:, None, None] * np.eye(m))
-    right = np.nan_to_num(walk.slope[:, :m] / size)
+    free = np.concatenate([np.ones((len(asked), k), bool), asked], axis=1)
+    size = np.sqrt(np.einsum("umm->um", walk.normal))
+    size = np.where((size > 0) & free, size, np.inf)  # inf: its row and column are 0
+    table = walk.normal / (size[:, :, None] * size[:, None])
+    table = np.nan_to_num(table + damping[:, None, None] * np.eye(size.shape[1]))
+    right = np.nan_to_num(walk.slope / size)
     change = -np.matmul(np.linalg.pinv(table, rcond=1e-12, hermitian=True), right[..., None])[..., 0] / size
-    factor = start.factor + change[:, :k]
-    decay = start.decay + change[:, k + 1] if with_decay else start.decay
-    return _Start(factor, start.push + change[:, k], decay)
+    others = start.others + change[:, k:]
+    return _Start(start.factor + change[:, :k], *others.T)
 
 
 def _where(here: Bool[np.ndarray, " users"], new: np.ndarray, old: np.ndarray) -> np.ndarray:
