@@ -18,7 +18,8 @@ Who misses the grid by more than ``FARTHEST`` of a step, has many rows farther o
 many errors that are as large as the largest (clipped ones), is not answered, nor are ratings with errors half
 as large as that of any row that is so far off.
 
-Where all ratings have another multiple on the grid (whole stars of a grid of halves), nobody is answered.
+Where all ratings have another multiple on the grid (whole stars of a grid of halves), or are every second
+level, nobody is answered.
 
 What it assumes: copies that move or not, one scale of all rows (a mean over minibatches of unequal size has
 several), uploads in the clear, half a dozen ratings. Beyond the papers; the scheme is that of
@@ -139,7 +140,10 @@ def read_hidden_orders(rows: Rows, manifest: Manifest) -> Reading:
             if found is not None:
                 value[user, one.here], missed[user], numbers[user] = found
     told = np.isfinite(value)
-    if told.any() and not one_multiple((value - rows.offset)[told], rows.offset[rows.item], levels):
+    if told.any() and (
+        _on_a_coarser_grid(value[told], levels)
+        or not one_multiple((value - rows.offset)[told], rows.offset[rows.item], levels)
+    ):
         value[:], missed[:] = np.nan, np.nan
     none = np.zeros(users)
     return Reading(
@@ -290,6 +294,15 @@ def _told(
     sure = step * (step - 2 * inside) > 2 * np.log(SURE) * square
     sure &= np.abs(error) < np.abs(error[far]).min(initial=np.inf) / 2
     return np.where(sure, named, np.nan), float(away.mean()), pairs.numbers[best]
+
+
+def _on_a_coarser_grid(named: Float[np.ndarray, " n"], levels: Float[np.ndarray, " levels"]) -> bool:
+    """Whether all ratings are every second level, say: numbers with half the differences fit, and an offset.
+
+    Predictions through a link that is nearly straight are such numbers.
+    """
+    steps = np.rint((named - levels[0]) / step_of(levels)).astype(int)
+    return bool(np.gcd.reduce(steps - steps[0]) > 1)
 
 
 def _clipped(error: np.ndarray, predicted: np.ndarray, step: float) -> bool:
