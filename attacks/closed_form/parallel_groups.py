@@ -15,6 +15,7 @@ from collections.abc import Callable
 
 import numpy as np
 
+from attacks.closed_form.credible import exact_alone
 from attacks.closed_form.moving_factor import grouped
 from attacks.closed_form.readings import Reading, Rows, nothing
 from victims.transcript.manifest import Manifest
@@ -63,7 +64,8 @@ def by_group(
         rows.precision,
         None,
     )
-    found = reading(alone, manifest, min(max_misfit, EXACT))
+    levels = np.array(manifest.rating_levels)
+    found = exact_alone(reading(alone, manifest, min(max_misfit, EXACT)), alone, levels)
     good = found.answered
     value = np.where(there & good[:, None], found.value, np.nan)
     told = np.isfinite(value)

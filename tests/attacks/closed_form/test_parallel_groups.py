@@ -51,3 +51,14 @@ def test_lone_items_are_read_and_no_others(users):
 def test_noise_leaves_no_group():
     rows, _ = silos(2, noise=0.05)
     assert not best_reading(rows, manifest(), 0.25).answered.any()
+
+
+def test_numbers_that_are_near_the_grid_alone_are_no_ratings():
+    """Two minibatches behind a sigmoid: exact rows, and numbers off the grid by more than last digits."""
+    rng, clients, n, k = np.random.default_rng(0), 400, 16, 8
+    v, p = rng.uniform(0, 0.4, (clients, n, k)), rng.uniform(0, 0.4, (clients, 2, k))
+    p = np.repeat(p, n // 2, axis=1)
+    error = rng.choice([0.8, 1.0], (clients, n)) - 1 / (1 + np.exp(-(v * p).sum(axis=2)))
+    there, none = np.ones((clients, n), bool), np.zeros((clients, n))
+    sent = Rows(error[..., None] * p, v, none, there, np.full(clients, np.nan), 2.0**-52, None)
+    assert not best_reading(sent, manifest(), 0.25).answered.any()
