@@ -226,9 +226,10 @@ def _alone(one: _Lists, grid: _Grid) -> Float[np.ndarray, "few 5"]:
     exact = grid.missed(value, one.there) <= grid.tolerance
     named = nearest_level(value[exact], grid.levels)
     _, first = np.unique(named, axis=0, return_index=True)
-    # errors that take no part meet one level, whatever the rows
-    several = [place for place in first if np.ptp(named[place]) > 0]
-    every = [_multiples(numbers[exact][place], named[place], one, grid) for place in several]
+    # without errors a length alone meets one level, and some lengths meet two, whatever the rows
+    errors = np.ptp(numbers[exact][:, :1] * one.g, axis=1) > step_of(grid.levels) / 2
+    first = [place for place in first if errors[place]]
+    every = [_multiples(numbers[exact][place], named[place], one, grid) for place in first]
     return np.concatenate([np.zeros((0, 5)), *every])
 
 

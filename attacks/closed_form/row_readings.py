@@ -66,7 +66,7 @@ def best_reading(rows: Rows, manifest: Manifest, max_misfit: float) -> Reading:
             for reading in (_equal_unscaled, _equal_unscaled_after):
                 best = on_the_rest(best, reading, ~best.answered, rows, manifest, max_misfit)
             for reading in (_equal_pulled, _equal_pulled_after):  # all clients tell what they share
-                open_ = np.full(best.misfit.shape, not best.answered.all())
+                open_ = np.full(best.misfit.shape, not (best.misfit <= rows.precision**HALF).all())
                 best = on_the_rest(best, reading, open_, rows, manifest, max_misfit)
         best = on_the_rest(best, in_span, ~best.answered, rows, manifest, max_misfit)
         inexact = ~(best.misfit <= rows.precision**HALF)
