@@ -40,12 +40,13 @@ from jaxtyping import Bool, Float, Int
 from attacks.closed_form.affine_grid import nearest_numbers
 from attacks.closed_form.credible import one_multiple
 from attacks.closed_form.decoding import distance_to_levels, nearest_level
-from attacks.closed_form.equal_unscaled import GROWN
 from attacks.closed_form.goodness_of_fit import accidental, step_of
 
 LEAST_ROWS = 7  # of a client who tells all five numbers, and two ratings more
-ASKED = 6  # clients that are asked, those with most ratings
-FITTED = 24  # starts of a client
+ASKED = 4  # clients that are asked, those with most ratings
+ENOUGH_ROWS = 32  # of clients that are asked together
+GROWN = np.exp(np.linspace(-0.4, 1.2, 161))  # lengths at the end, in units of the first: 1 % apart
+FITTED = 24  # starts that are fitted
 KEPT = (1e-2, 1e-3, 1e-4, 1e-6, 1e-8, 1e-11, 1e-14)  # singular values that a step counts: a few first
 DIGITS = 64.0  # times the last digit of the highest level, that an answer may be off the grid
 EXACT = 1e-9  # of a step, below which an answer is on the grid whatever the digits
@@ -184,22 +185,31 @@ def follow_pulled(
 def _best(lists: _Lists, grid: _Grid, scale_known: bool) -> _Together | None:
     """What explains most clients; None where too few are explained, or no single one explains so many."""
     size = lists.there.sum(axis=1)
-    judged = size >= LEAST_ROWS
     found: list[_Together] = []
-    for user in np.argsort(-size, kind="stable")[:ASKED]:
-        if not judged[user]:
+    for some in _asked(size):
+        if found and some.size > 1:
             break
-        for numbers in _alone(lists.of(slice(user, user + 1)), grid):
+        for numbers in _alone(lists.of(some), grid):
             if not any(_same(numbers, one.numbers[0]) for one in found):
                 found += _together(numbers, lists, grid, scale_known)
         if any(one.clear and one.told.all() for one in found):
             break
     most = max((int(one.told.sum()) for one in found), default=0)
     best = [one for one in found if one.told.sum() == most and one.clear]
+    judged = size >= min(LEAST_ROWS, size.max(initial=0))
     if not best or best[0].told[judged].mean() < MOST:
         return None
     named = [nearest_level(one.value, grid.levels)[lists.there & one.told[:, None]] for one in best]
     return best[0] if all(np.array_equal(one, named[0]) for one in named) else None
+
+
+def _asked(size: Int[np.ndarray, " users"]) -> Iterator[Int[np.ndarray, " some"]]:
+    """Clients with many ratings one by one, and then as many together, started alike, as have enough."""
+    most = np.argsort(-size, kind="stable")
+    yield from most[: min(ASKED, (size >= LEAST_ROWS).sum())][:, None]
+    together = most[: np.searchsorted(np.cumsum(size[most]), ENOUGH_ROWS) + 1]
+    if together.size > 1 and size[together].sum() >= LEAST_ROWS:
+        yield together
 
 
 def _same(first: np.ndarray, second: np.ndarray) -> bool:
@@ -207,14 +217,11 @@ def _same(first: np.ndarray, second: np.ndarray) -> bool:
     return bool(np.allclose(first[1:], second[1:], rtol=SAME_SCALE, atol=0))
 
 
-def _alone(one: _Lists, grid: _Grid) -> Float[np.ndarray, "few 5"]:
-    """Numbers that put all rows of a client on the grid, and those of multiples of its ratings."""
-    total = float((one.g * one.h).sum())
-    if total == 0 or grid.levels.size**2 > MOST_PAIRS:
-        return np.zeros((0, 5))
-    numbers = _starts((GROWN**2 - 1) / 2 / total, one, grid)
+def _alone(some: _Lists, grid: _Grid) -> Float[np.ndarray, "few 5"]:
+    """Numbers that put all rows of a client, or of some with one start, on the grid, and of multiples of these."""
+    numbers = _starts(some, grid)
     for kept in KEPT:
-        value, slope = _sloped(numbers, one, grid.after)
+        value, slope = (part[:, some.there] for part in _sloped(numbers[:, None], some, grid.after))
         missing = nearest_level(value, grid.levels) - value
         usable = np.isfinite(slope).all(axis=(1, 2)) & np.isfinite(missing).all(axis=1)
         slope, missing = (part[usable] for part in (slope, missing))
@@ -222,46 +229,55 @@ def _alone(one: _Lists, grid: _Grid) -> Float[np.ndarray, "few 5"]:
         unit = np.where(unit > 0, unit, 1.0)
         step = np.matmul(np.linalg.pinv(slope / unit, rcond=kept), missing[..., None])[..., 0]
         numbers = numbers[usable] + step / unit[:, 0]
-    value = _values(numbers, one, grid.after)
-    exact = grid.missed(value, one.there) <= grid.tolerance
-    named = nearest_level(value[exact], grid.levels)
-    _, first = np.unique(named, axis=0, return_index=True)
+    value = _values(numbers[:, None], some, grid.after)[:, some.there]
+    exact = grid.missed(value, np.ones(value.shape, bool)) <= grid.tolerance
     # without errors a length alone meets one level, and some lengths meet two, whatever the rows
-    errors = np.ptp(numbers[exact][:, :1] * one.g, axis=1) > step_of(grid.levels) / 2
-    first = [place for place in first if errors[place]]
-    every = [_multiples(numbers[exact][place], named[place], one, grid) for place in first]
+    exact &= np.ptp(numbers[:, :1] * some.g[some.there], axis=1) > step_of(grid.levels) / 2
+    numbers, named = numbers[exact], nearest_level(value[exact], grid.levels)
+    _, first = np.unique(named, axis=0, return_index=True)
+    offset = some.offset[some.there]
+    every = [_multiples(numbers[place], named[place] - offset, offset, grid) for place in first]
     return np.concatenate([np.zeros((0, 5)), *every])
 
 
-def _starts(beta: Float[np.ndarray, " trials"], one: _Lists, grid: _Grid) -> Float[np.ndarray, "few 5"]:
-    """The numbers without regularisation that put a client nearest to the grid, for rho A^2 as given."""
+def _starts(some: _Lists, grid: _Grid) -> Float[np.ndarray, "few 5"]:
+    """Numbers without regularisation that put the rows nearest to the grid, for each growth of the length."""
+    total = (some.g * some.h).sum(axis=1)
+    total = total[np.abs(total).argmax()]
+    if total == 0 or grid.levels.size**2 > MOST_PAIRS:
+        return np.zeros((0, 5))
+    beta = (GROWN**2 - 1) / 2 / total
     none, all_ = np.zeros(beta.size), np.ones(beta.size)
-    bare = one._replace(offset=np.zeros_like(one.offset))
-    errors = _values(np.stack([all_, none, beta, none, all_], axis=1), bare, grid.after)
-    both = _values(np.stack([all_, all_, beta, none, all_], axis=1), bare, grid.after)
+    bare = some._replace(offset=np.zeros_like(some.offset))
+    errors, both = (
+        _values(np.stack([all_, p, beta, none, all_], axis=1)[:, None], bare, grid.after)[:, some.there]
+        for p in (none, all_)
+    )
     columns = np.stack([errors, both - errors], axis=2)
     columns = np.where(np.isfinite(columns).all(axis=(1, 2), keepdims=True), columns, 0.0)
-    shape = columns.shape[:2]
-    offset = np.broadcast_to(one.offset, shape)
-    pairs = nearest_numbers(columns, offset, np.ones(shape, bool), grid.levels)
+    offset = np.broadcast_to(some.offset[some.there], errors.shape)
+    pairs = nearest_numbers(columns, offset, np.ones(errors.shape, bool), grid.levels)
     value = np.matmul(pairs, columns.transpose(0, 2, 1)) + offset[:, None]
     away = distance_to_levels(value, grid.levels).mean(axis=2)
     away[~(np.isfinite(away) & (np.ptp(nearest_level(value, grid.levels), axis=2) > 0))] = np.inf
     trial, pair = np.unravel_index(np.argsort(away, axis=None)[:FITTED], away.shape)
     a, b = pairs[trial, pair].T
-    return np.stack([a, a * b, beta[trial] / a**2, 0 * a, 1 + 0 * a], axis=1)
+    found = np.stack([a, a * b, beta[trial] / a**2, 0 * a, 1 + 0 * a], axis=1)
+    return found[np.isfinite(found).all(axis=1)]
 
 
 def _multiples(
-    numbers: Float[np.ndarray, " 5"], named: Float[np.ndarray, " rows"], one: _Lists, grid: _Grid
+    numbers: Float[np.ndarray, " 5"],
+    part: Float[np.ndarray, " rows"],
+    offset: Float[np.ndarray, " rows"],
+    grid: _Grid,
 ) -> Float[np.ndarray, "few 5"]:
-    """The numbers, and those that make multiples of the ratings which are on the grid, too."""
-    part = named - one.offset[0]
+    """The numbers, and those that make multiples of the ratings less the offset which are on the grid, too."""
     largest = np.abs(part).argmax()
-    times = (grid.levels - one.offset[0, largest]) / part[largest]
+    times = (grid.levels - offset[largest]) / part[largest]
     times = times[times != 0]
-    others = times[:, None] * part + one.offset[0]
-    times = times[distance_to_levels(others, grid.levels).max(axis=1) < EXACT * step_of(grid.levels)]
+    away = distance_to_levels(times[:, None] * part + offset, grid.levels).max(axis=1)
+    times = times[away < EXACT * step_of(grid.levels)]
     a, p, rate, c, shrink = numbers[:, None] * np.ones_like(times)
     return np.stack([times * a, times**2 * p, rate / times**2, c, shrink], axis=1)
 
@@ -282,9 +298,8 @@ def _together(
     missed, step = grid.missed(value, lists.there), step_of(grid.levels)
     chance = accidental(size - 1, 2 * grid.levels.size) * step / 4
     told = (missed <= np.minimum(grid.tolerance, chance)) & (rivals > CLEARLY * missed + grid.tolerance)
-    many = told & (size >= LEAST_ROWS)
-    first = np.median(own[many, 0]) if many.sum() >= FEWEST else np.nan
-    if (np.abs(own[many, 0] / first - 1) <= ALIKE).all():
+    first = np.median(own[told, 0]) if told.any() else np.nan
+    if (np.abs(own[told, 0] / first - 1) <= ALIKE).sum() >= max(FEWEST, MOST * told.sum()):
         own[size < LEAST_ROWS, 0] = first
         value = _values(own, lists, grid.after)
         few = (size > 0) & (size < LEAST_ROWS)
