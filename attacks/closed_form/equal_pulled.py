@@ -43,10 +43,10 @@ from attacks.closed_form.decoding import distance_to_levels, nearest_level
 from attacks.closed_form.goodness_of_fit import accidental, step_of
 
 LEAST_ROWS = 7  # of a client who tells all five numbers, and two ratings more
-ASKED = 4  # clients that are asked, those with most ratings
+ASKED, SILENT = 4, 2  # clients that are asked, those with most ratings; how many if none of them tells
 ENOUGH_ROWS = 32  # of clients that are asked together
-GROWN = np.exp(np.linspace(-0.4, 1.2, 161))  # lengths at the end, in units of the first: 1 % apart
-FITTED = 24  # starts that are fitted
+GROWN = np.exp(np.linspace(-0.4, 3.6, 201))  # lengths at the end, in units of the first: 2 % apart
+FITTED, MOST_NAMED = 16, 4  # starts that are fitted, and different ratings that they may name
 KEPT = (1e-2, 1e-3, 1e-4, 1e-6, 1e-8, 1e-11, 1e-14)  # singular values that a step counts: a few first
 DIGITS = 64.0  # times the last digit of the highest level, that an answer may be off the grid
 EXACT = 1e-9  # of a step, below which an answer is on the grid whatever the digits
@@ -186,8 +186,8 @@ def _best(lists: _Lists, grid: _Grid, scale_known: bool) -> _Together | None:
     """What explains most clients; None where too few are explained, or no single one explains so many."""
     size = lists.there.sum(axis=1)
     found: list[_Together] = []
-    for some in _asked(size):
-        if found and some.size > 1:
+    for number, some in enumerate(_asked(size)):
+        if (found and some.size > 1) or (not found and number >= SILENT):
             break
         for numbers in _alone(lists.of(some), grid):
             if not any(_same(numbers, one.numbers[0]) for one in found):
@@ -235,6 +235,8 @@ def _alone(some: _Lists, grid: _Grid) -> Float[np.ndarray, "few 5"]:
     exact &= np.ptp(numbers[:, :1] * some.g[some.there], axis=1) > step_of(grid.levels) / 2
     numbers, named = numbers[exact], nearest_level(value[exact], grid.levels)
     _, first = np.unique(named, axis=0, return_index=True)
+    if first.size > MOST_NAMED:
+        return np.zeros((0, 5))
     offset = some.offset[some.there]
     every = [_multiples(numbers[place], named[place] - offset, offset, grid) for place in first]
     return np.concatenate([np.zeros((0, 5)), *every])
@@ -409,12 +411,11 @@ def _sloped(
     numbers: np.ndarray, lists: _Lists, after: bool, only_first: bool = False
 ) -> tuple[np.ndarray, np.ndarray]:
     """Ratings, and their derivatives by each number, or by A alone, to the digits: by complex steps."""
-    slope = []
-    for place in range(1 if only_first else 5):
-        moved = numbers.astype(complex)
-        moved[..., place] += 1j * UNIT
-        slope.append(_values(moved, lists, after).imag / UNIT)
-    return _values(numbers, lists, after), np.stack(slope, axis=-1)
+    n = 1 if only_first else 5
+    moved = np.repeat(numbers.astype(complex)[None], n, axis=0)
+    moved[np.arange(n), ..., np.arange(n)] += 1j * UNIT
+    value = _values(moved, lists, after)
+    return value[0].real, np.moveaxis(value.imag, 0, -1) / UNIT
 
 
 def _values(numbers: np.ndarray, lists: _Lists, after: bool) -> np.ndarray:
@@ -427,7 +428,8 @@ def _values(numbers: np.ndarray, lists: _Lists, after: bool) -> np.ndarray:
         freed = g[..., k] + c * h[..., k]
         step = rate * first**2 * h[..., k] * freed
         if after:
-            following = 0.5 * (shrink * length + np.sqrt(shrink**2 * length**2 + 4 * step))
+            square = shrink**2 * length**2 + 4 * step
+            following = 0.5 * (shrink * length + np.sqrt(np.where(square.real < 0, np.nan, square)))
         else:
             following = shrink * length + step / length
         out[..., k] = first * freed / (following if after else length) + p / first * length * h[..., k]
