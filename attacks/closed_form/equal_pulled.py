@@ -1,27 +1,27 @@
-"""A step after every rating, all factors equal, and a multiple of its factor in every row that nobody told.
+"""A step after every rating, all factors equal, and a multiple of its factor in each row that nobody told.
 
-As ``attacks.closed_form.equal_unscaled`` of the published start of paper 001, whose clients regularise the item
-as well: g_k = sigma (e_k s_k - mu h_k), and s_{k+1} = a s_k + b e_k h_k. With c = sigma mu, G_k = g_k + c h_k
+As ``attacks.closed_form.equal_unscaled`` of the published start of paper 001, whose clients regularise the
+item as well: g_k = sigma (e_k s_k - mu h_k), and s_{k+1} = a s_k + b e_k h_k. With c = sigma mu, G_k = g_k + c h_k
 and lengths in units of the first, S_k = s_k / s_0,
 
     r_k = A G_k / S_k + (p / A) S_k h_k,    S_{k+1} = a S_k + rho A^2 h_k G_k / S_k,
     A = 1 / (sigma s_0),    p = 1 / sigma,    rho = b sigma,
 
 and where a row is about the length after the step S_{k+1}^2 = a S_k S_{k+1} + rho A^2 h_k G_k, with
-G_k / S_{k+1} in place of G_k / S_k. Four of the five numbers, p, rho, c and a, are the same for all clients; in
-the first round the fifth, A, is so, too.
+G_k / S_{k+1} in place of G_k / S_k. Four of the five numbers, p, rho, c and a, are the same for all clients;
+in the first round the fifth, A, is so, too.
 
 Regularisation is small: with c = 0 and a = 1 a client with many ratings names most of them, and Newton's
-steps from the levels that numbers name reach all five, to the digits. Its four numbers are lent to the others,
-of whom each level of the first row leaves two A, and are fitted together with every A. Where clients start
-alike a single row is enough.
+steps from the levels that it names reach all five, to the digits. Its four numbers are lent to the others, of
+whom each level of the first row leaves two A, and are fitted together with every A. Where clients start alike
+a single row is enough, and clients with few ratings are asked together, with one A.
 
 What else could be meant is asked of all clients together. Ratings less some number would be another column of
 that fit: that number has to be 0 as far as rows tell, and they have to tell it. Multiples of the ratings, c A
 and c B, fit as well: where all of them are on the grid, a declared p says which.
 
-What it assumes: the order of the rows, uploads in the clear, constants that all clients share, one with seven
-ratings or more.
+What it assumes: the order of the rows, uploads in the clear, constants that all clients share, seven ratings
+of one client, or of clients that start alike.
 
 References
 ----------
@@ -42,7 +42,7 @@ from attacks.closed_form.credible import one_multiple
 from attacks.closed_form.decoding import distance_to_levels, nearest_level
 from attacks.closed_form.goodness_of_fit import accidental, step_of
 
-LEAST_ROWS = 7  # of a client who tells all five numbers, and two ratings more
+LEAST_ROWS = 7  # that tell all five numbers, and two ratings more
 ASKED, SILENT = 4, 2  # clients that are asked, those with most ratings; how many if none of them tells
 ENOUGH_ROWS = 32  # of clients that are asked together
 GROWN = np.exp(np.linspace(-0.4, 3.6, 201))  # lengths at the end, in units of the first: 2 % apart
@@ -192,7 +192,7 @@ def _best(lists: _Lists, grid: _Grid, scale_known: bool) -> _Together | None:
         for numbers in _alone(lists.of(some), grid):
             if not any(_same(numbers, one.numbers[0]) for one in found):
                 found += _together(numbers, lists, grid, scale_known)
-        if any(one.clear and one.told.all() for one in found):
+        if any(one.clear and one.told[size > 0].all() for one in found):
             break
     most = max((int(one.told.sum()) for one in found), default=0)
     best = [one for one in found if one.told.sum() == most and one.clear]
@@ -218,7 +218,7 @@ def _same(first: np.ndarray, second: np.ndarray) -> bool:
 
 
 def _alone(some: _Lists, grid: _Grid) -> Float[np.ndarray, "few 5"]:
-    """Numbers that put all rows of a client, or of some with one start, on the grid, and of multiples of these."""
+    """Numbers that put all rows of a client, or of some with one start, on the grid; those of multiples."""
     numbers = _starts(some, grid)
     for kept in KEPT:
         value, slope = (part[:, some.there] for part in _sloped(numbers[:, None], some, grid.after))
@@ -274,7 +274,7 @@ def _multiples(
     offset: Float[np.ndarray, " rows"],
     grid: _Grid,
 ) -> Float[np.ndarray, "few 5"]:
-    """The numbers, and those that make multiples of the ratings less the offset which are on the grid, too."""
+    """The numbers, and those of multiples of the ratings, less the offset, which are on the grid, too."""
     largest = np.abs(part).argmax()
     times = (grid.levels - offset[largest]) / part[largest]
     times = times[times != 0]
@@ -300,6 +300,7 @@ def _together(
     missed, step = grid.missed(value, lists.there), step_of(grid.levels)
     chance = accidental(size - 1, 2 * grid.levels.size) * step / 4
     told = (missed <= np.minimum(grid.tolerance, chance)) & (rivals > CLEARLY * missed + grid.tolerance)
+    told &= size > 0
     first = np.median(own[told, 0]) if told.any() else np.nan
     if (np.abs(own[told, 0] / first - 1) <= ALIKE).sum() >= max(FEWEST, MOST * told.sum()):
         own[size < LEAST_ROWS, 0] = first
@@ -322,7 +323,7 @@ def _together(
 def _lent(
     shared: Float[np.ndarray, " 4"], lists: _Lists, grid: _Grid
 ) -> tuple[Float[np.ndarray, "users 5"], Bool[np.ndarray, " users"], Float[np.ndarray, " users"]]:
-    """Every client's numbers with four from another one, whom these put near the grid, and how far off others are.
+    """Every client's numbers with four from another one, whose are near the grid, and how far off others are.
 
     Each level of the first row leaves two A.
     """
@@ -375,7 +376,9 @@ def _fitted_together(
 
 def _left_of(
     own: Float[np.ndarray, "users 5"], lists: _Lists, grid: _Grid
-) -> tuple[Float[np.ndarray, "users rows"], Float[np.ndarray, "users rows"], Float[np.ndarray, "users rows 4"]]:
+) -> tuple[
+    Float[np.ndarray, "users rows"], Float[np.ndarray, "users rows"], Float[np.ndarray, "users rows 4"]
+]:
     """What ratings miss the grid by, and what they change by with A and with the other numbers."""
     value, slope = _sloped(own, lists, grid.after)
     there = lists.there & np.isfinite(slope).all(axis=2) & np.isfinite(value)

@@ -268,7 +268,7 @@ def _equal_pulled_after(rows: Rows, manifest: Manifest, max_misfit: float) -> Re
 
 
 def _equal_pulled(rows: Rows, manifest: Manifest, max_misfit: float, *, after: bool = False) -> Reading:
-    """A step after every rating, of factors whose numbers are all equal, with multiples of the items' in rows."""
+    """A step after every rating, all factors equal, and rows that hold a multiple of their factor."""
     numbers, levels = one_step(rows), np.array(manifest.rating_levels)
     assert rows.sequence is not None
     size = np.linalg.norm(rows.factors, axis=2)
