@@ -13,6 +13,7 @@ import numpy as np
 
 from attacks.closed_form.decoding import distance_to_levels
 from attacks.closed_form.equal_factors import follow_equal
+from attacks.closed_form.equal_pulled import follow_pulled
 from attacks.closed_form.equal_unscaled import GROWN, follow_unscaled
 from attacks.closed_form.fitted_chain import chain_of
 from attacks.closed_form.goodness_of_fit import accidental, step_of
@@ -65,6 +66,9 @@ def best_reading(rows: Rows, manifest: Manifest, max_misfit: float) -> Reading:
                 best = on_the_rest(best, reading, ~best.answered, rows, manifest, max_misfit)
             for reading in (_equal_unscaled, _equal_unscaled_after):
                 best = on_the_rest(best, reading, ~best.answered, rows, manifest, max_misfit)
+            for reading in (_equal_pulled, _equal_pulled_after):  # all clients tell what they share
+                open_ = np.full(best.misfit.shape, not (best.misfit <= rows.precision**HALF).all())
+                best = on_the_rest(best, reading, open_, rows, manifest, max_misfit)
         best = on_the_rest(best, in_span, ~best.answered, rows, manifest, max_misfit)
         inexact = ~(best.misfit <= rows.precision**HALF)
         best = on_the_rest(best, with_unrated, ~best.answered | inexact, rows, manifest, max_misfit)
@@ -256,6 +260,44 @@ def _equal_unscaled(rows: Rows, manifest: Manifest, max_misfit: float, *, after:
         unknown,
         unknown,
         none,
+    )
+
+
+def _equal_pulled_after(rows: Rows, manifest: Manifest, max_misfit: float) -> Reading:
+    """The same of clients whose rows are about the factor after the step."""
+    return _equal_pulled(rows, manifest, max_misfit, after=True)
+
+
+def _equal_pulled(rows: Rows, manifest: Manifest, max_misfit: float, *, after: bool = False) -> Reading:
+    """A step after every rating, all factors equal, and rows that hold a multiple of their factor."""
+    numbers, levels = one_step(rows), np.array(manifest.rating_levels)
+    assert rows.sequence is not None
+    size = np.linalg.norm(rows.factors, axis=2)
+    equal = (np.abs(np.abs(numbers.along) - size) <= PARALLEL_ROWS * size) | ~rows.item
+    able = (numbers.across < PARALLEL_ROWS) & equal.all(axis=1) & numbers.whole
+    found = follow_pulled(
+        numbers.scalar,
+        numbers.along,
+        rows.offset,
+        numbers.there & able[:, None],
+        rows.sequence,
+        levels,
+        rows.precision,
+        after=after,
+        scale_known=manifest.scale_known or bool(np.isfinite(rows.scale).any()),
+    )
+    n_rows = (numbers.there & able[:, None]).sum(axis=1)
+    away = np.where(np.isfinite(found.value), distance_to_levels(np.nan_to_num(found.value), levels), 0.0)
+    return Reading(
+        found.value,
+        np.where(found.told, away.sum(axis=1) / np.maximum(n_rows, 1) / (step_of(levels) / 4), np.nan),
+        np.full(n_rows.shape, max_misfit),
+        np.zeros(n_rows.shape, bool),
+        n_rows.astype(float),
+        found.pull,
+        found.of_error,
+        found.of_factor,
+        np.zeros(n_rows.shape),
     )
 
 
