@@ -50,6 +50,7 @@ from jaxtyping import Bool, Float, Int
 
 from attacks.base import Estimates, Progress, Reconstruction, all_abstain, joined, silent
 from attacks.closed_form.answered import Answered
+from attacks.closed_form.bias_column import bias_column, with_ones, without_column
 from attacks.closed_form.centred_recording import read_centred_recording
 from attacks.closed_form.common_numbers import DECLARED, Learned, learned_of
 from attacks.closed_form.contradicted import unless_off_the_grid
@@ -58,6 +59,7 @@ from attacks.closed_form.item_biases_recording import read_item_biases
 from attacks.closed_form.item_rows import BATCH_BYTES, rows_of
 from attacks.closed_form.mirrored import OPEN_FOR_ALL, UPRIGHT
 from attacks.closed_form.off_grid import off_grid
+from attacks.closed_form.own_biases_recording import read_own_biases
 from attacks.closed_form.read_rounds import Round, read_rounds
 from attacks.closed_form.readings import Reading, some_of
 from attacks.closed_form.shunned_level import OPEN_OFFSET, may_be_lowered, unless_shunned
@@ -117,12 +119,23 @@ class Undeclared:
             return all_abstain(self.name, view.users, obstacle, options)
         rated = view.declared(weighting="observed-only")
         if view.manifest.weighting == "observed-only" or obstacle_with_unrated(view):
-            return self._read(rated, key, options, progress)
+            return self._read_rated(rated, key, options, progress)
         found = self._read(view, key, options, progress)
         if not _mostly_silent(found):
             return found
         # the declared weighting may be wrong
-        instead = self._read(rated, key, options, progress)
+        instead = self._read_rated(rated, key, options, progress)
+        return instead if len(instead.abstained) < len(found.abstained) else found
+
+    def _read_rated(
+        self, view: View, key: int, options: dict[str, Any], progress: Progress
+    ) -> Reconstruction:
+        """Read rows of rated items; where that leaves most clients open, with a column of biases."""
+        found = self._read(view, key, options, progress)
+        column = bias_column(view, self.max_misfit) if _mostly_silent(found) else None
+        if column is None:
+            return found
+        instead = with_ones(self._read(without_column(view, column), key, options, progress), column)
         return instead if len(instead.abstained) < len(found.abstained) else found
 
     def _read(self, view: View, key: int, options: dict[str, Any], progress: Progress) -> Reconstruction:
@@ -147,7 +160,9 @@ class Undeclared:
         if levels.size == 1:
             return with_positives(told, view)
         shared = [] if learned.centred else read_item_biases(view, told, learned.pulls[0])
-        return _put_together(self.name, view, shared, options)[0] if shared else told
+        if shared:
+            return _put_together(self.name, view, shared, options)[0]
+        return told if learned.centred else read_own_biases(view, told, learned.pulls[0])
 
     def obstacle(self, view: View) -> str:
         """Why the attack does not apply, or nothing."""

@@ -1,0 +1,150 @@
+"""Biases of items that a program keeps as one more column of their factors, and sends their errors with.
+
+A program that stores (q_j, b_j) in one table, and p with a 1 at its end, sends rows e_j (p, 1). With a bias c
+of the client that nobody told,
+
+    r_j = A g_j + B h_j + c,
+
+whose mirror image makes the same rows (``attacks.closed_form.centred``) as long as the 1 is not known. One
+column taken for biases is known: b_j is added to predictions with the factor 1, and no mirror image, nor a
+multiple of the ratings, fits (``attacks.closed_form.shifted``). So each is tried, on a few clients. The
+wrong one would have to have a factor of 1 in all of them.
+
+What it assumes: biases in stars, as many factors as that beside them as a client's rows need anyhow.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+
+from attacks.base import ClientFactors, Reconstruction
+from attacks.closed_form.centred import even
+from attacks.closed_form.chain_readings import OWN_BIAS, candidates
+from attacks.closed_form.item_rows import rows_of
+from attacks.closed_form.moving_factor import follow
+from attacks.closed_form.readings import Rows, some_of
+from attacks.closed_form.row_readings import LONGEST
+from attacks.closed_form.shifted import read_shifted
+from victims.transcript.view import Broadcast, View
+
+ASKED, FEWEST, MOST = (
+    8,
+    3,
+    0.5,
+)  # clients that are asked, who must be read with a column, and the share of all
+LEAST, WIDEST = 3, 256  # factors, with that of the biases
+
+
+def bias_column(view: View, max_misfit: float) -> int | None:
+    """Find the column of the factors that holds biases of the items.
+
+    Parameters
+    ----------
+    view : View
+    max_misfit : float
+        Largest misfit at which a client is read.
+
+    Returns
+    -------
+    int or None
+        None where there is none, or clients do not say.
+    """
+    levels, width = np.array(view.manifest.rating_levels), view.manifest.factors
+    possible = view.manifest.weighting == "observed-only" and even(levels) and LEAST <= width <= WIDEST
+    if not possible or view.messages.reference is not None:
+        return None
+    rows = _asked(view)
+    if rows is None:
+        return None
+    read = [_n_read(_with_column(rows, column), levels, max_misfit) for column in range(width)]
+    best = int(np.argmax(read))
+    return best if read[best] >= max(FEWEST, MOST * len(rows.rows)) else None
+
+
+def _asked(view: View) -> Rows | None:
+    """Some clients with most ratings in the last round of their batch, in which biases have moved most."""
+    for batch in view.batches():
+        rows = rows_of(view.manifest, batch.rounds[-1], None)
+        most = np.argsort(-rows.item.sum(axis=1), kind="stable")[:ASKED]
+        most = most[rows.item[most].any(axis=1)]
+        if most.size >= FEWEST and rows.rows.shape[1] <= LONGEST and not rows.offset.any():
+            return some_of(rows, most)
+    return None
+
+
+def _with_column(rows: Rows, column: int) -> Rows:
+    """The rows with one column of the factors taken for biases."""
+    return rows._replace(
+        rows=np.delete(rows.rows, column, axis=2),
+        factors=np.delete(rows.factors, column, axis=2),
+        offset=rows.offset + rows.factors[..., column],
+    )
+
+
+def _n_read(rows: Rows, levels: np.ndarray, max_misfit: float) -> int:
+    """How many clients are read as one step, or as a chain, with a bias of their own."""
+    told = read_shifted(rows, levels).told
+    with np.errstate(over="ignore", invalid="ignore", divide="ignore"):
+        chain = follow(rows.rows, rows.factors, rows.item, rows.precision)
+        every = candidates(chain, rows, levels, max_misfit)
+        moving = next(one for one in every if one.name == OWN_BIAS)
+        open_ = np.flatnonzero(moving.able & ~told)
+        if open_.size:
+            told[open_] = moving.read(open_)[0].answered
+    return int(told.sum())
+
+
+def without_column(view: View, column: int) -> View:
+    """The same view as if one column of the factors were broadcast as biases, and nothing uploaded about it.
+
+    Parameters
+    ----------
+    view : View
+        Without a reference factor of each row.
+    column : int
+
+    Returns
+    -------
+    View
+    """
+    gradient = view.messages.gradient
+    assert gradient is not None
+    chunks = tuple(np.delete(chunk, column, axis=1) for chunk in gradient)
+    return replace(
+        view.declared(factors=view.manifest.factors - 1),
+        messages=replace(view.messages, gradient=chunks),
+        broadcasts={round_: _moved(known, column) for round_, known in view.broadcasts.items()},
+    )
+
+
+def _moved(known: Broadcast, column: int) -> Broadcast:
+    """Factors without a column, which is a bias."""
+    noise = None if known.noise_scale is None else np.delete(known.noise_scale, column, axis=1)
+    added = 0.0 if known.bias is None else known.bias
+    return replace(
+        known,
+        factors=np.delete(known.factors, column, axis=1),
+        noise_scale=noise,
+        bias=known.factors[:, column] + added,
+    )
+
+
+def with_ones(found: Reconstruction, column: int) -> Reconstruction:
+    """Put the client's 1 back among its factors.
+
+    Parameters
+    ----------
+    found : Reconstruction
+        Of ``without_column``.
+    column : int
+
+    Returns
+    -------
+    Reconstruction
+    """
+    if found.factors is None:
+        return found
+    whole = np.insert(found.factors.value, column, 1.0, axis=1)
+    return replace(found, factors=ClientFactors(found.factors.users, found.factors.round, whole))

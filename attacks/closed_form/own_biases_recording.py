@@ -1,0 +1,272 @@
+"""All clients of a recording who keep a bias of their own beside biases of items that are broadcast."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import NamedTuple
+
+import numpy as np
+from jaxtyping import Float, Int
+
+from attacks.base import OPTIONAL, Estimates, Reconstruction, joined
+from attacks.closed_form.bias_steps import Clients, Moves, shifts_of
+from attacks.closed_form.centred import even
+from attacks.closed_form.goodness_of_fit import step_of
+from attacks.closed_form.item_rows import BATCH_BYTES, rows_of
+from attacks.closed_form.readings import some_of
+from attacks.closed_form.shifted import Shifted, read_shifted
+from victims.transcript.view import Uploads, UserBatch, View
+
+OPEN_SHIFT = (
+    "its ratings are read up to a shift by whole levels: a bias of the client that nobody told makes the "
+    "same rows with it, it has not both the lowest and the highest level, and rounds do not tell that bias"
+)
+
+
+class _Part(NamedTuple):
+    """Some clients in the first round that tells them.
+
+    Attributes
+    ----------
+    place : (some,) int
+        Of the clients in their batch.
+    uploads : Uploads
+        Of the batch.
+    found : Shifted
+    """
+
+    place: Int[np.ndarray, " some"]
+    uploads: Uploads
+    found: Shifted
+
+
+class _Course(NamedTuple):
+    """What all rounds say of the clients of one batch.
+
+    Attributes
+    ----------
+    users : (n_users,)
+    parts : list of _Part
+    first_bias : (n_users,)
+        As of ``Clients``.
+    moves : Moves
+        Of clients by their place in the batch.
+    """
+
+    users: Int[np.ndarray, " users"]
+    parts: list[_Part]
+    first_bias: Float[np.ndarray, " users"]
+    moves: Moves
+
+
+def read_own_biases(view: View, told: Reconstruction, pull: float) -> Reconstruction:
+    """Read clients anew where some are left open, and may have a bias of their own beside those of items.
+
+    Parameters
+    ----------
+    view : View
+    told : Reconstruction
+        What is answered otherwise.
+    pull : float
+        Multiple of its factor in every row, as declared.
+
+    Returns
+    -------
+    Reconstruction
+        ``told`` itself where nobody is read so.
+    """
+    levels = np.array(view.manifest.rating_levels)
+    if not told.abstained or not _applies(view, levels):
+        return told
+    courses = [_course(view, batch, levels, pull) for batch in view.batches(BATCH_BYTES)]
+    shift = shifts_of(*_clients_and_moves(courses), levels.size, step_of(levels))
+    out, first = told, 0
+    for course in courses:
+        for part in course.parts:
+            own = shift[first : first + part.place.size]
+            out = _with(out, course.users[part.place], part, own, levels)
+            first += part.place.size
+    return out
+
+
+def _applies(view: View, levels: Float[np.ndarray, " levels"]) -> bool:
+    """Whether items have known biases of their own, and the levels are an even grid."""
+    biased = any(known.bias is not None and np.ptp(known.bias) > 0 for known in view.broadcasts.values())
+    return biased and view.manifest.weighting == "observed-only" and even(levels)
+
+
+def _course(view: View, batch: UserBatch, levels: Float[np.ndarray, " levels"], pull: float) -> _Course:
+    """Each client by its first round that tells it, and by what is known of it in the later ones."""
+    n = batch.users.size
+    first_bias = np.full(n, np.nan)
+    new, open_ = np.ones(n, bool), np.ones(n, bool)
+    last = _State.unknown(n, view.manifest.factors)
+    parts: list[_Part] = []
+    moves: list[Moves] = []
+    for uploads in batch.rounds:
+        rows = rows_of(view.manifest, uploads, None, 0.0, pull)
+        there = rows.item.any(axis=1)
+        now = _State.unknown(n, view.manifest.factors)
+        for part in parts:
+            same = (uploads.same_list(part.uploads) & there)[part.place]
+            known = _wide(part.found.above[same], rows.item.shape[1])
+            again = part.place[same]
+            now.note(again, read_shifted(some_of(rows, again), levels, known))
+        fresh = np.flatnonzero(open_ & there)
+        if fresh.size:
+            found = read_shifted(some_of(rows, fresh), levels)
+            now.note(fresh, found)
+            told = fresh[found.told]
+            open_[told] = False
+            if told.size:
+                parts.append(_Part(told, uploads, Shifted(*(column[found.told] for column in found))))
+        moves.append(_moved(last, now, there))
+        first_bias[new & there] = now.bias[new & there]
+        new &= ~there
+        last = _State(*(_where(there, *pair) for pair in zip(now, last, strict=True)))
+    return _Course(batch.users, parts, first_bias, _joined(moves))
+
+
+class _State(NamedTuple):
+    """What a round says of clients, as ``Shifted`` has it; NaN where it tells nothing."""
+
+    bias: Float[np.ndarray, " users"]
+    pushed: Float[np.ndarray, " users"]
+    factor: Float[np.ndarray, "users K"]
+    pushed_factor: Float[np.ndarray, "users K"]
+
+    @classmethod
+    def unknown(cls, n_users: int, n_factors: int) -> _State:
+        """Of nobody."""
+        return cls(*np.full((2, n_users), np.nan), *np.full((2, n_users, n_factors), np.nan))
+
+    def note(self, place: Int[np.ndarray, " some"], found: Shifted) -> None:
+        """Take down what is read of some clients."""
+        for name, column in self._asdict().items():
+            column[place[found.told]] = getattr(found, name)[found.told]
+
+
+def _where(here: np.ndarray, first: np.ndarray, second: np.ndarray) -> np.ndarray:
+    return np.where(here.reshape(-1, *[1] * (first.ndim - 1)), first, second)
+
+
+def _moved(last: _State, now: _State, there: np.ndarray) -> Moves:
+    """Of clients who are told in this round and in the last one in which they took part."""
+    both = np.flatnonzero(there & np.isfinite(now.bias) & np.isfinite(last.bias))
+    before, after = (_State(*(column[both] for column in one)) for one in (last, now))
+    return Moves(
+        both,
+        before.bias,
+        after.bias - before.bias,
+        before.pushed,
+        before.factor,
+        after.factor - before.factor,
+        before.pushed_factor,
+    )
+
+
+def _joined(moves: list[Moves]) -> Moves:
+    return Moves(*(np.concatenate(columns) for columns in zip(*moves, strict=True)))
+
+
+def _wide(above: Int[np.ndarray, "some rows"], width: int) -> Int[np.ndarray, "some width"]:
+    """The same with as much padding as the rows of another round have."""
+    out = np.full((len(above), width), -1)
+    common = min(width, above.shape[1])
+    out[:, :common] = above[:, :common]
+    return out
+
+
+def _clients_and_moves(courses: list[_Course]) -> tuple[Clients, Moves]:
+    """Clients who are read, part by part, and their moves by number among them."""
+    reach, n_rated, first_bias, moves = [], [], [], []
+    first = 0
+    for course in courses:
+        number = np.full(course.users.size, -1)
+        for part in course.parts:
+            number[part.place] = first + np.arange(part.place.size)
+            first += part.place.size
+            reach.append(part.found.above.max(axis=1, initial=0))
+            n_rated.append((part.found.above >= 0).sum(axis=1))
+            first_bias.append(course.first_bias[part.place])
+        moves.append(course.moves._replace(client=number[course.moves.client]))
+    none = [np.zeros(0, int)]
+    clients = Clients(
+        *(np.concatenate(one + none) for one in (reach, n_rated)), np.concatenate(first_bias + none)
+    )
+    return clients, _joined(moves)
+
+
+def _with(
+    told: Reconstruction,
+    users: Int[np.ndarray, " some"],
+    part: _Part,
+    shift: Int[np.ndarray, " some"],
+    levels: Float[np.ndarray, " levels"],
+) -> Reconstruction:
+    """The answers with those about some clients exchanged; whose shift is open keeps one that fits."""
+    shape = part.uploads.gradients.shape[:2]
+    kind, index = (np.broadcast_to(one, shape)[part.place] for one in (part.uploads.kind, part.uploads.index))
+    above = part.found.above
+    value = levels[0] + step_of(levels) * (above + np.maximum(shift, 0)[:, None])
+    value = np.where(above >= 0, value, np.nan)
+    before = _answers_about(told, users, index)
+    apart = np.where(np.isnan(value), np.nan, before - value)
+    kept = (shift < 0) & np.array([_one_number(own[np.isfinite(own)], step_of(levels)) for own in apart])
+    some = np.flatnonzero(~kept)
+    value = np.where((shift >= 0)[:, None], value, np.nan)[some]
+    block = Estimates(users[some], kind[some], index[some], value)
+    mine, answered = np.isin(told.users, users[some]), shift[some] >= 0
+    abstained = {user: why for user, why in told.abstained.items() if user not in set(users[some].tolist())}
+    abstained |= dict.fromkeys(users[some[~answered]].tolist(), OPEN_SHIFT)
+    at = np.searchsorted(told.users, users[some])
+    says = {"misfit": np.where(answered, part.found.distance[some] / (step_of(levels) / 4), np.nan)}
+    says |= {"steps": 1.0, "declared": 0.0, "pull": part.found.pull[some], "upright": 1.0}
+    diagnostics = {name: column.copy() for name, column in told.diagnostics.items()}
+    for name, column in says.items():
+        diagnostics[name][at] = column
+    known = [] if told.factors is None else [told.factors.of(told.users[~mine])]
+    factors = [(one.users, one.round, one.value) for one in known]
+    own = np.where(answered[:, None], part.found.factor[some], np.nan)
+    factors.append((users[some], np.full(some.size, part.uploads.round), own))
+    blocks = tuple(_without(one, users[some]) for one in told.blocks)
+    return replace(
+        told,
+        blocks=(*(one for one in blocks if one.users.size), block),
+        abstained=abstained,
+        diagnostics=diagnostics,
+        factors=joined(factors),
+    )
+
+
+def _one_number(apart: Float[np.ndarray, " ratings"], step: float) -> bool:
+    """Whether there are answers, and all are as far from the ratings up to a shift."""
+    return apart.size > 0 and bool(np.ptp(apart) < step / 2)
+
+
+def _answers_about(
+    told: Reconstruction, users: Int[np.ndarray, " some"], index: Int[np.ndarray, "some rows"]
+) -> Float[np.ndarray, "some rows"]:
+    """What is said of some clients' items; NaN where nothing is."""
+    out = np.full(index.shape, np.nan)
+    answered = ~np.isin(users, list(told.abstained))
+    for block in told.blocks:
+        items = np.broadcast_to(block.index, block.value.shape)
+        for at in np.flatnonzero(answered & np.isin(users, block.users)):
+            own = int(np.flatnonzero(block.users == users[at])[0])
+            here = ~np.isnan(block.value[own])
+            given = dict(zip(items[own, here].tolist(), block.value[own, here].tolist(), strict=True))
+            out[at] = [given.get(item, np.nan) for item in index[at].tolist()]
+    return out
+
+
+def _without(block: Estimates, users: Int[np.ndarray, " some"]) -> Estimates:
+    """The block without some clients."""
+    keep = ~np.isin(block.users, users)
+    shared = {name: getattr(block, name) for name in ("kind", "index")}
+    own = {name: getattr(block, name) for name in ("value", *OPTIONAL)}
+    return Estimates(
+        block.users[keep],
+        **{name: part if len(part) == 1 != keep.size else part[keep] for name, part in shared.items()},
+        **{name: None if part is None else part[keep] for name, part in own.items()},
+    )
