@@ -26,7 +26,7 @@ from attacks.closed_form.item_rows import rows_of
 from attacks.closed_form.moving_factor import follow
 from attacks.closed_form.readings import Rows, some_of
 from attacks.closed_form.row_readings import LONGEST
-from attacks.closed_form.shifted import read_shifted
+from attacks.closed_form.shifted_span import read_any_shifted
 from victims.transcript.view import Broadcast, View
 
 ASKED, FEWEST, MOST = (
@@ -84,8 +84,8 @@ def _with_column(rows: Rows, column: int) -> Rows:
 
 
 def _n_read(rows: Rows, levels: np.ndarray, max_misfit: float) -> int:
-    """How many clients are read as one step, or as a chain, with a bias of their own."""
-    told = read_shifted(rows, levels).told
+    """How many clients are read as one step, as several, or as a chain, with a bias of their own."""
+    told = read_any_shifted(rows, levels).told
     with np.errstate(over="ignore", invalid="ignore", divide="ignore"):
         chain = follow(rows.rows, rows.factors, rows.item, rows.precision)
         every = candidates(chain, rows, levels, max_misfit)

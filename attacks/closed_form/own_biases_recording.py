@@ -15,6 +15,7 @@ from attacks.closed_form.goodness_of_fit import step_of
 from attacks.closed_form.item_rows import BATCH_BYTES, rows_of
 from attacks.closed_form.readings import some_of
 from attacks.closed_form.shifted import Shifted, read_shifted
+from attacks.closed_form.shifted_span import read_any_shifted
 from victims.transcript.view import Uploads, UserBatch, View
 
 OPEN_SHIFT = (
@@ -114,7 +115,7 @@ def _course(view: View, batch: UserBatch, levels: Float[np.ndarray, " levels"], 
             now.note(again, read_shifted(some_of(rows, again), levels, known))
         fresh = np.flatnonzero(open_ & there)
         if fresh.size:
-            found = read_shifted(some_of(rows, fresh), levels)
+            found = read_any_shifted(some_of(rows, fresh), levels)
             now.note(fresh, found)
             told = fresh[found.told]
             open_[told] = False

@@ -25,7 +25,7 @@ from jaxtyping import Bool, Float, Int
 from attacks.closed_form.affine_grid import EVIDENCE, nearest_numbers
 from attacks.closed_form.centred import fitted, spread_of
 from attacks.closed_form.chain_readings import LEAST, TELLING
-from attacks.closed_form.credible import EXACT
+from attacks.closed_form.credible import HALF
 from attacks.closed_form.goodness_of_fit import step_of
 from attacks.closed_form.moving_factor import PARALLEL
 from attacks.closed_form.readings import Rows
@@ -129,7 +129,7 @@ def _on_steps(
     nats = (count - 3) * np.log(step / (4 * np.maximum(distance, floor))) - 3 * np.log(levels.size)
     reach = above.max(axis=1, initial=0)
     told = numbers.whole & (nats >= EVIDENCE) & (reach > 0) & (reach < levels.size) & (a * b != 0)
-    told &= np.isfinite(distance) & (distance <= EXACT * step) & _one_sided(offset, there, step)
+    told &= np.isfinite(distance) & (distance <= rows.precision**HALF * step) & one_sided(offset, there, step)
     told &= np.abs(b) * spread_of(numbers.along, there) > np.maximum(distance / TELLING, LEAST * step)
     if known is not None:
         told &= (there == (known >= 0)).all(axis=1)
@@ -172,10 +172,29 @@ def _nearest_steps(
     return np.where(there, steps - lowest[:, None], 0)
 
 
-def _one_sided(
+def one_sided(
     offset: Float[np.ndarray, "users rows"], there: Bool[np.ndarray, "users rows"], step: float
 ) -> Bool[np.ndarray, " users"]:
-    """Whose items have biases that differ by no half steps, so that no mirror image is on the grid, too."""
+    """Whose items have biases that differ by no half steps, so that no mirror image is on the grid, too.
+
+    Parameters
+    ----------
+    offset : (users, rows)
+        Known biases, in stars.
+    there : (users, rows) bool
+        Rows that count.
+    step : float
+        Between levels, in stars.
+
+    Returns
+    -------
+    (users,)
+
+    Examples
+    --------
+    >>> one_sided(np.array([[0.1, 0.25, 3.9], [0.5, 1.0, 0.1]]), np.ones((2, 3), bool), 1.0)
+    array([ True, False])
+    """
     part = np.where(there, 2 * offset / step % 1, np.nan)
     out = np.zeros(len(offset), bool)
     for user in np.flatnonzero(there.sum(axis=1) >= DIFFERENT):

@@ -130,13 +130,12 @@ class Undeclared:
     def _read_rated(
         self, view: View, key: int, options: dict[str, Any], progress: Progress
     ) -> Reconstruction:
-        """Read rows of rated items; where that leaves most clients open, with a column of biases."""
+        """Read rows of rated items; where clients are left open, with a column of biases if there is one."""
         found = self._read(view, key, options, progress)
-        column = bias_column(view, self.max_misfit) if _mostly_silent(found) else None
+        column = bias_column(view, self.max_misfit) if found.abstained else None
         if column is None:
             return found
-        instead = with_ones(self._read(without_column(view, column), key, options, progress), column)
-        return instead if len(instead.abstained) < len(found.abstained) else found
+        return with_ones(self._read(without_column(view, column), key, options, progress), column)
 
     def _read(self, view: View, key: int, options: dict[str, Any], progress: Progress) -> Reconstruction:
         """Read all clients under the weighting that the manifest has."""
