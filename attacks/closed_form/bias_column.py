@@ -15,9 +15,11 @@ What it assumes: biases in stars, as many factors as that beside them as a clien
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import replace
 
 import numpy as np
+from jaxtyping import Int
 
 from attacks.base import ClientFactors, Reconstruction
 from attacks.closed_form.centred import even
@@ -37,12 +39,14 @@ ASKED, FEWEST, MOST = (
 LEAST, WIDEST = 3, 256  # factors, with that of the biases
 
 
-def bias_column(view: View, max_misfit: float) -> int | None:
+def bias_column(view: View, open_: Iterable[int], max_misfit: float) -> int | None:
     """Find the column of the factors that holds biases of the items.
 
     Parameters
     ----------
     view : View
+    open_ : iterable of int
+        Clients who are not read without it.
     max_misfit : float
         Largest misfit at which a client is read.
 
@@ -55,7 +59,7 @@ def bias_column(view: View, max_misfit: float) -> int | None:
     possible = view.manifest.weighting == "observed-only" and even(levels) and LEAST <= width <= WIDEST
     if not possible or view.messages.reference is not None:
         return None
-    rows = _asked(view)
+    rows = _asked(view, np.array(sorted(open_), int))
     if rows is None:
         return None
     read = [_n_read(_with_column(rows, column), levels, max_misfit) for column in range(width)]
@@ -63,15 +67,21 @@ def bias_column(view: View, max_misfit: float) -> int | None:
     return best if read[best] >= max(FEWEST, MOST * len(rows.rows)) else None
 
 
-def _asked(view: View) -> Rows | None:
-    """Some clients with most ratings in the last round of their batch, in which biases have moved most."""
-    for batch in view.batches():
-        rows = rows_of(view.manifest, batch.rounds[-1], None)
-        most = np.argsort(-rows.item.sum(axis=1), kind="stable")[:ASKED]
-        most = most[rows.item[most].any(axis=1)]
-        if most.size >= FEWEST and rows.rows.shape[1] <= LONGEST and not rows.offset.any():
-            return some_of(rows, most)
-    return None
+def _asked(view: View, open_: Int[np.ndarray, " open"]) -> Rows | None:
+    """Those with most rows in their last round, in which biases have moved most; None where there are few."""
+    n_rows = sum(
+        (np.bincount(chunk, minlength=view.manifest.n_users) for chunk in view.messages.sender),
+        start=np.zeros(view.manifest.n_users, int),
+    )
+    most = open_[np.argsort(-n_rows[open_], kind="stable")][:ASKED]
+    if most.size < FEWEST:
+        return None
+    batch = next(iter(view.select(most).batches()))
+    rows = rows_of(view.manifest, batch.rounds[-1], None)
+    here = np.flatnonzero(rows.item.any(axis=1))
+    if here.size < FEWEST or rows.rows.shape[1] > LONGEST or rows.offset.any():
+        return None
+    return some_of(rows, here)
 
 
 def _with_column(rows: Rows, column: int) -> Rows:
@@ -85,6 +95,13 @@ def _with_column(rows: Rows, column: int) -> Rows:
 
 def _n_read(rows: Rows, levels: np.ndarray, max_misfit: float) -> int:
     """How many clients are read as one step, as several, or as a chain, with a bias of their own."""
+    first = _told(some_of(rows, np.arange(FEWEST)), levels, max_misfit)
+    if not first or len(rows.rows) == FEWEST:
+        return first
+    return first + _told(some_of(rows, np.arange(FEWEST, len(rows.rows))), levels, max_misfit)
+
+
+def _told(rows: Rows, levels: np.ndarray, max_misfit: float) -> int:
     told = read_any_shifted(rows, levels).told
     with np.errstate(over="ignore", invalid="ignore", divide="ignore"):
         chain = follow(rows.rows, rows.factors, rows.item, rows.precision)

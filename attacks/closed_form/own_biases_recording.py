@@ -16,12 +16,19 @@ from attacks.closed_form.item_rows import BATCH_BYTES, rows_of
 from attacks.closed_form.readings import some_of
 from attacks.closed_form.shifted import Shifted, read_shifted
 from attacks.closed_form.shifted_span import read_any_shifted
-from victims.transcript.view import Uploads, UserBatch, View
+from victims.transcript.view import ITEM, Uploads, UserBatch, View
 
 OPEN_SHIFT = (
     "its ratings are read up to a shift by whole levels: a bias of the client that nobody told makes the "
     "same rows with it, it has not both the lowest and the highest level, and rounds do not tell that bias"
 )
+
+ABLE = 6  # ratings of a client that can be read alone
+FEWEST, MOST = (
+    3,
+    0.9,
+)  # clients who are told, and the share of those who can be, so that nothing else is tried
+NOTHING = 1e-3  # stars, below which a bias may be none
 
 
 class _Part(NamedTuple):
@@ -60,34 +67,79 @@ class _Course(NamedTuple):
     moves: Moves
 
 
-def read_own_biases(view: View, told: Reconstruction, pull: float) -> Reconstruction:
-    """Read clients anew where some are left open, and may have a bias of their own beside those of items.
+class OwnBiases(NamedTuple):
+    """What is read of all clients.
+
+    Attributes
+    ----------
+    courses : list of _Course
+    shift : (n_read,) int
+        Of those who are read up to it, part by part of the courses; -1 where it is open.
+    n_able : int
+        Clients with ``ABLE`` rows or more in some round.
+    """
+
+    courses: list[_Course]
+    shift: Int[np.ndarray, " read"]
+    n_able: int
+
+    @property
+    def complete(self) -> bool:
+        """Whether nearly all clients are told, with a bias: other ideas of their rows are accidents."""
+        bias = [part.found.bias for course in self.courses for part in course.parts]
+        told = np.abs(np.concatenate(bias)[self.shift >= 0]) > NOTHING if bias else np.zeros(0)
+        return bool(told.sum() >= max(FEWEST, MOST * self.n_able))
+
+
+def own_biases_of(view: View, pull: float) -> OwnBiases | None:
+    """Read all clients of a view as ones that may have a bias of their own beside those of items.
 
     Parameters
     ----------
     view : View
-    told : Reconstruction
-        What is answered otherwise.
     pull : float
         Multiple of its factor in every row, as declared.
 
     Returns
     -------
-    Reconstruction
-        ``told`` itself where nobody is read so.
+    OwnBiases or None
+        None where items have no known biases of their own, or levels are no even grid.
     """
     levels = np.array(view.manifest.rating_levels)
-    if not told.abstained or not _applies(view, levels):
-        return told
-    courses = [_course(view, batch, levels, pull) for batch in view.batches(BATCH_BYTES)]
-    shift = shifts_of(*_clients_and_moves(courses), levels.size, step_of(levels))
-    out, first = told, 0
-    for course in courses:
+    if not _applies(view, levels):
+        return None
+    n_able, courses = 0, []
+    for batch in view.batches(BATCH_BYTES):
+        courses.append(_course(view, batch, levels, pull))
+        rows = [(one.valid & (one.kind == ITEM)).sum(axis=1) for one in batch.rounds]
+        n_able += int((np.max(np.broadcast_arrays(*rows), axis=0) >= ABLE).sum())
+    return OwnBiases(courses, shifts_of(*_clients_and_moves(courses), levels.size, step_of(levels)), n_able)
+
+
+def with_own_biases(
+    told: Reconstruction, own: OwnBiases, levels: Float[np.ndarray, " levels"]
+) -> Reconstruction:
+    """Exchange the answers about clients who are read with a bias of their own.
+
+    Parameters
+    ----------
+    told : Reconstruction
+        What is answered otherwise.
+    own : OwnBiases
+    levels : (n_levels,)
+        The grid, in stars.
+
+    Returns
+    -------
+    Reconstruction
+    """
+    first = 0
+    for course in own.courses:
         for part in course.parts:
-            own = shift[first : first + part.place.size]
-            out = _with(out, course.users[part.place], part, own, levels)
+            shift = own.shift[first : first + part.place.size]
+            told = _with(told, course.users[part.place], part, shift, levels)
             first += part.place.size
-    return out
+    return told
 
 
 def _applies(view: View, levels: Float[np.ndarray, " levels"]) -> bool:

@@ -59,7 +59,7 @@ from attacks.closed_form.item_biases_recording import read_item_biases
 from attacks.closed_form.item_rows import BATCH_BYTES, rows_of
 from attacks.closed_form.mirrored import OPEN_FOR_ALL, UPRIGHT
 from attacks.closed_form.off_grid import off_grid
-from attacks.closed_form.own_biases_recording import read_own_biases
+from attacks.closed_form.own_biases_recording import own_biases_of, with_own_biases
 from attacks.closed_form.read_rounds import Round, read_rounds
 from attacks.closed_form.readings import Reading, some_of
 from attacks.closed_form.shunned_level import OPEN_OFFSET, may_be_lowered, unless_shunned
@@ -132,15 +132,18 @@ class Undeclared:
     ) -> Reconstruction:
         """Read rows of rated items; where clients are left open, with a column of biases if there is one."""
         found = self._read(view, key, options, progress)
-        column = bias_column(view, self.max_misfit) if found.abstained else None
+        column = bias_column(view, found.abstained, self.max_misfit)
         if column is None:
             return found
         return with_ones(self._read(without_column(view, column), key, options, progress), column)
 
     def _read(self, view: View, key: int, options: dict[str, Any], progress: Progress) -> Reconstruction:
         """Read all clients under the weighting that the manifest has."""
-        found: list[Answered] = []
         off, levels = np.zeros(view.users.size, bool), np.array(view.manifest.rating_levels)
+        own = own_biases_of(view, view.manifest.upload.regularization)
+        if own is not None and own.complete:
+            return with_own_biases(_nothing_read(self.name, view, options), own, levels)
+        found: list[Answered] = []
         done = 0
         learned = learned_of(view, self.max_misfit)
         if learned.centred:
@@ -161,7 +164,7 @@ class Undeclared:
         shared = [] if learned.centred else read_item_biases(view, told, learned.pulls[0])
         if shared:
             return _put_together(self.name, view, shared, options)[0]
-        return told if learned.centred else read_own_biases(view, told, learned.pulls[0])
+        return told if own is None or not told.abstained else with_own_biases(told, own, levels)
 
     def obstacle(self, view: View) -> str:
         """Why the attack does not apply, or nothing."""
@@ -184,6 +187,13 @@ def _long_lists(view: View) -> bool:
 def _mostly_silent(found: Reconstruction) -> bool:
     """Whether the declared weighting left most clients open: another one is tried then."""
     return len(found.abstained) > found.users.size / 2
+
+
+def _nothing_read(name: str, view: View, options: dict[str, float | int | str]) -> Reconstruction:
+    """Nobody is answered, for a reason of each client's."""
+    reasons = dict.fromkeys(view.users.tolist(), NO_NUMBERS)
+    diagnostics = {one: np.full(view.users.size, np.nan) for one in DIAGNOSTICS}
+    return Reconstruction(name, view.users, (), reasons, options, diagnostics)
 
 
 def _put_together(
