@@ -9,14 +9,12 @@ import numpy as np
 from jaxtyping import Float, Int
 
 from attacks.base import OPTIONAL, Estimates, Reconstruction, joined
+from attacks.closed_form.bias_courses import Course, Part, course_of, joined_moves
 from attacks.closed_form.bias_steps import Clients, Moves, shifts_of
 from attacks.closed_form.centred import even
 from attacks.closed_form.goodness_of_fit import step_of
-from attacks.closed_form.item_rows import BATCH_BYTES, rows_of
-from attacks.closed_form.readings import some_of
-from attacks.closed_form.shifted import Shifted, read_shifted
-from attacks.closed_form.shifted_span import read_any_shifted
-from victims.transcript.view import ITEM, Uploads, UserBatch, View
+from attacks.closed_form.item_rows import BATCH_BYTES
+from victims.transcript.view import ITEM, View
 
 OPEN_SHIFT = (
     "its ratings are read up to a shift by whole levels: a bias of the client that nobody told makes the "
@@ -24,47 +22,8 @@ OPEN_SHIFT = (
 )
 
 ABLE = 6  # ratings of a client that can be read alone
-FEWEST, MOST = (
-    3,
-    0.9,
-)  # clients who are told, and the share of those who can be, so that nothing else is tried
+FEWEST, MOST = 3, 0.9  # clients who are told, and the share of those who can be: nothing else is tried
 NOTHING = 1e-3  # stars, below which a bias may be none
-
-
-class _Part(NamedTuple):
-    """Some clients in the first round that tells them.
-
-    Attributes
-    ----------
-    place : (some,) int
-        Of the clients in their batch.
-    uploads : Uploads
-        Of the batch.
-    found : Shifted
-    """
-
-    place: Int[np.ndarray, " some"]
-    uploads: Uploads
-    found: Shifted
-
-
-class _Course(NamedTuple):
-    """What all rounds say of the clients of one batch.
-
-    Attributes
-    ----------
-    users : (n_users,)
-    parts : list of _Part
-    first_bias : (n_users,)
-        As of ``Clients``.
-    moves : Moves
-        Of clients by their place in the batch.
-    """
-
-    users: Int[np.ndarray, " users"]
-    parts: list[_Part]
-    first_bias: Float[np.ndarray, " users"]
-    moves: Moves
 
 
 class OwnBiases(NamedTuple):
@@ -72,14 +31,14 @@ class OwnBiases(NamedTuple):
 
     Attributes
     ----------
-    courses : list of _Course
+    courses : list of Course
     shift : (n_read,) int
         Of those who are read up to it, part by part of the courses; -1 where it is open.
     n_able : int
         Clients with ``ABLE`` rows or more in some round.
     """
 
-    courses: list[_Course]
+    courses: list[Course]
     shift: Int[np.ndarray, " read"]
     n_able: int
 
@@ -103,16 +62,18 @@ def own_biases_of(view: View, pull: float) -> OwnBiases | None:
     Returns
     -------
     OwnBiases or None
-        None where items have no known biases of their own, or levels are no even grid.
+        None where items have no known biases of their own, levels are no even grid, or nobody sent anything.
     """
     levels = np.array(view.manifest.rating_levels)
     if not _applies(view, levels):
         return None
     n_able, courses = 0, []
     for batch in view.batches(BATCH_BYTES):
-        courses.append(_course(view, batch, levels, pull))
+        courses.append(course_of(view.manifest, batch, levels, pull))
         rows = [(one.valid & (one.kind == ITEM)).sum(axis=1) for one in batch.rounds]
         n_able += int((np.max(np.broadcast_arrays(*rows), axis=0) >= ABLE).sum())
+    if not courses:
+        return None
     return OwnBiases(courses, shifts_of(*_clients_and_moves(courses), levels.size, step_of(levels)), n_able)
 
 
@@ -148,89 +109,7 @@ def _applies(view: View, levels: Float[np.ndarray, " levels"]) -> bool:
     return biased and view.manifest.weighting == "observed-only" and even(levels)
 
 
-def _course(view: View, batch: UserBatch, levels: Float[np.ndarray, " levels"], pull: float) -> _Course:
-    """Each client by its first round that tells it, and by what is known of it in the later ones."""
-    n = batch.users.size
-    first_bias = np.full(n, np.nan)
-    new, open_ = np.ones(n, bool), np.ones(n, bool)
-    last = _State.unknown(n, view.manifest.factors)
-    parts: list[_Part] = []
-    moves: list[Moves] = []
-    for uploads in batch.rounds:
-        rows = rows_of(view.manifest, uploads, None, 0.0, pull)
-        there = rows.item.any(axis=1)
-        now = _State.unknown(n, view.manifest.factors)
-        for part in parts:
-            same = (uploads.same_list(part.uploads) & there)[part.place]
-            known = _wide(part.found.above[same], rows.item.shape[1])
-            again = part.place[same]
-            now.note(again, read_shifted(some_of(rows, again), levels, known))
-        fresh = np.flatnonzero(open_ & there)
-        if fresh.size:
-            found = read_any_shifted(some_of(rows, fresh), levels)
-            now.note(fresh, found)
-            told = fresh[found.told]
-            open_[told] = False
-            if told.size:
-                parts.append(_Part(told, uploads, Shifted(*(column[found.told] for column in found))))
-        moves.append(_moved(last, now, there))
-        first_bias[new & there] = now.bias[new & there]
-        new &= ~there
-        last = _State(*(_where(there, *pair) for pair in zip(now, last, strict=True)))
-    return _Course(batch.users, parts, first_bias, _joined(moves))
-
-
-class _State(NamedTuple):
-    """What a round says of clients, as ``Shifted`` has it; NaN where it tells nothing."""
-
-    bias: Float[np.ndarray, " users"]
-    pushed: Float[np.ndarray, " users"]
-    factor: Float[np.ndarray, "users K"]
-    pushed_factor: Float[np.ndarray, "users K"]
-
-    @classmethod
-    def unknown(cls, n_users: int, n_factors: int) -> _State:
-        """Of nobody."""
-        return cls(*np.full((2, n_users), np.nan), *np.full((2, n_users, n_factors), np.nan))
-
-    def note(self, place: Int[np.ndarray, " some"], found: Shifted) -> None:
-        """Take down what is read of some clients."""
-        for name, column in self._asdict().items():
-            column[place[found.told]] = getattr(found, name)[found.told]
-
-
-def _where(here: np.ndarray, first: np.ndarray, second: np.ndarray) -> np.ndarray:
-    return np.where(here.reshape(-1, *[1] * (first.ndim - 1)), first, second)
-
-
-def _moved(last: _State, now: _State, there: np.ndarray) -> Moves:
-    """Of clients who are told in this round and in the last one in which they took part."""
-    both = np.flatnonzero(there & np.isfinite(now.bias) & np.isfinite(last.bias))
-    before, after = (_State(*(column[both] for column in one)) for one in (last, now))
-    return Moves(
-        both,
-        before.bias,
-        after.bias - before.bias,
-        before.pushed,
-        before.factor,
-        after.factor - before.factor,
-        before.pushed_factor,
-    )
-
-
-def _joined(moves: list[Moves]) -> Moves:
-    return Moves(*(np.concatenate(columns) for columns in zip(*moves, strict=True)))
-
-
-def _wide(above: Int[np.ndarray, "some rows"], width: int) -> Int[np.ndarray, "some width"]:
-    """The same with as much padding as the rows of another round have."""
-    out = np.full((len(above), width), -1)
-    common = min(width, above.shape[1])
-    out[:, :common] = above[:, :common]
-    return out
-
-
-def _clients_and_moves(courses: list[_Course]) -> tuple[Clients, Moves]:
+def _clients_and_moves(courses: list[Course]) -> tuple[Clients, Moves]:
     """Clients who are read, part by part, and their moves by number among them."""
     reach, n_rated, first_bias, moves = [], [], [], []
     first = 0
@@ -247,41 +126,40 @@ def _clients_and_moves(courses: list[_Course]) -> tuple[Clients, Moves]:
     clients = Clients(
         *(np.concatenate(one + none) for one in (reach, n_rated)), np.concatenate(first_bias + none)
     )
-    return clients, _joined(moves)
+    return clients, joined_moves(moves)
 
 
 def _with(
     told: Reconstruction,
     users: Int[np.ndarray, " some"],
-    part: _Part,
+    part: Part,
     shift: Int[np.ndarray, " some"],
     levels: Float[np.ndarray, " levels"],
 ) -> Reconstruction:
     """The answers with those about some clients exchanged; whose shift is open keeps one that fits."""
-    shape = part.uploads.gradients.shape[:2]
-    kind, index = (np.broadcast_to(one, shape)[part.place] for one in (part.uploads.kind, part.uploads.index))
     above = part.found.above
     value = levels[0] + step_of(levels) * (above + np.maximum(shift, 0)[:, None])
     value = np.where(above >= 0, value, np.nan)
-    before = _answers_about(told, users, index)
+    before = _answers_about(told, users, part.index)
     apart = np.where(np.isnan(value), np.nan, before - value)
     kept = (shift < 0) & np.array([_one_number(own[np.isfinite(own)], step_of(levels)) for own in apart])
     some = np.flatnonzero(~kept)
     value = np.where((shift >= 0)[:, None], value, np.nan)[some]
-    block = Estimates(users[some], kind[some], index[some], value)
+    block = Estimates(users[some], part.kind[some], part.index[some], value)
     mine, answered = np.isin(told.users, users[some]), shift[some] >= 0
     abstained = {user: why for user, why in told.abstained.items() if user not in set(users[some].tolist())}
     abstained |= dict.fromkeys(users[some[~answered]].tolist(), OPEN_SHIFT)
     at = np.searchsorted(told.users, users[some])
     says = {"misfit": np.where(answered, part.found.distance[some] / (step_of(levels) / 4), np.nan)}
-    says |= {"steps": 1.0, "declared": 0.0, "pull": part.found.pull[some], "upright": 1.0}
+    steps = np.where(np.isfinite(part.found.bias[some]), 1.0, np.nan)  # or several, over all ratings
+    says |= {"steps": steps, "declared": 0.0, "pull": part.found.pull[some], "upright": 1.0}
     diagnostics = {name: column.copy() for name, column in told.diagnostics.items()}
     for name, column in says.items():
         diagnostics[name][at] = column
     known = [] if told.factors is None else [told.factors.of(told.users[~mine])]
     factors = [(one.users, one.round, one.value) for one in known]
     own = np.where(answered[:, None], part.found.factor[some], np.nan)
-    factors.append((users[some], np.full(some.size, part.uploads.round), own))
+    factors.append((users[some], np.full(some.size, part.round), own))
     blocks = tuple(_without(one, users[some]) for one in told.blocks)
     return replace(
         told,
