@@ -15,7 +15,7 @@ What it assumes: biases in stars, as many factors as that beside them as a clien
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import replace
 
 import numpy as np
@@ -23,11 +23,14 @@ from jaxtyping import Int
 
 from attacks.base import ClientFactors, Reconstruction
 from attacks.closed_form.centred import even
-from attacks.closed_form.chain_readings import OWN_BIAS, candidates
+from attacks.closed_form.chain_readings import NEW_BIAS, OWN_BIAS, candidates
+from attacks.closed_form.credible import HALF
 from attacks.closed_form.item_rows import rows_of
 from attacks.closed_form.moving_factor import follow
 from attacks.closed_form.readings import Rows, some_of
-from attacks.closed_form.row_readings import LONGEST
+from attacks.closed_form.row_readings import one_step
+from attacks.closed_form.shared_pull import without_pull
+from attacks.closed_form.shifted import read_shifted
 from attacks.closed_form.shifted_span import read_any_shifted
 from victims.transcript.view import Broadcast, View
 
@@ -36,7 +39,8 @@ ASKED, FEWEST, MOST = (
     3,
     0.5,
 )  # clients that are asked, who must be read with a column, and the share of all
-LEAST, WIDEST = 3, 256  # factors, with that of the biases
+USUAL, LONG = 60, 300  # rows of a client that is asked, and most where its factor moves in a round
+LEAST, MOVING, WIDEST = 3, 32, 256  # factors, with that of the biases; most where a client's moves in a round
 
 
 def bias_column(view: View, open_: Iterable[int], max_misfit: float) -> int | None:
@@ -62,24 +66,29 @@ def bias_column(view: View, open_: Iterable[int], max_misfit: float) -> int | No
     rows = _asked(view, np.array(sorted(open_), int))
     if rows is None:
         return None
-    read = [_n_read(_with_column(rows, column), levels, max_misfit) for column in range(width)]
+    rows, steady = _cleaned(rows)
+    if not steady and max(width / MOVING, rows.rows.shape[1] / LONG) > 1:
+        return None
+    told = _of_one_step if steady else _of_steps
+    read = [_n_read(_with_column(rows, column), levels, max_misfit, told) for column in range(width)]
     best = int(np.argmax(read))
     return best if read[best] >= max(FEWEST, MOST * len(rows.rows)) else None
 
 
 def _asked(view: View, open_: Int[np.ndarray, " open"]) -> Rows | None:
-    """Those with most rows in their last round, in which biases have moved most; None where there are few."""
+    """Those with about ``USUAL`` rows in the last round, in which biases have moved most; None where few."""
     n_rows = sum(
         (np.bincount(chunk, minlength=view.manifest.n_users) for chunk in view.messages.sender),
         start=np.zeros(view.manifest.n_users, int),
     )
-    most = open_[np.argsort(-n_rows[open_], kind="stable")][:ASKED]
+    n_rows = n_rows[open_] / max(len(view.broadcasts), 1)
+    most = open_[np.argsort(np.abs(n_rows - USUAL), kind="stable")][:ASKED]
     if most.size < FEWEST:
         return None
     batch = next(iter(view.select(most).batches()))
     rows = rows_of(view.manifest, batch.rounds[-1], None)
     here = np.flatnonzero(rows.item.any(axis=1))
-    if here.size < FEWEST or rows.rows.shape[1] > LONGEST or rows.offset.any():
+    if here.size < FEWEST or rows.offset.any():
         return None
     return some_of(rows, here)
 
@@ -93,23 +102,43 @@ def _with_column(rows: Rows, column: int) -> Rows:
     )
 
 
-def _n_read(rows: Rows, levels: np.ndarray, max_misfit: float) -> int:
-    """How many clients are read as one step, as several, or as a chain, with a bias of their own."""
-    first = _told(some_of(rows, np.arange(FEWEST)), levels, max_misfit)
+def _cleaned(rows: Rows) -> tuple[Rows, bool]:
+    """Rows without a multiple of their factors, where that leaves one direction; whether most have one."""
+    with np.errstate(over="ignore", invalid="ignore", divide="ignore"):
+        clean, _ = without_pull(rows.rows, rows.factors, rows.item)
+        steady, pulled = (
+            one_step(rows._replace(rows=some)).across <= rows.precision**HALF for some in (rows.rows, clean)
+        )
+    taken = (pulled & ~steady)[:, None, None]
+    return rows._replace(rows=np.where(taken, clean, rows.rows)), bool((steady | pulled).mean() >= MOST)
+
+
+Told = Callable[[Rows, np.ndarray, float], int]
+
+
+def _n_read(rows: Rows, levels: np.ndarray, max_misfit: float, told: Told) -> int:
+    """How many clients are read; 0 where none of the first are."""
+    first = told(some_of(rows, np.arange(FEWEST)), levels, max_misfit)
     if not first or len(rows.rows) == FEWEST:
         return first
-    return first + _told(some_of(rows, np.arange(FEWEST, len(rows.rows))), levels, max_misfit)
+    return first + told(some_of(rows, np.arange(FEWEST, len(rows.rows))), levels, max_misfit)
 
 
-def _told(rows: Rows, levels: np.ndarray, max_misfit: float) -> int:
-    told = read_any_shifted(rows, levels).told
+def _of_one_step(rows: Rows, levels: np.ndarray, max_misfit: float) -> int:
+    """How many are read as one step over all ratings, with a bias of their own."""
+    del max_misfit
+    return int(read_shifted(rows, levels, pulled=False).told.sum())
+
+
+def _of_steps(rows: Rows, levels: np.ndarray, max_misfit: float) -> int:
+    """How many are read as several, or as a chain, with a bias of their own."""
+    told = read_any_shifted(rows, levels, pulled=False).told
     with np.errstate(over="ignore", invalid="ignore", divide="ignore"):
         chain = follow(rows.rows, rows.factors, rows.item, rows.precision)
-        every = candidates(chain, rows, levels, max_misfit)
-        moving = next(one for one in every if one.name == OWN_BIAS)
-        open_ = np.flatnonzero(moving.able & ~told)
-        if open_.size:
-            told[open_] = moving.read(open_)[0].answered
+        for moving in candidates(chain, rows, levels, max_misfit):
+            open_ = np.flatnonzero(moving.able & ~told)
+            if moving.name in (NEW_BIAS, OWN_BIAS) and open_.size:
+                told[open_] = moving.read(open_)[0].answered
     return int(told.sum())
 
 

@@ -31,8 +31,8 @@ class Part(NamedTuple):
 
     place: Int[np.ndarray, " some"]
     round: int
-    kind: Int[np.ndarray, "some rows"]
-    index: Int[np.ndarray, "some rows"]
+    kinds: Int[np.ndarray, "some rows"]
+    items: Int[np.ndarray, "some rows"]
     found: Shifted
 
 
@@ -81,7 +81,7 @@ def course_of(
     moves: list[Moves] = []
     for uploads in batch.rounds:
         rows = rows_of(manifest, uploads, None, 0.0, pull)
-        there = rows.item.any(axis=1)
+        there = np.asarray(rows.item.any(axis=1))
         now = _State.unknown(n, manifest.factors)
         for part, first in parts:
             same = (uploads.same_list(first) & there)[part.place]
@@ -106,8 +106,8 @@ def course_of(
 def _part(place: Int[np.ndarray, " some"], uploads: Uploads, found: Shifted) -> Part:
     """Those of whom ``found`` tells."""
     shape = uploads.gradients.shape[:2]
-    kind, index = (np.broadcast_to(one, shape)[place] for one in (uploads.kind, uploads.index))
-    return Part(place, uploads.round, kind, index, Shifted(*(column[found.told] for column in found)))
+    kinds, items = (np.broadcast_to(one, shape)[place] for one in (uploads.kind, uploads.index))
+    return Part(place, uploads.round, kinds, items, Shifted(*(column[found.told] for column in found)))
 
 
 class _State(NamedTuple):

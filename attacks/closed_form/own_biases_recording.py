@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from jaxtyping import Float, Int
@@ -46,7 +46,7 @@ class OwnBiases(NamedTuple):
     def complete(self) -> bool:
         """Whether nearly all clients are told, with a bias: other ideas of their rows are accidents."""
         bias = [part.found.bias for course in self.courses for part in course.parts]
-        told = np.abs(np.concatenate(bias)[self.shift >= 0]) > NOTHING if bias else np.zeros(0)
+        told = np.abs(np.concatenate(bias)[self.shift >= 0]) > NOTHING
         return bool(told.sum() >= max(FEWEST, MOST * self.n_able))
 
 
@@ -62,7 +62,7 @@ def own_biases_of(view: View, pull: float) -> OwnBiases | None:
     Returns
     -------
     OwnBiases or None
-        None where items have no known biases of their own, levels are no even grid, or nobody sent anything.
+        None where items have no known biases of their own, levels are no even grid, or nobody is read.
     """
     levels = np.array(view.manifest.rating_levels)
     if not _applies(view, levels):
@@ -72,7 +72,7 @@ def own_biases_of(view: View, pull: float) -> OwnBiases | None:
         courses.append(course_of(view.manifest, batch, levels, pull))
         rows = [(one.valid & (one.kind == ITEM)).sum(axis=1) for one in batch.rounds]
         n_able += int((np.max(np.broadcast_arrays(*rows), axis=0) >= ABLE).sum())
-    if not courses:
+    if not any(course.parts for course in courses):
         return None
     return OwnBiases(courses, shifts_of(*_clients_and_moves(courses), levels.size, step_of(levels)), n_able)
 
@@ -110,7 +110,7 @@ def _applies(view: View, levels: Float[np.ndarray, " levels"]) -> bool:
 
 
 def _clients_and_moves(courses: list[Course]) -> tuple[Clients, Moves]:
-    """Clients who are read, part by part, and their moves by number among them."""
+    """Clients who are read, one or more, part by part, and their moves by number among them."""
     reach, n_rated, first_bias, moves = [], [], [], []
     first = 0
     for course in courses:
@@ -122,11 +122,7 @@ def _clients_and_moves(courses: list[Course]) -> tuple[Clients, Moves]:
             n_rated.append((part.found.above >= 0).sum(axis=1))
             first_bias.append(course.first_bias[part.place])
         moves.append(course.moves._replace(client=number[course.moves.client]))
-    none = [np.zeros(0, int)]
-    clients = Clients(
-        *(np.concatenate(one + none) for one in (reach, n_rated)), np.concatenate(first_bias + none)
-    )
-    return clients, joined_moves(moves)
+    return Clients(*(np.concatenate(one) for one in (reach, n_rated, first_bias))), joined_moves(moves)
 
 
 def _with(
@@ -140,17 +136,19 @@ def _with(
     above = part.found.above
     value = levels[0] + step_of(levels) * (above + np.maximum(shift, 0)[:, None])
     value = np.where(above >= 0, value, np.nan)
-    before = _answers_about(told, users, part.index)
+    before = _answers_about(told, users, part.items)
     apart = np.where(np.isnan(value), np.nan, before - value)
     kept = (shift < 0) & np.array([_one_number(own[np.isfinite(own)], step_of(levels)) for own in apart])
     some = np.flatnonzero(~kept)
     value = np.where((shift >= 0)[:, None], value, np.nan)[some]
-    block = Estimates(users[some], part.kind[some], part.index[some], value)
+    block = Estimates(users[some], part.kinds[some], part.items[some], value)
     mine, answered = np.isin(told.users, users[some]), shift[some] >= 0
     abstained = {user: why for user, why in told.abstained.items() if user not in set(users[some].tolist())}
     abstained |= dict.fromkeys(users[some[~answered]].tolist(), OPEN_SHIFT)
     at = np.searchsorted(told.users, users[some])
-    says = {"misfit": np.where(answered, part.found.distance[some] / (step_of(levels) / 4), np.nan)}
+    says: dict[str, Any] = {
+        "misfit": np.where(answered, part.found.distance[some] / (step_of(levels) / 4), np.nan)
+    }
     steps = np.where(np.isfinite(part.found.bias[some]), 1.0, np.nan)  # or several, over all ratings
     says |= {"steps": steps, "declared": 0.0, "pull": part.found.pull[some], "upright": 1.0}
     diagnostics = {name: column.copy() for name, column in told.diagnostics.items()}
@@ -194,10 +192,9 @@ def _answers_about(
 def _without(block: Estimates, users: Int[np.ndarray, " some"]) -> Estimates:
     """The block without some clients."""
     keep = ~np.isin(block.users, users)
-    shared = {name: getattr(block, name) for name in ("kind", "index")}
-    own = {name: getattr(block, name) for name in ("value", *OPTIONAL)}
+    shared: dict[str, Any] = {name: getattr(block, name) for name in ("kind", "index")}
+    own: dict[str, Any] = {name: getattr(block, name) for name in ("users", "value", *OPTIONAL)}
     return Estimates(
-        block.users[keep],
         **{name: part if len(part) == 1 != keep.size else part[keep] for name, part in shared.items()},
         **{name: None if part is None else part[keep] for name, part in own.items()},
     )

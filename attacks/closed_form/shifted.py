@@ -74,6 +74,8 @@ def read_shifted(
     rows: Rows,
     levels: Float[np.ndarray, " levels"],
     known: Int[np.ndarray, "users rows"] | None = None,
+    *,
+    pulled: bool = True,
 ) -> Shifted:
     """Read clients as one step, or as one with an unknown multiple of the factors in each row.
 
@@ -85,6 +87,8 @@ def read_shifted(
         An ``even`` grid, in stars (``attacks.closed_form.centred``).
     known : (users, rows) int, optional
         w as read in another round; it is looked for where this is not given.
+    pulled : bool
+        Whether that multiple is looked for.
 
     Returns
     -------
@@ -92,7 +96,7 @@ def read_shifted(
     """
     with np.errstate(over="ignore", invalid="ignore", divide="ignore"):
         best = _on_steps(rows, levels, known, np.zeros(len(rows.rows)))
-        if best.told.all() or not rows.rows.shape[1]:
+        if best.told.all() or not rows.rows.shape[1] or not pulled:
             return best
         clean, pull = without_pull(rows.rows, rows.factors, rows.item)
         second = _on_steps(rows._replace(rows=clean), levels, known, pull)

@@ -28,7 +28,7 @@ ONE = 1e-3  # within which biases have the factor 1
 FEWEST = 4  # ratings of a client
 
 
-def read_any_shifted(rows: Rows, levels: Float[np.ndarray, " levels"]) -> Shifted:
+def read_any_shifted(rows: Rows, levels: Float[np.ndarray, " levels"], *, pulled: bool = True) -> Shifted:
     """Read clients as one step, and who is not read as several over all ratings.
 
     Parameters
@@ -36,13 +36,15 @@ def read_any_shifted(rows: Rows, levels: Float[np.ndarray, " levels"]) -> Shifte
     rows : Rows
     levels : (n_levels,)
         An ``even`` grid, in stars (``attacks.closed_form.centred``).
+    pulled : bool
+        Whether a multiple of the factors in each row of one step is looked for.
 
     Returns
     -------
     Shifted
         Of several steps without biases, errors and factors.
     """
-    best = read_shifted(rows, levels)
+    best = read_shifted(rows, levels, pulled=pulled)
     open_ = np.flatnonzero(~best.told)
     if open_.size:
         for column, part in zip(best, read_shifted_span(some_of(rows, open_), levels), strict=True):
@@ -71,8 +73,10 @@ def read_shifted_span(rows: Rows, levels: Float[np.ndarray, " levels"]) -> Shift
     able = sided & (limit < COARSEST) & (rows.item.sum(axis=1) >= FEWEST)
     for user in np.flatnonzero(able & np.isfinite(rows.rows).all(axis=(1, 2))):
         here = rows.item[user]
-        apart = (np.diff(part[user, here], axis=0, prepend=0)[1:].astype(float) for part in rows[:2])
-        own = _steps(*apart, np.diff(rows.offset[user, here]), levels, float(limit[user]))
+        sent, known, biases = (
+            np.diff(part[user, here].astype(float), axis=0) for part in (rows.rows, rows.factors, rows.offset)
+        )
+        own = _steps(sent, known, biases, levels, float(limit[user]))
         if own is not None:
             above[user, here], told[user] = own, True
     unknown = np.full(n_users, np.nan)

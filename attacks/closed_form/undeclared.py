@@ -19,6 +19,8 @@ moment, and asks for nothing else:
   (``attacks.closed_form.mirrored``);
 - ratings less a number of each item that nobody told are read by what clients say of the same items
   (``attacks.closed_form.item_biases``);
+- a bias of the client beside known biases of items leaves a shift of its ratings, which rounds tell
+  (``attacks.closed_form.own_biases_recording``);
 - rows of positives and of negatives that were drawn (implicit feedback) are told apart by their sign, and
   named by numbers, rounds and other clients (``attacks.closed_form.implicit_recording``);
 - entries that are not sent follow from those that are (``attacks.closed_form.gaps``);
