@@ -192,9 +192,11 @@ def _answers_about(
 def _without(block: Estimates, users: Int[np.ndarray, " some"]) -> Estimates:
     """The block without some clients."""
     keep = ~np.isin(block.users, users)
-    shared: dict[str, Any] = {name: getattr(block, name) for name in ("kind", "index")}
-    own: dict[str, Any] = {name: getattr(block, name) for name in ("users", "value", *OPTIONAL)}
-    return Estimates(
-        **{name: part if len(part) == 1 != keep.size else part[keep] for name, part in shared.items()},
-        **{name: None if part is None else part[keep] for name, part in own.items()},
-    )
+    rest: dict[str, Any] = {
+        name: part if len(part) == 1 != keep.size else part[keep]
+        for name, part in (("kind", block.kind), ("index", block.index))
+    }
+    for name in ("users", "value", *OPTIONAL):
+        part = getattr(block, name)
+        rest[name] = None if part is None else part[keep]
+    return replace(block, **rest)
