@@ -139,6 +139,9 @@ def _with(
     before = _answers_about(told, users, part.items)
     apart = np.where(np.isnan(value), np.nan, before - value)
     kept = (shift < 0) & np.array([_one_number(own[np.isfinite(own)], step_of(levels)) for own in apart])
+    # an answer by several steps (NaN), in whose span a shift is by accident, of who took one with a bias
+    before_steps = told.diagnostics["steps"][np.searchsorted(told.users, users)]
+    kept &= ~(np.isfinite(part.found.bias) & np.isnan(before_steps))
     some = np.flatnonzero(~kept)
     value = np.where((shift >= 0)[:, None], value, np.nan)[some]
     block = Estimates(users[some], part.kinds[some], part.items[some], value)

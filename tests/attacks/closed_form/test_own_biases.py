@@ -6,7 +6,11 @@ import numpy as np
 import pytest
 
 import factorleak as fl
+from attacks.base import Estimates, Reconstruction
+from attacks.closed_form.bias_courses import Course, Part
 from attacks.closed_form.bias_steps import Clients, Moves, shifts_of
+from attacks.closed_form.own_biases_recording import OPEN_SHIFT, OwnBiases, with_own_biases
+from attacks.closed_form.shifted import Shifted
 from tests.attacks.closed_form.test_centred_recording import HALVES, STARS, answers
 
 USERS, ITEMS, K = 16, 40, 4
@@ -104,6 +108,29 @@ def test_a_mean_that_nobody_told_beside_biases(tmp_path):
     path = recorded(tmp_path / "t", table, STARS, rounds=1, start=0, centre=3.37)
     many, right = answers(fl.attack(path, "undeclared"), table)
     assert right == many == (table > 0).sum()
+
+
+def test_an_answer_by_several_steps_is_not_kept_of_who_took_one():
+    """In single precision a shift may lie in the span of several steps by accident (37 answers of one)."""
+    one, several = (replaced_answers(steps) for steps in (1.0, np.nan))
+    assert not one.abstained
+    assert several.abstained == {0: OPEN_SHIFT}
+
+
+def replaced_answers(steps: float) -> Reconstruction:
+    """A client's answers of another reading that fit what one step says up to a shift, which is open."""
+    items, value = np.arange(3)[None], np.array([[3.0, 4.0, 2.0]])
+    block = Estimates(np.array([0]), np.zeros((1, 3), int), items, value)
+    diagnostics = {name: np.array([0.0]) for name in ("misfit", "declared", "pull", "upright")}
+    told = Reconstruction("one", np.array([0]), (block,), {}, {}, diagnostics | {"steps": np.array([steps])})
+    number, table = np.array([2.5]), np.zeros((1, 2))
+    above = np.array([[1, 2, 0]])
+    found = Shifted(above, number, number, table, table, table, number, number, np.array([True]))
+    part = Part(np.array([0]), 0, np.zeros((1, 3), int), items, found)
+    course = Course(
+        np.array([0]), [part], number, moves_of(np.zeros(1, int), np.random.default_rng(0), decay=0)
+    )
+    return with_own_biases(told, OwnBiases([course], np.array([-1]), 1), STARS)
 
 
 def test_factors_are_those_of_the_clients(tmp_path):
