@@ -146,12 +146,14 @@ def _on_steps(numbers: Numbers, precision: float, levels: Float[np.ndarray, " le
     values = np.matmul(few, columns.transpose(0, 2, 1))
     away = np.where(there[:, None], np.abs(values - step * np.rint(values / step)), 0).sum(axis=2)
     # all rows on one level fit any program, and so do errors of one size, without any prediction
-    usable = np.isfinite(away) & (np.abs(few[..., 1]) * _spread(numbers.along, there)[:, None] > LEAST * step)
+    usable = np.isfinite(away) & (
+        np.abs(few[..., 1]) * spread_of(numbers.along, there)[:, None] > LEAST * step
+    )
     nearest = np.where(usable, away, np.inf).argmin(axis=1)
     best = np.nan_to_num(few[np.arange(len(few)), nearest])
     for _ in range(ROUNDS):
         steps = np.rint(np.matmul(columns, best[..., None])[..., 0] / step)
-        best = _fitted(columns, step * steps)
+        best = fitted(columns, step * steps)
     steps = np.rint(np.matmul(columns, best[..., None])[..., 0] / step).astype(int)
     lowest = np.where(there, steps, np.iinfo(int).max).min(axis=1, initial=np.iinfo(int).max)
     above = np.where(there, steps - lowest[:, None], 0)
@@ -159,7 +161,7 @@ def _on_steps(numbers: Numbers, precision: float, levels: Float[np.ndarray, " le
     a, b, c = (best / common[:, None]).T
     off = np.matmul(columns, best[..., None])[..., 0] - step * steps
     distance = np.where(there, np.abs(off), 0).sum(axis=1) / np.maximum(count, 1)
-    spread = np.abs(b * common) * _spread(numbers.along, there)
+    spread = np.abs(b * common) * spread_of(numbers.along, there)
     # what meets the grid by accident: each row beyond three is as near with this probability
     floor = PARALLEL * precision * step
     nats = (count - 3) * np.log(step / (4 * np.maximum(distance, floor))) - 3 * np.log(levels.size)
@@ -177,19 +179,42 @@ def _on_steps(numbers: Numbers, precision: float, levels: Float[np.ndarray, " le
     )
 
 
-def _spread(
+def spread_of(
     along: Float[np.ndarray, "users rows"], there: Bool[np.ndarray, "users rows"]
 ) -> Float[np.ndarray, " users"]:
-    """How much a column differs from row to row: its mean distance from its mean."""
+    """How much a column differs from row to row: its mean distance from its mean.
+
+    Parameters
+    ----------
+    along : (users, rows)
+    there : (users, rows) bool
+        Rows that count.
+
+    Returns
+    -------
+    (users,)
+    """
     count = np.maximum(there.sum(axis=1), 1)
     middle = np.where(there, along, 0).sum(axis=1) / count
     return np.where(there, np.abs(along - middle[:, None]), 0).sum(axis=1) / count
 
 
-def _fitted(
+def fitted(
     columns: Float[np.ndarray, "users rows 3"], target: Float[np.ndarray, "users rows"]
 ) -> Float[np.ndarray, "users 3"]:
-    """Least squares, client by client."""
+    """Least squares, client by client.
+
+    Parameters
+    ----------
+    columns : (users, rows, 3)
+        0 in rows that do not count.
+    target : (users, rows)
+
+    Returns
+    -------
+    (users, 3)
+        0 where something is not finite.
+    """
     usable = np.isfinite(columns).all(axis=(1, 2)) & np.isfinite(target).all(axis=1)
     known = np.where(usable[:, None, None], columns, 0.0)
     unit = np.abs(known).max(axis=1, initial=0)

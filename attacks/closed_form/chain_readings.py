@@ -9,7 +9,7 @@ their step. Beyond that, with b a minibatch of n_b rows and G_b the sum of its g
   with A and B as they are, c_b = shrink^b c_0 + B s sum_{a < b} shrink^(b - a) G_a, s the sign of sigma, so
   that r = A g + B (h + s sum) + C shrink^b. The third number is C = c_0. Ratings shifted by a level, or
   mirrored, have another C; where the client regularises (shrink < 1) they fit the rows no longer, and the
-  shift is told;
+  shift is told. In a client's first round C may be 0;
 - errors that were clipped to a bound: rows of one length along the chain, which leave the others as they are
   and tell of their ratings that they lie so far away at least;
 - predictions that go through a link (``attacks.closed_form.link_grid``): the chain knows nothing of errors.
@@ -40,11 +40,12 @@ from victims.transcript.manifest import Manifest
 ASKED = 8  # clients of a batch that say whether a reading is worth its time for the others
 TELLING = 0.2  # of how much predictions differ: an answer farther from the grid owes it to the errors alone
 LEAST = 1e-3  # of a step, by which predictions must differ
-PLAIN, MEAN, CLIPPED, CLIPPED_MEAN, OWN_BIAS, MEAN_AND_BIAS, LINK, LINK_OF_MEAN = NAMES = (
+PLAIN, MEAN, CLIPPED, CLIPPED_MEAN, NEW_BIAS, OWN_BIAS, MEAN_AND_BIAS, LINK, LINK_OF_MEAN = NAMES = (
     "sums",
     "means of a step",
     "clipped errors",
     "means of clipped errors",
+    "a bias of the client that starts from 0",
     "a bias of the client",
     "means of a step and a bias of the client",
     "a link",
@@ -185,6 +186,7 @@ def candidates(chain: Chain, rows: Rows, levels: np.ndarray, max_misfit: float) 
     yield on_the_grid(MEAN, several, g * size, h)
     yield clipped(CLIPPED, whole, g)
     yield clipped(CLIPPED_MEAN, several, g * size)
+    yield on_the_grid(NEW_BIAS, several, g, h + bias)
     yield on_the_grid(OWN_BIAS, whole, g, h + bias, decay)
     yield on_the_grid(MEAN_AND_BIAS, several, g * size, h + bias, decay)
     yield through_links(LINK, whole, 1)

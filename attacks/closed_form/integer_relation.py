@@ -67,7 +67,7 @@ class Relation(NamedTuple):
     allowed: Float[np.ndarray, " users"]
 
 
-class _Span(NamedTuple):
+class Span(NamedTuple):
     """Of one client: an orthonormal basis (n, m), and the share of the rows outside, NaN if unknown."""
 
     basis: Float[np.ndarray, "n m"]
@@ -145,7 +145,7 @@ def ratings_in_span(
     for user in np.flatnonzero(np.isfinite(rows).all(axis=(1, 2)) & (limit < COARSEST)):
         here = item[user]
         sent, known = rows[user, here], offset[user, here]
-        span = _span(sent, factors[user, here].astype(float), _taken_off(known)[0])
+        span = span_of(sent, factors[user, here].astype(float), _taken_off(known)[0])
         outside[user] = span.outside
         if not span.outside <= limit[user]:
             continue
@@ -243,12 +243,24 @@ def _multiples(levels: Float[np.ndarray, " levels"]) -> np.ndarray | None:
     return multiples if multiples[-1] <= LARGEST else None
 
 
-def _span(rows: np.ndarray, factors: np.ndarray, offset: np.ndarray) -> _Span:
-    """The span of factors, known biases and rows."""
+def span_of(rows: np.ndarray, factors: np.ndarray, offset: np.ndarray) -> Span:
+    """The span of factors, known biases and rows.
+
+    Parameters
+    ----------
+    rows, factors : (n, K)
+    offset : (n,)
+        Biases of items, stars.
+
+    Returns
+    -------
+    Span
+        What the rows have outside the others is its last column.
+    """
     columns = factors if not offset.any() else np.concatenate([factors, offset[:, None]], axis=1)
     size = np.linalg.norm(rows)
     if len(rows) <= columns.shape[1] + 1 or not size > 0:
-        return _Span(np.eye(len(rows)), np.nan)
+        return Span(np.eye(len(rows)), np.nan)
     first = np.linalg.qr(columns)[0]
     off = rows
     for _ in range(2):  # twice: to the last digit
@@ -256,8 +268,8 @@ def _span(rows: np.ndarray, factors: np.ndarray, offset: np.ndarray) -> _Span:
     left, values, _ = np.linalg.svd(off, full_matrices=False)
     rest = float(np.linalg.norm(values[1:]) / size)
     if not values[0] > 0:
-        return _Span(first, rest)
-    return _Span(np.concatenate([first, left[:, :1]], axis=1), rest)
+        return Span(first, rest)
+    return Span(np.concatenate([first, left[:, :1]], axis=1), rest)
 
 
 def _needed(dimensions: int, limit: float, multiples: np.ndarray) -> int | None:

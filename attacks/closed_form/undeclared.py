@@ -19,6 +19,8 @@ moment, and asks for nothing else:
   (``attacks.closed_form.mirrored``);
 - ratings less a number of each item that nobody told are read by what clients say of the same items
   (``attacks.closed_form.item_biases``);
+- a bias of the client beside known biases of items leaves a shift of its ratings, which rounds tell
+  (``attacks.closed_form.own_biases_recording``);
 - rows of positives and of negatives that were drawn (implicit feedback) are told apart by their sign, and
   named by numbers, rounds and other clients (``attacks.closed_form.implicit_recording``);
 - entries that are not sent follow from those that are (``attacks.closed_form.gaps``);
@@ -50,6 +52,7 @@ from jaxtyping import Bool, Float, Int
 
 from attacks.base import Estimates, Progress, Reconstruction, all_abstain, joined, silent
 from attacks.closed_form.answered import Answered
+from attacks.closed_form.bias_column import bias_column, with_ones, without_column
 from attacks.closed_form.centred_recording import read_centred_recording
 from attacks.closed_form.common_numbers import DECLARED, Learned, learned_of
 from attacks.closed_form.contradicted import unless_off_the_grid
@@ -58,6 +61,7 @@ from attacks.closed_form.item_biases_recording import read_item_biases
 from attacks.closed_form.item_rows import BATCH_BYTES, rows_of
 from attacks.closed_form.mirrored import OPEN_FOR_ALL, UPRIGHT
 from attacks.closed_form.off_grid import off_grid
+from attacks.closed_form.own_biases_recording import own_biases_of, with_own_biases
 from attacks.closed_form.read_rounds import Round, read_rounds
 from attacks.closed_form.readings import Reading, some_of
 from attacks.closed_form.shunned_level import OPEN_OFFSET, may_be_lowered, unless_shunned
@@ -117,18 +121,31 @@ class Undeclared:
             return all_abstain(self.name, view.users, obstacle, options)
         rated = view.declared(weighting="observed-only")
         if view.manifest.weighting == "observed-only" or obstacle_with_unrated(view):
-            return self._read(rated, key, options, progress)
+            return self._read_rated(rated, key, options, progress)
         found = self._read(view, key, options, progress)
         if not _mostly_silent(found):
             return found
         # the declared weighting may be wrong
-        instead = self._read(rated, key, options, progress)
+        instead = self._read_rated(rated, key, options, progress)
         return instead if len(instead.abstained) < len(found.abstained) else found
+
+    def _read_rated(
+        self, view: View, key: int, options: dict[str, Any], progress: Progress
+    ) -> Reconstruction:
+        """Read rows of rated items; where clients are left open, with a column of biases if there is one."""
+        found = self._read(view, key, options, progress)
+        column = bias_column(view, found.abstained, self.max_misfit)
+        if column is None:
+            return found
+        return with_ones(self._read(without_column(view, column), key, options, progress), column)
 
     def _read(self, view: View, key: int, options: dict[str, Any], progress: Progress) -> Reconstruction:
         """Read all clients under the weighting that the manifest has."""
-        found: list[Answered] = []
         off, levels = np.zeros(view.users.size, bool), np.array(view.manifest.rating_levels)
+        own = own_biases_of(view, view.manifest.upload.regularization)
+        if own is not None and own.complete:
+            return with_own_biases(_nothing_read(self.name, view, options), own, levels)
+        found: list[Answered] = []
         done = 0
         learned = learned_of(view, self.max_misfit)
         if learned.centred:
@@ -147,7 +164,9 @@ class Undeclared:
         if levels.size == 1:
             return with_positives(told, view)
         shared = [] if learned.centred else read_item_biases(view, told, learned.pulls[0])
-        return _put_together(self.name, view, shared, options)[0] if shared else told
+        if shared:
+            return _put_together(self.name, view, shared, options)[0]
+        return told if own is None or not told.abstained else with_own_biases(told, own, levels)
 
     def obstacle(self, view: View) -> str:
         """Why the attack does not apply, or nothing."""
@@ -170,6 +189,13 @@ def _long_lists(view: View) -> bool:
 def _mostly_silent(found: Reconstruction) -> bool:
     """Whether the declared weighting left most clients open: another one is tried then."""
     return len(found.abstained) > found.users.size / 2
+
+
+def _nothing_read(name: str, view: View, options: dict[str, float | int | str]) -> Reconstruction:
+    """Nobody is answered, for a reason of each client's."""
+    reasons = dict.fromkeys(view.users.tolist(), NO_NUMBERS)
+    diagnostics = {one: np.full(view.users.size, np.nan) for one in DIAGNOSTICS}
+    return Reconstruction(name, view.users, (), reasons, options, diagnostics)
 
 
 def _put_together(

@@ -21,6 +21,7 @@ from attacks.closed_form.chain_readings import (
     LINK_OF_MEAN,
     MEAN,
     MEAN_AND_BIAS,
+    NEW_BIAS,
     OWN_BIAS,
     PLAIN,
     batch_sizes,
@@ -43,6 +44,7 @@ SAYS: dict[str, dict[str, Any]] = {
     MEAN: SQUARED | {"reduction": "mean"},
     CLIPPED: SQUARED,
     CLIPPED_MEAN: SQUARED | {"reduction": "mean"},
+    NEW_BIAS: SQUARED | BIAS,
     OWN_BIAS: SQUARED | BIAS,
     MEAN_AND_BIAS: SQUARED | BIAS | {"reduction": "mean"},
 }
@@ -171,7 +173,11 @@ def _joined(name: str, link: str, numbers: int, told: list[_One], looked_at: int
         rule["clip"] = [-bound, bound]
     if name == LINK_OF_MEAN:
         rule["reduction"] = "mean"
-    elif name in (PLAIN, CLIPPED, OWN_BIAS, LINK) and rule.get("batch_size") not in (None, 1, "all"):
+    elif name in (PLAIN, CLIPPED, NEW_BIAS, OWN_BIAS, LINK) and rule.get("batch_size") not in (
+        None,
+        1,
+        "all",
+    ):
         rule["reduction"] = "sum"
     words = link or name
     return RowFit(words, rule, numbers, len(told), looked_at, float(np.median(nats)), scale, n_rated)
