@@ -166,11 +166,11 @@ def read_hidden_orders(rows: Rows, manifest: Manifest) -> Reading:
         pairs = {user: nearest_pairs(one, levels) for user, one in clients.items()}
         constant = _shared(pairs, levels)
         read = {} if constant is None else _all_told(pairs, clients, constant, levels)
-        for (user, one), risk in zip(read.items(), _risks(list(read.values())), strict=True):
-            sure = one.sure & (one.next_ | (risk < RISK))
-            if sure.any() and not one.odd:
-                value[user, clients[user].here] = np.where(sure, one.named, np.nan)
-                missed[user], numbers[user] = one.missed, one.numbers
+        for (user, told_of), risk in zip(read.items(), _risks(list(read.values())), strict=True):
+            sure = told_of.sure & (told_of.next_ | (risk < RISK))
+            if sure.any() and not told_of.odd:
+                value[user, clients[user].here] = np.where(sure, told_of.named, np.nan)
+                missed[user], numbers[user] = told_of.missed, told_of.numbers
     told = np.isfinite(value)
     if told.any() and not one_multiple((value - rows.offset)[told], rows.offset[rows.item], levels):
         value[:], missed[:] = np.nan, np.nan
