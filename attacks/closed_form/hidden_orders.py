@@ -32,6 +32,7 @@ from typing import NamedTuple
 
 import numpy as np
 from jaxtyping import Bool, Float
+from scipy.stats import poisson
 
 from attacks.closed_form.credible import one_multiple
 from attacks.closed_form.decoding import distance_to_levels, nearest_level
@@ -62,6 +63,8 @@ SURE = 1e4  # times less likely, that the next level must be
 TAIL, OFF = 4.0, 0.02  # times the usual distance, and the share of the rows that may be farther off
 LIKE_LARGEST, PILED = 0.93, 0.1  # of the largest error, and the share of the rows that are as large
 HARMLESS = 0.1  # of a step, that any row may be away from the grid
+UNEVEN = 0.5  # share of clients with a smaller minibatch, if any: all of pairs with an odd number of ratings
+RISK = 1e-3  # that a rating is wrong by such a minibatch
 NORMAL = 0.6745  # standard deviations, that half of normal numbers are away
 
 
@@ -111,6 +114,34 @@ class Pairs(NamedTuple):
         return np.clip(SIGMAS * self.spread, ALIKE, VAGUE)
 
 
+class Told(NamedTuple):
+    """What one client's pair of numbers says, where it is believed.
+
+    Attributes
+    ----------
+    named : (n,)
+        Ratings on the grid.
+    sure, next_ : (n,) bool
+        Where another level is out of the question; where none lies between the rating and its prediction.
+    missed : float
+        By how much ratings miss the grid in the mean, stars.
+    numbers : (2,)
+        A and B.
+    odd : bool
+        Whether rows are too far off, so that nothing is answered.
+    power : float
+        Probability that a row which may be anywhere between two levels would be.
+    """
+
+    named: Float[np.ndarray, " n"]
+    sure: Bool[np.ndarray, " n"]
+    next_: Bool[np.ndarray, " n"]
+    missed: float
+    numbers: Float[np.ndarray, " 2"]
+    odd: bool
+    power: float
+
+
 def read_hidden_orders(rows: Rows, manifest: Manifest) -> Reading:
     """Read clients as ones that went several times through their ratings, in any orders.
 
@@ -135,10 +166,12 @@ def read_hidden_orders(rows: Rows, manifest: Manifest) -> Reading:
     if levels.size > 1 and len(clients) >= FEWEST:
         pairs = {user: nearest_pairs(one, levels) for user, one in clients.items()}
         constant = _shared(pairs, levels)
-        for user, one in clients.items():
-            found = None if constant is None else _told(pairs[user], one, constant, levels)
-            if found is not None:
-                value[user, one.here], missed[user], numbers[user] = found
+        read = {} if constant is None else _all_told(pairs, clients, constant, levels)
+        for (user, told_of), risk in zip(read.items(), _risks(list(read.values())), strict=True):
+            sure = told_of.sure & (told_of.next_ | (risk < RISK))
+            if sure.any() and not told_of.odd:
+                value[user, clients[user].here] = np.where(sure, told_of.named, np.nan)
+                missed[user], numbers[user] = told_of.missed, told_of.numbers
     told = np.isfinite(value)
     if told.any() and (
         _on_a_coarser_grid(value[told], levels)
@@ -263,10 +296,23 @@ def _shared(pairs: dict[int, Pairs], levels: np.ndarray) -> float | None:
     return float(np.median([c for c in like if abs(c / best - 1) < VAGUE]))
 
 
-def _told(
-    pairs: Pairs, one: FirstOrder, constant: float, levels: np.ndarray
-) -> tuple[np.ndarray, float, np.ndarray] | None:
-    """Ratings of a client, by how much they miss the grid in the mean, A and B."""
+def _all_told(
+    pairs: dict[int, Pairs], clients: dict[int, FirstOrder], constant: float, levels: np.ndarray
+) -> dict[int, Told]:
+    """What is believed of each client whose A B is that of the others."""
+    read = {user: _told(pairs[user], one, constant, levels) for user, one in clients.items()}
+    return {user: told for user, told in read.items() if told is not None}
+
+
+def _risks(read: list[Told]) -> Float[np.ndarray, " clients"]:
+    """How probable it is, at most, that a rating of each client is one of a smaller minibatch by accident."""
+    odd, power = (np.array([getattr(one, name) for one in read], float) for name in ("odd", "power"))
+    unseen = poisson.cdf(odd.sum(), UNEVEN * power.sum())
+    return np.minimum(unseen * UNEVEN * (1 - power) / [one.named.size for one in read], 1.0)
+
+
+def _told(pairs: Pairs, one: FirstOrder, constant: float, levels: np.ndarray) -> Told | None:
+    """What one client says, given the A B of the others."""
     step = step_of(levels)
     nats = _nats(pairs, levels)
     near = np.where(nats > 2 * ALONE, VAGUE, pairs.tolerance)
@@ -282,18 +328,33 @@ def _told(
     error = pairs.numbers[best, 0] * one.g
     value = error + pairs.numbers[best, 1] * one.h + one.offset
     named = pairs.named[best]
+    if _clipped(error, value - error, step):
+        return None
     away = np.abs(value - named)
     inside = np.where((value > levels[0]) & (value < levels[-1]), away, 0.0)
     # what is left is partly a share of the error, and grows with it
     times = (1 + error**2 / np.mean(error**2)) / 2
     square = missed**2 * times
-    usual = np.median(away) / NORMAL * np.sqrt(np.maximum(times, 1.0))
-    far = away > np.maximum(TAIL * usual, HARMLESS * step)
-    if far.mean() > OFF or _clipped(error, value - error, step):
-        return None
+    usual = np.median(away) / NORMAL
+    far = away > np.maximum(TAIL * usual * np.sqrt(np.maximum(times, 1.0)), HARMLESS * step)
     sure = step * (step - 2 * inside) > 2 * np.log(SURE) * square
     sure &= np.abs(error) < np.abs(error[far]).min(initial=np.inf) / 2
-    return np.where(sure, named, np.nan), float(away.mean()), pairs.numbers[best]
+    return Told(
+        named,
+        sure,
+        _next(named, value - error, levels),
+        float(away.mean()),
+        pairs.numbers[best],
+        bool(far.mean() > OFF),
+        1 - 2 * min(max(TAIL * usual / step, HARMLESS), 0.5),
+    )
+
+
+def _next(named: np.ndarray, predicted: np.ndarray, levels: np.ndarray) -> Bool[np.ndarray, " n"]:
+    """Where no level lies between a rating and its prediction."""
+    low, high = (np.minimum(named, predicted), np.maximum(named, predicted))
+    between = (levels > low[:, None]) & (levels < high[:, None])
+    return ~between.any(axis=1)
 
 
 def _on_a_coarser_grid(named: Float[np.ndarray, " n"], levels: Float[np.ndarray, " levels"]) -> bool:

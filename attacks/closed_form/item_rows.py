@@ -43,6 +43,10 @@ def rows_of(
     factors = np.broadcast_to(uploads.factors[uploads.at], uploads.gradients.shape) * item[..., None]
     taken = manifest.upload.regularization if pull is None else pull
     rows = (uploads.gradients - taken * factors) * item[..., None]
+    # an item that did not move where others are pulled took no part, whatever is left of its row
+    unmoved = (uploads.gradients == 0).all(axis=2) | (uploads.gradients == factors).all(axis=2)
+    item = item & ~(unmoved & (rows != 0).any(axis=2))
+    rows, factors = rows * item[..., None], factors * item[..., None]
     precision = float(np.finfo(uploads.gradients.dtype).eps)
     n_rated = np.maximum(item.sum(axis=1), 1).astype(float)
     scale = np.full(shape[0], np.nan) if shared is None else shared.of(n_rated)

@@ -87,10 +87,12 @@ def _sgd(states: ClientStates) -> Iterator[Fit]:
         pulls = [states.of_items[follows][known] / divisor, states.of_attributes[follows][known] / divisor]
         columns = np.stack([now[known], *pulls], axis=-1)
         (kept, item, attribute), good, left = _fitted(columns, then[known], moved)
-        left *= float(np.median(moved / np.linalg.norm(now[known], axis=1))) > SEEN
+        step = float(np.median(moved / np.linalg.norm(now[known], axis=1)))
+        decay = 1 - kept if abs(1 - kept) > left * step else 0.0  # what rounding leaves of a step hides it
+        left *= step > SEEN
         constants = {}
         if item > 0:
-            constants = {"client_learning_rate": item / 2, "lambda_factors": (1 - kept) / item}
+            constants = {"client_learning_rate": item / 2, "lambda_factors": decay / item}
             constants |= {"lambda_attributes": attribute / item} if pulls[1].any() else {}
         yield Fit("sgd", reduction, constants, float(good.mean()) if item > 0 else 0.0, good.size, left)
 

@@ -49,6 +49,16 @@ def test_shuffled_rows_are_not_read(tmp_path):
     assert len(fl.attack(view, "undeclared").abstained) == USERS
 
 
+def changes_of(copies: np.ndarray, factors: np.ndarray, there: np.ndarray) -> Rows:
+    """What clients send of copies that moved."""
+    sent = np.where(there[..., None], copies - factors, 0)
+    return Rows(sent, factors, np.zeros(there.shape), there, np.full(len(there), np.nan), 2.0**-52, None)
+
+
+def half_stars() -> fl.Manifest:
+    return manifest().model_copy(update={"rating_levels": [0.5 * n for n in range(1, 11)]})
+
+
 @pytest.mark.parametrize(
     ("used", "least"),
     [(np.arange(1, 11) / 2, 0.4), (np.arange(1.0, 6.0), 0.0), (np.arange(1, 10, 2) / 2, 0.0)],
@@ -58,23 +68,40 @@ def test_ratings_of_which_half_are_on_the_grid_stay_open(used, least):
 
     Every second level: 0.2, 0.6 and 1 were answered for 0.6, 0.8 and 1 behind a sigmoid, 29 of 64 wrongly.
     """
-    rng, n, k = np.random.default_rng(1), 14, 5
-    factors, ratings = rng.normal(0, 0.3, (6, n, k)), rng.choice(used, (6, n))
+    rng, users, n, k = np.random.default_rng(1), 24, 14, 5
+    factors, ratings = rng.normal(0, 0.3, (users, n, k)), rng.choice(used, (users, n))
     copies = factors.copy()
     for w, r in zip(copies, ratings, strict=True):
         u = rng.normal(0, 0.3, k)
         for j in np.concatenate([rng.permutation(n) for _ in range(3)]):
             error = r[j] - w[j] @ u
             w[j], u = w[j] + 0.005 * error * u, u + 0.005 * error * w[j]
-    there, none = np.ones((6, n), bool), np.zeros((6, n))
-    sent = Rows(copies - factors, factors, none, there, np.full(6, np.nan), 2.0**-52, None)
-    found = read_hidden_orders(
-        sent, manifest().model_copy(update={"rating_levels": [0.5 * n for n in range(1, 11)]})
-    )
+    found = read_hidden_orders(changes_of(copies, factors, np.ones((users, n), bool)), half_stars())
     told = np.isfinite(found.value)
     assert (found.value == ratings)[told].all()
     assert told.mean() >= least
     assert told.any() == (least > 0)
+
+
+@pytest.mark.parametrize("seed", [0, 2])
+def test_ratings_of_a_smaller_minibatch_stay_open(seed):
+    """Two passes by four in one order, means: four of 450 answers, of the last one, had been wrong."""
+    rng, sizes, k = np.random.default_rng(seed), np.resize([24, 21, 31, 28, 32, 36], 12), 4
+    there = np.arange(36) < sizes[:, None]
+    factors = np.abs(rng.normal(0, 0.5, (12, 36, k))) + 0.4
+    often = np.array([1, 1, 2, 2, 4, 5, 8, 12, 8, 5])
+    ratings = rng.choice(np.arange(1, 11) / 2, there.shape, p=often / often.sum())
+    copies = factors.copy()
+    for w, r, n in zip(copies, ratings, sizes, strict=True):
+        u = np.abs(rng.normal(0, 0.5, k)) + 0.4
+        for first in (*range(0, n, 4), *range(0, n, 4)):
+            some = slice(first, min(first + 4, n))
+            error = 0.01 * (r[some] - w[some] @ u)[:, None] / (some.stop - first)
+            w[some], u = w[some] + error * u, u + (error * w[some]).sum(axis=0)
+    found = read_hidden_orders(changes_of(copies, factors, there), half_stars())
+    told = np.isfinite(found.value)
+    assert told.any()
+    assert (found.value == ratings)[told].all()
 
 
 def test_errors_of_another_rule_are_not_read(tmp_path):

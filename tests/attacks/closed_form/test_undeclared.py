@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 import factorleak as fl
+from attacks.closed_form.item_rows import BATCH_BYTES, rows_of
 from victims.transcript.manifest import Manifest
 from victims.transcript.writer import TranscriptWriter
 
@@ -451,6 +452,21 @@ def test_an_item_that_takes_no_part(tmp_path, table):
     answers, good = right(fl.attack(path, "undeclared"), table)
     n_rated = (table > 0).sum(axis=1)
     assert good == answers >= (n_rated[n_rated > 10] - 1).sum()
+
+
+def test_zeros_among_regularised_rows_took_no_part(tmp_path):
+    """Freed of the pull of the others they were no zeros, and one of 386 answers was about such an item."""
+    v = np.random.default_rng(0).normal(0, 0.5, (4, 3))
+    rows = np.outer([1.0, -2.0, 0.5, 0.0], [0.1, 0.2, 0.3]) - 0.01 * v * [[1], [1], [1], [0]]
+    with fl.Recorder(tmp_path / "t", rating_levels=HALVES) as recorder:
+        recorder.broadcast(0, v)
+        recorder.upload(0, "anna", rows, range(4))
+    view = fl.open_transcript(tmp_path / "t").view("server")
+    (batch,) = view.batches(BATCH_BYTES)
+    found = {pull: rows_of(view.manifest, batch.rounds[0], None, pull=pull) for pull in (0.0, -0.01)}
+    assert found[0.0].item.all()
+    assert found[-0.01].item.tolist() == [[True, True, True, False]]
+    assert not found[-0.01].rows[0, 3].any()
 
 
 @pytest.mark.thorough

@@ -226,3 +226,26 @@ def test_a_number_that_is_nothing_contradicts_no_zero_and_what_is_left_out_is_sa
     (told,) = found.contradictions(fl.open_transcript(tmp_path / "t").manifest)
     words = "is declared 0, or not at all, and the rows of 6 of 6 clients say -0.04"
     assert str(told) == f"upload_regularization {words}"
+
+
+def test_a_decay_that_single_precision_hides_is_none(tmp_path):
+    """Factors in single precision without regularisation: 8e-7 was said to contradict a declared 0."""
+    rng, users, items, k = np.random.default_rng(0), 12, 40, 5
+    p, q = (rng.normal(0, 0.3, (n, k)).astype(np.float32) for n in (users, items))
+    rated = [rng.permutation(items)[:15] for _ in range(users)]
+    ratings = [rng.integers(1, 6, 15).astype(np.float32) for _ in range(users)]
+    rule = {"rule": "sgd", "order": "batch", "batch_size": "all", "local_steps": 1, "start": "kept"}
+    constants = {"client_learning_rate": 0.002, "lambda_factors": 0.0}
+    with fl.Recorder(tmp_path / "t", rating_levels=range(1, 6), rule=rule, constants=constants) as recorder:
+        for step in range(3):
+            recorder.broadcast(step, q)
+            total = np.zeros_like(q)
+            for user, (own, given) in enumerate(zip(rated, ratings, strict=True)):
+                error = given - q[own] @ p[user]
+                recorder.upload(step, user, error[:, None] * p[user], own)
+                total[own] += error[:, None] * p[user]
+                p[user] += np.float32(0.004) * (error @ q[own])
+            q = q + np.float32(0.01) * total
+    found = fl.identify(tmp_path / "t")
+    assert found.rule["rule"] == "sgd"
+    assert not found.contradictions(fl.open_transcript(tmp_path / "t").manifest)
