@@ -136,9 +136,9 @@ def read_hidden_orders(rows: Rows, manifest: Manifest) -> Reading:
     if levels.size > 1 and len(clients) >= FEWEST:
         pairs = _pairs_of_all(clients, levels)
         constant = _shared(pairs, levels)
-        for user, own in pairs.items() if constant is not None else ():
+        for user, own in pairs.items():
             one = clients[user]
-            found = _told(own, one, constant, levels)
+            found = None if constant is None else _told(own, one, constant, levels)
             if found is not None:
                 value[user, one.here], missed[user], numbers[user] = found
     told = np.isfinite(value)

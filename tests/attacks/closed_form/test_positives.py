@@ -53,7 +53,7 @@ def test_numbers_of_labels_do_not_say_which_is_which():
 
 
 def test_lists_of_most_of_the_catalogue_tell_nothing():
-    """Half of the positives are not seen, and nearly all else is: without the rule 19 of 60 are told wrongly."""
+    """Half of the positives are not seen, nearly all else is: without the rule 19 of 60 are told wrongly."""
     rng = np.random.default_rng(3)
     clients, _ = lists(rng, 60, 90, 6)
     seen = [one._replace(item=one.item[6:], sign=one.sign[6:]) for one in clients]
