@@ -28,7 +28,7 @@ from typing import NamedTuple
 import numpy as np
 from jaxtyping import Bool, Float, Int
 
-from attacks.closed_form.affine_grid import level_ratios, nearest_numbers
+from attacks.closed_form.affine_grid import MOST_TRIALS, level_ratios, nearest_numbers
 from attacks.closed_form.decoding import distance_to_levels, nearest_level
 
 LEAST_ROWS = 6
@@ -122,7 +122,7 @@ def _one(
 ) -> tuple[Float[np.ndarray, " rows"], float] | None:
     """Ratings of one client, or a multiple of them, and A B; None where none are clearly the nearest."""
     total = float((g * h).sum())
-    if total == 0 or levels.size**2 > 10_000:
+    if total == 0 or levels.size**2 > MOST_TRIALS:
         return None
     with np.errstate(all="ignore"):
         beta = (GROWN**2 - 1) / 2 / total
@@ -189,17 +189,21 @@ def _times(
     value: Float[np.ndarray, "users rows"], product: Float[np.ndarray, " users"], levels: np.ndarray
 ) -> Float[np.ndarray, " users"]:
     """What ratings are to be multiplied with; NaN where that is open."""
-    ratios = np.array(sorted(level_ratios(levels)))
-    named = nearest_level(np.where(np.isfinite(value), value, levels[0]), levels)
     there = np.isfinite(value)
-    on_grid = distance_to_levels(named[:, None] * ratios[:, None], levels) < EXACT
-    open_ = (on_grid | ~there[:, None]).all(axis=2)
+    told = np.flatnonzero(there.any(axis=1))
+    if not told.size:
+        return np.full(len(value), np.nan)
+    ratios = np.array(sorted(level_ratios(levels)))
+    open_ = np.zeros((len(value), ratios.size), bool)
+    for user in told:  # many levels have many ratios
+        named = nearest_level(value[user, there[user]], levels)
+        open_[user] = (distance_to_levels(named * ratios[:, None], levels) < EXACT).all(axis=1)
     alone = there.any(axis=1) & ~open_.any(axis=1)
     times = np.where(alone, 1.0, np.nan)
     if alone.sum() < TELLING:
         return times
     usual = float(np.median(product[alone]))
-    for user in np.flatnonzero(there.any(axis=1) & ~alone):
+    for user in told[~alone[told]]:
         choice = np.concatenate([[1.0], ratios[open_[user]]])
         with np.errstate(invalid="ignore", divide="ignore"):
             off = np.abs(np.log(choice**2 * product[user] / usual))

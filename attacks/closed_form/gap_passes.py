@@ -9,10 +9,10 @@ and sends D_j, or what of it is large. To first order D has rank one, so that tw
 the grid, and a few pairs of them do (``attacks.closed_form.hidden_orders``). With the ratings that a pair
 names, K + 4 unknowns are left (s and a are 1 without decay), and one more for each row of which nothing was
 sent: they are fitted to the entries that were, for each T from two on. Right ratings meet them to the last
-digits; those of other pairs miss them by the second order, about a hundredth, so that one pair alone must
-fit. Unknowns that other ratings would make up for (the factor in columns that are seen nowhere, after one
-step) are counted: ratings are believed where they are more. Ratings of which another multiple is on the grid
-stay open, for sigma and the length of u take it up.
+digits; those of other pairs miss them by the second order, about a hundredth, with decay or without, so that
+one pair alone must fit. Unknowns that other ratings would make up for (the factor in columns that are seen
+nowhere, after one step) are counted: ratings are believed where they are more. Ratings of which another
+multiple is on the grid stay open, for sigma and the length of u take it up.
 
 What it assumes: uploads in the clear, rounded no more than to single precision; steps over all ratings, so
 short that the first order names ratings. Beyond the papers; the scheme is that of H. B. McMahan et al.,
@@ -115,7 +115,7 @@ def _told_by_one(
     passes, fit = _by_passes(case, start, ratings, limit)
     if not fit.off <= limit:
         return None
-    alone = all(_roughly(case, *one, passes) > RIVAL for one in others)
+    alone = all(_roughly(case, *one, passes, decays=True) > RIVAL for one in others)
     if not alone or not one_multiple(ratings - case.offset[~case.silent], case.offset, levels):
         return None
     # what another rating would change an entry by
@@ -161,14 +161,22 @@ def _open(case: _Case, fit: Fit, ratings: np.ndarray, passes: int, limit: float)
     return int((np.linalg.svd(left, compute_uv=False) <= SHOWN * limit).sum())
 
 
-def _roughly(case: _Case, start: _Start, ratings: np.ndarray, passes: int) -> float:
-    """How far entries are from a fit of a few iterations."""
+def _roughly(case: _Case, start: _Start, ratings: np.ndarray, passes: int, *, decays: bool = False) -> float:
+    """How far entries are from a fit of a few iterations, and of a few more with decay where asked for."""
     first = _first(case, start, passes, moves=True)
     free = np.ones(first.size, bool)
     free[[SHRINK, DECAY]] = False
-    return fitted(
-        lambda x: _rows(x, case, ratings, passes), first, free, case.sent, case.kept, ITERATIONS
-    ).off
+
+    def tried(unknowns: Float[np.ndarray, " m"]) -> Fit:
+        return fitted(
+            lambda x: _rows(x, case, ratings, passes), unknowns, free, case.sent, case.kept, ITERATIONS
+        )
+
+    fit = tried(first)
+    if decays and fit.off < FAR:
+        free[:] = True
+        return min(fit.off, tried(fit.unknowns).off)
+    return fit.off
 
 
 def _first(case: _Case, start: _Start, passes: int, moves: bool) -> Float[np.ndarray, " m"]:

@@ -42,6 +42,7 @@ from attacks.closed_form.reduction import leading_direction
 from victims.transcript.manifest import Manifest
 
 FEWEST_ROWS, FEWEST = 6, 3  # ratings of a client, and clients that have to agree
+ASKED = 12  # clients with most ratings: where none of them can be read alone the others are not tried
 MOST = 0.75  # of those that can be read alone, that have to agree
 SPREAD = 0.4  # of the rows' size, across their common direction, above which steps are not small
 VARIED = (
@@ -50,6 +51,7 @@ VARIED = (
 SEARCHED = 48  # rows of a client in the search
 FINE = 0.04  # of the range of ratings, from one B of the search to the next
 RATIO = 1.04  # from one A to the next
+MOST_STEPS = 100  # of a grid, up to its highest level: the search takes as many B for each
 WIDEST = 1.5  # times the range of ratings, that errors and predictions reach at most
 SMALLEST = 0.1  # of it, that errors reach at least
 KEPT = 24  # pairs of a client that are fitted to the levels that they name
@@ -164,7 +166,7 @@ def read_hidden_orders(rows: Rows, manifest: Manifest) -> Reading:
     missed, numbers = np.full(users, np.nan), np.full((users, 2), np.nan)
     clients = {user: one for user in range(users) if (one := _client(rows, user)) is not None}
     if levels.size > 1 and len(clients) >= FEWEST:
-        pairs = {user: nearest_pairs(one, levels) for user, one in clients.items()}
+        pairs = _pairs_of_all(clients, levels)
         constant = _shared(pairs, levels)
         read = {} if constant is None else _all_told(pairs, clients, constant, levels)
         for (user, told_of), risk in zip(read.items(), _risks(list(read.values())), strict=True):
@@ -212,6 +214,16 @@ def _client(rows: Rows, user: int) -> FirstOrder | None:
     return FirstOrder(g, h, rows.offset[user, here], here)
 
 
+def _pairs_of_all(clients: dict[int, FirstOrder], levels: np.ndarray) -> dict[int, Pairs]:
+    """Pairs of each client, those with most ratings first; of these alone where none can be read alone."""
+    pairs: dict[int, Pairs] = {}
+    for user in sorted(clients, key=lambda user: -clients[user].g.size):
+        if len(pairs) == ASKED and not any(_by_itself(one, levels).any() for one in pairs.values()):
+            break
+        pairs[user] = nearest_pairs(clients[user], levels)
+    return pairs
+
+
 def nearest_pairs(one: FirstOrder, levels: Float[np.ndarray, " levels"]) -> Pairs:
     """Find the pairs of A and B that put most of a client's ratings near the grid, the nearest first.
 
@@ -224,12 +236,13 @@ def nearest_pairs(one: FirstOrder, levels: Float[np.ndarray, " levels"]) -> Pair
     Returns
     -------
     Pairs
+        None of grids with more than ``MOST_STEPS`` steps.
     """
     some = slice(None, None, max(1, -(-one.g.size // SEARCHED)))
     g, h, offset = one.g[some], one.h[some], one.offset[some]
     top, wide = float(levels[-1]), float(levels[-1] - levels[0])
     largest, longest = np.abs(g).max(), np.abs(h).max()
-    if not (largest > 0 and longest > 0):
+    if not (largest > 0 and longest > 0) or top > MOST_STEPS * step_of(levels):
         return Pairs(np.zeros((0, 2)), np.zeros((0, one.g.size)), np.zeros(0), np.zeros(0))
     n_sizes = int(np.log(WIDEST / SMALLEST) / np.log(RATIO)) + 1
     sizes = SMALLEST * wide / largest * RATIO ** np.arange(n_sizes)
@@ -270,13 +283,16 @@ def _nats(pairs: Pairs, levels: np.ndarray) -> Float[np.ndarray, " pairs"]:
     return n * np.log(chance / np.maximum(pairs.missed, 1e-9))
 
 
+def _by_itself(one: Pairs, levels: np.ndarray) -> Bool[np.ndarray, " pairs"]:
+    """Pairs that a client tells without others."""
+    return (_nats(one, levels) > ALONE) & (one.missed < FARTHEST * step_of(levels)) & (one.spread < TELLING)
+
+
 def _shared(pairs: dict[int, Pairs], levels: np.ndarray) -> float | None:
     """A B of most clients that can be read alone."""
     alone = {}
     for user, one in pairs.items():
-        good = (
-            (_nats(one, levels) > ALONE) & (one.missed < FARTHEST * step_of(levels)) & (one.spread < TELLING)
-        )
+        good = _by_itself(one, levels)
         if good.any():
             alone[user] = one.constant[good], one.tolerance[good]
     if len(alone) < FEWEST:
@@ -284,13 +300,9 @@ def _shared(pairs: dict[int, Pairs], levels: np.ndarray) -> float | None:
     every = np.concatenate([own for own, _ in alone.values()])
     votes = [sum((np.abs(own / c - 1) < near).any() for own, near in alone.values()) for c in every]
     best = every[int(np.argmax(votes))]
-    apart = np.abs(every / best - 1) > VAGUE  # of other multiples of the same ratings
-    rival = np.max(np.array(votes)[apart], initial=0)
-    if max(votes) < max(FEWEST, MOST * len(alone)) or rival >= max(votes):
-        return None
     # clients who use every second level alone fit half as large, too: others have to tell
-    others = np.abs(every / best - 1) > VAGUE
-    if np.max(votes, where=others, initial=0) >= max(votes):
+    rival = np.max(votes, where=np.abs(every / best - 1) > VAGUE, initial=0)
+    if max(votes) < max(FEWEST, MOST * len(alone)) or rival >= max(votes):
         return None
     like = [own[np.abs(own / best - 1).argmin()] for own, _ in alone.values()]
     return float(np.median([c for c in like if abs(c / best - 1) < VAGUE]))

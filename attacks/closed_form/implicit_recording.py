@@ -19,11 +19,13 @@ from attacks.closed_form.contradicted import silent_about
 from attacks.closed_form.item_rows import BATCH_BYTES, rounding_of, rows_of
 from attacks.closed_form.label_split import sides
 from attacks.closed_form.mirrored import SURE
-from attacks.closed_form.moving_factor import follow
+from attacks.closed_form.moving_factor import PARALLEL, follow
 from attacks.closed_form.positives import Named, Sides, joined, named
+from attacks.closed_form.readings import Rows
+from attacks.closed_form.row_readings import LONGEST, one_step
 from victims.transcript.view import ITEM, View
 
-FEWEST = 3  # clients whose rows are of a loss of labels: one may be by accident
+FEWEST, SELDOM = 3, 0.1  # clients whose rows are of a loss of labels, and share: a few may be by accident
 OPEN_LABEL = (
     "its rows fall into two labels, and neither its numbers of both, nor its rounds, nor others who list the "
     "same items say which are the positives"
@@ -43,8 +45,9 @@ def with_positives(found: Reconstruction, view: View) -> Reconstruction:
     -------
     Reconstruction
     """
-    split = dict(_split(view))
-    if len(split) < FEWEST:
+    every = dict(_split(view))
+    split = {user: own for user, own in every.items() if own is not None}
+    if len(split) < max(FEWEST, SELDOM * len(every)):
         return found
     # ratings that rows of labels meet are an accident of coarse rounding
     found = silent_about(found, np.isin(found.users, list(set(split) - set(found.abstained))), OPEN_LABEL)
@@ -67,26 +70,37 @@ def with_positives(found: Reconstruction, view: View) -> Reconstruction:
     return replace(found, blocks=blocks, abstained=kept | reasons, diagnostics=diagnostics)
 
 
-def _split(view: View) -> Iterator[tuple[int, Sides]]:
-    """The labels of each client in whose rows there are two."""
+def _split(view: View) -> Iterator[tuple[int, Sides | None]]:
+    """The labels of each client that sent rows; None where there are no two in any round."""
     for batch in view.batches(BATCH_BYTES):
         rounds: list[list[tuple[np.ndarray, np.ndarray]]] = [[] for _ in batch.users]
+        sent = np.zeros(batch.users.size, bool)
         for uploads in batch.rounds:
             rows = rows_of(view.manifest, uploads, None)
             if not rows.item.any():
                 continue
+            sent |= rows.item.any(axis=1)
             precision = rounding_of(uploads.gradients)
             with np.errstate(over="ignore", invalid="ignore", divide="ignore"):
-                chain = follow(rows.rows, rows.factors, rows.item, precision)
-                step = np.where(chain.whole[:, None], chain.step, -1)
-                first, told = sides(chain.scalar, chain.along, rows.offset, step, precision)
+                scalar, along, step = _by_step(rows, precision)
+                first, told = sides(scalar, along, rows.offset, step, precision)
             index = np.broadcast_to(uploads.index, rows.item.shape)
             for user in np.flatnonzero(told):
                 here = step[user] >= 0
                 rounds[user].append((index[user, here], np.where(first[user, here], 1, -1)))
-        for user, own in zip(batch.users.tolist(), rounds, strict=True):
-            if own:
-                yield user, joined(own, view.manifest.n_items)
+        for user, own, any_row in zip(batch.users.tolist(), rounds, sent, strict=True):
+            if any_row:
+                yield user, joined(own, view.manifest.n_items) if own else None
+
+
+def _by_step(rows: Rows, precision: float) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """g and h of each row, and the number of its step, -1 where there is none; long lists are of one step."""
+    if rows.rows.shape[1] <= LONGEST:
+        chain = follow(rows.rows, rows.factors, rows.item, precision)
+        return chain.scalar, chain.along, np.where(chain.whole[:, None], chain.step, -1)
+    one = one_step(rows)
+    alone = one.whole & (one.across <= PARALLEL * precision)
+    return one.scalar, one.along, np.where(one.there & alone[:, None], 0, -1)
 
 
 def _but(block: Estimates, users: np.ndarray) -> Estimates:

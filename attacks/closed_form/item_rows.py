@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import numpy as np
+from jaxtyping import Float
 
 from attacks.closed_form.common_scale import Scale
 from attacks.closed_form.readings import Rows

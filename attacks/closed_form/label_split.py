@@ -23,6 +23,7 @@ from __future__ import annotations
 import numpy as np
 from jaxtyping import Bool, Float, Int
 
+from attacks.closed_form.goodness_of_fit import FIT_ROWS
 from attacks.closed_form.link_grid import (
     HALF,
     REACH,
@@ -38,6 +39,7 @@ from attacks.closed_form.link_grid import (
 LINKS = (Link("cross-entropy", cross_entropy), Link("squared", squared_sigmoid))
 BALANCED = 8.0  # times the last digit of their root sum of squares, that errors of pairs may add up to
 FEWEST = 4  # rows of a client whose labels a link has to explain
+ACCIDENT = 1e-4  # probability that a link explains a client's rows about something else
 
 
 def sides(
@@ -100,19 +102,33 @@ def _labels(client: Client, precision: float) -> bool:
     if not size > 0:
         return False
     client = Client(client.scalar, client.along / size, client.bias)
-    b = np.concatenate([REACH, -REACH])
     # by which sign is which: both are tried, and with known biases one of them fails
     for y in ((client.scalar > 0).astype(float), (client.scalar < 0).astype(float)):
         for link in LINKS:
-            p, _, times, _ = link.curve(b[:, None] * client.along + client.bias)
-            error = client.scalar * times
-            a = ((y - p) * error).sum(axis=1) / (error**2).sum(axis=1)
-            off = np.abs(y - p - a[:, None] * error).max(axis=1)
-            numbers = np.stack([a, b], axis=1)[np.argsort(off)[:STEPS]]
-            for _ in range(STEPS):
-                value, by_a, by_b = values_of(numbers, client, link)
-                numbers = numbers + gauss_newton(y - value, by_a, by_b)
-            value, _, _ = values_of(numbers, client, link)
-            if np.nanmin(np.abs(y - value).max(axis=1)) <= precision**HALF:
+            off = max(_left(client, y, link), precision)
+            nats = -(y.size - 2) * np.log(2 * off)
+            if off <= precision**HALF and nats >= np.log(2 * len(LINKS) / ACCIDENT):
                 return True
     return False
+
+
+def _left(client: Client, y: Float[np.ndarray, " rows"], link: Link) -> float:
+    """What the best two numbers leave of y - p, as a share of the largest error.
+
+    Not of y: where predictions separate the labels, ever larger ones leave nothing of it, whatever the rows.
+    """
+    some = slice(None, None, max(1, -(-y.size // FIT_ROWS)))
+    few = Client(*(part[some] for part in client))
+    b = np.concatenate([REACH, -REACH])
+    p, _, times, _ = link.curve(b[:, None] * few.along + few.bias)
+    error = few.scalar * times
+    a = ((y[some] - p) * error).sum(axis=1) / (error**2).sum(axis=1)
+    off = np.abs(y[some] - p - a[:, None] * error).max(axis=1)
+    numbers = np.stack([a, b], axis=1)[np.argsort(off)[:STEPS]]
+    for _ in range(STEPS):
+        value, by_a, by_b = values_of(numbers, client, link)
+        numbers = numbers + gauss_newton(y - value, by_a, by_b)
+    value, error, _ = values_of(numbers, client, link)
+    largest = np.minimum(np.abs(numbers[:, :1] * error).max(axis=1), 1.0)  # no label is farther from p
+    left = np.abs(y - value).max(axis=1) / largest
+    return float(np.min(left, where=np.isfinite(left), initial=np.inf))

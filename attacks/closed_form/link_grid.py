@@ -14,7 +14,8 @@ itself, r over the highest level, or r from 0 at the lowest to 1 at the highest.
 enough for its basin, A is told by any level of one row, and the nearest few are fitted to the levels that
 they name. It is a search in one dimension, which takes no start and no constant of the step.
 
-What it assumes: uploads in the clear, exact to their last digits; more rows than two. It answers where one
+What it assumes: uploads in the clear, exact to their last digits; more rows than two; a grid of a hundred
+levels at most. It answers where one
 list of ratings leaves no more than rounding, and no list under any other link does.
 """
 
@@ -27,12 +28,11 @@ from typing import NamedTuple
 import numpy as np
 from jaxtyping import Bool, Float
 
+from attacks.closed_form.affine_grid import MOST_TRIALS
 from attacks.closed_form.decoding import distance_to_levels, nearest_level
 from attacks.closed_form.goodness_of_fit import FIT_ROWS, accidental, step_of
 
-REACH = np.geomspace(
-    0.05, 25.0, 320
-)  # of the largest product that a prediction goes through, in steps of 2 %
+REACH = np.geomspace(0.05, 25.0, 320)  # largest product that a prediction goes through: steps of 2 %
 LARGEST = 30.0  # products beyond which a sigmoid is 0 or 1 to the last digits
 KEPT = 12  # trials of a client and link that are fitted
 STEPS = 8  # of Gauss and Newton
@@ -224,7 +224,8 @@ def ratings_through_links(
     users, n_rows = scalar.shape
     value, misfit = np.full((users, n_rows), np.nan), np.full(users, np.nan)
     told, link = np.zeros(users, bool), np.full(users, -1)
-    for user in np.flatnonzero((valid & (scalar != 0)).sum(axis=1) >= FEWEST):
+    able = (valid & (scalar != 0)).sum(axis=1) >= FEWEST
+    for user in np.flatnonzero(able & (levels.size**2 <= MOST_TRIALS)):
         here = valid[user] & (scalar[user] != 0)
         client = Client(scalar[user, here], along[user, here], bias[user, here])
         answer = _answer(client, levels, precision)

@@ -9,17 +9,20 @@ number in a row names the positives. These do, in this order:
   numbers differ, and who list less than the whole catalogue, more must show it than do with one chance in
   that number each;
 - *rounds*: a client's positives are the same in each round, and its negatives are drawn anew. Of M items that
-  it did not use the same n are drawn again with a probability of one over M choose n;
+  it did not use the same n are drawn again with a probability of one over M choose n. Negatives that are kept
+  while minibatches of the positives are sent would look the same the other way round, but that these come
+  again: it is believed where items of the label that changes do so more seldom, over all clients, than those
+  of minibatches would, of a twentieth of the positives or of a quarter of the catalogue;
 - *others*: negatives are drawn from all items that a client did not use, evenly, and positives are not, for
   items differ in how many people use them. With pi_j the share of the others who use item j (half of those
-  who list it, of whom it is not told), A and B the items of both labels, a and b their numbers, and m items,
+  who list it, of whom it is not told), A and B the items of both labels, a and b their numbers,
 
-      x = sum_A logit pi_j - sum_B logit pi_j + log (m - b over a) - log (m - a over b)
+      x = (mean_A logit pi_j - mean_B logit pi_j) / sqrt(1 / a + 1 / b)
 
-  are the odds for A, if clients used items independently. They do not, so x is weighed by how it spreads:
-  over clients x / sqrt(a + b) is a mixture of two normal laws, of means mu and -mu and one variance v, which
-  its second and fourth moments tell, and the odds are 2 mu / v times it. The smallest mu is taken that two
-  standard errors allow.
+  is positive in the mean where A are the positives, and as far negative where B are. How many items either
+  label has plays no part: pi is too large where many negatives are listed. Over clients x is a mixture of two
+  normal laws, of means mu and -mu and one variance v, which its second and fourth moments tell, and the odds
+  are 2 mu x / v. The smallest mu is taken that two standard errors allow.
 
 The last is believed where the negatives that it says are even draws, item by item, and the positives are not
 (chi squared): of draws by popularity neither are, and nothing is answered by it.
@@ -37,12 +40,13 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
+from itertools import combinations
 from typing import NamedTuple
 
 import numpy as np
 from jaxtyping import Float, Int
 from scipy.sparse import csr_array
-from scipy.special import betaln, expit, gammaln
+from scipy.special import betaln, expit, gammaln, pdtr
 from scipy.stats import binom
 
 from attacks.closed_form.mirrored import SURE
@@ -50,6 +54,8 @@ from attacks.closed_form.mirrored import SURE
 EVEN, UNEVEN = 3.0, 6.0  # standard deviations of chi squared, up to which counts are of draws, and above not
 STRENGTHS = 2.0 ** np.arange(8)  # of the beta law of the shares, in clients
 TINY = 1e-12
+MOST_LISTED = 0.5  # of the catalogue, in the mean: else items that many use, unseen, are listed by fewer
+BATCH, SHARE = 20, 4  # times what a round shows, and part of the catalogue, that batches may be drawn of
 ERRORS = 2.0  # standard errors that are taken off the fourth power of mu
 
 
@@ -67,12 +73,17 @@ class Sides(NamedTuple):
     lasting : float
         Nats for 1 being the positives, as its items are the same in all rounds and the others are not;
         negative where it is the other way round, 0 where rounds say nothing.
+    again, of_batches : float
+        How often an item of the label that changes comes again, over pairs of rounds, and how often it would
+        in minibatches of lasting ones; 0 where rounds say nothing.
     """
 
     item: Int[np.ndarray, " items"]
     sign: Int[np.ndarray, " items"]
     counts: Int[np.ndarray, "rounds 2"]
     lasting: float
+    again: float
+    of_batches: float
 
 
 class Named(NamedTuple):
@@ -128,7 +139,24 @@ def joined(rounds: Sequence[tuple[np.ndarray, np.ndarray]], n_items: int) -> Sid
     # a label whose items are the same by chance, or are the positives
     lasting = 0.0 if (plus > 0) == (minus > 0) else plus - minus
     counts = np.array([[len(a), len(b)] for a, b in lists])
-    return Sides(np.array(list(label), int), np.array(list(label.values()), int), counts, lasting)
+    changing = [] if lasting == 0 else [own[int(lasting > 0)] for own in lists]
+    return Sides(
+        np.array(list(label), int),
+        np.array(list(label.values()), int),
+        counts,
+        lasting,
+        *_coming_again(changing, n_items),
+    )
+
+
+def _coming_again(own: list[set[int]], n_items: int) -> tuple[float, float]:
+    """How many items two rounds have in common, over all pairs, and how many minibatches would have."""
+    again = of_batches = 0.0
+    for one, other in combinations(own, 2):
+        again += len(one & other)
+        drawn_of = max(min(BATCH * max(len(one), len(other)), n_items / SHARE), len(one), len(other))
+        of_batches += len(one) * len(other) / drawn_of
+    return again, of_batches
 
 
 def _drawn_again(own: list[set[int]], other: list[set[int]], n_items: int) -> float:
@@ -199,6 +227,8 @@ def named(clients: Sequence[Sides], n_items: int) -> Named:
     """
     counted, chance = by_numbers(clients, n_items)
     lasting = np.array([one.lasting for one in clients])
+    if pdtr(sum(one.again for one in clients), sum(one.of_batches for one in clients)) > 1 - SURE:
+        lasting[:] = 0  # what changes may be minibatches of the positives
     sure = expit(np.abs(lasting)) >= SURE
     known = np.where(counted == 0, np.where(sure, np.sign(lasting), 0), counted).astype(int)
     known[(counted != 0) & sure & (np.sign(lasting) != counted)] = 0
@@ -224,17 +254,16 @@ def by_others(
     Returns
     -------
     (n_clients,)
-        Nats for 1 being the label of the positives; 0 for all where negatives are no even draws.
+        Nats for 1 being the label of the positives; 0 for all where negatives are no even draws, or where
+        lists hold most of the catalogue.
     """
     owner = np.repeat(np.arange(len(clients)), [one.item.size for one in clients])
     item, sign = (np.concatenate([getattr(one, name) for one in clients]) for name in ("item", "sign"))
     shape = len(clients), n_items
+    if item.size > MOST_LISTED * len(clients) * n_items:
+        return np.zeros(len(clients))
     first, second = (csr_array(((sign == s).astype(float), (owner, item)), shape=shape) for s in (1, -1))
-    a, b = first.sum(axis=1), second.sum(axis=1)
-    with np.errstate(invalid="ignore"):  # of whom neither label can be the negatives
-        x = _log_ways(n_items - b, a) - _log_ways(n_items - a, b)
-    x += _logit_of_others((1 + known) / 2, first, second)
-    x = np.where(known == 0, x / np.sqrt(a + b), np.nan)
+    x = np.where(known == 0, _more_used((1 + known) / 2, first, second), np.nan)
     odds = np.nan_to_num(_weight(x[np.isfinite(x)]) * x, posinf=np.inf, neginf=-np.inf)
     settled = (expit(np.abs(odds)) >= SURE) | (known != 0)
     positive = np.where(known != 0, known, np.where(odds >= 0, 1, -1))[settled]
@@ -256,14 +285,8 @@ def _weight(x: np.ndarray) -> float:
     return float(2 * np.sqrt(square) / max(second - square, TINY))
 
 
-def _log_ways(free: np.ndarray, n: np.ndarray) -> np.ndarray:
-    """Logarithm of the number of ways to draw n of the free ones; -inf where there are fewer."""
-    rest = np.maximum(free - n, 0)
-    return np.where(free >= n, gammaln(free + 1) - gammaln(n + 1) - gammaln(rest + 1), -np.inf)
-
-
-def _logit_of_others(plus: np.ndarray, first: csr_array, second: csr_array) -> Float[np.ndarray, " clients"]:
-    """Sum of logit pi_j over the items of the first label less that over the second.
+def _more_used(plus: np.ndarray, first: csr_array, second: csr_array) -> Float[np.ndarray, " clients"]:
+    """How much more others use the items of the first label than those of the second; NaN without both.
 
     ``plus`` is the probability that 1 is the label of the positives, as far as it is told.
     """
@@ -273,13 +296,15 @@ def _logit_of_others(plus: np.ndarray, first: csr_array, second: csr_array) -> F
     column = used[:, None]
     likelihood = (betaln(column + a, n - column + b) - betaln(a, b)).sum(axis=0)
     prior, rest = (float(law[likelihood.argmax()]) for law in (a, b))
-    total = np.zeros(n)
-    for table, share, turn in ((first, plus, 1), (second, 1 - plus, -1)):
+    means, sizes = [], []
+    for table, share in ((first, plus), (second, 1 - plus)):
         owner, item = table.nonzero()
         others = np.maximum(used[item] - share[owner], 0)
         value = np.log(others + prior) - np.log(np.maximum(n - 1 - others, 0) + rest)
-        total += turn * np.bincount(owner, value, minlength=n)
-    return total
+        sizes.append(np.maximum(np.bincount(owner, minlength=n), TINY))
+        means.append(np.bincount(owner, value, minlength=n) / sizes[-1])
+    one_label = np.minimum(*sizes) < 1
+    return np.where(one_label, np.nan, (means[0] - means[1]) / np.sqrt(1 / sizes[0] + 1 / sizes[1]))
 
 
 def _off_even_draws(clients: Sequence[Sides], positive: Int[np.ndarray, " clients"], n_items: int) -> float:

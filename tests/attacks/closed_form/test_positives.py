@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from attacks.closed_form.mirrored import SURE
-from attacks.closed_form.positives import Sides, by_numbers, joined, named
+from attacks.closed_form.positives import Sides, by_numbers, by_others, joined, named
 
 
 def lists(
@@ -38,6 +38,43 @@ def test_others_tell_where_negatives_are_drawn_evenly():
 def test_draws_by_popularity_tell_nothing(seed: int):
     clients, _ = lists(np.random.default_rng(seed), 150, 300, 1, by_popularity=True)
     assert (named(clients, 300).probability < SURE).all()
+
+
+def test_numbers_of_labels_do_not_say_which_is_which():
+    """About five negatives for each positive, as of draws with repetition: before, some were told wrongly."""
+    clients, sign = lists(np.random.default_rng(2), 120, 400, 5)
+    some = [
+        one._replace(item=one.item[:-3], sign=one.sign[:-3], counts=one.counts - [[1, 2]]) for one in clients
+    ]
+    odds = by_others(some, np.zeros(120, int), 400)
+    told = np.abs(odds) > 5
+    assert told.mean() > 0.5
+    assert (np.sign(odds) == sign)[told].all()
+
+
+def test_lists_of_most_of_the_catalogue_tell_nothing():
+    """Half of the positives are not seen, nearly all else is: without the rule 19 of 60 are told wrongly."""
+    rng = np.random.default_rng(3)
+    clients, _ = lists(rng, 60, 90, 6)
+    seen = [one._replace(item=one.item[6:], sign=one.sign[6:]) for one in clients]
+    assert not by_others(seen, np.zeros(60, int), 90).any()
+
+
+@pytest.mark.parametrize(("kept", "told"), [(True, False), (False, True)])
+def test_negatives_that_are_kept_beside_minibatches_are_no_positives(kept: bool, told: bool):
+    """Negatives drawn once, and half of the positives in each round: before, all were the other way round."""
+    rng, clients = np.random.default_rng(0), []
+    for _ in range(30):
+        items = rng.permutation(300)
+        rounds = []
+        for _ in range(3):
+            fresh = rng.choice(items[:12] if kept else items[40:], 6, replace=False)
+            rounds.append((np.concatenate([fresh, items[20:28]]), np.repeat([1, -1], [6, 8])))
+        clients.append(joined(rounds, 300))
+    assert all(one.lasting < -50 for one in clients)
+    found = named(clients, 300)
+    assert (found.probability >= SURE).all() == told
+    assert told or (found.probability == 0.5).all()
 
 
 def of_sizes(sizes: list[tuple[int, int]]) -> list[Sides]:
