@@ -312,7 +312,7 @@ def _all_told(
     pairs: dict[int, Pairs], clients: dict[int, FirstOrder], constant: float, levels: np.ndarray
 ) -> dict[int, Told]:
     """What is believed of each client whose A B is that of the others."""
-    read = {user: _told(pairs[user], one, constant, levels) for user, one in clients.items()}
+    read = {user: _told(own, clients[user], constant, levels) for user, own in pairs.items()}
     return {user: told for user, told in read.items() if told is not None}
 
 
