@@ -302,7 +302,7 @@ def _equal_pulled(rows: Rows, manifest: Manifest, max_misfit: float, *, after: b
 
 
 def _taken_off(rows: Rows, manifest: Manifest) -> tuple[float, ...]:
-    """The multiple of its factor that rows lack if they are no weights, though as near to factors as these."""
+    """The multiple of its factor that a row lacks if it is no weight, though as near to its factor as one."""
     if manifest.rule.upload != "weights":
         return ()
     known = rows.scale[np.isfinite(rows.scale)]
