@@ -11,10 +11,11 @@ and where a row is about the length after the step S_{k+1}^2 = a S_k S_{k+1} + r
 G_k / S_{k+1} in place of G_k / S_k. Four of the five numbers, p, rho, c and a, are the same for all clients;
 in the first round the fifth, A, is so, too.
 
-Regularisation is small: with c = 0 and a = 1 a client with many ratings names most of them, and Newton's
-steps from the levels that it names reach all five, to the digits. Its four numbers are lent to the others, of
-whom each level of the first row leaves two A, and are fitted together with every A. Where clients start alike
-a single row is enough, and clients with few ratings are asked together, with one A.
+Regularisation is small: with a = 1 and c = 0, or 1 where rows were taken for weights and lost their factor,
+a client with many ratings names most of them, and Newton's steps from the levels that it names reach all five
+numbers, to the digits. Its four numbers are lent to the others, of whom each level of the first row leaves
+two A, and are fitted together with every A. Where clients start alike a single row is enough, and clients
+with few ratings are asked together, with one A.
 
 What else could be meant is asked of all clients together. Ratings less some number would be another column of
 that fit: that number has to be 0 as far as rows tell, and they have to tell it. Multiples of the ratings, c A
@@ -46,7 +47,7 @@ LEAST_ROWS = 7  # that tell all five numbers, and two ratings more
 ASKED, SILENT = 4, 2  # clients that are asked, those with most ratings; how many if none of them tells
 ENOUGH_ROWS = 32  # of clients that are asked together
 GROWN = np.exp(np.linspace(-0.4, 3.6, 201))  # lengths at the end, in units of the first: 2 % apart
-FITTED, MOST_NAMED = 16, 4  # starts that are fitted, and different ratings that they may name
+FITTED, MOST_NAMED = 12, 4  # starts that are fitted, and different ratings that they may name
 KEPT = (1e-2, 1e-3, 1e-4, 1e-6, 1e-8, 1e-11, 1e-14)  # singular values that a step counts: a few first
 DIGITS = 64.0  # times the last digit of the highest level, that an answer may be off the grid
 EXACT = 1e-9  # of a step, below which an answer is on the grid whatever the digits
@@ -128,6 +129,7 @@ def follow_pulled(
     *,
     after: bool = False,
     scale_known: bool = False,
+    pulls: tuple[float, ...] = (0.0,),
 ) -> Pulled:
     """Follow all clients' lengths from row to row under any scale, rate and regularisation.
 
@@ -148,6 +150,8 @@ def follow_pulled(
         Whether a row is the error times the length after the step.
     scale_known : bool
         Whether rows were divided by a declared scale, p = 1: it tells multiples apart, and nothing else.
+    pulls : tuple of float
+        What c is about, one after the other until one explains something.
 
     Returns
     -------
@@ -172,7 +176,8 @@ def follow_pulled(
     masked = (np.where(valid, part, 0.0) for part in (scalar * facing, along * facing, offset))
     lists = _Lists(*(np.take_along_axis(part, order, axis=1) for part in (*masked, valid)))
     with np.errstate(all="ignore"):
-        best = _best(lists, grid, scale_known)
+        found = (_best(lists, grid, scale_known, c) for c in pulls)
+        best = next((one for one in found if one is not None), None)
     none = np.full(len(scalar), np.nan)
     if best is None:
         return Pulled(np.full(scalar.shape, np.nan), np.zeros(len(scalar), bool), none, none, none)
@@ -182,14 +187,14 @@ def follow_pulled(
     return Pulled(value, best.told, -c, first * facing[:, 0], p / first * facing[:, 0])
 
 
-def _best(lists: _Lists, grid: _Grid, scale_known: bool) -> _Together | None:
+def _best(lists: _Lists, grid: _Grid, scale_known: bool, c: float) -> _Together | None:
     """What explains most clients; None where too few are explained, or no single one explains so many."""
     size = lists.there.sum(axis=1)
     found: list[_Together] = []
     for number, some in enumerate(_asked(size)):
         if (found and some.size > 1) or (not found and number >= SILENT):
             break
-        for numbers in _alone(lists.of(some), grid):
+        for numbers in _alone(lists.of(some), grid, c):
             if not any(_same(numbers, one.numbers[0]) for one in found):
                 found += _together(numbers, lists, grid, scale_known)
         if any(one.clear and one.told[size > 0].all() for one in found):
@@ -217,9 +222,9 @@ def _same(first: np.ndarray, second: np.ndarray) -> bool:
     return bool(np.allclose(first[1:], second[1:], rtol=SAME_SCALE, atol=0))
 
 
-def _alone(some: _Lists, grid: _Grid) -> Float[np.ndarray, "few 5"]:
+def _alone(some: _Lists, grid: _Grid, c: float) -> Float[np.ndarray, "few 5"]:
     """Numbers that put all rows of a client, or of some with one start, on the grid; those of multiples."""
-    numbers = _starts(some, grid)
+    numbers = _starts(some, grid, c)
     for kept in KEPT:
         value, slope = (part[:, some.there] for part in _sloped(numbers[:, None], some, grid.after))
         missing = nearest_level(value, grid.levels) - value
@@ -242,9 +247,9 @@ def _alone(some: _Lists, grid: _Grid) -> Float[np.ndarray, "few 5"]:
     return np.concatenate([np.zeros((0, 5)), *every])
 
 
-def _starts(some: _Lists, grid: _Grid) -> Float[np.ndarray, "few 5"]:
-    """Numbers without regularisation that put the rows nearest to the grid, for each growth of the length."""
-    total = (some.g * some.h).sum(axis=1)
+def _starts(some: _Lists, grid: _Grid, c: float) -> Float[np.ndarray, "few 5"]:
+    """Numbers with c as given and a = 1 that put rows nearest to the grid, for each growth of the length."""
+    total = ((some.g + c * some.h) * some.h).sum(axis=1)
     total = total[np.abs(total).argmax()]
     if total == 0 or grid.levels.size**2 > MOST_PAIRS:
         return np.zeros((0, 5))
@@ -252,7 +257,7 @@ def _starts(some: _Lists, grid: _Grid) -> Float[np.ndarray, "few 5"]:
     none, all_ = np.zeros(beta.size), np.ones(beta.size)
     bare = some._replace(offset=np.zeros_like(some.offset))
     errors, both = (
-        _values(np.stack([all_, p, beta, none, all_], axis=1)[:, None], bare, grid.after)[:, some.there]
+        _values(np.stack([all_, p, beta, c * all_, all_], axis=1)[:, None], bare, grid.after)[:, some.there]
         for p in (none, all_)
     )
     columns = np.stack([errors, both - errors], axis=2)
@@ -261,10 +266,13 @@ def _starts(some: _Lists, grid: _Grid) -> Float[np.ndarray, "few 5"]:
     pairs = nearest_numbers(columns, offset, np.ones(errors.shape, bool), grid.levels)
     value = np.matmul(pairs, columns.transpose(0, 2, 1)) + offset[:, None]
     away = distance_to_levels(value, grid.levels).mean(axis=2)
-    away[~(np.isfinite(away) & (np.ptp(nearest_level(value, grid.levels), axis=2) > 0))] = np.inf
-    trial, pair = np.unravel_index(np.argsort(away, axis=None)[:FITTED], away.shape)
+    range_ = np.ptp(nearest_level(value, grid.levels), axis=2)
+    away[~(np.isfinite(away) & (range_ > 0))] = np.inf
+    # small multiples of anything are near the grid, large ones in proportion to their range
+    nearest = [np.argsort(part, axis=None)[:FITTED] for part in (away, away / range_)]
+    trial, pair = np.unravel_index(np.unique(np.concatenate(nearest)), away.shape)
     a, b = pairs[trial, pair].T
-    found = np.stack([a, a * b, beta[trial] / a**2, 0 * a, 1 + 0 * a], axis=1)
+    found = np.stack([a, a * b, beta[trial] / a**2, c + 0 * a, 1 + 0 * a], axis=1)
     return found[np.isfinite(found).all(axis=1)]
 
 

@@ -285,6 +285,7 @@ def _equal_pulled(rows: Rows, manifest: Manifest, max_misfit: float, *, after: b
         rows.precision,
         after=after,
         scale_known=manifest.scale_known or bool(np.isfinite(rows.scale).any()),
+        pulls=(0.0, *_taken_off(rows, manifest)),
     )
     n_rows = (numbers.there & able[:, None]).sum(axis=1)
     away = np.where(np.isfinite(found.value), distance_to_levels(np.nan_to_num(found.value), levels), 0.0)
@@ -299,6 +300,14 @@ def _equal_pulled(rows: Rows, manifest: Manifest, max_misfit: float, *, after: b
         found.of_factor,
         np.zeros(n_rows.shape),
     )
+
+
+def _taken_off(rows: Rows, manifest: Manifest) -> tuple[float, ...]:
+    """The multiple of its factor that a row lacks if it is no weight, though as near to its factor as one."""
+    if manifest.rule.upload != "weights":
+        return ()
+    known = rows.scale[np.isfinite(rows.scale)]
+    return (1 / (manifest.upload.scale * (float(known[0]) if known.size else 1.0)),)
 
 
 def several_steps(rows: Rows, *, after: bool = False) -> Numbers:
