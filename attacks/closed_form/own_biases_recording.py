@@ -14,6 +14,7 @@ from attacks.closed_form.bias_steps import Clients, Moves, shifts_of
 from attacks.closed_form.centred import even
 from attacks.closed_form.goodness_of_fit import step_of
 from attacks.closed_form.item_rows import BATCH_BYTES
+from attacks.closed_form.read_rounds import EXACT
 from victims.transcript.view import ITEM, View
 
 OPEN_SHIFT = (
@@ -23,6 +24,7 @@ OPEN_SHIFT = (
 
 ABLE = 6  # ratings of a client that can be read alone
 FEWEST, MOST = 3, 0.9  # clients who are told, and the share of those who can be: nothing else is tried
+CLOSER = 10.0  # times as far from the grid, that an answer without a bias may be
 NOTHING = 1e-3  # stars, below which a bias may be none
 
 
@@ -140,8 +142,10 @@ def _with(
     apart = np.where(np.isnan(value), np.nan, before - value)
     kept = (shift < 0) & np.array([_one_number(own[np.isfinite(own)], step_of(levels)) for own in apart])
     # an answer by several steps (NaN), in whose span a shift is by accident, of who took one with a bias
-    before_steps = told.diagnostics["steps"][np.searchsorted(told.users, users)]
-    kept &= ~(np.isfinite(part.found.bias) & np.isnan(before_steps))
+    at = np.searchsorted(told.users, users)
+    kept &= ~(np.isfinite(part.found.bias) & np.isnan(told.diagnostics["steps"][at]))
+    # nor one that is nearly on the grid where ratings with a bias are on it
+    kept &= told.diagnostics["misfit"][at] <= CLOSER * part.found.distance / (step_of(levels) / 4) + EXACT
     some = np.flatnonzero(~kept)
     value = np.where((shift >= 0)[:, None], value, np.nan)[some]
     block = Estimates(users[some], part.kinds[some], part.items[some], value)

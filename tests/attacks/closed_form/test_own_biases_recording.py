@@ -117,15 +117,22 @@ def test_an_answer_by_several_steps_is_not_kept_of_who_took_one():
     assert several.abstained == {0: OPEN_SHIFT}
 
 
-def replaced_answers(steps: float) -> Reconstruction:
+def test_an_answer_near_the_grid_is_not_kept_where_a_bias_puts_ratings_on_it():
+    """Ratings 5 and 4 had been answered as 2 and 0.999 (9 answers of one recording)."""
+    assert replaced_answers(1.0, misfit=2e-3).abstained == {0: OPEN_SHIFT}
+
+
+def replaced_answers(steps: float, misfit: float = 0.0) -> Reconstruction:
     """A client's answers of another reading that fit what one step says up to a shift, which is open."""
     items, value = np.arange(3)[None], np.array([[3.0, 4.0, 2.0]])
     block = Estimates(np.array([0]), np.zeros((1, 3), int), items, value)
-    diagnostics = {name: np.array([0.0]) for name in ("misfit", "declared", "pull", "upright")}
-    told = Reconstruction("one", np.array([0]), (block,), {}, {}, diagnostics | {"steps": np.array([steps])})
+    diagnostics = {name: np.array([0.0]) for name in ("declared", "pull", "upright")}
+    diagnostics |= {"steps": np.array([steps]), "misfit": np.array([misfit])}
+    told = Reconstruction("one", np.array([0]), (block,), {}, {}, diagnostics)
     number, table = np.array([2.5]), np.zeros((1, 2))
     above = np.array([[1, 2, 0]])
     found = Shifted(above, number, number, table, table, table, number, number, np.array([True]))
+    found = found._replace(distance=np.zeros(1))
     part = Part(np.array([0]), 0, np.zeros((1, 3), int), items, found)
     course = Course(
         np.array([0]), [part], number, moves_of(np.zeros(1, int), np.random.default_rng(0), decay=0)
