@@ -90,7 +90,15 @@ def test_rounds_tell_the_shift(tmp_path, levels, program):
     assert right == many >= 0.95 * (table > 0).sum()
 
 
-@pytest.mark.parametrize("program", [{}, {"column": True}, {"steps": 3}, {"steps": 3, "column": True}])
+@pytest.mark.parametrize(
+    "program",
+    [
+        {},
+        {"column": True},
+        pytest.param({"steps": 3}, marks=pytest.mark.thorough),
+        pytest.param({"steps": 3, "column": True}, marks=pytest.mark.thorough),
+    ],
+)
 def test_without_decay_both_ends_of_the_grid_tell_it(tmp_path, program):
     table = table_of(STARS)
     path = recorded(tmp_path / "t", table, STARS, decay=0, **program)
