@@ -393,7 +393,7 @@ def open_transcript(path: str | Path) -> Transcript:
 
 def attack(
     target: str | Path | Transcript | View,
-    attack: str | Attack = "spectral",
+    attack: str | Attack | None = None,
     *,
     adversary: str = "server",
     users: int | None = None,
@@ -408,7 +408,8 @@ def attack(
     ----------
     target : str, Path, Transcript or View
         A transcript or its directory; a view is attacked as it is.
-    attack : str or Attack
+    attack : str, Attack or None
+        None takes ``spectral``, or ``undeclared`` where clients take a step that ``spectral`` does not know.
     adversary : str
         Whose view is attacked; see ``list_components("adversaries")``.
     users : int, optional
@@ -451,7 +452,7 @@ def attack(
         options=options,
         identified=identified,
     )
-    with _bar(str(getattr(attack, "name", attack)), progress) as update:
+    with _bar(str(getattr(attack, "name", attack or "attack")), progress) as update:
         return attacking.attack(request, update).reconstruction
 
 

@@ -29,8 +29,13 @@ UNDER = "under the rule that the uploads show:"
 def attack(
     transcript: Annotated[Path, typer.Argument(help="Transcript directory.")],
     attack: Annotated[
-        str, typer.Option(help="See `factorleak list attacks`.", autocompletion=completing("attacks"))
-    ] = "spectral",
+        str | None,
+        typer.Option(
+            help="See `factorleak list attacks`. Default: spectral, or undeclared where clients take a step "
+            "that spectral does not know.",
+            autocompletion=completing("attacks"),
+        ),
+    ] = None,
     out: Annotated[Path, typer.Option(help="Reconstruction file to write.")] = Path("RECONSTRUCTION.arrow"),
     adversary: AdversaryOption = "server",
     users: Annotated[int | None, typer.Option(help="Attack a random sample of this many clients.")] = None,
@@ -61,14 +66,14 @@ def attack(
         options=parse_options(option or []),
         identified=identify,
     )
-    with output.progress(attack) as update_bar:
+    with output.progress(attack or "attack") as update_bar:
         response = answer(request, update_bar)
     found, view, seconds = response.reconstruction, response.view, response.seconds
     write_reconstruction(out, found, view.manifest, adversary=view.adversary, seconds=seconds)
     if called := called_by_name(transcript, view.adversary):
         output.show(f"{called}.")
     output.show(
-        f"{attack}: {found.users.size} clients in {seconds:.2f} s, {len(found.abstained)} abstained; "
+        f"{found.attack}: {found.users.size} clients in {seconds:.2f} s, {len(found.abstained)} abstained; "
         f"wrote {out}"
     )
     told = response.identification
@@ -79,7 +84,7 @@ def attack(
         output.show(f"  abstained on {count}: {reason}")
     content = {
         "reconstruction": out,
-        "attack": attack,
+        "attack": found.attack,
         "adversary": view.adversary,
         "clients": int(found.users.size),
         "abstained": [{"clients": count, "reason": reason} for reason, count in reasons],

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from attacks.base import Attack, Reconstruction
+from attacks.base import Attack, Foreseeing, Reconstruction
 from attacks.identify.identification import Identification
 from attacks.identify.identify import identify
 from audit.experiments.answers import answered_or_refused, complaints
@@ -22,6 +22,9 @@ from victims.common.validation import or_none, require_fields
 from victims.transcript.reader import Transcript, open_transcript
 from victims.transcript.view import View
 
+BY_DEFAULT = ("spectral", "undeclared", "aggregate")
+"""Where no attack is named, the first of these that applies: a known step, any step, decrypted sums."""
+
 
 @dataclass(frozen=True)
 class AttackRequest:
@@ -30,8 +33,8 @@ class AttackRequest:
     Attributes
     ----------
     target : Transcript, View or Path
-    attack : str or Attack
-        A name takes ``options``; an object has them.
+    attack : str, Attack or None
+        A name takes ``options``; an object has them. None takes the first of ``BY_DEFAULT`` that applies.
     adversary : str
         Whose view of a transcript is attacked.
     users : int or None
@@ -43,7 +46,7 @@ class AttackRequest:
     """
 
     target: Transcript | View | Path
-    attack: object = "spectral"
+    attack: object = None
     adversary: str = "server"
     users: int | None = None
     seed: int = 0
@@ -88,10 +91,11 @@ def attack(
     chosen = request.attack
     if isinstance(chosen, str):
         make_attack(chosen, request.options)  # a misspelt name comes before opening the transcript
-    elif not isinstance(chosen, Attack):
+    elif chosen is not None and not isinstance(chosen, Attack):
         raise InputError(f"attack must be a name or have the verb of factorleak.Attack, got {chosen!r:.80}")
     elif request.options:
-        raise InputError(f"options go into the attack that is given as an object, got {request.options}")
+        whose = "into the attack that is given as an object" if chosen is not None else "with a named attack"
+        raise InputError(f"options go {whose}, got {request.options}")
     view = view_of_target(request.target, request.adversary)
     identification = identify(view) if request.identified else None
     if identification is not None:
@@ -99,6 +103,8 @@ def attack(
     sample = sample_of(view.users, request.users, Purpose.ATTACKED_CLIENTS, request.seed)
     if sample is not None:
         view = view.select(sample)
+    if chosen is None:
+        chosen = first_that_applies(view)
     start = time.perf_counter()
     if isinstance(chosen, str):
         found = answered_or_refused(chosen, request.options, view, request.seed, report)
@@ -110,6 +116,26 @@ def attack(
     if identification is not None:
         found = replace(found, options={**found.options, "identified": identification.summary()})
     return AttackResponse(found, view, seconds, identification)
+
+
+def first_that_applies(view: View) -> str:
+    """The attack on a view where none is named.
+
+    Parameters
+    ----------
+    view : View
+
+    Returns
+    -------
+    str
+        Of ``BY_DEFAULT``, the first that does not say beforehand that it abstains on everybody; the first
+        where all of them do.
+    """
+    for name in BY_DEFAULT:
+        attack = make_attack(name)
+        if not isinstance(attack, Foreseeing) or not attack.obstacle(view):
+            return name
+    return BY_DEFAULT[0]
 
 
 def view_of_target(target: Transcript | View | Path, adversary: str) -> View:

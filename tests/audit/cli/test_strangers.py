@@ -317,3 +317,17 @@ def test_a_reason_of_one_step_promises_nothing_of_a_rule_that_nobody_declared(pr
     told = {one.attack: one.reason for one in fl.check_transcript(program("plain")).attacks}
     assert told["spectral"].startswith("one round of clients whose rule is not declared leaves")
     assert told["trajectory"] == "two rounds in a row are needed, and no two were recorded"
+
+
+def test_without_a_name_the_attack_is_one_that_applies(run, program, tmp_path):
+    """One round of an undeclared step is none for ``spectral``; a known step is."""
+    out = tmp_path / "found.arrow"
+    told = json.loads(run("attack", program("undeclared"), "--out", out, "--json")[1])
+    assert told["attack"] == "undeclared"
+    rule = {"rule": "sgd", "order": "batch", "local_steps": 1}
+    constants = {"upload_scale": -2.0, "upload_regularization": 0.0}
+    assert fl.attack(program("declared", rule=rule, constants=constants), users=2).attack == "undeclared"
+    semi = program("semi", rule={"rule": "semi-als"}, constants=constants | {"lambda_factors": 0.1})
+    assert fl.attack(semi).attack == "spectral"
+    with pytest.raises(InputError, match="options go with a named attack"):
+        fl.attack(program("options"), seeds=3)
