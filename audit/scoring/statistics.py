@@ -10,7 +10,7 @@ import numpy as np
 from jaxtyping import Bool, Float
 from scipy import stats
 
-from audit.scoring.metrics import LOWER_IS_BETTER
+from audit.scoring.metrics import LOWER_IS_BETTER, YES_OR_NO
 from victims.common.seeds import Purpose, generator
 
 RESAMPLES = 1000
@@ -43,7 +43,8 @@ class Summary:
         Mean of the best guess over the same clients.
     advantage, advantage_low, advantage_high : float
         (value - baseline) / (1 - baseline); for errors 1 - value / baseline. 0 is the guess, 1 is
-        everything. The interval resamples clients, value and baseline together.
+        everything. The interval resamples clients, value and baseline together; where a metric of
+        ``YES_OR_NO`` is the guess for everybody, it ends at ``most_unlike``.
     p_value : float
         Exact one-sided sign test over clients that the attack beats the guess.
     below : bool
@@ -116,6 +117,9 @@ def summarise(
         (values, baseline),
         seed,
     )
+    leaves = _leaves_something(metric, baseline)
+    if metric in YES_OR_NO and leaves and (values == baseline).all():
+        advantage_high = max(advantage_high, most_unlike(values.size))
     advantage = float(_advantage(metric, values.mean(), baseline.mean()))
     p_value = sign_test(metric, values, baseline)
     asked = n_ratings is not None and (~silent).sum() < FEWEST
@@ -137,7 +141,7 @@ def summarise(
             p_value,
             float(silent.mean()),
             int(values.size),
-            leaves=_leaves_something(metric, baseline),
+            leaves=leaves,
             by_ratings=by_ratings,
         ),
         int(values.size),
@@ -181,6 +185,31 @@ def interval(
         rng=generator(seed, Purpose.BOOTSTRAP),
     ).confidence_interval
     return float(interval.low), float(interval.high)
+
+
+def most_unlike(n_users: int) -> float:
+    """Bound the share of clients who are unlike all of a sample, which resampling that sample cannot show.
+
+    Parameters
+    ----------
+    n_users : int
+        In the sample.
+
+    Returns
+    -------
+    float
+        Upper end of the exact two-sided 95 % interval of a share of which none was seen.
+
+    References
+    ----------
+    C. J. Clopper, E. S. Pearson 1934, doi:10.1093/biomet/26.4.404.
+
+    Examples
+    --------
+    >>> round(most_unlike(12), 3), round(most_unlike(72), 3)
+    (0.265, 0.05)
+    """
+    return float(1 - ((1 - CONFIDENCE) / 2) ** (1 / n_users))
 
 
 def _advantage(metric: str, value: np.ndarray | float, baseline: np.ndarray | float) -> np.ndarray:

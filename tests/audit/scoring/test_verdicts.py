@@ -309,3 +309,12 @@ class TestFewClients:
         scores = fl.score(fl.attack(tmp_path / "t", "undeclared"), transcript=tmp_path / "t")
         verdicts = scores.set_index("metric")["verdict"]
         assert verdicts["rating_accuracy"] == verdicts["rated_rating_accuracy"] == "LEAK"
+
+
+def test_nobody_of_a_few_bounds_little():
+    """None of 12 clients fully recovered: 0.26 of all may be. Before: NO EVIDENCE, bounded by 0."""
+    few, many = (summarise("users_fully_recovered", np.zeros(n), np.zeros(n)) for n in (12, 73))
+    assert few.verdict == "INCONCLUSIVE"
+    assert "[0, 0.26]" in why_inconclusive(few)
+    assert many.verdict == "NO EVIDENCE"
+    assert 0.049 < many.advantage_high < 0.05
