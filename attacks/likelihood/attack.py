@@ -20,10 +20,11 @@ direction in common (``attacks.likelihood.sign_test``), it says that its model f
 does where noise of unknown scale turns out larger along the rows' directions than off them. Where uploads
 under such noise are more likely as rows of the opposite sign, without the declared rule, or with steps of
 another size, they are taken so, and the option ``declared_rule`` says it; the scale of the rows
-(``upload_scale``, ``reduction``) is taken as declared. Where the rows have no noise to speak of, the closed
-form (``attacks.closed_form.spectral`` or ``attacks.closed_form.rating_grid``, whichever answers more
-clients) is the maximum, and its answer is given. Rows that clients send each other are read where they are
-such uploads (``attacks.likelihood.neighbours``).
+(``upload_scale``, ``reduction``) is taken as declared. Where the rows hold no noise, and the declared rule
+does not make them, it abstains (``attacks.likelihood.exact_rows``). Where it makes them, with no noise to
+speak of, the closed form (``attacks.closed_form.spectral`` or ``attacks.closed_form.rating_grid``, whichever
+answers more clients) is the maximum, and its answer is given. Rows that clients send each other are read
+where they are such uploads (``attacks.likelihood.neighbours``).
 """
 
 from __future__ import annotations
@@ -39,6 +40,7 @@ from attacks.closed_form.rating_grid import Grid
 from attacks.closed_form.repeated_noise import noise_repeats
 from attacks.closed_form.spectral import Spectral
 from attacks.closed_form.upload_kind import uploaded_otherwise
+from attacks.likelihood.exact_rows import exact_rows
 from attacks.likelihood.manifest_model import unmodelled
 from attacks.likelihood.neighbours import as_uploads, in_stars, of_neighbours, unlike_uploads
 from attacks.likelihood.preparation import Preparation, settled
@@ -145,6 +147,8 @@ class Likelihood:
             )
             if len(closed.abstained) < closed.users.size:
                 return _renamed(self.name, closed, options)
+        elif reason := exact_rows(view, size.deviation, key):
+            return all_abstain(self.name, everyone, reason, options)
         users = np.setdiff1d(view.users, list(unusable))
         if users.size == 0:
             return Reconstruction(self.name, everyone, (), unusable, options)

@@ -22,6 +22,8 @@ class Size(NamedTuple):
         Of noise of the manifest's law that would be this part.
     length : float
         Root mean square of the coordinates.
+    deviation : float
+        Standard deviation of this part, in the numbers as uploaded.
     unusable : dict of int to str
         Clients that no attack can read, and why.
     """
@@ -29,6 +31,7 @@ class Size(NamedTuple):
     off_share: float
     scale: float
     length: float
+    deviation: float
     unusable: dict[int, str]
 
 
@@ -57,7 +60,7 @@ def size_up(view: View) -> Size:
     scale = noise_law(view.manifest).scale_of_variance(variance) / unit
     length = float(np.sqrt(energy / n_numbers)) / unit
     share = float(np.sqrt(off / energy)) if energy and freedom else (1.0 if energy else 0.0)
-    return Size(share, scale, length, unusable)
+    return Size(share, scale, length, float(np.sqrt(variance)), unusable)
 
 
 class _SecondMoments(NamedTuple):

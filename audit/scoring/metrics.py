@@ -26,7 +26,7 @@ from victims.transcript.view import ITEM
 
 LOWER_IS_BETTER = frozenset({"rating_mae", "factor_relative_error"})
 YES_OR_NO = frozenset({"users_fully_recovered"})
-"""Metrics that are 0 or 1 of a client: that all of few are 0 says little of the next one."""
+"""Metrics that are 0 or 1 of a client."""
 FALSE_POSITIVE_RATE = 0.001
 RATING_METRICS = (
     "rating_accuracy",

@@ -16,7 +16,7 @@ from audit.scoring.baselines import best_guess, guesses
 from audit.scoring.factor_scores import score_factors
 from audit.scoring.lengths import length_scores
 from audit.scoring.linking import Senders, clients_of, link_scores, unsaid
-from audit.scoring.metrics import LOWER_IS_BETTER, UserScores, score_users
+from audit.scoring.metrics import LOWER_IS_BETTER, YES_OR_NO, UserScores, score_users
 from audit.scoring.pseudonyms import CLAIMED, pseudonym_scores
 from audit.scoring.statistics import (
     GUESSED,
@@ -173,7 +173,9 @@ def _scored(
     values = np.where(unanswered, baseline, values)
     looked = reconstruction.outcome == Outcome.NOTHING_FOUND
     n_ratings = varied if _of_single_ratings(metric, manifest) else None
-    summary = summarise(metric, values, baseline, seed, unanswered & ~(silent & looked), n_ratings)
+    alone = metric in YES_OR_NO and not looked  # noise is told by all uploads together
+    unheard = unanswered & ~(silent & looked)
+    summary = summarise(metric, values, baseline, seed, unheard, n_ratings, yes_or_no=alone)
     if is_guess(reconstruction.attack):
         summary = replace(summary, verdict="")
     limit = _limit(metric, manifest, ceilings, users, np.where(np.isnan(values), np.nan, baseline))

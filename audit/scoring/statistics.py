@@ -10,7 +10,7 @@ import numpy as np
 from jaxtyping import Bool, Float
 from scipy import stats
 
-from audit.scoring.metrics import LOWER_IS_BETTER, YES_OR_NO
+from audit.scoring.metrics import LOWER_IS_BETTER
 from victims.common.seeds import Purpose, generator
 
 RESAMPLES = 1000
@@ -43,8 +43,8 @@ class Summary:
         Mean of the best guess over the same clients.
     advantage, advantage_low, advantage_high : float
         (value - baseline) / (1 - baseline); for errors 1 - value / baseline. 0 is the guess, 1 is
-        everything. The interval resamples clients, value and baseline together; where a metric of
-        ``YES_OR_NO`` is the guess for everybody, it ends at ``most_unlike``.
+        everything. The interval resamples clients, value and baseline together; where yes or no
+        is the guess for everybody, it ends at ``most_unlike``.
     p_value : float
         Exact one-sided sign test over clients that the attack beats the guess.
     below : bool
@@ -83,6 +83,8 @@ def summarise(
     seed: int = 0,
     unanswered: Bool[np.ndarray, " users"] | None = None,
     n_ratings: Float[np.ndarray, " users"] | None = None,
+    *,
+    yes_or_no: bool = False,
 ) -> Summary:
     """Summarise a metric; clients where it or its baseline is NaN are left out.
 
@@ -97,6 +99,8 @@ def summarise(
     n_ratings : (n_users,), optional
         Ratings of each client of which ``values`` is the share that is right: with answers about fewer than
         ``FEWEST`` clients, ``ratings_test`` may tell a leak.
+    yes_or_no : bool
+        Values are 0 or 1, each found out alone: that all of few are the guess says little of the next one.
 
     Returns
     -------
@@ -118,7 +122,7 @@ def summarise(
         seed,
     )
     leaves = _leaves_something(metric, baseline)
-    if metric in YES_OR_NO and leaves and (values == baseline).all():
+    if yes_or_no and leaves and (values == baseline).all():
         advantage_high = max(advantage_high, most_unlike(values.size))
     advantage = float(_advantage(metric, values.mean(), baseline.mean()))
     p_value = sign_test(metric, values, baseline)
