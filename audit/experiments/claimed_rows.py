@@ -1,8 +1,8 @@
 """What an attack claims where there is no truth to hold it against: for whom it has an answer, and how sure.
 
 An attack that judges its own fit has no answer where nothing fits. That it answers more clients than on the
-same rows dealt out at random is evidence that it reads something; how much of it is right stays unknown, and
-that it answers nobody bounds nothing.
+same rows dealt out at random, of few clients again and again, is evidence that it reads something; how much
+of it is right stays unknown, and that it answers nobody bounds nothing.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-from jaxtyping import Bool, Float
+from jaxtyping import Bool, Float, Int
 
 from attacks.base import Reconstruction, Scope
 from audit.experiments.answers import answered
@@ -18,7 +18,19 @@ from audit.experiments.metric_rows import RATED_SET_ALONE, inapplicable_row, why
 from audit.experiments.results import Row, make_row
 from audit.experiments.shuffled_null import few_clients
 from audit.registry import is_guess
-from audit.scoring.statistics import INCONCLUSIVE, LEAK, NO_EVIDENCE, interval, summarise, why_inconclusive
+from audit.scoring.answers_test import answers_test, dealings
+from audit.scoring.statistics import (
+    FEWEST,
+    INCONCLUSIVE,
+    LEAK,
+    LEAK_LEVEL,
+    NO_EVIDENCE,
+    Summary,
+    interval,
+    summarise,
+    why_inconclusive,
+)
+from victims.common.seeds import Purpose, generator
 from victims.transcript.view import ITEM, View
 
 ANSWERED, PROBABILITY = "clients_answered", "claimed_probability"
@@ -75,7 +87,6 @@ def _answered_row(
     columns: Row, attack: str, options: dict[str, Any], seed: int, view: View, answer: Reconstruction
 ) -> Row:
     few = few_clients(view, attack, seed)
-    shuffled = few.shuffled(seed)
     has = _has_answer(answer, answer.users)
     shared = make_row(
         **columns,
@@ -87,19 +98,17 @@ def _answered_row(
         verdict="" if is_guess(attack) else INCONCLUSIVE,
         reason=NO_TRUTH,
     )
-    if shuffled is None:
-        return shared
-    null = answered(attack, options, shuffled, seed)
-    users = np.intersect1d(null.users, answer.users)
-    summary = summarise(
-        ANSWERED,
-        _has_answer(answer, users).astype(float),
-        _has_answer(null, users).astype(float),
-        seed,
-    )
     if is_guess(attack):
         return shared
-    why = why_inconclusive(summary, TOO_FEW) or (AS_MANY if summary.verdict == NO_EVIDENCE else "")
+    real = _has_answer(answer, few.users)
+    n_dealings = dealings(int(real.sum()))
+    dealt = _dealt(attack, options, seed, few, n_dealings)
+    if dealt is None:
+        return shared
+    summary = summarise(ANSWERED, real.astype(float), dealt / n_dealings, seed)
+    p_value = answers_test(real, dealt, n_dealings)
+    leak = p_value < LEAK_LEVEL and summary.advantage_low > 0
+    why = "" if leak else _why_no_leak(summary, p_value, n_dealings)
     return shared | {
         "reason": f"{NO_TRUTH}; {why}" if why else NO_TRUTH,
         "ci_low": summary.ci_low,
@@ -109,9 +118,35 @@ def _answered_row(
         "advantage": summary.advantage,
         "advantage_low": summary.advantage_low,
         "advantage_high": summary.advantage_high,
-        "p_value": summary.p_value,
-        "verdict": LEAK if summary.verdict == LEAK else INCONCLUSIVE,
+        "p_value": p_value,
+        "verdict": LEAK if leak else INCONCLUSIVE,
     }
+
+
+def _dealt(
+    attack: str, options: dict[str, Any], seed: int, view: View, n_dealings: int
+) -> Int[np.ndarray, " users"] | None:
+    """In how many dealings of all rows each client of a view has an answer; None where none can be dealt."""
+    count = np.zeros(view.users.size, int)
+    more = generator(seed, Purpose.DEALINGS).integers(1 << 31, size=n_dealings - 1)
+    for dealing in (seed, *more.tolist()):
+        shuffled = view.shuffled(dealing)
+        if shuffled is None:
+            return None
+        count += _has_answer(answered(attack, options, shuffled, seed), view.users)
+    return count
+
+
+def _why_no_leak(summary: Summary, p_value: float, n_dealings: int) -> str:
+    """Why answers alone show no leak."""
+    if summary.n_users < FEWEST:
+        against = (
+            f"against {n_dealings} dealings of their rows" if n_dealings > 1 else "against shuffled uploads"
+        )
+        return (
+            f"{TOO_FEW}: {against} the test gives {p_value:.2g}, and a leak asks for less than {LEAK_LEVEL:g}"
+        )
+    return why_inconclusive(summary, TOO_FEW) or (AS_MANY if summary.verdict == NO_EVIDENCE else "")
 
 
 def _has_answer(answer: Reconstruction, users: np.ndarray) -> Bool[np.ndarray, " users"]:

@@ -97,6 +97,7 @@ class Purpose(IntEnum):
     TUNING = 407
     GROWING_SUBSET = 408
     BOOTSTRAP_OF_PREDICTIONS = 409
+    DEALINGS = 410
 
 
 def generator(seed: SupportsIndex, purpose: Purpose, *numbers: SupportsIndex) -> np.random.Generator:

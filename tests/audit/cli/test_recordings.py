@@ -7,6 +7,7 @@ import json
 import numpy as np
 import pytest
 
+import factorleak as fl
 from audit.experiments.attack_rows import rows_of_others
 from audit.registry import BUILT_IN
 from victims.transcript.reader import open_transcript
@@ -86,6 +87,27 @@ def test_shuffled_uploads_are_no_leak_without_truth(run, recording, tmp_path):
     assert run("audit", "--transcript", tmp_path / "noise", "--out", out, "--attack", "undeclared")[0] == 0
     rows = json.loads((out / "results.json").read_text())
     assert all(row["verdict"] != "LEAK" for row in rows)
+
+
+@pytest.mark.parametrize(("n_clients", "verdict"), [(1, "INCONCLUSIVE"), (2, "LEAK"), (4, "LEAK")])
+def test_few_clients_are_a_leak_without_truth(tmp_path, n_clients, verdict):
+    """Before: INCONCLUSIVE, for a sign test of fewer than seven clients ends at 0.016."""
+    rng = np.random.default_rng(2)
+    items = rng.normal(0, 0.3, (N_ITEMS, K))
+    constants = {"upload_scale": -2.0, "upload_regularization": 0.0}
+    with Recorder(tmp_path / "few", rating_levels=LEVELS, constants=constants) as recorder:
+        recorder.broadcast(0, items)
+        for client in range(n_clients):
+            rated, factor = rng.choice(N_ITEMS, 20, replace=False), rng.normal(0, 0.3, K)
+            error = rng.choice(LEVELS, 20) - items[rated] @ factor
+            recorder.upload(0, client, -2 * error[:, None] * factor, rated)
+    (row,) = (
+        fl.audit_recording(tmp_path / "few", attacks="grid")
+        .query("metric == 'clients_answered'")
+        .itertuples()
+    )
+    assert (row.value, row.baseline, row.verdict) == (1, 0, verdict)
+    assert row.p_value == pytest.approx({1: 1 / 11, 2: 1 / 121, 4: 1 / 256}[n_clients])
 
 
 def test_a_bar_without_truth_is_passed_by_nothing_that_was_measured(run, recording, tmp_path):
