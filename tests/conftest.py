@@ -70,8 +70,16 @@ def pytest_unconfigure() -> None:
 
 
 @pytest.fixture(scope="module")
-def optimised() -> Iterator[None]:
-    """With the optimiser's passes, for a module whose programs run longer than they compile."""
+def optimised(request: pytest.FixtureRequest) -> Iterator[None]:
+    """With the optimiser's passes, for a module whose programs run longer than they compile.
+
+    Those of its thorough tests do: where none of them is selected, nothing changes.
+    """
+    if not any(
+        item.get_closest_marker("thorough") for item in request.session.items if item.path == request.path
+    ):
+        yield
+        return
     before = jax.config.read("jax_disable_most_optimizations")
     jax.clear_caches()  # of programs without them
     jax.config.update("jax_disable_most_optimizations", False)
