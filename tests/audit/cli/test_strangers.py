@@ -298,7 +298,9 @@ def test_where_ratings_are_not_read_that_is_said(run, program, tmp_path):
         recorder.upload(0, str(client), np.random.default_rng(client).normal(0, 9, rows.shape), rated)
 
     words = ("--attack", "undeclared", "--attack", "rated-set", "--attack", "spectral", "--fail-on", "leak")
-    code, said, _ = run("audit", "--transcript", program("with", n_clients=10, send=noisy), *words, "--out", tmp_path / "a")
+    code, said, _ = run(
+        "audit", "--transcript", program("with", n_clients=10, send=noisy), *words, "--out", tmp_path / "a"
+    )
     vain = (
         "ratings: NOT TESTED: no attack has an answer from what the server sees (undeclared looked in vain)"
     )
