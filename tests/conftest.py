@@ -9,6 +9,7 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 from tempfile import mkdtemp
+from typing import Any
 
 os.environ.setdefault("JAX_PLATFORMS", "cpu")
 # what one test compiles serves the next, in every worker and in the commands that tests start; with a limit
@@ -20,7 +21,8 @@ os.environ["JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS"] = "0.1"
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:  # as of a gate in the background: Ctrl-C is tested here
     signal.signal(signal.SIGINT, signal.default_int_handler)
 if any(word.startswith("-n") for word in sys.argv):  # a worker for each core: none needs several threads
-    os.environ |= {"OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1"}  # before workers are started
+    # before workers are started; and what asks for all cores starts no processes of its own
+    os.environ |= {"OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1", "LOKY_MAX_CPU_COUNT": "1"}
 if not any("benchmarks" in word for word in sys.argv):  # timed: compiled as for users, and unchecked
     # the older way of emitting fused loops, without the optimiser's passes, compiles several times as fast;
     # most programs run for a moment only. As users compile them they are run by .ci/outside
@@ -63,6 +65,19 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
             item.add_marker(pytest.mark.slow)
 
 
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
+    """A file's tests go to one worker, so that what they share is made, traced and compiled once.
+
+    Not the thorough ones: a few of their files take most of their time.
+    """
+    if config.option.markexpr == "thorough" or config.option.dist != "load":
+        return None
+    from xdist.scheduler import LoadFileScheduling
+
+    return LoadFileScheduling(config, log)
+
+
 def pytest_unconfigure() -> None:
     if "PYTEST_XDIST_WORKER" in os.environ:
         return
@@ -70,8 +85,16 @@ def pytest_unconfigure() -> None:
 
 
 @pytest.fixture(scope="module")
-def optimised() -> Iterator[None]:
-    """With the optimiser's passes, for a module whose programs run longer than they compile."""
+def optimised(request: pytest.FixtureRequest) -> Iterator[None]:
+    """With the optimiser's passes, for a module whose programs run longer than they compile.
+
+    Those of its thorough tests do: where none of them is selected, nothing changes.
+    """
+    if not any(
+        item.get_closest_marker("thorough") for item in request.session.items if item.path == request.path
+    ):
+        yield
+        return
     before = jax.config.read("jax_disable_most_optimizations")
     jax.clear_caches()  # of programs without them
     jax.config.update("jax_disable_most_optimizations", False)

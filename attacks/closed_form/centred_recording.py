@@ -13,9 +13,10 @@ from attacks.closed_form.answered import Answered
 from attacks.closed_form.centred import Centred, read_centred
 from attacks.closed_form.goodness_of_fit import step_of
 from attacks.closed_form.item_rows import BATCH_BYTES, rows_of
-from attacks.closed_form.mirrored import Answer, patterns_of, unmirrored
+from attacks.closed_form.mirrored import patterns_of
 from attacks.closed_form.own_factors import factors_of
 from attacks.closed_form.readings import Reading, nothing, some_of
+from attacks.closed_form.unmirrored import Answer, unmirrored
 from victims.common.seeds import Purpose, generator
 from victims.transcript.view import Uploads, View
 

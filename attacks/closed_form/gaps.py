@@ -40,7 +40,7 @@ from attacks.closed_form.gap_spans import SURE, OneClient, of_a_chain, of_column
 from attacks.closed_form.gap_steps import of_steps
 from attacks.closed_form.goodness_of_fit import step_of
 from attacks.closed_form.integer_relation import COARSEST, LOOSE, precision_of
-from attacks.closed_form.readings import Reading, Rows, on_the_rest
+from attacks.closed_form.readings import Reading, Rows, on_the_rest, reading_of
 from victims.transcript.manifest import Manifest
 
 CHANCE = 20.0  # nats, by which missing entries that are all smaller than the others are no accident
@@ -146,16 +146,4 @@ def _with_unseen(rows: Rows, manifest: Manifest, max_misfit: float) -> Reading:
             if reading in FITS and asked + 1 == ASKED and not np.isfinite(value[open_[:ASKED]]).any():
                 break
     told = np.isfinite(value).any(axis=1)
-    unknown = np.full(told.shape, np.nan)
-    none = np.zeros(told.shape)
-    return Reading(
-        value,
-        np.where(told, 0.0, np.nan),
-        np.full(told.shape, max_misfit),
-        np.zeros(told.shape, bool),
-        steps,
-        none,
-        unknown,
-        unknown,
-        none,
-    )
+    return reading_of(value, misfit=np.where(told, 0.0, np.nan), allowed=max_misfit, steps=steps)

@@ -67,14 +67,19 @@ def read(numbers: Numbers, rows: Rows, manifest: Manifest, max_misfit: float) ->
     clipped &= ~_on_the_grid(value, clipped, counted, levels)
     value = np.where(clipped, beyond(value, error, levels), near_levels(value, levels))
     fit = np.where(declared, told.misfit, free.misfit)
+    of_error, of_factor, own_bias = (
+        np.where(declared, left, right) for left, right in zip(told.numbers, free.numbers, strict=True)
+    )
     return Reading(
-        np.where(numbers.there, value, np.nan),
-        np.where(numbers.whole, fit, np.nan),
-        np.where(declared, most, most_free),
-        declared,
-        numbers.steps,
-        numbers.pull,
-        *(np.where(declared, left, right) for left, right in zip(told.numbers, free.numbers, strict=True)),
+        value=np.where(numbers.there, value, np.nan),
+        misfit=np.where(numbers.whole, fit, np.nan),
+        allowed=np.where(declared, most, most_free),
+        declared=declared,
+        steps=numbers.steps,
+        pull=numbers.pull,
+        of_error=of_error,
+        of_factor=of_factor,
+        own_bias=own_bias,
     )
 
 

@@ -18,11 +18,11 @@ from attacks.base import OPTIONAL, Estimates, Reconstruction
 from attacks.closed_form.contradicted import silent_about
 from attacks.closed_form.item_rows import BATCH_BYTES, rounding_of, rows_of
 from attacks.closed_form.label_split import sides
-from attacks.closed_form.mirrored import SURE
 from attacks.closed_form.moving_factor import PARALLEL, follow
 from attacks.closed_form.positives import Named, Sides, joined, named
 from attacks.closed_form.readings import Rows
 from attacks.closed_form.row_readings import LONGEST, one_step
+from attacks.closed_form.unmirrored import SURE
 from victims.transcript.view import ITEM, View
 
 FEWEST, SELDOM = 3, 0.1  # clients whose rows are of a loss of labels, and share: a few may be by accident

@@ -10,8 +10,8 @@ it uploads are affine in its factors V (n, K) and its ratings r (n,),
 so that r lies in the span of V and of the one direction that D has outside it: K + 1 dimensions out of n,
 told without any constant, step, order or start. Ratings are integers times the unit of their grid. So r is an
 integer vector in a known subspace, where n - K - 1 equations leave one, up to a multiple: a short vector of a
-lattice, which the algorithm of Lenstra, Lenstra and Lovasz finds. Known biases of the items are one more
-dimension.
+lattice (``attacks.closed_form.short_vectors``, ``attacks.closed_form.grid_integers``). Known biases of the
+items are one more dimension.
 
 What it assumes: uploads in the clear, rounded at most, of clients with K + 1 ratings and a few more, the more
 the less exact the rows are. It answers where the vector is much shorter than all others, lies on the rating
@@ -20,28 +20,22 @@ Every rule under which rows depend on anything else of an item leaves rows outsi
 
 References
 ----------
-A. K. Lenstra, H. W. Lenstra, L. Lovasz 1982, doi:10.1007/BF01457454; integer relations: J. Hastad, B. Just,
-J. C. Lagarias, C. P. Schnorr 1989, doi:10.1137/0218059. The use on recommenders is ours.
+Integer relations: J. Hastad, B. Just, J. C. Lagarias, C. P. Schnorr 1989, doi:10.1137/0218059. The use on
+recommenders is ours.
 """
 
 from __future__ import annotations
 
-from math import gcd
 from typing import NamedTuple
 
 import numpy as np
-from flint import fmpz_mat
 from jaxtyping import Bool, Float
-from scipy.linalg import qr
+
+from attacks.closed_form.grid_integers import ratings_in_basis
+from attacks.closed_form.short_vectors import primitive_vector
 
 LOOSE = 100.0  # times the rows' last digits, by which right ratings may leave the span
 COARSEST = 1e-3  # relative, above which rows are too inexact for integers
-NATS = 20.0  # of evidence beyond that
-LONGER = 8.0  # times as long as right ratings can be, that accidental vectors are to be
-SHORTER = 3.0  # times, that all other vectors must be longer
-MOST = 96  # ratings of a client that take part in the search: its time grows with their fourth power
-DENOMINATOR = 1000  # of rating levels
-LARGEST = 1000  # levels, as multiples of the unit of their grid
 
 
 class Relation(NamedTuple):
@@ -144,12 +138,12 @@ def ratings_in_span(
     limit = LOOSE * precision_of(rows, factors, digit)
     for user in np.flatnonzero(np.isfinite(rows).all(axis=(1, 2)) & (limit < COARSEST)):
         here = item[user]
-        sent, known = rows[user, here], offset[user, here]
-        span = span_of(sent, factors[user, here].astype(float), _taken_off(known)[0])
+        sent, (known, shift) = rows[user, here], _taken_off(offset[user, here])
+        span = span_of(sent, factors[user, here].astype(float), known)
         outside[user] = span.outside
         if not span.outside <= limit[user]:
             continue
-        answer = _told(span.basis, known, levels, limit[user])
+        answer = ratings_in_basis(span.basis, levels, shift, limit[user])
         if answer is not None and not _without_factors(answer[0], sent, limit[user]):
             value[user, here], left[user] = answer
             told[user] = True
@@ -189,26 +183,17 @@ def ratings_in_columns(
     >>> found is not None and bool((found == ratings).all())
     True
     """
-    known = _taken_off(offset)[0]
+    known, shift = _taken_off(offset)
     table = np.concatenate([columns, known[:, None]], axis=1) if known.any() else columns
-    size = np.linalg.norm(table, axis=0)
-    left, values, _ = np.linalg.svd(table / np.where(size > 0, size, 1), full_matrices=False)
-    basis = left[:, values > limit * values[0]]
-    answer = _told(basis, offset, levels, limit)
+    answer = ratings_in_basis(_basis_of(table, limit), levels, shift, limit)
     return None if answer is None or _without_factors(answer[0], columns[:, :1], limit) else answer[0]
 
 
-def _told(
-    basis: np.ndarray, offset: np.ndarray, levels: np.ndarray, limit: float
-) -> tuple[np.ndarray, float] | None:
-    """Ratings in a span, and what of them is outside, where the rows are enough and one answer is there."""
-    multiples = _multiples(levels - _taken_off(offset)[1])
-    if multiples is None:
-        return None
-    n_used = _needed(basis.shape[1], limit, multiples)
-    if n_used is None or len(basis) < n_used:
-        return None
-    return _answer(basis, n_used, limit, multiples, levels)
+def _basis_of(columns: Float[np.ndarray, "n m"], limit: float) -> Float[np.ndarray, "n some"]:
+    """An orthonormal basis of what columns span to that precision, each of them of length 1."""
+    size = np.linalg.norm(columns, axis=0)
+    left, values, _ = np.linalg.svd(columns / np.where(size > 0, size, 1), full_matrices=False)
+    return left[:, values > limit * values[0]]
 
 
 def _without_factors(ratings: np.ndarray, rows: np.ndarray, limit: float) -> bool:
@@ -225,22 +210,6 @@ def _taken_off(offset: np.ndarray) -> tuple[np.ndarray, float]:
     if offset.size and np.ptp(offset) == 0:
         return np.zeros(offset.size), float(offset[0])
     return offset, 0.0
-
-
-def _unit(levels: Float[np.ndarray, " levels"]) -> float:
-    """The number of which all levels are multiples."""
-    whole = np.rint(levels * DENOMINATOR).astype(int)
-    return gcd(*whole.tolist()) / DENOMINATOR
-
-
-def _multiples(levels: Float[np.ndarray, " levels"]) -> np.ndarray | None:
-    """The levels in units of the grid, or None where they are no multiples of anything, or some are < 0."""
-    if levels[0] < 0 or levels.size < 2:
-        return None
-    if np.abs(levels * DENOMINATOR - np.rint(levels * DENOMINATOR)).max() > 1e-6:
-        return None
-    multiples = np.rint(levels / _unit(levels)).astype(int)
-    return multiples if multiples[-1] <= LARGEST else None
 
 
 def span_of(rows: np.ndarray, factors: np.ndarray, offset: np.ndarray) -> Span:
@@ -272,21 +241,6 @@ def span_of(rows: np.ndarray, factors: np.ndarray, offset: np.ndarray) -> Span:
     return Span(np.concatenate([first, left[:, :1]], axis=1), rest)
 
 
-def _needed(dimensions: int, limit: float, multiples: np.ndarray) -> int | None:
-    """How many ratings make accidental vectors longer than right ones can be; None where too many.
-
-    In a lattice of n dimensions with c equations of that precision the shortest accidental vector has a
-    length of about sqrt(n) (1 / precision)^(c / n), and right ratings one of sqrt(n) times the highest level
-    at most.
-    """
-    each = np.log(LONGER * multiples[-1])
-    gain = np.log(1 / limit) - each
-    if gain <= 0:
-        return None
-    n_used = dimensions + max(2, int(np.ceil((dimensions * each + NATS) / gain)))
-    return n_used if n_used <= MOST else None
-
-
 def integers_in_columns(
     columns: Float[np.ndarray, "n m"], largest: int, limit: float
 ) -> Float[np.ndarray, " n"] | None:
@@ -313,56 +267,9 @@ def integers_in_columns(
     >>> found is not None and bool((np.abs(found) == np.abs(whole)).all())
     True
     """
-    size = np.linalg.norm(columns, axis=0)
-    left, values, _ = np.linalg.svd(columns / np.where(size > 0, size, 1), full_matrices=False)
-    basis = left[:, values > limit * values[0]]
-    n_used = _needed(basis.shape[1], limit, np.array([largest]))
-    if n_used is None or len(basis) < n_used:
-        return None
-    found = _primitive(basis, n_used, limit)
+    basis = _basis_of(columns, limit)
+    found = primitive_vector(basis, largest, limit)
     if found is None or np.abs(found).max() > largest:
         return None
     away = np.linalg.norm(found - basis @ (basis.T @ found))
     return found if away <= limit * basis.shape[1] * np.linalg.norm(found) else None
-
-
-def _primitive(basis: np.ndarray, n_used: int, limit: float) -> np.ndarray | None:
-    """The vector of integers in a span, in lowest terms, where it is much shorter than all others."""
-    _, _, order = qr(basis.T, mode="economic", pivoting=True)
-    used = np.sort(order[:n_used])
-    vector = _shortest(basis[used], limit)
-    if vector is None:
-        return None
-    # the others follow from those that were searched for
-    known, *_ = np.linalg.lstsq(basis[used], vector.astype(float), rcond=None)
-    whole = np.rint(basis @ known)
-    return whole * (np.sign(whole.sum()) or 1.0) / max(1, gcd(*np.abs(whole).astype(int).tolist()))
-
-
-def _answer(
-    basis: np.ndarray, n_used: int, limit: float, multiples: np.ndarray, levels: np.ndarray
-) -> tuple[np.ndarray, float] | None:
-    """The ratings, and what of them is outside the span."""
-    primitive = _primitive(basis, n_used, limit)
-    if primitive is None:
-        return None
-    fitting = [k for k in range(1, multiples[-1] + 1) if np.isin(k * primitive, multiples).all()]
-    if len(fitting) != 1:
-        return None
-    ratings = fitting[0] * primitive
-    left = float(np.linalg.norm(ratings - basis @ (basis.T @ ratings)) / np.linalg.norm(ratings))
-    value = levels[np.searchsorted(multiples, np.rint(ratings).astype(int))]
-    return (value, left) if left <= limit * basis.shape[1] else None
-
-
-def _shortest(basis: np.ndarray, limit: float) -> np.ndarray | None:
-    """The integer vector (n,) in a span, where it is much shorter than all others."""
-    n, m = basis.shape
-    outside = np.linalg.qr(basis, mode="complete")[0][:, m:]
-    weight = np.rint(outside / limit).astype(object)
-    lattice = fmpz_mat(
-        [[int(row == column) for column in range(n)] + [int(x) for x in weight[row]] for row in range(n)]
-    ).lll()
-    reduced = np.array(lattice.table(), dtype=object)[:2].astype(float)
-    first, second = np.linalg.norm(reduced, axis=1)
-    return reduced[0, :n] if second > SHORTER * first else None

@@ -14,11 +14,11 @@ from attacks.closed_form.centred import even
 from attacks.closed_form.integer_relation import COARSEST, LOOSE, precision_of
 from attacks.closed_form.item_biases import FEWEST, SHARED, Columns, Levels, levels_of
 from attacks.closed_form.item_rows import BATCH_BYTES, rows_of
-from attacks.closed_form.mirrored import OPEN_FOR_ALL, UPRIGHT
 from attacks.closed_form.moving_factor import PARALLEL
 from attacks.closed_form.readings import Numbers, Rows, some_of
 from attacks.closed_form.row_readings import LONGEST, one_step, several_steps
 from attacks.closed_form.sign_agreement import log_odds_upright, mean_and_variance
+from attacks.closed_form.unmirrored import OPEN_FOR_ALL, UPRIGHT
 from victims.transcript.view import Uploads, View
 
 ALREADY = 0.5  # share of the clients with enough ratings that are answered: nothing else is looked for

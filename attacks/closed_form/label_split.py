@@ -24,17 +24,9 @@ import numpy as np
 from jaxtyping import Bool, Float, Int
 
 from attacks.closed_form.goodness_of_fit import FIT_ROWS
-from attacks.closed_form.link_grid import (
-    HALF,
-    REACH,
-    STEPS,
-    Client,
-    Link,
-    cross_entropy,
-    gauss_newton,
-    squared_sigmoid,
-    values_of,
-)
+from attacks.closed_form.link_fit import REACH, STEPS, Client, gauss_newton, values_of
+from attacks.closed_form.link_grid import HALF
+from attacks.closed_form.links import Link, cross_entropy, squared_sigmoid
 
 LINKS = (Link("cross-entropy", cross_entropy), Link("squared", squared_sigmoid))
 BALANCED = 8.0  # times the last digit of their root sum of squares, that errors of pairs may add up to

@@ -29,6 +29,8 @@ from typing import NamedTuple
 import numpy as np
 from jaxtyping import Bool, Float, Int
 
+from attacks.closed_form.reduction import unit_vectors
+
 PARALLEL = 64.0  # times the last digit of a row: sines below it are no angle
 NEAREST = 4  # batches whose distance from the plane is computed to the last digit
 CLEARLY = 1e-4  # of the second nearest's distance from the plane, which the nearest must be below
@@ -128,12 +130,6 @@ def follow(
     return _read_off(batches, factors, after, shrink)
 
 
-def _unit(vectors: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Directions and lengths; 0 stays 0."""
-    length = np.linalg.norm(vectors, axis=-1)
-    return vectors / np.where(length > 0, length, 1)[..., None], length
-
-
 def grouped(rows: np.ndarray, factors: np.ndarray, valid: np.ndarray, precision: float) -> Batches:
     """Group rows by direction: those of one batch are parallel to the last digit.
 
@@ -150,7 +146,7 @@ def grouped(rows: np.ndarray, factors: np.ndarray, valid: np.ndarray, precision:
     -------
     Batches
     """
-    unit, length = _unit(rows)
+    unit, length = unit_vectors(rows)
     there = valid & (length > 0)
     cosine = np.einsum("uik,ujk->uij", unit, unit)
     # 1 - cos^2 is good to a few last digits of 1
@@ -169,7 +165,7 @@ def grouped(rows: np.ndarray, factors: np.ndarray, valid: np.ndarray, precision:
 def _successors(batches: Batches, precision: float, clearly: float) -> np.ndarray:
     """The head that follows each head, the nearest to its plane; -1 where none is clearly nearest."""
     _users, n, _k = batches.direction.shape
-    across, width = _unit(
+    across, width = unit_vectors(
         batches.pull
         - np.einsum("unk,unk->un", batches.pull, batches.direction)[..., None] * batches.direction
     )

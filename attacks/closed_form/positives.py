@@ -49,7 +49,7 @@ from scipy.sparse import csr_array
 from scipy.special import betaln, expit, gammaln, pdtr
 from scipy.stats import binom
 
-from attacks.closed_form.mirrored import SURE
+from attacks.closed_form.unmirrored import SURE
 
 EVEN, UNEVEN = 3.0, 6.0  # standard deviations of chi squared, up to which counts are of draws, and above not
 STRENGTHS = 2.0 ** np.arange(8)  # of the beta law of the shares, in clients

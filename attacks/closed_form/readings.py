@@ -99,6 +99,40 @@ class Numbers(NamedTuple):
     across: Float[np.ndarray, " users"]
 
 
+def reading_of(
+    value: Float[np.ndarray, "users rows"],
+    misfit: Float[np.ndarray, " users"] | float,
+    allowed: Float[np.ndarray, " users"] | float,
+    *,
+    declared: Bool[np.ndarray, " users"] | bool = False,
+    steps: Float[np.ndarray, " users"] | float = np.nan,
+    pull: Float[np.ndarray, " users"] | float = 0.0,
+    of_error: Float[np.ndarray, " users"] | float = np.nan,
+    of_factor: Float[np.ndarray, " users"] | float = np.nan,
+    own_bias: Float[np.ndarray, " users"] | float = 0.0,
+) -> Reading:
+    """Make a reading of what is told; a single number holds for all clients.
+
+    Parameters
+    ----------
+    value : (users, rows)
+    misfit, allowed, declared, steps, pull, of_error, of_factor, own_bias : (users,), or one number
+        As of ``Reading``.
+
+    Returns
+    -------
+    Reading
+
+    Examples
+    --------
+    >>> found = reading_of(np.array([[3.0, 4.0], [np.nan, np.nan]]), np.array([0.0, np.nan]), 0.1)
+    >>> found.answered.tolist(), found.pull.tolist()
+    ([True, False], [0.0, 0.0])
+    """
+    each = (misfit, allowed, declared, steps, pull, of_error, of_factor, own_bias)
+    return Reading(value, *(np.array(np.broadcast_to(part, len(value))) for part in each))
+
+
 def nothing(n_users: int) -> Reading:
     """Make the reading of clients that sent nothing.
 
@@ -111,9 +145,7 @@ def nothing(n_users: int) -> Reading:
     Reading
         Without any rows, and with no answer.
     """
-    none, unknown = np.zeros(n_users), np.full(n_users, np.nan)
-    told = np.zeros(n_users, bool)
-    return Reading(np.zeros((n_users, 0)), unknown, none, told, none, none, unknown, unknown, none)
+    return reading_of(np.zeros((n_users, 0)), np.nan, 0.0, steps=0.0)
 
 
 def some_of(rows: Rows, here: Bool[np.ndarray, " users"] | Int[np.ndarray, " some"]) -> Rows:
@@ -187,14 +219,12 @@ def narrowed(rows: Rows, width: int) -> Rows:
     -------
     Rows
     """
-    return Rows(
-        rows.rows[:, :width],
-        rows.factors[:, :width],
-        rows.offset[:, :width],
-        rows.item[:, :width],
-        rows.scale,
-        rows.precision,
-        None if rows.sequence is None else rows.sequence[:, :width],
+    return rows._replace(
+        rows=rows.rows[:, :width],
+        factors=rows.factors[:, :width],
+        offset=rows.offset[:, :width],
+        item=rows.item[:, :width],
+        sequence=None if rows.sequence is None else rows.sequence[:, :width],
     )
 
 

@@ -163,6 +163,31 @@ def leading_direction(
     return vectors[:, :, -1], energy
 
 
+def unit_vectors(
+    vectors: Float[np.ndarray, "*shape K"],
+) -> tuple[Float[np.ndarray, "*shape K"], Float[np.ndarray, "*shape"]]:
+    """Directions and lengths of vectors; 0 stays 0.
+
+    Parameters
+    ----------
+    vectors : (..., K)
+
+    Returns
+    -------
+    direction : (..., K)
+        Of length 1.
+    length : (...)
+
+    Examples
+    --------
+    >>> direction, length = unit_vectors(np.array([[3.0, 4.0], [0.0, 0.0]]))
+    >>> direction.tolist(), length.tolist()
+    ([[0.6, 0.8], [0.0, 0.0]], [5.0, 0.0])
+    """
+    length = np.linalg.norm(vectors, axis=-1)
+    return vectors / np.where(length > 0, length, 1)[..., None], length
+
+
 def projection(uploads: Uploads, along: Float[np.ndarray, "users K"]) -> np.ndarray:
     """Project the broadcast factor t_j of every row on a vector of its client.
 

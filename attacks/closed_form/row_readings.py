@@ -7,21 +7,28 @@ how well it has to.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from functools import partial
+from itertools import product
 
 import numpy as np
 
-from attacks.closed_form.decoding import distance_to_levels
-from attacks.closed_form.equal_factors import follow_equal
-from attacks.closed_form.equal_pulled import follow_pulled
-from attacks.closed_form.equal_unscaled import GROWN, follow_unscaled
+from attacks.closed_form.equal_readings import with_pull, with_scale, without_scale
 from attacks.closed_form.fitted_chain import chain_of
-from attacks.closed_form.goodness_of_fit import accidental, step_of
-from attacks.closed_form.grid_reading import ACCIDENT, near_levels, read, saturated, with_unknown
+from attacks.closed_form.grid_reading import near_levels, read, saturated, with_unknown
 from attacks.closed_form.integer_relation import ratings_in_span
 from attacks.closed_form.moving_factor import PARALLEL
 from attacks.closed_form.parallel_groups import by_group
-from attacks.closed_form.readings import Numbers, Reading, Rows, fitting_better, moved, nothing, on_the_rest
+from attacks.closed_form.readings import (
+    Numbers,
+    Reading,
+    Rows,
+    fitting_better,
+    moved,
+    nothing,
+    on_the_rest,
+    reading_of,
+)
 from attacks.closed_form.reduction import leading_direction
 from attacks.closed_form.shared_pull import without_pull
 from attacks.closed_form.weighted_zeros import HALF, ROUGH, Line, on_one_line
@@ -30,9 +37,7 @@ from victims.transcript.manifest import Manifest
 __all__ = ["Rows", "best_reading", "in_span", "with_unrated"]
 
 LONGEST = 3000  # rows of a client among which steps are looked for: planes take their number squared
-JUDGED, FEWEST, MOST = 6, 3, 0.75  # ratings of clients, how many, and the share that has to fit a scale
 SPREAD = 0.3  # of the rows' size, across their common direction: above it they have none
-PARALLEL_ROWS = 1e-3  # the same, below which rows of equal factors are: they are parallel to the last digit
 
 
 def best_reading(rows: Rows, manifest: Manifest, max_misfit: float) -> Reading:
@@ -62,13 +67,7 @@ def best_reading(rows: Rows, manifest: Manifest, max_misfit: float) -> Reading:
         spread = (best.steps <= 1) & (plain.across > PARALLEL * rows.precision)
         best = on_the_rest(best, _without_pull, ~best.answered | spread, rows, manifest, max_misfit)
         if rows.sequence is not None:
-            for reading in (_equal_factors, _equal_factors_after):
-                best = on_the_rest(best, reading, ~best.answered, rows, manifest, max_misfit)
-            for reading in (_equal_unscaled, _equal_unscaled_after):
-                best = on_the_rest(best, reading, ~best.answered, rows, manifest, max_misfit)
-            for reading in (_equal_pulled, _equal_pulled_after):  # all clients tell what they share
-                open_ = np.full(best.misfit.shape, not (best.misfit <= rows.precision**HALF).all())
-                best = on_the_rest(best, reading, open_, rows, manifest, max_misfit)
+            best = _of_equal_factors(best, rows, manifest, max_misfit)
         best = on_the_rest(best, in_span, ~best.answered, rows, manifest, max_misfit)
         inexact = ~(best.misfit <= rows.precision**HALF)
         best = on_the_rest(best, with_unrated, ~best.answered | inexact, rows, manifest, max_misfit)
@@ -81,6 +80,23 @@ def best_reading(rows: Rows, manifest: Manifest, max_misfit: float) -> Reading:
 def _after_steps(rows: Rows, manifest: Manifest, max_misfit: float) -> Reading:
     """A step after every rating, and rows about the factor after it: the errors are of the one before."""
     return read(several_steps(rows, after=True), rows, manifest, max_misfit)
+
+
+def _of_equal_factors(best: Reading, rows: Rows, manifest: Manifest, max_misfit: float) -> Reading:
+    """Steps after every rating, of clients whose factors' numbers are all equal."""
+    for idea, after in product((with_scale, without_scale, with_pull), (False, True)):
+        open_ = ~best.answered
+        if idea is with_pull:  # all clients tell what they share
+            open_ = np.full(open_.shape, not (best.misfit <= rows.precision**HALF).all())
+        best = on_the_rest(best, partial(_in_turn, idea, after), open_, rows, manifest, max_misfit)
+    return best
+
+
+def _in_turn(
+    idea: Callable[..., Reading], after: bool, rows: Rows, manifest: Manifest, max_misfit: float
+) -> Reading:
+    """Rows of equal factors under one idea: they are parallel, as those of one step."""
+    return idea(one_step(rows), rows, manifest, max_misfit, after=after)
 
 
 def _without_pull(rows: Rows, manifest: Manifest, max_misfit: float) -> Reading:
@@ -125,17 +141,12 @@ def _off_the_line(rows: Rows, manifest: Manifest, max_misfit: float, tolerance: 
 
 def _list_alone(numbers: Numbers, line: Line, level: float) -> Reading:
     """One level: whoever is off the line of unrated items has it."""
-    none, unknown = np.zeros(numbers.whole.size), np.full(numbers.whole.size, np.nan)
-    return Reading(
+    return reading_of(
         np.where(line.here, 0.0, np.where(line.off, level, np.nan)),
-        np.where(line.off.any(axis=1), 0.0, np.nan),
-        np.ones(numbers.whole.size),
-        np.zeros(numbers.whole.size, bool),
-        numbers.steps,
-        numbers.pull,
-        unknown,
-        unknown,
-        none,
+        misfit=np.where(line.off.any(axis=1), 0.0, np.nan),
+        allowed=1.0,
+        steps=numbers.steps,
+        pull=numbers.pull,
     )
 
 
@@ -145,14 +156,16 @@ def _with_bias(rows: Rows, manifest: Manifest, max_misfit: float) -> Reading:
     levels = np.array(manifest.rating_levels)
     counted = numbers.there & ~saturated(numbers)
     judged, most = with_unknown(numbers, rows, counted, levels, bias=True)
-    return Reading(
+    of_error, of_factor, own_bias = judged.numbers
+    return reading_of(
         np.where(counted, near_levels(judged.value, levels), np.nan),
-        np.where(numbers.whole, judged.misfit, np.nan),
-        np.minimum(max_misfit, most),
-        np.zeros(most.shape, bool),
-        numbers.steps,
-        numbers.pull,
-        *judged.numbers,
+        misfit=np.where(numbers.whole, judged.misfit, np.nan),
+        allowed=np.minimum(max_misfit, most),
+        steps=numbers.steps,
+        pull=numbers.pull,
+        of_error=of_error,
+        of_factor=of_factor,
+        own_bias=own_bias,
     )
 
 
@@ -179,135 +192,7 @@ def in_span(rows: Rows, manifest: Manifest, max_misfit: float) -> Reading:
     levels = np.array(manifest.rating_levels)
     rows = moved(rows)
     found = ratings_in_span(rows.rows, rows.factors, rows.offset, rows.item, levels, rows.precision)
-    unknown = np.full(found.told.shape, np.nan)
-    none = np.zeros(found.told.shape)
-    return Reading(
-        found.value,
-        np.where(found.told, 0.0, np.nan),
-        np.full(found.told.shape, max_misfit),
-        np.zeros(found.told.shape, bool),
-        unknown,
-        none,
-        unknown,
-        unknown,
-        none,
-    )
-
-
-def _equal_factors_after(rows: Rows, manifest: Manifest, max_misfit: float) -> Reading:
-    """The same of clients whose rows are about the factor after the step."""
-    return _equal_factors(rows, manifest, max_misfit, after=True)
-
-
-def _equal_factors(rows: Rows, manifest: Manifest, max_misfit: float, *, after: bool = False) -> Reading:
-    """A step after every rating, of factors whose numbers are all equal."""
-    numbers = one_step(rows)
-    levels = np.array(manifest.rating_levels)
-    assert rows.sequence is not None
-    able = (numbers.across < PARALLEL_ROWS) & ~np.isnan(rows.scale)
-    offset = rows.offset.max(initial=0)  # what is taken off all ratings alike, or nothing
-    able &= ((rows.offset == offset) | ~rows.item).all(axis=1)
-    counted = numbers.there & able[:, None]
-    found = follow_equal(numbers.scalar, numbers.along, counted, rows.sequence, levels - offset, after=after)
-    found = found._replace(value=found.value + offset)
-    size = counted.sum(axis=1)
-    away = np.where(counted, distance_to_levels(np.nan_to_num(found.value), levels), 0).sum(axis=1)
-    fit = away / np.maximum(size, 1) / (step_of(levels) / 4)
-    unknown = np.full(size.shape, np.nan)
-    allowed = np.minimum(max_misfit, accidental(size - 2, found.tried, ACCIDENT))
-    fits = found.told & numbers.whole & (fit <= allowed)
-    # a wrong scale fits few ratings by accident, multiples above all, and many nowhere
-    judged = size >= JUDGED
-    believed = judged.sum() < FEWEST or fits[judged].mean() >= MOST
-    return Reading(
-        near_levels(found.value, levels),
-        np.where(fits & believed, fit, np.nan),
-        allowed,
-        np.ones(size.shape, bool),
-        size.astype(float),
-        numbers.pull,
-        unknown,
-        unknown,
-        np.zeros(size.shape),
-    )
-
-
-def _equal_unscaled_after(rows: Rows, manifest: Manifest, max_misfit: float) -> Reading:
-    """The same of clients whose rows are about the factor after the step."""
-    return _equal_unscaled(rows, manifest, max_misfit, after=True)
-
-
-def _equal_unscaled(rows: Rows, manifest: Manifest, max_misfit: float, *, after: bool = False) -> Reading:
-    """A step after every rating, of factors whose numbers are all equal, and rows of an unknown scale."""
-    numbers, levels = one_step(rows), np.array(manifest.rating_levels)
-    assert rows.sequence is not None
-    size = np.linalg.norm(rows.factors, axis=2)
-    equal = (np.abs(np.abs(numbers.along) - size) <= PARALLEL_ROWS * size) | ~rows.item
-    able = (numbers.across < PARALLEL_ROWS) & equal.all(axis=1) & ~rows.offset.any(axis=1)
-    counted = numbers.there & able[:, None]
-    found = follow_unscaled(numbers.scalar, numbers.along, counted, rows.sequence, levels, after=after)
-    n_rows = counted.sum(axis=1)
-    away = np.where(counted, distance_to_levels(np.nan_to_num(found.value), levels), 0).sum(axis=1)
-    fit = away / np.maximum(n_rows, 1) / (step_of(levels) / 4)
-    unknown, none = np.full(n_rows.shape, np.nan), np.zeros(n_rows.shape)
-    return Reading(
-        near_levels(found.value, levels),
-        np.where(found.told & numbers.whole, fit, np.nan),
-        np.minimum(max_misfit, accidental(n_rows - 3, GROWN.size * levels.size**2, ACCIDENT)),
-        none > 0,
-        n_rows.astype(float),
-        numbers.pull,
-        unknown,
-        unknown,
-        none,
-    )
-
-
-def _equal_pulled_after(rows: Rows, manifest: Manifest, max_misfit: float) -> Reading:
-    """The same of clients whose rows are about the factor after the step."""
-    return _equal_pulled(rows, manifest, max_misfit, after=True)
-
-
-def _equal_pulled(rows: Rows, manifest: Manifest, max_misfit: float, *, after: bool = False) -> Reading:
-    """A step after every rating, all factors equal, and rows that hold a multiple of their factor."""
-    numbers, levels = one_step(rows), np.array(manifest.rating_levels)
-    assert rows.sequence is not None
-    size = np.linalg.norm(rows.factors, axis=2)
-    equal = (np.abs(np.abs(numbers.along) - size) <= PARALLEL_ROWS * size) | ~rows.item
-    able = (numbers.across < PARALLEL_ROWS) & equal.all(axis=1) & numbers.whole
-    found = follow_pulled(
-        numbers.scalar,
-        numbers.along,
-        rows.offset,
-        numbers.there & able[:, None],
-        rows.sequence,
-        levels,
-        rows.precision,
-        after=after,
-        scale_known=manifest.scale_known or bool(np.isfinite(rows.scale).any()),
-        pulls=(0.0, *_taken_off(rows, manifest)),
-    )
-    n_rows = (numbers.there & able[:, None]).sum(axis=1)
-    away = np.where(np.isfinite(found.value), distance_to_levels(np.nan_to_num(found.value), levels), 0.0)
-    return Reading(
-        found.value,
-        np.where(found.told, away.sum(axis=1) / np.maximum(n_rows, 1) / (step_of(levels) / 4), np.nan),
-        np.full(n_rows.shape, max_misfit),
-        np.zeros(n_rows.shape, bool),
-        n_rows.astype(float),
-        found.pull,
-        found.of_error,
-        found.of_factor,
-        np.zeros(n_rows.shape),
-    )
-
-
-def _taken_off(rows: Rows, manifest: Manifest) -> tuple[float, ...]:
-    """The multiple of its factor that a row lacks if it is no weight, though as near to its factor as one."""
-    if manifest.rule.upload != "weights":
-        return ()
-    known = rows.scale[np.isfinite(rows.scale)]
-    return (1 / (manifest.upload.scale * (float(known[0]) if known.size else 1.0)),)
+    return reading_of(found.value, misfit=np.where(found.told, 0.0, np.nan), allowed=max_misfit)
 
 
 def several_steps(rows: Rows, *, after: bool = False) -> Numbers:
@@ -337,7 +222,10 @@ def several_steps(rows: Rows, *, after: bool = False) -> Numbers:
         whole &= one_by_one & (chain.n_steps > 1)
         square = (rows.factors**2).sum(axis=2)
         along = chain.shrink[:, None] * (along + chain.sign[:, None] * chain.scalar * square)
-    return Numbers(chain.scalar, along, there, whole, steps, np.zeros(whole.size), np.zeros(whole.size))
+    none = np.zeros(whole.size)
+    return Numbers(
+        scalar=chain.scalar, along=along, there=there, whole=whole, steps=steps, pull=none, across=none
+    )
 
 
 def one_step(rows: Rows) -> Numbers:
@@ -358,11 +246,11 @@ def one_step(rows: Rows) -> Numbers:
     whole = (energy > 0) & (across < SPREAD)
     there = rows.item & whole[:, None] & np.isfinite(scalar + along)
     return Numbers(
-        np.where(there, scalar, 0.0),
-        np.where(there, along, 0.0),
-        there,
-        whole,
-        whole.astype(float),
-        np.zeros(whole.size),
-        across,
+        scalar=np.where(there, scalar, 0.0),
+        along=np.where(there, along, 0.0),
+        there=there,
+        whole=whole,
+        steps=whole.astype(float),
+        pull=np.zeros(whole.size),
+        across=across,
     )

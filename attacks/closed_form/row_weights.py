@@ -31,7 +31,7 @@ from attacks.closed_form.affine_grid import best_numbers
 from attacks.closed_form.decoding import distance_to_levels
 from attacks.closed_form.goodness_of_fit import accidental, step_of
 from attacks.closed_form.grid_reading import ACCIDENT, near_levels
-from attacks.closed_form.readings import Reading, Rows
+from attacks.closed_form.readings import Reading, Rows, reading_of
 from attacks.closed_form.reduction import leading_direction
 from victims.transcript.manifest import Manifest
 
@@ -94,17 +94,11 @@ def read_weighted(rounds: Sequence[Rows], manifest: Manifest, max_misfit: float)
         sure = _sure(off, found.amplified * np.abs(fitted.numbers), there, step_of(levels))
     away = off.sum(axis=1) / np.maximum(there.sum(axis=1), 1)
     told = found.told & fitted.told & (away <= EXACT * step_of(levels))
-    unknown, none = np.full(told.shape, np.nan), np.zeros(told.shape)
-    return Reading(
+    return reading_of(
         np.where(there & sure, near_levels(value, levels), np.nan),
-        np.where(told, away / (step_of(levels) / 4), np.nan),
-        np.minimum(max_misfit, accidental(there.sum(axis=1) - 1, levels.size, ACCIDENT)),
-        np.zeros(told.shape, bool),
-        np.ones(told.shape),
-        none,
-        unknown,
-        unknown,
-        none,
+        misfit=np.where(told, away / (step_of(levels) / 4), np.nan),
+        allowed=np.minimum(max_misfit, accidental(there.sum(axis=1) - 1, levels.size, ACCIDENT)),
+        steps=1.0,
     )
 
 

@@ -16,7 +16,7 @@ moment, and asks for nothing else:
   (``attacks.closed_form.row_weights``);
 - ratings less a number that nobody told are read up to their mirror image, which makes the same rows; who is
   which is asked of clients who rated the same items, and of how high people rate
-  (``attacks.closed_form.mirrored``);
+  (``attacks.closed_form.unmirrored``);
 - ratings less a number of each item that nobody told are read by what clients say of the same items
   (``attacks.closed_form.item_biases``);
 - a bias of the client beside known biases of items leaves a shift of its ratings, which rounds tell
@@ -59,12 +59,12 @@ from attacks.closed_form.contradicted import unless_off_the_grid
 from attacks.closed_form.implicit_recording import with_positives
 from attacks.closed_form.item_biases_recording import read_item_biases
 from attacks.closed_form.item_rows import BATCH_BYTES, rows_of
-from attacks.closed_form.mirrored import OPEN_FOR_ALL, UPRIGHT
 from attacks.closed_form.off_grid import off_grid
 from attacks.closed_form.own_biases_recording import own_biases_of, with_own_biases
 from attacks.closed_form.read_rounds import Round, read_rounds
 from attacks.closed_form.readings import Reading, some_of
 from attacks.closed_form.shunned_level import OPEN_OFFSET, may_be_lowered, unless_shunned
+from attacks.closed_form.unmirrored import OPEN_FOR_ALL, UPRIGHT
 from attacks.closed_form.unrated_rows import obstacle_with_unrated
 from attacks.obstacles import unreadable
 from victims.common.errors import InputError

@@ -27,7 +27,7 @@ from scipy.spatial import cKDTree
 from attacks.closed_form.decoding import distance_to_levels, looks_unrated
 from attacks.closed_form.goodness_of_fit import accidental, step_of
 from attacks.closed_form.moving_factor import PARALLEL
-from attacks.closed_form.readings import Reading, Rows, on_the_rest
+from attacks.closed_form.readings import Reading, Rows, on_the_rest, reading_of
 from attacks.closed_form.reduction import leading_direction
 from attacks.closed_form.row_readings import best_reading, with_unrated
 from attacks.closed_form.weighted_zeros import HALF
@@ -79,12 +79,10 @@ def reading_with_unrated(rows: Rows, manifest: Manifest, max_misfit: float) -> R
 def _under_declared(rows: Rows, manifest: Manifest, max_misfit: float) -> Reading:
     """Nobody's, where the scale or alpha is not told, or something is taken off ratings."""
     levels, alpha = np.array(manifest.rating_levels), manifest.hyperparameters.get("alpha", 0.0)
-    none, unknown = np.zeros(len(rows.rows)), np.full(len(rows.rows), np.nan)
     if not (manifest.scale_known and alpha > 0) or rows.offset.any():
-        empty = np.full(rows.item.shape, np.nan)
-        return Reading(empty, unknown, none, none > 0, unknown, none, unknown, unknown, none)
+        return reading_of(np.full(rows.item.shape, np.nan), misfit=np.nan, allowed=0.0)
     found = read_unrated(rows.rows, rows.factors, rows.item, levels, alpha, max_misfit, rows.precision)
-    return Reading(*found, none == 0, unknown, none, unknown, unknown, none)
+    return reading_of(*found, declared=True)
 
 
 def obstacle_with_unrated(view: View) -> str:

@@ -31,7 +31,7 @@ from attacks.closed_form.common_scale import common
 from attacks.closed_form.credible import HALF
 from attacks.closed_form.fitted_chain import chain_of
 from attacks.closed_form.item_rows import BATCH_BYTES, rows_of
-from attacks.closed_form.link_grid import LINKS
+from attacks.closed_form.links import LINKS
 from victims.transcript.view import View
 
 MAX_MISFIT = 0.1  # of readings that rules are learned from

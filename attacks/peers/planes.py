@@ -29,6 +29,8 @@ import scipy.sparse as sp
 from jaxtyping import Bool, Float, Int
 from scipy.sparse.csgraph import connected_components
 
+from attacks.closed_form.reduction import unit_vectors
+
 LEAST_FACTORS = 4  # two planes in three numbers always meet
 EXACT = 1024.0  # times the last digit: sines below it are none
 FLAT = 1e-6  # of a row, across its item's factor: below it, it spans no plane
@@ -202,18 +204,13 @@ def numbered(label: Int[np.ndarray, " rows"]) -> Int[np.ndarray, " rows"]:
     return out
 
 
-def _unit(vectors: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    length = np.linalg.norm(vectors, axis=-1)
-    return vectors / np.where(length > 0, length, 1)[..., None], length
-
-
 def _bases(rows: np.ndarray, factors: np.ndarray) -> tuple[np.ndarray, np.ndarray, Bool[np.ndarray, " rows"]]:
     """Of each plane: the item's direction, the direction across it, and whether there is one."""
-    along, size = _unit(factors)
+    along, size = unit_vectors(factors)
     left = rows
     for _ in range(2):  # twice: to the last digit
         left = left - np.einsum("rk,rk->r", left, along)[:, None] * along
-    across, width = _unit(left)
+    across, width = unit_vectors(left)
     length = np.linalg.norm(rows, axis=1)
     there = (size > 0) & np.isfinite(length) & (width > FLAT * length) & (length > 0)
     return along, across, there
@@ -221,7 +218,7 @@ def _bases(rows: np.ndarray, factors: np.ndarray) -> tuple[np.ndarray, np.ndarra
 
 def _flatness(rows: np.ndarray, along: np.ndarray) -> Float[np.ndarray, " rows"]:
     """Sine of the angle between each row and its item's factor."""
-    unit, _ = _unit(rows)
+    unit, _ = unit_vectors(rows)
     return np.sqrt(np.maximum(1 - np.einsum("rk,rk->r", unit, along) ** 2, FLAT**2))
 
 
@@ -231,12 +228,12 @@ def _screen(rows: np.ndarray, factors: np.ndarray) -> Float[np.ndarray, "rows 2 
     Where factors start positive, all of them and all rows are near one direction, and any two planes nearly
     meet there. Planes that meet do so without that direction, too.
     """
-    row, factor = _unit(rows)[0], _unit(factors)[0]
+    row, factor = unit_vectors(rows)[0], unit_vectors(factors)[0]
     if rows.shape[1] >= 2 * LEAST_FACTORS and len(rows):
         common = np.linalg.eigh(row.T @ row + factor.T @ factor)[1][:, -COMMON:]
         row, factor = (part - (part @ common) @ common.T for part in (row, factor))
-    along = _unit(factor)[0]
-    across = _unit(row - np.einsum("rk,rk->r", row, along)[:, None] * along)[0]
+    along = unit_vectors(factor)[0]
+    across = unit_vectors(row - np.einsum("rk,rk->r", row, along)[:, None] * along)[0]
     return np.stack([along, across], axis=1).astype(np.float32)
 
 

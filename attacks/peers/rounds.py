@@ -11,6 +11,8 @@ import numpy as np
 from jaxtyping import Float, Int
 from scipy.optimize import linear_sum_assignment
 
+from attacks.closed_form.reduction import unit_vectors
+
 PASSES = 10
 
 
@@ -48,7 +50,7 @@ def dealt_out(
         return out
     known = before_label >= 0
     direction = _directions(before[known], before_label[known], n)
-    unit = _unit(rows)
+    unit, _ = unit_vectors(rows)
     groups = _by_item(index, before_index[known], before_label[known])
     for _ in range(PASSES):
         last, out = out, np.full(index.size, -1)
@@ -74,14 +76,9 @@ def _by_item(
     ]
 
 
-def _unit(rows: np.ndarray) -> np.ndarray:
-    length = np.linalg.norm(rows, axis=1, keepdims=True)
-    return rows / np.where(length > 0, length, 1)
-
-
 def _directions(rows: np.ndarray, label: np.ndarray, n: int) -> Float[np.ndarray, "senders K"]:
     """Leading direction of each sender's rows, each of length 1; 0 where it has none."""
-    unit = _unit(rows)
+    unit, _ = unit_vectors(rows)
     k = rows.shape[1]
     square = np.zeros((n, k, k))
     np.add.at(square, label, unit[:, :, None] * unit[:, None, :])

@@ -26,8 +26,9 @@ import numpy as np
 
 import factorleak as fl
 from attacks.closed_form.centred import Centred, read_centred
-from attacks.closed_form.mirrored import UPRIGHT, patterns_of, unmirrored
+from attacks.closed_form.mirrored import patterns_of
 from attacks.closed_form.readings import Rows
+from attacks.closed_form.unmirrored import UPRIGHT, unmirrored
 
 FACTORS, FEWEST = 8, 5
 LESS = ("middle", "own mean")

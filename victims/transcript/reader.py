@@ -7,6 +7,7 @@ whom messages go). What the clients kept private lies in ``NAME.truth.arrow`` be
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
@@ -40,8 +41,8 @@ __all__ = [
     "read_manifest",
 ]
 
-
 MANIFEST_BYTES = 64 << 20
+WRONG_PATHS = ((Path.is_file, "a file"), (Path.is_dir, "a directory without it"))
 
 
 def open_transcript(path: Path | str) -> Transcript:
@@ -161,18 +162,18 @@ def read_manifest(path: Path) -> Manifest:
         If it is missing, cannot be read, or breaks a rule.
     """
     file = path / "manifest.json"
-    try:
-        there = file.is_file()
-    except OSError:  # a name that no system would take
-        there = False
-    if not there:
-        raise InputError(f"{path} is not a transcript: it must contain manifest.json")
+    if not _is(Path.is_file, file):
+        got = next((what for is_one, what in WRONG_PATHS if _is(is_one, path)), "nothing of that name")
+        raise InputError(
+            f"{path} is not a transcript: it must be a directory with manifest.json, got {got}; give the one "
+            "that factorleak record or factorleak.Recorder wrote"
+        )
     try:
         content = json_of(small_file(file, MANIFEST_BYTES))
     except InputError:
         raise
     except (ValueError, RecursionError) as error:
-        raise InputError(f"{file} is not valid JSON: {error}") from None
+        raise InputError(f"{file} is not valid JSON: {error}; record or copy it again") from None
     if not isinstance(content, dict):
         raise InputError(f"{file} must hold a JSON object, got {str(content)[:80]}")
     try:
@@ -186,6 +187,14 @@ def read_manifest(path: Path) -> Manifest:
         whole = isinstance(wrong.got, dict) and not wrong.where  # then the rule itself names the value
         got = "" if whole else f", got {str(wrong.got)[:80]}"
         raise InputError(f"{file}: {wrong}{got}") from None
+
+
+def _is(kind: Callable[[Path], bool], path: Path) -> bool:
+    """Whether a path is of a kind; no, where its name is one that no system would take."""
+    try:
+        return kind(path)
+    except OSError:
+        return False
 
 
 def _refuse_absurd_sizes(

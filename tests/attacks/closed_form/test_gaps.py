@@ -54,7 +54,8 @@ def name(value: object) -> str:
     ids=name,
 )
 def test_what_is_missing_is_told_by_what_is_sent(tmp_path, step, sent, share, least, dtype):
-    few = 12 if dtype is np.float64 else 30  # the thorough half has more clients
+    # of few clients in single precision the largest entries of all are too few to say much
+    few = 30 if sent is largest_of_all and dtype is np.float32 else 12
     ratings = GapProgram(step, sent, share, n_users=few, dtype=dtype).record(tmp_path / "t")
     answers, right = score(fl.attack(tmp_path / "t", "undeclared"), ratings)
     assert right == answers >= least * (ratings > 0).sum()
@@ -69,7 +70,7 @@ def test_what_is_missing_is_told_by_what_is_sent(tmp_path, step, sent, share, le
     ids=name,
 )
 def test_shuffled_rows_are_not_read(tmp_path, sent):
-    GapProgram(sent=sent).record(tmp_path / "t")
+    GapProgram(sent=sent, n_users=10).record(tmp_path / "t")
     view = fl.open_transcript(tmp_path / "t").view("server").shuffled(3)
     assert len(fl.attack(view, "undeclared").abstained) == view.users.size
 
@@ -80,8 +81,8 @@ def test_ratings_off_the_grid_are_not_read(tmp_path):
     def centred(u, r, v):
         return one_step(u, r - 3.21, v)
 
-    GapProgram(centred).record(tmp_path / "t")
-    assert len(fl.attack(tmp_path / "t", "undeclared").abstained) == 30
+    GapProgram(centred, n_users=10).record(tmp_path / "t")
+    assert len(fl.attack(tmp_path / "t", "undeclared").abstained) == 10
 
 
 def rows_about(sent: np.ndarray) -> Rows:

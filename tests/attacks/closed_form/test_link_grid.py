@@ -8,7 +8,8 @@ import numpy as np
 import pytest
 
 import factorleak as fl
-from attacks.closed_form.link_grid import LINKS, ratings_through_links
+from attacks.closed_form.link_grid import ratings_through_links
+from attacks.closed_form.links import LINKS
 from tests.oracles.pass_programs import Passer, Passes
 
 STARS = np.arange(1.0, 6.0)

@@ -5,14 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from attacks.closed_form.mirrored import (
-    OPEN_FOR_ALL,
-    OPEN_SHIFT,
-    Patterns,
-    centre_of,
-    higher_centre,
-    unmirrored,
-)
+from attacks.closed_form.mirrored import Patterns, centre_of, higher_centre
+from attacks.closed_form.unmirrored import OPEN_FOR_ALL, OPEN_SHIFT, unmirrored
 
 STARS = np.arange(1.0, 6.0)
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from attacks.closed_form.mirrored import SURE
 from attacks.closed_form.positives import Sides, by_numbers, by_others, joined, named
+from attacks.closed_form.unmirrored import SURE
 
 
 def lists(

@@ -56,7 +56,12 @@ def recorded(
 
 def verdict(transcript, attack):
     """Value and verdict of the rated ratings."""
-    scores = fl.score(fl.attack(transcript, attack), transcript=transcript).set_index("metric")
+    return verdict_on(fl.attack(transcript, attack), transcript)
+
+
+def verdict_on(found, transcript):
+    """The same of an answer."""
+    scores = fl.score(found, transcript=transcript).set_index("metric")
     return scores.loc["rated_rating_accuracy", ["value", "verdict"]].tolist()
 
 
@@ -118,7 +123,7 @@ def test_likelihood_reads_one_round_of_it(tmp_path):
     found = fl.attack(transcript, "likelihood")
     assert found.options["rounds_read"] == [5]
     claimed = np.concatenate([block.probability[~np.isnan(block.value)] for block in found.blocks])
-    assert verdict(transcript, "likelihood")[0] > claimed.mean() - 0.05
+    assert verdict_on(found, transcript)[0] > claimed.mean() - 0.05
 
 
 def test_there_is_no_ceiling_of_fresh_noise(tmp_path):

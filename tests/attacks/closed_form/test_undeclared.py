@@ -370,7 +370,7 @@ def test_where_it_does_not_apply(tmp_path):
 
 @pytest.mark.parametrize("taken_off", [0.0, 0.5])
 @pytest.mark.parametrize(
-    ("steps", "clients"), [(1, USERS), (4, 6), pytest.param(4, USERS, marks=pytest.mark.thorough)]
+    ("steps", "clients"), [(1, USERS), (4, 6), pytest.param(4, 12, marks=pytest.mark.thorough)]
 )
 def test_programs_that_learn_numbers_from_0_to_1(tmp_path, table, steps, clients, taken_off):
     """(r - 0.5) / 4.5, or r / 5, nothing declared: who has no half star would fit a level too low as well."""

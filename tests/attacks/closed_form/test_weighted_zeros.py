@@ -41,6 +41,10 @@ def test_lists_and_ratings_are_read(tmp_path, alpha, scale, dtype):
         np.testing.assert_allclose(value, table[user, index], atol=0.05)
         answers += value.size
     assert answers >= 0.98 * USERS * ITEMS
+
+
+def test_lists_and_ratings_are_a_leak_and_rows_for_all_items_none(tmp_path):
+    recorded(tmp_path / "run", 0.1, -2.0)
     rows = fl.audit_recording(tmp_path / "run", attacks=["undeclared", "rated-set"])
     read = rows[rows["attack"] == "undeclared"].set_index("metric")
     assert read.loc["rated_set_f1", "verdict"] == read.loc["rated_rating_accuracy", "verdict"] == "LEAK"

@@ -161,11 +161,6 @@ def test_what_is_no_rule_is_refused(rule: object):
         Inversion(rule)
 
 
-def test_it_is_on_the_public_face(tmp_path: Path):
-    Program(n_users=3).record(tmp_path / "t", {"upload": "weights"})
-    assert fl.attack(tmp_path / "t", "inversion", rounds=1).attack == "inversion"
-
-
 def test_an_item_that_padding_names_keeps_its_rating(tmp_path: Path):
     """The first item's rating is known of a client with fewer rows than another."""
     rng = np.random.default_rng(0)
@@ -193,10 +188,11 @@ def test_clients_who_send_in_some_rounds_only(tmp_path: Path):
 
 
 def test_one_step_with_a_pull_of_the_items_is_none_of_several(tmp_path: Path):
-    """Before: all families of steps were fitted to it, in vain."""
+    """Through the public face. Before: all families of steps were fitted to it, in vain."""
     ratings = fl.synthetic(users=8, items=20, ratings_per_user=6)
     fl.record(tmp_path / "t", ratings, victim="fedmf", factors=5, rounds=[0])
-    found = fl.attack(tmp_path / "t", "inversion")
+    found = fl.attack(tmp_path / "t", "inversion", rounds=1)
+    assert found.attack == "inversion"
     assert all("one step, of which undeclared reads" in reason for reason in found.abstained.values())
     assert found.abstained
     assert not set(fl.attack(tmp_path / "t", "undeclared").abstained) >= set(found.abstained)

@@ -193,8 +193,10 @@ class TestBroken:
             open_transcript(path)
 
     def test_not_a_transcript(self, tmp_path):
-        with pytest.raises(InputError, match=r"manifest\.json"):
-            open_transcript(tmp_path)
+        (tmp_path / "file").write_bytes(bytes(range(256)))
+        for name, what in (("", "a directory without it"), ("file", "a file"), ("x", "nothing of that name")):
+            with pytest.raises(InputError, match=rf"directory with manifest\.json, got {what}; give the one"):
+                open_transcript(tmp_path / name)
 
     @pytest.mark.parametrize("name", ["state", "messages"])
     def test_file_missing(self, tmp_path, name):

@@ -1,0 +1,139 @@
+"""Links that predictions go through, with the losses that clients step along.
+
+Beyond the papers. With p the link and m one over what the loss multiplies the error by, a curve gives p, its
+derivative, m and its derivative at a product of factors: m is 1 for cross-entropy (y - p), 1 / (p (1 - p))
+for squared errors through a sigmoid, 1 for a clipped prediction. y is the rating as the program has it: r
+itself, r over the highest level, or r from 0 at the lowest to 1 at the highest.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import NamedTuple
+
+import numpy as np
+from jaxtyping import Float
+
+LARGEST = 30.0  # products beyond which a sigmoid is 0 or 1 to the last digits
+LINKS = (
+    "cross-entropy of r / highest",
+    "cross-entropy of (r - lowest) / range",
+    "squared error of a sigmoid, r / highest",
+    "squared error of a sigmoid, (r - lowest) / range",
+    "predictions clipped to the range of ratings",
+)
+
+Numbers = Float[np.ndarray, "*shape"]
+Curve = Callable[[Numbers], tuple[Numbers, Numbers, Numbers, Numbers]]
+
+
+class Link(NamedTuple):
+    """A link with a loss.
+
+    Attributes
+    ----------
+    name : str
+    curve : callable
+        From products to p, its derivative, m and its derivative.
+    unit : bool
+        Whether predictions lie in 0..1, and ratings are mapped there.
+    """
+
+    name: str
+    curve: Curve
+    unit: bool = True
+
+
+class Scaled(NamedTuple):
+    """A link, and what a program makes of ratings before it: y = (r - first) / range.
+
+    Attributes
+    ----------
+    number : int
+        Place in ``LINKS``.
+    link : Link
+    first, range : float
+        Stars.
+    """
+
+    number: int
+    link: Link
+    first: float
+    range: float
+
+
+def _sigmoid(product: Numbers) -> tuple[Numbers, Numbers]:
+    p = 1 / (1 + np.exp(-np.clip(product, -LARGEST, LARGEST)))
+    return p, p * (1 - p)
+
+
+def cross_entropy(product: Numbers) -> tuple[Numbers, Numbers, Numbers, Numbers]:
+    """The curve of the loss whose error is y - p.
+
+    Parameters
+    ----------
+    product : array
+        u . v + bias, any shape.
+
+    Returns
+    -------
+    p, slope, times, bend : arrays of that shape
+        The sigmoid, its derivative, m and its derivative by the product.
+    """
+    p, slope = _sigmoid(product)
+    return p, slope, np.ones_like(p), np.zeros_like(p)
+
+
+def squared_sigmoid(product: Numbers) -> tuple[Numbers, Numbers, Numbers, Numbers]:
+    """The curve of the loss whose error is (y - p) p (1 - p).
+
+    Parameters
+    ----------
+    product : array
+        u . v + bias, any shape.
+
+    Returns
+    -------
+    p, slope, times, bend : arrays of that shape
+        The sigmoid, its derivative, m and its derivative by the product.
+    """
+    p, slope = _sigmoid(product)
+    return p, slope, 1 / slope, (2 * p - 1) / slope
+
+
+def _clipped(low: float, high: float) -> Curve:
+    def curve(product: Numbers) -> tuple[Numbers, Numbers, Numbers, Numbers]:
+        inside = ((product > low) & (product < high)).astype(float)
+        return np.clip(product, low, high), inside, np.ones_like(product), np.zeros_like(product)
+
+    return curve
+
+
+def links_of(levels: Float[np.ndarray, " levels"]) -> list[Scaled]:
+    """List the links that ratings of a grid may go through.
+
+    Parameters
+    ----------
+    levels : (levels,)
+        Ratings that exist, ascending, stars.
+
+    Returns
+    -------
+    list of Scaled
+
+    Examples
+    --------
+    >>> [(LINKS[one.number], one.first, one.range) for one in links_of(np.array([1.0, 2.0, 3.0]))[:2]]
+    [('cross-entropy of r / highest', 0.0, 3.0), ('cross-entropy of (r - lowest) / range', 1.0, 2.0)]
+    """
+    low, high = float(levels[0]), float(levels[-1])
+    maps = [(0.0, high)] if low <= 0 or levels.size == 1 else [(0.0, high), (low, high - low)]
+    sigmoids = (Link("cross-entropy", cross_entropy), Link("squared", squared_sigmoid))
+    tried = [
+        Scaled(2 * n + m, link, first, range_)
+        for n, link in enumerate(sigmoids)
+        for m, (first, range_) in enumerate(maps)
+    ]
+    if levels.size > 1:
+        tried.append(Scaled(4, Link("clipped", _clipped(low, high), unit=False), 0.0, 1.0))
+    return tried
