@@ -326,9 +326,9 @@ def _meets(
 
 
 def _without_closer_means(best: Reading, rows: Rows, levels: np.ndarray) -> Reading:
-    """Without inexact answers of several steps that means of minibatches explain far better, if variously."""
+    """Without inexact answers that means of minibatches explain far better, if variously."""
     inexact = best.misfit > rows.precision**HALF
-    open_ = np.flatnonzero(best.answered & (best.steps > 1) & ~best.declared & inexact)
+    open_ = np.flatnonzero(best.answered & ~best.declared & inexact)
     if not open_.size:
         return best
     some = some_of(rows, open_)

@@ -64,7 +64,7 @@ def with_last_step(best: Reading, rows: Rows, manifest: Manifest, max_misfit: fl
         if not some.answered[part].any():
             break
         more = exact_ratings(some, rows, levels) > exact_ratings(best, rows, levels)
-        best = fitting_better(best, some, some.answered & more)
+        best = fitting_better(best, some._replace(misfit=np.where(more, some.misfit, np.nan)), more)
     return best
 
 
