@@ -136,7 +136,7 @@ def common_scale(
     Examples
     --------
     >>> common_scale(np.array([-0.5, -1.0, -0.25]), np.array([4.0, 2.0, 8.0]))
-    Scale(reduction='mean', value=-2.0, share=1.0)
+    Scale(reduction='mean', value=-2.0, share=1.0, batch=inf)
     """
     if scale.size < FEWEST:
         return None
