@@ -31,6 +31,7 @@ from attacks.closed_form.decoding import distance_to_levels
 from attacks.closed_form.fitted_chain import chain_of
 from attacks.closed_form.goodness_of_fit import accidental, step_of
 from attacks.closed_form.grid_reading import ACCIDENT, BETWEEN, CLOSER, beyond, equally_long
+from attacks.closed_form.last_step import with_last_step
 from attacks.closed_form.link_grid import ratings_through_links
 from attacks.closed_form.moving_factor import Chain
 from attacks.closed_form.readings import Reading, Rows, on_the_rest, some_of
@@ -78,17 +79,21 @@ def any_reading(rows: Rows, manifest: Manifest, max_misfit: float) -> Reading:
     asked = ~best.answered | ((best.steps <= 1) & inexact)
     # sums and means of minibatches differ in the last one alone, if that has fewer ratings
     asked |= (best.steps > 1) & (best.steps < rows.item.sum(axis=1)) & inexact
-    if not 0 < rows.rows.shape[1] <= LONGEST or not asked.any():
-        return without_improbable(best, rows, levels)
-    if levels.size == 1:  # labels: attacks.closed_form.implicit_recording
+    # minibatches that were read each alone leave small ones open
+    asked |= (best.steps == 0) & (np.isnan(best.value) & rows.item).any(axis=1)
+    if levels.size == 1 and asked.any():  # labels: attacks.closed_form.implicit_recording
         return best
+    if levels.size == 1 or not 0 < rows.rows.shape[1] <= LONGEST:
+        return without_improbable(best, rows, levels)
     open_ = np.flatnonzero(asked)
     most = open_[np.argsort(-rows.item[open_].sum(axis=1), kind="stable")]
     with np.errstate(over="ignore", invalid="ignore", divide="ignore"):
-        first = _read(some_of(rows, most[:ASKED]), levels, max_misfit)
-        best = _with(best, first, most[:ASKED])
-        if first.answered.any() and most.size > ASKED:
-            best = _with(best, _read(some_of(rows, most[ASKED:]), levels, max_misfit), most[ASKED:])
+        for here in (most[:ASKED], most[ASKED:]):
+            new = _read(some_of(rows, here), levels, max_misfit) if here.size else None
+            if new is None or not new.answered.any():
+                break
+            best = _with(best, new, here, rows.precision**HALF)
+        best = with_last_step(best, rows, manifest, max_misfit)
         best = _without_closer_means(best, rows, levels)
     return without_improbable(best, rows, levels)
 
@@ -122,7 +127,7 @@ def _read(rows: Rows, levels: np.ndarray, max_misfit: float) -> Reading:
     for candidate in candidates(chain, rows, levels, max_misfit):
         open_ = np.flatnonzero(candidate.able & ~best.answered)
         if candidate.name != PLAIN and open_.size:  # plain chains were read before
-            best = _with(best, candidate.read(open_)[0], open_)
+            best = _with(best, candidate.read(open_)[0], open_, rows.precision**HALF)
     return best
 
 
@@ -321,9 +326,9 @@ def _meets(
 
 
 def _without_closer_means(best: Reading, rows: Rows, levels: np.ndarray) -> Reading:
-    """Without inexact answers of several steps that means of minibatches explain far better, if variously."""
+    """Without inexact answers that means of minibatches explain far better, if variously."""
     inexact = best.misfit > rows.precision**HALF
-    open_ = np.flatnonzero(best.answered & (best.steps > 1) & ~best.declared & inexact)
+    open_ = np.flatnonzero(best.answered & ~best.declared & inexact)
     if not open_.size:
         return best
     some = some_of(rows, open_)
@@ -340,9 +345,13 @@ def _nothing(shape: tuple[int, ...]) -> Reading:
     return Reading(np.full(shape, np.nan), unknown, none, no, unknown, none, unknown, unknown, none)
 
 
-def _with(best: Reading, new: Reading, users: np.ndarray) -> Reading:
-    """The new answers of some users taken up, but for those that fit worse than several steps do."""
+def _with(best: Reading, new: Reading, users: np.ndarray, exact: float) -> Reading:
+    """The new answers of some users taken up, but for those that fit worse than several steps do.
+
+    What was read minibatch by minibatch is given up for answers to ``exact`` alone.
+    """
     old = best.answered[users] & (best.steps[users] > 1) & (best.misfit[users] <= new.misfit)
+    old |= best.answered[users] & (best.steps[users] == 0) & ~(new.misfit <= exact)
     told = new.answered & ~old
     out = [part.copy() for part in best]
     for whole, part in zip(out, new, strict=True):

@@ -13,7 +13,7 @@ import numpy as np
 from jaxtyping import Bool, Float, Int
 
 from attacks.closed_form.centred import Centred, even, read_centred
-from attacks.closed_form.common_scale import FEWEST, Scale, common_scale
+from attacks.closed_form.common_scale import FEWEST, Scale, Told, contradicted, shown_scale
 from attacks.closed_form.credible import HALF
 from attacks.closed_form.gaps import reading_with_gaps
 from attacks.closed_form.goodness_of_fit import step_of
@@ -106,7 +106,8 @@ def learned_of(view: View, max_misfit: float) -> Learned:
     if offset.lowered:
         asked = _asked(view, max_misfit, pulls[0], offset.lowered)
     shown = _shown_scale(asked) or _confirmed_scale(view, asked, max_misfit, pulls[0], offset.lowered)
-    return Learned(shown is not None, _known_scale(view.manifest, shown), *offset, pulls, upright)
+    known = _known_scale(view.manifest, shown, _told_scales(asked))
+    return Learned(shown is not None, known, *offset, pulls, upright)
 
 
 def _told_pull(view: View) -> tuple[float, ...]:
@@ -336,18 +337,18 @@ def offset_by_votes(lowest: float, saying: int, denying: int, unsaid: bool = Fal
 
 def _shown_scale(asked: list[_Asked]) -> Scale | None:
     """What multiplies the rows of most who can be read without knowing it."""
-    return common_scale(*_told_scales(asked)) if asked else None
+    return shown_scale(_told_scales(asked))
 
 
-def _told_scales(asked: list[_Asked]) -> tuple[Float[np.ndarray, " told"], Float[np.ndarray, " told"]]:
-    """What multiplies the rows of each who is read without knowing it, and how many ratings it has."""
-    told = []
+def _told_scales(asked: list[_Asked]) -> Told:
+    """What multiplies the rows of each who is read without knowing it."""
+    told = [np.zeros((0, 3))]
     for one in asked:
-        here = one.found.answered & np.isfinite(one.found.of_error)
-        n_rated = one.rows.item.sum(axis=1)[here]
-        told.append(np.stack([1 / (one.found.of_error * one.found.of_factor)[here], n_rated], axis=1))
-    scale, n_rated = np.concatenate(told).T
-    return scale, n_rated
+        found = one.found
+        here = found.answered & np.isfinite(found.of_error)
+        of_all = 1 / (found.of_error * found.of_factor), one.rows.item.sum(axis=1), found.steps
+        told.append(np.stack([part[here] for part in of_all], axis=1))
+    return Told(*np.concatenate(told).T)
 
 
 def _confirmed_scale(
@@ -358,7 +359,7 @@ def _confirmed_scale(
     Where few clients have a rating off the whole stars of a grid of halves, the others' ratings may as well
     be half as large; to the last digit, no other scale than the program's puts them on the grid.
     """
-    scale, n_rated = _told_scales(asked) if asked else (np.zeros(0), np.zeros(0))
+    scale, n_rated, _ = _told_scales(asked)
     read = sum(int(_exactly(one).sum()) for one in asked)
     for value, size in zip(scale, n_rated, strict=True) if 0 < scale.size < FEWEST else ():
         for one in (Scale("sum", value, 1.0), Scale("mean", value * size, 1.0)):
@@ -377,9 +378,9 @@ def _exactly(one: _Asked) -> Bool[np.ndarray, " users"]:
     )
 
 
-def _known_scale(manifest: Manifest, shown: Scale | None) -> Scale | None:
-    """What multiplies the rows: what clients show, else as declared."""
-    declared = DECLARED if manifest.scale_known else None
+def _known_scale(manifest: Manifest, shown: Scale | None, told: Told) -> Scale | None:
+    """What multiplies the rows: what clients show, else as declared, unless they show that it is not so."""
+    declared = DECLARED if manifest.scale_known and not contradicted(DECLARED, told) else None
     if shown is None or (declared is not None and shown.like(declared)):
         return declared
     return shown

@@ -9,10 +9,12 @@ import numpy as np
 import pytest
 
 import factorleak as fl
-from attacks.closed_form.chain_readings import MEAN_AND_BIAS, OWN_BIAS, candidates
+from attacks.closed_form import chain_readings
+from attacks.closed_form.chain_readings import MEAN_AND_BIAS, OWN_BIAS, any_reading, candidates
 from attacks.closed_form.moving_factor import Chain
-from attacks.closed_form.readings import Rows
+from attacks.closed_form.readings import Reading, Rows
 from tests.attacks.closed_form.test_link_grid import answers
+from tests.attacks.closed_form.test_parallel_groups import manifest
 from tests.oracles.pass_programs import Passer, Passes
 from tests.oracles.rule_programs import Recording
 from tests.soak.identify import counted, random_recording
@@ -123,3 +125,21 @@ def test_what_means_explain_better_is_no_answer(tmp_path, seed):
         recorder.broadcast(0, q)
         recorder.upload(0, 0, rows.astype(np.float32), items)
     assert set(fl.attack(tmp_path / "t", "undeclared").abstained) == {0}
+
+
+def test_what_means_explain_better_is_no_single_step_either(monkeypatch):
+    """Half of whole stars, as one step nearly reads them: five exact steps of means leave them open."""
+    rng, n, batch, halves = np.random.default_rng(0), 28, 6, tuple(np.arange(1, 11) / 2)
+    v, u, r = rng.normal(0, 0.3, (n, 10)), rng.normal(0, 0.3, 10), rng.choice([3.0, 4.0, 5.0], n)
+    sent = np.zeros((n, 10))
+    for first in range(0, n, batch):
+        here = slice(first, min(first + batch, n))
+        error = (r[here] - v[here] @ u) / r[here].size
+        sent[here] = -error[:, None] * u
+        u = u + 0.02 * error @ v[here]
+    none, one = np.zeros(1), np.ones(1)
+    rows = Rows(sent[None], v[None], np.zeros((1, n)), np.ones((1, n), bool), one * np.nan, 2.0**-52, None)
+    half = (r / 2 + rng.normal(0, 0.02, n))[None]
+    nearly = Reading(half, one * 0.15, one, none > 0, one, none, one, one, none)
+    monkeypatch.setattr(chain_readings, "best_reading", lambda *_: nearly)
+    assert not any_reading(rows, manifest(halves), 0.25).answered.any()

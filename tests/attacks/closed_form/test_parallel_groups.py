@@ -27,11 +27,11 @@ def silos(users, seed=0, noise=0.0):
     return Rows(sent, factors, np.zeros(item.shape), item, np.ones(SILOS), 2.0**-52, None), ratings
 
 
-def manifest():
+def manifest(levels=LEVELS):
     return Manifest(
         format="factorleak-transcript", version=1, protocol="x", update="sgd", weighting="observed-only",
         n_users=SILOS, n_items=ITEMS, n_attributes=0, factors=K, rounds=[0], hyperparameters={},
-        rating_levels=LEVELS.tolist(), attribute_groups=[], parties={"server": -1}, adversary="all",
+        rating_levels=list(levels), attribute_groups=[], parties={"server": -1}, adversary="all",
         recorded_by="x",
     )  # fmt: skip
 
