@@ -34,7 +34,7 @@ from attacks.closed_form.grid_reading import ACCIDENT, BETWEEN, CLOSER, beyond, 
 from attacks.closed_form.last_step import with_last_step
 from attacks.closed_form.link_grid import ratings_through_links
 from attacks.closed_form.moving_factor import Chain
-from attacks.closed_form.readings import Reading, Rows, on_the_rest, some_of
+from attacks.closed_form.readings import Reading, Rows, on_the_rest, reading_of, some_of
 from attacks.closed_form.row_readings import LONGEST, best_reading, in_span
 from victims.transcript.manifest import Manifest
 
@@ -111,7 +111,7 @@ class Candidate(NamedTuple):
         Of whom it can be asked.
     read : callable
         From places of clients to their reading and, where rows go through a link, its place in
-        ``attacks.closed_form.link_grid.LINKS``, else -1.
+        ``attacks.closed_form.links.LINKS``, else -1.
     """
 
     name: str
@@ -123,7 +123,7 @@ class Candidate(NamedTuple):
 def _read(rows: Rows, levels: np.ndarray, max_misfit: float) -> Reading:
     """The first of the readings that answers, client by client."""
     chain = chain_of(rows)
-    best = _nothing(rows.item.shape)
+    best = reading_of(np.full(rows.item.shape, np.nan), np.nan, 0.0)
     for candidate in candidates(chain, rows, levels, max_misfit):
         open_ = np.flatnonzero(candidate.able & ~best.answered)
         if candidate.name != PLAIN and open_.size:  # plain chains were read before
@@ -281,10 +281,10 @@ def _on_the_grid(
     chance = accidental(there.sum(axis=1) - n, levels.size**n, ACCIDENT)
     own = numbers[:, 2] if n > 2 else np.zeros(len(numbers))
     sign = np.where(turned, -1.0, 1.0)
-    return _nothing(there.shape)._replace(
-        value=np.where(there & near, value, np.nan),
-        misfit=np.where(told, away / (step / 4), np.nan),
-        allowed=np.minimum(max_misfit, chance),
+    return reading_of(
+        np.where(there & near, value, np.nan),
+        np.where(told, away / (step / 4), np.nan),
+        np.minimum(max_misfit, chance),
         of_error=numbers[:, 0] * sign,
         of_factor=numbers[:, 1] * sign,
         own_bias=own,
@@ -298,10 +298,7 @@ def _through_links(
     known = chain.scalar[open_], chain.along[open_], rows.offset[open_], there[open_]
     found = ratings_through_links(*known, levels, rows.precision)
     told = found.told & ~_meets(*known, levels, CLOSER * np.maximum(found.misfit, rows.precision))
-    new = _nothing(found.value.shape)._replace(
-        value=found.value, misfit=found.misfit, allowed=np.where(told, 1.0, 0.0)
-    )
-    return new, found.link
+    return reading_of(found.value, found.misfit, np.where(told, 1.0, 0.0)), found.link
 
 
 def _meets(
@@ -338,11 +335,6 @@ def _without_closer_means(best: Reading, rows: Rows, levels: np.ndarray) -> Read
     misfit = best.misfit.copy()
     misfit[open_[closer & (chain.n_steps > 1)]] = np.nan
     return best._replace(misfit=misfit)
-
-
-def _nothing(shape: tuple[int, ...]) -> Reading:
-    none, unknown, no = np.zeros(shape[0]), np.full(shape[0], np.nan), np.zeros(shape[0], bool)
-    return Reading(np.full(shape, np.nan), unknown, none, no, unknown, none, unknown, unknown, none)
 
 
 def _with(best: Reading, new: Reading, users: np.ndarray, exact: float) -> Reading:

@@ -37,7 +37,7 @@ from scipy.stats import poisson
 from attacks.closed_form.credible import one_multiple
 from attacks.closed_form.decoding import distance_to_levels, nearest_level
 from attacks.closed_form.goodness_of_fit import step_of
-from attacks.closed_form.readings import Reading, Rows
+from attacks.closed_form.readings import Reading, Rows, reading_of
 from attacks.closed_form.reduction import leading_direction
 from victims.transcript.manifest import Manifest
 
@@ -180,17 +180,9 @@ def read_hidden_orders(rows: Rows, manifest: Manifest) -> Reading:
         or not one_multiple((value - rows.offset)[told], rows.offset[rows.item], levels)
     ):
         value[:], missed[:] = np.nan, np.nan
-    none = np.zeros(users)
-    return Reading(
-        value,
-        missed / (step_of(levels) / 4),
-        np.where(np.isnan(missed), 0.0, 4 * FARTHEST),
-        np.zeros(users, bool),
-        np.full(users, np.nan),
-        none,
-        numbers[:, 0],
-        numbers[:, 1],
-        none,
+    allowed = np.where(np.isnan(missed), 0.0, 4 * FARTHEST)
+    return reading_of(
+        value, missed / (step_of(levels) / 4), allowed, of_error=numbers[:, 0], of_factor=numbers[:, 1]
     )
 
 
