@@ -47,6 +47,21 @@ ENOUGH = 0.75  # of the clients, whose rows must all be in order
 UNIT = 1e-30  # imaginary, of a derivative by complex steps
 
 
+class Orders(NamedTuple):
+    """What clients say together.
+
+    Attributes
+    ----------
+    sequence : (users, rows) int
+        Numbers of the steps, in the place of each row; what is not told comes last.
+    pull : float
+        c of ``attacks.closed_form.equal_pulled``.
+    """
+
+    sequence: Int[np.ndarray, "users rows"]
+    pull: float
+
+
 class _Known(NamedTuple):
     """Rows in the order found and ratings that explain them (clients, steps); how many of each client."""
 
@@ -61,7 +76,7 @@ def equal_orders(
     valid: Bool[np.ndarray, "users rows"],
     levels: Float[np.ndarray, " levels"],
     precision: float,
-) -> Int[np.ndarray, "users rows"] | None:
+) -> Orders | None:
     """Find in which order each client made its rows.
 
     Parameters
@@ -76,8 +91,8 @@ def equal_orders(
 
     Returns
     -------
-    (users, rows) int or None
-        Numbers of the steps, in the place of each row; None where most clients' are not told.
+    Orders or None
+        None where those of most clients are not told.
     """
     if levels.size > MOST_LEVELS or valid.sum() < FEWEST or not _one_length(along, valid):
         return None
@@ -85,11 +100,11 @@ def equal_orders(
     g = np.where(valid, scalar * facing, np.nan)
     digit = DIGITS * precision * np.nanmax(np.abs(g))
     with np.errstate(all="ignore"):
-        for after, numbers in _beginnings(g, levels, digit):
-            known = _followed(g, levels, digit, numbers, after)
+        for after, begin in _beginnings(g, levels, digit):
+            known, numbers = _followed(g, levels, digit, begin, after)
             whole = known.count == valid.sum(axis=1)
             if whole[valid.any(axis=1)].mean() >= ENOUGH:
-                return _sequence(known, valid)
+                return Orders(_sequence(known, valid), float(numbers[2] / np.abs(along[valid]).mean()))
     return None
 
 
@@ -169,7 +184,9 @@ def _rates(
     return RATES[np.argsort(-votes, kind="stable")[: RATES_TRIED * WINDOW : WINDOW]]
 
 
-def _followed(g: np.ndarray, levels: np.ndarray, digit: float, numbers: np.ndarray, after: bool) -> _Known:
+def _followed(
+    g: np.ndarray, levels: np.ndarray, digit: float, numbers: np.ndarray, after: bool
+) -> tuple[_Known, np.ndarray]:
     """Rows in the order that a level explains each, and the numbers fitted to all of them."""
     tolerance = max(digit, LOOSE * abs(numbers[0] * numbers[3]) * levels[-1] ** 2)
     known = _chain(g, levels, digit, numbers, after, 1)
@@ -179,7 +196,7 @@ def _followed(g: np.ndarray, levels: np.ndarray, digit: float, numbers: np.ndarr
             break
         numbers, left = _fitted(g, known, numbers, after)
         tolerance = max(digit, min(tolerance, WIDER * left))
-    return _chain(g, levels, digit, numbers, after, g.shape[1])
+    return _chain(g, levels, digit, numbers, after, g.shape[1]), numbers
 
 
 def _chain(

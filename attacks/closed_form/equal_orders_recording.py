@@ -52,14 +52,14 @@ def read_equal_orders(view: View, told: Reconstruction, pull: float) -> list[Ans
         return []
     every, levels = _joined(parts), np.array(manifest.rating_levels)
     precision = max(float(np.finfo(part.uploads.gradients.dtype).eps) for part in parts)
-    sequence = equal_orders(every.scalar, every.along, every.there, levels, precision)
-    if sequence is None:
+    orders = equal_orders(every.scalar, every.along, every.there, levels, precision)
+    if orders is None:
         return []
     offset = np.zeros(every.scalar.shape)
     for after in (False, True):
         found = follow_pulled(
-            every.scalar, every.along, offset, every.there, sequence, levels, precision, after=after,
-            scale_known=manifest.scale_known,
+            every.scalar, every.along, offset, every.there, orders.sequence, levels, precision, after=after,
+            scale_known=manifest.scale_known, pulls=(0.0, orders.pull),
         )  # fmt: skip
         if found.told.any():
             return _answers(parts, found)

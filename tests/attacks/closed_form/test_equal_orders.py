@@ -47,9 +47,16 @@ def scored(path, program: Program, levels: np.ndarray, grid: np.ndarray) -> tupl
         (Program(), STARS),
         (Program(after=True), STARS),
         (Program(after=True, mu=0.1), HALVES),
+        (Program(mu=2.0), STARS),
         (Program(dtype=np.float32), STARS),
     ],
-    ids=["before the step", "after it", "half stars, strong pull", "single precision"],
+    ids=[
+        "before the step",
+        "after it",
+        "half stars, strong pull",
+        "pull as large as an error",
+        "single precision",
+    ],
 )
 def test_rows_are_put_in_order(tmp_path, program: Program, levels: np.ndarray):
     """Nobody was answered before."""
@@ -84,5 +91,5 @@ def test_orders_are_those_of_the_steps():
     every = np.ones((9, 8), bool)
     found = equal_orders(g, h, every, STARS, 2.0**-52)
     assert found is not None
-    assert np.array_equal(np.argsort(found, axis=1), order)
+    assert np.array_equal(np.argsort(found.sequence, axis=1), order)
     assert equal_orders(rng.normal(size=g.shape), h, every, STARS, 2.0**-52) is None
