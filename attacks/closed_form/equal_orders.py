@@ -67,7 +67,7 @@ class _Known(NamedTuple):
 
     place: Int[np.ndarray, "clients steps"]
     rating: Float[np.ndarray, "clients steps"]
-    count: Int[np.ndarray, " clients"]
+    n_rows: Int[np.ndarray, " clients"]
 
 
 def equal_orders(
@@ -102,7 +102,7 @@ def equal_orders(
     with np.errstate(all="ignore"):
         for after, begin in _beginnings(g, levels, digit):
             known, numbers = _followed(g, levels, digit, begin, after)
-            whole = known.count == valid.sum(axis=1)
+            whole = known.n_rows == valid.sum(axis=1)
             if whole[valid.any(axis=1)].mean() >= ENOUGH:
                 return Orders(_sequence(known, valid), float(numbers[2] / np.abs(along[valid]).mean()))
     return None
@@ -192,7 +192,7 @@ def _followed(
     known = _chain(g, levels, digit, numbers, after, 1)
     for most in (*(one for one in PREFIXES if one < g.shape[1]), g.shape[1]):
         known = _chain(g, levels, tolerance, numbers, after, most)
-        if not (known.count > 1).any():
+        if not (known.n_rows > 1).any():
             break
         numbers, left = _fitted(g, known, numbers, after)
         tolerance = max(digit, min(tolerance, WIDER * left))
@@ -266,6 +266,6 @@ def _sloped(known: _Known, numbers: np.ndarray, after: bool) -> tuple[np.ndarray
 def _sequence(known: _Known, valid: np.ndarray) -> Int[np.ndarray, "users rows"]:
     """The number of its step in the place of each row; what is not told comes last."""
     out = np.where(valid, valid.shape[1], 0)
-    for user, count in enumerate(known.count):
+    for user, count in enumerate(known.n_rows):
         out[user, known.place[user, :count]] = np.arange(count)
     return out
