@@ -9,9 +9,10 @@ from jaxtyping import Bool, Float
 
 from attacks.base import Estimates, Reconstruction
 from attacks.closed_form.answered import Answered
-from attacks.closed_form.equal_orders import equal_orders
+from attacks.closed_form.equal_orders import ALIKE, equal_orders
 from attacks.closed_form.equal_pulled import Pulled, follow_pulled
 from attacks.closed_form.item_biases_recording import Part, first_rounds
+from attacks.closed_form.item_rows import BATCH_BYTES
 from victims.transcript.view import View
 
 ALREADY = 0.5  # share of the clients that are answered: nothing else is looked for
@@ -47,8 +48,10 @@ def read_equal_orders(view: View, told: Reconstruction, pull: float) -> list[Ans
     manifest = view.manifest
     if manifest.weighting == "include-unrated" or len(told.abstained) <= ALREADY * view.users.size:
         return []
+    if not _one_item(view):
+        return []
     parts = first_rounds(view, pull)
-    if not parts or not all(_equal(part) for part in parts):
+    if not parts or not all(_parallel(part) for part in parts):
         return []
     every, levels = _joined(parts), np.array(manifest.rating_levels)
     precision = max(float(np.finfo(part.uploads.gradients.dtype).eps) for part in parts)
@@ -66,14 +69,24 @@ def read_equal_orders(view: View, told: Reconstruction, pull: float) -> list[Ans
     return []
 
 
-def _equal(part: Part) -> bool:
-    """Whether rows and items of each client have one direction, and nobody adds anything to a prediction."""
-    uploads, item = part.uploads, part.numbers.there
-    factors = np.broadcast_to(uploads.factors[uploads.at], uploads.gradients.shape)[part.here]
-    size = np.linalg.norm(factors, axis=2)
-    alike = np.abs(np.abs(part.numbers.along) - size) <= PARALLEL * size
-    parallel = part.numbers.across[item.any(axis=1)] <= PARALLEL
-    return bool(alike[item].all() and parallel.all()) and not uploads.bias.any()
+def _one_item(view: View) -> bool:
+    """Whether all items have the same factors, all numbers of which are equal, and no biases."""
+    for batch in view.batches(BATCH_BYTES):
+        uploads = batch.rounds[0]
+        shape = uploads.gradients.shape
+        factors = np.broadcast_to(uploads.factors[uploads.at], shape)[
+            np.broadcast_to(uploads.valid, shape[:2])
+        ]
+        if factors.size and np.ptp(factors) > ALIKE * np.abs(factors).max():
+            return False
+        if uploads.bias.any():
+            return False
+    return True
+
+
+def _parallel(part: Part) -> bool:
+    """Whether rows of each client have one direction."""
+    return bool((part.numbers.across[part.numbers.there.any(axis=1)] <= PARALLEL).all())
 
 
 def _joined(parts: list[Part]) -> _All:

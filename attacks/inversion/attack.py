@@ -181,11 +181,12 @@ class Inversion:
         levels = np.array(view.manifest.rating_levels)
         parts = (in_order(*part) for part in open_clients(view, found, self.rounds))
         groups = sorted((group for part in parts for group in part), key=lambda one: one.rows.item.shape[1])
-        rule = sized(rule, view.manifest, groups)
         if isinstance(rule, MomentumPasses):
+            rule = sized(rule, view.manifest, groups)
             chosen = chosen_with_momentum(rule, view.manifest, groups, levels)
             rule, guess = (rule, None) if chosen is None else chosen
         else:
+            rule = sized(rule, view.manifest, groups)
             guess = chosen_in_order(rule, view.manifest, groups, levels)
         if guess is None:
             return f"passes ({rule.name}) in the order of the rows explain no client that was tried"
