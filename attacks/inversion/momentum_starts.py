@@ -35,6 +35,7 @@ from attacks.inversion.starts import Starts
 
 TRIED = (0.4, 0.7, 0.85, 0.95)  # momentum; the least is sought about the best of them
 REFINED = 4  # times, that g and the line are made of each other
+CHOOSING, LONGEST = 128, 1024  # rows of a client that tells the kind, and of one that is read: n^2 each
 KEPT = 2  # numbers of passes, of each sort of momentum, that may be fitted
 FINE = 1e-3  # of momentum
 GAIN = 0.5  # of what passes without momentum leave, that those with it leave at most
@@ -91,7 +92,7 @@ def kinds(rows: Rows, batch_size: int, passes: tuple[float, ...]) -> list[Kind]:
             _with_best_momentum(rows, batch_size, Kind(one, 0.0, ahead, coasts), plain) for one in passes
         ]
         found += sorted(every)[:KEPT]
-    return [kind for left, kind in sorted(found) if left < GAIN * plain]
+    return [kind for left, kind in sorted(found) if left < min(GAIN * plain, 1.0)]
 
 
 def _with_best_momentum(rows: Rows, batch_size: int, kind: Kind, plain: float) -> tuple[float, Kind]:
@@ -137,7 +138,7 @@ def momentum_starts(
     constants = guess.constants_of(1.0, 1.0)
     kind = Kind(guess.value, constants[MOMENTUM], constants[AHEAD] > 0, constants[COASTS] > 0)
     rate = None if guess.constants is None else float(np.exp(constants[RATE]))
-    for user, here, sent, v in _clients(rows):
+    for user, here, sent, v in _clients(rows, LONGEST):
         found = _starts(sent, v, rows.offset[user, here], levels, rule, kind, rate)
         for number, (factor, ratings, sigma) in enumerate(found):
             out.factor[user, number], out.sigma[user, number] = factor, sigma
@@ -145,18 +146,19 @@ def momentum_starts(
     return out
 
 
-def _clients(rows: Rows) -> Iterator[tuple[int, np.ndarray, np.ndarray, np.ndarray]]:
-    """Who has two finite rows or more: where, and the rows and factors."""
+def _clients(rows: Rows, most: int) -> Iterator[tuple[int, np.ndarray, np.ndarray, np.ndarray]]:
+    """Who has two finite rows or more, so many at most: where, and the rows and factors."""
     for user in range(len(rows.item)):
         here = np.flatnonzero(rows.item[user])
         sent, v = (part[user, here].astype(float) for part in (rows.rows, rows.factors))
-        if here.size > 1 and np.isfinite(sent).all() and sent.any():
+        if 1 < here.size <= most and np.isfinite(sent).all() and sent.any():
             yield user, here, sent, v
 
 
 def _left(rows: Rows, batch_size: int, kind: Kind) -> float:
     """What is left of the rows, in the middle of the clients."""
-    left = [_drift(sent, v, _reach(len(sent), batch_size, kind)).left for _, _, sent, v in _clients(rows)]
+    clients = _clients(rows, CHOOSING)
+    left = [_drift(sent, v, _reach(len(sent), batch_size, kind)).left for _, _, sent, v in clients]
     return float(np.median(left)) if left else np.inf
 
 
