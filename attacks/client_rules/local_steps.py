@@ -9,7 +9,8 @@ of the items, predictions use the broadcast ones throughout, and the upload is t
 A mean over the ratings, a loss with a factor 2 and a gradient in place of a change are other eta and sigma.
 
 With momentum m each step is the one above plus m times the step before, from none on in every round: what
-PyTorch's SGD does whose state is made anew. That is linear in what an item has as well.
+PyTorch's SGD does whose state is made anew. Nesterov's looks ahead: with z all that would be added in this
+way, it adds the plain step plus m z. Both are linear in what an item has as well.
 
 Symbols: eta item rate, rho factor rate over item rate, a and b weight decay of factor and items.
 
@@ -37,7 +38,7 @@ TRIED = (2, 3, 4, 5, 6, 7, 8, 9, 10, 12, 15, 16, 20)  # steps, where nobody decl
 MODERATE = 0.3  # of its size, that the factor moves in all steps together
 USUAL_MOMENTUM = 0.9  # where nobody declares it
 MOST_KEPT = 0.999  # of a step, in the next; a fit may try more
-RATE, RATIO, FACTOR_DECAY, ITEM_DECAY, SCALE, MOMENTUM, STEPS, MOVES = range(8)
+RATE, RATIO, FACTOR_DECAY, ITEM_DECAY, SCALE, MOMENTUM, STEPS, MOVES, AHEAD = range(9)
 CONSTANTS = (
     "log_item_rate",
     "log_rate_ratio",
@@ -47,7 +48,9 @@ CONSTANTS = (
     "momentum",
     "local_steps",
     "moves_items",
+    "looks_ahead",
 )
+NESTEROV = ", Nesterov's"
 COPIES = {True: "copies of the items that move", False: "the items as broadcast"}
 OPEN = (  # which constants are unknown, beside the rate
     ("one rate", ()),
@@ -65,7 +68,7 @@ OPEN_WITH_MOMENTUM = (
 
 @dataclass(frozen=True)
 class LocalSteps:
-    """The rule; its constants are ``CONSTANTS``, the last two of which are never fitted.
+    """The rule; its constants are ``CONSTANTS``, the last three of which are never fitted.
 
     Attributes
     ----------
@@ -89,16 +92,17 @@ class LocalSteps:
         moves = (False, True) if manifest.rule.moves_items is False else (True, False)
         momentum = (declared_momentum(manifest) or USUAL_MOMENTUM) if self.momentum else 0.0
         with_it = f", momentum {momentum:g}" if self.momentum else ""
+        open_of, aheads = (OPEN_WITH_MOMENTUM, (False, True)) if self.momentum else (OPEN, (False,))
         return tuple(
             Family(
-                f"steps on {COPIES[moving]}, {words}{'' if MOMENTUM in open_ else with_it}",
+                f"steps on {COPIES[moving]}, {words}{'' if MOMENTUM in open_ else with_it}{NESTEROV * ahead}",
                 tuple(constant in (RATE, *open_) for constant in range(len(CONSTANTS))),
                 values,
                 first,
-                partial(_start, moving, open_, momentum),
+                partial(_start, moving, ahead, open_, momentum),
                 _carried,
             )
-            for (words, open_), moving in product(OPEN_WITH_MOMENTUM if self.momentum else OPEN, moves)
+            for ahead, (words, open_), moving in product(aheads, open_of, moves)
             if moving
             or open_ == (RATIO,)  # without a copy that moves, the scale of rows is a rate of its own
         )
@@ -118,10 +122,14 @@ class LocalSteps:
             u, v, of_factor, of_items = state
             seen = jnp.where(constants[MOVES] > 0, v, factors)
             error = ratings - seen @ u
-            of_items = constants[MOMENTUM] * of_items + rate * error[:, None] * u - constants[ITEM_DECAY] * v
-            of_factor = constants[MOMENTUM] * of_factor + factor_rate * error @ seen
-            of_factor = of_factor - constants[FACTOR_DECAY] * u
-            return u + of_factor, v + of_items, of_factor, of_items
+            for_items = rate * error[:, None] * u - constants[ITEM_DECAY] * v
+            for_factor = factor_rate * error @ seen - constants[FACTOR_DECAY] * u
+            of_items = constants[MOMENTUM] * of_items + for_items
+            of_factor = constants[MOMENTUM] * of_factor + for_factor
+            ahead = constants[AHEAD] > 0
+            u = u + jnp.where(ahead, for_factor + constants[MOMENTUM] * of_factor, of_factor)
+            v = v + jnp.where(ahead, for_items + constants[MOMENTUM] * of_items, of_items)
+            return u, v, of_factor, of_items
 
         n_steps = constants[STEPS].astype(int)
         start = (factor, factors, jnp.zeros_like(factor), jnp.zeros_like(factors))
@@ -154,7 +162,13 @@ def _lasting(
 
 
 def _start(
-    moving: bool, open_: tuple[int, ...], momentum: float, n_steps: float, sigma: float, stiffness: float
+    moving: bool,
+    ahead: bool,
+    open_: tuple[int, ...],
+    momentum: float,
+    n_steps: float,
+    sigma: float,
+    stiffness: float,
 ) -> tuple[float, ...]:
     """Rates by which the factor moves moderately, where they are not tied to what multiplies the rows."""
     lasting = float(_lasting(np.array([momentum]), np.array([n_steps]))[0])
@@ -165,7 +179,7 @@ def _start(
         rate, scale = moderate, rate / moderate
     ratio = moderate / rate if RATIO in open_ else 1.0
     rates = (float(np.log(rate)), float(np.log(ratio)), 0.0, 0.0, float(np.log(scale)))
-    return (*rates, momentum, n_steps, float(moving))
+    return (*rates, momentum, n_steps, float(moving), float(ahead))
 
 
 def _carried(constants: Float[np.ndarray, "*clients c"], n_steps: float) -> Float[np.ndarray, "*clients c"]:

@@ -7,11 +7,13 @@ from importlib.metadata import entry_points
 from attacks.client_rules.differentiable import ClientRule
 from attacks.client_rules.local_passes import NAMES, LocalPasses
 from attacks.client_rules.local_steps import LocalSteps
+from attacks.client_rules.momentum_passes import MomentumPasses
 from victims.common.errors import InputError
 
 GROUP = "factorleak.client_rules"
 WITH_MOMENTUM = LocalSteps(momentum=True)
 OVER_ALL = (LocalSteps(), WITH_MOMENTUM)  # rules of steps over all ratings
+PASSES_WITH_MOMENTUM = MomentumPasses()
 
 
 def rule_named(name: str) -> ClientRule:
@@ -35,9 +37,13 @@ def rule_named(name: str) -> ClientRule:
             return rule
     if name in NAMES:
         return LocalPasses()
+    if name == PASSES_WITH_MOMENTUM.name:
+        return PASSES_WITH_MOMENTUM
     offered = {point.name: point for point in entry_points(group=GROUP)}
     if name not in offered:
-        names = ", ".join(("any", *(rule.name for rule in OVER_ALL), *NAMES, *offered))
+        names = ", ".join(
+            ("any", *(rule.name for rule in OVER_ALL), *NAMES, PASSES_WITH_MOMENTUM.name, *offered)
+        )
         raise InputError(f"rule of inversion must be one of {names}, got {name!r}")
     try:
         return offered[name].load()()

@@ -29,14 +29,29 @@ OPEN_SHIFT = (
 )
 
 
-class _Part(NamedTuple):
-    """Some clients in their first round."""
+class Part(NamedTuple):
+    """Some clients in their first round: what they sent, where, and what it says up to two numbers.
+
+    Attributes
+    ----------
+    users, here : (some,) int
+        Clients, and their places in ``uploads``.
+    uploads : Uploads
+    numbers : Numbers
+    digits : (some,)
+        What rounding leaves of rows, relative to their size.
+    """
 
     users: Int[np.ndarray, " some"]
     uploads: Uploads
     here: Int[np.ndarray, " some"]
     numbers: Numbers
     digits: Float[np.ndarray, " some"]
+
+    @property
+    def items(self) -> Int[np.ndarray, "some rows"]:
+        """Of the rows, padding too."""
+        return np.broadcast_to(self.uploads.index, self.uploads.gradients.shape[:2])[self.here]
 
 
 def read_item_biases(view: View, told: Reconstruction, pull: float) -> list[Answered]:
@@ -58,7 +73,7 @@ def read_item_biases(view: View, told: Reconstruction, pull: float) -> list[Answ
     levels = np.array(view.manifest.rating_levels)
     if view.manifest.weighting == "include-unrated" or not even(levels):
         return []
-    parts = _parts(view, pull)
+    parts = first_rounds(view, pull)
     able = np.concatenate([one.users[one.numbers.there.sum(axis=1) >= SHARED] for one in parts])
     answered = ~np.isin(able, list(told.abstained))
     if able.size < FEWEST or answered.mean() >= ALREADY:
@@ -76,8 +91,19 @@ def read_item_biases(view: View, told: Reconstruction, pull: float) -> list[Answ
     ]
 
 
-def _parts(view: View, pull: float) -> list[_Part]:
-    """Each client in the first round that it takes part in."""
+def first_rounds(view: View, pull: float) -> list[Part]:
+    """Each client in the first round that it takes part in.
+
+    Parameters
+    ----------
+    view : View
+    pull : float
+        Multiple of its factor in every row, as declared.
+
+    Returns
+    -------
+    list of Part
+    """
     out = []
     for batch in view.batches(BATCH_BYTES):
         left = np.ones(batch.users.size, bool)
@@ -89,7 +115,7 @@ def _parts(view: View, pull: float) -> list[_Part]:
             if here.size:
                 part = some_of(rows, here)
                 digits = LOOSE * precision_of(part.rows, part.factors, part.precision)
-                out.append(_Part(batch.users[here], uploads, here, _exact(part), digits))
+                out.append(Part(batch.users[here], uploads, here, _exact(part), digits))
     return out
 
 
@@ -109,7 +135,7 @@ def _exact(rows: Rows) -> Numbers:
     return plain._replace(scalar=scalar, along=along, there=there, steps=np.where(alone, 1.0, chain.steps))
 
 
-def _columns(parts: list[_Part]) -> Columns:
+def _columns(parts: list[Part]) -> Columns:
     """The ratings of all parts, one after the other; errors and predictions of size 1."""
     columns: tuple[list[np.ndarray], ...] = ([], [], [], [])
     owner, item, g, h = columns
@@ -117,16 +143,12 @@ def _columns(parts: list[_Part]) -> Columns:
     for one in parts:
         user, row = np.nonzero(one.numbers.there)
         owner.append(user + first)
-        item.append(_items(one)[user, row])
+        item.append(one.items[user, row])
         for column, values in ((g, one.numbers.scalar), (h, one.numbers.along)):
             size = np.abs(np.where(one.numbers.there, values, 0)).max(axis=1, initial=0)
             column.append((values / np.where(size > 0, size, 1)[:, None])[user, row])
         first += one.users.size
     return Columns(*(np.concatenate(column) for column in columns))
-
-
-def _items(one: _Part) -> Int[np.ndarray, "some rows"]:
-    return np.broadcast_to(one.uploads.index, one.uploads.gradients.shape[:2])[one.here]
 
 
 def _way_round(known: Columns, found: Levels, n_levels: int) -> tuple[bool, float]:
@@ -141,7 +163,7 @@ def _way_round(known: Columns, found: Levels, n_levels: int) -> tuple[bool, floa
 
 
 def _answered(
-    part: _Part,
+    part: Part,
     known: Columns,
     found: Levels,
     first: int,
@@ -177,7 +199,7 @@ def _answered(
     factor = np.full((answered.size, part.uploads.gradients.shape[2]), np.nan)
     return Answered(
         Estimates(
-            part.users, kind, _items(part), value, probability=np.where(np.isnan(value), np.nan, upright)
+            part.users, kind, part.items, value, probability=np.where(np.isnan(value), np.nan, upright)
         ),
         reasons,
         np.stack(columns, axis=1),

@@ -24,6 +24,8 @@ moment, and asks for nothing else:
 - rows of positives and of negatives that were drawn (implicit feedback) are told apart by their sign, and
   named by numbers, rounds and other clients (``attacks.closed_form.implicit_recording``);
 - entries that are not sent follow from those that are (``attacks.closed_form.gaps``);
+- where all factors of clients and items start equal, rows sent in another order than that of the steps are
+  put in order by what all clients say together (``attacks.closed_form.equal_orders``);
 - several passes in any orders are one step to first order, and ratings are answered where the second order
   leaves one level (``attacks.closed_form.hidden_orders``);
 - where sigma is the declared one, a single number is left (``attacks.closed_form.rating_grid``); where that
@@ -56,6 +58,7 @@ from attacks.closed_form.bias_column import bias_column, with_ones, without_colu
 from attacks.closed_form.centred_recording import read_centred_recording
 from attacks.closed_form.common_numbers import DECLARED, Learned, learned_of
 from attacks.closed_form.contradicted import unless_off_the_grid
+from attacks.closed_form.equal_orders_recording import read_equal_orders
 from attacks.closed_form.implicit_recording import with_positives
 from attacks.closed_form.item_biases_recording import read_item_biases
 from attacks.closed_form.item_rows import BATCH_BYTES, rows_of
@@ -163,6 +166,8 @@ class Undeclared:
         told = unless_off_the_grid(told, off, levels, plain)
         if levels.size == 1:
             return with_positives(told, view)
+        if not learned.centred and (ordered := read_equal_orders(view, told, learned.pulls[0])):
+            return unless_shunned(_put_together(self.name, view, ordered, options)[0], view)
         shared = [] if learned.centred else read_item_biases(view, told, learned.pulls[0])
         if shared:
             return _put_together(self.name, view, shared, options)[0]

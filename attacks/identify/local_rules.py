@@ -115,6 +115,8 @@ def steps_fit(view: View) -> LocalFit | None:
     momentum, share = common(np.concatenate([one.constants[:, local_steps.MOMENTUM] for one in best]))
     if momentum > 0 and share >= MOST:
         keys["momentum"] = round(momentum, MOMENTUM_DIGITS)
+        if all(one.constants[0, local_steps.AHEAD] > 0 for one in best):
+            keys["nesterov"] = True
     if len(best) == 1:
         more, constants, either = _constants_of(best[0])
         keys, undecided = keys | more, undecided + either

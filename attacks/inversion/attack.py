@@ -33,6 +33,7 @@ from attacks.base import Progress, Reconstruction, all_abstain, silent
 from attacks.client_rules.differentiable import ClientRule
 from attacks.client_rules.local_passes import NAMES, LocalPasses, passes_named, passes_to_try
 from attacks.client_rules.local_steps import declared_momentum
+from attacks.client_rules.momentum_passes import MomentumPasses, momentum_to_try
 from attacks.client_rules.named import OVER_ALL, WITH_MOMENTUM, broken, rule_named
 from attacks.closed_form.integer_relation import LOOSE, precision_of
 from attacks.closed_form.item_rows import rows_of
@@ -53,6 +54,7 @@ from attacks.inversion.clients import (
     leave_items,
     open_clients,
 )
+from attacks.inversion.momentum_choice import chosen_with_momentum
 from attacks.inversion.passes import chosen_in_order, in_order, sized, told_in_order
 from attacks.inversion.search import Guess, explained, told
 from attacks.obstacles import unreadable
@@ -75,9 +77,9 @@ class Inversion:
     Attributes
     ----------
     rule : str or ClientRule
-        A name (``local-steps``, ``local-momentum``, one of ``attacks.client_rules.local_passes.NAMES``, or
-        what an installed package offers), an object (``factorleak.ClientRule``), or ``any``: all of ours that
-        the declaration leaves.
+        A name (``local-steps``, ``local-momentum``, ``momentum-passes``, one of
+        ``attacks.client_rules.local_passes.NAMES``, or what an installed package offers), an object
+        (``factorleak.ClientRule``), or ``any``: all of ours that the declaration leaves.
     rounds : int
         Rounds of a client that are tried, the first ones, >= 1.
     """
@@ -95,7 +97,7 @@ class Inversion:
     def _rules(self, manifest: Manifest) -> tuple[Any, ...]:
         """What is tried, in this order."""
         if self.rule == ANY:
-            return (*OVER_ALL, *passes_to_try(manifest))
+            return (*OVER_ALL, *passes_to_try(manifest), *momentum_to_try(manifest))
         if self.rule in NAMES:
             return (passes_named(self.rule, manifest),)
         return (rule_named(self.rule) if isinstance(self.rule, str) else self.rule,)
@@ -124,7 +126,8 @@ class Inversion:
         reasons = []
         for rule in self._rules(view.manifest):
             if not found.answered.all():
-                by = self._by_passes if isinstance(rule, LocalPasses) else self._by_rule
+                in_order_ = isinstance(rule, LocalPasses | MomentumPasses)
+                by = self._by_passes if in_order_ else self._by_rule
                 reasons.append(by(view, rule, found, options, progress))
         progress(view.users.size, view.users.size)
         return found.reconstruction(self.name, "; ".join(dict.fromkeys(filter(None, reasons))), options)
@@ -159,7 +162,12 @@ class Inversion:
             progress(int(found.answered.sum()), view.users.size)
 
     def _by_passes(
-        self, view: View, rule: LocalPasses, found: Found, options: dict[str, Any], progress: Progress
+        self,
+        view: View,
+        rule: LocalPasses | MomentumPasses,
+        found: Found,
+        options: dict[str, Any],
+        progress: Progress,
     ) -> str:
         """Answers under passes over the ratings in one order; why there are no others."""
         if view.manifest.n_attributes:
@@ -173,8 +181,13 @@ class Inversion:
         levels = np.array(view.manifest.rating_levels)
         parts = (in_order(*part) for part in open_clients(view, found, self.rounds))
         groups = sorted((group for part in parts for group in part), key=lambda one: one.rows.item.shape[1])
-        rule = sized(rule, view.manifest, groups)
-        guess = chosen_in_order(rule, view.manifest, groups, levels)
+        if isinstance(rule, MomentumPasses):
+            rule = sized(rule, view.manifest, groups)
+            chosen = chosen_with_momentum(rule, view.manifest, groups, levels)
+            rule, guess = (rule, None) if chosen is None else chosen
+        else:
+            rule = sized(rule, view.manifest, groups)
+            guess = chosen_in_order(rule, view.manifest, groups, levels)
         if guess is None:
             return f"passes ({rule.name}) in the order of the rows explain no client that was tried"
         options["hypothesis"] = f"{guess.value:g} {guess.family.label}, {rule.name}"

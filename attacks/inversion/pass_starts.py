@@ -122,7 +122,7 @@ def _starts(
         error = drift.g * size / length / shares * losses.times(product)
         first = (drift.line[0] - (passes - 1) / 2 * drift.kappa * drift.before_next) / size * length
         numbers = None if rate is None else 1 / (passes * rate)
-        near = _on_the_grid(error, losses.predicted(product), offset, levels, numbers)
+        near = near_the_grid(error, losses.predicted(product), offset, levels, numbers)
         out += [(away, first, ratings, sigma) for away, ratings, sigma in near]
     out.sort(key=lambda one: one[0])
     return [(first, ratings, sigma) for _, first, ratings, sigma in out[:NUMBERS]]
@@ -156,10 +156,31 @@ def _drift(sent: np.ndarray, w: np.ndarray, step: np.ndarray) -> _Drift:
     return _Drift(line, g, kappa, before[-1], bool(left < EXPLAINED * across))
 
 
-def _on_the_grid(
-    error: np.ndarray, predicted: np.ndarray, offset: np.ndarray, levels: np.ndarray, known: float | None
+def near_the_grid(
+    error: Float[np.ndarray, " n"],
+    predicted: Float[np.ndarray, " n"],
+    offset: Float[np.ndarray, " n"],
+    levels: Float[np.ndarray, " levels"],
+    known: float | None,
 ) -> list[tuple[float, np.ndarray, float]]:
-    """The few numbers A that put ratings nearest to the grid: how near, ratings less offset, 1 / A."""
+    """Find the few numbers A that put A error + predicted + offset nearest to the grid.
+
+    Parameters
+    ----------
+    error : (n,)
+        Up to A.
+    predicted, offset : (n,)
+        Products of factors, and what everybody adds, stars.
+    levels : (levels,)
+        Ratings that exist, ascending, stars.
+    known : float or None
+        A, where it is known.
+
+    Returns
+    -------
+    list of (float, (n,), float)
+        How near, ratings less offset, 1 / A; the nearest first.
+    """
     span = (levels[-1] - levels[0] or levels[0]) / max(np.abs(error).max(), 1e-300)
     numbers = np.geomspace(span / 20, 4 * span, FINENESS) if known is None else np.array([known])
     ratings = numbers[:, None] * error + predicted

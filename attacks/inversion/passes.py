@@ -12,16 +12,19 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import replace
-from typing import NamedTuple
+from typing import NamedTuple, TypeVar
 
 import numpy as np
 from jaxtyping import Bool, Float, Int
 
-from attacks.client_rules.local_passes import RATIO, LocalPasses
+from attacks.client_rules import local_passes, momentum_passes
+from attacks.client_rules.local_passes import LocalPasses
+from attacks.client_rules.momentum_passes import MomentumPasses
 from attacks.closed_form.decoding import distance_to_levels
-from attacks.closed_form.row_readings import Rows
+from attacks.closed_form.readings import Rows, some_of
 from attacks.inversion.compression import uncompressed
 from attacks.inversion.least_squares import Unknowns
+from attacks.inversion.momentum_starts import momentum_starts
 from attacks.inversion.pass_starts import pass_starts
 from attacks.inversion.search import LOOSE, Guess, Told, allowed_of, fitted, judged, on_the_grid
 from victims.transcript.manifest import Manifest
@@ -89,19 +92,22 @@ def in_order(users: np.ndarray, index: np.ndarray, rows: Rows) -> Iterator[Order
         yield Ordered(users[here], of(index), sorted_)
 
 
-def sized(rule: LocalPasses, manifest: Manifest, groups: list[Ordered]) -> LocalPasses:
+PassRule = TypeVar("PassRule", LocalPasses, MomentumPasses)
+
+
+def sized(rule: PassRule, manifest: Manifest, groups: list[Ordered]) -> PassRule:
     """The rule with the minibatches that rows show, where nobody declares them.
 
     Parameters
     ----------
-    rule : LocalPasses
+    rule : LocalPasses or MomentumPasses
     manifest : Manifest
     groups : list of Ordered
         Smaller clients first.
 
     Returns
     -------
-    LocalPasses
+    LocalPasses or MomentumPasses
     """
     said = manifest.rule
     if not groups or said.order == "per-rating" or said.batch_size is not None or rule.batch_size != 1:
@@ -128,16 +134,10 @@ def chosen_in_order(
     Guess or None
         None where nothing explains any of them.
     """
-    enough = [g for g in groups if (g.rows.item.sum(axis=1) >= g.rows.rows.shape[2] + TELLING).any()]
-    if not enough:  # with few rows any line explains them
+    rows = asked(groups)
+    if rows is None:
         return None
-    rows = next((g for g in enough if g.rows.item.shape[1] >= 4 * g.rows.rows.shape[2]), enough[-1]).rows
-    some = np.argsort(-rows.item.sum(axis=1), kind="stable")[:ASKED]
-    free = manifest.rule.local_steps is not None and (
-        manifest.rule.order is not None or manifest.rule.batch_size is not None
-    )
-    chosen = (rows.rows[some], rows.factors[some], rows.offset[some], rows.item[some], rows.scale[some])
-    rows = Rows(*chosen, rows.precision, None)
+    free = passes_declared(manifest)
     best, most = None, 0
     for family in rule.families(manifest):
         for value in family.values:
@@ -148,6 +148,41 @@ def chosen_in_order(
             if 2 * most >= len(rows.item):
                 return best
     return best
+
+
+def passes_declared(manifest: Manifest) -> bool:
+    """Whether passes and minibatches are declared: a hypothesis is worth fits of ratings, too, then.
+
+    Parameters
+    ----------
+    manifest : Manifest
+
+    Returns
+    -------
+    bool
+    """
+    said = manifest.rule
+    return said.local_steps is not None and (said.order is not None or said.batch_size is not None)
+
+
+def asked(groups: list[Ordered]) -> Rows | None:
+    """Rows of a few clients that choose among hypotheses.
+
+    Parameters
+    ----------
+    groups : list of Ordered
+        Smaller clients first.
+
+    Returns
+    -------
+    Rows or None
+        In the order of the steps; None where no client has enough of them.
+    """
+    enough = [g for g in groups if (g.rows.item.sum(axis=1) >= g.rows.rows.shape[2] + TELLING).any()]
+    if not enough:  # with few rows any line explains them
+        return None
+    rows = next((g for g in enough if g.rows.item.shape[1] >= 4 * g.rows.rows.shape[2]), enough[-1]).rows
+    return some_of(rows, np.argsort(-rows.item.sum(axis=1), kind="stable")[:ASKED])
 
 
 def block_size(rows: Rows) -> int:
@@ -177,13 +212,18 @@ def block_size(rows: Rows) -> int:
 
 
 def told_in_order(
-    rule: LocalPasses, guess: Guess, rows: Rows, levels: Float[np.ndarray, " levels"], *, free: bool = True
+    rule: LocalPasses | MomentumPasses,
+    guess: Guess,
+    rows: Rows,
+    levels: Float[np.ndarray, " levels"],
+    *,
+    free: bool = True,
 ) -> Told:
     """Fit one hypothesis to one round of some clients.
 
     Parameters
     ----------
-    rule : LocalPasses
+    rule : LocalPasses or MomentumPasses
     guess : Guess
     rows : Rows
         In the order of the steps.
@@ -196,7 +236,14 @@ def told_in_order(
     -------
     Told
     """
-    starts = pass_starts(rows, levels, rule, guess)
+    if isinstance(rule, MomentumPasses):
+        starts, turn, ratio = momentum_starts(rows, levels, rule, guess), True, momentum_passes.RATIO
+    else:
+        starts, turn, ratio = (
+            pass_starts(rows, levels, rule, guess),
+            rule.loss == "squared",
+            local_passes.RATIO,
+        )
     small, allowed = uncompressed(rows), allowed_of(rows)
     there = ~np.isnan(starts.sigma)
     given = [guess.constants_of(abs(s) or 1.0, 1.0) for s in np.nan_to_num(starts.sigma, nan=1.0).ravel()]
@@ -209,7 +256,7 @@ def told_in_order(
     def held(
         at: Unknowns, some: Bool[np.ndarray, "clients starts"]
     ) -> tuple[np.ndarray, Unknowns, np.ndarray]:
-        ratings, on_grid = on_the_grid(at, small, rows, levels, turn=rule.loss == "squared")
+        ratings, on_grid = on_the_grid(at, small, rows, levels, turn=turn)
         found = fitted(
             rule, small.problem, on_grid, sign, some, guess.free, STEPS, ratings=False, at_once=at_once
         )
@@ -233,7 +280,7 @@ def told_in_order(
     n, k = rows.item.sum(axis=1), rows.rows.shape[2]
     spare = n * k - n - k - int(guess.free.sum())
     told = judged(ratings, at, left, allowed, spare, rows)
-    if guess.free[RATIO]:  # with two rates a multiple of factor and ratings makes the same rows
+    if guess.free[ratio]:  # with two rates a multiple of factor and ratings makes the same rows
         several = np.array([_multiples(own, levels) > 1 for own in told.ratings])
         told = told._replace(rivals=told.rivals | several)
     return told

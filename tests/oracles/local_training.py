@@ -28,7 +28,7 @@ class Client:
         Of both.
     moves : bool
         Whether it steps a copy of the items.
-    mean : bool
+    mean, nesterov : bool
     dtype : type
     """
 
@@ -39,6 +39,7 @@ class Client:
     momentum: float = 0.0
     moves: bool = True
     mean: bool = False
+    nesterov: bool = False
     dtype: type = np.float64
 
     def train(self, p: np.ndarray, r: np.ndarray, q: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
@@ -50,11 +51,14 @@ class Client:
         for _ in range(self.steps):
             seen = copy if self.moves else q.astype(number)
             error = (r - seen @ factor).astype(number)
-            push = number(self.momentum) * push + rate * (error[:, None] * factor - number(self.decay) * seen)
-            pull = number(self.momentum) * pull + rate * number(self.ratio) * (
-                error @ seen - number(self.decay) * factor
-            )
-            copy, factor = copy + push, factor + pull
+            items = rate * (error[:, None] * factor - number(self.decay) * seen)
+            own = rate * number(self.ratio) * (error @ seen - number(self.decay) * factor)
+            push, pull = number(self.momentum) * push + items, number(self.momentum) * pull + own
+            if self.nesterov:
+                copy = copy + items + number(self.momentum) * push
+                factor = factor + own + number(self.momentum) * pull
+            else:
+                copy, factor = copy + push, factor + pull
         return copy, factor
 
 

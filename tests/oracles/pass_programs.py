@@ -34,6 +34,9 @@ class Passer:
         Whether its copies move; else errors are about the items as broadcast.
     error_clip : float
         Bound of the absolute errors; 0 for none.
+    momentum : float
+        Of its factor in every step; with ``coasts`` of all copies, too, also in steps of others.
+    coasts, nesterov : bool
     """
 
     rate: float = 0.01
@@ -46,6 +49,9 @@ class Passer:
     own_bias: bool = False
     moves: bool = True
     error_clip: float = 0.0
+    momentum: float = 0.0
+    coasts: bool = True
+    nesterov: bool = False
 
     def push(self, rating: float, product: float, levels: np.ndarray) -> float:
         """Minus the derivative of the loss."""
@@ -62,10 +68,12 @@ class Passer:
     ) -> tuple[np.ndarray, np.ndarray]:
         """Changes of the copies, or what their steps add up to, and the factor; ratings in their order."""
         u, copy, change, bias = u.copy(), v.copy(), np.zeros_like(v), 0.3 if self.own_bias else 0.0
+        kept_u, kept = np.zeros_like(u), np.zeros_like(v)
+        m, of_items = self.momentum, self.momentum if self.coasts else 0.0
         for _ in range(self.passes):
             for start in range(0, r.size, self.batch or r.size):
                 step = range(start, min(start + (self.batch or r.size), r.size))
-                old, up, up_bias = u.copy(), np.zeros_like(u), 0.0
+                old, up, up_bias, gradient = u.copy(), np.zeros_like(u), 0.0, np.zeros_like(v)
                 for j in step:
                     seen = copy[j] if self.moves else v[j]
                     error = self.push(r[j], seen @ old + bias, levels)
@@ -73,9 +81,12 @@ class Passer:
                         error = min(max(error, -self.error_clip), self.error_clip)
                     error /= len(step) if self.mean else 1
                     up, up_bias = up + error * seen, up_bias + error
-                    moved = self.rate * (error * old - self.item_decay * seen)
-                    copy[j], change[j] = copy[j] + moved, change[j] + moved
-                u = u + self.rate * (up - self.decay * u)
+                    gradient[j] = self.rate * (error * old - self.item_decay * seen)
+                up = self.rate * (up - self.decay * u)
+                kept_u, kept = m * kept_u + up, of_items * kept + gradient
+                moved = gradient + of_items * kept if self.nesterov else kept
+                copy, change = copy + moved, change + moved
+                u = u + (up + m * kept_u if self.nesterov else kept_u)
                 if self.own_bias:
                     bias += self.rate * (up_bias - self.decay * bias)
         return change, u

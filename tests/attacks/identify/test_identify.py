@@ -112,6 +112,13 @@ def test_momentum_between_steps_over_all_ratings(tmp_path):
     assert found.constants["client_learning_rate"] == pytest.approx(0.01)
 
 
+@pytest.mark.thorough
+def test_nesterovs_momentum_between_steps_over_all_ratings(tmp_path):
+    LocalProgram(Client(momentum=0.9, nesterov=True), "delta", n_users=8).record(tmp_path / "t")
+    found = fl.identify(tmp_path / "t")
+    assert {"local_steps": 3, "momentum": 0.9, "nesterov": True}.items() <= found.rule.items()
+
+
 def test_what_was_found_is_part_of_the_result(tmp_path):
     """An attack under the identified rule names it, from the face and from the command line."""
     Recording("minibatch-mean", n_users=8, seed=1).record(tmp_path / "t")

@@ -75,8 +75,9 @@ def test_few_ratings_need_the_rule_and_more_equations_than_unknowns(tmp_path: Pa
         (Client(momentum=0.9), "local-momentum", "one rate, momentum 0.9"),
         (Client(momentum=0.6), "local-momentum", "one rate and momentum"),
         (Client(momentum=0.9, dtype=np.float32), "any", "one rate, momentum 0.9"),
+        (Client(momentum=0.9, nesterov=True), "local-momentum", "one rate, momentum 0.9, Nesterov's"),
     ],
-    ids=["0.9", "0.6", "single precision, nothing named"],
+    ids=["0.9", "0.6", "single precision, nothing named", "Nesterov's"],
 )
 def test_momentum_between_the_steps_of_clients_with_few_ratings(
     tmp_path: Path, client: Client, rule: str, told: str

@@ -17,7 +17,7 @@ def constants(client: Client, scale: float = 1.0) -> np.ndarray:
     eta = client.rate
     decay = client.decay * eta
     numbers = (np.log(eta), np.log(client.ratio), decay * client.ratio, decay, np.log(scale))
-    return np.array([*numbers, client.momentum, client.steps, client.moves])
+    return np.array([*numbers, client.momentum, client.steps, client.moves, client.nesterov])
 
 
 @pytest.mark.parametrize(
@@ -27,6 +27,7 @@ def constants(client: Client, scale: float = 1.0) -> np.ndarray:
         Client(steps=7, decay=0.2, ratio=0.5),
         Client(steps=2, moves=False),
         Client(steps=6, decay=0.2, momentum=0.9),
+        Client(steps=6, decay=0.2, momentum=0.9, nesterov=True),
     ],
 )
 def test_the_rule_is_that_of_a_program_that_was_written_apart(client: Client):

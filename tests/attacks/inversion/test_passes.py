@@ -7,13 +7,51 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from attacks.inversion.answers import Found
 from attacks.inversion.attack import Inversion
-from attacks.inversion.passes import block_size
+from attacks.inversion.clients import open_clients
+from attacks.inversion.momentum_starts import kinds
+from attacks.inversion.passes import asked, block_size, in_order
 from tests.attacks.inversion.test_inversion import score
 from tests.oracles.pass_programs import Passer, Passes
 from victims.transcript.reader import open_transcript
 
 pytestmark = pytest.mark.usefixtures("optimised")
+
+
+@pytest.mark.parametrize(
+    "client",
+    [
+        Passer(passes=2, momentum=0.9, rate=0.003),
+        pytest.param(
+            Passer(batch=4, mean=True, rate=0.02, momentum=0.7, nesterov=True, decay=0.1),
+            marks=pytest.mark.thorough,
+        ),
+        pytest.param(Passer(passes=1, momentum=0.8, coasts=False), marks=pytest.mark.thorough),
+    ],
+    ids=["by rating", "minibatches, Nesterov, decay", "one pass, the factor alone"],
+)
+def test_passes_with_momentum_that_nobody_declared_are_read(client: Passer, tmp_path: Path):
+    """In the order of the rows; nobody was answered before."""
+    ratings = Passes(client, shuffled=True, n_users=4).record(tmp_path / "t")
+    found = Inversion("momentum-passes").attack(open_transcript(tmp_path / "t").view("server"), 0)
+    right, wrong = score(found, ratings)
+    assert wrong == 0
+    assert right >= 0.8 * (ratings > 0).sum()
+    assert found.options["hypothesis"].startswith(f"{client.passes} passes with momentum")
+    assert ("Nesterov" in found.options["hypothesis"]) == client.nesterov
+
+
+def test_passes_without_momentum_are_not_fitted_with_any(tmp_path: Path):
+    """The drift of the directions says that there is none, before any fit."""
+    for name, client in (("plain", Passer()), ("with it", Passer(momentum=0.9, rate=0.003))):
+        Passes(client, shuffled=True).record(tmp_path / name)
+        view = open_transcript(tmp_path / name).view("server")
+        parts = (in_order(*part) for part in open_clients(view, Found(view), 1))
+        rows = asked(
+            sorted((group for part in parts for group in part), key=lambda one: one.rows.item.shape[1])
+        )
+        assert bool(kinds(rows, 1, (1.0, 2.0, 3.0, 5.0))) == (name == "with it")
 
 
 @pytest.mark.parametrize(
