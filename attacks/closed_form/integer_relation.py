@@ -41,6 +41,7 @@ LONGER = 8.0  # times as long as right ratings can be, that accidental vectors a
 SHORTER = 3.0  # times, that all other vectors must be longer
 MOST = 96  # ratings of a client that take part in the search: its time grows with their fourth power
 DENOMINATOR = 1000  # of rating levels
+AS_KNOWN = 0.05  # within which biases have the factor 1: decay of a client's copies takes that much off
 LARGEST = 1000  # levels, as multiples of the unit of their grid
 
 
@@ -150,6 +151,12 @@ def ratings_in_span(
         if not span.outside <= limit[user]:
             continue
         answer = _told(span.basis, known, levels, limit[user])
+        if answer is not None and np.ptp(known) > 0:
+            beyond = sent @ (
+                sent.T @ span.basis[:, -1]
+            )  # the combination of the rows' columns that has r - b
+            table = np.concatenate([factors[user, here], beyond[:, None]], axis=1)
+            answer = answer if _as_known(answer[0], known, table, limit[user]) else None
         if answer is not None and not _without_factors(answer[0], sent, limit[user]):
             value[user, here], left[user] = answer
             told[user] = True
@@ -209,6 +216,20 @@ def _told(
     if n_used is None or len(basis) < n_used:
         return None
     return _answer(basis, n_used, limit, multiples, levels)
+
+
+def _as_known(ratings: np.ndarray, biases: np.ndarray, table: np.ndarray, limit: float) -> bool:
+    """Whether biases are taken off the ratings once, as far as the rest of the span lets that be seen.
+
+    A multiple of ratings less a bias of the client may meet the grid, too: it takes the biases of items off
+    as many times.
+    """
+    unit = np.linalg.norm(table, axis=0)
+    axes = np.linalg.qr(table / np.where(unit > 0, unit, 1.0))[0]
+    off = biases - axes @ (axes.T @ biases)
+    square = float(off @ off)
+    inexact = limit * (table.shape[1] + 1) * np.linalg.norm(ratings) * np.sqrt(square)
+    return bool(abs(off @ ratings - square) <= AS_KNOWN * square + inexact)
 
 
 def _without_factors(ratings: np.ndarray, rows: np.ndarray, limit: float) -> bool:

@@ -20,7 +20,7 @@ from jaxtyping import Bool, Float, Int
 from attacks.client_rules.local_passes import RATIO, LocalPasses
 from attacks.closed_form.decoding import distance_to_levels
 from attacks.closed_form.row_readings import Rows
-from attacks.inversion.compression import uncompressed
+from attacks.inversion.compression import spare_of, uncompressed
 from attacks.inversion.least_squares import Unknowns
 from attacks.inversion.pass_starts import pass_starts
 from attacks.inversion.search import LOOSE, Guess, Told, allowed_of, fitted, judged, on_the_grid
@@ -230,8 +230,7 @@ def told_in_order(
         begin = Unknowns(
             *(np.where(missed[..., None], new, old) for new, old in zip(loose.at, begin, strict=True))
         )
-    n, k = rows.item.sum(axis=1), rows.rows.shape[2]
-    spare = n * k - n - k - int(guess.free.sum())
+    spare = spare_of(rows.item.sum(axis=1), rows.rows.shape[2], int(guess.free.sum()))
     told = judged(ratings, at, left, allowed, spare, rows)
     if guess.free[RATIO]:  # with two rates a multiple of factor and ratings makes the same rows
         several = np.array([_multiples(own, levels) > 1 for own in told.ratings])
