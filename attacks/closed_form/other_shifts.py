@@ -68,7 +68,7 @@ def unless_shifted(
 
 
 def _open(
-    used: list[Float[np.ndarray, " some"]],
+    used: list[np.ndarray],
     levels: Float[np.ndarray, " levels"],
     lowered: float,
     one_scale: bool,
@@ -84,7 +84,7 @@ def _open(
         shifts = own if shifts is None else shifts[(np.abs(shifts[:, None] - own) < NEAR).any(axis=1)]
         if not shifts.size:
             return False
-    return shifts is not None
+    return bool(shifts is not None)
 
 
 def other_shifts(

@@ -162,7 +162,7 @@ class Undeclared:
         told, plain = _put_together(self.name, view, found, options)
         told = told if learned.settled else unless_shunned(told, view)
         told = unless_off_the_grid(told, off, levels, plain)
-        if not learned.centred and _untold_scale(view, told, learned):
+        if not learned.centred and _untold_scale(view, learned):
             told = unless_shifted(told, levels, plain, learned.lowered, one_scale=learned.scale is not None)
         if levels.size == 1:
             return with_positives(told, view)
@@ -180,11 +180,10 @@ class Undeclared:
         return obstacle_with_unrated(view)
 
 
-def _untold_scale(view: View, told: Reconstruction, learned: Learned) -> bool:
-    """Whether rows of rated items without biases are read by no scale that is declared."""
-    by_declared = learned.scale == DECLARED and bool((told.diagnostics["declared"] == 1).any())
+def _untold_scale(view: View, learned: Learned) -> bool:
+    """Whether rows of rated items without biases are read by a scale that nobody declared, or by none."""
     biased = any(bool((one.bias != 0).any()) for batch in view.batches(BATCH_BYTES) for one in batch.rounds)
-    return view.manifest.weighting == "observed-only" and not by_declared and not biased
+    return view.manifest.weighting == "observed-only" and learned.scale != DECLARED and not biased
 
 
 def _long_lists(view: View) -> bool:
