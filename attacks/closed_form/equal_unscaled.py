@@ -13,6 +13,11 @@ A and B by levels of two rows (``attacks.closed_form.affine_grid``); the nearest
 Multiples of the ratings fit with c A and c B. Where they are on the grid, too, the clients for whom none is
 tell A B = 1 / sigma, and c^2 A B must be near it.
 
+A program that clips its errors sends the largest ones alike, and those name one level whatever the ratings
+are. Errors that were not clipped differ by their predictions, if only by a few digits. Where they may be
+alike to what the fit leaves, and all other ratings, or a multiple of them, leave room for higher ones than
+the clip, nobody is answered.
+
 What it assumes: the order of the rows, uploads in the clear, six ratings or more.
 
 References
@@ -88,16 +93,20 @@ def follow_unscaled(
     """
     value = np.full(scalar.shape, np.nan)
     product, told = np.full(len(scalar), np.nan), np.zeros(len(scalar), bool)
+    alike = np.ones(len(scalar), bool)
     for user in np.flatnonzero(valid.sum(axis=1) >= LEAST_ROWS):
         here = np.flatnonzero(valid[user])
         here = here[np.argsort(sequence[user, here], kind="stable")]
         found = _one(scalar[user, here], along[user, here], levels, after)
         if found is not None:
-            value[user, here], product[user] = found
+            value[user, here], product[user], alike[user] = found
             told[user] = True
     times = _times(value, product, levels)
     told &= np.isfinite(times)
-    return Unscaled(np.where(told[:, None], value * times[:, None], np.nan), told)
+    value = np.where(told[:, None], value * times[:, None], np.nan)
+    if _may_be_clipped(value, alike, levels):
+        value, told = np.full_like(value, np.nan), np.zeros_like(told)
+    return Unscaled(value, told)
 
 
 def _lengths(
@@ -119,8 +128,11 @@ def _lengths(
 
 def _one(
     g: Float[np.ndarray, " rows"], h: Float[np.ndarray, " rows"], levels: np.ndarray, after: bool
-) -> tuple[Float[np.ndarray, " rows"], float] | None:
-    """Ratings of one client, or a multiple of them, and A B; None where none are clearly the nearest."""
+) -> tuple[Float[np.ndarray, " rows"], float, bool] | None:
+    """Ratings of one client, or a multiple of them, A B, and whether its largest errors may be alike.
+
+    None where no ratings are clearly the nearest.
+    """
     total = float((g * h).sum())
     if total == 0 or levels.size**2 > MOST_TRIALS:
         return None
@@ -136,7 +148,7 @@ def _one(
         best = np.argsort(away, axis=None)[:FITTED]
         trial, number = np.unravel_index(best, away.shape)
         a, b = numbers[trial, number].T
-        value, a, b, away = _fitted(g, h, np.stack([beta[trial], a, b], axis=1), levels, after)
+        beta, value, a, b, away = _fitted(g, h, np.stack([beta[trial], a, b], axis=1), levels, after)
     first = int(away.argmin())
     named = nearest_level(value, levels)
     # multiples are told apart by all clients together
@@ -145,13 +157,16 @@ def _one(
     rivals = away[~same & np.isfinite(away)].min(initial=np.inf)
     if not away[first] <= NEAR or not rivals > CLEARLY * away[first] + EXACT:
         return None
-    return value[first], float(a[first] * b[first])
+    largest = named[first] == named[first].max()
+    missed = np.abs(value[first] - named[first]).max() / named[first].max()
+    alike = bool(_alike(g, h, beta[first : first + 1], largest, after) <= CLEARLY * missed + EXACT)
+    return value[first], float(a[first] * b[first]), alike
 
 
 def _fitted(
     g: np.ndarray, h: np.ndarray, numbers: Float[np.ndarray, "few 3"], levels: np.ndarray, after: bool
 ) -> tuple[np.ndarray, ...]:
-    """Ratings, A, B and the distance from the grid, from the levels that beta, A and B name."""
+    """beta, ratings, A, B and the distance from the grid, from the levels that beta, A and B name."""
     beta, a, b = numbers.T
 
     def at(beta: np.ndarray) -> np.ndarray:
@@ -159,7 +174,7 @@ def _fitted(
         return np.where(np.isfinite(columns), columns, 0.0)
 
     for _ in range(ROUNDS):
-        columns, width = at(beta), 1e-6 * np.maximum(np.abs(beta), 1e-3 / abs(float((g * h).sum())))
+        columns, width = at(beta), _width(g, h, beta)
         slope = (at(beta + width) - columns) / width[:, None, None]
         value = a[:, None] * columns[..., 0] + b[:, None] * columns[..., 1]
         by_beta = a[:, None] * slope[..., 0] + b[:, None] * slope[..., 1]
@@ -173,7 +188,27 @@ def _fitted(
         a, b, beta = a + step[:, 0], b + step[:, 1], beta + step[:, 2]
     columns = at(beta)
     value = a[:, None] * columns[..., 0] + b[:, None] * columns[..., 1]
-    return value, a, b, _away(value, a[:, None] * columns[..., 0], levels)
+    return beta, value, a, b, _away(value, a[:, None] * columns[..., 0], levels)
+
+
+def _alike(
+    g: np.ndarray,
+    h: np.ndarray,
+    beta: Float[np.ndarray, " one"],
+    largest: Bool[np.ndarray, " rows"],
+    after: bool,
+) -> float:
+    """How far the errors of some rows are from equal ones, relative, at the best beta nearby."""
+    error, moved = (_lengths(g, h, one, after)[0, largest, 0] for one in (beta, beta + _width(g, h, beta)))
+    error, moved = error / error.mean(), moved / moved.mean()
+    slope = (moved - error)[:, None]
+    unit = np.abs(slope).max() or 1.0
+    return float(np.abs(error - 1 - slope / unit @ np.linalg.pinv(slope / unit) @ (error - 1)).max())
+
+
+def _width(g: np.ndarray, h: np.ndarray, beta: np.ndarray) -> np.ndarray:
+    """By how much beta is moved, for what lengths change by with it."""
+    return 1e-6 * np.maximum(np.abs(beta), 1e-3 / abs(float((g * h).sum())))
 
 
 def _away(
@@ -183,6 +218,43 @@ def _away(
     away = distance_to_levels(value, levels).mean(axis=-1)
     part = np.abs(error).mean(axis=-1) > PART * np.abs(value).mean(axis=-1)
     return np.where(np.isfinite(away) & part, away, np.inf)
+
+
+def _may_be_clipped(
+    value: Float[np.ndarray, "users rows"], alike: Bool[np.ndarray, " users"], levels: np.ndarray
+) -> bool:
+    """Whether what is read as the highest level here may be a bound of the errors, and be any higher one.
+
+    Parameters
+    ----------
+    value : (users, rows)
+        Ratings as read, in stars; NaN where not told.
+    alike : (users,) bool
+        Whose largest errors may be equal.
+    levels : (n_levels,)
+        Ascending, stars.
+
+    Returns
+    -------
+    bool
+
+    Examples
+    --------
+    >>> grid, alike = np.arange(1.0, 6.0), np.ones(1, bool)
+    >>> [_may_be_clipped(np.array([part]), alike, grid) for part in ([5.0, 5, 4, 2], [5.0, 5, 4, 3])]
+    [True, False]
+    """
+    named = np.where(np.isfinite(value), nearest_level(np.nan_to_num(value), levels), np.nan)
+    if np.isnan(named).all():
+        return False
+    bound = np.nanmax(named)
+    here = (named == bound).sum(axis=1) > 0
+    if not alike[here].all():
+        return False
+    lower = np.unique(named[named < bound])
+    times = levels / lower[0] if lower.size else levels / bound
+    on_grid = (distance_to_levels(times[:, None] * lower, levels) < EXACT).all(axis=1)
+    return bool((on_grid & (times * bound < levels[-1] - EXACT)).any())
 
 
 def _times(

@@ -36,6 +36,7 @@ from attacks.closed_form.short_vectors import primitive_vector
 
 LOOSE = 100.0  # times the rows' last digits, by which right ratings may leave the span
 COARSEST = 1e-3  # relative, above which rows are too inexact for integers
+AS_KNOWN = 0.05  # within which biases have the factor 1: decay of a client's copies takes that much off
 
 
 class Relation(NamedTuple):
@@ -144,6 +145,12 @@ def ratings_in_span(
         if not span.outside <= limit[user]:
             continue
         answer = ratings_in_basis(span.basis, levels, shift, limit[user])
+        if answer is not None and known.any():
+            beyond = sent @ (
+                sent.T @ span.basis[:, -1]
+            )  # the combination of the rows' columns that has r - b
+            table = np.concatenate([factors[user, here], beyond[:, None]], axis=1)
+            answer = answer if _as_known(answer[0], known, table, limit[user]) else None
         if answer is not None and not _without_factors(answer[0], sent, limit[user]):
             value[user, here], left[user] = answer
             told[user] = True
@@ -194,6 +201,20 @@ def _basis_of(columns: Float[np.ndarray, "n m"], limit: float) -> Float[np.ndarr
     size = np.linalg.norm(columns, axis=0)
     left, values, _ = np.linalg.svd(columns / np.where(size > 0, size, 1), full_matrices=False)
     return left[:, values > limit * values[0]]
+
+
+def _as_known(ratings: np.ndarray, biases: np.ndarray, table: np.ndarray, limit: float) -> bool:
+    """Whether biases are taken off the ratings once, as far as the rest of the span lets that be seen.
+
+    A multiple of ratings less a bias of the client may meet the grid, too: it takes the biases of items off
+    as many times.
+    """
+    unit = np.linalg.norm(table, axis=0)
+    axes = np.linalg.qr(table / np.where(unit > 0, unit, 1.0))[0]
+    off = biases - axes @ (axes.T @ biases)
+    square = float(off @ off)
+    inexact = limit * (table.shape[1] + 1) * np.linalg.norm(ratings) * np.sqrt(square)
+    return bool(abs(off @ ratings - square) <= AS_KNOWN * square + inexact)
 
 
 def _without_factors(ratings: np.ndarray, rows: np.ndarray, limit: float) -> bool:

@@ -63,6 +63,7 @@ from attacks.closed_form.implicit_recording import with_positives
 from attacks.closed_form.item_biases_recording import read_item_biases
 from attacks.closed_form.item_rows import BATCH_BYTES, rows_of
 from attacks.closed_form.off_grid import off_grid
+from attacks.closed_form.other_shifts import unless_shifted
 from attacks.closed_form.own_biases_recording import own_biases_of, with_own_biases
 from attacks.closed_form.read_rounds import Round, read_rounds
 from attacks.closed_form.readings import Reading, some_of
@@ -164,6 +165,8 @@ class Undeclared:
         told, plain = _put_together(self.name, view, found, options)
         told = told if learned.settled else unless_shunned(told, view)
         told = unless_off_the_grid(told, off, levels, plain)
+        if not learned.centred and _untold_scale(view, learned):
+            told = unless_shifted(told, levels, plain, learned.lowered, one_scale=learned.scale is not None)
         if levels.size == 1:
             return with_positives(told, view)
         if not learned.centred and (ordered := read_equal_orders(view, told, learned.pulls[0])):
@@ -180,6 +183,12 @@ class Undeclared:
         if view.manifest.weighting == "observed-only" or not _long_lists(view):
             return ""
         return obstacle_with_unrated(view)
+
+
+def _untold_scale(view: View, learned: Learned) -> bool:
+    """Whether rows of rated items without biases are read by a scale that nobody declared, or by none."""
+    biased = any(bool((one.bias != 0).any()) for batch in view.batches(BATCH_BYTES) for one in batch.rounds)
+    return view.manifest.weighting == "observed-only" and learned.scale != DECLARED and not biased
 
 
 def _long_lists(view: View) -> bool:

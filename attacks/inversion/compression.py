@@ -17,7 +17,7 @@ from __future__ import annotations
 from typing import NamedTuple
 
 import numpy as np
-from jaxtyping import Bool, Float
+from jaxtyping import Bool, Float, Int
 
 from attacks.closed_form.row_readings import Rows
 from attacks.inversion.least_squares import Problem
@@ -147,3 +147,31 @@ def _own_rows(rows: Rows, shape: tuple[int, ...]) -> Float[np.ndarray, "clients 
     some = place < shape[2]
     basis[user[some], row[some], place[some]] = 1.0
     return basis
+
+
+def spare_of(n_rated: Int[np.ndarray, " clients"], factors: int, n_free: int) -> Int[np.ndarray, " clients"]:
+    """Count by how many equations rows are more than there are unknowns.
+
+    A factor moves along its items' alone. Off these all rows of a client have its one direction, so that few
+    rows are fewer equations than numbers: n^2 + K - 1. Those have to tell more than factor and constants,
+    without the ratings, of which each combination on the grid is a fit of its own.
+
+    Parameters
+    ----------
+    n_rated : (clients,) int
+        Rows of the problem that is fitted.
+    factors : int
+        K.
+    n_free : int
+        Constants that are fitted.
+
+    Returns
+    -------
+    (clients,) int
+
+    Examples
+    --------
+    >>> spare_of(np.array([2, 3, 11]), 10, 3)
+    array([ 0,  5, 86])
+    """
+    return np.minimum(n_rated * (factors - 1), n_rated**2 + factors - 1) - factors - n_free

@@ -22,7 +22,7 @@ from attacks.client_rules.local_passes import LocalPasses
 from attacks.client_rules.momentum_passes import MomentumPasses
 from attacks.closed_form.decoding import distance_to_levels
 from attacks.closed_form.readings import Rows, some_of
-from attacks.inversion.compression import uncompressed
+from attacks.inversion.compression import spare_of, uncompressed
 from attacks.inversion.least_squares import Unknowns
 from attacks.inversion.momentum_starts import momentum_starts
 from attacks.inversion.pass_starts import pass_starts
@@ -277,8 +277,7 @@ def told_in_order(
         begin = Unknowns(
             *(np.where(missed[..., None], new, old) for new, old in zip(loose.at, begin, strict=True))
         )
-    n, k = rows.item.sum(axis=1), rows.rows.shape[2]
-    spare = n * k - n - k - int(guess.free.sum())
+    spare = spare_of(rows.item.sum(axis=1), rows.rows.shape[2], int(guess.free.sum()))
     told = judged(ratings, at, left, allowed, spare, rows)
     if guess.free[ratio]:  # with two rates a multiple of factor and ratings makes the same rows
         several = np.array([_multiples(own, levels) > 1 for own in told.ratings])

@@ -17,7 +17,7 @@ from attacks.client_rules.differentiable import ClientRule, Family
 from attacks.closed_form.decoding import nearest_level
 from attacks.closed_form.integer_relation import precision_of
 from attacks.closed_form.row_readings import Rows
-from attacks.inversion.compression import Compressed, compressed, uncompressed
+from attacks.inversion.compression import Compressed, compressed, spare_of, uncompressed
 from attacks.inversion.least_squares import Fit, Problem, Unknowns, fit
 from attacks.inversion.starts import Starts, starts_of, starts_with, unknowns
 
@@ -111,7 +111,7 @@ def told(rule: ClientRule, guess: Guess, rows: Rows, levels: Float[np.ndarray, "
     left = np.hypot(third.left, _off_span(ratings, held.ratings, small, rows))
     at = third.at._replace(ratings=second.at.ratings)
     n = np.minimum(rows.item.sum(axis=1), small.problem.rows.shape[1])
-    spare = n * rows.rows.shape[2] - n - rows.rows.shape[2] - int(guess.free.sum())
+    spare = spare_of(n, rows.rows.shape[2], int(guess.free.sum()))
     return judged(ratings, at, left, allowed, spare, rows)
 
 

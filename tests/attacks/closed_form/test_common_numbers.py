@@ -152,3 +152,25 @@ def test_one_client_tells_the_scale_that_two_others_confirm(tmp_path, mean):
             recorder.upload(0, user, scale * (ratings - q[items] @ p[user])[:, None] * p[user], items)
             recorder.truth(user, items, ratings)
     assert right(tmp_path / "t", "undeclared") == 1
+
+
+@pytest.mark.parametrize(
+    ("levels", "used", "less"), [([4, 5], [3, 5], 2.5), ([3, 4, 5], [1, 3, 5], 2.5), ([2, 3], [3, 5], 0.5)]
+)
+def test_few_levels_less_a_number_are_open_where_nobody_uses_others(tmp_path, levels, used, less):
+    """Twice 4 and 5 less 2.5 are 3 and 5; one client with other levels tells which."""
+    rng = np.random.default_rng(3)
+    q, p = rng.normal(0, 0.4, (ITEMS, K)), rng.normal(0, 0.4, (8, K))
+    for name, own, off in (("less", levels, less), ("as they are", used, 0.0), ("told", used, 0.0)):
+        with fl.Recorder(tmp_path / name, rating_levels=STARS) as recorder:
+            recorder.broadcast(0, q)
+            for user in range(8):
+                items = rng.choice(ITEMS, 12, replace=False)
+                here = [1.0, 2.0, 4.0, 5.0] if name == "told" and user == 0 else own
+                ratings = rng.permutation(np.resize(np.array(here, float), items.size))
+                error = ratings - off - q[items] @ p[user]
+                recorder.upload(0, user, -2 * error[:, None] * p[user], items)
+                recorder.truth(user, items, ratings)
+    assert right(tmp_path / "less", "undeclared") is None
+    assert right(tmp_path / "as they are", "undeclared") is None
+    assert right(tmp_path / "told", "undeclared") == 1

@@ -69,3 +69,22 @@ def test_noise_is_not_answered(tmp_path):
             rows = rng.uniform(0.01, 0.05, (18, 1)) * np.ones(K)
             recorder.upload(0, user, rows, rng.permutation(ITEMS)[:18])
     assert len(fl.attack(tmp_path / "run", "undeclared").abstained) == USERS
+
+
+def test_clipped_errors_name_no_level(tmp_path):
+    """Clipped at 2.5, twice as large: ratings 3, 4 and 5 were answered as 5, 1 and 2 as 2 and 4."""
+    rng = np.random.default_rng(1)
+    q, stars = np.full((ITEMS, K), 0.01), [rng.choice(np.arange(1.0, 6.0), 18) for _ in range(6)]
+    for name, bound in (("clipped", 2.5), ("whole", np.inf)):
+        with fl.Recorder(tmp_path / name, rating_levels=np.arange(1.0, 6.0)) as recorder:
+            recorder.broadcast(0, q)
+            for user, ratings in enumerate(stars):
+                p, rows, items = np.full(K, 0.01), [], np.arange(18)
+                for item, rating in zip(items, ratings, strict=True):
+                    error = min(rating - p @ q[item], bound)
+                    rows.append(error * p - 1e-4 * q[item])
+                    p = p + 5e-3 * (error * q[item] - 1e-4 * p)
+                recorder.upload(0, user, np.array(rows), items)
+                recorder.truth(user, items, ratings)
+    assert len(fl.attack(tmp_path / "clipped", "undeclared").abstained) == 6
+    assert read(tmp_path / "whole") == (6, 6)

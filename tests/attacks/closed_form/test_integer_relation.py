@@ -127,3 +127,15 @@ def test_grids_of_no_unit(levels: np.ndarray):
     p, r, q = a_client(5, levels=levels)
     copy, _ = Client().train(p, r, q)
     assert not found(copy - q, q, levels, np.float64).told[0]
+
+
+@pytest.mark.parametrize(("used", "own"), [([2.5, 3.0, 5.0], 0.0), ([3.0, 4.0, 5.0], -1.0)])
+def test_known_biases_are_taken_off_once(used: list[float], own: float):
+    """Half of (ratings + 1) is on a grid of halves: answered for a client with a bias of -1 of its own."""
+    rng = np.random.default_rng(2)
+    r, p, q = rng.choice(used, 26), rng.normal(0, 0.4, 3), rng.normal(0, 0.4, (26, 3))
+    bias = rng.normal(0, 0.4, 26)
+    rows = 0.04 * (r - own - bias - q @ p)[:, None] * p
+    answer = found(rows, q, HALF_STARS, np.float64, bias)
+    assert answer.told[0] == (own == 0)
+    assert not answer.told[0] or (answer.value[0] == r).all()

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import jax
+import jax.numpy as jnp
 import numpy as np
 import pytest
 
 from attacks.base import Reconstruction
+from attacks.client_rules.local_steps import LocalSteps
 from attacks.closed_form.readings import Rows
 from attacks.inversion.attack import ASIDE, Inversion
-from attacks.inversion.compression import aside
+from attacks.inversion.compression import aside, spare_of
+from attacks.inversion.search import SPARE
 from tests.oracles.local_training import Client, Program
 from tests.oracles.pass_programs import Passer
 from victims.transcript.reader import open_transcript
@@ -60,3 +64,21 @@ def test_noise_on_few_rows_is_refused_before_anything_is_fitted(tmp_path):
     assert isinstance(found, Reconstruction)
     assert set(found.abstained) == set(view.users.tolist())
     assert ASIDE in next(iter(found.abstained.values()))
+
+
+def test_two_rows_are_fewer_equations_than_numbers():
+    """Factor, two ratings, a rate and two decays move 24 numbers in 15 directions: nothing is to spare."""
+    rng = np.random.default_rng(0)
+    constants = np.array([np.log(0.05), 0.0, 0.02, 0.03, 0.0, 0.0, 2.0, 1.0])
+    unknown = np.concatenate([rng.normal(0, 0.4, FACTORS), [2.5, 3.0], constants[[0, 2, 3]]])
+    q = rng.normal(0, 0.4, (2, FACTORS))
+
+    def rows(at):
+        own = jnp.asarray(constants).at[jnp.array([0, 2, 3])].set(at[FACTORS + 2 :])
+        return LocalSteps().upload(at[:FACTORS], at[FACTORS : FACTORS + 2], jnp.asarray(q), own)[0].ravel()
+
+    with jax.enable_x64(True):
+        size = np.linalg.svd(np.asarray(jax.jacfwd(rows)(jnp.asarray(unknown))), compute_uv=False)
+    equations = int((size > 1e-10 * size[0]).sum())
+    assert equations <= 2 * 2 + FACTORS - 1
+    assert spare_of(np.array([2]), FACTORS, 3)[0] == 2 * 2 + FACTORS - 1 - FACTORS - 3 < SPARE
