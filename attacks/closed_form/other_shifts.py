@@ -36,6 +36,7 @@ def unless_shifted(
     lowered: float,
     *,
     one_scale: bool,
+    settled: bool = False,
 ) -> Reconstruction:
     """Answer nobody whose ratings ask for no other constant, where another shift explains all of them.
 
@@ -51,6 +52,8 @@ def unless_shifted(
         What was taken off every rating, in stars.
     one_scale : bool
         Whether clients were read with one scale.
+    settled : bool
+        Whether clients tell that ratings are not all some levels higher.
 
     Returns
     -------
@@ -64,7 +67,8 @@ def unless_shifted(
         for block in found.blocks
         for own in block.value[np.isin(block.users, found.users[answered])]
     ]
-    return silent_about(found, answered, OPEN_SHIFT) if _open(used, levels, lowered, one_scale) else found
+    left = _open(used, levels, lowered, one_scale, settled)
+    return silent_about(found, answered, OPEN_SHIFT) if left else found
 
 
 def _open(
@@ -72,6 +76,7 @@ def _open(
     levels: Float[np.ndarray, " levels"],
     lowered: float,
     one_scale: bool,
+    settled: bool,
 ) -> bool:
     """Whether a shift is left by the levels of all clients, or by those that any of them uses."""
     if one_scale:
@@ -80,7 +85,7 @@ def _open(
     for one in used:
         if one.size < 2:  # a single level tells nothing
             continue
-        own = other_shifts(one, levels, lowered)
+        own = other_shifts(one, levels, lowered, higher=not settled)
         shifts = own if shifts is None else shifts[(np.abs(shifts[:, None] - own) < NEAR).any(axis=1)]
         if not shifts.size:
             return False
@@ -88,7 +93,11 @@ def _open(
 
 
 def other_shifts(
-    used: Float[np.ndarray, " some"], levels: Float[np.ndarray, " levels"], lowered: float = 0.0
+    used: Float[np.ndarray, " some"],
+    levels: Float[np.ndarray, " levels"],
+    lowered: float = 0.0,
+    *,
+    higher: bool = True,
 ) -> Float[np.ndarray, " n"]:
     """What else may be taken off ratings that are read as these levels.
 
@@ -100,6 +109,8 @@ def other_shifts(
         Ratings that exist, ascending, in stars.
     lowered : float
         What was taken off when they were read, in stars.
+    higher : bool
+        Whether they may be so many levels higher, all of them.
 
     Returns
     -------
@@ -117,7 +128,8 @@ def other_shifts(
     step = step_of(levels)
     images = first[:, None] + times[:, None] * (used - used[0])
     near = NEAR * step
-    on_grid = (times > 0) & (distance_to_levels(images, levels) <= near).all(axis=1)
+    possible = (times > 0) & (higher | (np.abs(times - 1) > NEAR) | (first < used[0] + near))
+    on_grid = possible & (distance_to_levels(images, levels) <= near).all(axis=1)
     shift = first - times * (used[0] - lowered)
     within = (shift >= levels[0] - near) & (shift <= levels[-1] + near) | (np.abs(shift) <= near)
     return np.unique(np.round(shift[on_grid & within & (np.abs(shift - lowered) > near)], 9))

@@ -166,7 +166,10 @@ class Undeclared:
         told = told if learned.settled else unless_shunned(told, view)
         told = unless_off_the_grid(told, off, levels, plain)
         if not learned.centred and _untold_scale(view, learned):
-            told = unless_shifted(told, levels, plain, learned.lowered, one_scale=learned.scale is not None)
+            one = learned.scale is not None
+            told = unless_shifted(
+                told, levels, plain, learned.lowered, one_scale=one, settled=learned.settled
+            )
         if levels.size == 1:
             return with_positives(told, view)
         if not learned.centred and (ordered := read_equal_orders(view, told, learned.pulls[0])):
