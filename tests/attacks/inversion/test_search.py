@@ -21,7 +21,7 @@ PLAIN = Manifest(
 
 
 def test_two_rates_leave_whole_stars_open_to_their_halves():
-    """The first rows are those of 1.5 and 2, a factor twice as long and other rates, too: before, answered so."""
+    """The first rows are those of 1.5 and 2, a factor twice as long and other rates, too: answered before."""
     rng = np.random.default_rng(5)
     factors = rng.normal(0, 0.4, (2, 8, 4))
     ratings = np.array([[3, 4, 4, 3, 4, 4, 3, 4], [3.5, 4, 4, 3, 4, 4, 3, 4]])
