@@ -16,8 +16,8 @@ them have to show. Then s is what they miss the grid by, half of it a share of t
 answered where the next level is ``SURE`` times less likely than the nearest, given a normal s of that size.
 Who misses the grid by more than ``FARTHEST`` of a step, has many rows farther off than a normal s leaves, or
 many errors that are as large as the largest (clipped ones), is not answered, nor are ratings with errors half
-as large as that of any row that is so far off. A client with one clipped error fits the grid at another
-level: ratings are answered whose errors are smaller than some of ``FEWEST`` clients, as no bound of all is.
+as large as that of any row that is so far off. A client with one clipped error is near to the grid at
+another level, too: ratings are answered whose errors are smaller than some of ``FEWEST`` clients.
 
 Where all ratings have another multiple on the grid (whole stars of a grid of halves), or are every second
 level, nobody is answered.
