@@ -35,6 +35,9 @@ class Family(NamedTuple):
         a row is, to first order, sigma e u.
     carried : callable
         From constants that fit with another value, and a value, to constants to start from with this one.
+    multiples : bool
+        Whether any multiple of factor and ratings gives the same rows, with other free constants: a client
+        whose ratings have another multiple on the grid is then not told by its own rows.
     """
 
     label: str
@@ -43,6 +46,7 @@ class Family(NamedTuple):
     first: float | None
     start: Callable[[float, float, float], tuple[float, ...]]
     carried: Callable[[Float[np.ndarray, "*clients c"], float], Float[np.ndarray, "*clients c"]]
+    multiples: bool = False
 
 
 @runtime_checkable

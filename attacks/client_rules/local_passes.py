@@ -92,6 +92,7 @@ class LocalPasses:
                 first,
                 partial(_start, low_, range_, float(LOSSES.index(self.loss))),
                 _carried,
+                multiples=RATIO in open_,
             )
             for words, open_ in OPEN
             for low_, range_ in maps

@@ -101,6 +101,7 @@ class LocalSteps:
                 first,
                 partial(_start, moving, ahead, open_, momentum),
                 _carried,
+                multiples=RATIO in open_,
             )
             for ahead, (words, open_), moving in product(aheads, open_of, moves)
             if moving

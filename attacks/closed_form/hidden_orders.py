@@ -16,7 +16,8 @@ them have to show. Then s is what they miss the grid by, half of it a share of t
 answered where the next level is ``SURE`` times less likely than the nearest, given a normal s of that size.
 Who misses the grid by more than ``FARTHEST`` of a step, has many rows farther off than a normal s leaves, or
 many errors that are as large as the largest (clipped ones), is not answered, nor are ratings with errors half
-as large as that of any row that is so far off.
+as large as that of any row that is so far off. A client with one clipped error is near to the grid at
+another level, too: ratings are answered whose errors are smaller than some of ``FEWEST`` clients.
 
 Where all ratings have another multiple on the grid (whole stars of a grid of halves), or are every second
 level, nobody is answered.
@@ -123,6 +124,10 @@ class Told(NamedTuple):
     ----------
     named : (n,)
         Ratings on the grid.
+    size : (n,)
+        Of errors, stars.
+    tolerance : float
+        Relative, of A B and so of errors.
     sure, next_ : (n,) bool
         Where another level is out of the question; where none lies between the rating and its prediction.
     missed : float
@@ -136,6 +141,8 @@ class Told(NamedTuple):
     """
 
     named: Float[np.ndarray, " n"]
+    size: Float[np.ndarray, " n"]
+    tolerance: float
     sure: Bool[np.ndarray, " n"]
     next_: Bool[np.ndarray, " n"]
     missed: float
@@ -169,8 +176,9 @@ def read_hidden_orders(rows: Rows, manifest: Manifest) -> Reading:
         pairs = _pairs_of_all(clients, levels)
         constant = _shared(pairs, levels)
         read = {} if constant is None else _all_told(pairs, clients, constant, levels)
+        bound = _least_bound(list(read.values()))
         for (user, told_of), risk in zip(read.items(), _risks(list(read.values())), strict=True):
-            sure = told_of.sure & (told_of.next_ | (risk < RISK))
+            sure = told_of.sure & (told_of.next_ | (risk < RISK)) & _under(told_of, bound)
             if sure.any() and not told_of.odd:
                 value[user, clients[user].here] = np.where(sure, told_of.named, np.nan)
                 missed[user], numbers[user] = told_of.missed, told_of.numbers
@@ -315,6 +323,17 @@ def _risks(read: list[Told]) -> Float[np.ndarray, " clients"]:
     return np.minimum(unseen * UNEVEN * (1 - power) / [one.named.size for one in read], 1.0)
 
 
+def _least_bound(read: list[Told]) -> float:
+    """The least bound that errors may have been clipped to: several clients have some that are as large."""
+    largest = np.sort([one.size.max() for one in read])
+    return float(largest[-FEWEST]) if largest.size >= FEWEST else 0.0
+
+
+def _under(told: Told, bound: float) -> Bool[np.ndarray, " n"]:
+    """Where errors are smaller than a bound, however well they are told."""
+    return told.size * (1 + told.tolerance) < bound
+
+
 def _told(pairs: Pairs, one: FirstOrder, constant: float, levels: np.ndarray) -> Told | None:
     """What one client says, given the A B of the others."""
     step = step_of(levels)
@@ -345,6 +364,8 @@ def _told(pairs: Pairs, one: FirstOrder, constant: float, levels: np.ndarray) ->
     sure &= np.abs(error) < np.abs(error[far]).min(initial=np.inf) / 2
     return Told(
         named,
+        np.abs(error),
+        float(pairs.tolerance[best]),
         sure,
         _next(named, value - error, levels),
         float(away.mean()),

@@ -12,7 +12,8 @@ number in a row names the positives. These do, in this order:
   it did not use the same n are drawn again with a probability of one over M choose n. Negatives that are kept
   while minibatches of the positives are sent would look the same the other way round, but that these come
   again: it is believed where items of the label that changes do so more seldom, over all clients, than those
-  of minibatches would, of a twentieth of the positives or of a quarter of the catalogue;
+  of minibatches would whose client uses a quarter of the catalogue, and some do: minibatches that go through
+  the positives without any twice look like long draws;
 - *others*: negatives are drawn from all items that a client did not use, evenly, and positives are not, for
   items differ in how many people use them. With pi_j the share of the others who use item j (half of those
   who list it, of whom it is not told), A and B the items of both labels, a and b their numbers,
@@ -55,7 +56,7 @@ EVEN, UNEVEN = 3.0, 6.0  # standard deviations of chi squared, up to which count
 STRENGTHS = 2.0 ** np.arange(8)  # of the beta law of the shares, in clients
 TINY = 1e-12
 MOST_LISTED = 0.5  # of the catalogue, in the mean: else items that many use, unseen, are listed by fewer
-BATCH, SHARE = 20, 4  # times what a round shows, and part of the catalogue, that batches may be drawn of
+SHARE = 4  # of so many items a client uses one at most, so that minibatches are drawn of no more
 ERRORS = 2.0  # standard errors that are taken off the fourth power of mu
 
 
@@ -154,7 +155,7 @@ def _coming_again(own: list[set[int]], n_items: int) -> tuple[float, float]:
     again = of_batches = 0.0
     for one, other in combinations(own, 2):
         again += len(one & other)
-        drawn_of = max(min(BATCH * max(len(one), len(other)), n_items / SHARE), len(one), len(other))
+        drawn_of = max(n_items / SHARE, len(one), len(other))
         of_batches += len(one) * len(other) / drawn_of
     return again, of_batches
 
@@ -227,7 +228,8 @@ def named(clients: Sequence[Sides], n_items: int) -> Named:
     """
     counted, chance = by_numbers(clients, n_items)
     lasting = np.array([one.lasting for one in clients])
-    if pdtr(sum(one.again for one in clients), sum(one.of_batches for one in clients)) > 1 - SURE:
+    again, of_batches = (sum(getattr(one, name) for one in clients) for name in ("again", "of_batches"))
+    if again == 0 or pdtr(again, of_batches) > 1 - SURE:
         lasting[:] = 0  # what changes may be minibatches of the positives
     sure = expit(np.abs(lasting)) >= SURE
     known = np.where(counted == 0, np.where(sure, np.sign(lasting), 0), counted).astype(int)

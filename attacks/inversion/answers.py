@@ -113,7 +113,7 @@ def _reason(new: Told, number: int) -> str:
     """Why a client is abstained on."""
     if new.spare[number] < SPARE:
         return f"its rows give {new.spare[number]} equations more than there are unknowns; {SPARE} are needed"
-    if new.rivals[number]:
+    if new.rivals[number] or (new.explained & new.several)[number]:
         return "several ratings on the grid explain its rows equally well"
     return (
         f"no ratings on the grid explain its rows: {new.left[number]:.2g} of their size is left, at most "

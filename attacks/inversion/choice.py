@@ -143,7 +143,7 @@ def _tried(
     rule: ClientRule, guess: Guess, rows: Rows, levels: Float[np.ndarray, " levels"]
 ) -> tuple[Choice, Unknowns]:
     found = told(rule, guess, rows, levels)
-    return _choice(Guess(guess.family, guess.value), found.answered, found.left), found.at
+    return _choice(Guess(guess.family, guess.value), found.explained, found.left), found.at
 
 
 def _about(

@@ -17,16 +17,23 @@ from typing import NamedTuple, TypeVar
 import numpy as np
 from jaxtyping import Bool, Float, Int
 
-from attacks.client_rules import local_passes, momentum_passes
 from attacks.client_rules.local_passes import LocalPasses
 from attacks.client_rules.momentum_passes import MomentumPasses
-from attacks.closed_form.decoding import distance_to_levels
 from attacks.closed_form.readings import Rows, some_of
 from attacks.inversion.compression import spare_of, uncompressed
 from attacks.inversion.least_squares import Unknowns
 from attacks.inversion.momentum_starts import momentum_starts
 from attacks.inversion.pass_starts import pass_starts
-from attacks.inversion.search import LOOSE, Guess, Told, allowed_of, fitted, judged, on_the_grid
+from attacks.inversion.search import (
+    LOOSE,
+    Guess,
+    Told,
+    allowed_of,
+    fitted,
+    judged,
+    of_one_multiple,
+    on_the_grid,
+)
 from victims.transcript.manifest import Manifest
 
 STEPS = 40  # of fits of start and constants
@@ -237,13 +244,9 @@ def told_in_order(
     Told
     """
     if isinstance(rule, MomentumPasses):
-        starts, turn, ratio = momentum_starts(rows, levels, rule, guess), True, momentum_passes.RATIO
+        starts, turn = momentum_starts(rows, levels, rule, guess), True
     else:
-        starts, turn, ratio = (
-            pass_starts(rows, levels, rule, guess),
-            rule.loss == "squared",
-            local_passes.RATIO,
-        )
+        starts, turn = pass_starts(rows, levels, rule, guess), rule.loss == "squared"
     small, allowed = uncompressed(rows), allowed_of(rows)
     there = ~np.isnan(starts.sigma)
     given = [guess.constants_of(abs(s) or 1.0, 1.0) for s in np.nan_to_num(starts.sigma, nan=1.0).ravel()]
@@ -278,18 +281,4 @@ def told_in_order(
             *(np.where(missed[..., None], new, old) for new, old in zip(loose.at, begin, strict=True))
         )
     spare = spare_of(rows.item.sum(axis=1), rows.rows.shape[2], int(guess.free.sum()))
-    told = judged(ratings, at, left, allowed, spare, rows)
-    if guess.free[ratio]:  # with two rates a multiple of factor and ratings makes the same rows
-        several = np.array([_multiples(own, levels) > 1 for own in told.ratings])
-        told = told._replace(rivals=told.rivals | several)
-    return told
-
-
-def _multiples(ratings: Float[np.ndarray, " n"], levels: Float[np.ndarray, " levels"]) -> int:
-    """How many multiples of some ratings lie on the grid."""
-    some = ratings[np.isfinite(ratings)]
-    if not some.size or some.max() <= 0:
-        return 0
-    return sum(
-        bool((distance_to_levels(some * (level / some.max()), levels) < ALIKE).all()) for level in levels
-    )
+    return of_one_multiple(judged(ratings, at, left, allowed, spare, rows), guess, rows, levels)

@@ -14,6 +14,7 @@ import numpy as np
 from jaxtyping import Bool, Float, Int
 
 from attacks.client_rules.differentiable import ClientRule, Family
+from attacks.closed_form.credible import one_multiple
 from attacks.closed_form.decoding import nearest_level
 from attacks.closed_form.integer_relation import precision_of
 from attacks.closed_form.row_readings import Rows
@@ -67,6 +68,8 @@ class Told(NamedTuple):
         Whether other ratings leave as little.
     spare : (clients,) int
         Equations less unknowns.
+    several : (clients,) bool
+        Whether other multiples of the ratings leave as little, and are on the grid.
     """
 
     ratings: Float[np.ndarray, "clients n"]
@@ -75,11 +78,17 @@ class Told(NamedTuple):
     allowed: Float[np.ndarray, " clients"]
     rivals: Bool[np.ndarray, " clients"]
     spare: Int[np.ndarray, " clients"]
+    several: Bool[np.ndarray, " clients"]
+
+    @property
+    def explained(self) -> Bool[np.ndarray, " clients"]:
+        """Whose ratings are told up to a multiple: the hypothesis is right."""
+        return (self.left <= self.allowed) & ~self.rivals & (self.spare >= SPARE)
 
     @property
     def answered(self) -> Bool[np.ndarray, " clients"]:
         """Whose ratings are told."""
-        return (self.left <= self.allowed) & ~self.rivals & (self.spare >= SPARE)
+        return self.explained & ~self.several
 
 
 def told(rule: ClientRule, guess: Guess, rows: Rows, levels: Float[np.ndarray, " levels"]) -> Told:
@@ -112,7 +121,7 @@ def told(rule: ClientRule, guess: Guess, rows: Rows, levels: Float[np.ndarray, "
     at = third.at._replace(ratings=second.at.ratings)
     n = np.minimum(rows.item.sum(axis=1), small.problem.rows.shape[1])
     spare = spare_of(n, rows.rows.shape[2], int(guess.free.sum()))
-    return judged(ratings, at, left, allowed, spare, rows)
+    return of_one_multiple(judged(ratings, at, left, allowed, spare, rows), guess, rows, levels)
 
 
 def explained(
@@ -324,4 +333,33 @@ def judged(
     mine = np.take_along_axis(ratings, number[..., None], axis=1)
     rivals = ((ratings != mine).any(axis=2) & (left <= allowed[:, None])).any(axis=1)
     best = np.take_along_axis(left, number, axis=1)[:, 0]
-    return Told(np.where(rows.item, mine[:, 0], np.nan), _best(at, number), best, allowed, rivals, spare)
+    ratings = np.where(rows.item, mine[:, 0], np.nan)
+    return Told(ratings, _best(at, number), best, allowed, rivals, spare, np.zeros_like(rivals))
+
+
+def of_one_multiple(new: Told, guess: Guess, rows: Rows, levels: Float[np.ndarray, " levels"]) -> Told:
+    """Tell whose ratings may be a multiple of the answer, where the hypothesis tells no length of a factor.
+
+    Two rates, say, take up what a factor that is twice as long, and ratings half as large, change of the
+    rows: whole stars of a grid of halves may then be their halves, whatever the number of equations.
+
+    Parameters
+    ----------
+    new : Told
+    guess : Guess
+    rows : Rows
+    levels : (levels,)
+        Ratings that exist, ascending, in stars.
+
+    Returns
+    -------
+    Told
+    """
+    if not guess.family.multiples or guess.constants is not None:
+        return new
+    several = np.zeros_like(new.rivals)
+    for user in np.flatnonzero(new.explained):
+        item = rows.item[user]
+        offset = rows.offset[user, item]
+        several[user] = not one_multiple(new.ratings[user, item] - offset, offset, levels)
+    return new._replace(several=several)

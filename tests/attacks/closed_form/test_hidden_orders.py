@@ -26,17 +26,20 @@ def score(found: fl.Reconstruction, table: np.ndarray) -> tuple[int, int]:
 @pytest.mark.parametrize(
     ("client", "least"),
     [
-        (ShuffledPasses(0.005), 0.8),
-        pytest.param(ShuffledPasses(0.005, passes=5), 0.8, marks=pytest.mark.thorough),
-        pytest.param(ShuffledPasses(0.01, passes=5), 0.8, marks=pytest.mark.thorough),
-        (ShuffledPasses(0.01, batch=8), 0.8),
+        (ShuffledPasses(0.005), 0.7),
+        pytest.param(ShuffledPasses(0.005, passes=5), 0.7, marks=pytest.mark.thorough),
+        pytest.param(ShuffledPasses(0.01, passes=5), 0.7, marks=pytest.mark.thorough),
+        (ShuffledPasses(0.01, batch=8), 0.7),
         pytest.param(ShuffledPasses(0.05, batch=32, mean=True), 0.5, marks=pytest.mark.thorough),
         pytest.param(ShuffledPasses(0.05, passes=2), 0.25, marks=pytest.mark.thorough),
     ],
     ids=str,
 )
 def test_short_steps_in_any_order(tmp_path, client, least):
-    """Ninety ratings each, of a model in a late round. Before: nobody was answered but under means."""
+    """Ninety ratings each, of a model in a late round. Before: nobody was answered but under means.
+
+    A few of the largest errors may be clipped ones; whose only lowest rating is among these is not answered.
+    """
     table = recorded(tmp_path / "t", client, made_up(USERS, 300, factors=8, seed=1), range(USERS), 2)
     answers, right = score(fl.attack(tmp_path / "t", "undeclared"), table)
     assert right == answers >= least * (table > 0).sum()
@@ -81,6 +84,25 @@ def test_ratings_of_which_half_are_on_the_grid_stay_open(used, least):
     assert (found.value == ratings)[told].all()
     assert told.mean() >= least
     assert told.any() == (least > 0)
+
+
+def test_one_clipped_error_of_a_client_stays_open():
+    """Few errors are as large as 2, and cut to it: before, one of 192 answers was the next level."""
+    rng, users, n = np.random.default_rng(8), 12, 16
+    factors = np.abs(rng.normal(0, 0.4, (users, n, 5))) + 0.5
+    copies, ratings = factors.copy(), np.zeros((users, n))
+    for w, r in zip(copies, ratings, strict=True):
+        u = np.abs(rng.normal(0, 0.4, 5)) + 0.5
+        r[:] = np.clip(np.rint(w @ u + rng.normal(0, 0.9, n)), 1, 5)
+        for j in np.concatenate([rng.permutation(n) for _ in range(2)]):
+            error = np.clip(r[j] - w[j] @ u, -2, 2)
+            w[j], u = w[j] + 0.003 * error * u, u + 0.003 * error * w[j]
+    there = np.ones((users, n), bool)
+    stars = manifest().model_copy(update={"rating_levels": [1.0, 2, 3, 4, 5]})
+    found = read_hidden_orders(changes_of(copies, factors, there), stars)
+    told = np.isfinite(found.value)
+    assert told.mean() > 0.7
+    assert (found.value == ratings)[told].all()
 
 
 @pytest.mark.parametrize("seed", [0, 2])

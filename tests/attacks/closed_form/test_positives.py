@@ -77,6 +77,27 @@ def test_negatives_that_are_kept_beside_minibatches_are_no_positives(kept: bool,
     assert told or (found.probability == 0.5).all()
 
 
+@pytest.mark.parametrize(
+    ("drawn_of", "twice", "told"),
+    [(slice(300), True, False), (slice(300), False, False), (slice(308, None), True, True)],
+    ids=["a minibatch of 37", "none of them twice", "negatives of all others"],
+)
+def test_small_minibatches_are_told_from_negatives_by_those_who_come_again(
+    drawn_of: slice, twice: bool, told: bool
+):
+    """Eight of 300 positives in each round beside kept negatives: before, all were the other way round."""
+    rng, clients = np.random.default_rng(0), []
+    for _ in range(60):
+        items = rng.permutation(2000)
+        fresh = rng.permutation(items[drawn_of])
+        sent = [rng.choice(fresh, 8, replace=False) if twice else fresh[8 * t : 8 * t + 8] for t in range(3)]
+        rounds = [(np.concatenate([own, items[300:308]]), np.repeat([1, -1], 8)) for own in sent]
+        clients.append(joined(rounds, 2000))
+    found = named(clients, 2000)
+    assert (found.probability >= SURE).all() == told
+    assert told or (found.probability < SURE).all()
+
+
 def of_sizes(sizes: list[tuple[int, int]]) -> list[Sides]:
     """Clients with so many items of label 1 and of label -1."""
     return [joined([(np.arange(a + b), np.repeat([1, -1], [a, b]))], 100) for a, b in sizes]
