@@ -22,6 +22,7 @@ from attacks.closed_form.moving_factor import PARALLEL, follow
 from attacks.closed_form.positives import Named, Sides, joined, named
 from attacks.closed_form.readings import Rows
 from attacks.closed_form.row_readings import LONGEST, one_step
+from attacks.closed_form.shared_pull import without_pull
 from attacks.closed_form.unmirrored import SURE
 from victims.transcript.view import ITEM, View
 
@@ -80,17 +81,26 @@ def _split(view: View) -> Iterator[tuple[int, Sides | None]]:
             if not rows.item.any():
                 continue
             sent |= rows.item.any(axis=1)
-            precision = rounding_of(uploads.gradients)
-            with np.errstate(over="ignore", invalid="ignore", divide="ignore"):
-                scalar, along, step = _by_step(rows, precision)
-                first, told = sides(scalar, along, rows.offset, step, precision)
             index = np.broadcast_to(uploads.index, rows.item.shape)
-            for user in np.flatnonzero(told):
-                here = step[user] >= 0
-                rounds[user].append((index[user, here], np.where(first[user, here], 1, -1)))
+            for user, here, first in _told(rows, rounding_of(uploads.gradients)):
+                rounds[user].append((index[user, here], np.where(first, 1, -1)))
         for user, own, any_row in zip(batch.users.tolist(), rounds, sent, strict=True):
             if any_row:
                 yield user, joined(own, view.manifest.n_items) if own else None
+
+
+def _told(rows: Rows, precision: float) -> Iterator[tuple[int, np.ndarray, np.ndarray]]:
+    """Clients with rows of two labels, as they are or without a regularisation; which rows, and labels."""
+    open_ = rows.item.any(axis=1)
+    with np.errstate(over="ignore", invalid="ignore", divide="ignore"):
+        clean, pull = without_pull(rows.rows, rows.factors, rows.item)
+        for sent, some in ((rows.rows, open_), (clean, open_ & (pull != 0))):
+            scalar, along, step = _by_step(rows._replace(rows=sent), precision)
+            first, told = sides(scalar, along, rows.offset, step, precision)
+            for user in np.flatnonzero(told & some & open_):
+                here = step[user] >= 0
+                yield int(user), here, first[user, here]
+            open_ = open_ & ~told
 
 
 def _by_step(rows: Rows, precision: float) -> tuple[np.ndarray, np.ndarray, np.ndarray]:

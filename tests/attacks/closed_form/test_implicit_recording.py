@@ -13,7 +13,7 @@ from attacks.closed_form.implicit_recording import OPEN_LABEL
 N_CLIENTS, N_ITEMS, K = 6, 60, 4
 
 
-def record(path: Path, fresh: bool, dtype: type) -> np.ndarray:
+def record(path: Path, fresh: bool, dtype: type, pull: float = 0.0) -> np.ndarray:
     """Clients of BPR with one negative for each positive, in two rounds; who used what comes back."""
     rng = np.random.default_rng(0)
     v = rng.normal(0, 0.5, (N_ITEMS, K))
@@ -29,15 +29,18 @@ def record(path: Path, fresh: bool, dtype: type) -> np.ndarray:
                 a = np.flatnonzero(own)
                 b = rng.permutation(np.flatnonzero(own == 0))[: a.size] if fresh else drawn[user]
                 wrong = 1 / (1 + np.exp((v[a] - v[b]) @ p[user]))
-                rows = np.outer(np.concatenate([-wrong, wrong]), p[user])
+                rows = np.outer(np.concatenate([-wrong, wrong]), p[user]) + pull * v[[*a, *b]]
                 recorder.upload(number, user, rows.astype(dtype), np.concatenate([a, b]))
                 p[user] += 0.05 * wrong @ (v[a] - v[b])
     return used
 
 
-@pytest.mark.parametrize("dtype", [np.float64, np.float16])
-def test_one_negative_for_each_positive(dtype: type, tmp_path: Path):
-    used = record(tmp_path / "t", True, dtype)
+@pytest.mark.parametrize(
+    ("dtype", "pull"), [(np.float64, 0.0), (np.float16, 0.0), (np.float64, 0.1), (np.float32, 0.1)]
+)
+def test_one_negative_for_each_positive(dtype: type, pull: float, tmp_path: Path):
+    """Also of regularised rows, whose labels nobody told before."""
+    used = record(tmp_path / "t", True, dtype, pull)
     found = fl.attack(tmp_path / "t", "undeclared")
     assert not found.abstained
     for column in found.columns():
