@@ -165,6 +165,9 @@ def _without_pull(
     group = _by_client(messages)
     shared = _shared(group, multiple, parallel)[group]
     pulled = parallel & (shared != 0) & (np.abs(multiple - shared) <= error)
+    # the row in the middle shares its multiple with itself
+    agreed = _enough(group, pulled)[group]
+    pulled, shared = pulled & agreed, np.where(agreed, shared, 0.0)
     if not pulled.any():
         return messages, nothing
     cut = messages.offsets[1:-1]
@@ -207,14 +210,21 @@ def _shared(
     group: Int[np.ndarray, " rows"], multiple: Float[np.ndarray, " rows"], parallel: Bool[np.ndarray, " rows"]
 ) -> Float[np.ndarray, " groups"]:
     """The median multiple of each group's parallel rows; 0 where these are too few."""
-    n_groups = int(group.max()) + 1
-    count = np.bincount(group[parallel], minlength=n_groups)
-    total = np.bincount(group, minlength=n_groups)
+    count = np.bincount(group[parallel], minlength=int(group.max()) + 1)
     order = np.lexsort((multiple[parallel], group[parallel]))
     first = np.cumsum(count) - count
     middle = np.minimum(first + count // 2, max(order.size - 1, 0))
-    value = multiple[parallel][order][middle] if order.size else np.zeros(n_groups)
-    return np.where((count >= LEAST_ROWS) & (count >= LEAST_SHARE * total), value, 0.0)
+    value = multiple[parallel][order][middle] if order.size else np.zeros(count.size)
+    return np.where(_enough(group, parallel), value, 0.0)
+
+
+def _enough(
+    group: Int[np.ndarray, " rows"], chosen: Bool[np.ndarray, " rows"]
+) -> Bool[np.ndarray, " groups"]:
+    """Which groups have so many of these rows that it is no accident."""
+    total = np.bincount(group)
+    count = np.bincount(group[chosen], minlength=total.size)
+    return (count >= LEAST_ROWS) & (count >= LEAST_SHARE * total)
 
 
 def _blocks(messages: Messages, broadcasts: Mapping[int, Broadcast]) -> Iterator[Iterator[Block]]:
