@@ -115,3 +115,14 @@ def test_a_row_alone_is_no_pull_where_all_factors_are_equal(tmp_path):
         recorder.upload(0, 0, rows)
     view = open_transcript(tmp_path / "t").view("server")
     np.testing.assert_array_equal(view.messages.gradient[0], rows[rows.any(axis=1)])
+
+
+def test_equal_ratings_are_no_pull_where_items_of_the_same_factor_have_none(tmp_path):
+    """One step of a client for whom all items are alike: its rows of one rating are the same."""
+    ratings = np.repeat([0.0, 3.0, 4.0, 5.0], [N_ITEMS - 15, 5, 5, 5])
+    rows = np.repeat(ratings[:, None], K, axis=1)
+    with Recorder(tmp_path / "t", rating_levels=LEVELS) as recorder:
+        recorder.broadcast(0, np.full((N_ITEMS, K), 0.01))
+        recorder.upload(0, 0, rows)
+    view = open_transcript(tmp_path / "t").view("server")
+    np.testing.assert_array_equal(view.messages.gradient[0], rows[ratings > 0])
