@@ -36,6 +36,7 @@ RELATED = (
 MOST_TRIALS = 10_000
 SILENT = 1e-6  # stars, below which numbers leave nothing of the rows, and put them where the offset is
 TABLE = 1 << 22  # numbers of one table of trials
+SIFTED, SIFTING = 1024, 5  # combinations of a client that all rows judge; rows that choose them among more
 
 
 class Affine(NamedTuple):
@@ -156,7 +157,8 @@ def _thinned(rows: _Rows) -> _Rows:
 def _nearest_fits(rows: _Rows, some: _Rows, levels: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """The nearest few, fitted to the levels that they name; and whether rows tell the numbers apart."""
     anchors, apart = _anchors(rows)
-    numbers = _nearest_few(_trials(rows, anchors, apart, levels), some, levels)
+    trials = _sifted(_trials(rows, anchors, apart, levels), rows, anchors, levels)
+    numbers = _nearest_few(trials, some, levels)
     for _ in range(2):
         numbers = _fitted(numbers, some, levels)
     return numbers, apart
@@ -189,6 +191,24 @@ def _trials(
     inverse[~apart] = np.nan
     target = np.array(list(product(levels, repeat=n))) - rows.offset[user, anchors][:, None]
     return np.matmul(target, inverse.transpose(0, 2, 1))
+
+
+def _sifted(trials: np.ndarray, rows: _Rows, anchors: np.ndarray, levels: np.ndarray) -> np.ndarray:
+    """Those that a few rows beside the anchors, where all are on the grid, leave nearest to it."""
+    if trials.shape[1] <= SIFTED:
+        return trials
+    others = rows.valid.copy()
+    np.put_along_axis(others, anchors, False, axis=1)
+    chosen = np.argsort(~others, axis=1, kind="stable")[:, :SIFTING]
+    columns = np.take_along_axis(rows.columns, chosen[..., None], axis=1)
+    some = _Rows(columns, *(np.take_along_axis(part, chosen, axis=1) for part in (rows.offset, others)))
+    few = np.empty((len(trials), SIFTED, trials.shape[2]))
+    for user in range(len(trials)):  # one table at a time stays in the cache
+        here = slice(user, user + 1)
+        value = _Rows(*(part[here] for part in some)).values(trials[here])[0]
+        away = distance_to_levels(value, levels) @ some.valid[user].astype(float)
+        few[user] = trials[user, np.argpartition(away, SIFTED - 1)[:SIFTED]]  # NaN last
+    return few
 
 
 def _distance(numbers: np.ndarray, rows: _Rows, levels: np.ndarray) -> Float[np.ndarray, "users trials"]:

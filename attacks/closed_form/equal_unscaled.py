@@ -18,6 +18,9 @@ are. Errors that were not clipped differ by their predictions, if only by a few 
 alike to what the fit leaves, and all other ratings, or a multiple of them, leave room for higher ones than
 the clip, nobody is answered.
 
+Pairs of very many levels take long, so that there the clients with most ratings are asked first, and nobody
+else where none of a few tells anything.
+
 What it assumes: the order of the rows, uploads in the clear, six ratings or more.
 
 References
@@ -41,6 +44,7 @@ GROWN = np.exp(np.linspace(0, 1.2, 121))  # lengths at the end, in units of the 
 FITTED, ROUNDS = 32, 6  # candidates of a client that are fitted, and how often
 CLEARLY, EXACT = 30.0, 1e-9  # as in ``attacks.closed_form.rating_grid``
 PART = 0.05  # of the ratings, that errors are at the least
+MANY_PAIRS, SILENT = 1024, 6  # of levels; beyond them the clients with most ratings that may all tell nothing
 NEAR = 1e-3  # stars: what a regularisation that nobody told leaves
 TELLING, ALIKE = 3, 0.1  # clients that tell the scale; how far c^2 A B may be from it, in logarithms
 
@@ -93,8 +97,12 @@ def follow_unscaled(
     """
     value = np.full(scalar.shape, np.nan)
     product, told = np.full(len(scalar), np.nan), np.zeros(len(scalar), bool)
-    alike = np.ones(len(scalar), bool)
-    for user in np.flatnonzero(valid.sum(axis=1) >= LEAST_ROWS):
+    alike, asked = np.ones(len(scalar), bool), np.zeros(len(scalar), bool)
+    size = valid.sum(axis=1)
+    for user in np.argsort(-size, kind="stable")[: (size >= LEAST_ROWS).sum()]:
+        if not told.any() and levels.size**2 > MANY_PAIRS and asked.sum() >= SILENT:
+            break
+        asked[user] = True
         here = np.flatnonzero(valid[user])
         here = here[np.argsort(sequence[user, here], kind="stable")]
         found = _one(scalar[user, here], along[user, here], levels, after)

@@ -66,7 +66,8 @@ def best_reading(rows: Rows, manifest: Manifest, max_misfit: float) -> Reading:
             best = on_the_rest(best, _after_steps, unclear, rows, manifest, max_misfit)
         spread = (best.steps <= 1) & (plain.across > PARALLEL * rows.precision)
         best = on_the_rest(best, _without_pull, ~best.answered | spread, rows, manifest, max_misfit)
-        if rows.sequence is not None:
+        # all items being alike, one length without errors puts any rows on a single level
+        if rows.sequence is not None and len(manifest.rating_levels) > 1:
             best = _of_equal_factors(best, rows, manifest, max_misfit)
         best = on_the_rest(best, in_span, ~best.answered, rows, manifest, max_misfit)
         inexact = ~(best.misfit <= rows.precision**HALF)

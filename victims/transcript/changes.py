@@ -73,7 +73,7 @@ def as_changes(
         assert messages.gradient is not None
         still = [(chunk == 0).all(axis=1) for chunk in messages.gradient]
     if manifest.version > 1:
-        messages, pulled = _without_pull(messages, broadcasts, weights, not manifest.scale_known)
+        messages, pulled = _without_pull(messages, broadcasts, weights, manifest)
         still = [mask | alike for mask, alike in zip(still, pulled, strict=True)]
     return (messages.rows([~mask for mask in still]) if any(m.any() for m in still) else messages), manifest
 
@@ -145,7 +145,7 @@ def _without_broadcast(
 
 
 def _without_pull(
-    messages: Messages, broadcasts: Mapping[int, Broadcast], weights: bool, take_off: bool
+    messages: Messages, broadcasts: Mapping[int, Broadcast], weights: bool, manifest: Manifest
 ) -> tuple[Messages, list[Bool[np.ndarray, " rows"]]]:
     """Rows less the multiple of their factor that a client's rows share, and which are nothing else."""
     assert messages.gradient is not None
@@ -165,10 +165,15 @@ def _without_pull(
     group = _by_client(messages)
     shared = _shared(group, multiple, parallel)[group]
     pulled = parallel & (shared != 0) & (np.abs(multiple - shared) <= error)
+    # the row in the middle shares its multiple with itself
+    agreed = _enough(group, pulled)[group]
+    if manifest.upload.zeros_if_unrated:
+        agreed &= ~_equal_ratings(messages, broadcasts, group, multiple != 0)
+    pulled, shared = pulled & agreed, np.where(agreed, shared, 0.0)
     if not pulled.any():
         return messages, nothing
     cut = messages.offsets[1:-1]
-    if take_off:
+    if not manifest.scale_known:
         gradients = []
         pieces = zip(messages.gradient, _blocks(messages, broadcasts), np.split(shared, cut), strict=True)
         for chunk, blocks, pull in pieces:
@@ -207,14 +212,35 @@ def _shared(
     group: Int[np.ndarray, " rows"], multiple: Float[np.ndarray, " rows"], parallel: Bool[np.ndarray, " rows"]
 ) -> Float[np.ndarray, " groups"]:
     """The median multiple of each group's parallel rows; 0 where these are too few."""
-    n_groups = int(group.max()) + 1
-    count = np.bincount(group[parallel], minlength=n_groups)
-    total = np.bincount(group, minlength=n_groups)
+    count = np.bincount(group[parallel], minlength=int(group.max()) + 1)
     order = np.lexsort((multiple[parallel], group[parallel]))
     first = np.cumsum(count) - count
     middle = np.minimum(first + count // 2, max(order.size - 1, 0))
-    value = multiple[parallel][order][middle] if order.size else np.zeros(n_groups)
-    return np.where((count >= LEAST_ROWS) & (count >= LEAST_SHARE * total), value, 0.0)
+    value = multiple[parallel][order][middle] if order.size else np.zeros(count.size)
+    return np.where(_enough(group, parallel), value, 0.0)
+
+
+def _equal_ratings(
+    messages: Messages,
+    broadcasts: Mapping[int, Broadcast],
+    group: Int[np.ndarray, " rows"],
+    moved: Bool[np.ndarray, " rows"],
+) -> Bool[np.ndarray, " rows"]:
+    """Whose equal rows are of equal ratings: all factors are one, and some items are not pulled."""
+    numbers = np.array(sorted(broadcasts))
+    tables = [broadcasts[number].factors for number in numbers.tolist()]
+    alike = [len(part) if (part == part[:1]).all() else 0 for part in tables]
+    known = np.array(alike)[np.searchsorted(numbers, np.concatenate(messages.round))]
+    return np.bincount(group, weights=moved)[group] < known
+
+
+def _enough(
+    group: Int[np.ndarray, " rows"], chosen: Bool[np.ndarray, " rows"]
+) -> Bool[np.ndarray, " groups"]:
+    """Which groups have so many of these rows that it is no accident."""
+    total = np.bincount(group)
+    count = np.bincount(group[chosen], minlength=total.size)
+    return (count >= LEAST_ROWS) & (count >= LEAST_SHARE * total)
 
 
 def _blocks(messages: Messages, broadcasts: Mapping[int, Broadcast]) -> Iterator[Iterator[Block]]:

@@ -6,6 +6,8 @@ import numpy as np
 import pytest
 
 import factorleak as fl
+from attacks.closed_form import equal_unscaled
+from attacks.closed_form.equal_unscaled import follow_unscaled
 
 USERS, ITEMS, K = 14, 40, 5
 
@@ -88,3 +90,14 @@ def test_clipped_errors_name_no_level(tmp_path):
                 recorder.truth(user, items, ratings)
     assert len(fl.attack(tmp_path / "clipped", "undeclared").abstained) == 6
     assert read(tmp_path / "whole") == (6, 6)
+
+
+def test_many_levels_are_not_asked_of_all_who_tell_nothing(monkeypatch):
+    """A hundred levels, and forty clients whose rows are of noise: those with most rows are asked alone."""
+    rng, one, asked = np.random.default_rng(0), equal_unscaled._one, []
+    monkeypatch.setattr(equal_unscaled, "_one", lambda *a: asked.append(a[0].size) or one(*a))
+    g, h, there = rng.normal(size=(40, 12)), np.full((40, 12), 0.02), np.ones((40, 12), bool)
+    there[:30, 7:] = False
+    order = np.tile(np.arange(12), (40, 1))
+    assert not follow_unscaled(g, h, there, order, np.arange(1.0, 101.0)).told.any()
+    assert asked == [12] * equal_unscaled.SILENT

@@ -79,3 +79,21 @@ def test_few_of_many_clients_are_of_labels_by_accident(tmp_path: Path):
     reasons = fl.attack(tmp_path / "t", "undeclared").abstained
     assert len(reasons) == 40
     assert OPEN_LABEL not in reasons.values()
+
+
+def test_equal_factors_put_negatives_on_the_level(tmp_path: Path):
+    """A step after every label, all factors equal: one length meets the level in all rows without errors."""
+    rng, step = np.random.default_rng(1), 0.02
+    v, p = np.full((N_ITEMS, K), 0.01), np.full((N_CLIENTS, K), 0.01)
+    rule = {"rule": "sgd", "order": "per-rating", "loss": "logistic", "link": "sigmoid", "upload": "gradient"}
+    constants = {"upload_scale": -1.0, "upload_regularization": 0.0, "client_learning_rate": step}
+    with fl.Recorder(tmp_path / "t", rating_levels=[1.0], rule=rule, constants=constants) as recorder:
+        recorder.broadcast(0, v)
+        for user in range(N_CLIENTS):
+            items, rows = rng.permutation(N_ITEMS)[:20], []
+            for label, item in zip([1, 0] * 10, items, strict=True):
+                error = label - 1 / (1 + np.exp(-v[item] @ p[user]))
+                rows.append(-error * p[user])
+                p[user] += step * error * v[item]
+            recorder.upload(0, user, rows, items)
+    assert len(fl.attack(tmp_path / "t", "undeclared").abstained) == N_CLIENTS

@@ -103,3 +103,26 @@ def test_noise_around_weights_does_not_hide_what_they_are(tmp_path):
         recorder.upload(0, 0, items + noise)
     view = open_transcript(tmp_path / "t").view("server")
     np.testing.assert_allclose(view.messages.gradient[0], noise, atol=1e-15)
+
+
+def test_a_row_alone_is_no_pull_where_all_factors_are_equal(tmp_path):
+    """Every row is a multiple of its factor then, and the one in the middle was left out of each client's."""
+    rng = np.random.default_rng(2)
+    rows = np.repeat(rng.normal(size=(N_ITEMS, 1)), K, axis=1)
+    rows[::3] = 0
+    with Recorder(tmp_path / "t", rating_levels=LEVELS) as recorder:
+        recorder.broadcast(0, np.full((N_ITEMS, K), 0.01))
+        recorder.upload(0, 0, rows)
+    view = open_transcript(tmp_path / "t").view("server")
+    np.testing.assert_array_equal(view.messages.gradient[0], rows[rows.any(axis=1)])
+
+
+def test_equal_ratings_are_no_pull_where_items_of_the_same_factor_have_none(tmp_path):
+    """One step of a client for whom all items are alike: its rows of one rating are the same."""
+    ratings = np.repeat([0.0, 3.0, 4.0, 5.0], [N_ITEMS - 15, 5, 5, 5])
+    rows = np.repeat(ratings[:, None], K, axis=1)
+    with Recorder(tmp_path / "t", rating_levels=LEVELS) as recorder:
+        recorder.broadcast(0, np.full((N_ITEMS, K), 0.01))
+        recorder.upload(0, 0, rows)
+    view = open_transcript(tmp_path / "t").view("server")
+    np.testing.assert_array_equal(view.messages.gradient[0], rows[ratings > 0])
