@@ -25,6 +25,7 @@ from attacks.closed_form.readings import Rows, some_of
 from attacks.inversion.compression import spare_of, uncompressed
 from attacks.inversion.least_squares import Unknowns
 from attacks.inversion.momentum_starts import momentum_starts
+from attacks.inversion.one_pass import other_in_one_pass
 from attacks.inversion.pass_starts import pass_starts
 from attacks.inversion.search import LOOSE, Guess, Told, allowed_of, fitted, judged, on_the_grid
 from victims.transcript.manifest import Manifest
@@ -282,6 +283,8 @@ def told_in_order(
     if guess.free[ratio]:  # with two rates a multiple of factor and ratings makes the same rows
         several = np.array([_multiples(own, levels) > 1 for own in told.ratings])
         told = told._replace(rivals=told.rivals | several)
+    if isinstance(rule, LocalPasses):
+        told = told._replace(rivals=told.rivals | other_in_one_pass(rule, told, rows, levels, at_once))
     return told
 
 
