@@ -18,9 +18,9 @@ from jaxtyping import Bool, Float
 from attacks.closed_form.decoding import distance_to_levels
 from attacks.closed_form.equal_factors import follow_equal
 from attacks.closed_form.equal_pulled import follow_pulled
-from attacks.closed_form.equal_unscaled import GROWN, follow_unscaled
+from attacks.closed_form.equal_unscaled import GROWN, NEAR, follow_unscaled
 from attacks.closed_form.goodness_of_fit import accidental, step_of
-from attacks.closed_form.grid_reading import ACCIDENT, near_levels
+from attacks.closed_form.grid_reading import ACCIDENT, TELLING, near_levels
 from attacks.closed_form.readings import Numbers, Reading, Rows, reading_of
 from victims.transcript.manifest import Manifest
 
@@ -52,7 +52,7 @@ def with_scale(
     """
     assert rows.sequence is not None
     levels = np.array(manifest.rating_levels)
-    able = (numbers.across < PARALLEL) & ~np.isnan(rows.scale)
+    able = _of_equal_numbers(numbers, rows) & ~np.isnan(rows.scale)
     offset = rows.offset.max(initial=0)  # what is taken off all ratings alike, or nothing
     able &= ((rows.offset == offset) | ~rows.item).all(axis=1)
     counted = numbers.there & able[:, None]
@@ -60,7 +60,11 @@ def with_scale(
     value, size = found.value + offset, counted.sum(axis=1)
     fit = _misfit(value, counted, size, levels)
     allowed = np.minimum(max_misfit, accidental(size - 2, found.tried, ACCIDENT))
+    chance = step_of(levels) / 4
+    rounding = size * rows.precision * (np.abs(levels).max() + abs(offset))  # each step carries it on
+    allowed = np.minimum(allowed, (NEAR + rounding) / chance)
     fits = found.told & numbers.whole & (fit <= allowed)
+    fits &= fit * chance <= TELLING * _spread(found.error, counted)
     # a wrong scale fits few ratings by accident, multiples above all, and many nowhere
     judged = size >= JUDGED
     believed = judged.sum() < FEWEST or fits[judged].mean() >= MOST
@@ -175,6 +179,13 @@ def _misfit(
     """Mean distance from the grid, of what chance gives."""
     away = np.where(counted, distance_to_levels(np.nan_to_num(value), levels), 0.0).sum(axis=1)
     return away / np.maximum(n_rows, 1) / (step_of(levels) / 4)
+
+
+def _spread(error: Float[np.ndarray, "users rows"], counted: np.ndarray) -> Float[np.ndarray, " users"]:
+    """How much errors differ, in stars: alike, or all next to 0, they are on one level by themselves."""
+    n, some = np.maximum(counted.sum(axis=1), 1), np.where(counted, np.nan_to_num(error), 0.0)
+    middle = some.sum(axis=1) / n
+    return np.where(counted, np.abs(some - middle[:, None]), 0.0).sum(axis=1) / n
 
 
 def _taken_off(rows: Rows, manifest: Manifest) -> tuple[float, ...]:

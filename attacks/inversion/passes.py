@@ -23,6 +23,7 @@ from attacks.closed_form.readings import Rows, some_of
 from attacks.inversion.compression import spare_of, uncompressed
 from attacks.inversion.least_squares import Unknowns
 from attacks.inversion.momentum_starts import momentum_starts
+from attacks.inversion.one_pass import other_in_one_pass
 from attacks.inversion.pass_starts import pass_starts
 from attacks.inversion.search import (
     LOOSE,
@@ -281,4 +282,7 @@ def told_in_order(
             *(np.where(missed[..., None], new, old) for new, old in zip(loose.at, begin, strict=True))
         )
     spare = spare_of(rows.item.sum(axis=1), rows.rows.shape[2], int(guess.free.sum()))
-    return of_one_multiple(judged(ratings, at, left, allowed, spare, rows), guess, rows, levels)
+    told = of_one_multiple(judged(ratings, at, left, allowed, spare, rows), guess, rows, levels)
+    if isinstance(rule, LocalPasses):
+        told = told._replace(rivals=told.rivals | other_in_one_pass(rule, told, rows, levels, at_once))
+    return told
