@@ -204,8 +204,8 @@ def _long_lists(view: View) -> bool:
 
 
 def _mostly_silent(found: Reconstruction) -> bool:
-    """Whether the declared weighting left most clients open: another one is tried then."""
-    return len(found.abstained) > found.users.size / 2
+    """Whether most clients fit the declared weighting nowhere; those who lack the highest level do."""
+    return sum(reason != OPEN_OFFSET for reason in found.abstained.values()) > found.users.size / 2
 
 
 def _nothing_read(name: str, view: View, options: dict[str, float | int | str]) -> Reconstruction:

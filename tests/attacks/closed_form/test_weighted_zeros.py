@@ -6,6 +6,8 @@ import numpy as np
 import pytest
 
 import factorleak as fl
+from attacks.closed_form.shunned_level import OPEN_OFFSET
+from attacks.closed_form.undeclared import Undeclared
 
 STARS = np.arange(1.0, 6.0)
 USERS, ITEMS, K = 12, 60, 4
@@ -95,3 +97,27 @@ def test_equal_predictions_are_no_line_of_unrated_items(tmp_path):
             recorder.upload(0, user, (ratings - 0.0004)[:, None] * np.full(K, 0.01), np.arange(20))
     for _, _, _, value, _ in fl.attack(tmp_path / "run", "undeclared").rows():
         assert (value != 0).all()
+
+
+def test_what_fits_the_declared_weighting_is_not_read_as_another(tmp_path, monkeypatch):
+    """Nobody has the highest level. Before: of one recording 26 unrated items were answered with 5 stars."""
+    monkeypatch.setattr(Undeclared, "_read_rated", None)
+    rng = np.random.default_rng(4)
+    rule = {"rule": "semi-als", "order": "batch", "upload": "gradient", "loss": "squared", "link": "identity"}
+    told = {"alpha": 1.0, "lambda_factors": 1e-3, "upload_scale": -1.0, "upload_regularization": 0.0}
+    v = rng.normal(0, 0.3, (27, K)).astype(np.float32)
+    with fl.Recorder(
+        tmp_path / "run",
+        rating_levels=range(1, 11),
+        weighting="include-unrated",
+        rule=rule,
+        constants=told,
+    ) as recorder:
+        recorder.broadcast(0, v)
+        for user in range(15):
+            ratings = np.zeros(27)
+            ratings[rng.choice(27, int(rng.integers(1, 5)), replace=False)] = rng.choice([2, 4, 6, 7, 8])
+            p = np.linalg.solve(v.T @ v + 1e-3 * np.eye(K), v.T @ ratings)
+            recorder.upload(0, user, (-(ratings - v @ p)[:, None] * p).astype(np.float32), np.arange(27))
+    found = fl.attack(tmp_path / "run", "undeclared")
+    assert set(found.abstained.values()) == {OPEN_OFFSET}
