@@ -37,6 +37,7 @@ from attacks.obstacles import alpha_unknown, unreadable
 from victims.transcript.manifest import Manifest
 from victims.transcript.view import ITEM, Uploads, UserBatch, View
 
+ONE_LEVEL = "all ratings are one level: rows of items that are not rated would be taken for more of them"
 CLEARLY = 30.0  # times the best distance from the grid that the second best must have
 EXACT = 1e-9  # stars, below which two distances are equal
 LOST = 30.0  # times the root of the rows' precision, that ratings may be off the grid, in steps of it
@@ -91,7 +92,13 @@ class Grid:
 
     def obstacle(self, view: View) -> str:
         """Why no client of the view can be solved, or nothing."""
-        return unreadable(view) or alpha_unknown(view) or unlike(view, judges=True, own_references=True)
+        reason = unreadable(view) or alpha_unknown(view) or unlike(view, judges=True, own_references=True)
+        return reason or (ONE_LEVEL if _of_one_level(view.manifest) else "")
+
+
+def _of_one_level(manifest: Manifest) -> bool:
+    """Whether all rows are taken for ratings, and all ratings for the same."""
+    return len(manifest.rating_levels) == 1 and manifest.weighting == "observed-only"
 
 
 def _lengths(

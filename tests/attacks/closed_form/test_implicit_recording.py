@@ -48,10 +48,11 @@ def test_one_negative_for_each_positive(dtype: type, pull: float, tmp_path: Path
         assert (column["probability"] > 0.99).all()
 
 
-def test_negatives_that_are_kept(tmp_path: Path):
+@pytest.mark.parametrize("attack", ["undeclared", "grid"])
+def test_negatives_that_are_kept(attack: str, tmp_path: Path):
     """With the factor negated and all labels exchanged the same rows are sent."""
     record(tmp_path / "t", False, np.float64)
-    assert len(fl.attack(tmp_path / "t", "undeclared").abstained) == N_CLIENTS
+    assert len(fl.attack(tmp_path / "t", attack).abstained) == N_CLIENTS
 
 
 def test_long_lists(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
