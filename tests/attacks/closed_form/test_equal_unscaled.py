@@ -94,8 +94,10 @@ def test_clipped_errors_name_no_level(tmp_path):
 
 def test_many_levels_are_not_asked_of_all_who_tell_nothing(monkeypatch):
     """A hundred levels, and forty clients whose rows are of noise: those with most rows are asked alone."""
-    rng, one, asked = np.random.default_rng(0), equal_unscaled._one, []
-    monkeypatch.setattr(equal_unscaled, "_one", lambda *a: asked.append(a[0].size) or one(*a))
+    rng, nearest, asked = np.random.default_rng(0), equal_unscaled.nearest_numbers, []
+    monkeypatch.setattr(
+        equal_unscaled, "nearest_numbers", lambda *a: asked.append(a[0].shape[1]) or nearest(*a)
+    )
     g, h, there = rng.normal(size=(40, 12)), np.full((40, 12), 0.02), np.ones((40, 12), bool)
     there[:30, 7:] = False
     order = np.tile(np.arange(12), (40, 1))

@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 import factorleak as fl
+from attacks.closed_form import undeclared
 from attacks.closed_form.shunned_level import OPEN_OFFSET
-from attacks.closed_form.undeclared import Undeclared
 
 STARS = np.arange(1.0, 6.0)
 USERS, ITEMS, K = 12, 60, 4
@@ -101,7 +101,7 @@ def test_equal_predictions_are_no_line_of_unrated_items(tmp_path):
 
 def test_what_fits_the_declared_weighting_is_not_read_as_another(tmp_path, monkeypatch):
     """Nobody has the highest level. Before: of one recording 26 unrated items were answered with 5 stars."""
-    monkeypatch.setattr(Undeclared, "_read_rated", None)
+    monkeypatch.setattr(undeclared, "bias_column", None)  # which rows of rated items are asked about
     rng = np.random.default_rng(4)
     rule = {"rule": "semi-als", "order": "batch", "upload": "gradient", "loss": "squared", "link": "identity"}
     told = {"alpha": 1.0, "lambda_factors": 1e-3, "upload_scale": -1.0, "upload_regularization": 0.0}
