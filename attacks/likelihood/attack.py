@@ -37,7 +37,7 @@ import numpy as np
 from attacks.base import Estimates, Progress, Reconstruction, all_abstain, silent
 from attacks.client_rules.premises import unlike
 from attacks.closed_form.rating_grid import Grid
-from attacks.closed_form.repeated_noise import noise_repeats
+from attacks.closed_form.repeated_noise import CLEAN, noise_repeats
 from attacks.closed_form.spectral import Spectral
 from attacks.closed_form.upload_kind import uploaded_otherwise
 from attacks.likelihood.exact_rows import exact_rows
@@ -50,7 +50,6 @@ from attacks.obstacles import alpha_unknown, entries_missing, unreadable
 from victims.common.validation import at_least, one_of, or_none, require_fields
 from victims.transcript.view import ITEM, View
 
-CLEAN = 1e-5  # rows whose part off their leading direction is below this share have no noise
 ABSENT = "it sent nothing in the last round, which alone is read, for the noise is the same in all"
 UNDETERMINED = "its evidence hardly changes from 0.001 to 1"
 

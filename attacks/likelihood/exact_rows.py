@@ -12,10 +12,10 @@ from __future__ import annotations
 import numpy as np
 from jaxtyping import Bool, Float
 
+from attacks.closed_form.repeated_noise import CLEAN
 from victims.common.seeds import Purpose, generator
 from victims.transcript.view import Uploads, View
 
-CLEAN = 1e-5  # share of the rows off their direction, up to which they have no noise
 NEAR = 0.05  # of the angle by which noise would turn rows, at most, for two of them to be parallel
 RARE = 0.01  # chance that noise leaves any two rows of a client so near
 SHARE, FEWEST_ROWS = 0.1, 4  # of a client's rows that are parallel to another, and how many at least

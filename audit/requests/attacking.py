@@ -95,7 +95,7 @@ def attack(
         raise InputError(f"attack must be a name or have the verb of factorleak.Attack, got {chosen!r:.80}")
     elif request.options:
         whose = "into the attack that is given as an object" if chosen is not None else "with a named attack"
-        raise InputError(f"options go {whose}, got {request.options}")
+        raise InputError(f"options go {whose}, got {request.options}; name it, or leave them out")
     view = view_of_target(request.target, request.adversary)
     identification = identify(view) if request.identified else None
     if identification is not None:

@@ -292,10 +292,16 @@ def replacing(path: Path, mode: int = PUBLIC) -> Iterator[Path]:
     Raises
     ------
     OutputError
-        If the operating system refuses.
+        If the operating system refuses, or ``path`` is a device, a pipe or a socket, in whose place a file
+        would come.
     """
     partial = partial_name(path)
     with output(path):
+        if path.exists() and not (path.is_file() or path.is_dir()):
+            raise OutputError(
+                f"{path} cannot be written: it is a device, a pipe or a socket, in whose place a file would "
+                "come; choose the name of a file"
+            )
         path.parent.mkdir(parents=True, exist_ok=True)
         with unfinished(partial):
             if mode == PRIVATE:

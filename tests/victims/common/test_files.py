@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import stat
 import subprocess
 import sys
@@ -9,6 +10,7 @@ import sys
 import pytest
 
 from victims.common import files
+from victims.common.errors import OutputError
 from victims.common.files import PRIVATE, partial_name, replacing, write_text, writer_of
 
 
@@ -18,6 +20,14 @@ def test_every_name_that_a_file_may_have(tmp_path, name):
     write_text(tmp_path / name, "text")
     assert [path.name for path in tmp_path.iterdir()] == [name]
     assert writer_of(partial_name(tmp_path / name)) is not None
+
+
+def test_a_pipe_stays(tmp_path):
+    """Before: ``--out /dev/null`` as root put a file in the place of the device."""
+    os.mkfifo(tmp_path / "pipe")
+    with pytest.raises(OutputError, match="choose the name of a file"):
+        write_text(tmp_path / "pipe", "text")
+    assert stat.S_ISFIFO((tmp_path / "pipe").stat().st_mode)
 
 
 def test_private_before_anything_is_in_it(tmp_path, monkeypatch):
