@@ -129,10 +129,12 @@ def _more_than_chance(value: Float[np.ndarray, " rows"], levels: Float[np.ndarra
 def _all_on_it(
     value: Float[np.ndarray, " rows"], item: Bool[np.ndarray, " rows"], levels: Float[np.ndarray, " levels"]
 ) -> bool:
-    """Whether all numbers but zeros fit the grid with "unrated" on it, and some are ratings.
+    """Whether all numbers but zeros fit the grid with "unrated" on it, and so do the ratings alone.
 
-    Zeros show nothing: a row whose sign is wrong is read as one.
+    Zeros show nothing: a row whose sign is wrong is read as one, and what is next to nothing stays there
+    under any length of the factor, on the way of a solver that stopped short as well.
     """
     told = item & (np.abs(value) > NOTHING * levels[0])
-    rated = (value[told] > levels[0] / 2).any()
-    return bool(rated and _fits(value, told, told, np.append(0.0, levels)))
+    rated = told & (value > levels[0] / 2)
+    alone = _fits(value, rated, rated, levels)
+    return alone and _fits(value, told, told, np.append(0.0, levels))
