@@ -8,13 +8,17 @@ import numpy as np
 from rich.table import Table
 
 from reports.leaks import LEAKS, Leak, kinds_of, leak_cell, leak_of, why_nothing, worst_cell
-from reports.verdicts import CLAIMED, Row, grouped, number
+from reports.verdicts import CLAIMED, DIFFERENCES, Row, grouped, number
 
 QUALITY = "ndcg_at_10"
 SENT = "bytes_sent_mean"
 NAMELESS = (
     "the attack does not learn whose rows it reads; the value is the share of the ratings it claims "
     "that one client really gave"
+)
+SHIFTED = (
+    "all ratings of a client may as well be higher by the lowest level; the value is the share of its pairs "
+    "of ratings whose difference is right"
 )
 SECONDS = ("seconds_local_update", "seconds_encryption", "seconds_decryption")
 
@@ -46,6 +50,8 @@ def comparison_table(rows: Sequence[Row], title: str) -> Table:
             table.add_row(name, *map(leak_cell, leaks), worst_cell(leaks))
     if any(leak.row is not None and leak.row["metric"] == CLAIMED for leak in shown):
         table.caption += f"\n(nameless): {NAMELESS}"
+    if any(leak.row is not None and leak.row["metric"] == DIFFERENCES for leak in shown):
+        table.caption += f"\n(differences): {SHIFTED}"
     return table
 
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from reports.verdicts import CLAIMED, NOT_TESTED, Row, is_guess, number, tested
+from reports.verdicts import CLAIMED, DIFFERENCES, NOT_TESTED, Row, is_guess, number, tested
 
 LEAKS = {
     "rated_rating_accuracy": "ratings",
@@ -34,7 +34,8 @@ class Leak(NamedTuple):
 def best(rows: Sequence[Row], metric: str) -> Row | None:
     """Find the strongest answer: a leak before all others, then by advantage; guesses do not count.
 
-    Of ratings also that of nameless clients. Where an attack failed, what is no leak is no answer.
+    Of ratings also that of nameless clients, and that of their differences. Where an attack failed, what is
+    no leak is no answer.
 
     Parameters
     ----------
@@ -47,7 +48,7 @@ def best(rows: Sequence[Row], metric: str) -> Row | None:
     -------
     mapping or None
     """
-    names = {metric, CLAIMED} if metric == "rated_rating_accuracy" else {metric}
+    names = {metric, CLAIMED, DIFFERENCES} if metric == "rated_rating_accuracy" else {metric}
     rows = [row for row in rows if not is_guess(row)]
     found = [row for row in rows if row["metric"] in names and tested(row)]
     if any(row["status"] == "failed" for row in rows):
@@ -104,6 +105,7 @@ def kinds_of(rows: Sequence[Row]) -> list[str]:
         Keys of ``LEAKS``, at least one.
     """
     metrics = {row["metric"] for row in rows if row["status"] == "ran"}
+    metrics |= {"rated_rating_accuracy"} if DIFFERENCES in metrics else set()
     return [name for name in LEAKS if name in metrics] or list(LEAKS)[:1]
 
 
@@ -142,11 +144,11 @@ def leak_cell(leak: Leak) -> str:
     if leak.row is None:
         return f"{NOT_TESTED}\n{leak.why}"
     row = leak.row
-    nameless = " (nameless)" if row["metric"] == CLAIMED else ""
+    of_what = {CLAIMED: " (nameless)", DIFFERENCES: " (differences)"}.get(row["metric"], "")
     return (
         f"{number(row['value'])} ({number(row['baseline'])})\n"
         f"[{number(row['ci_low'])}, {number(row['ci_high'])}]\n"
-        f"{row['verdict']}\n{row['attack']}{nameless}"
+        f"{row['verdict']}\n{row['attack']}{of_what}"
     )
 
 

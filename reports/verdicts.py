@@ -16,6 +16,7 @@ from reports.folding import family
 Row = Mapping[str, Any]
 
 CLAIMED = "claimed_rating_accuracy"  # of answers about clients without a name
+DIFFERENCES = "rating_difference_accuracy"  # of answers that leave open what is added to all ratings
 ANSWERED = "clients_answered"  # where there is no truth
 NOT_TESTED, INCONCLUSIVE = "NOT TESTED", "INCONCLUSIVE"
 LOOKED = " clients got no answer"  # in the reason of an attack that applies and abstained

@@ -24,6 +24,8 @@ class Answered(NamedTuple):
         Clients, rounds and factors, as for ``attacks.base.joined``.
     plain : (n_clients,)
         Whose answers ask for nothing but ratings as they are.
+    doubted : (n_clients,)
+        Whose ratings may as well be higher by the lowest level, as far as their own rows tell.
     """
 
     block: Estimates
@@ -31,3 +33,4 @@ class Answered(NamedTuple):
     diagnostics: Float[np.ndarray, "some 5"]
     factors: tuple[np.ndarray, np.ndarray, np.ndarray]
     plain: Bool[np.ndarray, " some"]
+    doubted: Bool[np.ndarray, " some"]

@@ -114,4 +114,5 @@ def _answered(part: _Part, index: Int[np.ndarray, "some rows"], answer: Answer, 
         np.stack(columns, axis=1),
         (part.users, np.full(part.users.size, part.uploads.round), factor),
         np.zeros(part.users.size, bool),
+        np.zeros(part.users.size, bool),
     )

@@ -126,4 +126,5 @@ def _answered(part: Part, found: Pulled) -> Answered:
         np.stack(columns, axis=1),
         (part.users, np.full(part.users.size, part.uploads.round), factor),
         np.zeros(found.told.size, bool),
+        np.zeros(found.told.size, bool),
     )

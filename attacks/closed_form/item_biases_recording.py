@@ -205,4 +205,5 @@ def _answered(
         np.stack(columns, axis=1),
         (part.users, np.full(part.users.size, part.uploads.round), factor),
         np.zeros(answered.size, bool),
+        np.zeros(answered.size, bool),
     )

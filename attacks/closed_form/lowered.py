@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from attacks.base import Reconstruction
+from attacks.base import Reconstruction, Scope
 from attacks.closed_form.common_numbers import untold_offset
 from attacks.closed_form.contradicted import silent_about
 from attacks.closed_form.reduction import NOISES
@@ -34,7 +34,7 @@ def unless_lowered(found: Reconstruction, view: View) -> Reconstruction:
     answered = ~np.isin(found.users, list(found.abstained))
     added = all(entry.get("name") in NOISES for entry in manifest.defenses)
     plain = manifest.weighting == "observed-only" and added
-    if not plain or answered.all() or not answered.any():
+    if not plain or answered.all() or not answered.any() or found.scope == Scope.DIFFERENCES:
         return found
     lowered = untold_offset(view, MAX_MISFIT).lowered
     if not lowered:

@@ -13,10 +13,13 @@ with the same o, are not its subject (``attacks.closed_form.credible``).
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from functools import partial
+
 import numpy as np
 from jaxtyping import Bool, Float
 
-from attacks.base import Reconstruction
+from attacks.base import Reconstruction, Scope
 from attacks.closed_form.contradicted import silent_about
 from attacks.closed_form.decoding import distance_to_levels, nearest_level
 from attacks.closed_form.goodness_of_fit import step_of
@@ -55,6 +58,8 @@ def unless_shifted(
     settled : bool
         Whether clients tell that ratings are not all some levels higher.
 
+    Where differences alone are answered, a shift that leaves these is no other answer.
+
     Returns
     -------
     Reconstruction
@@ -67,7 +72,8 @@ def unless_shifted(
         for block in found.blocks
         for own in block.value[np.isin(block.users, found.users[answered])]
     ]
-    left = _open(used, levels, lowered, one_scale, settled)
+    alike = found.scope == Scope.DIFFERENCES
+    left = _open(used, levels, lowered, one_scale, partial(other_shifts, higher=not settled, alike=alike))
     return silent_about(found, answered, OPEN_SHIFT) if left else found
 
 
@@ -76,7 +82,7 @@ def _open(
     levels: Float[np.ndarray, " levels"],
     lowered: float,
     one_scale: bool,
-    settled: bool,
+    others: Callable[..., Float[np.ndarray, " n"]],
 ) -> bool:
     """Whether a shift is left by the levels of all clients, or by those that any of them uses."""
     if one_scale:
@@ -85,7 +91,7 @@ def _open(
     for one in used:
         if one.size < 2:  # a single level tells nothing
             continue
-        own = other_shifts(one, levels, lowered, higher=not settled)
+        own = others(one, levels, lowered)
         shifts = own if shifts is None else shifts[(np.abs(shifts[:, None] - own) < NEAR).any(axis=1)]
         if not shifts.size:
             return False
@@ -98,6 +104,7 @@ def other_shifts(
     lowered: float = 0.0,
     *,
     higher: bool = True,
+    alike: bool = False,
 ) -> Float[np.ndarray, " n"]:
     """What else may be taken off ratings that are read as these levels.
 
@@ -111,6 +118,8 @@ def other_shifts(
         What was taken off when they were read, in stars.
     higher : bool
         Whether they may be so many levels higher, all of them.
+    alike : bool
+        Whether ratings that are to each other as these are left out.
 
     Returns
     -------
@@ -128,7 +137,8 @@ def other_shifts(
     step = step_of(levels)
     images = first[:, None] + times[:, None] * (used - used[0])
     near = NEAR * step
-    possible = (times > 0) & (higher | (np.abs(times - 1) > NEAR) | (first < used[0] + near))
+    of_length = np.abs(times - 1) <= NEAR
+    possible = (times > 0) & ~(of_length & (alike or (not higher and first >= used[0] + near)))
     on_grid = possible & (distance_to_levels(images, levels) <= near).all(axis=1)
     shift = first - times * (used[0] - lowered)
     within = (shift >= levels[0] - near) & (shift <= levels[-1] + near) | (np.abs(shift) <= near)

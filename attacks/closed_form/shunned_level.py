@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 from jaxtyping import Bool, Float
 
-from attacks.base import Reconstruction
+from attacks.base import Reconstruction, Scope
 from attacks.closed_form.contradicted import silent_about
 from attacks.closed_form.decoding import distance_to_levels, nearest_level
 from attacks.closed_form.goodness_of_fit import step_of
@@ -44,12 +46,15 @@ def may_be_lowered(
     return told.any(axis=1) & ((away < step_of(levels) / 4) | ~told).all(axis=1)
 
 
-def unless_shunned(found: Reconstruction, view: View) -> Reconstruction:
-    """Answer nobody where all who are answered may have ratings one level higher.
+def unless_shunned(
+    found: Reconstruction, view: View, doubted: Bool[np.ndarray, " users"] | None = None
+) -> Reconstruction:
+    """Answer differences alone where all who are answered may have ratings one level higher.
 
     The declared scale does not tell the two apart. Of several clients somebody has a rating of the highest
     level, or the program learns ratings less the lowest one; which of these, their rows leave open. Nothing
-    is known of how many programs do that, so that few clients without such a rating say as little.
+    is known of how many programs do that, so that few clients without such a rating say as little. What a
+    client's ratings are to each other both have in common.
 
     Parameters
     ----------
@@ -57,6 +62,8 @@ def unless_shunned(found: Reconstruction, view: View) -> Reconstruction:
         Of an attack that takes ratings as they are, and of a level or 0.
     view : View
         What it read.
+    doubted : (n_users,), optional
+        Who is not answered on account of others whose ratings tell; by default everybody is.
 
     Returns
     -------
@@ -66,6 +73,6 @@ def unless_shunned(found: Reconstruction, view: View) -> Reconstruction:
     answered = ~np.isin(found.users, list(found.abstained))
     either = [user for block in found.blocks for user in block.users[may_be_lowered(block.value, levels)]]
     both = answered & np.isin(found.users, either)
-    if not answered.any() or not both[answered].all():
-        return found
-    return silent_about(found, answered, OPEN_OFFSET)
+    if answered.any() and both[answered].all():
+        return replace(found, scope=Scope.DIFFERENCES)
+    return found if doubted is None else silent_about(found, answered & doubted, OPEN_OFFSET)

@@ -162,8 +162,8 @@ class Undeclared:
             )
             done += batch.users.size
             progress(done, view.users.size)
-        told, plain = _put_together(self.name, view, found, options)
-        told = told if learned.settled else unless_shunned(told, view)
+        told, plain, doubted = _put_together(self.name, view, found, options)
+        told = told if learned.settled else unless_shunned(told, view, doubted)
         told = unless_off_the_grid(told, off, levels, plain)
         if not learned.centred and _untold_scale(view, learned):
             one = learned.scale is not None
@@ -217,12 +217,12 @@ def _nothing_read(name: str, view: View, options: dict[str, float | int | str]) 
 
 def _put_together(
     name: str, view: View, found: Sequence[Answered], options: dict[str, float | int | str]
-) -> tuple[Reconstruction, Bool[np.ndarray, " users"]]:
-    """All clients' answers, and whose ask for nothing but ratings as they are."""
+) -> tuple[Reconstruction, Bool[np.ndarray, " users"], Bool[np.ndarray, " users"]]:
+    """All clients' answers, whose ask for nothing but ratings as they are, and whose may be higher."""
     users = np.concatenate([one.block.users for one in found])
-    table, plain = (
-        np.concatenate(parts)[np.argsort(users)]
-        for parts in ([one.diagnostics for one in found], [one.plain for one in found])
+    table, plain, doubted = (
+        np.concatenate([getattr(one, name) for one in found])[np.argsort(users)]
+        for name in ("diagnostics", "plain", "doubted")
     )
     told = Reconstruction(
         name,
@@ -233,7 +233,7 @@ def _put_together(
         {name: table[:, number] for number, name in enumerate(DIAGNOSTICS)},
         factors=joined(one.factors for one in found),
     )
-    return told, plain
+    return told, plain, doubted
 
 
 def _by_best_round(
@@ -263,10 +263,8 @@ def _answered(
     reasons = _reasons(users, part, here)
     if learned.upright < UPRIGHT:
         reasons = dict.fromkeys(users.tolist(), OPEN_FOR_ALL.format(learned.upright)) | reasons
-    if not learned.settled:
-        told_so = part.declared & (learned.scale == DECLARED)
-        open_ = may_be_lowered(part.value, levels) & ~told_so & here
-        reasons = dict.fromkeys(everyone[open_].tolist(), OPEN_OFFSET) | reasons
+    told_so = part.declared & (learned.scale == DECLARED)
+    doubted = may_be_lowered(part.value, levels) & ~told_so & (not learned.settled)
     silenced = np.isin(users, list(reasons))[:, None]
     value = np.where(uploads.valid & (uploads.kind == ITEM), part.value, np.nan)[here]
     kind, index = (np.broadcast_to(a, part.value.shape)[here] for a in (uploads.kind, uploads.index))
@@ -277,7 +275,8 @@ def _answered(
     if learned.upright < 1:
         block = replace(block, probability=np.where(np.isnan(block.value), np.nan, learned.upright))
     plain = np.isfinite(part.of_error) & (part.own_bias == 0)
-    return Answered(block, reasons, told, (users, np.full(users.size, uploads.round), factor), plain[here])
+    factors = users, np.full(users.size, uploads.round), factor
+    return Answered(block, reasons, told, factors, plain[here], doubted[here] & ~silenced[:, 0])
 
 
 def _off(

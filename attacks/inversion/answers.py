@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 from jaxtyping import Float, Int
 
-from attacks.base import Estimates, Reconstruction
+from attacks.base import Estimates, Reconstruction, Scope
 from attacks.client_rules.differentiable import Family
 from attacks.closed_form.common_numbers import untold_offset
 from attacks.closed_form.common_scale import common
@@ -63,6 +63,7 @@ class Found:
         self.ratings: dict[int, dict[int, float]] = {}  # of those told without a fit
         self.reasons: dict[int, str] = {}
         self.blocks: list[Estimates] = []
+        self.doubted: list[Estimates] = []  # of clients whose ratings may all be a level higher
 
     def add_by_span(self, users: np.ndarray, index: np.ndarray, new: Relation) -> None:
         """Take up whose ratings are told without a fit."""
@@ -87,14 +88,14 @@ class Found:
     def _take(
         self, users: np.ndarray, index: Int[np.ndarray, "c n"], value: np.ndarray, some: np.ndarray
     ) -> None:
-        if not self.settled:
-            open_ = some & may_be_lowered(value, self.levels)
-            self.reasons |= dict.fromkeys(users[open_].tolist(), OPEN_OFFSET)
-            some = some & ~open_
-        self.answered[np.searchsorted(self.users, users)] |= some
-        if some.any():
-            kind = np.full((1, index.shape[1]), ITEM, np.int8)
-            self.blocks.append(Estimates(users[some], kind, index[some], value[some]))
+        doubted = some & may_be_lowered(value, self.levels) & (not self.settled)
+        before = np.isin(users, [user for block in self.doubted for user in block.users])
+        self.reasons |= dict.fromkeys(users[doubted].tolist(), OPEN_OFFSET)
+        self.answered[np.searchsorted(self.users, users)] |= some & ~doubted
+        kind = np.full((1, index.shape[1]), ITEM, np.int8)
+        for whom, blocks in ((some & ~doubted, self.blocks), (doubted & ~before, self.doubted)):
+            if whom.any():
+                blocks.append(Estimates(users[whom], kind, index[whom], value[whom]))
 
     def common(self, family: Family) -> Float[np.ndarray, " c"] | None:
         """Constants that most fitted clients share; None where they do not, or all are answered."""
@@ -103,10 +104,17 @@ class Found:
         return shared_constants(np.stack(list(self.constants.values())), family)
 
     def reconstruction(self, name: str, reason: str, options: dict) -> Reconstruction:
-        """All answers, and why there are no others: for a reason of the client's own, or this one."""
-        abstained = {user: self.reasons.get(user, reason) for user in self.users[~self.answered].tolist()}
+        """All answers, and why there are no others: for a reason of the client's own, or this one.
+
+        Where all who are read may have ratings a level higher, their differences are the answer.
+        """
+        blocks, scope = self.blocks, Scope.RATINGS_AND_ATTRIBUTES
+        if self.doubted and not blocks:
+            blocks, scope = self.doubted, Scope.DIFFERENCES
+        silent = self.users[~np.isin(self.users, [user for block in blocks for user in block.users])]
+        abstained = {user: self.reasons.get(user, reason) for user in silent.tolist()}
         diagnostics = {"left": self.left, "fitted": self.fitted, "outside": self.outside}
-        return Reconstruction(name, self.users, tuple(self.blocks), abstained, options, diagnostics)
+        return Reconstruction(name, self.users, tuple(blocks), abstained, options, diagnostics, scope=scope)
 
 
 def _reason(new: Told, number: int) -> str:

@@ -10,12 +10,13 @@ clients contradict.
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from typing import NamedTuple
 
 import numpy as np
 from jaxtyping import Bool, Float
 
-from attacks.base import Reconstruction
+from attacks.base import Reconstruction, Scope
 from attacks.closed_form.common_numbers import offset_by_votes
 from attacks.closed_form.contradicted import silent_about, unless_off_the_grid
 from attacks.closed_form.goodness_of_fit import step_of
@@ -85,7 +86,7 @@ def read_together(
     Returns
     -------
     found : Reconstruction
-        Nobody is answered who may be read either way.
+        Who may be read either way is answered where all are: with differences of ratings.
     lowered : float
         What was taken off, in stars.
     """
@@ -103,6 +104,8 @@ def read_together(
     doubted = np.zeros_like(open_) if offset.settled else open_ & (told.by_grid | saying.any())
     found = _unless_refuted(told, as_declared.learned, model, 0.0)
     left = ~np.isin(found.users, list(found.abstained))
+    if left.any() and doubted[left].all() and not saying.any():
+        return replace(found, scope=Scope.DIFFERENCES), 0.0
     return silent_about(found, (doubted | saying) & left, OPEN_OFFSET), 0.0
 
 

@@ -23,6 +23,7 @@ EXAMPLES = examples(
     "factorleak attack demo --attack likelihood --option prior=flat --out likelihood.arrow",
 )
 
+SHIFTED = "differences of each client's ratings; all of them may as well be higher by the lowest level"
 UNDER = "under the rule that the uploads show:"
 
 
@@ -49,6 +50,7 @@ def attack(
     as_json: JsonOption = False,
 ) -> None:
     """Attack a transcript and write what was read."""
+    from attacks.base import Scope
     from audit.factories import parse_options
     from audit.requests.attacking import AttackRequest
     from audit.requests.attacking import attack as answer
@@ -76,6 +78,8 @@ def attack(
         f"{found.attack}: {found.users.size} clients in {seconds:.2f} s, {len(found.abstained)} abstained; "
         f"wrote {out}"
     )
+    if found.scope == Scope.DIFFERENCES and found.applies:
+        output.show(f"  {SHIFTED}")
     told = response.identification
     if told is not None:
         output.show(f"  {UNDER} {told.words()}")
@@ -87,6 +91,7 @@ def attack(
         "attack": found.attack,
         "adversary": view.adversary,
         "clients": int(found.users.size),
+        "about": found.scope,
         "abstained": [{"clients": count, "reason": reason} for reason, count in reasons],
         "seconds": seconds,
     }

@@ -27,6 +27,7 @@ from typing import Any, NamedTuple
 from audit.experiments.claimed_rows import ANSWERED, PROBABILITY
 from audit.experiments.round_cost import METRICS
 from audit.registry import is_guess
+from audit.scoring.differences import DIFFERENCES
 from audit.scoring.factor_scores import FACTOR_METRICS
 from audit.scoring.groups import GROUP_METRICS
 from audit.scoring.metrics import RATING_METRICS
@@ -57,6 +58,7 @@ SCORED = (
     "users_fully_recovered",
     *FACTOR_METRICS,
     CLAIMED,
+    DIFFERENCES,
     SHARE,
 )
 BLOCK = re.compile(r"attribute_group_accuracy/\d+")

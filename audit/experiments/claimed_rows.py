@@ -14,7 +14,7 @@ from jaxtyping import Bool, Float, Int
 
 from attacks.base import Reconstruction, Scope
 from audit.experiments.answers import answered
-from audit.experiments.metric_rows import RATED_SET_ALONE, inapplicable_row, why_inapplicable
+from audit.experiments.metric_rows import ALONE, inapplicable_row, why_inapplicable
 from audit.experiments.results import Row, make_row
 from audit.experiments.shuffled_null import few_clients
 from audit.registry import is_guess
@@ -64,7 +64,7 @@ def claimed_rows(
         return [inapplicable_row(columns, answer, why_inapplicable(answer))]
     rows = [_answered_row(columns, attack, options, seed, view, answer)]
     if answer.scope == Scope.RATED_SET:
-        rows.append(inapplicable_row(columns, answer, RATED_SET_ALONE))
+        rows.append(inapplicable_row(columns, answer, ALONE[answer.scope]))
     certainty = _certainty(answer)
     if certainty.size:
         low, high = interval(lambda values, axis: values.mean(axis=axis), (certainty,), seed)
@@ -87,6 +87,9 @@ def _answered_row(
     columns: Row, attack: str, options: dict[str, Any], seed: int, view: View, answer: Reconstruction
 ) -> Row:
     few = few_clients(view, attack, seed)
+    no_truth = NO_TRUTH
+    if answer.scope == Scope.DIFFERENCES:
+        no_truth += f"; {ALONE[answer.scope]}"
     has = _has_answer(answer, answer.users)
     shared = make_row(
         **columns,
@@ -96,7 +99,7 @@ def _answered_row(
         n_abstained=len(answer.abstained),
         status="ran",
         verdict="" if is_guess(attack) else INCONCLUSIVE,
-        reason=NO_TRUTH,
+        reason=no_truth,
     )
     if is_guess(attack):
         return shared
@@ -110,7 +113,7 @@ def _answered_row(
     leak = p_value < LEAK_LEVEL and summary.advantage_low > 0
     why = "" if leak else _why_no_leak(summary, p_value, n_dealings)
     return shared | {
-        "reason": f"{NO_TRUTH}; {why}" if why else NO_TRUTH,
+        "reason": f"{no_truth}; {why}" if why else no_truth,
         "ci_low": summary.ci_low,
         "ci_high": summary.ci_high,
         "baseline": summary.baseline,

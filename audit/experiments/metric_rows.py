@@ -19,7 +19,11 @@ from audit.scoring.truth import Truth
 from victims.common.errors import InputError, one_line
 from victims.transcript.manifest import Manifest
 
-RATED_SET_ALONE = "it reads which items are rated and nothing else"
+ALONE = {  # why there is no number of ratings
+    Scope.RATED_SET: "it reads which items are rated and nothing else",
+    Scope.DIFFERENCES: "it reads how a client's ratings differ; all of them may as well be higher by the "
+    "lowest level, for nobody here has a rating that tells",
+}
 HEADLINE = "rating_accuracy"  # the metric of a row that stands for all of them
 
 
@@ -65,8 +69,8 @@ def metric_rows(
     if by_group and not is_guess(reconstruction.attack):
         groups = group_scores(scores, reconstruction, manifest, truth)
         rows += [make_row(**shared, **asdict(one), status="ran") for one in groups]
-    if reconstruction.scope == Scope.RATED_SET:
-        rows.append(inapplicable_row(shared, reconstruction, RATED_SET_ALONE))
+    if alone := ALONE.get(reconstruction.scope):
+        rows.append(inapplicable_row(shared, reconstruction, alone))
     return rows
 
 

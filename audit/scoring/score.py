@@ -13,6 +13,7 @@ from attacks.base import Identities, Outcome, Reconstruction, Scope
 from audit.registry import is_guess
 from audit.scoring.abstentions import in_words
 from audit.scoring.baselines import best_guess, guesses
+from audit.scoring.differences import DIFFERENCES, difference_accuracy, difference_guesses
 from audit.scoring.factor_scores import score_factors
 from audit.scoring.lengths import length_scores
 from audit.scoring.linking import Senders, clients_of, link_scores, unsaid
@@ -136,8 +137,11 @@ def score(
     silent = np.isin(users, list(reconstruction.abstained))
     asked = _Asked(reconstruction, users, silent, _varied(truth, users), seed)
     rows = []
+    if reconstruction.scope == Scope.DIFFERENCES:
+        told = difference_accuracy(reconstruction.blocks, manifest, truth, users)
+        rows.append(_scored(DIFFERENCES, difference_guesses(truth, users), told, asked, manifest, ceilings))
     for metric, candidates in guesses(manifest, truth, users).items():
-        if reconstruction.scope == Scope.RATED_SET and not _of_the_set(metric):
+        if not _is_asked(metric, reconstruction.scope):
             continue
         if shuffled is not None and not _in_the_open(metric, manifest):
             candidates |= {"shuffled": _aligned(shuffled, metric, users)}
@@ -172,7 +176,7 @@ def _scored(
     unanswered = silent | np.isnan(values)
     values = np.where(unanswered, baseline, values)
     looked = reconstruction.outcome == Outcome.NOTHING_FOUND
-    n_ratings = varied if _of_single_ratings(metric, manifest) else None
+    n_ratings = _single_ratings(metric, manifest, varied)
     alone = metric in YES_OR_NO and not looked  # noise is told by all uploads together
     unheard = unanswered & ~(silent & looked)
     summary = summarise(metric, values, baseline, seed, unheard, n_ratings, yes_or_no=alone)
@@ -197,10 +201,25 @@ def _varied(truth: Truth, users: Int[np.ndarray, " users"]) -> Float[np.ndarray,
     return np.where(most <= GUESSED * n_rated, n_rated, 0).astype(float)
 
 
-def _of_single_ratings(metric: str, manifest: Manifest) -> bool:
-    """Whether a metric is the share of a client's ratings that are right."""
+def _is_asked(metric: str, scope: Scope) -> bool:
+    """Whether answers of a scope are about what a metric asks."""
+    if scope == Scope.RATED_SET:
+        return _of_the_set(metric)
+    return scope != Scope.DIFFERENCES or not _of_values(metric)
+
+
+def _of_values(metric: str) -> bool:
+    return metric.startswith(("rating_", "rated_rating", "users_fully_recovered"))
+
+
+def _single_ratings(
+    metric: str, manifest: Manifest, varied: Float[np.ndarray, " users"]
+) -> Float[np.ndarray, " users"] | None:
+    """Of how many of each client's ratings a metric is the share that is right; None where it is not."""
+    if metric == DIFFERENCES:  # one is told
+        return np.maximum(varied - 1, 0)
     of_rated = metric == "rating_accuracy" and manifest.weighting == "observed-only"
-    return of_rated or metric == "rated_rating_accuracy"
+    return varied if of_rated or metric == "rated_rating_accuracy" else None
 
 
 def _refuse_unless_about(reconstruction: Reconstruction, manifest: Manifest) -> None:

@@ -14,14 +14,19 @@ import pandas as pd
 
 from reports.compare import by_adversary
 from reports.leaks import LEAKS, Leak, best, kinds_of, leak_cell, leak_of, why_nothing, worst
-from reports.verdicts import ANSWERED, CLAIMED, INCONCLUSIVE, NOT_TESTED, Row, grouped, number
+from reports.verdicts import ANSWERED, CLAIMED, DIFFERENCES, INCONCLUSIVE, NOT_TESTED, Row, grouped, number
 
 LEAK, NO_EVIDENCE = "LEAK", "NO EVIDENCE"
 WORST_FIRST = (LEAK, INCONCLUSIVE, NO_EVIDENCE, NOT_TESTED)
 SYSTEM = ("victim", "update", "weighting", "data", "defense")
 BOUND, REFUTED = "empirical_epsilon", "CLAIM REFUTED"
 NO_TRUTH = "clients answered, without truth"
-NOUNS = {"rated_rating_accuracy": "ratings", CLAIMED: "ratings", "rated_set_auc": "rated items"}
+NOUNS = {
+    "rated_rating_accuracy": "ratings",
+    CLAIMED: "ratings",
+    DIFFERENCES: "differences of ratings",
+    "rated_set_auc": "rated items",
+}
 
 
 @dataclass(frozen=True)

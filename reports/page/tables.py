@@ -8,7 +8,17 @@ from statistics import fmean, stdev
 from typing import Any
 
 from reports.page.overview import BOUND
-from reports.verdicts import ANSWERED, CLAIMED, Row, is_guess, number, numbers_of, verdict_of, why_not
+from reports.verdicts import (
+    ANSWERED,
+    CLAIMED,
+    DIFFERENCES,
+    Row,
+    is_guess,
+    number,
+    numbers_of,
+    verdict_of,
+    why_not,
+)
 
 SHOWN = (
     "rating_accuracy",
@@ -17,6 +27,7 @@ SHOWN = (
     "attribute_group_accuracy",
     "users_fully_recovered",
     CLAIMED,
+    DIFFERENCES,
     ANSWERED,
 )
 HEADS = (

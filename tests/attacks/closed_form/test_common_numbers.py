@@ -8,6 +8,8 @@ import numpy as np
 import pytest
 
 import factorleak as fl
+from attacks.base import Scope
+from audit.scoring.differences import DIFFERENCES
 
 STARS = np.arange(1.0, 6.0)
 ITEMS, K = 40, 4
@@ -28,20 +30,31 @@ def recorded(path: Path, levels: list[list[float]], mapped: bool, scale: float =
 
 
 def right(path: Path, attack: str) -> float | None:
-    """Share of rated items that were answered rightly; None where nobody is answered."""
+    """Share of rated items that were answered rightly; None where none is, or differences alone."""
     found = fl.attack(path, attack)
-    if len(found.abstained) == found.users.size:
+    if len(found.abstained) == found.users.size or found.scope == Scope.DIFFERENCES:
         return None
     return float(fl.score(found, transcript=path).set_index("metric").loc["rated_rating_accuracy", "value"])
+
+
+def right_differences(path: Path, attack: str) -> float:
+    """Share of pairs of a client's ratings whose difference is right, where nothing else is answered."""
+    found = fl.attack(path, attack)
+    assert found.scope == Scope.DIFFERENCES
+    rows = fl.score(found, transcript=path).set_index("metric")
+    assert "rated_rating_accuracy" not in rows.index
+    return float(rows.loc[DIFFERENCES, "value"])
 
 
 @pytest.mark.parametrize("attack", ["undeclared", "inversion"])
 def test_ratings_from_0_to_1_are_open_where_nobody_tells(tmp_path, attack):
     """Nobody has the lowest level, so that all fit one level too low as well; they were answered so."""
-    recorded(tmp_path / "open", [[2, 3, 4, 5]] * 5, mapped=True)
-    assert right(tmp_path / "open", attack) is None
-    reasons = fl.attack(tmp_path / "open", attack).abstained.values()
-    assert sum("higher by the lowest level" in reason for reason in reasons) == 5
+    recorded(tmp_path / "open", [[2, 3, 4, 5]] * 8, mapped=True)
+    assert right_differences(tmp_path / "open", attack) == 1
+    rows = fl.audit_recording(tmp_path / "open", attacks=[attack])
+    assert rows.loc[rows.metric == DIFFERENCES, "verdict"].tolist() == ["LEAK"]
+    (reason,) = rows.loc[rows.metric == "rating_accuracy", "reason"]
+    assert "higher by the lowest level" in reason
 
 
 @pytest.mark.parametrize("attack", ["undeclared", "inversion"])
@@ -60,7 +73,7 @@ def test_nobody_of_many_has_the_last_level(tmp_path, declared):
     told = {"rule": {"rule": "sgd"}, "constants": {"upload_scale": -1.0}} if declared else {}
     lowered(tmp_path / "many", 12, [2, 3, 4, 5], **told)
     for attack in ("undeclared", "grid") if declared else ("undeclared",):
-        assert right(tmp_path / "many", attack) is None
+        assert right_differences(tmp_path / "many", attack) == 1
     lowered(tmp_path / "open", 12, [2, 3], **told)
     assert right(tmp_path / "open", "undeclared") is None
 
@@ -69,7 +82,7 @@ def test_nobody_of_many_has_the_last_level(tmp_path, declared):
 def test_ratings_as_they_are_without_the_last_level_are_not_raised(tmp_path, attack):
     """Of as many clients with the last level but one they were answered one level too high."""
     recorded(tmp_path / "plain", [[1.0, 2, 3, 4]] * 12, mapped=False)
-    assert right(tmp_path / "plain", attack) is None
+    assert right_differences(tmp_path / "plain", attack) == 1
 
 
 def lowered(path: Path, clients: int, used: list[int], **told) -> None:

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 import factorleak as fl
+from attacks.base import Scope
 from attacks.closed_form.equal_orders import equal_orders
 from tests.attacks.closed_form.test_equal_pulled import HALVES, STARS, Program
 
@@ -69,13 +70,24 @@ def test_rows_are_put_in_order(tmp_path, program: Program, levels: np.ndarray):
     [
         (Program(batch=2), STARS),
         (Program(taken_off=1.0), STARS),
-        (Program(taken_off=1.0), np.arange(2.0, 6.0)),
     ],
-    ids=["minibatches", "ratings less one", "ratings less one, none of them one"],
+    ids=["minibatches", "ratings less one"],
 )
 def test_what_is_no_such_chain_has_no_wrong_answer(tmp_path, program: Program, levels: np.ndarray):
     answered, right = scored(tmp_path / "t", program, levels, STARS)
     assert right == answered
+
+
+def test_ratings_less_one_none_of_them_one_are_differences(tmp_path):
+    rated = recorded(tmp_path / "t", Program(taken_off=1.0), np.arange(2.0, 6.0), STARS)
+    found = fl.attack(tmp_path / "t", "undeclared")
+    assert found.scope == Scope.DIFFERENCES
+    off = [
+        rated[user][item] - round(value)
+        for part in found.columns()
+        for user, item, value in zip(part["user"], part["index"], part["value"], strict=True)
+    ]
+    assert set(off) == {1}
 
 
 def test_orders_are_those_of_the_steps():

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 import factorleak as fl
+from attacks.base import Scope
 from attacks.closed_form.contradicted import silent_about
 from attacks.closed_form.lowered import unless_lowered
 
@@ -73,5 +74,6 @@ def test_two_clients_who_do_not_tell_are_not_answered(tmp_path, attack, less):
                 stars[0] = highest if user else 2.0
                 error = stars - less - q[items] @ p[user]
                 recorder.upload(0, user, error[:, None] * p[user], items)
-        answered = len(fl.attack(tmp_path / name, attack).abstained) < 2
+        found = fl.attack(tmp_path / name, attack)
+        answered = len(found.abstained) < 2 and found.scope != Scope.DIFFERENCES
         assert answered == (name == "told" and not less)

@@ -10,6 +10,7 @@ from attacks.trajectory.applicability import model_of
 from attacks.trajectory.judgement import lowered_before_stretching
 from attacks.trajectory.trajectory_fits import Fitted
 from audit.scoring.truth import read_truth
+from tests.attacks.closed_form.test_common_numbers import right_differences
 from tests.attacks.closed_form.test_repeated_noise import DECLARED, recorded
 from victims.transcript.writer import truth_path
 
@@ -51,7 +52,7 @@ def test_it_is_open_where_nobody_tells(tmp_path, learned):
     """Neither the lowest nor the highest level is there; a declared scale says nothing of that."""
     for name, declared in (("open", None), ("said", RIGHT)):
         recorded(tmp_path / name, learned=learned, used=lambda _: [2, 3, 4], declared=declared)
-        assert answers(tmp_path / name)[0] == 0
+        assert right_differences(tmp_path / name, "trajectory") > 0.9
 
 
 @pytest.mark.parametrize("less", [2.0, 3.53, 2.5])

@@ -1,0 +1,99 @@
+"""Differences between a client's ratings: against brute force, and what a verdict makes of them."""
+
+from __future__ import annotations
+
+from itertools import permutations
+
+import numpy as np
+import pytest
+
+from attacks.base import Estimates, Reconstruction, Scope
+from audit.scoring.differences import DIFFERENCES, difference_accuracy, difference_guesses
+from audit.scoring.score import score
+from audit.scoring.statistics import INCONCLUSIVE, LEAK
+from tests.audit.scoring.test_metrics import manifest, truth_of
+
+LOWER = 4  # the highest level of ratings that may as well be one higher
+
+
+def clients(n_users: int, n_items: int = 40, seed: int = 0):
+    """The manifest, the truth and ratings of clients without one of the highest level."""
+    rng = np.random.default_rng(seed)
+    there = rng.random((n_users, n_items)) < 0.4
+    ratings = np.where(there, rng.integers(1, LOWER + 1, (n_users, n_items)), 0).astype(float)
+    truth = truth_of(ratings, np.zeros((n_users, 0)))
+    return manifest("observed-only", *ratings.shape, groups=()), truth, ratings
+
+
+def block(value: np.ndarray) -> Estimates:
+    """Answers about all rated items; NaN elsewhere."""
+    index = np.arange(value.shape[1])[None]
+    return Estimates(np.arange(len(value)), np.zeros_like(index), index, value)
+
+
+def answered(value: np.ndarray, scope: Scope = Scope.DIFFERENCES) -> Reconstruction:
+    return Reconstruction("test", np.arange(len(value)), (block(value),), scope=scope)
+
+
+def by_pairs(value: np.ndarray, actual: np.ndarray) -> float:
+    """The definition, pair by pair."""
+    pairs = permutations(np.flatnonzero(actual > 0), 2)
+    return float(np.mean([value[a] - value[b] == actual[a] - actual[b] for a, b in pairs]))
+
+
+def test_it_is_the_share_of_pairs_that_are_right():
+    facts, truth, ratings = clients(6)
+    rng = np.random.default_rng(1)
+    value = np.where(rng.random(ratings.shape) < 0.3, 1.0, ratings)
+    value = np.where((ratings > 0) & (rng.random(ratings.shape) < 0.9), value, np.nan)
+    found = difference_accuracy((block(value),), facts, truth, np.arange(6))
+    np.testing.assert_allclose(found, [by_pairs(*both) for both in zip(value, ratings, strict=True)])
+    same = difference_guesses(truth, np.arange(6))["majority"]
+    np.testing.assert_allclose(same, [by_pairs(np.zeros(40), one) for one in ratings])
+
+
+def test_one_rating_has_no_difference():
+    truth = truth_of(np.array([[3.0, 0.0], [2.0, 4.0]]), np.zeros((2, 0)))
+    facts = manifest("observed-only", 2, 2, groups=())
+    value = np.array([[3.0, np.nan], [2.0, 4.0]])
+    found = difference_accuracy((block(value),), facts, truth, np.arange(2))
+    np.testing.assert_array_equal(found, [np.nan, 1.0])
+
+
+@pytest.mark.parametrize("n_users", [12, 3])
+def test_ratings_up_to_a_level_are_a_leak(n_users):
+    """All of them one too high, and nothing is lost: of few clients by single ratings, as everywhere."""
+    facts, truth, ratings = clients(n_users, n_items=60)
+    higher = answered(np.where(ratings, ratings + 1, np.nan))
+    scores = {one.metric: one for one in score(higher, facts, truth)}
+    assert scores[DIFFERENCES].summary.value == 1
+    assert scores[DIFFERENCES].summary.verdict == LEAK
+    assert not {"rating_accuracy", "rated_rating_accuracy", "rating_mae", "users_fully_recovered"} & set(
+        scores
+    )
+
+
+@pytest.mark.parametrize("n_users", [12, 3])
+def test_the_same_for_all_items_is_none(n_users):
+    facts, truth, ratings = clients(n_users)
+    (one,) = (
+        one
+        for one in score(answered(np.where(ratings, 3.0, np.nan)), facts, truth)
+        if one.metric == DIFFERENCES
+    )
+    assert one.summary.value == one.summary.baseline
+    assert one.summary.verdict != LEAK
+
+
+def test_random_answers_are_none():
+    facts, truth, ratings = clients(12)
+    drawn = np.random.default_rng(5).integers(1, LOWER + 1, ratings.shape).astype(float)
+    scores = score(answered(np.where(ratings, drawn, np.nan)), facts, truth)
+    (verdict,) = (one.summary.verdict for one in scores if one.metric == DIFFERENCES)
+    assert verdict == INCONCLUSIVE
+
+
+def test_whoever_reads_ratings_is_not_asked():
+    facts, truth, ratings = clients(12)
+    found = answered(np.where(ratings, ratings, np.nan), Scope.RATINGS_AND_ATTRIBUTES)
+    assert DIFFERENCES not in {one.metric for one in score(found, facts, truth)}
