@@ -39,7 +39,7 @@ class Scope(StrEnum):
 
     RATINGS_AND_ATTRIBUTES = "ratings and attributes"
     RATED_SET = "rated set"  # which items are rated; values of ratings and attributes mean nothing
-    DIFFERENCES = "rating differences"  # ratings of a client up to a number that is added to all of them
+    DIFFERENCES = "rating differences"  # of each client: what is to be added to all its values is open
     LIST_LENGTHS = "list lengths"  # how many items are rated: a diagnostic of that name, and no blocks
 
 

@@ -17,8 +17,8 @@ NAMELESS = (
     "that one client really gave"
 )
 SHIFTED = (
-    "all ratings of a client may as well be higher by the lowest level; the value is the share of its pairs "
-    "of ratings whose difference is right"
+    "rows do not tell by how many levels all ratings of a client are to be shifted; the value is the share "
+    "of its pairs of ratings whose difference is right"
 )
 SECONDS = ("seconds_local_update", "seconds_encryption", "seconds_decryption")
 

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from jaxtyping import Float, Int
 
-from attacks.base import OPTIONAL, Estimates, Reconstruction, joined
+from attacks.base import OPTIONAL, Estimates, Reconstruction, Scope, joined
 from attacks.closed_form.bias_courses import Course, Part, course_of, joined_moves
 from attacks.closed_form.bias_steps import Clients, Moves, shifts_of
 from attacks.closed_form.centred import even
@@ -84,6 +84,8 @@ def with_own_biases(
 ) -> Reconstruction:
     """Exchange the answers about clients who are read with a bias of their own.
 
+    Where next to nobody is told, differences of ratings are the answer about all who are read up to a shift.
+
     Parameters
     ----------
     told : Reconstruction
@@ -96,10 +98,24 @@ def with_own_biases(
     -------
     Reconstruction
     """
+    found = _exchanged(told, own, own.shift, levels)
+    if len(found.abstained) <= found.users.size - FEWEST or OPEN_SHIFT not in found.abstained.values():
+        return found
+    any_shift = np.maximum(own.shift, 0)
+    return replace(_exchanged(told, own, any_shift, levels), scope=Scope.DIFFERENCES)
+
+
+def _exchanged(
+    told: Reconstruction,
+    own: OwnBiases,
+    shifts: Int[np.ndarray, " read"],
+    levels: Float[np.ndarray, " levels"],
+) -> Reconstruction:
+    """The answers with those about all who are read exchanged, at these shifts; -1 where it is open."""
     first = 0
     for course in own.courses:
         for part in course.parts:
-            shift = own.shift[first : first + part.place.size]
+            shift = shifts[first : first + part.place.size]
             told = _with(told, course.users[part.place], part, shift, levels)
             first += part.place.size
     return told

@@ -40,7 +40,8 @@ What is declared of the clients' rule is not believed: a wrong declaration hides
 What it assumes: uploads in the clear and without noise, the rating grid, three factors or more where the
 client steps several times; the scale and alpha where rows of unrated items are sent and the factor moves
 between rows. It judges its answer by the grid, as the other closed forms do, and abstains where no numbers,
-or more than one pair, meet it.
+or more than one pair, meet it. Where all ratings may be some levels higher or lower, and nobody's tell, it
+answers how each client's ratings differ (``attacks.base.Scope.DIFFERENCES``).
 """
 
 from __future__ import annotations

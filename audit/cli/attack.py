@@ -23,7 +23,7 @@ EXAMPLES = examples(
     "factorleak attack demo --attack likelihood --option prior=flat --out likelihood.arrow",
 )
 
-SHIFTED = "differences of each client's ratings; all of them may as well be higher by the lowest level"
+SHIFTED = "about differences of each client's ratings: by how many levels all are to be shifted no rows tell"
 UNDER = "under the rule that the uploads show:"
 
 

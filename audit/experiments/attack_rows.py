@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -16,17 +18,21 @@ from audit.experiments.grid import Say
 from audit.experiments.metric_rows import metric_rows
 from audit.experiments.recordings import sampled
 from audit.experiments.results import Row, make_row
-from audit.experiments.shuffled_null import shuffled_scores
+from audit.experiments.shuffled_null import dealt_answers, shuffled_scores
 from audit.keys import view_of
 from audit.registry import entry
 from audit.scoring.ceiling import ceilings, computable
+from audit.scoring.dealt_rows import dealings_of
+from audit.scoring.differences import DIFFERENCES
 from audit.scoring.linking import senders_of
+from audit.scoring.statistics import FEWEST, INCONCLUSIVE, LEAK_LEVEL
 from audit.scoring.truth import Truth
 from victims.transcript.reader import Transcript
 from victims.transcript.view import View
 
 FLOAT_BYTES = 8
 OWN_ROWS = "the adversary is a client and receives nobody else's uploads"
+BY_RATINGS = ("rating_accuracy", "rated_rating_accuracy", DIFFERENCES)
 DIAGNOSTICS = {  # metric -> what an attack says of itself, client by client
     "solver_success_rate": "converged",
     "seconds_per_user": "seconds",
@@ -113,7 +119,8 @@ def rows_of(
     wanted = with_ceilings or transcript.manifest.withholds_ratings
     limits = ceilings(view, truth) if wanted and computable(view) else None
     who = senders_of(transcript, view) if answer.linked is not None else None
-    rows = metric_rows(
+    score = partial(
+        metric_rows,
         columns,
         answer,
         transcript.manifest,
@@ -123,7 +130,31 @@ def rows_of(
         senders=who,
         by_group=True,
     )
+    rows = score()
+    if n_dealings := _dealings(attempt, rows, view, answer):
+        dealt = dealt_answers(attempt.attack, attempt.options, attempt.seed, view, n_dealings)
+        rows = score(dealt=list(_counted(dealt, n_dealings, attempt.label, say)))
     return [*rows, *_diagnostic_rows(columns, answer)]
+
+
+def _dealings(attempt: Attempt, rows: list[Row], view: View, answer: Reconstruction) -> int:
+    """How often rows are dealt out to tell whether few clients are read; 0 where no dealing would."""
+    n_read = answer.users.size - len(answer.abstained)
+    left_open = any(
+        row["metric"] in BY_RATINGS and row["verdict"] == INCONCLUSIVE and row["advantage"] > 0
+        for row in rows
+    )
+    few = answer.identities == Identities.CLIENTS and 0 < n_read < FEWEST
+    if not (few and left_open) or entry("attacks", attempt.attack).per_client:
+        return 0
+    return dealings_of(n_read, answer.users.size, view.messages.n_rows, LEAK_LEVEL)
+
+
+def _counted(answers: Iterable[Reconstruction], n: int, label: str, say: Say) -> Iterator[Reconstruction]:
+    """Say how many of so many are there."""
+    for number, answer in enumerate(answers, start=1):
+        say(f"{label}, {number} of {n} times on dealt rows")
+        yield answer
 
 
 def _seen_bytes(view: View) -> int:

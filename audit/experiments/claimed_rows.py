@@ -13,10 +13,9 @@ import numpy as np
 from jaxtyping import Bool, Float, Int
 
 from attacks.base import Reconstruction, Scope
-from audit.experiments.answers import answered
 from audit.experiments.metric_rows import ALONE, inapplicable_row, why_inapplicable
 from audit.experiments.results import Row, make_row
-from audit.experiments.shuffled_null import few_clients
+from audit.experiments.shuffled_null import dealt_answers, few_clients
 from audit.registry import is_guess
 from audit.scoring.answers_test import answers_test, dealings
 from audit.scoring.statistics import (
@@ -30,7 +29,6 @@ from audit.scoring.statistics import (
     summarise,
     why_inconclusive,
 )
-from victims.common.seeds import Purpose, generator
 from victims.transcript.view import ITEM, View
 
 ANSWERED, PROBABILITY = "clients_answered", "claimed_probability"
@@ -104,7 +102,7 @@ def _answered_row(
     if is_guess(attack):
         return shared
     real = _has_answer(answer, few.users)
-    n_dealings = dealings(int(real.sum()))
+    n_dealings = dealings(int(real.sum()), few.messages.n_rows)
     dealt = _dealt(attack, options, seed, few, n_dealings)
     if dealt is None:
         return shared
@@ -130,14 +128,8 @@ def _dealt(
     attack: str, options: dict[str, Any], seed: int, view: View, n_dealings: int
 ) -> Int[np.ndarray, " users"] | None:
     """In how many dealings of all rows each client of a view has an answer; None where none can be dealt."""
-    count = np.zeros(view.users.size, int)
-    more = generator(seed, Purpose.DEALINGS).integers(1 << 31, size=n_dealings - 1)
-    for dealing in (seed, *more.tolist()):
-        shuffled = view.shuffled(dealing)
-        if shuffled is None:
-            return None
-        count += _has_answer(answered(attack, options, shuffled, seed), view.users)
-    return count
+    every = [_has_answer(one, view.users) for one in dealt_answers(attack, options, seed, view, n_dealings)]
+    return np.sum(every, axis=0, dtype=int) if every else None
 
 
 def _why_no_leak(summary: Summary, p_value: float, n_dealings: int) -> str:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 
 from attacks.base import Reconstruction, Scope
@@ -21,8 +21,8 @@ from victims.transcript.manifest import Manifest
 
 ALONE = {  # why there is no number of ratings
     Scope.RATED_SET: "it reads which items are rated and nothing else",
-    Scope.DIFFERENCES: "it reads how a client's ratings differ; all of them may as well be higher by the "
-    "lowest level, for nobody here has a rating that tells",
+    Scope.DIFFERENCES: "it reads how a client's ratings differ, and not by how many levels all of them are "
+    "to be shifted: nobody's rows tell",
 }
 HEADLINE = "rating_accuracy"  # the metric of a row that stands for all of them
 
@@ -36,6 +36,7 @@ def metric_rows(
     shuffled: UserScores | None = None,
     ceilings: Mapping[str, Ceiling] | None = None,
     senders: Senders | None = None,
+    dealt: Sequence[Reconstruction] = (),
     by_group: bool = False,
 ) -> list[Row]:
     """Score an answer, or say why the attack does not apply.
@@ -55,6 +56,8 @@ def metric_rows(
         Metric -> its limit.
     senders : Senders, optional
         Who sent the rows that had no sender.
+    dealt : sequence of Reconstruction
+        Of the same attack on dealt rows, again and again.
     by_group : bool
         Also score the worst-off clients, and clients and items in thirds; not of a guess.
 
@@ -64,7 +67,9 @@ def metric_rows(
     """
     if not reconstruction.applies:
         return [inapplicable_row(shared, reconstruction, why_inapplicable(reconstruction))]
-    scores = score(reconstruction, manifest, truth, shuffled=shuffled, ceilings=ceilings, senders=senders)
+    scores = score(
+        reconstruction, manifest, truth, shuffled=shuffled, ceilings=ceilings, senders=senders, dealt=dealt
+    )
     rows = [make_row(**shared, **as_record(one), status="ran") for one in scores]
     if by_group and not is_guess(reconstruction.attack):
         groups = group_scores(scores, reconstruction, manifest, truth)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
@@ -50,6 +51,34 @@ def shuffled_scores(
         return None
     null = answered(attack, options, shuffled, seed)
     return score_users(null.blocks, view.manifest, truth, np.unique(null.users))
+
+
+def dealt_answers(
+    attack: str, options: dict[str, Any], seed: int, view: View, n_dealings: int
+) -> Iterator[Reconstruction]:
+    """Attack a view again and again, each time with all rows dealt out anew.
+
+    Parameters
+    ----------
+    attack : str
+    options : dict
+        Of the attack.
+    seed : int
+        Of the first dealing, and of the others' seeds.
+    view : View
+    n_dealings : int
+
+    Yields
+    ------
+    Reconstruction
+        Of each dealing; none at all where no rows can be dealt.
+    """
+    more = generator(seed, Purpose.DEALINGS).integers(1 << 31, size=n_dealings - 1)
+    for dealing in (seed, *more.tolist()):
+        shuffled = view.shuffled(dealing)
+        if shuffled is None:
+            return
+        yield answered(attack, options, shuffled, seed)
 
 
 def few_clients(view: View, attack: str, seed: int) -> View:

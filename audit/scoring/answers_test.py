@@ -10,31 +10,32 @@ from __future__ import annotations
 import numpy as np
 from jaxtyping import Bool, Int
 
+from audit.scoring.dealt_rows import most_dealings
 from audit.scoring.statistics import LEAK_LEVEL
 
-MOST_DEALINGS = 10  # two clients take so many; one would take a hundred
 
-
-def dealings(n_clients: int) -> int:
+def dealings(n_clients: int, n_rows: int) -> int:
     """Find how often rows have to be dealt out for the test to become significant.
 
     Parameters
     ----------
     n_clients : int
         With an answer.
+    n_rows : int
+        That are dealt out.
 
     Returns
     -------
     int
-        ``MOST_DEALINGS`` at most, which is too few for one client.
+        ``most_dealings`` at most, which of many rows is too few for one client.
 
     Examples
     --------
-    >>> [dealings(n) for n in (1, 2, 3, 4, 6, 7, 100)]
-    [10, 10, 4, 3, 2, 1, 1]
+    >>> [dealings(n, 50) for n in (1, 2, 3, 4, 6, 7, 100)], dealings(1, 5000)
+    ([100, 10, 4, 3, 2, 1, 1], 10)
     """
     enough = int(LEAK_LEVEL ** (-1 / max(n_clients, 1)) + 1e-9)  # (enough + 1)^-n < LEAK_LEVEL
-    return min(enough, MOST_DEALINGS)
+    return min(enough, most_dealings(n_rows))
 
 
 def answers_test(

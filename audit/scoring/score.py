@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from typing import NamedTuple
 
@@ -96,6 +96,7 @@ def score(
     shuffled: UserScores | None = None,
     ceilings: Mapping[str, Ceiling] | None = None,
     senders: Senders | None = None,
+    dealt: Sequence[Reconstruction] = (),
     seed: int = 0,
 ) -> list[Score]:
     """Score every metric of a reconstruction.
@@ -112,6 +113,8 @@ def score(
         See ``audit.scoring.ceiling``; where all is sent as it is they are known without computing.
     senders : Senders, optional
         Who sent the rows that had no sender, to score who is said to have sent them.
+    dealt : sequence of Reconstruction
+        The same attack on the same rows, dealt out again and again, which tells a leak of few clients.
     seed : int
         Of the bootstrap.
 
@@ -133,19 +136,20 @@ def score(
     if reconstruction.identities == Identities.PSEUDONYMS:
         return [*_of_pseudonyms(reconstruction, manifest, truth, shuffled, senders, seed), *links]
     users = np.unique(reconstruction.users)
-    found = score_users(reconstruction.blocks, manifest, truth, users)
+    found = _values(reconstruction, manifest, truth, users)
     silent = np.isin(users, list(reconstruction.abstained))
-    asked = _Asked(reconstruction, users, silent, _varied(truth, users), seed)
+    anyhow = [_values(one, manifest, truth, users) for one in dealt]
+    asked = _Asked(reconstruction, users, silent, _varied(truth, users), anyhow, seed)
     rows = []
     if reconstruction.scope == Scope.DIFFERENCES:
-        told = difference_accuracy(reconstruction.blocks, manifest, truth, users)
-        rows.append(_scored(DIFFERENCES, difference_guesses(truth, users), told, asked, manifest, ceilings))
+        same = difference_guesses(truth, users)
+        rows.append(_scored(DIFFERENCES, same, found[DIFFERENCES], asked, manifest, ceilings))
     for metric, candidates in guesses(manifest, truth, users).items():
         if not _is_asked(metric, reconstruction.scope):
             continue
         if shuffled is not None and not _in_the_open(metric, manifest):
             candidates |= {"shuffled": _aligned(shuffled, metric, users)}
-        rows.append(_scored(metric, candidates, found.values[metric], asked, manifest, ceilings))
+        rows.append(_scored(metric, candidates, found[metric], asked, manifest, ceilings))
     if reconstruction.factors is not None and truth.factors is not None:
         for metric, one in score_factors(reconstruction.factors, truth.factors, users).items():
             rows.append(_scored(metric, one.guesses, one.values, asked, manifest, ceilings))
@@ -153,12 +157,14 @@ def score(
 
 
 class _Asked(NamedTuple):
-    """A reconstruction, who is scored, on whom it abstained, ``_varied``; the bootstrap's seed."""
+    """A reconstruction, who is scored, on whom it abstained, ``_varied``; ``_values`` of what is read of
+    dealt rows; the bootstrap's seed."""
 
     reconstruction: Reconstruction
     users: Int[np.ndarray, " users"]
     silent: Bool[np.ndarray, " users"]
     varied: Float[np.ndarray, " users"]
+    anyhow: list[dict[str, Float[np.ndarray, " users"]]]
     seed: int
 
 
@@ -171,7 +177,7 @@ def _scored(
     ceilings: Mapping[str, Ceiling] | None,
 ) -> Score:
     """One metric beside the best of some guesses, which counts where there is no answer."""
-    reconstruction, users, silent, varied, seed = asked
+    reconstruction, users, silent, varied, anyhow, seed = asked
     name, baseline = best_guess(metric, candidates)
     unanswered = silent | np.isnan(values)
     values = np.where(unanswered, baseline, values)
@@ -179,7 +185,8 @@ def _scored(
     n_ratings = _single_ratings(metric, manifest, varied)
     alone = metric in YES_OR_NO and not looked  # noise is told by all uploads together
     unheard = unanswered & ~(silent & looked)
-    summary = summarise(metric, values, baseline, seed, unheard, n_ratings, yes_or_no=alone)
+    dealt = np.stack([one[metric] for one in anyhow]) if anyhow and n_ratings is not None else None
+    summary = summarise(metric, values, baseline, seed, unheard, n_ratings, yes_or_no=alone, dealt=dealt)
     if is_guess(reconstruction.attack):
         summary = replace(summary, verdict="")
     limit = _limit(metric, manifest, ceilings, users, np.where(np.isnan(values), np.nan, baseline))
@@ -199,6 +206,14 @@ def _varied(truth: Truth, users: Int[np.ndarray, " users"]) -> Float[np.ndarray,
     most = np.zeros(users.size)
     np.maximum.at(most, pair // max(levels.size, 1), count)
     return np.where(most <= GUESSED * n_rated, n_rated, 0).astype(float)
+
+
+def _values(
+    found: Reconstruction, manifest: Manifest, truth: Truth, users: Int[np.ndarray, " users"]
+) -> dict[str, Float[np.ndarray, " users"]]:
+    """All metrics of clients, differences of ratings too; NaN where there is no answer."""
+    differences = difference_accuracy(found.blocks, manifest, truth, users)
+    return score_users(found.blocks, manifest, truth, users).values | {DIFFERENCES: differences}
 
 
 def _is_asked(metric: str, scope: Scope) -> bool:
@@ -358,7 +373,7 @@ def as_record(score: Score) -> dict[str, object]:
     """
     summary = asdict(score.summary)
     n_users = summary.pop("n_users")
-    for inside in ("below", "n_unanswered", "by_ratings"):
+    for inside in ("below", "n_unanswered", "by_ratings", "by_dealings"):
         del summary[inside]
     return {
         "metric": score.metric,

@@ -10,6 +10,7 @@ import numpy as np
 from jaxtyping import Bool, Float
 from scipy import stats
 
+from audit.scoring.dealt_rows import beaten_test
 from audit.scoring.metrics import LOWER_IS_BETTER
 from victims.common.seeds import Purpose, generator
 
@@ -59,6 +60,8 @@ class Summary:
         advantage and p-value are NaN.
     by_ratings : float or None
         p-value of ``ratings_test``; None where single ratings were not asked.
+    by_dealings : float or None
+        p-value of ``audit.scoring.dealt_rows.beaten_test``; None where no rows were dealt out.
     """
 
     value: float
@@ -74,6 +77,7 @@ class Summary:
     n_users: int
     n_unanswered: int
     by_ratings: float | None = None
+    by_dealings: float | None = None
 
 
 def summarise(
@@ -85,6 +89,7 @@ def summarise(
     n_ratings: Float[np.ndarray, " users"] | None = None,
     *,
     yes_or_no: bool = False,
+    dealt: Float[np.ndarray, "dealings users"] | None = None,
 ) -> Summary:
     """Summarise a metric; clients where it or its baseline is NaN are left out.
 
@@ -101,6 +106,9 @@ def summarise(
         ``FEWEST`` clients, ``ratings_test`` may tell a leak.
     yes_or_no : bool
         Values are 0 or 1, each found out alone: that all of few are the guess says little of the next one.
+    dealt : (n_dealings, n_users), optional
+        The same metric of what is read of rows that were dealt out: with answers about fewer than ``FEWEST``
+        clients, ``beaten_test`` may tell a leak. NaN where there is no answer.
 
     Returns
     -------
@@ -128,6 +136,9 @@ def summarise(
     p_value = sign_test(metric, values, baseline)
     asked = n_ratings is not None and (~silent).sum() < FEWEST
     by_ratings = ratings_test(values, baseline, np.where(silent, 0, single)) if asked else None
+    by_dealings = None
+    if dealt is not None and asked:
+        by_dealings = beaten_test(np.where(silent, np.nan, values), dealt[:, defined])
     below = sign_test(metric, values, baseline, worse=True) < LEAK_LEVEL and advantage_high < 0
     return Summary(
         float(values.mean()),
@@ -147,10 +158,12 @@ def summarise(
             int(values.size),
             leaves=leaves,
             by_ratings=by_ratings,
+            by_dealings=by_dealings,
         ),
         int(values.size),
         int(silent.sum()),
         by_ratings,
+        by_dealings,
     )
 
 
@@ -312,11 +325,12 @@ def verdict(
     *,
     leaves: bool = True,
     by_ratings: float | None = None,
+    by_dealings: float | None = None,
 ) -> str:
     """Choose one of four verdicts, from preset thresholds.
 
     LEAK needs both a significant sign test and an interval of the advantage above 0, or, of few clients, a
-    significant test of their ratings: it stands also where
+    significant test of their ratings, or one against their rows, dealt out: it stands also where
     most clients got no answer, for what is read of the others is read. Else NOT TESTED where more than half
     of the clients got none. NO EVIDENCE needs an interval that holds 0 and ends below 0.05: at this power
     the advantage is bounded by its upper end. An interval wholly below 0 is no such bound, for something in
@@ -337,6 +351,8 @@ def verdict(
         Whether the best guess leaves something to read.
     by_ratings : float or None
         The p-value of ``ratings_test``; None where it was not asked.
+    by_dealings : float or None
+        The p-value of ``beaten_test``; None where it was not asked.
 
     Returns
     -------
@@ -349,7 +365,8 @@ def verdict(
     ('NO EVIDENCE', 'INCONCLUSIVE', 'INCONCLUSIVE')
     """
     told = by_ratings is not None and by_ratings < LEAK_LEVEL
-    if told or (p_value < LEAK_LEVEL and advantage_low > 0):
+    smallest = p_value if by_dealings is None else min(p_value, by_dealings)
+    if told or (smallest < LEAK_LEVEL and advantage_low > 0):
         return LEAK
     if unanswered > MOST_UNANSWERED:
         return NOT_TESTED
@@ -381,6 +398,8 @@ def why_inconclusive(summary: Summary, too_few: str = TOO_FEW) -> str:
         if summary.by_ratings is not None:
             ratings = f", and their single ratings {summary.by_ratings:.2g}"
             takes = f", or {FEWEST_RATINGS} ratings that are all right"
+        if summary.by_dealings is not None:
+            ratings += f", and their rows, dealt out, {summary.by_dealings:.2g}"
         return (
             f"{who} too few for a verdict: the sign test gives {2.0**-summary.n_users:.2g} at best{ratings}, "
             f"and a leak asks for less than {LEAK_LEVEL:g}, which takes {FEWEST}{takes}"
@@ -391,7 +410,7 @@ def why_inconclusive(summary: Summary, too_few: str = TOO_FEW) -> str:
 
 
 def why_leak(summary: Summary) -> str:
-    """Say that single ratings tell a leak, which no sign test of few clients does; empty where they do not.
+    """Say what tells a leak of few clients, where no sign test does; empty otherwise.
 
     Parameters
     ----------
@@ -401,9 +420,13 @@ def why_leak(summary: Summary) -> str:
     -------
     str
     """
-    if summary.verdict != LEAK or summary.by_ratings is None or summary.by_ratings >= LEAK_LEVEL:
+    if summary.verdict != LEAK:
         return ""
-    return f"few clients: a test of their single ratings gives {summary.by_ratings:.1g}"
+    if summary.by_ratings is not None and summary.by_ratings < LEAK_LEVEL:
+        return f"few clients: a test of their single ratings gives {summary.by_ratings:.1g}"
+    if summary.by_dealings is not None and summary.by_dealings < LEAK_LEVEL:
+        return f"few clients: a test against their rows, dealt out, gives {summary.by_dealings:.1g}"
+    return ""
 
 
 def _in_between(summary: Summary, too_few: str) -> str:

@@ -54,7 +54,7 @@ def test_ratings_from_0_to_1_are_open_where_nobody_tells(tmp_path, attack):
     rows = fl.audit_recording(tmp_path / "open", attacks=[attack])
     assert rows.loc[rows.metric == DIFFERENCES, "verdict"].tolist() == ["LEAK"]
     (reason,) = rows.loc[rows.metric == "rating_accuracy", "reason"]
-    assert "higher by the lowest level" in reason
+    assert "by how many levels" in reason
 
 
 @pytest.mark.parametrize("attack", ["undeclared", "inversion"])

@@ -6,10 +6,10 @@ import numpy as np
 import pytest
 
 import factorleak as fl
-from attacks.base import Estimates, Reconstruction
+from attacks.base import Estimates, Reconstruction, Scope
 from attacks.closed_form.bias_courses import Course, Part
 from attacks.closed_form.bias_steps import Clients, Moves, shifts_of
-from attacks.closed_form.own_biases_recording import OPEN_SHIFT, OwnBiases, with_own_biases
+from attacks.closed_form.own_biases_recording import OwnBiases, with_own_biases
 from attacks.closed_form.shifted import Shifted
 from tests.attacks.closed_form.test_centred_recording import HALVES, STARS, answers
 
@@ -110,6 +110,20 @@ def test_without_decay_both_ends_of_the_grid_tell_it(tmp_path, program):
     assert all("shift" in reason for reason in found.abstained.values())
 
 
+def test_where_nobody_has_both_ends_differences_are_told(tmp_path):
+    table = np.minimum(table_of(STARS), 4)
+    path = recorded(tmp_path / "t", table, STARS, decay=0)
+    found = fl.attack(path, "undeclared")
+    assert found.scope == Scope.DIFFERENCES
+    off = {
+        user: np.unique(np.round(value - table[user, items])[~np.isnan(value)]).size
+        for block in found.blocks
+        for user, items, value in zip(block.users, block.index, block.value, strict=True)
+    }
+    assert len(off) == USERS
+    assert set(off.values()) == {1}
+
+
 def test_a_mean_that_nobody_told_beside_biases(tmp_path):
     """No bias of the client: one number for all has one place where all ratings are on the grid."""
     table = table_of(STARS)
@@ -121,13 +135,13 @@ def test_a_mean_that_nobody_told_beside_biases(tmp_path):
 def test_an_answer_by_several_steps_is_not_kept_of_who_took_one():
     """In single precision a shift may lie in the span of several steps by accident (37 answers of one)."""
     one, several = (replaced_answers(steps) for steps in (1.0, np.nan))
-    assert not one.abstained
-    assert several.abstained == {0: OPEN_SHIFT}
+    assert one.scope == Scope.RATINGS_AND_ATTRIBUTES
+    assert several.scope == Scope.DIFFERENCES
 
 
 def test_an_answer_near_the_grid_is_not_kept_where_a_bias_puts_ratings_on_it():
     """Ratings 5 and 4 had been answered as 2 and 0.999 (9 answers of one recording)."""
-    assert replaced_answers(1.0, misfit=2e-3).abstained == {0: OPEN_SHIFT}
+    assert replaced_answers(1.0, misfit=2e-3).scope == Scope.DIFFERENCES
 
 
 def replaced_answers(steps: float, misfit: float = 0.0) -> Reconstruction:

@@ -1,0 +1,93 @@
+"""Test that few clients are read better from their rows than from the same rows, dealt out again and again.
+
+A sign test over clients asks whether the next client is read, too, and of fewer than seven it cannot tell.
+That these clients are read is another question, and it has an answer for one: where rows say nothing of its
+ratings, what is read of the real rows is no better than what is read of rows that lie anyhow.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+from jaxtyping import Float
+from scipy.stats import binom
+
+MOST_DEALINGS = 10  # two clients take so many
+OF_SHORT_ONES, SHORT = 100, 500  # one client takes a hundred, and gets them where so many rows are dealt out
+
+
+def most_dealings(n_rows: int) -> int:
+    """Bound how often rows are dealt out, for an attack is run each time.
+
+    Parameters
+    ----------
+    n_rows : int
+        Of all rounds.
+
+    Returns
+    -------
+    int
+    """
+    return OF_SHORT_ONES if n_rows <= SHORT else MOST_DEALINGS
+
+
+def dealings_of(n_read: int, n_users: int, n_rows: int, level: float) -> int:
+    """Find how often rows have to be dealt out for ``beaten_test`` to become significant.
+
+    Parameters
+    ----------
+    n_read : int
+        Clients with an answer, >= 1.
+    n_users : int
+        All clients.
+    n_rows : int
+        Of all rounds.
+    level : float
+        Of significance.
+
+    Returns
+    -------
+    int
+        0 where ``most_dealings`` are too few.
+
+    Examples
+    --------
+    >>> [dealings_of(n, 6, 100, 0.01) for n in (1, 2, 3, 6)], dealings_of(1, 1, 100, 0.01)
+    ([0, 37, 11, 2], 100)
+    """
+    counts = np.arange(1, most_dealings(n_rows) + 1)
+    enough = binom.sf(n_read - 1, n_users, 1 / (counts + 1)) < level
+    return int(counts[enough][0]) if enough.any() else 0
+
+
+def beaten_test(right: Float[np.ndarray, " users"], dealt: Float[np.ndarray, "dealings users"]) -> float:
+    """Test exactly and one-sidedly that clients are read better from their rows than from dealt ones.
+
+    If rows say nothing of a client's ratings, the real dealing is the best of all, and the only one, with a
+    probability of 1 / (dealings + 1) at most. Clients are taken to be read on their own account.
+
+    Parameters
+    ----------
+    right : (n_users,)
+        Share of right answers; NaN of clients without an answer, who count as not read.
+    dealt : (n_dealings, n_users)
+        The same from dealt rows; NaN where there is no answer, which reads nothing.
+
+    Returns
+    -------
+    float
+        The p-value.
+
+    References
+    ----------
+    E. J. G. Pitman 1937, doi:10.2307/2984124 (permutation within blocks).
+
+    Examples
+    --------
+    >>> round(beaten_test(np.ones(3), np.array([[0.4, np.nan, 0.2]] * 4)), 4)
+    0.008
+    >>> beaten_test(np.full(3, 0.4), np.full((4, 3), 0.4))
+    1.0
+    """
+    most = np.where(np.isnan(dealt), 0.0, dealt).max(axis=0)
+    best = np.where(np.isnan(right), 0.0, right) > most
+    return float(binom.sf(best.sum() - 1, best.size, 1 / (len(dealt) + 1)))
