@@ -89,8 +89,8 @@ def test_shuffled_uploads_are_no_leak_without_truth(run, recording, tmp_path):
     assert all(row["verdict"] != "LEAK" for row in rows)
 
 
-@pytest.mark.parametrize(("n_clients", "verdict"), [(1, "INCONCLUSIVE"), (2, "LEAK"), (4, "LEAK")])
-def test_few_clients_are_a_leak_without_truth(tmp_path, n_clients, verdict):
+@pytest.mark.parametrize("n_clients", [1, 2, 4])
+def test_few_clients_are_a_leak_without_truth(tmp_path, n_clients):
     """Before: INCONCLUSIVE, for a sign test of fewer than seven clients ends at 0.016."""
     rng = np.random.default_rng(2)
     items = rng.normal(0, 0.3, (N_ITEMS, K))
@@ -106,8 +106,8 @@ def test_few_clients_are_a_leak_without_truth(tmp_path, n_clients, verdict):
         .query("metric == 'clients_answered'")
         .itertuples()
     )
-    assert (row.value, row.baseline, row.verdict) == (1, 0, verdict)
-    assert row.p_value == pytest.approx({1: 1 / 11, 2: 1 / 121, 4: 1 / 256}[n_clients])
+    assert (row.value, row.baseline, row.verdict) == (1, 0, "LEAK")
+    assert row.p_value == pytest.approx({1: 1 / 101, 2: 1 / 121, 4: 1 / 256}[n_clients])
 
 
 def test_a_bar_without_truth_is_passed_by_nothing_that_was_measured(run, recording, tmp_path):
