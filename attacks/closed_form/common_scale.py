@@ -18,7 +18,10 @@ from jaxtyping import Float
 ALIKE = 1e-3  # relative, within which two constants are one
 MOST = 0.5  # of the clients that must agree
 FEWEST = 3  # clients that tell a common scale
-DENYING = 2  # clients with another scale than the declared one, if nobody has that
+DENYING = (
+    2  # clients with another scale than the declared one, if nobody has that, or one with so many ratings:
+)
+DENYING_ALONE = 6
 
 
 class Scale(NamedTuple):
@@ -97,7 +100,10 @@ def _of_minibatches(told: Told) -> Scale | None:
 
 
 def contradicted(declared: Scale, told: Told) -> bool:
-    """Tell whether several clients are read with another scale than that, and none with it.
+    """Tell whether clients are read with another scale than that, and none with it.
+
+    Several, or one with ratings enough that it is no accident: of who fits the declared scale, and any other
+    as well, that says nothing then.
 
     Parameters
     ----------
@@ -113,9 +119,13 @@ def contradicted(declared: Scale, told: Told) -> bool:
     >>> two = Told(np.array([0.2, 0.25]), np.array([5.0, 4.0]), np.ones(2))
     >>> contradicted(Scale("sum", 1.0, 1.0), two), contradicted(Scale("mean", 1.0, 1.0), two)
     (True, False)
+    >>> one = [Told(np.array([0.2]), np.array([n_rated]), np.ones(1)) for n_rated in (5.0, 12.0)]
+    >>> [contradicted(Scale("sum", 1.0, 1.0), told) for told in one]
+    [False, True]
     """
     off = np.abs(told.scale / declared.of(told.n_rated) - 1) > ALIKE
-    return bool(off.size >= DENYING and off.all())
+    enough = off.size >= DENYING or (told.n_rated >= DENYING_ALONE).any()
+    return bool(enough and off.all())
 
 
 def common_scale(

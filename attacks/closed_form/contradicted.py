@@ -93,7 +93,7 @@ def unless_off_the_grid(
     if n_fit >= EXACTLY * (n_off + n_fit) or not n_off:
         return found
     reason = (
-        f"{n_off} clients' rows are exact and their numbers on no multiple of the rating grid, {n_fit} with "
+        f"{n_off} clients' rows are of one step, of numbers on no multiple of the rating grid, {n_fit} with "
         "three levels or more are on it: the program takes something off ratings, or the levels are others"
     )
     return silent_about(found, answered, reason)

@@ -14,7 +14,7 @@ from attacks.closed_form.affine_grid import level_ratios
 from attacks.closed_form.decoding import distance_to_levels
 from attacks.closed_form.goodness_of_fit import step_of
 from attacks.closed_form.readings import Reading, Rows
-from attacks.closed_form.reduction import leading_direction
+from attacks.closed_form.reduction import across_direction
 
 HALF, THIRD = 0.5, 1 / 3  # of the digits of rows, which ratings keep of one step, and of several
 COMPANY, SELDOM = 3, 0.25  # clients with as many ratings, and the share of them that must be answered
@@ -49,9 +49,7 @@ def exact_alone(best: Reading, rows: Rows, levels: Float[np.ndarray, " levels"])
         return best
     with np.errstate(over="ignore", invalid="ignore", divide="ignore"):
         clean = rows.rows - np.nan_to_num(best.pull)[:, None, None] * rows.factors
-        direction, energy = leading_direction(clean)
-        off = clean - np.matmul(clean, direction[:, :, None]) * direction[:, None]
-        across = np.linalg.norm(off, axis=(1, 2)) / np.sqrt(np.where(energy > 0, energy, 1))
+        _, across = across_direction(clean)
     # where there are several steps each has its own direction, to the last digit
     several = best.steps > 1
     inexact = np.where(several, rows.precision**THIRD, np.nan_to_num(across) + rows.precision**HALF)

@@ -17,7 +17,8 @@ answered where the next level is ``SURE`` times less likely than the nearest, gi
 Who misses the grid by more than ``FARTHEST`` of a step, has many rows farther off than a normal s leaves, or
 many errors that are as large as the largest (clipped ones), is not answered, nor are ratings with errors half
 as large as that of any row that is so far off. A client with one clipped error is near to the grid at
-another level, too: ratings are answered whose errors are smaller than some of ``FEWEST`` clients.
+another level, too: ratings are answered whose errors are smaller than some of ``FEWEST`` clients, or that are
+at the end of the grid on the side of their error, for a clipped one is farther there than it looks.
 
 Where all ratings have another multiple on the grid (whole stars of a grid of halves), or are every second
 level, nobody is answered.
@@ -124,8 +125,8 @@ class Told(NamedTuple):
     ----------
     named : (n,)
         Ratings on the grid.
-    size : (n,)
-        Of errors, stars.
+    error : (n,)
+        Ratings less predictions, stars.
     tolerance : float
         Relative, of A B and so of errors.
     sure, next_ : (n,) bool
@@ -141,7 +142,7 @@ class Told(NamedTuple):
     """
 
     named: Float[np.ndarray, " n"]
-    size: Float[np.ndarray, " n"]
+    error: Float[np.ndarray, " n"]
     tolerance: float
     sure: Bool[np.ndarray, " n"]
     next_: Bool[np.ndarray, " n"]
@@ -178,7 +179,7 @@ def read_hidden_orders(rows: Rows, manifest: Manifest) -> Reading:
         read = {} if constant is None else _all_told(pairs, clients, constant, levels)
         bound = _least_bound(list(read.values()))
         for (user, told_of), risk in zip(read.items(), _risks(list(read.values())), strict=True):
-            sure = told_of.sure & (told_of.next_ | (risk < RISK)) & _under(told_of, bound)
+            sure = told_of.sure & (told_of.next_ | (risk < RISK)) & _unclipped(told_of, bound, levels)
             if sure.any() and not told_of.odd:
                 value[user, clients[user].here] = np.where(sure, told_of.named, np.nan)
                 missed[user], numbers[user] = told_of.missed, told_of.numbers
@@ -325,13 +326,19 @@ def _risks(read: list[Told]) -> Float[np.ndarray, " clients"]:
 
 def _least_bound(read: list[Told]) -> float:
     """The least bound that errors may have been clipped to: several clients have some that are as large."""
-    largest = np.sort([one.size.max() for one in read])
+    largest = np.sort([np.abs(one.error).max() for one in read])
     return float(largest[-FEWEST]) if largest.size >= FEWEST else 0.0
 
 
-def _under(told: Told, bound: float) -> Bool[np.ndarray, " n"]:
-    """Where errors are smaller than a bound, however well they are told."""
-    return told.size * (1 + told.tolerance) < bound
+def _unclipped(told: Told, bound: float, levels: np.ndarray) -> Bool[np.ndarray, " n"]:
+    """Where no clipping changes the rating: errors smaller than a bound, however well they are told.
+
+    Clipping makes errors smaller, so that the rating is farther from its prediction than it looks: at an end
+    of the grid there is nothing farther.
+    """
+    under = np.abs(told.error) * (1 + told.tolerance) < bound
+    last = np.where(told.error > 0, levels[-1], levels[0])
+    return under | (told.named == last)
 
 
 def _told(pairs: Pairs, one: FirstOrder, constant: float, levels: np.ndarray) -> Told | None:
@@ -364,7 +371,7 @@ def _told(pairs: Pairs, one: FirstOrder, constant: float, levels: np.ndarray) ->
     sure &= np.abs(error) < np.abs(error[far]).min(initial=np.inf) / 2
     return Told(
         named,
-        np.abs(error),
+        error,
         float(pairs.tolerance[best]),
         sure,
         _next(named, value - error, levels),

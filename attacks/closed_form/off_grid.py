@@ -3,20 +3,23 @@
 Ratings less a number that nobody told are on the grid for some clients, one factor of each being open: for
 many with two levels, for a few with three. Most others show that it is not ratings that are learned, if their
 rows are exact: parallel, or a chain of single steps, to the last digit, which no scale and length put near
-the grid. What clients with few levels seem to say is an accident then
-(``attacks.closed_form.contradicted.unless_off_the_grid``).
+the grid. Rounding turns parallel rows by some share of themselves, and moves ratings by about as much of the
+grid's range: what is off by far more is no rounding. What clients with few levels seem to say is an accident
+then (``attacks.closed_form.contradicted.unless_off_the_grid``).
 """
 
 from __future__ import annotations
 
 import numpy as np
-from jaxtyping import Bool, Float
+from jaxtyping import Bool, Float, Int
 
 from attacks.closed_form.affine_grid import best_numbers
+from attacks.closed_form.credible import SLACK
 from attacks.closed_form.goodness_of_fit import step_of
 from attacks.closed_form.grid_reading import equally_long
 from attacks.closed_form.moving_factor import follow
 from attacks.closed_form.readings import Rows
+from attacks.closed_form.reduction import across_direction
 from attacks.closed_form.row_readings import LONGEST
 from attacks.closed_form.shared_pull import without_pull
 
@@ -25,7 +28,7 @@ OFF = 1e-2  # of a step, in the mean, beyond which exact rows are not of ratings
 
 
 def off_grid(rows: Rows, levels: Float[np.ndarray, " levels"]) -> Bool[np.ndarray, " users"]:
-    """Find the clients whose exact rows no two numbers put on the grid.
+    """Find the clients whose rows no two numbers put on the grid, as near as they are to what a step makes.
 
     Parameters
     ----------
@@ -36,7 +39,7 @@ def off_grid(rows: Rows, levels: Float[np.ndarray, " levels"]) -> Bool[np.ndarra
     Returns
     -------
     (n_users,)
-        False where rows are not exact, some are zeros or equally long (clipped), or too few.
+        False where rows are neither parallel nor a chain, or some are zeros or equally long (clipped).
 
     Examples
     --------
@@ -52,17 +55,46 @@ def off_grid(rows: Rows, levels: Float[np.ndarray, " levels"]) -> Bool[np.ndarra
     nobody = np.zeros(size.size, bool)
     if not FEWEST <= rows.rows.shape[1] <= LONGEST:
         return nobody
+    out, judged = nobody.copy(), nobody.copy()
     with np.errstate(over="ignore", invalid="ignore", divide="ignore"):
         clean, _ = without_pull(rows.rows, rows.factors, rows.item)
-        out, judged = nobody.copy(), nobody.copy()
         for part in (rows.rows, clean):
             chain = follow(part, rows.factors, rows.item, rows.precision)
-            there = rows.item & (part != 0).any(axis=2) & (chain.step >= 0)
             alone = (chain.n_steps == 1) | (chain.n_steps == size)
-            exact = chain.whole & alone & (there.sum(axis=1) == size) & (size >= FEWEST)
-            exact &= ~equally_long(chain.scalar, there).any(axis=1) & ~judged
-            columns = np.stack([chain.scalar, chain.along], axis=2) * there[..., None]
-            found = best_numbers(columns, rows.offset, there & exact[:, None], levels)
-            out |= exact & np.isfinite(found.distance) & (found.distance > OFF * step_of(levels))
-            judged |= exact
+            usable = _usable(part, chain.scalar, rows.item & (chain.step >= 0), size)
+            usable &= chain.whole & alone & ~judged
+            away = _away(chain.scalar, chain.along, usable, rows, levels)
+            out |= usable & np.isfinite(away) & (away > OFF * step_of(levels))
+            judged |= usable
+        for part in (rows.rows, clean):
+            direction, across = across_direction(part)
+            scalar, along = (np.einsum("urk,uk->ur", one, direction) for one in (part, rows.factors))
+            usable = _usable(part, scalar, rows.item, size) & ~judged
+            away = _away(scalar, along, usable, rows, levels)
+            rounded = SLACK * across * max(levels[-1] - levels[0], step_of(levels))
+            out |= usable & np.isfinite(away) & (away > np.maximum(OFF * step_of(levels), rounded))
     return out
+
+
+def _usable(
+    part: Float[np.ndarray, "users rows K"],
+    scalar: Float[np.ndarray, "users rows"],
+    there: Bool[np.ndarray, "users rows"],
+    size: Int[np.ndarray, " users"],
+) -> Bool[np.ndarray, " users"]:
+    """Who has enough rows, none of them zeros or, as far as they tell, clipped."""
+    there = there & (part != 0).any(axis=2)
+    return (there.sum(axis=1) == size) & (size >= FEWEST) & ~equally_long(scalar, there).any(axis=1)
+
+
+def _away(
+    scalar: Float[np.ndarray, "users rows"],
+    along: Float[np.ndarray, "users rows"],
+    whom: Bool[np.ndarray, " users"],
+    rows: Rows,
+    levels: Float[np.ndarray, " levels"],
+) -> Float[np.ndarray, " users"]:
+    """By how much, in the mean and in stars, the best two numbers of each client miss the grid."""
+    there = rows.item & whom[:, None]
+    columns = np.stack([scalar, along], axis=2) * there[..., None]
+    return best_numbers(columns, rows.offset, there, levels).distance

@@ -163,6 +163,33 @@ def leading_direction(
     return vectors[:, :, -1], energy
 
 
+def across_direction(
+    rows: Float[np.ndarray, "users rows K"],
+) -> tuple[Float[np.ndarray, "users K"], Float[np.ndarray, " users"]]:
+    """Leading direction of each client's rows, and the share of their size that is across it.
+
+    Parameters
+    ----------
+    rows : (n_users, n_rows, K)
+        0 on padding.
+
+    Returns
+    -------
+    direction : (n_users, K)
+        As of ``leading_direction``.
+    across : (n_users,)
+        0 to 1; NaN where rows overflow.
+
+    Examples
+    --------
+    >>> across_direction(np.array([[[3.0, 0.0], [4.0, 0.0]], [[3.0, 0.0], [0.0, 4.0]]]))[1]
+    array([0. , 0.6])
+    """
+    direction, energy = leading_direction(rows)
+    off = rows - np.matmul(rows, direction[:, :, None]) * direction[:, None]
+    return direction, np.linalg.norm(off, axis=(1, 2)) / np.sqrt(np.where(energy > 0, energy, 1))
+
+
 def unit_vectors(
     vectors: Float[np.ndarray, "*shape K"],
 ) -> tuple[Float[np.ndarray, "*shape K"], Float[np.ndarray, "*shape"]]:

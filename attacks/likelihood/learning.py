@@ -28,6 +28,7 @@ SAME = 1.0  # nats within which two states are taken to be in the same place, an
 CLEAR = 0.5  # nats per client, by which a place is ahead that needs no finer search
 UNRATED = 0.9
 FURTHER = 24  # most passes after the best start
+FREE_PASSES = 3  # times as many passes where p is free, for they converge slowly
 SMALLEST_SHARE = 1 / 8  # of a step of the prior, where all of it loses evidence
 QUICK = 4  # draws of the client's factor while the prior is learned
 SMALLEST_VARIANCE = 1e-12  # of a free factor

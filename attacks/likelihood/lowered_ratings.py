@@ -3,9 +3,9 @@
 Every answer would be one level too low, and mostly sure of it. So learning is tried with ratings that are
 lowered, too, and believed where the uploads are clearly more likely so. What the prior costs does not count:
 it would call any low ratings lowered ones. Where nobody has a rating of the lowest level the rows say the
-same either way, and the mean that ratings usually have decides (``attacks.likelihood.prior``). Ratings are
-taken as declared where a client's factor does not follow from them: then ascents end in optima whose evidence
-differs by more than this does.
+same either way, and the mean that ratings usually have decides (``attacks.likelihood.prior``). Where a
+client's factor does not follow from its ratings ascents end in optima whose evidence differs by more. Then it
+has to be clear for the clients one by one, in the mean, as it is under little noise.
 """
 
 from __future__ import annotations
@@ -13,10 +13,10 @@ from __future__ import annotations
 import numpy as np
 
 from attacks.likelihood import prior as priors
-from attacks.likelihood.abstention import ALL
+from attacks.likelihood.abstention import ALL, LEAST_ODDS
 from attacks.likelihood.batch_ascent import summarise_batch
 from attacks.likelihood.batch_cache import BatchCache
-from attacks.likelihood.learning import FURTHER, QUICK, State, learn, state_at
+from attacks.likelihood.learning import FREE_PASSES, FURTHER, QUICK, State, learn, state_at
 from attacks.likelihood.problem import Parameters, Problem
 
 CLEAR = 10.0  # nats by which uploads must be more likely; of a hundred programs next to none lower ratings
@@ -40,14 +40,16 @@ def as_learned(batches: BatchCache, taught: State, passes: int) -> State:
         ``taught`` itself, or one whose constants have ``lowered`` > 0.
     """
     problem = batches.problem
-    if not problem.model.tied or len(problem.view.manifest.rating_levels) < 2:
+    if len(problem.view.manifest.rating_levels) < 2:
         return taught
+    tied, n_users = problem.model.tied, problem.view.users.size
+    clear, passes = (CLEAR, passes) if tied else (max(CLEAR, LEAST_ODDS * n_users), FREE_PASSES * passes)
     start = lowered(problem, taught.parameters)
     first = state_at(batches, start, None)
-    if _lead(problem, first, taught) < -BEHIND * problem.view.users.size:
+    if _lead(problem, first, taught) < -BEHIND * n_users:
         return taught
     other = learn(batches, first.parameters, passes, first.points)
-    if _lead(problem, other, taught) <= CLEAR or _alike(batches, taught):
+    if _lead(problem, other, taught) <= clear or _alike(batches, taught):
         return taught
     return learn(batches, other.parameters, FURTHER if problem.estimated else 1, other.points)
 

@@ -10,7 +10,7 @@ import numpy as np
 
 from attacks.likelihood.ascent import ascend
 from attacks.likelihood.batch_cache import BatchCache
-from attacks.likelihood.learning import State, learn, search
+from attacks.likelihood.learning import FREE_PASSES, State, learn, search
 from attacks.likelihood.lowered_ratings import as_learned
 from attacks.likelihood.manifest_model import (
     known_scale,
@@ -253,5 +253,5 @@ def _with_steps(how: Preparation, view: View) -> View:
 def _schooled(how: Preparation, view: View) -> tuple[BatchCache, State]:
     """Learn on a view that is small enough to try starts of the prior."""
     batches, parameters = prepare(how, view, OFTEN)
-    passes = how.passes if batches.problem.model.tied else 3 * how.passes
+    passes = how.passes if batches.problem.model.tied else FREE_PASSES * how.passes
     return batches, search(batches, parameters, passes)

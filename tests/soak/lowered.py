@@ -2,7 +2,8 @@
 
 ``python -m tests.soak.lowered DATA [--noise 0.1 0.3 1] [--weighting observed-only] [--update semi-als]``: 60
 clients of FedMVMF learn ratings as they are, and less the lowest level, which nobody declares, in one round.
-Prints the rated items that are answered and right, and the mean probability that was claimed of them.
+Prints the rated items that are answered and right, the mean probability that was claimed of them, and of the
+answers claimed with at most 0.5, 0.8, 0.95 and 1 their number, what was claimed and what is right.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ import numpy as np
 import factorleak as fl
 
 CLIENTS, ROUND = 60, 4
+BINS = (0.0, 0.5, 0.8, 0.95, 1.0)
 
 
 def main() -> None:
@@ -29,7 +31,7 @@ def main() -> None:
     parser.add_argument("--update", default="semi-als")
     given = parser.parse_args()
     ratings = fl.load(given.data)
-    print("| noise b | learns | ratings | answered | right | claimed | s |\n|---|---|---|---|---|---|---|")
+    print("| noise b | learns | ratings | answered | right | claimed | s | bins |\n" + 8 * "|---" + "|")
     for noise in given.noise:
         for less in (0.0, ratings.levels[0]):
             with tempfile.TemporaryDirectory() as folder:
@@ -58,7 +60,15 @@ def line(found: fl.Reconstruction, ratings: fl.Ratings, noise: str, less: float,
     n_rated = int((table[found.users] > 0).sum())
     mean = f"{sure.mean():.3f}" if sure.size else "-"
     learns = f"r - {less:g}" if less else "r"
-    return f"| {noise} | {learns} | {n_rated:,} | {told.size:,} | {told.sum():,} | {mean} | {seconds:.0f} |"
+    numbers = f"{n_rated:,} | {told.size:,} | {told.sum():,} | {mean} | {seconds:.0f}"
+    return f"| {noise} | {learns} | {numbers} | {binned(told, sure)} |"
+
+
+def binned(right: np.ndarray, claimed: np.ndarray) -> str:
+    """Number of answers, claimed and right, of each range of what is claimed."""
+    place = np.digitize(claimed, BINS[1:-1], right=True)
+    parts = [(right[place == one], claimed[place == one]) for one in range(len(BINS) - 1)]
+    return ", ".join(f"{own.size:,}: {sure.mean():.2f} {own.mean():.2f}" for own, sure in parts if own.size)
 
 
 if __name__ == "__main__":

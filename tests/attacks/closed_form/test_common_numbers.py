@@ -187,3 +187,24 @@ def test_few_levels_less_a_number_are_open_where_nobody_uses_others(tmp_path, le
     assert right(tmp_path / "less", "undeclared") is None
     assert right(tmp_path / "as they are", "undeclared") is None
     assert right(tmp_path / "told", "undeclared") == 1
+
+
+@pytest.mark.parametrize("dtype", [np.float64, np.float16])
+def test_one_client_contradicts_a_declared_scale(tmp_path, dtype):
+    """Whole stars at four times their scale are half as large: before, 21 of 42 answers were."""
+    rng = np.random.default_rng(3)
+    q, p = rng.normal(0, 0.4, (ITEMS, K)).astype(dtype).astype(float), rng.normal(0, 0.4, (2, K))
+    table = np.zeros((2, ITEMS))
+    told = {"upload_scale": -8.0, "upload_regularization": 0.0}
+    with fl.Recorder(tmp_path / "t", rating_levels=np.arange(0.5, 5.01, 0.5), constants=told) as recorder:
+        recorder.broadcast(0, q.astype(dtype))
+        for user, used in enumerate((np.arange(0.5, 5.01, 0.5), [1.0, 2.0, 5.0])):
+            items = rng.choice(ITEMS, 20, replace=False)
+            ratings = rng.permutation(np.resize(used, items.size))
+            rows = -2 * (ratings - q[items] @ p[user])[:, None] * p[user]
+            recorder.upload(0, user, rows.astype(dtype), items)
+            table[user, items] = ratings
+    found = fl.attack(tmp_path / "t", "undeclared")
+    assert list(found.abstained) == [1]
+    for user, _, index, value, _ in found.rows():
+        assert np.abs(value - table[user, index]).max() < 0.1

@@ -26,10 +26,10 @@ def score(found: fl.Reconstruction, table: np.ndarray) -> tuple[int, int]:
 @pytest.mark.parametrize(
     ("client", "least"),
     [
-        (ShuffledPasses(0.005), 0.7),
+        (ShuffledPasses(0.005), 0.8),
         pytest.param(ShuffledPasses(0.005, passes=5), 0.7, marks=pytest.mark.thorough),
         pytest.param(ShuffledPasses(0.01, passes=5), 0.7, marks=pytest.mark.thorough),
-        (ShuffledPasses(0.01, batch=8), 0.7),
+        (ShuffledPasses(0.01, batch=8), 0.8),
         pytest.param(ShuffledPasses(0.05, batch=32, mean=True), 0.5, marks=pytest.mark.thorough),
         pytest.param(ShuffledPasses(0.05, passes=2), 0.25, marks=pytest.mark.thorough),
     ],
@@ -38,7 +38,7 @@ def score(found: fl.Reconstruction, table: np.ndarray) -> tuple[int, int]:
 def test_short_steps_in_any_order(tmp_path, client, least):
     """Ninety ratings each, of a model in a late round. Before: nobody was answered but under means.
 
-    A few of the largest errors may be clipped ones; whose only lowest rating is among these is not answered.
+    A few of the largest errors may be clipped ones; a rating at the end of the grid is right all the same.
     """
     table = recorded(tmp_path / "t", client, made_up(USERS, 300, factors=8, seed=1), range(USERS), 2)
     answers, right = score(fl.attack(tmp_path / "t", "undeclared"), table)

@@ -43,6 +43,7 @@ WAYS = {
     "plain": {},
     "three levels": {"levels": 3},
     "mean, single precision": {"mean": True, "dtype": np.float32},
+    "three levels, half precision": {"levels": 3, "dtype": np.float16},
     "a step each": {"order": "per-rating"},
     "pull": {"pull": 0.1},
 }

@@ -14,20 +14,20 @@ from victims.data.synthetic import Synthetic, generate
 from victims.transcript.reader import open_transcript
 
 
-def recorded(path, less):
+def recorded(path, less, update="semi-als", noise=0.3):
     """Uploads of clients who learn ratings less a number, declared as if they learned ratings."""
     ratings = generate(Synthetic(users=30, items=40, ratings_per_user=14.0, seed=3))
     program = replace(ratings, values=ratings.values - less)
     fl.record(
-        path, program, victim="fedmvmf", update="semi-als", weighting="observed-only",
-        defenses=["laplace:b=0.3"], rounds=[3],
+        path, program, victim="fedmvmf", update=update, weighting="observed-only",
+        defenses=[f"laplace:b={noise}"], rounds=[3],
     )  # fmt: skip
     return ratings.matrix().toarray()
 
 
-def read(path, less):
+def read(path, less, **program):
     """Which answers about ratings are right, and what is said of the declared rule."""
-    table = recorded(path, less)
+    table = recorded(path, less, **program)
     found = fl.attack(path, "likelihood")
     user, kind, index, value, _ = (np.concatenate(part) for part in zip(*found.rows(), strict=True))
     item = kind == fl.ITEM
@@ -42,6 +42,18 @@ def test_they_are_read_as_ratings_are(tmp_path):
     right, said = read(tmp_path / "lowered", 1.0)
     assert "ratings less 1" in said
     assert right.mean() >= plain.mean() - 0.1  # factors, and so rows, are shorter
+
+
+def test_they_are_read_where_the_factor_does_not_follow_from_ratings(tmp_path):
+    """Gradient steps: the evidence is 27 nats a client ahead; before, all were taken as declared."""
+    right, said = read(tmp_path / "lowered", 1.0, update="sgd", noise=0.02)
+    assert "ratings less 1" in said
+    assert right.mean() >= 0.95
+
+
+def test_under_more_noise_gradient_steps_are_taken_as_declared(tmp_path):
+    """Optima differ by more than the level does: 13 nats of 30 clients."""
+    assert not read(tmp_path / "lowered", 1.0, update="sgd", noise=0.3)[1]
 
 
 def test_shares_that_were_learned_belong_to_ratings_one_level_up(tmp_path):
