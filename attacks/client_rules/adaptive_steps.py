@@ -5,8 +5,8 @@ Factor u and copies w_j of the items, each entry with moments of its own, none a
     e_j = r_j - u . w_j,    g = e_j u - l_w w_j for w_j, sum_j e_j w_j - l_u u for u,
     m <- a m + (1 - a) g,    s <- b s + c g^2,    x <- (1 - eta d) x + eta m' / (sqrt(s') + eps),
 
-m' = m / (1 - a^t) and s' = s / (1 - b^t) where a rule corrects them. What multiplies the loss goes out but for
-eps, which is in its units; so whether it is a sum or a mean changes nothing. The first step tells signs alone.
+m' = m / (1 - a^t) and s' = s / (1 - b^t) where a rule corrects them. What multiplies the loss goes out but
+for eps, which is in its units; a sum or a mean are the same. The first step tells signs alone.
 
 References
 ----------

@@ -1,8 +1,8 @@
 """A client's factor and errors from ratios of its gradients, up to the number that the rating grid tells.
 
-Two steps of Adam over all ratings, of rate eta: the first moves u by eta tau and w_k by eta s_k f, tau, s and
-f being signs (of the gradient of u, of the errors and of u; s f are those of the rows). With A and B of
-``attacks.closed_form.adaptive_ratios`` and one number c
+Two steps of Adam over all ratings: the first moves u by eta tau, eta being the rate, and w_k by eta s_k f,
+tau, s and f being signs (of the gradient of u, of the errors and of u; s f are those of the rows). With A and B
+of ``attacks.closed_form.adaptive_ratios`` and one number c
 
     u_f = eta tau_f / (c B_f - 1),    e_k = D_k / (1 - A_k / c),
     D_k = eta (tau . v_k + s_k |u|_1 + eta s_k tau . f),
@@ -108,17 +108,23 @@ def starts(own: Own, optimizer: Optimizer, n_steps: int, rate: float) -> list[St
     """
     signs = _signs(own.rows)
     size = own.rows * np.outer(*signs) / rate
+    first = rate * _walked(optimizer, 1)[1]
     if n_steps == 2:
-        return _by_grid(own, signs, ratios(optimizer, 2, size, EXACT), rate, AT_LAST)
+        return _by_grid(own, signs, ratios(optimizer, 2, size, EXACT), first, AT_LAST)
     found = _by_rows(own, signs, optimizer, n_steps, rate, size)
     for number in range(PASSES + 1):
         new: list[Start] = []
         for one in found:
             beyond = _beyond_even(own, one, optimizer, n_steps, rate) * np.outer(*signs)
             told = ratios(optimizer, n_steps, size - beyond, ABOUT * n_steps)
-            new += _by_grid(own, signs, told, rate, 2 if number else KEPT)
+            new += _by_grid(own, signs, told, first, 2 if number else KEPT)
         found = sorted(new, key=lambda one: one.off)[: AT_LAST if number == PASSES else KEPT]
     return found
+
+
+def _walked(optimizer: Optimizer, n_steps: int) -> Float[np.ndarray, " steps+1"]:
+    """How far steps lead where the gradient stays as it is, in units of the rate, none to all."""
+    return np.array([float(summed(optimizer, t, np.ones(1))[0]) for t in range(n_steps + 1)])
 
 
 def _signs(rows: np.ndarray) -> _Signs:
@@ -135,22 +141,22 @@ def _turned(signs: _Signs, told: Ratios) -> _Signs:
 
 
 def _numbers(
-    c: Float[np.ndarray, " m"], own: Own, signs: _Signs, told: Ratios, rate: float
+    c: Float[np.ndarray, " m"], own: Own, signs: _Signs, told: Ratios, first: float
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
     """u (m, K), e and 1 - A / c (m, n) and tau (m, K) for some c."""
     grown, shrunk = c[:, None] * told.of_factor - 1, 1 - told.of_error / c[:, None]
-    length = rate / np.maximum(np.abs(grown), TINY)
+    length = first / np.maximum(np.abs(grown), TINY)
     tau = signs.factor * np.sign(grown)
-    moved = tau @ own.factors.T + signs.error * (length.sum(axis=1) + rate * (tau @ signs.factor))[:, None]
-    error = rate * moved / np.where(np.abs(shrunk) < TINY, TINY, shrunk)
+    moved = tau @ own.factors.T + signs.error * (length.sum(axis=1) + first * (tau @ signs.factor))[:, None]
+    error = first * moved / np.where(np.abs(shrunk) < TINY, TINY, shrunk)
     return length * signs.factor, error, shrunk, tau
 
 
 def _off(
-    c: Float[np.ndarray, " m"], own: Own, signs: _Signs, told: Ratios, rate: float, way: int
+    c: Float[np.ndarray, " m"], own: Own, signs: _Signs, told: Ratios, first: float, way: int
 ) -> Float[np.ndarray, " m"]:
     """How far from the grid ratings are, those most that are told best, and which signs are wrong."""
-    factor, error, shrunk, tau = _numbers(c, own, signs, told, rate)
+    factor, error, shrunk, tau = _numbers(c, own, signs, told, first)
     ratings = way * (error + factor @ own.factors.T) + own.offset
     step = step_of(own.levels)
     away = np.minimum(distance_to_levels(ratings, own.levels) / step, 0.5) * 2
@@ -177,28 +183,28 @@ def _between(edges: np.ndarray, close: float) -> Float[np.ndarray, " m"]:
     return (edges[:-1, None] + np.diff(edges)[:, None] * places).ravel()
 
 
-def _by_grid(own: Own, signs: _Signs, told: Ratios, rate: float, keep: int) -> list[Start]:
+def _by_grid(own: Own, signs: _Signs, told: Ratios, first: float, keep: int) -> list[Start]:
     """Factors and errors for the c that put ratings nearest to the grid."""
     signs = _turned(signs, told)
     c = _between(_edges(told.of_factor, told.of_error), CLOSE)
     out = []
     for way in (1, -1):
-        off = _off(c, own, signs, told, rate, way)
+        off = _off(c, own, signs, told, first, way)
         low = np.r_[True, off[1:] <= off[:-1]] & np.r_[off[:-1] <= off[1:], True]
         places = np.flatnonzero(low)
         for place in places[np.argsort(off[places])[: 3 * keep]]:
             best, at = off[place], c[place]
-            first, last = c[max(place - 1, 0)], c[min(place + 1, c.size - 1)]
+            low_end, high_end = c[max(place - 1, 0)], c[min(place + 1, c.size - 1)]
             for _ in range(ZOOMED):
-                near = np.linspace(first, last, ZOOM)
-                here = _off(near, own, signs, told, rate, way)
+                near = np.linspace(low_end, high_end, ZOOM)
+                here = _off(near, own, signs, told, first, way)
                 if here.min() < best:
                     best, at = here.min(), near[here.argmin()]
-                by = 2 * (last - first) / (ZOOM - 1)
-                first, last = at - by, at + by
+                by = 2 * (high_end - low_end) / (ZOOM - 1)
+                low_end, high_end = at - by, at + by
             out.append((float(best), float(at), way))
     out = sorted(out)[:keep]
-    factor, error, _, _ = _numbers(np.array([at for _, at, _ in out]), own, signs, told, rate)
+    factor, error, _, _ = _numbers(np.array([at for _, at, _ in out]), own, signs, told, first)
     factor = signs.factor * np.clip(np.abs(factor), *FACTOR)
     error = signs.error * np.clip(signs.error * error, *ERROR)
     return [Start(one[0], u, e, one[2]) for one, u, e in zip(out, factor, error, strict=True)]
@@ -217,12 +223,13 @@ def _by_rows(
     told = ratios(optimizer, n_steps, size, ABOUT * n_steps)
     signs = _turned(signs, told)
     c = _between(_edges(told.of_factor, np.zeros(0)), 30 * CLOSE)
-    factor, error, _, tau = _numbers(c, own, signs, told, rate)
+    walked = _walked(optimizer, n_steps)
+    factor, error, _, tau = _numbers(c, own, signs, told, rate * walked[1])
     wrong = (np.sign(error) != signs.error).mean(axis=1)
     factor = signs.factor * np.clip(np.abs(factor), *SMALL_FACTOR)
     error = signs.error * np.clip(signs.error * error, *SMALL_ERROR)
     wrong += (np.sign(error @ own.factors) != tau).mean(axis=1)
-    path = factor[:, None] + rate * np.arange(n_steps)[None, :, None] * tau[:, None]
+    path = factor[:, None] + rate * walked[None, :-1, None] * tau[:, None]
     constants = np.tile(_constants(rate), (c.size, 1))
     made = upload(optimizer, n_steps, factor, error, constants, own.factors, path).rows
     left = np.linalg.norm(made - own.rows, axis=(1, 2)) / np.linalg.norm(own.rows)
@@ -239,7 +246,8 @@ def _beyond_even(
 ) -> Float[np.ndarray, "n K"]:
     """What a start's rows are more than those of gradients with an even course, in units of the rate."""
     made = upload(optimizer, n_steps, one.factor, one.error, _constants(rate), own.factors)
-    second = own.factors + rate * np.outer(np.sign(one.error), np.sign(one.factor))
+    first = rate * _walked(optimizer, 1)[1]
+    second = own.factors + first * np.outer(np.sign(one.error), np.sign(one.factor))
     error = one.error + own.factors @ one.factor - second @ made.path[1]
     even = summed(optimizer, n_steps, np.outer(error / one.error, made.path[1] / one.factor))
     signed = np.outer(np.sign(one.error), np.sign(one.factor))

@@ -156,18 +156,23 @@ def _sides(
     y = summed(optimizer, n_steps, x)
     top = int(y.argmax())
     rising, falling = np.maximum.accumulate(y[: top + 1]), np.minimum.accumulate(y[top:])
-    out = []
-    for ratio in (np.interp(size, rising, x[: top + 1]), np.interp(-size, -falling, x[top:])):
-        for _ in range(NEWTON):
-            off = size - summed(optimizer, n_steps, ratio)
-            slope = (size - off - summed(optimizer, n_steps, ratio - PROBE)) / PROBE
-            most = 0.01 * (1 + np.abs(ratio))
-            by = np.where(np.abs(slope) > FLAT, off / np.where(slope == 0, 1.0, slope), 0.0)
-            new = ratio + np.clip(by, -most, most)
-            ratio = np.where(np.abs(size - summed(optimizer, n_steps, new)) < np.abs(off), new, ratio)
-        off = np.abs(size - summed(optimizer, n_steps, ratio))
-        out.append(np.where(off > slack, np.nan, ratio))
-    return out[0], out[1]
+    below = _polished(optimizer, n_steps, size, np.interp(size, rising, x[: top + 1]), slack)
+    above = _polished(optimizer, n_steps, size, np.interp(-size, -falling, x[top:]), slack)
+    return below, above
+
+
+def _polished(
+    optimizer: Optimizer, n_steps: int, size: np.ndarray, ratio: np.ndarray, slack: float
+) -> Float[np.ndarray, "n K"]:
+    """Newton's steps from tabulated ratios; NaN where they end too far off."""
+    for _ in range(NEWTON):
+        off = size - summed(optimizer, n_steps, ratio)
+        slope = (size - off - summed(optimizer, n_steps, ratio - PROBE)) / PROBE
+        most = 0.01 * (1 + np.abs(ratio))
+        by = np.where(np.abs(slope) > FLAT, off / np.where(slope == 0, 1.0, slope), 0.0)
+        new = ratio + np.clip(by, -most, most)
+        ratio = np.where(np.abs(size - summed(optimizer, n_steps, new)) < np.abs(off), new, ratio)
+    return np.where(np.abs(size - summed(optimizer, n_steps, ratio)) > slack, np.nan, ratio)
 
 
 def _densest(values: np.ndarray, share: float) -> tuple[np.ndarray, np.ndarray]:

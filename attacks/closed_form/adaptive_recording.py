@@ -3,8 +3,8 @@
 Such rows show themselves: their entries are nearly of one size, the same for all clients, and their signs are
 those of errors times those of a factor. What is the same for all clients, kind of optimizer, number of steps
 and rate, is found by the first few of them whose ratings are told with it: the rate by the largest entry, or
-the middle one, and the round number next to it. Then each client is fitted (``attacks.closed_form.adaptive_fit``), in the first
-of a few rounds that tells its ratings.
+the middle one, and the round number next to it. Then each client is fitted
+(``attacks.closed_form.adaptive_fit``), in the first of a few rounds that tells its ratings.
 
 What it assumes: all ratings in every step; moments that start anew in a round; betas as programs have them
 unless they are set; no regularisation but for the usual weight decay; ratings as they are, or less what is
@@ -46,12 +46,12 @@ EQUAL = 1e-4  # relative: entries of one step, which tells signs alone
 ROUNDS = 4  # of a client that are fitted, one after the other
 ROUND = 0.07  # within which a rate is taken for a round number
 ONE_STEP = (
-    "its rows have entries of one size: a single step of Adam or of signs, which tells the signs of errors and "
-    "of the client's factor alone"
+    "its rows have entries of one size: a single step of Adam or of signs, which tells the signs of errors "
+    "and of the client's factor alone"
 )
 NOT_FITTED = (
-    "its rows look like several steps of Adam or its relatives, and no ratings on the grid that were tried explain "
-    "them; a number of steps or a rate that is declared, or another round, may help"
+    "its rows look like several steps of Adam or its relatives, and no ratings on the grid that were tried "
+    "explain them; declare the number of steps (local_steps) if it is known"
 )
 OPEN_ENDS = (
     "its ratings may be less a number that nobody told, or multiples: no client has both the lowest "
@@ -60,7 +60,7 @@ OPEN_ENDS = (
 
 
 class _Sent(NamedTuple):
-    """One client in one round: its place in the batch, which of the round's rows are its items', and these."""
+    """One client in one round: its place in the batch, which of the round's rows are its own, and these."""
 
     place: int
     round: int
