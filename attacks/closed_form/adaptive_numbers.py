@@ -1,8 +1,8 @@
 """A client's factor and errors from ratios of its gradients, up to the number that the rating grid tells.
 
 Two steps of Adam over all ratings: the first moves u by eta tau, eta being the rate, and w_k by eta s_k f,
-tau, s and f being signs (of the gradient of u, of the errors and of u; s f are those of the rows). With A and B
-of ``attacks.closed_form.adaptive_ratios`` and one number c
+tau, s and f being signs (of the gradient of u, of the errors and of u; s f are those of the rows). With A and
+B of ``attacks.closed_form.adaptive_ratios`` and one number c
 
     u_f = eta tau_f / (c B_f - 1),    e_k = D_k / (1 - A_k / c),
     D_k = eta (tau . v_k + s_k |u|_1 + eta s_k tau . f),
