@@ -38,11 +38,12 @@ KINDS = ((ADAM, 0.0), (ADAM, 0.01), (RMSPROP, 0.0), (ADAGRAD, 0.0))  # and their
 TRIED, RARE = (2, 3, 5, 4, 10), (2, 3, 5)  # steps, where nobody declares how many, of Adam and of the others
 FEWEST_FACTORS, MOST = 3, 400  # factors, and ratings of a client that is fitted
 ASKED, FEWEST_ASKED, LONGEST_ASKED = 3, 8, 30  # clients that tell the rule, and their ratings
+FEW = 2  # of those, for what is rare
 LOOKED_AT = 50  # clients whose rows are looked at
 HALF, NEAR = 0.8, 0.5  # share of entries that are larger than that share of the largest
 RANK_ONE = 0.9  # share of signs that are those of errors times those of a factor
 ALIKE = 0.2  # by which the largest entries of most clients differ
-EQUAL = 1e-4  # relative: entries of one step, which tells signs alone
+EQUAL, DIGITS = 1e-5, 4.0  # by which most entries of one step differ: relative, or in their last digits
 ROUNDS = 4  # of a client that are fitted, one after the other
 ROUND = 0.07  # within which a rate is taken for a round number
 ONE_STEP = (
@@ -103,7 +104,7 @@ def read_adaptive(view: View, told: Reconstruction, pulls: Sequence[float]) -> l
 
 
 def _read(view: View, pull: float, sizes: Float[np.ndarray, "clients 4"]) -> list[Answered]:
-    if np.median(sizes[:, 3]) < EQUAL:
+    if np.median(sizes[:, 3]) < 1:
         return [_nothing(batch, ONE_STEP) for batch in view.batches(BATCH_BYTES)]
     found = _rule(view, pull, float(sizes[:, 2].max()))
     if found is None:
@@ -137,11 +138,22 @@ def _sizes(view: View, pull: float) -> Float[np.ndarray, "clients 4"]:
             left, _, right = np.linalg.svd(np.sign(rows), full_matrices=False)
             agree = np.sign(np.outer(left[:, 0], right[0])) == np.sign(rows)
             out.append(
-                ((size > NEAR * most).mean(), max(agree.mean(), 1 - agree.mean()), most, np.ptp(size) / most)
+                (
+                    (size > NEAR * most).mean(),
+                    max(agree.mean(), 1 - agree.mean()),
+                    most,
+                    _spread(size, sent.own.digit),
+                )
             )
             if len(out) == LOOKED_AT:
                 return np.array(out)
     return np.array(out)
+
+
+def _spread(size: np.ndarray, digit: float) -> float:
+    """How far half of a client's entries differ, in units of what they may after one step."""
+    low, middle, high = np.percentile(size, (25, 50, 75))
+    return float((high - low) / middle / max(EQUAL, DIGITS * digit))
 
 
 def _sent(manifest: Manifest, batch: UserBatch, number: int, pull: float, way: int) -> Iterator[_Sent]:
@@ -169,12 +181,13 @@ def _rule(view: View, pull: float, largest_entry: float) -> tuple[Rule, int] | N
     middle = [one for one in every if FEWEST_ASKED <= len(one.own.rows) <= LONGEST_ASKED]
     asked = (middle or every)[:: max(1, len(middle or every) // ASKED)][:ASKED]
     middle_entry = float(np.median([np.median(np.abs(one.own.rows)) for one in every]))
-    for (optimizer, decay), n_steps, way in _tried(view.manifest.rule.local_steps):
+    for kind, n_steps, way in _tried(view.manifest.rule.local_steps):
+        optimizer, decay = kind
         if optimizer.first:  # some entries are next to the largest
             rates = _rates(largest_entry / largest(optimizer, n_steps))
         else:
             rates = _rates(middle_entry / float(summed(optimizer, n_steps, np.ones(1))[0]))
-        for rate, sent in product(rates, asked):
+        for rate, sent in product(rates, asked if kind == KINDS[0] else asked[:FEW]):
             fit = fitted(sent.own._replace(rows=way * sent.own.rows), Rule(optimizer, n_steps, rate, decay))
             if fit is not None and fit.told:
                 return Rule(optimizer, n_steps, float(np.exp(fit.constants[RATE])), decay), way
