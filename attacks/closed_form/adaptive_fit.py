@@ -78,7 +78,7 @@ class Fit(NamedTuple):
     @property
     def told(self) -> bool:
         """Whether the ratings are answered."""
-        return self.left <= self.allowed and self.sure
+        return bool(self.left <= self.allowed and self.sure)
 
 
 def fitted(own: Own, rule: Rule) -> Fit | None:
@@ -118,9 +118,9 @@ def fitted(own: Own, rule: Rule) -> Fit | None:
         factor, constants, last = _held(
             own, rule, factor[best], ratings[best], constants[best], (RATE, EPSILON), LONG
         )
-        allowed = LOOSE * own.digit
+        allowed = float(LOOSE * own.digit)
         fit = Fit(ratings[best[0]], factor[0], constants[0], float(last[0]), allowed, False)
-        return fit._replace(sure=fit.left <= allowed and _sure(own, rule, fit))
+        return fit._replace(sure=bool(fit.left <= allowed) and _sure(own, rule, fit))
 
 
 def _decoded(

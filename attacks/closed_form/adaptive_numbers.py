@@ -122,7 +122,7 @@ def starts(own: Own, optimizer: Optimizer, n_steps: int, rate: float) -> list[St
     return found
 
 
-def _walked(optimizer: Optimizer, n_steps: int) -> Float[np.ndarray, " steps+1"]:
+def _walked(optimizer: Optimizer, n_steps: int) -> Float[np.ndarray, " walked"]:
     """How far steps lead where the gradient stays as it is, in units of the rate, none to all."""
     return np.array([float(summed(optimizer, t, np.ones(1))[0]) for t in range(n_steps + 1)])
 

@@ -122,7 +122,7 @@ def _read(view: View, pull: float, sizes: Float[np.ndarray, "clients 4"]) -> lis
                 if fit is not None and fit.told:
                     fits[sent.place] = (sent, fit)
                     ends |= {float(fit.ratings.min()), float(fit.ratings.max())}
-        out += _answers(batch, fits, rule.n_steps)
+        out += _answers(batch, fits, float(rule.n_steps))
     if {float(levels[0]), float(levels[-1])} <= ends:
         return out
     return [_silenced(one) for one in out]
@@ -214,7 +214,7 @@ def _rates(about: float) -> list[float]:
     return [about]
 
 
-def _answers(batch: UserBatch, fits: dict[int, tuple[_Sent, Fit]], n_steps: int) -> list[Answered]:
+def _answers(batch: UserBatch, fits: dict[int, tuple[_Sent, Fit]], n_steps: float) -> list[Answered]:
     """What is said of a batch, one part for each round that tells clients."""
     out = []
     rounds = [

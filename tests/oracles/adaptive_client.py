@@ -49,7 +49,7 @@ class AdaptiveClient:
     def recorded(
         self, path: Path, n_users: int, seed: int, factors: int = 5, weights: bool = False
     ) -> np.ndarray:
-        """Record one round of clients with 8 to 24 of 60 items each; the ratings (users, items), 0 unrated."""
+        """Record a round of clients with 8 to 24 of 60 items each; ratings (users, items), 0 unrated."""
         rng = np.random.default_rng(seed)
         v, truth = rng.normal(0, 0.3, (60, factors)), np.zeros((n_users, 60))
         with fl.Recorder(path, rating_levels=list(LEVELS)) as recorder:

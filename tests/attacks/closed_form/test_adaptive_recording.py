@@ -45,6 +45,7 @@ def test_one_step_is_not_answered(tmp_path):
     assert not any(np.isfinite(one["value"]).any() for one in found.columns())
 
 
+@pytest.mark.thorough
 def test_ratings_less_a_number_are_not_answered(tmp_path):
     """Less 1 they are levels for those without the lowest; nobody has the highest then."""
     truth = AdaptiveClient(less=1.0).recorded(tmp_path / "t", 3, 5)
