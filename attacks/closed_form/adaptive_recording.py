@@ -55,8 +55,8 @@ NOT_FITTED = (
     "explain them; declare the number of steps (local_steps) if it is known"
 )
 OPEN_ENDS = (
-    "its ratings may be less a number that nobody told, or multiples: no client has both the lowest "
-    "level and the highest, or shares them with others"
+    "its ratings may be less a number that nobody told, or a multiple: the lowest level and the highest are "
+    "not both seen among the clients that are read"
 )
 
 
@@ -99,16 +99,17 @@ def read_adaptive(view: View, told: Reconstruction, pulls: Sequence[float]) -> l
         if sizes.size and np.median(sizes[:, 0]) >= HALF and np.median(sizes[:, 1]) >= RANK_ONE:
             middle = np.median(sizes[:, 2])
             if np.median(np.abs(sizes[:, 2] - middle)) <= ALIKE * middle:
-                return _read(view, pull, sizes)
+                return _read(view, pull, sizes, nobody=len(told.abstained) == view.users.size)
     return []
 
 
-def _read(view: View, pull: float, sizes: Float[np.ndarray, "clients 4"]) -> list[Answered]:
-    if np.median(sizes[:, 3]) < 1:
-        return [_nothing(batch, ONE_STEP) for batch in view.batches(BATCH_BYTES)]
-    found = _rule(view, pull, float(sizes[:, 2].max()))
+def _read(view: View, pull: float, sizes: Float[np.ndarray, "clients 4"], *, nobody: bool) -> list[Answered]:
+    """Answers, or a reason where nobody is answered otherwise, either."""
+    one_step = bool(np.median(sizes[:, 3]) < 1)
+    found = None if one_step else _rule(view, pull, float(sizes[:, 2].max()))
     if found is None:
-        return [_nothing(batch, NOT_FITTED) for batch in view.batches(BATCH_BYTES)]
+        reason = ONE_STEP if one_step else NOT_FITTED
+        return [_nothing(batch, reason) for batch in view.batches(BATCH_BYTES)] if nobody else []
     rule, way = found
     levels = np.array(view.manifest.rating_levels)
     out, ends = [], set()
@@ -234,6 +235,7 @@ def _answered(
     fits: dict[int, tuple[_Sent, Fit]],
     n_steps: float,
 ) -> Answered:
+    """What one round says of some clients of a batch."""
     uploads = next(one for one in batch.rounds if one.round == round_)
     shape = uploads.gradients.shape[:2]
     places = np.flatnonzero(here)
