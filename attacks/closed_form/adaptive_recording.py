@@ -37,7 +37,7 @@ ALREADY = 0.5  # share of the clients that are answered: nothing else is looked 
 KINDS = ((ADAM, 0.0), (ADAM, 0.01), (RMSPROP, 0.0), (ADAGRAD, 0.0))  # and their usual weight decay
 TRIED, RARE = (2, 3, 5, 4, 10), (2, 3, 5)  # steps, where nobody declares how many, of Adam and of the others
 FEWEST_FACTORS, MOST = 3, 400  # factors, and ratings of a client that is fitted
-ASKED, FEWEST_ASKED, LONGEST_ASKED = 3, 8, 30  # clients that tell the rule, and their ratings
+ASKED, FEWEST_ASKED, LONGEST_ASKED = 5, 8, 30  # clients that tell the rule, and their ratings
 FEW = 2  # of those, for what is rare
 LOOKED_AT = 50  # clients whose rows are looked at
 HALF, NEAR = 0.8, 0.5  # share of entries that are larger than that share of the largest
@@ -45,7 +45,7 @@ RANK_ONE = 0.9  # share of signs that are those of errors times those of a facto
 ALIKE = 0.2  # by which the largest entries of most clients differ
 EQUAL, DIGITS = 1e-5, 4.0  # by which most entries of one step differ: relative, or in their last digits
 ROUNDS = 4  # of a client that are fitted, one after the other
-ROUND = 0.07  # within which a rate is taken for a round number
+ROUND, ROUGHLY = 0.07, 0.1  # within which a rate is a round number, by the largest or the middle entry
 ONE_STEP = (
     "its rows have entries of one size: a single step of Adam or of signs, which tells the signs of errors "
     "and of the client's factor alone"
@@ -185,9 +185,9 @@ def _rule(view: View, pull: float, largest_entry: float) -> tuple[Rule, int] | N
     for kind, n_steps, way in _tried(view.manifest.rule.local_steps):
         optimizer, decay = kind
         if optimizer.first:  # some entries are next to the largest
-            rates = _rates(largest_entry / largest(optimizer, n_steps))
+            rates = _rates(largest_entry / largest(optimizer, n_steps), ROUND)
         else:
-            rates = _rates(middle_entry / float(summed(optimizer, n_steps, np.ones(1))[0]))
+            rates = _rates(middle_entry / float(summed(optimizer, n_steps, np.ones(1))[0]), ROUGHLY)
         for rate, sent in product(rates, asked if kind == KINDS[0] else asked[:FEW]):
             fit = fitted(sent.own._replace(rows=way * sent.own.rows), Rule(optimizer, n_steps, rate, decay))
             if fit is not None and fit.told:
@@ -205,14 +205,14 @@ def _tried(declared: int | None) -> Iterator[tuple[tuple[Optimizer, float], int,
         yield KINDS[0], n_steps, -1
 
 
-def _rates(about: float) -> list[float]:
-    """The round number that is nearest to what entries say, and that."""
+def _rates(about: float, within: float) -> list[float]:
+    """Round numbers near what entries say, or of two digits the nearest, and that."""
     unit = 10.0 ** np.floor(np.log10(about))
-    for digits in (unit, unit / 10):
-        nearest = round(float(np.rint(about / digits) * digits), 12)
-        if abs(nearest / about - 1) < ROUND:
-            return [nearest, about]
-    return [about]
+    ones = np.round(np.arange(1, 11) * unit, 12)
+    near = ones[np.abs(ones / about - 1) < within]
+    if not near.size:
+        near = np.round(np.rint([about / unit * 10]) * unit / 10, 12)
+    return [*near.tolist(), about]
 
 
 def _answers(batch: UserBatch, fits: dict[int, tuple[_Sent, Fit]], n_steps: float) -> list[Answered]:
