@@ -28,6 +28,8 @@ moment, and asks for nothing else:
   put in order by what all clients say together (``attacks.closed_form.equal_orders``);
 - several passes in any orders are one step to first order, and ratings are answered where the second order
   leaves one level (``attacks.closed_form.hidden_orders``);
+- several steps of Adam or its relatives tell ratios of gradients, which several steps of one client share
+  (``attacks.closed_form.adaptive_recording``);
 - where sigma is the declared one, a single number is left (``attacks.closed_form.rating_grid``); where that
   puts the rows nowhere, sigma is taken for unknown, a mean over the client's ratings, say, and both are
   searched for (``attacks.closed_form.affine_grid``).
@@ -54,6 +56,7 @@ import numpy as np
 from jaxtyping import Bool, Float, Int
 
 from attacks.base import Estimates, Progress, Reconstruction, all_abstain, joined, silent
+from attacks.closed_form.adaptive_recording import read_adaptive
 from attacks.closed_form.answered import Answered
 from attacks.closed_form.bias_column import bias_column, with_ones, without_column
 from attacks.closed_form.centred_recording import read_centred_recording
@@ -173,6 +176,8 @@ class Undeclared:
             )
         if levels.size == 1:
             return with_positives(told, view)
+        if not learned.centred and (stepped := read_adaptive(view, told, learned.pulls)):
+            return _put_together(self.name, view, stepped, options)[0]
         if not learned.centred and (ordered := read_equal_orders(view, told, learned.pulls[0])):
             return unless_shunned(_put_together(self.name, view, ordered, options)[0], view)
         shared = [] if learned.centred else read_item_biases(view, told, learned.pulls[0])

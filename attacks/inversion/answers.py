@@ -7,6 +7,7 @@ from jaxtyping import Float, Int
 
 from attacks.base import Estimates, Reconstruction, Scope
 from attacks.client_rules.differentiable import Family
+from attacks.closed_form.answered import Answered
 from attacks.closed_form.common_numbers import untold_offset
 from attacks.closed_form.common_scale import common
 from attacks.closed_form.integer_relation import Relation
@@ -84,6 +85,22 @@ class Found:
             else:
                 self.reasons[user] = _reason(new, number)
         self._take(users, index, new.ratings, new.answered)
+
+    def add_read(self, one: Answered) -> None:
+        """Take up who is read by a rule of its own, and why others are not."""
+        told = ~np.isin(one.block.users, list(one.reasons))
+        new = told & ~self.answered[np.searchsorted(self.users, one.block.users)]
+        self.reasons |= one.reasons
+        self.answered[np.searchsorted(self.users, one.block.users)] |= new
+        if new.any():
+            self.blocks.append(
+                Estimates(
+                    *(
+                        part[new]
+                        for part in (one.block.users, one.block.kind, one.block.index, one.block.value)
+                    )
+                )
+            )
 
     def _take(
         self, users: np.ndarray, index: Int[np.ndarray, "c n"], value: np.ndarray, some: np.ndarray

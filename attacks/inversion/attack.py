@@ -9,7 +9,8 @@ Where the rule mixes rows, clients with more ratings than K + 1 are read without
 (``attacks.closed_form.integer_relation``). They tell the rest of the rule: number of steps, copies that move
 or not, rates, weight decay, scale (``attacks.inversion.choice``); and constants that most of them share serve
 for those with few ratings, whose ratings and start are fitted (``attacks.inversion.search``). The rule is an
-object (``attacks.client_rules.differentiable``). What is declared of it says what is tried first, and is not
+object (``attacks.client_rules.differentiable``). Steps of Adam are fitted otherwise
+(``attacks.closed_form.adaptive_recording``). What is declared of it says what is tried first, and is not
 believed otherwise.
 
 What it assumes: uploads of rated items in the clear, rounded at most; the rating grid. It abstains on a
@@ -35,6 +36,7 @@ from attacks.client_rules.local_passes import NAMES, LocalPasses, passes_named, 
 from attacks.client_rules.local_steps import declared_momentum
 from attacks.client_rules.momentum_passes import MomentumPasses, momentum_to_try
 from attacks.client_rules.named import OVER_ALL, WITH_MOMENTUM, broken, rule_named
+from attacks.closed_form.adaptive_recording import read_adaptive
 from attacks.closed_form.integer_relation import LOOSE, precision_of
 from attacks.closed_form.item_rows import rows_of
 from attacks.closed_form.readings import some_of
@@ -129,8 +131,13 @@ class Inversion:
                 in_order_ = isinstance(rule, LocalPasses | MomentumPasses)
                 by = self._by_passes if in_order_ else self._by_rule
                 reasons.append(by(view, rule, found, options, progress))
+        reason = "; ".join(dict.fromkeys(filter(None, reasons)))
+        if self.rule == ANY:
+            told = found.reconstruction(self.name, reason, options)
+            for one in read_adaptive(view, told, (view.manifest.upload.regularization,)):
+                found.add_read(one)
         progress(view.users.size, view.users.size)
-        return found.reconstruction(self.name, "; ".join(dict.fromkeys(filter(None, reasons))), options)
+        return found.reconstruction(self.name, reason, options)
 
     def _by_rule(
         self, view: View, rule: ClientRule, found: Found, options: dict[str, Any], progress: Progress

@@ -1,0 +1,277 @@
+"""All clients of a recording who take several steps of Adam, or the like, between broadcast and upload.
+
+Such rows show themselves: their entries are nearly of one size, the same for all clients, and their signs are
+those of errors times those of a factor. What is the same for all clients, kind of optimizer, number of steps
+and rate, is found by the first few of them whose ratings are told with it: the rate by the largest entry, or
+the middle one, and the round number next to it. Then each client is fitted
+(``attacks.closed_form.adaptive_fit``), in the first of a few rounds that tells its ratings.
+
+What it assumes: all ratings in every step; moments that start anew in a round; betas as programs have them
+unless they are set; no regularisation but for the usual weight decay; ratings as they are, or less what is
+declared. It answers nobody where nobody has the lowest and the highest level: ratings less a number, or
+divided by one, may be levels then.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from itertools import product
+from typing import NamedTuple
+
+import numpy as np
+from jaxtyping import Bool, Float
+
+from attacks.base import Estimates, Reconstruction
+from attacks.client_rules.adaptive_steps import ADAGRAD, ADAM, RATE, RMSPROP, Optimizer
+from attacks.closed_form.adaptive_fit import FEWEST, Fit, Rule, fitted
+from attacks.closed_form.adaptive_numbers import Own
+from attacks.closed_form.adaptive_ratios import largest, summed
+from attacks.closed_form.answered import Answered
+from attacks.closed_form.item_rows import BATCH_BYTES, rounding_of, rows_of
+from attacks.closed_form.readings import Rows
+from victims.transcript.manifest import Manifest
+from victims.transcript.view import UserBatch, View
+
+ALREADY = 0.5  # share of the clients that are answered: nothing else is looked for
+KINDS = ((ADAM, 0.0), (ADAM, 0.01), (RMSPROP, 0.0), (ADAGRAD, 0.0))  # and their usual weight decay
+TRIED, RARE = (2, 3, 5, 4, 10), (2, 3, 5)  # steps, where nobody declares how many, of Adam and of the others
+FEWEST_FACTORS, MOST = 3, 400  # factors, and ratings of a client that is fitted
+ASKED, FEWEST_ASKED, LONGEST_ASKED = 5, 8, 30  # clients that tell the rule, and their ratings
+FEW = 2  # of those, for what is rare
+LOOKED_AT = 50  # clients whose rows are looked at
+HALF, NEAR = 0.8, 0.5  # share of entries that are larger than that share of the largest
+RANK_ONE = 0.9  # share of signs that are those of errors times those of a factor
+ALIKE = 0.2  # by which the largest entries of most clients differ
+EQUAL, DIGITS = 1e-5, 4.0  # by which most entries of one step differ: relative, or in their last digits
+ROUNDS = 4  # of a client that are fitted, one after the other
+ROUND, ROUGHLY = 0.07, 0.1  # within which a rate is a round number, by the largest or the middle entry
+ONE_STEP = (
+    "its rows have entries of one size: a single step of Adam or of signs, which tells the signs of errors "
+    "and of the client's factor alone"
+)
+NOT_FITTED = (
+    "its rows look like several steps of Adam or its relatives, and no ratings on the grid that were tried "
+    "explain them; declare the number of steps (local_steps) if it is known"
+)
+OPEN_ENDS = (
+    "its ratings may be less a number that nobody told, or a multiple: the lowest level and the highest are "
+    "not both seen among the clients that are read"
+)
+
+
+class _Sent(NamedTuple):
+    """One client in one round: its place in the batch, which of the round's rows are its own, and these."""
+
+    place: int
+    round: int
+    here: Bool[np.ndarray, " rows"]
+    own: Own
+
+
+def read_adaptive(view: View, told: Reconstruction, pulls: Sequence[float]) -> list[Answered]:
+    """Read all clients of a view, where few are answered otherwise and rows look like steps of Adam.
+
+    Parameters
+    ----------
+    view : View
+    told : Reconstruction
+        What is answered otherwise.
+    pulls : sequence of float
+        Multiples of its factor that each row may hold.
+
+    Returns
+    -------
+    list of Answered
+        None at all where rows do not look so.
+    """
+    few = len(told.abstained) > ALREADY * view.users.size
+    levels = np.array(view.manifest.rating_levels)
+    if (
+        not few
+        or view.manifest.weighting == "include-unrated"
+        or view.manifest.factors < FEWEST_FACTORS
+        or levels.size < 2
+    ):
+        return []
+    for pull in pulls[::-1]:
+        sizes = _sizes(view, pull)
+        if sizes.size and np.median(sizes[:, 0]) >= HALF and np.median(sizes[:, 1]) >= RANK_ONE:
+            middle = np.median(sizes[:, 2])
+            if np.median(np.abs(sizes[:, 2] - middle)) <= ALIKE * middle:
+                return _read(view, pull, sizes, nobody=len(told.abstained) == view.users.size)
+    return []
+
+
+def _read(view: View, pull: float, sizes: Float[np.ndarray, "clients 4"], *, nobody: bool) -> list[Answered]:
+    """Answers, or a reason where nobody is answered otherwise, either."""
+    one_step = bool(np.median(sizes[:, 3]) < 1)
+    found = None if one_step else _rule(view, pull, float(sizes[:, 2].max()))
+    if found is None:
+        reason = ONE_STEP if one_step else NOT_FITTED
+        return [_nothing(batch, reason) for batch in view.batches(BATCH_BYTES)] if nobody else []
+    rule, way = found
+    levels = np.array(view.manifest.rating_levels)
+    out, ends = [], set()
+    for batch in view.batches(BATCH_BYTES):
+        fits: dict[int, tuple[_Sent, Fit]] = {}
+        for number in range(min(len(batch.rounds), ROUNDS)):
+            for sent in _sent(view.manifest, batch, number, pull, way):
+                if sent.place in fits or len(sent.own.rows) > MOST:
+                    continue
+                fit = fitted(sent.own, rule)
+                if fit is not None and fit.told:
+                    fits[sent.place] = (sent, fit)
+                    ends |= {float(fit.ratings.min()), float(fit.ratings.max())}
+        out += _answers(batch, fits, float(rule.n_steps))
+    if {float(levels[0]), float(levels[-1])} <= ends:
+        return out
+    return [_silenced(one) for one in out]
+
+
+def _sizes(view: View, pull: float) -> Float[np.ndarray, "clients 4"]:
+    """Of some clients: share of large entries, of signs of rank one, the largest entry, how they differ."""
+    out = []
+    for batch in view.batches(BATCH_BYTES):
+        for sent in _sent(view.manifest, batch, 0, pull, 1):
+            rows = sent.own.rows
+            size, most = np.abs(rows), np.abs(rows).max()
+            left, _, right = np.linalg.svd(np.sign(rows), full_matrices=False)
+            agree = np.sign(np.outer(left[:, 0], right[0])) == np.sign(rows)
+            out.append(
+                (
+                    (size > NEAR * most).mean(),
+                    max(agree.mean(), 1 - agree.mean()),
+                    most,
+                    _spread(size, sent.own.digit),
+                )
+            )
+            if len(out) == LOOKED_AT:
+                return np.array(out)
+    return np.array(out)
+
+
+def _spread(size: np.ndarray, digit: float) -> float:
+    """How far half of a client's entries differ, in units of what they may after one step."""
+    low, middle, high = np.percentile(size, (25, 50, 75))
+    return float((high - low) / middle / max(EQUAL, DIGITS * digit))
+
+
+def _sent(manifest: Manifest, batch: UserBatch, number: int, pull: float, way: int) -> Iterator[_Sent]:
+    """Clients of a batch with enough rows, in one of its rounds; changes, whatever scale is declared."""
+    uploads = batch.rounds[number]
+    rows: Rows = rows_of(manifest, uploads, None, 0.0, pull)
+    rounded = rounding_of(uploads.gradients)
+    for place in np.flatnonzero(rows.item.sum(axis=1) >= FEWEST).tolist():
+        here = rows.item[place]
+        own, factors = way * manifest.upload.scale * rows.rows[place, here], rows.factors[place, here]
+        most = np.abs(own).max()
+        if not most > 0 or not np.isfinite(own).all():
+            continue
+        # changes of copies keep the digits of these
+        digit = rounded * max(1.0, float(np.abs(factors).max() / most))
+        levels = np.array(manifest.rating_levels)
+        offset = rows.offset[place, here].astype(float)
+        yield _Sent(place, uploads.round, here, Own(own, factors.astype(float), offset, levels, digit))
+
+
+def _rule(view: View, pull: float, largest_entry: float) -> tuple[Rule, int] | None:
+    """What a few clients' ratings are told with, and whether rows are changes, 1, or their opposite."""
+    every = [sent for batch in view.batches(BATCH_BYTES) for sent in _sent(view.manifest, batch, 0, pull, 1)]
+    every.sort(key=lambda sent: len(sent.own.rows))
+    middle = [one for one in every if FEWEST_ASKED <= len(one.own.rows) <= LONGEST_ASKED]
+    asked = (middle or every)[:: max(1, len(middle or every) // ASKED)][:ASKED]
+    middle_entry = float(np.median([np.median(np.abs(one.own.rows)) for one in every]))
+    for kind, n_steps, way in _tried(view.manifest.rule.local_steps):
+        optimizer, decay = kind
+        if optimizer.first:  # some entries are next to the largest
+            rates = _rates(largest_entry / largest(optimizer, n_steps), ROUND)
+        else:
+            rates = _rates(middle_entry / float(summed(optimizer, n_steps, np.ones(1))[0]), ROUGHLY)
+        for rate, sent in product(rates, asked if kind == KINDS[0] else asked[:FEW]):
+            fit = fitted(sent.own._replace(rows=way * sent.own.rows), Rule(optimizer, n_steps, rate, decay))
+            if fit is not None and fit.told:
+                return Rule(optimizer, n_steps, float(np.exp(fit.constants[RATE])), decay), way
+    return None
+
+
+def _tried(declared: int | None) -> Iterator[tuple[tuple[Optimizer, float], int, int]]:
+    """Kinds, numbers of steps and signs of rows, the likeliest first."""
+    said = (declared,) if declared and declared > 1 else ()
+    for number, kind in enumerate(KINDS):
+        for n_steps in dict.fromkeys((*said, *(RARE if number else TRIED))):
+            yield kind, n_steps, 1
+    for n_steps in dict.fromkeys((*said, *RARE)):
+        yield KINDS[0], n_steps, -1
+
+
+def _rates(about: float, within: float) -> list[float]:
+    """Round numbers near what entries say, or of two digits the nearest, and that."""
+    unit = 10.0 ** np.floor(np.log10(about))
+    ones = np.round(np.arange(1, 11) * unit, 12)
+    near = ones[np.abs(ones / about - 1) < within]
+    if not near.size:
+        near = np.round(np.rint([about / unit * 10]) * unit / 10, 12)
+    return [*near.tolist(), about]
+
+
+def _answers(batch: UserBatch, fits: dict[int, tuple[_Sent, Fit]], n_steps: float) -> list[Answered]:
+    """What is said of a batch, one part for each round that tells clients."""
+    out = []
+    rounds = [
+        fits[place][0].round if place in fits else batch.rounds[0].round for place in range(batch.users.size)
+    ]
+    for uploads in batch.rounds:
+        here = np.array([one == uploads.round for one in rounds])
+        if here.any():
+            out.append(_answered(batch, uploads.round, here, fits, n_steps))
+    return out
+
+
+def _answered(
+    batch: UserBatch,
+    round_: int,
+    here: Bool[np.ndarray, " users"],
+    fits: dict[int, tuple[_Sent, Fit]],
+    n_steps: float,
+) -> Answered:
+    """What one round says of some clients of a batch."""
+    uploads = next(one for one in batch.rounds if one.round == round_)
+    shape = uploads.gradients.shape[:2]
+    places = np.flatnonzero(here)
+    value = np.full((places.size, shape[1]), np.nan)
+    table = np.full((places.size, 5), np.nan)
+    factor = np.full((places.size, uploads.gradients.shape[2]), np.nan)
+    reasons = {}
+    for number, place in enumerate(places.tolist()):
+        if place not in fits:
+            reasons[int(batch.users[place])] = NOT_FITTED
+            continue
+        sent, fit = fits[place]
+        value[number, sent.here] = fit.ratings
+        table[number] = (0.0, n_steps, 0.0, 0.0, 1.0)
+        factor[number] = fit.factor
+    kind, index = (np.broadcast_to(one, shape)[places] for one in (uploads.kind, uploads.index))
+    users = batch.users[places]
+    return Answered(
+        Estimates(users, kind, index, value), reasons, table,
+        (users, np.full(users.size, round_), factor), np.zeros(users.size, bool),
+    )  # fmt: skip
+
+
+def _nothing(batch: UserBatch, reason: str) -> Answered:
+    """Nobody of a batch is answered."""
+    found = _answered(batch, batch.rounds[0].round, np.ones(batch.users.size, bool), {}, np.nan)
+    return found._replace(reasons=dict.fromkeys(batch.users.tolist(), reason))
+
+
+def _silenced(one: Answered) -> Answered:
+    """Without answers."""
+    value = np.full(one.block.value.shape, np.nan)
+    reasons = dict.fromkeys(one.block.users.tolist(), OPEN_ENDS) | one.reasons
+    users, rounds, factor = one.factors
+    return one._replace(
+        block=replace(one.block, value=value),
+        reasons=reasons,
+        factors=(users, rounds, np.full(factor.shape, np.nan)),
+    )
