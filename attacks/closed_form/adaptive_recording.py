@@ -255,7 +255,7 @@ def _answered(
     users = batch.users[places]
     return Answered(
         Estimates(users, kind, index, value), reasons, table,
-        (users, np.full(users.size, round_), factor), np.zeros(users.size, bool),
+        (users, np.full(users.size, round_), factor), np.zeros(users.size, bool), np.zeros(users.size, bool),
     )  # fmt: skip
 
 

@@ -176,14 +176,21 @@ class Undeclared:
             )
         if levels.size == 1:
             return with_positives(told, view)
-        if not learned.centred and (stepped := read_adaptive(view, told, learned.pulls)):
-            return _put_together(self.name, view, stepped, options)[0]
-        if not learned.centred and (ordered := read_equal_orders(view, told, learned.pulls[0])):
-            return unless_shunned(_put_together(self.name, view, ordered, options)[0], view)
-        shared = [] if learned.centred else read_item_biases(view, told, learned.pulls[0])
-        if shared:
-            return _put_together(self.name, view, shared, options)[0]
+        if not learned.centred and (instead := self._read_otherwise(view, told, learned, options)):
+            return instead
         return told if own is None or not told.abstained else with_own_biases(told, own, levels)
+
+    def _read_otherwise(
+        self, view: View, told: Reconstruction, learned: Learned, options: dict[str, Any]
+    ) -> Reconstruction | None:
+        """Read all clients together, where few are answered alone; None where nothing explains them."""
+        if ordered := read_equal_orders(view, told, learned.pulls[0]):
+            return unless_shunned(_put_together(self.name, view, ordered, options)[0], view)
+        stepped = read_adaptive(view, told, learned.pulls)
+        if any(len(one.reasons) < one.block.users.size for one in stepped):
+            return _put_together(self.name, view, stepped, options)[0]
+        found = read_item_biases(view, told, learned.pulls[0]) or stepped
+        return _put_together(self.name, view, found, options)[0] if found else None
 
     def obstacle(self, view: View) -> str:
         """Why the attack does not apply, or nothing."""

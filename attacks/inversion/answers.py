@@ -88,18 +88,14 @@ class Found:
 
     def add_read(self, one: Answered) -> None:
         """Take up who is read by a rule of its own, and why others are not."""
-        told = ~np.isin(one.block.users, list(one.reasons))
-        new = told & ~self.answered[np.searchsorted(self.users, one.block.users)]
+        block = one.block
+        at = np.searchsorted(self.users, block.users)
+        new = ~np.isin(block.users, list(one.reasons)) & ~self.answered[at]
         self.reasons |= one.reasons
-        self.answered[np.searchsorted(self.users, one.block.users)] |= new
+        self.answered[at] |= new
         if new.any():
             self.blocks.append(
-                Estimates(
-                    *(
-                        part[new]
-                        for part in (one.block.users, one.block.kind, one.block.index, one.block.value)
-                    )
-                )
+                Estimates(block.users[new], block.kind[new], block.index[new], block.value[new])
             )
 
     def _take(
