@@ -43,6 +43,11 @@ def nothing_received(view: View) -> str:
         return (
             f"{view.anonymous_rows} rows have no sender, and this attack needs to know which are one client's"
         )
+    if view.unplaced_rows:
+        return (
+            f"{view.unplaced_rows} rows are about factors that were broadcast to one client alone; where the "
+            "adversary knows these, a server that handed them out, say, record rows with references="
+        )
     return "the adversary receives no uploads"
 
 

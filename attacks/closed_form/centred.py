@@ -13,6 +13,9 @@ many steps of the grid each rating is above the client's lowest (or below its hi
 among them. Where all w are multiples of a number, or few levels are used, multiples of w fit as well, with
 another scale.
 
+A sigmoid of products, with ratings from 0 at the lowest level to 1 at the highest, has the same mirror image,
+and no shift (``attacks.closed_form.link_grid``): where nothing linear tells clients, that is tried.
+
 What it assumes: an even grid of ``MOST_LEVELS`` at most, rows exact or rounded to single precision, four
 ratings or more (five to seven in single precision), and predictions that differ from item to item.
 """
@@ -28,12 +31,14 @@ from attacks.closed_form.affine_grid import EVIDENCE, nearest_numbers
 from attacks.closed_form.chain_readings import LEAST, TELLING
 from attacks.closed_form.credible import EXACT
 from attacks.closed_form.goodness_of_fit import step_of
+from attacks.closed_form.link_grid import up_to_mirror
 from attacks.closed_form.moving_factor import PARALLEL
 from attacks.closed_form.readings import Numbers, Rows
 from attacks.closed_form.row_readings import LONGEST, one_step, several_steps
 from attacks.closed_form.shared_pull import without_pull
 
 MOST_LEVELS = 20
+ASKED = 4  # clients of a batch that say whether predictions go through a sigmoid
 EVEN = 1e-6  # relative, within which steps of a grid are equal
 ROUNDS = 2  # of fitting the levels that numbers name
 
@@ -90,7 +95,7 @@ def even(levels: Float[np.ndarray, " levels"]) -> bool:
     return 0 < step.size < MOST_LEVELS and bool(np.ptp(step) <= EVEN * step[0])
 
 
-def read_centred(rows: Rows, levels: Float[np.ndarray, " levels"]) -> Centred:
+def read_centred(rows: Rows, levels: Float[np.ndarray, " levels"], *, linear: bool = False) -> Centred:
     """Read clients as one step, as several, or as one with an unknown multiple of the factors in each row.
 
     Parameters
@@ -99,6 +104,8 @@ def read_centred(rows: Rows, levels: Float[np.ndarray, " levels"]) -> Centred:
         Divided by no scale, and with no offset of their own: what items add would break the mirror.
     levels : (n_levels,)
         An ``even`` grid, in stars.
+    linear : bool
+        Whether predictions are products alone, and go through no sigmoid.
 
     Returns
     -------
@@ -108,20 +115,26 @@ def read_centred(rows: Rows, levels: Float[np.ndarray, " levels"]) -> Centred:
     if not rows.rows.shape[1]:
         return best
     with np.errstate(over="ignore", invalid="ignore", divide="ignore"):
-        best = _on_steps(one_step(rows), rows.precision, levels)
+        ideas = [one_step(rows)]
+        best = _on_steps(ideas[0], rows.precision, levels)
         if rows.rows.shape[1] <= LONGEST and not best.told.all():
-            best = _where(best, _on_steps(several_steps(rows), rows.precision, levels))
+            ideas.append(several_steps(rows))
+            best = _where(best, _on_steps(ideas[-1], rows.precision, levels))
         if not best.told.all():
             clean, pull = without_pull(rows.rows, rows.factors, rows.item)
             numbers = one_step(rows._replace(rows=clean))
             pulled = numbers._replace(pull=pull, whole=numbers.whole & (pull != 0))
+            ideas.append(pulled)
             best = _where(best, _on_steps(pulled, rows.precision, levels))
+        if not linear and not (rows.offset != 0).any():
+            for numbers in ideas:
+                best = _where(best, _behind_sigmoid(numbers, ~best.told, rows.precision, levels))
     return best
 
 
 def _nothing(shape: tuple[int, int]) -> Centred:
-    none = np.zeros(shape[0])
-    return Centred(np.full(shape, -1), none, np.zeros((shape[0], 2)), none, none, np.zeros(shape[0], bool))
+    start, pull, steps = np.zeros((3, shape[0]))
+    return Centred(np.full(shape, -1), start, np.zeros((shape[0], 2)), pull, steps, np.zeros(shape[0], bool))
 
 
 def _where(first: Centred, second: Centred) -> Centred:
@@ -177,6 +190,34 @@ def _on_steps(numbers: Numbers, precision: float, levels: Float[np.ndarray, " le
         numbers.steps,
         told,
     )
+
+
+def _behind_sigmoid(
+    numbers: Numbers,
+    open_: Bool[np.ndarray, " users"],
+    precision: float,
+    levels: Float[np.ndarray, " levels"],
+) -> Centred:
+    """Ratings or their mirror images behind a sigmoid; nobody's where none of the longest tells."""
+    found, step = _nothing(numbers.there.shape), step_of(levels)
+    open_ = np.flatnonzero(open_ & numbers.whole)
+    longest = open_[np.argsort(-numbers.there[open_].sum(axis=1), kind="stable")]
+    for some in (longest[:ASKED], longest[ASKED:]):
+        part = numbers.scalar[some], numbers.along[some], numbers.there[some]
+        ratings, both = up_to_mirror(*part, levels, precision)
+        told = np.isfinite(both).all(axis=1)
+        if not told.any():
+            break
+        here, ratings, both = some[told], ratings[told], both[told]
+        lowest = np.nanmin(ratings, axis=1)
+        above = np.where(np.isnan(ratings), 0, np.rint((ratings - lowest[:, None]) / step)).astype(int)
+        common = np.maximum(np.gcd.reduce(above, axis=1), 1)
+        found.above[here] = np.where(np.isnan(ratings), -1, above // common[:, None])
+        found.start[here] = (lowest - (levels[0] + levels[-1]) / 2) / common
+        found.numbers[here] = both / common[:, None]
+        found.pull[here], found.steps[here] = numbers.pull[here], numbers.steps[here]
+        found.told[here] = above.any(axis=1)
+    return found
 
 
 def spread_of(

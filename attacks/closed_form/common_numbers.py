@@ -213,7 +213,7 @@ def _beyond(one: _Asked, found: Centred, levels: Float[np.ndarray, " levels"]) -
     if not even(longer):
         return 0
     open_ = ~found.told & (one.rows.item.sum(axis=1) >= ABLE)
-    again = read_centred(some_of(one.rows, open_), longer)
+    again = read_centred(some_of(one.rows, open_), longer, linear=True)
     return int((again.told & (again.reach >= levels.size)).sum())
 
 

@@ -13,6 +13,9 @@ p the link, m one over what the loss multiplies the error by, and y the rating a
 (``attacks.closed_form.link_fit``): a search in one dimension, which takes no start and no constant of the
 step.
 
+Where the lowest level is 0 and the highest 1 behind a sigmoid, 1 - y, with B and A negated, is the mirror
+image of y and makes the same rows, so that no client is answered alone; ``up_to_mirror`` tells all but that.
+
 What it assumes: uploads in the clear, exact to their last digits; more rows than two; a grid of a hundred
 levels at most. It answers where one list of ratings leaves no more than rounding, and no list under any other
 link does.
@@ -104,16 +107,71 @@ def ratings_through_links(
         client = Client(scalar[user, here], along[user, here], bias[user, here])
         answer = _answer(client, levels, precision)
         if answer is not None:
-            number, ratings, away = answer
-            value[user, here], misfit[user] = ratings, away
-            told[user], link[user] = True, number
+            value[user, here], misfit[user] = answer.ratings, answer.away
+            told[user], link[user] = True, answer.number
     return Through(value, told, misfit, link)
 
 
+def up_to_mirror(
+    scalar: Float[np.ndarray, "users rows"],
+    along: Float[np.ndarray, "users rows"],
+    valid: Bool[np.ndarray, "users rows"],
+    levels: Float[np.ndarray, " levels"],
+    precision: float,
+) -> tuple[Float[np.ndarray, "users rows"], Float[np.ndarray, "users 2"]]:
+    """Find the ratings of each client, or their mirror images, behind a sigmoid from lowest to highest.
+
+    Parameters
+    ----------
+    scalar, along : (users, rows)
+        g and h, up to one number each.
+    valid : (users, rows) bool
+        Rows that count.
+    levels : (levels,)
+        Ratings that exist, ascending, stars.
+    precision : float
+        Relative size of the rows' last digit.
+
+    Returns
+    -------
+    ratings : (users, rows)
+        In stars, either way round; NaN where not told.
+    numbers : (users, 2)
+        A and B; NaN where not told.
+
+    Examples
+    --------
+    >>> random = np.random.RandomState(0)
+    >>> h, r = random.randn(1, 9), random.randint(1, 6, (1, 9)) * 1.0
+    >>> g = 0.3 * ((r - 1) / 4 - 1 / (1 + np.exp(-1.7 * h)))
+    >>> ratings, _ = up_to_mirror(g, h, h == h, np.arange(1.0, 6.0), 2e-16)
+    >>> bool((ratings == r).all() or (ratings == 6 - r).all())
+    True
+    """
+    value, numbers = np.full(scalar.shape, np.nan), np.full((len(scalar), 2), np.nan)
+    able = (valid & (scalar != 0)).sum(axis=1) >= FEWEST
+    for user in np.flatnonzero(able & (levels.size**2 <= MOST_TRIALS)):
+        here = valid[user] & (scalar[user] != 0)
+        client = Client(scalar[user, here], along[user, here], np.zeros(int(here.sum())))
+        answer = _answer(client, levels, precision, mirrored=True)
+        if answer is not None:
+            value[user, here], numbers[user] = answer.ratings, answer.numbers
+    return value, numbers
+
+
+class _Answer(NamedTuple):
+    """Of one client: the link's place, its ratings in stars, their misfit, and A and B."""
+
+    number: int
+    ratings: Float[np.ndarray, " rows"]
+    away: float
+    numbers: Float[np.ndarray, " 2"]
+
+
 def _answer(
-    client: Client, levels: np.ndarray, precision: float
-) -> tuple[int, Float[np.ndarray, " rows"], float] | None:
-    """The link, the ratings and their misfit, where nothing else is as near to the grid."""
+    client: Client, levels: np.ndarray, precision: float, *, mirrored: bool = False
+) -> _Answer | None:
+    """What is nearest to the grid, if nothing else is as near; or nothing but its mirror image."""
     size = np.abs(client.scalar).max(), np.abs(client.along).max()
     if not (np.isfinite(size).all() and min(size) > 0 and np.isfinite(client.bias).all()):
         return None
@@ -131,10 +189,16 @@ def _answer(
     step = step_of(levels)
     limit = step * precision**HALF
     away = float(mean[best] / (step / 4))
-    rivals = worst[(named != named[best]).any(axis=1)]
+    other = (named != named[best]).any(axis=1)
+    if mirrored:
+        if number[best] not in [one.number for one in links if one.link.unit and one.first == levels[0]]:
+            return None
+        other &= (named != levels[0] + levels[-1] - named[best]).any(axis=1)
+    rivals = worst[other]
     n_tried = len(links) * levels.size**2
     chance = accidental(np.array([int(moving[best]) - 2]), n_tried, ACCIDENT)[0]
     # predictions that are one number take no part, and rows tell ratings up to a multiple
     told = worst[best] <= limit and away <= chance and spread[best] > max(mean[best] / TELLING, LEAST * step)
     told &= bool((rivals > max(limit, CLEARLY * worst[best])).all())
-    return (int(number[best]), named[best], away) if told else None
+    numbers = np.concatenate([part.numbers for part in found])[best] / size
+    return _Answer(int(number[best]), named[best], away, numbers) if told else None

@@ -5,8 +5,13 @@ rows of a round have the rank of their number. But an item that one of them alon
 user, and all such rows of a user are parallel: so they are read as one client's, without saying whose. Rows
 with several raters stay open. The same groups are a client's minibatches where each has a scale of its own.
 
-What it assumes: exact rows, and ``LEAST`` rows of a group. It does not tell whose group it is, or how many
-users there are; users with fewer lone items are not seen.
+A direction that several clients send is nobody's own: what the server handed out (SCAFFOLD's control
+variate, which is a mean of all clients' rows of the round before) is in everybody's rows, and shows ratings
+of others there.
+
+What it assumes: exact rows, and ``LEAST`` rows of a group; several levels, for one alone is met by any rows
+that are linear in their predictions, those of negatives among them. It does not tell whose group it is, or
+how many users there are; users with fewer lone items are not seen.
 """
 
 from __future__ import annotations
@@ -14,10 +19,13 @@ from __future__ import annotations
 from collections.abc import Callable
 
 import numpy as np
+from jaxtyping import Bool, Float, Int
+from scipy.spatial import cKDTree
 
 from attacks.closed_form.credible import exact_alone
-from attacks.closed_form.moving_factor import grouped
+from attacks.closed_form.moving_factor import PARALLEL, grouped
 from attacks.closed_form.readings import Reading, Rows, nothing
+from attacks.closed_form.reduction import leading_direction
 from victims.transcript.manifest import Manifest
 
 LEAST = 5  # rows of a group
@@ -49,7 +57,7 @@ def by_group(
     np.add.at(size, (at[0], label[at]), 1)
     user, head = np.nonzero(size >= LEAST)
     best = nothing(users)._replace(value=np.full((users, n), np.nan), allowed=np.full(users, max_misfit))
-    if not user.size:
+    if not user.size or len(manifest.rating_levels) == 1:
         return best
     member = label[user] == head[:, None]
     order = np.argsort(~member, axis=1, kind="stable")[:, : int(size.max())]
@@ -66,10 +74,20 @@ def by_group(
     )
     levels = np.array(manifest.rating_levels)
     found = exact_alone(reading(alone, manifest, min(max_misfit, EXACT)), alone, levels)
-    good = found.answered
+    good = found.answered & ~_of_several(user, leading_direction(alone.rows)[0], rows.precision)
     value = np.where(there & good[:, None], found.value, np.nan)
     told = np.isfinite(value)
     best.value[np.broadcast_to(one, order.shape)[told], order[told]] = value[told]
     misfit = np.full(users, -np.inf)
     np.maximum.at(misfit, user[good], found.misfit[good])
     return best._replace(misfit=np.where(np.isfinite(misfit), misfit, np.nan))
+
+
+def _of_several(
+    user: Int[np.ndarray, " groups"], direction: Float[np.ndarray, "groups K"], precision: float
+) -> Bool[np.ndarray, " groups"]:
+    """Groups whose direction, either way round, another user's group has: of the nearest, one is its own."""
+    near, other = cKDTree(np.concatenate([direction, -direction])).query(direction, k=3)
+    # the last number is of no neighbour
+    others = np.concatenate([user, user, [-1]])[other]
+    return ((near <= PARALLEL * precision) & (others >= 0) & (others != user[:, None])).any(axis=1)

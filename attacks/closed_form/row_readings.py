@@ -13,6 +13,7 @@ from itertools import product
 
 import numpy as np
 
+from attacks.closed_form.averaged_rows import groups_of_rows, says_the_mean, without_means
 from attacks.closed_form.equal_readings import with_pull, with_scale, without_scale
 from attacks.closed_form.fitted_chain import chain_of
 from attacks.closed_form.grid_reading import near_levels, read, saturated, with_unknown
@@ -72,6 +73,10 @@ def best_reading(rows: Rows, manifest: Manifest, max_misfit: float) -> Reading:
         best = on_the_rest(best, in_span, ~best.answered, rows, manifest, max_misfit)
         inexact = ~(best.misfit <= rows.precision**HALF)
         best = on_the_rest(best, with_unrated, ~best.answered | inexact, rows, manifest, max_misfit)
+        open_ = ~best.answered
+        best = on_the_rest(best, _with_averages, open_, rows, manifest, max_misfit)
+        if (best.value[open_ & best.answered] == 0).any():  # others' averages may be levels
+            best = without_means(best, rows.item)
         best = on_the_rest(best, _with_bias, ~best.answered, rows, manifest, max_misfit)
         if rows.rows.shape[1] <= LONGEST:
             best = on_the_rest(best, _by_group, ~best.answered, rows, manifest, max_misfit)
@@ -149,6 +154,22 @@ def _list_alone(numbers: Numbers, line: Line, level: float) -> Reading:
         steps=numbers.steps,
         pull=numbers.pull,
     )
+
+
+def _with_averages(rows: Rows, manifest: Manifest, max_misfit: float) -> Reading:
+    """One step, in which the mean of a client's ratings stands for those of items that it drew."""
+    best = nothing(len(rows.rows))._replace(value=np.full(rows.item.shape, np.nan))
+    if (rows.offset != 0).any() or len(manifest.rating_levels) == 1:
+        return best
+    clean, pull = without_pull(rows.rows, rows.factors, rows.item)
+    for numbers in (one_step(rows), one_step(rows._replace(rows=clean))._replace(pull=pull)):
+        if best.answered.any():
+            break
+        for group in groups_of_rows(numbers, rows.precision):
+            rest = numbers._replace(there=numbers.there & ~group)
+            found = read(rest, rows, manifest, max_misfit)
+            best = fitting_better(best, says_the_mean(found, group, numbers))
+    return best
 
 
 def _with_bias(rows: Rows, manifest: Manifest, max_misfit: float) -> Reading:

@@ -183,6 +183,8 @@ def _truth_beside(opened: Transcript) -> str:
 def _seen(view: View) -> Iterator[Fact]:
     """What the adversary has of it."""
     unsigned = f", and {view.anonymous_rows:,} rows without a sender" if view.anonymous_rows else ""
+    if view.unplaced_rows:
+        unsigned += f", and {view.unplaced_rows:,} about factors that it does not know"
     seen = f"{view.messages.n_rows:,} rows of {view.users.size:,} client{'s' * (view.users.size != 1)}"
     yield Fact(f"the {view.adversary} sees", seen + unsigned)
     if view.messages.n_rows:

@@ -49,3 +49,16 @@ def test_rows_of_which_some_entries_alone_are_sent(tmp_path, sent, missing):
     view = fl.open_transcript(tmp_path / "t").view("server")
     assert bool(entries_missing(view)) == missing
     assert ("were not sent" in Likelihood().obstacle(view)) == missing
+
+
+def test_rows_about_factors_that_their_clients_alone_know(tmp_path):
+    factors = np.ones((2, 3))
+    with fl.Recorder(tmp_path / "t", rating_levels=[1, 2]) as recorder:
+        for client in range(2):
+            recorder.broadcast(0, factors, to=client)
+            recorder.upload(0, client, factors, [0, 1])
+    view = fl.open_transcript(tmp_path / "t").view()
+    assert view.unplaced_rows == 4
+    assert unreadable(view).startswith("4 rows are about factors that were broadcast to one client alone")
+    told = {fact.name: fact.value for fact in fl.check_transcript(tmp_path / "t").facts}
+    assert told["the server sees"] == "0 rows of 0 clients, and 4 about factors that it does not know"

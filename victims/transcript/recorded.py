@@ -139,10 +139,13 @@ class Transcript:
         if messages.gradient is None and common_key and messages.n_rows:
             gradient = _opened(self._ciphertexts(party), opener, self.path)
             messages = replace(messages, gradient=gradient)
+        unplaced = 0
         if messages.reference is not None and broadcasts:
             broadcasts = with_indices_of(messages, broadcasts)
         elif self.held:
+            received = messages.n_rows
             messages = placed(messages, broadcasts)
+            unplaced = received - messages.n_rows
         manifest = self.manifest
         if messages.gradient is not None and broadcasts:
             messages, manifest = as_changes(messages, broadcasts, manifest)
@@ -158,6 +161,7 @@ class Transcript:
             sums,
             item_server,
             self._anonymous_rows(party, copies),
+            unplaced,
             copies=copies,
             links=self._links(party),
             told=received_by(self.told, party.parties),

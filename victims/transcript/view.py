@@ -71,6 +71,8 @@ class View:
         the wire.
     anonymous_rows : int
         Uploads that the adversary receives without their sender; they are not among ``messages``.
+    unplaced_rows : int
+        Uploads that it receives about factors that others alone hold; they are not among ``messages``.
     copies : Copies, or None
         Where clients are the adversary: rows of others as they arrive, one for each that receives it. Those
         with a sender are among ``messages``, too: for ``neighbour:N`` and ``neighbours:N,M`` there as their
@@ -97,6 +99,7 @@ class View:
     sums: Mapping[int, Sums] = field(default_factory=dict)
     item_server: Mapping[int, Sums] = field(default_factory=dict)
     anonymous_rows: int = 0
+    unplaced_rows: int = 0
     copies: Copies | None = None
     links: Links | None = None
     told: Mapping[str, Told] = field(default_factory=dict)

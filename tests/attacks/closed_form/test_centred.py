@@ -117,3 +117,25 @@ def test_rows_about_nothing_are_not_read():
         v, p = rng.normal(0, 0.3, (n, K)), rng.normal(0, 0.3, K)
         assert not read_centred(rows_of(rng.normal(size=(n, 1)) * p, v), HALVES).told[0]
         assert not read_centred(rows_of(rng.normal(size=(n, K)), v), HALVES).told[0]
+
+
+@pytest.mark.parametrize(
+    "levels", [STARS, HALVES, np.array([1.0, 2.0])], ids=["stars", "half stars", "likes"]
+)
+@pytest.mark.parametrize("dtype", [np.float64, np.float32])
+@pytest.mark.parametrize("squared", [True, False], ids=["squared", "cross-entropy"])
+def test_behind_a_sigmoid_from_lowest_to_highest(squared, dtype, levels):
+    """PMF's (r - 1) / (K - 1) and likes as 0 and 1: the number taken off is the middle of the grid."""
+    rng, middle, read = np.random.default_rng(2), (levels[0] + levels[-1]) / 2, []
+    for _ in range(6):
+        r = np.concatenate([levels[[0, -1]], rng.choice(levels, 18)])
+        v, p = rng.normal(0, 0.7, (20, K)).astype(dtype).astype(float), rng.normal(0, 0.7, K)
+        guess = 1 / (1 + np.exp(-v @ p))
+        error = (r - levels[0]) / np.ptp(levels) - guess
+        rows = -(error * (guess * (1 - guess) if squared else 1))[:, None] * p
+        found = read_centred(rows_of(rows, v, dtype), levels)
+        assert not read_centred(rows_of(rows, v, dtype), levels, linear=True).told[0]
+        read.append(bool(found.told[0]))
+        assert not read[-1] or same_up_to_a_mirror(found, r, levels[1] - levels[0])
+        assert not read[-1] or found.start[0] == levels[0] - middle
+    assert np.mean(read) >= 0.8

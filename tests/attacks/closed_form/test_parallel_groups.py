@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from attacks.closed_form.readings import Rows
+from attacks.closed_form.readings import Rows, some_of
 from attacks.closed_form.row_readings import best_reading
 from victims.transcript.manifest import Manifest
 
@@ -62,3 +62,30 @@ def test_numbers_that_are_near_the_grid_alone_are_no_ratings():
     there, none = np.ones((clients, n), bool), np.zeros((clients, n))
     sent = Rows(error[..., None] * p, v, none, there, np.full(clients, np.nan), 2.0**-52, None)
     assert not best_reading(sent, manifest(), 0.25).answered.any()
+
+
+def test_what_everybody_sends_is_nobodys_own():
+    """SCAFFOLD: every client's rows hold the mean of all clients' rows of the round before."""
+    rng, items = np.random.default_rng(0), np.arange(ITEMS)
+    v, u = rng.normal(0, 0.4, (ITEMS, K)), rng.normal(0, 0.5, (SILOS, K))
+    rated = items % SILOS == np.arange(SILOS)[:, None]  # one alone rated each item
+    ratings = np.where(rated, rng.choice(LEVELS, rated.shape), 0)
+    own = (np.where(rated, ratings - u @ v.T, 0)[..., None] * u[:, None]) / SILOS
+    mixed = own.sum(axis=0) + np.where(rated[..., None], rng.normal(0, 0.1, own.shape), 0)
+    factors, none = np.broadcast_to(v, mixed.shape), np.zeros(rated.shape)
+    rows = Rows(mixed, factors, none, np.ones_like(rated), np.ones(SILOS), 2.0**-52, None)
+    assert not best_reading(rows, manifest(), 0.25).answered.any()
+    # alone, with nobody to hold it against, it would be taken for a silo
+    assert best_reading(some_of(rows, np.arange(1)), manifest(), 0.25).answered.any()
+
+
+def test_a_single_level_names_no_group():
+    """Minibatches of implicit feedback: numbers of negatives, too, are linear in predictions."""
+    rng = np.random.default_rng(0)
+    v, u = rng.normal(0, 0.4, (ITEMS, K)), rng.normal(0, 0.3, (SILOS, 2, K))
+    group = np.arange(ITEMS) % 2
+    p = u[:, group]
+    sent = -(0.5 + (p * v).sum(axis=2) / 4)[..., None] * p
+    item, none = np.ones((SILOS, ITEMS), bool), np.zeros((SILOS, ITEMS))
+    rows = Rows(sent, np.broadcast_to(v, sent.shape), none, item, np.full(SILOS, np.nan), 2.0**-52, None)
+    assert not best_reading(rows, manifest([1.0]), 0.25).answered.any()

@@ -25,9 +25,11 @@ def recorded(path, upload, *, dense=True, dtype=np.float64, decay=0.0, rule=(), 
             gradient = np.zeros((N_ITEMS, K))
             gradient[rated] = -2 * (ratings - items[rated] @ factor)[:, None] * factor
             gradient += decay * (1 + client % steps) * items
-            rows = (items - RATE * gradient).astype(dtype) if upload == "weights" else gradient.astype(dtype)
-            changes.append((rated, (-RATE if upload == "weights" else 1) * gradient[rated]))
-            pull = decay * (1 + client % steps) * (-RATE if upload == "weights" else 1)
+            copy = (items - RATE * gradient).astype(dtype)
+            rows = {"weights": copy, "delta": copy - items, "gradient": gradient.astype(dtype)}[upload]
+            times = 1 if upload == "gradient" else -RATE
+            changes.append((rated, times * gradient[rated]))
+            pull = decay * (1 + client % steps) * times
             changes[-1] = (rated, changes[-1][1] - pull * items[rated])
             if dense:
                 recorder.upload(0, client, rows)
@@ -63,7 +65,7 @@ def test_gradients_stay_gradients(tmp_path):
     check(view, changes, 0)
 
 
-@pytest.mark.parametrize("upload", ["gradient", "weights"])
+@pytest.mark.parametrize("upload", ["gradient", "delta", "weights"])
 @pytest.mark.parametrize(("dtype", "atol"), [(np.float64, 1e-13), (np.float32, 2e-6)])
 @pytest.mark.parametrize("steps", [1, 3])
 def test_weight_decay_is_taken_off(tmp_path, upload, dtype, atol, steps):

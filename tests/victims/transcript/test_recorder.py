@@ -451,6 +451,7 @@ def test_rows_as_they_were_given(tmp_path):
     np.testing.assert_array_equal(np.concatenate(messages.gradient), expected)
     np.testing.assert_array_equal(transcript.broadcasts[6].factors, Q / 3)
     assert transcript.view("client:1").anonymous_rows == 1
+    assert transcript.view().unplaced_rows == 0
     assert json.loads(clients_path(tmp_path / "t").read_text()) == {"0": "'a'", "1": "'b'", "2": "('b', 1)"}
     for private in (clients_path(tmp_path / "t"), truth_path(tmp_path / "t")):
         assert stat.S_IMODE(private.stat().st_mode) == 0o600
