@@ -21,7 +21,7 @@ import numpy as np
 def kept(size: int, depends_on: Callable[..., Sequence[Any]] | None = None) -> Callable[[Callable], Callable]:
     """Keep the last answers of a function whose answer is a tuple of arrays with names.
 
-    Arrays are compared by what they hold; numbers, text and None by their value; anything else by identity.
+    Arrays are compared by the bytes that they hold, anything else by ``==``.
 
     Parameters
     ----------
@@ -73,24 +73,24 @@ def kept(size: int, depends_on: Callable[..., Sequence[Any]] | None = None) -> C
     return decorated
 
 
-class _Itself:
-    """An object that equals none but itself; held, so that no later one has its place in memory."""
+class _Other:
+    """What has no hash of its own, a manifest say, under that of its kind."""
 
     def __init__(self, held: object) -> None:
         self.held = held
 
     def __eq__(self, other: object) -> bool:
-        return isinstance(other, _Itself) and other.held is self.held
+        return isinstance(other, _Other) and bool(other.held == self.held)
 
     def __hash__(self) -> int:
-        return id(self.held)
+        return hash(type(self.held))
 
 
 def _compared(value: Any) -> Hashable:
     """What two values have in common that a function answers alike."""
     if isinstance(value, np.ndarray):
         return value.shape, value.dtype.str, blake2b(np.ascontiguousarray(value), digest_size=16).digest()
-    return value if value is None or isinstance(value, bool | int | float | str) else _Itself(value)
+    return value if value is None or isinstance(value, bool | int | float | str) else _Other(value)
 
 
 def _copied(found: Any) -> Any:
