@@ -33,6 +33,8 @@ if not any("benchmarks" in word for word in sys.argv):  # timed: compiled as for
     os.environ.setdefault("JAX_DISABLE_MOST_OPTIMIZATIONS", "1")
     import tests.checked_types  # noqa: F401 - before what it checks is imported
 
+gc.disable()  # until all is collected: nearly nothing of what is imported is garbage
+
 import jax
 import pytest
 
@@ -72,6 +74,7 @@ def pytest_collection_finish() -> None:
     """What was imported and collected stays, so that no collection of garbage goes through it again."""
     gc.collect()
     gc.freeze()
+    gc.enable()
 
 
 @pytest.hookimpl(optionalhook=True)
