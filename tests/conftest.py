@@ -7,7 +7,7 @@ import os
 import shutil
 import signal
 import sys
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 from pathlib import Path
 from tempfile import mkdtemp
 from typing import Any
@@ -32,8 +32,6 @@ if not any("benchmarks" in word for word in sys.argv):  # timed: compiled as for
     )
     os.environ.setdefault("JAX_DISABLE_MOST_OPTIMIZATIONS", "1")
     import tests.checked_types  # noqa: F401 - before what it checks is imported
-
-gc.disable()  # until all is collected: nearly nothing of what is imported is garbage
 
 import jax
 import pytest
@@ -70,11 +68,16 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
             item.add_marker(pytest.mark.slow)
 
 
-def pytest_collection_finish() -> None:
-    """What was imported and collected stays, so that no collection of garbage goes through it again."""
-    gc.collect()
-    gc.freeze()
-    gc.enable()
+@pytest.hookimpl(wrapper=True)
+def pytest_collection() -> Generator[None, object, object]:
+    """Nearly nothing of what is imported is garbage: it is looked for afterwards, and in this never again."""
+    gc.disable()
+    try:
+        return (yield)
+    finally:
+        gc.enable()
+        gc.collect()
+        gc.freeze()
 
 
 @pytest.hookimpl(optionalhook=True)
