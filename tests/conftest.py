@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import shutil
 import signal
 import sys
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 from pathlib import Path
 from tempfile import mkdtemp
 from typing import Any
@@ -24,9 +25,11 @@ if any(word.startswith("-n") for word in sys.argv):  # a worker for each core: n
     # before workers are started; and what asks for all cores starts no processes of its own
     os.environ |= {"OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1", "LOKY_MAX_CPU_COUNT": "1"}
 if not any("benchmarks" in word for word in sys.argv):  # timed: compiled as for users, and unchecked
-    # the older way of emitting fused loops, without the optimiser's passes, compiles several times as fast;
-    # most programs run for a moment only. As users compile them they are run by .ci/outside
-    os.environ.setdefault("XLA_FLAGS", "--xla_cpu_use_fusion_emitters=false")
+    # the older way of emitting fused loops, in one piece and without the optimiser's passes, compiles several
+    # times as fast; most programs run for a moment only. As users compile them they are run by .ci/outside
+    os.environ.setdefault(
+        "XLA_FLAGS", "--xla_cpu_use_fusion_emitters=false --xla_cpu_parallel_codegen_split_count=1"
+    )
     os.environ.setdefault("JAX_DISABLE_MOST_OPTIMIZATIONS", "1")
     import tests.checked_types  # noqa: F401 - before what it checks is imported
 
@@ -63,6 +66,18 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
             "::".join(parts[:end]) in slow for end in range(1, len(parts) + 1)
         ):
             item.add_marker(pytest.mark.slow)
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_collection() -> Generator[None, object, object]:
+    """Nearly nothing of what is imported is garbage: it is looked for afterwards, and in this never again."""
+    gc.disable()
+    try:
+        return (yield)
+    finally:
+        gc.enable()
+        gc.collect()
+        gc.freeze()
 
 
 @pytest.hookimpl(optionalhook=True)

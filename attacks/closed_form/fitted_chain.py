@@ -24,6 +24,7 @@ from typing import NamedTuple
 import numpy as np
 from jaxtyping import Bool, Float, Int
 
+from attacks.closed_form.kept import kept
 from attacks.closed_form.moving_factor import Chain, follow
 from attacks.closed_form.readings import Rows, some_of
 
@@ -34,8 +35,10 @@ SPARE = 3  # equations more than numbers that are fitted
 NEARER = 0.3  # of the second nearest's distance, that the row which follows is
 FITS = 1.0  # times the last digit of rows: what rounding leaves at most, in the mean
 SLOWER, FIRST, LEAST = 10.0, 1e-6, 1e-12  # by how much damping changes, where it begins and ends
+KEPT = 64  # chains, of a few numbers a row
 
 
+@kept(KEPT, lambda rows: (rows.rows, rows.factors, rows.item, rows.precision, rows.sequence))
 def chain_of(rows: Rows) -> Chain:
     """Order the rows of each client, by their directions or, where these tell nothing, by a fit of all.
 

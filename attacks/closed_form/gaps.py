@@ -40,14 +40,17 @@ from attacks.closed_form.gap_spans import SURE, OneClient, of_a_chain, of_column
 from attacks.closed_form.gap_steps import of_steps
 from attacks.closed_form.goodness_of_fit import step_of
 from attacks.closed_form.integer_relation import COARSEST, LOOSE, precision_of
+from attacks.closed_form.kept import kept
 from attacks.closed_form.readings import Reading, Rows, on_the_rest, reading_of
 from victims.transcript.manifest import Manifest
 
 CHANCE = 20.0  # nats, by which missing entries that are all smaller than the others are no accident
 FITS = (of_steps, of_passes)
 ASKED = 4  # clients of a batch that say whether a fit is worth its time for the others
+KEPT = 32  # readings, of a number a row
 
 
+@kept(KEPT, lambda rows, manifest, max_misfit: (*rows, manifest, max_misfit))
 def reading_with_gaps(rows: Rows, manifest: Manifest, max_misfit: float) -> Reading:
     """Read each client as what its rows fit best, with entries of its rows missing or not.
 

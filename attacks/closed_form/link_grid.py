@@ -30,6 +30,7 @@ from jaxtyping import Bool, Float, Int
 
 from attacks.closed_form.affine_grid import MOST_TRIALS
 from attacks.closed_form.goodness_of_fit import accidental, step_of
+from attacks.closed_form.kept import kept
 from attacks.closed_form.link_fit import LEAST, Client, fitted_trials
 from attacks.closed_form.links import links_of
 
@@ -38,6 +39,7 @@ CLEARLY = 30.0  # times what the best leaves, that all other ratings must leave
 TELLING = 0.2  # of how much predictions differ: what is farther from the grid owes it to the errors alone
 ACCIDENT = 1e-4  # probability that a client's rows about nothing are answered
 FEWEST = 4  # rows of a client that is answered
+KEPT = 32  # answers, of a number a row
 
 
 class Through(NamedTuple):
@@ -60,6 +62,7 @@ class Through(NamedTuple):
     link: Int[np.ndarray, " users"]
 
 
+@kept(KEPT)
 def ratings_through_links(
     scalar: Float[np.ndarray, "users rows"],
     along: Float[np.ndarray, "users rows"],

@@ -69,10 +69,10 @@ def test_they_answer_what_is_declared_rightly(attack, tmp_path):
 @pytest.mark.usefixtures("optimised")
 def test_noise_of_unknown_scale_does_not_hide_the_rule(tmp_path):
     """Gradient steps, declared as solutions, under noise that nobody declared."""
-    program = Program("noise", n_users=20, n_items=40, seed=2, rounds=4)
+    program = Program("noise", n_users=10, n_items=40, seed=2, rounds=4)
     ratings = program.record(tmp_path / "t", wrongly(declaration(program), "rule", "semi-als"))
     found = fl.attack(tmp_path / "t", "likelihood")
-    assert counted(found, ratings) == (20, 0)
+    assert counted(found, ratings) == (10, 0)
     assert "gradient steps of another size" in found.options["declared_rule"]
 
 

@@ -72,8 +72,15 @@ def z_scores(_):
     return lambda r: (r - r.mean()) / r.std()
 
 
-@pytest.mark.parametrize("per_rating", [False, True], ids=["one step", "per rating"])
-@pytest.mark.parametrize("dtype", [np.float64, np.float32])
+@pytest.mark.parametrize(
+    ("dtype", "per_rating"),
+    [
+        pytest.param(np.float64, False, id="one step"),
+        pytest.param(np.float32, True, id="per rating, single precision"),
+        pytest.param(np.float32, False, id="one step, single precision", marks=pytest.mark.thorough),
+        pytest.param(np.float64, True, id="per rating", marks=pytest.mark.thorough),
+    ],
+)
 @pytest.mark.parametrize(
     ("less", "least"),
     [(less_the_mean, 0.95), (less_the_middle, 0.7), (less_its_own_mean, 0.2), (z_scores, 0.2)],

@@ -43,8 +43,15 @@ def recorded(path, table, levels, biases, *, dtype=np.float64, per_rating=False)
     return path
 
 
-@pytest.mark.parametrize("per_rating", [False, True], ids=["one step", "per rating"])
-@pytest.mark.parametrize("dtype", [np.float64, np.float32])
+@pytest.mark.parametrize(
+    ("dtype", "per_rating"),
+    [
+        pytest.param(np.float64, False, id="one step"),
+        pytest.param(np.float32, True, id="per rating, single precision"),
+        pytest.param(np.float32, False, id="one step, single precision", marks=pytest.mark.thorough),
+        pytest.param(np.float64, True, id="per rating", marks=pytest.mark.thorough),
+    ],
+)
 def test_ratings_less_item_means_are_read(tmp_path, dtype, per_rating):
     table = table_of(STARS)
     path = recorded(tmp_path / "t", table, STARS, item_means(table), dtype=dtype, per_rating=per_rating)

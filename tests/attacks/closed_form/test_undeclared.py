@@ -135,9 +135,16 @@ def test_a_wrong_declaration_hides_nothing(tmp_path, table, declared):
     assert good == answers >= 0.98 * (table > 0).sum()
 
 
-@pytest.mark.parametrize("after", [False, True])
 @pytest.mark.parametrize("declared", [True, False])
-@pytest.mark.parametrize("dtype", [np.float64, np.float32])
+@pytest.mark.parametrize(
+    ("dtype", "after"),
+    [
+        (np.float64, False),
+        (np.float32, True),
+        pytest.param(np.float64, True, marks=pytest.mark.thorough),
+        pytest.param(np.float32, False, marks=pytest.mark.thorough),
+    ],
+)
 def test_the_published_start_and_order_of_paper_001(tmp_path, table, declared, dtype, after):
     """All factors 0.01, a step after every rating, rows in the client's order, no constant of the step told.
 
