@@ -3,7 +3,7 @@
 Ratings less a number that nobody told are on the grid for some clients, one factor of each being open: for
 many with two levels, for a few with three. Most others show that it is not ratings that are learned, if their
 rows are exact: parallel, or a chain of single steps, to the last digit, which no scale and length put near
-the grid. What clients with few levels seem to say is an accident then
+the grid. Rows of unrated items, zeros with a weight of their own, are on no grid and say nothing. What clients with few levels seem to say is an accident then
 (``attacks.closed_form.contradicted.unless_off_the_grid``).
 """
 
@@ -17,8 +17,9 @@ from attacks.closed_form.goodness_of_fit import step_of
 from attacks.closed_form.grid_reading import equally_long
 from attacks.closed_form.moving_factor import follow
 from attacks.closed_form.readings import Rows
-from attacks.closed_form.row_readings import LONGEST
+from attacks.closed_form.row_readings import LONGEST, one_step
 from attacks.closed_form.shared_pull import without_pull
+from attacks.closed_form.weighted_zeros import HALF, on_one_line
 
 FEWEST = 4  # rows of a client that is judged: two more than numbers
 OFF = 1e-2  # of a step, in the mean, beyond which exact rows are not of ratings
@@ -48,16 +49,18 @@ def off_grid(rows: Rows, levels: Float[np.ndarray, " levels"]) -> Bool[np.ndarra
     ...  for s in sent]
     [False, True]
     """
-    size = rows.item.sum(axis=1)
-    nobody = np.zeros(size.size, bool)
+    nobody = np.zeros(len(rows.rows), bool)
     if not FEWEST <= rows.rows.shape[1] <= LONGEST:
         return nobody
     with np.errstate(over="ignore", invalid="ignore", divide="ignore"):
         clean, _ = without_pull(rows.rows, rows.factors, rows.item)
         out, judged = nobody.copy(), nobody.copy()
         for part in (rows.rows, clean):
-            chain = follow(part, rows.factors, rows.item, rows.precision)
-            there = rows.item & (part != 0).any(axis=2) & (chain.step >= 0)
+            unrated = on_one_line(one_step(rows._replace(rows=part)), rows.precision**HALF).here
+            item = rows.item & ~unrated
+            size = item.sum(axis=1)
+            chain = follow(part, rows.factors, item, rows.precision)
+            there = item & (part != 0).any(axis=2) & (chain.step >= 0)
             alone = (chain.n_steps == 1) | (chain.n_steps == size)
             exact = chain.whole & alone & (there.sum(axis=1) == size) & (size >= FEWEST)
             exact &= ~equally_long(chain.scalar, there).any(axis=1) & ~judged
