@@ -3,7 +3,8 @@
 Ratings less a number that nobody told are on the grid for some clients, one factor of each being open: for
 many with two levels, for a few with three. Most others show that it is not ratings that are learned, if their
 rows are exact: parallel, or a chain of single steps, to the last digit, which no scale and length put near
-the grid. Rows of unrated items, zeros with a weight of their own, are on no grid and say nothing. What clients with few levels seem to say is an accident then
+the grid. Rows of unrated items, zeros with a weight of their own, are on no grid and say nothing. What
+clients with few levels seem to say is an accident then
 (``attacks.closed_form.contradicted.unless_off_the_grid``).
 """
 

@@ -1,4 +1,4 @@
-"""Rows that hold a multiple of their own factor, and were clipped one by one: the pull tells how much of each.
+"""Rows that hold a multiple of their own factor and were clipped one by one: the pull tells by how much.
 
 Beyond the papers, for programs that regularise items and clip the norm of every row. Row j is
 F_j = f_j sigma (e_j u + mu v_j), with a positive f_j of its own (1, or what brings the row to the bound) that
@@ -7,9 +7,9 @@ the planes of all rows and their factors. In each plane
 
     F_j = a_j d + b_j v_j,        a_j / b_j = e_j |u| / mu,
 
-in which f_j and sigma cancel, so that ratings are r_j = A a_j / b_j + B d . v_j with A B = mu for all clients:
-one scale that many clients tell, and that is lent to those with few ratings. Rows shorter than the longest
-were not clipped and share their b, which all of them tell more exactly than each alone.
+in which f_j and sigma cancel, so that ratings are r_j = A a_j / b_j + B d . v_j with A B = mu for all
+clients: one scale that many clients tell, and that is lent to those with few ratings. Rows shorter than the
+longest were not clipped and share their b, which all of them tell more exactly than each alone.
 
 What it assumes: one u for all rows of a client, three factors or more, uploads in the clear and without
 noise. It judges itself: one direction has to lie in all planes, to the rows' digits.
@@ -113,7 +113,7 @@ def without_row_scales(
 def _in_all_planes(
     unit: np.ndarray, own: np.ndarray, here: np.ndarray, precision: float
 ) -> tuple[Float[np.ndarray, "users K"], Bool[np.ndarray, " users"]]:
-    """The direction that is least beside the planes of rows and factors, both of length 1; whether it is in all."""
+    """The direction that is least beside the planes of rows and factors of length 1; whether it is in all."""
     off = unit - np.einsum("urk,urk->ur", unit, own)[..., None] * own
     turned = np.linalg.norm(off, axis=2)
     planar = here & (turned > DIGITS * precision)
