@@ -67,7 +67,7 @@ def _content(rows: Rows) -> bytes:
     for part in (rows.rows, rows.factors, rows.item, rows.sequence):
         if part is not None:
             digest.update(f"{part.dtype}".encode())
-            digest.update(np.ascontiguousarray(part))
+            digest.update(part.tobytes())
     return digest.digest()
 
 

@@ -131,6 +131,9 @@ def _without_row_scales(rows: Rows, manifest: Manifest, max_misfit: float) -> Re
         of_one = numbers._replace(scalar=scalar / np.where(known, scale, 1.0)[:, None])
         one = read(of_one, rows._replace(scale=np.where(known, 1.0, np.nan)), manifest, max_misfit)
         best = fitting_better(best, one, known & one.answered & one.declared)
+    if (told & ~best.answered).any():
+        biased = _biased(numbers, rows, manifest, max_misfit)
+        best = fitting_better(best, biased, ~best.answered & biased.answered)
     return best
 
 
@@ -180,7 +183,11 @@ def _list_alone(numbers: Numbers, line: Line, level: float) -> Reading:
 
 def _with_bias(rows: Rows, manifest: Manifest, max_misfit: float) -> Reading:
     """One step of a client with a bias of its own that nobody knows."""
-    numbers = one_step(rows)
+    return _biased(one_step(rows), rows, manifest, max_misfit)
+
+
+def _biased(numbers: Numbers, rows: Rows, manifest: Manifest, max_misfit: float) -> Reading:
+    """Any numbers up to A, B and C."""
     levels = np.array(manifest.rating_levels)
     counted = numbers.there & ~saturated(numbers)
     judged, most = with_unknown(numbers, rows, counted, levels, bias=True)
