@@ -9,11 +9,14 @@ or S_{k+1} (r_k - x S_k) where a row is about the length after the step: five nu
 So the rows that clients made first are one of as many numbers as there are levels: digit for digit the same
 in many clients, while later ones differ by all ratings before. Three numbers that are shared so name alpha,
 x + gamma / alpha and, in the second case, delta; in the first case delta is what the second rows of most
-clients agree on. From there each next row is the one that some level explains, and the five numbers are
-fitted to what is known of all clients, a few rows further each time, up to the digits.
+clients agree on. Where users start as items do, s_0 = h, and rows hold nothing else, x = h^2 and gamma = 0
+are known, and two such numbers (one in the first case) name the rest: they are tried first, for few clients
+start with three levels each of which others start with, too. From there each next row is the one that some
+level explains, and the five numbers are fitted to what is known of all clients, a few rows further each time,
+up to the digits.
 
 What it assumes: ``attacks.closed_form.equal_pulled``, which reads the rows in the order found; the first
-round; clients enough that three levels are first in two of them or more.
+round; clients enough that three levels, or two, are first in two of them or more.
 
 References
 ----------
@@ -24,7 +27,7 @@ published program.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from itertools import combinations
+from itertools import chain, combinations
 from typing import NamedTuple
 
 import numpy as np
@@ -40,6 +43,8 @@ WINDOW = 3  # neighbours on each side that count as one rate
 RATES_TRIED = 4
 LOOSE = 0.006  # of what the first step changes, by which delta may be off
 FEWEST = 3  # rows of all clients
+STARTS = 24  # shared numbers that are tried where x and gamma are known
+CLEARLY = 30.0  # times as far off that the next row must be where a level explains two to the digits
 MOST_LEVELS = 12  # of a grid: three of them are tried for every three rows that clients share
 STEPS, RANK = 4, 1e-12  # of Gauss and Newton, and singular values that they count
 OFF, WIDER = 8.0, 30.0  # times what is left, that a row is no longer fitted, and the next ones may be off
@@ -100,7 +105,8 @@ def equal_orders(
     g = np.where(valid, scalar * facing, np.nan)
     digit = DIGITS * precision * np.nanmax(np.abs(g))
     with np.errstate(all="ignore"):
-        for after, begin in _beginnings(g, levels, digit):
+        x = float(np.nanmedian(along[valid] ** 2))
+        for after, begin in chain(_equal_starts(g, levels, digit, x), _beginnings(g, levels, digit)):
             known, numbers = _followed(g, levels, digit, begin, after)
             whole = known.n_rows == valid.sum(axis=1)
             if whole[valid.any(axis=1)].mean() >= ENOUGH:
@@ -130,6 +136,65 @@ def _beginnings(g: np.ndarray, levels: np.ndarray, digit: float) -> Iterator[tup
                 continue
             for rate in _rates(g, levels, digit, curve[1], curve[0]):
                 yield False, np.array([*numbers[:3], rate, 1.0])
+
+
+def _equal_starts(
+    g: np.ndarray, levels: np.ndarray, digit: float, x: float
+) -> Iterator[tuple[bool, np.ndarray]]:
+    """As ``_beginnings``, where x is known, rows hold nothing else and most clients have a first row."""
+    value, count = _shared(g, digit)
+    some = value[np.argsort(-count, kind="stable")[:STARTS]]
+    error = levels - x
+    rate = (some[:, None] / error).ravel()  # alpha, or alpha (1 + delta e)
+    first, of_error = np.repeat(some, levels.size), np.tile(error, some.size)
+    for alpha in _explaining(g, np.stack([rate, 0 * rate], axis=1), error, digit)[:, 0]:
+        for delta in _second_rates(g, error, x, digit / abs(alpha), alpha):
+            yield False, np.array([alpha, x, 0.0, delta, 1.0])
+    one, two = np.nonzero((first[:, None] < first) & (of_error[:, None] != of_error))
+    bend = (rate[one] - rate[two]) / (of_error[one] - of_error[two])
+    alpha = rate[one] - bend * of_error[one]
+    growing = (bend / alpha > 0) & (bend / alpha <= RATES[-1])
+    both = np.stack([alpha[growing], bend[growing]], axis=1)
+    for alpha, bend in _explaining(g, both, error, digit):
+        yield True, np.array([alpha, x, 0.0, bend / alpha, 1.0])
+
+
+def _second_rates(
+    g: np.ndarray, error: np.ndarray, x: float, digit: float, alpha: float
+) -> Float[np.ndarray, " few"]:
+    """delta on which second rows of most clients agree to their digits, all else being known."""
+    told = [np.zeros((3, 0))]
+    for client, sent in enumerate(g / alpha):
+        level, row = np.nonzero(np.abs(sent - error[:, None]) <= digit)
+        if level.size != 1:
+            continue
+        # of the roots S of x S^2 - r S + g / alpha = 0 the one near 1
+        rating, others = (error + x)[:, None], np.delete(sent, row)
+        length = 2 * others / (rating + np.sqrt(rating**2 - 4 * x * others))
+        rate = (length - 1) / error[level]
+        rate = rate[(rate > RATES[0]) & (rate < RATES[-1])]
+        off = np.full(rate.size, digit / abs(error[level[0]]))
+        told.append(np.stack([rate, off, np.full(rate.size, client)]))
+    every = np.concatenate(told, axis=1)
+    rate, off, client = every[:, np.argsort(every[0])]
+    low, high = np.searchsorted(rate, rate - off), np.searchsorted(rate, rate + off, side="right")
+    votes = np.array([np.unique(client[a:b]).size for a, b in zip(low, high, strict=True)])
+    return rate[np.argsort(-votes, kind="stable")[:RATES_TRIED]]
+
+
+def _explaining(
+    g: np.ndarray, numbers: Float[np.ndarray, "trials two"], error: np.ndarray, digit: float
+) -> Float[np.ndarray, "few two"]:
+    """Of alpha and its bend those with which most clients have a first row, if these are most of them."""
+    told = (numbers[:, :1] + numbers[:, 1:] * error) * error
+    clients = np.zeros(len(numbers))
+    for sent in g:
+        own = np.concatenate([[-np.inf], np.sort(sent[np.isfinite(sent)]), [np.inf]])
+        at = np.searchsorted(own, told)
+        near = np.minimum(told - own[at - 1], own[at] - told) <= digit
+        clients += near.any(axis=1)
+    order = np.argsort(-clients, kind="stable")[:TRIED]
+    return numbers[order[clients[order] >= ENOUGH * np.isfinite(g).any(axis=1).sum()]]
 
 
 def _curves(
@@ -189,17 +254,17 @@ def _followed(
 ) -> tuple[_Known, np.ndarray]:
     """Rows in the order that a level explains each, and the numbers fitted to all of them."""
     tolerance = max(digit, LOOSE * abs(numbers[0] * numbers[3]) * levels[-1] ** 2)
-    known = _chain(g, levels, digit, numbers, after, 1)
+    known = _in_order(g, levels, digit, numbers, after, 1)
     for most in (*(one for one in PREFIXES if one < g.shape[1]), g.shape[1]):
-        known = _chain(g, levels, tolerance, numbers, after, most)
+        known = _in_order(g, levels, tolerance, numbers, after, most)
         if not (known.n_rows > 1).any():
             break
         numbers, left = _fitted(g, known, numbers, after)
         tolerance = max(digit, min(tolerance, WIDER * left))
-    return _chain(g, levels, digit, numbers, after, g.shape[1]), numbers
+    return _in_order(g, levels, digit, numbers, after, g.shape[1]), numbers
 
 
-def _chain(
+def _in_order(
     g: np.ndarray, levels: np.ndarray, tolerance: float, numbers: np.ndarray, after: bool, most: int
 ) -> _Known:
     """Each client's rows as long as one alone is explained by a level, so many at most."""
@@ -211,14 +276,14 @@ def _chain(
     length, going = np.ones(len(g)), np.ones(len(g), bool)
     for number in range(most):
         told, following = _row(levels[None], length[:, None], numbers, after)
-        missed = np.abs(left[:, :, None] - told[:, None])
-        close = np.nan_to_num(missed, nan=np.inf) <= tolerance
-        going &= close.any(axis=2).sum(axis=1) == 1
+        missed = np.nan_to_num(np.abs(left[:, :, None] - told[:, None]), nan=np.inf)
+        nearest = np.partition(np.pad(missed.min(axis=2), ((0, 0), (0, 1)), constant_values=np.inf), 1)
+        going &= (nearest[:, 0] <= tolerance) & (
+            nearest[:, 1] > np.minimum(tolerance, CLEARLY * nearest[:, 0])
+        )
         if not going.any():
             break
-        row, level = np.divmod(
-            np.nan_to_num(missed, nan=np.inf).reshape(len(g), -1).argmin(axis=1), levels.size
-        )
+        row, level = np.divmod(missed.reshape(len(g), -1).argmin(axis=1), levels.size)
         place[going, number], rating[going, number] = row[going], levels[level[going]]
         length = np.where(going, following[users, level], length)
         left[users[going], row[going]] = np.nan

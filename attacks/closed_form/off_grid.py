@@ -4,8 +4,9 @@ Ratings less a number that nobody told are on the grid for some clients, one fac
 many with two levels, for a few with three. Most others show that it is not ratings that are learned, if their
 rows are exact: parallel, or a chain of single steps, to the last digit, which no scale and length put near
 the grid. Rounding turns parallel rows by some share of themselves, and moves ratings by about as much of the
-grid's range: what is off by far more is no rounding. What clients with few levels seem to say is an accident
-then (``attacks.closed_form.contradicted.unless_off_the_grid``).
+grid's range: what is off by far more is no rounding. Rows of unrated items, zeros with a weight of their own,
+are on no grid and say nothing. What clients with few levels seem to say is an accident then
+(``attacks.closed_form.contradicted.unless_off_the_grid``).
 """
 
 from __future__ import annotations
@@ -20,8 +21,9 @@ from attacks.closed_form.grid_reading import equally_long
 from attacks.closed_form.moving_factor import follow
 from attacks.closed_form.readings import Rows
 from attacks.closed_form.reduction import across_direction
-from attacks.closed_form.row_readings import LONGEST
+from attacks.closed_form.row_readings import LONGEST, one_step
 from attacks.closed_form.shared_pull import without_pull
+from attacks.closed_form.weighted_zeros import HALF, on_one_line
 
 FEWEST = 4  # rows of a client that is judged: two more than numbers
 OFF = 1e-2  # of a step, in the mean, beyond which exact rows are not of ratings
@@ -51,50 +53,54 @@ def off_grid(rows: Rows, levels: Float[np.ndarray, " levels"]) -> Bool[np.ndarra
     ...  for s in sent]
     [False, True]
     """
-    size = rows.item.sum(axis=1)
-    nobody = np.zeros(size.size, bool)
+    nobody = np.zeros(len(rows.rows), bool)
     if not FEWEST <= rows.rows.shape[1] <= LONGEST:
         return nobody
     out, judged = nobody.copy(), nobody.copy()
     with np.errstate(over="ignore", invalid="ignore", divide="ignore"):
         clean, _ = without_pull(rows.rows, rows.factors, rows.item)
-        for part in (rows.rows, clean):
-            chain = follow(part, rows.factors, rows.item, rows.precision)
-            alone = (chain.n_steps == 1) | (chain.n_steps == size)
-            usable = _usable(part, chain.scalar, rows.item & (chain.step >= 0), size)
+        parts = [(part, _rated(part, rows)) for part in (rows.rows, clean)]
+        for part, item in parts:
+            chain = follow(part, rows.factors, item, rows.precision)
+            alone = (chain.n_steps == 1) | (chain.n_steps == item.sum(axis=1))
+            usable = _usable(part, chain.scalar, item, item & (chain.step >= 0))
             usable &= chain.whole & alone & ~judged
-            away = _away(chain.scalar, chain.along, usable, rows, levels)
+            away = _away(chain.scalar, chain.along, item & usable[:, None], rows, levels)
             out |= usable & np.isfinite(away) & (away > OFF * step_of(levels))
             judged |= usable
-        for part in (rows.rows, clean):
+        for part, item in parts:
             direction, across = across_direction(part)
             scalar, along = (np.einsum("urk,uk->ur", one, direction) for one in (part, rows.factors))
-            usable = _usable(part, scalar, rows.item, size) & ~judged
-            away = _away(scalar, along, usable, rows, levels)
+            usable = _usable(part, scalar, item, item) & ~judged
+            away = _away(scalar, along, item & usable[:, None], rows, levels)
             rounded = SLACK * across * max(levels[-1] - levels[0], step_of(levels))
             out |= usable & np.isfinite(away) & (away > np.maximum(OFF * step_of(levels), rounded))
     return out
 
 
+def _rated(part: Float[np.ndarray, "users rows K"], rows: Rows) -> Bool[np.ndarray, "users rows"]:
+    """The rows that may be of rated items: not the zeros of unrated ones, which have a weight of their own."""
+    return rows.item & ~on_one_line(one_step(rows._replace(rows=part)), rows.precision**HALF).here
+
+
 def _usable(
     part: Float[np.ndarray, "users rows K"],
     scalar: Float[np.ndarray, "users rows"],
+    item: Bool[np.ndarray, "users rows"],
     there: Bool[np.ndarray, "users rows"],
-    size: Int[np.ndarray, " users"],
 ) -> Bool[np.ndarray, " users"]:
-    """Who has enough rows, none of them zeros or, as far as they tell, clipped."""
-    there = there & (part != 0).any(axis=2)
+    """Who has enough rows, all of them there, none of them zeros or, as far as they tell, clipped."""
+    size, there = item.sum(axis=1), there & (part != 0).any(axis=2)
     return (there.sum(axis=1) == size) & (size >= FEWEST) & ~equally_long(scalar, there).any(axis=1)
 
 
 def _away(
     scalar: Float[np.ndarray, "users rows"],
     along: Float[np.ndarray, "users rows"],
-    whom: Bool[np.ndarray, " users"],
+    there: Bool[np.ndarray, "users rows"],
     rows: Rows,
     levels: Float[np.ndarray, " levels"],
 ) -> Float[np.ndarray, " users"]:
     """By how much, in the mean and in stars, the best two numbers of each client miss the grid."""
-    there = rows.item & whom[:, None]
     columns = np.stack([scalar, along], axis=2) * there[..., None]
     return best_numbers(columns, rows.offset, there, levels).distance

@@ -14,6 +14,7 @@ from itertools import product
 import numpy as np
 
 from attacks.closed_form.averaged_rows import groups_of_rows, says_the_mean, without_means
+from attacks.closed_form.common_scale import common_scale
 from attacks.closed_form.equal_readings import with_pull, with_scale, without_scale
 from attacks.closed_form.fitted_chain import chain_of
 from attacks.closed_form.grid_reading import near_levels, read, saturated, with_unknown
@@ -31,6 +32,7 @@ from attacks.closed_form.readings import (
     reading_of,
 )
 from attacks.closed_form.reduction import leading_direction
+from attacks.closed_form.row_scales import without_row_scales
 from attacks.closed_form.shared_pull import without_pull
 from attacks.closed_form.weighted_zeros import HALF, ROUGH, Line, on_one_line
 from victims.transcript.manifest import Manifest
@@ -67,6 +69,8 @@ def best_reading(rows: Rows, manifest: Manifest, max_misfit: float) -> Reading:
             best = on_the_rest(best, _after_steps, unclear, rows, manifest, max_misfit)
         spread = (best.steps <= 1) & (plain.across > PARALLEL * rows.precision)
         best = on_the_rest(best, _without_pull, ~best.answered | spread, rows, manifest, max_misfit)
+        spread &= ~(best.misfit <= rows.precision**HALF)
+        best = on_the_rest(best, _without_row_scales, ~best.answered | spread, rows, manifest, max_misfit)
         # all items being alike, one length without errors puts any rows on a single level
         if rows.sequence is not None and len(manifest.rating_levels) > 1:
             best = _of_equal_factors(best, rows, manifest, max_misfit)
@@ -110,6 +114,32 @@ def _without_pull(rows: Rows, manifest: Manifest, max_misfit: float) -> Reading:
     clean, pull = without_pull(rows.rows, rows.factors, rows.item)
     numbers = one_step(rows._replace(rows=clean))._replace(pull=pull)
     return read(numbers, rows, manifest, max_misfit)
+
+
+def _without_row_scales(rows: Rows, manifest: Manifest, max_misfit: float) -> Reading:
+    """One step, a multiple of its factor in every row, and a positive scale of its own for each.
+
+    Rows are in units of their pull then, and so is what multiplies them: of clients that tell it without
+    knowing it, here or among all, or by the declared regularisation.
+    """
+    scalar, along, told, pull = without_row_scales(rows.rows, rows.factors, rows.item, rows.precision)
+    numbers = Numbers(scalar, along, rows.item & told[:, None], told, told + 0.0, pull, np.zeros(told.size))
+    best = read(numbers, rows._replace(scale=np.full(told.size, np.nan)), manifest, max_misfit)
+    n_rated = rows.item.sum(axis=1).astype(float)
+    free = best.answered & np.isfinite(best.of_error)
+    here = common_scale((1 / (best.of_error * best.of_factor))[free], n_rated[free])
+    declared = manifest.upload.regularization
+    scales = [np.full(told.size, np.nan) if here is None else here.of(n_rated), rows.scale]
+    scales.append(np.full(told.size, manifest.upload.scale / declared if declared else np.nan))
+    for scale in scales:
+        known = ~best.answered & told & np.isfinite(scale)
+        of_one = numbers._replace(scalar=scalar / np.where(known, scale, 1.0)[:, None])
+        one = read(of_one, rows._replace(scale=np.where(known, 1.0, np.nan)), manifest, max_misfit)
+        best = fitting_better(best, one, known & one.answered & one.declared)
+    if (told & ~best.answered).any():
+        biased = _biased(numbers, rows, manifest, max_misfit)
+        best = fitting_better(best, biased, ~best.answered & biased.answered)
+    return best
 
 
 def with_unrated(rows: Rows, manifest: Manifest, max_misfit: float) -> Reading:
@@ -174,7 +204,11 @@ def _with_averages(rows: Rows, manifest: Manifest, max_misfit: float) -> Reading
 
 def _with_bias(rows: Rows, manifest: Manifest, max_misfit: float) -> Reading:
     """One step of a client with a bias of its own that nobody knows."""
-    numbers = one_step(rows)
+    return _biased(one_step(rows), rows, manifest, max_misfit)
+
+
+def _biased(numbers: Numbers, rows: Rows, manifest: Manifest, max_misfit: float) -> Reading:
+    """Any numbers up to A, B and C."""
     levels = np.array(manifest.rating_levels)
     counted = numbers.there & ~saturated(numbers)
     judged, most = with_unknown(numbers, rows, counted, levels, bias=True)

@@ -13,15 +13,18 @@ from tests.attacks.closed_form.test_equal_pulled import HALVES, STARS, Program
 ITEMS, K, SIZES = 30, 5, [12, 12, 11, 10, 9, 8, 6, 4, 3, 1]
 
 
-def recorded(path, program: Program, levels: np.ndarray, grid: np.ndarray) -> list[dict[int, float]]:
+def recorded(
+    path, program: Program, levels: np.ndarray, grid: np.ndarray, sizes: list[int] = SIZES
+) -> list[dict[int, float]]:
     """One round; ratings by item of each client."""
     rng = np.random.default_rng(1)
-    q = np.full((ITEMS, K), 0.01, program.dtype)
+    n_items = max(ITEMS, *sizes)
+    q = np.full((n_items, K), 0.01, program.dtype)
     rated = []
-    with fl.Recorder(path, rating_levels=grid, n_items=ITEMS) as recorder:
+    with fl.Recorder(path, rating_levels=grid, n_items=n_items) as recorder:
         recorder.broadcast(0, q)
-        for user, n in enumerate(SIZES):
-            items, stars = rng.permutation(ITEMS)[:n], rng.choice(levels, n)
+        for user, n in enumerate(sizes):
+            items, stars = rng.permutation(n_items)[:n], rng.choice(levels, n)
             rows, _ = program.rows(np.full(K, 0.01, program.dtype), q[items], stars)
             order = np.argsort(items)
             recorder.upload(0, user, rows[order], items[order])
@@ -29,9 +32,11 @@ def recorded(path, program: Program, levels: np.ndarray, grid: np.ndarray) -> li
     return rated
 
 
-def scored(path, program: Program, levels: np.ndarray, grid: np.ndarray) -> tuple[int, int]:
+def scored(
+    path, program: Program, levels: np.ndarray, grid: np.ndarray, sizes: list[int] = SIZES
+) -> tuple[int, int]:
     """Answers, and how many are right, of clients that use some levels of a grid."""
-    rated = recorded(path, program, levels, grid)
+    rated = recorded(path, program, levels, grid, sizes)
     found = fl.attack(path, "undeclared")
     right = [
         abs(value - rated[user].get(item, -9)) < 0.1
@@ -63,6 +68,17 @@ def test_rows_are_put_in_order(tmp_path, program: Program, levels: np.ndarray):
     """Nobody was answered before."""
     answered, right = scored(tmp_path / "t", program, levels, levels)
     assert right == answered >= 0.9 * sum(SIZES)
+
+
+@pytest.mark.parametrize("after", [False, True], ids=["before the step", "after it"])
+@pytest.mark.parametrize("levels", [HALVES, np.array([1.0, 2.0])], ids=["half stars", "two levels"])
+def test_long_lists_in_single_precision(tmp_path, levels: np.ndarray, after: bool):
+    """Few clients start with three levels that others start with, and rounding lets two rows be the next."""
+    sizes = [60, 55, 50, 45, 40, 30, 25, 25, 20, 20]
+    answered, right = scored(
+        tmp_path / "t", Program(mu=0.0, dtype=np.float32, after=after), levels, levels, sizes
+    )
+    assert right == answered >= 0.9 * sum(sizes)
 
 
 @pytest.mark.parametrize(

@@ -103,3 +103,13 @@ def test_a_recording_of_small_steps_is_read(tmp_path):
     (block,) = found.columns()
     assert block["value"].size == (table > 0).sum()
     np.testing.assert_allclose(block["value"], table[block["user"], block["index"]], atol=0.05)
+
+
+def test_an_answer_that_is_kept_is_the_same_and_nobody_changes_it():
+    rows, _ = passes([12, 20], rate=2e-4)
+    first = chain_of(rows)
+    expected = first.scalar.copy()
+    first.scalar[:] = 7.0
+    again, other = chain_of(rows), chain_of(rows._replace(rows=2 * rows.rows))
+    np.testing.assert_array_equal(again.scalar, expected)
+    assert not np.array_equal(other.scalar, expected)
