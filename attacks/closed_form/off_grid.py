@@ -12,7 +12,7 @@ are on no grid and say nothing. What clients with few levels seem to say is an a
 from __future__ import annotations
 
 import numpy as np
-from jaxtyping import Bool, Float, Int
+from jaxtyping import Bool, Float
 
 from attacks.closed_form.affine_grid import best_numbers
 from attacks.closed_form.credible import SLACK
@@ -80,7 +80,8 @@ def off_grid(rows: Rows, levels: Float[np.ndarray, " levels"]) -> Bool[np.ndarra
 
 def _rated(part: Float[np.ndarray, "users rows K"], rows: Rows) -> Bool[np.ndarray, "users rows"]:
     """The rows that may be of rated items: not the zeros of unrated ones, which have a weight of their own."""
-    return rows.item & ~on_one_line(one_step(rows._replace(rows=part)), rows.precision**HALF).here
+    line = on_one_line(one_step(rows._replace(rows=part)), rows.precision**HALF)
+    return rows.item & ~line.here
 
 
 def _usable(
