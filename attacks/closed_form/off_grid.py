@@ -79,7 +79,7 @@ def off_grid(rows: Rows, levels: Float[np.ndarray, " levels"]) -> Bool[np.ndarra
 
 
 def _rated(part: Float[np.ndarray, "users rows K"], rows: Rows) -> Bool[np.ndarray, "users rows"]:
-    """The rows that may be of rated items: not the zeros of unrated ones, which have a weight of their own."""
+    """The rows that may be of rated items: not the zeros of unrated ones, with a weight of their own."""
     line = on_one_line(one_step(rows._replace(rows=part)), rows.precision**HALF)
     return rows.item & ~line.here
 
