@@ -15,6 +15,7 @@ import numpy as np
 
 from attacks.closed_form.averaged_rows import groups_of_rows, says_the_mean, without_means
 from attacks.closed_form.common_scale import common_scale
+from attacks.closed_form.confidence_weights import weighed_by_ratings
 from attacks.closed_form.equal_readings import with_pull, with_scale, without_scale
 from attacks.closed_form.fitted_chain import chain_of
 from attacks.closed_form.grid_reading import near_levels, read, saturated, with_unknown
@@ -77,6 +78,7 @@ def best_reading(rows: Rows, manifest: Manifest, max_misfit: float) -> Reading:
         best = on_the_rest(best, in_span, ~best.answered, rows, manifest, max_misfit)
         inexact = ~(best.misfit <= rows.precision**HALF)
         best = on_the_rest(best, with_unrated, ~best.answered | inexact, rows, manifest, max_misfit)
+        best = on_the_rest(best, _weighed, ~best.answered, rows, manifest, max_misfit)
         open_ = ~best.answered
         best = on_the_rest(best, _with_averages, open_, rows, manifest, max_misfit)
         if (best.value[open_ & best.answered] == 0).any():  # others' averages may be levels
@@ -184,6 +186,19 @@ def _list_alone(numbers: Numbers, line: Line, level: float) -> Reading:
         steps=numbers.steps,
         pull=numbers.pull,
     )
+
+
+def _weighed(rows: Rows, manifest: Manifest, max_misfit: float) -> Reading:
+    """One step of errors that ratings weigh, rows of unrated items, where there are any, having weight 1."""
+    if (rows.offset != 0).any():
+        return nothing(len(rows.rows))._replace(value=np.full(rows.item.shape, np.nan))
+    numbers = one_step(rows)
+    line = on_one_line(numbers, rows.precision**HALF).here
+    rated = numbers._replace(there=numbers.there & ~line)
+    found = weighed_by_ratings(rated, np.array(manifest.rating_levels))
+    value = np.where(line & ~np.isnan(found.misfit)[:, None], 0.0, found.value)
+    allowed = np.minimum(max_misfit, found.allowed)
+    return reading_of(value, found.misfit, allowed, steps=numbers.steps, pull=numbers.pull)
 
 
 def _with_averages(rows: Rows, manifest: Manifest, max_misfit: float) -> Reading:

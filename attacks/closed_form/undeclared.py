@@ -12,6 +12,8 @@ moment, and asks for nothing else:
   (``attacks.closed_form.unrated_rows``);
 - momentum that clients keep of what they send is a share of the round before, told by the rank of the rest
   (``attacks.closed_form.carried_rows``);
+- errors that ratings weigh, of implicit feedback with confidences, are told by three rows at a time
+  (``attacks.closed_form.confidence_weights``);
 - rows with weights of their own, the same in three rounds, are solved for ratings up to one factor
   (``attacks.closed_form.row_weights``);
 - ratings less a number that nobody told are read up to their mirror image, which makes the same rows; who is

@@ -1,0 +1,62 @@
+"""Programs after Hu, Koren and Volinsky: ratings weigh errors, and every rated item has the target 1."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+import factorleak as fl
+
+STARS, HALVES = np.arange(1.0, 6.0), np.arange(0.5, 5.1, 0.5)
+USERS, ITEMS, K = 8, 60, 4
+
+
+def recorded(path, alpha: float, levels: np.ndarray, dtype=np.float64, unrated=True, power=1.0, grid=None):
+    """One round of clients that solve for their factors; their ratings, 0 where unrated."""
+    rng = np.random.default_rng(3)
+    q = rng.normal(0, 0.4, (ITEMS, K)).astype(dtype)
+    table = np.where(rng.random((USERS, ITEMS)) < 0.3, rng.choice(levels, (USERS, ITEMS)), 0)
+    with fl.Recorder(path, rating_levels=levels if grid is None else grid) as recorder:
+        recorder.broadcast(0, q)
+        for user, ratings in enumerate(table):
+            weight, liked = 1 + alpha * ratings**power, ratings > 0
+            p = np.linalg.solve(q.T @ (weight[:, None] * q) + np.eye(K), q.T @ (weight * liked))
+            rows = (-2 * (weight * (liked - q @ p))[:, None] * p).astype(dtype)
+            sent = np.arange(ITEMS) if unrated else np.flatnonzero(liked)
+            recorder.upload(0, user, rows[sent], sent)
+    return table
+
+
+def answers(path, table: np.ndarray) -> tuple[int, int]:
+    """Ratings that are answered, and answers that are wrong."""
+    found = fl.attack(path, "undeclared")
+    many = wrong = 0
+    for user, _, item, value, _ in found.rows():
+        many += int((value > 0.25).sum())
+        wrong += int((np.abs(value - table[user, item]) > 0.1).sum())
+    return many, wrong
+
+
+@pytest.mark.parametrize("unrated", [True, False])
+@pytest.mark.parametrize(
+    ("alpha", "levels", "dtype"),
+    [(40.0, STARS, np.float64), (1.0, HALVES, np.float64), (0.5, STARS, np.float32)],
+)
+def test_confidences_are_read(tmp_path, alpha, levels, dtype, unrated):
+    """Nobody was answered, or the list alone."""
+    table = recorded(tmp_path / "t", alpha, levels, dtype, unrated)
+    many, wrong = answers(tmp_path / "t", table)
+    assert wrong == 0
+    assert many >= 0.8 * (table > 0).sum()
+
+
+@pytest.mark.parametrize("power", [2.0, 0.5])
+def test_other_weights_have_no_wrong_answer(tmp_path, power):
+    table = recorded(tmp_path / "t", 1.0, STARS, power=power)
+    assert answers(tmp_path / "t", table)[1] == 0
+
+
+def test_without_both_ends_of_the_grid_it_is_open(tmp_path):
+    """r + 1 with another alpha has the same weights up to a factor."""
+    table = recorded(tmp_path / "t", 0.5, np.arange(1.0, 5.0), grid=STARS)
+    assert answers(tmp_path / "t", table) == (0, 0)
