@@ -168,27 +168,23 @@ def _held(
         square = slope @ slope.swapaxes(1, 2)
         gradient = (slope @ off[..., None])[..., 0]
         diagonal = np.einsum("fpp->fp", square)
-        best = (factor, constants, cost, damping * TIMES[-1])
-        for times in TIMES:
-            more = (damping * times)[:, None] * diagonal + TINY
-            by = -np.linalg.solve(square + more[:, :, None] * np.eye(k + len(free)), gradient[..., None])[
-                ..., 0
-            ]
-            new = factor * np.exp(np.clip(by[:, :k], -MOST_LOG, MOST_LOG))
-            moved = constants.copy()
-            moved[:, list(free)] += by[:, k:]
-            moved[:, RATE] = np.clip(moved[:, RATE], *(np.log(rule.rate) + RATE_MOVES * np.array([-1, 1])))
-            moved[:, EPSILON] = np.maximum(moved[:, EPSILON], 0.0)
-            here = np.nan_to_num((_left(own, rule, new, ratings, moved) ** 2).sum(axis=1), nan=np.inf)
-            better = here < best[2]
-            best = (
-                np.where(better[:, None], new, best[0]),
-                np.where(better[:, None], moved, best[1]),
-                np.where(better, here, best[2]),
-                np.where(better, np.maximum(damping * times, TINY), best[3]),
-            )
-        factor, constants, cost, damping = best
-        off = _left(own, rule, factor, ratings, constants)
+        times = np.multiply.outer(np.array(TIMES), damping)
+        more = times[..., None] * diagonal + TINY
+        by = -np.linalg.solve(square + more[..., None] * np.eye(k + len(free)), gradient[..., None])[..., 0]
+        new = factor * np.exp(np.clip(by[..., :k], -MOST_LOG, MOST_LOG))
+        moved = np.broadcast_to(constants, (len(TIMES), *constants.shape)).copy()
+        moved[..., list(free)] += by[..., k:]
+        moved[..., RATE] = np.clip(moved[..., RATE], *(np.log(rule.rate) + RATE_MOVES * np.array([-1, 1])))
+        moved[..., EPSILON] = np.maximum(moved[..., EPSILON], 0.0)
+        left = _left(own, rule, new, ratings, moved)
+        here = np.nan_to_num((left**2).sum(axis=-1), nan=np.inf)
+        chosen, every = here.argmin(axis=0), np.arange(n_fits)
+        better = here[chosen, every] < cost
+        factor = np.where(better[:, None], new[chosen, every], factor)
+        constants = np.where(better[:, None], moved[chosen, every], constants)
+        off = np.where(better[:, None], left[chosen, every], off)
+        cost = np.where(better, here[chosen, every], cost)
+        damping = np.where(better, np.maximum(times[chosen, every], TINY), damping * TIMES[-1])
         if (damping > DAMPED).all():
             break
     return factor, constants, np.sqrt(cost)

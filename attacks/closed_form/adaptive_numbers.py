@@ -192,17 +192,18 @@ def _by_grid(own: Own, signs: _Signs, told: Ratios, first: float, keep: int) -> 
         off = _off(c, own, signs, told, first, way)
         low = np.r_[True, off[1:] <= off[:-1]] & np.r_[off[:-1] <= off[1:], True]
         places = np.flatnonzero(low)
-        for place in places[np.argsort(off[places])[: 3 * keep]]:
-            best, at = off[place], c[place]
-            low_end, high_end = c[max(place - 1, 0)], c[min(place + 1, c.size - 1)]
-            for _ in range(ZOOMED):
-                near = np.linspace(low_end, high_end, ZOOM)
-                here = _off(near, own, signs, told, first, way)
-                if here.min() < best:
-                    best, at = here.min(), near[here.argmin()]
-                by = 2 * (high_end - low_end) / (ZOOM - 1)
-                low_end, high_end = at - by, at + by
-            out.append((float(best), float(at), way))
+        places = places[np.argsort(off[places])[: 3 * keep]]
+        best, at = off[places], c[places]
+        low_end, high_end = c[np.maximum(places - 1, 0)], c[np.minimum(places + 1, c.size - 1)]
+        for _ in range(ZOOMED):  # about all places at once
+            near = np.linspace(low_end, high_end, ZOOM, axis=1)
+            here = _off(near.ravel(), own, signs, told, first, way).reshape(near.shape)
+            least = here.argmin(axis=1)[:, None]
+            new, where = np.take_along_axis(here, least, 1)[:, 0], np.take_along_axis(near, least, 1)[:, 0]
+            at, best = np.where(new < best, where, at), np.fmin(new, best)
+            by = 2 * (high_end - low_end) / (ZOOM - 1)
+            low_end, high_end = at - by, at + by
+        out += [(*one, way) for one in zip(best.tolist(), at.tolist(), strict=True)]
     out = sorted(out)[:keep]
     factor, error, _, _ = _numbers(np.array([at for _, at, _ in out]), own, signs, told, first)
     factor = signs.factor * np.clip(np.abs(factor), *FACTOR)

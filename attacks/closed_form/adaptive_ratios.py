@@ -13,6 +13,7 @@ sign: differences of logarithms between columns are the same in all rows for the
 
 from __future__ import annotations
 
+from functools import lru_cache
 from typing import NamedTuple
 
 import numpy as np
@@ -88,7 +89,7 @@ def largest(optimizer: Optimizer, n_steps: int) -> float:
     -------
     float
     """
-    return float(summed(optimizer, n_steps, _tabulated()).max())
+    return float(_tabulated(optimizer, n_steps)[1].max())
 
 
 def ratios(optimizer: Optimizer, n_steps: int, size: Float[np.ndarray, "n K"], slack: float) -> Ratios:
@@ -107,10 +108,8 @@ def ratios(optimizer: Optimizer, n_steps: int, size: Float[np.ndarray, "n K"], s
     -------
     Ratios
     """
-    below, above = _sides(optimizer, n_steps, size, slack)
-    other, _ = _sides(optimizer, n_steps, -size, slack)
+    every = below, above, other = _sides(optimizer, n_steps, size, slack)
     k = size.shape[1]
-    every = np.stack([below, above, other])
     with np.errstate(divide="ignore", invalid="ignore"):
         logs, signs = np.log(np.abs(every)), np.sign(every)
         middle, width = _densest(
@@ -143,36 +142,39 @@ def ratios(optimizer: Optimizer, n_steps: int, size: Float[np.ndarray, "n K"], s
     )
 
 
-def _tabulated() -> Float[np.ndarray, " grid"]:
+@lru_cache
+def _tabulated(optimizer: Optimizer, n_steps: int) -> tuple[np.ndarray, np.ndarray]:
+    """Ratios, ascending, and the sums of their steps."""
     apart = np.geomspace(NEAREST, FARTHEST, GRID)
-    return np.concatenate([1 - apart[::-1], [1.0], 1 + apart])
+    x = np.concatenate([1 - apart[::-1], [1.0], 1 + apart])
+    return x, summed(optimizer, n_steps, x)
 
 
-def _sides(
-    optimizer: Optimizer, n_steps: int, size: np.ndarray, slack: float
-) -> tuple[Float[np.ndarray, "n K"], Float[np.ndarray, "n K"]]:
-    """The ratios below and above that of the largest sum; NaN where there is none."""
-    x = _tabulated()
-    y = summed(optimizer, n_steps, x)
+def _sides(optimizer: Optimizer, n_steps: int, size: np.ndarray, slack: float) -> Float[np.ndarray, "3 n K"]:
+    """The ratios below and above that of the largest sum, and below for the other sign; NaN where none is."""
+    x, y = _tabulated(optimizer, n_steps)
     top = int(y.argmax())
     rising, falling = np.maximum.accumulate(y[: top + 1]), np.minimum.accumulate(y[top:])
-    below = _polished(optimizer, n_steps, size, np.interp(size, rising, x[: top + 1]), slack)
-    above = _polished(optimizer, n_steps, size, np.interp(-size, -falling, x[top:]), slack)
-    return below, above
+    signed = np.stack([size, size, -size])
+    below = np.interp(signed[[0, 2]], rising, x[: top + 1])
+    above = np.interp(-size, -falling, x[top:])
+    return _polished(optimizer, n_steps, signed, np.stack([below[0], above, below[1]]), slack)
 
 
 def _polished(
     optimizer: Optimizer, n_steps: int, size: np.ndarray, ratio: np.ndarray, slack: float
-) -> Float[np.ndarray, "n K"]:
+) -> Float[np.ndarray, "3 n K"]:
     """Newton's steps from tabulated ratios; NaN where they end too far off."""
+    off = size - summed(optimizer, n_steps, ratio)
     for _ in range(NEWTON):
-        off = size - summed(optimizer, n_steps, ratio)
         slope = (size - off - summed(optimizer, n_steps, ratio - PROBE)) / PROBE
         most = 0.01 * (1 + np.abs(ratio))
         by = np.where(np.abs(slope) > FLAT, off / np.where(slope == 0, 1.0, slope), 0.0)
         new = ratio + np.clip(by, -most, most)
-        ratio = np.where(np.abs(size - summed(optimizer, n_steps, new)) < np.abs(off), new, ratio)
-    return np.where(np.abs(size - summed(optimizer, n_steps, ratio)) > slack, np.nan, ratio)
+        left = size - summed(optimizer, n_steps, new)
+        nearer = np.abs(left) < np.abs(off)
+        ratio, off = np.where(nearer, new, ratio), np.where(nearer, left, off)
+    return np.where(np.abs(off) > slack, np.nan, ratio)
 
 
 def _densest(values: np.ndarray, share: float) -> tuple[np.ndarray, np.ndarray]:

@@ -10,12 +10,15 @@ What it assumes: all ratings in every step; moments that start anew in a round; 
 unless they are set; no regularisation but for the usual weight decay; ratings as they are, or less what is
 declared. It answers nobody where nobody has the lowest and the highest level: ratings less a number, or
 divided by one, may be levels then.
+
+What looks like such steps and is none would be fitted for long: fits that tell nothing are counted by the
+entries that they step over, and end when there are too many of them for those that tell something.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from itertools import product
 from typing import NamedTuple
 
@@ -35,7 +38,8 @@ from victims.transcript.view import UserBatch, View
 
 ALREADY = 0.5  # share of the clients that are answered: nothing else is looked for
 KINDS = ((ADAM, 0.0), (ADAM, 0.01), (RMSPROP, 0.0), (ADAGRAD, 0.0))  # and their usual weight decay
-TRIED, RARE = (2, 3, 5, 4, 10), (2, 3, 5)  # steps, where nobody declares how many, of Adam and of the others
+# steps, where nobody declares how many: of Adam, of the others, and of Adam at last
+TRIED, RARE, MANY = (2, 3, 5, 4), (2, 3, 5), (10,)
 FEWEST_FACTORS, MOST = 3, 400  # factors, and ratings of a client that is fitted
 ASKED, FEWEST_ASKED, LONGEST_ASKED = 5, 8, 30  # clients that tell the rule, and their ratings
 FEW = 2  # of those, for what is rare
@@ -46,6 +50,9 @@ ALIKE = 0.2  # by which the largest entries of most clients differ
 EQUAL, DIGITS = 1e-5, 4.0  # by which most entries of one step differ: relative, or in their last digits
 ROUNDS = 4  # of a client that are fitted, one after the other
 ROUND, ROUGHLY = 0.07, 0.1  # within which a rate is a round number, by the largest or the middle entry
+SAME = 1e-4  # relative, rates that a fit does not tell apart
+IN_VAIN = 40_000  # steps of entries that may tell nothing
+PER_STEP = 100  # entries that cost as much as a step costs beside its own
 ONE_STEP = (
     "its rows have entries of one size: a single step of Adam or of signs, which tells the signs of errors "
     "and of the client's factor alone"
@@ -67,6 +74,23 @@ class _Sent(NamedTuple):
     round: int
     here: Bool[np.ndarray, " rows"]
     own: Own
+
+
+@dataclass
+class _Effort:
+    """Steps of entries that may still be fitted; a fit that tells ratings pays for as much that does not."""
+
+    left: int = IN_VAIN
+
+    def fitted(self, own: Own, rule: Rule) -> Fit | None:
+        """The fit if it tells ratings, and if there is enough left for it."""
+        work = rule.n_steps * (PER_STEP + own.rows.size)
+        if work > self.left:
+            return None
+        fit = fitted(own, rule)
+        told = fit is not None and fit.told
+        self.left += work if told else -work
+        return fit if told else None
 
 
 def read_adaptive(view: View, told: Reconstruction, pulls: Sequence[float]) -> list[Answered]:
@@ -112,15 +136,15 @@ def _read(view: View, pull: float, sizes: Float[np.ndarray, "clients 4"], *, nob
         return [_nothing(batch, reason) for batch in view.batches(BATCH_BYTES)] if nobody else []
     rule, way = found
     levels = np.array(view.manifest.rating_levels)
-    out, ends = [], set()
+    out, ends, effort = [], set(), _Effort()
     for batch in view.batches(BATCH_BYTES):
         fits: dict[int, tuple[_Sent, Fit]] = {}
         for number in range(min(len(batch.rounds), ROUNDS)):
             for sent in _sent(view.manifest, batch, number, pull, way):
                 if sent.place in fits or len(sent.own.rows) > MOST:
                     continue
-                fit = fitted(sent.own, rule)
-                if fit is not None and fit.told:
+                fit = effort.fitted(sent.own, rule)
+                if fit is not None:
                     fits[sent.place] = (sent, fit)
                     ends |= {float(fit.ratings.min()), float(fit.ratings.max())}
         out += _answers(batch, fits, float(rule.n_steps))
@@ -182,6 +206,7 @@ def _rule(view: View, pull: float, largest_entry: float) -> tuple[Rule, int] | N
     middle = [one for one in every if FEWEST_ASKED <= len(one.own.rows) <= LONGEST_ASKED]
     asked = (middle or every)[:: max(1, len(middle or every) // ASKED)][:ASKED]
     middle_entry = float(np.median([np.median(np.abs(one.own.rows)) for one in every]))
+    effort = _Effort()
     for kind, n_steps, way in _tried(view.manifest.rule.local_steps):
         optimizer, decay = kind
         if optimizer.first:  # some entries are next to the largest
@@ -189,8 +214,9 @@ def _rule(view: View, pull: float, largest_entry: float) -> tuple[Rule, int] | N
         else:
             rates = _rates(middle_entry / float(summed(optimizer, n_steps, np.ones(1))[0]), ROUGHLY)
         for rate, sent in product(rates, asked if kind == KINDS[0] else asked[:FEW]):
-            fit = fitted(sent.own._replace(rows=way * sent.own.rows), Rule(optimizer, n_steps, rate, decay))
-            if fit is not None and fit.told:
+            own = sent.own._replace(rows=way * sent.own.rows)
+            fit = effort.fitted(own, Rule(optimizer, n_steps, rate, decay))
+            if fit is not None:
                 return Rule(optimizer, n_steps, float(np.exp(fit.constants[RATE])), decay), way
     return None
 
@@ -203,6 +229,8 @@ def _tried(declared: int | None) -> Iterator[tuple[tuple[Optimizer, float], int,
             yield kind, n_steps, 1
     for n_steps in dict.fromkeys((*said, *RARE)):
         yield KINDS[0], n_steps, -1
+    for n_steps in MANY:
+        yield KINDS[0], n_steps, 1
 
 
 def _rates(about: float, within: float) -> list[float]:
@@ -212,7 +240,7 @@ def _rates(about: float, within: float) -> list[float]:
     near = ones[np.abs(ones / about - 1) < within]
     if not near.size:
         near = np.round(np.rint([about / unit * 10]) * unit / 10, 12)
-    return [*near.tolist(), about]
+    return [*near.tolist(), *([] if (np.abs(near / about - 1) < SAME).any() else [about])]
 
 
 def _answers(batch: UserBatch, fits: dict[int, tuple[_Sent, Fit]], n_steps: float) -> list[Answered]:

@@ -6,7 +6,11 @@ import numpy as np
 import pytest
 
 import factorleak as fl
-from attacks.closed_form.adaptive_recording import ONE_STEP, OPEN_ENDS
+from attacks.client_rules.adaptive_steps import ADAM
+from attacks.closed_form import adaptive_recording
+from attacks.closed_form.adaptive_fit import Fit, Rule
+from attacks.closed_form.adaptive_numbers import Own
+from attacks.closed_form.adaptive_recording import IN_VAIN, NOT_FITTED, ONE_STEP, OPEN_ENDS, PER_STEP
 from tests.oracles.adaptive_client import AdaptiveClient
 
 
@@ -43,6 +47,35 @@ def test_one_step_is_not_answered(tmp_path):
     found = fl.attack(tmp_path / "t", "undeclared")
     assert set(found.abstained.values()) == {ONE_STEP}
     assert not any(np.isfinite(one["value"]).any() for one in found.columns())
+
+
+def test_what_nothing_fits_ends(tmp_path, monkeypatch):
+    """The rule is looked for with a number of steps of entries, however large clients are."""
+    work = []
+    monkeypatch.setattr(
+        adaptive_recording, "fitted", lambda own, rule: work.append(rule.n_steps * (PER_STEP + own.rows.size))
+    )
+    AdaptiveClient().recorded(tmp_path / "t", 8, 0, factors=20)
+    found = fl.attack(tmp_path / "t", "undeclared")
+    assert set(found.abstained.values()) == {NOT_FITTED}
+    assert IN_VAIN - max(work) < sum(work) <= IN_VAIN
+
+
+def test_clients_that_are_told_pay_for_others(tmp_path, monkeypatch):
+    """Of those who are all told, all are asked; where one in three is, the last are not."""
+    one = 2 * (PER_STEP + 20 * 5)
+    monkeypatch.setattr(adaptive_recording, "fitted", lambda own, rule: next(answers))
+    none, own = (
+        np.zeros(20),
+        Own(np.zeros((20, 5)), np.zeros((20, 5)), np.zeros(20), np.arange(1.0, 6.0), 0.0),
+    )
+    effort, rule = adaptive_recording._Effort(3 * one), Rule(ADAM, 2, 0.01)
+    told = Fit(none, np.zeros(5), np.zeros(5), left=0.0, allowed=0.0, sure=True)
+    answers = iter([told] * 30)
+    assert all(effort.fitted(own, rule) for _ in range(30))
+    answers = iter([None, None, told] * 30)
+    effort = adaptive_recording._Effort(3 * one)
+    assert sum(effort.fitted(own, rule) is not None for _ in range(90)) < 5
 
 
 @pytest.mark.thorough
