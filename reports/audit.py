@@ -131,8 +131,12 @@ def _clients(row: Row) -> str:
     """How many clients a number is about, and how many of them were answered."""
     answered = max(row["n_users"] - row["n_abstained"], 0)
     if answered == row["n_users"]:
-        return f"{row['n_users']} clients"
-    return f"{row['n_users']} clients, {answered} of them answered; the others count with the guess"
+        return _counted(row)
+    return f"{_counted(row)}, {answered} of them answered; the others count with the guess"
+
+
+def _counted(row: Row) -> str:
+    return "1 client" if row["n_users"] == 1 else f"{row['n_users']} clients"
 
 
 def _untested(rows: Sequence[Row]) -> str:
@@ -151,7 +155,7 @@ def _sentence_without_truth(rows: Sequence[Row]) -> str:
     row = next(row for row in rows if row["attack"] == best and row["metric"] == ANSWERED)
     value, guess = (f"{100 * row[name]:.1f} %" for name in ("value", "baseline"))
     return (
-        f"{best} has an answer for {value} of {row['n_users']} clients of what the {row['adversary']} sees "
+        f"{best} has an answer for {value} of {_counted(row)} of what the {row['adversary']} sees "
         f"(on shuffled uploads for {guess}): {verdict_of(row)}; how much of it is right needs the truth"
         f"{unread}."
     )

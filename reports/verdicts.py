@@ -97,7 +97,7 @@ def verdict_of(row: Row) -> str:
 
 
 def why_not(row: Row) -> str:
-    """Say why a row has no number, or none that settles anything.
+    """Say why a row has no number, or none that settles anything, and what one without truth is about.
 
     Parameters
     ----------
@@ -110,7 +110,7 @@ def why_not(row: Row) -> str:
     """
     if row["status"] != "ran":
         return f"{row['status']}: {row['reason']}"
-    if verdict_of(row) == INCONCLUSIVE:
+    if verdict_of(row) == INCONCLUSIVE or (verdict_of(row) and row["metric"] == ANSWERED):
         return str(row["reason"])
     if verdict_of(row) == NOT_TESTED:
         return str(row["reason"]) or f"{row['n_abstained']} of {row['n_users']}{LOOKED}"

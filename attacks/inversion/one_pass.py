@@ -92,7 +92,7 @@ def _other_multiples(
     largest = np.abs(line).argmax(axis=1)
     with np.errstate(divide="ignore", invalid="ignore"):
         times = (levels - rows.offset[every, largest, None]) / line[every, largest, None]
-    value = times[..., None] * line[:, None] + rows.offset[:, None]
+        value = times[..., None] * line[:, None] + rows.offset[:, None]
     finite = np.isfinite(value)
     near = finite & (distance_to_levels(np.where(finite, value, 0.0), levels) < ALIKE)
     on_grid = (near | ~rows.item[:, None]).all(axis=2)

@@ -171,6 +171,7 @@ def _renamed(name: str, closed: Reconstruction, options: dict[str, Any]) -> Reco
         closed.abstained,
         options,
         {},
+        scope=closed.scope,
         answered_by=closed.attack,
         factors=closed.factors,
     )

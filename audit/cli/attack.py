@@ -74,9 +74,9 @@ def attack(
     write_reconstruction(out, found, view.manifest, adversary=view.adversary, seconds=seconds)
     if called := called_by_name(transcript, view.adversary):
         output.show(f"{called}.")
+    clients = "1 client" if found.users.size == 1 else f"{found.users.size} clients"
     output.show(
-        f"{found.attack}: {found.users.size} clients in {seconds:.2f} s, {len(found.abstained)} abstained; "
-        f"wrote {out}"
+        f"{found.attack}: {clients} in {seconds:.2f} s, {len(found.abstained)} abstained; wrote {out}"
     )
     if found.scope == Scope.DIFFERENCES and found.applies:
         output.show(f"  {SHIFTED}")

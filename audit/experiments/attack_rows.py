@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any
@@ -113,8 +112,14 @@ def rows_of(
     columns = {**columns, "seconds": seconds, "bytes": _seen_bytes(view)}
     if attempt.of_sample and truth is not None and answer.identities == Identities.CLIENTS:
         answer = _of_users(answer, np.intersect1d(answer.users, truth.users))
+
+    def on_dealt_rows(done: int, times: int) -> None:
+        say(f"{attempt.label}, {done} of {times} times on dealt rows")
+
     if truth is None:
-        return claimed_rows(columns, attempt.attack, attempt.options, attempt.seed, view, answer)
+        return claimed_rows(
+            columns, attempt.attack, attempt.options, attempt.seed, view, answer, on_dealt_rows
+        )
     null = shuffled_scores(attempt.attack, attempt.options, attempt.seed, view, truth, answer)
     wanted = with_ceilings or transcript.manifest.withholds_ratings
     limits = ceilings(view, truth) if wanted and computable(view) else None
@@ -132,8 +137,8 @@ def rows_of(
     )
     rows = score()
     if n_dealings := _dealings(attempt, rows, view, answer):
-        dealt = dealt_answers(attempt.attack, attempt.options, attempt.seed, view, n_dealings)
-        rows = score(dealt=list(_counted(dealt, n_dealings, attempt.label, say)))
+        dealt = dealt_answers(attempt.attack, attempt.options, attempt.seed, view, n_dealings, on_dealt_rows)
+        rows = score(dealt=list(dealt))
     return [*rows, *_diagnostic_rows(columns, answer)]
 
 
@@ -148,13 +153,6 @@ def _dealings(attempt: Attempt, rows: list[Row], view: View, answer: Reconstruct
     if not (few and left_open) or entry("attacks", attempt.attack).per_client:
         return 0
     return dealings_of(n_read, answer.users.size, view.messages.n_rows, LEAK_LEVEL)
-
-
-def _counted(answers: Iterable[Reconstruction], n: int, label: str, say: Say) -> Iterator[Reconstruction]:
-    """Say how many of so many are there."""
-    for number, answer in enumerate(answers, start=1):
-        say(f"{label}, {number} of {n} times on dealt rows")
-        yield answer
 
 
 def _seen_bytes(view: View) -> int:

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 from jaxtyping import Bool, Float, Int
 
-from attacks.base import Reconstruction, Scope
+from attacks.base import Progress, Reconstruction, Scope, silent
 from audit.experiments.metric_rows import ALONE, inapplicable_row, why_inapplicable
 from audit.experiments.results import Row, make_row
 from audit.experiments.shuffled_null import dealt_answers, few_clients
@@ -39,7 +39,13 @@ AS_MANY = "as many are answered on shuffled uploads, so that answers alone show 
 
 
 def claimed_rows(
-    columns: Row, attack: str, options: dict[str, Any], seed: int, view: View, answer: Reconstruction
+    columns: Row,
+    attack: str,
+    options: dict[str, Any],
+    seed: int,
+    view: View,
+    answer: Reconstruction,
+    progress: Progress = silent,
 ) -> list[Row]:
     """Make the rows of an answer without truth.
 
@@ -53,6 +59,8 @@ def claimed_rows(
     view : View
         What was attacked.
     answer : Reconstruction
+    progress : callable
+        Is told how often the attack was run on dealt rows, and how often it will be.
 
     Returns
     -------
@@ -60,7 +68,7 @@ def claimed_rows(
     """
     if not answer.applies:
         return [inapplicable_row(columns, answer, why_inapplicable(answer))]
-    rows = [_answered_row(columns, attack, options, seed, view, answer)]
+    rows = [_answered_row(columns, attack, options, seed, view, answer, progress)]
     if answer.scope == Scope.RATED_SET:
         rows.append(inapplicable_row(columns, answer, ALONE[answer.scope]))
     certainty = _certainty(answer)
@@ -82,7 +90,13 @@ def claimed_rows(
 
 
 def _answered_row(
-    columns: Row, attack: str, options: dict[str, Any], seed: int, view: View, answer: Reconstruction
+    columns: Row,
+    attack: str,
+    options: dict[str, Any],
+    seed: int,
+    view: View,
+    answer: Reconstruction,
+    progress: Progress,
 ) -> Row:
     few = few_clients(view, attack, seed)
     no_truth = NO_TRUTH
@@ -103,7 +117,7 @@ def _answered_row(
         return shared
     real = _has_answer(answer, few.users)
     n_dealings = dealings(int(real.sum()), few.messages.n_rows)
-    dealt = _dealt(attack, options, seed, few, n_dealings)
+    dealt = _dealt(attack, options, seed, few, n_dealings, progress)
     if dealt is None:
         return shared
     summary = summarise(ANSWERED, real.astype(float), dealt / n_dealings, seed)
@@ -125,10 +139,11 @@ def _answered_row(
 
 
 def _dealt(
-    attack: str, options: dict[str, Any], seed: int, view: View, n_dealings: int
+    attack: str, options: dict[str, Any], seed: int, view: View, n_dealings: int, progress: Progress
 ) -> Int[np.ndarray, " users"] | None:
     """In how many dealings of all rows each client of a view has an answer; None where none can be dealt."""
-    every = [_has_answer(one, view.users) for one in dealt_answers(attack, options, seed, view, n_dealings)]
+    dealt = dealt_answers(attack, options, seed, view, n_dealings, progress)
+    every = [_has_answer(one, view.users) for one in dealt]
     return np.sum(every, axis=0, dtype=int) if every else None
 
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from attacks.base import Identities, Reconstruction
+from attacks.base import Identities, Progress, Reconstruction
 from attacks.sums.parallel_rows import sums_of_others
 from audit.experiments.answers import answered
 from audit.registry import entry
@@ -54,7 +54,7 @@ def shuffled_scores(
 
 
 def dealt_answers(
-    attack: str, options: dict[str, Any], seed: int, view: View, n_dealings: int
+    attack: str, options: dict[str, Any], seed: int, view: View, n_dealings: int, progress: Progress
 ) -> Iterator[Reconstruction]:
     """Attack a view again and again, each time with all rows dealt out anew.
 
@@ -67,6 +67,8 @@ def dealt_answers(
         Of the first dealing, and of the others' seeds.
     view : View
     n_dealings : int
+    progress : callable
+        Is told after each how many are there, and how many there will be.
 
     Yields
     ------
@@ -74,11 +76,12 @@ def dealt_answers(
         Of each dealing; none at all where no rows can be dealt.
     """
     more = generator(seed, Purpose.DEALINGS).integers(1 << 31, size=n_dealings - 1)
-    for dealing in (seed, *more.tolist()):
+    for number, dealing in enumerate((seed, *more.tolist()), start=1):
         shuffled = view.shuffled(dealing)
         if shuffled is None:
             return
         yield answered(attack, options, shuffled, seed)
+        progress(number, n_dealings)
 
 
 def few_clients(view: View, attack: str, seed: int) -> View:

@@ -7,6 +7,7 @@ from dataclasses import replace
 import numpy as np
 
 import factorleak as fl
+from attacks.base import Scope
 from attacks.likelihood.lowered_ratings import lowered
 from attacks.likelihood.manifest_model import law_of
 from attacks.likelihood.problem import problem_of, start_parameters
@@ -70,3 +71,25 @@ def test_shares_that_were_learned_belong_to_ratings_one_level_up(tmp_path):
     assert np.asarray(moved.prior.level).tolist() == [0.0, 0.0, 1.0, 2.0, 3.0]
     assert float(moved.constants.lowered) == 1.0
     assert float(start.constants.lowered) == 0.0
+
+
+def test_without_noise_they_are_differences_as_the_closed_form_has_them(tmp_path):
+    """Nobody has the highest level: before, each of 72 ratings was answered one level too low."""
+    rng, levels = np.random.default_rng(1), [1, 2, 3, 4, 5]
+    factors = rng.normal(0, 0.5, (40, 4))
+    rule = {"rule": "sgd", "order": "batch", "local_steps": 1, "batch_size": "all", "reduction": "sum",
+            "upload": "gradient", "loss": "squared", "link": "identity", "clip": "none"}  # fmt: skip
+    constants = {"client_learning_rate": 0.05, "upload_scale": -2.0}
+    with fl.Recorder(tmp_path / "t", rating_levels=levels, rule=rule, constants=constants) as recorder:
+        recorder.broadcast(0, factors)
+        for user in range(6):
+            own, rated = rng.normal(0, 0.5, 4), rng.permutation(40)[:12]
+            ratings = rng.integers(2, 6, 12).astype(float)
+            error = ratings - 1 - factors[rated] @ own
+            recorder.upload(0, user, -2 * error[:, None] * own, rated)
+            recorder.truth(user, rated, ratings)
+    found = fl.attack(tmp_path / "t", "likelihood")
+    assert (found.answered_by, found.scope) == ("grid", Scope.DIFFERENCES)
+    scores = fl.score(found, transcript=tmp_path / "t").set_index("metric")
+    assert scores.loc["rating_difference_accuracy", "value"] == 1
+    assert "rating_accuracy" not in scores.index

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from attacks.base import Identities
+from attacks.closed_form.shunned_level import OPEN_OFFSET
 from attacks.sums.aggregate import Aggregate
 from attacks.sums.peeling import findings, sums_of_round
 from audit.experiments.metric_rows import metric_rows
@@ -211,6 +212,16 @@ class TestWithoutLists:
         transcript, truth = recorded(FedMVMF(), sparse, tmp_path / "t", f"{IDEAL},decrypters=2")
         rows, _ = read(transcript, truth, "decrypter")
         assert rows["claimed_rating_accuracy"].value > 0.95
+
+    def test_what_may_be_a_level_higher_is_not_claimed(self, tmp_path):
+        """Nobody has the highest level: what is left are differences, and a claim is of ratings."""
+        people = generate(Synthetic(users=60, items=600, ratings_per_user=6.0, single=0.1, seed=5))
+        people = replace(people, values=np.minimum(people.values, people.levels[-2]))
+        victim = FedMF(upload="part-text", factors=8)
+        rows, found = read(*recorded(victim, people, tmp_path / "t", IDEAL, rounds=(3, 4)), "client:7")
+        assert len(found.abstained) == found.users.size > 30
+        assert set(found.abstained.values()) == {OPEN_OFFSET}
+        assert rows["claimed_rating_accuracy"].verdict == "NOT TESTED"
 
     def test_rows_of_the_table(self, fedmf):
         transcript, truth = fedmf["part-text"]
