@@ -2,9 +2,9 @@
 
 A sign test over clients asks whether the next client is read, too, and of fewer than seven it cannot tell.
 That these clients are read is another question, and it has an answer for one: where rows say nothing of its
-ratings, what is read of the real rows is no better than what is read of rows that lie anyhow. Nor is it better
-than the same answers about each other's items: rows that fit together may be of other ratings, random ones
-that a client sends in place of its own, say, and dealt out they get no answer at all, which is easily beaten.
+ratings, what is read of the real rows is no better than what is read of rows that lie anyhow. Nor is it
+better than the same answers about each other's items: rows that fit together may be of other ratings, random
+ones that a client sends in place of its own, say, and dealt out they get no answer, which is easily beaten.
 """
 
 from __future__ import annotations

@@ -229,7 +229,7 @@ def _values_anyhow(
     users: Int[np.ndarray, " users"],
     rng: np.random.Generator,
 ) -> dict[str, Float[np.ndarray, " users"]]:
-    """All metrics of what is read of dealt rows, or of the real answers, dealt out, if these are more right."""
+    """All metrics of what is read of dealt rows, or of the real answers, dealt out, if that is better."""
     moved = replace(real, blocks=dealt_out(real.blocks, manifest.rating_levels, rng))
     of_rows, of_answers = (_values(one, manifest, truth, users) for one in (dealt, moved))
     return {metric: np.fmax(values, of_answers[metric]) for metric, values in of_rows.items()}
