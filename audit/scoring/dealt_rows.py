@@ -2,14 +2,22 @@
 
 A sign test over clients asks whether the next client is read, too, and of fewer than seven it cannot tell.
 That these clients are read is another question, and it has an answer for one: where rows say nothing of its
-ratings, what is read of the real rows is no better than what is read of rows that lie anyhow.
+ratings, what is read of the real rows is no better than what is read of rows that lie anyhow. Nor is it
+better than the same answers about each other's items: rows that fit together may be of other ratings, random
+ones that a client sends in place of its own, say, and dealt out they get no answer, which is easily beaten.
 """
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 from jaxtyping import Float
 from scipy.stats import binom
+
+from attacks.base import OPTIONAL, Estimates
+from audit.scoring.metrics import round_ratings
+from victims.transcript.view import ITEM
 
 MOST_DEALINGS = 10  # two clients take so many
 OF_SHORT_ONES, SHORT = 100, 500  # one client takes a hundred, and gets them where so many rows are dealt out
@@ -59,6 +67,40 @@ def dealings_of(n_read: int, n_users: int, n_rows: int, level: float) -> int:
     return int(counts[enough][0]) if enough.any() else 0
 
 
+def dealt_out(
+    blocks: tuple[Estimates, ...], levels: list[float], rng: np.random.Generator
+) -> tuple[Estimates, ...]:
+    """Deal each client's ratings out among the items that it is said to have rated.
+
+    Parameters
+    ----------
+    blocks : tuple of Estimates
+    levels : list of float
+        Ascending, in stars.
+    rng : numpy.random.Generator
+
+    Returns
+    -------
+    tuple of Estimates
+    """
+    return tuple(_dealt_out(block, levels, rng) for block in blocks)
+
+
+def _dealt_out(block: Estimates, levels: list[float], rng: np.random.Generator) -> Estimates:
+    shape = block.value.shape
+    rated = (np.broadcast_to(block.kind, shape) == ITEM) & ~np.isnan(block.value)
+    rated &= round_ratings(np.where(rated, block.value, 0.0), levels) > 0
+    source = np.broadcast_to(np.arange(shape[1]), shape).copy()
+    for own, here in zip(source, rated, strict=True):
+        own[here] = rng.permutation(own[here])
+    moved = {
+        name: np.take_along_axis(part, source, axis=1)
+        for name in ("value", *OPTIONAL)
+        if (part := getattr(block, name)) is not None
+    }
+    return replace(block, **moved)
+
+
 def beaten_test(right: Float[np.ndarray, " users"], dealt: Float[np.ndarray, "dealings users"]) -> float:
     """Test exactly and one-sidedly that clients are read better from their rows than from dealt ones.
 
@@ -70,7 +112,8 @@ def beaten_test(right: Float[np.ndarray, " users"], dealt: Float[np.ndarray, "de
     right : (n_users,)
         Share of right answers; NaN of clients without an answer, who count as not read.
     dealt : (n_dealings, n_users)
-        The same from dealt rows; NaN where there is no answer, which reads nothing.
+        The same from dealt rows, or from answers that are ``dealt_out`` if these are better; NaN where there
+        is no answer, which reads nothing.
 
     Returns
     -------

@@ -13,6 +13,7 @@ from attacks.base import Identities, Outcome, Reconstruction, Scope
 from audit.registry import is_guess
 from audit.scoring.abstentions import in_words
 from audit.scoring.baselines import best_guess, guesses
+from audit.scoring.dealt_rows import dealt_out
 from audit.scoring.differences import DIFFERENCES, difference_accuracy, difference_guesses
 from audit.scoring.factor_scores import score_factors
 from audit.scoring.lengths import length_scores
@@ -32,6 +33,7 @@ from audit.scoring.statistics import (
 )
 from audit.scoring.truth import Truth
 from victims.common.errors import InputError
+from victims.common.seeds import Purpose, generator
 from victims.transcript.manifest import Manifest
 
 
@@ -138,7 +140,10 @@ def score(
     users = np.unique(reconstruction.users)
     found = _values(reconstruction, manifest, truth, users)
     silent = np.isin(users, list(reconstruction.abstained))
-    anyhow = [_values(one, manifest, truth, users) for one in dealt]
+    anyhow = [
+        _values_anyhow(reconstruction, one, manifest, truth, users, generator(seed, Purpose.DEALINGS, number))
+        for number, one in enumerate(dealt)
+    ]
     asked = _Asked(reconstruction, users, silent, _varied(truth, users), anyhow, seed)
     rows = []
     if reconstruction.scope == Scope.DIFFERENCES:
@@ -157,8 +162,8 @@ def score(
 
 
 class _Asked(NamedTuple):
-    """A reconstruction, who is scored, on whom it abstained, ``_varied``; ``_values`` of what is read of
-    dealt rows; the bootstrap's seed."""
+    """A reconstruction, who is scored, on whom it abstained, ``_varied``, ``_values_anyhow`` of each dealing,
+    and the bootstrap's seed."""
 
     reconstruction: Reconstruction
     users: Int[np.ndarray, " users"]
@@ -214,6 +219,20 @@ def _values(
     """All metrics of clients, differences of ratings too; NaN where there is no answer."""
     differences = difference_accuracy(found.blocks, manifest, truth, users)
     return score_users(found.blocks, manifest, truth, users).values | {DIFFERENCES: differences}
+
+
+def _values_anyhow(
+    real: Reconstruction,
+    dealt: Reconstruction,
+    manifest: Manifest,
+    truth: Truth,
+    users: Int[np.ndarray, " users"],
+    rng: np.random.Generator,
+) -> dict[str, Float[np.ndarray, " users"]]:
+    """All metrics of what is read of dealt rows, or of the real answers, dealt out, if that is better."""
+    moved = replace(real, blocks=dealt_out(real.blocks, manifest.rating_levels, rng))
+    of_rows, of_answers = (_values(one, manifest, truth, users) for one in (dealt, moved))
+    return {metric: np.fmax(values, of_answers[metric]) for metric, values in of_rows.items()}
 
 
 def _is_asked(metric: str, scope: Scope) -> bool:

@@ -6,8 +6,11 @@ import numpy as np
 import pytest
 
 import factorleak as fl
-from audit.scoring.dealt_rows import beaten_test, dealings_of
-from audit.scoring.statistics import LEAK_LEVEL
+from attacks.base import Estimates, Reconstruction, all_abstain
+from audit.scoring.dealt_rows import beaten_test, dealings_of, dealt_out
+from audit.scoring.score import score
+from audit.scoring.statistics import LEAK, LEAK_LEVEL
+from tests.audit.scoring.test_metrics import manifest, truth_of
 
 STARS = np.arange(1.0, 6.0)
 
@@ -40,6 +43,29 @@ def test_ratings_that_are_somebody_elses_are_none(tmp_path):
     """The same rows, read without a doubt, and about other ratings than these clients have."""
     row = recorded(tmp_path / "t", 2, 12, moved=True)
     assert row["verdict"] != "LEAK"
+
+
+@pytest.mark.parametrize(("n_right", "leak"), [(8, False), (12, True)])
+def test_answers_that_are_right_by_luck_are_no_leak(n_right, leak):
+    """Nothing is read of dealt rows; of two levels a third of all orders has as many in their place as 8."""
+    actual = np.resize([1.0, 2.0], (1, 12))
+    sent = np.where(np.arange(12) < n_right, actual, 3 - actual)
+    blocks = (Estimates(np.zeros(1, int), np.zeros((1, 12), int), np.arange(12)[None], sent),)
+    found = Reconstruction("test", np.zeros(1, int), blocks)
+    silent = [all_abstain("test", np.zeros(1, int), "nothing", {})] * 100
+    facts, truth = manifest("observed-only", 1, 12, groups=()), truth_of(actual, np.zeros((1, 0)))
+    scores = {one.metric: one.summary for one in score(found, facts, truth, dealt=silent)}
+    assert (scores["rated_rating_accuracy"].verdict == LEAK) == leak
+
+
+def test_answers_are_dealt_out_among_rated_items():
+    value = np.array([[4.0, 0.0, 1.0, np.nan, 3.0, 2.0], [1.0, 2.0, 0.0, 0.0, np.nan, np.nan]])
+    one = Estimates(np.arange(2), np.zeros((1, 6), int), np.arange(6)[None], value, probability=value / 5)
+    (moved,) = dealt_out((one,), list(STARS), np.random.default_rng(0))
+    assert not np.array_equal(moved.value, value, equal_nan=True)
+    np.testing.assert_array_equal(np.sort(moved.value), np.sort(value))
+    np.testing.assert_array_equal(moved.value == 0, value == 0)
+    np.testing.assert_array_equal(moved.probability, moved.value / 5)
 
 
 def test_it_keeps_its_level():
