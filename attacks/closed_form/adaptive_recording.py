@@ -171,14 +171,14 @@ def _sizes(view: View, pull: float) -> Float[np.ndarray, "clients 4"]:
                 )
             )
             if len(out) == LOOKED_AT:
-                return np.array(out)
-    return np.array(out)
+                return np.array(out).reshape(-1, 4)
+    return np.array(out).reshape(-1, 4)
 
 
 def _spread(size: np.ndarray, digit: float) -> float:
     """How far half of a client's entries differ, in units of what they may after one step."""
     low, middle, high = np.percentile(size, (25, 50, 75))
-    return float((high - low) / middle / max(EQUAL, DIGITS * digit))
+    return float((high - low) / middle / max(EQUAL, DIGITS * digit)) if middle > 0 else np.inf
 
 
 def _sent(manifest: Manifest, batch: UserBatch, number: int, pull: float, way: int) -> Iterator[_Sent]:
