@@ -160,6 +160,8 @@ def _sizes(view: View, pull: float) -> Float[np.ndarray, "clients 4"]:
         for sent in _sent(view.manifest, batch, 0, pull, 1):
             rows = sent.own.rows
             size, most = np.abs(rows), np.abs(rows).max()
+            if (np.ptp(rows, axis=1) <= EQUAL * size.max(axis=1)).all():
+                continue  # equal factors, whose gradients have one ratio in all coordinates, too
             left, _, right = np.linalg.svd(np.sign(rows), full_matrices=False)
             agree = np.sign(np.outer(left[:, 0], right[0])) == np.sign(rows)
             out.append(
