@@ -13,14 +13,15 @@ from dataclasses import replace
 
 import numpy as np
 from jaxtyping import Float
-from scipy.stats import binom
+from scipy.stats import gamma
 
 from attacks.base import OPTIONAL, Estimates
 from audit.scoring.metrics import round_ratings
 from victims.transcript.view import ITEM
 
-MOST_DEALINGS = 10  # two clients take so many
+MOST_DEALINGS = 10  # of many rows, of which single ratings tell as much
 OF_SHORT_ONES, SHORT = 100, 500  # one client takes a hundred, and gets them where so many rows are dealt out
+SPARE = 2  # times as many as where no client is read as well from any: some are by chance
 
 
 def most_dealings(n_rows: int) -> int:
@@ -55,16 +56,17 @@ def dealings_of(n_read: int, n_users: int, n_rows: int, level: float) -> int:
     Returns
     -------
     int
-        0 where ``most_dealings`` are too few.
+        ``SPARE`` times what is enough at best, or all that there are; 0 where these are too few.
 
     Examples
     --------
     >>> [dealings_of(n, 6, 100, 0.01) for n in (1, 2, 3, 6)], dealings_of(1, 1, 100, 0.01)
-    ([0, 37, 11, 2], 100)
+    ([0, 0, 100, 16], 100)
     """
-    counts = np.arange(1, most_dealings(n_rows) + 1)
-    enough = binom.sf(n_read - 1, n_users, 1 / (counts + 1)) < level
-    return int(counts[enough][0]) if enough.any() else 0
+    most = most_dealings(n_rows)
+    counts = np.arange(1, most + 1)
+    enough = gamma.sf(n_read * np.log(counts + 1), n_users) < level
+    return int(min(SPARE * counts[enough][0], most)) if enough.any() else 0
 
 
 def dealt_out(
@@ -102,10 +104,11 @@ def _dealt_out(block: Estimates, levels: list[float], rng: np.random.Generator) 
 
 
 def beaten_test(right: Float[np.ndarray, " users"], dealt: Float[np.ndarray, "dealings users"]) -> float:
-    """Test exactly and one-sidedly that clients are read better from their rows than from dealt ones.
+    """Test one-sidedly that clients are read better from their rows than from dealt ones.
 
-    If rows say nothing of a client's ratings, the real dealing is the best of all, and the only one, with a
-    probability of 1 / (dealings + 1) at most. Clients are taken to be read on their own account.
+    If rows say nothing of a client's ratings, the real dealing is one of the best m of all with a probability
+    of m / (dealings + 1) at most, so that the sum of the clients' -log m / (dealings + 1) is no larger than
+    one of exponential numbers. Clients are taken to be read on their own account.
 
     Parameters
     ----------
@@ -118,19 +121,20 @@ def beaten_test(right: Float[np.ndarray, " users"], dealt: Float[np.ndarray, "de
     Returns
     -------
     float
-        The p-value.
+        The p-value, or more.
 
     References
     ----------
-    E. J. G. Pitman 1937, doi:10.2307/2984124 (permutation within blocks).
+    E. J. G. Pitman 1937, doi:10.2307/2984124 (permutation within blocks); R. A. Fisher, "Statistical Methods
+    for Research Workers", 4th ed., 1932, section 21.1.
 
     Examples
     --------
-    >>> round(beaten_test(np.ones(3), np.array([[0.4, np.nan, 0.2]] * 4)), 4)
-    0.008
+    >>> round(beaten_test(np.ones(3), np.array([[0.4, np.nan, 0.2]] * 20)), 4)
+    0.0056
     >>> beaten_test(np.full(3, 0.4), np.full((4, 3), 0.4))
     1.0
     """
-    most = np.where(np.isnan(dealt), 0.0, dealt).max(axis=0)
-    best = np.where(np.isnan(right), 0.0, right) > most
-    return float(binom.sf(best.sum() - 1, best.size, 1 / (len(dealt) + 1)))
+    real, other = (np.where(np.isnan(part), 0.0, part) for part in (right, dealt))
+    among_best = 1 + (other >= real).sum(axis=0)
+    return float(gamma.sf(-np.log(among_best / (len(dealt) + 1)).sum(), right.size))

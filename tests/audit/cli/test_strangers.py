@@ -169,8 +169,6 @@ def test_too_few_clients_for_a_verdict_is_said(program):
     row = fl.score(fl.attack(path, "undeclared"), transcript=path).set_index("metric").loc["rating_accuracy"]
     assert (row["value"], row["verdict"]) == (1, "INCONCLUSIVE")
     assert "3 clients are too few" in row["reason"]
-    (row,) = fl.audit_recording(path, attacks="undeclared").query("metric == 'rating_accuracy'").itertuples()
-    assert (row.verdict, row.reason[:12]) == ("LEAK", "few clients:")  # their rows were dealt out as well
 
 
 @pytest.mark.parametrize(
