@@ -39,7 +39,7 @@ class Scope(StrEnum):
 
     RATINGS_AND_ATTRIBUTES = "ratings and attributes"
     RATED_SET = "rated set"  # which items are rated; values of ratings and attributes mean nothing
-    DIFFERENCES = "rating differences"  # of each client: what is to be added to all its values is open
+    DIFFERENCES = "rating differences"  # levels; by how many all of a client are to be shifted is open
     LIST_LENGTHS = "list lengths"  # how many items are rated: a diagnostic of that name, and no blocks
 
 

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 
 from rich.table import Table
 
-from reports.verdicts import CLAIMED, NOT_TESTED, Row, grouped, number, tested
+from reports.verdicts import CLAIMED, DIFFERENCES, NOT_TESTED, OF_WHAT, Row, grouped, number, tested
 
 BOUND = "empirical_epsilon"
 LEAK = "rated_rating_accuracy"
@@ -150,7 +150,7 @@ def _read_by_a_fellow(rows: Sequence[Row]) -> str:
 
 
 def best_answer(rows: Sequence[Row]) -> Row | None:
-    """Find the attack with the largest advantage on rated items.
+    """Find the attack with the largest advantage on rated items, or on how their ratings differ.
 
     Parameters
     ----------
@@ -162,7 +162,7 @@ def best_answer(rows: Sequence[Row]) -> Row | None:
     mapping or None
         None where nothing was tested.
     """
-    answered = [row for row in rows if row["metric"] == LEAK and tested(row)]
+    answered = [row for row in rows if row["metric"] in (LEAK, DIFFERENCES) and tested(row)]
     return max(answered, key=lambda row: row["advantage"]) if answered else None
 
 
@@ -170,9 +170,10 @@ def _read(rows: Sequence[Row]) -> str:
     best = best_answer(rows)
     if best is None:
         return NOT_TESTED
+    of_what = f", {OF_WHAT[best['metric']]}" if best["metric"] in OF_WHAT else ""
     words = (
         f"{best['value']:.3f} [{best['ci_low']:.3f}, {best['ci_high']:.3f}]\nguess {best['baseline']:.3f}, "
-        f"ceiling {number(best['ceiling'])}\n{best['attack']}, {best['verdict']}"
+        f"ceiling {number(best['ceiling'])}\n{best['attack']}{of_what}, {best['verdict']}"
     )
     silent = int(best["n_abstained"])
     return f"{words}\nno answer for {silent} clients" if silent else words

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from reports.verdicts import CLAIMED, DIFFERENCES, NOT_TESTED, Row, is_guess, number, tested
+from reports.verdicts import NOT_TESTED, OF_WHAT, Row, is_guess, number, tested
 
 LEAKS = {
     "rated_rating_accuracy": "ratings",
@@ -31,6 +31,21 @@ class Leak(NamedTuple):
     worst_off: Row | None = None
 
 
+def metrics_of(kind: str) -> set[str]:
+    """List the metrics of one kind of answers: of ratings those of nameless clients and differences, too.
+
+    Parameters
+    ----------
+    kind : str
+        A key of ``LEAKS``, or a metric.
+
+    Returns
+    -------
+    set of str
+    """
+    return {kind, *OF_WHAT} if kind == "rated_rating_accuracy" else {kind}
+
+
 def best(rows: Sequence[Row], metric: str) -> Row | None:
     """Find the strongest answer: a leak before all others, then by advantage; guesses do not count.
 
@@ -48,7 +63,7 @@ def best(rows: Sequence[Row], metric: str) -> Row | None:
     -------
     mapping or None
     """
-    names = {metric, CLAIMED, DIFFERENCES} if metric == "rated_rating_accuracy" else {metric}
+    names = metrics_of(metric)
     rows = [row for row in rows if not is_guess(row)]
     found = [row for row in rows if row["metric"] in names and tested(row)]
     if any(row["status"] == "failed" for row in rows):
@@ -105,8 +120,7 @@ def kinds_of(rows: Sequence[Row]) -> list[str]:
         Keys of ``LEAKS``, at least one.
     """
     metrics = {row["metric"] for row in rows if row["status"] == "ran"}
-    metrics |= {"rated_rating_accuracy"} if DIFFERENCES in metrics else set()
-    return [name for name in LEAKS if name in metrics] or list(LEAKS)[:1]
+    return [name for name in LEAKS if metrics & metrics_of(name)] or list(LEAKS)[:1]
 
 
 def leak_of(rows: Sequence[Row], metric: str) -> Leak:
@@ -144,7 +158,7 @@ def leak_cell(leak: Leak) -> str:
     if leak.row is None:
         return f"{NOT_TESTED}\n{leak.why}"
     row = leak.row
-    of_what = {CLAIMED: " (nameless)", DIFFERENCES: " (differences)"}.get(row["metric"], "")
+    of_what = f" ({OF_WHAT[row['metric']]})" if row["metric"] in OF_WHAT else ""
     return (
         f"{number(row['value'])} ({number(row['baseline'])})\n"
         f"[{number(row['ci_low'])}, {number(row['ci_high'])}]\n"

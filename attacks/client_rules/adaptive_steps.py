@@ -49,8 +49,6 @@ class Optimizer(NamedTuple):
 ADAM = Optimizer("adam", 0.9, 0.999, 0.001, True)
 RMSPROP = Optimizer("rmsprop", 0.0, 0.99, 0.01, False)
 ADAGRAD = Optimizer("adagrad", 0.0, 1.0, 1.0, False)
-KERAS_RMSPROP = Optimizer("rmsprop, 0.9", 0.0, 0.9, 0.1, False)
-OPTIMIZERS = (ADAM, RMSPROP, ADAGRAD, KERAS_RMSPROP)
 
 
 class Upload(NamedTuple):

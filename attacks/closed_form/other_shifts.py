@@ -43,6 +43,8 @@ def unless_shifted(
 ) -> Reconstruction:
     """Answer nobody whose ratings ask for no other constant, where another shift explains all of them.
 
+    Where differences alone are answered, a shift that leaves these is no other answer.
+
     Parameters
     ----------
     found : Reconstruction
@@ -57,8 +59,6 @@ def unless_shifted(
         Whether clients were read with one scale.
     settled : bool
         Whether clients tell that ratings are not all some levels higher.
-
-    Where differences alone are answered, a shift that leaves these is no other answer.
 
     Returns
     -------

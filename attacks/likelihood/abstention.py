@@ -92,7 +92,7 @@ def told_ratings(
 
 
 def unless_open_by_a_level(found: Reconstruction, view: View) -> Reconstruction:
-    """Answer nobody where answers are sure, and of many clients none has a rating of the highest level.
+    """Answer differences alone where answers are sure, and none of those answered has the highest level.
 
     Rows of ratings less the lowest level, none of which has it, are the same; see ``unless_shunned``.
 

@@ -51,7 +51,11 @@ def score(
     output.show(score_table(found.metrics, name))
     if reliability:
         bins = [one._asdict() for one in found.bins]
-        output.show(reliability_table(bins) if bins else "reliability: the attack gave no probabilities")
+        output.show(
+            reliability_table(bins)
+            if bins
+            else "reliability: the attack gave no probabilities of what it tells"
+        )
     if found.no_ceiling:
         output.show(f"no ceiling: {found.no_ceiling}")
     for reason, count in grouped(read.abstained.values())[:5]:

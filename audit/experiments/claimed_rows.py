@@ -167,7 +167,7 @@ def _certainty(answer: Reconstruction) -> Float[np.ndarray, " users"]:
     """The attack's own probability of its ratings, mean of each client that has some."""
     means = []
     for block in answer.blocks:
-        if block.probability is None:
+        if block.probability is None or answer.scope == Scope.DIFFERENCES:
             continue
         items = np.broadcast_to(block.kind == ITEM, block.value.shape) & ~np.isnan(block.probability)
         some = items.any(axis=1)

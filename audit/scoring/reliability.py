@@ -11,7 +11,7 @@ from typing import NamedTuple
 import numpy as np
 from jaxtyping import Bool, Float
 
-from attacks.base import Estimates, Reconstruction
+from attacks.base import Estimates, Reconstruction, Scope
 from audit.scoring.metrics import lookup, round_ratings
 from audit.scoring.statistics import interval
 from audit.scoring.truth import Truth
@@ -19,8 +19,8 @@ from victims.transcript.manifest import Manifest
 from victims.transcript.view import ATTRIBUTE, ITEM
 
 EDGES = (0.0, 0.35, 0.45, 0.55, 0.65, 0.75, 0.85, 0.95, 1.0)  # the last but one is "0.9"
-RATED = "is it rated"
-KINDS = {"ratings": ITEM, "attributes": ATTRIBUTE, RATED: ITEM}
+RATINGS, RATED = "ratings", "is it rated"
+KINDS = {RATINGS: ITEM, "attributes": ATTRIBUTE, RATED: ITEM}
 
 
 class Bin(NamedTuple):
@@ -56,8 +56,8 @@ def reliability(reconstruction: Reconstruction, manifest: Manifest, truth: Truth
     Parameters
     ----------
     reconstruction : Reconstruction
-        Answers without a probability are left out; unrated items count as answers where the attack says
-        something of them.
+        Answers without a probability are left out, and ratings whose differences alone are told; unrated
+        items count as answers where the attack says something of them.
     manifest : Manifest
     truth : Truth
     seed : int
@@ -78,6 +78,8 @@ def reliability(reconstruction: Reconstruction, manifest: Manifest, truth: Truth
     truth.rows(users)
     found = []
     for what in KINDS:
+        if what == RATINGS and reconstruction.scope == Scope.DIFFERENCES:
+            continue
         # per client and bin: answers, sum of probabilities, right answers
         sums = np.zeros((3, len(EDGES) - 1, users.size))
         for block in reconstruction.blocks:

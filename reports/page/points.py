@@ -8,9 +8,9 @@ from collections.abc import Sequence
 import numpy as np
 import pandas as pd
 
-from reports.leaks import best
+from reports.leaks import best, metrics_of
 from reports.page.overview import System
-from reports.verdicts import ANSWERED, NOT_TESTED, Row, grouped, number, tested, verdict_of
+from reports.verdicts import ANSWERED, NOT_TESTED, OF_WHAT, Row, grouped, number, tested, verdict_of
 
 HEADLINE = ("rated_rating_accuracy", "rated_set_auc", "attribute_group_accuracy", ANSWERED)
 BLOCK = re.compile(r"attribute_group_accuracy/(\d+)")
@@ -36,7 +36,7 @@ def leaks_frame(systems: Sequence[System]) -> pd.DataFrame:
             lines += [
                 line_of(system.short, ", ".join(seen.alike), metric, best(rows, metric))
                 for metric in HEADLINE
-                if any(row["metric"] == metric for row in system.rows)
+                if any(row["metric"] in metrics_of(metric) for row in system.rows)
             ]
     return pd.DataFrame(lines, columns=list(COLUMNS))
 
@@ -108,6 +108,7 @@ def line_of(system: str, adversary: str, metric: str, row: Row | None) -> dict[s
     if row is None:
         numbers = dict.fromkeys(("value", "low", "high", "guess", "ceiling"), np.nan)
         return {**shared, **numbers, "verdict": NOT_TESTED, "hover": f"{system}, {adversary}: {NOT_TESTED}"}
+    of_what = f", {OF_WHAT[row['metric']]}" if row["metric"] in OF_WHAT else ""
     return {
         **shared,
         "value": row["value"],
@@ -117,7 +118,7 @@ def line_of(system: str, adversary: str, metric: str, row: Row | None) -> dict[s
         "ceiling": row["ceiling"],
         "verdict": verdict_of(row),
         "hover": (
-            f"{system}, {adversary}, {row['attack']}: {number(row['value'])} "
+            f"{system}, {adversary}, {row['attack']}{of_what}: {number(row['value'])} "
             f"[{number(row['ci_low'])}, {number(row['ci_high'])}], best guess {number(row['baseline'])}, "
             f"ceiling {number(row['ceiling'])}, {row['verdict']}"
         ),

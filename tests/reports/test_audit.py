@@ -27,6 +27,13 @@ class TestWords:
         assert why_not(SILENT) == "bad fit"
         assert why_not(ROWS[0]) == ""
 
+    def test_a_leak_without_truth_says_what_it_is_of(self):
+        """Else nobody would know that differences of ratings alone are told."""
+        row = ran("clients_answered", n_users=1, n_abstained=0, reason="no truth; differences alone")
+        assert why_not(row) == "no truth; differences alone"
+        (sentence,) = in_words([row])
+        assert " of 1 client of what the server sees" in sentence
+
     def test_the_sentence_names_its_metrics(self):
         (sentence,) = in_words(ROWS)
         assert sentence.startswith("semi-als/include-unrated: the server reads, with root-linearmixing, ")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from itertools import permutations
 
 import numpy as np
@@ -9,6 +10,7 @@ import pytest
 
 from attacks.base import Estimates, Reconstruction, Scope
 from audit.scoring.differences import DIFFERENCES, difference_accuracy, difference_guesses
+from audit.scoring.reliability import reliability
 from audit.scoring.score import score
 from audit.scoring.statistics import INCONCLUSIVE, LEAK
 from tests.audit.scoring.test_metrics import manifest, truth_of
@@ -97,3 +99,16 @@ def test_whoever_reads_ratings_is_not_asked():
     facts, truth, ratings = clients(12)
     found = answered(np.where(ratings, ratings, np.nan), Scope.RATINGS_AND_ATTRIBUTES)
     assert DIFFERENCES not in {one.metric for one in score(found, facts, truth)}
+
+
+def test_probabilities_of_ratings_are_not_asked_of_differences():
+    """All of them may be a level lower: 1.000 was claimed, and 0.000 right."""
+    facts, truth, ratings = clients(6)
+    value = np.where(ratings > 1, ratings - 1, np.nan)
+    sure = replace(block(value), probability=np.where(ratings > 1, 1.0, np.nan))
+    of_ratings, of_differences = (
+        reliability(Reconstruction("test", np.arange(6), (sure,), scope=scope), facts, truth)
+        for scope in (Scope.RATINGS_AND_ATTRIBUTES, Scope.DIFFERENCES)
+    )
+    assert [(one.what, one.right) for one in of_ratings] == [("ratings", 0.0)]
+    assert of_differences == []

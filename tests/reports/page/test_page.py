@@ -94,6 +94,19 @@ def test_a_recording_without_truth_is_not_untested():
     assert made.kinds == ("clients answered, without truth",)
 
 
+@pytest.mark.parametrize(
+    ("metric", "name"),
+    [("rating_difference_accuracy", "differences"), ("claimed_rating_accuracy", "nameless")],
+)
+def test_differences_are_drawn_where_nobody_guessed_ratings(metric, name):
+    """Beside another kind of answers the chart had left out a leak of ratings."""
+    row = leak() | {"metric": metric}
+    made = page([row, leak() | {"metric": "rated_set_auc"}])
+    assert made.kinds[0] == "ratings"
+    (hovers,) = (chart.hovers for chart in made.charts if chart.name == "leakage")
+    assert f"spectral, {name}: 0.971" in str(hovers)
+
+
 def test_without_any_attack_nothing_is_said_of_leaks():
     made = page([quality("none", 0.7, 0), quality("none", 0.8, 1)])
     assert "say nothing about what leaks" in made.headline
