@@ -161,9 +161,10 @@ def _fit_what_begins(told: _InOrder, enough: float) -> tuple[_Walk, _Start]:
         return _fit(told, enough)
     first = _InOrder(*(part[:, :BEGIN] for part in told))
     begun = _fit(first, LOOSELY * enough)[0].rest <= LOOSELY * enough
-    found = _fit(_InOrder(*(part[begun] for part in told)), enough)
-    walk, way = (type(one)(*(_spread(part, begun) for part in one)) for one in found)
-    return walk._replace(rest=np.where(begun, walk.rest, np.inf)), way
+    walk, way = _fit(_InOrder(*(part[begun] for part in told)), enough)
+    walk = _Walk(*(_spread(part, begun) for part in walk))
+    walk = walk._replace(rest=np.where(begun, walk.rest, np.inf))
+    return walk, _Start(*(_spread(part, begun) for part in way))
 
 
 def _spread(part: np.ndarray, here: Bool[np.ndarray, " users"]) -> np.ndarray:
