@@ -52,6 +52,7 @@ PLAIN, MEAN, CLIPPED, CLIPPED_MEAN, NEW_BIAS, OWN_BIAS, MEAN_AND_BIAS, LINK, LIN
     "a link",
     "a link of means of a step",
 )
+LINKS = frozenset((LINK, LINK_OF_MEAN))  # they take long: asked of the others where they answer some
 
 
 def any_reading(rows: Rows, manifest: Manifest, max_misfit: float) -> Reading:
@@ -88,11 +89,15 @@ def any_reading(rows: Rows, manifest: Manifest, max_misfit: float) -> Reading:
     open_ = np.flatnonzero(asked)
     most = open_[np.argsort(-rows.item[open_].sum(axis=1), kind="stable")]
     with np.errstate(over="ignore", invalid="ignore", divide="ignore"):
+        names = frozenset(NAMES[1:])  # plain chains were read before
         for here in (most[:ASKED], most[ASKED:]):
-            new = _read(some_of(rows, here), levels, max_misfit) if here.size else None
-            if new is None or not new.answered.any():
+            if not here.size:
+                break
+            new, answering = _read(some_of(rows, here), levels, max_misfit, names)
+            if not answering:
                 break
             best = _with(best, new, here, rows.precision**HALF)
+            names = (names - LINKS) | answering
         best = with_last_step(best, rows, manifest, max_misfit)
         best = _without_closer_means(best, rows, levels)
     return without_improbable(best, rows, levels)
@@ -120,15 +125,20 @@ class Candidate(NamedTuple):
     read: Callable[[Int[np.ndarray, " some"]], tuple[Reading, Int[np.ndarray, " some"]]]
 
 
-def _read(rows: Rows, levels: np.ndarray, max_misfit: float) -> Reading:
-    """The first of the readings that answers, client by client."""
-    chain = chain_of(rows)
+def _read(
+    rows: Rows, levels: np.ndarray, max_misfit: float, names: frozenset[str]
+) -> tuple[Reading, frozenset[str]]:
+    """The first of the readings with some names that answers, client by client, and which do."""
+    chain, answering = chain_of(rows), set()
     best = reading_of(np.full(rows.item.shape, np.nan), np.nan, 0.0)
     for candidate in candidates(chain, rows, levels, max_misfit):
         open_ = np.flatnonzero(candidate.able & ~best.answered)
-        if candidate.name != PLAIN and open_.size:  # plain chains were read before
-            best = _with(best, candidate.read(open_)[0], open_, rows.precision**HALF)
-    return best
+        if candidate.name in names and open_.size:
+            new = candidate.read(open_)[0]
+            if new.answered.any():
+                answering.add(candidate.name)
+            best = _with(best, new, open_, rows.precision**HALF)
+    return best, frozenset(answering)
 
 
 def candidates(chain: Chain, rows: Rows, levels: np.ndarray, max_misfit: float) -> Iterator[Candidate]:

@@ -35,6 +35,8 @@ SPARE = 3  # equations more than numbers that are fitted
 NEARER = 0.3  # of the second nearest's distance, that the row which follows is
 FITS = 1.0  # times the last digit of rows: what rounding leaves at most, in the mean
 SLOWER, FIRST, LEAST = 10.0, 1e-6, 1e-12  # by how much damping changes, where it begins and ends
+BEGIN, LONG = 24, 3  # first rows that are fitted alone, of clients with so many times as many
+LOOSELY = 3.0  # times what all rows may leave, that the first may: rounding is a mean of fewer
 KEPT = 64  # chains, of a few numbers a row
 
 
@@ -101,7 +103,7 @@ def fitted(rows: Rows) -> tuple[Chain, Bool[np.ndarray, " users"]]:
     last[:, :-1] = number[:, 1:] != number[:, :-1]
     sent, factors = (np.take_along_axis(part, order[..., None], axis=1) for part in (rows.rows, rows.factors))
     lined_up = _InOrder(sent, factors, np.isfinite(number), last)
-    walk, way = _fit(lined_up, FITS * rows.precision)
+    walk, way = _fit_what_begins(lined_up, FITS * rows.precision)
     push = way.push
     told = (walk.rest <= FITS * rows.precision) & (push != 0)
     root = np.sqrt(np.abs(np.where(told, push, 1.0)))[:, None]
@@ -153,6 +155,25 @@ class _Walk(NamedTuple):
     slope: Float[np.ndarray, "users m"]
 
 
+def _fit_what_begins(told: _InOrder, enough: float) -> tuple[_Walk, _Start]:
+    """Fit those whose first rows alone fit, as they do where all rows are such steps; the rest leaves all."""
+    if told.there.shape[1] < LONG * BEGIN:
+        return _fit(told, enough)
+    first = _InOrder(*(part[:, :BEGIN] for part in told))
+    begun = _fit(first, LOOSELY * enough)[0].rest <= LOOSELY * enough
+    walk, way = _fit(_InOrder(*(part[begun] for part in told)), enough)
+    walk = _Walk(*(_spread(part, begun) for part in walk))
+    walk = walk._replace(rest=np.where(begun, walk.rest, np.inf))
+    return walk, _Start(*(_spread(part, begun) for part in way))
+
+
+def _spread(part: np.ndarray, here: Bool[np.ndarray, " users"]) -> np.ndarray:
+    """What is known of some clients, and zeros of the others."""
+    out = np.zeros((here.size, *part.shape[1:]))
+    out[here] = part
+    return out
+
+
 def _fit(told: _InOrder, enough: float) -> tuple[_Walk, _Start]:
     """Damped steps of Gauss and Newton."""
     unit = told.rows / told.length[..., None]
@@ -200,13 +221,13 @@ def _walk(told: _InOrder, start: _Start) -> _Walk:
         scalar[:, number], along[:, number] = g[:, 0], inward[:, 0]
         # across q, and how it turns; a row is g q but for rounding
         left = (row - g * q) / size
-        longer = np.einsum("uk,ukm->um", q, by_start) / square
+        longer = np.matmul(q[:, None], by_start)[:, 0] / square
         by_g = -g * longer
         by_g[:, k + 2] -= inward[:, 0] / square[:, 0]
         turning = (-g / size)[..., None] * (by_start - q[..., None] * longer[:, None])
         turning[:, :, k + 2] -= (v - q * inward / square) / size
         normal += np.matmul(turning.transpose(0, 2, 1), turning)
-        slope += np.einsum("ukm,uk->um", turning, left)
+        slope += np.matmul(left[:, None], turning)[:, 0]
         rest += (left**2).sum(axis=1)
         pushed, by_pushed = pushed + g * v, by_pushed + v[..., None] * by_g[:, None]
         after = keep[..., None] * by_start + push[..., None] * by_pushed

@@ -21,6 +21,7 @@ REACH = np.geomspace(0.05, 25.0, 320)  # largest product that a prediction goes 
 KEPT = 12  # trials of a client and link that are fitted
 STEPS = 8  # of Gauss and Newton
 LEAST = 1e-3  # of a step, by which predictions must differ
+UNEVEN = 1e-6  # of a step, that levels are equally far apart to
 ERRORS = 0.25  # of a step, that the errors of a client are in the mean, at least
 
 
@@ -109,15 +110,29 @@ def _nearest(client: Client, through: Scaled, levels: np.ndarray) -> Numbers:
     row = np.abs(error).argmax(axis=1)
     every = np.arange(b.size)
     a = (y - p[every, row][:, None]) / error[every, row][:, None]
-    error = a[..., None] * error[:, None]
-    away = distance_to_levels(p[:, None] + error, y).mean(axis=2)
+    away = _mean_distance(p, error, a, y)
     # a link that is 0 or 1 in all rows is on the grid without any error
-    away[np.abs(error).mean(axis=2) * range_ < ERRORS * step_of(levels)] = np.inf
+    errors = np.abs(a) * np.abs(error).mean(axis=1, keepdims=True)
+    away[errors * range_ < ERRORS * step_of(levels)] = np.inf
     away = np.where(_lowest(away, REACH.size), away, np.inf)
     near = np.argsort(away, axis=None, kind="stable")[:KEPT]
     near = near[np.isfinite(away.ravel()[near])]
     at, level = np.unravel_index(near, away.shape)
     return np.stack([a[at, level], b[at]], axis=1)
+
+
+def _mean_distance(
+    p: Numbers, error: Numbers, a: Float[np.ndarray, "numbers levels"], y: Float[np.ndarray, " levels"]
+) -> Float[np.ndarray, "numbers levels"]:
+    """How far p + a error is from the levels in the mean."""
+    step = (y[-1] - y[0]) / (y.size - 1)
+    if np.abs(np.diff(y) - step).max() > UNEVEN * step:
+        return distance_to_levels(p[:, None] + a[..., None] * error[:, None], y).mean(axis=2)
+    place = (a / step)[..., None] * error[:, None]
+    place += ((p - y[0]) / step)[:, None]
+    nearest = np.clip(np.rint(place), 0, y.size - 1)
+    nearest -= place
+    return np.abs(nearest, out=nearest).mean(axis=2) * step
 
 
 def _lowest(away: Float[np.ndarray, "numbers levels"], run: int) -> Bool[np.ndarray, "numbers levels"]:

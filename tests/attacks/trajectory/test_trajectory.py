@@ -185,7 +185,7 @@ class TestOtherProtocols:
         assert "objective-noise" in found.abstained[0] or "stretching" in found.abstained[0]
 
     def test_fedmf(self, community, recorded):
-        view = recorded("none", range(4), FedMF(factors=5)).view("server")
+        view = recorded("none", victim=FedMF(factors=5)).view("server")
         user, _, item, value, _ = answers(Trajectory().attack(view, 0))
         assert np.mean(value == community.matrix().toarray()[user, item]) > 0.99
 
