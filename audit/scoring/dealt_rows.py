@@ -19,8 +19,8 @@ from attacks.base import OPTIONAL, Estimates
 from audit.scoring.metrics import round_ratings
 from victims.transcript.view import ITEM
 
-MOST_DEALINGS = 10  # of many rows, of which single ratings tell as much
-OF_SHORT_ONES, SHORT = 100, 500  # one client takes a hundred, and gets them where so many rows are dealt out
+ROWS = 50_000  # that are dealt out in all, at most, but for the fewest dealings
+FEWEST_DEALINGS, MOST_DEALINGS = 10, 100  # one client takes so many
 SPARE = 2  # times as many as where no client is read as well from any: some are by chance
 
 
@@ -35,8 +35,13 @@ def most_dealings(n_rows: int) -> int:
     Returns
     -------
     int
+
+    Examples
+    --------
+    >>> [most_dealings(n) for n in (40, 1000, 100_000)]
+    [100, 50, 10]
     """
-    return OF_SHORT_ONES if n_rows <= SHORT else MOST_DEALINGS
+    return min(max(ROWS // max(n_rows, 1), FEWEST_DEALINGS), MOST_DEALINGS)
 
 
 def dealings_of(n_read: int, n_users: int, n_rows: int, level: float) -> int:
