@@ -173,6 +173,7 @@ def _renamed(name: str, closed: Reconstruction, options: dict[str, Any]) -> Reco
         {},
         answered_by=closed.attack,
         factors=closed.factors,
+        scope=closed.scope,
     )
 
 

@@ -150,6 +150,8 @@ def _has_answer(answer: Reconstruction, users: np.ndarray) -> Bool[np.ndarray, "
 
 def _certainty(answer: Reconstruction) -> Float[np.ndarray, " users"]:
     """The attack's own probability of its ratings, mean of each client that has some."""
+    if answer.scope == Scope.DIFFERENCES:
+        return np.zeros(0)
     means = []
     for block in answer.blocks:
         if block.probability is None:

@@ -11,7 +11,7 @@ from typing import NamedTuple
 import numpy as np
 from jaxtyping import Bool, Float
 
-from attacks.base import Estimates, Reconstruction
+from attacks.base import Estimates, Reconstruction, Scope
 from audit.scoring.metrics import lookup, round_ratings
 from audit.scoring.statistics import interval
 from audit.scoring.truth import Truth
@@ -56,8 +56,8 @@ def reliability(reconstruction: Reconstruction, manifest: Manifest, truth: Truth
     Parameters
     ----------
     reconstruction : Reconstruction
-        Answers without a probability are left out; unrated items count as answers where the attack says
-        something of them.
+        Answers without a probability are left out, and ratings of which differences alone are told; unrated
+        items count as answers where the attack says something of them.
     manifest : Manifest
     truth : Truth
     seed : int
@@ -78,6 +78,8 @@ def reliability(reconstruction: Reconstruction, manifest: Manifest, truth: Truth
     truth.rows(users)
     found = []
     for what in KINDS:
+        if what == "ratings" and reconstruction.scope == Scope.DIFFERENCES:
+            continue
         # per client and bin: answers, sum of probabilities, right answers
         sums = np.zeros((3, len(EDGES) - 1, users.size))
         for block in reconstruction.blocks:
