@@ -178,7 +178,7 @@ def _sizes(view: View, pull: float) -> Float[np.ndarray, "clients 4"]:
 
 
 def _spread(size: np.ndarray, digit: float) -> float:
-    """How far half of a client's entries differ, in units of what they may after one step."""
+    """How far half of a client's entries differ, in units of what they may after one step; or inf."""
     low, middle, high = np.percentile(size, (25, 50, 75))
     return float((high - low) / middle / max(EQUAL, DIGITS * digit)) if middle > 0 else np.inf
 

@@ -271,8 +271,9 @@ def _agreed(asked: list[_Asked], levels: Float[np.ndarray, " levels"]) -> bool:
 
 
 def _denying(one: _Asked, levels: Float[np.ndarray, " levels"]) -> int:
-    """How many fit without the lowest level taken off, and not with it."""
-    return int((one.found.answered & ~may_be_lowered(one.found.value, levels)).sum())
+    """How many fit without the lowest level taken off alone, and with no bias of their own instead of it."""
+    alone = one.found.answered & (one.found.own_bias == 0)
+    return int((alone & ~may_be_lowered(one.found.value, levels)).sum())
 
 
 def _offset(

@@ -63,7 +63,7 @@ def with_scale(
     chance = step_of(levels) / 4
     rounding = size * rows.precision * (np.abs(levels).max() + abs(offset))  # each step carries it on
     allowed = np.minimum(allowed, (NEAR + rounding) / chance)
-    fits = found.told & numbers.whole & (fit <= allowed)
+    fits = found.told & numbers.whole & (fit < allowed)
     fits &= fit * chance <= TELLING * _spread(found.error, counted)
     # a wrong scale fits few ratings by accident, multiples above all, and many nowhere
     judged = size >= JUDGED

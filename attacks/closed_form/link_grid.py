@@ -201,7 +201,7 @@ def _answer(
     n_tried = len(links) * levels.size**2
     chance = accidental(np.array([int(moving[best]) - 2]), n_tried, ACCIDENT)[0]
     # predictions that are one number take no part, and rows tell ratings up to a multiple
-    told = worst[best] <= limit and away <= chance and spread[best] > max(mean[best] / TELLING, LEAST * step)
+    told = worst[best] <= limit and away < chance and spread[best] > max(mean[best] / TELLING, LEAST * step)
     told &= bool((rivals > max(limit, CLEARLY * worst[best])).all())
     numbers = np.concatenate([part.numbers for part in found])[best] / size
     return _Answer(int(number[best]), named[best], away, numbers) if told else None

@@ -69,8 +69,8 @@ class Reading(NamedTuple):
 
     @property
     def answered(self) -> Bool[np.ndarray, " users"]:
-        """Whose answer fits well enough."""
-        return self.misfit <= self.allowed
+        """Whose answer fits well enough; nobody's where nothing can be judged, and 0 is allowed."""
+        return self.misfit < self.allowed
 
 
 class Numbers(NamedTuple):

@@ -16,8 +16,10 @@ import numpy as np
 from attacks.closed_form.averaged_rows import groups_of_rows, says_the_mean, without_means
 from attacks.closed_form.common_scale import common_scale
 from attacks.closed_form.confidence_weights import weighed_by_ratings
+from attacks.closed_form.credible import SLACK
 from attacks.closed_form.equal_readings import with_pull, with_scale, without_scale
 from attacks.closed_form.fitted_chain import chain_of
+from attacks.closed_form.goodness_of_fit import step_of
 from attacks.closed_form.grid_reading import near_levels, read, saturated, with_unknown
 from attacks.closed_form.integer_relation import ratings_in_span
 from attacks.closed_form.moving_factor import PARALLEL
@@ -124,7 +126,9 @@ def _without_row_scales(rows: Rows, manifest: Manifest, max_misfit: float) -> Re
     Rows are in units of their pull then, and so is what multiplies them: of clients that tell it without
     knowing it, here or among all, or by the declared regularisation.
     """
-    scalar, along, told, pull = without_row_scales(rows.rows, rows.factors, rows.item, rows.precision)
+    scalar, along, told, pull, inexact = without_row_scales(
+        rows.rows, rows.factors, rows.item, rows.precision
+    )
     numbers = Numbers(scalar, along, rows.item & told[:, None], told, told + 0.0, pull, np.zeros(told.size))
     best = read(numbers, rows._replace(scale=np.full(told.size, np.nan)), manifest, max_misfit)
     n_rated = rows.item.sum(axis=1).astype(float)
@@ -141,7 +145,10 @@ def _without_row_scales(rows: Rows, manifest: Manifest, max_misfit: float) -> Re
     if (told & ~best.answered).any():
         biased = _biased(numbers, rows, manifest, max_misfit)
         best = fitting_better(best, biased, ~best.answered & biased.answered)
-    return best
+    # rows that are exact in their planes are as exact along them, unless items have pulls of their own
+    levels = np.array(manifest.rating_levels)
+    far = SLACK * (inexact + rows.precision**HALF) * max(levels[-1] - levels[0], step_of(levels))
+    return best._replace(allowed=np.minimum(best.allowed, far / (step_of(levels) / 4)))
 
 
 def with_unrated(rows: Rows, manifest: Manifest, max_misfit: float) -> Reading:

@@ -42,12 +42,15 @@ class RowScales(NamedTuple):
         Whose rows lie in planes with one direction.
     pull : (users,)
         b of most rows.
+    inexact : (users,)
+        Share of themselves that a / b owe to rounding, in the mean.
     """
 
     scalar: Float[np.ndarray, "users rows"]
     along: Float[np.ndarray, "users rows"]
     told: Bool[np.ndarray, " users"]
     pull: Float[np.ndarray, " users"]
+    inexact: Float[np.ndarray, " users"]
 
 
 def without_row_scales(
@@ -81,7 +84,8 @@ def without_row_scales(
     (True, True)
     """
     users, n, k = rows.shape
-    nobody = RowScales(np.zeros((users, n)), np.zeros((users, n)), np.zeros(users, bool), np.zeros(users))
+    table, none = np.zeros((users, n)), np.zeros(users)
+    nobody = RowScales(table, table, np.zeros(users, bool), none, none)
     if k < LEAST_FACTORS or not n:
         return nobody
     size, length = np.linalg.norm(rows, axis=2), np.linalg.norm(factors, axis=2)
@@ -107,7 +111,8 @@ def without_row_scales(
     pull[told] = np.nanmedian(np.where(here, b, np.nan)[told], axis=1)
     scalar = np.where(here & told[:, None], a / np.where(b != 0, b, 1), 0.0)
     along = np.where(here & told[:, None], np.einsum("uk,urk->ur", direction, factors), 0.0)
-    return RowScales(scalar, along, told, pull)
+    share = np.where(here & told[:, None], rounding / np.where(b != 0, np.abs(b), 1), 0.0)
+    return RowScales(scalar, along, told, pull, share.sum(axis=1) / np.maximum(here.sum(axis=1), 1))
 
 
 def _in_all_planes(

@@ -312,7 +312,7 @@ def _reasons(users: np.ndarray, part: Reading, here: np.ndarray) -> dict[int, st
     for user, off, most in zip(users.tolist(), part.misfit[here], part.allowed[here], strict=True):
         if np.isnan(off):
             reasons[user] = NO_NUMBERS
-        elif not off <= most:
+        elif not off < most:
             reasons[user] = (
                 "the answer fits the rating grid little better than chance "
                 f"(misfit {off:.2g} of 1, at most {most:.2g} with so many ratings)"

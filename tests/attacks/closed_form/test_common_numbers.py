@@ -208,3 +208,21 @@ def test_one_client_contradicts_a_declared_scale(tmp_path, dtype):
     assert list(found.abstained) == [1]
     for user, _, index, value, _ in found.rows():
         assert np.abs(value - table[user, index]).max() < 0.1
+
+
+def test_who_is_read_with_a_bias_does_not_deny_ratings_less_a_level(tmp_path):
+    """Six clients fit the grid with a bias of a star each, which is what nobody told; the seventh without."""
+    rng = np.random.default_rng(0)
+    q, p, truth = rng.normal(0, 0.4, (30, 6)), rng.normal(0, 0.6, (7, 6)), np.zeros((7, 30))
+    levels = [1.0, 2, 3, 5, 10]
+    with fl.Recorder(tmp_path / "t", rating_levels=levels) as recorder:
+        recorder.broadcast(0, q)
+        for user, own in enumerate(p):
+            items = rng.choice(30, 6 if user else 3, replace=False)
+            truth[user, items] = rng.choice(levels[1:], 6) if user else 3
+            error = truth[user, items] - 1 - q[items] @ own
+            recorder.upload(0, user, 0.05 * q[items] - error[:, None] * own, items)
+    found = fl.attack(tmp_path / "t", "undeclared")
+    assert list(found.abstained) == [0]
+    for user, _, index, value, _ in found.rows():
+        np.testing.assert_allclose(value, truth[user, index], atol=1e-6)

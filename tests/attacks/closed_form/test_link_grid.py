@@ -67,6 +67,13 @@ def test_predictions_that_are_one_number_tell_nothing():
     assert not ratings_through_links(0.1 * (r - 1), h, 0 * h, h < 0, STARS, 2e-16).told.any()
 
 
+def test_a_prediction_that_alone_is_not_clipped_tells_nothing():
+    """It meets any level, and the others' errors, clipped to one length, are on the grid for a multiple."""
+    h = np.array([[0.32, -0.79, 0.64, -1.23, 0.76, 0.24, -0.46]])
+    g = np.where(h > -1, -1.12, -0.4)
+    assert not ratings_through_links(g, h, 0 * h, h < 1, STARS, 2e-16).told.any()
+
+
 def test_small_predictions_make_no_link(tmp_path):
     """Whole stars of a grid of halves leave a multiple open; through a link they were (r + 5) / 2."""
     rng = np.random.default_rng(11)

@@ -81,3 +81,17 @@ def test_other_numbers_than_ratings_are_answered_for_nobody(tmp_path, learned):
     table = recorded(tmp_path / "t", 3, learned=learned)
     found = fl.attack(tmp_path / "t", "undeclared")
     assert all((np.abs(value - table[user, index]) < 0.1).all() for user, _, index, value, _ in found.rows())
+
+
+def test_rows_that_are_exact_and_beside_the_grid_by_more_are_no_ratings(tmp_path):
+    """An item with a pull of its own, of which a rating comes out that is off by a hundredth of a star."""
+    rng = np.random.default_rng(5)
+    q, own, stars = rng.normal(0, 0.4, (12, K)), rng.normal(0, 0.6, K), np.resize(LEVELS, 12)
+    predicted, pull = q @ own, np.full(12, 0.05)
+    pull[0] *= (stars[0] - predicted[0]) / (stars[0] + 2.01 - predicted[0])
+    rows = pull[:, None] * q - (stars - predicted)[:, None] * own
+    rows *= np.minimum(1, 0.8 / np.linalg.norm(rows, axis=1, keepdims=True))
+    with fl.Recorder(tmp_path / "t", rating_levels=LEVELS) as recorder:
+        recorder.broadcast(0, q)
+        recorder.upload(0, 0, rows, np.arange(12))
+    assert list(fl.attack(tmp_path / "t", "undeclared").abstained) == [0]

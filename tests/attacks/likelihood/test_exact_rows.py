@@ -6,12 +6,16 @@ import numpy as np
 import pytest
 
 import factorleak as fl
+from attacks.base import Scope
 from attacks.likelihood.exact_rows import exact_rows
+from audit.scoring.reliability import reliability
+from audit.scoring.truth import read_truth
+from victims.transcript.writer import truth_path
 
 CLIENTS, ITEMS, K = 12, 60, 5
 
 
-def recorded(path, *, batch=None, regularization=0.0, noise=0.0, told=0.0):
+def recorded(path, *, batch=None, regularization=0.0, noise=0.0, told=0.0, used=(1, 2, 3, 4, 5)):
     """One round of gradients of clients whose factor steps after ``batch`` ratings, declared as one step."""
     rng = np.random.default_rng(1)
     items = rng.normal(0, 0.3, (ITEMS, K))
@@ -28,7 +32,7 @@ def recorded(path, *, batch=None, regularization=0.0, noise=0.0, told=0.0):
         recorder.broadcast(0, items)
         for client in range(CLIENTS):
             rated = rng.permutation(ITEMS)[:20]
-            ratings, factor = rng.choice([1, 2, 3, 4, 5], rated.size), rng.normal(0, 0.3, K)
+            ratings, factor = rng.choice(used, rated.size), rng.normal(0, 0.3, K)
             rows = []
             for part in np.split(np.arange(rated.size), range(batch or 20, 20, batch or 20)):
                 error = ratings[part] - items[rated[part]] @ factor
@@ -54,3 +58,12 @@ def test_a_wrong_declaration_is_no_noise(tmp_path, program):
 def test_noise_is_noise(tmp_path, noise):
     view = fl.open_transcript(recorded(tmp_path / "t", noise=noise)).view("server")
     assert [exact_rows(view, noise, key) for key in range(20)] == [""] * 20
+
+
+def test_differences_that_a_closed_form_reads_are_no_ratings(tmp_path):
+    """Nobody has the highest level: they were called ratings, each of them with a probability of 1."""
+    path = recorded(tmp_path / "t", used=(1, 2, 3, 4))
+    found = fl.attack(path, "likelihood")
+    assert (found.answered_by, found.scope) == ("grid", Scope.DIFFERENCES)
+    manifest, truth = fl.open_transcript(path).manifest, read_truth(truth_path(path))
+    assert "ratings" not in {one.what for one in reliability(found, manifest, truth)}
