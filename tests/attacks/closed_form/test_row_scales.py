@@ -83,6 +83,7 @@ def test_other_numbers_than_ratings_are_answered_for_nobody(tmp_path, learned):
     assert all((np.abs(value - table[user, index]) < 0.1).all() for user, _, index, value, _ in found.rows())
 
 
+@pytest.mark.thorough
 def test_rows_that_are_exact_and_beside_the_grid_by_more_are_no_ratings(tmp_path):
     """An item with a pull of its own, of which a rating comes out that is off by a hundredth of a star."""
     rng = np.random.default_rng(5)

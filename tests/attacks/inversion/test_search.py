@@ -20,6 +20,7 @@ PLAIN = Manifest(
 )  # fmt: skip
 
 
+@pytest.mark.thorough
 def test_two_rates_leave_whole_stars_open_to_their_halves():
     """The first rows are those of 1.5 and 2, a factor twice as long and other rates, too: answered before."""
     rng = np.random.default_rng(5)

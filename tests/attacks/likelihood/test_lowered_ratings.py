@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 import numpy as np
+import pytest
 
 import factorleak as fl
 from attacks.base import Scope
@@ -36,6 +37,7 @@ def read(path, less, **program):
     return value[item] == table[user[item], index[item]], found.options.get("declared_rule", "")
 
 
+@pytest.mark.thorough
 def test_they_are_read_as_ratings_are(tmp_path):
     """Before: nobody was answered at this noise, and at more of it each rating was one level too low."""
     plain, said = read(tmp_path / "plain", 0.0)
@@ -45,6 +47,7 @@ def test_they_are_read_as_ratings_are(tmp_path):
     assert right.mean() >= plain.mean() - 0.1  # factors, and so rows, are shorter
 
 
+@pytest.mark.thorough
 def test_they_are_read_where_the_factor_does_not_follow_from_ratings(tmp_path):
     """Gradient steps: the evidence is 27 nats a client ahead; before, all were taken as declared."""
     right, said = read(tmp_path / "lowered", 1.0, update="sgd", noise=0.02)
