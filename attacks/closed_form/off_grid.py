@@ -26,10 +26,13 @@ from attacks.closed_form.shared_pull import without_pull
 from attacks.closed_form.weighted_zeros import HALF, on_one_line
 
 FEWEST = 4  # rows of a client that is judged: two more than numbers
+DIGITS = 4.0  # times the last digit of rows, that rounding turns them by
 OFF = 1e-2  # of a step, in the mean, beyond which exact rows are not of ratings
 
 
-def off_grid(rows: Rows, levels: Float[np.ndarray, " levels"]) -> Bool[np.ndarray, " users"]:
+def off_grid(
+    rows: Rows, levels: Float[np.ndarray, " levels"], digit: float | None = None
+) -> Bool[np.ndarray, " users"]:
     """Find the clients whose rows no two numbers put on the grid, as near as they are to what a step makes.
 
     Parameters
@@ -37,6 +40,9 @@ def off_grid(rows: Rows, levels: Float[np.ndarray, " levels"]) -> Bool[np.ndarra
     rows : Rows
     levels : (n_levels,)
         Ratings that exist, ascending, in stars.
+    digit : float, optional
+        Relative size of the last digit that rows were rounded to, ``rows.precision`` by default: rows that
+        are further from parallel than that are of several steps, or of minibatches with scales of their own.
 
     Returns
     -------
@@ -72,6 +78,7 @@ def off_grid(rows: Rows, levels: Float[np.ndarray, " levels"]) -> Bool[np.ndarra
             direction, across = across_direction(part)
             scalar, along = (np.einsum("urk,uk->ur", one, direction) for one in (part, rows.factors))
             usable = _usable(part, scalar, item, item) & ~judged
+            usable &= across <= DIGITS * (digit or rows.precision)
             away = _away(scalar, along, item & usable[:, None], rows, levels)
             rounded = SLACK * across * max(levels[-1] - levels[0], step_of(levels))
             out |= usable & np.isfinite(away) & (away > np.maximum(OFF * step_of(levels), rounded))

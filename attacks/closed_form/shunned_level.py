@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import replace
 
 import numpy as np
@@ -13,6 +14,7 @@ from attacks.closed_form.decoding import distance_to_levels, nearest_level
 from attacks.closed_form.goodness_of_fit import step_of
 from victims.transcript.view import View
 
+CERTAIN = 0.999  # mean probability of answers that nothing but a level leaves open
 MANY = 11  # clients at the lowest level: a quarter of them with one below it would show with probability 0.95
 OPEN_OFFSET = (
     "its ratings may as well be higher by the lowest level: nobody here has a rating that tells whether the "
@@ -74,5 +76,15 @@ def unless_shunned(
     either = [user for block in found.blocks for user in block.users[may_be_lowered(block.value, levels)]]
     both = answered & np.isin(found.users, either)
     if answered.any() and both[answered].all():
-        return replace(found, scope=Scope.DIFFERENCES)
+        sure = min((np.nanmean(own) for own in _probabilities(found)), default=1.0) >= CERTAIN
+        if sure:
+            return replace(found, scope=Scope.DIFFERENCES)
+        return silent_about(found, answered, OPEN_OFFSET)  # noise may have left no difference, either
     return found if doubted is None else silent_about(found, answered & doubted, OPEN_OFFSET)
+
+
+def _probabilities(found: Reconstruction) -> Iterator[Float[np.ndarray, "users rows"]]:
+    """Of blocks that have some."""
+    for block in found.blocks:
+        if block.probability is not None and not np.isnan(block.probability).all():
+            yield block.probability

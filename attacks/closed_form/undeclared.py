@@ -67,7 +67,7 @@ from attacks.closed_form.contradicted import unless_off_the_grid
 from attacks.closed_form.equal_orders_recording import read_equal_orders
 from attacks.closed_form.implicit_recording import with_positives
 from attacks.closed_form.item_biases_recording import read_item_biases
-from attacks.closed_form.item_rows import BATCH_BYTES, rows_of
+from attacks.closed_form.item_rows import BATCH_BYTES, rounding_of, rows_of
 from attacks.closed_form.off_grid import off_grid
 from attacks.closed_form.other_shifts import unless_shifted
 from attacks.closed_form.own_biases_recording import own_biases_of, with_own_biases
@@ -302,7 +302,9 @@ def _off(
     out = np.zeros(rest.size, bool)
     if manifest.weighting == "observed-only" and rest.any():
         rows = rows_of(manifest, uploads, None, learned.lowered, learned.pulls[0])
-        out[rest] = off_grid(some_of(rows, rest), np.array(manifest.rating_levels))
+        out[rest] = off_grid(
+            some_of(rows, rest), np.array(manifest.rating_levels), rounding_of(uploads.gradients)
+        )
     return out
 
 
