@@ -25,11 +25,9 @@ if any(word.startswith("-n") for word in sys.argv):  # a worker for each core: n
     # before workers are started; and what asks for all cores starts no processes of its own
     os.environ |= {"OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1", "LOKY_MAX_CPU_COUNT": "1"}
 if not any("benchmarks" in word for word in sys.argv):  # timed: compiled as for users, and unchecked
-    # the older way of emitting fused loops, in one piece and without the optimiser's passes, compiles several
-    # times as fast; most programs run for a moment only. As users compile them they are run by .ci/outside
-    os.environ.setdefault(
-        "XLA_FLAGS", "--xla_cpu_use_fusion_emitters=false --xla_cpu_parallel_codegen_split_count=1"
-    )
+    # the older way of emitting fused loops, without the optimiser's passes, compiles several times as fast;
+    # most programs run for a moment only. As users compile them they are run by .ci/outside
+    os.environ.setdefault("XLA_FLAGS", "--xla_cpu_use_fusion_emitters=false")
     os.environ.setdefault("JAX_DISABLE_MOST_OPTIMIZATIONS", "1")
     import tests.checked_types  # noqa: F401 - before what it checks is imported
 
