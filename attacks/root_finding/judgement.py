@@ -18,6 +18,7 @@ from victims.transcript.manifest import Manifest
 
 LEAVE_NUMBERS = {"unrated-sampling", "personalized-sampling", "paillier", "secure-sum"}  # defenses
 MAX_MISFIT = 0.5  # of chance, as the closed forms allow
+STOPPED = 0.1  # the same beside unrated items, of a solver that stopped short: what it has is no draw
 NEAR = (1e-3, 1e-2, 1e-1)  # of a step of the grid
 NOTHING = 1e-3  # of the lowest level
 NO_RATINGS = "by numbers off the rating grid: the clients' rule, or a constant, is not the declared one"
@@ -98,7 +99,9 @@ def off_the_grid(
     if not item.any():
         return ""
     if unrated:
-        believed = _more_than_chance(value[moved], levels) or _all_on_it(value, item, levels)
+        believed = _more_than_chance(value[moved], levels) or _all_on_it(
+            value, item, levels, MAX_MISFIT if converged else STOPPED
+        )
     else:
         believed = _fits(value, moved, moved | ~item, levels)
     if believed:
@@ -112,11 +115,12 @@ def _fits(
     item: Bool[np.ndarray, " rows"],
     judged: Bool[np.ndarray, " rows"],
     levels: Float[np.ndarray, " levels"],
+    most: float = MAX_MISFIT,
 ) -> bool:
     """Whether numbers are nearer to the grid than chance would put them."""
     away, n_judged = misfit(value[None], np.zeros((1, value.size)), item[None], judged[None], levels, None)
     # nothing is shown where all ratings are still at the start
-    return bool(n_judged[0] > 0 and away[0] <= min(MAX_MISFIT, accidental(n_judged)[0]))
+    return bool(n_judged[0] > 0 and away[0] <= min(most, accidental(n_judged)[0]))
 
 
 def _more_than_chance(value: Float[np.ndarray, " rows"], levels: Float[np.ndarray, " levels"]) -> bool:
@@ -127,7 +131,10 @@ def _more_than_chance(value: Float[np.ndarray, " rows"], levels: Float[np.ndarra
 
 
 def _all_on_it(
-    value: Float[np.ndarray, " rows"], item: Bool[np.ndarray, " rows"], levels: Float[np.ndarray, " levels"]
+    value: Float[np.ndarray, " rows"],
+    item: Bool[np.ndarray, " rows"],
+    levels: Float[np.ndarray, " levels"],
+    most: float,
 ) -> bool:
     """Whether all numbers but zeros fit the grid with "unrated" on it, and so do the ratings alone.
 
@@ -136,5 +143,5 @@ def _all_on_it(
     """
     told = item & (np.abs(value) > NOTHING * levels[0])
     rated = told & (value > levels[0] / 2)
-    alone = _fits(value, rated, rated, levels)
-    return alone and _fits(value, told, told, np.append(0.0, levels))
+    alone = _fits(value, rated, rated, levels, most)
+    return alone and _fits(value, told, told, np.append(0.0, levels), most)
