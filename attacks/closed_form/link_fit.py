@@ -125,8 +125,8 @@ def _mean_distance(
     p: Numbers, error: Numbers, a: Float[np.ndarray, "numbers levels"], y: Float[np.ndarray, " levels"]
 ) -> Float[np.ndarray, "numbers levels"]:
     """How far p + a error is from the levels in the mean."""
-    step = (y[-1] - y[0]) / (y.size - 1)
-    if np.abs(np.diff(y) - step).max() > UNEVEN * step:
+    step = (y[-1] - y[0]) / max(y.size - 1, 1)
+    if y.size < 2 or np.abs(np.diff(y) - step).max() > UNEVEN * step:
         return distance_to_levels(p[:, None] + a[..., None] * error[:, None], y).mean(axis=2)
     place = (a / step)[..., None] * error[:, None]
     place += ((p - y[0]) / step)[:, None]

@@ -8,8 +8,9 @@ import numpy as np
 import pytest
 
 import factorleak as fl
+from attacks.closed_form.link_fit import Client, fitted_trials
 from attacks.closed_form.link_grid import ratings_through_links
-from attacks.closed_form.links import LINKS
+from attacks.closed_form.links import LINKS, links_of
 from tests.oracles.pass_programs import Passer, Passes
 
 STARS = np.arange(1.0, 6.0)
@@ -88,3 +89,13 @@ def test_small_predictions_make_no_link(tmp_path):
             recorder.truth(user, items, stars)
     found = fl.attack(tmp_path / "run", "undeclared")
     assert len(found.abstained) == 8
+
+
+@pytest.mark.parametrize("levels", [STARS[:1], STARS[:2], np.array([1.0, 2.0, 4.0])])
+def test_a_single_level_is_a_grid_for_links_too(levels):
+    """Rows of implicit feedback, dealt out for a baseline, ended in a traceback."""
+    along = np.linspace(-1, 1, 9)
+    client = Client(0.5 - along**2, along, np.zeros(9))
+    for one in links_of(levels):
+        named = fitted_trials(client, one, levels).named
+        assert np.isin(named, levels).all()
