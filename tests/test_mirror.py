@@ -28,7 +28,6 @@ TOPICS = {
     "audit/requests/test_hostile_plans.py": "bad values of all commands, from file, command line and face",
     "audit/scoring/test_factors.py": "clients' factors, from recording to score",
     "audit/scoring/test_hostile_answers.py": "damaged answers and truths, in all of the folder",
-    "audit/scoring/test_verdicts.py": "verdicts where nobody answers, in all of the folder",
     "audit/test_aliases.py": "other names of components, in registry, factories and results",
     "defenses/encryption/test_encrypted_recordings.py": "both ciphers with both victims",
     "reports/page/test_browser.py": "the whole page in a browser",

@@ -23,7 +23,7 @@ from audit.experiments.results import Row, make_row, write_results
 from audit.experiments.runner import run_grid
 from audit.experiments.strongest import strongest
 from audit.registry import main_name
-from audit.scoring.statistics import NOT_TESTED
+from audit.scoring.verdicts import NOT_TESTED
 from victims.common.errors import InputError
 from victims.data.ratings import Ratings
 

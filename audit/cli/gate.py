@@ -32,7 +32,7 @@ from audit.scoring.factor_scores import FACTOR_METRICS
 from audit.scoring.groups import GROUP_METRICS
 from audit.scoring.metrics import RATING_METRICS
 from audit.scoring.pseudonyms import CLAIMED, SHARE
-from audit.scoring.statistics import INCONCLUSIVE, LEAK, NO_EVIDENCE, NOT_TESTED
+from audit.scoring.verdicts import INCONCLUSIVE, LEAK, NO_EVIDENCE, NOT_TESTED
 from audit.shell.exits import Exit
 from reports.verdicts import why_nothing
 from victims.common.errors import InputError

@@ -24,8 +24,9 @@ from audit.scoring.ceiling import ceilings, computable
 from audit.scoring.dealt_rows import dealings_of
 from audit.scoring.differences import DIFFERENCES
 from audit.scoring.linking import senders_of
-from audit.scoring.statistics import FEWEST, INCONCLUSIVE, LEAK_LEVEL
+from audit.scoring.statistics import FEWEST, LEAK_LEVEL
 from audit.scoring.truth import Truth
+from audit.scoring.verdicts import INCONCLUSIVE
 from victims.transcript.reader import Transcript
 from victims.transcript.view import View
 

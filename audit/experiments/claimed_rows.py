@@ -18,17 +18,10 @@ from audit.experiments.results import Row, make_row
 from audit.experiments.shuffled_null import dealt_answers, few_clients
 from audit.registry import is_guess
 from audit.scoring.answers_test import answers_test, dealings
-from audit.scoring.statistics import (
-    FEWEST,
-    INCONCLUSIVE,
-    LEAK,
-    LEAK_LEVEL,
-    NO_EVIDENCE,
-    Summary,
-    interval,
-    summarise,
-    why_inconclusive,
-)
+from audit.scoring.statistics import FEWEST, LEAK_LEVEL, interval
+from audit.scoring.summary import Summary, summarise
+from audit.scoring.verdict_reasons import why_inconclusive
+from audit.scoring.verdicts import INCONCLUSIVE, LEAK, NO_EVIDENCE
 from victims.transcript.view import ITEM, View
 
 ANSWERED, PROBABILITY = "clients_answered", "claimed_probability"

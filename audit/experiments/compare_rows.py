@@ -17,7 +17,7 @@ from audit.experiments.results import Row, make_row
 from audit.experiments.round_cost import cost_of
 from audit.factories import make_defenses, make_victim
 from audit.registry import entry
-from audit.scoring.statistics import NOT_TESTED
+from audit.scoring.verdicts import NOT_TESTED
 from victims.common.errors import InputError
 from victims.data.ratings import Ratings
 from victims.evaluation.ranking import Case, case, constant, popular, ranked, trained

@@ -19,7 +19,7 @@ from scipy.stats import false_discovery_control
 
 from audit.experiments.results import Row
 from audit.registry import is_guess
-from audit.scoring.statistics import INCONCLUSIVE, LEAK
+from audit.scoring.verdicts import INCONCLUSIVE, LEAK
 
 RATE = 0.05
 

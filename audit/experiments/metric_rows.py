@@ -14,8 +14,8 @@ from audit.scoring.groups import group_scores
 from audit.scoring.linking import Senders
 from audit.scoring.metrics import UserScores
 from audit.scoring.score import Ceiling, as_record, score
-from audit.scoring.statistics import NOT_TESTED
 from audit.scoring.truth import Truth
+from audit.scoring.verdicts import NOT_TESTED
 from victims.common.errors import InputError, one_line
 from victims.transcript.manifest import Manifest
 

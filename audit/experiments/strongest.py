@@ -21,7 +21,7 @@ from scipy.stats import norm
 from audit.experiments.results import Row, make_row
 from audit.factories import make_defenses
 from audit.registry import is_guess
-from audit.scoring.statistics import NOT_TESTED
+from audit.scoring.verdicts import NOT_TESTED
 from victims.common.errors import InputError
 
 STRONGEST = "strongest"  # last part of the metric's name

@@ -20,18 +20,11 @@ from audit.scoring.lengths import length_scores
 from audit.scoring.linking import Senders, clients_of, link_scores, unsaid
 from audit.scoring.metrics import LOWER_IS_BETTER, YES_OR_NO, UserScores, score_users
 from audit.scoring.pseudonyms import CLAIMED, pseudonym_scores
-from audit.scoring.statistics import (
-    GUESSED,
-    LEAK,
-    MOST_UNANSWERED,
-    NO_EVIDENCE,
-    NOT_TESTED,
-    Summary,
-    summarise,
-    why_inconclusive,
-    why_leak,
-)
+from audit.scoring.statistics import GUESSED
+from audit.scoring.summary import Summary, summarise
 from audit.scoring.truth import Truth
+from audit.scoring.verdict_reasons import why_inconclusive, why_leak
+from audit.scoring.verdicts import LEAK, MOST_UNANSWERED, NO_EVIDENCE, NOT_TESTED
 from victims.common.errors import InputError
 from victims.common.seeds import Purpose, generator
 from victims.transcript.manifest import Manifest

@@ -19,7 +19,9 @@ from scipy.stats import binomtest
 
 from audit.experiments.false_discoveries import controlled
 from audit.experiments.results import make_row
-from audit.scoring.statistics import INCONCLUSIVE, LEAK, LEAK_LEVEL, sign_test, summarise
+from audit.scoring.statistics import LEAK_LEVEL, sign_test
+from audit.scoring.summary import summarise
+from audit.scoring.verdicts import INCONCLUSIVE, LEAK
 
 METRIC = "rated_rating_accuracy"
 CELLS, CLIENTS, RATINGS, GUESS, PLANTED = 40, 200, 20, 0.35, 0.10

@@ -10,7 +10,8 @@ import pytest
 from scipy import stats
 
 from audit.experiments.false_discoveries import controlled
-from audit.scoring.statistics import INCONCLUSIVE, LEAK, summarise
+from audit.scoring.summary import summarise
+from audit.scoring.verdicts import INCONCLUSIVE, LEAK
 from tests.reports.page.test_page import leak
 from tests.soak.verdicts import CASES, HEAD, line
 

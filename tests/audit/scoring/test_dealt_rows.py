@@ -9,7 +9,8 @@ import factorleak as fl
 from attacks.base import Estimates, Reconstruction, all_abstain
 from audit.scoring.dealt_rows import beaten_test, dealings_of, dealt_out
 from audit.scoring.score import score
-from audit.scoring.statistics import LEAK, LEAK_LEVEL
+from audit.scoring.statistics import LEAK_LEVEL
+from audit.scoring.verdicts import LEAK
 from tests.audit.scoring.test_metrics import manifest, truth_of
 
 STARS = np.arange(1.0, 6.0)

@@ -12,7 +12,7 @@ from attacks.base import Estimates, Reconstruction, Scope
 from audit.scoring.differences import DIFFERENCES, difference_accuracy, difference_guesses
 from audit.scoring.reliability import reliability
 from audit.scoring.score import score
-from audit.scoring.statistics import INCONCLUSIVE, LEAK
+from audit.scoring.verdicts import INCONCLUSIVE, LEAK
 from tests.audit.scoring.test_metrics import manifest, truth_of
 
 LOWER = 4  # the highest level of ratings that may as well be one higher

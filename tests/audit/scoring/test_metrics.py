@@ -15,7 +15,6 @@ from audit.scoring.baselines import best_guess, guesses
 from audit.scoring.metrics import claimed_rated, round_ratings, score_users
 from audit.scoring.reliability import reliability
 from audit.scoring.score import score
-from audit.scoring.statistics import sign_test, summarise, verdict
 from audit.scoring.truth import Truth
 from victims.transcript.manifest import Manifest
 
@@ -191,57 +190,6 @@ def test_abstained_clients_count_with_the_guess():
     guess = guesses(facts, truth, np.arange(9))["rating_accuracy"]["majority"][2]
     assert accuracy.n_abstained == 1
     assert accuracy.summary.value == pytest.approx((8 + guess) / 9)
-
-
-class TestStatistics:
-    def test_interval_covers(self):
-        """95 % intervals of a mean of 60 clients cover it; 300 runs, failure probability < 1e-4
-        if the true rate is 0.93."""
-        covered = 0
-        for seed in range(300):
-            values = np.random.default_rng(seed).beta(2, 3, 60)
-            found = summarise("rating_accuracy", values, np.zeros(60), seed)
-            covered += found.ci_low <= 0.4 <= found.ci_high
-        assert covered / 300 > 0.87
-
-    def test_no_leak_is_rarely_called_a_leak(self):
-        """Values and baseline of one distribution: at most 5 of 100 verdicts may be LEAK. At a level
-        of 1 % the probability of more than 5 is 5e-4."""
-        leaks = 0
-        for seed in range(100):
-            rng = np.random.default_rng(seed)
-            found = summarise("rating_accuracy", rng.random(80), rng.random(80), seed)
-            leaks += found.verdict == "LEAK"
-        assert leaks <= 5
-
-    def test_sign_test_is_exact(self):
-        values = np.array([1.0, 1, 1, 1, 0, 0.5])
-        baseline = np.array([0.5, 0.5, 0.5, 0.5, 0.5, 0.5])
-        assert sign_test("rating_accuracy", values, baseline) == pytest.approx(6 / 32)
-        assert sign_test("rating_mae", values, baseline) == pytest.approx(31 / 32)
-        assert sign_test("rating_accuracy", baseline, baseline) == 1.0
-
-    @pytest.mark.parametrize(
-        ("low", "high", "p", "word"),
-        [
-            (0.2, 0.4, 1e-6, "LEAK"),
-            (0.2, 0.4, 0.2, "INCONCLUSIVE"),
-            (-0.01, 0.02, 0.4, "NO EVIDENCE"),
-            (-0.3, -0.1, 1.0, "INCONCLUSIVE"),
-            (-0.2, 0.3, 0.4, "INCONCLUSIVE"),
-        ],
-    )
-    def test_verdicts(self, low, high, p, word):
-        assert verdict(low, high, p) == word
-
-    def test_advantage_of_errors(self):
-        found = summarise("rating_mae", np.full(5, 0.2), np.full(5, 0.8))
-        assert found.advantage == pytest.approx(0.75)
-
-    def test_nothing_defined(self):
-        found = summarise("rating_accuracy", np.full(3, np.nan), np.zeros(3))
-        assert found.n_users == 0
-        assert found.verdict == "NOT TESTED"
 
 
 def test_reliability_is_what_a_loop_counts():

@@ -16,8 +16,11 @@ from audit.factories import make_attack
 from audit.scoring.abstentions import grouped, in_words
 from audit.scoring.linking import Senders
 from audit.scoring.score import score
-from audit.scoring.statistics import BELOW, FEWEST, summarise, verdict, why_inconclusive, why_leak
+from audit.scoring.statistics import FEWEST
+from audit.scoring.summary import summarise
 from audit.scoring.truth import read_truth
+from audit.scoring.verdict_reasons import BELOW, why_inconclusive, why_leak
+from audit.scoring.verdicts import verdict
 from tests.audit.scoring.test_metrics import block, manifest, population, truth_of
 from tests.oracles.strangers import item_biases
 from victims.transcript.reader import open_transcript
@@ -51,6 +54,20 @@ def scored(clients, found: Reconstruction):
     _, ratings, attributes = clients
     declared = manifest("observed-only", USERS, ITEMS)
     return {row.metric: row for row in score(found, declared, truth_of(ratings, attributes))}
+
+
+@pytest.mark.parametrize(
+    ("low", "high", "p", "word"),
+    [
+        (0.2, 0.4, 1e-6, "LEAK"),
+        (0.2, 0.4, 0.2, "INCONCLUSIVE"),
+        (-0.01, 0.02, 0.4, "NO EVIDENCE"),
+        (-0.3, -0.1, 1.0, "INCONCLUSIVE"),
+        (-0.2, 0.3, 0.4, "INCONCLUSIVE"),
+    ],
+)
+def test_preset_thresholds(low, high, p, word):
+    assert verdict(low, high, p) == word
 
 
 def test_nobody_answered_is_not_tested(clients):
