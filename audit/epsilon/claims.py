@@ -37,7 +37,7 @@ from audit.experiments.prediction_plan import TESTED
 from audit.experiments.private_mf import VICTIM
 from audit.experiments.results import Row, make_row
 from audit.factories import make_attack, make_defenses, make_victim
-from audit.scoring.score import Ceiling
+from audit.scoring.limits import Ceiling
 from audit.scoring.truth import Truth, read_truth
 from defenses.accounting.budgets import Specification, budgets, draw
 from defenses.accounting.ranges import usable

@@ -11,9 +11,11 @@ from audit.experiments.results import Row, make_row
 from audit.registry import is_guess
 from audit.scoring.abstentions import in_words
 from audit.scoring.groups import group_scores
+from audit.scoring.limits import Ceiling
 from audit.scoring.linking import Senders
+from audit.scoring.metric_score import as_record
 from audit.scoring.metrics import UserScores
-from audit.scoring.score import Ceiling, as_record, score
+from audit.scoring.score import score
 from audit.scoring.truth import Truth
 from audit.scoring.verdicts import NOT_TESTED
 from victims.common.errors import InputError, one_line

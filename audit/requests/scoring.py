@@ -13,10 +13,11 @@ from audit.experiments.plan_rules import SEED
 from audit.experiments.results import Row, finite
 from audit.keys import view_of
 from audit.scoring.ceiling import ceilings, obstacle
+from audit.scoring.limits import Ceiling
 from audit.scoring.linking import Senders, senders_of
+from audit.scoring.metric_score import as_record
 from audit.scoring.reconstruction_files import read_reconstruction
 from audit.scoring.reliability import Bin, reliability
-from audit.scoring.score import Ceiling, as_record
 from audit.scoring.score import score as score_reconstruction
 from audit.scoring.truth import Truth, read_truth
 from victims.common.errors import InputError

@@ -14,7 +14,7 @@ import numpy as np
 from jaxtyping import Float
 
 from audit.scoring.attribute_metrics import attribute_table, group_scores
-from audit.scoring.metrics import FALSE_POSITIVE_RATE, LOWER_IS_BETTER, metric_names
+from audit.scoring.metrics import FALSE_POSITIVE_RATE, LOWER_IS_BETTER, UserScores, metric_names
 from audit.scoring.truth import Truth
 from victims.transcript.manifest import Manifest
 
@@ -177,3 +177,22 @@ def _attribute_guesses(manifest: Manifest, truth: Truth, row: np.ndarray) -> Gue
                 "majority": values,
             }
     return found
+
+
+def null_mean(scores: UserScores, metric: str, n_users: int) -> Float[np.ndarray, " users"]:
+    """Give every client the null's mean, for it may have been run on a sample of clients only.
+
+    Parameters
+    ----------
+    scores : UserScores
+        Of the same attack on a shuffled transcript.
+    metric : str
+    n_users : int
+
+    Returns
+    -------
+    (n_users,)
+        NaN where the metric is defined for nobody.
+    """
+    values = scores.values[metric]
+    return np.full(n_users, np.nan if np.isnan(values).all() else np.nanmean(values))

@@ -34,9 +34,9 @@ from attacks.likelihood.oracle import Answers, BatchCache
 from attacks.obstacles import alpha_unknown, unreadable
 from audit.scoring.all_but_one import log_likelihoods
 from audit.scoring.attribute_metrics import attribute_table
+from audit.scoring.limits import Ceiling
 from audit.scoring.metrics import lookup, score_users
 from audit.scoring.never_sent import limits_of_sent, unlimited
-from audit.scoring.score import Ceiling
 from audit.scoring.truth import Truth
 from victims.transcript.view import View
 

@@ -22,8 +22,8 @@ import numpy as np
 from jaxtyping import Bool, Float, Int
 
 from attacks.base import Estimates
+from audit.scoring.limits import Ceiling
 from audit.scoring.metrics import RATING_METRICS, score_users
-from audit.scoring.score import Ceiling
 from audit.scoring.truth import Truth
 from victims.transcript.view import ITEM, View
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import replace
 from typing import NamedTuple
 
 import numpy as np
@@ -12,75 +12,22 @@ from jaxtyping import Bool, Float, Int
 from attacks.base import Identities, Outcome, Reconstruction, Scope
 from audit.registry import is_guess
 from audit.scoring.abstentions import in_words
-from audit.scoring.baselines import best_guess, guesses
+from audit.scoring.baselines import best_guess, guesses, null_mean
 from audit.scoring.dealt_rows import dealt_out
 from audit.scoring.differences import DIFFERENCES, difference_accuracy, difference_guesses
 from audit.scoring.factor_scores import score_factors
-from audit.scoring.lengths import length_scores
-from audit.scoring.linking import Senders, clients_of, link_scores, unsaid
-from audit.scoring.metrics import LOWER_IS_BETTER, YES_OR_NO, UserScores, score_users
-from audit.scoring.pseudonyms import CLAIMED, pseudonym_scores
+from audit.scoring.limits import Ceiling, limit_of
+from audit.scoring.linking import Senders
+from audit.scoring.metric_score import PerClient, Score
+from audit.scoring.metrics import YES_OR_NO, UserScores, score_users
+from audit.scoring.nameless_scores import of_lengths, of_links, of_pseudonyms
 from audit.scoring.statistics import GUESSED
-from audit.scoring.summary import Summary, summarise
+from audit.scoring.summary import summarise
 from audit.scoring.truth import Truth
-from audit.scoring.verdict_reasons import why_inconclusive, why_leak
-from audit.scoring.verdicts import LEAK, MOST_UNANSWERED, NO_EVIDENCE, NOT_TESTED
+from audit.scoring.verdict_reasons import reason_of
 from victims.common.errors import InputError
 from victims.common.seeds import Purpose, generator
 from victims.transcript.manifest import Manifest
-
-
-class Ceiling(NamedTuple):
-    """What a decoder with help reads of each client, by maximum likelihood and a posteriori.
-
-    users (n_users,) ascending; ml, map (n_users,): NaN where the metric is not defined.
-    """
-
-    users: Int[np.ndarray, " users"]
-    ml: Float[np.ndarray, " users"]
-    map: Float[np.ndarray, " users"]
-
-
-class Limit(NamedTuple):
-    """Means of a ``Ceiling`` over the clients that are scored, and what no attack should pass: the better of
-    both, or the best guess where that is better, for whoever has help may still guess."""
-
-    ml: float
-    map: float
-    best: float
-
-
-class PerClient(NamedTuple):
-    """What the means of a score are of.
-
-    values (n_users,): a client without an answer has the guess's; guesses: (n_users,) by name; silent
-    (n_users,): who got no answer.
-    """
-
-    values: Float[np.ndarray, " users"]
-    guesses: Mapping[str, Float[np.ndarray, " users"]]
-    silent: Bool[np.ndarray, " users"]
-
-
-@dataclass(frozen=True)
-class Score:
-    """One metric of one reconstruction.
-
-    ``ceiling`` is what a decoder reaches that knows all other answers of the client
-    (``audit.scoring.ceiling``); None where it is not computed. Clients without an answer count with the best
-    guess, so that abstaining neither helps nor hurts; ``n_abstained`` says how many they are, ``reason`` why,
-    and why a verdict is INCONCLUSIVE. A guess has none. An attack that looked at everything and could not
-    tell the uploads from noise (``Outcome.NOTHING_FOUND``) has answered: with the guess. ``clients`` is of
-    the clients of the reconstruction, ascending; None where answers are about nobody by name.
-    """
-
-    metric: str
-    summary: Summary
-    baseline_name: str
-    ceiling: Limit | None
-    n_abstained: int
-    reason: str = ""
-    clients: PerClient | None = field(default=None, compare=False, repr=False)
 
 
 def score(
@@ -126,10 +73,10 @@ def score(
     truth.refuse_unless_about(manifest)
     _refuse_unless_about(reconstruction, manifest)
     if reconstruction.scope == Scope.LIST_LENGTHS:
-        return [_of_lengths(reconstruction, truth, seed)]
-    links = _of_links(reconstruction, senders, seed)
+        return [of_lengths(reconstruction, truth, seed)]
+    links = of_links(reconstruction, senders, seed)
     if reconstruction.identities == Identities.PSEUDONYMS:
-        return [*_of_pseudonyms(reconstruction, manifest, truth, shuffled, senders, seed), *links]
+        return [*of_pseudonyms(reconstruction, manifest, truth, shuffled, senders, seed), *links]
     users = np.unique(reconstruction.users)
     found = _values(reconstruction, manifest, truth, users)
     silent = np.isin(users, list(reconstruction.abstained))
@@ -146,7 +93,7 @@ def score(
         if not _is_asked(metric, reconstruction.scope):
             continue
         if shuffled is not None and not _in_the_open(metric, manifest):
-            candidates |= {"shuffled": _aligned(shuffled, metric, users)}
+            candidates |= {"shuffled": null_mean(shuffled, metric, users.size)}
         rows.append(_scored(metric, candidates, found[metric], asked, manifest, ceilings))
     if reconstruction.factors is not None and truth.factors is not None:
         for metric, one in score_factors(reconstruction.factors, truth.factors, users).items():
@@ -187,11 +134,11 @@ def _scored(
     summary = summarise(metric, values, baseline, seed, unheard, n_ratings, yes_or_no=alone, dealt=dealt)
     if is_guess(reconstruction.attack):
         summary = replace(summary, verdict="")
-    limit = _limit(metric, manifest, ceilings, users, np.where(np.isnan(values), np.nan, baseline))
+    limit = limit_of(metric, manifest, ceilings, users, np.where(np.isnan(values), np.nan, baseline))
     n_abstained = int((unanswered & ~np.isnan(baseline)).sum())
     why = in_words(reconstruction.abstained, users.size)
     each = PerClient(values, candidates, unanswered)
-    return Score(metric, summary, name, limit, n_abstained, _reason(summary, why, n_abstained), each)
+    return Score(metric, summary, name, limit, n_abstained, reason_of(summary, why, n_abstained), each)
 
 
 def _varied(truth: Truth, users: Int[np.ndarray, " users"]) -> Float[np.ndarray, " users"]:
@@ -263,71 +210,6 @@ def _refuse_unless_about(reconstruction: Reconstruction, manifest: Manifest) -> 
                 )
 
 
-def _reason(summary: Summary, why: str, n_abstained: int) -> str:
-    """What must be said beside the numbers, or nothing."""
-    words = [why or f"{n_abstained:,} clients got no answer"] if n_abstained else []
-    return "; ".join(filter(None, (*words, why_inconclusive(summary), why_leak(summary))))
-
-
-def _of_pseudonyms(
-    reconstruction: Reconstruction,
-    manifest: Manifest,
-    truth: Truth,
-    shuffled: UserScores | None,
-    senders: Senders | None,
-    seed: int,
-) -> list[Score]:
-    silent, rows = len(reconstruction.abstained), []
-    why = in_words(reconstruction.abstained, reconstruction.users.size)
-    linked = reconstruction.linked
-    whose = None if linked is None or senders is None else clients_of(linked.label, senders.sender)
-    for metric, (name, values, guess) in pseudonym_scores(reconstruction, manifest, truth, whose).items():
-        candidates = {name: guess}
-        if shuffled is not None and metric in shuffled.values:
-            candidates["shuffled"] = _aligned(shuffled, metric, guess)
-        best, baseline = best_guess(metric, candidates)
-        summary = summarise(metric, values, baseline, seed)
-        if metric != CLAIMED and not _most_are_claimed(reconstruction) and summary.verdict == NO_EVIDENCE:
-            summary = replace(summary, verdict=NOT_TESTED)  # a share of nothing is no answer
-        reason = "; ".join(filter(None, (why, why_inconclusive(summary))))
-        rows.append(Score(metric, summary, best, None, silent, reason))
-    return rows
-
-
-def _most_are_claimed(reconstruction: Reconstruction) -> bool:
-    """Whether at most half of the pseudonyms are without an answer, or there is nothing to read."""
-    looked = reconstruction.outcome == Outcome.NOTHING_FOUND
-    return looked or len(reconstruction.abstained) <= MOST_UNANSWERED * reconstruction.users.size
-
-
-def _of_lengths(reconstruction: Reconstruction, truth: Truth, seed: int) -> Score:
-    """How many clients' numbers of ratings are told, within a tenth, beside the number that fits most."""
-    users = reconstruction.users
-    told = reconstruction.diagnostics.get("list_length", np.full(users.size, np.nan))
-    right, guess = length_scores(told, users, truth)
-    silent = np.isnan(told)
-    summary = summarise("list_length_accuracy", np.where(silent, guess, right), guess, seed, silent)
-    why = in_words(reconstruction.abstained, users.size)
-    reason = _reason(summary, why, int(silent.sum()))
-    return Score("list_length_accuracy", summary, "best number", None, int(silent.sum()), reason)
-
-
-def _of_links(reconstruction: Reconstruction, senders: Senders | None, seed: int) -> list[Score]:
-    """Who is said to have sent the rows that had no sender."""
-    linked = reconstruction.linked
-    if linked is None or senders is None:
-        return []
-    rows, silent = [], unsaid(linked.label, linked.name)
-    for metric, (name, values, guess) in link_scores(linked.label, linked.name, *senders).items():
-        summary = summarise(metric, values, guess, seed)
-        reason = why_inconclusive(summary)
-        if silent.get(metric, 0) > MOST_UNANSWERED and summary.verdict != LEAK:
-            summary = replace(summary, verdict=NOT_TESTED)  # what is not said bounds nothing
-            reason = f"it says nothing of {silent[metric]:.0%} of the rows"
-        rows.append(Score(metric, summary, name, None, 0, reason))
-    return rows
-
-
 def _in_the_open(metric: str, manifest: Manifest) -> bool:
     """Lists of uploads tell the rated items, wholly or in part, also when their gradients are shuffled."""
     chosen = any(defense.get("name") == "unrated-sampling" for defense in manifest.defenses)
@@ -336,73 +218,3 @@ def _in_the_open(metric: str, manifest: Manifest) -> bool:
 
 def _of_the_set(metric: str) -> bool:
     return metric.startswith(("rated_set", "tpr"))
-
-
-def _aligned(scores: UserScores, metric: str, users: np.ndarray) -> np.ndarray:
-    """The null's mean for every client: it may have been run on a sample of clients only."""
-    values = scores.values[metric]
-    return np.full(users.size, np.nan if np.isnan(values).all() else np.nanmean(values))
-
-
-def _limit(
-    metric: str,
-    manifest: Manifest,
-    ceilings: Mapping[str, Ceiling] | None,
-    users: Int[np.ndarray, " users"],
-    baseline: Float[np.ndarray, " users"],
-) -> Limit | None:
-    """Over the clients whose baseline is given; one that the decoder says nothing of counts with the guess.
-
-    Without a defense the decoder that is told all but one answer divides every row by p_i and reads it: all
-    there is, unless clients keep some of their ratings to themselves.
-    """
-    perfect = 0.0 if metric in LOWER_IS_BETTER else 1.0
-    if not (manifest.defenses or manifest.withholds_ratings):
-        return Limit(perfect, perfect, perfect)
-    found, counted = (ceilings or {}).get(metric), ~np.isnan(baseline)
-    if found is None or not counted.any():
-        return None
-    place = np.minimum(np.searchsorted(found.users, users), found.users.size - 1)
-    there = found.users[place] == users
-    ml, informed = (
-        float(np.mean(np.where(np.isnan(part), baseline, part)[counted]))
-        for part in (np.where(there, values[place], np.nan) for values in (found.ml, found.map))
-    )
-    best = min if metric in LOWER_IS_BETTER else max
-    return Limit(ml, informed, best(ml, informed, float(np.mean(baseline[counted]))))
-
-
-def as_record(score: Score) -> dict[str, object]:
-    """Flatten a score to the columns of the result table.
-
-    Parameters
-    ----------
-    score : Score
-
-    Returns
-    -------
-    dict of str to object
-    """
-    summary = asdict(score.summary)
-    n_users = summary.pop("n_users")
-    for inside in ("below", "n_unanswered", "by_ratings", "by_dealings"):
-        del summary[inside]
-    return {
-        "metric": score.metric,
-        **summary,
-        "baseline_name": score.baseline_name,
-        **_flat(score),
-        "n_users": n_users,
-        "n_abstained": score.n_abstained,
-        "reason": score.reason,
-    }
-
-
-def _flat(score: Score) -> dict[str, float]:
-    if score.ceiling is None:
-        return dict.fromkeys(("ceiling", "ceiling_ml", "ceiling_map"), float("nan"))
-    return {
-        "ceiling": score.ceiling.best,
-        "ceiling_ml": score.ceiling.ml,
-        "ceiling_map": score.ceiling.map,
-    }

@@ -73,3 +73,22 @@ def _in_between(summary: Summary, too_few: str) -> str:
         test = f"the sign test gives {summary.p_value:.2g}"
         return f"{too_few}: {test}, and a leak asks for less than {LEAK_LEVEL:g}"
     return f"the advantage lies within {ends}: no leak is shown, and {NEGLIGIBLE:g} or more is not ruled out"
+
+
+def reason_of(summary: Summary, why: str, n_abstained: int) -> str:
+    """Say what must be said beside the numbers of a metric; empty where nothing must.
+
+    Parameters
+    ----------
+    summary : Summary
+    why : str
+        Why clients were abstained on; empty where the attack does not say.
+    n_abstained : int
+        Clients without an answer.
+
+    Returns
+    -------
+    str
+    """
+    words = [why or f"{n_abstained:,} clients got no answer"] if n_abstained else []
+    return "; ".join(filter(None, (*words, why_inconclusive(summary), why_leak(summary))))

@@ -18,7 +18,7 @@ from audit.epsilon.claim_cells import Claim, Plan
 from audit.epsilon.claims import held_out_error, told_ceiling
 from audit.experiments.metric_rows import metric_rows
 from audit.factories import make_defenses, make_victim
-from audit.scoring.score import Ceiling
+from audit.scoring.limits import Ceiling
 from audit.scoring.truth import read_truth
 from victims.recording import record
 from victims.transcript.reader import open_transcript

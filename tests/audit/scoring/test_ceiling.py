@@ -12,8 +12,9 @@ from audit.factories import make_attack
 from audit.scoring import all_but_one
 from audit.scoring.baselines import best_guess, guesses
 from audit.scoring.ceiling import ceilings, computable, obstacle, true_answers
+from audit.scoring.limits import Ceiling
 from audit.scoring.metrics import LOWER_IS_BETTER, score_users
-from audit.scoring.score import Ceiling, score
+from audit.scoring.score import score
 from audit.scoring.statistics import interval
 from audit.scoring.truth import read_truth
 from tests.attacks.likelihood.test_likelihood import noisy, without
