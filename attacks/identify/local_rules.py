@@ -29,8 +29,9 @@ from attacks.closed_form.common_scale import common
 from attacks.closed_form.readings import Rows, some_of
 from attacks.inversion.answers import Found
 from attacks.inversion.clients import answer_by_span, choice_of, is_one_pass, known_clients, open_clients
+from attacks.inversion.guess import Guess
 from attacks.inversion.passes import Ordered, chosen_in_order, in_order, sized, told_in_order
-from attacks.inversion.search import Guess, explained, told
+from attacks.inversion.search import explained, told
 from victims.transcript.view import View
 
 MOST = 0.5  # of the clients, that a rule must explain, or that must agree on a constant

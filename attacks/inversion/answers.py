@@ -12,7 +12,7 @@ from attacks.closed_form.common_numbers import untold_offset
 from attacks.closed_form.common_scale import common
 from attacks.closed_form.integer_relation import Relation
 from attacks.closed_form.shunned_level import OPEN_OFFSET, may_be_lowered
-from attacks.inversion.search import SPARE, Told
+from attacks.inversion.told import SPARE, Told
 from victims.transcript.view import ITEM, View
 
 SHARED = 0.5  # of the clients that must agree on a constant

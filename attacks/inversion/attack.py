@@ -39,9 +39,8 @@ from attacks.client_rules.named import OVER_ALL, WITH_MOMENTUM, broken, rule_nam
 from attacks.closed_form.adaptive_recording import read_adaptive
 from attacks.closed_form.integer_relation import LOOSE, precision_of
 from attacks.closed_form.item_rows import rows_of
-from attacks.closed_form.readings import some_of
+from attacks.closed_form.readings import Rows, some_of
 from attacks.closed_form.reduction import leading_direction
-from attacks.closed_form.row_readings import Rows
 from attacks.closed_form.shared_pull import without_pull
 from attacks.inversion.answers import FEWEST, Found, shared_constants
 from attacks.inversion.choice import Choice
@@ -56,9 +55,10 @@ from attacks.inversion.clients import (
     leave_items,
     open_clients,
 )
+from attacks.inversion.guess import Guess
 from attacks.inversion.momentum_choice import chosen_with_momentum
 from attacks.inversion.passes import chosen_in_order, in_order, sized, told_in_order
-from attacks.inversion.search import Guess, explained, told
+from attacks.inversion.search import explained, told
 from attacks.obstacles import unreadable
 from victims.common.errors import InputError
 from victims.common.validation import at_least, require_fields

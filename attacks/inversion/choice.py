@@ -14,9 +14,10 @@ import numpy as np
 from jaxtyping import Float
 
 from attacks.client_rules.differentiable import ClientRule, Family
-from attacks.closed_form.row_readings import Rows
+from attacks.closed_form.readings import Rows
+from attacks.inversion.guess import Guess
 from attacks.inversion.least_squares import Unknowns
-from attacks.inversion.search import Guess, explained, told
+from attacks.inversion.search import explained, told
 from victims.transcript.manifest import Manifest
 
 ENOUGH = 0.5  # of the clients, above which no further hypothesis is tried

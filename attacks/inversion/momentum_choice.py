@@ -9,9 +9,9 @@ import numpy as np
 from jaxtyping import Float
 
 from attacks.client_rules.momentum_passes import OPEN, TRIED, MomentumPasses, family_of
+from attacks.inversion.guess import Guess
 from attacks.inversion.momentum_starts import kinds
 from attacks.inversion.passes import Ordered, asked, passes_declared, told_in_order
-from attacks.inversion.search import Guess
 from victims.transcript.manifest import Manifest
 
 

@@ -30,7 +30,9 @@ from attacks.closed_form.decoding import distance_to_levels
 from attacks.closed_form.readings import Rows
 from attacks.inversion.compression import uncompressed
 from attacks.inversion.least_squares import Unknowns
-from attacks.inversion.search import LOOSE, TIGHT, Told, fitted
+from attacks.inversion.many_starts import fitted
+from attacks.inversion.search import LOOSE, TIGHT
+from attacks.inversion.told import Told
 
 SLOPE = 4.0  # one over that of a sigmoid at 0
 TIMES = {"squared": 1.0, "cross-entropy": SLOPE, "sigmoid": SLOPE**2}  # that an error of a line is larger

@@ -23,8 +23,8 @@ from scipy.special import expit
 
 from attacks.client_rules.local_passes import FIRST, RANGE, RATE, LocalPasses
 from attacks.closed_form.decoding import distance_to_levels
-from attacks.closed_form.row_readings import Rows
-from attacks.inversion.search import Guess
+from attacks.closed_form.readings import Rows
+from attacks.inversion.guess import Guess
 from attacks.inversion.starts import Starts
 
 NUMBERS = 4  # of the grid, that are kept

@@ -21,20 +21,14 @@ from attacks.client_rules.local_passes import LocalPasses
 from attacks.client_rules.momentum_passes import MomentumPasses
 from attacks.closed_form.readings import Rows, some_of
 from attacks.inversion.compression import spare_of, uncompressed
+from attacks.inversion.guess import Guess
 from attacks.inversion.least_squares import Unknowns
+from attacks.inversion.many_starts import fitted
 from attacks.inversion.momentum_starts import momentum_starts
 from attacks.inversion.one_pass import other_in_one_pass
 from attacks.inversion.pass_starts import pass_starts
-from attacks.inversion.search import (
-    LOOSE,
-    Guess,
-    Told,
-    allowed_of,
-    fitted,
-    judged,
-    of_one_multiple,
-    on_the_grid,
-)
+from attacks.inversion.search import LOOSE, allowed_of, on_the_grid
+from attacks.inversion.told import Told, judged, of_one_multiple
 from victims.transcript.manifest import Manifest
 
 STEPS = 40  # of fits of start and constants

@@ -16,8 +16,8 @@ import numpy as np
 from jaxtyping import Float
 
 from attacks.closed_form.affine_grid import nearest_numbers
+from attacks.closed_form.readings import Rows
 from attacks.closed_form.reduction import leading_direction
-from attacks.closed_form.row_readings import Rows
 from attacks.inversion.least_squares import Problem, Unknowns
 
 LENGTHS = np.logspace(-1.3, 1, 7)  # of u

@@ -12,7 +12,8 @@ from typing import NamedTuple
 import numpy as np
 from jaxtyping import Float, Int
 
-from attacks.closed_form.row_readings import Rows, best_reading
+from attacks.closed_form.readings import Rows
+from attacks.closed_form.row_readings import best_reading
 from victims.transcript.manifest import Manifest
 
 

@@ -12,7 +12,7 @@ from attacks.client_rules.local_steps import LocalSteps
 from attacks.closed_form.readings import Rows
 from attacks.inversion.attack import ASIDE, Inversion
 from attacks.inversion.compression import aside, spare_of
-from attacks.inversion.search import SPARE
+from attacks.inversion.told import SPARE
 from tests.oracles.local_training import Client, Program
 from tests.oracles.pass_programs import Passer
 from victims.transcript.reader import open_transcript

@@ -7,8 +7,8 @@ import pytest
 
 from attacks.client_rules.local_passes import LocalPasses
 from attacks.closed_form.readings import Rows
+from attacks.inversion.guess import Guess
 from attacks.inversion.passes import told_in_order
-from attacks.inversion.search import Guess
 from tests.oracles.pass_programs import Passer
 from victims.transcript.manifest import Manifest
 

@@ -6,8 +6,9 @@ import numpy as np
 import pytest
 
 from attacks.client_rules.local_steps import LocalSteps
-from attacks.closed_form.row_readings import Rows
-from attacks.inversion.search import Guess, told
+from attacks.closed_form.readings import Rows
+from attacks.inversion.guess import Guess
+from attacks.inversion.search import told
 from tests.oracles.local_training import HALF_STARS, Client
 from victims.transcript.manifest import Manifest
 

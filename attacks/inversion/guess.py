@@ -1,0 +1,31 @@
+"""A hypothesis about what clients did: a rule of a family, and what is known of its constants."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+from jaxtyping import Bool
+
+from attacks.client_rules.differentiable import Family
+from attacks.inversion.least_squares import Unknowns
+
+
+class Guess(NamedTuple):
+    """A member of a family; constants (c,) where they are known, and fits with a neighbour to start from."""
+
+    family: Family
+    value: float
+    constants: np.ndarray | None = None
+    nearby: Unknowns | None = None
+
+    @property
+    def free(self) -> Bool[np.ndarray, " c"]:
+        """Which constants are fitted."""
+        return np.array(self.family.free) & (self.constants is None)
+
+    def constants_of(self, sigma: float, stiffness: float) -> tuple[float, ...]:
+        """Where a fit starts."""
+        if self.constants is not None:
+            return tuple(self.constants.tolist())
+        return self.family.start(self.value, sigma, stiffness)
