@@ -12,25 +12,23 @@ from typing import NamedTuple
 import numpy as np
 from jaxtyping import Bool, Float, Int
 
-from attacks.closed_form.centred import Centred, even, read_centred
 from attacks.closed_form.common_scale import FEWEST, Scale, Told, contradicted, shown_scale
 from attacks.closed_form.credible import HALF
 from attacks.closed_form.gaps import reading_with_gaps
 from attacks.closed_form.goodness_of_fit import step_of
 from attacks.closed_form.item_rows import BATCH_BYTES, rows_of
-from attacks.closed_form.mirrored import NEAR, centre_of, has_other_mirror, higher_centre, patterns_of
 from attacks.closed_form.pull_of_steps import pull_of_hidden_steps, pull_of_steps
 from attacks.closed_form.readings import Reading, Rows, some_of
 from attacks.closed_form.shunned_level import MANY, may_be_lowered
 from attacks.closed_form.unrated_rows import reading_with_unrated
+from attacks.closed_form.untold_centre import ABLE, untold_centre
 from attacks.closed_form.upload_kind import mismatch
 from victims.transcript.manifest import Manifest
 from victims.transcript.view import Uploads, View
 
 DECLARED = Scale("sum", 1.0, 1.0)
 ENOUGH, AT_ONCE = 200, 32  # clients that are asked, and after how many it is seen whether they agree
-ABLE, ALL = 6, 0.95  # ratings of a client that can be read alone; the share of those that have to agree
-BEYOND, FEWEST_BEYOND = 0.1, 2  # clients that the grid is too short for, of those told, and how many at least
+ALL = 0.95  # of the clients that can be read alone have to agree
 FEWEST_ALONE, SELDOM = 3, 0.1  # clients that must say that ratings are lowered; of these, as many may deny it
 CONFIRMING = 2  # clients that a scale of fewer than ``FEWEST`` must let be read
 MOSTLY = 0.5  # share of the clients with enough ratings that are read: nothing else is looked for
@@ -99,7 +97,8 @@ def learned_of(view: View, max_misfit: float) -> Learned:
         return Learned(False, DECLARED, *_untold(view, asked, max_misfit, pulls[0]), pulls)
     centre, upright = 0.0, 1.0
     if asked and not _mostly_read(view, asked, max_misfit, pulls[0]):
-        centre, upright = _untold_centre(asked, levels)
+        n_answered = sum(int(one.found.answered.sum()) for one in asked)
+        centre, upright = untold_centre([one.rows for one in asked], n_answered, levels)
     if np.isnan(centre):
         return Learned(False, None, 0.0, True, pulls, centred=True)
     offset = Offset(centre, True) if centre else _untold(view, asked, max_misfit, pulls[0])
@@ -177,44 +176,6 @@ def _share_read(asked: list[_Asked]) -> float:
     able = np.concatenate([one.rows.item.sum(axis=1) >= ABLE for one in asked])
     answered = np.concatenate([one.found.answered for one in asked])
     return float(answered[able].mean()) if able.any() else 1.0
-
-
-def _untold_centre(asked: list[_Asked], levels: Float[np.ndarray, " levels"]) -> tuple[float, float]:
-    """What the program takes off every rating where that is neither nothing nor the lowest level.
-
-    And the probability that it is no mirror image; 0 and 1 where it is one of these, or ratings are read
-    without it, NaN where rows leave the mirror image of each client open.
-    """
-    plain = (0.0, 1.0)
-    answered = np.concatenate([one.found.answered for one in asked])
-    if not even(levels) or any((one.rows.offset != 0).any() for one in asked):
-        return plain
-    no_items = np.zeros((1, 1), int)
-    read = [(read_centred(one.rows, levels), no_items) for one in asked]
-    told = sum(int(found.told.sum()) for found, _ in read)
-    if told < max(FEWEST_ALONE, 2 * answered.sum()):
-        return plain
-    beyond = sum(_beyond(one, found, levels) for one, (found, _) in zip(asked, read, strict=True))
-    if beyond >= max(FEWEST_BEYOND, BEYOND * told):  # steps finer than the grid's, not less a number
-        return plain
-    found = patterns_of(read, levels.size)
-    centre = centre_of(found, levels)
-    mirror = levels[0] + levels[-1] - centre.value
-    if any(abs(one - usual) < NEAR for one in (centre.value, mirror) for usual in (0.0, levels[0])):
-        return plain
-    if centre.placed and has_other_mirror(centre.value, levels):
-        return higher_centre(found, centre.value, levels)
-    return np.nan, 1.0
-
-
-def _beyond(one: _Asked, found: Centred, levels: Float[np.ndarray, " levels"]) -> int:
-    """How many whom the grid does not tell are told by one that goes on, over more levels than it has."""
-    longer = levels[0] + step_of(levels) * np.arange(2 * levels.size - 1)
-    if not even(longer):
-        return 0
-    open_ = ~found.told & (one.rows.item.sum(axis=1) >= ABLE)
-    again = read_centred(some_of(one.rows, open_), longer, linear=True)
-    return int((again.told & (again.reach >= levels.size)).sum())
 
 
 def reading_of(manifest: Manifest) -> Callable[[Rows, Manifest, float], Reading]:
