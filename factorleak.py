@@ -409,7 +409,8 @@ def attack(
     target : str, Path, Transcript or View
         A transcript or its directory; a view is attacked as it is.
     attack : str, Attack or None
-        None takes ``spectral``, or ``undeclared`` where clients take a step that ``spectral`` does not know.
+        None takes ``spectral``, ``undeclared`` where clients take a step that ``spectral`` does not know,
+        ``aggregate`` where nothing but sums is seen.
     adversary : str
         Whose view is attacked; see ``list_components("adversaries")``.
     users : int, optional

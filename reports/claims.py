@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 
 from rich.table import Table
 
-from reports.verdicts import CLAIMED, DIFFERENCES, NOT_TESTED, OF_WHAT, Row, grouped, number, tested
+from reports.verdicts import CLAIMED, DIFFERENCES, NOT_TESTED, Row, grouped, number, of_what, tested
 
 BOUND = "empirical_epsilon"
 LEAK = "rated_rating_accuracy"
@@ -170,10 +170,9 @@ def _read(rows: Sequence[Row]) -> str:
     best = best_answer(rows)
     if best is None:
         return NOT_TESTED
-    of_what = f", {OF_WHAT[best['metric']]}" if best["metric"] in OF_WHAT else ""
     words = (
         f"{best['value']:.3f} [{best['ci_low']:.3f}, {best['ci_high']:.3f}]\nguess {best['baseline']:.3f}, "
-        f"ceiling {number(best['ceiling'])}\n{best['attack']}{of_what}, {best['verdict']}"
+        f"ceiling {number(best['ceiling'])}\n{best['attack']}{of_what(best)}, {best['verdict']}"
     )
     silent = int(best["n_abstained"])
     return f"{words}\nno answer for {silent} clients" if silent else words

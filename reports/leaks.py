@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from reports.verdicts import NOT_TESTED, OF_WHAT, Row, is_guess, number, tested
+from reports.verdicts import NOT_TESTED, OF_WHAT, Row, is_guess, number, of_what, tested
 
 LEAKS = {
     "rated_rating_accuracy": "ratings",
@@ -158,11 +158,10 @@ def leak_cell(leak: Leak) -> str:
     if leak.row is None:
         return f"{NOT_TESTED}\n{leak.why}"
     row = leak.row
-    of_what = f" ({OF_WHAT[row['metric']]})" if row["metric"] in OF_WHAT else ""
     return (
         f"{number(row['value'])} ({number(row['baseline'])})\n"
         f"[{number(row['ci_low'])}, {number(row['ci_high'])}]\n"
-        f"{row['verdict']}\n{row['attack']}{of_what}"
+        f"{row['verdict']}\n{row['attack']}{of_what(row, ' ({})')}"
     )
 
 

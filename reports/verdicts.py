@@ -75,6 +75,28 @@ def is_guess(row: Row) -> bool:
     return str(row.get("attack", "")).startswith("guess-")
 
 
+def of_what(row: Row, words: str = ", {}") -> str:
+    """Say what a number that stands for ratings is about, where that is not a client's ratings.
+
+    Parameters
+    ----------
+    row : mapping
+    words : str
+        With a place for it.
+
+    Returns
+    -------
+    str
+        Empty for a client's ratings, and for any other metric.
+
+    Examples
+    --------
+    >>> of_what({"metric": DIFFERENCES}), of_what({"metric": "rated_set_auc"})
+    (', differences', '')
+    """
+    return words.format(OF_WHAT[row["metric"]]) if row["metric"] in OF_WHAT else ""
+
+
 def verdict_of(row: Row) -> str:
     """Say a row's verdict; NOT TESTED where the attack did not run, nothing of a guess.
 

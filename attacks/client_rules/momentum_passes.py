@@ -156,6 +156,22 @@ def momentum_to_try(manifest: Manifest) -> tuple[MomentumPasses, ...]:
     return () if other or said.link not in (None, "identity") else (momentum_passes(manifest),)
 
 
+def passes_tried(manifest: Manifest) -> tuple[float, ...]:
+    """List how many passes are tried: the usual numbers, and the declared one.
+
+    Parameters
+    ----------
+    manifest : Manifest
+
+    Returns
+    -------
+    tuple of float
+        Ascending.
+    """
+    declared = manifest.rule.local_steps
+    return tuple(sorted({*TRIED, *(() if declared is None else (float(declared),))}))
+
+
 def family_of(manifest: Manifest, number: int, momentum: float, *, ahead: bool, coasts: bool) -> Family:
     """Passes of one kind of momentum.
 
@@ -180,7 +196,7 @@ def family_of(manifest: Manifest, number: int, momentum: float, *, ahead: bool, 
     return Family(
         f"passes with momentum ({kind}), {words}",
         tuple(constant in open_ for constant in range(len(CONSTANTS))),
-        tuple(sorted({*TRIED, *(() if declared is None else (float(declared),))})),
+        passes_tried(manifest),
         None if declared is None else float(declared),
         partial(_start, momentum, ahead, coasts),
         _carried,

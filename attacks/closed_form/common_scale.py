@@ -18,10 +18,8 @@ from jaxtyping import Float
 ALIKE = 1e-3  # relative, within which two constants are one
 MOST = 0.5  # of the clients that must agree
 FEWEST = 3  # clients that tell a common scale
-DENYING = (
-    2  # clients with another scale than the declared one, if nobody has that, or one with so many ratings:
-)
-DENYING_ALONE = 6
+# clients with another scale than the declared one, if nobody has that; ratings of one that is enough alone
+DENYING, DENYING_ALONE = 2, 6
 
 
 class Scale(NamedTuple):

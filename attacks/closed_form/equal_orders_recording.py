@@ -11,12 +11,12 @@ from attacks.base import Estimates, Reconstruction
 from attacks.closed_form.answered import Answered
 from attacks.closed_form.equal_orders import ALIKE, equal_orders
 from attacks.closed_form.equal_pulled import Pulled, follow_pulled
+from attacks.closed_form.equal_readings import PARALLEL
 from attacks.closed_form.item_biases_recording import Part, first_rounds
 from attacks.closed_form.item_rows import BATCH_BYTES
 from victims.transcript.view import View
 
 ALREADY = 0.5  # share of the clients that are answered: nothing else is looked for
-PARALLEL = 1e-3  # of the rows' size, across their common direction, at most: equal factors stay equal
 NOT_ORDERED = "all factors start equal, and no order of its rows puts all of them on the rating grid"
 
 
@@ -85,7 +85,7 @@ def _one_item(view: View) -> bool:
 
 
 def _parallel(part: Part) -> bool:
-    """Whether rows of each client have one direction."""
+    """Whether rows of each client have one direction: equal factors stay equal."""
     return bool((part.numbers.across[part.numbers.there.any(axis=1)] <= PARALLEL).all())
 
 

@@ -146,9 +146,8 @@ def ratings_in_span(
             continue
         answer = ratings_in_basis(span.basis, levels, shift, limit[user])
         if answer is not None and known.any():
-            beyond = sent @ (
-                sent.T @ span.basis[:, -1]
-            )  # the combination of the rows' columns that has r - b
+            # the combination of the rows' columns that has r - b
+            beyond = sent @ (sent.T @ span.basis[:, -1])
             table = np.concatenate([factors[user, here], beyond[:, None]], axis=1)
             answer = answer if _as_known(answer[0], known, table, limit[user]) else None
         if answer is not None and not _without_factors(answer[0], sent, limit[user]):

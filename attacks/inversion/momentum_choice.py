@@ -8,7 +8,7 @@ from itertools import product
 import numpy as np
 from jaxtyping import Float
 
-from attacks.client_rules.momentum_passes import OPEN, TRIED, MomentumPasses, family_of
+from attacks.client_rules.momentum_passes import OPEN, MomentumPasses, family_of, passes_tried
 from attacks.inversion.guess import Guess
 from attacks.inversion.momentum_starts import kinds
 from attacks.inversion.passes import Ordered, asked, passes_declared, told_in_order
@@ -37,9 +37,7 @@ def chosen_with_momentum(
     rows = asked(groups)
     if rows is None:
         return None
-    declared = manifest.rule.local_steps
-    tried = tuple(sorted({*TRIED, *(() if declared is None else (float(declared),))}))
-    told = kinds(rows, rule.batch_size, tried)
+    told = kinds(rows, rule.batch_size, passes_tried(manifest))
     rules = (rule,) if rule.batch_size == 1 else (rule, replace(rule, mean=not rule.mean))
     families = [
         (kind.passes, family_of(manifest, number, kind.momentum, ahead=kind.ahead, coasts=kind.coasts))

@@ -23,7 +23,6 @@ EXAMPLES = examples(
     "factorleak attack demo --attack likelihood --option prior=flat --out likelihood.arrow",
 )
 
-SHIFTED = "about differences of each client's ratings: by how many levels all are to be shifted no rows tell"
 UNDER = "under the rule that the uploads show:"
 
 
@@ -32,8 +31,8 @@ def attack(
     attack: Annotated[
         str | None,
         typer.Option(
-            help="See `factorleak list attacks`. Default: spectral, or undeclared where clients take a step "
-            "that spectral does not know.",
+            help="See `factorleak list attacks`. Default: spectral; undeclared where clients take a step "
+            "that spectral does not know; aggregate where nothing but sums is seen.",
             autocompletion=completing("attacks"),
         ),
     ] = None,
@@ -51,6 +50,7 @@ def attack(
 ) -> None:
     """Attack a transcript and write what was read."""
     from attacks.base import Scope
+    from audit.experiments.metric_rows import ALONE
     from audit.factories import parse_options
     from audit.requests.attacking import AttackRequest
     from audit.requests.attacking import attack as answer
@@ -79,7 +79,7 @@ def attack(
         f"{found.attack}: {clients} in {seconds:.2f} s, {len(found.abstained)} abstained; wrote {out}"
     )
     if found.scope == Scope.DIFFERENCES and found.applies:
-        output.show(f"  {SHIFTED}")
+        output.show(f"  {ALONE[found.scope]}")
     told = response.identification
     if told is not None:
         output.show(f"  {UNDER} {told.words()}")

@@ -119,7 +119,7 @@ def attack(
 
 
 def first_that_applies(view: View) -> str:
-    """The attack on a view where none is named.
+    """Find the attack on a view where none is named.
 
     Parameters
     ----------

@@ -17,9 +17,7 @@ CONFIDENCE = 0.95
 LEAK_LEVEL = 0.01  # of the one-sided sign tests
 FEWEST = math.ceil(-math.log2(LEAK_LEVEL))  # clients with whom that level can be reached: 2^-7 < 0.01
 TOLD = 0.9  # of a client's ratings that anybody is right about who has been told all the others, at most
-GUESSED = (
-    0.75  # right by the best guess, or of one level, above which single ratings say nothing of an attack
-)
+GUESSED = 0.75  # right by the guess, or of one level, above which single ratings say nothing of an attack
 FEWEST_RATINGS = math.ceil(math.log(LEAK_LEVEL) / math.log(TOLD))  # all right, that level by ratings: 44
 RESAMPLE_CELLS = 4_000_000
 

@@ -12,7 +12,7 @@ from reports.page.drawing import Chart
 from reports.page.overview import BOUND, REFUTED, System, headline, kind_names, systems_of
 from reports.page.plain import plain
 from reports.page.tables import Table, claims_table, measured_table, results_table, silent_table
-from reports.verdicts import NOT_TESTED, OF_WHAT, Row, number
+from reports.verdicts import NOT_TESTED, Row, number, of_what
 
 
 @dataclass(frozen=True)
@@ -123,11 +123,10 @@ def _reading(leak: Leak) -> Reading:
     row = leak.row
     if row is None:
         return Reading(NOT_TESTED, "", leak.why)
-    of_what = f", {OF_WHAT[row['metric']]}" if row["metric"] in OF_WHAT else ""
     rest = f"[{number(row['ci_low'])}, {number(row['ci_high'])}], guess {number(row['baseline'])}"
     off = leak.worst_off
     tenth = "" if off is None else f"; worst tenth {number(off['value'])}, guess {number(off['baseline'])}"
-    return Reading(str(row["verdict"]), number(row["value"]), f"{rest}{tenth}; {row['attack']}{of_what}")
+    return Reading(str(row["verdict"]), number(row["value"]), f"{rest}{tenth}; {row['attack']}{of_what(row)}")
 
 
 def _refuted(rows: Sequence[Row]) -> str:

@@ -10,7 +10,7 @@ import pandas as pd
 
 from reports.leaks import best, metrics_of
 from reports.page.overview import System
-from reports.verdicts import ANSWERED, NOT_TESTED, OF_WHAT, Row, grouped, number, tested, verdict_of
+from reports.verdicts import ANSWERED, NOT_TESTED, Row, grouped, number, of_what, tested, verdict_of
 
 HEADLINE = ("rated_rating_accuracy", "rated_set_auc", "attribute_group_accuracy", ANSWERED)
 BLOCK = re.compile(r"attribute_group_accuracy/(\d+)")
@@ -108,7 +108,6 @@ def line_of(system: str, adversary: str, metric: str, row: Row | None) -> dict[s
     if row is None:
         numbers = dict.fromkeys(("value", "low", "high", "guess", "ceiling"), np.nan)
         return {**shared, **numbers, "verdict": NOT_TESTED, "hover": f"{system}, {adversary}: {NOT_TESTED}"}
-    of_what = f", {OF_WHAT[row['metric']]}" if row["metric"] in OF_WHAT else ""
     return {
         **shared,
         "value": row["value"],
@@ -118,7 +117,7 @@ def line_of(system: str, adversary: str, metric: str, row: Row | None) -> dict[s
         "ceiling": row["ceiling"],
         "verdict": verdict_of(row),
         "hover": (
-            f"{system}, {adversary}, {row['attack']}{of_what}: {number(row['value'])} "
+            f"{system}, {adversary}, {row['attack']}{of_what(row)}: {number(row['value'])} "
             f"[{number(row['ci_low'])}, {number(row['ci_high'])}], best guess {number(row['baseline'])}, "
             f"ceiling {number(row['ceiling'])}, {row['verdict']}"
         ),
