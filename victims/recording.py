@@ -1,94 +1,29 @@
-"""Record a victim: what each party sees in a round, and the loop that streams it to disk."""
+"""Record a victim: the loop that streams what each party sees, round by round, to disk."""
 
 from __future__ import annotations
 
 import operator
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass, replace
-from itertools import chain
 from pathlib import Path
-from typing import Any, NamedTuple, cast
+from typing import Any
 
 import numpy as np
-from jaxtyping import Float, Int
+from jaxtyping import Int
 
 from victims.common.errors import InputError
 from victims.common.files import PRIVATE, replacing
 from victims.data.ratings import Ratings
-from victims.protocols.base import Cipher, Defense, Holding, Network, Victim, WithItemServer
-from victims.protocols.network import SERVER, Sums
+from victims.exchange import Exchange, decrypts_sums, exchange_of
+from victims.protocols.base import Cipher, Defense, Victim
+from victims.protocols.network import Sums
 from victims.recorded_graphs import GraphsWritten
-from victims.training import Run, biases_of, each_message, formed_rows, start, sums_of
+from victims.training import Run, start
 from victims.transcript.beside import factors_path
 from victims.transcript.manifest import Manifest
 from victims.transcript.spool import Spool
 from victims.transcript.view import ATTRIBUTE, ITEM
 from victims.transcript.writer import TranscriptWriter, key_path, truth_path, write_key, write_truth
-
-ITEM_SERVER = -2  # of the parties
-
-
-@dataclass(frozen=True)
-class SentBatch:
-    """Rows on their way, as ``TranscriptWriter.messages`` takes them.
-
-    Attributes
-    ----------
-    sender, kind, index : (n_rows,) int
-    gradient : (n_rows, factors) float64
-    ciphertext : list of bytes or None, optional
-        In place of the gradients; None for rows that stay in the clear.
-    exponent : (n_rows,) int32, optional
-        What an encoding publishes beside a row.
-    sequence, reference : (n_rows,) int32, (n_rows, factors) float64, optional
-        As of ``Rows``.
-    receiver : int or None, optional
-        The server, if nothing is said; None where the edges of the network say who.
-    """
-
-    sender: Int[np.ndarray, " rows"]
-    kind: Int[np.ndarray, " rows"]
-    index: Int[np.ndarray, " rows"]
-    gradient: Float[np.ndarray, "rows factors"]
-    ciphertext: Sequence[bytes | None] | None = None
-    exponent: Int[np.ndarray, " rows"] | None = None
-    sequence: Int[np.ndarray, " rows"] | None = None
-    reference: Float[np.ndarray, "rows factors"] | None = None
-    receiver: int | None = SERVER
-
-
-class Exchange(NamedTuple):
-    """Everything that is sent in one round.
-
-    Attributes
-    ----------
-    round : int
-    items, attributes : (n_items, factors), (n_attributes, factors)
-        What everybody knows.
-    ciphertext : list of bytes, optional
-        In place of both, where the server does not know them.
-    noise_scale : (n_items + n_attributes, factors), optional
-        Standard deviation of the noise in every upload about a row, where the server knows it.
-    batches : iterator of SentBatch
-        Uploads, what the item server sends, decrypted sums; formed while they are read, to bound memory.
-    sums : list of Sums
-        What somebody sees of encrypted rows.
-    bias : (n_items + n_attributes,), optional
-        What everybody adds to predictions.
-    holdings : iterator of Holding, optional
-        What single clients know; None where rows go to one server, and nobody knows more than everybody.
-    """
-
-    round: int
-    items: Float[np.ndarray, "items factors"]
-    attributes: Float[np.ndarray, "attributes factors"]
-    ciphertext: list[bytes] | None
-    noise_scale: Float[np.ndarray, "rows factors"] | None
-    batches: Iterator[SentBatch]
-    sums: list[Sums]
-    bias: Float[np.ndarray, " rows"] | None = None
-    holdings: Iterator[Holding] | None = None
 
 
 def record(
@@ -143,7 +78,7 @@ def record(
             raise InputError(f"{beside} exists; choose another name or remove it first")
     kept_watched = kept_users if watched is None else _wanted_users(watched, ratings.n_users)
     run = start(victim, ratings, defenses, seed)
-    if _decrypts_sums(run) and kept_users.size < ratings.n_users:
+    if decrypts_sums(run) and kept_users.size < ratings.n_users:
         raise InputError(
             f"users must be all {ratings.n_users} where sums are decrypted, for they are sums over all "
             f"clients; got {kept_users.size}"
@@ -180,47 +115,6 @@ def record(
                     )
             progress(round_ + 1, last + 1)
         graphs.end()
-
-
-def exchange_of(
-    run: Run,
-    users: Int[np.ndarray, " users"],
-    round_: int,
-    on_received: bool = True,
-    watched: Int[np.ndarray, " watched"] | None = None,
-) -> Exchange:
-    """What is sent in one round, as a function of the run before it.
-
-    Parameters
-    ----------
-    run : Run
-    users : (n,) int
-        Clients whose uploads are kept, ascending.
-    round_ : int
-        Its number, from 0.
-    on_received : bool
-        As of ``Run.trained``.
-    watched : (n,) int, optional
-        Clients whose own knowledge is kept, ascending; ``users`` without it.
-
-    Returns
-    -------
-    Exchange
-    """
-    watched = users if watched is None else watched
-    network = run.network
-    items, attributes = run.victim.broadcast(run.state)
-    sealed = None
-    if run.cipher is not None and run.victim.blind_server:
-        sealed = run.cipher.seal(np.concatenate([items, attributes]))
-    sums = sums_of(run, round_, watched) if _decrypts_sums(run) else []
-    uploads = _uploads(run, network, users, round_, on_received, watched)
-    batches = _numbered(chain(uploads, _item_server_rows(run), _decrypted(run.cipher, sums)))
-    noise = _noise_scale(run, items, attributes, round_)
-    biases = biases_of(run)
-    bias = None if biases is None else np.concatenate([biases.items, np.zeros(len(attributes))])
-    holdings = None if network.edges is None else run.victim.holdings(run.state, run.ratings, watched)
-    return Exchange(round_, items, attributes, sealed, noise, batches, sums, bias, holdings)
 
 
 def write_exchange(writer: TranscriptWriter, exchange: Exchange) -> None:
@@ -304,10 +198,6 @@ def _wanted_users(users: Sequence[int] | np.ndarray | None, n_users: int) -> Int
     return wanted
 
 
-def _decrypts_sums(run: Run) -> bool:
-    return run.cipher is not None and not run.victim.blind_server
-
-
 def _manifest_of(run: Run, rounds: list[int]) -> Manifest:
     entries: list[dict[str, Any]] = [defense.public() for defense in run.defenses]
     if run.cipher is not None:
@@ -339,81 +229,7 @@ def _spooled(path: Path) -> Iterator[Spool]:
         raise
 
 
-def _uploads(
-    run: Run,
-    network: Network,
-    users: Int[np.ndarray, " users"],
-    round_: int,
-    on_received: bool,
-    watched: Int[np.ndarray, " watched"],
-) -> Iterator[SentBatch]:
-    each = each_message(run, round_)
-    for formed in formed_rows(run, users, round_, on_received=on_received):
-        for receiver, rows in network.sent(formed, each, watched, run.seed):
-            columns = vars(rows)
-            batch = SentBatch(**columns, receiver=receiver)
-            if run.cipher is not None:
-                exponent = run.cipher.rules.exponents(rows.gradient)
-                batch = replace(batch, ciphertext=run.cipher.seal(rows.gradient), exponent=exponent)
-            yield batch
-
-
 def _write_set_up(writer: TranscriptWriter, run: Run, round_: int) -> None:
     """What was sent before the first round, with the first one that is kept."""
     for sent in run.victim.set_up(run.state, run.ratings):
         writer.set_up(round_, sent.kind, sent.sender, sent.receiver, sent.index, sent.value)
-
-
-def _numbered(batches: Iterator[SentBatch]) -> Iterator[SentBatch]:
-    """Where clients' rows have an order, those of other parties have one, too."""
-    ordered = False
-    for batch in batches:
-        ordered |= batch.sequence is not None
-        if ordered and batch.sequence is None:
-            yield replace(batch, sequence=np.arange(batch.index.size, dtype=np.int32))
-        else:
-            yield batch
-
-
-def _item_server_rows(run: Run) -> Iterator[SentBatch]:
-    """What a third party sends about items, where the protocol has one that knows features."""
-    if not run.victim.has_item_server or not run.ratings.item_features.shape[1]:
-        return
-    rows = cast(WithItemServer, run.victim).item_server_rows(run.state, run.ratings)
-    index = np.arange(rows.shape[0])
-    sender, kind = np.full(index.size, ITEM_SERVER), np.full(index.size, ITEM)
-    yield _in_the_clear(run.cipher, sender, kind, index, rows)
-
-
-def _decrypted(cipher: Cipher | None, seen: Sequence[Sums]) -> Iterator[SentBatch]:
-    """What somebody sees of the sums of encrypted rows."""
-    for sums in seen:
-        row = np.flatnonzero(sums.released)
-        kind, index = sums.shape.about(row)
-        batch = _in_the_clear(cipher, sums.sender[row], kind, index, sums.values[row])
-        yield replace(batch, receiver=sums.receiver)
-
-
-def _in_the_clear(
-    cipher: Cipher | None,
-    sender: Int[np.ndarray, " rows"],
-    kind: Int[np.ndarray, " rows"],
-    index: Int[np.ndarray, " rows"],
-    values: Float[np.ndarray, "rows factors"],
-) -> SentBatch:
-    """Rows that are not encrypted; where uploads are, their columns are there and empty."""
-    if cipher is None:
-        return SentBatch(sender, kind, index, values)
-    exponent = None if cipher.rules.exponents(values[:0]) is None else np.zeros(index.size, np.int32)
-    return SentBatch(sender, kind, index, values, [None] * index.size, exponent)
-
-
-def _noise_scale(
-    run: Run, items: np.ndarray, attributes: np.ndarray, round_: int
-) -> Float[np.ndarray, "rows factors"] | None:
-    """Standard deviation of the noise in every upload about each broadcast row, where the server knows it."""
-    scales = [d.noise_scale(run.ratings, items.shape[1], round_, run.seed) for d in run.defenses]
-    squares = [scale**2 for scale in scales if scale is not None]
-    if not squares:
-        return None
-    return np.concatenate([np.sqrt(sum(squares)), np.zeros_like(attributes)])
