@@ -31,7 +31,7 @@ from audit.experiments.sweep import Sweep
 from audit.experiments.trusted_plan import TrustedPlan
 from victims.common.errors import InputError
 from victims.common.validation import each, require
-from victims.evaluation.ranking import Cut
+from victims.evaluation.ranks import Cut
 
 PLANS: dict[str, type[Any]] = {
     "audit": Campaign,

@@ -36,7 +36,7 @@ from audit.scoring.verdicts import INCONCLUSIVE, LEAK, NO_EVIDENCE, NOT_TESTED
 from audit.shell.exits import Exit
 from reports.verdicts import why_nothing
 from victims.common.errors import InputError
-from victims.evaluation.ranking import Quality
+from victims.evaluation.ranks import Quality
 
 FIELDS = ("advantage", "advantage_low", "advantage_high", "value", "ci_low", "ci_high", "p_value")
 OPERATORS: dict[str, Callable[[float, float], bool]] = {

@@ -72,7 +72,8 @@ def quality(
     from audit.experiments.ranking_quality import Plan, run, settled, with_popularity
     from audit.factories import parse_options
     from reports.ranking import quality_table
-    from victims.evaluation.ranking import SCENARIOS, Cut
+    from victims.evaluation.ranking_cases import SCENARIOS
+    from victims.evaluation.ranks import Cut
 
     output = Output(quiet, as_json)
     who = workers(jobs, distributed)

@@ -20,7 +20,9 @@ from audit.registry import entry
 from audit.scoring.verdicts import NOT_TESTED
 from victims.common.errors import InputError
 from victims.data.ratings import Ratings
-from victims.evaluation.ranking import Case, case, constant, popular, ranked, trained
+from victims.evaluation.ranking import ranked, trained
+from victims.evaluation.ranking_cases import Case, case
+from victims.evaluation.ranks import constant, popular
 from victims.evaluation.rating_error import predictions
 from victims.training import Run
 

@@ -23,17 +23,9 @@ from victims.common.errors import InputError
 from victims.common.validation import Rule, each, one_of, require_fields
 from victims.data.ratings import Ratings
 from victims.data.splits import refuse_unknown_rule
-from victims.evaluation.ranking import (
-    EXISTING,
-    PAPER,
-    READINGS,
-    SCENARIOS,
-    Cut,
-    case,
-    fold_in_obstacle,
-    measure,
-    popular,
-)
+from victims.evaluation.ranking import fold_in_obstacle, measure
+from victims.evaluation.ranking_cases import EXISTING, SCENARIOS, case
+from victims.evaluation.ranks import PAPER, READINGS, Cut, popular
 from victims.protocols.base import Victim
 
 System = Literal["encrypted", "plain"]
@@ -57,7 +49,7 @@ class Plan:
     split : str
         How ratings of existing users are held out: a rule of ``victims.data.splits``.
     scenarios : tuple of str
-        See ``victims.evaluation.ranking``.
+        See ``victims.evaluation.ranking_cases``.
     cut : Cut
         Length of the lists, and which ratings are relevant.
     """

@@ -16,7 +16,8 @@ from jaxtyping import Float
 from victims.common.seeds import Purpose, generator
 from victims.data.ratings import Ratings
 from victims.evaluation.feedback_split import FeedbackSplit
-from victims.evaluation.ranking import EXISTING, Case, Cut, rank
+from victims.evaluation.ranking_cases import EXISTING, Case
+from victims.evaluation.ranks import Cut, rank
 from victims.protocols.feedback import RatingMap, unit_ratings
 
 LISTED = 5

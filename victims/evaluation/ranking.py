@@ -1,141 +1,26 @@
-"""Does the recommender rank well? NDCG, precision, recall and F1 at k, for known and new users and items.
+"""Does the recommender rank well? A victim is trained on a case, and its lists are measured.
 
-Paper 000, section 6.3 and appendix .2, as corrected: (51) divides by t_p^i + f_p^i; (54) has the gain 2^x - 1
-and sums to k. The paper lists 10 items and calls a rating of at least 4 relevant (``Cut``). It does not say
-among which items it ranks, so both readings are computed: ``rated``, the items that the user rated in the
-test set, and ``all``, all items that the user did not rate in training.
-
-Scenarios: ``existing`` (20 % of every user's ratings held out, or by a rule of ``victims.data.splits``),
-``new user`` (10 % of the users, factors from attributes by (15)), ``new item`` (10 % of the items, factors
-from features by (17)).
+Cases are those of ``victims.evaluation.ranking_cases``, measures those of ``victims.evaluation.ranks``.
+Factors of new users come from attributes by (15) of paper 000, those of new items from features by (17).
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, replace
-from typing import NamedTuple, cast
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from typing import cast
 
 import numpy as np
-import scipy.sparse as sp
-from jaxtyping import Bool, Float, Int
+from jaxtyping import Float, Int
 
 from victims.common.errors import InputError
-from victims.common.seeds import Purpose, generator
-from victims.common.validation import above, one_of, require, require_fields, whole
 from victims.data.ratings import Ratings
-from victims.data.splits import split_by
-from victims.data.subsets import of_users, without
+from victims.evaluation.ranking_cases import EXISTING, Case
+from victims.evaluation.ranks import PAPER, Cut, Quality, rank
 from victims.protocols.base import Defense, Predictor, Products, Victim, WithFoldIn
 from victims.training import Run, start
 
-HELD_OUT, NEW = 0.2, 0.1  # of a user's ratings; of the users or items
-BLOCK = 512  # users ranked together
-EXISTING = "existing"
-SCENARIOS = (EXISTING, "new user", "new item")
-READINGS = ("rated", "all")
-METRICS = ("ndcg", "precision", "recall", "f1")
 Progress = Callable[[int, int], None]
-
-
-@dataclass(frozen=True)
-class Cut:
-    """Where a list ends, and which ratings are worth listing.
-
-    Attributes
-    ----------
-    k : int
-        Length of the list, >= 1.
-    relevant : float
-        Smallest rating that counts as relevant, in stars.
-
-    References
-    ----------
-    Paper 000 (arXiv:2210.07775), appendix .2: 10 and 4.
-    """
-
-    k: int = 10
-    relevant: float = 4.0
-
-    def __post_init__(self) -> None:
-        require_fields(self, "a ranking", k=whole(1, 2**31 - 1), relevant=above(0))
-
-
-PAPER = Cut()
-
-
-class Quality(NamedTuple):
-    """Means over users, each between 0 and 1; f1 is that of the mean precision and recall (53)."""
-
-    ndcg: float
-    precision: float
-    recall: float
-    f1: float
-
-
-class Case(NamedTuple):
-    """What one scenario trains on and is tested with.
-
-    train, test : Ratings
-        Of the same users and items; test users are those with test ratings.
-    open_items : (n_items,) bool
-        Items that may be recommended.
-    """
-
-    scenario: str
-    train: Ratings
-    test: Ratings
-    open_items: Bool[np.ndarray, " items"]
-
-
-def case(scenario: str, ratings: Ratings, seed: int, rule: str = "random") -> Case:
-    """Split ratings for one scenario; everything is drawn from the seed.
-
-    Parameters
-    ----------
-    scenario : str
-        One of ``SCENARIOS``.
-    ratings : Ratings
-    seed : int
-    rule : str
-        How ratings of existing users are held out: ``victims.data.splits``.
-
-    Returns
-    -------
-    Case
-
-    Raises
-    ------
-    InputError
-        If the scenario or the rule is unknown, or there are too few users, items or ratings to hold some out.
-    """
-    chosen = _split(scenario, ratings, seed, rule)
-    if chosen.test.n_ratings == 0:
-        raise InputError(f"{scenario} holds out no rating of {ratings.name}: users have too few of them")
-    return chosen
-
-
-def _split(scenario: str, ratings: Ratings, seed: int, rule: str) -> Case:
-    everything = np.ones(ratings.n_items, bool)
-    if scenario == EXISTING:
-        return Case(scenario, *split_by(rule, ratings, HELD_OUT, seed), everything)
-    sizes = {"new user": ratings.n_users, "new item": ratings.n_items}
-    require("a split", "scenario", scenario, one_of(*SCENARIOS))
-    count = round(NEW * sizes[scenario])
-    if count < 1:
-        raise InputError(f"{scenario} holds out a tenth of {sizes[scenario]}, which is none")
-    rng = generator(seed, Purpose.NEW_USERS if scenario == "new user" else Purpose.NEW_ITEMS)
-    chosen = np.zeros(sizes[scenario], bool)
-    chosen[rng.choice(sizes[scenario], count, replace=False)] = True
-    if scenario == "new user":
-        return Case(
-            scenario,
-            of_users(ratings, np.flatnonzero(~chosen)),
-            of_users(ratings, np.flatnonzero(chosen)),
-            everything,
-        )
-    held_out = chosen[ratings.items]
-    return Case(scenario, without(ratings, held_out), without(ratings, ~held_out), chosen)
 
 
 def measure(
@@ -297,103 +182,3 @@ def _as_used(
     for defense in changing:
         flat = defense.predicted(flat, pairs, seed)
     return flat.reshape(scores.shape)
-
-
-def popular(chosen: Case, seed: int, cut: Cut = PAPER) -> dict[str, Quality]:
-    """The same with items ranked by their number of training ratings; ties, and new items, at random.
-
-    Parameters
-    ----------
-    chosen : Case
-    seed : int
-        Of the ties.
-    cut : Cut
-
-    Returns
-    -------
-    dict of str to Quality
-        By reading.
-    """
-    counts = np.bincount(chosen.train.items, minlength=chosen.train.n_items).astype(np.float64)
-    counts += generator(seed, Purpose.POPULARITY_TIES).random(counts.size)
-    return rank(chosen, lambda users: np.broadcast_to(counts, (users.size, counts.size)), cut)
-
-
-def constant(chosen: Case, seed: int, cut: Cut = PAPER) -> dict[str, Quality]:
-    """The same where every prediction is equal, so that all items are tied: each user's in a random order.
-
-    Parameters
-    ----------
-    chosen : Case
-    seed : int
-        Of the ties.
-    cut : Cut
-
-    Returns
-    -------
-    dict of str to Quality
-        By reading.
-    """
-    rng = generator(seed, Purpose.POPULARITY_TIES)
-    return rank(chosen, lambda users: rng.random((users.size, chosen.train.n_items)), cut)
-
-
-def rank(chosen: Case, predict: Callable[[np.ndarray], np.ndarray], cut: Cut = PAPER) -> dict[str, Quality]:
-    """Quality of a ranking in both readings.
-
-    Parameters
-    ----------
-    chosen : Case
-    predict : callable
-        From user numbers of the test ratings to scores, (users, n_items); larger ranks first.
-    cut : Cut
-
-    Returns
-    -------
-    dict
-        From readings to ``Quality``.
-    """
-    per_user: dict[str, list[np.ndarray]] = {reading: [] for reading in READINGS}
-    for users, actual, trained in _blocks(chosen):
-        scores = predict(users)
-        for reading in READINGS:
-            among = actual > 0 if reading == "rated" else chosen.open_items & ~trained
-            per_user[reading].append(_at(cut, np.where(among, scores, -np.inf), actual))
-    return {reading: _means(np.concatenate(blocks)) for reading, blocks in per_user.items()}
-
-
-def _blocks(chosen: Case) -> Iterator[tuple[np.ndarray, np.ndarray, np.ndarray]]:
-    """Users with test ratings; their test ratings, 0 where there is none; what they rated in training."""
-    test, train = chosen.test.matrix(), chosen.train.matrix()
-    if chosen.scenario == "new user":
-        train = sp.csr_array(test.shape)
-    tested = np.flatnonzero(np.diff(chosen.test.indptr))
-    for first in range(0, tested.size, BLOCK):
-        users = tested[first : first + BLOCK]
-        yield users, test[users].toarray(), train[users].toarray() > 0
-
-
-def _at(
-    cut: Cut, scores: Float[np.ndarray, "users items"], actual: Float[np.ndarray, "users items"]
-) -> Float[np.ndarray, "users 3"]:
-    """NDCG, precision and recall of every user; recall is NaN where nothing is relevant."""
-    top = np.argsort(-scores, axis=1, kind="stable")[:, : cut.k]
-    listed = np.isfinite(np.take_along_axis(scores, top, axis=1))
-    stars_listed = np.where(listed, np.take_along_axis(actual, top, axis=1), 0.0)
-    discount = 1 / np.log2(np.arange(2, top.shape[1] + 2))
-    ideal = -np.sort(-actual, axis=1)[:, : top.shape[1]]
-    gain, most = ((2.0**stars - 1) @ discount for stars in (stars_listed, ideal))
-    hits = (stars_listed >= cut.relevant).sum(axis=1)
-    relevant = (actual >= cut.relevant).sum(axis=1)
-    precision = hits / np.maximum(listed.sum(axis=1), 1)
-    recall = np.where(relevant > 0, hits / np.maximum(relevant, 1), np.nan)
-    return np.stack([gain / most, precision, recall], axis=1)
-
-
-def _means(users: Float[np.ndarray, "users 3"]) -> Quality:
-    if not np.isfinite(users[:, 2]).any():
-        return Quality(float(users[:, 0].mean()), float(users[:, 1].mean()), float("nan"), float("nan"))
-    ndcg, precision = (float(column.mean()) for column in users.T[:2])
-    recall = float(np.nanmean(users[:, 2]))
-    both = precision + recall
-    return Quality(ndcg, precision, recall, 2 * precision * recall / both if both else 0.0)
