@@ -15,12 +15,12 @@ import jax
 import numpy as np
 from jaxtyping import Bool, Float
 
-from attacks.likelihood import prior as priors
 from attacks.likelihood.batch_ascent import ascend_batch, summarise_batch
 from attacks.likelihood.batch_cache import BatchCache
 from attacks.likelihood.learning import QUICK
 from attacks.likelihood.model import Answers, AnyArray, Point
 from attacks.likelihood.problem import Parameters, prior_of
+from attacks.likelihood.random_effects import effect_cost, effect_gain, with_better_effects
 from attacks.likelihood.starts import shift_of_one, start_lam
 from attacks.likelihood.summaries import Summary
 
@@ -171,9 +171,9 @@ def _with_better_effects(batches: BatchCache, batch: int, mode: Mode) -> Mode:
     if not problem.estimated:
         return Mode(parameters, point, weight, np.zeros_like(weight))
     prior, spread = prior_of(problem, parameters, batch), parameters.spread.user
-    gain = priors.effect_gain(problem.model, prior.user, found.moments.user, spread)
+    gain = effect_gain(problem.model, prior.user, found.moments.user, spread)
     size = problem.packing.sizes[batch]
-    better = priors.with_better_effects(problem.model, prior, found.moments, spread)
+    better = with_better_effects(problem.model, prior, found.moments, spread)
     user = np.array(parameters.prior.user)
     user[problem.packing.members[batch][:size]] = np.asarray(better.user)[:size]
     parameters = parameters._replace(prior=parameters.prior._replace(user=user))
@@ -190,7 +190,7 @@ def _settled(
     weight = np.asarray(found.evidence)
     if problem.model.tied:  # where p is free the evidence has integrated the effects out
         user = prior_of(problem, parameters, batch).user
-        weight = weight - priors.effect_cost(problem.model, user, found.moments.user, parameters.spread.user)
+        weight = weight - effect_cost(problem.model, user, found.moments.user, parameters.spread.user)
     return point, found, weight
 
 

@@ -2,8 +2,9 @@
 
 Empirical Bayes: level frequencies, the activity, mean and dispersion of each client's ratings and the
 popularity and mean rating of each item (popularity is public through Q as well), with normal laws over
-clients and over items whose variances are estimated, too. One Newton step per pass, with Louis' observed
-information: the prior's variance minus the posterior's. Nothing here sees the truth.
+clients and over items whose variances are estimated, too (``attacks.likelihood.random_effects``). One Newton
+step per pass, with Louis' observed information: the prior's variance minus the posterior's. Nothing here sees
+the truth.
 """
 
 from __future__ import annotations
@@ -18,14 +19,11 @@ from jaxtyping import Array, Float, Int
 
 from attacks.likelihood.model import AnyArray, Model, Prior
 from attacks.likelihood.moments import Moments
+from attacks.likelihood.random_effects import STEP, effect_cost, new_effects
 from attacks.metadata.rating_prior import MIDDLE, PSEUDO_COUNTS, log_shares
 
 MEAN_PSEUDO_COUNTS = 40.0  # ratings of each client that what is known of their mean anyhow counts as
-STEP = 0.8
-LARGEST_STEP = 1.0
 LARGEST_LEVEL_STEP = 0.5
-LARGEST_VARIANCE = np.array([4.0, 0.2, 0.2])  # of activity or popularity, means, dispersions, nats squared
-SMALLEST_VARIANCE = 1e-3
 START_VARIANCE = np.array([0.25, 0.15, 0.05])
 
 
@@ -137,8 +135,8 @@ def improve(
     loose = np.array(model.loose)[np.array(model.blocks, int)] if model.blocks else np.zeros(0, bool)
     shares, odds = (np.asarray(log) for log in _attribute_logs(moments.attribute, n_users))
     prior = prior._replace(level=level - level.max(), attribute=np.where(loose, odds, shares))
-    user, user_spread = _effects(model, np.asarray(prior.user), np.asarray(moments.user), spread.user)
-    item, item_spread = _effects(model, np.asarray(prior.item), np.asarray(moments.item), spread.item)
+    user, user_spread = new_effects(model, np.asarray(prior.user), np.asarray(moments.user), spread.user)
+    item, item_spread = new_effects(model, np.asarray(prior.item), np.asarray(moments.item), spread.item)
     prior = prior._replace(user=user, item=item)
     return prior, Spread(user_spread, item_spread)
 
@@ -192,41 +190,6 @@ def _mean_away(model: Model, prior: Prior) -> tuple[float, Float[np.ndarray, " c
     return float((now - usual) @ position / width), now * (position - now @ position) / width
 
 
-def _information(moments: np.ndarray) -> np.ndarray:
-    before, after = moments[..., 1], moments[..., 2]
-    return np.maximum(before - after, 0.1 * before)
-
-
-def _open(model: Model, width: int) -> tuple[int, ...]:
-    """The features that are not known: where every listed item is rated, activity tells nothing."""
-    return tuple(range(1 if model.levels[0] > 0 else 0, width))
-
-
-def _effect_step(now: np.ndarray, table: np.ndarray, variance: float) -> tuple[np.ndarray, np.ndarray]:
-    """A Newton step of one feature's effects, and the precision of their posterior."""
-    weight = _information(table) + 1 / variance
-    step = STEP * (table[:, 0] - now / variance) / weight
-    return np.clip(step, -LARGEST_STEP, LARGEST_STEP), weight
-
-
-def _effects(
-    model: Model, now: np.ndarray, moments: np.ndarray, variance: np.ndarray
-) -> tuple[np.ndarray, np.ndarray]:
-    """New random effects with mean zero (the common part belongs to the levels), and their variance."""
-    out, spread = now.copy(), variance.copy()
-    for feature in _open(model, now.shape[1]):
-        known = moments[:, feature, 1] > 1e-9
-        if not known.any():
-            continue
-        step, weight = _effect_step(now[:, feature], moments[:, feature], variance[feature])
-        effect = now[:, feature] + step
-        effect -= np.average(effect[known], weights=_information(moments[:, feature])[known] + 1e-12)
-        out[:, feature] = np.where(known, effect, 0.0)
-        estimate = np.mean((out[:, feature] ** 2 + 1 / weight)[known])
-        spread[feature] = np.clip(estimate, SMALLEST_VARIANCE, LARGEST_VARIANCE[feature])
-    return out, spread
-
-
 def penalty(model: Model, prior: Prior, spread: Spread, moments: Moments) -> float:
     """What the prior costs in evidence: of the random effects their law and, by Laplace's method, their
     uncertainty.
@@ -256,82 +219,3 @@ def penalty(model: Model, prior: Prior, spread: Spread, moments: Moments) -> flo
     if model.tied:
         total += float(effect_cost(model, prior.user, moments.user, spread.user).sum())
     return total + float(effect_cost(model, prior.item, moments.item, spread.item).sum())
-
-
-def effect_cost(model: Model, effect: AnyArray, table: AnyArray, variance: np.ndarray) -> np.ndarray:
-    """What each client's or item's random effects cost in evidence.
-
-    Parameters
-    ----------
-    model : Model
-        Says which effects are open.
-    effect : (owners, effects)
-        Random effects of clients or of items.
-    table : (owners, effects, 3)
-        Gap, prior and posterior variance, as in ``Moments``.
-    variance : (effects,)
-        Of their normal law.
-
-    Returns
-    -------
-    (owners,)
-        In nats.
-    """
-    cost = np.zeros(len(effect))
-    for feature in _open(model, len(variance)):
-        information = _information(np.asarray(table)[:, feature])
-        cost += 0.5 * np.asarray(effect)[:, feature] ** 2 / variance[feature]
-        cost += 0.5 * np.log1p(information * variance[feature])
-    return cost
-
-
-def effect_gain(model: Model, effect: AnyArray, table: AnyArray, variance: np.ndarray) -> np.ndarray:
-    """What a whole Newton step in each client's own random effects gains in evidence.
-
-    Parameters
-    ----------
-    model : Model
-        Says which effects are open.
-    effect : (owners, effects)
-        Random effects of the clients.
-    table : (owners, effects, 3)
-        Gap, prior and posterior variance, as in ``Moments``.
-    variance : (effects,)
-        Of their normal law.
-
-    Returns
-    -------
-    (owners,)
-        In nats, >= 0.
-    """
-    gain = np.zeros(len(effect))
-    for feature in _open(model, len(variance)):
-        slope = np.asarray(table)[:, feature, 0] - np.asarray(effect)[:, feature] / variance[feature]
-        gain += 0.5 * slope**2 / (_information(np.asarray(table)[:, feature]) + 1 / variance[feature])
-    return gain
-
-
-def with_better_effects(model: Model, prior: Prior, moments: Moments, variance: np.ndarray) -> Prior:
-    """Take one Newton step in the clients' own random effects and leave everything else as it is.
-
-    Parameters
-    ----------
-    model : Model
-        Says which effects are open.
-    prior : Prior
-        Left as it is.
-    moments : Moments
-        Their sums over the same clients.
-    variance : (effects,)
-        Of the clients' effects.
-
-    Returns
-    -------
-    Prior
-        With other ``user`` effects.
-    """
-    now, table = np.asarray(prior.user), np.asarray(moments.user)
-    user = now.copy()
-    for feature in _open(model, now.shape[1]):
-        user[:, feature] += _effect_step(now[:, feature], table[:, feature], variance[feature])[0]
-    return prior._replace(user=user)

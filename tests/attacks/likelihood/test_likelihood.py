@@ -23,6 +23,7 @@ from attacks.likelihood.model import Constants, Model, Point, log_prior, model_o
 from attacks.likelihood.noise_laws import LAPLACE, NORMAL
 from attacks.likelihood.observation import decode as decode_eagerly
 from attacks.likelihood.preparation import OFTEN, Preparation, prepare
+from attacks.likelihood.random_effects import effect_gain
 from attacks.likelihood.update_rule import fixed_sums, link
 from attacks.likelihood.upload_statistics import size_up
 from audit.factories import make_attack
@@ -326,7 +327,7 @@ def test_gain_of_effects():
     model = Model(True, (0,), (1.0, 2.0, 3.0), (False,) * 3, (), ())
     # gap, prior and posterior variance of each feature
     table = np.array([[[9.0, 9.0, 9.0], [2.0, 4.0, 1.0], [0.0, 1.0, 0.0]]])
-    gain = priors.effect_gain(model, np.array([[9.0, 0.5, 0.0]]), table, np.array([1.0, 0.5, 1.0]))
+    gain = effect_gain(model, np.array([[9.0, 0.5, 0.0]]), table, np.array([1.0, 0.5, 1.0]))
     assert gain == pytest.approx(0.5 * (2 - 0.5 / 0.5) ** 2 / (4 - 1 + 1 / 0.5))  # every item is rated
 
 
