@@ -12,7 +12,7 @@ from jaxtyping import Float
 
 from defenses.encryption.opening import opener
 from victims.common.errors import InputError
-from victims.common.files import small_file
+from victims.common.given_files import small_file
 from victims.common.json_text import json_of
 from victims.transcript.reader import Opener, Transcript
 from victims.transcript.view import View

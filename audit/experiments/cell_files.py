@@ -13,7 +13,8 @@ from typing import Any
 from audit.experiments.results import COLUMNS, Row
 from audit.shell.notes import note
 from victims.common.errors import InputError
-from victims.common.files import small_file, write_text
+from victims.common.files import write_text
+from victims.common.given_files import small_file
 
 FORMAT = "factorleak-cell-1"
 CELL_BYTES = 64 << 20  # most that a file of rows may have

@@ -12,7 +12,7 @@ import numpy as np
 from jaxtyping import Float, Int
 
 from victims.common.errors import InputError
-from victims.common.files import existing_file
+from victims.common.given_files import existing_file
 from victims.transcript.arrow import INT32_MAX, ColumnFile, open_columns
 from victims.transcript.columns import integer_chunks, vector_chunks
 

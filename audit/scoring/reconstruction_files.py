@@ -29,7 +29,7 @@ from audit.scoring.reconstruction_rows import (
     rounds_of,
 )
 from victims.common.errors import InputError
-from victims.common.files import existing_file
+from victims.common.given_files import existing_file
 from victims.transcript.arrow import INT32_MAX, open_columns
 from victims.transcript.columns import finite_chunks, integer_chunks, kind_chunks
 from victims.transcript.manifest import Manifest

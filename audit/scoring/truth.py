@@ -12,7 +12,7 @@ from jaxtyping import Float, Int
 
 from audit.scoring.factor_truth import FactorTruth, factors_beside, read_factors
 from victims.common.errors import InputError
-from victims.common.files import existing_file
+from victims.common.given_files import existing_file
 from victims.common.limits import LARGEST_LEVEL, SMALLEST_LEVEL, refuse_absurd_table
 from victims.transcript.arrow import INT32_MAX, open_columns
 from victims.transcript.client_names import some_names

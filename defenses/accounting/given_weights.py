@@ -13,7 +13,7 @@ import numpy as np
 from jaxtyping import Float
 
 from victims.common.errors import InputError
-from victims.common.files import existing_file
+from victims.common.given_files import existing_file
 from victims.data.ratings import Ratings
 from victims.data.small_tables import read_small_table
 

@@ -12,7 +12,7 @@ from urllib.parse import quote
 import pyarrow as pa
 
 from victims.common.errors import InputError
-from victims.common.files import existing_file
+from victims.common.given_files import existing_file
 from victims.data.encoded_rows import MAX_RATINGS, Chunk
 from victims.data.parquet import BYTES_OF_A_RATING, Choose
 from victims.data.streams import MIB, check_ratio

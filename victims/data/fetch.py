@@ -18,7 +18,8 @@ from pathlib import Path
 import platformdirs
 
 from victims.common.errors import InputError, OutputError
-from victims.common.files import replacing, scratch_folder, small_file
+from victims.common.files import replacing, scratch_folder
+from victims.common.given_files import small_file
 
 TIMEOUT_SECONDS = 300
 MAX_FILE_BYTES = 64 << 20  # the largest of them has 2 MiB

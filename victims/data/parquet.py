@@ -10,7 +10,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from victims.common.errors import InputError
-from victims.common.files import existing_file
+from victims.common.given_files import existing_file
 from victims.data.delimited import MAX_COLUMNS
 from victims.data.encoded_rows import MAX_RATINGS, Chunk
 from victims.data.parquet_pages import check_pages

@@ -12,7 +12,7 @@ from collections.abc import Generator, Iterator
 from pathlib import Path
 
 from victims.common.errors import InputError
-from victims.common.files import existing_file
+from victims.common.given_files import existing_file
 
 MIB = 1 << 20
 MAX_BYTES = 2048 * MIB  # after decompression: three times the ratings of MovieLens 25M

@@ -14,7 +14,7 @@ from pathlib import Path
 import numpy as np
 
 from victims.common.errors import InputError
-from victims.common.files import small_file
+from victims.common.given_files import small_file
 from victims.common.json_text import json_of
 from victims.transcript.beside import clients_path
 

@@ -16,7 +16,7 @@ from pydantic import ValidationError
 
 from victims.common.complaints import first_complaint
 from victims.common.errors import InputError
-from victims.common.files import small_file
+from victims.common.given_files import small_file
 from victims.common.json_text import json_of
 from victims.common.limits import refuse_absurd_sizes, refuse_absurd_table
 from victims.transcript.adversaries import ADVERSARIES

@@ -1,0 +1,68 @@
+"""Files of others are looked at before they are opened."""
+
+from __future__ import annotations
+
+import os
+import stat
+from pathlib import Path
+
+from victims.common.errors import InputError
+from victims.common.files import reason_of
+
+
+def existing_file(path: Path) -> Path:
+    """Check that a regular file stands at a path that may be read, and give the path back.
+
+    Parameters
+    ----------
+    path : Path
+
+    Returns
+    -------
+    Path
+
+    Raises
+    ------
+    InputError
+        If nothing is there, or a directory, a pipe or a device: reading one may never end.
+    """
+    try:
+        kind = path.stat().st_mode
+    except (OSError, ValueError) as error:
+        reason = reason_of(error) if isinstance(error, OSError) else error
+        raise InputError(f"{path} cannot be read: {reason}; check the name") from None
+    if not stat.S_ISREG(kind):
+        what = "a directory" if stat.S_ISDIR(kind) else "a pipe, socket or device"
+        raise InputError(f"{path} must be a file, it is {what}; give a regular file")
+    if not os.access(path, os.R_OK):
+        raise InputError(f"{path} cannot be read: permission denied; change its mode")
+    return path
+
+
+def small_file(path: Path, most: int) -> bytes:
+    """Read the content of a file that must be small.
+
+    Parameters
+    ----------
+    path : Path
+    most : int
+        Bytes.
+
+    Returns
+    -------
+    bytes
+
+    Raises
+    ------
+    InputError
+        If it cannot be read or has more than ``most`` bytes.
+    """
+    existing_file(path)
+    try:
+        with path.open("rb") as file:
+            content = file.read(most + 1)
+    except OSError as error:
+        raise InputError(f"{path} cannot be read: {reason_of(error)}") from None
+    if len(content) > most:
+        raise InputError(f"{path} must be at most {most:,} bytes, it has more; give the right file")
+    return content
