@@ -6,10 +6,11 @@ import hashlib
 from collections.abc import Iterable
 from pathlib import Path
 
-from audit.factories import expanded, named_options
+from audit.factories import expanded
+from audit.option_texts import named_options
 from audit.plugins import OURS, code_at, code_of, own_code
 from audit.registry import entry
-from victims.common.files import existing_file
+from victims.common.given_files import existing_file
 
 FILE = "weights"  # the option of a defense that names a file
 

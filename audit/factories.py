@@ -9,6 +9,7 @@ from typing import Any, get_args, get_type_hints
 from pydantic import TypeAdapter, ValidationError
 
 from attacks.base import Attack
+from audit.option_texts import named_options
 from audit.plugins import broken_member, offered, said
 from audit.registry import COMBINED, entries, entry, main_name
 from audit.shell.debugging import HINT
@@ -249,30 +250,6 @@ def _parts(text: str) -> list[str]:
     return out
 
 
-def named_options(text: str) -> tuple[str, dict[str, str]]:
-    """Split ``laplace:b=2,clip=10`` into the name and its options.
-
-    Parameters
-    ----------
-    text : str
-        A name, and options after a colon.
-
-    Returns
-    -------
-    str
-        The name.
-    dict of str to str
-        The options; empty where there are none.
-
-    Raises
-    ------
-    InputError
-        If an option is not ``name=value``.
-    """
-    name, _, options = text.partition(":")
-    return name, parse_options([option for option in options.split(",") if option])
-
-
 def _options_of(group: str, name: str) -> set[str]:
     found = entry(group, name)
     fields = dataclasses.fields(found.load(f"{group[:-1]} {name!r}"))
@@ -312,30 +289,3 @@ def _adapter_of(factory: type) -> Any:
 @lru_cache(MOST_KEPT)
 def _hints_of(factory: type) -> dict[str, Any]:
     return get_type_hints(factory)
-
-
-def parse_options(pairs: list[str]) -> dict[str, str]:
-    """Read ``["factors=8"]`` as a mapping.
-
-    Parameters
-    ----------
-    pairs : list of str
-        Each ``name=value``.
-
-    Returns
-    -------
-    dict of str to str
-        Dashes in names are underscores.
-
-    Raises
-    ------
-    InputError
-        If a pair is not ``name=value``.
-    """
-    options = {}
-    for pair in pairs:
-        name, equals, value = pair.partition("=")
-        if not equals or not name:
-            raise InputError(f"an option must be name=value, got {pair!r}")
-        options[name.strip().replace("-", "_")] = value.strip()
-    return options

@@ -51,7 +51,7 @@ def attack(
     """Attack a transcript and write what was read."""
     from attacks.base import Scope
     from audit.experiments.metric_rows import ALONE
-    from audit.factories import parse_options
+    from audit.option_texts import parse_options
     from audit.requests.attacking import AttackRequest
     from audit.requests.attacking import attack as answer
     from audit.scoring.abstentions import grouped

@@ -112,7 +112,7 @@ def audit(
         )  # fmt: skip
         return
     from audit.cli.gate import OF_ATTACKS, Vocabulary
-    from audit.factories import parse_options
+    from audit.option_texts import parse_options
     from audit.requests.auditing import AuditRequest
     from audit.requests.auditing import audit as answer
     from reports.audit import audit_table, in_words

@@ -77,7 +77,7 @@ def claims(
     from audit.cli.gate import OF_CLAIMS, Vocabulary, parse
     from audit.epsilon.claim_cells import PROTOCOLS, Plan
     from audit.epsilon.claims import budget_quantiles, run, settled
-    from audit.factories import parse_options
+    from audit.option_texts import parse_options
     from defenses.noise.objective_noise import NOISES
     from reports.claims import budgets_line, claims_table
     from reports.claims_figure import claims_figure

@@ -127,7 +127,7 @@ def compare(
     who = workers(jobs, distributed)
     from audit.cli.gate import OF_ATTACKS, OF_COST, OF_QUALITY, Vocabulary
     from audit.experiments.compare import Comparison, run, settled, short_of_rounds
-    from audit.factories import parse_options
+    from audit.option_texts import parse_options
     from reports.compare import comparison_table, cost_of_defenses_table
     from reports.compare_figure import comparison_figure
 

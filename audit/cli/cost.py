@@ -90,7 +90,7 @@ def cost(
     under the defense.
     """
     from audit.experiments.cost import Sheet, run, settled, wide
-    from audit.factories import parse_options
+    from audit.option_texts import parse_options
     from reports.cost import published_lines
     from reports.cost_figure import cost_figure
 

@@ -54,7 +54,7 @@ def lists(
     """FedMF between part-text and full-text: which items clients rated, against the cost of hiding them."""
     from audit.experiments.list_privacy import Plan, run
     from audit.experiments.plan_rules import SEED
-    from audit.factories import parse_options
+    from audit.option_texts import parse_options
     from reports.list_privacy import list_privacy_figure, list_privacy_table
     from victims.common.validation import require
     from victims.data.subsets import most_rated

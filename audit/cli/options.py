@@ -356,7 +356,7 @@ def options_by_attack(pairs: Sequence[str] | None) -> Mapping[str, dict[str, Any
     InputError
         If a pair names no attack, or is not ``name=value``.
     """
-    from audit.factories import parse_options
+    from audit.option_texts import parse_options
 
     found: dict[str, dict[str, Any]] = {}
     for pair in pairs or ():

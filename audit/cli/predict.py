@@ -149,7 +149,7 @@ def predict(
     from audit.experiments.prediction_plan import METHODS, Plan, settled
     from audit.experiments.prediction_tuning import best
     from audit.experiments.prediction_tuning import tune as search
-    from audit.factories import parse_options
+    from audit.option_texts import parse_options
     from audit.scoring.over_users import intervals_of
     from audit.scoring.paired_tests import comparisons
     from reports.paired import paired_table
@@ -213,7 +213,7 @@ def _among_peers(
 ) -> None:
     """Paper 003."""
     from audit.experiments.parts_prediction import METHODS, RATES, ROUNDS, PartsPlan, run, settled
-    from audit.factories import parse_options
+    from audit.option_texts import parse_options
     from reports.parts_prediction import parts_table, rounds_table
 
     refuse_unwritable(out)

@@ -62,7 +62,7 @@ def predict_trusted(
     """
     from audit.experiments.trusted_plan import TrustedPlan
     from audit.experiments.trusted_prediction import run, settled
-    from audit.factories import parse_options
+    from audit.option_texts import parse_options
     from reports.trusted_figures import trusted_figures
     from reports.trusted_prediction import error_table, recommendation_table, traffic_table
 

@@ -70,7 +70,7 @@ def quality(
 ) -> None:
     """Ranking quality with and without encryption, for known and new users and items."""
     from audit.experiments.ranking_quality import Plan, run, settled, with_popularity
-    from audit.factories import parse_options
+    from audit.option_texts import parse_options
     from reports.ranking import quality_table
     from victims.evaluation.ranking_cases import SCENARIOS
     from victims.evaluation.ranks import Cut

@@ -51,7 +51,8 @@ def record(
     as_json: JsonOption = False,
 ) -> None:
     """Run one victim and keep its transcript; truth and factors (and the clients' key) go beside it."""
-    from audit.factories import make_victim, parse_options, scenarios_of
+    from audit.factories import make_victim, scenarios_of
+    from audit.option_texts import parse_options
     from audit.requests.accounts import accounts_of
     from audit.requests.components import defenses_of
     from audit.requests.recording import RecordRequest

@@ -89,7 +89,7 @@ def sweep(
 ) -> None:
     """Accuracy against noise scale and rounds watched: rows, figures, and how strong the attack is."""
     from audit.experiments.sweep import INSTEAD, Sweep, run, settled
-    from audit.factories import parse_options
+    from audit.option_texts import parse_options
     from audit.requests.accounts import accounts_of
     from audit.requests.components import defenses_of
     from reports.published_noise import published_figures

@@ -74,7 +74,8 @@ def train(
     """Train a victim, with a server or without, unrecorded; show how well it predicts held-out ratings."""
     from audit.experiments.plan_rules import SEED
     from audit.experiments.tuning import Search
-    from audit.factories import make_victim, parse_options, scenarios_of
+    from audit.factories import make_victim, scenarios_of
+    from audit.option_texts import parse_options
     from audit.requests.accounts import accounts_of
     from audit.requests.components import defenses_of
     from reports.learning import learning_table

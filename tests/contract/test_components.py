@@ -13,7 +13,8 @@ import numpy as np
 import pytest
 
 from attacks.base import Attack, Reconstruction
-from audit.factories import make_attack, make_victim, parse_options
+from audit.factories import make_attack, make_victim
+from audit.option_texts import parse_options
 from audit.registry import BUILT_IN
 from audit.scoring.metrics import score_users
 from audit.scoring.score import score
