@@ -15,7 +15,7 @@ from attacks.closed_form.goodness_of_fit import ACCIDENT
 from attacks.trajectory.judgement import Reasons, judge, lowered_before_stretching, unexplained
 from attacks.trajectory.passes import Entries, entries_of, separated
 from attacks.trajectory.stretched_ratings import Separated
-from attacks.trajectory.trajectory_fits import Fitted, TrajectoryModel
+from attacks.trajectory.trajectory_model import Fitted, TrajectoryModel
 
 N_TESTS = 3  # of a client: rows further from the fit or nearer to it than the noise, numbers between levels
 LEAST_INFORMATION = 0.01  # nats about a rating, below which an answer could be better by 0.07 (Pinsker)

@@ -10,7 +10,7 @@ from attacks.client_rules.premises import steps_after_uploads, unlike
 from attacks.closed_form.repeated_noise import noise_repeats
 from attacks.likelihood.manifest_model import fresh_normal, known_clip
 from attacks.obstacles import unreadable
-from attacks.trajectory.trajectory_fits import TrajectoryModel
+from attacks.trajectory.trajectory_model import TrajectoryModel
 from victims.transcript.manifest import Manifest
 from victims.transcript.view import View
 

@@ -44,7 +44,7 @@ from attacks.trajectory.answers import reconstruct
 from attacks.trajectory.applicability import model_of
 from attacks.trajectory.passes import fit_clients
 from attacks.trajectory.told_together import Told, read_together
-from attacks.trajectory.trajectory_fits import TrajectoryModel
+from attacks.trajectory.trajectory_model import TrajectoryModel
 from victims.common.validation import above, at_least, one_of, require_fields
 from victims.transcript.view import View
 

@@ -15,7 +15,7 @@ from scipy.stats import chi2
 from attacks.closed_form.common_numbers import FEWEST_ALONE
 from attacks.closed_form.goodness_of_fit import ACCIDENT, accidental, log_odds_between, misfit
 from attacks.trajectory.stretched_ratings import Separated
-from attacks.trajectory.trajectory_fits import Fitted, TrajectoryModel
+from attacks.trajectory.trajectory_model import Fitted, TrajectoryModel
 
 MAX_RESIDUAL = 0.05  # share of the rows' own size above which an exact answer is none
 DIVERGED = "the fit of every start ends in numbers that are not finite"

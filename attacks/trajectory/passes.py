@@ -17,14 +17,8 @@ from attacks.trajectory.exact_weights import taken_apart
 from attacks.trajectory.factor_trajectories import Packed, batches, pack
 from attacks.trajectory.order_spread import order_spread
 from attacks.trajectory.stretched_ratings import Separated, on_grid, unstretch
-from attacks.trajectory.trajectory_fits import (
-    Fitted,
-    Prior,
-    TrajectoryModel,
-    fit_exact,
-    fit_fresh,
-    flat_prior,
-)
+from attacks.trajectory.trajectory_fits import fit_exact, fit_fresh, flat_prior
+from attacks.trajectory.trajectory_model import Fitted, Prior, TrajectoryModel
 from victims.common.seeds import Purpose, generator
 from victims.transcript.view import View
 

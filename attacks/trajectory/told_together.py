@@ -22,7 +22,7 @@ from attacks.closed_form.contradicted import silent_about, unless_off_the_grid
 from attacks.closed_form.goodness_of_fit import step_of
 from attacks.closed_form.shunned_level import OPEN_OFFSET, may_be_lowered
 from attacks.trajectory.common_shift import clients_explained, explained_otherwise
-from attacks.trajectory.trajectory_fits import TrajectoryModel
+from attacks.trajectory.trajectory_model import TrajectoryModel
 
 EXACT = 1e-4  # misfit of an answer that no other offset could better
 

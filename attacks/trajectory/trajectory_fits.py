@@ -7,12 +7,12 @@ posteriori.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
-from typing import Any, NamedTuple
+from dataclasses import replace
+from typing import Any
 
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Bool, Float, Int
+from jaxtyping import Float
 
 from attacks.client_rules.client_update import step_of
 from attacks.closed_form.decoding import distance_to_levels
@@ -21,7 +21,7 @@ from attacks.trajectory.differencing import DifferencingEstimate, from_differenc
 from attacks.trajectory.factor_trajectories import Packed
 from attacks.trajectory.least_squares import Fit, fit
 from attacks.trajectory.normal_equations import Problem
-from victims.transcript.manifest import Manifest
+from attacks.trajectory.trajectory_model import Fitted, Prior, TrajectoryModel
 from victims.transcript.view import ITEM
 
 EXACT = 1e-6  # share of the rows' own size that an exact answer may leave
@@ -29,110 +29,6 @@ SHORT_STEPS = 12  # of a fit that looks at the first rounds only
 EXPLAINED = 1e-3  # the same, of what may be compared with the grid, whatever else it is
 HORIZONS = (2, 5)  # rounds that the first fits of a start look at
 ENOUGH = 0.1  # nats by which a step must still improve a posterior
-
-
-class TrajectoryModel(NamedTuple):
-    """What the adversary knows of the protocol, and how long a fit may take.
-
-    Attributes
-    ----------
-    manifest : Manifest
-    rounds : (T,)
-        Consecutive rounds that are fitted.
-    fresh, repeated : bool
-        Noise is drawn in every round, or once; neither where there is none.
-    stretched : bool
-        The fitted values s are W o R, not R.
-    known_step : bool
-        The clients' step and its constants are public, and what rows are multiplied with.
-    known_scale : bool
-        What rows are multiplied with is declared, or is not to be told from the grid.
-    loose : bool
-        The step is known up to what the order of the client's ratings adds to it.
-    n_starts, max_steps : int
-        Random starts of a client, and steps of each.
-    lowered : float
-        What the program takes off every rating before it learns, in stars, where noise is none or repeats.
-    """
-
-    manifest: Manifest
-    rounds: Int[np.ndarray, " T"]
-    fresh: bool
-    repeated: bool
-    stretched: bool
-    known_step: bool
-    known_scale: bool
-    loose: bool
-    n_starts: int
-    max_steps: int
-    lowered: float = 0.0
-
-    @property
-    def levels(self) -> Float[np.ndarray, " levels"]:
-        """The rating grid, in stars."""
-        return np.array(self.manifest.rating_levels)
-
-
-@dataclass(frozen=True)
-class Fitted:
-    """The fit of a batch of clients.
-
-    Attributes
-    ----------
-    users, kind, index, valid, same_list
-        As in ``Packed``.
-    value, deviation : (users, n)
-        s and its standard error by the rows alone, in stars.
-    start : (users, K or T K)
-        p^0, and what chance added to the later ones.
-    path : (users, T, K)
-        p^t; empty where no step was fitted.
-    posterior_value : (users, n)
-        s with the prior counted in, from which the next pass starts.
-    residual : (users,)
-        Root mean square that is not explained, as a share of the rows' size or in units of fresh noise.
-    n_starts : (users,)
-        Starts that were tried.
-    by_grid : (users,) bool
-        The rating grid told what rows are multiplied with.
-    off_grid : (users,) bool
-        The rows are exact, and of ratings that are on no multiple of the grid.
-    learned : (users, n), optional
-        What items' rows say that clients learn, in stars, under the declared scale and with nothing added;
-        NaN where they say nothing.
-    """
-
-    users: Int[np.ndarray, " users"]
-    kind: Int[np.ndarray, "users n"]
-    index: Int[np.ndarray, "users n"]
-    valid: Bool[np.ndarray, "users n"]
-    same_list: Bool[np.ndarray, " users"]
-    value: Float[np.ndarray, "users n"]
-    deviation: Float[np.ndarray, "users n"]
-    start: Float[np.ndarray, "users numbers"]
-    path: Float[np.ndarray, "users T K"]
-    posterior_value: Float[np.ndarray, "users n"]
-    residual: Float[np.ndarray, " users"]
-    n_starts: Int[np.ndarray, " users"]
-    by_grid: Bool[np.ndarray, " users"]
-    off_grid: Bool[np.ndarray, " users"]
-    learned: Float[np.ndarray, "users n"] | None = None
-
-    def __repr__(self) -> str:
-        """One line: of how many clients and rows."""
-        return f"Fitted(users={self.users.size}, rows={self.valid.shape[1]})"
-
-    @property
-    def item_rows(self) -> Bool[np.ndarray, "users n"]:
-        """Rows about items that are fitted."""
-        return self.valid & (self.kind == ITEM)
-
-
-class Prior(NamedTuple):
-    """Mean and standard deviation of s, Gaussian, for each client and row (users, n)."""
-
-    mean: Float[np.ndarray, "users n"]
-    deviation: Float[np.ndarray, "users n"]
 
 
 def fit_exact(model: TrajectoryModel, packed: Packed, rng: np.random.Generator) -> Fitted:

@@ -20,7 +20,7 @@ from attacks.trajectory.least_squares import fit, fit_start
 from attacks.trajectory.normal_equations import Problem, Unknowns, factor_path, normal_equations
 from attacks.trajectory.passes import fit_clients
 from attacks.trajectory.stretched_ratings import unstretch
-from attacks.trajectory.trajectory_fits import Fitted
+from attacks.trajectory.trajectory_model import Fitted
 from audit.factories import make_attack, make_defenses
 from audit.scoring.metrics import round_ratings
 from audit.scoring.score import score
