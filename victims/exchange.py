@@ -11,7 +11,8 @@ import numpy as np
 from jaxtyping import Float, Int
 
 from victims.protocols.base import Cipher, Holding, Network, WithItemServer
-from victims.protocols.network import SERVER, Sums
+from victims.protocols.network import SERVER
+from victims.protocols.row_sums import Sums
 from victims.training import Run, biases_of, each_message, formed_rows, sums_of
 from victims.transcript.view import ITEM
 

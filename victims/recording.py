@@ -16,7 +16,7 @@ from victims.common.files import PRIVATE, replacing
 from victims.data.ratings import Ratings
 from victims.exchange import Exchange, decrypts_sums, exchange_of
 from victims.protocols.base import Cipher, Defense, Victim
-from victims.protocols.network import Sums
+from victims.protocols.row_sums import Sums
 from victims.recorded_graphs import GraphsWritten
 from victims.training import Run, start
 from victims.transcript.beside import factors_path

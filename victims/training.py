@@ -28,7 +28,8 @@ from victims.protocols.base import (
     Victim,
 )
 from victims.protocols.client_task import Biases
-from victims.protocols.network import Protect, Sums
+from victims.protocols.network import Protect
+from victims.protocols.row_sums import Sums
 from victims.protocols.switches import Switches
 from victims.transcript.view import ITEM
 

@@ -25,9 +25,10 @@ from victims.protocols.exchanged import (
     SetUp,
     pieces,
 )
-from victims.protocols.network import Edges, Graph, Network, Shape, Star
+from victims.protocols.network import Edges, Graph, Network, Star
 from victims.protocols.no_server import NoServer
 from victims.protocols.one_server import OneServer, Products
+from victims.protocols.row_sums import Shape
 from victims.protocols.unchanged import Unchanged
 from victims.transcript.manifest import Manifest
 

@@ -17,9 +17,10 @@ from victims.protocols.cofactor_round import Heard, State, Table, after_round, h
 from victims.protocols.cofactor_steps import Rules
 from victims.protocols.exchanged import Centralised, Holding, Received, Rows, Sample, SetUp, pieces
 from victims.protocols.feedback import EXPLICIT, RatingMap, Samples, in_stars
-from victims.protocols.network import Edges, Graph, Shape
+from victims.protocols.network import Edges, Graph
 from victims.protocols.no_server import NoServer
 from victims.protocols.own_copies import key_of, moved_items, whole
+from victims.protocols.row_sums import Shape
 from victims.transcript.kinds import IMPLICIT, ITEM
 
 FIELD_RULES = {  # of hyper-parameters that both victims have

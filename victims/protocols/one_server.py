@@ -11,7 +11,8 @@ from jaxtyping import Float, Int
 
 from victims.data.ratings import Ratings
 from victims.protocols.exchanged import Holding, Sample, SetUp
-from victims.protocols.network import Network, Shape, Star
+from victims.protocols.network import Network, Star
+from victims.protocols.row_sums import Shape
 
 
 @dataclass(frozen=True, eq=False)
