@@ -10,6 +10,7 @@ import typer
 
 from audit.cli.accounts import accounts_as_json, show_accounts
 from audit.cli.build import AgainstOption, JunitOption, as_records, build_of
+from audit.cli.option_values import names, options_by_attack, parse_rounds, texts
 from audit.cli.options import (
     ALL_CORES,
     WATCHED,
@@ -33,11 +34,7 @@ from audit.cli.options import (
     VictimOptions,
     WeightingsOption,
     examples,
-    names,
-    options_by_attack,
-    parse_rounds,
     refuse_idle,
-    texts,
     workers,
 )
 from audit.cli.output import Output

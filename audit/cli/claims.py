@@ -8,6 +8,7 @@ from typing import Annotated
 
 import typer
 
+from audit.cli.option_values import names, parse_floats
 from audit.cli.options import (
     DataOption,
     DistributedOption,
@@ -18,8 +19,6 @@ from audit.cli.options import (
     SeedOption,
     VictimOptions,
     examples,
-    names,
-    parse_floats,
     workers,
 )
 from audit.cli.output import Output, judge

@@ -10,6 +10,7 @@ import typer
 
 from audit.cli.build import AgainstOption, JunitOption, as_records, build_of
 from audit.cli.campaign import run_campaign
+from audit.cli.option_values import names, parse_rounds
 from audit.cli.options import (
     AttacksOption,
     ComponentsOption,
@@ -27,8 +28,6 @@ from audit.cli.options import (
     VictimOptions,
     completing,
     examples,
-    names,
-    parse_rounds,
     refuse_idle,
     workers,
 )

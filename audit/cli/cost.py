@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from audit.cli.option_values import parse_numbers
 from audit.cli.options import (
     DataOption,
     JsonOption,
@@ -22,7 +23,6 @@ from audit.cli.options import (
     VictimOptions,
     completing,
     examples,
-    parse_numbers,
 )
 from audit.cli.output import Output
 from victims.common.errors import InputError

@@ -8,6 +8,7 @@ from typing import Annotated
 
 import typer
 
+from audit.cli.option_values import parse_floats, parse_numbers
 from audit.cli.options import (
     DataOption,
     JobsOption,
@@ -16,8 +17,6 @@ from audit.cli.options import (
     SeedOption,
     VictimOptions,
     examples,
-    parse_floats,
-    parse_numbers,
 )
 from audit.cli.output import Output
 from victims.common.files import refuse_unwritable

@@ -1,15 +1,14 @@
-"""The options that commands share, and how their values are read.
+"""The options that commands share.
 
-An option that takes several values is repeated: ``--attack A --attack B``. Numbers and names may also be
-listed with commas, and numbers of rounds as a range: ``--rounds 4,5`` or ``--rounds 0-9``.
+How their values are read: ``audit.cli.option_values``.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable
 from enum import StrEnum
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -178,80 +177,6 @@ def examples(*lines: str) -> str:
     return "\b\nExamples:\n" + "\n".join(f"  {line}" for line in lines)
 
 
-def texts(values: Sequence[StrEnum] | None) -> tuple[str, ...]:
-    """List choices as texts, each once.
-
-    Parameters
-    ----------
-    values : sequence of StrEnum or None
-        As chosen on the command line.
-
-    Returns
-    -------
-    tuple of str
-        In the order of the first mention; empty for None.
-    """
-    return tuple(dict.fromkeys(choice.value for choice in values or ()))
-
-
-def names(values: Sequence[str] | None) -> tuple[str, ...]:
-    """List names that were repeated or written with commas, each once.
-
-    Parameters
-    ----------
-    values : sequence of str or None
-        As given on the command line.
-
-    Returns
-    -------
-    tuple of str
-        In the order of the first mention; empty for None.
-
-    Examples
-    --------
-    >>> names(["spectral,grid", "grid"])
-    ('spectral', 'grid')
-    """
-    listed = [name.strip() for text in values or () for name in text.split(",")]
-    return tuple(dict.fromkeys(filter(None, listed)))
-
-
-def parse_rounds(text: str | Sequence[str]) -> list[int]:
-    """Read ``4,5`` or ``0-9``, or several of them, as numbers of rounds.
-
-    Parameters
-    ----------
-    text : str or sequence of str
-        As given on the command line.
-
-    Returns
-    -------
-    list of int
-        Ascending, each once, from 0 to 999,999.
-
-    Raises
-    ------
-    InputError
-        If it is neither, or a range descends or ends more than 100,000 after its begin.
-
-    Examples
-    --------
-    >>> parse_rounds("0-2,7"), parse_rounds(["4", "5"])
-    ([0, 1, 2, 7], [4, 5])
-    """
-    text = _listed(text)
-    rounds: set[int] = set()
-    for span in text.split(","):
-        low, _, high = span.strip().partition("-")
-        high = high or low
-        if not (low.isdigit() and high.isdigit()) or len(low) > 6 or len(high) > 6:
-            raise InputError(f"--rounds must look like 4,5 or 0-9, got {text!r}")
-        if int(high) < int(low) or int(high) - int(low) > 100_000:
-            raise InputError(f"--rounds range must ascend and be at most 100,000 long, got {span!r}")
-        rounds.update(range(int(low), int(high) + 1))
-    return sorted(rounds)
-
-
 def workers(jobs: int, distributed: str | None) -> int | Cluster:
     """Choose who works: processes of this machine, or the workers of a scheduler.
 
@@ -278,93 +203,6 @@ def workers(jobs: int, distributed: str | None) -> int | Cluster:
     if jobs != ALL_CORES:
         raise InputError(f"--distributed has workers of its own; leave --jobs {jobs} out")
     return Cluster(distributed)
-
-
-def parse_numbers(option: str, text: str | Sequence[str]) -> tuple[int, ...]:
-    """Read ``1024,2048``, or several of them, as whole numbers.
-
-    Parameters
-    ----------
-    option : str
-        What messages call the option.
-    text : str or sequence of str
-        As given on the command line.
-
-    Returns
-    -------
-    tuple of int
-        In the order given, each >= 0 and of at most nine digits.
-
-    Raises
-    ------
-    InputError
-        If it is anything else.
-    """
-    numbers = [number.strip() for number in _listed(text).split(",")]
-    if not all(number.isdigit() and len(number) < 10 for number in numbers):
-        raise InputError(f"{option} must be numbers as in 1024,2048, got {_listed(text)!r}")
-    return tuple(map(int, numbers))
-
-
-def parse_floats(option: str, text: str | Sequence[str], example: str) -> tuple[float, ...]:
-    """Read ``0,0.5,2``, or several of them, as numbers.
-
-    Parameters
-    ----------
-    option : str
-        What messages call the option.
-    text : str or sequence of str
-        As given on the command line.
-    example : str
-        What messages show.
-
-    Returns
-    -------
-    tuple of float
-        In the order given.
-
-    Raises
-    ------
-    InputError
-        If it is anything else.
-    """
-    try:
-        return tuple(map(float, _listed(text).split(",")))
-    except ValueError:
-        raise InputError(f"{option} must be numbers as in {example}, got {_listed(text)!r}") from None
-
-
-def _listed(text: str | Sequence[str]) -> str:
-    return text if isinstance(text, str) else ",".join(text)
-
-
-def options_by_attack(pairs: Sequence[str] | None) -> Mapping[str, dict[str, Any]]:
-    """Read ``["grid.steps=3"]`` as options of each attack.
-
-    Parameters
-    ----------
-    pairs : sequence of str or None
-        Each ``ATTACK.name=value``.
-
-    Returns
-    -------
-    mapping of str to dict
-        By attack; empty for None.
-
-    Raises
-    ------
-    InputError
-        If a pair names no attack, or is not ``name=value``.
-    """
-    from audit.option_texts import parse_options
-
-    found: dict[str, dict[str, Any]] = {}
-    for pair in pairs or ():
-        attack, dot, rest = pair.partition(".")
-        if not dot:
-            raise InputError(f"--option of audit must be ATTACK.name=value, got {pair!r}")
-        found.setdefault(attack, {}).update(parse_options([rest]))
-    return found
 
 
 def refuse_idle(why: str, **given: object) -> None:

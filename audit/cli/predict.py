@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from audit.cli.option_values import names, parse_floats, parse_numbers
 from audit.cli.options import (
     DataOption,
     DistributedOption,
@@ -19,9 +20,6 @@ from audit.cli.options import (
     TestFractionOption,
     VictimOptions,
     examples,
-    names,
-    parse_floats,
-    parse_numbers,
     refuse_idle,
     workers,
 )

@@ -6,7 +6,7 @@ import time
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from audit.cli.options import names
+from audit.cli.option_values import names
 from audit.cli.output import Output
 from victims.common.files import refuse_unwritable
 

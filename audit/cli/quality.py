@@ -8,6 +8,7 @@ from typing import Annotated
 
 import typer
 
+from audit.cli.option_values import names
 from audit.cli.options import (
     ComponentsOption,
     DataOption,
@@ -24,7 +25,6 @@ from audit.cli.options import (
     VictimOptions,
     completing,
     examples,
-    names,
     workers,
 )
 from audit.cli.output import Output

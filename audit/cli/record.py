@@ -8,6 +8,7 @@ from typing import Annotated
 import typer
 
 from audit.cli.accounts import accounts_as_json, show_accounts
+from audit.cli.option_values import parse_rounds
 from audit.cli.options import (
     WATCHED,
     CommunityOption,
@@ -24,7 +25,6 @@ from audit.cli.options import (
     VictimOptions,
     WeightingOption,
     examples,
-    parse_rounds,
 )
 from audit.cli.output import Output
 

@@ -9,6 +9,7 @@ from typing import Annotated
 import typer
 
 from audit.cli.accounts import accounts_as_json, show_accounts
+from audit.cli.option_values import names, options_by_attack, parse_floats, parse_rounds, texts
 from audit.cli.options import (
     ComponentsOption,
     DataOption,
@@ -25,11 +26,6 @@ from audit.cli.options import (
     WeightingsOption,
     completing,
     examples,
-    names,
-    options_by_attack,
-    parse_floats,
-    parse_rounds,
-    texts,
     workers,
 )
 from audit.cli.output import Output

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from audit.cli.accounts import accounts_as_json, show_accounts
+from audit.cli.option_values import parse_rounds
 from audit.cli.options import (
     ComponentsOption,
     DataOption,
@@ -24,7 +25,6 @@ from audit.cli.options import (
     VictimOptions,
     WeightingOption,
     examples,
-    parse_rounds,
 )
 from audit.cli.output import Output
 from victims.common.errors import InputError

@@ -13,7 +13,7 @@ import pyarrow as pa
 import pytest
 
 from audit.cli.main import app
-from audit.cli.options import parse_rounds
+from audit.cli.option_values import parse_rounds
 from audit.experiments.results import COLUMNS
 from tests.oracles.simulator import Reference
 from victims.common.errors import InputError

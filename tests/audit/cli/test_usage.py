@@ -13,7 +13,7 @@ import pytest
 import typer
 
 from audit.cli.main import app
-from audit.cli.options import names, parse_floats, parse_numbers, parse_rounds
+from audit.cli.option_values import names, parse_floats, parse_numbers, parse_rounds
 from audit.factories import make_attack
 from audit.registry import BUILT_IN
 
