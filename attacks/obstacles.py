@@ -46,7 +46,7 @@ def nothing_received(view: View) -> str:
     if view.unplaced_rows:
         return (
             f"{view.unplaced_rows} rows are about factors that were broadcast to one client alone; where the "
-            "adversary knows these, a server that handed them out, say, record rows with references="
+            "adversary knows these, as who handed them out does, give Recorder.upload their references"
         )
     return "the adversary receives no uploads"
 

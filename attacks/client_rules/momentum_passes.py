@@ -134,8 +134,7 @@ def momentum_passes(manifest: Manifest) -> MomentumPasses:
     MomentumPasses
     """
     said = manifest.rule
-    one = said.order == "per-rating" or said.batch_size is None or said.batch_size == "all"
-    size = 1 if one else int(said.batch_size or 1)
+    size = said.batch_size if isinstance(said.batch_size, int) and said.order != "per-rating" else 1
     return MomentumPasses(size, said.reduction == "mean" and size != 1)
 
 

@@ -41,6 +41,7 @@ TELLING = 3  # rows more than factors of a client that tells the rule
 SMALLEST = 16  # rows of an array
 LARGEST_BLOCK = 64  # ratings of a minibatch that is looked for
 ALIKE = 1e-9  # relative, below which a block of rows has no more directions
+PassRule = TypeVar("PassRule", LocalPasses, MomentumPasses)
 
 
 class Ordered(NamedTuple):
@@ -92,9 +93,6 @@ def in_order(users: np.ndarray, index: np.ndarray, rows: Rows) -> Iterator[Order
             None,
         )
         yield Ordered(users[here], of(index), sorted_)
-
-
-PassRule = TypeVar("PassRule", LocalPasses, MomentumPasses)
 
 
 def sized(rule: PassRule, manifest: Manifest, groups: list[Ordered]) -> PassRule:
