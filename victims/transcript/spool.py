@@ -10,8 +10,8 @@ import pyarrow as pa
 
 from victims.common.files import PRIVATE, PUBLIC, make_private, output
 from victims.transcript.arrow_output import ArrowOutput
-from victims.transcript.given_columns import kind_array, vector_array
 from victims.transcript.kinds import KINDS, RECORDED
+from victims.transcript.written_columns import kind_array, vector_array
 
 ROWS, BYTES = 1 << 16, 32 << 20  # of a batch: few calls, yet little memory
 NULL = -(2**31)  # stands for null in columns that may be

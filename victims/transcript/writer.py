@@ -20,17 +20,15 @@ from victims.transcript.given_columns import (
     Numbers,
     array_of,
     ids_of,
-    kind_array,
     numbers_of,
-    payload,
     rows_of_numbers,
     same_length,
-    vector_array,
 )
 from victims.transcript.kinds import OF_IMPLICIT
 from victims.transcript.manifest import INT32_MAX, Manifest
 from victims.transcript.manifest_2 import file_of
 from victims.transcript.view import ATTRIBUTE, ITEM, KINDS
+from victims.transcript.written_columns import kind_array, payload, vector_array
 
 __all__ = [
     "TranscriptWriter",
