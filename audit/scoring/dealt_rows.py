@@ -16,7 +16,7 @@ from jaxtyping import Float
 from scipy.stats import gamma
 
 from attacks.base import OPTIONAL, Estimates
-from audit.scoring.metrics import round_ratings
+from audit.scoring.answers_said import round_ratings
 from victims.transcript.view import ITEM
 
 ROWS = 50_000  # that are dealt out in all, at most, but for the fewest dealings

@@ -11,7 +11,8 @@ import numpy as np
 from jaxtyping import Float, Int
 
 from attacks.base import Estimates
-from audit.scoring.metrics import lookup, round_ratings
+from audit.scoring.answers_said import round_ratings
+from audit.scoring.metrics import lookup
 from audit.scoring.ratios import ratio
 from audit.scoring.truth import Truth
 from victims.transcript.manifest import Manifest

@@ -18,8 +18,9 @@ import numpy as np
 from jaxtyping import Bool, Float, Int
 
 from attacks.base import Estimates, Reconstruction
+from audit.scoring.answers_said import if_rated, round_ratings
 from audit.scoring.metric_score import PerClient, Score
-from audit.scoring.metrics import if_rated, lookup, round_ratings
+from audit.scoring.metrics import lookup
 from audit.scoring.ratios import ratio
 from audit.scoring.statistics import CONFIDENCE, FEWEST, RESAMPLE_CELLS, RESAMPLES
 from audit.scoring.truth import Truth

@@ -13,7 +13,8 @@ from collections.abc import Iterator, Mapping
 import numpy as np
 
 from attacks.base import Reconstruction
-from audit.scoring.metrics import UserScores, round_ratings
+from audit.scoring.answers_said import round_ratings
+from audit.scoring.metrics import UserScores
 from audit.scoring.truth import Truth
 from victims.transcript.manifest import Manifest
 from victims.transcript.view import ITEM

@@ -12,7 +12,8 @@ import numpy as np
 from jaxtyping import Bool, Float
 
 from attacks.base import Estimates, Reconstruction, Scope
-from audit.scoring.metrics import lookup, round_ratings
+from audit.scoring.answers_said import round_ratings
+from audit.scoring.metrics import lookup
 from audit.scoring.statistics import interval
 from audit.scoring.truth import Truth
 from victims.transcript.manifest import Manifest

@@ -11,8 +11,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from attacks.base import Estimates, Reconstruction
+from audit.scoring.answers_said import claimed_rated
 from audit.scoring.baselines import best_guess, guesses
-from audit.scoring.metrics import claimed_rated, round_ratings, score_users
+from audit.scoring.metrics import score_users
 from audit.scoring.reliability import reliability
 from audit.scoring.score import score
 from audit.scoring.truth import Truth
@@ -133,13 +134,6 @@ def test_an_answer_of_zero_says_unrated_in_observed_only():
     poor = block(np.where(ratings > 0, 0.3, 0), attributes, np.ones(ratings.shape, bool))
     scores = score_users((poor,), unrated, truth_of(ratings, attributes), np.arange(9))
     assert (scores.values["rated_set_auc"] == 1).all(), "an estimate below the grid is one of a rating"
-
-
-def test_rounding_follows_equation_43_on_other_grids():
-    half = [0.5, 1.0, 1.5]
-    np.testing.assert_array_equal(
-        round_ratings(np.array([-1.0, 0.2, 0.3, 1.3, 7.0]), half), [0, 0, 0.5, 1.5, 1.5]
-    )
 
 
 class TestBaselines:
