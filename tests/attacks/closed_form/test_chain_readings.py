@@ -81,7 +81,7 @@ def test_clipped_errors_leave_the_others_and_a_bound(tmp_path):
     assert answered > 0.6 * (ratings > 0).sum()
 
 
-@pytest.mark.parametrize("seed", [17, 83])
+@pytest.mark.parametrize("seed", [pytest.param(17, marks=pytest.mark.thorough), 83])
 def test_a_single_clipped_row(seed, tmp_path):
     """Clipped at 4 in single precision, where the prediction is near 0: the row is near a wrong level."""
     recording = replace(random_recording(seed), rule="clipped-error-per-rating")
