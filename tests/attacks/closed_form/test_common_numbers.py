@@ -67,6 +67,22 @@ def test_who_has_the_lowest_or_the_highest_level_tells(tmp_path, mapped, attack)
     assert right(tmp_path / "told", attack) == 1
 
 
+def test_a_row_that_is_not_told_hides_no_highest_level(tmp_path):
+    """Of sixteen clients two have a row off the grid; the others would show a level that rows hide there."""
+    rng = np.random.default_rng(6)
+    q, p = rng.normal(0, 0.4, (ITEMS, K)).astype(np.float32), rng.normal(0, 0.4, (16, K))
+    with fl.Recorder(tmp_path / "open", rating_levels=STARS) as recorder:
+        recorder.broadcast(0, q)
+        for user in range(16):
+            items = rng.choice(ITEMS, 14, replace=False)
+            ratings = rng.permutation(np.resize([2.0, 3, 4], items.size))
+            error = (ratings - 1) / 4 - q[items] @ p[user]
+            error[np.abs(error).argmax()] += 0.001 * (user < 2)
+            recorder.upload(0, user, np.float32(-error[:, None] * p[user]), items)
+            recorder.truth(user, items, ratings)
+    assert right(tmp_path / "open", "undeclared") is None
+
+
 @pytest.mark.parametrize("declared", [True, False])
 def test_nobody_of_many_has_the_last_level(tmp_path, declared):
     """Ratings 2 to 5 less 1 and ratings 1 to 4 make the same rows: open, however many there are."""
