@@ -57,6 +57,26 @@ def test_ratings_from_0_to_1_are_open_where_nobody_tells(tmp_path, attack):
     assert "by how many levels" in reason
 
 
+@pytest.mark.parametrize("dtype", [np.float16, np.float64])
+def test_ratings_stored_the_other_way_round_are_answered_so(tmp_path, dtype):
+    """Uploads of a program that stores 6 - r are those of people who rate 6 - r: nothing else can be told."""
+    rng = np.random.default_rng(9)
+    q, p = rng.normal(0, 0.4, (ITEMS, K)).astype(dtype), rng.normal(0, 0.4, (6, K))
+    table = rng.integers(1, 6, (6, 14))
+    for name, learned in (("stored", 6 - table), ("rated", 6.0 - table)):
+        with fl.Recorder(tmp_path / name, rating_levels=STARS) as recorder:
+            recorder.broadcast(0, q)
+            for user in range(6):
+                rows = (q[:14] @ p[user] - learned[user])[:, None] * p[user]
+                recorder.upload(0, user, rows.astype(dtype), np.arange(14))
+    answered = {}
+    for name in ("stored", "rated"):
+        for user, _, item, value, _ in fl.attack(tmp_path / name, "undeclared").rows():
+            assert (np.rint(value) == 6 - table[user, item]).all()
+            answered[name] = answered.get(name, 0) + value.size
+    assert answered["stored"] == answered["rated"] > 0.9 * table.size
+
+
 @pytest.mark.parametrize("attack", ["undeclared", "inversion"])
 @pytest.mark.parametrize("mapped", [True, False])
 def test_who_has_the_lowest_or_the_highest_level_tells(tmp_path, mapped, attack):
