@@ -1,10 +1,11 @@
 """Parallel rows that tell one user of a client, or what the server handed out to it.
 
-Rows of one direction are those of one user of a client (``attacks.closed_form.parallel_groups``). Under SCAFFOLD all rows hold the mean of all clients' rows of the round before, and rows of items that one
-other client alone rated are parallel, too: that client's ratings. It sends rows about all of them, then, as
-every client does by and by; a client with users of its own has rows that no single other one sends. Of a
-client that is alone in a recording nothing tells the two apart. Who takes steps over minibatches has no other
-rows than parallel ones.
+Rows of one direction are those of one user of a client (``attacks.closed_form.parallel_groups``). Under
+SCAFFOLD all rows hold the mean of all clients' rows of the round before, and rows of items that one other
+client alone rated are parallel, too: that client's ratings. It sends rows about all of them, then, as every
+client does by and by; a client with users of its own has rows that no single other one sends. Of a client
+that is alone in a recording nothing tells the two apart. Who takes steps over minibatches has no other rows
+than parallel ones.
 """
 
 from __future__ import annotations

@@ -63,18 +63,15 @@ def test_ratings_stored_the_other_way_round_are_answered_so(tmp_path, dtype):
     rng = np.random.default_rng(9)
     q, p = rng.normal(0, 0.4, (ITEMS, K)).astype(dtype), rng.normal(0, 0.4, (6, K))
     table = rng.integers(1, 6, (6, 14))
-    for name, learned in (("stored", 6 - table), ("rated", 6.0 - table)):
-        with fl.Recorder(tmp_path / name, rating_levels=STARS) as recorder:
-            recorder.broadcast(0, q)
-            for user in range(6):
-                rows = (q[:14] @ p[user] - learned[user])[:, None] * p[user]
-                recorder.upload(0, user, rows.astype(dtype), np.arange(14))
-    answered = {}
-    for name in ("stored", "rated"):
-        for user, _, item, value, _ in fl.attack(tmp_path / name, "undeclared").rows():
-            assert (np.rint(value) == 6 - table[user, item]).all()
-            answered[name] = answered.get(name, 0) + value.size
-    assert answered["stored"] == answered["rated"] > 0.9 * table.size
+    with fl.Recorder(tmp_path / "t", rating_levels=STARS) as recorder:
+        recorder.broadcast(0, q)
+        for user in range(6):
+            rows = (q[:14] @ p[user] - (6 - table[user]))[:, None] * p[user]
+            recorder.upload(0, user, rows.astype(dtype), np.arange(14))
+    found = fl.attack(tmp_path / "t", "undeclared")
+    assert not found.abstained
+    for user, _, item, value, _ in found.rows():
+        assert (np.rint(value) == 6 - table[user, item]).all()
 
 
 @pytest.mark.parametrize("attack", ["undeclared", "inversion"])
