@@ -259,3 +259,19 @@ def test_who_is_read_with_a_bias_does_not_deny_ratings_less_a_level(tmp_path):
     assert list(found.abstained) == [0]
     for user, _, index, value, _ in found.rows():
         np.testing.assert_allclose(value, truth[user, index], atol=1e-6)
+
+
+def test_two_levels_less_a_number_are_open_after_several_steps(tmp_path):
+    """Steps over all ratings tell them up to a factor in a span: 7 and 9 less 5.5 were 3 and 7."""
+    rng, levels, k = np.random.default_rng(11), np.arange(1.0, 11.0), 3
+    q, p = rng.normal(0, 0.5, (ITEMS, k)), rng.normal(0, 0.6, (6, k))
+    with fl.Recorder(tmp_path / "t", rating_levels=levels) as recorder:
+        recorder.broadcast(0, q)
+        for user in range(6):
+            items, ratings = rng.permutation(ITEMS)[:18], rng.choice([7.0, 9.0], 18)
+            copy, factor = q[items], p[user]
+            for _ in range(4):
+                error = ratings - 5.5 - copy @ factor
+                copy, factor = copy + 0.05 * error[:, None] * factor, factor + 0.05 * error @ copy
+            recorder.upload(0, user, q[items] - copy, items)
+    assert len(fl.attack(tmp_path / "t", "undeclared").abstained) == 6
