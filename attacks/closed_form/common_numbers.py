@@ -292,12 +292,14 @@ def _offset(
 
     levels = np.array(manifest.rating_levels)
     denying = sum(_denying(one, levels) for one in asked)
-    saying = low = hidden = 0  # clients that fit with it alone; at the lowest level; of whom not all is told
+    # clients that fit with it alone; at the lowest level; of whom not all is told, and all
+    saying = low = hidden = shown = 0
     for one in asked:
         answered = one.found.answered
         near_lowest = np.abs(one.found.value - lowest) < step_of(levels) / 2
         whole = answered & ~(np.isnan(one.found.value) & one.rows.item).any(axis=1)
         hidden += int((answered & ~whole).sum())
+        shown += int(whole.sum())
         low += int((answered & near_lowest.any(axis=1)).sum())
         if not one.found.answered.all():
             rows, found = less(one, ~one.found.answered)
@@ -306,8 +308,8 @@ def _offset(
             # nor sends zeros, which predictions clipped to the grid leave of the lowest level
             at_lowest |= rows.item & ~(rows.rows != 0).any(axis=2)
             saying += int((found.answered & at_lowest.any(axis=1)).sum())
-    # where rows are clipped, the highest ratings are those that are not told
-    return offset_by_votes(lowest, saying, denying, hidden > 0 and low >= MANY)
+    # where rows are clipped, the highest ratings are those that are not told; of as many they would be
+    return offset_by_votes(lowest, saying, denying, hidden > 0 and low >= MANY > shown)
 
 
 def offset_by_votes(lowest: float, saying: int, denying: int, unsaid: bool = False) -> Offset:

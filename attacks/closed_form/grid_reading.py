@@ -65,8 +65,9 @@ def read(numbers: Numbers, rows: Rows, manifest: Manifest, max_misfit: float) ->
         for left, right in ((told.value, free.value), (told.error, free.error))
     )
     clipped &= ~_on_the_grid(value, clipped, counted, levels)
-    value = np.where(clipped, beyond(value, error, levels), near_levels(value, levels))
     fit = np.where(declared, told.misfit, free.misfit)
+    fit = np.where(_impossible(value, error, clipped, levels), np.nan, fit)
+    value = np.where(clipped, beyond(value, error, levels), near_levels(value, levels))
     of_error, of_factor, own_bias = (
         np.where(declared, left, right) for left, right in zip(told.numbers, free.numbers, strict=True)
     )
@@ -229,6 +230,15 @@ def _on_the_grid(
     usual = (away * counted).sum(axis=1) / np.maximum(counted.sum(axis=1), 1)
     limit = CLOSER * usual + SATURATED
     return (np.where(some, away, 0).max(axis=1, initial=0) <= limit)[:, None]
+
+
+def _impossible(
+    value: np.ndarray, error: np.ndarray, clipped: np.ndarray, levels: np.ndarray
+) -> Bool[np.ndarray, " users"]:
+    """Whether a clipped row asks for a rating beyond the grid: its error is larger than what is sent."""
+    slack = BETWEEN * step_of(levels)
+    above, below = (error > 0) & (value > levels[-1] + slack), (error < 0) & (value < levels[0] - slack)
+    return (clipped & (above | below)).any(axis=1)
 
 
 def beyond(value: np.ndarray, error: np.ndarray, levels: np.ndarray) -> Float[np.ndarray, "users rows"]:

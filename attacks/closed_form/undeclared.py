@@ -65,6 +65,7 @@ from attacks.closed_form.centred_recording import read_centred_recording
 from attacks.closed_form.common_numbers import DECLARED, Learned, learned_of
 from attacks.closed_form.contradicted import unless_off_the_grid
 from attacks.closed_form.equal_orders_recording import read_equal_orders
+from attacks.closed_form.handed_out import unless_handed_out
 from attacks.closed_form.implicit_recording import with_positives
 from attacks.closed_form.item_biases_recording import read_item_biases
 from attacks.closed_form.item_rows import BATCH_BYTES, rounding_of, rows_of
@@ -169,6 +170,7 @@ class Undeclared:
             done += batch.users.size
             progress(done, view.users.size)
         told, plain, doubted = _put_together(self.name, view, found, options)
+        told = unless_handed_out(told, view, learned.pulls[0])
         told = told if learned.settled else unless_shunned(told, view, doubted)
         told = unless_off_the_grid(told, off, levels, plain)
         if not learned.centred and _untold_scale(view, learned):
@@ -256,6 +258,8 @@ def _by_best_round(
 ) -> list[Answered]:
     """Each client's answer from the round that fits best, round by round."""
     fit = np.stack([part.misfit - part.allowed for part, _ in rounds])
+    whole = np.stack([part.answered & (part.steps != 0) for part, _ in rounds])
+    fit = np.where(~whole & whole.any(axis=0), np.nan, fit)  # parallel rows alone may be those of others
     best = np.where(np.isnan(fit), np.inf, fit).argmin(axis=0)
     return [
         _answered(batch.users, uploads, one, best == number, learned, levels)
@@ -289,7 +293,8 @@ def _answered(
     block = Estimates(users, kind, index, np.where(silenced, np.nan, value))
     if learned.upright < 1:
         block = replace(block, probability=np.where(np.isnan(block.value), np.nan, learned.upright))
-    plain = np.isfinite(part.of_error) & (part.own_bias == 0)
+    # numbers of one step, or of none, as in a span
+    plain = (np.isfinite(part.of_error) | np.isnan(part.steps)) & (part.own_bias == 0)
     factors = users, np.full(users.size, uploads.round), factor
     return Answered(block, reasons, told, factors, plain[here], doubted[here] & ~silenced[:, 0])
 

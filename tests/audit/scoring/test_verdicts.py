@@ -7,6 +7,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from scipy.stats import binom
 
 import factorleak as fl
 from attacks.base import Estimates, Identities, Linked, Outcome, Reconstruction, all_abstain
@@ -16,7 +17,17 @@ from audit.factories import make_attack
 from audit.scoring.abstentions import grouped, in_words
 from audit.scoring.linking import Senders
 from audit.scoring.score import score
-from audit.scoring.statistics import BELOW, FEWEST, summarise, verdict, why_inconclusive, why_leak
+from audit.scoring.statistics import (
+    BELOW,
+    FEWEST,
+    GUESSED,
+    LEAK_LEVEL,
+    ratings_test,
+    summarise,
+    verdict,
+    why_inconclusive,
+    why_leak,
+)
 from audit.scoring.truth import read_truth
 from tests.audit.scoring.test_metrics import block, manifest, population, truth_of
 from tests.oracles.strangers import item_biases
@@ -320,3 +331,16 @@ def test_nobody_of_a_few_bounds_little():
     assert "[0, 0.26]" in why_inconclusive(few)
     assert many.verdict == "NO EVIDENCE"
     assert 0.049 < many.advantage_high < 0.05
+
+
+def test_of_few_clients_the_test_by_ratings_adds_next_to_nothing_to_that_of_dealt_rows():
+    """Both are at 0.01; the best guess that is let in passes the first with less than 0.000004."""
+    worst = 0.0
+    for n in (43, 44, 45, 60, 100, 300):
+        fewest = n + 1  # right answers that are called a leak
+        while ratings_test(np.array([(fewest - 1) / n]), np.zeros(1), np.array([n + 0.0])) < LEAK_LEVEL:
+            fewest -= 1
+        worst = max(worst, float(binom.sf(fewest - 1, n, GUESSED)))
+    assert 0 < worst < 4e-6
+    one, best = np.ones(1), np.full(1, GUESSED + 0.01)
+    assert ratings_test(one, best, np.array([400.0])) == 1
