@@ -79,7 +79,7 @@ def test_ratings_of_which_half_are_on_the_grid_stay_open(used, least):
         for j in np.concatenate([rng.permutation(n) for _ in range(3)]):
             error = r[j] - w[j] @ u
             w[j], u = w[j] + 0.005 * error * u, u + 0.005 * error * w[j]
-    found = read_hidden_orders(changes_of(copies, factors, np.ones((users, n), bool)), half_stars())
+    [found] = read_hidden_orders([changes_of(copies, factors, np.ones((users, n), bool))], half_stars())
     told = np.isfinite(found.value)
     assert (found.value == ratings)[told].all()
     assert told.mean() >= least
@@ -99,7 +99,7 @@ def test_one_clipped_error_of_a_client_stays_open():
             w[j], u = w[j] + 0.003 * error * u, u + 0.003 * error * w[j]
     there = np.ones((users, n), bool)
     stars = manifest().model_copy(update={"rating_levels": [1.0, 2, 3, 4, 5]})
-    found = read_hidden_orders(changes_of(copies, factors, there), stars)
+    [found] = read_hidden_orders([changes_of(copies, factors, there)], stars)
     told = np.isfinite(found.value)
     assert told.mean() > 0.7
     assert (found.value == ratings)[told].all()
@@ -120,7 +120,7 @@ def test_ratings_of_a_smaller_minibatch_stay_open(seed):
             some = slice(first, min(first + 4, n))
             error = 0.01 * (r[some] - w[some] @ u)[:, None] / (some.stop - first)
             w[some], u = w[some] + error * u, u + (error * w[some]).sum(axis=0)
-    found = read_hidden_orders(changes_of(copies, factors, there), half_stars())
+    [found] = read_hidden_orders([changes_of(copies, factors, there)], half_stars())
     told = np.isfinite(found.value)
     assert told.any()
     assert (found.value == ratings)[told].all()
