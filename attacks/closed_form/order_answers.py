@@ -169,7 +169,7 @@ def _risks(read: list[Told], doubtful: int) -> Float[np.ndarray, " clients"]:
 
 def _least_bound(read: list[Told]) -> float:
     """The least bound that errors may have been clipped to: several clients have some that are as large."""
-    largest = np.sort([np.abs(one.error).max() for one in read])
+    largest = np.sort([np.abs(one.error).max() / (1 + one.tolerance) for one in read])
     return float(largest[-FEWEST]) if largest.size >= FEWEST else 0.0
 
 

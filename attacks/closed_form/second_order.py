@@ -31,6 +31,7 @@ from jaxtyping import Float
 
 TIMES = 2.0 ** np.arange(-6, 2.1, 0.5)  # kappa, of the one that alone would make the entries across
 LEFT = np.append(2.0 ** np.arange(-14.0, 0.0), 1e-9)[::-1]  # size of what is left, of the entries across
+PARALLEL = 1e-12  # of the longest row, that entries across have to be
 MOST = 0.5  # of its length, by which u may move along d
 
 
@@ -87,7 +88,7 @@ def second_order(
     across = _Across(
         sent @ frame.T, added @ frame.T, np.maximum(variance, 0.0), frame @ covariance @ direction
     )
-    if not (across.entries.any() and variance.max(initial=0.0) > 0):
+    if not (np.abs(across.entries).max(initial=0.0) > PARALLEL * np.abs(g).max() and variance.max() > 0):
         return None
     best = max(_likely(across, g), key=lambda one: one[0])
     _, kappa, left, number = best

@@ -86,6 +86,27 @@ def test_ratings_of_which_half_are_on_the_grid_stay_open(used, least):
     assert told.any() == (least > 0)
 
 
+def test_two_clients_of_each_round_tell_it_together():
+    """Few take part in each round, and three have to agree: nobody was answered before."""
+    rng, n, k, rounds = np.random.default_rng(3), 20, 12, []
+    ratings = rng.integers(1, 11, (4, n)) / 2
+    for here in ([0, 1], [2, 3]):
+        factors = rng.normal(0, 0.3, (4, n, k))
+        copies = factors.copy()
+        for user in here:
+            p = rng.normal(0, 0.3, k)
+            copies[user] += ShuffledPasses(0.003).rows(p, factors[user], ratings[user], rng)
+        there = np.isin(np.arange(4), here)[:, None] & np.ones((4, n), bool)
+        rounds.append(changes_of(copies, factors, there))
+    alone = [one for rows in rounds for one in read_hidden_orders([rows], half_stars())]
+    assert not any(np.isfinite(one.value).any() for one in alone)
+    value = np.stack([one.value for one in read_hidden_orders(rounds, half_stars())])
+    told = np.isfinite(value)
+    assert (value == ratings)[told].all()
+    assert told.sum() > 0.8 * ratings.size
+    assert not told.all(axis=0).any()
+
+
 def test_one_clipped_error_of_a_client_stays_open():
     """Few errors are as large as 2, and cut to it: before, one of 192 answers was the next level."""
     rng, users, n = np.random.default_rng(8), 12, 16
