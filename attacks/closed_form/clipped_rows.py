@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from attacks.closed_form.clipped_entries import reading_of_clipped_entries
+from attacks.closed_form.clipped_samples import reading_of_clipped_samples
 from attacks.closed_form.gaps import reading_with_gaps
 from attacks.closed_form.readings import Reading, Rows, on_the_rest
 from victims.transcript.manifest import Manifest
 
-READINGS = (reading_of_clipped_entries,)
+READINGS = (reading_of_clipped_entries, reading_of_clipped_samples)
 
 
 def reading_with_clipped(rows: Rows, manifest: Manifest, max_misfit: float) -> Reading:
