@@ -1,8 +1,8 @@
 """Rows of which a bound is told alone, beside others of the same client that are read.
 
-A program that clips leaves of a large error how large it is at least. The rows that were not clipped tell A and
-B of r = A g + B h + offset, and so the least that a clipped rating is away from its prediction: it is answered
-where one level is as far (``attacks.closed_form.grid_reading``).
+A program that clips leaves of a large error how large it is at least. The rows that were not clipped tell A
+and B of r = A g + B h + offset, and so the least that a clipped rating is away from its prediction: it is
+answered where one level is as far (``attacks.closed_form.grid_reading``).
 """
 
 from __future__ import annotations
@@ -56,6 +56,6 @@ def with_bounded(
         away = np.abs(fitted - value[user])[read]
         if rank < 2 or read.sum() < FEWEST or away.max() > SURE * step_of(levels):
             continue
-        least = beyond(fitted, table[:, 0] * numbers[0], levels)
+        least = beyond(fitted[None], (table[:, 0] * numbers[0])[None], levels)[0]
         value[user] = np.where(bounded[user], least, value[user])
     return best._replace(value=value)

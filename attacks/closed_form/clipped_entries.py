@@ -1,14 +1,14 @@
 """Rows of which single entries were clipped to one bound: PyTorch's ``clip_grad_value_``.
 
-Rows of one step, e_j p, have rank one in the entries that are smaller than the bound c, and these tell what the
-others were, as of rows of which entries are not sent (``attacks.closed_form.gaps``). A row whose entries are
-all at the bound tells the sign of its error, and that |e_j| is at least c / |p_k| in every column k: it is
-answered where one level is as far from the prediction (``attacks.closed_form.bounded_rows``).
+Rows of one step, e_j p, have rank one in the entries that are smaller than the bound c, and these tell what
+the others were, as of rows of which entries are not sent (``attacks.closed_form.gaps``). A row whose entries
+are all at the bound tells the sign of its error, and that |e_j| is at least c / |p_k| in every column k: it
+is answered where one level is as far from the prediction (``attacks.closed_form.bounded_rows``).
 
 What it assumes: one step, uploads in the clear; c need not be known, it is the largest entry there is. It
-judges itself as the readings do that it hands rows to, and by the entries at the bound: what they were has to
-be larger, and of their sign. Where rows hold a multiple of their factors, that was clipped with them, and they
-are not read.
+judges itself as the readings do that it hands rows to, and by the entries at the bound: what they were has
+to be larger, and of their sign. Where rows hold a multiple of their factors, that was clipped with them, and
+they are not read.
 """
 
 from __future__ import annotations
@@ -63,7 +63,7 @@ def reading_of_clipped_entries(rows: Rows, manifest: Manifest, max_misfit: float
 
 
 def clipped_entries(rows: Rows) -> Bool[np.ndarray, "users rows K"]:
-    """Entries as large as the largest that anybody sent, in whole numbers of the scale that rows were sent in.
+    """Find the entries as large as the largest that anybody sent.
 
     Parameters
     ----------

@@ -13,9 +13,9 @@ import numpy as np
 from jaxtyping import Bool, Float, Int
 
 from attacks.closed_form.centred import Centred, even, read_centred
+from attacks.closed_form.clipped_rows import reading_with_clipped
 from attacks.closed_form.common_scale import FEWEST, Scale, Told, contradicted, shown_scale
 from attacks.closed_form.credible import HALF
-from attacks.closed_form.clipped_rows import reading_with_clipped
 from attacks.closed_form.goodness_of_fit import step_of
 from attacks.closed_form.item_rows import BATCH_BYTES, rows_of
 from attacks.closed_form.mirrored import NEAR, centre_of, has_other_mirror, higher_centre, patterns_of
