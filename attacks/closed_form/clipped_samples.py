@@ -51,7 +51,7 @@ def reading_of_clipped_samples(rows: Rows, manifest: Manifest, max_misfit: float
     """
     numbers, clipped = clipped_samples(rows)
     found = reading_of(np.full(rows.item.shape, np.nan), np.nan, max_misfit)
-    some = clipped.any(axis=1)
+    some: np.ndarray = np.asarray(clipped.any(axis=1))
     if not some.any():
         return found
     item = rows.item & ~clipped

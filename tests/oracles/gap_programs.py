@@ -58,6 +58,20 @@ def by_sample(bound: float) -> Callable[[Rows, Rows, Rows], Rows]:
     return step
 
 
+def some_twice(u: Rows, r: Rows, v: Rows) -> Rows:
+    """Every tenth item is rated a second time, with the first one's rating, and its two rows are added."""
+    error = v @ u - r
+    error[::10] += (v @ u)[::10] - r[0]
+    return error[:, None] * u
+
+
+def beside_noise(u: Rows, r: Rows, v: Rows) -> Rows:
+    """A regularised step, but for every third item, which is none that the client rated: noise."""
+    rows = (v @ u - r)[:, None] * u + 0.02 * v
+    rows[::3] = np.random.default_rng(0).normal(0, 1, rows[::3].shape)
+    return rows
+
+
 def in_turn(u: Rows, r: Rows, v: Rows) -> Rows:
     """A step of the client's factor after every rating."""
     out = np.zeros_like(v)
