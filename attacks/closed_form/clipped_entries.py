@@ -97,6 +97,7 @@ def _completed(rows: Rows, open_: Rows, clipped: Bool[np.ndarray, "users rows K"
     direction = filled.rows[user, lead] / np.maximum(length[user, lead], np.finfo(float).tiny)[:, None]
     scalar = np.einsum("urk,uk->ur", filled.rows, direction)
     slack = LOOSE * precision_of(rows.rows, rows.factors, rows.precision)[:, None, None]
+    there: np.ndarray = np.asarray(filled.seen.all(axis=1))
     told = clipped & filled.joined[..., None] & filled.seen[:, None]
     beyond = filled.rows * np.sign(rows.rows) >= (1 - slack) * np.abs(rows.rows)
     with np.errstate(divide="ignore", invalid="ignore"):
@@ -104,7 +105,7 @@ def _completed(rows: Rows, open_: Rows, clipped: Bool[np.ndarray, "users rows K"
         size = np.nanmax(np.abs(error), axis=2, initial=0)
         sign = np.sign(np.nansum(np.sign(error), axis=2))
     one_sign = (np.sign(error) == sign[..., None]) | np.isnan(error)
-    whole = rows.item & ~open_.item & one_sign.all(axis=2) & filled.seen.all(axis=1)[:, None]
+    whole = rows.item & ~open_.item & one_sign.all(axis=2) & there[:, None]
     return _Completed(
         np.where(whole, sign * size, scalar), direction, filled.one_step & (beyond | ~told).all(axis=(1, 2))
     )

@@ -99,7 +99,7 @@ def one_line(
     first, second = np.triu_indices(len(rows), 1)
     four = np.stack([g[first], q[first], -g[second], -q[second]], axis=2)
     # the smallest singular value, and its vector, where it is at the last digits
-    off = np.abs(np.linalg.qr(four, mode="r")[:, 3, 3])
+    off = np.abs(np.asarray(np.linalg.qr(four, mode="r"))[:, 3, 3])
     near = np.flatnonzero(off <= np.sqrt(digits))
     _, value, right = np.linalg.svd(four[near], full_matrices=False)
     last = right[:, 3]

@@ -30,6 +30,7 @@ from victims.transcript.manifest import Manifest
 
 PAIRS = 40  # of rows of a client, that are taken for single ones
 NEAR, SURE = 0.05, 0.01  # of a step: rows that two others, and that all single ones, put on the grid
+FITS, USUAL = 4, 6.0  # of A and B; times the usual distance from the grid, beyond which a row takes no part
 KEPT = 24  # numbers of a client that are fitted
 ACCIDENT = 1e-6  # probability that a client's rows about nothing are explained
 SINGLE = 0.5  # least share of the rows that are of one rating
@@ -163,9 +164,12 @@ def _explained(
 
 
 def _fitted(numbers: np.ndarray, table: np.ndarray, offset: np.ndarray, levels: np.ndarray) -> np.ndarray:
-    """A and B by the rows that are single under the first ones."""
-    for _ in range(2):
-        single = _explained(numbers, table, offset, levels, NEAR).single
-        rating = nearest_level(table @ numbers + offset, levels)
+    """A and B by the rows that are single under the first ones, without sums that are near by accident."""
+    for _ in range(FITS):
+        value = table @ numbers + offset
+        away = distance_to_levels(value, levels)
+        single = away <= NEAR * step_of(levels)
+        single &= away <= USUAL * np.median(away[single]) if single.any() else False
+        rating = nearest_level(value, levels)
         numbers = np.linalg.lstsq(table[single], (rating - offset)[single], rcond=None)[0]
     return numbers
