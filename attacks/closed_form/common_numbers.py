@@ -15,9 +15,9 @@ from jaxtyping import Bool, Float, Int
 from attacks.closed_form.centred import Centred, even, read_centred
 from attacks.closed_form.common_scale import FEWEST, Scale, Told, contradicted, shown_scale
 from attacks.closed_form.credible import HALF
-from attacks.closed_form.gaps import reading_with_gaps
 from attacks.closed_form.goodness_of_fit import step_of
 from attacks.closed_form.item_rows import BATCH_BYTES, rows_of
+from attacks.closed_form.last_readings import reading_of_rated
 from attacks.closed_form.mirrored import NEAR, centre_of, has_other_mirror, higher_centre, patterns_of
 from attacks.closed_form.pull_of_steps import pull_of_hidden_steps, pull_of_steps
 from attacks.closed_form.readings import Reading, Rows, some_of
@@ -230,7 +230,7 @@ def reading_of(manifest: Manifest) -> Callable[[Rows, Manifest, float], Reading]
     callable
         From rows, the manifest and the largest misfit at which a client is answered to a reading.
     """
-    return reading_with_unrated if manifest.weighting == "include-unrated" else reading_with_gaps
+    return reading_with_unrated if manifest.weighting == "include-unrated" else reading_of_rated
 
 
 def _asked(
