@@ -289,9 +289,8 @@ def _answered(
     block = Estimates(users, kind, index, np.where(silenced, np.nan, value))
     if learned.upright < 1:
         block = replace(block, probability=np.where(np.isnan(block.value), np.nan, learned.upright))
-    plain = np.isfinite(part.of_error) & (part.own_bias == 0)
     factors = users, np.full(users.size, uploads.round), factor
-    return Answered(block, reasons, told, factors, plain[here], doubted[here] & ~silenced[:, 0])
+    return Answered(block, reasons, told, factors, part.plain[here], doubted[here] & ~silenced[:, 0])
 
 
 def _off(
