@@ -26,9 +26,8 @@ from jaxtyping import Bool, Float, Int
 from scipy.spatial import cKDTree
 
 from attacks.closed_form.affine_grid import best_numbers
-from attacks.closed_form.contradicted import EXACTLY, TELLING
+from attacks.closed_form.contradicted import mostly_on_the_grid
 from attacks.closed_form.credible import exact_alone
-from attacks.closed_form.decoding import nearest_level
 from attacks.closed_form.goodness_of_fit import OFF_GRID, step_of
 from attacks.closed_form.moving_factor import PARALLEL, grouped
 from attacks.closed_form.readings import Reading, Rows, nothing
@@ -84,7 +83,7 @@ def by_group(
     direction = leading_direction(alone.rows)[0]
     own = ~_of_several(user, direction, rows.precision)
     good = found.answered & own
-    if not _mostly_on_the_grid(found, good, own & ~good & _off(alone, direction, levels), levels):
+    if not mostly_on_the_grid(found.value, good, own & ~good & _off(alone, direction, levels), levels):
         return best
     value = np.where(there & good[:, None], found.value, np.nan)
     told = np.isfinite(value)
@@ -102,20 +101,6 @@ def _off(
         [np.einsum("grk,gk->gr", part, direction) for part in (alone.rows, alone.factors)], axis=2
     )
     return best_numbers(columns, alone.offset, alone.item, levels).distance > OFF_GRID * step_of(levels)
-
-
-def _mostly_on_the_grid(
-    found: Reading,
-    good: Bool[np.ndarray, " groups"],
-    off: Bool[np.ndarray, " groups"],
-    levels: Float[np.ndarray, " levels"],
-) -> bool:
-    """Whether next to no group is off the grid: less a number, ratings without the lowest are on it."""
-    told = good[:, None] & np.isfinite(found.value)
-    near = np.where(told, nearest_level(found.value, levels), np.nan)
-    used = np.array([np.unique(one[there]).size for one, there in zip(near, told, strict=True)])
-    n_fit = int((good & (used >= TELLING)).sum())
-    return n_fit >= EXACTLY * (n_fit + int(off.sum()))
 
 
 def _of_several(
