@@ -16,7 +16,8 @@ from attacks.closed_form.carried_rows import without_carried
 from attacks.closed_form.common_numbers import Learned, reading_of
 from attacks.closed_form.credible import without_multiples
 from attacks.closed_form.gaps import reading_with_gaps
-from attacks.closed_form.hidden_orders import read_hidden_orders
+from attacks.closed_form.goodness_of_fit import step_of
+from attacks.closed_form.hidden_orders import ASKED, read_hidden_orders
 from attacks.closed_form.item_rows import rows_of
 from attacks.closed_form.own_factors import factors_of
 from attacks.closed_form.readings import (
@@ -31,6 +32,7 @@ from attacks.closed_form.row_weights import ROUNDS, read_weighted
 from victims.transcript.manifest import Manifest
 from victims.transcript.view import Uploads
 
+IN_VAIN = 1500.0  # clients, times levels, that hidden orders are looked for in without finding any
 EXACT = 1e-6  # misfit of an answer that owes nothing to rounding
 
 Round = tuple[Reading, Float[np.ndarray, "users K"]]  # what is read of one, and clients' factors
@@ -140,13 +142,17 @@ def _with_hidden_orders(
     max_misfit: float,
 ) -> list[Round]:
     """Read who was read in no round, as ones that went several times through their ratings."""
-    out = list(rounds)
+    out, vain, levels = list(rounds), 0.0, np.array(manifest.rating_levels)
     for number, one in enumerate(uploads if manifest.weighting == "observed-only" else ()):
         here = np.flatnonzero(~np.any([part.answered for part, _ in out], axis=0))
+        if vain >= IN_VAIN:
+            break
         if not here.size or not one.index.shape[-1]:
             continue
         rows = rows_of(manifest, one, None, learned.lowered, learned.pulls[0])
         found = read_hidden_orders(some_of(rows, here), manifest)
+        if not found.answered.any():
+            vain += min(here.size, ASKED) * levels[-1] / step_of(levels)
         out[number] = _taken_up(rounds[number], found, here)
     return out
 
