@@ -13,15 +13,13 @@ from itertools import product
 
 import numpy as np
 
-from attacks.closed_form.affine_grid import best_numbers
 from attacks.closed_form.averaged_rows import groups_of_rows, says_the_mean, without_means
 from attacks.closed_form.common_scale import common_scale
 from attacks.closed_form.confidence_weights import weighed_by_ratings
-from attacks.closed_form.contradicted import mostly_on_the_grid
 from attacks.closed_form.credible import SLACK
 from attacks.closed_form.equal_readings import with_pull, with_scale, without_scale
 from attacks.closed_form.fitted_chain import chain_of
-from attacks.closed_form.goodness_of_fit import OFF_GRID, step_of
+from attacks.closed_form.goodness_of_fit import step_of
 from attacks.closed_form.grid_reading import near_levels, read, saturated, with_unknown
 from attacks.closed_form.integer_relation import ratings_in_span
 from attacks.closed_form.moving_factor import PARALLEL
@@ -150,11 +148,6 @@ def _without_row_scales(rows: Rows, manifest: Manifest, max_misfit: float) -> Re
     # rows that are exact in their planes are as exact along them, unless items have pulls of their own
     levels = np.array(manifest.rating_levels)
     far = SLACK * (inexact + rows.precision**HALF) * max(levels[-1] - levels[0], step_of(levels))
-    columns = np.stack([scalar, along], axis=2) * numbers.there[..., None]
-    away = best_numbers(columns, rows.offset, numbers.there, levels).distance
-    off = told & ~best.answered & (away > np.maximum(OFF_GRID * step_of(levels), far))
-    if not mostly_on_the_grid(best.value, best.answered, off, levels):
-        best = best._replace(misfit=np.full(told.size, np.nan))
     return best._replace(allowed=np.minimum(best.allowed, far / (step_of(levels) / 4)))
 
 

@@ -6,9 +6,6 @@ import numpy as np
 import pytest
 
 import factorleak as fl
-from attacks.closed_form import row_readings
-from attacks.closed_form.readings import Rows, nothing, reading_of
-from tests.attacks.closed_form.test_parallel_groups import manifest
 
 LEVELS, ITEMS, K, USERS = np.arange(1.0, 6.0), 50, 6, 10
 
@@ -99,19 +96,3 @@ def test_rows_that_are_exact_and_beside_the_grid_by_more_are_no_ratings(tmp_path
         recorder.broadcast(0, q)
         recorder.upload(0, 0, rows, np.arange(12))
     assert list(fl.attack(tmp_path / "t", "undeclared").abstained) == [0]
-
-
-@pytest.mark.parametrize("off", [False, True])
-def test_few_levels_are_not_read_where_other_exact_rows_are_off_the_grid(monkeypatch, off):
-    """Items whose pulls differ: one client of two levels met the grid by accident."""
-    rng, shape = np.random.default_rng(0), (5, 9)
-    v, u, stars = rng.normal(0, 0.4, (*shape, K)), rng.normal(0, 0.5, (5, K)), rng.choice(LEVELS, shape)
-    error = stars ** (1.7 if off else 1.0) - np.einsum("urk,uk->ur", v, u)
-    sent = error[..., None] * u[:, None] + 0.1 * v
-    there, first = np.ones(shape, bool), np.arange(5) == 0
-    rows = Rows(sent, v, np.zeros(shape), there, np.full(5, np.nan), 2.0**-52, None)
-    value = np.where(first[:, None], np.where(stars > 2, 4.0, 2.0), np.nan)
-    accident = reading_of(value, np.where(first, 0.0, np.nan), 0.25)
-    monkeypatch.setattr(row_readings, "read", lambda *_: accident)
-    monkeypatch.setattr(row_readings, "_biased", lambda *_: nothing(5)._replace(value=np.full(shape, np.nan)))
-    assert row_readings._without_row_scales(rows, manifest(), 0.25).answered.any() != off
