@@ -16,7 +16,7 @@ from attacks.closed_form.affine_grid import best_numbers
 from attacks.closed_form.decoding import distance_to_levels
 from attacks.closed_form.goodness_of_fit import accidental, misfit, step_of
 from attacks.closed_form.rating_grid import RowNumbers, best_length
-from attacks.closed_form.readings import Numbers, Reading, Rows
+from attacks.closed_form.readings import Numbers, Reading, Rows, reading_of
 from victims.transcript.manifest import Manifest
 
 BETWEEN = 0.3  # of a step: rows that come out so far from any level are not answered
@@ -71,8 +71,8 @@ def read(numbers: Numbers, rows: Rows, manifest: Manifest, max_misfit: float) ->
     of_error, of_factor, own_bias = (
         np.where(declared, left, right) for left, right in zip(told.numbers, free.numbers, strict=True)
     )
-    return Reading(
-        value=np.where(numbers.there, value, np.nan),
+    return reading_of(
+        np.where(numbers.there, value, np.nan),
         misfit=np.where(numbers.whole, fit, np.nan),
         allowed=np.where(declared, most, most_free),
         declared=declared,

@@ -50,6 +50,7 @@ from attacks.closed_form.second_order import second_order
 from victims.transcript.manifest import Manifest
 
 FEWEST_ROWS = 6  # ratings of a client
+IN_VAIN = 1500.0  # clients, times steps up to the highest level, after which no further round is asked
 ASKED = 12  # clients with most ratings: where none of them can be read alone the others are not tried
 MOST = 0.75  # of those that can be read alone, that have to agree
 SPREAD = 0.4  # of the rows' size, across their common direction, above which steps are not small
@@ -112,13 +113,17 @@ def read_hidden_orders(rounds: Sequence[Rows], manifest: Manifest) -> list[Readi
         answered where clients do not agree on A B. A client is answered in one round alone.
     """
     levels = np.array(manifest.rating_levels)
-    nearest: list[dict[int, Asked]] = []
-    answers: list[dict[int, Answer]] = []
-    for rows in rounds:
+    nearest: list[dict[int, Asked]] = [{} for _ in rounds]
+    answers: list[dict[int, Answer]] = [{} for _ in rounds]
+    vain = 0.0
+    for number, rows in enumerate(rounds):
         known = {user for one in answers for user in one}
         first, second = _asked(rows, set(range(len(rows.item))) - known, levels)
-        nearest.append({user: _nearer(one, second.get(user), levels) for user, one in first.items()})
-        answers.append(_answers(nearest[-1], levels, True) | _answers(first, levels, False))
+        nearest[number] = {user: _nearer(one, second.get(user), levels) for user, one in first.items()}
+        answers[number] = _answers(nearest[number], levels, True) | _answers(first, levels, False)
+        vain += 0 if answers[number] else len(first) * levels[-1] / step_of(levels)
+        if vain >= IN_VAIN:
+            break
     if len(rounds) > 1:
         at = _nearest_rounds(nearest, levels)
         together = _answers({user: nearest[number][user] for user, number in at.items()}, levels, True)

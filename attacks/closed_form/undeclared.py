@@ -296,7 +296,7 @@ def _answered(
     if learned.upright < 1:
         block = replace(block, probability=np.where(np.isnan(block.value), np.nan, learned.upright))
     # numbers of one step, or of none, as in a span
-    plain = (np.isfinite(part.of_error) | np.isnan(part.steps)) & (part.own_bias == 0)
+    plain = part.plain | (np.isnan(part.steps) & (part.own_bias == 0))
     factors = users, np.full(users.size, uploads.round), factor
     return Answered(block, reasons, told, factors, plain[here], doubted[here] & ~silenced[:, 0])
 
