@@ -76,6 +76,7 @@ def pytest_collection() -> Generator[None, object, object]:
         gc.enable()
         gc.collect()
         gc.freeze()
+        gc.set_threshold(20_000)  # JAX and hypothesis do something at every collection, and arrays need none
 
 
 @pytest.hookimpl(optionalhook=True)

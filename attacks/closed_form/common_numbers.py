@@ -14,9 +14,9 @@ from jaxtyping import Bool, Float, Int
 
 from attacks.closed_form.common_scale import FEWEST, Scale, Told, contradicted, shown_scale
 from attacks.closed_form.credible import HALF
-from attacks.closed_form.gaps import reading_with_gaps
 from attacks.closed_form.goodness_of_fit import step_of
 from attacks.closed_form.item_rows import BATCH_BYTES, rows_of
+from attacks.closed_form.last_readings import reading_of_rated
 from attacks.closed_form.pull_of_steps import pull_of_hidden_steps, pull_of_steps
 from attacks.closed_form.readings import Reading, Rows, some_of
 from attacks.closed_form.shunned_level import MANY, may_be_lowered
@@ -191,7 +191,7 @@ def reading_of(manifest: Manifest) -> Callable[[Rows, Manifest, float], Reading]
     callable
         From rows, the manifest and the largest misfit at which a client is answered to a reading.
     """
-    return reading_with_unrated if manifest.weighting == "include-unrated" else reading_with_gaps
+    return reading_with_unrated if manifest.weighting == "include-unrated" else reading_of_rated
 
 
 def _asked(
@@ -253,12 +253,14 @@ def _offset(
 
     levels = np.array(manifest.rating_levels)
     denying = sum(_denying(one, levels) for one in asked)
-    saying = low = hidden = 0  # clients that fit with it alone; at the lowest level; of whom not all is told
+    # clients that fit with it alone; at the lowest level; of whom not all is told, and all
+    saying = low = hidden = shown = 0
     for one in asked:
         answered = one.found.answered
         near_lowest = np.abs(one.found.value - lowest) < step_of(levels) / 2
         whole = answered & ~(np.isnan(one.found.value) & one.rows.item).any(axis=1)
         hidden += int((answered & ~whole).sum())
+        shown += int(whole.sum())
         low += int((answered & near_lowest.any(axis=1)).sum())
         if not one.found.answered.all():
             rows, found = less(one, ~one.found.answered)
@@ -267,8 +269,8 @@ def _offset(
             # nor sends zeros, which predictions clipped to the grid leave of the lowest level
             at_lowest |= rows.item & ~(rows.rows != 0).any(axis=2)
             saying += int((found.answered & at_lowest.any(axis=1)).sum())
-    # where rows are clipped, the highest ratings are those that are not told
-    return offset_by_votes(lowest, saying, denying, hidden > 0 and low >= MANY)
+    # where rows are clipped, the highest ratings are those that are not told; of as many they would be
+    return offset_by_votes(lowest, saying, denying, hidden > 0 and low >= MANY > shown)
 
 
 def offset_by_votes(lowest: float, saying: int, denying: int, unsaid: bool = False) -> Offset:

@@ -7,7 +7,8 @@ After Hu, Koren and Volinsky, and federated after them, a row of one step is
 so that its length along the common direction d is g_k = c_k (A + B h_k) with one A and B for all rows of a
 client, and one alpha for all clients. The ratings of three rows make a quadratic equation of alpha, whatever
 A and B are, and these follow from two of them. c is known up to a factor: r + 1 and 2 r have other alphas,
-so that clients with both ends of the grid tell alpha, and with it everybody's ratings follow.
+so that clients with both ends of the grid tell alpha, and with it everybody's ratings follow. Any two
+weights, and often three (1, 2 and 3 as levels 1, 3 and 5), are of some alpha: four levels are asked for.
 
 What it assumes: one step, rows in the clear and without noise; alpha above 0, which is common to clients.
 
@@ -32,6 +33,7 @@ from attacks.closed_form.readings import Numbers
 
 FEWEST_TELLING, FEWEST = 8, 6  # rows of who tells alpha, and of who is read with it
 ASKED = 20  # clients who may tell it
+TELLING = 4  # levels among their ratings, or all that there are
 FEWEST_AGREEING, ALIKE = 2, 1e-3  # clients who tell one alpha, and how nearly it is one
 MOST_LEVELS = 12  # of a grid, the ratings of three rows being tried
 ANCHORS = 4  # choices of rows whose ratings are tried
@@ -109,8 +111,9 @@ def _common_alpha(numbers: Numbers, rows: list[np.ndarray], levels: Float[np.nda
         if (asked := asked + 1) > ASKED:
             break
         fit = _fit(numbers.scalar[user, own], numbers.along[user, own], levels, None)
-        ends = fit.alone and {levels[0], levels[-1]} <= set(fit.ratings.tolist())
-        if ends and fit.misfit <= accidental(np.array([own.size - 3]), fit.tried)[0]:
+        used = set(fit.ratings.tolist())
+        telling = {levels[0], levels[-1]} <= used and len(used) >= min(TELLING, levels.size)
+        if fit.alone and telling and fit.misfit <= accidental(np.array([own.size - 3]), fit.tried)[0]:
             told.append(fit.alpha)
     for one in told:
         agreeing = np.abs(np.array(told) / one - 1) < ALIKE

@@ -99,6 +99,44 @@ def unless_off_the_grid(
     return silent_about(found, answered, reason)
 
 
+def mostly_on_the_grid(
+    value: Float[np.ndarray, "clients rows"],
+    good: Bool[np.ndarray, " clients"],
+    off: Bool[np.ndarray, " clients"],
+    levels: Float[np.ndarray, " levels"],
+) -> bool:
+    """Tell whether exact rows of a fifth of those who can be judged, or less, are off the grid.
+
+    Parameters
+    ----------
+    value : (clients, rows)
+        Stars; NaN where not told.
+    good : (clients,) bool
+        Who is read. Of ratings less a number, those without the lowest may be on the grid; with two levels,
+        any are.
+    off : (clients,) bool
+        Whose rows are exact, and of numbers that no factor puts on the grid.
+    levels : (n_levels,)
+        Ratings that exist, ascending, in stars.
+
+    Returns
+    -------
+    bool
+
+    Examples
+    --------
+    >>> one, two, stars = np.array([True, False]), np.array([False, True]), np.arange(1.0, 6.0)
+    >>> read = np.array([[1.0, 3.0, 5.0], [np.nan, np.nan, np.nan]])
+    >>> mostly_on_the_grid(read, one, two, stars), mostly_on_the_grid(read, one, two & False, stars)
+    (False, True)
+    """
+    told = good[:, None] & np.isfinite(value)
+    near = np.where(told, nearest_level(value, levels), np.nan)
+    used = np.array([np.unique(own[there]).size for own, there in zip(near, told, strict=True)])
+    n_fit = int((good & (used >= TELLING)).sum())
+    return n_fit >= EXACTLY * (n_fit + int(off.sum()))
+
+
 def silent_about(found: Reconstruction, whom: Bool[np.ndarray, " users"], reason: str) -> Reconstruction:
     """Take back the answers about some clients.
 

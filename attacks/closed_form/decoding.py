@@ -58,7 +58,7 @@ def nearest_level(
     """
     if levels.size == 1:
         return np.full_like(value, levels[0])
-    if step := _common_step(np.asarray(levels, float).tobytes()):
+    if step := common_step(levels):
         nearest = value - levels[0]
         nearest /= step
         np.rint(nearest, out=nearest)
@@ -68,6 +68,50 @@ def nearest_level(
         nearest += levels[0]
         return nearest
     return levels[np.searchsorted((levels[1:] + levels[:-1]) / 2, value)]
+
+
+def common_step(levels: Float[np.ndarray, " levels"]) -> float:
+    """Find how far apart levels are, where all are equally far.
+
+    Parameters
+    ----------
+    levels : (n_levels,)
+        Ascending, two or more.
+
+    Returns
+    -------
+    float
+        0 where they are not.
+
+    Examples
+    --------
+    >>> common_step(np.array([0.5, 1.0, 1.5])), common_step(np.array([1.0, 2.0, 4.0]))
+    (0.5, 0.0)
+    """
+    return _common_step(np.asarray(levels, float).tobytes())
+
+
+def beside_levels(place: Float[np.ndarray, "*shape"], n_levels: int) -> Float[np.ndarray, "*shape"]:
+    """Turn numbers into their distances, with a sign, from levels 0, 1, 2 and so on; in place.
+
+    Parameters
+    ----------
+    place : any shape
+        Overwritten: searches ask for millions.
+    n_levels : int
+
+    Returns
+    -------
+    same shape as ``place``
+
+    Examples
+    --------
+    >>> beside_levels(np.array([-0.5, 1.25, 3.0]), 3)
+    array([-0.5 ,  0.25,  1.  ])
+    """
+    nearest = np.rint(place)
+    np.clip(nearest, 0, n_levels - 1, out=nearest)
+    return np.subtract(place, nearest, out=place)
 
 
 @lru_cache(maxsize=64)

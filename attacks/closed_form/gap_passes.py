@@ -6,7 +6,7 @@ In T steps over all its ratings a client moves its factor and its copies w_j of 
     w_j = a^t (v_j + kappa D_j),
 
 and sends D_j, or what of it is large. To first order D has rank one, so that two numbers put the ratings near
-the grid, and a few pairs of them do (``attacks.closed_form.hidden_orders``). With the ratings that a pair
+the grid, and a few pairs of them do (``attacks.closed_form.order_pairs``). With the ratings that a pair
 names, K + 4 unknowns are left (s and a are 1 without decay), and one more for each row of which nothing was
 sent: they are fitted to the entries that were, for each T from two on. Right ratings meet them to the last
 digits; those of other pairs miss them by the second order, about a hundredth, with decay or without, so that
@@ -31,7 +31,7 @@ from attacks.closed_form.filled_rows import of_rank_one
 from attacks.closed_form.gap_spans import OneClient, Told
 from attacks.closed_form.gap_steps import EXCESS, MOST_ROWS, Fit, fitted
 from attacks.closed_form.goodness_of_fit import step_of
-from attacks.closed_form.hidden_orders import FirstOrder, nearest_pairs
+from attacks.closed_form.order_pairs import FirstOrder, nearest_pairs
 
 PASSES = range(2, 11)  # steps that are tried
 TRIED = 6  # pairs of a client

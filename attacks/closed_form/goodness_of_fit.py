@@ -18,6 +18,7 @@ from attacks.closed_form.decoding import distance_to_levels, nearest_level
 ACCIDENT = 1e-3  # probability that answers about nothing are taken for ratings, client by client
 FIT_ROWS = 64  # rows per client that are looked at
 DIGITS = 1e-5  # of a step: what is left of answers that are right, by rounding alone
+OFF_GRID = 1e-2  # of a step, in the mean, beyond which exact rows are not of ratings
 FAR = 4.0  # steps off the grid, from where on numbers are about no ratings, however far off chance would be
 TINY = np.finfo(np.float64).tiny
 

@@ -16,7 +16,7 @@ from attacks.closed_form.affine_grid import best_numbers
 from attacks.closed_form.decoding import distance_to_levels
 from attacks.closed_form.goodness_of_fit import accidental, misfit, step_of
 from attacks.closed_form.rating_grid import RowNumbers, best_length
-from attacks.closed_form.readings import Numbers, Reading, Rows
+from attacks.closed_form.readings import Numbers, Reading, Rows, reading_of
 from victims.transcript.manifest import Manifest
 
 BETWEEN = 0.3  # of a step: rows that come out so far from any level are not answered
@@ -65,13 +65,14 @@ def read(numbers: Numbers, rows: Rows, manifest: Manifest, max_misfit: float) ->
         for left, right in ((told.value, free.value), (told.error, free.error))
     )
     clipped &= ~_on_the_grid(value, clipped, counted, levels)
-    value = np.where(clipped, beyond(value, error, levels), near_levels(value, levels))
     fit = np.where(declared, told.misfit, free.misfit)
+    fit = np.where(_impossible(value, error, clipped, levels), np.nan, fit)
+    value = np.where(clipped, beyond(value, error, levels), near_levels(value, levels))
     of_error, of_factor, own_bias = (
         np.where(declared, left, right) for left, right in zip(told.numbers, free.numbers, strict=True)
     )
-    return Reading(
-        value=np.where(numbers.there, value, np.nan),
+    return reading_of(
+        np.where(numbers.there, value, np.nan),
         misfit=np.where(numbers.whole, fit, np.nan),
         allowed=np.where(declared, most, most_free),
         declared=declared,
@@ -229,6 +230,15 @@ def _on_the_grid(
     usual = (away * counted).sum(axis=1) / np.maximum(counted.sum(axis=1), 1)
     limit = CLOSER * usual + SATURATED
     return (np.where(some, away, 0).max(axis=1, initial=0) <= limit)[:, None]
+
+
+def _impossible(
+    value: np.ndarray, error: np.ndarray, clipped: np.ndarray, levels: np.ndarray
+) -> Bool[np.ndarray, " users"]:
+    """Whether a clipped row asks for a rating beyond the grid: its error is larger than what is sent."""
+    slack = BETWEEN * step_of(levels)
+    above, below = (error > 0) & (value > levels[-1] + slack), (error < 0) & (value < levels[0] - slack)
+    return (clipped & (above | below)).any(axis=1)
 
 
 def beyond(value: np.ndarray, error: np.ndarray, levels: np.ndarray) -> Float[np.ndarray, "users rows"]:

@@ -13,7 +13,7 @@ from typing import NamedTuple
 import numpy as np
 from jaxtyping import Bool, Float
 
-from attacks.closed_form.decoding import distance_to_levels, nearest_level
+from attacks.closed_form.decoding import beside_levels, distance_to_levels, nearest_level
 from attacks.closed_form.goodness_of_fit import FIT_ROWS, step_of
 from attacks.closed_form.links import Link, Numbers, Scaled
 
@@ -21,6 +21,7 @@ REACH = np.geomspace(0.05, 25.0, 320)  # largest product that a prediction goes 
 KEPT = 12  # trials of a client and link that are fitted
 STEPS = 8  # of Gauss and Newton
 LEAST = 1e-3  # of a step, by which predictions must differ
+AT_ONCE = 100_000  # numbers
 UNEVEN = 1e-6  # of a step, that levels are equally far apart to
 ERRORS = 0.25  # of a step, that the errors of a client are in the mean, at least
 
@@ -128,11 +129,16 @@ def _mean_distance(
     step = (y[-1] - y[0]) / max(y.size - 1, 1)
     if y.size < 2 or np.abs(np.diff(y) - step).max() > UNEVEN * step:
         return distance_to_levels(p[:, None] + a[..., None] * error[:, None], y).mean(axis=2)
-    place = (a / step)[..., None] * error[:, None]
-    place += ((p - y[0]) / step)[:, None]
-    nearest = np.clip(np.rint(place), 0, y.size - 1)
-    nearest -= place
-    return np.abs(nearest, out=nearest).mean(axis=2) * step
+    # single precision tells which trials are fitted; some at a time stay near the processor
+    times, errors, places = (one.astype(np.float32) for one in (a / step, error, (p - y[0]) / step))
+    out, some = np.empty(a.shape), max(1, AT_ONCE // (y.size * p.shape[1]))
+    for at in range(0, len(a), some):
+        here = slice(at, at + some)
+        place = times[here, :, None] * errors[here, None]
+        place += places[here, None]
+        off = beside_levels(place, y.size)
+        out[here] = np.abs(off, out=off).mean(axis=2)
+    return out * step
 
 
 def _lowest(away: Float[np.ndarray, "numbers levels"], run: int) -> Bool[np.ndarray, "numbers levels"]:

@@ -16,7 +16,7 @@ from jaxtyping import Bool, Float
 
 from attacks.closed_form.affine_grid import best_numbers
 from attacks.closed_form.credible import SLACK
-from attacks.closed_form.goodness_of_fit import step_of
+from attacks.closed_form.goodness_of_fit import OFF_GRID, step_of
 from attacks.closed_form.grid_reading import equally_long
 from attacks.closed_form.moving_factor import follow
 from attacks.closed_form.readings import Rows
@@ -27,7 +27,6 @@ from attacks.closed_form.weighted_zeros import HALF, on_one_line
 
 FEWEST = 4  # rows of a client that is judged: two more than numbers
 DIGITS = 4.0  # times the last digit of rows, that rounding turns them by
-OFF = 1e-2  # of a step, in the mean, beyond which exact rows are not of ratings
 
 
 def off_grid(
@@ -72,7 +71,7 @@ def off_grid(
             usable = _usable(part, chain.scalar, item, item & (chain.step >= 0))
             usable &= chain.whole & alone & ~judged
             away = _away(chain.scalar, chain.along, item & usable[:, None], rows, levels)
-            out |= usable & np.isfinite(away) & (away > OFF * step_of(levels))
+            out |= usable & np.isfinite(away) & (away > OFF_GRID * step_of(levels))
             judged |= usable
         for part, item in parts:
             direction, across = across_direction(part)
@@ -81,7 +80,7 @@ def off_grid(
             usable &= across <= DIGITS * (digit or rows.precision)
             away = _away(scalar, along, item & usable[:, None], rows, levels)
             rounded = SLACK * across * max(levels[-1] - levels[0], step_of(levels))
-            out |= usable & np.isfinite(away) & (away > np.maximum(OFF * step_of(levels), rounded))
+            out |= usable & np.isfinite(away) & (away > np.maximum(OFF_GRID * step_of(levels), rounded))
     return out
 
 

@@ -9,6 +9,9 @@ A direction that several clients send is nobody's own: what the server handed ou
 variate, which is a mean of all clients' rows of the round before) is in everybody's rows, and shows ratings
 of others there.
 
+Groups that are exact and off the grid show that it is not ratings that are learned, but, it may be, ratings
+less a number that nobody told, which some groups lack the levels to show: where there are many, none is read.
+
 What it assumes: exact rows, and ``LEAST`` rows of a group; several levels, for one alone is met by any rows
 that are linear in their predictions, those of negatives among them. It does not tell whose group it is, or
 how many users there are; users with fewer lone items are not seen.
@@ -22,7 +25,10 @@ import numpy as np
 from jaxtyping import Bool, Float, Int
 from scipy.spatial import cKDTree
 
+from attacks.closed_form.affine_grid import best_numbers
+from attacks.closed_form.contradicted import mostly_on_the_grid
 from attacks.closed_form.credible import exact_alone
+from attacks.closed_form.goodness_of_fit import OFF_GRID, step_of
 from attacks.closed_form.moving_factor import PARALLEL, grouped
 from attacks.closed_form.readings import Reading, Rows, nothing
 from attacks.closed_form.reduction import leading_direction
@@ -74,13 +80,27 @@ def by_group(
     )
     levels = np.array(manifest.rating_levels)
     found = exact_alone(reading(alone, manifest, min(max_misfit, EXACT)), alone, levels)
-    good = found.answered & ~_of_several(user, leading_direction(alone.rows)[0], rows.precision)
+    direction = leading_direction(alone.rows)[0]
+    own = ~_of_several(user, direction, rows.precision)
+    good = found.answered & own
+    if not mostly_on_the_grid(found.value, good, own & ~good & _off(alone, direction, levels), levels):
+        return best
     value = np.where(there & good[:, None], found.value, np.nan)
     told = np.isfinite(value)
     best.value[np.broadcast_to(one, order.shape)[told], order[told]] = value[told]
     misfit = np.full(users, -np.inf)
     np.maximum.at(misfit, user[good], found.misfit[good])
-    return best._replace(misfit=np.where(np.isfinite(misfit), misfit, np.nan))
+    return best._replace(misfit=np.where(np.isfinite(misfit), misfit, np.nan), plain=np.isfinite(misfit))
+
+
+def _off(
+    alone: Rows, direction: Float[np.ndarray, "groups K"], levels: Float[np.ndarray, " levels"]
+) -> Bool[np.ndarray, " groups"]:
+    """Groups that no two numbers put on the grid."""
+    columns = np.stack(
+        [np.einsum("grk,gk->gr", part, direction) for part in (alone.rows, alone.factors)], axis=2
+    )
+    return best_numbers(columns, alone.offset, alone.item, levels).distance > OFF_GRID * step_of(levels)
 
 
 def _of_several(

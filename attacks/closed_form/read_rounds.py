@@ -140,13 +140,16 @@ def _with_hidden_orders(
     max_misfit: float,
 ) -> list[Round]:
     """Read who was read in no round, as ones that went several times through their ratings."""
+    here = np.flatnonzero(~np.any([part.answered for part, _ in rounds], axis=0))
+    asked = [number for number, one in enumerate(uploads) if one.index.shape[-1]]
+    if manifest.weighting == "include-unrated" or not here.size:
+        return rounds
+    rows = [
+        some_of(rows_of(manifest, uploads[number], None, learned.lowered, learned.pulls[0]), here)
+        for number in asked
+    ]
     out = list(rounds)
-    for number, one in enumerate(uploads if manifest.weighting == "observed-only" else ()):
-        here = np.flatnonzero(~np.any([part.answered for part, _ in out], axis=0))
-        if not here.size or not one.index.shape[-1]:
-            continue
-        rows = rows_of(manifest, one, None, learned.lowered, learned.pulls[0])
-        found = read_hidden_orders(some_of(rows, here), manifest)
+    for number, found in zip(asked, read_hidden_orders(rows, manifest), strict=True):
         out[number] = _taken_up(rounds[number], found, here)
     return out
 

@@ -55,6 +55,8 @@ class Reading(NamedTuple):
         What was taken off the rows, as a multiple of their factors.
     of_error, of_factor, own_bias : (users,)
         A, B and C.
+    plain : (users,) bool
+        Whether the answer asks for nothing but ratings as they are, less one number or none.
     """
 
     value: Float[np.ndarray, "users rows"]
@@ -66,6 +68,7 @@ class Reading(NamedTuple):
     of_error: Float[np.ndarray, " users"]
     of_factor: Float[np.ndarray, " users"]
     own_bias: Float[np.ndarray, " users"]
+    plain: Bool[np.ndarray, " users"]
 
     @property
     def answered(self) -> Bool[np.ndarray, " users"]:
@@ -110,6 +113,7 @@ def reading_of(
     of_error: Float[np.ndarray, " users"] | float = np.nan,
     of_factor: Float[np.ndarray, " users"] | float = np.nan,
     own_bias: Float[np.ndarray, " users"] | float = 0.0,
+    plain: Bool[np.ndarray, " users"] | bool | None = None,
 ) -> Reading:
     """Make a reading of what is told; a single number holds for all clients.
 
@@ -118,6 +122,8 @@ def reading_of(
     value : (users, rows)
     misfit, allowed, declared, steps, pull, of_error, of_factor, own_bias : (users,), or one number
         As of ``Reading``.
+    plain : (users,) bool, or bool, optional
+        Whose A is told and C is 0 by default.
 
     Returns
     -------
@@ -129,7 +135,9 @@ def reading_of(
     >>> found.answered.tolist(), found.pull.tolist()
     ([True, False], [0.0, 0.0])
     """
-    each = (misfit, allowed, declared, steps, pull, of_error, of_factor, own_bias)
+    if plain is None:
+        plain = np.isfinite(of_error) & (np.asarray(own_bias) == 0)
+    each = (misfit, allowed, declared, steps, pull, of_error, of_factor, own_bias, plain)
     return Reading(value, *(np.array(np.broadcast_to(part, len(value))) for part in each))
 
 

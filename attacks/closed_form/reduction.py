@@ -228,10 +228,12 @@ def projection(uploads: Uploads, along: Float[np.ndarray, "users K"]) -> np.ndar
     (n_users, n_rows)
     """
     factors = uploads.factors.astype(along.dtype, copy=False)
-    if uploads.shared:
-        return along @ factors[uploads.at[0]].T
-    return (
-        np.take_along_axis(along @ factors.T, uploads.at, axis=1)
-        if (factors.shape[0] <= 4 * uploads.at.shape[1])
-        else np.matmul(factors[uploads.at], along[:, :, None])[..., 0]
-    )
+    # of finite numbers in single precision OpenBLAS calls some invalid on some processors (numpy issue 24067)
+    with np.errstate(invalid="ignore"):
+        if uploads.shared:
+            return along @ factors[uploads.at[0]].T
+        return (
+            np.take_along_axis(along @ factors.T, uploads.at, axis=1)
+            if (factors.shape[0] <= 4 * uploads.at.shape[1])
+            else np.matmul(factors[uploads.at], along[:, :, None])[..., 0]
+        )

@@ -62,9 +62,11 @@ from attacks.closed_form.adaptive_recording import read_adaptive
 from attacks.closed_form.answered import Answered
 from attacks.closed_form.bias_column import bias_column, with_ones, without_column
 from attacks.closed_form.centred_recording import read_centred_recording
+from attacks.closed_form.clipped_samples import clipped_samples
 from attacks.closed_form.common_numbers import DECLARED, Learned, learned_of
 from attacks.closed_form.contradicted import unless_off_the_grid
 from attacks.closed_form.equal_orders_recording import read_equal_orders
+from attacks.closed_form.handed_out import unless_handed_out
 from attacks.closed_form.implicit_recording import with_positives
 from attacks.closed_form.item_biases_recording import read_item_biases
 from attacks.closed_form.item_rows import BATCH_BYTES, rounding_of, rows_of
@@ -156,7 +158,7 @@ class Undeclared:
         if own is not None and own.complete:
             return with_own_biases(_nothing_read(self.name, view, options), own, levels)
         found: list[Answered] = []
-        done = 0
+        done, clips = 0, False
         learned = learned_of(view, self.max_misfit)
         if learned.centred:
             found = read_centred_recording(view, learned.pulls[0], key, progress)
@@ -166,11 +168,13 @@ class Undeclared:
             off[np.searchsorted(view.users, batch.users)] = _off(
                 view.manifest, batch.rounds[0], rounds, learned
             )
+            clips |= _clips(view.manifest, batch.rounds[0], learned)
             done += batch.users.size
             progress(done, view.users.size)
         told, plain, doubted = _put_together(self.name, view, found, options)
+        told = unless_handed_out(told, view, learned.pulls[0])
         told = told if learned.settled else unless_shunned(told, view, doubted)
-        told = unless_off_the_grid(told, off, levels, plain)
+        told = told if clips else unless_off_the_grid(told, off, levels, plain)
         if not learned.centred and _untold_scale(view, learned):
             one = learned.scale is not None
             told = unless_shifted(
@@ -256,6 +260,8 @@ def _by_best_round(
 ) -> list[Answered]:
     """Each client's answer from the round that fits best, round by round."""
     fit = np.stack([part.misfit - part.allowed for part, _ in rounds])
+    whole = np.stack([part.answered & (part.steps != 0) for part, _ in rounds])
+    fit = np.where(~whole & whole.any(axis=0), np.nan, fit)  # parallel rows alone may be those of others
     best = np.where(np.isnan(fit), np.inf, fit).argmin(axis=0)
     return [
         _answered(batch.users, uploads, one, best == number, learned, levels)
@@ -289,7 +295,8 @@ def _answered(
     block = Estimates(users, kind, index, np.where(silenced, np.nan, value))
     if learned.upright < 1:
         block = replace(block, probability=np.where(np.isnan(block.value), np.nan, learned.upright))
-    plain = np.isfinite(part.of_error) & (part.own_bias == 0)
+    # numbers of one step, or of none, as in a span
+    plain = part.plain | (np.isnan(part.steps) & (part.own_bias == 0))
     factors = users, np.full(users.size, uploads.round), factor
     return Answered(block, reasons, told, factors, plain[here], doubted[here] & ~silenced[:, 0])
 
@@ -306,6 +313,12 @@ def _off(
             some_of(rows, rest), np.array(manifest.rating_levels), rounding_of(uploads.gradients)
         )
     return out
+
+
+def _clips(manifest: Manifest, uploads: Uploads, learned: Learned) -> bool:
+    """Whether samples were clipped: those of one client may all be, and are on no multiple of the grid."""
+    rows = rows_of(manifest, uploads, None, learned.lowered, learned.pulls[0])
+    return manifest.weighting == "observed-only" and bool(clipped_samples(rows)[1].any())
 
 
 def _reasons(users: np.ndarray, part: Reading, here: np.ndarray) -> dict[int, str]:

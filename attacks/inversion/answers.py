@@ -11,6 +11,7 @@ from attacks.closed_form.answered import Answered
 from attacks.closed_form.common_numbers import untold_offset
 from attacks.closed_form.common_scale import common
 from attacks.closed_form.integer_relation import Relation
+from attacks.closed_form.other_shifts import unless_shifted
 from attacks.closed_form.shunned_level import OPEN_OFFSET, may_be_lowered
 from attacks.inversion.told import SPARE, Told
 from victims.transcript.view import ITEM, View
@@ -119,7 +120,8 @@ class Found:
     def reconstruction(self, name: str, reason: str, options: dict) -> Reconstruction:
         """All answers, and why there are no others: for a reason of the client's own, or this one.
 
-        Where all who are read may have ratings a level higher, their differences are the answer.
+        Where all who are read may have ratings a level higher, their differences are the answer. What is read
+        without a fit is known up to a factor and a shift, which the levels that clients use have to exclude.
         """
         blocks, scope = self.blocks, Scope.RATINGS_AND_ATTRIBUTES
         if self.doubted and not blocks:
@@ -127,7 +129,11 @@ class Found:
         silent = self.users[~np.isin(self.users, [user for block in blocks for user in block.users])]
         abstained = {user: self.reasons.get(user, reason) for user in silent.tolist()}
         diagnostics = {"left": self.left, "fitted": self.fitted, "outside": self.outside}
-        return Reconstruction(name, self.users, tuple(blocks), abstained, options, diagnostics, scope=scope)
+        found = Reconstruction(name, self.users, tuple(blocks), abstained, options, diagnostics, scope=scope)
+        by_span = np.isin(self.users, list(self.ratings))
+        return unless_shifted(
+            found, self.levels, by_span, self.lowered, one_scale=False, settled=self.settled
+        )
 
 
 def _reason(new: Told, number: int) -> str:

@@ -245,7 +245,8 @@ def _pairs_nearby(
     The cosine of their smallest angle is the larger singular value of the 2 x 2 products of their bases,
     whose squares add up to 1 at least then: that is looked at first, in single precision.
     """
-    product = basis[here].reshape(-1, basis.shape[2]) @ basis[others].reshape(-1, basis.shape[2]).T
+    with np.errstate(invalid="ignore"):  # which OpenBLAS says of finite single precision (numpy issue 24067)
+        product = basis[here].reshape(-1, basis.shape[2]) @ basis[others].reshape(-1, basis.shape[2]).T
     product *= product
     total = product[0::2, 0::2] + product[0::2, 1::2]
     total += product[1::2, 0::2]

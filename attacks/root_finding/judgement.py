@@ -100,7 +100,7 @@ def off_the_grid(
         return ""
     if unrated:
         believed = _more_than_chance(value[moved], levels) or _all_on_it(
-            value, item, levels, MAX_MISFIT if converged else STOPPED
+            value, moved, levels, MAX_MISFIT if converged else STOPPED
         )
     else:
         believed = _fits(value, moved, moved | ~item, levels)

@@ -25,8 +25,7 @@ from jaxtyping import Bool, Float
 
 from attacks.closed_form.affine_grid import best_numbers
 from attacks.closed_form.decoding import distance_to_levels
-from attacks.closed_form.goodness_of_fit import DIGITS, step_of
-from attacks.closed_form.off_grid import OFF
+from attacks.closed_form.goodness_of_fit import DIGITS, OFF_GRID, step_of
 
 EXACT, FEWEST_JUDGED = (
     1e-6,
@@ -155,7 +154,7 @@ def _multiple(
     raw = np.einsum("unc,uc->un", table[..., :2], null[:, :2])
     there = table.any(axis=2) & np.isfinite(raw)
     found = best_numbers(np.where(there, raw, 0)[..., None], lowered * there, there, levels)
-    return found.told, found.numbers[:, 0], found.distance > OFF * step_of(levels)
+    return found.told, found.numbers[:, 0], found.distance > OFF_GRID * step_of(levels)
 
 
 def _close(

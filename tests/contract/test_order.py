@@ -133,6 +133,7 @@ def same_answers(name: str, options: dict, seen: list[View], context: str) -> Re
 
 # what shows what others of the default run show of the same attacks
 REPEATED = {
+    "semi-als/observed-only",
     "sgd/observed-only",
     "sgd/include-unrated",
     "mf",

@@ -49,7 +49,7 @@ SIMULATED: dict[str, dict[str, Any]] = {
     "scaled": {"scale": -0.02, "regularization": 0.003},
     "one factor": {"factors": 1},
 }
-CHEAP = {"semi-als/observed-only", "mf", "fedmf", "encrypted sums"}
+CHEAP = {"semi-als/observed-only", "mf", "encrypted sums"}
 # a few clients, and few steps: what is compared are the two versions, not how well they are read
 SHORT: dict[str, dict[str, Any]] = {
     "likelihood": {"steps": 3, "passes": 1, "samples": 2, "prior": "flat"},

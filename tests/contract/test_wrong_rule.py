@@ -146,7 +146,10 @@ CASES = [
 ]
 
 
-@pytest.mark.parametrize(("victim", "attack", "rule"), CASES)
+@pytest.mark.parametrize(
+    ("victim", "attack", "rule"),
+    [pytest.param(*case, marks=[pytest.mark.thorough] if case[0] == "noise once" else []) for case in CASES],
+)
 def test_answers_are_right_or_missing(seen, community, victim, attack, rule):
     options = {"starts": 1, "steps": 30} if attack == "trajectory" and victim != "fresh noise" else None
     mine, guessed = errors(answers(changed(seen(victim), rule), attack, options), community)

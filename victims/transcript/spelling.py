@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Mapping
 from difflib import SequenceMatcher, get_close_matches
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
@@ -37,14 +38,14 @@ def nearest(key: str, names: Iterable[str]) -> str | None:
     >>> nearest("user_learning_rate", ["client_learning_rate"]) is None
     True
     """
+    words = _words(key)
     for name in names:
-        if "".join(_words(key)) == "".join(_words(name)):
+        known = _words(name)
+        if "".join(words) == "".join(known):
             return name
-        pairs = list(zip(_words(key), _words(name), strict=False))
-        same_length = len(_words(key)) == len(_words(name))
-        if same_length and all(
+        if len(words) == len(known) and all(
             a == b or (min(len(a), len(b)) > 2 and SequenceMatcher(None, a, b).ratio() >= ALIKE)
-            for a, b in pairs
+            for a, b in zip(words, known, strict=True)
         ):
             return name
     return None
@@ -76,9 +77,11 @@ def closest(key: str, names: Iterable[str]) -> str | None:
     return nearest(key, known) or (found[0] if found else None)
 
 
-def _words(key: str) -> list[str]:
-    """``clientLearningRate`` and ``client-learning_rate`` alike."""
-    return re.sub(r"(?<=[a-z0-9])(?=[A-Z])", "_", key).lower().replace("-", "_").replace(" ", "_").split("_")
+@lru_cache(maxsize=512)
+def _words(key: str) -> tuple[str, ...]:
+    """``clientLearningRate`` and ``client-learning_rate`` alike. Kept, for known keys are asked for often."""
+    apart = re.sub(r"(?<=[a-z0-9])(?=[A-Z])", "_", key).lower()
+    return tuple(apart.replace("-", "_").replace(" ", "_").split("_"))
 
 
 def refuse_misspelt(given: Mapping[str, Any], keys: Iterable[str], where: str) -> None:

@@ -130,3 +130,20 @@ def test_many_levels_are_judged_by_a_few_rows_first(monkeypatch):
     assert 0 < sum(shape[0] for shape in judged if len(shape) == 2 and shape[1] == 14) <= affine_grid.SIFTED
     value = np.einsum("urc,ufc->ufr", columns, numbers) + offset[:, None]
     assert (np.abs(value - ratings[:, None]).max(axis=2).min(axis=1) < 1e-6).all()
+
+
+@pytest.mark.parametrize(("off", "told"), [(0.0, True), (1.1e-4, False)])
+def test_one_row_near_a_level_is_no_evidence(off, told):
+    """Ratings of 2 and 3 with a bias are 1 and 10 as well; one clipped row is near 2 then, by accident.
+
+    It has to be on the level to its last digits to tell them apart. In the mean over all rows it was.
+    """
+    rng = np.random.default_rng(3)
+    along, ratings = rng.normal(0, 1, (40, 21)), rng.choice([1.0, 10.0], (40, 21))
+    ratings[:, 0] = 2 + 9 * off
+    columns = np.stack(
+        [ratings - 4 - along + rng.normal(0, 1e-6, along.shape), along, np.ones_like(along)], 2
+    )
+    levels = np.array([1.0, 2, 3, 5, 10])
+    found = best_numbers(columns, np.zeros_like(along), np.ones(along.shape, bool), levels)
+    assert found.told.mean() == told

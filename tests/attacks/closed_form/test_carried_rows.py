@@ -71,7 +71,10 @@ def test_two_rounds_tell_what_was_carried(tmp_path, carried):
         np.testing.assert_allclose(value[here], table[user[here], index[here]], atol=1e-6)
 
 
-@pytest.mark.parametrize(("rounds", "dropped"), [((4,), False), ((4, 6), False), ((4, 5), True)])
+@pytest.mark.parametrize(
+    ("rounds", "dropped"),
+    [pytest.param((4,), False, marks=pytest.mark.thorough), ((4, 6), False), ((4, 5), True)],
+)
 def test_other_rounds_do_not(tmp_path, rounds, dropped):
     """One round, rounds that do not follow each other, other items: nobody is read exactly."""
     recorded(tmp_path / "run", momentum, rounds, dropped)

@@ -57,6 +57,23 @@ def test_ratings_from_0_to_1_are_open_where_nobody_tells(tmp_path, attack):
     assert "by how many levels" in reason
 
 
+@pytest.mark.parametrize("dtype", [np.float16, np.float64])
+def test_ratings_stored_the_other_way_round_are_answered_so(tmp_path, dtype):
+    """Uploads of a program that stores 6 - r are those of people who rate 6 - r: nothing else can be told."""
+    rng = np.random.default_rng(9)
+    q, p = rng.normal(0, 0.4, (ITEMS, K)).astype(dtype), rng.normal(0, 0.4, (6, K))
+    table = rng.integers(1, 6, (6, 14))
+    with fl.Recorder(tmp_path / "t", rating_levels=STARS) as recorder:
+        recorder.broadcast(0, q)
+        for user in range(6):
+            rows = (q[:14] @ p[user] - (6 - table[user]))[:, None] * p[user]
+            recorder.upload(0, user, rows.astype(dtype), np.arange(14))
+    found = fl.attack(tmp_path / "t", "undeclared")
+    assert not found.abstained
+    for user, _, item, value, _ in found.rows():
+        assert (np.rint(value) == 6 - table[user, item]).all()
+
+
 @pytest.mark.parametrize("attack", ["undeclared", "inversion"])
 @pytest.mark.parametrize("mapped", [True, False])
 def test_who_has_the_lowest_or_the_highest_level_tells(tmp_path, mapped, attack):
@@ -65,6 +82,22 @@ def test_who_has_the_lowest_or_the_highest_level_tells(tmp_path, mapped, attack)
     others = [2.0, 3, 4, 5] if mapped else [1.0, 2, 3, 4]
     recorded(tmp_path / "told", [others] * 4 + told_by, mapped)
     assert right(tmp_path / "told", attack) == 1
+
+
+def test_a_row_that_is_not_told_hides_no_highest_level(tmp_path):
+    """Of sixteen clients two have a row off the grid; the others would show a level that rows hide there."""
+    rng = np.random.default_rng(6)
+    q, p = rng.normal(0, 0.4, (ITEMS, K)).astype(np.float32), rng.normal(0, 0.4, (16, K))
+    with fl.Recorder(tmp_path / "open", rating_levels=STARS) as recorder:
+        recorder.broadcast(0, q)
+        for user in range(16):
+            items = rng.choice(ITEMS, 14, replace=False)
+            ratings = rng.permutation(np.resize([2.0, 3, 4], items.size))
+            error = (ratings - 1) / 4 - q[items] @ p[user]
+            error[np.abs(error).argmax()] += 0.001 * (user < 2)
+            recorder.upload(0, user, np.float32(-error[:, None] * p[user]), items)
+            recorder.truth(user, items, ratings)
+    assert right(tmp_path / "open", "undeclared") is None
 
 
 @pytest.mark.parametrize("declared", [True, False])
@@ -226,3 +259,19 @@ def test_who_is_read_with_a_bias_does_not_deny_ratings_less_a_level(tmp_path):
     assert list(found.abstained) == [0]
     for user, _, index, value, _ in found.rows():
         np.testing.assert_allclose(value, truth[user, index], atol=1e-6)
+
+
+def test_two_levels_less_a_number_are_open_after_several_steps(tmp_path):
+    """Steps over all ratings tell them up to a factor in a span: 7 and 9 less 5.5 were 3 and 7."""
+    rng, levels, k = np.random.default_rng(11), np.arange(1.0, 11.0), 3
+    q, p = rng.normal(0, 0.5, (ITEMS, k)), rng.normal(0, 0.6, (6, k))
+    with fl.Recorder(tmp_path / "t", rating_levels=levels) as recorder:
+        recorder.broadcast(0, q)
+        for user in range(6):
+            items, ratings = rng.permutation(ITEMS)[:18], rng.choice([7.0, 9.0], 18)
+            copy, factor = q[items], p[user]
+            for _ in range(4):
+                error = ratings - 5.5 - copy @ factor
+                copy, factor = copy + 0.05 * error[:, None] * factor, factor + 0.05 * error @ copy
+            recorder.upload(0, user, q[items] - copy, items)
+    assert len(fl.attack(tmp_path / "t", "undeclared").abstained) == 6

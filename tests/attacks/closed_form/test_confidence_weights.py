@@ -11,7 +11,9 @@ STARS, HALVES = np.arange(1.0, 6.0), np.arange(0.5, 5.1, 0.5)
 USERS, ITEMS, K = 8, 60, 4
 
 
-def recorded(path, alpha: float, levels: np.ndarray, dtype=np.float64, unrated=True, power=1.0, grid=None):
+def recorded(
+    path, alpha: float, levels: np.ndarray, dtype=np.float64, unrated=True, power=1.0, grid=None, weights=None
+):
     """One round of clients that solve for their factors; their ratings, 0 where unrated."""
     rng = np.random.default_rng(3)
     q = rng.normal(0, 0.4, (ITEMS, K)).astype(dtype)
@@ -20,6 +22,8 @@ def recorded(path, alpha: float, levels: np.ndarray, dtype=np.float64, unrated=T
         recorder.broadcast(0, q)
         for user, ratings in enumerate(table):
             weight, liked = 1 + alpha * ratings**power, ratings > 0
+            if weights is not None:
+                weight = np.where(liked, np.array(weights)[ratings.astype(int) - 1], 1.0)
             p = np.linalg.solve(q.T @ (weight[:, None] * q) + np.eye(K), q.T @ (weight * liked))
             rows = (-2 * (weight * (liked - q @ p))[:, None] * p).astype(dtype)
             sent = np.arange(ITEMS) if unrated else np.flatnonzero(liked)
@@ -60,3 +64,9 @@ def test_without_both_ends_of_the_grid_it_is_open(tmp_path):
     """r + 1 with another alpha has the same weights up to a factor."""
     table = recorded(tmp_path / "t", 0.5, np.arange(1.0, 5.0), grid=STARS)
     assert answers(tmp_path / "t", table) == (0, 0)
+
+
+def test_few_weights_are_of_some_alpha_by_accident(tmp_path):
+    """1, 2 and 3 are the weights of levels 1, 3 and 5 if alpha is 1."""
+    table = recorded(tmp_path / "t", 1.0, STARS[:3], grid=STARS, weights=(1.0, 2.0, 3.0))
+    assert answers(tmp_path / "t", table)[1] == 0

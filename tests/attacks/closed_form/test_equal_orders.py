@@ -52,7 +52,7 @@ def scored(
     [
         (Program(), STARS),
         (Program(after=True), STARS),
-        (Program(after=True, mu=0.1), HALVES),
+        pytest.param(Program(after=True, mu=0.1), HALVES, marks=pytest.mark.thorough),
         (Program(mu=2.0), STARS),
         (Program(dtype=np.float32), STARS),
     ],
@@ -70,8 +70,20 @@ def test_rows_are_put_in_order(tmp_path, program: Program, levels: np.ndarray):
     assert right == answered >= 0.9 * sum(SIZES)
 
 
-@pytest.mark.parametrize("after", [False, True], ids=["before the step", "after it"])
-@pytest.mark.parametrize("levels", [HALVES, np.array([1.0, 2.0])], ids=["half stars", "two levels"])
+@pytest.mark.parametrize(
+    "after",
+    [
+        pytest.param(False, id="before the step", marks=pytest.mark.thorough),
+        pytest.param(True, id="after it"),
+    ],
+)
+@pytest.mark.parametrize(
+    "levels",
+    [
+        pytest.param(HALVES, id="half stars", marks=pytest.mark.thorough),
+        pytest.param(np.array([1.0, 2.0]), id="two levels"),
+    ],
+)
 def test_long_lists_in_single_precision(tmp_path, levels: np.ndarray, after: bool):
     """Few clients start with three levels that others start with, and rounding lets two rows be the next."""
     sizes = [60, 55, 50, 45, 40, 30, 25, 25, 20, 20]

@@ -106,9 +106,9 @@ def test_multiples_are_told_by_a_declared_scale_alone(tmp_path):
 @pytest.mark.parametrize(
     ("program", "told"),
     [
-        (Program(taken_off=3.3), {}),
+        pytest.param(Program(taken_off=3.3), {}, marks=pytest.mark.thorough),
         (Program(taken_off=3.3, rate=1e-4, dtype=np.float32), {}),
-        (Program(batch=3), {}),
+        pytest.param(Program(batch=3), {}, marks=pytest.mark.thorough),
         (Program(batch=ROWS), {}),
         (Program(), {"grid": np.array([1.5, 2.5, 3.5])}),
     ],

@@ -79,11 +79,32 @@ def test_ratings_of_which_half_are_on_the_grid_stay_open(used, least):
         for j in np.concatenate([rng.permutation(n) for _ in range(3)]):
             error = r[j] - w[j] @ u
             w[j], u = w[j] + 0.005 * error * u, u + 0.005 * error * w[j]
-    found = read_hidden_orders(changes_of(copies, factors, np.ones((users, n), bool)), half_stars())
+    [found] = read_hidden_orders([changes_of(copies, factors, np.ones((users, n), bool))], half_stars())
     told = np.isfinite(found.value)
     assert (found.value == ratings)[told].all()
     assert told.mean() >= least
     assert told.any() == (least > 0)
+
+
+def test_two_clients_of_each_round_tell_it_together():
+    """Few take part in each round, and three have to agree: nobody was answered before."""
+    rng, n, k, rounds = np.random.default_rng(3), 20, 12, []
+    ratings = rng.integers(1, 11, (4, n)) / 2
+    for here in ([0, 1], [2, 3]):
+        factors = rng.normal(0, 0.3, (4, n, k))
+        copies = factors.copy()
+        for user in here:
+            p = rng.normal(0, 0.3, k)
+            copies[user] += ShuffledPasses(0.003).rows(p, factors[user], ratings[user], rng)
+        there = np.isin(np.arange(4), here)[:, None] & np.ones((4, n), bool)
+        rounds.append(changes_of(copies, factors, there))
+    alone = [one for rows in rounds for one in read_hidden_orders([rows], half_stars())]
+    assert not any(np.isfinite(one.value).any() for one in alone)
+    value = np.stack([one.value for one in read_hidden_orders(rounds, half_stars())])
+    told = np.isfinite(value)
+    assert (value == ratings)[told].all()
+    assert told.sum() > 0.8 * ratings.size
+    assert not told.all(axis=0).any()
 
 
 def test_one_clipped_error_of_a_client_stays_open():
@@ -99,7 +120,7 @@ def test_one_clipped_error_of_a_client_stays_open():
             w[j], u = w[j] + 0.003 * error * u, u + 0.003 * error * w[j]
     there = np.ones((users, n), bool)
     stars = manifest().model_copy(update={"rating_levels": [1.0, 2, 3, 4, 5]})
-    found = read_hidden_orders(changes_of(copies, factors, there), stars)
+    [found] = read_hidden_orders([changes_of(copies, factors, there)], stars)
     told = np.isfinite(found.value)
     assert told.mean() > 0.7
     assert (found.value == ratings)[told].all()
@@ -120,7 +141,7 @@ def test_ratings_of_a_smaller_minibatch_stay_open(seed):
             some = slice(first, min(first + 4, n))
             error = 0.01 * (r[some] - w[some] @ u)[:, None] / (some.stop - first)
             w[some], u = w[some] + error * u, u + (error * w[some]).sum(axis=0)
-    found = read_hidden_orders(changes_of(copies, factors, there), half_stars())
+    [found] = read_hidden_orders([changes_of(copies, factors, there)], half_stars())
     told = np.isfinite(found.value)
     assert told.any()
     assert (found.value == ratings)[told].all()

@@ -93,7 +93,7 @@ def test_rounds_tell_the_shift(tmp_path, levels, program):
 @pytest.mark.parametrize(
     "program",
     [
-        {},
+        pytest.param({}, marks=pytest.mark.thorough),
         {"column": True},
         pytest.param({"steps": 3}, marks=pytest.mark.thorough),
         pytest.param({"steps": 3, "column": True}, marks=pytest.mark.thorough),

@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+import factorleak as fl
 from attacks.closed_form.readings import Rows, some_of
 from attacks.closed_form.row_readings import best_reading
 from victims.transcript.manifest import Manifest
@@ -13,13 +14,13 @@ LEVELS = np.arange(1.0, 6.0)
 SILOS, ITEMS, K = 4, 80, 4
 
 
-def silos(users, seed=0, noise=0.0):
+def silos(users, seed=0, noise=0.0, levels=LEVELS, less=0.0):
     """Rows of silos, and the ratings (silos, users, items) of which they are sums."""
     rng = np.random.default_rng(seed)
     v, u = rng.normal(0, 0.4, (ITEMS, K)), rng.normal(0, 0.5, (SILOS, users, K))
     shape = SILOS, users, ITEMS
-    ratings = np.where(rng.random(shape) < 0.4 / users, rng.choice(LEVELS, shape), 0)
-    error = np.where(ratings > 0, ratings - u @ v.T, 0)
+    ratings = np.where(rng.random(shape) < 0.4 / users, rng.choice(levels, shape), 0)
+    error = np.where(ratings > 0, ratings - less - u @ v.T, 0)
     sent = np.einsum("sui,suk->sik", error, u)
     item = (ratings > 0).any(axis=1)
     sent += noise * rng.normal(size=sent.shape) * item[..., None]
@@ -89,3 +90,27 @@ def test_a_single_level_names_no_group():
     item, none = np.ones((SILOS, ITEMS), bool), np.zeros((SILOS, ITEMS))
     rows = Rows(sent, np.broadcast_to(v, sent.shape), none, item, np.full(SILOS, np.nan), 2.0**-52, None)
     assert not best_reading(rows, manifest([1.0]), 0.25).answered.any()
+
+
+@pytest.mark.parametrize(
+    ("used", "less", "told"),
+    [(range(1, 11), 0.0, True), (range(1, 11), 3.0, False), ((3, 5), 2.5, False)],
+    ids=str,
+)
+def test_less_an_untold_number_groups_are_open(tmp_path, used, less, told):
+    """Ratings above 2, less 3, are 1 to 8, less 1; 3 and 5, less 2.5, are two levels, less nothing."""
+    levels = np.arange(1.0, 11.0)
+    rows, ratings = silos(2, levels=np.array(used, float), less=less)
+    with fl.Recorder(tmp_path / "t", rating_levels=levels) as recorder:
+        recorder.broadcast(0, np.random.default_rng(0).normal(0, 0.4, (ITEMS, K)))
+        for silo, (sent, here) in enumerate(zip(rows.rows, rows.item, strict=True)):
+            recorder.upload(0, silo, sent[here], np.flatnonzero(here))
+    found = fl.attack(tmp_path / "t", "undeclared")
+    wrong = answered = 0
+    for silo, _, item, value, _ in found.rows():
+        here = np.isfinite(value)
+        answered += int(here.sum())
+        of_users = np.abs(ratings[silo[here], :, item[here]] - value[here, None]).min(axis=1)
+        wrong += int((of_users > 0.1).sum())
+    assert wrong == 0
+    assert (answered > 0) == told

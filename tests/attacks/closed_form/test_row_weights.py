@@ -67,7 +67,14 @@ def right(found, ratings: np.ndarray) -> tuple[int, int]:
 @pytest.mark.parametrize(
     "levels", [STARS, pytest.param(HALVES, marks=pytest.mark.thorough)], ids=["stars", "halves"]
 )
-@pytest.mark.parametrize("kind", ["raters", "confidence", "age"])
+@pytest.mark.parametrize(
+    "kind",
+    [
+        pytest.param("raters", marks=pytest.mark.thorough),
+        "confidence",
+        pytest.param("age", marks=pytest.mark.thorough),
+    ],
+)
 def test_weights_that_stay_the_same(tmp_path, kind, levels):
     """Nothing is declared, neither the weights nor the scale."""
     ratings = ratings_of(levels)
@@ -84,7 +91,7 @@ def test_biases_of_items_that_are_broadcast(tmp_path):
     assert good == answers >= 0.9 * (ratings > 0).sum()
 
 
-@pytest.mark.parametrize("seed", [8, 14])
+@pytest.mark.parametrize("seed", [pytest.param(8, marks=pytest.mark.thorough), 14])
 def test_rows_that_lose_their_digits_are_left_open(tmp_path, seed):
     """Factors move by a hundred-thousandth: a row was off by a level, others of its client were not."""
     ratings = ratings_of(STARS, seed)
@@ -103,11 +110,11 @@ def test_two_rounds_are_not_enough(tmp_path):
     "other",
     [
         {"noise": 1e-3},
-        {"steps": 3},
+        pytest.param({"steps": 3}, marks=pytest.mark.thorough),
         pytest.param({"dtype": np.float32}, marks=pytest.mark.thorough),
         {"fresh": True, "weights": "of each round"},
         pytest.param({"weights": "of each round"}, marks=pytest.mark.thorough),
-        {"levels": "off the grid"},
+        pytest.param({"levels": "off the grid"}, marks=pytest.mark.thorough),
     ],
     ids=[
         "noise",

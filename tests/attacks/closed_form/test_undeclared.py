@@ -135,7 +135,7 @@ def test_a_wrong_declaration_hides_nothing(tmp_path, table, declared):
     assert good == answers >= 0.98 * (table > 0).sum()
 
 
-@pytest.mark.parametrize("declared", [True, False])
+@pytest.mark.parametrize("declared", [pytest.param(True, marks=pytest.mark.thorough), False])
 @pytest.mark.parametrize(
     ("dtype", "after"),
     [

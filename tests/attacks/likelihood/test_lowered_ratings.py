@@ -55,6 +55,7 @@ def test_they_are_read_where_the_factor_does_not_follow_from_ratings(tmp_path):
     assert right.mean() >= 0.95
 
 
+@pytest.mark.thorough
 def test_under_more_noise_gradient_steps_are_taken_as_declared(tmp_path):
     """Optima differ by more than the level does: 13 nats of 30 clients."""
     assert not read(tmp_path / "lowered", 1.0, update="sgd", noise=0.3)[1]

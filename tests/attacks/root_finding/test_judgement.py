@@ -25,3 +25,9 @@ def test_unrated_items_vouch_for_nobody(rated):
 def test_ratings_beside_unrated_items_are_believed():
     value = _all_items([4.998, 1.001, 4.0], 0.001)
     assert not off_the_grid(value, np.ones(60, bool), STARS, unrated=True, start=3.0, converged=False)
+
+
+def test_what_stands_at_the_start_beside_unrated_items_is_no_answer():
+    """The start is a level; a solver that did not move from it has all items there."""
+    at_start = np.full(30, 3.0)
+    assert off_the_grid(at_start, np.ones(30, bool), STARS, unrated=True, start=3.0, converged=False)

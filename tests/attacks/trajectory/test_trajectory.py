@@ -70,7 +70,10 @@ def answers(found):
     return tuple(np.concatenate(part) for part in zip(*found.rows(), strict=True))
 
 
-@pytest.mark.parametrize(("repeated", "loose"), [(False, False), (True, False), (False, True)])
+@pytest.mark.parametrize(
+    ("repeated", "loose"),
+    [pytest.param(False, False, marks=pytest.mark.thorough), (True, False), (False, True)],
+)
 def test_normal_matrix_is_that_of_automatic_differentiation(repeated, loose):
     """Cost, gradient and Gauss-Newton matrix against plain residuals: fresh noise, noise that repeats, and
     clients whose steps hold something of chance, taken in pieces with factors that the rows do not have."""

@@ -37,7 +37,7 @@ def timed(small):
 
 
 @pytest.mark.parametrize("vary", ["nothing", "fraction"])
-@pytest.mark.parametrize("rule", ["random", "time", "last:2"])
+@pytest.mark.parametrize("rule", [pytest.param("random", marks=pytest.mark.thorough), "time", "last:2"])
 def test_other_splits(timed, tmp_path, rule, vary):
     """Cells of one split are not those of another, and what a split holds out is tested."""
     plan = prediction.Plan(

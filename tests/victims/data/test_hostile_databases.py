@@ -57,6 +57,7 @@ CASES = {
         "", "user must have at most 4,096 characters",
     ),
 }  # fmt: skip
+REPEATED = ("a computed name", "an endless view")  # a computed rating, and a view of SQLite, say the same
 LOAD = """
 import re, sys
 from pathlib import Path
@@ -75,7 +76,8 @@ LONG = "run lengths of text"
 
 
 @pytest.mark.parametrize(
-    "case", [pytest.param(case, marks=[pytest.mark.thorough] if case == LONG else []) for case in CASES]
+    "case",
+    [pytest.param(case, marks=[pytest.mark.thorough] if case in (LONG, *REPEATED) else []) for case in CASES],
 )
 def test_it_ends_in_an_error(tmp_path, case):
     """Before: a computed column was computed for every row, and texts were decoded, until memory was full."""

@@ -105,7 +105,7 @@ def one_client(name, switches, run, user):
 
 # every switch with one victim, every victim with the switches that its own code looks at
 DEFAULT = {
-    "fedmf": set(SWITCHES),
+    "fedmf": set(SWITCHES) - {"per-rating", "biases"},  # of mf, too
     "mf": {"per-rating", "mean", "biases", "moving biases"},
     "fedmvmf": {"minibatches", "copies", "biases", "moving biases"},
     "include-unrated": {"mean", "copies", "biases"},

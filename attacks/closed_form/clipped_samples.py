@@ -1,0 +1,129 @@
+"""Rows of samples that were clipped one by one, each with what it moved its client's factor by: DP-SGD.
+
+A sample's gradient is e_j (p, q_j) for its row and for the client's own factor, of length
+|e_j| sqrt(|p|^2 + |q_j|^2). Clipped to C (per-sample clipping, Opacus), with no noise added, a row is
+
+    min(|e_j|, C / sqrt(|p|^2 + |q_j|^2)) along p,
+
+so that all rows stay parallel. Of the clipped ones 1 / g_j^2 is a line in |q_j|^2, of the others it is above
+that: the line is the lower edge of the points (|q_j|^2, 1 / g_j^2), and no constant need be known. The others
+are read as rows of one step, and a clipped one tells that its error is no smaller: it is answered where one
+level is as far from the prediction (``attacks.closed_form.bounded_rows``).
+
+What it assumes: one step, uploads in the clear; four clipped rows of a client on one line, to their last
+digits. It judges itself as the readings do that it hands the other rows to.
+
+References
+----------
+M. Abadi et al. 2016, doi:10.1145/2976749.2978318, Algorithm 1.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+from jaxtyping import Bool, Float
+
+from attacks.closed_form.bounded_rows import with_bounded
+from attacks.closed_form.chain_readings import any_reading
+from attacks.closed_form.integer_relation import LOOSE, precision_of
+from attacks.closed_form.readings import Numbers, Reading, Rows, reading_of, some_of, spread_over
+from attacks.closed_form.row_readings import one_step
+from victims.transcript.manifest import Manifest
+
+FEWEST = 4  # rows of a client on one line, which two of them make
+MOST = 300  # rows of a client: lines take their number cubed
+
+
+def reading_of_clipped_samples(rows: Rows, manifest: Manifest, max_misfit: float) -> Reading:
+    """Read clients who clipped each sample's gradient, of the row and of their own factor together.
+
+    Parameters
+    ----------
+    rows : Rows
+    manifest : Manifest
+        Names the rating grid.
+    max_misfit : float
+        Largest misfit at which a client is answered.
+
+    Returns
+    -------
+    Reading
+    """
+    numbers, clipped = clipped_samples(rows)
+    found = reading_of(np.full(rows.item.shape, np.nan), np.nan, max_misfit)
+    some: np.ndarray = np.asarray(clipped.any(axis=1))
+    if not some.any():
+        return found
+    item = rows.item & ~clipped
+    rest = rows._replace(
+        rows=rows.rows * item[..., None],
+        factors=rows.factors * item[..., None],
+        offset=rows.offset * item,
+        item=item,
+    )
+    found = spread_over(any_reading(some_of(rest, some), manifest, max_misfit), some)
+    levels = np.array(manifest.rating_levels)
+    return with_bounded(found, numbers.scalar, numbers.along, rows.offset, clipped, levels)
+
+
+def clipped_samples(rows: Rows) -> tuple[Numbers, Bool[np.ndarray, "users rows"]]:
+    """Read rows as multiples of one direction, and find those that were clipped with their samples.
+
+    Parameters
+    ----------
+    rows : Rows
+
+    Returns
+    -------
+    numbers : Numbers
+    clipped : (users, rows) bool
+    """
+    numbers = one_step(rows)
+    square = (rows.factors.astype(float) ** 2).sum(axis=2)
+    digits = LOOSE * precision_of(rows.rows, rows.factors, rows.precision)
+    clipped = np.zeros(rows.item.shape, bool)
+    for user in np.flatnonzero(numbers.whole & (numbers.across <= digits)):
+        here = np.flatnonzero(numbers.there[user] & (numbers.scalar[user] != 0))
+        if FEWEST < here.size <= MOST:
+            clipped[user, here] = lower_edge(square[user, here], numbers.scalar[user, here], digits[user])
+    return numbers, clipped
+
+
+def lower_edge(
+    square: Float[np.ndarray, " n"], scalar: Float[np.ndarray, " n"], digits: float
+) -> Bool[np.ndarray, " n"]:
+    """Find the rows whose 1 / g^2 is on one line in |q|^2, with no row below it.
+
+    Parameters
+    ----------
+    square : (n,)
+        |q|^2.
+    scalar : (n,)
+        g, other than 0.
+    digits : float
+        Relative distance of g from the line, below which a row is on it.
+
+    Returns
+    -------
+    (n,) bool
+        Nobody where fewer than ``FEWEST`` are.
+
+    Examples
+    --------
+    >>> q2 = np.array([1.0, 2.0, 3.0, 4.0, 5.0, 6.0])
+    >>> g = np.array([1.0, -1.0, 1.0, 0.1, 0.2, 1.0]) / np.sqrt(2 + q2)
+    >>> lower_edge(q2, g, 1e-12).tolist()
+    [True, True, True, False, False, True]
+    """
+    with np.errstate(all="ignore"):
+        high = 1 / scalar**2
+        slope = (high[:, None] - high) / (square[:, None] - square)
+        start = high[:, None] - slope * square[:, None]
+        # g is off the line by half of what its 1 / g^2 is, relatively
+        line = start[..., None] + slope[..., None] * square
+        off = (high / line - 1) / 2
+        on = np.abs(off) <= digits
+        able = (slope >= 0) & (start >= 0) & (off >= -digits).all(axis=2)
+    count = np.where(able, on.sum(axis=2), 0)
+    best = np.unravel_index(count.argmax(), count.shape)
+    return on[best] if count[best] >= FEWEST else np.zeros(scalar.size, bool)

@@ -1,0 +1,46 @@
+"""What rows say of clients whom nothing else reads: rows that were clipped, made up, or sums of two."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from attacks.closed_form.clipped_entries import reading_of_clipped_entries
+from attacks.closed_form.clipped_samples import reading_of_clipped_samples
+from attacks.closed_form.gaps import reading_with_gaps
+from attacks.closed_form.pulled_group import reading_of_pulled_group
+from attacks.closed_form.rated_twice import reading_of_rated_twice
+from attacks.closed_form.readings import Reading, Rows, fitting_better, on_the_rest, some_of, spread_over
+from attacks.closed_form.weighted_zeros import HALF
+from victims.transcript.manifest import Manifest
+
+READINGS = (
+    reading_of_clipped_entries,
+    reading_of_clipped_samples,
+    reading_of_pulled_group,
+)
+
+
+def reading_of_rated(rows: Rows, manifest: Manifest, max_misfit: float) -> Reading:
+    """Read each client as what its rows fit best, the readings of this module last.
+
+    Parameters
+    ----------
+    rows : Rows
+    manifest : Manifest
+        Names the rating grid.
+    max_misfit : float
+        Largest misfit at which a client is answered.
+
+    Returns
+    -------
+    Reading
+    """
+    best = reading_with_gaps(rows, manifest, max_misfit)
+    for reading in READINGS if rows.rows.shape[1] and len(manifest.rating_levels) > 1 else ():
+        best = on_the_rest(best, reading, ~best.answered, rows, manifest, max_misfit)
+    inexact = ~(best.misfit <= rows.precision**HALF)
+    if not (inexact.any() and rows.rows.shape[1] and len(manifest.rating_levels) > 1):
+        return best
+    sums = spread_over(reading_of_rated_twice(some_of(rows, inexact), manifest, max_misfit), inexact)
+    open_ = sums.misfit == np.inf
+    return fitting_better(best._replace(misfit=np.where(open_, np.nan, best.misfit)), sums)
