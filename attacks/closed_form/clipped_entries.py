@@ -105,7 +105,9 @@ def _completed(rows: Rows, open_: Rows, clipped: Bool[np.ndarray, "users rows K"
         size = np.nanmax(np.abs(error), axis=2, initial=0)
         sign = np.sign(np.nansum(np.sign(error), axis=2))
     one_sign = (np.sign(error) == sign[..., None]) | np.isnan(error)
-    whole = rows.item & ~open_.item & one_sign.all(axis=2) & there[:, None]
+    # an entry where the direction has none is in no multiple of it
+    whole = rows.item & ~open_.item & one_sign.all(axis=2) & there[:, None] & np.isfinite(size)
+    least = sign * np.where(whole, size, 0)
     return _Completed(
-        np.where(whole, sign * size, scalar), direction, filled.one_step & (beyond | ~told).all(axis=(1, 2))
+        np.where(whole, least, scalar), direction, filled.one_step & (beyond | ~told).all(axis=(1, 2))
     )

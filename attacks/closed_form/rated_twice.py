@@ -34,6 +34,7 @@ FITS, USUAL = 4, 6.0  # of A and B; times the usual distance from the grid, beyo
 KEPT = 24  # numbers of a client that are fitted
 ACCIDENT = 1e-6  # probability that a client's rows about nothing are explained
 SINGLE = 0.5  # least share of the rows that are of one rating
+LEAST_LEVELS = 3  # of the rows that are of one rating
 MOST_TRIALS = 200  # combinations of two levels
 
 
@@ -127,10 +128,23 @@ def ratings_beside_sums(
         if not (part.single | part.double).all() or part.single.mean() < SINGLE:
             continue
         near = nearest_level(table @ fitted + offset, levels)
+        if _made_by_one(fitted, table, part.single, near):
+            continue
         value = np.where(part.single & ~part.double, near, np.nan)
         if not any(np.array_equal(value, other, equal_nan=True) for other in found):
             found.append(value)
-    return found
+    few = len(found) == 1 and np.unique(found[0][np.isfinite(found[0])]).size < LEAST_LEVELS
+    return [] if few else found
+
+
+def _made_by_one(
+    numbers: np.ndarray, table: np.ndarray, single: Bool[np.ndarray, " n"], near: Float[np.ndarray, " n"]
+) -> bool:
+    """Whether errors, or predictions, are next to nothing beside ratings: one number explains them all then.
+
+    Equal factors have one prediction, which B puts on any level, and an A of nothing leaves all rows there.
+    """
+    return bool((np.ptp(table[single] * numbers, axis=0) < NEAR * np.ptp(near[single])).any())
 
 
 def _apart(numbers: Float[np.ndarray, "trials 2"], order: np.ndarray) -> list[int]:
