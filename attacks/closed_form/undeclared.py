@@ -65,6 +65,7 @@ from attacks.closed_form.centred_recording import read_centred_recording
 from attacks.closed_form.clipped_samples import clipped_samples
 from attacks.closed_form.common_numbers import DECLARED, Learned, learned_of
 from attacks.closed_form.contradicted import unless_off_the_grid
+from attacks.closed_form.drawn_items import unless_drawn
 from attacks.closed_form.equal_orders_recording import read_equal_orders
 from attacks.closed_form.handed_out import unless_handed_out
 from attacks.closed_form.implicit_recording import with_positives
@@ -147,9 +148,9 @@ class Undeclared:
         """Read rows of rated items; where clients are left open, with a column of biases if there is one."""
         found = self._read(view, key, options, progress)
         column = bias_column(view, found.abstained, self.max_misfit)
-        if column is None:
-            return found
-        return with_ones(self._read(without_column(view, column), key, options, progress), column)
+        if column is not None:
+            found = with_ones(self._read(without_column(view, column), key, options, progress), column)
+        return unless_drawn(found, np.array(view.manifest.rating_levels))
 
     def _read(self, view: View, key: int, options: dict[str, Any], progress: Progress) -> Reconstruction:
         """Read all clients under the weighting that the manifest has."""

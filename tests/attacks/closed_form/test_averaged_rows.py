@@ -11,8 +11,8 @@ STARS = np.arange(1.0, 6.0)
 CLIENTS, ITEMS, K = 8, 60, 5
 
 
-def record(path, dtype=np.float64, pull=0.0, drawn=12, mean=None):
-    """One step of clients with 12 ratings, ``mean`` in place of their own; returns what each rated."""
+def record(path, dtype=np.float64, pull=0.0, drawn=12, mean=np.mean):
+    """One step of clients with 12 ratings, ``mean`` of them for what they drew; returns what each rated."""
     rng = np.random.default_rng(4)
     v = rng.normal(0, 0.3, (ITEMS, K)).astype(dtype)
     lists = []
@@ -22,7 +22,7 @@ def record(path, dtype=np.float64, pull=0.0, drawn=12, mean=None):
             items, ratings = rng.permutation(ITEMS)[: 12 + drawn], np.tile([2.0, 4.0, 3.0], 4)
             while client and ratings.mean() % 1 == 0:  # the first client's mean is a level
                 ratings = rng.choice(STARS, 12)
-            filled = np.full(drawn, ratings.mean() if mean is None else mean)
+            filled = np.full(drawn, mean(ratings))
             p, y = rng.normal(0, 0.4, K), np.concatenate([ratings, filled])
             rows = -2 * (y - v[items] @ p)[:, None] * p + pull * v[items]
             order = np.argsort(items)
@@ -56,5 +56,5 @@ def test_lists_and_ratings_are_told(dtype, pull, tmp_path):
 
 def test_another_number_than_the_mean_is_not_taken_off(tmp_path):
     """3.3 in all rows of no ratings: nothing says that it stands for none."""
-    lists = record(tmp_path / "t", mean=3.3)
+    lists = record(tmp_path / "t", mean=lambda ratings: 3.3)
     assert all(value == lists[client].get(item) for (client, item), value in answers(tmp_path / "t").items())
