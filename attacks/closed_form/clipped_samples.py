@@ -54,16 +54,34 @@ def reading_of_clipped_samples(rows: Rows, manifest: Manifest, max_misfit: float
     some: np.ndarray = np.asarray(clipped.any(axis=1))
     if not some.any():
         return found
-    item = rows.item & ~clipped
-    rest = rows._replace(
-        rows=rows.rows * item[..., None],
-        factors=rows.factors * item[..., None],
-        offset=rows.offset * item,
-        item=item,
-    )
-    found = spread_over(any_reading(some_of(rest, some), manifest, max_misfit), some)
+    rest = some_of(_without(rows, clipped), some)
+    found = spread_over(any_reading(rest, manifest, max_misfit), some)
     levels = np.array(manifest.rating_levels)
     return with_bounded(found, numbers.scalar, numbers.along, rows.offset, clipped, levels)
+
+
+def unclipped(rows: Rows) -> Rows:
+    """Leave out rows that were clipped with their samples, or may have been, where some client shows that.
+
+    Parameters
+    ----------
+    rows : Rows
+
+    Returns
+    -------
+    Rows
+        The same where nobody shows a line. Who shows none is left what is off the lower edge.
+    """
+    numbers, clipped = clipped_samples(rows)
+    some: np.ndarray = np.asarray(clipped.any(axis=1))
+    if not some.any():
+        return rows
+    out, square, digits = clipped.copy(), _squares(rows), _digits(rows)
+    for user in np.flatnonzero(numbers.whole & ~some):
+        here = np.flatnonzero(numbers.there[user] & (numbers.scalar[user] != 0))
+        if FEWEST < here.size <= MOST:
+            out[user, here] = whole_edge(square[user, here], numbers.scalar[user, here], digits[user])
+    return _without(rows, out)
 
 
 def clipped_samples(rows: Rows) -> tuple[Numbers, Bool[np.ndarray, "users rows"]]:
@@ -79,14 +97,25 @@ def clipped_samples(rows: Rows) -> tuple[Numbers, Bool[np.ndarray, "users rows"]
     clipped : (users, rows) bool
     """
     numbers = one_step(rows)
-    square = (rows.factors.astype(float) ** 2).sum(axis=2)
-    digits = LOOSE * precision_of(rows.rows, rows.factors, rows.precision)
+    square = _squares(rows)
+    digits = _digits(rows)
     clipped = np.zeros(rows.item.shape, bool)
     for user in np.flatnonzero(numbers.whole & (numbers.across <= digits)):
         here = np.flatnonzero(numbers.there[user] & (numbers.scalar[user] != 0))
         if FEWEST < here.size <= MOST:
             clipped[user, here] = lower_edge(square[user, here], numbers.scalar[user, here], digits[user])
     return numbers, clipped
+
+
+def _without(rows: Rows, some: Bool[np.ndarray, "users rows"]) -> Rows:
+    """The rows, some of them left out."""
+    item = rows.item & ~some
+    return rows._replace(
+        rows=rows.rows * item[..., None],
+        factors=rows.factors * item[..., None],
+        offset=rows.offset * item,
+        item=item,
+    )
 
 
 def lower_edge(
@@ -115,6 +144,46 @@ def lower_edge(
     >>> lower_edge(q2, g, 1e-12).tolist()
     [True, True, True, False, False, True]
     """
+    on, able = _lines(square, scalar, digits)
+    count = np.where(able, on.sum(axis=2), 0)
+    best = np.unravel_index(count.argmax(), count.shape)
+    return on[best] if count[best] >= FEWEST else np.zeros(scalar.size, bool)
+
+
+def whole_edge(
+    square: Float[np.ndarray, " n"], scalar: Float[np.ndarray, " n"], digits: float
+) -> Bool[np.ndarray, " n"]:
+    """Find the rows whose 1 / g^2 is on a line in |q|^2 that has no row below it: few, whatever they are.
+
+    Parameters
+    ----------
+    square : (n,)
+        |q|^2.
+    scalar : (n,)
+        g, other than 0.
+    digits : float
+        As of ``lower_edge``.
+
+    Returns
+    -------
+    (n,) bool
+        Any row that was clipped is among them.
+
+    Examples
+    --------
+    >>> q2 = np.array([1.0, 2.0, 3.0, 4.0, 5.0, 6.0])
+    >>> g = np.array([0.1, -1.0, 0.1, 0.1, 0.2, 1.0]) / np.sqrt(2 + q2)
+    >>> whole_edge(q2, g, 1e-12).tolist()
+    [False, True, False, False, False, True]
+    """
+    on, able = _lines(square, scalar, digits)
+    return (on & able[..., None]).any(axis=(0, 1)) | (np.abs(scalar) == np.abs(scalar).max())
+
+
+def _lines(
+    square: Float[np.ndarray, " n"], scalar: Float[np.ndarray, " n"], digits: float
+) -> tuple[Bool[np.ndarray, "n n n"], Bool[np.ndarray, "n n"]]:
+    """Which rows are on the line of each two, and which lines may be of clipped rows: no row is below."""
     with np.errstate(all="ignore"):
         high = 1 / scalar**2
         slope = (high[:, None] - high) / (square[:, None] - square)
@@ -122,8 +191,17 @@ def lower_edge(
         # g is off the line by half of what its 1 / g^2 is, relatively
         line = start[..., None] + slope[..., None] * square
         off = (high / line - 1) / 2
-        on = np.abs(off) <= digits
         able = (slope >= 0) & (start >= 0) & (off >= -digits).all(axis=2)
-    count = np.where(able, on.sum(axis=2), 0)
-    best = np.unravel_index(count.argmax(), count.shape)
-    return on[best] if count[best] >= FEWEST else np.zeros(scalar.size, bool)
+        return np.abs(off) <= digits, able
+
+
+def _digits(rows: Rows) -> Float[np.ndarray, " users"]:
+    """Relative distance of rows from what they are, by rounding."""
+    digits: np.ndarray = LOOSE * precision_of(rows.rows, rows.factors, rows.precision)
+    return digits
+
+
+def _squares(rows: Rows) -> Float[np.ndarray, "users rows"]:
+    """|q|^2 of the rows' items."""
+    square: np.ndarray = (rows.factors.astype(float) ** 2).sum(axis=2)
+    return square

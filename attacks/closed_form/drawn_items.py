@@ -1,13 +1,13 @@
 """Ratings at the rounded mean of a client's ratings, that may be of items that it drew and did not rate.
 
-A client that hides what it rated among items that it drew, and gives those the mean of its ratings rounded to
-a level, sends rows that nothing tells from those of ratings (``attacks.closed_form.averaged_rows`` reads means
-that are no level). Then most of what it seems to have rated is at one level, and that is the one nearest to
-the mean of all of it. Of a single client this may be so; where it is so of nearly all of them, the ratings at
+A client that hides what it rated among items that it drew, and gives those the mean of its ratings rounded
+to a level, sends rows that nothing tells from those of ratings (``attacks.closed_form.averaged_rows`` reads
+means that are no level). Then most of what it seems to have rated is at one level, the one nearest to the
+mean of all of it. Of a single client this may be so; where it is so of nearly all of them, the ratings at
 that level are not answered.
 
-Clients whose ratings seem to be of one or two levels say nothing about it: of two neighbours the more frequent
-one is always nearest to the mean. Nor do clients whose rows tell which items they did not rate.
+Clients whose ratings seem to be of one or two levels say nothing about it: of two neighbours the more
+frequent one is always nearest to the mean. Nor do clients whose rows tell which items they did not rate.
 
 References
 ----------
@@ -28,7 +28,7 @@ from attacks.closed_form.decoding import nearest_level
 from victims.transcript.view import ITEM
 
 HALF = 0.5  # of a client's ratings, that are at one level where it drew as many items as it rated
-MOST = 0.8  # of the clients that say something, who have so many; of ML-100K's first 900, with their 60 first ratings, 13 % do
+MOST = 0.8  # of the clients that say something, who have so many; of 900 of ML-100K, by 60 ratings, 13 % do
 
 DRAWN = (
     "most ratings of nearly every client are at the level nearest to its mean: they may be of items that it "

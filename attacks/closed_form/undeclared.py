@@ -62,7 +62,7 @@ from attacks.closed_form.adaptive_recording import read_adaptive
 from attacks.closed_form.answered import Answered
 from attacks.closed_form.bias_column import bias_column, with_ones, without_column
 from attacks.closed_form.centred_recording import read_centred_recording
-from attacks.closed_form.clipped_samples import clipped_samples
+from attacks.closed_form.clipped_samples import unclipped
 from attacks.closed_form.common_numbers import DECLARED, Learned, learned_of
 from attacks.closed_form.contradicted import unless_off_the_grid
 from attacks.closed_form.drawn_items import unless_drawn
@@ -159,7 +159,7 @@ class Undeclared:
         if own is not None and own.complete:
             return with_own_biases(_nothing_read(self.name, view, options), own, levels)
         found: list[Answered] = []
-        done, clips = 0, False
+        done = 0
         learned = learned_of(view, self.max_misfit)
         if learned.centred:
             found = read_centred_recording(view, learned.pulls[0], key, progress)
@@ -169,13 +169,12 @@ class Undeclared:
             off[np.searchsorted(view.users, batch.users)] = _off(
                 view.manifest, batch.rounds[0], rounds, learned
             )
-            clips |= _clips(view.manifest, batch.rounds[0], learned)
             done += batch.users.size
             progress(done, view.users.size)
         told, plain, doubted = _put_together(self.name, view, found, options)
         told = unless_handed_out(told, view, learned.pulls[0])
         told = told if learned.settled else unless_shunned(told, view, doubted)
-        told = told if clips else unless_off_the_grid(told, off, levels, plain)
+        told = unless_off_the_grid(told, off, levels, plain)
         if not learned.centred and _untold_scale(view, learned):
             one = learned.scale is not None
             told = unless_shifted(
@@ -305,21 +304,19 @@ def _answered(
 def _off(
     manifest: Manifest, uploads: Uploads, rounds: Sequence[Round], learned: Learned
 ) -> Bool[np.ndarray, " users"]:
-    """Who was read in no round, and whose exact rows in the first are on no multiple of the grid."""
+    """Who was read in no round, and whose exact rows in the first are on no multiple of the grid.
+
+    Those that were clipped sample by sample are on none.
+    """
     rest = ~np.any([part.answered for part, _ in rounds], axis=0)
     out = np.zeros(rest.size, bool)
     if manifest.weighting == "observed-only" and rest.any():
         rows = rows_of(manifest, uploads, None, learned.lowered, learned.pulls[0])
-        out[rest] = off_grid(
-            some_of(rows, rest), np.array(manifest.rating_levels), rounding_of(uploads.gradients)
-        )
+        levels, digit = np.array(manifest.rating_levels), rounding_of(uploads.gradients)
+        out[rest] = off_grid(some_of(rows, rest), levels, digit)
+        if out.any():
+            out[out] = off_grid(some_of(unclipped(rows), out), levels, digit)
     return out
-
-
-def _clips(manifest: Manifest, uploads: Uploads, learned: Learned) -> bool:
-    """Whether samples were clipped: those of one client may all be, and are on no multiple of the grid."""
-    rows = rows_of(manifest, uploads, None, learned.lowered, learned.pulls[0])
-    return manifest.weighting == "observed-only" and bool(clipped_samples(rows)[1].any())
 
 
 def _reasons(users: np.ndarray, part: Reading, here: np.ndarray) -> dict[int, str]:

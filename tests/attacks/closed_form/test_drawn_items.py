@@ -40,7 +40,7 @@ def test_a_client_of_five_may_have_most_ratings_at_its_mean():
 
 
 def test_where_all_have_every_one_is_silent_about_that_level():
-    """A client of two neighbours has it always, and says nothing; of one of a single level nothing is left."""
+    """A client of two neighbours says nothing: it always has. Of one with a single level nothing is left."""
     two, one = [4.0, 4, 4, 4, 5, 5], [4.0] * 6
     found = unless_drawn(read(*[NEAR_MEAN] * 4, two, one), STARS)
     rest = [[1.0, *[np.nan] * 4, 5.0]] * 4 + [[*[np.nan] * 4, 5.0, 5.0], [np.nan] * 6]
