@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import numpy as np
+from jaxtyping import Bool
 
 from attacks.closed_form.clipped_entries import reading_of_clipped_entries
 from attacks.closed_form.clipped_samples import reading_of_clipped_samples
@@ -37,10 +38,19 @@ def reading_of_rated(rows: Rows, manifest: Manifest, max_misfit: float) -> Readi
     """
     best = reading_with_gaps(rows, manifest, max_misfit)
     for reading in READINGS if rows.rows.shape[1] and len(manifest.rating_levels) > 1 else ():
-        best = on_the_rest(best, reading, ~best.answered, rows, manifest, max_misfit)
+        before = best.answered
+        best = on_the_rest(best, reading, ~before, rows, manifest, max_misfit)
+        if reading is reading_of_clipped_samples and (best.answered & ~before).any():
+            best = _unless_one_is_clipped(best, before, rows)
     inexact = ~(best.misfit <= rows.precision**HALF)
     if not (inexact.any() and rows.rows.shape[1] and len(manifest.rating_levels) > 1):
         return best
     sums = spread_over(reading_of_rated_twice(some_of(rows, inexact), manifest, max_misfit), inexact)
     open_ = sums.misfit == np.inf
     return fitting_better(best._replace(misfit=np.where(open_, np.nan, best.misfit)), sums)
+
+
+def _unless_one_is_clipped(best: Reading, others: Bool[np.ndarray, " users"], rows: Rows) -> Reading:
+    """Leave out inexact answers about others: one row or two, clipped as some clients' are, show no line."""
+    doubted = others & (best.steps <= 1) & ~(best.misfit <= rows.precision**HALF)
+    return best._replace(misfit=np.where(doubted, np.nan, best.misfit))

@@ -8,7 +8,10 @@ import pytest
 import factorleak as fl
 from attacks.closed_form.bounded_rows import with_bounded
 from attacks.closed_form.clipped_entries import reading_of_clipped_entries
-from attacks.closed_form.clipped_samples import lower_edge
+from attacks.closed_form.clipped_samples import lower_edge, unclipped, whole_edge
+from attacks.closed_form.item_rows import BATCH_BYTES, rows_of
+from attacks.closed_form.last_readings import _unless_one_is_clipped
+from attacks.closed_form.off_grid import off_grid
 from attacks.closed_form.readings import Rows, reading_of
 from tests.oracles.gap_programs import GapProgram, all_of_it, by_sample, clipped_to, one_step
 from victims.transcript.manifest import Manifest
@@ -53,6 +56,54 @@ def test_ratings_off_the_grid_are_not_read(tmp_path):
 
     GapProgram(centred, clipped_to, 0.2, factors=5, n_users=8).record(tmp_path / "t")
     assert len(fl.attack(tmp_path / "t", "undeclared").abstained) == 8
+
+
+def sample_clients(path, seed, bound, taken_off=0.0):
+    """Twelve clients who clip samples, in single precision, every third with two levels."""
+    rng, levels = np.random.default_rng(seed), np.arange(1.0, 6.0)
+    v, ratings = rng.normal(0, 0.3, (80, 5)).astype(np.float32), np.zeros((12, 80))
+    with fl.Recorder(path, rating_levels=levels) as recorder:
+        recorder.broadcast(0, v)
+        for client in range(12):
+            items = np.sort(rng.permutation(80)[: rng.integers(6, 26)])
+            used = levels if client % 3 else rng.choice(levels, 2, replace=False)
+            ratings[client, items], p = rng.choice(used, items.size), rng.normal(0, 0.5, 5)
+            rows = -by_sample(bound)(p, ratings[client, items] - taken_off, v[items])
+            recorder.upload(0, client, rows.astype(np.float32), items)
+    return ratings
+
+
+def off_by_themselves(path):
+    """Who is off the grid by all rows, and by those that were not clipped."""
+    view, levels = fl.open_transcript(path).view("server"), np.arange(1.0, 6.0)
+    rows = [rows_of(view.manifest, batch.rounds[0], None, 0.0, 0.0) for batch in view.batches(BATCH_BYTES)]
+    return tuple(
+        np.concatenate([off_grid(one, levels) for one in part]) for part in (rows, map(unclipped, rows))
+    )
+
+
+def test_clients_who_clip_samples_are_judged_by_the_others(tmp_path):
+    """What is off the grid without any row that was clipped is no rating."""
+    sample_clients(tmp_path / "stars", 0, 3.0)
+    whole, rest = off_by_themselves(tmp_path / "stars")
+    assert whole.sum() >= 6
+    assert not rest.any()
+    sample_clients(tmp_path / "shifted", 0, 3.0, taken_off=3.21)
+    assert off_by_themselves(tmp_path / "shifted")[1].sum() >= 3
+
+
+def test_inexact_answers_beside_clipped_samples_are_left_out():
+    """A single clipped row shows no line, and may be near a wrong level."""
+    rows, three = clipped_client(1.0), (3, 30)
+    best = reading_of(np.ones(three), np.array([1e-12, 0.03, 0.03]), 0.1, steps=np.array([1.0, 1, 2]))
+    left = _unless_one_is_clipped(best, np.array([True, True, True]), rows)
+    assert left.answered.tolist() == [True, False, True]
+
+
+def test_what_is_on_the_lower_edge_is_left_out():
+    q2 = np.array([1.0, 2.0, 3.0, 4.0, 5.0])
+    scalar = np.array([0.1, 1.0, 0.1, 0.2, 1.0]) / np.sqrt(2 + q2)
+    assert whole_edge(q2, scalar, 1e-12).tolist() == [False, True, False, False, True]
 
 
 def clipped_client(bound: float) -> Rows:
