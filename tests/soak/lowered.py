@@ -1,8 +1,8 @@
 """Ratings less the lowest level under declared noise: what ``likelihood`` reads, and how sure it is.
 
-``python -m tests.soak.lowered DATA [--noise 0.1 0.3 1] [--weighting observed-only] [--update semi-als]``: 60
-clients of FedMVMF learn ratings as they are, and less the lowest level, which nobody declares, in one round.
-Prints the rated items that are answered and right, the mean probability that was claimed of them, and of the
+``python -m tests.soak.lowered DATA [--noise 0.1 0.3 1] [--weighting observed-only] [--update semi-als]
+[--clients 60]``: clients of FedMVMF learn ratings as they are, and less the lowest level, which nobody
+declares, in one round. Prints the rated items that are answered and right, the mean probability that was claimed of them, and of the
 answers claimed with at most 0.5, 0.8, 0.95 and 1 their number, what was claimed and what is right.
 """
 
@@ -18,7 +18,7 @@ import numpy as np
 
 import factorleak as fl
 
-CLIENTS, ROUND = 60, 4
+ROUND = 4
 BINS = (0.0, 0.5, 0.8, 0.95, 1.0)
 
 
@@ -29,6 +29,7 @@ def main() -> None:
     parser.add_argument("--noise", nargs="+", default=["0.1", "0.3", "1"])
     parser.add_argument("--weighting", default="observed-only")
     parser.add_argument("--update", default="semi-als")
+    parser.add_argument("--clients", type=int, default=60)
     given = parser.parse_args()
     ratings = fl.load(given.data)
     print("| noise b | learns | ratings | answered | right | claimed | s | bins |\n" + 8 * "|---" + "|")
@@ -37,8 +38,8 @@ def main() -> None:
             with tempfile.TemporaryDirectory() as folder:
                 path = Path(folder) / "t"
                 fl.record(
-                    path, replace(ratings, values=ratings.values - less), victim="fedmvmf", users=CLIENTS,
-                    update=given.update, weighting=given.weighting, rounds=[ROUND], seed=0,
+                    path, replace(ratings, values=ratings.values - less), victim="fedmvmf",
+                    users=given.clients, update=given.update, weighting=given.weighting, rounds=[ROUND], seed=0,
                     defenses=[f"laplace:b={noise}"],
                 )  # fmt: skip
                 begin = time.process_time()
