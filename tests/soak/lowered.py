@@ -2,8 +2,9 @@
 
 ``python -m tests.soak.lowered DATA [--noise 0.1 0.3 1] [--weighting observed-only] [--update semi-als]
 [--clients 60]``: clients of FedMVMF learn ratings as they are, and less the lowest level, which nobody
-declares, in one round. Prints the rated items that are answered and right, the mean probability that was claimed of them, and of the
-answers claimed with at most 0.5, 0.8, 0.95 and 1 their number, what was claimed and what is right.
+declares, in one round. Prints the rated items that are answered and right, the mean probability that was
+claimed of them, and of the answers claimed with at most 0.5, 0.8, 0.95 and 1 their number, what was claimed
+and what is right.
 """
 
 from __future__ import annotations
@@ -39,7 +40,8 @@ def main() -> None:
                 path = Path(folder) / "t"
                 fl.record(
                     path, replace(ratings, values=ratings.values - less), victim="fedmvmf",
-                    users=given.clients, update=given.update, weighting=given.weighting, rounds=[ROUND], seed=0,
+                    users=given.clients, update=given.update, weighting=given.weighting,
+                    rounds=[ROUND], seed=0,
                     defenses=[f"laplace:b={noise}"],
                 )  # fmt: skip
                 begin = time.process_time()
