@@ -13,11 +13,12 @@ from attacks.base import OPTIONAL, Identities, Reconstruction, all_abstain
 from attacks.obstacles import nothing_received
 from audit.experiments.answers import answered
 from audit.experiments.claimed_rows import claimed_rows
+from audit.experiments.dealt_runs import dealt_values
 from audit.experiments.grid import Say
 from audit.experiments.metric_rows import metric_rows
 from audit.experiments.recordings import sampled
 from audit.experiments.results import Row, make_row
-from audit.experiments.shuffled_null import dealt_answers, shuffled_scores
+from audit.experiments.shuffled_null import shuffled_scores
 from audit.keys import view_of
 from audit.registry import entry
 from audit.scoring.ceiling import ceilings, computable
@@ -137,22 +138,42 @@ def rows_of(
         by_group=True,
     )
     rows = score()
-    if n_dealings := _dealings(attempt, rows, view, answer):
-        dealt = dealt_answers(attempt.attack, attempt.options, attempt.seed, view, n_dealings, on_dealt_rows)
-        rows = score(dealt=list(dealt))
+    tellable = _tellable(attempt, rows, answer)
+    if n_dealings := _dealings(tellable, view, answer):
+        dealt = dealt_values(
+            attempt.attack,
+            attempt.options,
+            attempt.seed,
+            view,
+            answer,
+            transcript.manifest,
+            truth,
+            tellable,
+            n_dealings,
+            on_dealt_rows,
+        )
+        rows = score(dealt=dealt)
     return [*rows, *_diagnostic_rows(columns, answer)]
 
 
-def _dealings(attempt: Attempt, rows: list[Row], view: View, answer: Reconstruction) -> int:
-    """How often rows are dealt out to tell whether few clients are read; 0 where no dealing would."""
+def _tellable(attempt: Attempt, rows: list[Row], answer: Reconstruction) -> dict[str, int]:
+    """Which metrics of few clients, and of how many, dealt rows may turn into a leak."""
     n_read = answer.users.size - len(answer.abstained)
-    left_open = any(
-        row["metric"] in BY_RATINGS and row["verdict"] == INCONCLUSIVE and row["advantage"] > 0
-        for row in rows
-    )
     few = answer.identities == Identities.CLIENTS and 0 < n_read < FEWEST
-    if not (few and left_open) or entry("attacks", attempt.attack).per_client:
+    if not few or entry("attacks", attempt.attack).per_client:
+        return {}
+    return {
+        row["metric"]: row["n_users"]
+        for row in rows
+        if row["metric"] in BY_RATINGS and row["verdict"] == INCONCLUSIVE and row["advantage_low"] > 0
+    }
+
+
+def _dealings(tellable: dict[str, int], view: View, answer: Reconstruction) -> int:
+    """How often rows are dealt out to tell whether few clients are read; 0 where no dealing would."""
+    if not tellable:
         return 0
+    n_read = answer.users.size - len(answer.abstained)
     return dealings_of(n_read, answer.users.size, view.messages.n_rows, LEAK_LEVEL)
 
 

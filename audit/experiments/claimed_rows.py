@@ -7,7 +7,7 @@ of it is right stays unknown, and that it answers nobody bounds nothing.
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from jaxtyping import Bool, Float, Int
@@ -15,9 +15,11 @@ from jaxtyping import Bool, Float, Int
 from attacks.base import Progress, Reconstruction, Scope, silent
 from audit.experiments.metric_rows import ALONE, inapplicable_row, why_inapplicable
 from audit.experiments.results import Row, make_row
-from audit.experiments.shuffled_null import dealt_answers, few_clients
+from audit.experiments.shuffled_null import DEALING_SECONDS, dealt_answers, few_clients
 from audit.registry import is_guess
 from audit.scoring.answers_test import answers_test, dealings
+from audit.scoring.dealings import words
+from audit.scoring.dealt_rows import FEWEST_DEALINGS
 from audit.scoring.statistics import FEWEST, LEAK_LEVEL, interval
 from audit.scoring.summary import Summary, summarise
 from audit.scoring.verdict_reasons import why_inconclusive
@@ -109,16 +111,18 @@ def _answered_row(
     if is_guess(attack):
         return shared
     real = _has_answer(answer, few.users)
-    n_dealings = dealings(int(real.sum()), few.messages.n_rows)
-    dealt = _dealt(attack, options, seed, few, n_dealings, progress)
-    if dealt is None:
+    n_planned = dealings(int(real.sum()), few.messages.n_rows)
+    dealt = _dealt(attack, options, seed, few, real, n_planned, progress)
+    if not dealt.n_made:
         return shared
-    summary = summarise(ANSWERED, real.astype(float), dealt / n_dealings, seed)
-    p_value = answers_test(real, dealt, n_dealings)
+    summary = summarise(ANSWERED, real.astype(float), dealt.answered / dealt.n_made, seed)
+    n_counted = n_planned if dealt.late else dealt.n_made
+    p_value = answers_test(real, dealt.answered + n_counted - dealt.n_made, n_counted)
     leak = p_value < LEAK_LEVEL and summary.advantage_low > 0
-    why = "" if leak else _why_no_leak(summary, p_value, n_dealings)
+    why = "" if leak else _why_no_leak(summary, p_value, dealt.n_made)
+    cut = words(dealt.n_made, n_planned, DEALING_SECONDS if dealt.late else 0.0)
     return shared | {
-        "reason": f"{no_truth}; {why}" if why else no_truth,
+        "reason": "; ".join(filter(None, (no_truth, why, cut))),
         "ci_low": summary.ci_low,
         "ci_high": summary.ci_high,
         "baseline": summary.baseline,
@@ -131,13 +135,31 @@ def _answered_row(
     }
 
 
+class _Dealt(NamedTuple):
+    """In how many dealings of all rows each client has an answer, how many were made, and whether time ended
+    them."""
+
+    answered: Int[np.ndarray, " users"]
+    n_made: int
+    late: bool
+
+
 def _dealt(
-    attack: str, options: dict[str, Any], seed: int, view: View, n_dealings: int, progress: Progress
-) -> Int[np.ndarray, " users"] | None:
-    """In how many dealings of all rows each client of a view has an answer; None where none can be dealt."""
-    dealt = dealt_answers(attack, options, seed, view, n_dealings, progress)
-    every = [_has_answer(one, view.users) for one in dealt]
-    return np.sum(every, axis=0, dtype=int) if every else None
+    attack: str,
+    options: dict[str, Any],
+    seed: int,
+    view: View,
+    real: Bool[np.ndarray, " users"],
+    n_dealings: int,
+    progress: Progress,
+) -> _Dealt:
+    """Deal rows until no answers to those that are left could tell a leak; some make the baseline anyhow."""
+    answered, n_made = np.zeros(view.users.size, int), 0
+    for one in dealt_answers(attack, options, seed, view, n_dealings, progress):
+        answered, n_made = answered + _has_answer(one, view.users), n_made + 1
+        if n_made >= FEWEST_DEALINGS and answers_test(real, answered, n_dealings) >= LEAK_LEVEL:
+            return _Dealt(answered, n_made, late=False)
+    return _Dealt(answered, n_made, late=0 < n_made < n_dealings)
 
 
 def _why_no_leak(summary: Summary, p_value: float, n_dealings: int) -> str:

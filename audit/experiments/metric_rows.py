@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import asdict
 
 from attacks.base import Reconstruction, Scope
@@ -10,6 +10,7 @@ from audit.experiments.processes import KilledError
 from audit.experiments.results import Row, make_row
 from audit.registry import is_guess
 from audit.scoring.abstentions import in_words
+from audit.scoring.dealings import Dealings
 from audit.scoring.groups import group_scores
 from audit.scoring.limits import Ceiling
 from audit.scoring.linking import Senders
@@ -38,7 +39,7 @@ def metric_rows(
     shuffled: UserScores | None = None,
     ceilings: Mapping[str, Ceiling] | None = None,
     senders: Senders | None = None,
-    dealt: Sequence[Reconstruction] = (),
+    dealt: Dealings | None = None,
     by_group: bool = False,
 ) -> list[Row]:
     """Score an answer, or say why the attack does not apply.
@@ -58,8 +59,8 @@ def metric_rows(
         Metric -> its limit.
     senders : Senders, optional
         Who sent the rows that had no sender.
-    dealt : sequence of Reconstruction
-        Of the same attack on dealt rows, again and again.
+    dealt : Dealings, optional
+        What the same attack reads of dealt rows, again and again.
     by_group : bool
         Also score the worst-off clients, and clients and items in thirds; not of a guess.
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterator
 from typing import Any
 
@@ -17,6 +18,7 @@ from audit.scoring.truth import Truth
 from victims.common.seeds import Purpose, generator
 from victims.transcript.view import View
 
+DEALING_SECONDS = 600.0  # after which no further dealing is begun
 NULL_USERS = 200  # clients on which an attack is repeated with shuffled gradients
 
 
@@ -56,7 +58,7 @@ def shuffled_scores(
 def dealt_answers(
     attack: str, options: dict[str, Any], seed: int, view: View, n_dealings: int, progress: Progress
 ) -> Iterator[Reconstruction]:
-    """Attack a view again and again, each time with all rows dealt out anew.
+    """Attack a view again and again, each time with all rows dealt out anew, for ``DEALING_SECONDS`` at most.
 
     Parameters
     ----------
@@ -68,20 +70,23 @@ def dealt_answers(
     view : View
     n_dealings : int
     progress : callable
-        Is told after each how many are there, and how many there will be.
+        Is told how many are there, and how many there will be: before the first, and after each.
 
     Yields
     ------
     Reconstruction
-        Of each dealing; none at all where no rows can be dealt.
+        Of each dealing; none at all where no rows can be dealt, and fewer than asked for where time is over.
     """
     more = generator(seed, Purpose.DEALINGS).integers(1 << 31, size=n_dealings - 1)
+    begin = time.monotonic()
+    progress(0, n_dealings)
     for number, dealing in enumerate((seed, *more.tolist()), start=1):
         shuffled = view.shuffled(dealing)
-        if shuffled is None:
+        if shuffled is None or (number > 1 and time.monotonic() - begin > DEALING_SECONDS):
             return
-        yield answered(attack, options, shuffled, seed)
+        found = answered(attack, options, shuffled, seed)
         progress(number, n_dealings)
+        yield found
 
 
 def few_clients(view: View, attack: str, seed: int) -> View:

@@ -108,12 +108,22 @@ def _dealt_out(block: Estimates, levels: list[float], rng: np.random.Generator) 
     return replace(block, **moved)
 
 
-def beaten_test(right: Float[np.ndarray, " users"], dealt: Float[np.ndarray, "dealings users"]) -> float:
+def beaten_test(
+    right: Float[np.ndarray, " users"],
+    dealt: Float[np.ndarray, "dealings users"],
+    *,
+    n_beaten: int = 0,
+    n_unbeaten: int = 0,
+) -> float:
     """Test one-sidedly that clients are read better from their rows than from dealt ones.
 
     If rows say nothing of a client's ratings, the real dealing is one of the best m of all with a probability
     of m / (dealings + 1) at most, so that the sum of the clients' -log m / (dealings + 1) is no larger than
     one of exponential numbers. Clients are taken to be read on their own account.
+
+    Dealings may end as soon as ``n_beaten`` of all that are left would not make it significant. At every
+    level below that one it then errs no more often than with all of them, for whoever is significant has had
+    them all; of one client the p-value is one at every level (Besag and Clifford).
 
     Parameters
     ----------
@@ -122,6 +132,8 @@ def beaten_test(right: Float[np.ndarray, " users"], dealt: Float[np.ndarray, "de
     dealt : (n_dealings, n_users)
         The same from dealt rows, or from answers that are ``dealt_out`` if these are better; NaN where there
         is no answer, which reads nothing.
+    n_beaten, n_unbeaten : int
+        Dealings that were not made, and are taken to be worse than all real ones, or as good.
 
     Returns
     -------
@@ -131,7 +143,8 @@ def beaten_test(right: Float[np.ndarray, " users"], dealt: Float[np.ndarray, "de
     References
     ----------
     E. J. G. Pitman 1937, doi:10.2307/2984124 (permutation within blocks); R. A. Fisher, "Statistical Methods
-    for Research Workers", 4th ed., 1932, section 21.1.
+    for Research Workers", 4th ed., 1932, section 21.1; J. Besag, P. Clifford 1991,
+    doi:10.1093/biomet/78.2.301 (dealings that end early).
 
     Examples
     --------
@@ -141,5 +154,6 @@ def beaten_test(right: Float[np.ndarray, " users"], dealt: Float[np.ndarray, "de
     1.0
     """
     real, other = (np.where(np.isnan(part), 0.0, part) for part in (right, dealt))
-    among_best = 1 + (other >= real).sum(axis=0)
-    return float(gamma.sf(-np.log(among_best / (len(dealt) + 1)).sum(), right.size))
+    among_best = 1 + n_unbeaten + (other >= real).sum(axis=0)
+    n_all = 1 + n_unbeaten + n_beaten + len(dealt)
+    return float(gamma.sf(-np.log(among_best / n_all).sum(), right.size))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import replace
 from typing import NamedTuple
 
@@ -12,7 +12,8 @@ from jaxtyping import Bool, Float, Int
 from attacks.base import Identities, Outcome, Reconstruction, Scope
 from audit.registry import is_guess
 from audit.scoring.abstentions import in_words
-from audit.scoring.baselines import best_guess, guesses, null_mean
+from audit.scoring.baselines import best_guess, guesses
+from audit.scoring.dealings import Dealings
 from audit.scoring.dealt_rows import dealt_out
 from audit.scoring.differences import DIFFERENCES, difference_accuracy, difference_guesses
 from audit.scoring.factor_scores import score_factors
@@ -26,7 +27,6 @@ from audit.scoring.summary import summarise
 from audit.scoring.truth import Truth
 from audit.scoring.verdict_reasons import reason_of
 from victims.common.errors import InputError
-from victims.common.seeds import Purpose, generator
 from victims.transcript.manifest import Manifest
 
 
@@ -38,7 +38,7 @@ def score(
     shuffled: UserScores | None = None,
     ceilings: Mapping[str, Ceiling] | None = None,
     senders: Senders | None = None,
-    dealt: Sequence[Reconstruction] = (),
+    dealt: Dealings | None = None,
     seed: int = 0,
 ) -> list[Score]:
     """Score every metric of a reconstruction.
@@ -55,8 +55,9 @@ def score(
         See ``audit.scoring.ceiling``; where all is sent as it is they are known without computing.
     senders : Senders, optional
         Who sent the rows that had no sender, to score who is said to have sent them.
-    dealt : sequence of Reconstruction
-        The same attack on the same rows, dealt out again and again, which tells a leak of few clients.
+    dealt : Dealings, optional
+        What the same attack reads of the same rows, dealt out again and again, which tells a leak of few
+        clients.
     seed : int
         Of the bootstrap.
 
@@ -78,13 +79,9 @@ def score(
     if reconstruction.identities == Identities.PSEUDONYMS:
         return [*of_pseudonyms(reconstruction, manifest, truth, shuffled, senders, seed), *links]
     users = np.unique(reconstruction.users)
-    found = _values(reconstruction, manifest, truth, users)
+    found = values_of(reconstruction, manifest, truth, users)
     silent = np.isin(users, list(reconstruction.abstained))
-    anyhow = [
-        _values_anyhow(reconstruction, one, manifest, truth, users, generator(seed, Purpose.DEALINGS, number))
-        for number, one in enumerate(dealt)
-    ]
-    asked = _Asked(reconstruction, users, silent, _varied(truth, users), anyhow, seed)
+    asked = _Asked(reconstruction, users, silent, _varied(truth, users), dealt, seed)
     rows = []
     if reconstruction.scope == Scope.DIFFERENCES:
         same = difference_guesses(truth, users)
@@ -102,14 +99,14 @@ def score(
 
 
 class _Asked(NamedTuple):
-    """A reconstruction, who is scored, on whom it abstained, ``_varied``, ``_values_anyhow`` of each dealing,
-    and the bootstrap's seed."""
+    """A reconstruction, who is scored, on whom it abstained, ``_varied``, what is read of dealt rows, and the
+    bootstrap's seed."""
 
     reconstruction: Reconstruction
     users: Int[np.ndarray, " users"]
     silent: Bool[np.ndarray, " users"]
     varied: Float[np.ndarray, " users"]
-    anyhow: list[dict[str, Float[np.ndarray, " users"]]]
+    dealt: Dealings | None
     seed: int
 
 
@@ -122,7 +119,7 @@ def _scored(
     ceilings: Mapping[str, Ceiling] | None,
 ) -> Score:
     """One metric beside the best of some guesses, which counts where there is no answer."""
-    reconstruction, users, silent, varied, anyhow, seed = asked
+    reconstruction, users, silent, varied, dealt, seed = asked
     name, baseline = best_guess(metric, candidates)
     unanswered = silent | np.isnan(values)
     values = np.where(unanswered, baseline, values)
@@ -130,15 +127,30 @@ def _scored(
     n_ratings = _single_ratings(metric, manifest, varied)
     alone = metric in YES_OR_NO and not looked  # noise is told by all uploads together
     unheard = unanswered & ~(silent & looked)
-    dealt = np.stack([one[metric] for one in anyhow]) if anyhow and n_ratings is not None else None
-    summary = summarise(metric, values, baseline, seed, unheard, n_ratings, yes_or_no=alone, dealt=dealt)
+    anyhow, n_unbeaten = None, 0
+    if dealt is not None and dealt.values and n_ratings is not None:
+        anyhow, n_unbeaten = np.stack([one[metric] for one in dealt.values]), dealt.n_unbeaten
+    summary = summarise(
+        metric,
+        values,
+        baseline,
+        seed,
+        unheard,
+        n_ratings,
+        yes_or_no=alone,
+        dealt=anyhow,
+        n_unbeaten=n_unbeaten,
+    )
     if is_guess(reconstruction.attack):
         summary = replace(summary, verdict="")
     limit = limit_of(metric, manifest, ceilings, users, np.where(np.isnan(values), np.nan, baseline))
     n_abstained = int((unanswered & ~np.isnan(baseline)).sum())
     why = in_words(reconstruction.abstained, users.size)
     each = PerClient(values, candidates, unanswered)
-    return Score(metric, summary, name, limit, n_abstained, reason_of(summary, why, n_abstained), each)
+    reason = reason_of(summary, why, n_abstained)
+    if dealt is not None and summary.by_dealings is not None:
+        reason = "; ".join(filter(None, (reason, dealt.words)))
+    return Score(metric, summary, name, limit, n_abstained, reason, each)
 
 
 def _varied(truth: Truth, users: Int[np.ndarray, " users"]) -> Float[np.ndarray, " users"]:
@@ -153,15 +165,29 @@ def _varied(truth: Truth, users: Int[np.ndarray, " users"]) -> Float[np.ndarray,
     return np.where(most <= GUESSED * n_rated, n_rated, 0).astype(float)
 
 
-def _values(
+def values_of(
     found: Reconstruction, manifest: Manifest, truth: Truth, users: Int[np.ndarray, " users"]
 ) -> dict[str, Float[np.ndarray, " users"]]:
-    """All metrics of clients, differences of ratings too; NaN where there is no answer."""
+    """Compute all metrics of clients, those of differences of ratings too.
+
+    Parameters
+    ----------
+    found : Reconstruction
+    manifest : Manifest
+    truth : Truth
+    users : (n_users,)
+        Ascending.
+
+    Returns
+    -------
+    dict
+        Metric -> (n_users,); NaN where there is no answer.
+    """
     differences = difference_accuracy(found.blocks, manifest, truth, users)
     return score_users(found.blocks, manifest, truth, users).values | {DIFFERENCES: differences}
 
 
-def _values_anyhow(
+def values_anyhow(
     real: Reconstruction,
     dealt: Reconstruction,
     manifest: Manifest,
@@ -169,9 +195,26 @@ def _values_anyhow(
     users: Int[np.ndarray, " users"],
     rng: np.random.Generator,
 ) -> dict[str, Float[np.ndarray, " users"]]:
-    """All metrics of what is read of dealt rows, or of the real answers, dealt out, if that is better."""
+    """Compute all metrics of what is read of dealt rows, or of real answers, dealt out, if that is better.
+
+    Parameters
+    ----------
+    real : Reconstruction
+    dealt : Reconstruction
+        The same attack on the same rows, dealt out.
+    manifest : Manifest
+    truth : Truth
+    users : (n_users,)
+        Ascending.
+    rng : numpy.random.Generator
+
+    Returns
+    -------
+    dict
+        Metric -> (n_users,); NaN where there is no answer.
+    """
     moved = replace(real, blocks=dealt_out(real.blocks, manifest.rating_levels, rng))
-    of_rows, of_answers = (_values(one, manifest, truth, users) for one in (dealt, moved))
+    of_rows, of_answers = (values_of(one, manifest, truth, users) for one in (dealt, moved))
     return {metric: np.fmax(values, of_answers[metric]) for metric, values in of_rows.items()}
 
 

@@ -71,6 +71,7 @@ def summarise(
     *,
     yes_or_no: bool = False,
     dealt: Float[np.ndarray, "dealings users"] | None = None,
+    n_unbeaten: int = 0,
 ) -> Summary:
     """Summarise a metric; clients where it or its baseline is NaN are left out.
 
@@ -90,6 +91,8 @@ def summarise(
     dealt : (n_dealings, n_users), optional
         The same metric of what is read of rows that were dealt out: with answers about fewer than ``FEWEST``
         clients, ``beaten_test`` may tell a leak. NaN where there is no answer.
+    n_unbeaten : int
+        Dealings that were not made and count as read as well.
 
     Returns
     -------
@@ -119,7 +122,8 @@ def summarise(
     by_ratings = ratings_test(values, baseline, np.where(silent, 0, single)) if asked else None
     by_dealings = None
     if dealt is not None and asked:
-        by_dealings = beaten_test(np.where(silent, np.nan, values), dealt[:, defined])
+        real = np.where(silent, np.nan, values)
+        by_dealings = beaten_test(real, dealt[:, defined], n_unbeaten=n_unbeaten)
     below = sign_test(metric, values, baseline, worse=True) < LEAK_LEVEL and advantage_high < 0
     return Summary(
         float(values.mean()),

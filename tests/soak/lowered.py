@@ -1,9 +1,12 @@
 """Ratings less the lowest level under declared noise: what ``likelihood`` reads, and how sure it is.
 
-``python -m tests.soak.lowered DATA [--noise 0.1 0.3 1] [--weighting observed-only] [--update semi-als]``: 60
-clients of FedMVMF learn ratings as they are, and less the lowest level, which nobody declares, in one round.
-Prints the rated items that are answered and right, the mean probability that was claimed of them, and of the
-answers claimed with at most 0.5, 0.8, 0.95 and 1 their number, what was claimed and what is right.
+``python -m tests.soak.lowered DATA [--noise 0.1 0.3 1] [--weighting observed-only] [--update semi-als]
+[--clients 60]``: clients of FedMVMF learn ratings as they are, and less the lowest level, which nobody
+declares, in one round. Prints the rated items that are answered and right, the mean probability that was
+claimed of them, and of the answers claimed with at most 0.5, 0.8, 0.95 and 1 their number, what was claimed
+and what is right. Last come the number, what was claimed and what is right of all answers about items, and of
+those that say a rating: where unrated items are among the rows, what is claimed of rated ones alone is no
+check of probabilities, for who is told that an item is rated knows more.
 """
 
 from __future__ import annotations
@@ -18,7 +21,7 @@ import numpy as np
 
 import factorleak as fl
 
-CLIENTS, ROUND = 60, 4
+ROUND = 4
 BINS = (0.0, 0.5, 0.8, 0.95, 1.0)
 
 
@@ -29,16 +32,22 @@ def main() -> None:
     parser.add_argument("--noise", nargs="+", default=["0.1", "0.3", "1"])
     parser.add_argument("--weighting", default="observed-only")
     parser.add_argument("--update", default="semi-als")
+    parser.add_argument("--clients", type=int, default=60)
     given = parser.parse_args()
     ratings = fl.load(given.data)
-    print("| noise b | learns | ratings | answered | right | claimed | s | bins |\n" + 8 * "|---" + "|")
+    print(
+        "| noise b | learns | ratings | answered | right | claimed | s | bins | all | said rated |\n"
+        + 10 * "|---"
+        + "|"
+    )
     for noise in given.noise:
         for less in (0.0, ratings.levels[0]):
             with tempfile.TemporaryDirectory() as folder:
                 path = Path(folder) / "t"
                 fl.record(
-                    path, replace(ratings, values=ratings.values - less), victim="fedmvmf", users=CLIENTS,
-                    update=given.update, weighting=given.weighting, rounds=[ROUND], seed=0,
+                    path, replace(ratings, values=ratings.values - less), victim="fedmvmf",
+                    users=given.clients, update=given.update, weighting=given.weighting,
+                    rounds=[ROUND], seed=0,
                     defenses=[f"laplace:b={noise}"],
                 )  # fmt: skip
                 begin = time.process_time()
@@ -50,18 +59,27 @@ def main() -> None:
 def line(found: fl.Reconstruction, ratings: fl.Ratings, noise: str, less: float, seconds: float) -> str:
     """What is answered about rated items."""
     table = ratings.matrix().toarray()
-    right, claimed = [np.zeros(0, bool)], [np.zeros(0)]
+    right, claimed, rated, said = [np.zeros(0, bool)], [np.zeros(0)], [np.zeros(0, bool)], [np.zeros(0, bool)]
     for user, kind, index, value, probability in found.rows():
         item = kind == fl.ITEM
         truth = table[user[item], index[item]]
-        right.append((value[item] == truth)[truth > 0])
-        claimed.append(probability[item][truth > 0])
-    told, sure = np.concatenate(right), np.concatenate(claimed)
+        right.append(value[item] == truth)
+        claimed.append(probability[item])
+        rated.append(truth > 0)
+        said.append(value[item] > 0)
+    every, claims, of_rated, of_said = (np.concatenate(part) for part in (right, claimed, rated, said))
+    told, sure = every[of_rated], claims[of_rated]
     n_rated = int((table[found.users] > 0).sum())
     mean = f"{sure.mean():.3f}" if sure.size else "-"
     learns = f"r - {less:g}" if less else "r"
     numbers = f"{n_rated:,} | {told.size:,} | {told.sum():,} | {mean} | {seconds:.0f}"
-    return f"| {noise} | {learns} | {numbers} | {binned(told, sure)} |"
+    both = f"{summed(every, claims)} | {summed(every[of_said], claims[of_said])}"
+    return f"| {noise} | {learns} | {numbers} | {binned(told, sure)} | {both} |"
+
+
+def summed(right: np.ndarray, claimed: np.ndarray) -> str:
+    """Number of answers, what was claimed and what is right."""
+    return f"{right.size:,}: {claimed.mean():.3f} {right.mean():.3f}" if right.size else "-"
 
 
 def binned(right: np.ndarray, claimed: np.ndarray) -> str:

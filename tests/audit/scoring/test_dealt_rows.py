@@ -7,8 +7,9 @@ import pytest
 
 import factorleak as fl
 from attacks.base import Estimates, Reconstruction, all_abstain
+from audit.scoring.dealings import Dealings
 from audit.scoring.dealt_rows import beaten_test, dealings_of, dealt_out
-from audit.scoring.score import score
+from audit.scoring.score import score, values_anyhow
 from audit.scoring.statistics import LEAK_LEVEL
 from audit.scoring.verdicts import LEAK
 from tests.audit.scoring.test_metrics import manifest, truth_of
@@ -54,9 +55,11 @@ def test_answers_that_are_right_by_luck_are_no_leak(n_right, leak):
     sent = np.where(np.arange(12) < n_right, actual, 3 - actual)
     blocks = (Estimates(np.zeros(1, int), np.zeros((1, 12), int), np.arange(12)[None], sent),)
     found = Reconstruction("test", np.zeros(1, int), blocks)
-    silent = [all_abstain("test", np.zeros(1, int), "nothing", {})] * 100
+    silent = all_abstain("test", np.zeros(1, int), "nothing", {})
     facts, truth = manifest("observed-only", 1, 12, groups=()), truth_of(actual, np.zeros((1, 0)))
-    scores = {one.metric: one.summary for one in score(found, facts, truth, dealt=silent)}
+    users, rng = np.zeros(1, int), np.random.default_rng(0)
+    read = tuple(values_anyhow(found, silent, facts, truth, users, rng) for _ in range(100))
+    scores = {one.metric: one.summary for one in score(found, facts, truth, dealt=Dealings(read, 100))}
     assert (scores["rated_rating_accuracy"].verdict == LEAK) == leak
 
 
@@ -84,3 +87,51 @@ def test_who_is_not_answered_is_not_read():
     dealt = np.full((10, 3), np.nan)
     assert beaten_test(np.full(3, np.nan), dealt) == 1
     assert beaten_test(np.array([1, 1, np.nan]), dealt) > beaten_test(np.ones(3), dealt)
+
+
+def test_dealings_that_end_early_keep_the_level():
+    """Of rows that say nothing: as soon as no dealing that is left could help, the verdict is the same."""
+    rng, n_trials = np.random.default_rng(1), 600
+    for n_users in (1, 2, 5):
+        n = dealings_of(n_users, n_users, 100, LEAK_LEVEL)
+        draws = rng.binomial(12, 0.3, (n_trials, n + 1, n_users)) / 12
+        ended, made = np.zeros(n_trials), np.zeros(n_trials, int)
+        for trial, one in enumerate(draws):
+            count = next(m for m in range(1, n + 1) if m == n or hopeless(one, m, n))
+            ended[trial], made[trial] = beaten_test(one[0], one[1 : count + 1]), count
+        whole = np.array([beaten_test(one[0], one[1:]) for one in draws])
+        np.testing.assert_array_equal(ended < LEAK_LEVEL, whole < LEAK_LEVEL)
+        # a right p-value fails one of these with a probability below 0.001: 3.5 standard deviations
+        for level in (0.002, 0.005, 0.01, *((0.1, 0.3) if n_users == 1 else ())):
+            assert (ended < level).mean() <= level + 3.5 * np.sqrt(level / n_trials)
+        assert made.mean() < n / 2
+
+
+def hopeless(draws, n_made: int, n_dealings: int) -> bool:
+    """Whether the draws that are left could not make the first one significant."""
+    best = beaten_test(draws[0], draws[1 : n_made + 1], n_beaten=n_dealings - n_made)
+    return best >= LEAK_LEVEL
+
+
+def test_dealings_that_were_not_made_count_as_they_are_said_to():
+    right, dealt = np.array([0.9, 0.5]), np.array([[0.1, 0.5], [0.95, 0.2]])
+    worse, as_good = np.zeros((3, 2)), np.ones((3, 2))
+    for name, rest in (("n_beaten", worse), ("n_unbeaten", as_good)):
+        assert beaten_test(right, dealt, **{name: 3}) == beaten_test(right, np.concatenate([dealt, rest]))
+
+
+@pytest.mark.parametrize(("seconds", "words"), [(0.0, "could not have changed"), (600.0, "600 s allowed")])
+def test_what_was_not_dealt_is_said(seconds, words):
+    """Where time ended it, four dealings of a hundred are no leak, whatever they say."""
+    actual = np.resize([1.0, 2.0], (1, 12))
+    blocks = (Estimates(np.zeros(1, int), np.zeros((1, 12), int), np.arange(12)[None], actual),)
+    found = Reconstruction("test", np.zeros(1, int), blocks)
+    facts, truth = manifest("observed-only", 1, 12, groups=()), truth_of(actual, np.zeros((1, 0)))
+    read = ({"rating_accuracy": np.zeros(1), "rated_rating_accuracy": np.zeros(1)},) * 4
+    dealings = Dealings(read, 100, seconds)
+    scores = {one.metric: one for one in score(found, facts, truth, dealt=dealings)}
+    one = scores["rated_rating_accuracy"]
+    assert "4 of 100 times" in one.reason
+    assert words in one.reason
+    assert one.summary.verdict != LEAK
+    assert one.summary.by_dealings == pytest.approx(97 / 101 if seconds else 1 / 5)

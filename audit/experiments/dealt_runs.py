@@ -1,0 +1,88 @@
+"""Run an attack on dealt rows as long as the verdict on few clients may still change."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from functools import partial
+from typing import Any
+
+import numpy as np
+from jaxtyping import Float
+
+from attacks.base import Progress, Reconstruction
+from audit.experiments.shuffled_null import DEALING_SECONDS, dealt_answers
+from audit.scoring.dealings import Dealings
+from audit.scoring.dealt_rows import beaten_test
+from audit.scoring.score import values_anyhow, values_of
+from audit.scoring.statistics import LEAK_LEVEL
+from audit.scoring.truth import Truth
+from victims.common.seeds import Purpose, generator
+from victims.transcript.manifest import Manifest
+from victims.transcript.view import View
+
+Values = Mapping[str, Float[np.ndarray, " users"]]
+
+
+def dealt_values(
+    attack: str,
+    options: dict[str, Any],
+    seed: int,
+    view: View,
+    answer: Reconstruction,
+    manifest: Manifest,
+    truth: Truth,
+    n_users: Mapping[str, int],
+    n_dealings: int,
+    progress: Progress,
+) -> Dealings:
+    """Compute what an attack reads of dealt rows, until no metric can be significant any more.
+
+    Parameters
+    ----------
+    attack : str
+    options : dict
+        Of the attack.
+    seed : int
+    view : View
+        What was attacked.
+    answer : Reconstruction
+        Of the attack on the view.
+    manifest : Manifest
+    truth : Truth
+    n_users : mapping
+        Metric that may tell a leak -> clients for whom it is defined.
+    n_dealings : int
+        Most of them.
+    progress : callable
+        Is told how many are there, and how many there will be.
+
+    Returns
+    -------
+    Dealings
+        At least one dealing, unless no rows can be dealt.
+    """
+    users = np.unique(answer.users)
+    real = values_of(answer, manifest, truth, users)
+    silent = np.isin(users, list(answer.abstained))
+    anyhow = partial(values_anyhow, answer, manifest=manifest, truth=truth, users=users)
+    made: list[Values] = []
+    for number, one in enumerate(dealt_answers(attack, options, seed, view, n_dealings, progress)):
+        made.append(anyhow(one, rng=generator(0, Purpose.DEALINGS, number)))
+        if not any(
+            _may_tell(np.where(silent, np.nan, real[metric]), [one[metric] for one in made], n, n_dealings)
+            for metric, n in n_users.items()
+        ):
+            return Dealings(tuple(made), n_dealings)
+    late = 0 < len(made) < n_dealings
+    return Dealings(tuple(made), n_dealings, DEALING_SECONDS if late else 0.0)
+
+
+def _may_tell(
+    real: Float[np.ndarray, " users"], made: list[Float[np.ndarray, " users"]], n_users: int, n_dealings: int
+) -> bool:
+    """Whether one metric is significant where all dealings that are left are worse."""
+    told = np.flatnonzero(~np.isnan(real))
+    # clients without an answer count as not read, and those for whom nothing is defined not at all
+    right, dealt = np.full(n_users, np.nan), np.full((len(made), n_users), np.nan)
+    right[: told.size], dealt[:, : told.size] = real[told], np.stack(made)[:, told]
+    return beaten_test(right, dealt, n_beaten=n_dealings - len(made)) < LEAK_LEVEL
