@@ -33,7 +33,7 @@ pytestmark = pytest.mark.usefixtures("optimised")
 )
 def test_passes_with_momentum_that_nobody_declared_are_read(client: Passer, tmp_path: Path):
     """In the order of the rows; nobody was answered before."""
-    ratings = Passes(client, shuffled=True, n_users=2).record(tmp_path / "t")
+    ratings = Passes(client, shuffled=True, n_users=4).record(tmp_path / "t")
     found = Inversion("momentum-passes").attack(open_transcript(tmp_path / "t").view("server"), 0)
     right, wrong = score(found, ratings)
     assert wrong == 0
