@@ -47,11 +47,24 @@ def checks_its_types(thing: Any) -> Any:
         _made[thing.__code__] += 1
         if _made[thing.__code__] > CLOSURES:
             return thing
-    hints = {name: hint for name in thing.__annotations__ if (hint := _hint(thing, name)) is not None}
+    here: list[Callable] = []  # what checks, made at the first call: many functions get none in one worker
+
+    @functools.wraps(thing)
+    def call(*args: Any, **kwargs: Any) -> Any:
+        if not here:
+            here.append(_checked(thing))
+        return here[0](*args, **kwargs)
+
+    return call
+
+
+def _checked(function: Callable) -> Callable:
+    """``function``, checked by jaxtyping where its annotations name an array, by beartype otherwise."""
+    hints = {name: hint for name in function.__annotations__ if (hint := _hint(function, name)) is not None}
     if any(map(_is_shaped, hints.values())):
-        return _once_for_all_alike(thing, hints)
-    thing.__annotations__ = hints
-    return beartype(thing)
+        return _once_for_all_alike(function, hints)
+    function.__annotations__ = hints
+    return beartype(function)
 
 
 def _once_for_all_alike(function: Callable, hints: dict[str, Any]) -> Callable:
@@ -64,16 +77,11 @@ def _once_for_all_alike(function: Callable, hints: dict[str, Any]) -> Callable:
     def body(*args: Any, **kwargs: Any) -> Any:
         return here.held.pop() if getattr(here, "held", None) else function(*args, **kwargs)
 
-    @functools.cache
-    def checked() -> Callable:
-        """Made at the first call: it takes longer than most calls, and many functions are never called."""
-        plain = inspect.signature(function)
-        named = [one.replace(annotation=hints.get(name, Any)) for name, one in plain.parameters.items()]
-        answer = hints.get("return", Any) if "return" in function.__annotations__ else plain.return_annotation
-        body.__signature__ = plain.replace(  # type: ignore[attr-defined]
-            parameters=named, return_annotation=answer
-        )
-        return jaxtyped(body, typechecker=beartype)
+    plain = inspect.signature(function)
+    named = [one.replace(annotation=hints.get(name, Any)) for name, one in plain.parameters.items()]
+    answer = hints.get("return", Any) if "return" in function.__annotations__ else plain.return_annotation
+    body.__signature__ = plain.replace(parameters=named, return_annotation=answer)  # type: ignore[attr-defined]
+    checked = jaxtyped(body, typechecker=beartype)
 
     @functools.wraps(function)
     def call(*args: Any, **kwargs: Any) -> Any:
@@ -81,9 +89,9 @@ def _once_for_all_alike(function: Callable, hints: dict[str, Any]) -> Callable:
             return function(*args, **kwargs)
         kind = _alike((args, tuple(kwargs.items())))
         if kind is None:
-            return checked()(*args, **kwargs)
+            return checked(*args, **kwargs)
         if kind not in known:
-            result = checked()(*args, **kwargs)
+            result = checked(*args, **kwargs)
             known[kind] = {_alike(result)}
             return result
         result = function(*args, **kwargs)
@@ -91,7 +99,7 @@ def _once_for_all_alike(function: Callable, hints: dict[str, Any]) -> Callable:
         if answered is None or answered not in known[kind]:
             here.held = [result]
             try:
-                checked()(*args, **kwargs)
+                checked(*args, **kwargs)
             finally:
                 here.held = []
             known[kind].add(answered)

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import ast
+import functools
 from pathlib import Path
 
 ROOT = Path(__file__).parents[1]
 LISTED = (ROOT / "tests" / "slow.txt").read_text().split()
 
 
+@functools.cache
 def names_in(path: Path) -> set[str]:
     """The test functions, classes and methods of a file as the list writes them."""
     found = set()

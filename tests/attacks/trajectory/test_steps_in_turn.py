@@ -30,7 +30,7 @@ VICTIM = DecentralisedMF(factors=4, order="per-rating", learning_rate=0.02)
 
 @pytest.fixture(scope="module")
 def community():
-    return generate(Synthetic(users=60, items=15, ratings_per_user=9.0, single=0.03, seed=2))
+    return generate(Synthetic(users=30, items=15, ratings_per_user=9.0, single=0.03, seed=2))
 
 
 @pytest.fixture(scope="module")
