@@ -1,11 +1,11 @@
-"""Exact rows lie on the grid to the last digit next to the length that the declaration gives, or it is wrong.
+"""Exact rows lie on the grid to the last digit next to the length that a declaration gives, or it is wrong.
 
-Under a wrong constant some of a client's numbers round to what they are, and others do not; in include-unrated
-those of unrated items meet a level by accident. Nothing about one number shows which it is, and the mean distance
-from the grid is small. All together show it: rows that are parallel to many digits tell ratings to half as many
-(``attacks.closed_form.rating_grid``). A length that lost digits on the way, as a difference of two rounds does, is
-moved to where the numbers that it gives are nearest to what they round to; all of them have to be on the grid there,
-and to round to the same.
+Under a wrong constant some of a client's numbers round to what they are, and others do not; in
+include-unrated those of unrated items meet a level by accident. Nothing about one number shows which it is,
+and the mean distance from the grid is small. All together show it: rows that are parallel to many digits tell
+ratings to half as many (``attacks.closed_form.rating_grid``). A length that lost digits on the way, as a
+difference of two rounds does, is moved to where the numbers that it gives are nearest to what they round to;
+all of them have to be on the grid there, and to round to the same.
 """
 
 from __future__ import annotations
@@ -16,9 +16,12 @@ import numpy as np
 from jaxtyping import Bool, Float
 
 from attacks.closed_form.decoding import looks_unrated, nearest_level
-from attacks.closed_form.goodness_of_fit import OFF_GRID, step_of
-from attacks.closed_form.rating_grid import LOST, RowNumbers
+from attacks.closed_form.goodness_of_fit import FIT_ROWS, OFF_GRID, step_of
+from attacks.closed_form.rating_grid import LOST, RowNumbers, row_numbers
+from attacks.closed_form.readout import Readout
+from attacks.closed_form.reduction import Reduced
 from victims.transcript.manifest import Manifest
+from victims.transcript.view import Uploads, UserBatch
 
 MOVES = 8  # Newton's steps on the length: the digits double with each
 BARELY = 0.25  # of a step of the grid: rows that tell ratings no better than that are not exact
@@ -55,7 +58,7 @@ def labels_at(
     manifest : Manifest
     rows : RowNumbers
     across : (n_users,)
-        Share of the rows' size that is off their direction (``attacks.closed_form.reduction.across_direction``).
+        Share of the rows' size off their direction (``attacks.closed_form.reduction.across_direction``).
     length : (n_users,)
         s, with the sign that the direction has to have; 0 where it is not told, and nothing is judged.
 
@@ -78,6 +81,54 @@ def labels_at(
         largest = np.abs(np.where(rows.valid, away, 0)).max(axis=1, initial=0)
         same: Bool[np.ndarray, " users"] = ((again == label) | ~rows.valid).all(axis=1)
     return Labels(label, exact, exact & ~(same & (largest <= most)))
+
+
+def unless_off(
+    most: float,
+    manifest: Manifest,
+    batch: UserBatch,
+    reduced: list[Reduced],
+    scales: Float[np.ndarray, "rounds users"],
+    readout: Readout,
+) -> Float[np.ndarray, " users"]:
+    """Allow the misfit that an attack allows, and none where exact rows are off the grid at its length.
+
+    Parameters
+    ----------
+    most : float
+        The largest misfit that is allowed; everybody's where it is infinite.
+    manifest, batch, reduced, scales, readout
+        As ``attacks.closed_form.rank_one.Limit`` takes them.
+
+    Returns
+    -------
+    (n_users,)
+        ``most``, or 0.
+    """
+    allowed = np.full(batch.users.size, most)
+    if np.isinf(most):
+        return allowed
+    read = scales.argmax(axis=0)
+    for number in np.unique(read):
+        here = (read == number) & (scales[number] > 0)
+        uploads, part = batch.rounds[number], reduced[number]
+        signed = (part.direction * np.nan_to_num(readout.factor)).sum(axis=1)  # the length, with its sign
+        every = slice(None, None, max(1, -(-part.scalar.shape[1] // FIT_ROWS)))
+        some = RowNumbers(*(column[:, every] for column in row_numbers(uploads, part)))
+        across = _across(manifest, uploads, part, every)
+        allowed[here & labels_at(manifest, some, across, np.where(here, signed, 0)).off] = 0
+    return allowed
+
+
+def _across(manifest: Manifest, uploads: Uploads, part: Reduced, every: slice) -> Float[np.ndarray, " users"]:
+    """Share of some rows' size that is off their direction; at least the last digit of what was sent."""
+    valid = uploads.valid[:, every, None]
+    rows = uploads.gradients[:, every].astype(np.float64)
+    rows = np.where(valid, rows - manifest.upload.regularization * uploads.factors[uploads.at[:, every]], 0)
+    off = rows - np.matmul(rows, part.direction[:, :, None]) * part.direction[:, None]
+    size, away = (np.linalg.norm(one, axis=(1, 2)) for one in (rows, off))
+    digits = max(float(np.finfo(one.dtype).eps) for one in (uploads.gradients, uploads.factors))
+    return np.maximum(away / np.where(size > 0, size, 1), digits)
 
 
 def _alpha(manifest: Manifest) -> float:

@@ -6,9 +6,9 @@ root lies on the grid (``attacks.closed_form.goodness_of_fit``). In include-unra
 ratings and puts unrated items anywhere, so that there it is enough that more numbers lie on a level than
 chance would put there. A solver that did not move from its start, which may be a level, shows nothing.
 
-Rows that are parallel to many digits show more: next to the length of the factor that was found all of them are on
-the grid, or that is not the client's factor (``attacks.closed_form.exact_grid``). They also tell which items are
-unrated whatever root was found for these, so that what a second root says of them is not told.
+Rows that are parallel to many digits show more: next to the length of the factor that was found all of them
+are on the grid, or that is not the client's factor (``attacks.closed_form.exact_grid``). They also tell which
+items are unrated whatever root was found for these, so that what a second root says of them is not told.
 """
 
 from __future__ import annotations
@@ -91,7 +91,7 @@ def told_by_rows(
     value: Float[np.ndarray, " rows"],
     factor: Float[np.ndarray, " K"],
     *,
-    converged: bool,
+    solved: bool,
 ) -> Told:
     """Hold numbers against exact rows, at the length of the factor that was found.
 
@@ -104,8 +104,8 @@ def told_by_rows(
         In stars, and 0..1 for attributes.
     factor : (K,)
         p, with its sign.
-    converged : bool
-        Whether the solver reports success: its factor is then along the rows.
+    solved : bool
+        Whether the equations hold: p is then along the rows, or these are not what is declared.
 
     Returns
     -------
@@ -121,11 +121,11 @@ def told_by_rows(
     if not found.exact[0]:
         return Told(value, "", False)
     square = float(factor @ factor)
-    beside = converged and square - along**2 > PARALLEL**2 * square
-    solved = manifest.update == "semi-als"
-    if found.off[0] or (beside and solved):
+    beside = solved and square - along**2 > PARALLEL**2 * square
+    one_root = manifest.update == "semi-als"
+    if found.off[0] or (beside and one_root):
         # two rounds (sgd) have several roots: one that is not along the rows says nothing about the others
-        shown = converged and bool(mirrored.off[0]) and (solved or not beside)
+        shown = solved and bool(mirrored.off[0]) and (one_root or not beside)
         return Told(value, f"exact rows are contradicted {NO_RATINGS}", shown)
     misses = item & (np.abs(value - found.label[0]) > MISSES * step_of(np.array(manifest.rating_levels)))
     return Told(np.where(misses, np.nan, value), "", False)

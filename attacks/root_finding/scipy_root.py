@@ -36,7 +36,7 @@ from attacks.obstacles import unreadable
 from attacks.root_finding.clients import ClientRows, ClientUploads, clients_of
 from attacks.root_finding.judgement import Told, is_judged, off_the_grid, sends_unrated, told_by_rows
 from attacks.root_finding.problems import Problem, SemiAlsProblem, SgdProblem
-from attacks.root_finding.scipy_solver import DENSE, METHODS, solve
+from attacks.root_finding.scipy_solver import DENSE, METHODS, Solution, solve
 from victims.common.seeds import Purpose, generator
 from victims.common.validation import Rule, above, at_least, one_of, or_none, require_fields
 from victims.transcript.manifest import Manifest
@@ -230,7 +230,7 @@ def solve_client(attack: Root, manifest: Manifest, client: ClientUploads, key: i
     if reason := _unsolvable(attack, manifest, client):
         return ClientAnswer(client.user, None, reason)
     last = client.rounds[-1]
-    values, factors, converged, evaluations, reason = [], [], [], 0, ""
+    values, factors, converged, solved, evaluations, reason = [], [], [], [], 0, ""
     for fixed in _fixed_indices(attack, manifest, last, rng):
         problem = _problem(attack, manifest, client, fixed)
         solution = solve(
@@ -245,6 +245,7 @@ def solve_client(attack: Root, manifest: Manifest, client: ClientUploads, key: i
             values.append(solution.value)
             factors.append(solution.factor)
             converged.append(solution.converged)
+            solved.append(solution.solved)
     seconds = time.perf_counter() - start
     if not values:
         return ClientAnswer(client.user, None, reason, False, evaluations, seconds)
@@ -253,10 +254,17 @@ def solve_client(attack: Root, manifest: Manifest, client: ClientUploads, key: i
         highest = np.where(last.kind == ITEM, manifest.rating_levels[-1], 1.0)
         value = np.mean([np.clip(one, 0, highest) for one in values], axis=0)
     elif attack.judges(manifest):
-        told = _judged(attack, manifest, client, value, factors[0], converged=converged[0])
+        ended = Solution(value, converged[0], factor=factors[0], solved=solved[0])
+        told = _judged(attack, manifest, client, ended)
         if told.reason:
             return ClientAnswer(
-                client.user, None, told.reason, converged[0], evaluations, seconds, contradicts=told.contradicts
+                client.user,
+                None,
+                told.reason,
+                converged[0],
+                evaluations,
+                seconds,
+                contradicts=told.contradicts,
             )
         value = told.value
     estimates = Estimates(np.array([client.user], np.int32), last.kind[None], last.index[None], value[None])
@@ -264,27 +272,20 @@ def solve_client(attack: Root, manifest: Manifest, client: ClientUploads, key: i
     return ClientAnswer(client.user, estimates, "", all(converged), evaluations, seconds, factor)
 
 
-def _judged(
-    attack: Root,
-    manifest: Manifest,
-    client: ClientUploads,
-    value: np.ndarray,
-    factor: np.ndarray,
-    *,
-    converged: bool,
-) -> Told:
+def _judged(attack: Root, manifest: Manifest, client: ClientUploads, ended: Solution) -> Told:
     """What may be believed of the numbers that a solver ended with."""
+    value, factor = ended.value, ended.factor
+    assert value is not None
+    assert factor is not None
     item = client.rounds[-1].kind == ITEM
-    told = told_by_rows(manifest, client.rounds[0], value, factor, converged=converged)
-    if told.reason and told.contradicts:
-        return told
+    told = told_by_rows(manifest, client.rounds[0], value, factor, solved=ended.solved)
     reason = off_the_grid(
         value,
         item,
         np.array(manifest.rating_levels),
         unrated=sends_unrated(manifest, int(item.sum())),
         start=attack.start_rating if manifest.update == "semi-als" else None,
-        converged=converged,
+        converged=ended.converged,
     )
     return told._replace(reason=reason or told.reason)
 
