@@ -45,6 +45,34 @@ def unless_contradicted(
             (found.diagnostics["allowed"] >= max_misfit) & np.isfinite(misfit) & clear,
             FEWEST_NOISY,
         )
+    return _if_most_fit(found, answered, judged, fewest)
+
+
+def unless_most_fit(found: Reconstruction, contradicting: Bool[np.ndarray, " users"]) -> Reconstruction:
+    """Answer nobody where exact rows of more clients than are answered contradict the declaration.
+
+    Parameters
+    ----------
+    found : Reconstruction
+    contradicting : (n_users,) bool
+        Clients of ``found.users`` whose exact rows are off the grid as declared, and who are not answered.
+
+    Returns
+    -------
+    Reconstruction
+        The same where too few can be judged, or enough fit.
+    """
+    answered = ~np.isin(found.users, list(found.abstained))
+    return _if_most_fit(found, answered, answered | contradicting, FEWEST)
+
+
+def _if_most_fit(
+    found: Reconstruction,
+    answered: Bool[np.ndarray, " users"],
+    judged: Bool[np.ndarray, " users"],
+    fewest: int,
+) -> Reconstruction:
+    """Answer nobody where most of those who can be judged are not answered."""
     if judged.sum() < fewest or answered[judged].mean() >= MOST:
         return found
     reason = (

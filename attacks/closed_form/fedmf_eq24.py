@@ -28,7 +28,8 @@ from jaxtyping import Float
 
 from attacks.base import Progress, Reconstruction, all_abstain, silent
 from attacks.client_rules.premises import unlike
-from attacks.closed_form.contradicted import unless_contradicted
+from attacks.closed_form.contradicted import unless_contradicted, unless_most_fit
+from attacks.closed_form.exact_grid import unless_off
 from attacks.closed_form.lowered import unless_lowered
 from attacks.closed_form.rank_one import solve_clients
 from attacks.closed_form.rating_grid import distance_from_grid, row_numbers
@@ -89,12 +90,15 @@ class Eq24:
             options,
             view,
             partial(_lengths, self, view.manifest),
-            max_misfit=MAX_MISFIT if self.answer == "judged" else np.inf,
+            max_misfit=partial(unless_off, MAX_MISFIT if self.answer == "judged" else np.inf, view.manifest),
             no_length="Eq. (24) has no positive root",
             progress=progress,
             tried=ROOTS,
         )
-        return found if self.answer == "any" else unless_lowered(unless_contradicted(found, MAX_MISFIT), view)
+        if self.answer == "any":
+            return found
+        found = unless_most_fit(found, found.diagnostics["allowed"] <= 0)
+        return unless_lowered(unless_contradicted(found, MAX_MISFIT), view)
 
     def obstacle(self, view: View) -> str:
         """Why Eq. (24) cannot be written down, or nothing."""

@@ -67,7 +67,7 @@ def solve_clients(
     max_misfit : float, or callable
         Largest misfit at which a client is answered; of few ratings less, so that accidents are rare
         (``attacks.closed_form.goodness_of_fit``). ``inf`` answers everybody. Or from a batch, its reduced
-        rounds, lengths and ratings to that of every client, (users,).
+        rounds, lengths and ratings to that of every client, (users,), 0 where exact rows are off the grid.
     no_length : str
         Why a client without a length is abstained on.
     progress : callable
@@ -128,8 +128,9 @@ def _solve_batch(
         length = scales.max(axis=0)
         energy = np.stack([part.energy for part in reduced]).max(axis=0)
         most = max_misfit(batch, reduced, scales, readout) if callable(max_misfit) else max_misfit
-    allowed = _allowed_misfit(batch, readout, np.broadcast_to(most, length.shape), *chosen)
-    abstained = _reasons(batch, readout, length, energy, allowed, no_length)
+    most = np.broadcast_to(most, length.shape)
+    allowed = _allowed_misfit(batch, readout, most, *chosen)
+    abstained = _reasons(batch, readout, length, energy, allowed, most <= 0, no_length)
     silenced = np.isin(batch.users, list(abstained))
     readout.value[silenced] = np.nan
     if readout.if_rated is not None:
@@ -157,12 +158,13 @@ def _reasons(
     length: Float[np.ndarray, " users"],
     energy: Float[np.ndarray, " users"],
     allowed: Float[np.ndarray, " users"],
+    never: Bool[np.ndarray, " users"],
     no_length: str,
 ) -> dict[int, str]:
     """Why clients are abstained on."""
     reasons = {}
-    columns = zip(batch.users, energy, length, readout.misfit, allowed, strict=True)
-    for user, size, scale, off, most in columns:
+    columns = zip(batch.users, energy, length, readout.misfit, allowed, never, strict=True)
+    for user, size, scale, off, most, exactly in columns:
         if size == 0:
             reasons[int(user)] = "all uploaded rows are zero"
         elif not np.isfinite(size):
@@ -171,6 +173,11 @@ def _reasons(
             reasons[int(user)] = no_length
         elif np.isnan(off):
             reasons[int(user)] = "the uploaded numbers and the broadcast factors are too far apart in size"
+        elif exactly:
+            reasons[int(user)] = (
+                f"exact rows are off the rating grid as declared (misfit {off:.2g} of 1): the clients' rule, "
+                "or a constant, is not the declared one"
+            )
         elif not off <= most:
             reasons[int(user)] = (
                 "the answer fits the rating grid little better than chance "

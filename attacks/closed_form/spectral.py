@@ -38,7 +38,8 @@ from scipy.stats import binom
 
 from attacks.base import Progress, Reconstruction, all_abstain, silent
 from attacks.client_rules.premises import unlike
-from attacks.closed_form.contradicted import silent_about, unless_contradicted
+from attacks.closed_form.contradicted import silent_about, unless_contradicted, unless_most_fit
+from attacks.closed_form.exact_grid import unless_off
 from attacks.closed_form.goodness_of_fit import ACCIDENT
 from attacks.closed_form.lowered import unless_lowered
 from attacks.closed_form.rank_one import Limit, solve_clients
@@ -105,13 +106,16 @@ class Spectral:
             progress=progress,
         )
         if not self._bears_noise(view.manifest):
+            found = unless_most_fit(found, found.diagnostics["allowed"] <= 0)
             return unless_lowered(unless_contradicted(found, self.max_misfit), view)
         small = found.diagnostics["allowed"] < self.noisy_misfit  # noise leaves right answers near the grid
         found = unless_lowered(unless_contradicted(found, self.max_misfit, small), view)
         return _without_accidents(found, self.max_misfit)
 
-    def _largest_misfit(self, manifest: Manifest) -> float | Limit:
-        return partial(_with_noise, self, manifest) if self._bears_noise(manifest) else self.max_misfit
+    def _largest_misfit(self, manifest: Manifest) -> Limit:
+        if self._bears_noise(manifest):
+            return partial(_with_noise, self, manifest)
+        return partial(unless_off, self.max_misfit, manifest)
 
     def _bears_noise(self, manifest: Manifest) -> bool:
         noisy = any(entry.get("name") in NOISES for entry in manifest.defenses)

@@ -5,22 +5,35 @@ root as well, or stops somewhere, and the numbers there are no ratings. Without 
 root lies on the grid (``attacks.closed_form.goodness_of_fit``). In include-unrated a second root has the
 ratings and puts unrated items anywhere, so that there it is enough that more numbers lie on a level than
 chance would put there. A solver that did not move from its start, which may be a level, shows nothing.
+
+Rows that are parallel to many digits show more: next to the length of the factor that was found all of them
+are on the grid, or that is not the client's factor (``attacks.closed_form.exact_grid``). They also tell which
+items are unrated whatever root was found for these, so that what a second root says of them is not told.
 """
 
 from __future__ import annotations
+
+from typing import NamedTuple
 
 import numpy as np
 from jaxtyping import Bool, Float
 from scipy.stats import binom
 
+from attacks.closed_form.exact_grid import labels_at
 from attacks.closed_form.goodness_of_fit import ACCIDENT, accidental, misfit, step_of
+from attacks.closed_form.rating_grid import RowNumbers
+from attacks.closed_form.reduction import across_direction
+from attacks.root_finding.clients import ClientRows
 from victims.transcript.manifest import Manifest
+from victims.transcript.view import ITEM
 
 LEAVE_NUMBERS = {"unrated-sampling", "personalized-sampling", "paillier", "secure-sum"}  # defenses
 MAX_MISFIT = 0.5  # of chance, as the closed forms allow
 STOPPED = 0.1  # the same beside unrated items, of a solver that stopped short: what it has is no draw
 NEAR = (1e-3, 1e-2, 1e-1)  # of a step of the grid
 NOTHING = 1e-3  # of the lowest level
+PARALLEL = 1e-3  # sine of the angle between a factor that solves the system and the client's rows
+MISSES = 0.25  # of a step of the grid, by which numbers miss what the rows say
 NO_RATINGS = "by numbers off the rating grid: the clients' rule, or a constant, is not the declared one"
 
 
@@ -53,6 +66,69 @@ def sends_unrated(manifest: Manifest, n_sent: int) -> bool:
     """
     sampled = any(entry.get("name") == "unrated-sampling" for entry in manifest.defenses)
     return manifest.weighting == "include-unrated" and (sampled or n_sent == manifest.n_items)
+
+
+class Told(NamedTuple):
+    """What is told of a client: numbers, NaN where rows say another one, or why there are none.
+
+    Attributes
+    ----------
+    value : (n_rows,)
+    reason : str
+        Empty where they may be believed.
+    contradicts : bool
+        Whether exact rows show that the declared rule, or a constant, is another one.
+    """
+
+    value: Float[np.ndarray, " rows"]
+    reason: str
+    contradicts: bool
+
+
+def told_by_rows(
+    manifest: Manifest,
+    client: ClientRows,
+    value: Float[np.ndarray, " rows"],
+    factor: Float[np.ndarray, " K"],
+    *,
+    solved: bool,
+) -> Told:
+    """Hold numbers against exact rows, at the length of the factor that was found.
+
+    Parameters
+    ----------
+    manifest : Manifest
+    client : ClientRows
+        Of the round whose uploads that factor made.
+    value : (n_rows,)
+        In stars, and 0..1 for attributes.
+    factor : (K,)
+        p, with its sign.
+    solved : bool
+        Whether the equations hold: p is then along the rows, or these are not what is declared.
+
+    Returns
+    -------
+    Told
+        As given where rows are not exact.
+    """
+    direction, across = across_direction(client.rows[None])
+    along = float(direction[0] @ factor)
+    item = client.kind == ITEM
+    scalar, predicted = client.rows @ direction[0], client.factors @ direction[0]
+    rows = RowNumbers(scalar[None], predicted[None], item[None], np.ones((1, value.size), bool))
+    found, mirrored = (labels_at(manifest, rows, across, np.array([sign * along])) for sign in (1.0, -1.0))
+    if not found.exact[0]:
+        return Told(value, "", False)
+    square = float(factor @ factor)
+    beside = solved and square - along**2 > PARALLEL**2 * square
+    one_root = manifest.update == "semi-als"
+    if found.off[0] or (beside and one_root):
+        # two rounds (sgd) have several roots: one that is not along the rows says nothing about the others
+        shown = solved and bool(mirrored.off[0]) and (one_root or not beside)
+        return Told(value, f"exact rows are contradicted {NO_RATINGS}", shown)
+    misses = item & (np.abs(value - found.label[0]) > MISSES * step_of(np.array(manifest.rating_levels)))
+    return Told(np.where(misses, np.nan, value), "", False)
 
 
 def off_the_grid(

@@ -29,12 +29,14 @@ import numpy as np
 
 from attacks.base import Estimates, Progress, Reconstruction, all_abstain, joined, silent
 from attacks.client_rules.premises import unlike
+from attacks.closed_form.contradicted import unless_most_fit
+from attacks.closed_form.lowered import unless_lowered
 from attacks.closed_form.upload_kind import uploaded_otherwise
 from attacks.obstacles import unreadable
 from attacks.root_finding.clients import ClientRows, ClientUploads, clients_of
-from attacks.root_finding.judgement import is_judged, off_the_grid, sends_unrated
+from attacks.root_finding.judgement import Told, is_judged, off_the_grid, sends_unrated, told_by_rows
 from attacks.root_finding.problems import Problem, SemiAlsProblem, SgdProblem
-from attacks.root_finding.scipy_solver import DENSE, METHODS, solve
+from attacks.root_finding.scipy_solver import DENSE, METHODS, Solution, solve
 from victims.common.seeds import Purpose, generator
 from victims.common.validation import Rule, above, at_least, one_of, or_none, require_fields
 from victims.transcript.manifest import Manifest
@@ -152,7 +154,7 @@ class Root:
             answers[answer.user] = answer
             progress(len(answers), view.users.size)
         ordered = [answers[int(user)] for user in view.users]
-        return Reconstruction(
+        found = Reconstruction(
             self.name,
             view.users,
             tuple(answer.estimates for answer in ordered if answer.estimates is not None),
@@ -165,6 +167,14 @@ class Root:
             },
             factors=joined(answer.factor for answer in ordered if answer.factor is not None),
         )
+        if not self.judges(view.manifest):
+            return found
+        contradicting = np.array([answer.contradicts for answer in ordered], bool)
+        return unless_lowered(unless_most_fit(found, contradicting), view)
+
+    def judges(self, manifest: Manifest) -> bool:
+        """Whether numbers that are no ratings are abstained on."""
+        return self.answer == "judged" and self.solutions == 1 and is_judged(manifest)
 
     def obstacle(self, view: View) -> str:
         """Why no system can be formed, or nothing."""
@@ -197,6 +207,7 @@ class ClientAnswer:
     evaluations: int = 0
     seconds: float = 0.0
     factor: tuple[np.ndarray, np.ndarray, np.ndarray] | None = None  # as ``attacks.base.joined`` takes it
+    contradicts: bool = False  # its exact rows, the declaration
 
 
 def solve_client(attack: Root, manifest: Manifest, client: ClientUploads, key: int) -> ClientAnswer:
@@ -219,7 +230,7 @@ def solve_client(attack: Root, manifest: Manifest, client: ClientUploads, key: i
     if reason := _unsolvable(attack, manifest, client):
         return ClientAnswer(client.user, None, reason)
     last = client.rounds[-1]
-    values, factors, converged, evaluations, reason = [], [], [], 0, ""
+    values, factors, converged, solved, evaluations, reason = [], [], [], [], 0, ""
     for fixed in _fixed_indices(attack, manifest, last, rng):
         problem = _problem(attack, manifest, client, fixed)
         solution = solve(
@@ -234,6 +245,7 @@ def solve_client(attack: Root, manifest: Manifest, client: ClientUploads, key: i
             values.append(solution.value)
             factors.append(solution.factor)
             converged.append(solution.converged)
+            solved.append(solution.solved)
     seconds = time.perf_counter() - start
     if not values:
         return ClientAnswer(client.user, None, reason, False, evaluations, seconds)
@@ -241,21 +253,41 @@ def solve_client(attack: Root, manifest: Manifest, client: ClientUploads, key: i
     if attack.solutions != 1:
         highest = np.where(last.kind == ITEM, manifest.rating_levels[-1], 1.0)
         value = np.mean([np.clip(one, 0, highest) for one in values], axis=0)
-    elif attack.answer == "judged" and is_judged(manifest):
-        item = last.kind == ITEM
-        reason = off_the_grid(
-            value,
-            item,
-            np.array(manifest.rating_levels),
-            unrated=sends_unrated(manifest, int(item.sum())),
-            start=attack.start_rating if manifest.update == "semi-als" else None,
-            converged=converged[0],
-        )
-        if reason:
-            return ClientAnswer(client.user, None, reason, converged[0], evaluations, seconds)
+    elif attack.judges(manifest):
+        ended = Solution(value, converged[0], factor=factors[0], solved=solved[0])
+        told = _judged(attack, manifest, client, ended)
+        if told.reason:
+            return ClientAnswer(
+                client.user,
+                None,
+                told.reason,
+                converged[0],
+                evaluations,
+                seconds,
+                contradicts=told.contradicts,
+            )
+        value = told.value
     estimates = Estimates(np.array([client.user], np.int32), last.kind[None], last.index[None], value[None])
     factor = np.array([client.user]), np.array([client.first]), np.mean(factors, axis=0)[None]
     return ClientAnswer(client.user, estimates, "", all(converged), evaluations, seconds, factor)
+
+
+def _judged(attack: Root, manifest: Manifest, client: ClientUploads, ended: Solution) -> Told:
+    """What may be believed of the numbers that a solver ended with."""
+    value, factor = ended.value, ended.factor
+    assert value is not None
+    assert factor is not None
+    item = client.rounds[-1].kind == ITEM
+    told = told_by_rows(manifest, client.rounds[0], value, factor, solved=ended.solved)
+    reason = off_the_grid(
+        value,
+        item,
+        np.array(manifest.rating_levels),
+        unrated=sends_unrated(manifest, int(item.sum())),
+        start=attack.start_rating if manifest.update == "semi-als" else None,
+        converged=ended.converged,
+    )
+    return told._replace(reason=reason or told.reason)
 
 
 def _unsolvable(attack: Root, manifest: Manifest, client: ClientUploads) -> str:

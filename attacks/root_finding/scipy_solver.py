@@ -19,16 +19,21 @@ from attacks.root_finding.problems import BudgetExhaustedError, Problem
 
 METHODS = ("hybr", "broyden2", "linearmixing", "df-sane", "anderson", "lm", "krylov")
 DENSE = ("hybr", "lm")
+ROOT = 1e-6  # of the largest equation at the start: lm reports success at a least sum of squares, too
 LARGEST = 1e30  # stars that an answer may have: files hold no larger numbers
 
 
 class Solution(NamedTuple):
-    """What a solver ended with: ratings and attributes, or None and the reason why there are none; and p."""
+    """What a solver ended with: ratings and attributes, or None and the reason why there are none; and p.
+
+    ``converged`` is SciPy's success flag, and ``solved`` says that the equations hold there.
+    """
 
     value: Float[np.ndarray, " rows"] | None
     converged: bool
     reason: str = ""
     factor: Float[np.ndarray, " K"] | None = None
+    solved: bool = False
 
 
 def solve(problem: Problem, *, method: str, tolerance: float, max_iterations: int) -> Solution:
@@ -48,11 +53,11 @@ def solve(problem: Problem, *, method: str, tolerance: float, max_iterations: in
     -------
     Solution
     """
-    detail = ""
+    detail, solved = "", False
     try:
         with warnings.catch_warnings(), np.errstate(all="ignore"):
             warnings.simplefilter("ignore")
-            point, converged = _root(problem, method, tolerance, max_iterations)
+            point, converged, solved = _root(problem, method, tolerance, max_iterations)
     except BudgetExhaustedError:
         point, converged = problem.evaluations.last_point, False
     except (ValueError, ArithmeticError, np.linalg.LinAlgError) as error:
@@ -64,11 +69,21 @@ def solve(problem: Problem, *, method: str, tolerance: float, max_iterations: in
         value, factor = problem.read(point), problem.factor(point)
     if not (np.abs(value) <= LARGEST).all():  # also where it is NaN
         return Solution(None, False, f"{method} ended where the answer is not finite; try another start")
-    return Solution(value, converged, factor=factor)
+    return Solution(value, converged, factor=factor, solved=solved)
 
 
-def _root(problem: Problem, method: str, tolerance: float, max_iterations: int) -> tuple[np.ndarray, bool]:
-    """SciPy's last point and its success flag."""
+def _root(
+    problem: Problem, method: str, tolerance: float, max_iterations: int
+) -> tuple[np.ndarray, bool, bool]:
+    """SciPy's last point, its success flag, and whether that is a root."""
+    sizes: list[float] = []
+
+    def residual(unknown: np.ndarray) -> np.ndarray:
+        out = problem.residual(unknown)
+        if not sizes:
+            sizes.append(float(np.abs(out).max()))
+        return out
+
     limit = "maxfev" if method in ("hybr", "df-sane") else "maxiter"
     options: dict[str, Any] = {limit: max_iterations}
     more: dict[str, Any] = {"tol": tolerance}
@@ -83,5 +98,6 @@ def _root(problem: Problem, method: str, tolerance: float, max_iterations: int) 
     if method == "df-sane":
         options |= {"fatol": tolerance, "ftol": 0.0}
         more = {}
-    found = root(problem.residual, problem.evaluations.start, method=method, options=options, **more)
-    return np.asarray(found.x, np.float64), bool(found.success)
+    found = root(residual, problem.evaluations.start, method=method, options=options, **more)
+    solved = bool(found.success and np.abs(found.fun).max() <= ROOT * sizes[0])
+    return np.asarray(found.x, np.float64), bool(found.success), solved
