@@ -12,7 +12,7 @@ from jaxtyping import Bool, Float, Int
 from attacks.base import Identities, Outcome, Reconstruction, Scope
 from audit.registry import is_guess
 from audit.scoring.abstentions import in_words
-from audit.scoring.baselines import best_guess, guesses
+from audit.scoring.baselines import best_guess, guesses, null_mean
 from audit.scoring.dealings import Dealings
 from audit.scoring.dealt_rows import dealt_out
 from audit.scoring.differences import DIFFERENCES, difference_accuracy, difference_guesses
