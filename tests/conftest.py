@@ -29,7 +29,11 @@ if not any("benchmarks" in word for word in sys.argv):  # timed: compiled as for
     # most programs run for a moment only. As users compile them they are run by .ci/outside
     os.environ.setdefault("XLA_FLAGS", "--xla_cpu_use_fusion_emitters=false")
     os.environ.setdefault("JAX_DISABLE_MOST_OPTIMIZATIONS", "1")
-    import tests.checked_types  # noqa: F401 - before what it checks is imported
+    # before what it checks is imported; the thorough half computes for longer what the other one has checked
+    if "thorough" in sys.argv and "PYTEST_XDIST_WORKER" not in os.environ:
+        os.environ["FACTORLEAK_TESTS_UNCHECKED"] = "1"
+    if "FACTORLEAK_TESTS_UNCHECKED" not in os.environ:
+        import tests.checked_types  # noqa: F401
 
 import jax
 import pytest
@@ -52,13 +56,21 @@ SCENARIOS = [
 ]
 
 
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Marks what ``tests/slow.txt`` lists: files, classes and tests that take over half a second each.
+def listed(name: str) -> set[str]:
+    """The lines of a list beside this file."""
+    return set((Path(__file__).parent / name).read_text().splitlines())
 
-    What is thorough is slow as well, so that ``-m "not slow"`` leaves it out.
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Marks what is listed: cases in ``tests/thorough.txt``, files, classes and tests in ``tests/slow.txt``.
+
+    Those are cases of a test that others of it show, these take over half a second each. What is thorough is
+    slow as well, so that ``-m "not slow"`` leaves it out.
     """
-    slow = set((Path(__file__).parent / "slow.txt").read_text().split())
+    slow, thorough = listed("slow.txt"), listed("thorough.txt")
     for item in items:
+        if item.nodeid in thorough:
+            item.add_marker(pytest.mark.thorough)
         parts = item.nodeid.partition("[")[0].split("::")
         if item.get_closest_marker("thorough") or any(
             "::".join(parts[:end]) in slow for end in range(1, len(parts) + 1)

@@ -1,4 +1,4 @@
-"""``tests/slow.txt`` names tests that are there, each once."""
+"""``tests/slow.txt`` and ``tests/thorough.txt`` name tests that are there, each once."""
 
 from __future__ import annotations
 
@@ -6,8 +6,10 @@ import ast
 import functools
 from pathlib import Path
 
+import pytest
+
 ROOT = Path(__file__).parents[1]
-LISTED = (ROOT / "tests" / "slow.txt").read_text().split()
+LISTED, THOROUGH = ((ROOT / "tests" / name).read_text().splitlines() for name in ("slow.txt", "thorough.txt"))
 
 
 @functools.cache
@@ -24,10 +26,11 @@ def names_in(path: Path) -> set[str]:
     return found
 
 
-def test_every_entry_names_something():
+@pytest.mark.parametrize("listed", [LISTED, THOROUGH], ids=["slow", "thorough"])
+def test_every_entry_names_something(listed):
     gone = []
-    for entry in LISTED:
-        file, _, name = entry.partition("::")
+    for entry in listed:
+        file, _, name = entry.partition("[")[0].partition("::")
         path = ROOT / file
         if not path.is_file() or (name and name not in names_in(path)):
             gone.append(entry)
@@ -38,4 +41,10 @@ def test_no_entry_is_said_twice():
     """Neither as it is, nor by the file or class that it is in."""
     whole = [entry for entry in LISTED if any(entry.startswith(f"{other}::") for other in LISTED)]
     assert sorted(set(LISTED)) == LISTED
+    assert sorted(set(THOROUGH)) == THOROUGH
     assert not whole
+
+
+def test_cases_are_thorough_not_whole_tests():
+    """One case at least is in the quicker half; what is thorough as a whole is marked where it is written."""
+    assert all(entry.endswith("]") for entry in THOROUGH)
