@@ -25,7 +25,7 @@ import numpy as np
 from jaxtyping import Bool, Float, Int
 
 from attacks.closed_form.decoding import beside_levels, common_step, distance_to_levels, nearest_level
-from attacks.closed_form.goodness_of_fit import FIT_ROWS
+from attacks.closed_form.goodness_of_fit import FIT_ROWS, OFF_GRID, step_of
 
 CLEARLY = 12.0  # times the best distance from the grid that related ratings must have
 EVIDENCE = 20.0  # nats per client by which the best distance must beat that of any other ratings
@@ -310,8 +310,9 @@ def _row_by_row(
     least = np.maximum(USUAL * usual, EXACT)[..., None]
     nearer = np.log(np.maximum(away, least) / np.maximum(mine, least))
     told = np.where(rows.valid[:, None], np.nan_to_num(nearer), 0.0).sum(axis=2)
-    # without their worst row they may be the best ones, or nothing
-    return np.where(same | ~np.isfinite(_distance(fitted, rows, levels)), np.inf, told)
+    # without their worst row they may be the best ones, or nothing; where all rows are noisy none stands out
+    open_ = same | ~np.isfinite(_distance(fitted, rows, levels)) | (usual > OFF_GRID * step_of(levels))
+    return np.where(open_, np.inf, told)
 
 
 def _multiples_exist(mine: np.ndarray, rows: _Rows, levels: np.ndarray) -> Bool[np.ndarray, " users"]:
