@@ -177,8 +177,9 @@ class Undeclared:
         told = unless_off_the_grid(told, off, levels, plain)
         if not learned.centred and _untold_scale(view, learned):
             one = learned.scale is not None
+            by_span = np.isnan(told.diagnostics["steps"])  # any number of them, up to a factor and a shift
             told = unless_shifted(
-                told, levels, plain, learned.lowered, one_scale=one, settled=learned.settled
+                told, levels, plain | by_span, learned.lowered, one_scale=one, settled=learned.settled
             )
         if levels.size == 1:
             return with_positives(told, view)
@@ -295,10 +296,8 @@ def _answered(
     block = Estimates(users, kind, index, np.where(silenced, np.nan, value))
     if learned.upright < 1:
         block = replace(block, probability=np.where(np.isnan(block.value), np.nan, learned.upright))
-    # numbers of one step, or of none, as in a span
-    plain = part.plain | (np.isnan(part.steps) & (part.own_bias == 0))
     factors = users, np.full(users.size, uploads.round), factor
-    return Answered(block, reasons, told, factors, plain[here], doubted[here] & ~silenced[:, 0])
+    return Answered(block, reasons, told, factors, part.plain[here], doubted[here] & ~silenced[:, 0])
 
 
 def _off(
