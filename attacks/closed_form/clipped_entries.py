@@ -23,7 +23,7 @@ from attacks.closed_form.filled_rows import filled_in
 from attacks.closed_form.gaps import reading_with_gaps
 from attacks.closed_form.grid_reading import SATURATED
 from attacks.closed_form.integer_relation import LOOSE, precision_of
-from attacks.closed_form.readings import Reading, Rows, reading_of, some_of, spread_over
+from attacks.closed_form.readings import Reading, Rows, among, reading_of, some_of, spread_over
 from victims.transcript.manifest import Manifest
 
 
@@ -44,12 +44,7 @@ def reading_of_clipped_entries(rows: Rows, manifest: Manifest, max_misfit: float
     """
     clipped = clipped_entries(rows)
     item = rows.item & ~clipped.all(axis=2)
-    open_ = rows._replace(
-        rows=np.where(clipped, 0.0, rows.rows) * item[..., None],
-        factors=rows.factors * item[..., None],
-        offset=rows.offset * item,
-        item=item,
-    )
+    open_ = among(rows._replace(rows=np.where(clipped, 0.0, rows.rows)), item)
     full = _completed(rows, open_, clipped)
     found = reading_of(np.full(rows.item.shape, np.nan), np.nan, max_misfit)
     here = full.possible & clipped.any(axis=(1, 2))

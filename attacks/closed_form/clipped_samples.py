@@ -26,7 +26,7 @@ from jaxtyping import Bool, Float
 from attacks.closed_form.bounded_rows import with_bounded
 from attacks.closed_form.chain_readings import any_reading
 from attacks.closed_form.integer_relation import LOOSE, precision_of
-from attacks.closed_form.readings import Numbers, Reading, Rows, reading_of, some_of, spread_over
+from attacks.closed_form.readings import Numbers, Reading, Rows, among, reading_of, some_of, spread_over
 from attacks.closed_form.row_readings import one_step
 from victims.transcript.manifest import Manifest
 
@@ -54,7 +54,7 @@ def reading_of_clipped_samples(rows: Rows, manifest: Manifest, max_misfit: float
     some: np.ndarray = np.asarray(clipped.any(axis=1))
     if not some.any():
         return found
-    rest = some_of(_without(rows, clipped), some)
+    rest = some_of(among(rows, rows.item & ~clipped), some)
     found = spread_over(any_reading(rest, manifest, max_misfit), some)
     levels = np.array(manifest.rating_levels)
     return with_bounded(found, numbers.scalar, numbers.along, rows.offset, clipped, levels)
@@ -81,7 +81,7 @@ def unclipped(rows: Rows) -> Rows:
         here = np.flatnonzero(numbers.there[user] & (numbers.scalar[user] != 0))
         if FEWEST < here.size <= MOST:
             out[user, here] = whole_edge(square[user, here], numbers.scalar[user, here], digits[user])
-    return _without(rows, out)
+    return among(rows, rows.item & ~out)
 
 
 def clipped_samples(rows: Rows) -> tuple[Numbers, Bool[np.ndarray, "users rows"]]:
@@ -105,17 +105,6 @@ def clipped_samples(rows: Rows) -> tuple[Numbers, Bool[np.ndarray, "users rows"]
         if FEWEST < here.size <= MOST:
             clipped[user, here] = lower_edge(square[user, here], numbers.scalar[user, here], digits[user])
     return numbers, clipped
-
-
-def _without(rows: Rows, some: Bool[np.ndarray, "users rows"]) -> Rows:
-    """The rows, some of them left out."""
-    item = rows.item & ~some
-    return rows._replace(
-        rows=rows.rows * item[..., None],
-        factors=rows.factors * item[..., None],
-        offset=rows.offset * item,
-        item=item,
-    )
 
 
 def lower_edge(

@@ -17,7 +17,7 @@ from jaxtyping import Bool, Float
 
 from attacks.closed_form.chain_readings import any_reading
 from attacks.closed_form.integer_relation import LOOSE, precision_of
-from attacks.closed_form.readings import Reading, Rows, reading_of, some_of, spread_over
+from attacks.closed_form.readings import Reading, Rows, among, reading_of, some_of, spread_over
 from attacks.closed_form.reduction import unit_vectors
 from victims.transcript.manifest import Manifest
 
@@ -56,13 +56,7 @@ def reading_of_pulled_group(rows: Rows, manifest: Manifest, max_misfit: float) -
     some = item.any(axis=1) & (item != here).any(axis=1)
     if not some.any():
         return found
-    group = rows._replace(
-        rows=rows.rows * item[..., None],
-        factors=rows.factors * item[..., None],
-        offset=rows.offset * item,
-        item=item,
-    )
-    found = spread_over(any_reading(some_of(group, some), manifest, max_misfit), some)
+    found = spread_over(any_reading(some_of(among(rows, item), some), manifest, max_misfit), some)
     return found._replace(allowed=np.minimum(found.allowed, EXACT))
 
 

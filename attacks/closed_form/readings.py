@@ -210,8 +210,28 @@ def moved(rows: Rows) -> Rows:
     -------
     Rows
     """
-    item = rows.item & (rows.rows != 0).any(axis=2)
-    return rows._replace(factors=rows.factors * item[..., None], offset=rows.offset * item, item=item)
+    return among(rows, rows.item & (rows.rows != 0).any(axis=2))
+
+
+def among(rows: Rows, item: Bool[np.ndarray, "users rows"]) -> Rows:
+    """Leave out rows: they become padding.
+
+    Parameters
+    ----------
+    rows : Rows
+    item : (users, rows) bool
+        Which stay.
+
+    Returns
+    -------
+    Rows
+    """
+    return rows._replace(
+        rows=rows.rows * item[..., None],
+        factors=rows.factors * item[..., None],
+        offset=rows.offset * item,
+        item=item,
+    )
 
 
 def narrowed(rows: Rows, width: int) -> Rows:
