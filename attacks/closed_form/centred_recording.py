@@ -85,7 +85,7 @@ def _parts(
 def _reading(found: Centred, step: float) -> Reading:
     """Ratings less the number that is taken off them, as if no mirror image were open."""
     value = np.where(found.above >= 0, found.start[:, None] + step * found.above, np.nan)
-    return nothing(found.told.size)._replace(
+    return nothing(value.shape)._replace(
         value=value,
         steps=found.steps,
         pull=found.pull,

@@ -62,7 +62,7 @@ def by_group(
     at = np.nonzero(label >= 0)
     np.add.at(size, (at[0], label[at]), 1)
     user, head = np.nonzero(size >= LEAST)
-    best = nothing(users)._replace(value=np.full((users, n), np.nan), allowed=np.full(users, max_misfit))
+    best = nothing((users, n))._replace(allowed=np.full(users, max_misfit))
     if not user.size or len(manifest.rating_levels) == 1:
         return best
     member = label[user] == head[:, None]

@@ -141,19 +141,19 @@ def reading_of(
     return Reading(value, *(np.array(np.broadcast_to(part, len(value))) for part in each))
 
 
-def nothing(n_users: int) -> Reading:
-    """Make the reading of clients that sent nothing.
+def nothing(shape: tuple[int, int]) -> Reading:
+    """Make the reading of clients of whom nothing is told.
 
     Parameters
     ----------
-    n_users : int
+    shape : (users, rows)
 
     Returns
     -------
     Reading
-        Without any rows, and with no answer.
+        With no answer.
     """
-    return reading_of(np.zeros((n_users, 0)), np.nan, 0.0, steps=0.0)
+    return reading_of(np.full(shape, np.nan), np.nan, 0.0, steps=0.0)
 
 
 def some_of(rows: Rows, here: Bool[np.ndarray, " users"] | Int[np.ndarray, " some"]) -> Rows:

@@ -62,7 +62,7 @@ def best_reading(rows: Rows, manifest: Manifest, max_misfit: float) -> Reading:
     Reading
     """
     if not rows.rows.shape[1]:  # nobody sent anything
-        return nothing(len(rows.rows))
+        return nothing(rows.item.shape)
     with np.errstate(over="ignore", invalid="ignore", divide="ignore"):
         plain = one_step(rows)
         best = read(plain, rows, manifest, max_misfit)
@@ -198,7 +198,7 @@ def _list_alone(numbers: Numbers, line: Line, level: float) -> Reading:
 def _weighed(rows: Rows, manifest: Manifest, max_misfit: float) -> Reading:
     """One step of errors that ratings weigh, rows of unrated items, where there are any, having weight 1."""
     if (rows.offset != 0).any():
-        return nothing(len(rows.rows))._replace(value=np.full(rows.item.shape, np.nan))
+        return nothing(rows.item.shape)
     numbers = one_step(rows)
     line = on_one_line(numbers, rows.precision**HALF).here
     rated = numbers._replace(there=numbers.there & ~line)
@@ -210,7 +210,7 @@ def _weighed(rows: Rows, manifest: Manifest, max_misfit: float) -> Reading:
 
 def _with_averages(rows: Rows, manifest: Manifest, max_misfit: float) -> Reading:
     """One step, in which the mean of a client's ratings stands for those of items that it drew."""
-    best = nothing(len(rows.rows))._replace(value=np.full(rows.item.shape, np.nan))
+    best = nothing(rows.item.shape)
     if (rows.offset != 0).any() or len(manifest.rating_levels) == 1:
         return best
     clean, pull = without_pull(rows.rows, rows.factors, rows.item)

@@ -241,8 +241,8 @@ def _put_together(
     """All clients' answers, whose ask for nothing but ratings as they are, and whose may be higher."""
     users = np.concatenate([one.block.users for one in found])
     table, plain, doubted = (
-        np.concatenate([getattr(one, name) for one in found])[np.argsort(users)]
-        for name in ("diagnostics", "plain", "doubted")
+        np.concatenate([getattr(one, field) for one in found])[np.argsort(users)]
+        for field in ("diagnostics", "plain", "doubted")
     )
     told = Reconstruction(
         name,
@@ -250,7 +250,7 @@ def _put_together(
         tuple(one.block for one in found),
         {user: reason for one in found for user, reason in one.reasons.items()},
         options,
-        {name: table[:, number] for number, name in enumerate(DIAGNOSTICS)},
+        dict(zip(DIAGNOSTICS, table.T, strict=True)),
         factors=joined(one.factors for one in found),
     )
     return told, plain, doubted
