@@ -55,10 +55,11 @@ def test_negatives_that_are_kept(attack: str, tmp_path: Path):
     assert len(fl.attack(tmp_path / "t", attack).abstained) == N_CLIENTS
 
 
-def test_long_lists(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
-    """One step of clients who list 4,000 items: before, rows squared were asked for, 75 GB of 100,000."""
+@pytest.mark.parametrize("n", [800, 4000])
+def test_long_lists(n: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    """One step of clients who list many items: before, rows squared were asked for, 75 GB of 100,000."""
     monkeypatch.setattr("attacks.closed_form.implicit_recording.follow", None)
-    rng, n = np.random.default_rng(0), 4000
+    rng = np.random.default_rng(0)
     v = rng.normal(0, 0.5, (n, 2))
     used = rng.random((3, n)) < [[0.1], [0.2], [0.3]]
     with fl.Recorder(tmp_path / "t", rating_levels=[1.0]) as recorder:
