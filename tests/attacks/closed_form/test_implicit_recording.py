@@ -9,6 +9,7 @@ import pytest
 
 import factorleak as fl
 from attacks.closed_form.implicit_recording import OPEN_LABEL
+from attacks.closed_form.label_split import sides
 
 N_CLIENTS, N_ITEMS, K = 6, 60, 4
 
@@ -81,6 +82,28 @@ def test_few_of_many_clients_are_of_labels_by_accident(tmp_path: Path):
     reasons = fl.attack(tmp_path / "t", "undeclared").abstained
     assert len(reasons) == 40
     assert OPEN_LABEL not in reasons.values()
+
+
+@pytest.mark.parametrize("labels", [False, True])
+def test_a_few_are_asked_before_all_are(labels: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    """Sixty clients: where none of those who are asked has two labels, nobody else is looked at."""
+    rng, asked = np.random.default_rng(0), []
+    with fl.Recorder(tmp_path / "t", rating_levels=[1.0]) as recorder:
+        recorder.broadcast(0, v := rng.normal(0, 0.5, (N_ITEMS, K)))
+        for user in range(60):
+            p, items = rng.normal(0, 0.5, K), rng.choice(N_ITEMS, 12, replace=False)
+            wrong = 1 / (1 + np.exp(-v[items] @ p)) - (np.arange(12) < 5)
+            noise = 0.0 if labels else rng.normal(0, 0.1, (12, K))
+            recorder.upload(0, user, wrong[:, None] * p + noise, items)
+
+    def counted(scalar: np.ndarray, *rest: object) -> tuple[np.ndarray, np.ndarray]:
+        asked.append(scalar.shape[0])
+        return sides(scalar, *rest)
+
+    monkeypatch.setattr("attacks.closed_form.implicit_recording.sides", counted)
+    reasons = fl.attack(tmp_path / "t", "undeclared").abstained
+    assert (max(asked) == 60) == labels
+    assert (OPEN_LABEL in reasons.values() or len(reasons) < 60) == labels
 
 
 def test_equal_factors_put_negatives_on_the_level(tmp_path: Path):
