@@ -10,6 +10,7 @@ from attacks.closed_form.readings import Rows
 from victims.transcript.manifest import Manifest
 from victims.transcript.view import ITEM, Uploads
 
+SURE = 64.0  # bits, all of which are 0 by chance in one of 2^64 recordings
 BATCH_BYTES = 1 << 20  # of the uploads of one batch: the planes of a client take its rows squared
 
 
@@ -48,13 +49,65 @@ def rows_of(
     unmoved = (uploads.gradients == 0).all(axis=2) | (uploads.gradients == factors).all(axis=2)
     item = item & ~(unmoved & (rows != 0).any(axis=2))
     rows, factors = rows * item[..., None], factors * item[..., None]
-    precision = float(np.finfo(uploads.gradients.dtype).eps)
+    precision = digit_of(uploads.gradients, factors)
     n_rated = np.maximum(item.sum(axis=1), 1).astype(float)
     scale = np.full(shape[0], np.nan) if shared is None else shared.of(n_rated)
     divisor = np.where(np.isnan(scale), 1.0, scale) * manifest.upload.scale
     rows = rows.astype(np.float64) / divisor[:, None, None]
     offset = np.broadcast_to(uploads.bias + lowered, shape) * item
     return Rows(rows, factors, offset, item, scale, precision, uploads.sequence)
+
+
+def digit_of(
+    gradients: Float[np.ndarray, "users rows K"], factors: Float[np.ndarray, "users rows K"]
+) -> float:
+    """Find the relative size of the last digit of rows, which may be differences of longer numbers.
+
+    A change, or weights less what was broadcast, has the digits of the copies of the factors that it is the
+    difference of: short rows have few of their own. It shows, for they are whole multiples of those digits.
+
+    Parameters
+    ----------
+    gradients, factors : (users, rows, K)
+        Rows as sent, and what they were computed at.
+
+    Returns
+    -------
+    float
+        That of the type; of differences that of a row of median length.
+
+    Examples
+    --------
+    >>> random = np.random.RandomState(0)
+    >>> v, change = random.randn(1, 9, 4), 1e-6 * random.randn(1, 9, 4)
+    >>> bool(digit_of(change, v) < 1e-15), bool(1e-11 < digit_of(v + change - v, v) < 1e-9)
+    (True, True)
+    """
+    digit = float(np.finfo(gradients.dtype).eps)
+    # one client is enough to see that rows are gradients
+    if _zero_bits(gradients[:1], factors[:1]) is None or (_zero_bits(gradients, factors) or 0.0) < SURE:
+        return digit
+    last = np.linalg.norm(_spacing(factors, gradients), axis=2)
+    length = np.linalg.norm(gradients, axis=2)
+    there = length > 0
+    return max(digit, float(np.median(last[there] / length[there])))
+
+
+def _zero_bits(gradients: np.ndarray, factors: np.ndarray) -> float | None:
+    """How many bits are 0 because entries are multiples of their factor's last digit; None if one is not."""
+    unit = _spacing(factors, gradients)
+    spared = np.log2(unit / np.spacing(np.abs(gradients)))
+    asked = np.isfinite(gradients) & (gradients != 0) & (spared > 0)
+    multiples = np.fmod(gradients[asked], unit[asked]) == 0
+    return float(spared[asked].sum()) if multiples.all() else None
+
+
+def _spacing(factors: np.ndarray, gradients: np.ndarray) -> np.ndarray:
+    """Last digits of the smaller of two numbers whose difference an entry may be."""
+    before = factors.astype(gradients.dtype)
+    with np.errstate(over="ignore"):
+        after = before + gradients
+    return np.spacing(np.minimum(np.abs(before), np.abs(after)))
 
 
 def rounding_of(gradients: Float[np.ndarray, "users rows K"]) -> float:

@@ -164,6 +164,18 @@ def _lines(name: str) -> list[list[str]]:
         return list(csv.reader(file))[1:]
 
 
+def renewed(lines: list[list[str]], anew: list[list[str]]) -> list[list[str]]:
+    """The lines of a table, those that were measured anew in place of the old ones."""
+    new = {_program(line): line for line in anew}
+    return [new.get(_program(line), line) for line in lines]
+
+
+def _program(line: list[str]) -> tuple[str, ...]:
+    """What a line is about: its victim, switches and rounds."""
+    cells = dict(zip(HEAD, line, strict=True))
+    return cells["victim"], cells["switches"], cells["rounds"]
+
+
 def main() -> None:
     """Measure all programs, and write the tables after each."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
@@ -184,8 +196,7 @@ def main() -> None:
         print(" | ".join(found), flush=True)
         tables.setdefault(program.table, []).append(found)
         for name, rows in tables.items():
-            new = {tuple(row[:2]): row for row in rows} if given.part else {}
-            kept = [new.get(tuple(row[:2]), row) for row in _lines(name)] if given.part else rows
+            kept = renewed(_lines(name), rows) if given.part else rows
             with (ROWS / f"{name}.csv").open("w", newline="") as file:
                 csv.writer(file, lineterminator="\n").writerows([HEAD, *kept])
 

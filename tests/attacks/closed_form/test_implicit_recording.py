@@ -9,6 +9,7 @@ import pytest
 
 import factorleak as fl
 from attacks.closed_form.implicit_recording import OPEN_LABEL
+from attacks.closed_form.label_split import sides
 
 N_CLIENTS, N_ITEMS, K = 6, 60, 4
 
@@ -55,10 +56,11 @@ def test_negatives_that_are_kept(attack: str, tmp_path: Path):
     assert len(fl.attack(tmp_path / "t", attack).abstained) == N_CLIENTS
 
 
-def test_long_lists(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
-    """One step of clients who list 4,000 items: before, rows squared were asked for, 75 GB of 100,000."""
+@pytest.mark.parametrize("n", [800, 4000])
+def test_long_lists(n: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    """One step of clients who list many items: before, rows squared were asked for, 75 GB of 100,000."""
     monkeypatch.setattr("attacks.closed_form.implicit_recording.follow", None)
-    rng, n = np.random.default_rng(0), 4000
+    rng = np.random.default_rng(0)
     v = rng.normal(0, 0.5, (n, 2))
     used = rng.random((3, n)) < [[0.1], [0.2], [0.3]]
     with fl.Recorder(tmp_path / "t", rating_levels=[1.0]) as recorder:
@@ -80,6 +82,28 @@ def test_few_of_many_clients_are_of_labels_by_accident(tmp_path: Path):
     reasons = fl.attack(tmp_path / "t", "undeclared").abstained
     assert len(reasons) == 40
     assert OPEN_LABEL not in reasons.values()
+
+
+@pytest.mark.parametrize("labels", [False, True])
+def test_a_few_are_asked_before_all_are(labels: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    """Sixty clients: where none of those who are asked has two labels, nobody else is looked at."""
+    rng, asked = np.random.default_rng(0), []
+    with fl.Recorder(tmp_path / "t", rating_levels=[1.0]) as recorder:
+        recorder.broadcast(0, v := rng.normal(0, 0.5, (N_ITEMS, K)))
+        for user in range(60):
+            p, items = rng.normal(0, 0.5, K), rng.choice(N_ITEMS, 12, replace=False)
+            wrong = 1 / (1 + np.exp(-v[items] @ p)) - (np.arange(12) < 5)
+            noise = 0.0 if labels else rng.normal(0, 0.1, (12, K))
+            recorder.upload(0, user, wrong[:, None] * p + noise, items)
+
+    def counted(scalar: np.ndarray, *rest: object) -> tuple[np.ndarray, np.ndarray]:
+        asked.append(scalar.shape[0])
+        return sides(scalar, *rest)
+
+    monkeypatch.setattr("attacks.closed_form.implicit_recording.sides", counted)
+    reasons = fl.attack(tmp_path / "t", "undeclared").abstained
+    assert (max(asked) == 60) == labels
+    assert (OPEN_LABEL in reasons.values() or len(reasons) < 60) == labels
 
 
 def test_equal_factors_put_negatives_on_the_level(tmp_path: Path):

@@ -1,0 +1,75 @@
+"""Rows of items as clients computed them: how many digits they have."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+import factorleak as fl
+from attacks.closed_form.item_rows import digit_of
+
+LEVELS = np.arange(1.0, 6.0)
+
+
+def stepped(path, upload: str, dtype: type = np.float64, rate: float = 0.002) -> np.ndarray:
+    """Clients that step after every rating and send changes of their copies, or the copies; their ratings."""
+    rng = np.random.default_rng(4)
+    q = rng.normal(0, 0.3, (40, 4)).astype(dtype)
+    ratings = np.where(rng.random((24, 40)) < 0.35, rng.choice(LEVELS, (24, 40)), 0.0)
+    with fl.Recorder(path, rating_levels=LEVELS, rule={"upload": upload}) as recorder:
+        recorder.broadcast(0, q)
+        for user, own in enumerate(ratings):
+            (rated,) = np.nonzero(own)
+            p, copies = rng.normal(0, 0.3, 4).astype(dtype), q.copy()
+            for item in rng.permutation(rated):
+                error = dtype(rate * (own[item] - p @ q[item]))
+                copies[item] = q[item] + error * p
+                p = p + error * q[item]
+            recorder.upload(0, user, (copies if upload == "weights" else copies - q)[rated], rated)
+    return ratings
+
+
+def answers(found: fl.Reconstruction, ratings: np.ndarray) -> tuple[int, int]:
+    """Ratings that are answered, and of these wrongly."""
+    answered = wrong = 0
+    for told in found.columns():
+        here = np.isfinite(told["value"])
+        true = ratings[told["user"][here], told["index"][here]]
+        answered += int(here.sum())
+        wrong += int((np.round(told["value"][here]) != true).sum())
+    return answered, wrong
+
+
+@pytest.mark.parametrize("upload", ["delta", "weights"])
+def test_changes_are_read_to_the_digits_of_what_they_change(tmp_path, upload):
+    """Steps after every rating: where a row points is known to the digits of the copies, not to its own."""
+    ratings = stepped(tmp_path / "t", upload)
+    told, wrong = answers(fl.attack(tmp_path / "t", "undeclared"), ratings)
+    assert told >= 0.98 * (ratings > 0).sum()
+    assert not wrong
+    assert fl.identify(tmp_path / "t").rule.items() >= {"order": "per-rating", "batch_size": 1}.items()
+
+
+@pytest.mark.parametrize("upload", ["delta", "weights"])
+def test_changes_in_single_precision_are_not_answered_wrongly(tmp_path, upload):
+    ratings = stepped(tmp_path / "t", upload, np.float32, rate=0.02)
+    assert not answers(fl.attack(tmp_path / "t", "undeclared"), ratings)[1]
+
+
+def test_gradients_have_the_digits_of_their_type():
+    """Of any length, and also those that are short beside their factors; one row is no evidence."""
+    rng = np.random.default_rng(0)
+    v, g = rng.normal(size=(5, 8, 4)), rng.normal(size=(5, 8, 4))
+    for size in (1e-9, 1e-3, 1.0, 1e200):
+        assert digit_of(size * g, v) == np.finfo(float).eps
+    assert digit_of(np.full((1, 1, 3), 0.5), np.ones((1, 1, 3))) == np.finfo(float).eps
+    assert digit_of(g.astype(np.float32), v) == np.finfo(np.float32).eps
+    assert digit_of(np.zeros((1, 0, 4)), np.zeros((1, 0, 4))) == np.finfo(float).eps
+
+
+@pytest.mark.parametrize("dtype", [np.float64, np.float32])
+def test_changes_have_those_of_the_factors(dtype):
+    rng = np.random.default_rng(0)
+    v, g = (rng.normal(size=(5, 8, 4)).astype(dtype) for _ in range(2))
+    change = v + dtype(1e-4) * g - v
+    assert 1e3 < digit_of(change, v) / np.finfo(dtype).eps < 1e5
