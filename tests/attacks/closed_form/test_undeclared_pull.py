@@ -29,7 +29,7 @@ def test_rows_tell_the_multiple(outside, update, weighting, sent, declared):
 @pytest.mark.parametrize("weighting", ["observed-only", "include-unrated"])
 def test_solvers_take_it_off(outside, weighting):
     """The system of the rows as they were declared has a root as well, of numbers that are no ratings."""
-    reference, transcript = outside(weighting=weighting, regularization=0.1, lambda_factors=0.5)
+    _, transcript = outside(weighting=weighting, regularization=0.1, lambda_factors=0.5)
     view, wrong = _declared(transcript, 0.1), _declared(transcript, 0.0)
     right, found = (Root(method="hybr", jobs=1).attack(one, 0) for one in (view, wrong))
     assert right.abstained.keys() == found.abstained.keys() < set(range(12))
