@@ -29,7 +29,7 @@ from dataclasses import replace
 from typing import NamedTuple
 
 import numpy as np
-from jaxtyping import Float, Int
+from jaxtyping import Bool, Float, Int
 
 from attacks.base import Reconstruction, Scope
 from attacks.closed_form.contradicted import silent_about
@@ -175,7 +175,8 @@ def _pairs_of(sent: Sent, levels: Float[np.ndarray, " levels"], n_items: int) ->
     there, took_part = (np.zeros((n, int(round_.max(initial=0)) + 1), bool) for n in (key.size, users.size))
     there[pair, round_] = True
     took_part[client[pair], round_] = True
-    missing = took_part[client] & ~there
+    was_there = np.logical_or.accumulate(there, axis=1)
+    went: Bool[np.ndarray, " pairs"] = np.any(was_there & took_part[client] & ~there, axis=1)
     told = np.isfinite(sent.rating)
     near = np.abs(sent.rating[told, None] - levels).argmin(axis=1)
     low, high = np.full(key.size, levels.size), np.full(key.size, -1)
@@ -188,7 +189,7 @@ def _pairs_of(sent: Sent, levels: Float[np.ndarray, " levels"], n_items: int) ->
         there.sum(axis=1),
         took_part.sum(axis=1)[client],
         np.bincount(pair[told], minlength=key.size),
-        (np.logical_or.accumulate(there, axis=1) & missing).any(axis=1),
+        went,
         low,
         high,
     )
