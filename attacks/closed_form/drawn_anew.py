@@ -61,7 +61,16 @@ class Sent(NamedTuple):
 
 
 def compared(n_rounds: int) -> list[int]:
-    """Number the rounds that are compared, of so many.
+    """Number the rounds that are compared, of so many: all of a few, or some that are evenly spaced.
+
+    Parameters
+    ----------
+    n_rounds : int
+        At least 1.
+
+    Returns
+    -------
+    list of int
 
     Examples
     --------
