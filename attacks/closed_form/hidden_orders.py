@@ -120,7 +120,11 @@ def read_hidden_orders(rounds: Sequence[Rows], manifest: Manifest) -> list[Readi
         known = {user for one in answers for user in one}
         first, second = _asked(rows, set(range(len(rows.item))) - known, levels)
         nearest[number] = {user: _nearer(one, second.get(user), levels) for user, one in first.items()}
-        answers[number] = _answers(nearest[number], levels, True) | _answers(first, levels, False)
+        plain = {
+            user: _unless_nearer(one, first[user], nearest[number][user], levels)
+            for user, one in _answers(first, levels, False).items()
+        }
+        answers[number] = _answers(nearest[number], levels, True) | plain
         vain += 0 if answers[number] else len(first) * levels[-1] / step_of(levels)
         if vain >= IN_VAIN:
             break
@@ -165,6 +169,16 @@ def _asked(rows: Rows, users: set[int], levels: np.ndarray) -> tuple[dict[int, A
 def _nearer(first: Asked, second: Asked | None, levels: np.ndarray) -> Asked:
     """Of both readings of a client the one that comes nearer to the grid."""
     return first if second is None else max(first, second, key=lambda one: _best_nats(one, levels))
+
+
+def _unless_nearer(answer: Answer, first: Asked, nearer: Asked, levels: np.ndarray) -> Answer:
+    """Leave ratings of the first order open from which a second order, nearer to the grid, is off."""
+    if nearer is first or not nearer.pairs.numbers.size:
+        return answer
+    a, b = nearer.pairs.numbers[int(np.argmax(nats_of(nearer.pairs, levels)))]
+    value = a * nearer.one.g + b * nearer.one.h + nearer.one.offset
+    off = np.abs(value - answer.value) > HARMLESS * step_of(levels)
+    return answer._replace(value=np.where(off, np.nan, answer.value))
 
 
 def _best_nats(one: Asked, levels: np.ndarray) -> float:

@@ -147,7 +147,7 @@ def _without_row_scales(rows: Rows, manifest: Manifest, max_misfit: float) -> Re
         best = fitting_better(best, biased, ~best.answered & biased.answered)
     # rows that are exact in their planes are as exact along them, unless items have pulls of their own
     levels = np.array(manifest.rating_levels)
-    far = SLACK * (inexact + rows.precision**HALF) * max(levels[-1] - levels[0], step_of(levels))
+    far = SLACK * (inexact + rows.precision) * max(levels[-1] - levels[0], step_of(levels))
     return best._replace(allowed=np.minimum(best.allowed, far / (step_of(levels) / 4)))
 
 

@@ -45,6 +45,7 @@ from attacks.closed_form.lowered import unless_lowered
 from attacks.closed_form.rank_one import Limit, solve_clients
 from attacks.closed_form.readout import Readout
 from attacks.closed_form.reduction import NOISES, Reduced, noise_across, projection
+from attacks.closed_form.undeclared_pull import as_rows_say
 from attacks.closed_form.upload_kind import uploaded_otherwise
 from attacks.obstacles import alpha_unknown, unreadable
 from victims.transcript.manifest import Manifest
@@ -96,6 +97,7 @@ class Spectral:
         options = {**asdict(self), "seed": key}
         if obstacle := self.obstacle(view):
             return all_abstain(self.name, view.users, obstacle, options)
+        view, _ = as_rows_say(view)
         found = solve_clients(
             self.name,
             options,
@@ -127,7 +129,7 @@ class Spectral:
         reason = reason or unlike(view, judges=True, own_references=True, follows=True)
         if reason:
             return reason
-        if reason := uploaded_otherwise(view):
+        if reason := uploaded_otherwise(view) or as_rows_say(view)[1]:
             return reason
         if view.rounds.size < 2 and view.manifest.weighting == "observed-only":
             reason = _open_scale(view.manifest)

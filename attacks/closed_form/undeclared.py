@@ -65,6 +65,7 @@ from attacks.closed_form.centred_recording import read_centred_recording
 from attacks.closed_form.clipped_samples import unclipped
 from attacks.closed_form.common_numbers import DECLARED, Learned, learned_of
 from attacks.closed_form.contradicted import unless_off_the_grid
+from attacks.closed_form.drawn_anew import Sent, sent_in, unless_drawn_anew
 from attacks.closed_form.drawn_items import unless_drawn
 from attacks.closed_form.equal_orders_recording import read_equal_orders
 from attacks.closed_form.handed_out import unless_handed_out
@@ -159,6 +160,7 @@ class Undeclared:
         if own is not None and own.complete:
             return with_own_biases(_nothing_read(self.name, view, options), own, levels)
         found: list[Answered] = []
+        sent: list[Sent] = []
         done = 0
         learned = learned_of(view, self.max_misfit)
         if learned.centred:
@@ -166,12 +168,15 @@ class Undeclared:
         for batch in view.batches(BATCH_BYTES) if not found else ():
             rounds = read_rounds(view.manifest, batch.rounds, learned, self.max_misfit)
             found += _by_best_round(batch, rounds, learned, levels)
+            if view.rounds.size > 1 and view.manifest.weighting == "observed-only":
+                sent.append(sent_in(batch.users, batch.rounds, [part for part, _ in rounds]))
             off[np.searchsorted(view.users, batch.users)] = _off(
                 view.manifest, batch.rounds[0], rounds, learned
             )
             done += batch.users.size
             progress(done, view.users.size)
         told, plain, doubted = _put_together(self.name, view, found, options)
+        told = unless_drawn_anew(told, sent, view)
         told = unless_handed_out(told, view, learned.pulls[0])
         told = told if learned.settled else unless_shunned(told, view, doubted)
         told = unless_off_the_grid(told, off, levels, plain)

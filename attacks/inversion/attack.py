@@ -37,6 +37,7 @@ from attacks.client_rules.local_steps import declared_momentum
 from attacks.client_rules.momentum_passes import MomentumPasses, momentum_to_try
 from attacks.client_rules.named import OVER_ALL, WITH_MOMENTUM, broken, rule_named
 from attacks.closed_form.adaptive_recording import read_adaptive
+from attacks.closed_form.drawn_anew import unless_drawn_anew
 from attacks.closed_form.integer_relation import LOOSE, precision_of
 from attacks.closed_form.item_rows import rows_of
 from attacks.closed_form.readings import Rows, some_of
@@ -58,6 +59,7 @@ from attacks.inversion.clients import (
 from attacks.inversion.guess import Guess
 from attacks.inversion.momentum_choice import chosen_with_momentum
 from attacks.inversion.passes import chosen_in_order, in_order, sized, told_in_order
+from attacks.inversion.rounds import rows_by_rounds
 from attacks.inversion.search import explained, told
 from attacks.obstacles import unreadable
 from victims.common.errors import InputError
@@ -137,7 +139,8 @@ class Inversion:
             for one in read_adaptive(view, told, (view.manifest.upload.regularization,)):
                 found.add_read(one)
         progress(view.users.size, view.users.size)
-        return found.reconstruction(self.name, reason, options)
+        told = found.reconstruction(self.name, reason, options)
+        return unless_drawn_anew(told, rows_by_rounds(view), view) if found.answered.any() else told
 
     def _by_rule(
         self, view: View, rule: ClientRule, found: Found, options: dict[str, Any], progress: Progress

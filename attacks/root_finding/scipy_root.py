@@ -31,6 +31,7 @@ from attacks.base import Estimates, Progress, Reconstruction, all_abstain, joine
 from attacks.client_rules.premises import unlike
 from attacks.closed_form.contradicted import unless_most_fit
 from attacks.closed_form.lowered import unless_lowered
+from attacks.closed_form.undeclared_pull import as_rows_say
 from attacks.closed_form.upload_kind import uploaded_otherwise
 from attacks.obstacles import unreadable
 from attacks.root_finding.clients import ClientRows, ClientUploads, clients_of
@@ -146,6 +147,7 @@ class Root:
         options = {**asdict(self), "seed": key}
         if obstacle := self.obstacle(view):
             return all_abstain(self.name, view.users, obstacle, options)
+        view, _ = as_rows_say(view)
         answers: dict[int, ClientAnswer] = {}
         jobs = 1 if view.users.size < SERIAL_CLIENTS else self.jobs
         task = joblib.delayed(solve_client)
@@ -181,7 +183,7 @@ class Root:
         manifest = view.manifest
         if reason := unreadable(view) or unlike(view, own_references=True, follows=True):
             return reason
-        if reason := uploaded_otherwise(view):
+        if reason := uploaded_otherwise(view) or as_rows_say(view)[1]:
             return reason
         needed = ["lambda_factors"]
         if manifest.n_attributes:

@@ -96,3 +96,18 @@ def test_rows_that_are_exact_and_beside_the_grid_by_more_are_no_ratings(tmp_path
         recorder.broadcast(0, q)
         recorder.upload(0, 0, rows, np.arange(12))
     assert list(fl.attack(tmp_path / "t", "undeclared").abstained) == [0]
+
+
+@pytest.mark.parametrize("clip", [0.6, 9.0], ids=["most rows", "none"])
+def test_exact_rows_of_items_with_pulls_of_their_own_are_off_the_grid(tmp_path, clip):
+    """3.0 stars over one, two and three times a pull are near 3, 1.5 and 1, which are on a grid of halves."""
+    rng = np.random.default_rng(23)
+    q, times = rng.normal(0, 0.1, (ITEMS, K)).astype(np.float32), rng.integers(1, 4, ITEMS)
+    own, items = rng.normal(0, 0.4, K), rng.permutation(ITEMS)[:12]
+    rows = (3.0 - q[items] @ own)[:, None] * own - 0.1 * times[items, None] * q[items]
+    size = np.linalg.norm(rows, axis=1, keepdims=True)
+    with fl.Recorder(tmp_path / "t", rating_levels=np.arange(1, 11) / 2) as recorder:
+        recorder.broadcast(0, q)
+        sent = rows * np.minimum(1, clip * np.median(size) / size)
+        recorder.upload(0, 0, sent.astype(np.float32), items)
+    assert list(fl.attack(tmp_path / "t", "undeclared").abstained) == [0]
