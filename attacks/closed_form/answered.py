@@ -26,6 +26,8 @@ class Answered(NamedTuple):
         Whose answers ask for nothing but ratings as they are.
     doubted : (n_clients,)
         Whose ratings may as well be higher by the lowest level, as far as their own rows tell.
+    spanned : (n_clients,) bool, or bool
+        Whose ratings are the integers in a span, as of ``attacks.closed_form.readings.Reading``.
     """
 
     block: Estimates
@@ -34,3 +36,4 @@ class Answered(NamedTuple):
     factors: tuple[np.ndarray, np.ndarray, np.ndarray]
     plain: Bool[np.ndarray, " some"]
     doubted: Bool[np.ndarray, " some"]
+    spanned: Bool[np.ndarray, " some"] | bool = False

@@ -149,4 +149,5 @@ def _with_unseen(rows: Rows, manifest: Manifest, max_misfit: float) -> Reading:
             if reading in FITS and asked + 1 == ASKED and not np.isfinite(value[open_[:ASKED]]).any():
                 break
     told = np.isfinite(value).any(axis=1)
-    return reading_of(value, misfit=np.where(told, 0.0, np.nan), allowed=max_misfit, steps=steps)
+    misfit = np.where(told, 0.0, np.nan)
+    return reading_of(value, misfit=misfit, allowed=max_misfit, steps=steps, spanned=True)

@@ -40,6 +40,7 @@ def unless_shifted(
     *,
     one_scale: bool,
     settled: bool = False,
+    alike: bool = False,
 ) -> Reconstruction:
     """Answer nobody whose ratings ask for no other constant, where another shift explains all of them.
 
@@ -59,6 +60,8 @@ def unless_shifted(
         Whether clients were read with one scale.
     settled : bool
         Whether clients tell that ratings are not all some levels higher.
+    alike : bool
+        Whether shifts by whole levels are judged elsewhere: a declared scale is known to be the program's.
 
     Returns
     -------
@@ -72,7 +75,7 @@ def unless_shifted(
         for block in found.blocks
         for own in block.value[np.isin(block.users, found.users[answered])]
     ]
-    alike = found.scope == Scope.DIFFERENCES
+    alike = alike or found.scope == Scope.DIFFERENCES
     left = _open(used, levels, lowered, one_scale, partial(other_shifts, higher=not settled, alike=alike))
     return silent_about(found, answered, OPEN_SHIFT) if left else found
 

@@ -57,6 +57,9 @@ class Reading(NamedTuple):
         A, B and C.
     plain : (users,) bool
         Whether the answer asks for nothing but ratings as they are, less one number or none.
+    spanned : (users,) bool
+        Whether ratings are the integers in a span of what rows tell, so that a factor of all is open; so
+        are those of whom steps are not told.
     """
 
     value: Float[np.ndarray, "users rows"]
@@ -69,6 +72,7 @@ class Reading(NamedTuple):
     of_factor: Float[np.ndarray, " users"]
     own_bias: Float[np.ndarray, " users"]
     plain: Bool[np.ndarray, " users"]
+    spanned: Bool[np.ndarray, " users"]
 
     @property
     def answered(self) -> Bool[np.ndarray, " users"]:
@@ -114,13 +118,14 @@ def reading_of(
     of_factor: Float[np.ndarray, " users"] | float = np.nan,
     own_bias: Float[np.ndarray, " users"] | float = 0.0,
     plain: Bool[np.ndarray, " users"] | bool | None = None,
+    spanned: Bool[np.ndarray, " users"] | bool = False,
 ) -> Reading:
     """Make a reading of what is told; a single number holds for all clients.
 
     Parameters
     ----------
     value : (users, rows)
-    misfit, allowed, declared, steps, pull, of_error, of_factor, own_bias : (users,), or one number
+    misfit, allowed, declared, steps, pull, of_error, of_factor, own_bias, spanned : (users,), or one number
         As of ``Reading``.
     plain : (users,) bool, or bool, optional
         Whose A is told and C is 0 by default.
@@ -137,7 +142,7 @@ def reading_of(
     """
     if plain is None:
         plain = np.isfinite(of_error) & (np.asarray(own_bias) == 0)
-    each = (misfit, allowed, declared, steps, pull, of_error, of_factor, own_bias, plain)
+    each = (misfit, allowed, declared, steps, pull, of_error, of_factor, own_bias, plain, spanned)
     return Reading(value, *(np.array(np.broadcast_to(part, len(value))) for part in each))
 
 

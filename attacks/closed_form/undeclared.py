@@ -177,14 +177,17 @@ class Undeclared:
             progress(done, view.users.size)
         told, plain, doubted = _put_together(self.name, view, found, options)
         told = unless_drawn_anew(told, sent, view)
+        spanned = _of_all(found, "spanned")
         told = unless_handed_out(told, view, learned.pulls[0])
         told = told if learned.settled else unless_shunned(told, view, doubted)
         told = unless_off_the_grid(told, off, levels, plain)
-        if not learned.centred and _untold_scale(view, learned):
-            one = learned.scale is not None
-            by_span = np.isnan(told.diagnostics["steps"])  # any number of them, up to a factor and a shift
+        if not learned.centred and _rated_alone(view):
+            # who fits the declared scale is on no other multiple of the grid; all others may be
+            by_declared = learned.scale == DECLARED
+            free = (plain | spanned) & ~(by_declared & (told.diagnostics["declared"] == 1))
+            one = learned.scale is not None and not by_declared
             told = unless_shifted(
-                told, levels, plain | by_span, learned.lowered, one_scale=one, settled=learned.settled
+                told, levels, free, learned.lowered, one_scale=one, settled=learned.settled, alike=by_declared
             )
         if levels.size == 1:
             return with_positives(told, view)
@@ -213,10 +216,10 @@ class Undeclared:
         return obstacle_with_unrated(view)
 
 
-def _untold_scale(view: View, learned: Learned) -> bool:
-    """Whether rows of rated items without biases are read by a scale that nobody declared, or by none."""
+def _rated_alone(view: View) -> bool:
+    """Whether rows of rated items without biases are read."""
     biased = any(bool((one.bias != 0).any()) for batch in view.batches(BATCH_BYTES) for one in batch.rounds)
-    return view.manifest.weighting == "observed-only" and learned.scale != DECLARED and not biased
+    return view.manifest.weighting == "observed-only" and not biased
 
 
 def _long_lists(view: View) -> bool:
@@ -245,10 +248,7 @@ def _put_together(
 ) -> tuple[Reconstruction, Bool[np.ndarray, " users"], Bool[np.ndarray, " users"]]:
     """All clients' answers, whose ask for nothing but ratings as they are, and whose may be higher."""
     users = np.concatenate([one.block.users for one in found])
-    table, plain, doubted = (
-        np.concatenate([getattr(one, field) for one in found])[np.argsort(users)]
-        for field in ("diagnostics", "plain", "doubted")
-    )
+    table = np.concatenate([one.diagnostics for one in found])[np.argsort(users)]
     told = Reconstruction(
         name,
         view.users,
@@ -258,7 +258,14 @@ def _put_together(
         dict(zip(DIAGNOSTICS, table.T, strict=True)),
         factors=joined(one.factors for one in found),
     )
-    return told, plain, doubted
+    return told, _of_all(found, "plain"), _of_all(found, "doubted")
+
+
+def _of_all(found: Sequence[Answered], name: str) -> Bool[np.ndarray, " users"]:
+    """What is so of whom, in the order of all clients."""
+    users = np.concatenate([one.block.users for one in found])
+    each = [np.broadcast_to(getattr(one, name), one.block.users.shape) for one in found]
+    return np.concatenate(each)[np.argsort(users)]
 
 
 def _by_best_round(
@@ -302,7 +309,9 @@ def _answered(
     if learned.upright < 1:
         block = replace(block, probability=np.where(np.isnan(block.value), np.nan, learned.upright))
     factors = users, np.full(users.size, uploads.round), factor
-    return Answered(block, reasons, told, factors, part.plain[here], doubted[here] & ~silenced[:, 0])
+    doubted = doubted[here] & ~silenced[:, 0]
+    spanned = (part.spanned | np.isnan(part.steps))[here]
+    return Answered(block, reasons, told, factors, part.plain[here], doubted, spanned)
 
 
 def _off(
