@@ -25,6 +25,7 @@ from audit.scoring.ceiling import ceilings, computable
 from audit.scoring.dealt_rows import dealings_of
 from audit.scoring.differences import DIFFERENCES
 from audit.scoring.linking import senders_of
+from audit.scoring.metrics import RATED_SET_METRICS
 from audit.scoring.statistics import FEWEST, LEAK_LEVEL
 from audit.scoring.truth import Truth
 from audit.scoring.verdicts import INCONCLUSIVE
@@ -33,7 +34,7 @@ from victims.transcript.view import View
 
 FLOAT_BYTES = 8
 OWN_ROWS = "the adversary is a client and receives nobody else's uploads"
-BY_RATINGS = ("rating_accuracy", "rated_rating_accuracy", DIFFERENCES)
+BY_DEALINGS = ("rating_accuracy", "rated_rating_accuracy", DIFFERENCES, *RATED_SET_METRICS)
 DIAGNOSTICS = {  # metric -> what an attack says of itself, client by client
     "solver_success_rate": "converged",
     "seconds_per_user": "seconds",
@@ -165,7 +166,7 @@ def _tellable(attempt: Attempt, rows: list[Row], answer: Reconstruction) -> dict
     return {
         row["metric"]: row["n_users"]
         for row in rows
-        if row["metric"] in BY_RATINGS and row["verdict"] == INCONCLUSIVE and row["advantage_low"] > 0
+        if row["metric"] in BY_DEALINGS and row["verdict"] == INCONCLUSIVE and row["advantage_low"] > 0
     }
 
 
