@@ -22,7 +22,7 @@ from audit.experiments.shuffled_null import shuffled_scores
 from audit.keys import view_of
 from audit.registry import entry
 from audit.scoring.ceiling import ceilings, computable
-from audit.scoring.dealt_rows import dealings_of
+from audit.scoring.dealt_rows import FEWEST_LISTS, dealings_of
 from audit.scoring.differences import DIFFERENCES
 from audit.scoring.linking import senders_of
 from audit.scoring.metrics import RATED_SET_METRICS
@@ -34,7 +34,7 @@ from victims.transcript.view import View
 
 FLOAT_BYTES = 8
 OWN_ROWS = "the adversary is a client and receives nobody else's uploads"
-BY_DEALINGS = ("rating_accuracy", "rated_rating_accuracy", DIFFERENCES, *RATED_SET_METRICS)
+BY_RATINGS = ("rating_accuracy", "rated_rating_accuracy", DIFFERENCES)
 DIAGNOSTICS = {  # metric -> what an attack says of itself, client by client
     "solver_success_rate": "converged",
     "seconds_per_user": "seconds",
@@ -163,10 +163,11 @@ def _tellable(attempt: Attempt, rows: list[Row], answer: Reconstruction) -> dict
     few = answer.identities == Identities.CLIENTS and 0 < n_read < FEWEST
     if not few or entry("attacks", attempt.attack).per_client:
         return {}
+    asked = (*BY_RATINGS, *(RATED_SET_METRICS if n_read >= FEWEST_LISTS else ()))
     return {
         row["metric"]: row["n_users"]
         for row in rows
-        if row["metric"] in BY_DEALINGS and row["verdict"] == INCONCLUSIVE and row["advantage_low"] > 0
+        if row["metric"] in asked and row["verdict"] == INCONCLUSIVE and row["advantage_low"] > 0
     }
 
 

@@ -9,7 +9,8 @@ ones that a client sends in place of its own, say, and dealt out they get no ans
 Of lists, which items a client rated, the same is asked. Answers dealt out among items would not do alone:
 items are liked together, and answers that go together are all right by one stroke of luck. Dealt rows are as
 lucky. Nor is a list read that is told no better by its own rows than by what is read of another client, or
-than by how popular items are.
+than by how popular items are. Of one client or two that leaves too much: rows of somebody else's list, who
+likes what all like, are better than any dealing.
 """
 
 from __future__ import annotations
@@ -26,6 +27,7 @@ from victims.transcript.view import ITEM
 
 ROWS = 50_000  # that are dealt out in all, at most, but for the fewest dealings
 FEWEST_DEALINGS, MOST_DEALINGS = 10, 100  # one client takes so many
+FEWEST_LISTS = 3  # clients with an answer, of fewer of whom it is not asked which items they rated
 SPARE = 2  # times as many as where no client is read as well from any: some are by chance
 
 

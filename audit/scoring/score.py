@@ -14,7 +14,7 @@ from audit.registry import is_guess
 from audit.scoring.abstentions import in_words
 from audit.scoring.baselines import best_guess, guesses, null_mean
 from audit.scoring.dealings import Dealings
-from audit.scoring.dealt_rows import dealt_out
+from audit.scoring.dealt_rows import FEWEST_LISTS, dealt_out
 from audit.scoring.differences import DIFFERENCES, difference_accuracy, difference_guesses
 from audit.scoring.factor_scores import score_factors
 from audit.scoring.limits import Ceiling, limit_of
@@ -128,9 +128,10 @@ def _scored(
     alone = metric in YES_OR_NO and not looked  # noise is told by all uploads together
     unheard = unanswered & ~(silent & looked)
     anyhow, n_unbeaten = None, 0
-    if dealt is not None and dealt.values and (n_ratings is not None or of_the_set(metric)):
+    lists = of_the_set(metric) and (~unanswered).sum() >= FEWEST_LISTS
+    if dealt is not None and dealt.values and (n_ratings is not None or lists):
         anyhow, n_unbeaten = np.stack([one[metric] for one in dealt.values]), dealt.n_unbeaten
-        if of_the_set(metric):  # items that are liked by others say something without any rows
+        if lists:  # items that are liked by others say something without any rows
             anyhow = np.fmax(anyhow, baseline)
     summary = summarise(
         metric,

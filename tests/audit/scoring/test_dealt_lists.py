@@ -18,9 +18,7 @@ from tests.soak.lists import NULLS, errors
 LISTS = ("rated_set_auc", "rated_set_f1", "tpr_at_fpr_0.1pct")
 
 
-@pytest.mark.parametrize(
-    "n_users", [pytest.param(1, marks=pytest.mark.thorough), 3, pytest.param(6, marks=pytest.mark.thorough)]
-)
+@pytest.mark.parametrize("n_users", [3, pytest.param(6, marks=pytest.mark.thorough)])
 def test_it_keeps_its_level_where_items_depend_on_each_other(n_users):
     """Answers dealt out among items alone would not: they take for evidence how many items go together."""
     n_trials = 500
@@ -71,10 +69,18 @@ def test_lists_that_are_right_are_a_leak():
 def test_lists_that_are_right_by_luck_are_none():
     """Three of five items rightly told are better than the guess, and than half of the orders."""
     rng = np.random.default_rng(1)
-    rated = np.where(rng.random((2, 40)) < 0.4, 1.0, 0.0)
+    rated = np.where(rng.random((3, 40)) < 0.4, 1.0, 0.0)
     said = np.where(rng.random(rated.shape) < 0.6, rated, 1 - rated)
     scores = scored(said, rated)
     assert all(scores[metric].summary.verdict != LEAK for metric in LISTS)
+
+
+def test_lists_of_two_are_not_asked():
+    """Nobody tells then whether they are theirs, or those of others who like what all like."""
+    rated = np.where(np.random.default_rng(1).random((2, 40)) < 0.4, 1.0, 0.0)
+    scores = scored(rated, rated)
+    assert all(scores[metric].summary.verdict == INCONCLUSIVE for metric in LISTS)
+    assert all(scores[metric].summary.by_dealings is None for metric in LISTS)
 
 
 def test_what_all_clients_like_is_no_leak():
