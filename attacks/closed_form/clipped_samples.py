@@ -138,12 +138,13 @@ def lower_edge(
     [True, True, True, False, False, True]
     """
     best, most = np.zeros(scalar.size, bool), FEWEST - 1
-    for on in _lines(square, scalar, digits):
-        count = on.sum(axis=1)
-        if count.max() > most:
-            best, most = on[count.argmax()], int(count.max())
-        if most == scalar.size:
-            break
+    with np.errstate(all="ignore"):
+        for on in _lines(square, scalar, digits):
+            count = on.sum(axis=1)
+            if count.max() > most:
+                best, most = on[count.argmax()], int(count.max())
+            if most == scalar.size:
+                break
     return best
 
 
@@ -174,10 +175,11 @@ def whole_edge(
     [False, True, False, False, False, True]
     """
     edge: np.ndarray = np.abs(scalar) == np.abs(scalar).max()
-    for on in _lines(square, scalar, digits):
-        edge |= on.any(axis=0)
-        if edge.all():
-            break
+    with np.errstate(all="ignore"):
+        for on in _lines(square, scalar, digits):
+            edge |= on.any(axis=0)
+            if edge.all():
+                break
     return edge
 
 
@@ -188,21 +190,20 @@ def _lines(
 
     A few rows that are lowest from somewhere rule out nearly all lines; the others are held against all rows.
     """
-    with np.errstate(all="ignore"):
-        high = 1 / scalar**2
-        slope = (high[:, None] - high) / (square[:, None] - square)
-        start = high[:, None] - slope * square[:, None]
-        able = (slope >= 0) & (start >= 0)
-        views = VIEWS[:, None] * np.median(square)
-        for row in np.unique(np.argmin(high / (views + square), axis=1)):
-            able &= _off(high[row : row + 1], start, slope, square[row : row + 1]) >= -digits
-        first, second = np.nonzero(able)
-        for at in range(0, first.size, AT_ONCE):
-            pair = first[at : at + AT_ONCE], second[at : at + AT_ONCE]
-            off = _off(high, start[pair][:, None], slope[pair][:, None], square)
-            whole = (off >= -digits).all(axis=1)
-            if whole.any():
-                yield np.abs(off[whole]) <= digits
+    high = 1 / scalar**2
+    slope = (high[:, None] - high) / (square[:, None] - square)
+    start = high[:, None] - slope * square[:, None]
+    able = (slope >= 0) & (start >= 0)
+    views = VIEWS[:, None] * np.median(square)
+    for row in np.unique(np.argmin(high / (views + square), axis=1)):
+        able &= _off(high[row : row + 1], start, slope, square[row : row + 1]) >= -digits
+    first, second = np.nonzero(able)
+    for at in range(0, first.size, AT_ONCE):
+        pair = first[at : at + AT_ONCE], second[at : at + AT_ONCE]
+        off = _off(high, start[pair][:, None], slope[pair][:, None], square)
+        whole = (off >= -digits).all(axis=1)
+        if whole.any():
+            yield np.abs(off[whole]) <= digits
 
 
 def _off(high: np.ndarray, start: np.ndarray, slope: np.ndarray, square: np.ndarray) -> np.ndarray:
