@@ -27,6 +27,7 @@ TOPICS = {
     "audit/cli/test_strangers.py": "reasons are the same in all commands",
     "audit/cli/test_usage.py": "help, --quiet and --json of all commands",
     "audit/requests/test_hostile_plans.py": "bad values of all commands, from file, command line and face",
+    "audit/scoring/test_dealt_lists.py": "lists of few clients, from dealt rows to verdicts",
     "audit/scoring/test_factors.py": "clients' factors, from recording to score",
     "audit/scoring/test_hostile_answers.py": "damaged answers and truths, in all of the folder",
     "audit/test_aliases.py": "other names of components, in registry, factories and results",

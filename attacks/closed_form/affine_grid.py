@@ -17,29 +17,25 @@ level or mirrored, meet it equally well. A grid of very many levels tells too li
 
 from __future__ import annotations
 
-from functools import lru_cache
-from itertools import product
 from typing import NamedTuple
 
 import numpy as np
 from jaxtyping import Bool, Float, Int
 
-from attacks.closed_form.decoding import beside_levels, common_step, distance_to_levels, nearest_level
+from attacks.closed_form.decoding import distance_to_levels, nearest_level
 from attacks.closed_form.goodness_of_fit import FIT_ROWS, OFF_GRID, step_of
+from attacks.closed_form.level_combinations import EXACT, OpenRows, anchors_of, numbers_of, says_nothing
 
 CLEARLY = 12.0  # times the best distance from the grid that related ratings must have
 EVIDENCE = 20.0  # nats per client by which the best distance must beat that of any other ratings
 ACCIDENT = 1e-2  # probability that one of all combinations is as near by accident, row by row
 USUAL = 3.0  # times the median distance from the grid, within which rows are on it
-EXACT = 1e-9  # stars, below which two distances are equal
 KEPT = 8  # combinations of a client that are fitted
 RELATED = (
     1e-3  # relative size of what is left of one list of ratings fitted by the other, if they are related
 )
 MOST_TRIALS = 10_000
-SILENT = 1e-6  # stars, below which numbers leave nothing of the rows, and put them where the offset is
 TABLE = 1 << 22  # numbers of one table of trials
-SIFTED, SIFTING = 1024, 5  # combinations of a client that all rows judge; rows that choose them among more
 
 
 class Affine(NamedTuple):
@@ -57,24 +53,6 @@ class Affine(NamedTuple):
     numbers: Float[np.ndarray, "users columns"]
     told: Bool[np.ndarray, " users"]
     distance: Float[np.ndarray, " users"]
-
-
-class _Rows(NamedTuple):
-    """Columns (users, rows, columns); offset and whether a row counts, (users, rows)."""
-
-    columns: Float[np.ndarray, "users rows columns"]
-    offset: Float[np.ndarray, "users rows"]
-    valid: Bool[np.ndarray, "users rows"]
-
-    def varying(self) -> Bool[np.ndarray, "users columns"]:
-        """Columns that differ from row to row, or all: the others alone put any rows on one level."""
-        high, low = (np.where(self.valid[..., None], self.columns, fill) for fill in (-np.inf, np.inf))
-        apart = high.max(axis=1, initial=-np.inf) - low.min(axis=1, initial=np.inf) > EXACT
-        return apart | ~apart.any(axis=1, keepdims=True)
-
-    def values(self, numbers: Float[np.ndarray, "users trials columns"]) -> np.ndarray:
-        """Ratings (users, trials, rows)."""
-        return np.matmul(numbers, self.columns.transpose(0, 2, 1)) + self.offset[:, None]
 
 
 def best_numbers(
@@ -144,99 +122,37 @@ def nearest_numbers(
     return _nearest_fits(rows, _thinned(rows), levels)[0] / unit[:, None]
 
 
-def _scaled(columns: np.ndarray, offset: np.ndarray, valid: np.ndarray) -> tuple[_Rows, np.ndarray]:
+def _scaled(columns: np.ndarray, offset: np.ndarray, valid: np.ndarray) -> tuple[OpenRows, np.ndarray]:
     """Columns of size 1, and what they were divided by."""
     unit = np.where(valid[..., None], np.abs(columns), 0).max(axis=1)
     unit = np.where(unit > 0, unit, 1.0)
-    return _Rows(columns / unit[:, None], offset, valid), unit
+    return OpenRows(columns / unit[:, None], offset, valid), unit
 
 
-def _thinned(rows: _Rows) -> _Rows:
+def _thinned(rows: OpenRows) -> OpenRows:
     """``FIT_ROWS`` rows of each client, or a few more."""
     stride = max(1, -(-rows.valid.shape[1] // FIT_ROWS))
-    return _Rows(*(part[:, ::stride] for part in rows))
+    return OpenRows(*(part[:, ::stride] for part in rows))
 
 
-def _nearest_fits(rows: _Rows, some: _Rows, levels: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+def _nearest_fits(rows: OpenRows, some: OpenRows, levels: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """The nearest few, fitted to the levels that they name; and whether rows tell the numbers apart."""
-    anchors, apart = _anchors(rows)
-    trials = _sifted(_trials(rows, anchors, apart, levels), rows, anchors, levels)
-    numbers = _nearest_few(trials, some, levels)
+    anchors, apart = anchors_of(rows)
+    numbers = _nearest_few(numbers_of(rows, some, anchors, apart, levels), some, levels)
     for _ in range(2):
         numbers = _fitted(numbers, some, levels)
     return numbers, apart
 
 
-def _anchors(rows: _Rows) -> tuple[Int[np.ndarray, "users columns"], Bool[np.ndarray, " users"]]:
-    """Rows of each client that tell the numbers apart best, and whether they do."""
-    user = np.arange(rows.valid.shape[0])
-    left = rows.columns * rows.valid[..., None]
-    chosen, apart = [], np.ones(user.size, bool)
-    for _ in range(rows.columns.shape[2]):
-        length = np.linalg.norm(left, axis=2)
-        row = length.argmax(axis=1)
-        size = length[user, row]
-        apart &= size > EXACT
-        axis = left[user, row] / np.where(size > 0, size, 1)[:, None]
-        left = left - np.einsum("urc,uc->ur", left, axis)[..., None] * axis[:, None]
-        chosen.append(row)
-    return np.stack(chosen, axis=1), apart
-
-
-def _trials(
-    rows: _Rows, anchors: np.ndarray, apart: np.ndarray, levels: np.ndarray
-) -> Float[np.ndarray, "users trials columns"]:
-    """The numbers for every combination of levels of the anchors; NaN where these do not tell them apart."""
-    user = np.arange(apart.size)[:, None]
-    matrix = rows.columns[user, anchors]
-    n = matrix.shape[1]
-    inverse = np.linalg.inv(np.where(apart[:, None, None], matrix, np.eye(n)))
-    inverse[~apart] = np.nan
-    target = _combinations(np.asarray(levels, float).tobytes(), n) - rows.offset[user, anchors][:, None]
-    return np.matmul(target, inverse.transpose(0, 2, 1))
-
-
-@lru_cache(maxsize=16)
-def _combinations(levels: bytes, n: int) -> Float[np.ndarray, "trials n"]:
-    """Every combination of n levels, float64; kept, for a fine grid has ten thousand."""
-    return np.array(list(product(np.frombuffer(levels), repeat=n)))
-
-
-def _sifted(trials: np.ndarray, rows: _Rows, anchors: np.ndarray, levels: np.ndarray) -> np.ndarray:
-    """Those that a few rows beside the anchors, where all are on the grid, leave nearest to it."""
-    if trials.shape[1] <= SIFTED:
-        return trials
-    others = rows.valid.copy()
-    np.put_along_axis(others, anchors, False, axis=1)
-    chosen = np.argsort(~others, axis=1, kind="stable")[:, :SIFTING]
-    columns = np.take_along_axis(rows.columns, chosen[..., None], axis=1)
-    some = _Rows(columns, *(np.take_along_axis(part, chosen, axis=1) for part in (rows.offset, others)))
-    few = np.empty((len(trials), SIFTED, trials.shape[2]))
-    step = common_step(levels)
-    for user in range(len(trials)):  # one table at a time stays in the cache
-        if step:  # single precision tells which are judged, in a quarter of the time
-            into = np.float32(1 / step)
-            place = (some.columns[user].astype(np.float32) * into) @ trials[user].T.astype(np.float32)
-            place += ((some.offset[user] - levels[0]).astype(np.float32) * into)[:, None]
-            off = beside_levels(place, levels.size)
-            away = some.valid[user].astype(np.float32) @ np.abs(off, out=off)
-        else:
-            here = slice(user, user + 1)
-            value = _Rows(*(part[here] for part in some)).values(trials[here])[0]
-            away = distance_to_levels(value, levels) @ some.valid[user].astype(float)
-        few[user] = trials[user, np.argpartition(away, SIFTED - 1)[:SIFTED]]  # NaN last
-    return few
-
-
-def _distance(numbers: np.ndarray, rows: _Rows, levels: np.ndarray) -> Float[np.ndarray, "users trials"]:
+def _distance(numbers: np.ndarray, rows: OpenRows, levels: np.ndarray) -> Float[np.ndarray, "users trials"]:
     """Mean distance from the grid."""
     away = distance_to_levels(rows.values(numbers), levels) * rows.valid[:, None]
     away = away.sum(axis=2) / np.maximum(rows.valid.sum(axis=1), 1)[:, None]
-    empty = ~(rows.varying()[:, None] & (np.abs(numbers) >= SILENT)).any(axis=2)
+    empty = says_nothing(numbers, rows.varying())
     return np.where(np.isnan(away) | np.isnan(numbers).any(axis=2) | empty, np.inf, away)
 
 
-def _nearest_few(trials: np.ndarray, rows: _Rows, levels: np.ndarray) -> np.ndarray:
+def _nearest_few(trials: np.ndarray, rows: OpenRows, levels: np.ndarray) -> np.ndarray:
     """The ``KEPT`` combinations of each client that are nearest to the grid, some at a time."""
     few = trials[:, :0]
     distance = np.zeros(few.shape[:2])
@@ -252,7 +168,9 @@ def _nearest_few(trials: np.ndarray, rows: _Rows, levels: np.ndarray) -> np.ndar
     return few
 
 
-def _fitted(numbers: np.ndarray, rows: _Rows, levels: np.ndarray, *, but_worst: bool = False) -> np.ndarray:
+def _fitted(
+    numbers: np.ndarray, rows: OpenRows, levels: np.ndarray, *, but_worst: bool = False
+) -> np.ndarray:
     """Each combination by least squares from the levels that it names, in all rows or all but its worst."""
     value = rows.values(numbers)
     named = nearest_level(value, levels)
@@ -271,7 +189,7 @@ def _fitted(numbers: np.ndarray, rows: _Rows, levels: np.ndarray, *, but_worst: 
 
 
 def _clear_one(
-    numbers: np.ndarray, rows: _Rows, levels: np.ndarray
+    numbers: np.ndarray, rows: OpenRows, levels: np.ndarray
 ) -> tuple[Float[np.ndarray, "users columns"], Float[np.ndarray, " users"], Bool[np.ndarray, " users"]]:
     """The nearest, its distance from the grid, and whether all that name other ratings are farther."""
     distance = _distance(numbers, rows, levels)
@@ -292,7 +210,7 @@ def _clear_one(
 
 
 def _row_by_row(
-    numbers: np.ndarray, number: Int[np.ndarray, "users 1"], rows: _Rows, levels: np.ndarray
+    numbers: np.ndarray, number: Int[np.ndarray, "users 1"], rows: OpenRows, levels: np.ndarray
 ) -> Float[np.ndarray, "users trials"]:
     """How much nearer to the grid rows are with the best numbers than with others, in nats, each by itself.
 
@@ -315,7 +233,7 @@ def _row_by_row(
     return np.where(open_, np.inf, told)
 
 
-def _multiples_exist(mine: np.ndarray, rows: _Rows, levels: np.ndarray) -> Bool[np.ndarray, " users"]:
+def _multiples_exist(mine: np.ndarray, rows: OpenRows, levels: np.ndarray) -> Bool[np.ndarray, " users"]:
     """Whether multiples of what is not offset are ratings: the smallest are nearest to the grid, always."""
     part = np.where(rows.valid, mine - rows.offset, 0.0)
     user = np.arange(len(mine))

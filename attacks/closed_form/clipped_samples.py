@@ -20,6 +20,8 @@ M. Abadi et al. 2016, doi:10.1145/2976749.2978318, Algorithm 1.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 import numpy as np
 from jaxtyping import Bool, Float
 
@@ -31,7 +33,9 @@ from attacks.closed_form.row_readings import one_step
 from victims.transcript.manifest import Manifest
 
 FEWEST = 4  # rows of a client on one line, which two of them make
-MOST = 300  # rows of a client: lines take their number cubed
+MOST = 300  # rows of a client: lines take their number squared, and cubed where all are on one
+VIEWS = np.concatenate([[0.0], np.geomspace(1e-2, 1e4, 15)])  # from where rows are seen, in median |q|^2
+AT_ONCE = 1024  # lines
 
 
 def reading_of_clipped_samples(rows: Rows, manifest: Manifest, max_misfit: float) -> Reading:
@@ -133,10 +137,15 @@ def lower_edge(
     >>> lower_edge(q2, g, 1e-12).tolist()
     [True, True, True, False, False, True]
     """
-    on, able = _lines(square, scalar, digits)
-    count = np.where(able, on.sum(axis=2), 0)
-    best = np.unravel_index(count.argmax(), count.shape)
-    return on[best] if count[best] >= FEWEST else np.zeros(scalar.size, bool)
+    best, most = np.zeros(scalar.size, bool), FEWEST - 1
+    with np.errstate(all="ignore"):
+        for on in _lines(square, scalar, digits):
+            count = on.sum(axis=1)
+            if count.max() > most:
+                best, most = on[count.argmax()], int(count.max())
+            if most == scalar.size:
+                break
+    return best
 
 
 def whole_edge(
@@ -165,23 +174,41 @@ def whole_edge(
     >>> whole_edge(q2, g, 1e-12).tolist()
     [False, True, False, False, False, True]
     """
-    on, able = _lines(square, scalar, digits)
-    return (on & able[..., None]).any(axis=(0, 1)) | (np.abs(scalar) == np.abs(scalar).max())
+    edge: np.ndarray = np.abs(scalar) == np.abs(scalar).max()
+    with np.errstate(all="ignore"):
+        for on in _lines(square, scalar, digits):
+            edge |= on.any(axis=0)
+            if edge.all():
+                break
+    return edge
 
 
 def _lines(
     square: Float[np.ndarray, " n"], scalar: Float[np.ndarray, " n"], digits: float
-) -> tuple[Bool[np.ndarray, "n n n"], Bool[np.ndarray, "n n"]]:
-    """Which rows are on the line of each two, and which lines may be of clipped rows: no row is below."""
-    with np.errstate(all="ignore"):
-        high = 1 / scalar**2
-        slope = (high[:, None] - high) / (square[:, None] - square)
-        start = high[:, None] - slope * square[:, None]
-        # g is off the line by half of what its 1 / g^2 is, relatively
-        line = start[..., None] + slope[..., None] * square
-        off = (high / line - 1) / 2
-        able = (slope >= 0) & (start >= 0) & (off >= -digits).all(axis=2)
-        return np.abs(off) <= digits, able
+) -> Iterator[Bool[np.ndarray, "lines n"]]:
+    """Which rows are on lines through two that may be of clipped rows, for no row is below; some at a time.
+
+    A few rows that are lowest from somewhere rule out nearly all lines; the others are held against all rows.
+    """
+    high = 1 / scalar**2
+    slope = (high[:, None] - high) / (square[:, None] - square)
+    start = high[:, None] - slope * square[:, None]
+    able = (slope >= 0) & (start >= 0)
+    views = VIEWS[:, None] * np.median(square)
+    for row in np.unique(np.argmin(high / (views + square), axis=1)):
+        able &= _off(high[row : row + 1], start, slope, square[row : row + 1]) >= -digits
+    first, second = np.nonzero(able)
+    for at in range(0, first.size, AT_ONCE):
+        pair = first[at : at + AT_ONCE], second[at : at + AT_ONCE]
+        off = _off(high, start[pair][:, None], slope[pair][:, None], square)
+        whole = (off >= -digits).all(axis=1)
+        if whole.any():
+            yield np.abs(off[whole]) <= digits
+
+
+def _off(high: np.ndarray, start: np.ndarray, slope: np.ndarray, square: np.ndarray) -> np.ndarray:
+    """How far g is off a line, relatively: half of what its 1 / g^2 is."""
+    return np.asarray((high / (start + slope * square) - 1) / 2)
 
 
 def _digits(rows: Rows) -> Float[np.ndarray, " users"]:

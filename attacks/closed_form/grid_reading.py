@@ -15,6 +15,7 @@ from jaxtyping import Bool, Float
 from attacks.closed_form.affine_grid import best_numbers
 from attacks.closed_form.decoding import distance_to_levels
 from attacks.closed_form.goodness_of_fit import accidental, misfit, step_of
+from attacks.closed_form.kept import kept
 from attacks.closed_form.rating_grid import RowNumbers, best_length
 from attacks.closed_form.readings import Numbers, Reading, Rows, reading_of
 from victims.transcript.manifest import Manifest
@@ -23,9 +24,11 @@ BETWEEN = 0.3  # of a step: rows that come out so far from any level are not ans
 SATURATED = 1e-6  # relative, within which two rows are equally long
 ACCIDENT = 1e-4  # probability that a client's rows about nothing are answered, reading by reading
 TELLING = 0.2  # of how much predictions differ: an answer farther from the grid owes it to the errors alone
+KEPT = 16  # readings, of a number a row
 CLOSER = 10.0  # times better than with the declared scale a free one must fit to be preferred
 
 
+@kept(KEPT, lambda numbers, rows, *told: (*numbers, rows.item, rows.offset, rows.scale, *told))
 def read(numbers: Numbers, rows: Rows, manifest: Manifest, max_misfit: float) -> Reading:
     """Read every client with the declared scale where that fits, else with an unknown one.
 

@@ -122,15 +122,14 @@ def ratings_beside_sums(
     seen = _explained(numbers, table, offset, levels, NEAR)
     count = (seen.single | seen.double).sum(axis=1)
     found: list[np.ndarray] = []
-    for trial in _apart(numbers, np.argsort(-count, kind="stable")):
-        fitted = _fitted(numbers[trial], table, offset, levels)
-        part = _explained(fitted, table, offset, levels, SURE)
-        if not (part.single | part.double).all() or part.single.mean() < SINGLE:
+    fitted = _fitted(numbers[_apart(numbers, np.argsort(-count, kind="stable"))], table, offset, levels)
+    single, double = _explained(fitted, table, offset, levels, SURE)
+    whole = (single | double).all(axis=1) & (single.mean(axis=1) >= SINGLE)
+    for one, alone, either in zip(fitted[whole], single[whole], double[whole], strict=True):
+        near = nearest_level(table @ one + offset, levels)
+        if _made_by_one(one, table, alone, near):
             continue
-        near = nearest_level(table @ fitted + offset, levels)
-        if _made_by_one(fitted, table, part.single, near):
-            continue
-        value = np.where(part.single & ~part.double, near, np.nan)
+        value = np.where(alone & ~either, near, np.nan)
         if not any(np.array_equal(value, other, equal_nan=True) for other in found):
             found.append(value)
     few = len(found) == 1 and np.unique(found[0][np.isfinite(found[0])]).size < LEAST_LEVELS
@@ -177,13 +176,29 @@ def _explained(
     )
 
 
-def _fitted(numbers: np.ndarray, table: np.ndarray, offset: np.ndarray, levels: np.ndarray) -> np.ndarray:
+def _fitted(
+    numbers: Float[np.ndarray, "trials 2"], table: np.ndarray, offset: np.ndarray, levels: np.ndarray
+) -> Float[np.ndarray, "trials 2"]:
     """A and B by the rows that are single under the first ones, without sums that are near by accident."""
+    digits = np.finfo(float).eps * max(table.shape)
     for _ in range(FITS):
-        value = table @ numbers + offset
-        away = distance_to_levels(value, levels)
-        single = away <= NEAR * step_of(levels)
-        single &= away <= USUAL * np.median(away[single]) if single.any() else False
+        value = numbers @ table.T + offset
         rating = nearest_level(value, levels)
-        numbers = np.linalg.lstsq(table[single], (rating - offset)[single], rcond=None)[0]
+        away = np.abs(value - rating)
+        single = away <= NEAR * step_of(levels)
+        single &= away <= USUAL * _median(away, single)[:, None]
+        inverse = np.linalg.pinv(np.where(single[..., None], table, 0.0), rcond=digits)
+        numbers = np.matmul(inverse, np.where(single, rating - offset, 0.0)[..., None])[..., 0]
     return numbers
+
+
+def _median(
+    numbers: Float[np.ndarray, "trials n"], counted: Bool[np.ndarray, "trials n"]
+) -> Float[np.ndarray, " trials"]:
+    """Of the numbers that count, trial by trial; infinite where none does."""
+    ordered = np.sort(np.where(counted, numbers, np.inf), axis=1)
+    size = counted.sum(axis=1)[:, None]
+    middle = np.concatenate(
+        [np.maximum(size - 1, 0) // 2, np.minimum(size // 2, numbers.shape[1] - 1)], axis=1
+    )
+    return np.take_along_axis(ordered, middle, axis=1).mean(axis=1)

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Callable
 from errno import EDQUOT, EFBIG, EIO, ENOSPC, EROFS
+from functools import cache
 from typing import Annotated, NoReturn
 
 import typer
+from typer.main import get_command
 
 from audit.cli import (
     attack,
@@ -96,7 +99,7 @@ def main() -> None:
     """Run the command line in this process; ``audit.shell.exits`` has the codes with which it leaves."""
     words = debugging.turned_on(sys.argv[1:])
     try:
-        app(words)
+        _program()(words)
         sys.stdout.flush()
     except SystemExit as leave:
         if leave.code == Exit.INTERRUPTED:  # Ctrl-C, as the command-line library reports it
@@ -116,6 +119,12 @@ def main() -> None:
     except Exception as error:
         said = one_line(f"{type(error).__name__}: {error}", 200)
         _leave(Exit.INTERNAL, error, f"internal error: {said}; {debugging.HINT}")
+
+
+@cache
+def _program() -> Callable[[list[str]], object]:
+    """All commands and their options, read from their signatures once for all runs in this process."""
+    return get_command(app)
 
 
 def _leave(code: Exit, error: BaseException | None, message: str) -> NoReturn:

@@ -22,9 +22,10 @@ from audit.experiments.shuffled_null import shuffled_scores
 from audit.keys import view_of
 from audit.registry import entry
 from audit.scoring.ceiling import ceilings, computable
-from audit.scoring.dealt_rows import dealings_of
+from audit.scoring.dealt_rows import FEWEST_LISTS, dealings_of
 from audit.scoring.differences import DIFFERENCES
 from audit.scoring.linking import senders_of
+from audit.scoring.metrics import RATED_SET_METRICS
 from audit.scoring.statistics import FEWEST, LEAK_LEVEL
 from audit.scoring.truth import Truth
 from audit.scoring.verdicts import INCONCLUSIVE
@@ -162,10 +163,11 @@ def _tellable(attempt: Attempt, rows: list[Row], answer: Reconstruction) -> dict
     few = answer.identities == Identities.CLIENTS and 0 < n_read < FEWEST
     if not few or entry("attacks", attempt.attack).per_client:
         return {}
+    asked = (*BY_RATINGS, *(RATED_SET_METRICS if n_read >= FEWEST_LISTS else ()))
     return {
         row["metric"]: row["n_users"]
         for row in rows
-        if row["metric"] in BY_RATINGS and row["verdict"] == INCONCLUSIVE and row["advantage_low"] > 0
+        if row["metric"] in asked and row["verdict"] == INCONCLUSIVE and row["advantage_low"] > 0
     }
 
 

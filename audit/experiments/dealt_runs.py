@@ -13,7 +13,7 @@ from attacks.base import Progress, Reconstruction
 from audit.experiments.shuffled_null import DEALING_SECONDS, dealt_answers
 from audit.scoring.dealings import Dealings
 from audit.scoring.dealt_rows import beaten_test
-from audit.scoring.score import values_anyhow, values_of
+from audit.scoring.score import lists_of_others, values_anyhow, values_of
 from audit.scoring.statistics import LEAK_LEVEL
 from audit.scoring.truth import Truth
 from victims.common.seeds import Purpose, generator
@@ -65,9 +65,11 @@ def dealt_values(
     real = values_of(answer, manifest, truth, users)
     silent = np.isin(users, list(answer.abstained))
     anyhow = partial(values_anyhow, answer, manifest=manifest, truth=truth, users=users)
+    others = lists_of_others(answer, manifest, truth, users)
     made: list[Values] = []
     for number, one in enumerate(dealt_answers(attack, options, seed, view, n_dealings, progress)):
-        made.append(anyhow(one, rng=generator(0, Purpose.DEALINGS, number)))
+        read = anyhow(one, rng=generator(0, Purpose.DEALINGS, number))
+        made.append(read | {metric: np.fmax(read[metric], told) for metric, told in others.items()})
         if not any(
             _may_tell(np.where(silent, np.nan, real[metric]), [one[metric] for one in made], n, n_dealings)
             for metric, n in n_users.items()

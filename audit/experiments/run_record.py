@@ -11,6 +11,7 @@ import platform
 import shlex
 from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
+from functools import cache
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Annotated, Any, Literal
@@ -133,7 +134,9 @@ def facts_of(path: Path) -> list[tuple[str, str]]:
     return [(name, printable(value)) for name, value in facts]
 
 
+@cache
 def _version(name: str) -> str:
+    """Of a package; empty where it is not installed."""
     try:
         return version(name)
     except PackageNotFoundError:

@@ -5,6 +5,12 @@ That these clients are read is another question, and it has an answer for one: w
 ratings, what is read of the real rows is no better than what is read of rows that lie anyhow. Nor is it
 better than the same answers about each other's items: rows that fit together may be of other ratings, random
 ones that a client sends in place of its own, say, and dealt out they get no answer, which is easily beaten.
+
+Of lists, which items a client rated, the same is asked. Answers dealt out among items would not do alone:
+items are liked together, and answers that go together are all right by one stroke of luck. Dealt rows are as
+lucky. Nor is a list read that is told no better by its own rows than by what is read of another client, or
+than by how popular items are. Of one client or two that leaves too much: rows of somebody else's list, who
+likes what all like, are better than any dealing.
 """
 
 from __future__ import annotations
@@ -21,6 +27,7 @@ from victims.transcript.view import ITEM
 
 ROWS = 50_000  # that are dealt out in all, at most, but for the fewest dealings
 FEWEST_DEALINGS, MOST_DEALINGS = 10, 100  # one client takes so many
+FEWEST_LISTS = 3  # clients with an answer, of fewer of whom it is not asked which items they rated
 SPARE = 2  # times as many as where no client is read as well from any: some are by chance
 
 
@@ -75,15 +82,16 @@ def dealings_of(n_read: int, n_users: int, n_rows: int, level: float) -> int:
 
 
 def dealt_out(
-    blocks: tuple[Estimates, ...], levels: list[float], rng: np.random.Generator
+    blocks: tuple[Estimates, ...], levels: list[float] | None, rng: np.random.Generator
 ) -> tuple[Estimates, ...]:
-    """Deal each client's ratings out among the items that it is said to have rated.
+    """Deal each client's answers out among items: how it rated those that it is said to have rated, or which.
 
     Parameters
     ----------
     blocks : tuple of Estimates
-    levels : list of float
-        Ascending, in stars.
+    levels : list of float or None
+        Ascending, in stars: ratings are dealt out among items that are said to be rated. None: whatever is
+        said is dealt out among all items of which something is.
     rng : numpy.random.Generator
 
     Returns
@@ -93,12 +101,13 @@ def dealt_out(
     return tuple(_dealt_out(block, levels, rng) for block in blocks)
 
 
-def _dealt_out(block: Estimates, levels: list[float], rng: np.random.Generator) -> Estimates:
+def _dealt_out(block: Estimates, levels: list[float] | None, rng: np.random.Generator) -> Estimates:
     shape = block.value.shape
-    rated = (np.broadcast_to(block.kind, shape) == ITEM) & ~np.isnan(block.value)
-    rated &= round_ratings(np.where(rated, block.value, 0.0), levels) > 0
+    among = (np.broadcast_to(block.kind, shape) == ITEM) & ~np.isnan(block.value)
+    if levels is not None:
+        among &= round_ratings(np.where(among, block.value, 0.0), levels) > 0
     source = np.broadcast_to(np.arange(shape[1]), shape).copy()
-    for own, here in zip(source, rated, strict=True):
+    for own, here in zip(source, among, strict=True):
         own[here] = rng.permutation(own[here])
     moved = {
         name: np.take_along_axis(part, source, axis=1)

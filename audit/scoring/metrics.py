@@ -29,14 +29,8 @@ LOWER_IS_BETTER = frozenset({"rating_mae", "factor_relative_error"})
 YES_OR_NO = frozenset({"users_fully_recovered"})
 """Metrics that are 0 or 1 of a client."""
 FALSE_POSITIVE_RATE = 0.001
-RATING_METRICS = (
-    "rating_accuracy",
-    "rated_rating_accuracy",
-    "rating_mae",
-    "rated_set_auc",
-    "rated_set_f1",
-    "tpr_at_fpr_0.1pct",
-)
+RATED_SET_METRICS = ("rated_set_auc", "rated_set_f1", "tpr_at_fpr_0.1pct")
+RATING_METRICS = ("rating_accuracy", "rated_rating_accuracy", "rating_mae", *RATED_SET_METRICS)
 BLOCK_ROWS = 1 << 21  # rows of one block that are scored at a time
 DENSE = 16  # times the rows of a client that a table of all items may have columns
 
@@ -104,6 +98,20 @@ def metric_names(manifest: Manifest) -> list[str]:
         names.append("attribute_group_accuracy")
         names += [f"attribute_group_accuracy/{k}" for k in range(len(manifest.attribute_groups))]
     return [*names, "users_fully_recovered"]
+
+
+def of_the_set(metric: str) -> bool:
+    """Say whether a metric asks which items are rated, and not how.
+
+    Parameters
+    ----------
+    metric : str
+
+    Returns
+    -------
+    bool
+    """
+    return metric in RATED_SET_METRICS
 
 
 def _slice(block: Estimates, start: int, stop: int) -> Estimates:

@@ -14,13 +14,13 @@ from audit.registry import is_guess
 from audit.scoring.abstentions import in_words
 from audit.scoring.baselines import best_guess, guesses, null_mean
 from audit.scoring.dealings import Dealings
-from audit.scoring.dealt_rows import dealt_out
+from audit.scoring.dealt_rows import FEWEST_LISTS, dealt_out
 from audit.scoring.differences import DIFFERENCES, difference_accuracy, difference_guesses
 from audit.scoring.factor_scores import score_factors
 from audit.scoring.limits import Ceiling, limit_of
 from audit.scoring.linking import Senders
 from audit.scoring.metric_score import PerClient, Score
-from audit.scoring.metrics import YES_OR_NO, UserScores, score_users
+from audit.scoring.metrics import RATED_SET_METRICS, YES_OR_NO, UserScores, of_the_set, score_users
 from audit.scoring.nameless_scores import of_lengths, of_links, of_pseudonyms
 from audit.scoring.statistics import GUESSED
 from audit.scoring.summary import summarise
@@ -128,8 +128,11 @@ def _scored(
     alone = metric in YES_OR_NO and not looked  # noise is told by all uploads together
     unheard = unanswered & ~(silent & looked)
     anyhow, n_unbeaten = None, 0
-    if dealt is not None and dealt.values and n_ratings is not None:
+    lists = of_the_set(metric) and (~unanswered).sum() >= FEWEST_LISTS
+    if dealt is not None and dealt.values and (n_ratings is not None or lists):
         anyhow, n_unbeaten = np.stack([one[metric] for one in dealt.values]), dealt.n_unbeaten
+        if lists:  # items that are liked by others say something without any rows
+            anyhow = np.fmax(anyhow, baseline)
     summary = summarise(
         metric,
         values,
@@ -213,15 +216,53 @@ def values_anyhow(
     dict
         Metric -> (n_users,); NaN where there is no answer.
     """
-    moved = replace(real, blocks=dealt_out(real.blocks, manifest.rating_levels, rng))
-    of_rows, of_answers = (values_of(one, manifest, truth, users) for one in (dealt, moved))
-    return {metric: np.fmax(values, of_answers[metric]) for metric, values in of_rows.items()}
+    ratings, lists = (
+        replace(real, blocks=dealt_out(real.blocks, among, rng)) for among in (manifest.rating_levels, None)
+    )
+    of_rows, of_ratings, of_lists = (
+        values_of(one, manifest, truth, users) for one in (dealt, ratings, lists)
+    )
+    return {
+        metric: np.fmax(values, (of_lists if of_the_set(metric) else of_ratings)[metric])
+        for metric, values in of_rows.items()
+    }
+
+
+def lists_of_others(
+    real: Reconstruction, manifest: Manifest, truth: Truth, users: Int[np.ndarray, " users"]
+) -> dict[str, Float[np.ndarray, " users"]]:
+    """Compute how well each client's list is told by what is said of another one, the best of them.
+
+    Parameters
+    ----------
+    real : Reconstruction
+    manifest : Manifest
+    truth : Truth
+    users : (n_users,)
+        Ascending.
+
+    Returns
+    -------
+    dict
+        Metric of lists -> (n_users,); NaN of clients without an answer, and where nobody else has one.
+    """
+    answered = np.setdiff1d(users, list(real.abstained))
+    best = {metric: np.full(users.size, np.nan) for metric in RATED_SET_METRICS}
+    for shift in range(1, answered.size):
+        other = dict(zip(answered.tolist(), np.roll(answered, shift).tolist(), strict=True))
+        blocks = tuple(
+            replace(block, users=np.array([other.get(user, user) for user in block.users.tolist()]))
+            for block in real.blocks
+        )
+        told = values_of(replace(real, blocks=blocks), manifest, truth, users)
+        best = {metric: np.fmax(values, told[metric]) for metric, values in best.items()}
+    return best
 
 
 def _is_asked(metric: str, scope: Scope) -> bool:
     """Whether answers of a scope are about what a metric asks."""
     if scope == Scope.RATED_SET:
-        return _of_the_set(metric)
+        return of_the_set(metric)
     return scope != Scope.DIFFERENCES or not _of_values(metric)
 
 
@@ -256,8 +297,4 @@ def _refuse_unless_about(reconstruction: Reconstruction, manifest: Manifest) -> 
 def _in_the_open(metric: str, manifest: Manifest) -> bool:
     """Lists of uploads tell the rated items, wholly or in part, also when their gradients are shuffled."""
     chosen = any(defense.get("name") == "unrated-sampling" for defense in manifest.defenses)
-    return _of_the_set(metric) and (chosen or manifest.weighting == "observed-only")
-
-
-def _of_the_set(metric: str) -> bool:
-    return metric.startswith(("rated_set", "tpr"))
+    return of_the_set(metric) and (chosen or manifest.weighting == "observed-only")

@@ -118,10 +118,11 @@ def summarise(
         advantage_high = max(advantage_high, most_unlike(values.size))
     advantage = float(_advantage(metric, values.mean(), baseline.mean()))
     p_value = sign_test(metric, values, baseline)
-    asked = n_ratings is not None and (~silent).sum() < FEWEST
-    by_ratings = ratings_test(values, baseline, np.where(silent, 0, single)) if asked else None
-    by_dealings = None
-    if dealt is not None and asked:
+    few = (~silent).sum() < FEWEST
+    by_ratings = by_dealings = None
+    if few and n_ratings is not None:
+        by_ratings = ratings_test(values, baseline, np.where(silent, 0, single))
+    if few and dealt is not None:
         real = np.where(silent, np.nan, values)
         by_dealings = beaten_test(real, dealt[:, defined], n_unbeaten=n_unbeaten)
     below = sign_test(metric, values, baseline, worse=True) < LEAK_LEVEL and advantage_high < 0

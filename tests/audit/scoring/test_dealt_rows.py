@@ -9,6 +9,7 @@ import factorleak as fl
 from attacks.base import Estimates, Reconstruction, all_abstain
 from audit.scoring.dealings import Dealings
 from audit.scoring.dealt_rows import beaten_test, dealings_of, dealt_out
+from audit.scoring.metrics import RATING_METRICS
 from audit.scoring.score import score, values_anyhow
 from audit.scoring.statistics import LEAK_LEVEL
 from audit.scoring.verdicts import LEAK
@@ -127,7 +128,7 @@ def test_what_was_not_dealt_is_said(seconds, words):
     blocks = (Estimates(np.zeros(1, int), np.zeros((1, 12), int), np.arange(12)[None], actual),)
     found = Reconstruction("test", np.zeros(1, int), blocks)
     facts, truth = manifest("observed-only", 1, 12, groups=()), truth_of(actual, np.zeros((1, 0)))
-    read = ({"rating_accuracy": np.zeros(1), "rated_rating_accuracy": np.zeros(1)},) * 4
+    read = (dict.fromkeys(RATING_METRICS, np.zeros(1)),) * 4
     dealings = Dealings(read, 100, seconds)
     scores = {one.metric: one for one in score(found, facts, truth, dealt=dealings)}
     one = scores["rated_rating_accuracy"]
