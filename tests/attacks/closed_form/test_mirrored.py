@@ -49,7 +49,7 @@ def test_it_is_open_where_nobody_has_the_whole_scale():
 
 @pytest.mark.parametrize(("centre", "placed"), [(3.53, True), (2.9, True), (3.0, False)])
 def test_one_client_with_the_whole_scale_is_enough_where_others_have_its_sign(centre, placed):
-    """Where the number is its own mirror image, up to whole levels, others do not say that it is read rightly."""
+    """Where the number is its own mirror image, others do not say that the client is read rightly."""
     rng = np.random.default_rng(8)
     ratings = np.clip(stars(rng, 8, 20), 2, 5)
     ratings[0, :2] = 1, 5
