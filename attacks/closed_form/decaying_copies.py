@@ -7,11 +7,11 @@ untouched item shows, (q^T - 1) v, taken off all rows, step s of T has
     row = rate q^(T - 1 - s) e p_s,    p_{s+1} = q p_s + rate q^s sum e v,    e = r - c_s - q^s p_s . v.
 
 In p_s q^-s the decays vanish but for one place: a chain (``attacks.closed_form.moving_factor``) sees steps
-that nothing shrinks, and r = A g + B (q^(2 s) h + ...) in place of A g + B h. A bias c of the client that starts
-from 0 is B s sum_{a < b} q^(b - a) G_a, as in ``attacks.closed_form.chain_readings``. q is the same for all
-clients; each with enough rows tells it, by how much its ratings are off the grid without it: the slope of
-predictions at q = 1 is a third column, and Gauss and Newton's steps on the levels that are named then make q
-exact.
+that nothing shrinks, and r = A g + B (q^(2 s) h + ...) in place of A g + B h. A bias c of the client that
+starts from 0 is B s sum_{a < b} q^(b - a) G_a, as in ``attacks.closed_form.chain_readings``. q is the same
+for all clients; each with enough rows tells it, by how much its ratings are off the grid without it: the
+slope of predictions at q = 1 is a third column, and Gauss and Newton's steps on the levels that are named
+then make q exact.
 
 What it assumes: as a chain of minibatches; known biases that are the same number for all items, or none.
 """

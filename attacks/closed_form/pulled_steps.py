@@ -63,7 +63,7 @@ def reading_of_pulled_steps(rows: Rows, manifest: Manifest, max_misfit: float) -
 
 
 def _precision(rows: Rows, clean: np.ndarray, here: Bool[np.ndarray, "users rows"]) -> float:
-    """Relative size of the last digit of what is left of rows that are as exact as they, or copies, are long."""
+    """Relative size of the last digit of what is left: rows are as exact as they, or copies, are long."""
     sizes = [np.linalg.norm(part, axis=2)[here] for part in (rows.rows, rows.factors, clean)]
     return rows.precision * max(1.0, float(np.median(np.maximum(*sizes[:2]) / np.maximum(sizes[2], 1e-300))))
 
