@@ -132,7 +132,8 @@ def ratings_beside_sums(
         if not (part.single | part.double).all() or part.single.mean() < SINGLE:
             continue
         near = nearest_level(table @ fitted + offset, levels)
-        off = np.abs(table @ fitted + offset - near)[part.single & ~part.double].mean()
+        sure = part.single & ~part.double if (part.single & ~part.double).any() else part.single
+        off = np.abs(table @ fitted + offset - near)[sure].mean()
         if off > digits * step_of(levels) or _made_by_one(fitted, table, part.single, near):
             continue
         value = np.where(part.single & ~part.double, near, np.nan)
