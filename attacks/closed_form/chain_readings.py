@@ -42,6 +42,7 @@ from victims.transcript.manifest import Manifest
 ASKED = 8  # clients of a batch that say whether a reading is worth its time for the others
 TELLING = 0.2  # of how much predictions differ: an answer farther from the grid owes it to the errors alone
 LEAST = 1e-3  # of a step, by which predictions must differ
+ALONE = 0.999  # leverage of a row that tells a number alone: whatever it holds, it is on a level then
 NAMES = (
     PLAIN := "sums",
     MEAN := "means of a step",
@@ -314,7 +315,7 @@ def _on_the_grid(
     spread = np.where(there, np.abs(of_items - middle[:, None]), 0).sum(axis=1) / count
     step = step_of(levels)
     told = found.told & (spread > np.maximum(away / TELLING, LEAST * step)) & (away <= EXACT * step)
-    near = distance_to_levels(value, levels) < BETWEEN * step
+    near = (distance_to_levels(value, levels) < BETWEEN * step) & (_leverage(columns) < ALONE)
     chance = accidental(there.sum(axis=1) - n, levels.size**n, ACCIDENT)
     own = numbers[:, 2] if n > 2 else np.zeros(len(numbers))
     sign = np.where(turned, -1.0, 1.0)
@@ -326,6 +327,14 @@ def _on_the_grid(
         of_factor=numbers[:, 1] * sign,
         own_bias=own,
     )
+
+
+def _leverage(columns: Float[np.ndarray, "users rows n"]) -> Float[np.ndarray, "users rows"]:
+    """How much of what a fit says of a row is due to itself: 1 where the others leave a number open."""
+    known = np.where(np.isfinite(columns), columns, 0.0)
+    size = np.linalg.norm(known, axis=1, keepdims=True)
+    basis, _ = np.linalg.qr(known / np.where(size > 0, size, 1.0))
+    return (basis**2).sum(axis=2)
 
 
 def _through_links(
