@@ -10,6 +10,8 @@ their step. Beyond that, with b a minibatch of n_b rows and G_b the sum of its g
   that r = A g + B (h + s sum) + C shrink^b. The third number is C = c_0. Ratings shifted by a level, or
   mirrored, have another C; where the client regularises (shrink < 1) they fit the rows no longer, and the
   shift is told. In a client's first round C may be 0;
+- copies of the factors that shrink as a whole at each step, with such a bias or without
+  (``attacks.closed_form.decaying_copies``);
 - errors that were clipped to a bound: rows of one length along the chain, which leave the others as they are
   and tell of their ratings that they lie so far away at least;
 - predictions that go through a link (``attacks.closed_form.link_grid``): the chain knows nothing of errors.
