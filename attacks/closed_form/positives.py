@@ -247,7 +247,7 @@ def by_repeats(clients: Sequence[Sides]) -> Named:
         for one, own in zip(clients, agree, strict=True)
         if own
     )
-    for client in np.flatnonzero(agree):
+    for client in np.flatnonzero(agree).tolist():
         out.positive[client], out.probability[client] = clients[client].even, -np.expm1(-nats)
     return out
 
