@@ -58,7 +58,7 @@ def reading_of_pulled_steps(rows: Rows, manifest: Manifest, max_misfit: float) -
     found = spread_over(any_reading(part, manifest, max_misfit), told)
     exact = np.minimum(found.allowed, part.precision**HALF)
     # one step is read elsewhere
-    several = np.where(found.steps != 1, exact, 0.0)
+    several = np.where(found.steps > 1, exact, 0.0)
     return found._replace(allowed=several, pull=np.where(told, pull, found.pull))
 
 

@@ -21,7 +21,6 @@ from typing import NamedTuple
 import numpy as np
 from jaxtyping import Bool, Float
 
-from attacks.closed_form.credible import HALF
 from attacks.closed_form.decoding import distance_to_levels, nearest_level
 from attacks.closed_form.goodness_of_fit import step_of
 from attacks.closed_form.integer_relation import LOOSE, precision_of
@@ -63,7 +62,7 @@ def reading_of_rated_twice(rows: Rows, manifest: Manifest, max_misfit: float) ->
     for user in np.flatnonzero(able):
         at = np.flatnonzero(numbers.there[user])
         parts = (numbers.scalar[user, at], numbers.along[user, at], rows.offset[user, at])
-        found = ratings_beside_sums(*parts, levels, max(rows.precision**HALF, digits[user]))
+        found = ratings_beside_sums(*parts, levels)
         if found:
             misfit[user] = 0.0 if len(found) == 1 else np.inf
         if len(found) == 1:
@@ -83,7 +82,6 @@ def ratings_beside_sums(
     h: Float[np.ndarray, " n"],
     offset: Float[np.ndarray, " n"],
     levels: Float[np.ndarray, " levels"],
-    digits: float = SURE,
 ) -> list[Float[np.ndarray, " n"]]:
     """Find the lists of ratings, and of sums of two, that rows may have.
 
@@ -93,8 +91,6 @@ def ratings_beside_sums(
         Of r = A g + B h + offset.
     levels : (levels,)
         Ratings that exist, ascending, stars.
-    digits : float
-        Of a step, how near rows of one rating are to the grid in the mean: a sigmoid bends them further.
 
     Returns
     -------
@@ -132,9 +128,7 @@ def ratings_beside_sums(
         if not (part.single | part.double).all() or part.single.mean() < SINGLE:
             continue
         near = nearest_level(table @ fitted + offset, levels)
-        sure = part.single & ~part.double if (part.single & ~part.double).any() else part.single
-        off = np.abs(table @ fitted + offset - near)[sure].mean()
-        if off > digits * step_of(levels) or _made_by_one(fitted, table, part.single, near):
+        if _made_by_one(fitted, table, part.single, near):
             continue
         value = np.where(part.single & ~part.double, near, np.nan)
         if not any(np.array_equal(value, other, equal_nan=True) for other in found):

@@ -51,17 +51,6 @@ def test_errors_of_no_grid_are_explained_by_nothing():
     assert not ratings_beside_sums(rng.normal(size=20), rng.normal(size=20), np.zeros(20), np.arange(1.0, 6))
 
 
-def test_errors_that_a_sigmoid_bends_are_no_ratings():
-    """Half stars from 3.5 on, mapped to 0..1: with small predictions nearly other ratings and a sum."""
-    rng = np.random.default_rng(0)
-    levels = np.arange(0.5, 5.1, 0.5)
-    h, r = rng.normal(0, 0.02, 25), rng.choice([3.5, 4.0, 5.0], 25)
-    p = 1 / (1 + np.exp(-h))
-    g = ((r - 0.5) / 4.5 - p) * p * (1 - p)
-    assert len(ratings_beside_sums(g, h, 0 * h, levels)) == 1
-    assert not ratings_beside_sums(g, h, 0 * h, levels, 3e-4)
-
-
 def test_parallel_rows_without_a_multiple_are_no_pulled_group():
     rng = np.random.default_rng(0)
     sent = np.outer(rng.normal(size=9), rng.normal(size=5))
