@@ -10,6 +10,8 @@ their step. Beyond that, with b a minibatch of n_b rows and G_b the sum of its g
   that r = A g + B (h + s sum) + C shrink^b. The third number is C = c_0. Ratings shifted by a level, or
   mirrored, have another C; where the client regularises (shrink < 1) they fit the rows no longer, and the
   shift is told. In a client's first round C may be 0;
+- copies of the factors that shrink as a whole at each step, with such a bias or without
+  (``attacks.closed_form.decaying_copies``);
 - errors that were clipped to a bound: rows of one length along the chain, which leave the others as they are
   and tell of their ratings that they lie so far away at least;
 - predictions that go through a link (``attacks.closed_form.link_grid``): the chain knows nothing of errors.
@@ -27,6 +29,7 @@ from jaxtyping import Bool, Float, Int
 
 from attacks.closed_form.affine_grid import best_numbers, nearest_numbers
 from attacks.closed_form.credible import EXACT, HALF, exact_alone, without_improbable
+from attacks.closed_form.decaying_copies import Sent, common_decay
 from attacks.closed_form.decoding import distance_to_levels
 from attacks.closed_form.fitted_chain import chain_of
 from attacks.closed_form.goodness_of_fit import accidental, step_of
@@ -41,17 +44,24 @@ from victims.transcript.manifest import Manifest
 ASKED = 8  # clients of a batch that say whether a reading is worth its time for the others
 TELLING = 0.2  # of how much predictions differ: an answer farther from the grid owes it to the errors alone
 LEAST = 1e-3  # of a step, by which predictions must differ
-PLAIN, MEAN, CLIPPED, CLIPPED_MEAN, NEW_BIAS, OWN_BIAS, MEAN_AND_BIAS, LINK, LINK_OF_MEAN = NAMES = (
-    "sums",
-    "means of a step",
-    "clipped errors",
-    "means of clipped errors",
-    "a bias of the client that starts from 0",
-    "a bias of the client",
-    "means of a step and a bias of the client",
-    "a link",
-    "a link of means of a step",
+ALONE = 0.999  # leverage of a row that tells a number alone: whatever it holds, it is on a level then
+NAMES = (
+    PLAIN := "sums",
+    MEAN := "means of a step",
+    CLIPPED := "clipped errors",
+    CLIPPED_MEAN := "means of clipped errors",
+    NEW_BIAS := "a bias of the client that starts from 0",
+    MEAN_AND_NEW_BIAS := "means of a step and a bias of the client that starts from 0",
+    OWN_BIAS := "a bias of the client",
+    MEAN_AND_BIAS := "means of a step and a bias of the client",
+    DECAYING := "sums on copies that decay",
+    DECAYING_MEAN := "means of a step on copies that decay",
+    DECAYING_BIAS := "a bias of the client that starts from 0 on copies that decay",
+    DECAYING_MEAN_BIAS := "means of a step and a bias of the client that starts from 0 on copies that decay",
+    LINK := "a link",
+    LINK_OF_MEAN := "a link of means of a step",
 )
+DECAYS = frozenset((DECAYING, DECAYING_MEAN, DECAYING_BIAS, DECAYING_MEAN_BIAS))
 LINKS = frozenset((LINK, LINK_OF_MEAN))  # they take long: asked of the others where they answer some
 
 
@@ -132,7 +142,10 @@ def _read(
     chain, answering = chain_of(rows), set()
     best = reading_of(np.full(rows.item.shape, np.nan), np.nan, 0.0)
     for candidate in candidates(chain, rows, levels, max_misfit):
-        open_ = np.flatnonzero(candidate.able & ~best.answered)
+        open_ = candidate.able & ~best.answered
+        if candidate.name in DECAYS:  # small ones leave ratings nearly on the grid
+            open_ |= candidate.able & (best.misfit > rows.precision**HALF)
+        open_ = np.flatnonzero(open_)
         if candidate.name in names and open_.size:
             new = candidate.read(open_)[0]
             if new.answered.any():
@@ -202,8 +215,25 @@ def candidates(chain: Chain, rows: Rows, levels: np.ndarray, max_misfit: float) 
     yield clipped(CLIPPED, whole, g)
     yield clipped(CLIPPED_MEAN, several, g * size)
     yield on_the_grid(NEW_BIAS, several, g, h + bias)
+    yield on_the_grid(MEAN_AND_NEW_BIAS, several, g * size, h + bias)
     yield on_the_grid(OWN_BIAS, whole, g, h + bias, decay)
     yield on_the_grid(MEAN_AND_BIAS, several, g * size, h + bias, decay)
+    of_biases = np.ones((*g.shape, 1))
+    for name, errors, own in (
+        (DECAYING, g, 0.0),
+        (DECAYING_MEAN, g * size, 0.0),
+        (DECAYING_BIAS, g, 1.0),
+        (DECAYING_MEAN_BIAS, g * size, 1.0),
+    ):
+
+        def predicted(decay: float, own: float = own) -> np.ndarray:
+            shrinking = chain._replace(shrink=np.full(len(g), decay))
+            of_items = h * decay ** np.where(there, 2.0 * chain.step, 0.0)
+            return of_items + own * steps_before(shrinking, of_biases)[0][..., 0]
+
+        told = common_decay(Sent(errors, rows.offset, there), predicted, several, levels)
+        if told is not None:
+            yield on_the_grid(name, several, errors, predicted(told))
     yield through_links(LINK, whole, 1)
     yield through_links(LINK_OF_MEAN, several, size)
 
@@ -287,7 +317,7 @@ def _on_the_grid(
     spread = np.where(there, np.abs(of_items - middle[:, None]), 0).sum(axis=1) / count
     step = step_of(levels)
     told = found.told & (spread > np.maximum(away / TELLING, LEAST * step)) & (away <= EXACT * step)
-    near = distance_to_levels(value, levels) < BETWEEN * step
+    near = (distance_to_levels(value, levels) < BETWEEN * step) & (_leverage(columns) < ALONE)
     chance = accidental(there.sum(axis=1) - n, levels.size**n, ACCIDENT)
     own = numbers[:, 2] if n > 2 else np.zeros(len(numbers))
     sign = np.where(turned, -1.0, 1.0)
@@ -299,6 +329,14 @@ def _on_the_grid(
         of_factor=numbers[:, 1] * sign,
         own_bias=own,
     )
+
+
+def _leverage(columns: Float[np.ndarray, "users rows n"]) -> Float[np.ndarray, "users rows"]:
+    """How much of what a fit says of a row is due to itself: 1 where the others leave a number open."""
+    known = np.where(np.isfinite(columns), columns, 0.0)
+    size = np.linalg.norm(known, axis=1, keepdims=True)
+    basis, _ = np.linalg.qr(known / np.where(size > 0, size, 1.0))
+    return (basis**2).sum(axis=2)
 
 
 def _through_links(

@@ -21,6 +21,7 @@ from attacks.closed_form.label_split import sides
 from attacks.closed_form.moving_factor import PARALLEL, follow
 from attacks.closed_form.positives import Named, Sides, joined, named
 from attacks.closed_form.readings import Rows, some_of
+from attacks.closed_form.repeats import repeats_of
 from attacks.closed_form.row_readings import LONGEST, one_step
 from attacks.closed_form.shared_pull import without_pull
 from attacks.closed_form.unmirrored import SURE
@@ -79,6 +80,7 @@ def _split(view: View) -> Iterator[tuple[int, Sides | None]]:
     """The labels of each client that sent rows; None where there are no two in any round."""
     for batch in view.batches(BATCH_BYTES):
         rounds: list[list[tuple[np.ndarray, np.ndarray]]] = [[] for _ in batch.users]
+        repeats = [(0, 0)] * batch.users.size  # of the first of them, whose labels are those of all
         sent = np.zeros(batch.users.size, bool)
         for uploads in batch.rounds:
             rows = rows_of(view.manifest, uploads, None)
@@ -86,15 +88,17 @@ def _split(view: View) -> Iterator[tuple[int, Sides | None]]:
                 continue
             sent |= rows.item.any(axis=1)
             index = np.broadcast_to(uploads.index, rows.item.shape)
-            for user, here, first in _told(rows, rounding_of(uploads.gradients)):
+            for user, here, first, even in _told(rows, rounding_of(uploads.gradients)):
+                repeats[user] = repeats[user] if rounds[user] else even
                 rounds[user].append((index[user, here], np.where(first, 1, -1)))
-        for user, own, any_row in zip(batch.users.tolist(), rounds, sent, strict=True):
+        for user, own, any_row, even in zip(batch.users.tolist(), rounds, sent, repeats, strict=True):
             if any_row:
-                yield user, joined(own, view.manifest.n_items) if own else None
+                both = joined(own, view.manifest.n_items) if own else None
+                yield user, both and both._replace(even=even[0], repeats=even[1])
 
 
-def _told(rows: Rows, precision: float) -> Iterator[tuple[int, np.ndarray, np.ndarray]]:
-    """Clients with rows of two labels, as they are or without a regularisation; which rows, and labels."""
+def _told(rows: Rows, precision: float) -> Iterator[tuple[int, np.ndarray, np.ndarray, tuple[int, int]]]:
+    """Clients with rows of two labels, as they are or unregularised; which rows, labels, repeats."""
     open_ = rows.item.any(axis=1)
     with np.errstate(over="ignore", invalid="ignore", divide="ignore"):
         clean, pull = without_pull(rows.rows, rows.factors, rows.item)
@@ -103,7 +107,9 @@ def _told(rows: Rows, precision: float) -> Iterator[tuple[int, np.ndarray, np.nd
             first, told = sides(scalar, along, rows.offset, step, precision)
             for user in np.flatnonzero(told & some & open_):
                 here = step[user] >= 0
-                yield int(user), here, first[user, here]
+                alone = step[user].max() == 0
+                even = repeats_of(scalar[user, here], first[user, here]) if alone else (0, 0)
+                yield int(user), here, first[user, here], even
             open_ = open_ & ~told
 
 

@@ -9,6 +9,7 @@ from attacks.closed_form.clipped_entries import reading_of_clipped_entries
 from attacks.closed_form.clipped_samples import reading_of_clipped_samples
 from attacks.closed_form.gaps import reading_with_gaps
 from attacks.closed_form.pulled_group import reading_of_pulled_group
+from attacks.closed_form.pulled_steps import reading_of_pulled_steps
 from attacks.closed_form.rated_twice import reading_of_rated_twice
 from attacks.closed_form.readings import Reading, Rows, fitting_better, on_the_rest, some_of, spread_over
 from attacks.closed_form.weighted_zeros import HALF
@@ -17,6 +18,7 @@ from victims.transcript.manifest import Manifest
 READINGS = (
     reading_of_clipped_entries,
     reading_of_clipped_samples,
+    reading_of_pulled_steps,
     reading_of_pulled_group,
 )
 

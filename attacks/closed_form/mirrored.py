@@ -24,6 +24,9 @@ from attacks.closed_form.goodness_of_fit import step_of
 from attacks.closed_form.sign_agreement import log_odds_upright, mean_and_variance
 
 FEWEST, ALL = 3, 0.95  # clients that must be read, and the share of them that one number has to fit
+ONE = (
+    1  # client with room for no other number is enough where all have one sign: the others confirm its digits
+)
 NEAR = 1e-3  # of a step, within which two numbers are one
 OWN_MIRROR = 1e-2  # of a step, within which a number's mirror image is not told from it by rows
 
@@ -133,7 +136,9 @@ def centre_of(found: Patterns, levels: Float[np.ndarray, " levels"]) -> Centre:
     Returns
     -------
     Centre
-        The lower of two mirror images. None where each takes off its own mean: those may be equal.
+        The lower of two mirror images. None where each takes off its own mean: those may be equal. It is
+        placed by three clients who have room for no other, and by one where it has a mirror image that is
+        another number: then all clients agree on its digits, which no client read wrongly does.
     """
     step, usable = step_of(levels), np.flatnonzero(found.times > 0)
     nothing = Centre(np.nan, False)
@@ -161,7 +166,8 @@ def centre_of(found: Patterns, levels: Float[np.ndarray, " levels"]) -> Centre:
     lower = float(middle[fitting == best][0])
     mirror = levels[0] + levels[-1] - lower
     near = (np.abs(middle - lower) < NEAR * step) | (np.abs(middle - mirror) < NEAR * step)
-    placed = bool(np.all(fitting[~near] <= min(best - FEWEST, ALL * usable.size)))
+    fewest = ONE if has_other_mirror(lower, levels) else FEWEST
+    placed = bool(np.all(fitting[~near] <= min(best - fewest, ALL * usable.size)))
     return Centre(lower, placed)
 
 

@@ -8,6 +8,8 @@ number in a row names the positives. These do, in this order:
   positives would show the same number the other way round, but where these do not divide: of clients whose
   numbers differ, and who list less than the whole catalogue, more must show it than do with one chance in
   that number each;
+- *repeats*: where negatives are drawn with repetition, or are few, some come more often than others, and
+  positives all come as often, once for each of their negatives (``attacks.closed_form.repeats``);
 - *rounds*: a client's positives are the same in each round, and its negatives are drawn anew. Of M items that
   it did not use the same n are drawn again with a probability of one over M choose n. Negatives that are kept
   while minibatches of the positives are sent would look the same the other way round, but that these come
@@ -50,11 +52,13 @@ from scipy.sparse import csr_array
 from scipy.special import betaln, expit, gammaln, pdtr
 from scipy.stats import binom
 
+from attacks.closed_form.repeats import nats_of
 from attacks.closed_form.unmirrored import SURE
 
 EVEN, UNEVEN = 3.0, 6.0  # standard deviations of chi squared, up to which counts are of draws, and above not
 STRENGTHS = 2.0 ** np.arange(8)  # of the beta law of the shares, in clients
 TINY = 1e-12
+MOSTLY = 0.5  # of the clients that have to show the same number of repeats
 MOST_LISTED = 0.5  # of the catalogue, in the mean: else items that many use, unseen, are listed by fewer
 SHARE = 4  # of so many items a client uses one at most, so that minibatches are drawn of no more
 ERRORS = 2.0  # standard errors that are taken off the fourth power of mu
@@ -74,6 +78,9 @@ class Sides(NamedTuple):
     lasting : float
         Nats for 1 being the positives, as its items are the same in all rounds and the others are not;
         negative where it is the other way round, 0 where rounds say nothing.
+    even, repeats : int
+        The label whose items all come so often in each round, twice or more, where those of the other come
+        unevenly (``attacks.closed_form.repeats``); 0 where there is none.
     again, of_batches : float
         How often an item of the label that changes comes again, over pairs of rounds, and how often it would
         in minibatches of lasting ones; 0 where rounds say nothing.
@@ -85,6 +92,8 @@ class Sides(NamedTuple):
     lasting: float
     again: float
     of_batches: float
+    even: int = 0
+    repeats: int = 0
 
 
 class Named(NamedTuple):
@@ -212,6 +221,37 @@ def _number_of(sizes: tuple[tuple[int, ...], ...]) -> int:
     return ratios.pop() if len(ratios) == 1 and max(ratios) > 1 else 0
 
 
+def by_repeats(clients: Sequence[Sides]) -> Named:
+    """Tell positives by how often each item comes: positives all as often, drawn negatives not.
+
+    Parameters
+    ----------
+    clients : sequence of Sides
+
+    Returns
+    -------
+    Named
+        0 and 0.5 where it is not told.
+    """
+    out = Named(np.zeros(len(clients), int), np.full(len(clients), 0.5))
+    shown = Counter(one.repeats for one in clients if one.even)
+    if not shown:
+        return out
+    number, n_agree = shown.most_common(1)[0]
+    agree = [one.even != 0 and one.repeats == number for one in clients]
+    if n_agree < MOSTLY * len(clients):
+        return out
+    # the other way round all clients' draws would have come equally often
+    nats = sum(
+        nats_of(int((one.sign == one.even).sum()), number)
+        for one, own in zip(clients, agree, strict=True)
+        if own
+    )
+    for client in np.flatnonzero(agree).tolist():
+        out.positive[client], out.probability[client] = clients[client].even, -np.expm1(-nats)
+    return out
+
+
 def named(clients: Sequence[Sides], n_items: int) -> Named:
     """Name the positives of each client.
 
@@ -227,6 +267,8 @@ def named(clients: Sequence[Sides], n_items: int) -> Named:
     Named
     """
     counted, chance = by_numbers(clients, n_items)
+    even, sure = by_repeats(clients)
+    counted, chance = np.where(counted == 0, even, counted), np.where(counted == 0, sure, chance)
     lasting = np.array([one.lasting for one in clients])
     again, of_batches = (sum(getattr(one, name) for one in clients) for name in ("again", "of_batches"))
     if again == 0 or pdtr(again, of_batches) > 1 - SURE:

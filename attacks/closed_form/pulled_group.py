@@ -89,6 +89,32 @@ def one_line(
     out = np.zeros(len(rows), bool)
     if len(rows) < LEAST:
         return out
+    _, partner = alike_planes(rows, factors, digits)
+    most = partner.sum(axis=1).argmax()
+    out[most] = True
+    out |= partner[most]
+    return out if out.sum() >= LEAST else np.zeros(len(rows), bool)
+
+
+def alike_planes(
+    rows: Float[np.ndarray, "n K"], factors: Float[np.ndarray, "n K"], digits: float
+) -> tuple[float, Bool[np.ndarray, "n n"]]:
+    """Find pairs of rows whose planes with their factors share a line, with one multiple of the factors.
+
+    Parameters
+    ----------
+    rows, factors : (n, K)
+        Without zeros.
+    digits : float
+        Relative size of the rows' last digits.
+
+    Returns
+    -------
+    multiple : float
+        0 where fewer than ``LEAST`` pairs do.
+    partner : (n, n) bool
+    """
+    partner = np.zeros((len(rows), len(rows)), bool)
     (g, size), (q, length) = unit_vectors(rows), unit_vectors(factors)
     first, second = np.triu_indices(len(rows), 1)
     four = np.stack([g[first], q[first], -g[second], -q[second]], axis=2)
@@ -104,13 +130,8 @@ def one_line(
     pulled = (np.abs(last[:, [1, 3]]) > digits).all(axis=1) & np.isfinite(multiples).all(axis=1)
     good = (value[:, 3] <= digits) & alike & pulled
     if good.sum() < LEAST:
-        return out
-    multiple = np.median(multiples[good])
+        return 0.0, partner
+    multiple = float(np.median(multiples[good]))
     good &= (np.abs(multiples - multiple) <= ALIKE * np.abs(multiple)).all(axis=1)
-    partner = np.zeros((len(rows), len(rows)), bool)
     partner[first[near][good], second[near][good]] = True
-    partner |= partner.T
-    most = partner.sum(axis=1).argmax()
-    out[most] = True
-    out |= partner[most]
-    return out if out.sum() >= LEAST else np.zeros(len(rows), bool)
+    return multiple, partner | partner.T

@@ -17,10 +17,15 @@ from jaxtyping import Float
 from attacks.closed_form.chain_readings import (
     CLIPPED,
     CLIPPED_MEAN,
+    DECAYING,
+    DECAYING_BIAS,
+    DECAYING_MEAN,
+    DECAYING_MEAN_BIAS,
     LINK,
     LINK_OF_MEAN,
     MEAN,
     MEAN_AND_BIAS,
+    MEAN_AND_NEW_BIAS,
     NEW_BIAS,
     OWN_BIAS,
     PLAIN,
@@ -37,7 +42,15 @@ from victims.transcript.view import View
 MAX_MISFIT = 0.1  # of readings that rules are learned from
 MOST = 0.5  # of the clients, that a rule must explain
 SQUARED: dict[str, Any] = {"loss": "squared", "link": "identity"}
-OF_MEANS = (MEAN, CLIPPED_MEAN, MEAN_AND_BIAS, LINK_OF_MEAN)  # of one rating they are sums
+OF_MEANS = (  # of one rating they are sums
+    MEAN,
+    CLIPPED_MEAN,
+    MEAN_AND_NEW_BIAS,
+    MEAN_AND_BIAS,
+    DECAYING_MEAN,
+    DECAYING_MEAN_BIAS,
+    LINK_OF_MEAN,
+)
 BIAS = {"client_biases": True}
 SAYS: dict[str, dict[str, Any]] = {
     PLAIN: SQUARED,
@@ -45,8 +58,13 @@ SAYS: dict[str, dict[str, Any]] = {
     CLIPPED: SQUARED,
     CLIPPED_MEAN: SQUARED | {"reduction": "mean"},
     NEW_BIAS: SQUARED | BIAS,
+    MEAN_AND_NEW_BIAS: SQUARED | BIAS | {"reduction": "mean"},
     OWN_BIAS: SQUARED | BIAS,
     MEAN_AND_BIAS: SQUARED | BIAS | {"reduction": "mean"},
+    DECAYING: SQUARED,
+    DECAYING_MEAN: SQUARED | {"reduction": "mean"},
+    DECAYING_BIAS: SQUARED | BIAS,
+    DECAYING_MEAN_BIAS: SQUARED | BIAS | {"reduction": "mean"},
 }
 OF_LINK: tuple[dict[str, Any], ...] = (
     {"loss": "logistic", "link": "sigmoid"},
@@ -173,7 +191,9 @@ def _joined(name: str, link: str, numbers: int, told: list[_One], looked_at: int
         rule["clip"] = [-bound, bound]
     if name == LINK_OF_MEAN:
         rule["reduction"] = "mean"
-    elif name in (PLAIN, CLIPPED, NEW_BIAS, OWN_BIAS, LINK) and rule.get("batch_size") not in (
+    elif name in (PLAIN, CLIPPED, NEW_BIAS, OWN_BIAS, DECAYING, DECAYING_BIAS, LINK) and rule.get(
+        "batch_size"
+    ) not in (
         None,
         1,
         "all",

@@ -10,7 +10,7 @@ import pytest
 
 import factorleak as fl
 from attacks.closed_form import chain_readings
-from attacks.closed_form.chain_readings import MEAN_AND_BIAS, OWN_BIAS, any_reading, candidates
+from attacks.closed_form.chain_readings import MEAN_AND_BIAS, OWN_BIAS, PLAIN, any_reading, candidates
 from attacks.closed_form.moving_factor import Chain
 from attacks.closed_form.readings import Rows, reading_of
 from tests.attacks.closed_form.test_link_grid import answers
@@ -107,6 +107,23 @@ def test_a_bias_alone_makes_no_two_levels():
     found = [one for one in candidates(chain, rows, np.arange(0.5, 5.01, 0.5), 0.25) if one.name in names]
     assert len(found) == 2
     assert not any(one.read(np.array([0]))[0].answered.any() for one in found)
+
+
+def test_a_row_that_tells_a_number_alone_is_not_answered():
+    """Errors that are predictions, of ratings of 0 alone: one more step puts its only row on any level."""
+    rng = np.random.default_rng(0)
+    h = rng.normal(size=(1, 16))
+    g = -0.4 * h
+    g[0, 5] = 0.02
+    step = (np.arange(16) == 5).astype(int)[None]
+    one, there = np.ones(1), np.ones((1, 16), bool)
+    chain = Chain(g, h, step, np.array([2]), np.array([True]), one, one)
+    nothing = np.zeros((1, 16, 4))
+    rows = Rows(nothing, nothing, there * 1.0, there, np.nan * one, 2.0**-23, None)
+    found = {one.name: one for one in candidates(chain, rows, np.array([1.0, 2.0]), 0.25)}
+    value = found[PLAIN].read(np.array([0]))[0].value[0]
+    assert np.isnan(value[5])
+    assert np.delete(value, 5) == pytest.approx(1)
 
 
 @pytest.mark.parametrize("seed", [1, 4])

@@ -47,6 +47,17 @@ def test_it_is_open_where_nobody_has_the_whole_scale():
     assert not centre_of(patterns(ratings, 3.53, rng.random(30) < 0.5), STARS).placed
 
 
+@pytest.mark.parametrize(("centre", "placed"), [(3.53, True), (2.9, True), (3.0, False)])
+def test_one_client_with_the_whole_scale_is_enough_where_others_have_its_sign(centre, placed):
+    """Where the number is its own mirror image, others do not say that the client is read rightly."""
+    rng = np.random.default_rng(8)
+    ratings = np.clip(stars(rng, 8, 20), 2, 5)
+    ratings[0, :2] = 1, 5
+    found = centre_of(patterns(ratings, centre, rng.random(8) < 0.5), STARS)
+    assert found.placed is placed
+    assert found.value == pytest.approx(min(centre, 6 - centre)) or not placed
+
+
 def test_clients_own_means_are_no_common_number():
     """Not even where all of them are equal: means of a few ratings often are."""
     rng = np.random.default_rng(2)

@@ -1,0 +1,102 @@
+"""Minibatches of a client whose rows all hold the same multiple of their factors, which nobody told.
+
+Weight decay moves every row of a client's copy by (q^T - 1) v in T steps, and the rows of one minibatch share
+their direction otherwise. Two of them lie in planes with their factors that share a line
+(``attacks.closed_form.pulled_group``), so that such pairs tell the multiple, whatever the minibatches are. It
+is fitted to all pairs together, taken off all rows, and the rest is read as a chain
+(``attacks.closed_form.chain_readings``), to its last digits or not at all.
+
+What it assumes: uploads in the clear, four factors or more, two rows or more in most minibatches.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+from jaxtyping import Bool, Float
+
+from attacks.closed_form.chain_readings import any_reading
+from attacks.closed_form.credible import HALF
+from attacks.closed_form.integer_relation import LOOSE, precision_of
+from attacks.closed_form.pulled_group import LEAST, MOST, PLANES, alike_planes
+from attacks.closed_form.readings import Reading, Rows, reading_of, some_of, spread_over
+from attacks.closed_form.reduction import unit_vectors
+from victims.transcript.manifest import Manifest
+
+ROUNDS = 20  # of the fit, which turns from the multiple to the directions and back
+
+
+def reading_of_pulled_steps(rows: Rows, manifest: Manifest, max_misfit: float) -> Reading:
+    """Read clients of several minibatches whose rows hold a multiple of their factors.
+
+    Parameters
+    ----------
+    rows : Rows
+    manifest : Manifest
+        Names the rating grid.
+    max_misfit : float
+        Largest misfit at which a client is answered.
+
+    Returns
+    -------
+    Reading
+    """
+    users, n, k = rows.rows.shape
+    nothing = reading_of(np.full((users, n), np.nan), np.nan, max_misfit)
+    if not (LEAST <= n <= MOST and k >= PLANES):
+        return nothing
+    digits = LOOSE * precision_of(rows.rows, rows.factors, rows.precision)
+    here = rows.item & (rows.rows != 0).any(axis=2)
+    pull = np.zeros(users)
+    for user in range(users):
+        at = np.flatnonzero(here[user])
+        pull[user] = shared_multiple(rows.rows[user, at], rows.factors[user, at].astype(float), digits[user])
+    told = pull != 0
+    if not told.any():
+        return nothing
+    clean = (rows.rows - pull[:, None, None] * rows.factors) * here[..., None]
+    part = some_of(rows._replace(rows=clean, precision=_precision(rows, clean, here)), told)
+    found = spread_over(any_reading(part, manifest, max_misfit), told)
+    exact = np.minimum(found.allowed, part.precision**HALF)
+    # one step is read elsewhere
+    several = np.where(found.steps > 1, exact, 0.0)
+    return found._replace(allowed=several, pull=np.where(told, pull, found.pull))
+
+
+def _precision(rows: Rows, clean: np.ndarray, here: Bool[np.ndarray, "users rows"]) -> float:
+    """Relative size of the last digit of what is left: rows are as exact as they, or copies, are long."""
+    sizes = [np.linalg.norm(part, axis=2)[here] for part in (rows.rows, rows.factors, clean)]
+    return rows.precision * max(1.0, float(np.median(np.maximum(*sizes[:2]) / np.maximum(sizes[2], 1e-300))))
+
+
+def shared_multiple(
+    rows: Float[np.ndarray, "n K"], factors: Float[np.ndarray, "n K"], digits: float
+) -> float:
+    """Find the multiple of their factors that all rows hold beside a direction of each minibatch.
+
+    Parameters
+    ----------
+    rows, factors : (n, K)
+        Without zeros.
+    digits : float
+        Relative size of the rows' last digits.
+
+    Returns
+    -------
+    float
+        0 where pairs of rows show none.
+    """
+    if len(rows) < LEAST:
+        return 0.0
+    multiple, partner = alike_planes(rows, factors, digits)
+    if partner.sum() < 2 * LEAST:
+        return 0.0
+    first, second = np.nonzero(np.triu(partner))
+    for _ in range(ROUNDS):
+        unit, _ = unit_vectors(rows - multiple * factors)
+        # what of each row, and of its factor, lies across the direction of its partner
+        row, factor = (
+            part[first] - np.einsum("pk,pk->p", part[first], unit[second])[:, None] * unit[second]
+            for part in (rows, factors)
+        )
+        multiple = float((row * factor).sum() / (factor**2).sum())
+    return multiple
