@@ -217,9 +217,9 @@ class Undeclared:
 
 
 def _rated_alone(view: View) -> bool:
-    """Whether rows of rated items without biases are read."""
+    """Whether rows of rated items without biases are read, whatever weighting is declared."""
     biased = any(bool((one.bias != 0).any()) for batch in view.batches(BATCH_BYTES) for one in batch.rounds)
-    return view.manifest.weighting == "observed-only" and not biased
+    return not biased and (view.manifest.weighting == "observed-only" or not _long_lists(view))
 
 
 def _long_lists(view: View) -> bool:

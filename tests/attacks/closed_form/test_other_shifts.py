@@ -42,6 +42,16 @@ def test_a_declared_scale_that_does_not_read_a_client_leaves_its_shift_open(tmp_
     assert found.users.size - len(found.abstained) == answered
 
 
+@pytest.mark.parametrize("declared", ["observed-only", "include-unrated"])
+def test_a_shift_is_as_open_where_rows_of_unrated_items_are_declared_and_none_are_sent(tmp_path, declared):
+    """{2, 2.5, 3, 3.5} less 1.75 are {0.5, 1.5, 2.5, 3.5} to the last digit, at half the scale."""
+    rng = np.random.default_rng(1)
+    ratings = [np.append(rng.choice([2, 2.5, 3, 3.5], 10), [2, 2.5, 3, 3.5]) for _ in range(6)]
+    upload_less(tmp_path / "t", HALVES, ratings, 1.75, weighting=declared)
+    found = fl.attack(tmp_path / "t", "undeclared")
+    assert found.users.size == len(found.abstained)
+
+
 def test_entries_that_look_clipped_leave_shifts_open(tmp_path):
     """Behind a sigmoid of short factors r / 5 is r - 2.5: {3, 4, 5} are {1, 3, 5}; rows: next factor."""
     rng = np.random.default_rng(112)
