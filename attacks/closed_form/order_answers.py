@@ -8,6 +8,7 @@ be smaller than the others, are reasons not to.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -24,6 +25,7 @@ FARTHEST = 0.125  # of a step, that ratings miss the grid by at most
 SURE = 1e4  # times less likely, that the next level must be
 TAIL, OFF = 4.0, 0.02  # times the usual distance, and the share of the rows that may be farther off
 LIKE_LARGEST, PILED = 0.93, 0.1  # of the largest error, and the share of the rows that are as large
+ALIKE = 10.0  # times as far off the grid as half of the clients: they take the same steps
 HARMLESS = 0.1  # of a step, that any row may be away from the grid
 UNEVEN = 0.5  # share of clients with a smaller minibatch, if any: all of pairs with an odd number of ratings
 RISK = 1e-3  # that a rating is wrong by such a minibatch
@@ -88,11 +90,17 @@ def answers_of(
     every = list(told.values())
     bound = _least_bound(every)
     out = {}
-    for (user, one), risk in zip(told.items(), _risks(every, doubtful), strict=True):
+    for (user, one), risk, far in zip(told.items(), _risks(every, doubtful), _farther(every), strict=True):
         sure = one.sure & (one.next_ | (risk < RISK)) & _unclipped(one, bound, levels)
-        if sure.any() and not one.odd:
+        if sure.any() and not one.odd and not far:
             out[user] = np.where(sure, one.named, np.nan)
     return out
+
+
+def _farther(told: Sequence[Told]) -> Bool[np.ndarray, " clients"]:
+    """Who misses the grid by many times what others do, for as many ratings and errors as large."""
+    usual = np.array([one.missed / np.linalg.norm(one.error) for one in told])
+    return usual > ALIKE * np.median(usual) if len(told) >= FEWEST else np.zeros(len(told), bool)
 
 
 def told_by(

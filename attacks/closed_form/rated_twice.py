@@ -31,6 +31,7 @@ from victims.transcript.manifest import Manifest
 PAIRS = 40  # of rows of a client, that are taken for single ones
 NEAR, SURE = 0.05, 0.01  # of a step: rows that two others, and that all single ones, put on the grid
 FITS, USUAL = 4, 6.0  # of A and B; times the usual distance from the grid, beyond which a row takes no part
+ROUNDED = 10.0  # times the last digits, by which single ratings are off the grid in the mean
 KEPT = 24  # numbers of a client that are fitted
 ACCIDENT = 1e-6  # probability that a client's rows about nothing are explained
 SINGLE = 0.5  # least share of the rows that are of one rating
@@ -56,13 +57,13 @@ def reading_of_rated_twice(rows: Rows, manifest: Manifest, max_misfit: float) ->
     """
     levels = np.array(manifest.rating_levels)
     numbers = one_step(rows)
-    digits = LOOSE * precision_of(rows.rows, rows.factors, rows.precision)
+    digits = precision_of(rows.rows, rows.factors, rows.precision)
     value, misfit = np.full(rows.item.shape, np.nan), np.full(len(rows.item), np.nan)
-    able = numbers.whole & (numbers.across <= digits) & (levels.size**2 <= MOST_TRIALS)
+    able = numbers.whole & (numbers.across <= LOOSE * digits) & (levels.size**2 <= MOST_TRIALS)
     for user in np.flatnonzero(able):
         at = np.flatnonzero(numbers.there[user])
         parts = (numbers.scalar[user, at], numbers.along[user, at], rows.offset[user, at])
-        found = ratings_beside_sums(*parts, levels)
+        found = ratings_beside_sums(*parts, levels, float(digits[user]))
         if found:
             misfit[user] = 0.0 if len(found) == 1 else np.inf
         if len(found) == 1:
@@ -82,6 +83,7 @@ def ratings_beside_sums(
     h: Float[np.ndarray, " n"],
     offset: Float[np.ndarray, " n"],
     levels: Float[np.ndarray, " levels"],
+    digit: float = float(np.finfo(float).eps),
 ) -> list[Float[np.ndarray, " n"]]:
     """Find the lists of ratings, and of sums of two, that rows may have.
 
@@ -91,6 +93,8 @@ def ratings_beside_sums(
         Of r = A g + B h + offset.
     levels : (levels,)
         Ratings that exist, ascending, stars.
+    digit : float
+        The last of errors and predictions, relative to the largest of them.
 
     Returns
     -------
@@ -127,7 +131,9 @@ def ratings_beside_sums(
     whole = (single | double).all(axis=1) & (single.mean(axis=1) >= SINGLE)
     for one, alone, either in zip(fitted[whole], single[whole], double[whole], strict=True):
         near = nearest_level(table @ one + offset, levels)
-        if _made_by_one(one, table, alone, near):
+        sure = alone & ~either if (alone & ~either).any() else alone
+        off = np.abs(table @ one + offset - near)[sure].mean()
+        if off > ROUNDED * digit * np.abs(table * one).max() or _made_by_one(one, table, alone, near):
             continue
         value = np.where(alone & ~either, near, np.nan)
         if not any(np.array_equal(value, other, equal_nan=True) for other in found):

@@ -51,6 +51,16 @@ def test_errors_of_no_grid_are_explained_by_nothing():
     assert not ratings_beside_sums(rng.normal(size=20), rng.normal(size=20), np.zeros(20), np.arange(1.0, 6))
 
 
+def test_errors_of_a_sigmoid_near_0_are_not_called_ratings_beside_sums():
+    """To 0.001 of a star they are linear, which is more than double precision leaves."""
+    rng = np.random.default_rng(0)
+    predicted, r = rng.normal(0, 0.1, 25), rng.choice([3.0, 4.0, 5.0], 25)
+    error = r / 5 - 1 / (1 + np.exp(-predicted))
+    levels = np.arange(1, 11) / 2
+    assert ratings_beside_sums(error, predicted, 0 * error, levels, digit=1e-3)
+    assert not ratings_beside_sums(error, predicted, 0 * error, levels)
+
+
 def test_parallel_rows_without_a_multiple_are_no_pulled_group():
     rng = np.random.default_rng(0)
     sent = np.outer(rng.normal(size=9), rng.normal(size=5))
