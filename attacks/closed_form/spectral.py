@@ -95,9 +95,11 @@ class Spectral:
             answered.
         """
         options = {**asdict(self), "seed": key}
-        if obstacle := self.obstacle(view):
+        obstacle = self._obstacle(view)
+        if not obstacle:
+            view, obstacle = as_rows_say(view)
+        if obstacle:
             return all_abstain(self.name, view.users, obstacle, options)
-        view, _ = as_rows_say(view)
         found = solve_clients(
             self.name,
             options,
@@ -125,11 +127,15 @@ class Spectral:
 
     def obstacle(self, view: View) -> str:
         """Why no client of the view can be solved, or nothing."""
+        return self._obstacle(view) or as_rows_say(view)[1]
+
+    def _obstacle(self, view: View) -> str:
+        """The same, but for what only rows say of a multiple of their factors."""
         reason = unreadable(view) or alpha_unknown(view)
         reason = reason or unlike(view, judges=True, own_references=True, follows=True)
         if reason:
             return reason
-        if reason := uploaded_otherwise(view) or as_rows_say(view)[1]:
+        if reason := uploaded_otherwise(view):
             return reason
         if view.rounds.size < 2 and view.manifest.weighting == "observed-only":
             reason = _open_scale(view.manifest)

@@ -145,9 +145,11 @@ class Root:
             ``seconds`` per client.
         """
         options = {**asdict(self), "seed": key}
-        if obstacle := self.obstacle(view):
+        obstacle = self._obstacle(view)
+        if not obstacle:
+            view, obstacle = as_rows_say(view)
+        if obstacle:
             return all_abstain(self.name, view.users, obstacle, options)
-        view, _ = as_rows_say(view)
         answers: dict[int, ClientAnswer] = {}
         jobs = 1 if view.users.size < SERIAL_CLIENTS else self.jobs
         task = joblib.delayed(solve_client)
@@ -180,10 +182,14 @@ class Root:
 
     def obstacle(self, view: View) -> str:
         """Why no system can be formed, or nothing."""
+        return self._obstacle(view) or as_rows_say(view)[1]
+
+    def _obstacle(self, view: View) -> str:
+        """The same, but for what only rows say of a multiple of their factors."""
         manifest = view.manifest
         if reason := unreadable(view) or unlike(view, own_references=True, follows=True):
             return reason
-        if reason := uploaded_otherwise(view) or as_rows_say(view)[1]:
+        if reason := uploaded_otherwise(view):
             return reason
         needed = ["lambda_factors"]
         if manifest.n_attributes:
