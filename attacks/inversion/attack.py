@@ -58,6 +58,7 @@ from attacks.inversion.clients import (
 from attacks.inversion.guess import Guess
 from attacks.inversion.momentum_choice import chosen_with_momentum
 from attacks.inversion.passes import chosen_in_order, in_order, sized, told_in_order
+from attacks.inversion.rounds_together import answer_together
 from attacks.inversion.search import explained, told
 from attacks.obstacles import unreadable
 from victims.common.errors import InputError
@@ -149,15 +150,21 @@ class Inversion:
         # with momentum that nobody declared, only the usual one: most recordings have none, and fits are slow
         unlikely = rule == WITH_MOMENTUM and self.rule == ANY and declared_momentum(view.manifest) is None
         choice = choice_of(view, rule, found, 1 if unlikely else None)
-        if choice is not None:
-            options["hypothesis"] = f"{choice.guess.value:g} {choice.guess.family.label}"
-            guess = choice.guess
+        guess = None if choice is None else choice.guess
+        if guess is not None:
+            options["hypothesis"] = f"{guess.value:g} {guess.family.label}"
             known = _common_constants(view, rule, guess, found)
             if known is not None:
                 self._by_fit(view, rule, guess._replace(constants=known), found, progress)
             self._by_fit(view, rule, guess, found, progress)
             if known is None and (later := found.common(guess.family)) is not None:
                 self._by_fit(view, rule, guess._replace(constants=later), found, silent)
+                known = later
+            guess = guess._replace(constants=known)
+        if guess is not None or not unlikely:
+            guess = answer_together(view, rule, guess, found)
+            if guess is not None:
+                options["hypothesis"] = f"{guess.value:g} {guess.family.label}"
         return _unexplained(rule, choice)
 
     def _by_fit(self, view: View, rule: ClientRule, guess: Guess, found: Found, progress: Progress) -> None:
