@@ -26,7 +26,7 @@ from attacks.client_rules.differentiable import ClientRule
 from attacks.closed_form.readings import Rows, among, narrowed, some_of
 from attacks.inversion.answers import Found
 from attacks.inversion.clients import BATCH_BYTES, SAMPLE, rows_in
-from attacks.inversion.compression import uncompressed
+from attacks.inversion.compression import spare_of, uncompressed
 from attacks.inversion.guess import Guess
 from attacks.inversion.least_squares import Problem, Unknowns
 from attacks.inversion.many_starts import chosen, fitted, least
@@ -387,8 +387,8 @@ def spare_together(
 ) -> Int[np.ndarray, " clients"]:
     """Count by how many equations several rounds are more than there are unknowns.
 
-    Of one round m K are independent, m = min(n, K + 1), or n^2 + K - 1 where a client has few ratings: off
-    their items' factors rows have one direction. In later rounds that direction is known: n^2 + n.
+    Off their items' factors the rows of few ratings have one direction, which a later round does not tell
+    anew: it gives n^2 + n equations, m K with m = min(n, K + 1) at most, and brings no unknowns.
 
     Parameters
     ----------
@@ -409,6 +409,5 @@ def spare_together(
     array([0, 3, 2])
     """
     m = np.minimum(n_rated, factors + 1)
-    first = np.minimum(m * factors, n_rated**2 + factors - 1)
     later = np.minimum(m * factors, n_rated**2 + n_rated)
-    return first + (n_rounds - 1) * later - factors - m - n_free
+    return spare_of(m, factors, n_free) + (n_rounds - 1) * later
