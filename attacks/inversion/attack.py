@@ -8,8 +8,9 @@ about K + min(n, K + 1) unknowns (``attacks.inversion.compression``).
 Where the rule mixes rows, clients with more ratings than K + 1 are read without any fit
 (``attacks.closed_form.integer_relation``). They tell the rest of the rule: number of steps, copies that move
 or not, rates, weight decay, scale (``attacks.inversion.choice``); and constants that most of them share serve
-for those with few ratings, whose ratings and start are fitted (``attacks.inversion.search``). The rule is an
-object (``attacks.client_rules.differentiable``). Steps of Adam are fitted otherwise
+for those with few ratings, whose ratings and start are fitted (``attacks.inversion.search``), to several
+rounds together where one has too few equations (``attacks.inversion.rounds_together``). The rule is an object
+(``attacks.client_rules.differentiable``). Steps of Adam are fitted otherwise
 (``attacks.closed_form.adaptive_recording``). What is declared of it says what is tried first, and is not
 believed otherwise.
 
@@ -84,7 +85,7 @@ class Inversion:
         ``attacks.client_rules.local_passes.NAMES``, or what an installed package offers), an object
         (``factorleak.ClientRule``), or ``any``: all of ours that the declaration leaves.
     rounds : int
-        Rounds of a client that are tried, the first ones, >= 1.
+        Rounds of a client that are tried one by one, the first ones, >= 1.
     """
 
     rule: Any = ANY
@@ -106,7 +107,7 @@ class Inversion:
         return (rule_named(self.rule) if isinstance(self.rule, str) else self.rule,)
 
     def attack(self, view: View, key: int, progress: Progress = silent) -> Reconstruction:
-        """Fit the clients of a view one round at a time.
+        """Fit the clients of a view one round at a time, and those that are left several rounds together.
 
         Parameters
         ----------
