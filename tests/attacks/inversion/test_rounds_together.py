@@ -90,13 +90,17 @@ def test_rounds_that_do_not_belong_together_are_no_answer(tmp_path: Path, change
 
 
 @pytest.mark.thorough
-def test_nobody_is_read_by_one_round_and_all_by_several(tmp_path: Path):
-    """No client tells the rule by itself; the first has three rounds of four."""
+def test_several_rounds_tell_the_rule_where_no_client_tells_it_by_one(tmp_path: Path):
+    """Who never gave the highest level may have rated a level higher: there is nobody who settles that."""
     record(tmp_path / "one", 1)
     ratings = record(tmp_path / "four", 4)
-    for name, right in (("one", 0), ("four", sum(SIZES))):
-        found = Inversion("local-steps", 1).attack(open_transcript(tmp_path / name).view("server"), 0)
-        assert score(found, ratings) == (right, 0) if right else not found.blocks
+    attack = Inversion("local-steps", 1)
+    assert not attack.attack(open_transcript(tmp_path / "one").view("server"), 0).blocks
+    found = attack.attack(open_transcript(tmp_path / "four").view("server"), 0)
+    settled = ratings.max(axis=1) == LEVELS[-1]
+    assert settled.sum() == 3
+    assert score(found, ratings) == (int((ratings[settled] > 0).sum()), 0)
+    assert sorted(found.abstained) == np.flatnonzero(~settled).tolist()
 
 
 def test_rounds_after_one_another_are_those_of_the_rule():
