@@ -8,8 +8,9 @@ about K + min(n, K + 1) unknowns (``attacks.inversion.compression``).
 Where the rule mixes rows, clients with more ratings than K + 1 are read without any fit
 (``attacks.closed_form.integer_relation``). They tell the rest of the rule: number of steps, copies that move
 or not, rates, weight decay, scale (``attacks.inversion.choice``); and constants that most of them share serve
-for those with few ratings, whose ratings and start are fitted (``attacks.inversion.search``). The rule is an
-object (``attacks.client_rules.differentiable``). Steps of Adam are fitted otherwise
+for those with few ratings, whose ratings and start are fitted (``attacks.inversion.search``), to several
+rounds together where one has too few equations (``attacks.inversion.rounds_together``). The rule is an object
+(``attacks.client_rules.differentiable``). Steps of Adam are fitted otherwise
 (``attacks.closed_form.adaptive_recording``). What is declared of it says what is tried first, and is not
 believed otherwise.
 
@@ -60,6 +61,7 @@ from attacks.inversion.guess import Guess
 from attacks.inversion.momentum_choice import chosen_with_momentum
 from attacks.inversion.passes import chosen_in_order, in_order, sized, told_in_order
 from attacks.inversion.rounds import rows_by_rounds
+from attacks.inversion.rounds_together import answer_together
 from attacks.inversion.search import explained, told
 from attacks.obstacles import unreadable
 from victims.common.errors import InputError
@@ -85,7 +87,7 @@ class Inversion:
         ``attacks.client_rules.local_passes.NAMES``, or what an installed package offers), an object
         (``factorleak.ClientRule``), or ``any``: all of ours that the declaration leaves.
     rounds : int
-        Rounds of a client that are tried, the first ones, >= 1.
+        Rounds of a client that are tried one by one, the first ones, >= 1.
     """
 
     rule: Any = ANY
@@ -107,7 +109,7 @@ class Inversion:
         return (rule_named(self.rule) if isinstance(self.rule, str) else self.rule,)
 
     def attack(self, view: View, key: int, progress: Progress = silent) -> Reconstruction:
-        """Fit the clients of a view one round at a time.
+        """Fit the clients of a view one round at a time, and those that are left several rounds together.
 
         Parameters
         ----------
@@ -152,15 +154,21 @@ class Inversion:
         # with momentum that nobody declared, only the usual one: most recordings have none, and fits are slow
         unlikely = rule == WITH_MOMENTUM and self.rule == ANY and declared_momentum(view.manifest) is None
         choice = choice_of(view, rule, found, 1 if unlikely else None)
-        if choice is not None:
-            options["hypothesis"] = f"{choice.guess.value:g} {choice.guess.family.label}"
-            guess = choice.guess
+        guess = None if choice is None else choice.guess
+        if guess is not None:
+            options["hypothesis"] = f"{guess.value:g} {guess.family.label}"
             known = _common_constants(view, rule, guess, found)
             if known is not None:
                 self._by_fit(view, rule, guess._replace(constants=known), found, progress)
             self._by_fit(view, rule, guess, found, progress)
             if known is None and (later := found.common(guess.family)) is not None:
                 self._by_fit(view, rule, guess._replace(constants=later), found, silent)
+                known = later
+            guess = guess._replace(constants=known)
+        if guess is not None or not unlikely:
+            guess = answer_together(view, rule, guess, found)
+            if guess is not None:
+                options["hypothesis"] = f"{guess.value:g} {guess.family.label}"
         return _unexplained(rule, choice)
 
     def _by_fit(self, view: View, rule: ClientRule, guess: Guess, found: Found, progress: Progress) -> None:

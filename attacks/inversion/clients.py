@@ -88,13 +88,26 @@ def open_clients(view: View, found: Found, rounds: int) -> Iterator[tuple[np.nda
         for uploads in batch.rounds[:rounds]:
             open_ = ~found.answered[np.searchsorted(view.users, batch.users)]
             if open_.any() and uploads.index.shape[-1]:  # in a changing graph some are silent in a round
-                rows = some_of(_rows(view, uploads, found), open_)
+                rows = some_of(rows_in(view, uploads, found), open_)
                 index = np.broadcast_to(uploads.index, (batch.users.size, rows.item.shape[1]))[open_]
                 yield batch.users[open_], index, rows
 
 
-def _rows(view: View, uploads: Uploads, found: Found) -> Rows:
-    """Rows of a round as they are, of the items that moved."""
+def rows_in(view: View, uploads: Uploads, found: Found) -> Rows:
+    """Rows of a round as they are, of the items that moved.
+
+    Parameters
+    ----------
+    view : View
+    uploads : Uploads
+        Of a batch of the view.
+    found : Found
+        Says what is taken off ratings.
+
+    Returns
+    -------
+    Rows
+    """
     return moved(rows_of(bare(view.manifest), uploads, None, found.lowered))
 
 
@@ -153,7 +166,7 @@ def known_clients(view: View, found: Found) -> tuple[Rows, Float[np.ndarray, "cl
         lacking = SAMPLE - sum(len(ratings) for _, ratings in parts)
         here = np.flatnonzero(np.isin(batch.users, list(found.ratings)))[:lacking]
         if here.size:
-            rows = some_of(_rows(view, batch.rounds[0], found), here)
+            rows = some_of(rows_in(view, batch.rounds[0], found), here)
             index = np.broadcast_to(batch.rounds[0].index, (batch.users.size, rows.item.shape[1]))[here]
             told_ = [found.ratings[int(user)] for user in batch.users[here]]
             value = [
@@ -203,7 +216,7 @@ def choice_of(view: View, rule: ClientRule, found: Found, n_families: int | None
         return chosen_by_ratings(rule, view.manifest, *known)
     levels = np.array(view.manifest.rating_levels)
     for batch in view.batches(BATCH_BYTES):
-        rows = _rows(view, batch.rounds[0], found)
+        rows = rows_in(view, batch.rounds[0], found)
         n_rated = rows.item.sum(axis=1)
         most = np.argsort(-n_rated, kind="stable")[: 2 * SAMPLE : 2]
         here = np.isin(np.arange(n_rated.size), most) & (n_rated > 1)

@@ -103,19 +103,19 @@ def fit(rule: ClientRule, problem: Problem, start: Unknowns, free: Unknowns, ste
         ``left`` is NaN where the rule gives numbers that are not finite.
     """
     held = not np.any(free.ratings)  # a program of its own, which does not grow with the ratings
-    at, left = _fit(rule, steps, held, problem, start, free)
+    at, left = _fit(rule, held, problem, start, free, steps)
     return Fit(Unknowns(*(np.asarray(part) for part in at)), np.asarray(left))
 
 
-@partial(jax.jit, static_argnums=(0, 1, 2))
+@partial(jax.jit, static_argnums=(0, 1))
 def _fit(
-    rule: ClientRule, steps: int, held: bool, problem: Problem, start: Unknowns, free: Unknowns
+    rule: ClientRule, held: bool, problem: Problem, start: Unknowns, free: Unknowns, steps: Any
 ) -> tuple[Unknowns, Float[Array, " clients"]]:
-    return jax.vmap(partial(_one, rule, steps, held))(problem, start, free)
+    return jax.vmap(partial(_one, rule, held, steps))(problem, start, free)
 
 
 def _one(
-    rule: ClientRule, steps: int, held: bool, problem: Problem, start: Unknowns, free: Unknowns
+    rule: ClientRule, held: bool, steps: Any, problem: Problem, start: Unknowns, free: Unknowns
 ) -> tuple[Unknowns, Array]:
     """One client."""
     kept = {"ratings": start.ratings} if held else {}

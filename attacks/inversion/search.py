@@ -46,7 +46,7 @@ def told(rule: ClientRule, guess: Guess, rows: Rows, levels: Float[np.ndarray, "
     Told
     """
     small, allowed = _small(rule, rows), allowed_of(rows)
-    begin, sign, there = _begin(starts_of(rows, levels), small, guess)
+    begin, sign, there = begun(starts_of(rows, levels), small, guess)
     able = (small.outside <= OUTSIDE * allowed) & (rows.item.sum(axis=1) >= FEWEST)
     there &= able[:, None]
     first = fitted(rule, small.problem, begin, sign, there, guess.free, SHORT)
@@ -83,7 +83,7 @@ def explained(
     """
     small = _small(rule, rows)
     value = np.where(rows.item, ratings - rows.offset, 0.0)
-    begin, sign, there = _begin(starts_with(rows, value), small, guess)
+    begin, sign, there = begun(starts_with(rows, value), small, guess)
     begin = begin._replace(ratings=np.repeat(small.of(value[:, None]), there.shape[1], axis=1))
     first = fitted(rule, small.problem, begin, sign, there, guess.free, SHORT, ratings=False)
     best = least(first, KEPT)
@@ -97,8 +97,23 @@ def _small(rule: ClientRule, rows: Rows) -> Compressed:
     return compressed(rows) if rule.mixes_rows else uncompressed(rows)
 
 
-def _begin(starts: Starts, small: Compressed, guess: Guess) -> tuple[Unknowns, np.ndarray, np.ndarray]:
-    """Where fits start, the sign of their rows, and which there are; the neighbour's first."""
+def begun(starts: Starts, small: Compressed, guess: Guess) -> tuple[Unknowns, np.ndarray, np.ndarray]:
+    """Say where fits start, the sign of their rows, and which there are; the neighbour's first.
+
+    Parameters
+    ----------
+    starts : Starts
+    small : Compressed
+        The problem that is fitted.
+    guess : Guess
+
+    Returns
+    -------
+    start : Unknowns
+        (clients, starts, ...).
+    sign, there : (clients, starts)
+        1 or -1, which the rows are multiplied with; bool.
+    """
     begin = unknowns(starts, small.problem, small.of(starts.ratings), guess.constants_of)
     sign = np.where(starts.sigma < 0, -1.0, 1.0)
     there = ~np.isnan(starts.sigma)
