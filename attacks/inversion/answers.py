@@ -35,12 +35,12 @@ def shared_constants(table: Float[np.ndarray, "clients c"], family: Family) -> F
     Returns
     -------
     (c,) or None
-        The free ones as most clients have them, the others as given.
+        The free ones as most clients have them, but for their own; the others as given.
     """
     if len(table) < FEWEST:
         return None
     shared = table[0].copy()
-    for number in np.flatnonzero(family.free):
+    for number in sorted(set(np.flatnonzero(family.free).tolist()) - set(family.own)):
         middle, share = common(table[:, number])
         close = np.mean(np.abs(table[:, number] - middle) <= ALIKE)
         if max(share, float(close)) < SHARED:

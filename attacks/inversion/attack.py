@@ -35,7 +35,7 @@ from attacks.client_rules.differentiable import ClientRule
 from attacks.client_rules.local_passes import NAMES, LocalPasses, passes_named, passes_to_try
 from attacks.client_rules.local_steps import declared_momentum
 from attacks.client_rules.momentum_passes import MomentumPasses, momentum_to_try
-from attacks.client_rules.named import OVER_ALL, WITH_MOMENTUM, broken, rule_named
+from attacks.client_rules.named import OVER_ALL, WITH_BIAS, WITH_MOMENTUM, broken, rule_named
 from attacks.closed_form.adaptive_recording import read_adaptive
 from attacks.closed_form.integer_relation import LOOSE, precision_of
 from attacks.closed_form.item_rows import rows_of
@@ -47,6 +47,7 @@ from attacks.inversion.choice import Choice
 from attacks.inversion.clients import (
     BATCH_BYTES,
     MOST_FITTED,
+    affine_beside_one,
     answer_by_span,
     bare,
     choice_of,
@@ -99,7 +100,7 @@ class Inversion:
     def _rules(self, manifest: Manifest) -> tuple[Any, ...]:
         """What is tried, in this order."""
         if self.rule == ANY:
-            return (*OVER_ALL, *passes_to_try(manifest), *momentum_to_try(manifest))
+            return (*OVER_ALL, *passes_to_try(manifest), *momentum_to_try(manifest), WITH_BIAS)
         if self.rule in NAMES:
             return (passes_named(self.rule, manifest),)
         return (rule_named(self.rule) if isinstance(self.rule, str) else self.rule,)
@@ -143,7 +144,8 @@ class Inversion:
         self, view: View, rule: ClientRule, found: Found, options: dict[str, Any], progress: Progress
     ) -> str:
         """Answers under a rule whose steps are over all ratings, or one's own; why there are no others."""
-        answer_by_span(view, rule, found, self.rounds)
+        if rule != WITH_BIAS:  # its rows are affine in ratings and 1, which are integers as well
+            answer_by_span(view, rule, found, self.rounds)
         if reason := _pointless(view, rule, found):
             return reason
         # with momentum that nobody declared, only the usual one: most recordings have none, and fits are slow
@@ -233,7 +235,11 @@ def _pointless(view: View, rule: ClientRule, found: Found) -> str:
     if not rule.mixes_rows:
         return ""
     told_of = ~np.isnan(found.outside)
-    if told_of.any() and not (found.outside <= found.allowed)[told_of].any():
+    affine = told_of.any() and bool((found.outside <= found.allowed)[told_of].any())
+    if rule == WITH_BIAS:
+        if affine or not affine_beside_one(view, found):
+            return "a bias of the client does not explain more of the rows of clients with many ratings"
+    elif told_of.any() and not affine:
         return (
             "rows of clients with more ratings than factors are not affine in factors and ratings, as "
             "several steps over all ratings would make them"

@@ -124,7 +124,13 @@ def chosen(
                 return choice
     best, near = max([*coarse, *([] if best is None else [(best, None)])], key=lambda one: one[0].rank)
     best = _about(rule, best, near, rows, levels)
-    return best if best.explained else None
+    if not best.explained:
+        return None
+    if best.guess.family.shifts:  # whatever one number for all explains, a number of each client's own does
+        tried = (Guess(family, best.guess.value) for family in families if not family.shifts)
+        same = (_tried(rule, guess, rows, levels)[0] for guess in tried)
+        return next((one for one in same if one.explained >= best.explained), best)
+    return best
 
 
 def _done(best: Choice, n_clients: int) -> bool:
