@@ -31,6 +31,7 @@ import numpy as np
 from jaxtyping import Float
 
 from attacks.base import Progress, Reconstruction, all_abstain, silent
+from attacks.client_rules.biased_steps import BiasedSteps
 from attacks.client_rules.differentiable import ClientRule
 from attacks.client_rules.local_passes import NAMES, LocalPasses, passes_named, passes_to_try
 from attacks.client_rules.local_steps import declared_momentum
@@ -47,7 +48,6 @@ from attacks.inversion.choice import Choice
 from attacks.inversion.clients import (
     BATCH_BYTES,
     MOST_FITTED,
-    affine_beside_one,
     answer_by_span,
     bare,
     choice_of,
@@ -58,6 +58,7 @@ from attacks.inversion.clients import (
 )
 from attacks.inversion.guess import Guess
 from attacks.inversion.momentum_choice import chosen_with_momentum
+from attacks.inversion.own_bias import read_beside_bias
 from attacks.inversion.passes import chosen_in_order, in_order, sized, told_in_order
 from attacks.inversion.search import explained, told
 from attacks.obstacles import unreadable
@@ -131,6 +132,7 @@ class Inversion:
             if not found.answered.all():
                 in_order_ = isinstance(rule, LocalPasses | MomentumPasses)
                 by = self._by_passes if in_order_ else self._by_rule
+                by = self._by_bias if isinstance(rule, BiasedSteps) else by
                 reasons.append(by(view, rule, found, options, progress))
         reason = "; ".join(dict.fromkeys(filter(None, reasons)))
         if self.rule == ANY:
@@ -144,8 +146,7 @@ class Inversion:
         self, view: View, rule: ClientRule, found: Found, options: dict[str, Any], progress: Progress
     ) -> str:
         """Answers under a rule whose steps are over all ratings, or one's own; why there are no others."""
-        if rule != WITH_BIAS:  # its rows are affine in ratings and 1, which are integers as well
-            answer_by_span(view, rule, found, self.rounds)
+        answer_by_span(view, rule, found, self.rounds)
         if reason := _pointless(view, rule, found):
             return reason
         # with momentum that nobody declared, only the usual one: most recordings have none, and fits are slow
@@ -161,6 +162,16 @@ class Inversion:
             if known is None and (later := found.common(guess.family)) is not None:
                 self._by_fit(view, rule, guess._replace(constants=later), found, silent)
         return _unexplained(rule, choice)
+
+    def _by_bias(
+        self, view: View, rule: BiasedSteps, found: Found, options: dict[str, Any], progress: Progress
+    ) -> str:
+        """Answers under steps over all ratings beside a bias; why there are no others."""
+        if reason := _one_step(view, found):
+            return reason
+        hypothesis, reason = read_beside_bias(view, rule, found, self.rounds, progress)
+        options |= {"hypothesis": hypothesis} if hypothesis else {}
+        return reason
 
     def _by_fit(self, view: View, rule: ClientRule, guess: Guess, found: Found, progress: Progress) -> None:
         """Whose ratings are told with one."""
@@ -235,11 +246,7 @@ def _pointless(view: View, rule: ClientRule, found: Found) -> str:
     if not rule.mixes_rows:
         return ""
     told_of = ~np.isnan(found.outside)
-    affine = told_of.any() and bool((found.outside <= found.allowed)[told_of].any())
-    if rule == WITH_BIAS:
-        if affine or not affine_beside_one(view, found):
-            return "a bias of the client does not explain more of the rows of clients with many ratings"
-    elif told_of.any() and not affine:
+    if told_of.any() and not (found.outside <= found.allowed)[told_of].any():
         return (
             "rows of clients with more ratings than factors are not affine in factors and ratings, as "
             "several steps over all ratings would make them"
