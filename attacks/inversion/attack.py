@@ -34,7 +34,7 @@ from attacks.base import Progress, Reconstruction, all_abstain, silent
 from attacks.client_rules.biased_steps import BiasedSteps
 from attacks.client_rules.differentiable import ClientRule
 from attacks.client_rules.local_passes import NAMES, LocalPasses, passes_named, passes_to_try
-from attacks.client_rules.local_steps import declared_momentum
+from attacks.client_rules.local_steps import declared_momentum, scaled_by_client
 from attacks.client_rules.momentum_passes import MomentumPasses, momentum_to_try
 from attacks.client_rules.named import OVER_ALL, WITH_BIAS, WITH_MOMENTUM, broken, rule_named
 from attacks.closed_form.adaptive_recording import read_adaptive
@@ -159,8 +159,11 @@ class Inversion:
             if known is not None:
                 self._by_fit(view, rule, guess._replace(constants=known), found, progress)
             self._by_fit(view, rule, guess, found, progress)
-            if known is None and (later := found.common(guess.family)) is not None:
-                self._by_fit(view, rule, guess._replace(constants=later), found, silent)
+            if known is None and (known := found.common(guess.family)) is not None:
+                self._by_fit(view, rule, guess._replace(constants=known), found, silent)
+            if known is not None and rule in OVER_ALL:
+                family = scaled_by_client(guess.family, known)
+                self._by_fit(view, rule, Guess(family, guess.value), found, silent)
         return _unexplained(rule, choice)
 
     def _by_bias(
