@@ -32,9 +32,9 @@ import numpy as np
 from jaxtyping import Array, Float
 
 from attacks.client_rules.differentiable import Family
-from attacks.client_rules.local_steps import TRIED
 from victims.transcript.manifest import Manifest
 
+TRIED = (2.0, 3.0, 4.0, 5.0, 10.0)  # steps, where nobody declares how many
 RATE, DECAY, BIAS, STEPS, MOVES_BIASES = range(5)
 CONSTANTS = ("log_rate", "weight_decay", "bias", "local_steps", "moves_biases")
 OPEN = (  # which constants are unknown, beside the rate
@@ -55,7 +55,7 @@ class BiasedSteps:
         """Biases that start from 0 or not, copies of known ones that move or not, any number of steps."""
         declared = manifest.rule.local_steps
         first = float(declared) if declared is not None and declared > 1 else None
-        values = tuple(sorted({*map(float, TRIED), *(() if first is None else (first,))}))
+        values = tuple(sorted({*TRIED, *(() if first is None else (first,))}))
         return tuple(
             Family(
                 f"steps on copies of the items that move{', as their biases do' * moving}, {words}",

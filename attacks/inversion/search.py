@@ -15,7 +15,13 @@ from attacks.client_rules.differentiable import ClientRule
 from attacks.closed_form.decoding import nearest_level
 from attacks.closed_form.integer_relation import precision_of
 from attacks.closed_form.readings import Rows
-from attacks.inversion.compression import Compressed, compressed, spare_of, uncompressed, with_constant_columns
+from attacks.inversion.compression import (
+    Compressed,
+    compressed,
+    spare_of,
+    uncompressed,
+    with_constant_columns,
+)
 from attacks.inversion.guess import Guess
 from attacks.inversion.least_squares import Fit, Unknowns
 from attacks.inversion.many_starts import chosen, fitted, least
