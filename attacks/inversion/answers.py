@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 from jaxtyping import Float, Int
 
@@ -116,6 +118,29 @@ class Found:
         if not self.constants or self.answered.all():
             return None
         return shared_constants(np.stack(list(self.constants.values())), family)
+
+    def ask_again(self, shared: Float[np.ndarray, " c"], family: Family) -> None:
+        """Take back what was fitted with other constants than most clients share.
+
+        Rows of few digits are explained with a rate that nobody else has, and other ratings, where the client
+        did something else as well, such as clipping them.
+        """
+        common_ = sorted(set(np.flatnonzero(family.free).tolist()) - set(family.own))
+        unlike = [
+            user
+            for user, own in self.constants.items()
+            if (np.abs(own[common_] - shared[common_]) > ALIKE * np.maximum(1, np.abs(shared[common_]))).any()
+        ]
+        for user in unlike:
+            del self.constants[user]
+        self.answered[np.isin(self.users, unlike)] = False
+        for blocks in (self.blocks, self.doubted):
+            kept = [(block, ~np.isin(block.users, unlike)) for block in blocks]
+            blocks[:] = [
+                replace(block, users=block.users[some], index=block.index[some], value=block.value[some])
+                for block, some in kept
+                if some.any()
+            ]
 
     def reconstruction(self, name: str, reason: str, options: dict) -> Reconstruction:
         """All answers, and why there are no others: for a reason of the client's own, or this one.

@@ -12,8 +12,7 @@ from attacks.inversion.least_squares import Unknowns
 
 
 class Guess(NamedTuple):
-    """A member of a family; constants (c,) where those that clients share are known, and fits with a neighbour
-    to start from."""
+    """A member of a family; constants (c,) where the shared ones are known; a neighbour's fits as a start."""
 
     family: Family
     value: float

@@ -25,6 +25,7 @@ from attacks.inversion.compression import (
 from attacks.inversion.guess import Guess
 from attacks.inversion.least_squares import Fit, Unknowns
 from attacks.inversion.many_starts import chosen, fitted, least
+from attacks.inversion.multiples import unless_multiples
 from attacks.inversion.starts import Starts, starts_of, starts_with, unknowns
 from attacks.inversion.told import Told, judged, of_one_multiple, of_one_shift
 
@@ -68,6 +69,9 @@ def told(rule: ClientRule, guess: Guess, rows: Rows, levels: Float[np.ndarray, "
     n = np.minimum(rows.item.sum(axis=1), small.problem.rows.shape[1])
     spare = spare_of(n, rows.rows.shape[2] - columns, int(guess.free.sum()))
     new = of_one_multiple(judged(ratings, at, left, allowed, spare, rows), guess, rows, levels)
+    best = np.where(np.isnan(left), np.inf, left).argmin(axis=1)[:, None]
+    sign = np.take_along_axis(sign, best, axis=1)[:, 0]
+    new = unless_multiples(rule, guess, new, small, sign, rows, levels)
     return of_one_shift(new, guess, rows, levels)
 
 
