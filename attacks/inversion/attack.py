@@ -24,6 +24,7 @@ H. W. Lenstra, L. Lovasz 1982, doi:10.1007/BF01457454. The use on recommenders i
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -131,7 +132,7 @@ class Inversion:
         for rule in self._rules(view.manifest):
             if not found.answered.all():
                 in_order_ = isinstance(rule, LocalPasses | MomentumPasses)
-                by = self._by_passes if in_order_ else self._by_rule
+                by: Callable[..., str] = self._by_passes if in_order_ else self._by_rule
                 by = self._by_bias if isinstance(rule, BiasedSteps) else by
                 reasons.append(by(view, rule, found, options, progress))
         reason = "; ".join(dict.fromkeys(filter(None, reasons)))
