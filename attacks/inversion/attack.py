@@ -163,10 +163,11 @@ class Inversion:
             if known is None and (known := found.common(guess.family)) is not None:
                 self._by_fit(view, rule, guess._replace(constants=known), found, silent)
             if known is not None and rule in OVER_ALL:
-                found.ask_again(known, guess.family)
+                taken = found.ask_again(known, guess.family)
                 self._by_fit(view, rule, guess._replace(constants=known), found, silent)
                 family = scaled_by_client(guess.family, known)
                 self._by_fit(view, rule, Guess(family, guess.value), found, silent)
+                found.restore(taken)
         return _unexplained(rule, choice)
 
     def _by_bias(

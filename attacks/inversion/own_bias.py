@@ -49,6 +49,8 @@ def read_beside_bias(
     reason : str
         Why others have no answer.
     """
+    if found.answered.any():
+        return "", "another rule explains the rows of other clients"
     affine = (found.outside <= found.allowed).any()  # False of NaN
     plain = _as_they_are(found)
     if affine or not affine_beside_one(view, plain):

@@ -8,7 +8,7 @@ import pytest
 import factorleak as fl
 from attacks.client_rules.local_steps import RATE, LocalSteps
 from attacks.closed_form.integer_relation import Relation
-from attacks.inversion.answers import Found
+from attacks.inversion.answers import SEVERAL, Found
 from attacks.inversion.least_squares import Unknowns
 from attacks.inversion.told import Told
 from tests.attacks.client_rules.test_local_passes import manifest
@@ -51,7 +51,14 @@ def test_who_has_other_constants_than_most_is_asked_again(tmp_path):
     found.add_by_fit(found.users, np.broadcast_to(np.arange(N), (CLIENTS, N)), new)
     shared = found.common(family)
     assert shared is None  # all are answered
-    found.ask_again(constants[0, 0], family)
+    taken = found.ask_again(constants[0, 0], family)
     assert found.answered.tolist() == [True, True, False, True]
     assert sorted(found.constants) == [0, 1, 3]
     assert [user for block in found.blocks for user in block.users] == [0, 1, 3]
+    found.reasons[2] = SEVERAL
+    found.restore(taken)
+    assert not found.answered[2]
+    found.reasons[2] = "no ratings explain its rows"
+    found.restore(taken)
+    assert found.answered.all()
+    assert len(found.reconstruction("inversion", "", {}).abstained) == 0
