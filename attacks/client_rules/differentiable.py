@@ -38,6 +38,14 @@ class Family(NamedTuple):
     multiples : bool
         Whether any multiple of factor and ratings gives the same rows, with other free constants: a client
         whose ratings have another multiple on the grid is then not told by its own rows.
+    own : tuple of int
+        Which of the fitted constants differ from client to client, and stay open where the others are known.
+    shifts : bool
+        Whether ratings that are all another number higher give the same rows, with other constants: a client
+        whose ratings have another shift on the grid is then not told by its own rows.
+    constant_columns : int
+        Columns of 1 that the rule wants after the K of each item's factor, and of 0 in its rows: what a
+        client has beside its factor for all items alike.
     """
 
     label: str
@@ -47,6 +55,9 @@ class Family(NamedTuple):
     start: Callable[[float, float, float], tuple[float, ...]]
     carried: Callable[[Float[np.ndarray, "*clients c"], float], Float[np.ndarray, "*clients c"]]
     multiples: bool = False
+    own: tuple[int, ...] = ()
+    shifts: bool = False
+    constant_columns: int = 0
 
 
 @runtime_checkable

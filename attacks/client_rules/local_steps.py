@@ -56,6 +56,7 @@ OPEN = (  # which constants are unknown, beside the rate
     ("one rate", ()),
     ("one rate and weight decay", (FACTOR_DECAY, ITEM_DECAY)),
     ("two rates", (RATIO,)),
+    ("one rate, a scale of each client", (SCALE,)),  # uploads that are clipped, each by one number
     ("any rates, decay and scale", (RATIO, FACTOR_DECAY, ITEM_DECAY, SCALE)),
 )
 OPEN_WITH_MOMENTUM = (
@@ -102,6 +103,7 @@ class LocalSteps:
                 partial(_start, moving, ahead, open_, momentum),
                 _carried,
                 multiples=RATIO in open_,
+                own=(SCALE,) if open_ == (SCALE,) else (),
             )
             for ahead, (words, open_), moving in product(aheads, open_of, moves)
             if moving
@@ -136,6 +138,37 @@ class LocalSteps:
         start = (factor, factors, jnp.zeros_like(factor), jnp.zeros_like(factors))
         factor, items, _, _ = jax.lax.fori_loop(0, n_steps, step, start)
         return jnp.exp(constants[SCALE]) * (items - factors), factor
+
+
+def scaled_by_client(family: Family, constants: Float[np.ndarray, " c"]) -> Family:
+    """Steps whose constants are known, of clients whose rows have a scale of their own.
+
+    A client that clips its upload, all of it by one length, multiplies its rows by what nobody else does.
+
+    Parameters
+    ----------
+    family : Family
+        Of ``LocalSteps``.
+    constants : (c,)
+        That clients share.
+
+    Returns
+    -------
+    Family
+    """
+    n_steps = constants[STEPS : STEPS + 1]
+    lasting = float(_lasting(constants[MOMENTUM : MOMENTUM + 1], n_steps)[0])
+
+    def start(_value: float, sigma: float, _stiffness: float) -> tuple[float, ...]:
+        one = constants.copy()
+        one[SCALE] = np.log(sigma / lasting) - constants[RATE]
+        return tuple(one.tolist())
+
+    return family._replace(
+        free=tuple(constant == SCALE for constant in range(len(CONSTANTS))),
+        start=start,
+        multiples=False,
+    )
 
 
 def declared_momentum(manifest: Manifest) -> float | None:

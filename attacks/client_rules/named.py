@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from importlib.metadata import entry_points
 
+from attacks.client_rules.biased_steps import BiasedSteps
 from attacks.client_rules.differentiable import ClientRule
 from attacks.client_rules.local_passes import NAMES, LocalPasses
 from attacks.client_rules.local_steps import LocalSteps
@@ -13,7 +14,9 @@ from victims.common.errors import InputError
 GROUP = "factorleak.client_rules"
 WITH_MOMENTUM = LocalSteps(momentum=True)
 OVER_ALL = (LocalSteps(), WITH_MOMENTUM)  # rules of steps over all ratings
+WITH_BIAS = BiasedSteps()
 PASSES_WITH_MOMENTUM = MomentumPasses()
+OURS = (*OVER_ALL, PASSES_WITH_MOMENTUM, WITH_BIAS)
 
 
 def rule_named(name: str) -> ClientRule:
@@ -32,18 +35,14 @@ def rule_named(name: str) -> ClientRule:
     InputError
         If nothing has that name, or it cannot be made.
     """
-    for rule in OVER_ALL:
+    for rule in OURS:
         if name == rule.name:
             return rule
     if name in NAMES:
         return LocalPasses()
-    if name == PASSES_WITH_MOMENTUM.name:
-        return PASSES_WITH_MOMENTUM
     offered = {point.name: point for point in entry_points(group=GROUP)}
     if name not in offered:
-        names = ", ".join(
-            ("any", *(rule.name for rule in OVER_ALL), *NAMES, PASSES_WITH_MOMENTUM.name, *offered)
-        )
+        names = ", ".join(("any", *(rule.name for rule in OURS), *NAMES, *offered))
         raise InputError(f"rule of inversion must be one of {names}, got {name!r}")
     try:
         return offered[name].load()()

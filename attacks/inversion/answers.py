@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
-from jaxtyping import Float, Int
+from jaxtyping import Bool, Float, Int
 
 from attacks.base import Estimates, Reconstruction, Scope
 from attacks.client_rules.differentiable import Family
@@ -19,6 +21,7 @@ from victims.transcript.view import ITEM, View
 SHARED = 0.5  # of the clients that must agree on a constant
 ALIKE = 1e-3  # within which constants of all clients are one
 FEWEST = 3  # clients that tell common constants
+SEVERAL = "several ratings on the grid explain its rows equally well"
 MAX_MISFIT = 0.25  # of readings that tell what is taken off ratings
 
 
@@ -35,12 +38,12 @@ def shared_constants(table: Float[np.ndarray, "clients c"], family: Family) -> F
     Returns
     -------
     (c,) or None
-        The free ones as most clients have them, the others as given.
+        The free ones as most clients have them, but for their own; the others as given.
     """
     if len(table) < FEWEST:
         return None
     shared = table[0].copy()
-    for number in np.flatnonzero(family.free):
+    for number in sorted(set(np.flatnonzero(family.free).tolist()) - set(family.own)):
         middle, share = common(table[:, number])
         close = np.mean(np.abs(table[:, number] - middle) <= ALIKE)
         if max(share, float(close)) < SHARED:
@@ -117,6 +120,37 @@ class Found:
             return None
         return shared_constants(np.stack(list(self.constants.values())), family)
 
+    def ask_again(self, shared: Float[np.ndarray, " c"], family: Family) -> list[Estimates]:
+        """Take back what was fitted with other constants than most clients share, for ``restore``.
+
+        Rows of few digits are explained with a rate that nobody else has, and other ratings, where the client
+        did something else as well, such as clipping them.
+        """
+        common_ = sorted(set(np.flatnonzero(family.free).tolist()) - set(family.own))
+        unlike = [
+            user
+            for user, own in self.constants.items()
+            if (np.abs(own[common_] - shared[common_]) > ALIKE * np.maximum(1, np.abs(shared[common_]))).any()
+        ]
+        for user in unlike:
+            del self.constants[user]
+        self.answered[np.isin(self.users, unlike)] = False
+        taken = [_of(block, np.isin(block.users, unlike)) for block in self.blocks]
+        kept = [_of(block, ~np.isin(block.users, unlike)) for block in self.blocks]
+        self.blocks = [block for block in kept if block.users.size]
+        return [block for block in taken if block.users.size]
+
+    def restore(self, taken: list[Estimates]) -> None:
+        """Put back answers of clients that are still open, but where others were found to be as good."""
+        for block in taken:
+            at = np.searchsorted(self.users, block.users)
+            several = np.array([self.reasons.get(user) == SEVERAL for user in block.users.tolist()])
+            lost = ~self.answered[at] & ~several
+            if lost.any():
+                self.answered[at] |= lost
+                self.fitted[at[lost]] = 1
+                self.blocks.append(_of(block, lost))
+
     def reconstruction(self, name: str, reason: str, options: dict) -> Reconstruction:
         """All answers, and why there are no others: for a reason of the client's own, or this one.
 
@@ -136,12 +170,17 @@ class Found:
         )
 
 
+def _of(block: Estimates, some: Bool[np.ndarray, " users"]) -> Estimates:
+    """Of some clients."""
+    return replace(block, users=block.users[some], index=block.index[some], value=block.value[some])
+
+
 def _reason(new: Told, number: int) -> str:
     """Why a client is abstained on."""
     if new.spare[number] < SPARE:
         return f"its rows give {new.spare[number]} equations more than there are unknowns; {SPARE} are needed"
     if new.rivals[number] or (new.explained & new.several)[number]:
-        return "several ratings on the grid explain its rows equally well"
+        return SEVERAL
     return (
         f"no ratings on the grid explain its rows: {new.left[number]:.2g} of their size is left, at most "
         f"{new.allowed[number]:.2g} of right ones"

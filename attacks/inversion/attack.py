@@ -25,6 +25,7 @@ H. W. Lenstra, L. Lovasz 1982, doi:10.1007/BF01457454. The use on recommenders i
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -32,11 +33,12 @@ import numpy as np
 from jaxtyping import Float
 
 from attacks.base import Progress, Reconstruction, all_abstain, silent
+from attacks.client_rules.biased_steps import BiasedSteps
 from attacks.client_rules.differentiable import ClientRule
 from attacks.client_rules.local_passes import NAMES, LocalPasses, passes_named, passes_to_try
-from attacks.client_rules.local_steps import declared_momentum
+from attacks.client_rules.local_steps import declared_momentum, scaled_by_client
 from attacks.client_rules.momentum_passes import MomentumPasses, momentum_to_try
-from attacks.client_rules.named import OVER_ALL, WITH_MOMENTUM, broken, rule_named
+from attacks.client_rules.named import OVER_ALL, WITH_BIAS, WITH_MOMENTUM, broken, rule_named
 from attacks.closed_form.adaptive_recording import read_adaptive
 from attacks.closed_form.drawn_anew import unless_drawn_anew
 from attacks.closed_form.integer_relation import LOOSE, precision_of
@@ -59,6 +61,7 @@ from attacks.inversion.clients import (
 )
 from attacks.inversion.guess import Guess
 from attacks.inversion.momentum_choice import chosen_with_momentum
+from attacks.inversion.own_bias import read_beside_bias
 from attacks.inversion.passes import chosen_in_order, in_order, sized, told_in_order
 from attacks.inversion.rounds import rows_by_rounds
 from attacks.inversion.rounds_together import answer_together
@@ -103,7 +106,7 @@ class Inversion:
     def _rules(self, manifest: Manifest) -> tuple[Any, ...]:
         """What is tried, in this order."""
         if self.rule == ANY:
-            return (*OVER_ALL, *passes_to_try(manifest), *momentum_to_try(manifest))
+            return (*OVER_ALL, *passes_to_try(manifest), *momentum_to_try(manifest), WITH_BIAS)
         if self.rule in NAMES:
             return (passes_named(self.rule, manifest),)
         return (rule_named(self.rule) if isinstance(self.rule, str) else self.rule,)
@@ -133,7 +136,8 @@ class Inversion:
         for rule in self._rules(view.manifest):
             if not found.answered.all():
                 in_order_ = isinstance(rule, LocalPasses | MomentumPasses)
-                by = self._by_passes if in_order_ else self._by_rule
+                by: Callable[..., str] = self._by_passes if in_order_ else self._by_rule
+                by = self._by_bias if isinstance(rule, BiasedSteps) else by
                 reasons.append(by(view, rule, found, options, progress))
         reason = "; ".join(dict.fromkeys(filter(None, reasons)))
         if self.rule == ANY:
@@ -161,15 +165,30 @@ class Inversion:
             if known is not None:
                 self._by_fit(view, rule, guess._replace(constants=known), found, progress)
             self._by_fit(view, rule, guess, found, progress)
-            if known is None and (later := found.common(guess.family)) is not None:
-                self._by_fit(view, rule, guess._replace(constants=later), found, silent)
-                known = later
+            if known is None and (known := found.common(guess.family)) is not None:
+                self._by_fit(view, rule, guess._replace(constants=known), found, silent)
+            if known is not None and rule in OVER_ALL:
+                taken = found.ask_again(known, guess.family)
+                self._by_fit(view, rule, guess._replace(constants=known), found, silent)
+                family = scaled_by_client(guess.family, known)
+                self._by_fit(view, rule, Guess(family, guess.value), found, silent)
+                found.restore(taken)
             guess = guess._replace(constants=known)
         if guess is not None or not unlikely:
             guess = answer_together(view, rule, guess, found)
             if guess is not None:
                 options["hypothesis"] = f"{guess.value:g} {guess.family.label}"
         return _unexplained(rule, choice)
+
+    def _by_bias(
+        self, view: View, rule: BiasedSteps, found: Found, options: dict[str, Any], progress: Progress
+    ) -> str:
+        """Answers under steps over all ratings beside a bias; why there are no others."""
+        if reason := _one_step(view, found):
+            return reason
+        hypothesis, reason = read_beside_bias(view, rule, found, self.rounds, progress)
+        options |= {"hypothesis": hypothesis} if hypothesis else {}
+        return reason
 
     def _by_fit(self, view: View, rule: ClientRule, guess: Guess, found: Found, progress: Progress) -> None:
         """Whose ratings are told with one."""

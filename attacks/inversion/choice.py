@@ -22,7 +22,7 @@ from victims.transcript.manifest import Manifest
 
 ENOUGH = 0.5  # of the clients, above which no further hypothesis is tried
 FEWEST = 2  # clients that must be explained, or all
-COARSE = 4  # every fourth value first
+COARSE, MANY = 4, 8  # every fourth value first, of so many
 
 
 class Choice(NamedTuple):
@@ -117,7 +117,7 @@ def chosen(
     coarse: list[tuple[Choice, Unknowns]] = []
     for family in families:
         near: Unknowns | None = None
-        for value in family.values[::COARSE]:
+        for value in _first_tried(family):
             choice, near = _tried(rule, Guess(family, value, None, near), rows, levels)
             coarse.append((choice, near))
             if _done(choice, len(rows.item)):
@@ -133,6 +133,10 @@ def _done(best: Choice, n_clients: int) -> bool:
 
 def _declared_first(family: Family) -> tuple[float, ...]:
     return (*(value for value in family.values if value == family.first), *family.values)
+
+
+def _first_tried(family: Family) -> tuple[float, ...]:
+    return family.values[::COARSE] if len(family.values) > MANY else family.values
 
 
 def _choice(guess: Guess, good: np.ndarray, left: np.ndarray) -> Choice:
@@ -156,7 +160,7 @@ def _about(
     for value in family.values[max(0, at - COARSE + 1) : at + COARSE]:
         if _done(best, len(rows.item)):
             break
-        if value not in family.values[::COARSE]:
+        if value not in _first_tried(family):
             one, near = _tried(rule, Guess(family, value, None, near), rows, levels)
             best = max(best, one, key=lambda choice: choice.rank)
     return best

@@ -15,7 +15,7 @@ from attacks.closed_form.readings import Rows, moved, some_of
 from attacks.closed_form.row_readings import LONGEST
 from attacks.inversion.answers import Found
 from attacks.inversion.choice import Choice, chosen, chosen_by_ratings
-from attacks.inversion.compression import aside
+from attacks.inversion.compression import aside, compressed, with_constant_columns
 from attacks.inversion.search import OUTSIDE, allowed_of
 from victims.transcript.manifest import Manifest
 from victims.transcript.view import Uploads, View
@@ -67,6 +67,29 @@ def leave_items(view: View, found: Found) -> bool:
         if (off <= OUTSIDE * allowed_of(rows)).any():
             return False
     return asked
+
+
+def affine_beside_one(view: View, found: Found) -> bool:
+    """Whether rows of clients with many ratings are affine in factors, ratings and 1, as a bias makes them.
+
+    Parameters
+    ----------
+    view : View
+    found : Found
+
+    Returns
+    -------
+    bool
+        True where nobody with an open answer has ratings enough to tell.
+    """
+    asked = False
+    for _, _, rows in open_clients(view, found, 1):
+        many = rows.item.sum(axis=1) > rows.rows.shape[2] + 2
+        asked |= bool(many.any())
+        outside = compressed(with_constant_columns(rows, 1)).outside
+        if (outside <= OUTSIDE * allowed_of(rows))[many].any():
+            return True
+    return not asked
 
 
 def open_clients(view: View, found: Found, rounds: int) -> Iterator[tuple[np.ndarray, np.ndarray, Rows]]:

@@ -84,6 +84,27 @@ def compressed(rows: Rows) -> Compressed:
     return Compressed(problem, basis[:, :n], missed / np.where(size > 0, size, 1))
 
 
+def with_constant_columns(rows: Rows, columns: int) -> Rows:
+    """Rows of 0 and factors of 1 in further columns, for what a client has for all its items alike.
+
+    Parameters
+    ----------
+    rows : Rows
+    columns : int
+        How many.
+
+    Returns
+    -------
+    Rows
+        0 where a row is of no item.
+    """
+    if not columns:
+        return rows
+    ones = np.repeat(rows.item[..., None].astype(float), columns, axis=2)
+    sent = np.concatenate([rows.rows, np.zeros(ones.shape)], axis=2)
+    return rows._replace(rows=sent, factors=np.concatenate([rows.factors, ones], axis=2))
+
+
 def uncompressed(rows: Rows) -> Compressed:
     """Make the compressed form of rows whose rule does not mix them: every row is its own.
 

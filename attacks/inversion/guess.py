@@ -12,7 +12,7 @@ from attacks.inversion.least_squares import Unknowns
 
 
 class Guess(NamedTuple):
-    """A member of a family; constants (c,) where they are known, and fits with a neighbour to start from."""
+    """A member of a family; constants (c,) where the shared ones are known; a neighbour's fits as a start."""
 
     family: Family
     value: float
@@ -22,10 +22,12 @@ class Guess(NamedTuple):
     @property
     def free(self) -> Bool[np.ndarray, " c"]:
         """Which constants are fitted."""
-        return np.array(self.family.free) & (self.constants is None)
+        own = np.isin(np.arange(len(self.family.free)), self.family.own)
+        return np.array(self.family.free) & (own | (self.constants is None))
 
     def constants_of(self, sigma: float, stiffness: float) -> tuple[float, ...]:
         """Where a fit starts."""
-        if self.constants is not None:
-            return tuple(self.constants.tolist())
-        return self.family.start(self.value, sigma, stiffness)
+        start = self.family.start(self.value, sigma, stiffness)
+        if self.constants is None:
+            return start
+        return tuple(np.where(self.free, start, self.constants).tolist())

@@ -15,12 +15,19 @@ from attacks.client_rules.differentiable import ClientRule
 from attacks.closed_form.decoding import nearest_level
 from attacks.closed_form.integer_relation import precision_of
 from attacks.closed_form.readings import Rows
-from attacks.inversion.compression import Compressed, compressed, spare_of, uncompressed
+from attacks.inversion.compression import (
+    Compressed,
+    compressed,
+    spare_of,
+    uncompressed,
+    with_constant_columns,
+)
 from attacks.inversion.guess import Guess
 from attacks.inversion.least_squares import Fit, Unknowns
 from attacks.inversion.many_starts import chosen, fitted, least
+from attacks.inversion.multiples import unless_multiples
 from attacks.inversion.starts import Starts, starts_of, starts_with, unknowns
-from attacks.inversion.told import Told, judged, of_one_multiple
+from attacks.inversion.told import Told, judged, of_one_multiple, of_one_shift
 
 SHORT, LONG = 12, 120  # steps of all starts, and of the best
 KEPT = 4  # starts of a client that take long
@@ -45,7 +52,9 @@ def told(rule: ClientRule, guess: Guess, rows: Rows, levels: Float[np.ndarray, "
     -------
     Told
     """
-    small, allowed = _small(rule, rows), allowed_of(rows)
+    columns, allowed = guess.family.constant_columns, allowed_of(rows)
+    rows = with_constant_columns(rows, columns)
+    small = _small(rule, rows)
     begin, sign, there = begun(starts_of(rows, levels), small, guess)
     able = (small.outside <= OUTSIDE * allowed) & (rows.item.sum(axis=1) >= FEWEST)
     there &= able[:, None]
@@ -58,8 +67,12 @@ def told(rule: ClientRule, guess: Guess, rows: Rows, levels: Float[np.ndarray, "
     left = np.hypot(third.left, _off_span(ratings, held.ratings, small, rows))
     at = third.at._replace(ratings=second.at.ratings)
     n = np.minimum(rows.item.sum(axis=1), small.problem.rows.shape[1])
-    spare = spare_of(n, rows.rows.shape[2], int(guess.free.sum()))
-    return of_one_multiple(judged(ratings, at, left, allowed, spare, rows), guess, rows, levels)
+    spare = spare_of(n, rows.rows.shape[2] - columns, int(guess.free.sum()))
+    new = of_one_multiple(judged(ratings, at, left, allowed, spare, rows), guess, rows, levels)
+    best = np.where(np.isnan(left), np.inf, left).argmin(axis=1)[:, None]
+    sign = np.take_along_axis(sign, best, axis=1)[:, 0]
+    new = unless_multiples(rule, guess, new, small, sign, rows, levels)
+    return of_one_shift(new, guess, rows, levels)
 
 
 def explained(
@@ -81,6 +94,8 @@ def explained(
     fit : Fit
     allowed : (clients,)
     """
+    allowed = allowed_of(rows)
+    rows = with_constant_columns(rows, guess.family.constant_columns)
     small = _small(rule, rows)
     value = np.where(rows.item, ratings - rows.offset, 0.0)
     begin, sign, there = begun(starts_with(rows, value), small, guess)
@@ -90,7 +105,7 @@ def explained(
     sign, there = (np.take_along_axis(part, best, axis=1) for part in (sign, there))
     found = fitted(rule, small.problem, chosen(first.at, best), sign, there, guess.free, LONG, ratings=False)
     best = least(found, 1)
-    return Fit(chosen(found.at, best), np.take_along_axis(found.left, best, axis=1)[:, 0]), allowed_of(rows)
+    return Fit(chosen(found.at, best), np.take_along_axis(found.left, best, axis=1)[:, 0]), allowed
 
 
 def _small(rule: ClientRule, rows: Rows) -> Compressed:

@@ -118,3 +118,33 @@ def of_one_multiple(new: Told, guess: Guess, rows: Rows, levels: Float[np.ndarra
         offset = rows.offset[user, item]
         several[user] = not one_multiple(new.ratings[user, item] - offset, offset, levels)
     return new._replace(several=several)
+
+
+def of_one_shift(new: Told, guess: Guess, rows: Rows, levels: Float[np.ndarray, " levels"]) -> Told:
+    """Tell whose ratings may be another number higher or lower, where the hypothesis leaves that open.
+
+    Without numbers of the items that are known, the ratings mirrored at any point, with the factor negated,
+    make the same rows, too, and the grid has room for them always.
+
+    Parameters
+    ----------
+    new : Told
+    guess : Guess
+    rows : Rows
+    levels : (levels,)
+        Ratings that exist, ascending, in stars.
+
+    Returns
+    -------
+    Told
+    """
+    if not guess.family.shifts:
+        return new
+    several = new.several.copy()
+    for user in np.flatnonzero(new.explained):
+        item = rows.item[user]
+        ratings = new.ratings[user, item]
+        mirrored = np.ptp(rows.offset[user, item]) == 0
+        moved = ratings + (levels - ratings[0])[:, None]
+        several[user] |= mirrored or int(np.isin(moved, levels).all(axis=1).sum()) > 1
+    return new._replace(several=several)
