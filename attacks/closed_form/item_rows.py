@@ -85,9 +85,7 @@ def digit_of(
     """
     digit = float(np.finfo(gradients.dtype).eps)
     if gradients.dtype != np.float64:
-        return (
-            digit  # readings allow for short rows themselves, and twice that leaves single precision nothing
-        )
+        return digit  # readings allow for short rows themselves: twice that leaves such digits nothing
     # one client is enough to see that rows are gradients
     if _zero_bits(gradients[:1], factors[:1]) is None or (_zero_bits(gradients, factors) or 0.0) < SURE:
         return digit
