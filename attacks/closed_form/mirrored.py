@@ -138,7 +138,9 @@ def centre_of(found: Patterns, levels: Float[np.ndarray, " levels"]) -> Centre:
     Centre
         The lower of two mirror images. None where each takes off its own mean: those may be equal. It is
         placed by three clients who have room for no other, and by one where it has a mirror image that is
-        another number: then all clients agree on its digits, which no client read wrongly does.
+        another number: then all clients agree on its digits, which no client read wrongly does. It is not
+        where its mirror image is whole levels away (3 and 2.5 on half stars up to 5): r - 1/2 less 2.5 is
+        r less 3, and who has no end of the grid leaves that open.
     """
     step, usable = step_of(levels), np.flatnonzero(found.times > 0)
     nothing = Centre(np.nan, False)
@@ -166,9 +168,10 @@ def centre_of(found: Patterns, levels: Float[np.ndarray, " levels"]) -> Centre:
     lower = float(middle[fitting == best][0])
     mirror = levels[0] + levels[-1] - lower
     near = (np.abs(middle - lower) < NEAR * step) | (np.abs(middle - mirror) < NEAR * step)
-    fewest = ONE if has_other_mirror(lower, levels) else FEWEST
+    told_apart = has_other_mirror(lower, levels)
+    fewest = ONE if told_apart else FEWEST
     placed = bool(np.all(fitting[~near] <= min(best - fewest, ALL * usable.size)))
-    return Centre(lower, placed)
+    return Centre(lower, placed and bool(told_apart or mirror - lower < NEAR * step))
 
 
 def has_other_mirror(centre: float, levels: Float[np.ndarray, " levels"]) -> bool:

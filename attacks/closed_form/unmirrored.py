@@ -30,7 +30,7 @@ from attacks.closed_form.sign_agreement import Agreement, Evidence, agreement
 SURE, UPRIGHT = 0.99, 0.95  # probabilities of a client's sign, and of the way round of all, to be answered
 NOT_READ = "no numbers, or more than one set of them, put its rows on steps of the rating grid"
 OPEN_SHIFT = (
-    "its ratings are read up to a shift by whole levels: they are less a number of its own that nobody told, "
+    "its ratings are read up to a shift by whole levels: they are less a number that nobody told, "
     "and it has not both the lowest and the highest level"
 )
 OPEN_MIRROR = (

@@ -30,15 +30,27 @@ def stars(rng, n_clients: int, n_rows: int, middle: float = 3.6) -> np.ndarray:
     return np.clip(np.rint(worth + rng.normal(0, 0.8, (n_clients, n_rows))), 1, 5)
 
 
-@pytest.mark.parametrize("centre", [3.53, 3.0, 2.5])
-def test_a_number_that_all_take_off_has_one_place_on_the_grid(centre):
-    """Some clients have not the whole scale; those who have say where it is."""
+@pytest.mark.parametrize(("centre", "placed"), [(3.53, True), (3.0, True), (2.5, False)])
+def test_a_number_that_all_take_off_has_one_place_on_the_grid(centre, placed):
+    """Some clients have not the whole scale; those who have tell it; r - 1 less 2.5 is r less 3.5."""
     rng = np.random.default_rng(0)
     ratings = stars(rng, 30, 20)
     ratings[:10] = np.maximum(ratings[:10], 2)
     found = centre_of(patterns(ratings, centre, rng.random(30) < 0.5), STARS)
-    assert found.placed
+    assert found.placed is placed
     assert found.value == pytest.approx(min(centre, 6 - centre))
+
+
+def test_half_stars_less_3_are_not_read_as_lower_ones_less_2_and_a_half():
+    """The mirror image of 3 is 2.5 there, whole levels away: only both ends of the grid tell."""
+    rng, levels = np.random.default_rng(6), np.arange(1, 11) / 2
+    ratings = np.clip(np.rint(2 * stars(rng, 30, 20, 3.9)) / 2 + rng.choice([-0.5, 0.0, 0.5], (30, 20)), 1, 5)
+    ratings[0, :2] = 0.5, 5
+    found = patterns(2 * ratings, 2 * 3.0, rng.random(30) < 0.5)
+    found = found._replace(start=found.start / 2)
+    answer = unmirrored(found, levels, np.random.default_rng(0))
+    assert np.isnan(answer.lowest[1:]).all()
+    assert OPEN_SHIFT in answer.reason
 
 
 def test_it_is_open_where_nobody_has_the_whole_scale():
