@@ -17,6 +17,8 @@ from typing import Any
 
 import numpy as np
 
+_every: list[OrderedDict[Hashable, Any]] = []  # what functions keep
+
 
 def kept(size: int, depends_on: Callable[..., Sequence[Any]] | None = None) -> Callable[[Callable], Callable]:
     """Keep the last answers of a function whose answer is a tuple of arrays with names.
@@ -53,6 +55,7 @@ def kept(size: int, depends_on: Callable[..., Sequence[Any]] | None = None) -> C
     def decorated(function: Callable) -> Callable:
         known: OrderedDict[Hashable, Any] = OrderedDict()
         lock = Lock()
+        _every.append(known)
 
         @wraps(function)
         def call(*args: Any) -> Any:
@@ -71,6 +74,12 @@ def kept(size: int, depends_on: Callable[..., Sequence[Any]] | None = None) -> C
         return call
 
     return decorated
+
+
+def forget() -> None:
+    """Forget all that is kept in this process: a second call is timed as the first one was."""
+    for known in _every:
+        known.clear()
 
 
 class _Other:

@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from attacks.closed_form.kept import kept
+from attacks.closed_form.kept import forget, kept
 
 
 class Answer(NamedTuple):
@@ -64,3 +64,11 @@ def test_the_oldest_answers_go_first():
     for rows in (one, two, one, three, one, two):
         doubled(rows, rows.item())
     assert asked == [1.0, 2.0, 3.0, 2.0]
+
+
+def test_what_is_forgotten_is_asked_again():
+    doubled, asked = counting()
+    for _ in range(2):
+        doubled(np.zeros(3), 1)
+        forget()
+    assert asked == [1, 1]
