@@ -98,7 +98,7 @@ def digit_of(
 def _zero_bits(gradients: np.ndarray, factors: np.ndarray) -> float | None:
     """How many bits are 0 because entries are multiples of their factor's last digit; None if one is not."""
     unit = _spacing(factors, gradients)
-    spared = np.log2(unit / np.spacing(np.abs(gradients)))
+    spared = np.log2(unit) - np.log2(np.spacing(np.abs(gradients)))  # their ratio may be less than any number
     asked = np.isfinite(gradients) & (gradients != 0) & (spared > 0)
     multiples = np.fmod(gradients[asked], unit[asked]) == 0
     return float(spared[asked].sum()) if multiples.all() else None

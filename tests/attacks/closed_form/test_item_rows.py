@@ -63,6 +63,7 @@ def test_gradients_have_the_digits_of_their_type():
     for size in (1e-9, 1e-3, 1.0, 1e200):
         assert digit_of(size * g, v) == np.finfo(float).eps
     assert digit_of(np.full((1, 1, 3), 0.5), np.ones((1, 1, 3))) == np.finfo(float).eps
+    assert digit_of(np.full((1, 1, 3), 1e28), np.zeros((1, 1, 3))) == np.finfo(float).eps
     assert digit_of(g.astype(np.float32), v) == np.finfo(np.float32).eps
     assert digit_of(np.zeros((1, 0, 4)), np.zeros((1, 0, 4))) == np.finfo(float).eps
 
