@@ -2,8 +2,8 @@
 
 A and B of ``attacks.closed_form.order_pairs`` leave ratings off the grid by what the order does, and of half
 of that by a share of the error. A rating is answered where the next level is ``SURE`` times less likely than
-the nearest, given a normal distance of that size. Errors that may have been clipped, and a minibatch that may
-be smaller than the others, are reasons not to.
+the nearest, given a normal distance of that size. Errors that may have been clipped, a minibatch that may be
+smaller than the others, and a client many times as far off the grid as others are reasons not to.
 """
 
 from __future__ import annotations

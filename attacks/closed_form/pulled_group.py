@@ -12,12 +12,14 @@ without one that are parallel are read by ``attacks.closed_form.parallel_groups`
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 import numpy as np
 from jaxtyping import Bool, Float
 
 from attacks.closed_form.chain_readings import any_reading
 from attacks.closed_form.integer_relation import LOOSE, precision_of
-from attacks.closed_form.readings import Reading, Rows, among, reading_of, some_of, spread_over
+from attacks.closed_form.readings import Reading, Rows, among, nothing, some_of, spread_over
 from attacks.closed_form.reduction import unit_vectors
 from victims.transcript.manifest import Manifest
 
@@ -43,21 +45,51 @@ def reading_of_pulled_group(rows: Rows, manifest: Manifest, max_misfit: float) -
     -------
     Reading
     """
-    users, n, k = rows.rows.shape
-    found = reading_of(np.full((users, n), np.nan), np.nan, max_misfit)
-    if not (LEAST <= n <= MOST and k >= PLANES):
-        return found
-    digits = LOOSE * precision_of(rows.rows, rows.factors, rows.precision)
-    here = rows.item & (rows.rows != 0).any(axis=2)
-    item = np.zeros((users, n), bool)
-    for user in range(users):
-        at = np.flatnonzero(here[user])
-        item[user, at] = one_line(rows.rows[user, at], rows.factors[user, at].astype(float), digits[user])
-    some = item.any(axis=1) & (item != here).any(axis=1)
+    item = np.zeros(rows.item.shape, bool)
+    for user, at, own, factors, digits in rows_one_by_one(rows):
+        item[user, at] = one_line(own, factors, digits)
+    some = item.any(axis=1) & (item != moved_rows(rows)).any(axis=1)
     if not some.any():
-        return found
+        return nothing(rows.item.shape)
     found = spread_over(any_reading(some_of(among(rows, item), some), manifest, max_misfit), some)
     return found._replace(allowed=np.minimum(found.allowed, EXACT))
+
+
+def moved_rows(rows: Rows) -> Bool[np.ndarray, "users rows"]:
+    """Tell which rows are of items, and hold anything.
+
+    Parameters
+    ----------
+    rows : Rows
+
+    Returns
+    -------
+    (users, rows) bool
+    """
+    return rows.item & (rows.rows != 0).any(axis=2)
+
+
+def rows_one_by_one(rows: Rows) -> Iterator[tuple[int, np.ndarray, np.ndarray, np.ndarray, float]]:
+    """Each client's rows for a search that takes them one client at a time.
+
+    Parameters
+    ----------
+    rows : Rows
+
+    Yields
+    ------
+    (int, (n,) int, (n, K), (n, K), float)
+        The client, where its rows are, these, their factors, and the relative size of their last digits;
+        nobody where there are too few rows or factors to tell, or too many to search.
+    """
+    users, n, k = rows.rows.shape
+    if not (LEAST <= n <= MOST and k >= PLANES):
+        return
+    digits = LOOSE * precision_of(rows.rows, rows.factors, rows.precision)
+    here = moved_rows(rows)
+    for user in range(users):
+        at = np.flatnonzero(here[user])
+        yield user, at, rows.rows[user, at], rows.factors[user, at].astype(float), float(digits[user])
 
 
 def one_line(

@@ -16,9 +16,8 @@ from jaxtyping import Bool, Float
 
 from attacks.closed_form.chain_readings import any_reading
 from attacks.closed_form.credible import HALF
-from attacks.closed_form.integer_relation import LOOSE, precision_of
-from attacks.closed_form.pulled_group import LEAST, MOST, PLANES, alike_planes
-from attacks.closed_form.readings import Reading, Rows, reading_of, some_of, spread_over
+from attacks.closed_form.pulled_group import LEAST, alike_planes, moved_rows, rows_one_by_one
+from attacks.closed_form.readings import Reading, Rows, nothing, some_of, spread_over
 from attacks.closed_form.reduction import unit_vectors
 from victims.transcript.manifest import Manifest
 
@@ -40,19 +39,12 @@ def reading_of_pulled_steps(rows: Rows, manifest: Manifest, max_misfit: float) -
     -------
     Reading
     """
-    users, n, k = rows.rows.shape
-    nothing = reading_of(np.full((users, n), np.nan), np.nan, max_misfit)
-    if not (LEAST <= n <= MOST and k >= PLANES):
-        return nothing
-    digits = LOOSE * precision_of(rows.rows, rows.factors, rows.precision)
-    here = rows.item & (rows.rows != 0).any(axis=2)
-    pull = np.zeros(users)
-    for user in range(users):
-        at = np.flatnonzero(here[user])
-        pull[user] = shared_multiple(rows.rows[user, at], rows.factors[user, at].astype(float), digits[user])
+    here, pull = moved_rows(rows), np.zeros(len(rows.item))
+    for user, _, own, factors, digits in rows_one_by_one(rows):
+        pull[user] = shared_multiple(own, factors, digits)
     told = pull != 0
     if not told.any():
-        return nothing
+        return nothing(rows.item.shape)
     clean = (rows.rows - pull[:, None, None] * rows.factors) * here[..., None]
     part = some_of(rows._replace(rows=clean, precision=_precision(rows, clean, here)), told)
     found = spread_over(any_reading(part, manifest, max_misfit), told)

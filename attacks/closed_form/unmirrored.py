@@ -6,8 +6,9 @@ three things:
 - the grid: a client with both ends of it cannot be shifted;
 - the others: a number that all clients take off their ratings has one place on the grid
   (``attacks.closed_form.mirrored``). Where its mirror image is another number one bit is open for the whole
-  recording. Where it is its own (stars less 3), or each client takes off its own mean, one bit of each client
-  is open: clients who rated the same items tell each other's (``attacks.closed_form.sign_agreement``);
+  recording, and where that is whole levels away (half stars up to 5 less 3) so is the place. Where it is its
+  own (stars less 3), or each client takes off its own mean, one bit of each client is open: clients who rated
+  the same items tell each other's (``attacks.closed_form.sign_agreement``);
 - how people rate: more high than low, which tells the last bit. It is an assumption, as in ``likelihood``.
 
 Answers carry their probability, and are given where a client's bit has at least ``SURE`` and the common one
