@@ -11,6 +11,7 @@ from victims.transcript.manifest import Manifest
 from victims.transcript.view import ITEM, Uploads
 
 SURE = 64.0  # bits, all of which are 0 by chance in one of 2^64 recordings
+MOST_DECIMALS = 12  # after the point
 BATCH_BYTES = 1 << 20  # of the uploads of one batch: the planes of a client take its rows squared
 
 
@@ -61,10 +62,11 @@ def rows_of(
 def digit_of(
     gradients: Float[np.ndarray, "users rows K"], factors: Float[np.ndarray, "users rows K"]
 ) -> float:
-    """Find the relative size of the last digit of rows, which may be differences of longer numbers.
+    """Find the relative size of the last digit of rows: of differences, or rounded rows, a larger one.
 
     A change, or weights less what was broadcast, has the digits of the copies of the factors that it is the
     difference of: short rows have few of their own. It shows, for they are whole multiples of those digits.
+    So does a last place that all entries share (``fixed_point_of``).
 
     Parameters
     ----------
@@ -74,7 +76,8 @@ def digit_of(
     Returns
     -------
     float
-        That of the type; of differences in double precision that of a row of median length.
+        That of the type; of rounded rows, and of differences in double precision, that of a row of median
+        length.
 
     Examples
     --------
@@ -84,15 +87,45 @@ def digit_of(
     (True, True)
     """
     digit = float(np.finfo(gradients.dtype).eps)
-    if gradients.dtype != np.float64:
-        return digit  # readings allow for short rows themselves: twice that leaves such digits nothing
-    # one client is enough to see that rows are gradients
-    if _zero_bits(gradients[:1], factors[:1]) is None or (_zero_bits(gradients, factors) or 0.0) < SURE:
-        return digit
-    last = np.linalg.norm(_spacing(factors, gradients), axis=2)
-    length = np.linalg.norm(gradients, axis=2)
+    with np.errstate(over="ignore"):
+        length = np.linalg.norm(gradients, axis=2)
     there = length > 0
+    if not there.any():
+        return digit
+    if place := rounded_place_of(gradients, factors):
+        return max(digit, place / float(np.median(length[there])))
+    if gradients.dtype != np.float64 or not _are_differences(gradients, factors):
+        return digit  # readings allow for short rows themselves: twice that leaves such digits nothing
+    last = np.linalg.norm(_spacing(factors, gradients), axis=2)
     return max(digit, float(np.median(last[there] / length[there])))
+
+
+def rounded_place_of(
+    gradients: Float[np.ndarray, "users rows K"], factors: Float[np.ndarray, "users rows K"]
+) -> float:
+    """Find the last place of rows that were rounded to so many places.
+
+    Parameters
+    ----------
+    gradients, factors : (users, rows, K)
+        Rows as sent, and what they were computed at.
+
+    Returns
+    -------
+    float
+        As of ``fixed_point_of``; 0 also where it is that of differences from factors of the same type.
+    """
+    place = fixed_point_of(gradients)
+    coarse = place > _spacing(factors, gradients).max(initial=0.0)
+    return place if coarse or not _are_differences(gradients, factors) else 0.0
+
+
+def _are_differences(gradients: np.ndarray, factors: np.ndarray) -> bool:
+    """Whether rows are multiples of the last digits of numbers whose difference they may be."""
+    # one client is enough to see that rows are gradients
+    if _zero_bits(gradients[:1], factors[:1]) is None:
+        return False
+    return (_zero_bits(gradients, factors) or 0.0) >= SURE
 
 
 def _zero_bits(gradients: np.ndarray, factors: np.ndarray) -> float | None:
@@ -110,6 +143,43 @@ def _spacing(factors: np.ndarray, gradients: np.ndarray) -> np.ndarray:
     with np.errstate(over="ignore"):
         after = before + gradients
     return np.spacing(np.minimum(np.abs(before), np.abs(after)))
+
+
+def fixed_point_of(gradients: Float[np.ndarray, "users rows K"]) -> float:
+    """Find the last place of rows that were rounded to so many places after the point.
+
+    Programs round so what they encrypt, add up under masks or quantise, and a row's digits are then fewer the
+    shorter it is.
+
+    Parameters
+    ----------
+    gradients : (users, rows, K)
+
+    Returns
+    -------
+    float
+        A power of a half or of a tenth that all entries are whole multiples of; 0 where there is none, or
+        entries may be so by chance.
+
+    Examples
+    --------
+    >>> rows = np.array([[[0.7654321, -0.1234567, 0.9753124]]])
+    >>> fixed_point_of(rows.round(4)), fixed_point_of(np.rint(rows * 2**16) / 2**16) == 2**-16
+    (0.0001, True)
+    >>> fixed_point_of(rows * np.pi)
+    0.0
+    """
+    entries = gradients[np.isfinite(gradients) & (gradients != 0)]
+    if not entries.size:
+        return 0.0
+    mantissa, exponent = np.frexp(entries.astype(np.float64))
+    whole = (mantissa * 2.0**53).astype(np.int64)
+    lowest = np.log2((whole & -whole).astype(np.float64)) + exponent - 53
+    places = [float(2.0 ** lowest.min())]
+    places += [10.0**-n for n in range(MOST_DECIMALS + 1) if np.array_equal(entries.round(n), entries)][:1]
+    place = max(places)
+    spared = np.log2(place) - np.log2(np.spacing(np.unique(np.abs(entries))))
+    return place if spared[spared > 0].sum() > SURE else 0.0
 
 
 def rounding_of(gradients: Float[np.ndarray, "users rows K"]) -> float:

@@ -42,7 +42,6 @@ from attacks.client_rules.named import OVER_ALL, WITH_BIAS, WITH_MOMENTUM, broke
 from attacks.closed_form.adaptive_recording import read_adaptive
 from attacks.closed_form.drawn_anew import unless_drawn_anew
 from attacks.closed_form.integer_relation import LOOSE, precision_of
-from attacks.closed_form.item_rows import rows_of
 from attacks.closed_form.readings import Rows, some_of
 from attacks.closed_form.reduction import leading_direction
 from attacks.closed_form.shared_pull import without_pull
@@ -52,12 +51,12 @@ from attacks.inversion.clients import (
     BATCH_BYTES,
     MOST_FITTED,
     answer_by_span,
-    bare,
     choice_of,
     is_one_pass,
     known_clients,
     leave_items,
     open_clients,
+    rows_in,
 )
 from attacks.inversion.guess import Guess
 from attacks.inversion.momentum_choice import chosen_with_momentum
@@ -275,10 +274,7 @@ def _one_step(view: View, found: Found) -> str:
     """Why neither steps nor passes are to be fitted, or nothing."""
     if leave_items(view, found):
         return ASIDE
-    if all(
-        _parallel(rows_of(bare(view.manifest), batch.rounds[0], None, found.lowered))
-        for batch in view.batches(BATCH_BYTES)
-    ):
+    if all(_parallel(rows_in(view, batch.rounds[0], found)) for batch in view.batches(BATCH_BYTES)):
         return (
             "rows of a client are parallel, off their items' factors: one step, of which undeclared reads "
             "what it tells"

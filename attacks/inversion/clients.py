@@ -10,7 +10,7 @@ from jaxtyping import Float
 from attacks.client_rules.differentiable import ClientRule
 from attacks.closed_form.fitted_chain import chain_of
 from attacks.closed_form.integer_relation import ratings_in_span
-from attacks.closed_form.item_rows import rows_of
+from attacks.closed_form.item_rows import rounded_place_of, rows_of
 from attacks.closed_form.readings import Rows, moved, some_of
 from attacks.closed_form.row_readings import LONGEST
 from attacks.inversion.answers import Found
@@ -131,7 +131,14 @@ def rows_in(view: View, uploads: Uploads, found: Found) -> Rows:
     -------
     Rows
     """
-    return moved(rows_of(bare(view.manifest), uploads, None, found.lowered))
+    rows = moved(rows_of(bare(view.manifest), uploads, None, found.lowered))
+    here = rows.item.any(axis=1)
+    if not here.any() or not (place := rounded_place_of(uploads.gradients, rows.factors)):
+        return rows
+    # precision_of allows for rows shorter than factors
+    largest = np.maximum(np.abs(rows.rows).max(axis=(1, 2)), np.abs(rows.factors).max(axis=(1, 2)))
+    digit = float(np.finfo(uploads.gradients.dtype).eps)
+    return rows._replace(precision=max(digit, place / largest[here].min()))
 
 
 def is_one_pass(view: View, found: Found) -> bool:

@@ -53,6 +53,31 @@ def test_local_steps_are_read(program: Program, least: float, tmp_path: Path):
 
 
 @pytest.mark.thorough
+@pytest.mark.parametrize("rounded", [8, 2.0**-24], ids=["eight decimals", "24 bits"])
+def test_changes_that_were_rounded_to_so_many_places(tmp_path: Path, rounded: float):
+    """As for encryption or masks. Before: nobody was answered."""
+    rng = np.random.default_rng(0)
+    q, ratings = rng.normal(0, 0.3, (60, 5)), np.zeros((12, 60))
+    with Recorder(tmp_path / "t", rating_levels=[1, 2, 3, 4, 5], rule={"upload": "delta"}) as recorder:
+        recorder.broadcast(0, q)
+        for user, own in enumerate(ratings):
+            rated, p = np.sort(rng.choice(60, rng.integers(3, 20), replace=False)), rng.normal(0, 0.3, 5)
+            own[rated] = rng.integers(1, 6, rated.size)
+            copy = q[rated]
+            for _ in range(3):
+                error = 0.01 * (own[rated] - copy @ p)
+                copy, p = copy + error[:, None] * p, p + error @ copy
+            change = copy - q[rated]
+            places = change.round(8) if rounded == 8 else np.rint(change / rounded) * rounded
+            recorder.upload(0, user, places, rated)
+    right, wrong = score(
+        Inversion(rounds=1).attack(open_transcript(tmp_path / "t").view("server"), 0), ratings
+    )
+    assert wrong == 0
+    assert right >= 0.9 * (ratings > 0).sum()
+
+
+@pytest.mark.thorough
 def test_few_ratings_need_the_rule_and_more_equations_than_unknowns(tmp_path: Path):
     """Five ratings and five factors: 25 equations about 10 unknowns and a rate; by the span alone, nobody."""
     ratings = Program(density=0.08, n_users=12).record(
