@@ -12,13 +12,13 @@ from attacks.client_rules.local_steps import LocalSteps
 from attacks.inversion.answers import Found
 from attacks.inversion.attack import Inversion
 from attacks.inversion.guess import Guess
-from attacks.inversion.rounds_together import (
+from attacks.inversion.rounds_together import told_together
+from attacks.inversion.several_rounds import (
     MOST_ROUNDS,
     RoundAfterRound,
     Together,
     spare_together,
     together,
-    told_together,
 )
 from attacks.inversion.told import Told
 from tests.attacks.inversion.test_inversion import score
