@@ -33,12 +33,23 @@ import numpy as np
 from jaxtyping import Float
 
 from attacks.base import Progress, Reconstruction, all_abstain, silent
+from attacks.client_rules.adaptive_rule import AdaptiveSteps
 from attacks.client_rules.biased_steps import BiasedSteps
 from attacks.client_rules.differentiable import ClientRule
 from attacks.client_rules.local_passes import NAMES, LocalPasses, passes_named, passes_to_try
 from attacks.client_rules.local_steps import declared_momentum, scaled_by_client
 from attacks.client_rules.momentum_passes import MomentumPasses, momentum_to_try
-from attacks.client_rules.named import OVER_ALL, WITH_BIAS, WITH_MOMENTUM, broken, rule_named
+from attacks.client_rules.named import (
+    IN_PAIRS,
+    OVER_ALL,
+    SOLVED,
+    WITH_BIAS,
+    WITH_MOMENTUM,
+    broken,
+    rule_named,
+)
+from attacks.client_rules.paired_labels import PairedLabels
+from attacks.client_rules.semi_als import SemiALS
 from attacks.closed_form.adaptive_recording import read_adaptive
 from attacks.closed_form.drawn_anew import unless_drawn_anew
 from attacks.closed_form.integer_relation import LOOSE, precision_of
@@ -62,10 +73,12 @@ from attacks.inversion.clients import (
 from attacks.inversion.guess import Guess
 from attacks.inversion.momentum_choice import chosen_with_momentum
 from attacks.inversion.own_bias import read_beside_bias
+from attacks.inversion.pairs import read_pairs
 from attacks.inversion.passes import chosen_in_order, in_order, sized, told_in_order
 from attacks.inversion.rounds import rows_by_rounds
 from attacks.inversion.rounds_together import answer_together
 from attacks.inversion.search import explained, told
+from attacks.inversion.solved import read_solved
 from attacks.obstacles import unreadable
 from victims.common.errors import InputError
 from victims.common.validation import at_least, require_fields
@@ -77,6 +90,13 @@ ASIDE = (
     "off its items' factors a client's rows have several directions, which no steps along these make: noise, "
     "or another rule"
 )
+
+
+READERS: dict[type, Callable[..., tuple[str, str]]] = {
+    BiasedSteps: read_beside_bias,
+    SemiALS: read_solved,
+    PairedLabels: read_pairs,
+}
 
 
 @dataclass(frozen=True)
@@ -106,7 +126,11 @@ class Inversion:
     def _rules(self, manifest: Manifest) -> tuple[Any, ...]:
         """What is tried, in this order."""
         if self.rule == ANY:
-            return (*OVER_ALL, *passes_to_try(manifest), *momentum_to_try(manifest), WITH_BIAS)
+            steps = (*OVER_ALL, *passes_to_try(manifest), *momentum_to_try(manifest), WITH_BIAS)
+            # these are tried where they are declared alone: they are no steps along the items' factors, and
+            # undeclared reads one step of them without a fit
+            solved = (SOLVED,) if manifest.update == "semi-als" else ()
+            return (*solved, *((IN_PAIRS,) if manifest.rule.loss == "bpr" else ()), *steps)
         if self.rule in NAMES:
             return (passes_named(self.rule, manifest),)
         return (rule_named(self.rule) if isinstance(self.rule, str) else self.rule,)
@@ -132,13 +156,11 @@ class Inversion:
         if obstacle := self.obstacle(view):
             return all_abstain(self.name, view.users, obstacle, options)
         found = Found(view)
-        reasons = []
-        for rule in self._rules(view.manifest):
-            if not found.answered.all():
-                in_order_ = isinstance(rule, LocalPasses | MomentumPasses)
-                by: Callable[..., str] = self._by_passes if in_order_ else self._by_rule
-                by = self._by_bias if isinstance(rule, BiasedSteps) else by
-                reasons.append(by(view, rule, found, options, progress))
+        reasons = [
+            self._by(rule)(view, rule, found, options, progress)
+            for rule in self._rules(view.manifest)
+            if not found.answered.all()
+        ]
         reason = "; ".join(dict.fromkeys(filter(None, reasons)))
         if self.rule == ANY:
             told = found.reconstruction(self.name, reason, options)
@@ -147,6 +169,14 @@ class Inversion:
         progress(view.users.size, view.users.size)
         told = found.reconstruction(self.name, reason, options)
         return unless_drawn_anew(told, rows_by_rounds(view), view) if found.answered.any() else told
+
+    def _by(self, rule: Any) -> Callable[..., str]:
+        """How answers under a rule are found."""
+        if isinstance(rule, LocalPasses | MomentumPasses):
+            return self._by_passes
+        if isinstance(rule, AdaptiveSteps):
+            return self._by_moments
+        return self._by_reader if isinstance(rule, tuple(READERS)) else self._by_rule
 
     def _by_rule(
         self, view: View, rule: ClientRule, found: Found, options: dict[str, Any], progress: Progress
@@ -180,15 +210,25 @@ class Inversion:
                 options["hypothesis"] = f"{guess.value:g} {guess.family.label}"
         return _unexplained(rule, choice)
 
-    def _by_bias(
-        self, view: View, rule: BiasedSteps, found: Found, options: dict[str, Any], progress: Progress
+    def _by_reader(
+        self, view: View, rule: ClientRule, found: Found, options: dict[str, Any], progress: Progress
     ) -> str:
-        """Answers under steps over all ratings beside a bias; why there are no others."""
-        if reason := _one_step(view, found):
+        """Answers under a rule that is read in a way of its own; why there are no others."""
+        if isinstance(rule, BiasedSteps) and (reason := _one_step(view, found)):
             return reason
-        hypothesis, reason = read_beside_bias(view, rule, found, self.rounds, progress)
+        hypothesis, reason = READERS[type(rule)](view, rule, found, self.rounds, progress)
         options |= {"hypothesis": hypothesis} if hypothesis else {}
         return reason
+
+    def _by_moments(
+        self, view: View, rule: AdaptiveSteps, found: Found, options: dict[str, Any], progress: Progress
+    ) -> str:
+        """Answers under steps of Adam or a relative; why there are no others."""
+        told = found.reconstruction(self.name, "", options)
+        read = read_adaptive(view, told, (view.manifest.upload.regularization,), (rule,))
+        for one in read:
+            found.add_read(one)
+        return "" if read else f"rows do not look like several steps of {rule.name}"
 
     def _by_fit(self, view: View, rule: ClientRule, guess: Guess, found: Found, progress: Progress) -> None:
         """Whose ratings are told with one."""
