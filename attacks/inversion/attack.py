@@ -159,16 +159,18 @@ class Inversion:
         reasons = [
             self._by(rule)(view, rule, found, options, progress)
             for rule in self._rules(view.manifest)
-            if not found.answered.all()
+            if not found.answered.all() and not found.of_labels
         ]
         reason = "; ".join(dict.fromkeys(filter(None, reasons)))
-        if self.rule == ANY:
+        if self.rule == ANY and not found.of_labels:
             told = found.reconstruction(self.name, reason, options)
             for one in read_adaptive(view, told, (view.manifest.upload.regularization,)):
                 found.add_read(one)
         progress(view.users.size, view.users.size)
         told = found.reconstruction(self.name, reason, options)
-        return unless_drawn_anew(told, rows_by_rounds(view), view) if found.answered.any() else told
+        if found.of_labels or not found.answered.any():  # negatives are drawn anew, and named so
+            return told
+        return unless_drawn_anew(told, rows_by_rounds(view), view)
 
     def _by(self, rule: Any) -> Callable[..., str]:
         """How answers under a rule are found."""

@@ -126,7 +126,7 @@ def _split(rule: PairedLabels, users: np.ndarray, items: np.ndarray, rows: Rows)
     if rule.negatives != 1:
         return Labelled(users, items, rows, first, able)
     able &= counts[0] == counts[1]
-    order = _by_turns(scalar, first, counts[0])
+    order = _by_turns(scalar, first, np.where(able, counts[0], 0))
     items, first = (np.take_along_axis(one, order, axis=1) for one in (items, first))
     return Labelled(users, items, _ordered(rows, order), first, able)
 
@@ -207,6 +207,7 @@ def _take_up(view: View, found: Found, split: dict[int, list[tuple[np.ndarray, n
     """Answers of those whose label of the positives is named; why others have none."""
     if not split:
         return
+    found.of_labels = True
     users = np.array(sorted(split))
     both = [joined(split[user], view.manifest.n_items) for user in users.tolist()]
     told = named(both, view.manifest.n_items)
