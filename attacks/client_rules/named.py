@@ -50,7 +50,8 @@ def rule_named(name: str) -> ClientRule:
         names = ", ".join(("any", *(rule.name for rule in OURS), *NAMES, *offered))
         raise InputError(f"rule of inversion must be one of {names}, got {name!r}")
     try:
-        return offered[name].load()()
+        loaded = offered[name].load()
+        return loaded if not isinstance(loaded, type) and not broken(loaded) else loaded()
     except Exception as error:
         raise InputError(f"rule {name!r} of {offered[name].value} cannot be made: {error!r:.200}") from error
 

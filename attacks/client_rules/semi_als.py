@@ -31,6 +31,7 @@ from jaxtyping import Array, Bool, Float
 from attacks.client_rules.differentiable import Family
 from victims.transcript.manifest import Manifest
 
+RIDGES = (0.01, 0.1, 1.0, 10.0, 100.0)  # where fits start, where nobody declares it
 RIDGE, SCALE, ALPHA = range(3)
 CONSTANTS = ("log_ridge", "log_scale", "alpha")
 
@@ -95,19 +96,24 @@ class SemiALS:
 
     def families(self, manifest: Manifest) -> tuple[Family, ...]:
         """As declared, then with an open ridge, then with an open scale, too."""
-        ridge = manifest.hyperparameters.get("lambda_factors", 0.0)
-        known = ridge > 0 and manifest.scale_known
-        tried = (("as declared", ()),) if known else ()
-        tried += (("any ridge", (RIDGE,)),) if manifest.scale_known else ()
+        declared = manifest.hyperparameters.get("lambda_factors", 0.0)
+        first = float(declared) if declared > 0 else None
+        tried: tuple[tuple[str, tuple[int, ...]], ...] = (("any ridge and scale", (RIDGE, SCALE)),)
+        if manifest.scale_known:
+            tried = ((("any ridge", (RIDGE,))), *tried)
+            tried = tried if first is None else (("as declared", ()), *tried)
+        every = tuple(sorted({*RIDGES, *(() if first is None else (first,))}))
         return tuple(
             Family(
                 f"solved for, {words}",
                 tuple(constant in open_ for constant in range(len(CONSTANTS))),
-                start=partial(_start, ridge, SCALE in open_),
+                every if open_ or first is None else (first,),
+                first,
+                partial(_start, SCALE in open_),
                 multiples=SCALE in open_,
                 tied=True,
             )
-            for words, open_ in (*tried, ("any ridge and scale", (RIDGE, SCALE)))
+            for words, open_ in tried
         )
 
     def upload(
@@ -125,12 +131,7 @@ class SemiALS:
         return error[:, None] * p, p
 
 
-def _start(
-    ridge: float, scaled: bool, _value: float, sigma: float, stiffness: float
-) -> tuple[float, float, float]:
-    """The declared ridge, or one that shrinks the factor by half; the scale that makes rows of that size."""
-    return (
-        float(np.log(ridge if ridge > 0 else max(stiffness, np.finfo(float).tiny))),
-        float(np.log(sigma)) if scaled else 0.0,
-        1.0,
-    )
+def _start(scaled: bool, ridge: float, sigma: float, stiffness: float) -> tuple[float, float, float]:
+    """That ridge, and the scale that makes rows of that size."""
+    del stiffness
+    return float(np.log(ridge)), float(np.log(sigma)) if scaled else 0.0, 1.0

@@ -36,7 +36,7 @@ from attacks.inversion.starts import Starts
 from attacks.inversion.told import SPARE
 from victims.transcript.view import View
 
-MOST_FITTED = 512  # rows of a client
+MOST_FITTED, AT_ONCE = 512, 16  # rows of a client that are fitted, and fits of one call
 LENGTHS = np.logspace(-1.5, 1, 6)  # of a client's factor, where fits start
 BEYOND = 3  # numbers that rows of one step tell of n: n less the two that are fitted, and less their sum, 0
 RATINGS = "the ratings have several levels, and a pairwise loss has labels"
@@ -180,10 +180,11 @@ def _explained(rule: PairedLabels, guess: Guess, part: Labelled) -> Bool[np.ndar
     begin, sign, there = begun(_starts(rule, rows, part.first), small, guess)
     n_free = int(guess.free.sum())
     there &= (part.able & (rows.item.sum(axis=1) - BEYOND - (n_free - 1) >= SPARE))[:, None]
-    first = fitted(rule, small.problem, begin, sign, there, guess.free, SHORT, ratings=False)
+    first = fitted(rule, small.problem, begin, sign, there, guess.free, SHORT, ratings=False, at_once=AT_ONCE)
     best = least(first, KEPT)
     sign, there = (np.take_along_axis(one, best, axis=1) for one in (sign, there))
-    last = fitted(rule, small.problem, chosen(first.at, best), sign, there, guess.free, LONG, ratings=False)
+    second = chosen(first.at, best)
+    last = fitted(rule, small.problem, second, sign, there, guess.free, LONG, ratings=False, at_once=AT_ONCE)
     left = np.where(np.isnan(last.left), np.inf, last.left).min(axis=1)
     return np.asarray(left <= allowed_of(rows))
 
