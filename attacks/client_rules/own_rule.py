@@ -69,7 +69,7 @@ class FunctionRule:
 
 
 def client_rule(
-    function: Callable[..., tuple[Any, Any]] | None = None,
+    function: Any = None,
     *,
     others: tuple[str, ...] = (),
     mixes_rows: bool = False,
