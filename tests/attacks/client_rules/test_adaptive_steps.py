@@ -10,6 +10,7 @@ import pytest
 from attacks.client_rules.adaptive_rule import ADAPTIVE, AdaptiveSteps
 from attacks.client_rules.adaptive_rule import CONSTANTS as OF_RULE
 from attacks.client_rules.adaptive_steps import ADAGRAD, ADAM, CONSTANTS, RATE, RMSPROP, WEIGHT_DECAY, upload
+from tests.attacks.client_rules.test_local_passes import manifest
 from tests.oracles.adaptive_client import AdaptiveClient
 
 
@@ -73,3 +74,14 @@ def test_slopes_are_those_of_finite_differences(rule: AdaptiveSteps):
     moved = by * np.eye(at.size)
     slope = np.stack([(plain(at + one) - plain(at - one)) / (2 * by) for one in moved], axis=1)
     np.testing.assert_allclose(jax.jacfwd(rows)(at), slope, rtol=1e-5, atol=1e-7)
+
+
+def test_a_declaration_says_weight_decay_and_steps():
+    """Of AdamW the weight decay; Adam has none beside its steps."""
+    told = manifest(weight_decay=0.3, local_steps=6)
+    assert [rule.decay_in(told) for rule in ADAPTIVE] == [0.0, 0.3, 0.0, 0.0]
+    assert ADAPTIVE[1].decay_in(manifest()) == 0.01
+    for rule in ADAPTIVE:
+        (family,) = rule.families(told)
+        assert family.first == 6.0
+        assert len(family.free) == len(family.start(2.0, 1.0, 1.0)) == len(OF_RULE)
