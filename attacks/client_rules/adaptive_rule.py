@@ -50,7 +50,7 @@ class AdaptiveSteps:
         ``adam``, ``adamw``, ``rmsprop`` or ``adagrad``.
     optimizer : Optimizer
     decay : float
-        Weight decay beside the step, where nobody declares it.
+        Weight decay beside the step, as programs have it by default.
     """
 
     name: str = "adam"
@@ -68,25 +68,10 @@ class AdaptiveSteps:
                 tuple(constant in (RATE, EPSILON) for constant in range(len(CONSTANTS))),
                 tuple(sorted({*TRIED, *(() if first is None else (first,))})),
                 first,
-                partial(_start, self.decay_in(manifest)),
+                partial(_start, self.decay),
                 _carried,
             ),
         )
-
-    def decay_in(self, manifest: Manifest) -> float:
-        """Say what weight decay there is beside the step: as declared, where the rule has any.
-
-        Parameters
-        ----------
-        manifest : Manifest
-
-        Returns
-        -------
-        float
-            A number per unit of the rate, >= 0.
-        """
-        told = (manifest.rule.model_extra or {}).get("weight_decay")
-        return float(told) if self.decay and isinstance(told, int | float) and told > 0 else self.decay
 
     def upload(
         self,

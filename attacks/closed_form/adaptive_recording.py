@@ -223,7 +223,7 @@ def _rule(
     middle_entry = float(np.median([np.median(np.abs(one.own.rows)) for one in every]))
     effort = _Effort()
     for kind, n_steps, way in _tried(rules, view.manifest.rule.local_steps):
-        optimizer, decay = kind.optimizer, kind.decay_in(view.manifest)
+        optimizer, decay = kind.optimizer, kind.decay
         if optimizer.first:  # some entries are next to the largest
             rates = _rates(largest_entry / largest(optimizer, n_steps), ROUND)
         else:
