@@ -52,26 +52,20 @@ from attacks.client_rules.paired_labels import PairedLabels
 from attacks.client_rules.semi_als import SemiALS
 from attacks.closed_form.adaptive_recording import read_adaptive
 from attacks.closed_form.drawn_anew import unless_drawn_anew
-from attacks.closed_form.integer_relation import LOOSE, precision_of
-from attacks.closed_form.item_rows import rows_of
-from attacks.closed_form.readings import Rows, some_of
-from attacks.closed_form.reduction import leading_direction
-from attacks.closed_form.shared_pull import without_pull
+from attacks.closed_form.readings import some_of
 from attacks.inversion.answers import FEWEST, Found, shared_constants
 from attacks.inversion.choice import Choice
 from attacks.inversion.clients import (
-    BATCH_BYTES,
     MOST_FITTED,
     answer_by_span,
-    bare,
     choice_of,
     is_one_pass,
     known_clients,
-    leave_items,
     open_clients,
 )
 from attacks.inversion.guess import Guess
 from attacks.inversion.momentum_choice import chosen_with_momentum
+from attacks.inversion.one_step import one_step, pointless
 from attacks.inversion.own_bias import read_beside_bias
 from attacks.inversion.pairs import read_pairs
 from attacks.inversion.passes import chosen_in_order, in_order, sized, told_in_order
@@ -86,10 +80,6 @@ from victims.transcript.manifest import Manifest
 from victims.transcript.view import View
 
 ANY = "any"  # rule
-ASIDE = (
-    "off its items' factors a client's rows have several directions, which no steps along these make: noise, "
-    "or another rule"
-)
 
 
 READERS: dict[type, Callable[..., tuple[str, str]]] = {
@@ -106,7 +96,7 @@ class Inversion:
     Attributes
     ----------
     rule : str or ClientRule
-        A name (``local-steps``, ``local-momentum``, ``momentum-passes``, one of
+        A name (of one of ``attacks.client_rules.named.OURS``, one of
         ``attacks.client_rules.local_passes.NAMES``, or what an installed package offers), an object
         (``factorleak.ClientRule``), or ``any``: all of ours that the declaration leaves.
     rounds : int
@@ -185,7 +175,7 @@ class Inversion:
     ) -> str:
         """Answers under a rule whose steps are over all ratings, or one's own; why there are no others."""
         answer_by_span(view, rule, found, self.rounds)
-        if reason := _pointless(view, rule, found):
+        if reason := pointless(view, rule, found):
             return reason
         # with momentum that nobody declared, only the usual one: most recordings have none, and fits are slow
         unlikely = rule == WITH_MOMENTUM and self.rule == ANY and declared_momentum(view.manifest) is None
@@ -216,8 +206,6 @@ class Inversion:
         self, view: View, rule: ClientRule, found: Found, options: dict[str, Any], progress: Progress
     ) -> str:
         """Answers under a rule that is read in a way of its own; why there are no others."""
-        if isinstance(rule, BiasedSteps) and (reason := _one_step(view, found)):
-            return reason
         hypothesis, reason = READERS[type(rule)](view, rule, found, self.rounds, progress)
         options |= {"hypothesis": hypothesis} if hypothesis else {}
         return reason
@@ -251,7 +239,7 @@ class Inversion:
         """Answers under passes over the ratings in one order; why there are no others."""
         if view.manifest.n_attributes:
             return "attributes take part in the steps, which passes over ratings do not model"
-        if reason := _one_step(view, found):
+        if reason := one_step(view, found):
             return reason
         if is_one_pass(view, found):
             return (
@@ -296,51 +284,6 @@ class Inversion:
         if view.manifest.factors < 2:
             return "with one factor a row is one number, and there are more unknowns than equations"
         return ""
-
-
-def _pointless(view: View, rule: ClientRule, found: Found) -> str:
-    """Why nothing is to be fitted, or nothing."""
-    if found.answered.all():
-        return "all are answered"
-    if not rule.mixes_rows:
-        return ""
-    told_of = ~np.isnan(found.outside)
-    if told_of.any() and not (found.outside <= found.allowed)[told_of].any():
-        return (
-            "rows of clients with more ratings than factors are not affine in factors and ratings, as "
-            "several steps over all ratings would make them"
-        )
-    return _one_step(view, found)
-
-
-def _one_step(view: View, found: Found) -> str:
-    """Why neither steps nor passes are to be fitted, or nothing."""
-    if leave_items(view, found):
-        return ASIDE
-    if all(
-        _parallel(rows_of(bare(view.manifest), batch.rounds[0], None, found.lowered))
-        for batch in view.batches(BATCH_BYTES)
-    ):
-        return (
-            "rows of a client are parallel, off their items' factors: one step, of which undeclared reads "
-            "what it tells"
-        )
-    return ""
-
-
-def _parallel(rows: Rows) -> bool:
-    """Whether each client's rows have one direction, but for a multiple of its items' factors (a pull)."""
-    clean, _ = without_pull(rows.rows, rows.factors, rows.item)
-    limit = LOOSE * precision_of(rows.rows, rows.factors, rows.precision)
-    return bool((np.minimum(_turned(rows.rows), _turned(clean)) <= limit).all())
-
-
-def _turned(rows: Float[np.ndarray, "clients n K"]) -> Float[np.ndarray, " clients"]:
-    """How much of each client's rows is off their direction, relative."""
-    direction, energy = leading_direction(rows)
-    off = rows - np.matmul(rows, direction[:, :, None]) * direction[:, None]
-    size = np.sqrt(energy)
-    return np.linalg.norm(off, axis=(1, 2)) / np.where(size > 0, size, 1.0)
 
 
 def _unexplained(rule: ClientRule, choice: Choice | None) -> str:

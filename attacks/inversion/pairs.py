@@ -158,9 +158,8 @@ def _chosen(view: View, rule: PairedLabels, found: Found) -> Guess | None:
         some = np.flatnonzero(part.able)[:SAMPLE]
         if not some.size:
             continue
-        few = Labelled(
-            *(one[some] for one in part[:2]), some_of(part.rows, some), part.first[some], part.able[some]
-        )
+        rows = some_of(part.rows, some)
+        few = Labelled(part.users[some], part.items[some], rows, part.first[some], part.able[some])
         best, most = None, 0
         for family in rule.families(view.manifest):
             for value in family.values:
