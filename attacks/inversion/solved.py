@@ -20,6 +20,10 @@ from victims.transcript.view import View
 WITH_ATTRIBUTES = (
     "attributes take part in what clients solve for, which this rule is not fitted with; spectral reads both"
 )
+UNEXPLAINED = (
+    "no hypothesis about the rule semi-als explains the rows of any client that was tried: their factors are no "
+    "solutions of Eq. (8), or their rows give too few equations (an open ridge and scale take five factors)"
+)
 
 
 def read_solved(
@@ -48,7 +52,7 @@ def read_solved(
         return "", WITH_ATTRIBUTES
     choice = choice_of(view, rule, found, as_declared=True)
     if choice is None:
-        return "", "next to no factor is the solution that Eq. (8) asks for (semi-als)"
+        return "", UNEXPLAINED
     levels = np.array(view.manifest.rating_levels)
     guess = choice.guess
     for again in (False, True):

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 import factorleak as fl
-from attacks.inversion.solved import WITH_ATTRIBUTES
+from attacks.inversion.solved import UNEXPLAINED, WITH_ATTRIBUTES
 
 pytestmark = pytest.mark.usefixtures("optimised")
 LEVELS = [1.0, 2.0, 3.0, 4.0, 5.0]
@@ -63,6 +63,7 @@ def test_factors_that_nobody_solved_for_are_not_answered(tmp_path: Path):
     """Declared wrongly: rows of one gradient step at any factor."""
     recorded(tmp_path / "t", told={"upload_scale": 1.0, "upload_regularization": 0.0}, tied=False)
     found = fl.attack(tmp_path / "t", fl.Inversion("semi-als"))
+    assert set(found.abstained.values()) == {UNEXPLAINED}
     assert len(found.abstained) == 6
 
 
