@@ -1,9 +1,10 @@
 """Clients that solve for their factor in every round (semi-als), read by a fit of ratings and open constants.
 
 The factor follows from the ratings (``attacks.client_rules.semi_als``), so that rows of one round tell all
-ratings, and whether they come of such factors. A ridge or a scale that nobody told is told by the grid. Rows are taken free of the scale and the regularisation that are
-declared; whether these, and the declared ridge, are right is told by the rows: what the declaration does not
-explain is tried with an open ridge, and with an open scale.
+ratings, and whether they come of such factors. A ridge or a scale that nobody told is told by the grid. Rows
+are taken free of the scale and the regularisation that are declared; whether these, and the declared ridge,
+are right is told by the rows: what the declaration does not explain is tried with an open ridge, and with an
+open scale.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ WITH_ATTRIBUTES = (
 )
 UNEXPLAINED = (
     "no hypothesis about the rule semi-als explains the rows of any client that was tried: factors are no "
-    "solutions of Eq. (8), or their rows give too few equations (an open ridge and scale take five factors)"
+    "solutions of Eq. (8), or rows give too few equations (an open ridge and scale take five factors)"
 )
 
 
