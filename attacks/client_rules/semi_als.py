@@ -9,8 +9,8 @@ alpha) clip(r, 0, 1), Eq. (42) as corrected (as printed an unrated item would pr
 of attributes are those of items with factor and value times the root of lambda_1, over that root.
 
 In observed-only orthogonal mixtures of ratings and factors make the same mixture of rows. All rows of a round
-are parallel: n + min(n, K) - 1 numbers about n ratings, as the start has no part in them. Each length of p has a
-ridge under which it makes the same rows, so that a ridge that nobody told is told by the rating grid alone.
+are parallel: n + min(n, K) - 1 numbers about n ratings, as the start has no part in them. Each length of p
+has a ridge under which it makes the same rows: one that nobody told is told by the rating grid alone.
 
 Symbols: sigma scale of the upload.
 
