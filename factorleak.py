@@ -38,6 +38,7 @@ if TYPE_CHECKING:
         all_abstain,
     )
     from attacks.client_rules.differentiable import ClientRule, Family
+    from attacks.client_rules.own_rule import client_rule
     from attacks.identify.identification import Identification
     from attacks.inversion.attack import Inversion
     from audit.requests.contracts import check_attack, check_defense
@@ -115,6 +116,7 @@ __all__ = [
     "check_attack",
     "check_defense",
     "check_transcript",
+    "client_rule",
     "compare",
     "generator",
     "identify",
@@ -142,6 +144,7 @@ _LOCATIONS = {
         "all_abstain",
     ),
     "attacks.client_rules.differentiable": ("ClientRule", "Family"),
+    "attacks.client_rules.own_rule": ("client_rule",),
     "attacks.identify.identification": ("Identification",),
     "attacks.inversion.attack": ("Inversion",),
     "audit.requests.contracts": ("check_attack", "check_defense"),

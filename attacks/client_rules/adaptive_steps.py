@@ -8,6 +8,9 @@ Factor u and copies w_j of the items, each entry with moments of its own, none a
 m' = m / (1 - a^t) and s' = s / (1 - b^t) where a rule corrects them. What multiplies the loss goes out but
 for eps, which is in its units; a sum or a mean are the same. The first step tells signs alone.
 
+The formulas are of NumPy's and of JAX's arrays alike: closed forms step on batches of any shape, and
+``attacks.client_rules.adaptive_rule`` is the same steps to be differentiated and compiled.
+
 References
 ----------
 D. P. Kingma, J. Ba 2015, arXiv:1412.6980, Algorithm 1; I. Loshchilov, F. Hutter 2019, arXiv:1711.05101 (decay
@@ -16,7 +19,7 @@ beside the step); J. Duchi et al. 2011, JMLR 12:2121 (Adagrad); T. Tieleman, G. 
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from jaxtyping import Float
@@ -51,6 +54,38 @@ RMSPROP = Optimizer("rmsprop", 0.0, 0.99, 0.01, False)
 ADAGRAD = Optimizer("adagrad", 0.0, 1.0, 1.0, False)
 
 
+class Moments(NamedTuple):
+    """Of a gradient, each of its shape.
+
+    Attributes
+    ----------
+    mean, square : (...)
+        m and s; 0 before the first step.
+    """
+
+    mean: Any
+    square: Any
+
+
+class Client(NamedTuple):
+    """A client between two steps.
+
+    Attributes
+    ----------
+    factor : (..., K)
+        u.
+    items : (..., n, K)
+        Its copies of the items' factors, w.
+    of_factor, of_items : Moments
+        Of both gradients.
+    """
+
+    factor: Any
+    items: Any
+    of_factor: Moments
+    of_items: Moments
+
+
 class Upload(NamedTuple):
     """What a client sends, and its factor before each step.
 
@@ -66,15 +101,15 @@ class Upload(NamedTuple):
 
 
 def step(
-    optimizer: Optimizer, moments: np.ndarray, gradient: np.ndarray, number: int, epsilon: np.ndarray | float
-) -> np.ndarray:
-    """Step once in units of the rate; both moments are moved on in place.
+    optimizer: Optimizer, moments: Moments, gradient: Any, number: Any, epsilon: Any
+) -> tuple[Any, Moments]:
+    """Step once in units of the rate.
 
     Parameters
     ----------
     optimizer : Optimizer
-    moments : (2, ...)
-        Zeros before the first step.
+    moments : Moments
+        Before the step.
     gradient : (...)
         Upwards.
     number : int
@@ -85,21 +120,92 @@ def step(
     Returns
     -------
     (...)
+        The step; 0 where no gradient was ever seen.
+    Moments
+        After it.
 
     Examples
     --------
-    >>> step(ADAM, np.zeros((2, 1)), np.array([0.3]), 1, 0.0).round(12)
+    >>> step(ADAM, none_yet(np.zeros(1)), np.array([0.3]), 1, 0.0)[0].round(12)
     array([1.])
     """
-    moments[0] *= optimizer.first
-    moments[0] += (1 - optimizer.first) * gradient
-    moments[1] *= optimizer.second
-    moments[1] += optimizer.taken * gradient**2
+    where, sqrt = (getattr(gradient.__array_namespace__(), name) for name in ("where", "sqrt"))
+    mean = optimizer.first * moments.mean + (1 - optimizer.first) * gradient
+    square = optimizer.second * moments.square + optimizer.taken * gradient**2
     up, size = 1.0, 1.0
     if optimizer.corrected:
         up, size = 1 / (1 - optimizer.first**number), 1 / (1 - optimizer.second**number)
-    below = np.sqrt(size * moments[1]) + epsilon
-    return up * moments[0] / np.where(below > 0, below, 1.0)
+    some = square > 0
+    # the root of a number that is surely not 0, so that its derivative is finite
+    below = sqrt(where(some, size * square, 1.0)) + epsilon
+    return where(some, up * mean / below, 0.0), Moments(mean, square)
+
+
+def none_yet(like: Any) -> Moments:
+    """Make moments before the first step.
+
+    Parameters
+    ----------
+    like : (...)
+        Of the gradient's shape.
+
+    Returns
+    -------
+    Moments
+    """
+    return Moments(0.0 * like, 0.0 * like)
+
+
+def begun(factor: Any, factors: Any) -> Client:
+    """Make a client as it starts.
+
+    Parameters
+    ----------
+    factor : (..., K)
+    factors : (n, K)
+        As broadcast.
+
+    Returns
+    -------
+    Client
+    """
+    items = factor.__array_namespace__().broadcast_to(factors, (*factor.shape[:-1], *factors.shape))
+    return Client(factor, items, none_yet(factor), none_yet(items))
+
+
+def stepped(
+    optimizer: Optimizer, client: Client, ratings: Any, constants: Any, number: Any, *, moves: bool = True
+) -> Client:
+    """Step once, factor and items from the same point.
+
+    Parameters
+    ----------
+    optimizer : Optimizer
+    client : Client
+    ratings : (..., n)
+        In stars, less what everybody takes off.
+    constants : (..., c)
+        ``CONSTANTS``.
+    number : int
+        Of the step, >= 1.
+    moves : bool
+        Whether the factor steps, too.
+
+    Returns
+    -------
+    Client
+    """
+    u, w, own, items = client
+    rate = constants.__array_namespace__().exp(constants[..., RATE, None])
+    epsilon, of_factor, of_item, decay = (constants[..., one, None] for one in range(1, len(CONSTANTS)))
+    off = ratings - (w @ u[..., None])[..., 0]
+    if moves:
+        ascent = (off[..., None, :] @ w)[..., 0, :] - of_factor * u
+        by, own = step(optimizer, own, ascent, number, epsilon)
+        u = (1 - rate * decay) * u + rate * by
+    gradient = off[..., None] * client.factor[..., None, :] - of_item[..., None] * w
+    by, items = step(optimizer, items, gradient, number, epsilon[..., None])
+    return Client(u, (1 - (rate * decay)[..., None]) * w + rate[..., None] * by, own, items)
 
 
 def upload(
@@ -133,20 +239,12 @@ def upload(
     -------
     Upload
     """
-    rate = np.exp(constants[..., RATE, None])
-    epsilon, of_factor, of_item, decay = (constants[..., one, None] for one in range(1, len(CONSTANTS)))
-    u, w = factor, np.broadcast_to(factors, (*factor.shape[:-1], *factors.shape))
     ratings = error + factor @ factors.T
-    own, items = np.zeros((2, *u.shape)), np.zeros((2, *w.shape))
-    walked = []
+    client, walked = begun(factor, factors), []
     for number in range(1, n_steps + 1):
-        u = u if path is None else path[..., number - 1, :]
-        walked.append(u)
-        off = ratings - (w @ u[..., None])[..., 0]
-        gradient = off[..., None] * u[..., None, :] - of_item[..., None] * w
-        if path is None and number < n_steps:
-            ascent = (off[..., None, :] @ w)[..., 0, :] - of_factor * u
-            u = (1 - rate * decay) * u + rate * step(optimizer, own, ascent, number, epsilon)
-        moved = step(optimizer, items, gradient, number, epsilon[..., None])
-        w = (1 - (rate * decay)[..., None]) * w + rate[..., None] * moved
-    return Upload(w - factors, np.stack(walked, axis=-2))
+        if path is not None:
+            client = client._replace(factor=path[..., number - 1, :])
+        walked.append(client.factor)
+        moves = path is None and number < n_steps
+        client = stepped(optimizer, client, ratings, constants, number, moves=moves)
+    return Upload(client.items - factors, np.stack(walked, axis=-2))

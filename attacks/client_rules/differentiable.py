@@ -16,6 +16,41 @@ from jaxtyping import Array, Float
 from victims.transcript.manifest import Manifest
 
 
+def of_sigma(value: float, sigma: float, stiffness: float) -> tuple[float, ...]:
+    """Start from a rate alone, of a single short step.
+
+    Parameters
+    ----------
+    value : float
+    sigma : float
+        > 0.
+    stiffness : float
+
+    Returns
+    -------
+    tuple of float
+        The logarithm of sigma.
+    """
+    del value, stiffness
+    return (float(np.log(sigma)),)
+
+
+def as_it_was(constants: Float[np.ndarray, "*clients c"], value: float) -> Float[np.ndarray, "*clients c"]:
+    """Start from the constants that fit with another value of a family.
+
+    Parameters
+    ----------
+    constants : (..., c)
+    value : float
+
+    Returns
+    -------
+    (..., c)
+    """
+    del value
+    return constants
+
+
 class Family(NamedTuple):
     """Hypotheses about a rule that differ in one number, such as how many steps a client takes.
 
@@ -32,9 +67,10 @@ class Family(NamedTuple):
         The value that is declared.
     start : callable
         From a value, sigma and the largest eigenvalue of the sum over items of v v' to constants under which
-        a row is, to first order, sigma e u.
+        a row is, to first order, sigma e u. By default one constant, the logarithm of sigma.
     carried : callable
-        From constants that fit with another value, and a value, to constants to start from with this one.
+        From constants that fit with another value, and a value, to constants to start from with this one: by
+        default the same.
     multiples : bool
         Whether any multiple of factor and ratings gives the same rows, with other free constants: a client
         whose ratings have another multiple on the grid is then not told by its own rows.
@@ -46,18 +82,22 @@ class Family(NamedTuple):
     constant_columns : int
         Columns of 1 that the rule wants after the K of each item's factor, and of 0 in its rows: what a
         client has beside its factor for all items alike.
+    tied : bool
+        Whether a client's factor follows from its ratings, whatever it was, and all its rows are multiples of
+        it: such rows are fewer equations, and about the ratings and constants alone.
     """
 
-    label: str
-    free: tuple[bool, ...]
-    values: tuple[float, ...]
-    first: float | None
-    start: Callable[[float, float, float], tuple[float, ...]]
-    carried: Callable[[Float[np.ndarray, "*clients c"], float], Float[np.ndarray, "*clients c"]]
+    label: str = ""
+    free: tuple[bool, ...] = (True,)
+    values: tuple[float, ...] = (0.0,)
+    first: float | None = None
+    start: Callable[[float, float, float], tuple[float, ...]] = of_sigma
+    carried: Callable[[Float[np.ndarray, "*clients c"], float], Float[np.ndarray, "*clients c"]] = as_it_was
     multiples: bool = False
     own: tuple[int, ...] = ()
     shifts: bool = False
     constant_columns: int = 0
+    tied: bool = False
 
 
 @runtime_checkable

@@ -4,11 +4,14 @@ from __future__ import annotations
 
 from importlib.metadata import entry_points
 
+from attacks.client_rules.adaptive_rule import ADAPTIVE
 from attacks.client_rules.biased_steps import BiasedSteps
 from attacks.client_rules.differentiable import ClientRule
 from attacks.client_rules.local_passes import NAMES, LocalPasses
 from attacks.client_rules.local_steps import LocalSteps
 from attacks.client_rules.momentum_passes import MomentumPasses
+from attacks.client_rules.paired_labels import PairedLabels
+from attacks.client_rules.semi_als import SemiALS
 from victims.common.errors import InputError
 
 GROUP = "factorleak.client_rules"
@@ -16,7 +19,9 @@ WITH_MOMENTUM = LocalSteps(momentum=True)
 OVER_ALL = (LocalSteps(), WITH_MOMENTUM)  # rules of steps over all ratings
 WITH_BIAS = BiasedSteps()
 PASSES_WITH_MOMENTUM = MomentumPasses()
-OURS = (*OVER_ALL, PASSES_WITH_MOMENTUM, WITH_BIAS)
+SOLVED = SemiALS()
+IN_PAIRS = PairedLabels()
+OURS = (*OVER_ALL, PASSES_WITH_MOMENTUM, WITH_BIAS, SOLVED, IN_PAIRS, *ADAPTIVE)
 
 
 def rule_named(name: str) -> ClientRule:
@@ -45,7 +50,8 @@ def rule_named(name: str) -> ClientRule:
         names = ", ".join(("any", *(rule.name for rule in OURS), *NAMES, *offered))
         raise InputError(f"rule of inversion must be one of {names}, got {name!r}")
     try:
-        return offered[name].load()()
+        loaded = offered[name].load()
+        return loaded if not isinstance(loaded, type) and not broken(loaded) else loaded()
     except Exception as error:
         raise InputError(f"rule {name!r} of {offered[name].value} cannot be made: {error!r:.200}") from error
 

@@ -19,7 +19,7 @@ from typing import NamedTuple
 import numpy as np
 from jaxtyping import Bool, Float
 
-from attacks.client_rules.adaptive_steps import Optimizer, step
+from attacks.client_rules.adaptive_steps import Optimizer, none_yet, step
 
 FARTHEST, NEAREST, GRID = 1e4, 1e-6, 4000  # ratios' distances from 1 that are tabulated, and how many
 NEWTON, PROBE, FLAT = 4, 1e-6, 1e-9  # steps, difference, and the slope below which there is none to be taken
@@ -72,9 +72,11 @@ def summed(
     >>> summed(ADAM, 2, np.array([1.0, 0.0])).round(4)
     array([2.    , 1.6701])
     """
-    moments = np.zeros((2, *ratio.shape))
-    steps = (step(optimizer, moments, 1 + (t - 1) * (ratio - 1), t, 0.0) for t in range(1, n_steps + 1))
-    return np.asarray(sum(steps, np.zeros(ratio.shape)))
+    moments, total = none_yet(ratio), np.zeros(ratio.shape)
+    for number in range(1, n_steps + 1):
+        by, moments = step(optimizer, moments, 1 + (number - 1) * (ratio - 1), number, 0.0)
+        total = total + by
+    return total
 
 
 def largest(optimizer: Optimizer, n_steps: int) -> float:

@@ -26,7 +26,8 @@ import numpy as np
 from jaxtyping import Bool, Float
 
 from attacks.base import Estimates, Reconstruction
-from attacks.client_rules.adaptive_steps import ADAGRAD, ADAM, RATE, RMSPROP, Optimizer
+from attacks.client_rules.adaptive_rule import ADAPTIVE, AdaptiveSteps
+from attacks.client_rules.adaptive_steps import RATE
 from attacks.closed_form.adaptive_fit import FEWEST, Fit, Rule, fitted
 from attacks.closed_form.adaptive_numbers import Own
 from attacks.closed_form.adaptive_ratios import largest, summed
@@ -37,7 +38,6 @@ from victims.transcript.manifest import Manifest
 from victims.transcript.view import UserBatch, View
 
 ALREADY = 0.5  # share of the clients that are answered: nothing else is looked for
-KINDS = ((ADAM, 0.0), (ADAM, 0.01), (RMSPROP, 0.0), (ADAGRAD, 0.0))  # and their usual weight decay
 # steps, where nobody declares how many: of Adam, of the others, and of Adam at last
 TRIED, RARE, MANY = (2, 3, 5, 4), (2, 3, 5), (10,)
 FEWEST_FACTORS, MOST = 3, 400  # factors, and ratings of a client that is fitted
@@ -93,7 +93,9 @@ class _Effort:
         return fit if told else None
 
 
-def read_adaptive(view: View, told: Reconstruction, pulls: Sequence[float]) -> list[Answered]:
+def read_adaptive(
+    view: View, told: Reconstruction, pulls: Sequence[float], rules: tuple[AdaptiveSteps, ...] = ADAPTIVE
+) -> list[Answered]:
     """Read all clients of a view, where few are answered otherwise and rows look like steps of Adam.
 
     Parameters
@@ -103,6 +105,8 @@ def read_adaptive(view: View, told: Reconstruction, pulls: Sequence[float]) -> l
         What is answered otherwise.
     pulls : sequence of float
         Multiples of its factor that each row may hold.
+    rules : tuple of AdaptiveSteps
+        Which are tried, the likeliest first.
 
     Returns
     -------
@@ -123,14 +127,21 @@ def read_adaptive(view: View, told: Reconstruction, pulls: Sequence[float]) -> l
         if sizes.size and np.median(sizes[:, 0]) >= HALF and np.median(sizes[:, 1]) >= RANK_ONE:
             middle = np.median(sizes[:, 2])
             if np.median(np.abs(sizes[:, 2] - middle)) <= ALIKE * middle:
-                return _read(view, pull, sizes, nobody=len(told.abstained) == view.users.size)
+                return _read(view, pull, rules, sizes, nobody=len(told.abstained) == view.users.size)
     return []
 
 
-def _read(view: View, pull: float, sizes: Float[np.ndarray, "clients 4"], *, nobody: bool) -> list[Answered]:
+def _read(
+    view: View,
+    pull: float,
+    rules: tuple[AdaptiveSteps, ...],
+    sizes: Float[np.ndarray, "clients 4"],
+    *,
+    nobody: bool,
+) -> list[Answered]:
     """Answers, or a reason where nobody is answered otherwise, either."""
     one_step = bool(np.median(sizes[:, 3]) < 1)
-    found = None if one_step else _rule(view, pull, float(sizes[:, 2].max()))
+    found = None if one_step else _rule(view, pull, rules, float(sizes[:, 2].max()))
     if found is None:
         reason = ONE_STEP if one_step else NOT_FITTED
         return [_nothing(batch, reason) for batch in view.batches(BATCH_BYTES)] if nobody else []
@@ -201,7 +212,9 @@ def _sent(manifest: Manifest, batch: UserBatch, number: int, pull: float, way: i
         yield _Sent(place, uploads.round, here, Own(own, factors.astype(float), offset, levels, digit))
 
 
-def _rule(view: View, pull: float, largest_entry: float) -> tuple[Rule, int] | None:
+def _rule(
+    view: View, pull: float, rules: tuple[AdaptiveSteps, ...], largest_entry: float
+) -> tuple[Rule, int] | None:
     """What a few clients' ratings are told with, and whether rows are changes, 1, or their opposite."""
     every = [sent for batch in view.batches(BATCH_BYTES) for sent in _sent(view.manifest, batch, 0, pull, 1)]
     every.sort(key=lambda sent: len(sent.own.rows))
@@ -209,13 +222,13 @@ def _rule(view: View, pull: float, largest_entry: float) -> tuple[Rule, int] | N
     asked = (middle or every)[:: max(1, len(middle or every) // ASKED)][:ASKED]
     middle_entry = float(np.median([np.median(np.abs(one.own.rows)) for one in every]))
     effort = _Effort()
-    for kind, n_steps, way in _tried(view.manifest.rule.local_steps):
-        optimizer, decay = kind
+    for kind, n_steps, way in _tried(rules, view.manifest.rule.local_steps):
+        optimizer, decay = kind.optimizer, kind.decay
         if optimizer.first:  # some entries are next to the largest
             rates = _rates(largest_entry / largest(optimizer, n_steps), ROUND)
         else:
             rates = _rates(middle_entry / float(summed(optimizer, n_steps, np.ones(1))[0]), ROUGHLY)
-        for rate, sent in product(rates, asked if kind == KINDS[0] else asked[:FEW]):
+        for rate, sent in product(rates, asked if kind == rules[0] else asked[:FEW]):
             own = sent.own._replace(rows=way * sent.own.rows)
             fit = effort.fitted(own, Rule(optimizer, n_steps, rate, decay))
             if fit is not None:
@@ -223,16 +236,18 @@ def _rule(view: View, pull: float, largest_entry: float) -> tuple[Rule, int] | N
     return None
 
 
-def _tried(declared: int | None) -> Iterator[tuple[tuple[Optimizer, float], int, int]]:
+def _tried(
+    rules: tuple[AdaptiveSteps, ...], declared: int | None
+) -> Iterator[tuple[AdaptiveSteps, int, int]]:
     """Kinds, numbers of steps and signs of rows, the likeliest first."""
     said = (declared,) if declared and declared > 1 else ()
-    for number, kind in enumerate(KINDS):
+    for number, kind in enumerate(rules):
         for n_steps in dict.fromkeys((*said, *(RARE if number else TRIED))):
             yield kind, n_steps, 1
     for n_steps in dict.fromkeys((*said, *RARE)):
-        yield KINDS[0], n_steps, -1
+        yield rules[0], n_steps, -1
     for n_steps in MANY:
-        yield KINDS[0], n_steps, 1
+        yield rules[0], n_steps, 1
 
 
 def _rates(about: float, within: float) -> list[float]:

@@ -13,6 +13,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 
 import numpy as np
+from jaxtyping import Int
 
 from attacks.base import OPTIONAL, Estimates, Reconstruction
 from attacks.closed_form.contradicted import silent_about
@@ -72,7 +73,7 @@ def with_positives(found: Reconstruction, view: View) -> Reconstruction:
         blocks = tuple(block for block in rest if block.users.size)
         chosen = [one for one, take in zip(split.values(), sure, strict=True) if take]
         answers = Named(told.positive[sure], told.probability[sure])
-        blocks += (_estimates(users[sure], chosen, answers, float(view.manifest.rating_levels[0])),)
+        blocks += (label_estimates(users[sure], chosen, answers, float(view.manifest.rating_levels[0])),)
     return replace(found, blocks=blocks, abstained=kept | reasons, diagnostics=diagnostics)
 
 
@@ -136,8 +137,24 @@ def _but(block: Estimates, users: np.ndarray) -> Estimates:
     return Estimates(block.users[keep], kind, index, block.value[keep], **rest)
 
 
-def _estimates(users: np.ndarray, split: list[Sides], told: Named, level: float) -> Estimates:
-    """The level for positives and 0 for negatives, padded to one length."""
+def label_estimates(
+    users: Int[np.ndarray, " clients"], split: list[Sides], told: Named, level: float
+) -> Estimates:
+    """Answer the level for positives and 0 for negatives, padded to one length.
+
+    Parameters
+    ----------
+    users : (clients,)
+    split : list of Sides
+        Of these clients.
+    told : Named
+    level : float
+        Stars.
+
+    Returns
+    -------
+    Estimates
+    """
     shape = users.size, max(one.item.size for one in split)
     value, index = np.full(shape, np.nan), np.zeros(shape, np.int32)
     for row, (one, positive) in enumerate(zip(split, told.positive, strict=True)):

@@ -69,6 +69,7 @@ class Found:
         self.reasons: dict[int, str] = {}
         self.blocks: list[Estimates] = []
         self.doubted: list[Estimates] = []  # of clients whose ratings may all be a level higher
+        self.of_labels = False  # whether rows are of positives and of negatives that clients drew
 
     def add_by_span(self, users: np.ndarray, index: np.ndarray, new: Relation) -> None:
         """Take up whose ratings are told without a fit."""

@@ -33,38 +33,46 @@ import numpy as np
 from jaxtyping import Float
 
 from attacks.base import Progress, Reconstruction, all_abstain, silent
+from attacks.client_rules.adaptive_rule import AdaptiveSteps
 from attacks.client_rules.biased_steps import BiasedSteps
 from attacks.client_rules.differentiable import ClientRule
 from attacks.client_rules.local_passes import NAMES, LocalPasses, passes_named, passes_to_try
 from attacks.client_rules.local_steps import declared_momentum, scaled_by_client
 from attacks.client_rules.momentum_passes import MomentumPasses, momentum_to_try
-from attacks.client_rules.named import OVER_ALL, WITH_BIAS, WITH_MOMENTUM, broken, rule_named
+from attacks.client_rules.named import (
+    IN_PAIRS,
+    OVER_ALL,
+    SOLVED,
+    WITH_BIAS,
+    WITH_MOMENTUM,
+    broken,
+    rule_named,
+)
+from attacks.client_rules.paired_labels import PairedLabels
+from attacks.client_rules.semi_als import SemiALS
 from attacks.closed_form.adaptive_recording import read_adaptive
 from attacks.closed_form.drawn_anew import unless_drawn_anew
-from attacks.closed_form.integer_relation import LOOSE, precision_of
-from attacks.closed_form.readings import Rows, some_of
-from attacks.closed_form.reduction import leading_direction
-from attacks.closed_form.shared_pull import without_pull
+from attacks.closed_form.readings import some_of
 from attacks.inversion.answers import FEWEST, Found, shared_constants
 from attacks.inversion.choice import Choice
 from attacks.inversion.clients import (
-    BATCH_BYTES,
     MOST_FITTED,
     answer_by_span,
     choice_of,
     is_one_pass,
     known_clients,
-    leave_items,
     open_clients,
-    rows_in,
 )
 from attacks.inversion.guess import Guess
 from attacks.inversion.momentum_choice import chosen_with_momentum
+from attacks.inversion.one_step import one_step, pointless
 from attacks.inversion.own_bias import read_beside_bias
+from attacks.inversion.pairs import read_pairs
 from attacks.inversion.passes import chosen_in_order, in_order, sized, told_in_order
 from attacks.inversion.rounds import rows_by_rounds
 from attacks.inversion.rounds_together import answer_together
 from attacks.inversion.search import explained, told
+from attacks.inversion.solved import read_solved
 from attacks.obstacles import unreadable
 from victims.common.errors import InputError
 from victims.common.validation import at_least, require_fields
@@ -72,10 +80,13 @@ from victims.transcript.manifest import Manifest
 from victims.transcript.view import View
 
 ANY = "any"  # rule
-ASIDE = (
-    "off its items' factors a client's rows have several directions, which no steps along these make: noise, "
-    "or another rule"
-)
+
+
+READERS: dict[type, Callable[..., tuple[str, str]]] = {
+    BiasedSteps: read_beside_bias,
+    SemiALS: read_solved,
+    PairedLabels: read_pairs,
+}
 
 
 @dataclass(frozen=True)
@@ -85,7 +96,7 @@ class Inversion:
     Attributes
     ----------
     rule : str or ClientRule
-        A name (``local-steps``, ``local-momentum``, ``momentum-passes``, one of
+        A name (of one of ``attacks.client_rules.named.OURS``, one of
         ``attacks.client_rules.local_passes.NAMES``, or what an installed package offers), an object
         (``factorleak.ClientRule``), or ``any``: all of ours that the declaration leaves.
     rounds : int
@@ -105,7 +116,11 @@ class Inversion:
     def _rules(self, manifest: Manifest) -> tuple[Any, ...]:
         """What is tried, in this order."""
         if self.rule == ANY:
-            return (*OVER_ALL, *passes_to_try(manifest), *momentum_to_try(manifest), WITH_BIAS)
+            steps = (*OVER_ALL, *passes_to_try(manifest), *momentum_to_try(manifest), WITH_BIAS)
+            # these are tried where they are declared alone: they are no steps along the items' factors, and
+            # undeclared reads one step of them without a fit
+            solved = (SOLVED,) if manifest.update == "semi-als" else ()
+            return (*solved, *((IN_PAIRS,) if manifest.rule.loss == "bpr" else ()), *steps)
         if self.rule in NAMES:
             return (passes_named(self.rule, manifest),)
         return (rule_named(self.rule) if isinstance(self.rule, str) else self.rule,)
@@ -131,28 +146,36 @@ class Inversion:
         if obstacle := self.obstacle(view):
             return all_abstain(self.name, view.users, obstacle, options)
         found = Found(view)
-        reasons = []
-        for rule in self._rules(view.manifest):
-            if not found.answered.all():
-                in_order_ = isinstance(rule, LocalPasses | MomentumPasses)
-                by: Callable[..., str] = self._by_passes if in_order_ else self._by_rule
-                by = self._by_bias if isinstance(rule, BiasedSteps) else by
-                reasons.append(by(view, rule, found, options, progress))
+        reasons = [
+            self._by(rule)(view, rule, found, options, progress)
+            for rule in self._rules(view.manifest)
+            if not found.answered.all() and not found.of_labels
+        ]
         reason = "; ".join(dict.fromkeys(filter(None, reasons)))
-        if self.rule == ANY:
+        if self.rule == ANY and not found.of_labels:
             told = found.reconstruction(self.name, reason, options)
             for one in read_adaptive(view, told, (view.manifest.upload.regularization,)):
                 found.add_read(one)
         progress(view.users.size, view.users.size)
         told = found.reconstruction(self.name, reason, options)
-        return unless_drawn_anew(told, rows_by_rounds(view), view) if found.answered.any() else told
+        if found.of_labels or not found.answered.any():  # negatives are drawn anew, and named so
+            return told
+        return unless_drawn_anew(told, rows_by_rounds(view), view)
+
+    def _by(self, rule: Any) -> Callable[..., str]:
+        """How answers under a rule are found."""
+        if isinstance(rule, LocalPasses | MomentumPasses):
+            return self._by_passes
+        if isinstance(rule, AdaptiveSteps):
+            return self._by_moments
+        return self._by_reader if isinstance(rule, tuple(READERS)) else self._by_rule
 
     def _by_rule(
         self, view: View, rule: ClientRule, found: Found, options: dict[str, Any], progress: Progress
     ) -> str:
         """Answers under a rule whose steps are over all ratings, or one's own; why there are no others."""
         answer_by_span(view, rule, found, self.rounds)
-        if reason := _pointless(view, rule, found):
+        if reason := pointless(view, rule, found):
             return reason
         # with momentum that nobody declared, only the usual one: most recordings have none, and fits are slow
         unlikely = rule == WITH_MOMENTUM and self.rule == ANY and declared_momentum(view.manifest) is None
@@ -179,15 +202,23 @@ class Inversion:
                 options["hypothesis"] = f"{guess.value:g} {guess.family.label}"
         return _unexplained(rule, choice)
 
-    def _by_bias(
-        self, view: View, rule: BiasedSteps, found: Found, options: dict[str, Any], progress: Progress
+    def _by_reader(
+        self, view: View, rule: ClientRule, found: Found, options: dict[str, Any], progress: Progress
     ) -> str:
-        """Answers under steps over all ratings beside a bias; why there are no others."""
-        if reason := _one_step(view, found):
-            return reason
-        hypothesis, reason = read_beside_bias(view, rule, found, self.rounds, progress)
+        """Answers under a rule that is read in a way of its own; why there are no others."""
+        hypothesis, reason = READERS[type(rule)](view, rule, found, self.rounds, progress)
         options |= {"hypothesis": hypothesis} if hypothesis else {}
         return reason
+
+    def _by_moments(
+        self, view: View, rule: AdaptiveSteps, found: Found, options: dict[str, Any], progress: Progress
+    ) -> str:
+        """Answers under steps of Adam or a relative; why there are no others."""
+        told = found.reconstruction(self.name, "", options)
+        read = read_adaptive(view, told, (view.manifest.upload.regularization,), (rule,))
+        for one in read:
+            found.add_read(one)
+        return "" if read else f"rows do not look like several steps of {rule.name}"
 
     def _by_fit(self, view: View, rule: ClientRule, guess: Guess, found: Found, progress: Progress) -> None:
         """Whose ratings are told with one."""
@@ -208,7 +239,7 @@ class Inversion:
         """Answers under passes over the ratings in one order; why there are no others."""
         if view.manifest.n_attributes:
             return "attributes take part in the steps, which passes over ratings do not model"
-        if reason := _one_step(view, found):
+        if reason := one_step(view, found):
             return reason
         if is_one_pass(view, found):
             return (
@@ -253,48 +284,6 @@ class Inversion:
         if view.manifest.factors < 2:
             return "with one factor a row is one number, and there are more unknowns than equations"
         return ""
-
-
-def _pointless(view: View, rule: ClientRule, found: Found) -> str:
-    """Why nothing is to be fitted, or nothing."""
-    if found.answered.all():
-        return "all are answered"
-    if not rule.mixes_rows:
-        return ""
-    told_of = ~np.isnan(found.outside)
-    if told_of.any() and not (found.outside <= found.allowed)[told_of].any():
-        return (
-            "rows of clients with more ratings than factors are not affine in factors and ratings, as "
-            "several steps over all ratings would make them"
-        )
-    return _one_step(view, found)
-
-
-def _one_step(view: View, found: Found) -> str:
-    """Why neither steps nor passes are to be fitted, or nothing."""
-    if leave_items(view, found):
-        return ASIDE
-    if all(_parallel(rows_in(view, batch.rounds[0], found)) for batch in view.batches(BATCH_BYTES)):
-        return (
-            "rows of a client are parallel, off their items' factors: one step, of which undeclared reads "
-            "what it tells"
-        )
-    return ""
-
-
-def _parallel(rows: Rows) -> bool:
-    """Whether each client's rows have one direction, but for a multiple of its items' factors (a pull)."""
-    clean, _ = without_pull(rows.rows, rows.factors, rows.item)
-    limit = LOOSE * precision_of(rows.rows, rows.factors, rows.precision)
-    return bool((np.minimum(_turned(rows.rows), _turned(clean)) <= limit).all())
-
-
-def _turned(rows: Float[np.ndarray, "clients n K"]) -> Float[np.ndarray, " clients"]:
-    """How much of each client's rows is off their direction, relative."""
-    direction, energy = leading_direction(rows)
-    off = rows - np.matmul(rows, direction[:, :, None]) * direction[:, None]
-    size = np.sqrt(energy)
-    return np.linalg.norm(off, axis=(1, 2)) / np.where(size > 0, size, 1.0)
 
 
 def _unexplained(rule: ClientRule, choice: Choice | None) -> str:

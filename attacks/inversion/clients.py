@@ -92,7 +92,9 @@ def affine_beside_one(view: View, found: Found) -> bool:
     return not asked
 
 
-def open_clients(view: View, found: Found, rounds: int) -> Iterator[tuple[np.ndarray, np.ndarray, Rows]]:
+def open_clients(
+    view: View, found: Found, rounds: int, *, as_declared: bool = False
+) -> Iterator[tuple[np.ndarray, np.ndarray, Rows]]:
     """Clients without an answer: who, the items of their rows, and the rows, round by round.
 
     Parameters
@@ -101,6 +103,8 @@ def open_clients(view: View, found: Found, rounds: int) -> Iterator[tuple[np.nda
     found : Found
     rounds : int
         The first ones.
+    as_declared : bool
+        As of ``rows_in``.
 
     Yields
     ------
@@ -111,13 +115,13 @@ def open_clients(view: View, found: Found, rounds: int) -> Iterator[tuple[np.nda
         for uploads in batch.rounds[:rounds]:
             open_ = ~found.answered[np.searchsorted(view.users, batch.users)]
             if open_.any() and uploads.index.shape[-1]:  # in a changing graph some are silent in a round
-                rows = some_of(rows_in(view, uploads, found), open_)
+                rows = some_of(rows_in(view, uploads, found, as_declared=as_declared), open_)
                 index = np.broadcast_to(uploads.index, (batch.users.size, rows.item.shape[1]))[open_]
                 yield batch.users[open_], index, rows
 
 
-def rows_in(view: View, uploads: Uploads, found: Found) -> Rows:
-    """Rows of a round as they are, of the items that moved.
+def rows_in(view: View, uploads: Uploads, found: Found, *, as_declared: bool = False) -> Rows:
+    """Rows of a round, of the items that moved.
 
     Parameters
     ----------
@@ -126,19 +130,23 @@ def rows_in(view: View, uploads: Uploads, found: Found) -> Rows:
         Of a batch of the view.
     found : Found
         Says what is taken off ratings.
+    as_declared : bool
+        Whether the declared scale and regularisation, those of a single step, are taken off; else rows are
+        what they are.
 
     Returns
     -------
     Rows
     """
-    rows = moved(rows_of(bare(view.manifest), uploads, None, found.lowered))
+    manifest = view.manifest if as_declared else bare(view.manifest)
+    rows = moved(rows_of(manifest, uploads, None, found.lowered))
     here = rows.item.any(axis=1)
     if not here.any() or not (place := rounded_place_of(uploads.gradients, rows.factors)):
         return rows
     # precision_of allows for rows shorter than factors
     largest = np.maximum(np.abs(rows.rows).max(axis=(1, 2)), np.abs(rows.factors).max(axis=(1, 2)))
-    digit = float(np.finfo(uploads.gradients.dtype).eps)
-    return rows._replace(precision=max(digit, place / largest[here].min()))
+    last = place / abs(manifest.upload.scale) / largest[here].min()
+    return rows._replace(precision=max(float(np.finfo(uploads.gradients.dtype).eps), last))
 
 
 def is_one_pass(view: View, found: Found) -> bool:
@@ -224,7 +232,14 @@ def _joined(parts: list[tuple[Rows, np.ndarray]]) -> tuple[Rows, Float[np.ndarra
     return Rows(sent, factors, offset, item, scale, parts[0][0].precision, None), ratings
 
 
-def choice_of(view: View, rule: ClientRule, found: Found, n_families: int | None = None) -> Choice | None:
+def choice_of(
+    view: View,
+    rule: ClientRule,
+    found: Found,
+    n_families: int | None = None,
+    *,
+    as_declared: bool = False,
+) -> Choice | None:
     """The hypothesis that explains a sample best.
 
     Parameters
@@ -235,18 +250,20 @@ def choice_of(view: View, rule: ClientRule, found: Found, n_families: int | None
         Ratings that are told already serve.
     n_families : int or None
         How many of the rule's families are tried where there are none, the first ones; None for all.
+    as_declared : bool
+        As of ``rows_in``; ratings that are told already are not asked then.
 
     Returns
     -------
     Choice or None
         None where there is no client to choose by, or no hypothesis explains any.
     """
-    known = known_clients(view, found)
+    known = None if as_declared else known_clients(view, found)
     if known is not None:
         return chosen_by_ratings(rule, view.manifest, *known)
     levels = np.array(view.manifest.rating_levels)
     for batch in view.batches(BATCH_BYTES):
-        rows = rows_in(view, batch.rounds[0], found)
+        rows = rows_in(view, batch.rounds[0], found, as_declared=as_declared)
         n_rated = rows.item.sum(axis=1)
         most = np.argsort(-n_rated, kind="stable")[: 2 * SAMPLE : 2]
         here = np.isin(np.arange(n_rated.size), most) & (n_rated > 1)

@@ -170,12 +170,15 @@ def _own_rows(rows: Rows, shape: tuple[int, ...]) -> Float[np.ndarray, "clients 
     return basis
 
 
-def spare_of(n_rated: Int[np.ndarray, " clients"], factors: int, n_free: int) -> Int[np.ndarray, " clients"]:
+def spare_of(
+    n_rated: Int[np.ndarray, " clients"], factors: int, n_free: int, *, tied: bool = False
+) -> Int[np.ndarray, " clients"]:
     """Count by how many equations rows are more than there are unknowns.
 
     A factor moves along its items' alone. Off these all rows of a client have its one direction, so that few
     rows are fewer equations than numbers: n^2 + K - 1. Those have to tell more than factor and constants,
-    without the ratings, of which each combination on the grid is a fit of its own.
+    without the ratings, of which each combination on the grid is a fit of its own. Where all rows are
+    multiples of a factor that follows from the ratings, they tell n ratings and min(n, K) - 1 numbers more.
 
     Parameters
     ----------
@@ -185,6 +188,8 @@ def spare_of(n_rated: Int[np.ndarray, " clients"], factors: int, n_free: int) ->
         K.
     n_free : int
         Constants that are fitted.
+    tied : bool
+        Whether the factor follows from the ratings.
 
     Returns
     -------
@@ -195,4 +200,6 @@ def spare_of(n_rated: Int[np.ndarray, " clients"], factors: int, n_free: int) ->
     >>> spare_of(np.array([2, 3, 11]), 10, 3)
     array([ 0,  5, 86])
     """
+    if tied:
+        return np.minimum(n_rated, factors) - 1 - n_free
     return np.minimum(n_rated * (factors - 1), n_rated**2 + factors - 1) - factors - n_free

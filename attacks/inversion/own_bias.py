@@ -21,6 +21,7 @@ from attacks.closed_form.decoding import distance_to_levels
 from attacks.closed_form.other_shifts import NEAR, OPEN_SHIFT
 from attacks.inversion.answers import Found
 from attacks.inversion.clients import affine_beside_one, choice_of, open_clients
+from attacks.inversion.one_step import one_step
 from attacks.inversion.search import told
 from victims.transcript.view import View
 
@@ -49,6 +50,8 @@ def read_beside_bias(
     reason : str
         Why others have no answer.
     """
+    if reason := one_step(view, found):
+        return "", reason
     if found.answered.any():
         return "", "another rule explains the rows of other clients"
     affine = (found.outside <= found.allowed).any()  # False of NaN

@@ -67,7 +67,8 @@ def told(rule: ClientRule, guess: Guess, rows: Rows, levels: Float[np.ndarray, "
     left = np.hypot(third.left, _off_span(ratings, held.ratings, small, rows))
     at = third.at._replace(ratings=second.at.ratings)
     n = np.minimum(rows.item.sum(axis=1), small.problem.rows.shape[1])
-    spare = spare_of(n, rows.rows.shape[2] - columns, int(guess.free.sum()))
+    n_factors, tied = rows.rows.shape[2] - columns, guess.family.tied
+    spare = spare_of(n, n_factors, int(guess.free.sum()), tied=tied)
     new = of_one_multiple(judged(ratings, at, left, allowed, spare, rows), guess, rows, levels)
     best = np.where(np.isnan(left), np.inf, left).argmin(axis=1)[:, None]
     sign = np.take_along_axis(sign, best, axis=1)[:, 0]

@@ -162,7 +162,7 @@ class SemiAlsProblem:
 
     def factor(self, solution: np.ndarray) -> np.ndarray:
         """Solve (8), (K,): p of the round of the uploads."""
-        return np.asarray(systems.solved_factor(self._pad(solution), self.system))
+        return np.asarray(systems.factor_of(self._pad(solution), self.system))
 
 
 class SgdProblem:

@@ -29,6 +29,8 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float
 
+from attacks.client_rules.semi_als import smooth_weight, solved_factor
+
 jax.config.update("jax_enable_x64", True)
 
 
@@ -61,25 +63,6 @@ class SemiAls(NamedTuple):
     alpha: Float[Array, ""]
 
 
-def smooth_weight(
-    value: Float[Array, " rows"], alpha: Float[Array, ""], item: Bool[Array, " rows"]
-) -> Float[Array, " rows"]:
-    """Compute c = alpha + (1 - alpha) clip(r, 0, 1) for items (Eq. 42, corrected), and 1 for attributes.
-
-    Parameters
-    ----------
-    value : (n_rows,)
-        In stars or 0..1.
-    alpha : ()
-    item : (n_rows,) bool
-
-    Returns
-    -------
-    (n_rows,)
-    """
-    return jnp.where(item, alpha + (1 - alpha) * jnp.clip(value, 0, 1), 1.0)
-
-
 def semi_als(unknown: Float[Array, " rows"], system: SemiAls) -> Float[Array, " rows"]:
     """Evaluate the residual of (20) or (24).
 
@@ -98,15 +81,15 @@ def semi_als(unknown: Float[Array, " rows"], system: SemiAls) -> Float[Array, " 
     ----------
     Paper 000: P. Mai, Y. Pang, arXiv:2210.07775, Eq. (20), (24).
     """
-    p = solved_factor(unknown, system)
+    p = factor_of(unknown, system)
     error = smooth_weight(unknown, system.alpha, system.item) * (unknown - system.factors @ p)
     padding = (system.weight == 0) * unknown
     return jnp.where(system.weight == 0, padding, error * (p @ system.n) - system.column)
 
 
 @jax.jit
-def solved_factor(unknown: Float[Array, " rows"], system: SemiAls) -> Float[Array, " K"]:
-    """Solve Eq. (8) for the client's factor p, given its ratings and attributes.
+def factor_of(unknown: Float[Array, " rows"], system: SemiAls) -> Float[Array, " K"]:
+    """Solve Eq. (8) for the client's factor in a system.
 
     Parameters
     ----------
@@ -117,15 +100,9 @@ def solved_factor(unknown: Float[Array, " rows"], system: SemiAls) -> Float[Arra
     Returns
     -------
     (K,)
-
-    References
-    ----------
-    Paper 000: P. Mai, Y. Pang, arXiv:2210.07775, Eq. (8).
     """
     c = smooth_weight(unknown, system.alpha, system.item)
-    weighted = (system.weight * c)[:, None] * system.factors
-    square = system.factors.T @ weighted + system.ridge * jnp.eye(system.factors.shape[1])
-    return jnp.linalg.solve(square, weighted.T @ unknown)
+    return solved_factor(unknown, system.factors, system.weight * c, system.ridge)
 
 
 class Sgd(NamedTuple):

@@ -6,11 +6,11 @@ import pytest
 
 from attacks.client_rules.local_passes import NAMES
 from attacks.client_rules.local_steps import LocalSteps
-from attacks.client_rules.named import OVER_ALL, broken, rule_named
+from attacks.client_rules.named import OURS, broken, rule_named
 from victims.common.errors import InputError
 
 
-@pytest.mark.parametrize("name", [*(rule.name for rule in OVER_ALL), *NAMES])
+@pytest.mark.parametrize("name", [*(rule.name for rule in OURS), *NAMES])
 def test_rules_have_names(name: str):
     assert not broken(rule_named(name))
 

@@ -27,6 +27,9 @@ def score(found: fl.Reconstruction, truth: np.ndarray) -> tuple[int, int]:
     [
         (AdaptiveClient(), "undeclared", 7),
         (AdaptiveClient(rate=0.02), "inversion", 7),
+        (AdaptiveClient("rmsprop", rate=0.001), fl.Inversion("rmsprop"), 7),
+        pytest.param(AdaptiveClient(decay=0.01), fl.Inversion("adamw"), 4, marks=pytest.mark.thorough),
+        pytest.param(AdaptiveClient("adagrad"), fl.Inversion("adagrad"), 7, marks=pytest.mark.thorough),
         pytest.param(AdaptiveClient(decay=0.01), "undeclared", 4, marks=pytest.mark.thorough),
         pytest.param(AdaptiveClient("rmsprop", rate=0.001), "undeclared", 4, marks=pytest.mark.thorough),
         pytest.param(AdaptiveClient("adagrad"), "undeclared", 6, marks=pytest.mark.thorough),
@@ -40,6 +43,13 @@ def test_steps_are_read(tmp_path, client, attack, least):
     answered, wrong = score(fl.attack(tmp_path / "t", attack), truth)
     assert answered >= least
     assert wrong == 0
+
+
+@pytest.mark.thorough
+def test_another_optimizer_than_the_declared_one_is_not_answered(tmp_path):
+    AdaptiveClient("adagrad").recorded(tmp_path / "t", 8, 0)
+    found = fl.attack(tmp_path / "t", fl.Inversion("rmsprop"))
+    assert set(found.abstained.values()) == {NOT_FITTED}
 
 
 def test_one_step_is_not_answered(tmp_path):

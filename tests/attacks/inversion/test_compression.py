@@ -10,8 +10,9 @@ import pytest
 from attacks.base import Reconstruction
 from attacks.client_rules.local_steps import LocalSteps
 from attacks.closed_form.readings import Rows
-from attacks.inversion.attack import ASIDE, Inversion
+from attacks.inversion.attack import Inversion
 from attacks.inversion.compression import aside, spare_of
+from attacks.inversion.one_step import ASIDE
 from attacks.inversion.told import SPARE
 from tests.oracles.local_training import Client, Program
 from tests.oracles.pass_programs import Passer

@@ -7,6 +7,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
+from attacks.client_rules.semi_als import smooth_weight
 from attacks.root_finding import systems
 from attacks.root_finding.clients import clients_of
 from attacks.root_finding.problems import SemiAlsProblem, SgdProblem
@@ -112,7 +113,7 @@ def test_smoothing_gives_unrated_items_a_second_root():
     alpha, m = 0.1, 0.9
     roots = [0.0, m - alpha / (1 - alpha)]
     items = jnp.array([True, True])
-    weights = systems.smooth_weight(jnp.array(roots), jnp.array(alpha), items)
+    weights = smooth_weight(jnp.array(roots), jnp.array(alpha), items)
     np.testing.assert_allclose(np.asarray(weights) * (np.array(roots) - m), -alpha * m)
     assert 0.5 < roots[1] < 1
 

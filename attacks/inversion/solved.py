@@ -1,0 +1,67 @@
+"""Clients that solve for their factor in every round (semi-als), read by a fit of ratings and open constants.
+
+The factor follows from the ratings (``attacks.client_rules.semi_als``), so that rows of one round tell all
+ratings, and whether they come of such factors. A ridge or a scale that nobody told is told by the grid. Rows
+are taken free of the scale and the regularisation that are declared; whether these, and the declared ridge,
+are right is told by the rows: what the declaration does not explain is tried with an open ridge, and with an
+open scale.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from attacks.base import Progress, silent
+from attacks.client_rules.semi_als import SemiALS
+from attacks.inversion.answers import Found
+from attacks.inversion.clients import choice_of, open_clients
+from attacks.inversion.search import told
+from victims.transcript.view import View
+
+WITH_ATTRIBUTES = (
+    "attributes take part in what clients solve for, which this rule is not fitted with; spectral reads both"
+)
+UNEXPLAINED = (
+    "no hypothesis about the rule semi-als explains the rows of any client that was tried: factors are no "
+    "solutions of Eq. (8), or rows give too few equations (an open ridge and scale take five factors)"
+)
+
+
+def read_solved(
+    view: View, rule: SemiALS, found: Found, rounds: int, progress: Progress = silent
+) -> tuple[str, str]:
+    """Take up whose ratings are told by factors that follow from them.
+
+    Parameters
+    ----------
+    view : View
+    rule : SemiALS
+    found : Found
+        Gets the answers.
+    rounds : int
+        That are tried, the first ones.
+    progress : callable
+
+    Returns
+    -------
+    hypothesis : str
+        Empty where there is none.
+    reason : str
+        Why others have no answer.
+    """
+    if view.manifest.n_attributes:
+        return "", WITH_ATTRIBUTES
+    choice = choice_of(view, rule, found, as_declared=True)
+    if choice is None:
+        return "", UNEXPLAINED
+    levels = np.array(view.manifest.rating_levels)
+    guess = choice.guess
+    for again in (False, True):
+        constants = found.common(guess.family)
+        if again and (constants is None or not guess.free.any()):
+            break
+        now = guess._replace(constants=constants if again else None)
+        for users, index, rows in open_clients(view, found, rounds, as_declared=True):
+            found.add_by_fit(users, index, told(rule, now, rows, levels))
+            progress(int(found.answered.sum()), view.users.size)
+    return guess.family.label, ""

@@ -1,0 +1,44 @@
+"""Rules that are one function."""
+
+from __future__ import annotations
+
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from attacks.client_rules.named import broken
+from attacks.client_rules.own_rule import client_rule
+from tests.attacks.client_rules.test_local_passes import manifest
+from victims.common.errors import InputError
+
+
+def decaying(factor, ratings, factors, rate, decay):
+    """One step, with a weight decay of the factor."""
+    error = rate * (ratings - factors @ factor)
+    return error[:, None] * factor, (1 - decay) * factor + error @ factors
+
+
+def test_a_function_is_a_rule():
+    rng = np.random.default_rng(0)
+    u, v, r = rng.normal(size=3), rng.normal(size=(4, 3)), rng.integers(1, 6, 4).astype(float)
+    rule = client_rule(others=("decay",))(decaying)
+    assert not broken(rule)
+    assert rule.name == "decaying"
+    rows, after = rule.upload(*(jnp.asarray(one) for one in (u, r, v, np.array([np.log(0.1), 0.2]))))
+    error = 0.1 * (r - v @ u)
+    np.testing.assert_allclose(rows, np.outer(error, u))
+    np.testing.assert_allclose(after, 0.8 * u + error @ v)
+
+
+def test_the_rate_is_open_and_then_what_is_named():
+    families = client_rule(decaying, others=("decay",)).families(manifest())
+    assert [family.free for family in families] == [(True, False), (True, True)]
+    assert [family.start(0.0, 0.5, 1.0) for family in families] == [(np.log(0.5), 0.0)] * 2
+    assert [family.free for family in client_rule(decaying).families(manifest())] == [(True,)]
+
+
+def test_one_rule_of_a_function_is_equal_to_another():
+    """Compiled programs are kept by it."""
+    assert len({client_rule(decaying), client_rule(decaying)}) == 1
+    with pytest.raises(InputError, match="must be given a function, got 'huber'"):
+        client_rule("huber")
