@@ -57,7 +57,8 @@ from victims.protocols.pdmfrec_manifest import manifest_of, told_to_the_helper
 from victims.protocols.pdmfrec_pass import order_of_pass
 from victims.protocols.pdmfrec_round import by_item
 from victims.protocols.pdmfrec_start import Start
-from victims.protocols.pdmfrec_state import OwnItems, Rules, State, after_round, moved_items, passed_of
+from victims.protocols.pdmfrec_state import OwnItems, Rules, State, moved_items
+from victims.protocols.pdmfrec_step import after_round, passed_of
 from victims.protocols.peer_switches import PeerSwitches, check_peer_switches, edges_present
 from victims.protocols.presence import present
 from victims.protocols.similarity_graph import similarity_graph
@@ -270,7 +271,7 @@ class PDMFRec(PeerSwitches):
     def uploads(
         self, state: State, ratings: Ratings, users: np.ndarray, sample: Sample | None = None
     ) -> Iterator[Rows]:
-        """Rows of those of the given clients who are heard, items ascending, with the place of each in its pass."""
+        """Rows of those of the given clients who are heard, items ascending, with their places in a pass."""
         _refuse(sample)
         row = passed_of(self.rules, state, ratings).sent(self, state)
         position = np.empty(ratings.n_ratings, np.int32)

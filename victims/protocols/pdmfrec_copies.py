@@ -98,6 +98,6 @@ def _table(ratings: Ratings, factors: int) -> Float[np.ndarray, "users items K"]
     if size > MOST_NUMBERS:
         raise InputError(
             f"noise of its own for every message, participation, dropout and upload=weights need a table of "
-            f"{size:,} numbers, more than {MOST_NUMBERS:,}; use fewer clients, or noise per row and none of these"
+            f"{size:,} numbers, more than {MOST_NUMBERS:,}; use fewer clients, or none of these"
         )
     return np.zeros((ratings.n_users, ratings.n_items, factors))
