@@ -12,6 +12,7 @@ from attacks.closed_form.reduction import leading_direction
 from attacks.peers.nearby import read_nearby
 from attacks.peers.reading import read_senders
 from attacks.peers.received import Arrived
+from attacks.peers.row_form import form_of, ratings_of_steps
 from attacks.peers.senders import Sorted
 from victims.common.seeds import Purpose, generator
 from victims.transcript.manifest import Manifest
@@ -90,17 +91,18 @@ def read_all(
 
 def _freed(manifest: Manifest, one: Arrived, pull: np.ndarray) -> Float[np.ndarray, "messages K"]:
     """Rows without multiples of their factors: what planes tell, or what is declared."""
-    declared = manifest.upload.regularization if manifest.scale_known else 0.0
+    declared = np.nan_to_num(form_of(manifest).pull)
     return one.rows - np.where(np.isfinite(pull), pull, declared)[:, None] * one.factors
 
 
-def _product(manifest: Manifest) -> float | None:
+def _product(manifest: Manifest, n_rows: int) -> float | None:
     """A B of r = A g + B h, where the scale of rows and how stars are mapped are public; else None."""
     mapped = (manifest.rule.model_extra or {}).get("rating_map")
     if not manifest.scale_known or mapped not in (None, "max"):
         return None
     stars = 1.0 if mapped is None else manifest.rating_levels[-1]
-    return stars**2 / manifest.upload.scale
+    product = stars**2 * ratings_of_steps(manifest, np.array([float(n_rows)]))[0] / form_of(manifest).error
+    return float(product) if np.isfinite(product) else None
 
 
 def _near(
@@ -120,7 +122,7 @@ def _near(
             left[sender] = False
             direction = leading_direction(rows[here][None])[0][0]
             rng = generator(key, Purpose.PAIRINGS, sender)
-            product = _product(manifest) if one.sender[here[0]] != UNTOLD else None
+            product = _product(manifest, here.size) if one.sender[here[0]] != UNTOLD else None
             read = read_nearby(rows[here] @ direction, one.factors[here] @ direction, levels, rng, product)
             out.append((np.full(here.size, sender), one.item[here], read.value, read.probability))
     return out

@@ -41,12 +41,19 @@ VICTIMS = {  # other options, and the switches that are refused, with the reason
         {"update": "semi-als"},
         dict.fromkeys(
             (
-                "order=per-rating", "local_steps", "batch_size", "shuffle=never", "shuffle=once",
-                "shuffle=rounds", "row_factor", "biases=items", "biases=both",
+                "order=per-rating",
+                "local_steps",
+                "batch_size",
+                "shuffle=never",
+                "shuffle=once",
+                "shuffle=rounds",
+                "row_factor",
+                "biases=items",
+                "biases=both",
             ),
             SOLVED,
         ),
-    ),  # fmt: skip
+    ),
     "fedmf": ({}, {}),
     "decentralised-mf": ({}, {"shuffle=once": IN_TURN, "shuffle=rounds": IN_TURN, "row_factor": IN_TURN}),
     "pdmfrec": ({}, PEERS),
