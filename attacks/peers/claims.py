@@ -8,8 +8,9 @@ from typing import NamedTuple
 import numpy as np
 from jaxtyping import Float, Int
 
+from attacks.closed_form.decoding import nearest_level
 from attacks.closed_form.reduction import leading_direction
-from attacks.peers.nearby import read_nearby
+from attacks.peers.nearby import Nearby, read_nearby
 from attacks.peers.reading import read_senders
 from attacks.peers.received import Arrived
 from attacks.peers.row_form import form_of, ratings_of_steps
@@ -17,6 +18,8 @@ from attacks.peers.senders import Sorted
 from victims.common.seeds import Purpose, generator
 from victims.transcript.manifest import Manifest
 from victims.transcript.view import UNTOLD
+
+EXACT = 1e-3  # of a step between levels, by which a rating is off the grid that is read exactly
 
 
 class Claims(NamedTuple):
@@ -61,6 +64,7 @@ def read_all(
     """
     misfit, scale = np.full(found.n, np.nan), np.full(found.n, np.nan)
     chosen = np.full(found.n, -1)
+    uneven = bool(np.isnan(ratings_of_steps(manifest, np.ones(1)))[0])
     values = []
     for number, one in enumerate(rounds):
         if found.base not in (-1, number):
@@ -70,7 +74,7 @@ def read_all(
             found.label[number], _freed(manifest, one, found.pull[number]), one.factors, manifest,
             max_misfit, one.precision,
         )  # fmt: skip
-        values.append(read.value)
+        values.append(_on_the_grid(read.value, np.array(manifest.rating_levels)) if uneven else read.value)
         n = read.misfit.size
         better = np.isfinite(read.misfit) & ~(misfit[:n] <= read.misfit)
         for whole, part in ((misfit, read.misfit), (scale, read.scale)):
@@ -87,6 +91,14 @@ def read_all(
     parts += _near(manifest, rounds, found, ~exact, key)
     sender, item, value, probability = (np.concatenate(column) for column in zip(*parts, strict=True))
     return Claims(sender, item, value, probability, misfit, scale)
+
+
+def _on_the_grid(
+    value: Float[np.ndarray, " messages"], levels: Float[np.ndarray, " levels"]
+) -> Float[np.ndarray, " messages"]:
+    """Values that are levels; rows of a smaller last minibatch, read by the divisor of others, are not."""
+    step = np.diff(levels).min() if levels.size > 1 else 1.0
+    return np.where(np.abs(value - nearest_level(value, levels)) <= EXACT * step, value, np.nan)
 
 
 def _freed(manifest: Manifest, one: Arrived, pull: np.ndarray) -> Float[np.ndarray, "messages K"]:
@@ -124,5 +136,7 @@ def _near(
             rng = generator(key, Purpose.PAIRINGS, sender)
             product = _product(manifest, here.size) if one.sender[here[0]] != UNTOLD else None
             read = read_nearby(rows[here] @ direction, one.factors[here] @ direction, levels, rng, product)
+            if np.isnan(ratings_of_steps(manifest, np.ones(1)))[0]:  # no one A for all rows
+                read = Nearby(np.full(here.size, np.nan), np.full(here.size, np.nan))
             out.append((np.full(here.size, sender), one.item[here], read.value, read.probability))
     return out

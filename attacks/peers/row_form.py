@@ -13,7 +13,11 @@ from typing import NamedTuple
 import numpy as np
 from jaxtyping import Float
 
+from attacks.closed_form.reduction import unit_vectors
 from victims.transcript.manifest import Manifest
+
+PRECISION = float(np.finfo(np.float64).eps)
+SMALLEST = 1e-150  # of a step
 
 
 class Form(NamedTuple):
@@ -92,3 +96,28 @@ def times_of_gradients(
     if rule.upload in ("delta", "weights") and (rule.local_steps or 1) > 1:
         return np.full(n_rows.size, np.nan)
     return ratings_of_steps(manifest, n_rows) * (-1 / error if np.isfinite(error) else 1.0)
+
+
+def last_digit(
+    manifest: Manifest, rows: Float[np.ndarray, "rows K"], factors: Float[np.ndarray, "rows K"]
+) -> float:
+    """Size of the last digit of what a step made of rows, relative to that.
+
+    A change, and what a copy holds beside the factor that it started from, are differences of numbers as
+    large as the factors, and have the digits of those.
+
+    Parameters
+    ----------
+    manifest : Manifest
+    rows, factors : (rows, K)
+
+    Returns
+    -------
+    float
+    """
+    if manifest.rule.upload not in ("delta", "weights") or not rows.any():
+        return PRECISION
+    along, size = unit_vectors(factors)
+    across = rows - np.einsum("rk,rk->r", rows, along)[:, None] * along
+    step = np.linalg.norm(across, axis=1)
+    return PRECISION * max(1.0, float(np.median(size) / max(np.median(step), SMALLEST)))
