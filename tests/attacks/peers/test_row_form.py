@@ -8,6 +8,7 @@ import pytest
 from attacks.peers.row_form import form_of, ratings_of_steps, times_of_gradients
 from attacks.peers.sigmoid_grid import ratings_behind
 from audit.factories import make_attack, make_victim
+from audit.scoring.linking import link_scores, senders_of
 from victims.data.synthetic import Synthetic, generate
 from victims.recording import record
 from victims.transcript.reader import open_transcript
@@ -114,3 +115,19 @@ def test_means_of_uneven_minibatches_are_read_but_for_the_last(ratings, tmp_path
     switches = MEAN | {"batch_size": "5", "anonymous": "false"}
     n_claims, n_right = claimed(ratings, tmp_path / "t", "pdmfrec", switches)
     assert n_claims == n_right > 300
+
+
+@pytest.mark.parametrize("switches", [{"dropout": "0.4"}, {"participation": "0.5"}], ids=str)
+def test_rows_of_clients_who_come_later_are_not_given_to_others(ratings, tmp_path, switches):
+    """All links and names of three rounds are right; of dealt-out rows some were another sender's."""
+    victim = make_victim("pdmfrec", BASE["pdmfrec"][0] | switches)
+    record(victim, ratings, tmp_path / "t", rounds=[0, 1, 2], watched=[1])
+    transcript = open_transcript(tmp_path / "t")
+    view = transcript.view("neighbour:1")
+    found, who = make_attack("peers").attack(view, 0).linked, senders_of(transcript, view)
+    assert who is not None
+    scores = link_scores(found.label, found.name, *who)
+    assert scores["link_precision"][1].min() == 1
+    linked = (found.label >= 0) & (found.name[np.maximum(found.label, 0)] >= 0)
+    assert linked.sum() > 100
+    assert (found.name[found.label[linked]] == who.sender[linked]).all()
