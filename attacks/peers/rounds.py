@@ -58,8 +58,8 @@ def dealt_out(
     unit, _ = unit_vectors(rows)
     groups = _by_item(index, before_index[known], before_label[known])
     size = int(max(index.max(initial=0), before_index.max(initial=0))) + 1
-    counts = (np.bincount(part, minlength=size) for part in (index, before_index))
-    limit = np.inf if np.array_equal(*counts) else near_enough(unit, index)
+    now, then = (np.bincount(part, minlength=size) for part in (index, before_index))
+    limit = np.inf if np.array_equal(now, then) else near_enough(unit, index)
     for _ in range(PASSES):
         last, out = out, np.full(index.size, -1)
         near = np.abs(unit @ direction.T)

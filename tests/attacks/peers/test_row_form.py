@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from itertools import chain
+
 import numpy as np
 import pytest
 
@@ -26,13 +28,14 @@ def ratings():
     return generate(Synthetic(users=24, items=60, seed=4))
 
 
-def claimed(ratings, path, name, switches, rounds=(0,)):
-    """How many ratings one receiver claims and is sure of, and how many of them are right."""
+def claimed(ratings, path, name, switches, receivers=(7,)):
+    """How many ratings some receivers claim and are sure of, and how many of them are right."""
     options, attack = BASE[name]
-    record(make_victim(name, options | switches), ratings, path, rounds=list(rounds), watched=[1, 7])
-    found = make_attack(attack).attack(open_transcript(path).view("neighbour:7"), 0)
+    record(make_victim(name, options | switches), ratings, path, rounds=[0], watched=[1, 7, 13])
+    transcript, attack = open_transcript(path), make_attack(attack)
+    found = [attack.attack(transcript.view(f"neighbour:{receiver}"), 0) for receiver in receivers]
     table, said = ratings.matrix().toarray(), [np.zeros((0, 2))]
-    for part in found.columns():
+    for part in chain.from_iterable(one.columns() for one in found):
         sure = np.isfinite(part["value"]) & ~(np.asarray(part["probability"]) <= 0.9)
         user, item, value = (np.asarray(part[column])[sure] for column in ("user", "index", "value"))
         said.append(np.stack([value, table[user.astype(int), item.astype(int)]], axis=1))
@@ -54,7 +57,8 @@ def claimed(ratings, path, name, switches, rounds=(0,)):
 )
 def test_what_is_claimed_is_right(ratings, tmp_path, name, switches):
     """Of one step, whatever of it is sent; by name where nobody sees who sends."""
-    n_claims, n_right = claimed(ratings, tmp_path / "t", name, switches)
+    receivers = (1, 7, 13) if "participation" in switches else (7,)  # of whom some are absent
+    n_claims, n_right = claimed(ratings, tmp_path / "t", name, switches, receivers)
     assert n_claims == n_right > 20
 
 
