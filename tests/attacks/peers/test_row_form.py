@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
+import json
 from itertools import chain
 
 import numpy as np
 import pytest
 
 from attacks.peers.row_form import form_of, ratings_of_steps, times_of_gradients
-from attacks.peers.sigmoid_grid import ratings_behind
 from audit.factories import make_attack, make_victim
 from audit.scoring.linking import link_scores, senders_of
 from victims.data.synthetic import Synthetic, generate
@@ -32,8 +32,12 @@ def claimed(ratings, path, name, switches, receivers=(7,)):
     """How many ratings some receivers claim and are sure of, and how many of them are right."""
     options, attack = BASE[name]
     record(make_victim(name, options | switches), ratings, path, rounds=[0], watched=[1, 7, 13])
-    transcript, attack = open_transcript(path), make_attack(attack)
-    found = [attack.attack(transcript.view(f"neighbour:{receiver}"), 0) for receiver in receivers]
+    return said_by(open_transcript(path), attack, receivers, ratings)
+
+
+def said_by(transcript, attack, receivers, ratings):
+    """The same of a recording."""
+    found = [make_attack(attack).attack(transcript.view(f"neighbour:{one}"), 0) for one in receivers]
     table, said = ratings.matrix().toarray(), [np.zeros((0, 2))]
     for part in chain.from_iterable(one.columns() for one in found):
         sure = np.isfinite(part["value"]) & ~(np.asarray(part["probability"]) <= 0.9)
@@ -104,14 +108,14 @@ def test_forms(ratings, switches, form, divisor, times):
     np.testing.assert_allclose(times_of_gradients(manifest, np.array([7.0])), [times])
 
 
-def test_rows_that_move_no_rating_from_its_prediction_say_nothing():
-    """Predictions near one level and rows of next to nothing: every rating would be that level."""
-    rng = np.random.default_rng(0)
-    along = 1.4 + 0.01 * rng.normal(size=(1, 30))
-    scalar = 1e-4 * rng.normal(size=(1, 30))
-    levels = np.arange(1, 6) / 5
-    fit = ratings_behind(scalar, along, np.ones((1, 30), bool), levels, 0.25)
-    assert not fit.misfit[0] <= fit.allowed[0]
+def test_rows_that_move_no_rating_from_its_prediction_say_nothing(ratings, tmp_path):
+    """Means that are declared as sums, so that errors are tiny: predictions near one level were answered."""
+    path, (options, _) = tmp_path / "t", BASE["dpmf-yang"]
+    record(make_victim("dpmf-yang", options | MEAN), ratings, path, rounds=[0], watched=[7])
+    manifest = json.loads((path / "manifest.json").read_text())
+    manifest["rule"]["reduction"] = "sum"
+    (path / "manifest.json").write_text(json.dumps(manifest))
+    assert said_by(open_transcript(path), "cofactors", (7,), ratings) == (0, 0)
 
 
 def test_means_of_uneven_minibatches_are_read_but_for_the_last(ratings, tmp_path):
