@@ -8,14 +8,18 @@ from typing import NamedTuple
 import numpy as np
 from jaxtyping import Float, Int
 
+from attacks.closed_form.decoding import nearest_level
 from attacks.closed_form.reduction import leading_direction
-from attacks.peers.nearby import read_nearby
+from attacks.peers.nearby import Nearby, read_nearby
 from attacks.peers.reading import read_senders
 from attacks.peers.received import Arrived
+from attacks.peers.row_form import form_of, ratings_of_steps
 from attacks.peers.senders import Sorted
 from victims.common.seeds import Purpose, generator
 from victims.transcript.manifest import Manifest
 from victims.transcript.view import UNTOLD
+
+EXACT = 1e-3  # of a step between levels, by which a rating is off the grid that is read exactly
 
 
 class Claims(NamedTuple):
@@ -60,6 +64,7 @@ def read_all(
     """
     misfit, scale = np.full(found.n, np.nan), np.full(found.n, np.nan)
     chosen = np.full(found.n, -1)
+    uneven = bool(np.isnan(ratings_of_steps(manifest, np.ones(1)))[0])
     values = []
     for number, one in enumerate(rounds):
         if found.base not in (-1, number):
@@ -69,7 +74,7 @@ def read_all(
             found.label[number], _freed(manifest, one, found.pull[number]), one.factors, manifest,
             max_misfit, one.precision,
         )  # fmt: skip
-        values.append(read.value)
+        values.append(_on_the_grid(read.value, np.array(manifest.rating_levels)) if uneven else read.value)
         n = read.misfit.size
         better = np.isfinite(read.misfit) & ~(misfit[:n] <= read.misfit)
         for whole, part in ((misfit, read.misfit), (scale, read.scale)):
@@ -88,19 +93,28 @@ def read_all(
     return Claims(sender, item, value, probability, misfit, scale)
 
 
+def _on_the_grid(
+    value: Float[np.ndarray, " messages"], levels: Float[np.ndarray, " levels"]
+) -> Float[np.ndarray, " messages"]:
+    """Values that are levels; rows of a smaller last minibatch, read by the divisor of others, are not."""
+    step = np.diff(levels).min() if levels.size > 1 else 1.0
+    return np.where(np.abs(value - nearest_level(value, levels)) <= EXACT * step, value, np.nan)
+
+
 def _freed(manifest: Manifest, one: Arrived, pull: np.ndarray) -> Float[np.ndarray, "messages K"]:
     """Rows without multiples of their factors: what planes tell, or what is declared."""
-    declared = manifest.upload.regularization if manifest.scale_known else 0.0
+    declared = np.nan_to_num(form_of(manifest).pull)
     return one.rows - np.where(np.isfinite(pull), pull, declared)[:, None] * one.factors
 
 
-def _product(manifest: Manifest) -> float | None:
+def _product(manifest: Manifest, n_rows: int) -> float | None:
     """A B of r = A g + B h, where the scale of rows and how stars are mapped are public; else None."""
     mapped = (manifest.rule.model_extra or {}).get("rating_map")
     if not manifest.scale_known or mapped not in (None, "max"):
         return None
     stars = 1.0 if mapped is None else manifest.rating_levels[-1]
-    return stars**2 / manifest.upload.scale
+    product = stars**2 * ratings_of_steps(manifest, np.array([float(n_rows)]))[0] / form_of(manifest).error
+    return float(product) if np.isfinite(product) else None
 
 
 def _near(
@@ -120,7 +134,9 @@ def _near(
             left[sender] = False
             direction = leading_direction(rows[here][None])[0][0]
             rng = generator(key, Purpose.PAIRINGS, sender)
-            product = _product(manifest) if one.sender[here[0]] != UNTOLD else None
+            product = _product(manifest, here.size) if one.sender[here[0]] != UNTOLD else None
             read = read_nearby(rows[here] @ direction, one.factors[here] @ direction, levels, rng, product)
+            if np.isnan(ratings_of_steps(manifest, np.ones(1)))[0]:  # no one A for all rows
+                read = Nearby(np.full(here.size, np.nan), np.full(here.size, np.nan))
             out.append((np.full(here.size, sender), one.item[here], read.value, read.probability))
     return out

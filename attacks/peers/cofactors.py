@@ -31,6 +31,7 @@ from attacks.peers.claims import Claims
 from attacks.peers.explicit import Explicit, mappings, pull_of, read_explicit, starred
 from attacks.peers.implicit import Sampled, sampled_of
 from attacks.peers.received import Arrived, arrived
+from attacks.peers.row_form import form_of, times_of_gradients
 from victims.common.validation import above, one_of, require_fields
 from victims.transcript.manifest import Manifest
 from victims.transcript.view import UNTOLD, View
@@ -88,9 +89,13 @@ class Cofactors:
             [[_of_sender(one, user) for one in some] for user in users.tolist()]
             for some in (rounds, implicit)
         )
+        told = _told(view.manifest)
+        of_v = [
+            _gradients(view.manifest, *both) if told else both[0] for both in zip(of_v, of_z, strict=True)
+        ]
         levels = np.array(view.manifest.rating_levels)
         sampled = [_implicit(view.manifest, mine) for mine in of_z]
-        mapped = _mapping(view.manifest, of_v[:ASKED], sampled, levels, self.max_misfit)
+        mapped = _mapping(view.manifest, of_v[:ASKED] if told else [], sampled, levels, self.max_misfit)
         parts, misfit = [], np.full(users.size, np.nan)
         for place, (rows, samples) in enumerate(zip(of_v, sampled, strict=True)):
             best = _best(view.manifest, rows, mapped, self.max_misfit, samples.toward)
@@ -130,6 +135,22 @@ def _of_sender(one: Arrived, user: int) -> Arrived:
     )
 
 
+def _told(manifest: Manifest) -> bool:
+    """Whether rows can be turned into gradients of single ratings, which ratings through a sigmoid need."""
+    return bool(np.isfinite(times_of_gradients(manifest, np.ones(1)))[0])
+
+
+def _gradients(manifest: Manifest, explicit: Sequence[Arrived], implicit: Sequence[Arrived]) -> list[Arrived]:
+    """One sender's explicit rows as gradients, freed of multiples of their factors that are declared."""
+    pull = np.nan_to_num(form_of(manifest).pull)
+    others, out = {one.round: one.item.size for one in implicit}, []
+    for one in explicit:
+        n_rows = np.array([float(one.item.size + others.get(one.round, 0))])
+        times = times_of_gradients(manifest, n_rows)[0]
+        out.append(one._replace(rows=times * (one.rows - pull * one.factors)))
+    return out
+
+
 def _read(
     manifest: Manifest,
     one: Arrived,
@@ -137,9 +158,11 @@ def _read(
     max_misfit: float,
     toward: Float[np.ndarray, " K"] | None = None,
 ) -> Explicit:
-    """One sender's explicit rows of a round."""
-    declared = manifest.upload.regularization if manifest.scale_known else np.nan
-    return read_explicit(one.rows, one.factors, one.item, mapped, max_misfit, one.precision, declared, toward)
+    """One sender's explicit rows of a round; nothing of rows that are no gradients."""
+    if not _told(manifest):
+        return Explicit(np.full(len(one.rows), np.nan), np.nan, np.zeros(manifest.factors), np.nan)
+    left = 0.0 if np.isfinite(form_of(manifest).pull) else np.nan
+    return read_explicit(one.rows, one.factors, one.item, mapped, max_misfit, one.precision, left, toward)
 
 
 def _best(
@@ -197,13 +220,21 @@ def _claims(
 
 
 def _implicit(manifest: Manifest, mine: Sequence[Arrived]) -> Sampled:
-    """One sender's implicit rows, freed of multiples of their factors."""
+    """One sender's implicit rows, freed of multiples of their factors, with the sign of gradients.
+
+    Copies hold what others sent their sender, too, which is as large as its own step: those of the start
+    alone tell it.
+    """
+    error, copies = form_of(manifest).error, manifest.rule.upload == "weights"
+    turned, whole = np.sign(-error) if np.isfinite(error) else 1.0, 1.0 if copies else 0.0
+    mine = [one for one in mine if one.round == 0 or not copies]
+    declared = manifest.hyperparameters.get("lambda_implicit", np.nan)
+    declared = whole - declared * (error if np.isfinite(error) else -1.0)
     rows = [np.zeros((0, manifest.factors))]
     for one in mine:
         pull = pull_of(one.rows, one.factors, one.item, one.precision)
-        declared = manifest.hyperparameters.get("lambda_implicit", np.nan)
-        known = pull if np.isfinite(pull) else declared if np.isfinite(declared) else 0.0
-        rows.append(one.rows - known * one.factors)
+        known = pull if np.isfinite(pull) else declared if np.isfinite(declared) else whole
+        rows.append(turned * (one.rows - known * one.factors))
     item = np.concatenate([np.zeros(0, int), *(one.item for one in mine)])
     when = np.repeat(np.arange(len(mine)), [one.item.size for one in mine])
     weight = manifest.hyperparameters.get("negative_weight", np.nan)

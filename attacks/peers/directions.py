@@ -55,15 +55,28 @@ def linked_by_direction(
     if some.size < 2 or some.size > LARGEST:
         return out
     unit = rows[some] / length[some, None]
-    limit = _near_enough(unit, index[some])
+    limit = near_enough(unit, index[some])
     label = _joined(*_pairs_within(unit, index[some], limit), index[some])
     count = np.bincount(label)
     out[some] = np.where(count[label] > 1, label, -1)
     return numbered(out)
 
 
-def _near_enough(unit: Float[np.ndarray, "rows K"], index: Int[np.ndarray, " rows"]) -> float:
-    """Sine of the angle within which hardly a pair of strangers lies; 0 where no strangers are known."""
+def near_enough(unit: Float[np.ndarray, "rows K"], index: Int[np.ndarray, " rows"]) -> float:
+    """Estimate the sine of the angle within which hardly a pair of strangers lies.
+
+    Parameters
+    ----------
+    unit : (rows, K)
+        Of length 1.
+    index : (rows,) int
+        Items.
+
+    Returns
+    -------
+    float
+        0 where no strangers are known.
+    """
     order = np.argsort(index, kind="stable")
     nearest, n_strangers = 1.0, 0
     for here in np.split(order, np.flatnonzero(np.diff(index[order])) + 1):

@@ -13,9 +13,9 @@ from typing import NamedTuple
 import numpy as np
 from jaxtyping import Float, Int
 
+from attacks.peers.row_form import PRECISION, last_digit
 from victims.transcript.view import ITEM, UNTOLD, Copies, View
 
-PRECISION = float(np.finfo(np.float64).eps)
 PARALLEL = 1e-9  # sine below which two rows about one item are copies of one message
 
 
@@ -76,7 +76,8 @@ def arrived(view: View) -> list[Arrived]:
         place = broadcast.positions(copies.kind[here], copies.index[here])
         here, place = here[place >= 0], place[place >= 0]
         if here.size:
-            out.append(_of_round(copies, view.members, round_, here, broadcast.factors[place]))
+            one = _of_round(copies, view.members, round_, here, broadcast.factors[place])
+            out.append(one._replace(precision=last_digit(view.manifest, one.rows, one.factors)))
     return out
 
 

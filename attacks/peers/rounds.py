@@ -3,6 +3,10 @@
 Beyond paper 003. A sender is about the same items in every round, and its factor moves little from one to
 the next. So the rows about an item are dealt out to the senders who had it before, each to the one whose
 factor it lies along best, and the factors are learned anew from what each got, until nothing changes.
+
+Where an item has not as many rows as before, senders were absent or lost, and a row may be of somebody who
+was not there before: then it is given only to a sender nearer than strangers come
+(``attacks.peers.directions``).
 """
 
 from __future__ import annotations
@@ -12,6 +16,7 @@ from jaxtyping import Float, Int
 from scipy.optimize import linear_sum_assignment
 
 from attacks.closed_form.reduction import unit_vectors
+from attacks.peers.directions import near_enough
 
 PASSES = 10
 
@@ -52,12 +57,16 @@ def dealt_out(
     direction = _directions(before[known], before_label[known], n)
     unit, _ = unit_vectors(rows)
     groups = _by_item(index, before_index[known], before_label[known])
+    size = int(max(index.max(initial=0), before_index.max(initial=0))) + 1
+    now, then = (np.bincount(part, minlength=size) for part in (index, before_index))
+    limit = np.inf if np.array_equal(now, then) else near_enough(unit, index)
     for _ in range(PASSES):
         last, out = out, np.full(index.size, -1)
         near = np.abs(unit @ direction.T)
         for here, senders in groups:
             row, column = linear_sum_assignment(-near[np.ix_(here, senders)])
-            out[here[row]] = senders[column]
+            given = 1 - near[here[row], senders[column]] ** 2 <= limit**2
+            out[here[row[given]]] = senders[column[given]]
         if (out == last).all():
             break
         given = out >= 0

@@ -156,6 +156,8 @@ def _fit(
     clear = bool((away[other] > TELLING * away[best] + EXACT * step).all())
     out = np.zeros(scalar.shape)
     out[there] = value[best]
+    # rows that move no rating by half a level from its prediction say nothing: any small ones would do
+    clear &= bool((np.abs(value[best] - expit(few[best] * h)) > step / 2).any())
     misfit = away[best] / (step / 4) if clear else np.nan
     allowed = np.minimum(max_misfit, accidental(np.array([g.size - 1]), 4 * levels.size, ACCIDENT))
     return Fit(out, np.array([misfit]), allowed, np.array([few[best] if clear else np.nan]))

@@ -14,6 +14,7 @@ from jaxtyping import Bool, Float, Int
 
 from attacks.peers.naming import candidates, cosine, named
 from attacks.peers.received import Arrived
+from attacks.peers.row_form import form_of, ratings_of_steps
 from victims.transcript.view import ITEM, View
 
 
@@ -155,16 +156,18 @@ def _ways_of_rows(
     weights: np.ndarray,
 ) -> Iterator[Way]:
     """What the rows' own numbers tell: multiples of factors, of errors, and how copies differ."""
-    upload, known = view.manifest.upload, view.manifest.scale_known
+    form = form_of(view.manifest)
     first = (sums > 0).argmax(axis=1)  # whose copy was taken
     lead = sums[np.arange(len(sums)), first]
-    if known and upload.scale != 0:
-        yield from _against_all(scale / abs(upload.scale), first, weights)
-    if known and upload.regularization != 0:
+    count = np.bincount(label[label >= 0], minlength=scale.size).astype(float)
+    told = scale / abs(form.error) * ratings_of_steps(view.manifest, count)
+    if np.isfinite(told).any():
+        yield from _against_all(told, first, weights)
+    if np.isfinite(form.pull) and form.pull != 0:
         of_sender = np.full(scale.size, np.nan)
         linked = (label >= 0) & np.isfinite(pull)
         of_sender[label[linked]] = pull[linked]
-        yield from _against_all(of_sender / upload.regularization, first, weights)
+        yield from _against_all(of_sender / form.pull, first, weights)
     for place in range(sums.shape[1] if sums.shape[1] > 1 else 0):
         ratio = np.where(lead > 0, sums[:, place] / np.where(lead > 0, lead, 1), np.nan)
         for other in range(sums.shape[1]):

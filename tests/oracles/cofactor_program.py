@@ -32,8 +32,11 @@ class Constants:
     ridge_q: float
     per_sample: bool
     logistic: bool
-    batch: bool
+    size: int | None  # samples of a step; None is all of them
     share: float
+    passes: int = 1
+    mean: bool = False
+    upload: str = "gradient"
 
 
 def g(x: float) -> float:
@@ -55,26 +58,12 @@ def sample_gradients(c: Constants, user: User, kind: str, item: int, rating: flo
 
 
 def pass_of(c: Constants, user: User, samples: list[tuple[str, int, float]]) -> list[np.ndarray]:
-    """One user's pass, which changes what it holds; the rows that it sends."""
-    begin_u, begin_q = user.u.copy(), {k: q.copy() for k, q in user.q.items()}
-    step_u, step_q, rows = 0.0, 0.0, []
-    for kind, item, rating in samples:
-        now = User(begin_u, begin_q, user.parts) if c.batch else user
-        of_u, of_q, row = sample_gradients(c, now, kind, item, rating)
-        step_u, step_q = step_u + of_u, step_q + of_q
-        if not c.batch:
-            pull = c.ridge_u if c.per_sample else 0.0
-            user.u = user.u - c.theta * (of_u + pull * user.u)
-            if kind == "explicit":
-                pull = c.ridge_q if c.per_sample else 0.0
-                user.q = {k: q - c.theta * (of_q + pull * q) for k, q in user.q.items()}
-        rows.append(row)
-    explicit = sum(kind == "explicit" for kind, _, _ in samples)
-    if c.batch:
-        times_u, times_q = (len(samples), explicit) if c.per_sample else (1, 1)
-        user.u = begin_u - c.theta * (step_u + times_u * c.ridge_u * begin_u)
-        user.q = {k: q - c.theta * (step_q + times_q * c.ridge_q * q) for k, q in begin_q.items()}
-    if not c.per_sample and not c.batch:
+    """One user's pass, which changes what it holds; the gradients of its samples."""
+    rows: list[np.ndarray] = []
+    size = c.size or max(len(samples), 1)
+    for first in range(0, len(samples), size):
+        rows += step_of(c, user, samples[first : first + size])
+    if not c.per_sample and (c.size is not None or not samples):
         user.u = user.u * (1 - c.theta * c.ridge_u)
         user.q = {k: q * (1 - c.theta * c.ridge_q) for k, q in user.q.items()}
     for (kind, item, _), row in zip(samples, rows, strict=True):
@@ -83,17 +72,63 @@ def pass_of(c: Constants, user: User, samples: list[tuple[str, int, float]]) -> 
     return rows
 
 
+def step_of(c: Constants, user: User, samples: list[tuple[str, int, float]]) -> list[np.ndarray]:
+    """One step over some samples, from where the user is; U and Q move."""
+    step_u, step_q, rows, explicit = 0.0, 0.0, [], 0
+    parts = len(samples) if c.mean else 1
+    for kind, item, rating in samples:
+        of_u, of_q, row = sample_gradients(c, user, kind, item, rating)
+        ridge, table = (c.ridge_v, "v") if kind == "explicit" else (c.ridge_z, "z")
+        pull = ridge * (user.parts[table + "p"][item] + user.parts[table + "q"][item])
+        rows.append((row - pull) / parts + pull)
+        step_u, step_q, explicit = (
+            step_u + of_u / parts,
+            step_q + of_q / parts,
+            explicit + (kind == "explicit"),
+        )
+    once = 1 if c.size is None else 0  # with the step where there is one, after the pass where there are more
+    times_u, times_q = (len(samples) / parts, explicit / parts) if c.per_sample else (once, once)
+    user.u = user.u - c.theta * (step_u + times_u * c.ridge_u * user.u)
+    user.q = {k: q - c.theta * (step_q + times_q * c.ridge_q * q) for k, q in user.q.items()}
+    return rows
+
+
 def one_round(
     c: Constants,
     users: list[User],
     samples: list[list[tuple[str, int, float]]],
     receivers: list[list[tuple[int, float]]],
-) -> list[list[np.ndarray]]:
-    """All users pass, then everybody steps with what arrived; the rows that were sent."""
-    sent = [pass_of(c, user, mine) for user, mine in zip(users, samples, strict=True)]
-    for sender, rows in enumerate(sent):
+    stepping: set[int] | None = None,
+    heard: set[int] | None = None,
+) -> dict[int, list[np.ndarray]]:
+    """All users pass, then everybody steps with what arrived; the rows of those who are heard."""
+    stepping = set(range(len(users))) if stepping is None else stepping
+    heard = stepping if heard is None else heard
+    sent = {}
+    for number in sorted(stepping):
+        user, mine = users[number], samples[number]
+        where = ["vp" if kind == "explicit" else "zp" for kind, _, _ in mine]
+        before = [user.parts[part][item] for part, (_, item, _) in zip(where, mine, strict=True)]
+        for _ in range(c.passes):
+            rows = pass_of(c, user, mine)
+        after = [user.parts[part][item] for part, (_, item, _) in zip(where, mine, strict=True)]
+        if c.upload == "delta":
+            rows = [b - a for a, b in zip(before, after, strict=True)]
+        if number in heard:
+            sent[number] = after if c.upload == "weights" else rows
+    arrived: dict[tuple[int, str, int], list[tuple[float, np.ndarray]]] = {}
+    for sender, rows in sent.items():
         for (kind, item, _), row in zip(samples[sender], rows, strict=True):
             for receiver, times in receivers[sender]:
-                held = users[receiver].parts["vp" if kind == "explicit" else "zp"]
-                held[item] = held[item] - c.theta * c.share * times * row
+                if receiver in stepping:
+                    place = receiver, "vp" if kind == "explicit" else "zp", item
+                    arrived.setdefault(place, []).append((c.share * times, row))
+    for (receiver, part, item), rows in arrived.items():
+        held, total = users[receiver].parts[part], sum(times * row for times, row in rows)
+        if c.upload == "gradient":
+            held[item] = held[item] - c.theta * total
+        elif c.upload == "delta":
+            held[item] = held[item] + total
+        else:
+            held[item] = (held[item] + total) / (1 + sum(times for times, _ in rows))
     return sent

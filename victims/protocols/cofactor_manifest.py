@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any, Literal
 
 from victims.data.ratings import Ratings
-from victims.transcript.client_rule import ClientRule
+from victims.protocols.switches import rule_of
 from victims.transcript.kinds import STANDARD, with_implicit
 from victims.transcript.manifest import Manifest, Upload
 
@@ -35,23 +35,9 @@ def manifest_of(
     -------
     Manifest
     """
-    per_rating = victim.order == "per-rating"
-    rule = ClientRule(
-        rule=victim.name,
-        order=victim.order,
-        local_steps=1,
-        batch_size=1 if per_rating else "all",
-        reduction="sum",
-        upload="gradient",
-        rows="rated",
-        loss="squared",
-        link=link,
-        clip="none",
-        moves_items=False,
-        start="kept",
-        own_items=True,  # type: ignore[call-arg]
-        **said,
-    )
+    moves = victim.local_steps > 1 or victim.sends != "gradient"
+    rule = rule_of(victim, victim.name, "rated", moves, link=link, own_items=True, **said)
+    rate = -1.0 if victim.sends == "gradient" else victim.learning_rate  # of errors in a row
     return Manifest(
         format="factorleak-transcript",
         version=2,
@@ -64,7 +50,7 @@ def manifest_of(
         factors=victim.factors,
         rounds=rounds,
         hyperparameters=constants,
-        upload=Upload(scale=-1.0, regularization=victim.lambda_items),
+        upload=Upload(scale=rate, regularization=-rate * victim.lambda_items),
         rating_levels=list(ratings.levels),
         recorded_by="factorleak",
         declared_rule=rule,

@@ -13,13 +13,22 @@ from scipy.special import expit
 from victims.common.errors import InputError
 from victims.common.validation import above, at_least, between, one_of
 from victims.data.ratings import Ratings
-from victims.protocols.cofactor_round import Heard, State, Table, after_round, heard_along, passed_of
+from victims.protocols.cofactor_round import (
+    Heard,
+    State,
+    Table,
+    after_round,
+    heard_along,
+    sent_of,
+    trained_of,
+)
 from victims.protocols.cofactor_steps import Rules
 from victims.protocols.exchanged import Centralised, Holding, Received, Rows, Sample, SetUp, pieces
 from victims.protocols.feedback import EXPLICIT, RatingMap, Samples, in_stars
 from victims.protocols.network import Edges, Graph
-from victims.protocols.no_server import NoServer
 from victims.protocols.own_copies import key_of, moved_items, whole
+from victims.protocols.peer_switches import PeerSwitches, edges_present
+from victims.protocols.presence import present
 from victims.protocols.row_sums import Shape
 from victims.transcript.kinds import IMPLICIT, ITEM
 
@@ -32,7 +41,6 @@ FIELD_RULES = {  # of hyper-parameters that both victims have
     "lambda_users": at_least(0),
     "lambda_items": at_least(0),
     "regularize": one_of("sample", "round"),
-    "order": one_of("per-rating", "batch"),
     "positive_share": between(0, 1),
     "fallback": one_of("nobody", "random", "similarity"),
     "rating_map": one_of("max", "min-max"),
@@ -94,7 +102,7 @@ class OwnTables:
         return expit(product) if self.link == "logistic" else product
 
 
-class AmongTrusted(NoServer):
+class AmongTrusted(PeerSwitches):
     """Verbs by ``rules``, ``samples_of`` and ``edges_of``, which victims have beside these.
 
     ``rows_about_implicit`` says whether there is a Z, so that rows about it are sent, too.
@@ -141,12 +149,13 @@ class AmongTrusted(NoServer):
         """
         _refuse(self.sampling_obstacle(), sample)
         samples = self.samples_of(state, ratings)
-        passed = passed_of(self.rules, state, samples)
+        trained = trained_of(self.rules, state, samples)
         is_explicit = samples.kind == EXPLICIT
-        sent = passed.rows
+        heard = present(self, ratings.n_users, state.seed, state.round).heard[samples.user]
+        sent = sent_of(self.rules, state, samples, trained)
         if received is not None and received.rows is not None:
             sent = _in_place(received.rows, samples, ratings.n_items)
-        edges = self.edges_of(state, ratings)
+        edges = self._edges(state, ratings)
         explicit, implicit = (
             heard_along(
                 edges,
@@ -157,11 +166,11 @@ class AmongTrusted(NoServer):
                 ratings.n_items,
                 1 / self.degree,
             )
-            for chosen in (is_explicit, ~is_explicit)
+            for chosen in (is_explicit & heard, ~is_explicit & heard)
         )
         if received is not None and received.copies is not None:
             explicit, implicit = self._copies(received.copies, edges, ratings)
-        after = after_round(self.rules, state, samples, passed, explicit, implicit)
+        after = after_round(self.rules, state, samples, trained, explicit, implicit)
         checked = after.clients, after.items.public.values, after.implicit.public.values
         if not all(np.isfinite(table).all() for table in checked):
             raise InputError(
@@ -175,10 +184,10 @@ class AmongTrusted(NoServer):
         return state.items.public.start, np.zeros((0, self.factors))
 
     def network(self, state: State, ratings: Ratings) -> Graph:
-        """The graph of trust of this round."""
+        """The graph of trust of this round, to those who take part in it."""
         n_implicit = ratings.n_items if self.rows_about_implicit else 0
         shape = Shape(ratings.n_items, 0, self.factors, n_implicit)
-        return Graph(shape, self.edges_of(state, ratings))
+        return Graph(shape, self._edges(state, ratings))
 
     def holdings(
         self, state: State, ratings: Ratings, watched: Int[np.ndarray, " clients"]
@@ -204,25 +213,37 @@ class AmongTrusted(NoServer):
         """Rows about V of the given users, items ascending, and about Z of positives, then of negatives."""
         _refuse(self.sampling_obstacle(), sample)
         samples = self.samples_of(state, ratings)
-        passed = passed_of(self.rules, state, samples)
+        trained = trained_of(self.rules, state, samples)
+        sent = sent_of(self.rules, state, samples, trained)
+        order = trained.last.place if self.sends == "gradient" else None
         counts = np.bincount(samples.user, minlength=ratings.n_users)
+        users = users[present(self, ratings.n_users, state.seed, state.round).heard[users]]
         for piece in pieces(users, counts[users], self.factors):
             entry = np.flatnonzero(np.isin(samples.user, piece))
-            place = None if passed.place is None else passed.place[entry]
+            place = None if order is None else order[entry]
             kind = np.where(samples.kind[entry] == EXPLICIT, ITEM, IMPLICIT).astype(np.int8)
-            yield Rows(samples.user[entry], kind, samples.item[entry], passed.rows[entry], place)
+            yield Rows(samples.user[entry], kind, samples.item[entry], sent[entry], place)
+
+    def _edges(self, state: State, ratings: Ratings) -> Edges:
+        edges = self.edges_of(state, ratings)
+        return edges_present(self, edges, ratings.n_users, state.seed, state.round)
 
     def _copies(self, copies: Callable[[int], Rows], edges: Edges, ratings: Ratings) -> tuple[Heard, Heard]:
         """Messages that were changed one by one: those about V, and those about Z."""
         keys, rows = [np.zeros(0, np.int64)], [np.zeros((0, self.factors))]
-        kinds = [np.zeros(0, np.int8)]
+        kinds, times = [np.zeros(0, np.int8)], [np.zeros(0)]
         for receiver in np.unique(edges.receiver).tolist():
             copy = copies(receiver)
             keys.append(key_of(np.full(copy.index.size, receiver), copy.index, ratings.n_items))
             rows.append(copy.gradient / self.degree)
             kinds.append(copy.kind)
-        key, row, is_item = np.concatenate(keys), np.concatenate(rows), np.concatenate(kinds) == ITEM
-        return Heard(key[is_item], row[is_item]), Heard(key[~is_item], row[~is_item])
+            here = slice(*np.searchsorted(edges.receiver, [receiver, receiver + 1]))
+            of_sender = np.searchsorted(edges.sender[here], copy.sender)
+            times.append(edges.weight[here][of_sender] / self.degree)
+        key, row, time = np.concatenate(keys), np.concatenate(rows), np.concatenate(times)
+        is_item = np.concatenate(kinds) == ITEM
+        explicit, implicit = (Heard(key[at], row[at], time[at]) for at in (is_item, ~is_item))
+        return explicit, implicit
 
 
 def _moved(table: Table, watched: Int[np.ndarray, " clients"], kind: int) -> Iterator[Holding]:

@@ -58,7 +58,8 @@ from victims.protocols.jax_ratings import device_data
 from victims.protocols.local_exchange import Outcome, after_round, rows_of_round
 from victims.protocols.presence import present
 from victims.protocols.published_manifest import published_manifest
-from victims.protocols.switches import READERS, Switches, check_switches, declared, refuse
+from victims.protocols.server_switches import READERS, ServerSwitches, declared
+from victims.protocols.switches import check_switches, refuse
 from victims.transcript.manifest import Manifest, Upload
 
 jax.config.update("jax_enable_x64", True)
@@ -77,7 +78,7 @@ IN_TURN = {  # what is left of the switches where the recommender steps at every
 
 
 @dataclass(frozen=True)
-class DecentralisedMF(Switches):
+class DecentralisedMF(ServerSwitches):
     """Hyper-parameters; Table 3 of the paper needs order=per-rating and learning_rate=0.005.
 
     Attributes

@@ -19,7 +19,7 @@ repetition among the d receivers.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import ClassVar, Literal
 
 from victims.common.validation import above, between, one_of, require_fields
@@ -32,6 +32,7 @@ from victims.protocols.cofactor_steps import Rules
 from victims.protocols.cofactor_users import FIELD_RULES, AmongTrusted, OwnTables
 from victims.protocols.exchanged import Sample
 from victims.protocols.feedback import Samples, explicit_only
+from victims.protocols.peer_switches import check_peer_switches
 from victims.protocols.trust_graph import trusted, walked
 from victims.transcript.manifest import Manifest
 
@@ -51,9 +52,9 @@ class DMF(AmongTrusted):
     lambda_users, lambda_items : float
         >= 0.
     regularize : "sample" or "round"
-        Whether U is regularized with every rating, or once a round.
-    order : "per-rating" or "batch"
-        Whether U moves after every rating, or once a round.
+        Whether U is regularized with every rating, or once a pass.
+    order, shuffle : str
+        As of ``Switches``; here ratings go one by one, and in a new order each round.
     positive_share : float
         Share of the pairs that are left out, in 0..1, exclusive of 1.
     walks : "fixed" or "rounds"
@@ -90,7 +91,8 @@ class DMF(AmongTrusted):
     lambda_users: float = 0.01
     lambda_items: float = 0.01
     regularize: Literal["sample", "round"] = "sample"
-    order: Literal["per-rating", "batch"] = "per-rating"
+    order: Literal["batch", "per-rating"] = field(default="per-rating", kw_only=True)
+    shuffle: Literal["never", "once", "rounds"] = field(default="rounds", kw_only=True)
     positive_share: float = 0.0
     walks: Literal["fixed", "rounds"] = "rounds"
     fallback: Literal["nobody", "random", "similarity"] = "random"
@@ -110,13 +112,14 @@ class DMF(AmongTrusted):
             walks=one_of("fixed", "rounds"),
             personal_scale=above(0),
         )
+        check_peer_switches(self, self.name)
 
     @property
     def rules(self) -> Rules:  # type: ignore[override]
         """Constants of the users' steps; there is no implicit feedback, and there are no offsets."""
         ridges = self.lambda_users, self.lambda_items, 0.0, 0.0
         return Rules(
-            self.learning_rate, 0.0, 0.0, *ridges, self.regularize == "sample", "identity", self.order, False
+            self.learning_rate, 0.0, 0.0, *ridges, self.regularize == "sample", "identity", self, False
         )
 
     @property

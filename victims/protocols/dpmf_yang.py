@@ -29,7 +29,7 @@ minus theta times the sum of the rows that its user sent.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import ClassVar, Literal
 
 from victims.common.validation import above, at_least, between, one_of, require_fields
@@ -42,6 +42,7 @@ from victims.protocols.cofactor_steps import Rules
 from victims.protocols.cofactor_users import FIELD_RULES, AmongTrusted, OwnTables
 from victims.protocols.exchanged import Sample
 from victims.protocols.feedback import Samples, observed, with_negatives
+from victims.protocols.peer_switches import check_peer_switches
 from victims.protocols.trust_graph import trusted
 from victims.transcript.manifest import Manifest
 
@@ -63,9 +64,10 @@ class DPMFYang(AmongTrusted):
     lambda_users, lambda_items, lambda_implicit, lambda_offsets : float
         >= 0.
     regularize : "sample" or "round"
-        Whether U and Q are regularized with every sample, or once a round.
-    order : "per-rating" or "batch"
-        Whether U and Q move after every sample, or once a round.
+        Whether U and Q are regularized with every sample, or once a pass.
+    order, shuffle : str
+        As of ``Switches``, of samples; here these go one by one, and in a new order each round, the explicit
+        ones first.
     positive_share : float
         alpha, in 0..1.
     negatives, receivers : "fixed" or "rounds"
@@ -105,7 +107,8 @@ class DPMFYang(AmongTrusted):
     lambda_implicit: float = 0.001
     lambda_offsets: float = 0.001
     regularize: Literal["sample", "round"] = "sample"
-    order: Literal["per-rating", "batch"] = "per-rating"
+    order: Literal["batch", "per-rating"] = field(default="per-rating", kw_only=True)
+    shuffle: Literal["never", "once", "rounds"] = field(default="rounds", kw_only=True)
     positive_share: float = 0.5
     negatives: Literal["fixed", "rounds"] = "fixed"
     receivers: Literal["fixed", "rounds"] = "fixed"
@@ -132,6 +135,7 @@ class DPMFYang(AmongTrusted):
             implicit_scale=above(0),
             predict_with=one_of("offsets", "users"),
         )
+        check_peer_switches(self, self.name)
 
     @property
     def rules(self) -> Rules:  # type: ignore[override]
@@ -146,7 +150,7 @@ class DPMFYang(AmongTrusted):
             self.lambda_offsets,
             self.regularize == "sample",
             "logistic",
-            self.order,
+            self,
         )
 
     @property

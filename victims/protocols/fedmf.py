@@ -57,14 +57,15 @@ from victims.protocols.fedmf_round import (
 from victims.protocols.jax_ratings import device_data
 from victims.protocols.local_exchange import after_round, rows_of_round
 from victims.protocols.published_manifest import published_manifest
-from victims.protocols.switches import READERS, Switches, check_switches, declared
+from victims.protocols.server_switches import READERS, ServerSwitches, declared
+from victims.protocols.switches import check_switches
 from victims.transcript.manifest import Manifest, Upload
 
 jax.config.update("jax_enable_x64", True)
 
 
 @dataclass(frozen=True)
-class FedMF(Switches):
+class FedMF(ServerSwitches):
     """Hyper-parameters; the defaults are section 6.1 of the paper, except for the start.
 
     Attributes

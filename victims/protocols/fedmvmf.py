@@ -63,7 +63,8 @@ from victims.protocols.fedmvmf_rows import Entries, dense_rows, sparse_rows
 from victims.protocols.jax_ratings import Data, all_data, sampled_data
 from victims.protocols.local_exchange import after_round, rows_of_round
 from victims.protocols.published_manifest import published_manifest
-from victims.protocols.switches import READERS, Switches, check_switches, declared, refuse
+from victims.protocols.server_switches import READERS, ServerSwitches, declared
+from victims.protocols.switches import check_switches, refuse
 from victims.transcript.manifest import Manifest
 
 SOLVED = {  # what is left of the switches where clients do not step
@@ -76,7 +77,7 @@ SOLVED = {  # what is left of the switches where clients do not step
 
 
 @dataclass(frozen=True)
-class FedMVMF(Switches):
+class FedMVMF(ServerSwitches):
     """Hyper-parameters; the defaults are Table 2 of the paper where it gives them.
 
     Attributes

@@ -32,7 +32,7 @@ own factors, its ratings, W of its neighbours, and the shared start. Nobody hold
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Literal
 
 import numpy as np
@@ -46,7 +46,6 @@ from victims.protocols.base import (
     Centralised,
     Graph,
     Holding,
-    NoServer,
     Received,
     Rows,
     Sample,
@@ -55,10 +54,15 @@ from victims.protocols.base import (
     pieces,
 )
 from victims.protocols.pdmfrec_manifest import manifest_of, told_to_the_helper
-from victims.protocols.pdmfrec_round import by_item, order_of_pass
+from victims.protocols.pdmfrec_pass import order_of_pass
+from victims.protocols.pdmfrec_round import by_item
 from victims.protocols.pdmfrec_start import Start
-from victims.protocols.pdmfrec_state import OwnItems, Rules, State, after_round, moved_items, passed_of
+from victims.protocols.pdmfrec_state import OwnItems, Rules, State, moved_items
+from victims.protocols.pdmfrec_step import after_round, passed_of
+from victims.protocols.peer_switches import PeerSwitches, check_peer_switches, edges_present
+from victims.protocols.presence import present
 from victims.protocols.similarity_graph import similarity_graph
+from victims.protocols.switches import refuse
 from victims.transcript.manifest import Manifest
 from victims.transcript.view import ITEM
 
@@ -66,7 +70,7 @@ UNWEIGHED = "pdmfrec has no weight for unrated items, so they must not be sample
 
 
 @dataclass(frozen=True)
-class PDMFRec(NoServer):
+class PDMFRec(PeerSwitches):
     """Hyper-parameters; d and the candidates of gamma are those of section 4.4, the rest is not given.
 
     Attributes
@@ -87,9 +91,7 @@ class PDMFRec(NoServer):
         Whether clients step their own V_i by their own gradient (line 5), as published; else by those of
         neighbours alone.
     order : "per-rating" or "batch"
-        Gradients step by step, or all at the state before the round.
-    shuffle : "never", "once" or "rounds"
-        Ratings by ascending item, in an order of the client's own, or in a new one each round.
+        As of ``Switches``: U moves after every rating, as Algorithm 1 is indented, or once per step.
     start : "shared" or "private"
         One start of V for all clients, which is public, or one for each.
     start_law : "uniform" or "normal"
@@ -117,8 +119,7 @@ class PDMFRec(NoServer):
     threshold: int = 1
     weight: Literal["once", "twice"] = "twice"
     own_step: bool = True
-    order: Literal["per-rating", "batch"] = "per-rating"
-    shuffle: Literal["never", "once", "rounds"] = "never"
+    order: Literal["batch", "per-rating"] = field(default="per-rating", kw_only=True)
     start: Literal["shared", "private"] = "shared"
     start_law: Literal["uniform", "normal"] = "uniform"
     init_scale: float = 0.5
@@ -138,20 +139,22 @@ class PDMFRec(NoServer):
             variant=one_of("full", "-sim", "-sim,all"),
             threshold=at_least(1),
             weight=one_of("once", "twice"),
-            order=one_of("per-rating", "batch"),
-            shuffle=one_of("never", "once", "rounds"),
             start=one_of("shared", "private"),
             start_law=one_of("uniform", "normal"),
             init_scale=above(0),
             helper=one_of("item-set", "counts"),
             links=one_of("sealed", "plain"),
         )
+        check_peer_switches(self, "pdmfrec")
+        if not self.own_step:
+            refuse(
+                self, "pdmfrec", {"upload": "gradient"}, "own_step=false leaves the sender's copy as it is"
+            )
 
     @property
     def rules(self) -> Rules:
         """How clients step."""
-        constants = self.learning_rate, self.regularization
-        return Rules(*constants, self.weight == "twice", self.own_step, self.order, self.shuffle)
+        return Rules(self.learning_rate, self.regularization, self.weight == "twice", self.own_step, self)
 
     @property
     def start_rule(self) -> Start:
@@ -198,11 +201,11 @@ class PDMFRec(NoServer):
         Raises
         ------
         InputError
-            If a factor is no longer finite, or the row of a rating is missing.
+            If a factor is no longer finite, or the row of a rating of a client who is heard is missing.
         """
         _refuse(sample)
         with np.errstate(over="ignore", invalid="ignore"):  # told below
-            after = after_round(self.rules, state, ratings, received)
+            after = after_round(self.rules, self.start_rule, state, ratings, received)
         if not (np.isfinite(after.clients).all() and np.isfinite(after.rated).all()):
             raise InputError(
                 f"pdmfrec diverged in round {state.round}: factors must stay finite; lower learning_rate "
@@ -219,8 +222,9 @@ class PDMFRec(NoServer):
         return self.start_rule.shared(state.seed, n_items), nothing
 
     def network(self, state: State, ratings: Ratings) -> Graph:
-        """The graph of similar clients."""
-        return Graph(Shape(ratings.n_items, 0, self.factors), state.edges)
+        """The graph of similar clients, those who take part in this round."""
+        edges = edges_present(self, state.edges, ratings.n_users, state.seed, state.round)
+        return Graph(Shape(ratings.n_items, 0, self.factors), edges)
 
     def holdings(
         self, state: State, ratings: Ratings, watched: Int[np.ndarray, " clients"]
@@ -267,20 +271,22 @@ class PDMFRec(NoServer):
     def uploads(
         self, state: State, ratings: Ratings, users: np.ndarray, sample: Sample | None = None
     ) -> Iterator[Rows]:
-        """Gradients of the given clients, items ascending, with the place of each in its pass."""
+        """Rows of those of the given clients who are heard, items ascending, with their places in a pass."""
         _refuse(sample)
-        gradient = passed_of(self.rules, state, ratings).gradient
+        row = passed_of(self.rules, state, ratings).sent(self, state)
         position = np.empty(ratings.n_ratings, np.int32)
         order = order_of_pass(ratings, self.shuffle, state.seed, state.round)
         position[order] = np.arange(ratings.n_ratings) - ratings.indptr[ratings.users]
+        in_order = self.ratings_of_a_step is not None and self.sends == "gradient"
+        users = users[present(self, ratings.n_users, state.seed, state.round).heard[users]]
         for piece in pieces(users, np.diff(ratings.indptr)[users], self.factors):
             entry = np.flatnonzero(np.isin(ratings.users, piece))
             yield Rows(
                 ratings.users[entry],
                 np.full(entry.size, ITEM, np.int8),
                 ratings.items[entry].astype(np.int32),
-                gradient[entry],
-                position[entry] if self.order == "per-rating" else None,
+                row[entry],
+                position[entry] if in_order else None,
             )
 
     def manifest(self, ratings: Ratings, rounds: list[int]) -> Manifest:

@@ -10,7 +10,7 @@ import numpy as np
 from victims.data.ratings import Ratings
 from victims.protocols.base import SetUp
 from victims.protocols.similarity_graph import co_rated
-from victims.transcript.client_rule import ClientRule
+from victims.protocols.switches import rule_of
 from victims.transcript.kinds import STANDARD, Kind
 from victims.transcript.manifest import Manifest, Upload
 
@@ -54,21 +54,9 @@ def manifest_of(victim: Any, ratings: Ratings, rounds: list[int]) -> Manifest:
     """
     beyond: dict[str, Any] = {"own_items": True}  # each client has copies of its own, and keeps them
     beyond |= {name: getattr(victim, name) for name in ("own_step", "weight", "variant", "threshold")}
-    rule = ClientRule(
-        rule="pdmfrec",
-        order=victim.order,
-        local_steps=1,
-        batch_size=1 if victim.order == "per-rating" else "all",
-        reduction="sum",
-        upload="gradient",
-        rows="rated",
-        loss="squared",
-        link="identity",
-        clip="none",
-        moves_items=False,
-        start="kept",
-        **beyond,
-    )
+    moves = victim.own_step and (victim.local_steps > 1 or victim.sends != "gradient")
+    rule = rule_of(victim, "pdmfrec", "rated", moves, **beyond)
+    rate = -1.0 if victim.sends == "gradient" else victim.learning_rate  # of errors in a row
     kinds = {
         ITEM_SET: Kind(of="item", role="other", width=1),
         CO_RATED: Kind(of="client", role="other", width=1),
@@ -85,7 +73,7 @@ def manifest_of(victim: Any, ratings: Ratings, rounds: list[int]) -> Manifest:
         factors=victim.factors,
         rounds=rounds,
         hyperparameters={"learning_rate": victim.learning_rate, "regularization": victim.regularization},
-        upload=Upload(scale=-1.0, regularization=victim.regularization),
+        upload=Upload(scale=rate, regularization=-rate * victim.regularization),
         rating_levels=list(ratings.levels),
         parties={"helper": HELPER},
         recorded_by="factorleak",

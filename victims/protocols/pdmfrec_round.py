@@ -15,7 +15,6 @@ from typing import NamedTuple
 import numpy as np
 from jaxtyping import Float, Int
 
-from victims.common.seeds import Purpose, generator
 from victims.data.ratings import Ratings
 
 
@@ -55,109 +54,6 @@ def by_item(ratings: Ratings) -> ByItem:
     entry = np.argsort(ratings.items, kind="stable")
     counts = np.bincount(ratings.items, minlength=ratings.n_items)
     return ByItem(entry, np.concatenate([[0], np.cumsum(counts)]), ratings.users[entry])
-
-
-class Pass(NamedTuple):
-    """What a pass of clients over their ratings comes to.
-
-    Attributes
-    ----------
-    clients : (n_users, K)
-        U after it.
-    gradient : (n_ratings, K)
-        The gradient of V_i^u of each rating.
-    """
-
-    clients: Float[np.ndarray, "users K"]
-    gradient: Float[np.ndarray, "ratings K"]
-
-
-def pass_in_order(
-    ratings: Ratings,
-    order: Int[np.ndarray, " ratings"],
-    clients: Float[np.ndarray, "users K"],
-    items: Float[np.ndarray, "ratings K"],
-    rate: float,
-    alpha: float,
-) -> Pass:
-    """Equations (2) to (4) after each rating, all clients at once: the k-th rating of each in step k.
-
-    Parameters
-    ----------
-    ratings : Ratings
-    order : (n_ratings,)
-        Numbers of ratings, by client, in the order in which the client goes through them.
-    clients : (n_users, K)
-        U before the round.
-    items : (n_ratings, K)
-        V_i^u of each rating before the round.
-    rate, alpha : float
-        gamma, alpha.
-
-    Returns
-    -------
-    Pass
-    """
-    count = np.diff(ratings.indptr)
-    largest = np.argsort(-count, kind="stable")
-    busy = np.searchsorted(-count[largest], -np.arange(count.max(initial=0)), side="left")
-    first = ratings.indptr[largest]
-    u, gradient = clients[largest], np.empty_like(items)
-    for step, width in enumerate(busy.tolist()):
-        entry = order[first[:width] + step]
-        now, v = u[:width], items[entry]
-        error = (ratings.values[entry] - np.einsum("uk,uk->u", now, v))[:, None]
-        gradient[entry] = alpha * v - error * now
-        u[:width] = (1 - rate * alpha) * now + rate * error * v
-    after = np.empty_like(u)
-    after[largest] = u
-    return Pass(after, gradient)
-
-
-def pass_at_once(
-    ratings: Ratings,
-    clients: Float[np.ndarray, "users K"],
-    items: Float[np.ndarray, "ratings K"],
-    rate: float,
-    alpha: float,
-) -> Pass:
-    """Equations (2) to (4) with all gradients at the state before the round.
-
-    Parameters
-    ----------
-    ratings, clients, items, rate, alpha
-        As of ``pass_in_order``.
-
-    Returns
-    -------
-    Pass
-    """
-    users = ratings.users
-    u = clients[users]
-    error = (ratings.values - np.einsum("rk,rk->r", u, items))[:, None]
-    of_users = alpha * u - error * items
-    total = np.stack([np.bincount(users, c, minlength=len(clients)) for c in of_users.T], axis=1)
-    return Pass(clients - rate * total, alpha * items - error * u)
-
-
-def order_of_pass(ratings: Ratings, shuffle: str, seed: int, round_: int) -> Int[np.ndarray, " ratings"]:
-    """Numbers of ratings, by client: as they are, in an order of its own, or in a new one each round.
-
-    Parameters
-    ----------
-    ratings : Ratings
-    shuffle : {"never", "once", "rounds"}
-    seed, round_ : int
-
-    Returns
-    -------
-    (n_ratings,) int
-    """
-    if shuffle == "never":
-        return np.arange(ratings.n_ratings)
-    draw = round_ if shuffle == "rounds" else 0
-    keys = generator(seed, Purpose.CLIENT_ORDER, draw).random(ratings.n_ratings)
-    return np.lexsort((keys, ratings.users))
 
 
 def delivered(

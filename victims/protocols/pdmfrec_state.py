@@ -1,35 +1,24 @@
 """What PDMFRec carries from one round to the next, and every client's own V; symbols as in ``pdmfrec``.
 
 V of rated items is carried as it is. V of other items follows from the sums of what was sent
-(``pdmfrec_round``), or, where every message is changed anew, from the sums of what arrived
-(``pdmfrec_copies``).
+(``pdmfrec_round``), or, where every message is changed anew or the senders are others in each round, from the
+sums of what arrived (``pdmfrec_copies``).
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import partial
-from typing import Literal, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 from jaxtyping import Float, Int
 
-from victims.common.errors import InputError
 from victims.data.ratings import Ratings
-from victims.protocols.base import Received
 from victims.protocols.network import Edges
-from victims.protocols.pdmfrec_copies import mean_of_copies
-from victims.protocols.pdmfrec_round import (
-    ByItem,
-    Pass,
-    delivered,
-    entry_of,
-    item_factors_at,
-    order_of_pass,
-    pass_at_once,
-    pass_in_order,
-)
+from victims.protocols.pdmfrec_round import ByItem, entry_of, item_factors_at
 from victims.protocols.pdmfrec_start import Start
+from victims.protocols.switches import Switches
 
 
 class State(NamedTuple):
@@ -43,13 +32,14 @@ class State(NamedTuple):
     rated : (n_ratings, K)
         V_i^u of rated items.
     sent : (n_ratings, K)
-        For each rating the sum over rounds of what left its client.
+        For each rating the sum over rounds of what left its client, as gradients.
     by_item : ByItem
     weight : (n_users, n_users)
         W.
     edges : Edges
     arrived : (n_users, n_items, K), optional
-        Where every message is changed anew: for each client the sum over rounds of the means of line 11.
+        Where receivers' means are their own: for each client the sum over rounds of the means of line 11,
+        as gradients.
     """
 
     round: int
@@ -74,79 +64,14 @@ class Rules(NamedTuple):
         Whether the receiver multiplies by W again (line 11).
     own_step : bool
         Whether clients step their own V_i by their own gradient (line 5).
-    order : "per-rating" or "batch"
-        Gradients step by step, or all at the state before the round.
-    shuffle : "never", "once" or "rounds"
-        Ratings by ascending item, in an order of the client's own, or in a new one each round.
+    switches : Switches
     """
 
     rate: float
     alpha: float
     twice: bool
     own_step: bool
-    order: Literal["per-rating", "batch"]
-    shuffle: Literal["never", "once", "rounds"]
-
-
-def passed_of(rules: Rules, state: State, ratings: Ratings) -> Pass:
-    """Let every client go through its ratings.
-
-    Parameters
-    ----------
-    rules : Rules
-    state : State
-        Before the round.
-    ratings : Ratings
-
-    Returns
-    -------
-    Pass
-    """
-    if rules.order == "batch":
-        return pass_at_once(ratings, state.clients, state.rated, rules.rate, rules.alpha)
-    order = order_of_pass(ratings, rules.shuffle, state.seed, state.round)
-    return pass_in_order(ratings, order, state.clients, state.rated, rules.rate, rules.alpha)
-
-
-def after_round(rules: Rules, state: State, ratings: Ratings, received: Received | None) -> State:
-    """Form the state after a round of Algorithm 1.
-
-    Parameters
-    ----------
-    rules : Rules
-    state : State
-        Before the round.
-    ratings : Ratings
-    received : Received or None
-        What reaches neighbours; None for the rows as they are.
-
-    Returns
-    -------
-    State
-        Its numbers need not be finite.
-
-    Raises
-    ------
-    InputError
-        If the row of a rating is missing.
-    """
-    passed = passed_of(rules, state, ratings)
-    own = state.rated - rules.rate * passed.gradient if rules.own_step else state.rated
-    arrived = state.arrived
-    sent = passed.gradient if received is None else _in_order(received, ratings)
-    if received is not None and received.copies is not None:
-        means = mean_of_copies(received.copies, state.weight, rules.twice, ratings)
-        arrived = means if arrived is None else arrived + means
-        mean = means[ratings.users, ratings.items]
-    else:
-        mean = delivered(sent, state.by_item, state.weight, rules.twice)
-    return state._replace(
-        round=state.round + 1,
-        clients=passed.clients,
-        rated=own - rules.rate * mean,
-        sent=state.sent + sent,
-        arrived=arrived,
-    )
+    switches: Switches
 
 
 def moved_items(state: State, ratings: Ratings, client: int) -> Int[np.ndarray, " items"]:
@@ -221,18 +146,3 @@ class OwnItems:
         everything = np.tile(np.arange(self.ratings.n_items), users.size)
         each = np.repeat(users, self.ratings.n_items)
         return self.pairs(each, everything).reshape(users.size, self.ratings.n_items)
-
-
-def _in_order(received: Received, ratings: Ratings) -> Float[np.ndarray, "ratings K"]:
-    """What left the clients, a row for each rating."""
-    rows = received.rows
-    assert rows is not None
-    entry = entry_of(ratings, rows.sender, rows.index)
-    if entry.size != ratings.n_ratings or (np.sort(entry) != np.arange(entry.size)).any():
-        raise InputError(
-            "pdmfrec needs the row of every rating, for its means are over those who send; use defenses that "
-            "change rows and leave none out"
-        )
-    sent = np.empty_like(rows.gradient)
-    sent[entry] = rows.gradient
-    return sent

@@ -27,7 +27,7 @@ class Chains(NamedTuple):
     tables: list[Int[np.ndarray, "steps width"]]
 
 
-def chains(group: Int[np.ndarray, " entries"], n_groups: int, rng: np.random.Generator) -> Chains:
+def chains(group: Int[np.ndarray, " entries"], n_groups: int, rng: np.random.Generator | None) -> Chains:
     """Put the entries of each group into random order, cut into tables.
 
     Parameters
@@ -35,13 +35,15 @@ def chains(group: Int[np.ndarray, " entries"], n_groups: int, rng: np.random.Gen
     group : (n_entries,)
         Group of each entry.
     n_groups : int
-    rng : numpy.random.Generator
+    rng : numpy.random.Generator or None
+        None leaves them in their order.
 
     Returns
     -------
     Chains
     """
-    order = np.lexsort((rng.random(group.size), group))
+    drawn = np.zeros(group.size) if rng is None else rng.random(group.size)
+    order = np.lexsort((drawn, group))
     size = np.bincount(group, minlength=n_groups)
     largest = np.argsort(-size, kind="stable")
     size, first = size[largest], (np.cumsum(size) - size)[largest]

@@ -1,7 +1,8 @@
 """What programs do differently from the papers: how clients step before they upload, and what they send.
 
-Every victim takes the same switches. Their defaults are the published protocols; a victim with any other is
-recorded as transcript version 2, whose rule declares them.
+Every victim takes the same switches, or refuses one with a reason (``server_switches``, ``peer_switches``).
+Their defaults are the published protocols; a victim with any other is recorded as transcript version 2, whose
+rule declares them.
 """
 
 from __future__ import annotations
@@ -9,23 +10,16 @@ from __future__ import annotations
 from dataclasses import dataclass, fields
 from typing import Any, Literal
 
-import numpy as np
-
 from victims.common.errors import InputError
 from victims.common.validation import Rule, between, in_half_open, one_of, positive_share, require_fields
-from victims.data.ratings import Ratings
-from victims.protocols.exchanged import Attacker, Sample
-from victims.protocols.one_server import OneServer, Products
 from victims.transcript.client_rule import ClientRule
-from victims.transcript.manifest import Manifest, Upload
 
 MOST = 1_000_000  # steps and ratings that a manifest can declare
-READERS = (Attacker("undeclared", 2), Attacker("grid"), Attacker("spectral", 2), Attacker("rated-set", 2))
 WHOLE = ("gradient", "part-text", "full-text")  # names of uploads of gradients; the last two are FedMF's
 
 
 @dataclass(frozen=True, kw_only=True)
-class Switches(OneServer):
+class Switches:
     """The switches; victims inherit them.
 
     Attributes
@@ -85,24 +79,34 @@ class Switches(OneServer):
         alone = self.local_steps == 1 and self.ratings_of_a_step is None
         return alone and self.row_factor == "before"
 
-    def predictor(self, state: Any, ratings: Ratings, sample: Sample | None = None) -> Products:
-        """p . q, and the biases if there are any."""
-        products = super().predictor(state, ratings, sample)
-        if self.biases is None:
-            return products
-        clients, items = products.clients, products.items
-        of_clients, of_items = np.ones((len(clients), 2)), np.ones((len(items), 2))
-        of_clients[:, 0], of_items[:, 1] = state.biases.clients, state.biases.items
-        return Products(
-            np.concatenate([clients, of_clients], axis=1), np.concatenate([items, of_items], axis=1)
-        )
-
     @property
     def published(self) -> bool:
         """Whether every switch is as the papers have it."""
-        own = Switches()
-        same = all(getattr(self, f.name) == getattr(own, f.name) for f in fields(own) if f.name != "upload")
-        return same and self.upload in WHOLE
+        own = default_switches(self)
+        return all(getattr(self, name) == own[name] for name in own if name != "upload") and (
+            self.upload in WHOLE
+        )
+
+    @property
+    def everybody(self) -> bool:
+        """Whether all clients take part in every round, and all are heard."""
+        return self.participation == 1 and self.dropout == 0
+
+
+def default_switches(victim: Switches) -> dict[str, Any]:
+    """Look up the switches' values in the published protocol of a victim.
+
+    Parameters
+    ----------
+    victim : Switches
+
+    Returns
+    -------
+    dict
+        By name.
+    """
+    own = {field.name: field.default for field in fields(victim)}
+    return {field.name: own[field.name] for field in fields(Switches)}
 
 
 def check_switches(
@@ -141,8 +145,10 @@ def check_switches(
     )
     switches: Switches = victim
     if switches.order == "per-rating":
-        refuse(switches, thing, {"batch_size": "all"}, "order=per-rating steps after every rating")
-    if switches.ratings_of_a_step is None:
+        why = "order=per-rating steps after every rating; order=batch steps after batch_size of them"
+        refuse(switches, thing, {"batch_size": "all"}, why)
+    # a default that order=batch leaves without a meaning is nobody's choice
+    if switches.ratings_of_a_step is None and switches.shuffle != default_switches(switches)["shuffle"]:
         refuse(switches, thing, {"shuffle": "never"}, "a step over all ratings has no order of them")
     if switches.sends != "gradient":
         refuse(
@@ -176,60 +182,39 @@ def refuse(switches: Any, thing: str, needed: dict[str, Any], why: str) -> None:
             raise InputError(f"{name} of {thing} must be {text}, for {why}; got {given}; use {name}={text}")
 
 
-def declared(
+def rule_of(
     switches: Switches,
-    manifest: Manifest,
-    *,
-    rate: float | None,
-    item_pull: float = 0.0,
-    rule: str | None = None,
-    more: dict[str, Any] | None = None,
-) -> Manifest:
-    """A manifest of version 1 as version 2, with the clients' rule of these switches.
+    rule: str | None,
+    rows: Literal["rated", "all"],
+    moves_items: bool,
+    **more: Any,
+) -> ClientRule:
+    """The clients' rule of these switches, as recordings declare it.
 
     Parameters
     ----------
     switches : Switches
-    manifest : Manifest
-        Of the published protocol, which says what a gradient is.
-    rate : float or None
-        gamma of the client's step on its copies; None where it is not one number.
-    item_pull : float
-        mu of that step, which regularises the copies.
     rule : str, optional
-        Name of the rule, where it is not the manifest's ``update``.
-    more : mapping, optional
-        Keys of the rule that the format does not know.
+        Its name.
+    rows : "rated" or "all"
+    moves_items : bool
+        Whether clients step copies of their own between their local steps.
+    **more
+        Other keys; those that the format does not know come in this order.
 
     Returns
     -------
-    Manifest
+    ClientRule
     """
-    upload, known = manifest.upload, True
-    if switches.sends != "gradient":
-        known = rate is not None
-        scale = 1.0 if rate is None else 2 * rate
-        pull = 0.0 if rate is None else -2 * rate * item_pull
-        upload = Upload(scale=scale, regularization=pull)
-    per_rating = switches.order == "per-rating"
-    extra: dict[str, Any] = {} if switches.row_factor == "before" else {"row_factor": switches.row_factor}
-    extra |= {"client_biases": True} if switches.biases == "both" else {}
-    said = ClientRule(
-        rule=rule or manifest.update,
+    said: dict[str, Any] = {"loss": "squared", "link": "identity", "clip": "none", "start": "kept"}
+    return ClientRule(
+        rule=rule,
         order=switches.order,
         local_steps=switches.local_steps,
-        batch_size=1 if per_rating else switches.batch_size,
+        batch_size=1 if switches.order == "per-rating" else switches.batch_size,
         reduction=switches.reduction,
         upload=switches.sends,
-        rows="all" if manifest.upload.zeros_if_unrated else "rated",
-        loss="squared",
-        link="identity",
-        clip="none",
-        moves_items=switches.sends != "gradient",
-        start="kept",
-        **extra,
-        **(more or {}),
+        rows=rows,
+        moves_items=moves_items,
+        **(said | more),
     )
-    update = manifest.update if rule is None else None
-    changes = {"version": 2, "update": update, "upload": upload, "declared_rule": said, "scale_known": known}
-    return manifest.model_copy(update=changes)

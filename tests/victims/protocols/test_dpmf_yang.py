@@ -8,12 +8,13 @@ import jax
 import numpy as np
 import pytest
 
-from tests.oracles.cofactor_program import Constants, User, one_round
+from tests.oracles.cofactor_program import one_round
+from tests.oracles.peer_programs import cofactors_of, drawn, round_of
 from victims.common.errors import InputError
 from victims.common.seeds import Purpose, generator
 from victims.data.subsets import of_users
 from victims.protocols.cofactor_loss import loss
-from victims.protocols.cofactor_round import passed_of, sample_factors
+from victims.protocols.cofactor_round import sample_factors, trained_of
 from victims.protocols.dmf import DMF
 from victims.protocols.dpmf_yang import DPMFYang
 from victims.protocols.feedback import EXPLICIT, NEGATIVE, POSITIVE
@@ -21,7 +22,6 @@ from victims.protocols.own_copies import key_of, whole
 from victims.training import start
 from victims.transcript.kinds import IMPLICIT, ITEM
 
-NAMES = {EXPLICIT: "explicit", POSITIVE: "positive", NEGATIVE: "negative"}
 K = 3
 
 
@@ -31,48 +31,6 @@ def few(ratings):
     some = of_users(ratings, np.arange(12))
     trust = [(0, 1), (0, 2), (0, 5), (0, 7), (1, 0), (2, 0), (2, 3), (2, 9), (5, 0), (11, 4)]
     return replace(some, trust=np.array(trust, np.int32))
-
-
-def drawn(rng, n):
-    return 0.3 * rng.normal(size=(n, K))
-
-
-def program_of(victim, state, ratings):
-    """The plain program at the start of a victim: Q apart, and a copy of everything for everybody."""
-    rules = victim.rules
-    constants = Constants(
-        rules.rate, rules.implicit_weight, rules.negative_weight, rules.users, rules.items, rules.implicit,
-        rules.offsets, rules.per_sample, rules.link == "logistic", rules.order == "batch", 1 / victim.degree,
-    )  # fmt: skip
-    rng, users = np.random.default_rng(3), []
-    for number in range(ratings.n_users):
-        mine = (state.samples.user == number) & (state.samples.kind == EXPLICIT)
-        q = drawn(rng, mine.sum()) if rules.has_offsets else np.zeros((mine.sum(), 0))
-        if rules.has_offsets and mine.any():  # any Q_k with the mean that the victim starts from
-            q += state.offsets[number] - q.mean(axis=0)
-        parts = {}
-        for name, table in (("v", state.items), ("z", state.implicit)):
-            for part, copies in (("p", table.public), ("q", table.personal)):
-                held = whole(copies, np.array([number]))[0]
-                parts[name + part] = dict(enumerate(held.copy()))
-        offsets = dict(zip(state.samples.item[mine].tolist(), q, strict=True)) if rules.has_offsets else {}
-        users.append(User(state.clients[number].copy(), offsets, parts))
-    return constants, users
-
-
-def round_of(victim, state, ratings):
-    """A victim's samples in the order of each user's pass, and receivers, for the plain program."""
-    samples, edges = victim.samples_of(state, ratings), victim.edges_of(state, ratings)
-    place = passed_of(victim.rules, state, samples).place
-    order = np.arange(samples.user.size) if place is None else np.lexsort((place, samples.user))
-    mine = [[] for _ in range(ratings.n_users)]
-    for at in order:
-        one = NAMES[int(samples.kind[at])], int(samples.item[at]), float(samples.target[at])
-        mine[samples.user[at]].append(one)
-    receivers = [[] for _ in range(ratings.n_users)]
-    for sender, receiver, times in zip(*edges, strict=True):
-        receivers[sender].append((int(receiver), float(times)))
-    return mine, receivers, order
 
 
 @pytest.mark.parametrize(
@@ -90,11 +48,12 @@ def round_of(victim, state, ratings):
 def test_rounds_are_those_of_a_plain_program(few, victim):
     victim = replace(victim, factors=K, learning_rate=0.3, lambda_users=0.05, lambda_items=0.02)
     run = start(victim, few, (), 4)
-    constants, users = program_of(victim, run.state, few)
+    constants, users = cofactors_of(victim, run.state, few)
     for number in range(3):
         samples, receivers, order = round_of(victim, run.state, few)
-        sent = np.array([row for rows in one_round(constants, users, samples, receivers) for row in rows])
-        rows = passed_of(victim.rules, run.state, victim.samples_of(run.state, few)).rows
+        sent = one_round(constants, users, samples, receivers)
+        sent = np.array([row for number in range(few.n_users) for row in sent[number]])
+        rows = trained_of(victim.rules, run.state, victim.samples_of(run.state, few)).last.rows
         np.testing.assert_allclose(rows[order], sent, atol=1e-12)
         uploaded = np.concatenate([r.gradient for r in victim.uploads(run.state, few, np.arange(12))])
         np.testing.assert_array_equal(uploaded, rows)
@@ -130,7 +89,7 @@ def test_gradients_are_those_of_the_loss(few, link, weight):
     expected = jax.grad(loss, argnums=(2, 3, 4, 5))(
         rules, samples, state.clients, q, factors[is_explicit], factors[~is_explicit]
     )
-    passed = passed_of(rules, state, samples)
+    passed = trained_of(rules, state, samples).last
     np.testing.assert_allclose((state.clients - passed.clients) / rules.rate, expected[0], atol=1e-12)
     np.testing.assert_allclose(passed.rows[is_explicit], expected[2], atol=1e-14)
     np.testing.assert_allclose(passed.rows[~is_explicit], expected[3], atol=1e-14)

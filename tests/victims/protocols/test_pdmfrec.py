@@ -8,7 +8,8 @@ import numpy as np
 import pytest
 
 from audit.factories import make_defenses
-from tests.oracles.pdmfrec_program import Program, weights_of
+from tests.oracles.pdmfrec_program import weights_of
+from tests.oracles.peer_programs import pdmfrec_of, uploads_of
 from victims.common.errors import InputError
 from victims.data.synthetic import Synthetic, generate
 from victims.protocols.pdmfrec import PDMFRec
@@ -33,42 +34,11 @@ def ratings():
     return generate(Synthetic(users=16, items=24, ratings_per_user=8.0, single=0.1, seed=3))
 
 
-def program_of(victim, run, ratings):
-    """The plain program at the start of a run."""
-    everybody, every = np.arange(ratings.n_users), np.arange(ratings.n_items)
-    rated = {u: ratings.items[ratings.indptr[u] : ratings.indptr[u + 1]].tolist() for u in everybody.tolist()}
-    starts = [victim.items_of(run.state, ratings, np.full(every.size, u), every) for u in everybody]
-    return rated, Program(
-        ratings.matrix().toarray().tolist(),
-        run.state.clients,
-        starts,
-        victim.learning_rate,
-        victim.regularization,
-        weights_of(rated, victim.threshold, victim.variant),
-        twice=victim.weight == "twice",
-        per_rating=victim.order == "per-rating",
-        own_step=victim.own_step,
-    )
-
-
-def uploads_of(run):
-    """Gradients by client and item, and the items of each client in the order of its pass."""
-    seen: dict[int, dict[int, np.ndarray]] = {}
-    orders: dict[int, list[int]] = {}
-    for rows in run.victim.uploads(run.state, run.ratings, np.arange(run.ratings.n_users)):
-        for client in np.unique(rows.sender).tolist():
-            mine = np.flatnonzero(rows.sender == client)
-            seen[client] = dict(zip(rows.index[mine].tolist(), rows.gradient[mine], strict=True))
-            place = rows.sequence[mine] if rows.sequence is not None else np.arange(mine.size)
-            orders[client] = rows.index[mine[np.argsort(place)]].tolist()
-    return seen, orders
-
-
 @pytest.mark.parametrize("options", VARIANTS, ids=str)
 def test_rounds_are_algorithm_1(ratings, options):
     victim = PDMFRec(**(SMALL | options))
     run = start(victim, ratings, [], 1)
-    _, program = program_of(victim, run, ratings)
+    _, program = pdmfrec_of(victim, run, ratings)
     every = np.arange(ratings.n_items)
     for number in range(3):
         seen, orders = uploads_of(run)
@@ -122,7 +92,7 @@ def recorded(ratings, tmp_path_factory):
 def sent_in(victim, ratings, rounds=(0, 2)):
     """Gradients by (round, client, item), and the weights, of the plain program."""
     run = start(victim, ratings, [], 1)
-    rated, program = program_of(victim, run, ratings)
+    rated, program = pdmfrec_of(victim, run, ratings)
     out, tables = {}, {}
     for number in range(max(rounds) + 1):
         _, orders = uploads_of(run)

@@ -12,7 +12,7 @@ from audit.factories import make_defenses, make_victim
 from tests.contract.version_2 import read_table, with_column, write_table
 from victims.common.errors import InputError
 from victims.data.synthetic import Synthetic, generate
-from victims.protocols.cofactor_round import passed_of
+from victims.protocols.cofactor_round import trained_of
 from victims.protocols.feedback import EXPLICIT
 from victims.recording import record
 from victims.training import start
@@ -36,7 +36,7 @@ def test_what_neighbours_receive_is_what_was_sent(tmp_path):
     victim, transcript = recorded(tmp_path / "t")
     run = start(victim, RATINGS, (), 0).trained(0)
     samples = victim.samples_of(run.state, RATINGS)
-    rows = passed_of(victim.rules, run.state, samples).rows
+    rows = trained_of(victim.rules, run.state, samples).last.rows
     view = transcript.view(f"neighbour:{MOST}")
     senders = run.network.edges.sender[run.network.edges.receiver == MOST]
     tables = (view, run.state.items, True), (view.implicit, run.state.implicit, False)
