@@ -4,8 +4,8 @@ Each round of a client is split by label (``attacks.closed_form.label_split``), 
 together say which label is that of the positives (``attacks.closed_form.positives``). The answer about a
 negative is 0, unrated; a positive that a client sent no row about is not seen.
 
-What it assumes: one level, the mark of a positive; exact rows, of one step or of a chain of steps, or rows of both
-labels that lie apart.
+What it assumes: one level, the mark of a positive; exact rows, of one step or of a chain of steps, or rows
+of both labels that lie apart.
 """
 
 from __future__ import annotations

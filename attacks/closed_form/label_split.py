@@ -10,11 +10,12 @@ shows without any constant:
 - the pairwise loss of Bayesian personalised ranking (BPR), f and -f for a positive and its negative: in each
   step the errors of a client add up to 0.
 
-Both take exact rows, of one step or of a chain of steps (``attacks.closed_form.moving_factor``). After several steps
-over all of a client's items, under rounding or noise, or with another loss of labels, no two numbers explain the rows,
-and the labels still lie apart (``apart``): a factor moves little in a round, so that rows have next to one direction,
-and f is about one number for all positives and another, of the other sign, for all negatives. Numbers that were spread
-evenly between their ends would leave such a gap about 0 by accident, with a probability that falls with each row.
+Both take exact rows, of one step or of a chain of steps (``attacks.closed_form.moving_factor``). After
+several steps over all of a client's items, under rounding or noise, or with another loss of labels, no two
+numbers explain the rows, and the labels still lie apart (``apart``): a factor moves little in a round, so
+that rows have next to one direction, and f is about one number for all positives and another, of the other
+sign, for all negatives. Numbers that were spread evenly between their ends would leave such a gap about 0
+by accident, with a probability that falls with each row.
 
 References
 ----------

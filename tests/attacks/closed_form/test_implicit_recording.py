@@ -149,7 +149,7 @@ def record_steps(path: Path, weight: float, noise: float) -> np.ndarray:
 
 @pytest.mark.parametrize(("weight", "noise"), [(1.0, 0.0), (1.0, 1e-4), (1.5, 0.0)])
 def test_labels_lie_apart_after_several_steps(weight: float, noise: float, tmp_path: Path):
-    """No two numbers explain such rows, and nobody was answered; also under noise, and with weighted positives."""
+    """No two numbers explain such rows; also under noise, and with weighted positives."""
     used = record_steps(tmp_path / "t", weight, noise)
     found = fl.attack(tmp_path / "t", "undeclared")
     assert len(found.abstained) <= 1
@@ -173,7 +173,7 @@ def test_numbers_on_both_sides_of_zero_are_no_labels(tmp_path: Path):
 
 
 def test_one_level_and_entries_that_are_zero(tmp_path: Path):
-    """An `IndexError`: passes were looked for on a grid of one level, where single entries of rows are not sent."""
+    """An `IndexError`: passes were looked for on a grid of one level."""
     rng = np.random.default_rng(7)
     with fl.Recorder(tmp_path / "t", rating_levels=[1.0]) as recorder:
         recorder.broadcast(0, rng.normal(size=(N_ITEMS, K)))
@@ -185,7 +185,7 @@ def test_one_level_and_entries_that_are_zero(tmp_path: Path):
 
 
 def test_nobody_is_told_to_have_no_positive(tmp_path: Path):
-    """Sigmoids of long factors are 1: positives are moved by weight decay alone, and were all called unrated."""
+    """Sigmoids are 1: positives are moved by weight decay alone, and were called unrated."""
     rng, k, rate = np.random.default_rng(9), 32, 0.1
     v = (0.8 + rng.normal(0, 0.01, (N_ITEMS, k))).astype(np.float16).astype(float)
     p = 0.8 + rng.normal(0, 0.01, (12, k))
