@@ -4,7 +4,8 @@ Each round of a client is split by label (``attacks.closed_form.label_split``), 
 together say which label is that of the positives (``attacks.closed_form.positives``). The answer about a
 negative is 0, unrated; a positive that a client sent no row about is not seen.
 
-What it assumes: one level, the mark of a positive; exact rows, of one step or of a chain of steps.
+What it assumes: one level, the mark of a positive; exact rows, of one step or of a chain of steps, or rows
+of both labels that lie apart.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ from jaxtyping import Int
 from attacks.base import OPTIONAL, Estimates, Reconstruction
 from attacks.closed_form.contradicted import silent_about
 from attacks.closed_form.item_rows import BATCH_BYTES, rounding_of, rows_of
-from attacks.closed_form.label_split import sides
+from attacks.closed_form.label_split import apart, sides
 from attacks.closed_form.moving_factor import PARALLEL, follow
 from attacks.closed_form.positives import Named, Sides, joined, named
 from attacks.closed_form.readings import Rows, some_of
@@ -34,6 +35,7 @@ OPEN_LABEL = (
     "its rows fall into two labels, and neither its numbers of both, nor its rounds, nor others who list the "
     "same items say which are the positives"
 )
+NO_POSITIVE = "its rows say of no item that it is a positive, and a client without one sends nothing"
 
 
 def with_positives(found: Reconstruction, view: View) -> Reconstruction:
@@ -49,6 +51,7 @@ def with_positives(found: Reconstruction, view: View) -> Reconstruction:
     -------
     Reconstruction
     """
+    found = silent_about(found, ~_with_a_positive(found), NO_POSITIVE)
     some = view.users[:: max(view.users.size // ASKED, 1)]
     if some.size < view.users.size and all(own is None for _, own in _split(view.select(some))):
         return found
@@ -75,6 +78,12 @@ def with_positives(found: Reconstruction, view: View) -> Reconstruction:
         answers = Named(told.positive[sure], told.probability[sure])
         blocks += (label_estimates(users[sure], chosen, answers, float(view.manifest.rating_levels[0])),)
     return replace(found, blocks=blocks, abstained=kept | reasons, diagnostics=diagnostics)
+
+
+def _with_a_positive(found: Reconstruction) -> np.ndarray:
+    """Clients who are abstained on, or answered with at least one item that is not unrated."""
+    some = [block.users[(block.value > 0).any(axis=1)] for block in found.blocks]
+    return np.isin(found.users, np.concatenate([*some, np.array(list(found.abstained), int)]))
 
 
 def _split(view: View) -> Iterator[tuple[int, Sides | None]]:
@@ -111,6 +120,12 @@ def _told(rows: Rows, precision: float) -> Iterator[tuple[int, np.ndarray, np.nd
                 alone = step[user].max() == 0
                 even = repeats_of(scalar[user, here], first[user, here]) if alone else (0, 0)
                 yield int(user), here, first[user, here], even
+            open_ = open_ & ~told
+        for sent in (rows.rows, clean):
+            first, told = apart(sent, rows.item)
+            for user in np.flatnonzero(told & open_):
+                here = rows.item[user]
+                yield int(user), here, first[user, here], (0, 0)
             open_ = open_ & ~told
 
 

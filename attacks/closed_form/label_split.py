@@ -10,7 +10,12 @@ shows without any constant:
 - the pairwise loss of Bayesian personalised ranking (BPR), f and -f for a positive and its negative: in each
   step the errors of a client add up to 0.
 
-What it assumes: exact rows, of one step or of a chain of steps (``attacks.closed_form.moving_factor``).
+Both take exact rows, of one step or of a chain of steps (``attacks.closed_form.moving_factor``). After
+several steps over all of a client's items, under rounding or noise, or with another loss of labels, no two
+numbers explain the rows, and the labels still lie apart (``apart``): a factor moves little in a round, so
+that rows have next to one direction, and f is about one number for all positives and another, of the other
+sign, for all negatives. Numbers that were spread evenly between their ends would leave such a gap about 0
+by accident, with a probability that falls with each row.
 
 References
 ----------
@@ -31,7 +36,10 @@ from attacks.closed_form.links import Link, cross_entropy, squared_sigmoid
 LINKS = (Link("cross-entropy", cross_entropy), Link("squared", squared_sigmoid))
 BALANCED = 8.0  # times the last digit of their root sum of squares, that errors of pairs may add up to
 FEWEST = 4  # rows of a client whose labels a link has to explain
-ACCIDENT = 1e-4  # probability that a link explains a client's rows about something else
+ACCIDENT = (
+    1e-4  # probability that a link explains a client's rows about something else, or that they leave a gap
+)
+ACROSS = 0.5  # of the size of rows along their direction, up to which it is taken for the only one
 
 
 def sides(
@@ -80,6 +88,49 @@ def sides(
         client = Client(g / np.abs(g).max(), along[user, here], bias[user, here])
         told[user] = _pairs(g, own[here], precision) or (g.size >= FEWEST and _labels(client, precision))
     return first, told
+
+
+def apart(
+    rows: Float[np.ndarray, "users rows K"], item: Bool[np.ndarray, "users rows"]
+) -> tuple[Bool[np.ndarray, "users rows"], Bool[np.ndarray, " users"]]:
+    """Split the rows of each client that lie in two heaps, on either side of 0 along one direction.
+
+    Parameters
+    ----------
+    rows : (users, rows, K)
+        As sent, less what was broadcast.
+    item : (users, rows) bool
+        Which of them there are.
+
+    Returns
+    -------
+    first : (users, rows) bool
+        One of the two labels, not which.
+    told : (users,) bool
+        Whose rows leave a gap that is no accident.
+
+    Examples
+    --------
+    >>> y = np.array([0, 0, 1, 0, 1, 0, 0, 1, 0, 0, 0, 0])
+    >>> size = np.stack([y - 0.4, np.linspace(-1, 1, 12)])
+    >>> first, told = apart(size[:, :, None] * np.ones(3), np.ones((2, 12), bool))
+    >>> told.tolist(), len(set((first[0] == (y > 0)).tolist()))
+    ([True, False], 1)
+    """
+    sent = np.where(item[:, :, None], rows, 0.0)
+    largest = np.abs(sent).max(axis=(1, 2), initial=0)
+    able = np.isfinite(largest) & (largest > 0)
+    sent = np.where(able[:, None, None], sent, 0.0) / np.where(able, largest, 1.0)[:, None, None]
+    square, direction = np.linalg.eigh(np.swapaxes(sent, 1, 2) @ sent)
+    able &= square[:, :-1].sum(axis=1) <= ACROSS**2 * square[:, -1]
+    f = (sent @ direction[:, :, -1:])[:, :, 0]
+    near = np.abs(f).min(axis=1, where=item, initial=np.inf)
+    far = np.abs(f).max(axis=1, initial=0)
+    share = np.where(able, near, 0.0) / np.where(able, far, 1.0)
+    with np.errstate(divide="ignore"):
+        nats = -(item.sum(axis=1) - 1) * np.log1p(-np.minimum(share, 1.0))
+    both = (item & (f > 0)).any(axis=1) & (item & (f < 0)).any(axis=1)
+    return item & (f > 0), able & both & (nats >= -np.log(ACCIDENT))
 
 
 def _pairs(g: np.ndarray, step: np.ndarray, precision: float) -> bool:

@@ -84,7 +84,7 @@ def nearest_pairs(one: FirstOrder, levels: Float[np.ndarray, " levels"]) -> Pair
     Returns
     -------
     Pairs
-        None of grids with more than ``MOST_STEPS`` steps.
+        None of grids with more than ``MOST_STEPS`` steps, or of one level.
     """
     return fitted_pairs(coarse_pairs(one, levels), one, levels)
 
@@ -106,7 +106,8 @@ def coarse_pairs(one: FirstOrder, levels: Float[np.ndarray, " levels"]) -> Float
     g, h, offset = one.g[some], one.h[some], one.offset[some]
     top, wide = float(levels[-1]), float(levels[-1] - levels[0])
     largest, longest = np.abs(g).max(), np.abs(h).max()
-    if not (largest > 0 and longest > 0) or top > MOST_STEPS * step_of(levels):
+    # what puts ratings on a grid of one level says nothing of the pair
+    if levels.size < 2 or not (largest > 0 and longest > 0) or top > MOST_STEPS * step_of(levels):
         return np.zeros((0, 2))
     n_sizes = int(np.log(WIDEST / SMALLEST) / np.log(RATIO)) + 1
     sizes = SMALLEST * wide / largest * RATIO ** np.arange(n_sizes)

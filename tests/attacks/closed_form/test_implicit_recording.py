@@ -93,7 +93,7 @@ def test_a_few_are_asked_before_all_are(labels: bool, tmp_path: Path, monkeypatc
         for user in range(60):
             p, items = rng.normal(0, 0.5, K), rng.choice(N_ITEMS, 12, replace=False)
             wrong = 1 / (1 + np.exp(-v[items] @ p)) - (np.arange(12) < 5)
-            noise = 0.0 if labels else rng.normal(0, 0.1, (12, K))
+            noise = 0.0 if labels else rng.normal(0, 1.0, (12, K))
             recorder.upload(0, user, wrong[:, None] * p + noise, items)
 
     def counted(scalar: np.ndarray, *rest: object) -> tuple[np.ndarray, np.ndarray]:
@@ -122,3 +122,84 @@ def test_equal_factors_put_negatives_on_the_level(tmp_path: Path):
                 p[user] += step * error * v[item]
             recorder.upload(0, user, rows, items)
     assert len(fl.attack(tmp_path / "t", "undeclared").abstained) == N_CLIENTS
+
+
+def record_steps(path: Path, weight: float, noise: float) -> np.ndarray:
+    """Five local steps of a loss of labels over 3 negatives for each positive; weights are sent, once."""
+    rng = np.random.default_rng(3)
+    v = rng.normal(0, 0.3, (N_ITEMS, K))
+    used = np.zeros((12, N_ITEMS))
+    for own in used:
+        own[rng.choice(N_ITEMS, int(rng.integers(6, 14)), replace=False)] = 1
+    with fl.Recorder(path, rating_levels=[1.0], rule={"upload": "weights"}) as recorder:
+        recorder.broadcast(0, v)
+        for user, own in enumerate(used):
+            a = np.flatnonzero(own)
+            items = rng.permutation([*a, *rng.choice(np.flatnonzero(own == 0), 3 * a.size, replace=False)])
+            p, q, y = rng.normal(0, 0.6, K), v[items].copy(), own[items]
+            for _ in range(5):
+                x = q @ p
+                error = np.where(y > 0, weight, 1.0) * (y - 1 / (1 + np.exp(-x)))
+                p, q = p + 0.02 * error @ q, q + 0.02 * error[:, None] * p
+            q += rng.normal(0, noise, q.shape)
+            recorder.upload(0, user, q, items)
+            recorder.truth(user, a, np.ones(a.size))
+    return used
+
+
+@pytest.mark.parametrize(("weight", "noise"), [(1.0, 0.0), (1.0, 1e-4), (1.5, 0.0)])
+def test_labels_lie_apart_after_several_steps(weight: float, noise: float, tmp_path: Path):
+    """No two numbers explain such rows; also under noise, and with weighted positives."""
+    used = record_steps(tmp_path / "t", weight, noise)
+    found = fl.attack(tmp_path / "t", "undeclared")
+    assert len(found.abstained) <= 1
+    for column in found.columns():
+        assert (column["value"] == used[column["user"], column["index"]]).all()
+
+
+def test_numbers_on_both_sides_of_zero_are_no_labels(tmp_path: Path):
+    """Errors of positives alone, 1 - p q where factors are long, have either sign and any size."""
+    rng = np.random.default_rng(5)
+    v = rng.normal(0, 1, (N_ITEMS, K))
+    with fl.Recorder(tmp_path / "t", rating_levels=[1.0]) as recorder:
+        recorder.broadcast(0, v)
+        for user in range(N_CLIENTS):
+            p, items = rng.normal(0, 1, K), rng.choice(N_ITEMS, 20, replace=False)
+            rows = (1 - v[items] @ p)[:, None] * p + rng.normal(0, 0.01, (20, K))
+            recorder.upload(0, user, rows, items)
+    found = fl.attack(tmp_path / "t", "undeclared")
+    assert OPEN_LABEL not in found.abstained.values()
+    assert all((column["value"] > 0).all() for column in found.columns())
+
+
+def test_one_level_and_entries_that_are_zero(tmp_path: Path):
+    """An `IndexError`: passes were looked for on a grid of one level."""
+    rng = np.random.default_rng(7)
+    with fl.Recorder(tmp_path / "t", rating_levels=[1.0]) as recorder:
+        recorder.broadcast(0, rng.normal(size=(N_ITEMS, K)))
+        for user in range(N_CLIENTS):
+            rows = rng.normal(size=(20, 1)) * rng.normal(size=K) + rng.normal(0, 0.1, (20, K))
+            rows[rng.random(rows.shape) < 0.1] = 0
+            recorder.upload(0, user, rows, rng.choice(N_ITEMS, 20, replace=False))
+    assert len(fl.attack(tmp_path / "t", "undeclared").abstained) == N_CLIENTS
+
+
+def test_nobody_is_told_to_have_no_positive(tmp_path: Path):
+    """Sigmoids are 1: positives are moved by weight decay alone, and were called unrated."""
+    rng, k, rate = np.random.default_rng(9), 32, 0.1
+    v = (0.8 + rng.normal(0, 0.01, (N_ITEMS, k))).astype(np.float16).astype(float)
+    p = 0.8 + rng.normal(0, 0.01, (12, k))
+    used = [rng.choice(N_ITEMS, 10, replace=False) for _ in p]
+    with fl.Recorder(tmp_path / "t", rating_levels=[1.0]) as recorder:
+        for number in range(2):
+            recorder.broadcast(number, v)
+            for user, own in enumerate(used):
+                items = [*own, *rng.choice(np.setdiff1d(np.arange(N_ITEMS), own), 20, replace=False)]
+                error = (np.arange(30) < 10) - 1 / (1 + np.exp(-v[items] @ p[user]))
+                rows = np.zeros((N_ITEMS, k))
+                rows[items] = rate * (error[:, None] * p[user] - 0.1 * v[items])
+                recorder.upload(number, user, rows.astype(np.float16).astype(np.float32))
+                p[user] += rate * (error @ v[items] - 0.1 * p[user])
+    found = fl.attack(tmp_path / "t", "undeclared")
+    answered = set(found.users.tolist()) - set(found.abstained)
+    assert answered == {user for c in found.columns() for user in c["user"][c["value"] > 0].tolist()}
