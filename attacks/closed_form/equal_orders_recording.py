@@ -1,4 +1,4 @@
-"""All clients of a recording that starts with equal factors, rows sent in another order than made."""
+"""All clients of a recording that starts with equal factors: one step, or rows in another order than made."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ from attacks.closed_form.answered import Answered
 from attacks.closed_form.equal_orders import ALIKE, equal_orders
 from attacks.closed_form.equal_pulled import Pulled, follow_pulled
 from attacks.closed_form.equal_readings import PARALLEL
+from attacks.closed_form.equal_step import equal_step
 from attacks.closed_form.item_biases_recording import Part, first_rounds
 from attacks.closed_form.item_rows import BATCH_BYTES
 from victims.transcript.view import View
@@ -48,13 +49,18 @@ def read_equal_orders(view: View, told: Reconstruction, pull: float) -> list[Ans
     manifest = view.manifest
     if manifest.weighting == "include-unrated" or len(told.abstained) <= ALREADY * view.users.size:
         return []
-    if not _one_item(view):
-        return []
-    parts = first_rounds(view, pull)
+    parts = first_rounds(view, pull) if _one_item(view) else []
     if not parts or not all(_parallel(part) for part in parts):
         return []
     every, levels = _joined(parts), np.array(manifest.rating_levels)
     precision = max(float(np.finfo(part.uploads.gradients.dtype).eps) for part in parts)
+    predicted = float(np.median(every.along[every.there])) ** 2 if every.there.any() else 0.0
+    signed = every.scalar * np.sign(every.along)  # the direction's sign is of no meaning
+    ratings = equal_step(signed, every.there, predicted, levels, precision)
+    if ratings is not None:
+        told = every.there.any(axis=1)
+        nothing = np.zeros(told.size)
+        return _answers(parts, Pulled(ratings, told, nothing, nothing, nothing), one_step=True)
     orders = equal_orders(every.scalar, every.along, every.there, levels, precision)
     if orders is None:
         return []
@@ -104,20 +110,20 @@ def _joined(parts: list[Part]) -> _All:
     )
 
 
-def _answers(parts: list[Part], found: Pulled) -> list[Answered]:
+def _answers(parts: list[Part], found: Pulled, *, one_step: bool = False) -> list[Answered]:
     """What is said of the clients of each part."""
     ends = np.cumsum([part.users.size for part in parts])
     return [
-        _answered(part, Pulled(*(table[end - part.users.size : end] for table in found)))
+        _answered(part, Pulled(*(table[end - part.users.size : end] for table in found)), one_step=one_step)
         for part, end in zip(parts, ends.tolist(), strict=True)
     ]
 
 
-def _answered(part: Part, found: Pulled) -> Answered:
+def _answered(part: Part, found: Pulled, *, one_step: bool) -> Answered:
     value = found.value[:, : part.numbers.there.shape[1]]
     kind = np.broadcast_to(part.uploads.kind, part.uploads.gradients.shape[:2])[part.here]
     told, nothing = np.where(found.told, 0.0, np.nan), np.zeros(found.told.size)
-    n_steps = part.numbers.there.sum(axis=1).astype(float)
+    n_steps = np.ones(found.told.size) if one_step else part.numbers.there.sum(axis=1).astype(float)
     columns = (told, n_steps, nothing, np.nan_to_num(found.pull), told + 1)
     factor = np.full((found.told.size, part.uploads.gradients.shape[2]), np.nan)
     return Answered(

@@ -36,7 +36,7 @@ def answers(found: fl.Reconstruction, ratings: np.ndarray) -> tuple[int, int]:
         here = np.isfinite(told["value"])
         true = ratings[told["user"][here], told["index"][here]]
         answered += int(here.sum())
-        wrong += int((np.round(told["value"][here]) != true).sum())
+        wrong += int((np.abs(told["value"][here] - true) > 0.25).sum())
     return answered, wrong
 
 
