@@ -144,9 +144,9 @@ def _equal_starts(
     """As ``_beginnings``, where x is known, rows hold nothing else and most clients have a first row."""
     value, count = _shared(g, digit)
     some = value[np.argsort(-count, kind="stable")[:STARTS]]
-    error = levels - x
+    error = levels[levels != x] - x
     rate = (some[:, None] / error).ravel()  # alpha, or alpha (1 + delta e)
-    first, of_error = np.repeat(some, levels.size), np.tile(error, some.size)
+    first, of_error = np.repeat(some, error.size), np.tile(error, some.size)
     for alpha in _explaining(g, np.stack([rate, 0 * rate], axis=1), error, digit)[:, 0]:
         for delta in _second_rates(g, error, x, digit / abs(alpha), alpha):
             yield False, np.array([alpha, x, 0.0, delta, 1.0])

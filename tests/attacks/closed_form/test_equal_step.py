@@ -44,7 +44,9 @@ def test_sizes_of_rows_are_ratings(tmp_path, how):
     assert answers(fl.attack(tmp_path / "t", "undeclared"), ratings) == ((ratings > 0).sum(), 0)
 
 
-@pytest.mark.parametrize("how", [{"less": 3.0}, {"less": 2.5}, {"dtype": np.float16}], ids=str)
+@pytest.mark.parametrize(
+    "how", [{"less": 3.0}, {"less": 2.5}, {"dtype": np.float16}, {"start": 1.0, "less": 2.5}], ids=str
+)
 def test_ratings_less_a_number_and_rough_rows_are_left_open(tmp_path, how):
     ratings = record(tmp_path / "t", **how)
     assert answers(fl.attack(tmp_path / "t", "undeclared"), ratings) == (0, 0)
