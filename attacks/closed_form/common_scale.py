@@ -72,27 +72,39 @@ def shown_scale(told: Told) -> Scale | None:
     >>> n_rated, steps = np.array([2.0, 4.0, 8.0, 9.0]), np.array([1.0, 1.0, 2.0, 3.0])
     >>> shown_scale(Told(np.array([0.5, 0.25, 0.25, 1.0]), n_rated, steps))
     Scale(reduction='mean', value=1.0, share=1.0, batch=4.0)
+    >>> n_rated, steps = np.array([6.0, 9.0, 8.0, 11.0]), np.array([2.0, 3.0, 2.0, 3.0])
+    >>> shown_scale(Told(np.array([1.0, 1.0, 0.25, 1.0]), n_rated, steps))
+    Scale(reduction='mean', value=1.0, share=1.0, batch=4.0)
     """
     found = [common_scale(told.scale, told.n_rated), _of_minibatches(told)]
     return max((one for one in found if one is not None), key=lambda one: one.share, default=None)
 
 
 def _of_minibatches(told: Told) -> Scale | None:
-    """The same of means over minibatches, where clients of one and of several of them tell one size."""
+    """The same of means over minibatches, where clients of one and of several of them tell one size.
+
+    Where nobody takes a single step, clients of whole minibatches alone tell it: others are read with the
+    scale of a sum.
+    """
     one, several = told.steps == 1, told.steps > 1
-    if told.scale.size < FEWEST or not one.any() or not several.any():
+    if told.scale.size < FEWEST or not several.any():
         return None
-    value, _ = common((told.scale * told.n_rated)[one])
+    value, _ = common((told.scale * told.n_rated)[one] if one.any() else told.scale)
     sizes = np.arange(2.0, told.n_rated[several].max())
     if not sizes.size:
         return None
     each = sizes[:, None]
     whole, mean = (np.abs(told.scale * by / value - 1) <= ALIKE for by in (each, np.ones_like(each)))
+    even = told.n_rated % each == 0
+    if not one.any():
+        whole, mean = whole & even, mean & ~even
     alone = (np.abs(told.scale * told.n_rated / value - 1) <= ALIKE) & (told.n_rated <= each)
     fits = np.where(several, (whole | mean) & (np.ceil(told.n_rated / each) == told.steps), one & alone)
     share = fits.mean(axis=1)
     best = int(share.argmax())
     if share[best] < MOST or (share == share[best]).sum() > 1 or not fits[best, several].any():
+        return None
+    if not one.any() and not (fits & whole)[best].any():
         return None
     return Scale("mean", value, float(share[best]), float(sizes[best]))
 

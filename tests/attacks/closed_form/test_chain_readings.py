@@ -73,6 +73,15 @@ def test_a_mean_of_a_smaller_last_minibatch_is_not_read_as_a_sum(tmp_path):
     assert answered > 0.8 * (ratings > 0).sum()
 
 
+def test_means_of_whole_and_smaller_minibatches_tell_their_size(tmp_path):
+    """Nobody has a single minibatch: four of a sum's ratings are twice those of a mean over four, half stars."""
+    program = random_recording(118)
+    ratings = program.record(tmp_path / "t")
+    answered, wrong = counted(fl.attack(tmp_path / "t", "undeclared"), ratings, program.levels)
+    assert wrong == 0
+    assert answered > 0.9 * (ratings > 0).sum()
+
+
 def test_clipped_errors_leave_the_others_and_a_bound(tmp_path):
     """One rating a step, errors clipped to 4 stars: what is told is right."""
     ratings = Recording("clipped-error-per-rating", n_users=8, seed=3).record(tmp_path / "t")
