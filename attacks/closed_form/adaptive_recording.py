@@ -1,10 +1,9 @@
 """All clients of a recording who take several steps of Adam, or the like, between broadcast and upload.
 
-Such rows show themselves: their entries are nearly of one size, the same for all clients, and their signs are
-those of errors times those of a factor. What is the same for all clients, kind of optimizer, number of steps
-and rate, is found by the first few of them whose ratings are told with it: the rate by the largest entry, or
-the middle one, and the round number next to it. Then each client is fitted
-(``attacks.closed_form.adaptive_fit``), in the first of a few rounds that tells its ratings.
+Such rows show themselves (``attacks.closed_form.adaptive_rows``). What is the same for all clients, kind
+of optimizer, number of steps and rate, is found by the first few of them whose ratings are told with it:
+the rate by the largest entry, or the middle one, and the round number next to it. Then each client is
+fitted (``attacks.closed_form.adaptive_fit``), in the first of a few rounds that tells its ratings.
 
 What it assumes: all ratings in every step; moments that start anew in a round; betas as programs have them
 unless they are set; no regularisation but for the usual weight decay; ratings as they are, or less what is
@@ -20,7 +19,6 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import product
-from typing import NamedTuple
 
 import numpy as np
 from jaxtyping import Bool, Float
@@ -28,13 +26,12 @@ from jaxtyping import Bool, Float
 from attacks.base import Estimates, Reconstruction
 from attacks.client_rules.adaptive_rule import ADAPTIVE, AdaptiveSteps
 from attacks.client_rules.adaptive_steps import RATE
-from attacks.closed_form.adaptive_fit import FEWEST, Fit, Rule, fitted
+from attacks.closed_form.adaptive_fit import Fit, Rule, fitted
 from attacks.closed_form.adaptive_numbers import Own
 from attacks.closed_form.adaptive_ratios import largest, summed
+from attacks.closed_form.adaptive_rows import Sent, look_adaptive, sent_of, sizes_of
 from attacks.closed_form.answered import Answered
-from attacks.closed_form.item_rows import BATCH_BYTES, rounding_of, rows_of
-from attacks.closed_form.readings import Rows
-from victims.transcript.manifest import Manifest
+from attacks.closed_form.item_rows import BATCH_BYTES
 from victims.transcript.view import UserBatch, View
 
 ALREADY = 0.5  # share of the clients that are answered: nothing else is looked for
@@ -43,11 +40,6 @@ TRIED, RARE, MANY = (2, 3, 5, 4), (2, 3, 5), (10,)
 FEWEST_FACTORS, MOST = 3, 400  # factors, and ratings of a client that is fitted
 ASKED, FEWEST_ASKED, LONGEST_ASKED = 5, 8, 30  # clients that tell the rule, and their ratings
 FEW = 2  # of those, for what is rare
-LOOKED_AT = 50  # clients whose rows are looked at
-HALF, NEAR = 0.8, 0.5  # share of entries that are larger than that share of the largest
-RANK_ONE = 0.9  # share of signs that are those of errors times those of a factor
-ALIKE = 0.2  # by which the largest entries of most clients differ
-EQUAL, DIGITS = 1e-5, 4.0  # by which most entries of one step differ: relative, or in their last digits
 ROUNDS = 4  # of a client that are fitted, one after the other
 ROUND, ROUGHLY = 0.07, 0.1  # within which a rate is a round number, by the largest or the middle entry
 SAME = 1e-4  # relative, rates that a fit does not tell apart
@@ -65,15 +57,6 @@ OPEN_ENDS = (
     "its ratings may be less a number that nobody told, or a multiple: the lowest level and the highest are "
     "not both seen among the clients that are read"
 )
-
-
-class _Sent(NamedTuple):
-    """One client in one round: its place in the batch, which of the round's rows are its own, and these."""
-
-    place: int
-    round: int
-    here: Bool[np.ndarray, " rows"]
-    own: Own
 
 
 @dataclass
@@ -123,11 +106,9 @@ def read_adaptive(
     ):
         return []
     for pull in pulls[::-1]:
-        sizes = _sizes(view, pull)
-        if sizes.size and np.median(sizes[:, 0]) >= HALF and np.median(sizes[:, 1]) >= RANK_ONE:
-            middle = np.median(sizes[:, 2])
-            if np.median(np.abs(sizes[:, 2] - middle)) <= ALIKE * middle:
-                return _read(view, pull, rules, sizes, nobody=len(told.abstained) == view.users.size)
+        sizes = sizes_of(view, pull)
+        if look_adaptive(sizes):
+            return _read(view, pull, rules, sizes, nobody=len(told.abstained) == view.users.size)
     return []
 
 
@@ -149,9 +130,9 @@ def _read(
     levels = np.array(view.manifest.rating_levels)
     out, ends, effort = [], set(), _Effort()
     for batch in view.batches(BATCH_BYTES):
-        fits: dict[int, tuple[_Sent, Fit]] = {}
+        fits: dict[int, tuple[Sent, Fit]] = {}
         for number in range(min(len(batch.rounds), ROUNDS)):
-            for sent in _sent(view.manifest, batch, number, pull, way):
+            for sent in sent_of(view.manifest, batch, number, pull, way):
                 if sent.place in fits or len(sent.own.rows) > MOST:
                     continue
                 fit = effort.fitted(sent.own, rule)
@@ -164,59 +145,13 @@ def _read(
     return [_silenced(one) for one in out]
 
 
-def _sizes(view: View, pull: float) -> Float[np.ndarray, "clients 4"]:
-    """Of some clients: share of large entries, of signs of rank one, the largest entry, how they differ."""
-    out = []
-    for batch in view.batches(BATCH_BYTES):
-        for sent in _sent(view.manifest, batch, 0, pull, 1):
-            rows = sent.own.rows
-            size, most = np.abs(rows), np.abs(rows).max()
-            if (np.ptp(rows, axis=1) <= EQUAL * size.max(axis=1)).all():
-                continue  # equal factors, whose gradients have one ratio in all coordinates, too
-            left, _, right = np.linalg.svd(np.sign(rows), full_matrices=False)
-            agree = np.sign(np.outer(left[:, 0], right[0])) == np.sign(rows)
-            out.append(
-                (
-                    (size > NEAR * most).mean(),
-                    max(agree.mean(), 1 - agree.mean()),
-                    most,
-                    _spread(size, sent.own.digit),
-                )
-            )
-            if len(out) == LOOKED_AT:
-                return np.array(out).reshape(-1, 4)
-    return np.array(out).reshape(-1, 4)
-
-
-def _spread(size: np.ndarray, digit: float) -> float:
-    """How far half of a client's entries differ, in units of what they may after one step; or inf."""
-    low, middle, high = np.percentile(size, (25, 50, 75))
-    return float((high - low) / middle / max(EQUAL, DIGITS * digit)) if middle > 0 else np.inf
-
-
-def _sent(manifest: Manifest, batch: UserBatch, number: int, pull: float, way: int) -> Iterator[_Sent]:
-    """Clients of a batch with enough rows, in one of its rounds; changes, whatever scale is declared."""
-    uploads = batch.rounds[number]
-    rows: Rows = rows_of(manifest, uploads, None, 0.0, pull)
-    rounded = rounding_of(uploads.gradients)
-    for place in np.flatnonzero(rows.item.sum(axis=1) >= FEWEST).tolist():
-        here = rows.item[place]
-        own, factors = way * manifest.upload.scale * rows.rows[place, here], rows.factors[place, here]
-        most = np.abs(own).max()
-        if not most > 0 or not np.isfinite(own).all():
-            continue
-        # changes of copies keep the digits of these
-        digit = rounded * max(1.0, float(np.abs(factors).max() / most))
-        levels = np.array(manifest.rating_levels)
-        offset = rows.offset[place, here].astype(float)
-        yield _Sent(place, uploads.round, here, Own(own, factors.astype(float), offset, levels, digit))
-
-
 def _rule(
     view: View, pull: float, rules: tuple[AdaptiveSteps, ...], largest_entry: float
 ) -> tuple[Rule, int] | None:
     """What a few clients' ratings are told with, and whether rows are changes, 1, or their opposite."""
-    every = [sent for batch in view.batches(BATCH_BYTES) for sent in _sent(view.manifest, batch, 0, pull, 1)]
+    every = [
+        sent for batch in view.batches(BATCH_BYTES) for sent in sent_of(view.manifest, batch, 0, pull, 1)
+    ]
     every.sort(key=lambda sent: len(sent.own.rows))
     middle = [one for one in every if FEWEST_ASKED <= len(one.own.rows) <= LONGEST_ASKED]
     asked = (middle or every)[:: max(1, len(middle or every) // ASKED)][:ASKED]
@@ -260,7 +195,7 @@ def _rates(about: float, within: float) -> list[float]:
     return [*near.tolist(), *([] if (np.abs(near / about - 1) < SAME).any() else [about])]
 
 
-def _answers(batch: UserBatch, fits: dict[int, tuple[_Sent, Fit]], n_steps: float) -> list[Answered]:
+def _answers(batch: UserBatch, fits: dict[int, tuple[Sent, Fit]], n_steps: float) -> list[Answered]:
     """What is said of a batch, one part for each round that tells clients."""
     out = []
     rounds = [
@@ -277,7 +212,7 @@ def _answered(
     batch: UserBatch,
     round_: int,
     here: Bool[np.ndarray, " users"],
-    fits: dict[int, tuple[_Sent, Fit]],
+    fits: dict[int, tuple[Sent, Fit]],
     n_steps: float,
 ) -> Answered:
     """What one round says of some clients of a batch."""

@@ -58,9 +58,9 @@ def read_equal_orders(view: View, told: Reconstruction, pull: float) -> list[Ans
     signed = every.scalar * np.sign(every.along)  # the direction's sign is of no meaning
     ratings = equal_step(signed, every.there, predicted, levels, precision)
     if ratings is not None:
-        told = every.there.any(axis=1)
-        nothing = np.zeros(told.size)
-        return _answers(parts, Pulled(ratings, told, nothing, nothing, nothing), one_step=True)
+        answered = np.asarray(every.there.any(axis=1))
+        nothing = np.zeros(answered.size)
+        return _answers(parts, Pulled(ratings, answered, nothing, nothing, nothing), one_step=True)
     orders = equal_orders(every.scalar, every.along, every.there, levels, precision)
     if orders is None:
         return []

@@ -52,23 +52,20 @@ from attacks.client_rules.paired_labels import PairedLabels
 from attacks.client_rules.semi_als import SemiALS
 from attacks.closed_form.adaptive_recording import read_adaptive
 from attacks.closed_form.drawn_anew import unless_drawn_anew
-from attacks.closed_form.readings import some_of
 from attacks.inversion.answers import FEWEST, Found, shared_constants
 from attacks.inversion.choice import Choice
 from attacks.inversion.clients import (
     MOST_FITTED,
     answer_by_span,
     choice_of,
-    is_one_pass,
     known_clients,
     open_clients,
 )
 from attacks.inversion.guess import Guess
-from attacks.inversion.momentum_choice import chosen_with_momentum
-from attacks.inversion.one_step import one_step, pointless
+from attacks.inversion.one_step import pointless
 from attacks.inversion.own_bias import read_beside_bias
 from attacks.inversion.pairs import read_pairs
-from attacks.inversion.passes import chosen_in_order, in_order, sized, told_in_order
+from attacks.inversion.read_passes import read_passes
 from attacks.inversion.rounds import rows_by_rounds
 from attacks.inversion.rounds_together import answer_together
 from attacks.inversion.search import explained, told
@@ -80,9 +77,10 @@ from victims.transcript.manifest import Manifest
 from victims.transcript.view import View
 
 ANY = "any"  # rule
-
-
+# of rules that are read in a way of their own
 READERS: dict[type, Callable[..., tuple[str, str]]] = {
+    LocalPasses: read_passes,
+    MomentumPasses: read_passes,
     BiasedSteps: read_beside_bias,
     SemiALS: read_solved,
     PairedLabels: read_pairs,
@@ -164,8 +162,6 @@ class Inversion:
 
     def _by(self, rule: Any) -> Callable[..., str]:
         """How answers under a rule are found."""
-        if isinstance(rule, LocalPasses | MomentumPasses):
-            return self._by_passes
         if isinstance(rule, AdaptiveSteps):
             return self._by_moments
         return self._by_reader if isinstance(rule, tuple(READERS)) else self._by_rule
@@ -227,49 +223,6 @@ class Inversion:
             if rule.mixes_rows or rows.item.sum(axis=1).max(initial=0) <= MOST_FITTED:
                 found.add_by_fit(users, index, told(rule, guess, rows, levels))
             progress(int(found.answered.sum()), view.users.size)
-
-    def _by_passes(
-        self,
-        view: View,
-        rule: LocalPasses | MomentumPasses,
-        found: Found,
-        options: dict[str, Any],
-        progress: Progress,
-    ) -> str:
-        """Answers under passes over the ratings in one order; why there are no others."""
-        if view.manifest.n_attributes:
-            return "attributes take part in the steps, which passes over ratings do not model"
-        if reason := one_step(view, found):
-            return reason
-        if is_one_pass(view, found):
-            return (
-                "each row follows from another by one step: one pass, of which undeclared reads what it tells"
-            )
-        levels = np.array(view.manifest.rating_levels)
-        parts = (in_order(*part) for part in open_clients(view, found, self.rounds))
-        groups = sorted((group for part in parts for group in part), key=lambda one: one.rows.item.shape[1])
-        if isinstance(rule, MomentumPasses):
-            rule = sized(rule, view.manifest, groups)
-            chosen = chosen_with_momentum(rule, view.manifest, groups, levels)
-            rule, guess = (rule, None) if chosen is None else chosen
-        else:
-            rule = sized(rule, view.manifest, groups)
-            guess = chosen_in_order(rule, view.manifest, groups, levels)
-        if guess is None:
-            return f"passes ({rule.name}) in the order of the rows explain no client that was tried"
-        options["hypothesis"] = f"{guess.value:g} {guess.family.label}, {rule.name}"
-        for again in (False, True):
-            constants = found.common(guess.family)
-            if again and constants is None:
-                break
-            now = guess._replace(constants=constants) if again else guess
-            for group in groups:
-                here = ~found.answered[np.searchsorted(view.users, group.users)]
-                if here.any():
-                    told_ = told_in_order(rule, now, some_of(group.rows, here), levels)
-                    found.add_by_fit(group.users[here], group.items[here], told_)
-                progress(int(found.answered.sum()), view.users.size)
-        return ""
 
     def obstacle(self, view: View) -> str:
         """Why the attack does not apply, or nothing."""
