@@ -36,9 +36,8 @@ from attacks.closed_form.links import Link, cross_entropy, squared_sigmoid
 LINKS = (Link("cross-entropy", cross_entropy), Link("squared", squared_sigmoid))
 BALANCED = 8.0  # times the last digit of their root sum of squares, that errors of pairs may add up to
 FEWEST = 4  # rows of a client whose labels a link has to explain
-ACCIDENT = (
-    1e-4  # probability that a link explains a client's rows about something else, or that they leave a gap
-)
+# probability that a link explains a client's rows about something else, or that they leave a gap
+ACCIDENT = 1e-4
 ACROSS = 0.5  # of the size of rows along their direction, up to which it is taken for the only one
 
 

@@ -20,9 +20,9 @@ from attacks.client_rules.biased_steps import BiasedSteps
 from attacks.closed_form.decoding import distance_to_levels
 from attacks.closed_form.other_shifts import NEAR, OPEN_SHIFT
 from attacks.inversion.answers import Found
-from attacks.inversion.clients import affine_beside_one, choice_of, open_clients
+from attacks.inversion.clients import affine_beside_one, choice_of
+from attacks.inversion.fitted_twice import fit_twice
 from attacks.inversion.one_step import one_step
-from attacks.inversion.search import told
 from victims.transcript.view import View
 
 NO_BIAS = "a bias of the client does not explain the rows of clients with many ratings"
@@ -61,17 +61,9 @@ def read_beside_bias(
     choice = choice_of(view, rule, plain)
     if choice is None:
         return "", f"no hypothesis about the rule {rule.name} explains the rows of any client that was tried"
-    levels = np.array(view.manifest.rating_levels)
     guess = choice.guess
-    for again in (False, True):
-        constants = plain.common(guess.family)
-        if again and constants is None:
-            break
-        now = guess._replace(constants=constants if again else None)
-        for users, index, rows in open_clients(view, plain, rounds):
-            plain.add_by_fit(users, index, told(rule, now, rows, levels))
-            progress(int(plain.answered.sum()), view.users.size)
-    _take_up(plain, found, levels)
+    fit_twice(view, rule, guess, plain, rounds, progress)
+    _take_up(plain, found, np.array(view.manifest.rating_levels))
     return f"{guess.value:g} {guess.family.label}", ""
 
 

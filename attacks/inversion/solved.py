@@ -9,13 +9,11 @@ open scale.
 
 from __future__ import annotations
 
-import numpy as np
-
 from attacks.base import Progress, silent
 from attacks.client_rules.semi_als import SemiALS
 from attacks.inversion.answers import Found
-from attacks.inversion.clients import choice_of, open_clients
-from attacks.inversion.search import told
+from attacks.inversion.clients import choice_of
+from attacks.inversion.fitted_twice import fit_twice
 from victims.transcript.view import View
 
 WITH_ATTRIBUTES = (
@@ -54,14 +52,5 @@ def read_solved(
     choice = choice_of(view, rule, found, as_declared=True)
     if choice is None:
         return "", UNEXPLAINED
-    levels = np.array(view.manifest.rating_levels)
-    guess = choice.guess
-    for again in (False, True):
-        constants = found.common(guess.family)
-        if again and (constants is None or not guess.free.any()):
-            break
-        now = guess._replace(constants=constants if again else None)
-        for users, index, rows in open_clients(view, found, rounds, as_declared=True):
-            found.add_by_fit(users, index, told(rule, now, rows, levels))
-            progress(int(found.answered.sum()), view.users.size)
-    return guess.family.label, ""
+    fit_twice(view, rule, choice.guess, found, rounds, progress, as_declared=True)
+    return choice.guess.family.label, ""
