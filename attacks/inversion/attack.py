@@ -94,9 +94,11 @@ class Inversion:
     Attributes
     ----------
     rule : str or ClientRule
-        A name (of one of ``attacks.client_rules.named.OURS``, one of
-        ``attacks.client_rules.local_passes.NAMES``, or what an installed package offers), an object
-        (``factorleak.ClientRule``), or ``any``: all of ours that the declaration leaves.
+        ``any``: those below that the declaration leaves, ``semi-als`` and ``bpr`` where they are declared
+        alone. Or one of them: ``local-steps``, ``local-momentum``, ``momentum-passes``, ``local-biases``,
+        ``semi-als``, ``bpr``, ``adam``, ``adamw``, ``rmsprop``, ``adagrad``; passes, ``per-rating``,
+        ``minibatch``, ``sigmoid``, ``cross-entropy``; a name that an installed package offers; or an object
+        (``factorleak.ClientRule``).
     rounds : int
         Rounds of a client that are tried one by one, the first ones, >= 1.
     """

@@ -54,7 +54,7 @@ class DMF(AmongTrusted):
     regularize : "sample" or "round"
         Whether U is regularized with every rating, or once a pass.
     order, shuffle : str
-        As of ``Switches``; here ratings go one by one, and in a new order each round.
+        As with a server; by default ratings go one by one, and in a new order each round.
     positive_share : float
         Share of the pairs that are left out, in 0..1, exclusive of 1.
     walks : "fixed" or "rounds"

@@ -66,8 +66,8 @@ class DPMFYang(AmongTrusted):
     regularize : "sample" or "round"
         Whether U and Q are regularized with every sample, or once a pass.
     order, shuffle : str
-        As of ``Switches``, of samples; here these go one by one, and in a new order each round, the explicit
-        ones first.
+        As with a server, of samples; by default these go one by one, and in a new order each round, the
+        explicit ones first.
     positive_share : float
         alpha, in 0..1.
     negatives, receivers : "fixed" or "rounds"

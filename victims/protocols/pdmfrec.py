@@ -91,7 +91,7 @@ class PDMFRec(PeerSwitches):
         Whether clients step their own V_i by their own gradient (line 5), as published; else by those of
         neighbours alone.
     order : "per-rating" or "batch"
-        As of ``Switches``: U moves after every rating, as Algorithm 1 is indented, or once per step.
+        Whether U moves after every rating, as Algorithm 1 is indented, or once per step.
     start : "shared" or "private"
         One start of V for all clients, which is public, or one for each.
     start_law : "uniform" or "normal"
