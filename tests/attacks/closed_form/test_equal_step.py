@@ -15,7 +15,7 @@ STARS, HALVES = np.arange(1.0, 6.0), np.arange(0.5, 5.1, 0.5)
 def record(path, *, levels=STARS, factors=4, start=0.1, mean=False, dtype=np.float64, pull=0.0, less=0.0):
     """Clients who start as the items do and step once over all their ratings; nothing is declared."""
     rng = np.random.default_rng(1)
-    v, ratings = np.full(factors, start), np.zeros((25, 60))
+    v, ratings = np.full(factors, start), np.zeros((12, 60))
     with fl.Recorder(path, rating_levels=levels) as recorder:
         recorder.broadcast(0, np.tile(v, (60, 1)).astype(dtype))
         for user, own in enumerate(ratings):
@@ -30,8 +30,8 @@ def record(path, *, levels=STARS, factors=4, start=0.1, mean=False, dtype=np.flo
 @pytest.mark.parametrize(
     "how",
     [
-        {},
-        {"factors": 10, "start": 0.01},
+        pytest.param({}, marks=pytest.mark.thorough),
+        pytest.param({"factors": 10, "start": 0.01}, marks=pytest.mark.thorough),
         {"mean": True, "levels": HALVES},
         {"dtype": np.float32},
         {"pull": 0.05, "start": -0.1},
@@ -45,7 +45,14 @@ def test_sizes_of_rows_are_ratings(tmp_path, how):
 
 
 @pytest.mark.parametrize(
-    "how", [{"less": 3.0}, {"less": 2.5}, {"dtype": np.float16}, {"start": 1.0, "less": 2.5}], ids=str
+    "how",
+    [
+        {"less": 3.0},
+        pytest.param({"less": 2.5}, marks=pytest.mark.thorough),
+        pytest.param({"dtype": np.float16}, marks=pytest.mark.thorough),
+        {"start": 1.0, "less": 2.5},
+    ],
+    ids=str,
 )
 def test_ratings_less_a_number_and_rough_rows_are_left_open(tmp_path, how):
     ratings = record(tmp_path / "t", **how)
