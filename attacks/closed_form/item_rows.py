@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from itertools import islice
+
 import numpy as np
 from jaxtyping import Float
 
@@ -12,6 +14,7 @@ from victims.transcript.view import ITEM, Uploads
 
 SURE = 64.0  # bits, all of which are 0 by chance in one of 2^64 recordings
 MOST_DECIMALS = 12  # after the point
+SAMPLE = 1 << 12  # numbers of rows that are looked at
 BATCH_BYTES = 1 << 20  # of the uploads of one batch: the planes of a client take its rows squared
 
 
@@ -87,15 +90,17 @@ def digit_of(
     (True, True)
     """
     digit = float(np.finfo(gradients.dtype).eps)
+    place = rounded_place_of(gradients, factors)
+    # readings allow for short rows themselves: in single precision twice that leaves such digits nothing
+    if not place and (gradients.dtype != np.float64 or not _are_differences(gradients, factors)):
+        return digit
     with np.errstate(over="ignore"):
         length = np.linalg.norm(gradients, axis=2)
-    there = length > 0
+    there = (length > 0) & np.isfinite(length)
     if not there.any():
         return digit
-    if place := rounded_place_of(gradients, factors):
+    if place:
         return max(digit, place / float(np.median(length[there])))
-    if gradients.dtype != np.float64 or not _are_differences(gradients, factors):
-        return digit  # readings allow for short rows themselves: twice that leaves such digits nothing
     last = np.linalg.norm(_spacing(factors, gradients), axis=2)
     return max(digit, float(np.median(last[there] / length[there])))
 
@@ -116,8 +121,9 @@ def rounded_place_of(
         As of ``fixed_point_of``; 0 also where it is that of differences from factors of the same type.
     """
     place = fixed_point_of(gradients)
-    coarse = place > _spacing(factors, gradients).max(initial=0.0)
-    return place if coarse or not _are_differences(gradients, factors) else 0.0
+    if not place or not _are_differences(gradients, factors):
+        return place
+    return place if place > _spacing(factors, gradients).max(initial=0.0) else 0.0
 
 
 def _are_differences(gradients: np.ndarray, factors: np.ndarray) -> bool:
@@ -169,17 +175,26 @@ def fixed_point_of(gradients: Float[np.ndarray, "users rows K"]) -> float:
     >>> fixed_point_of(rows * np.pi)
     0.0
     """
-    entries = gradients[np.isfinite(gradients) & (gradients != 0)]
+    every = gradients.ravel()
+    numbers = every[:: every.size // SAMPLE | 1]  # odd, so that all columns take part
+    entries = numbers[np.isfinite(numbers) & (numbers != 0)]
     if not entries.size:
         return 0.0
-    mantissa, exponent = np.frexp(entries.astype(np.float64))
+    wide = entries.astype(np.float64)
+    mantissa, exponent = np.frexp(wide)
     whole = (mantissa * 2.0**53).astype(np.int64)
     lowest = np.log2((whole & -whole).astype(np.float64)) + exponent - 53
-    places = [float(2.0 ** lowest.min())]
-    places += [10.0**-n for n in range(MOST_DECIMALS + 1) if np.array_equal(entries.round(n), entries)][:1]
-    place = max(places)
-    spared = np.log2(place) - np.log2(np.spacing(np.unique(np.abs(entries))))
+    with np.errstate(over="ignore"):
+        decimals = (n for n in range(MOST_DECIMALS + 1) if _same(wide.round(n), entries))
+        place = max([float(2.0 ** lowest.min()), *(10.0**-n for n in islice(decimals, 1))])
+    if not place > 0:
+        return 0.0
+    spared = np.log2(place) - np.log2(np.spacing(np.unique(np.abs(entries))).astype(np.float64))
     return place if spared[spared > 0].sum() > SURE else 0.0
+
+
+def _same(rounded: Float[np.ndarray, " some"], entries: Float[np.ndarray, " some"]) -> bool:
+    return bool(np.array_equal(rounded.astype(entries.dtype), entries))
 
 
 def rounding_of(gradients: Float[np.ndarray, "users rows K"]) -> float:
