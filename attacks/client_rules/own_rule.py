@@ -65,7 +65,16 @@ class FunctionRule:
         constants: Float[Array, " c"],
     ) -> tuple[Float[Array, "n K"], Float[Array, " K"]]:
         """What the function gives."""
-        return self.function(factor, ratings, factors, jnp.exp(constants[0]), *constants[1:])
+        takes = ", ".join(("factor (K,)", "ratings (n,)", "factors (n, K)", RATE, *self.others))
+        must = f"it must take JAX arrays {takes} and give rows (n, K) and the factor after them (K,)"
+        try:
+            rows, after = self.function(factor, ratings, factors, jnp.exp(constants[0]), *constants[1:])
+        except Exception as error:
+            raise InputError(f"rule {self.name} cannot be computed: {must}; {error!r:.300}") from error
+        got = jnp.shape(rows), jnp.shape(after)
+        if got != (factors.shape, factor.shape):
+            raise InputError(f"rule {self.name} gives shapes {got[0]} and {got[1]}; {must}")
+        return rows, after
 
 
 def client_rule(
@@ -95,7 +104,8 @@ def client_rule(
     Raises
     ------
     InputError
-        If what is given is no function.
+        If what is given is no function, or ``others`` are no names. When the rule is used: if the function
+        cannot be computed, or gives other shapes.
 
     Examples
     --------
@@ -110,6 +120,8 @@ def client_rule(
         return partial(client_rule, others=others, mixes_rows=mixes_rows)
     if not callable(function):
         raise InputError(f"client_rule must be given a function, got {function!r:.80}")
+    if isinstance(others, str) or not all(isinstance(one, str) for one in others):
+        raise InputError(f"others of client_rule must be names, as others=('decay',), got {others!r:.80}")
     return FunctionRule(function, tuple(others), mixes_rows)
 
 

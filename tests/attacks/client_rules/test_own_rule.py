@@ -42,3 +42,30 @@ def test_one_rule_of_a_function_is_equal_to_another():
     assert len({client_rule(decaying), client_rule(decaying)}) == 1
     with pytest.raises(InputError, match="must be given a function, got 'huber'"):
         client_rule("huber")
+
+
+def raising(factor, ratings, factors, rate):
+    raise KeyError("gone")
+
+
+def short(factor, ratings, factors, rate):
+    return factors[:2], factor
+
+
+@pytest.mark.parametrize(
+    ("function", "message"),
+    [
+        (raising, r"rule raising cannot be computed: it must take JAX arrays factor \(K,\).*KeyError"),
+        (short, r"rule short gives shapes \(2, 3\) and \(3,\); it must"),
+        (decaying, "rule decaying cannot be computed.*missing 1 required"),
+    ],
+)
+def test_what_is_no_rule_is_said_when_it_is_used(function, message: str):
+    v = jnp.ones((4, 3))
+    with pytest.raises(InputError, match=message):
+        client_rule(function).upload(v[0], v[:, 0], v, jnp.zeros(1))
+
+
+def test_names_of_constants_are_names():
+    with pytest.raises(InputError, match="others of client_rule must be names"):
+        client_rule(decaying, others="decay")
