@@ -7,7 +7,7 @@ fitted, and so are further constants whose names are given. Whoever needs more w
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -80,7 +80,7 @@ class FunctionRule:
 def client_rule(
     function: Any = None,
     *,
-    others: tuple[str, ...] = (),
+    others: Sequence[str] = (),
     mixes_rows: bool = False,
 ) -> Any:
     """Make a client rule of a function, as a decorator.
@@ -91,7 +91,7 @@ def client_rule(
         From JAX arrays factor (K,), ratings (n,), factors (n, K), a rate > 0, and the ``others``, to the rows
         of a round (n, K) and the factor after it (K,). A row should be, to first order, a multiple of the
         rate times the error times the factor.
-    others : tuple of str
+    others : sequence of str
         Names of further constants that nobody told, such as a weight decay; fits start with 0.
     mixes_rows : bool
         Whether an orthogonal mixture of ratings and factors gives the same mixture of rows.
