@@ -45,12 +45,12 @@ def test_nothing_is_told_that_is_not_so(tmp_path, rule):
 @pytest.mark.thorough
 @pytest.mark.usefixtures("optimised")
 def test_a_confusion_table(tmp_path):
-    """Two recordings of each of twenty rules: nothing is told that is not so, next to no rating wrongly."""
-    rows = [row_of(random_recording(seed), tmp_path) for seed in range(2 * len(TRUTH))]
+    """A recording of each rule (``tests.soak.identify`` has 200): nothing is told that is not so, next to no rating wrongly."""
+    rows = [row_of(random_recording(seed), tmp_path) for seed in range(len(TRUTH))]
     assert not [row for row in rows if row["outcome"] == "wrong"]
     # a client's one clipped row may lie on the grid by accident
     assert sum(row["wrong"] for row in rows) <= ACCIDENT * sum(row["answered"] for row in rows)
-    assert sum(row["outcome"] in ("whole", "part") for row in rows) >= 28
+    assert sum(row["outcome"] in ("whole", "part") for row in rows) >= 14
 
 
 def test_several_steps_that_are_too_short_are_not_called_one(tmp_path):
