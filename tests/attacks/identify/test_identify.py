@@ -45,7 +45,7 @@ def test_nothing_is_told_that_is_not_so(tmp_path, rule):
 @pytest.mark.thorough
 @pytest.mark.usefixtures("optimised")
 def test_a_confusion_table(tmp_path):
-    """A recording of each rule (``tests.soak.identify`` has 200): nothing is told that is not so, next to no rating wrongly."""
+    """A recording of each rule: nothing is told that is not so, next to no rating wrongly."""
     rows = [row_of(random_recording(seed), tmp_path) for seed in range(len(TRUTH))]
     assert not [row for row in rows if row["outcome"] == "wrong"]
     # a client's one clipped row may lie on the grid by accident
