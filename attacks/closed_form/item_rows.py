@@ -13,6 +13,7 @@ from victims.transcript.manifest import Manifest
 from victims.transcript.view import ITEM, Uploads
 
 SURE = 64.0  # bits, all of which are 0 by chance in one of 2^64 recordings
+ROUGH = 0.01  # of a row, from where on its last place is not allowed for: next to anything fits then
 MOST_DECIMALS = 12  # after the point
 SAMPLE = 1 << 12  # numbers of rows that are looked at
 BATCH_BYTES = 1 << 20  # of the uploads of one batch: the planes of a client take its rows squared
@@ -100,7 +101,8 @@ def digit_of(
     if not there.any():
         return digit
     if place:
-        return max(digit, place / float(np.median(length[there])))
+        rounded = place / float(np.median(length[there]))
+        return max(digit, rounded) if rounded < ROUGH else digit
     last = np.linalg.norm(_spacing(factors, gradients), axis=2)
     return max(digit, float(np.median(last[there] / length[there])))
 
