@@ -73,6 +73,6 @@ def broken(rule: object) -> str:
         return f"must have {', '.join(lacking)}, got {rule!r:.80}"
     try:
         hash(rule)
-    except TypeError:
+    except Exception:  # whatever a stranger's __hash__ raises
         return f"must be hashable (a frozen dataclass is), got {rule!r:.80}"
     return ""

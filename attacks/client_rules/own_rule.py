@@ -74,13 +74,15 @@ class FunctionRule:
         got = jnp.shape(rows), jnp.shape(after)
         if got != (factors.shape, factor.shape):
             raise InputError(f"rule {self.name} gives shapes {got[0]} and {got[1]}; {must}")
+        if jnp.iscomplexobj(rows) or jnp.iscomplexobj(after):
+            raise InputError(f"rule {self.name} gives complex numbers; {must}, all of them real")
         return rows, after
 
 
 def client_rule(
     function: Any = None,
     *,
-    others: Sequence[str] = (),
+    others: Any = (),  # a sequence of str, which is checked
     mixes_rows: bool = False,
 ) -> Any:
     """Make a client rule of a function, as a decorator.
@@ -120,7 +122,8 @@ def client_rule(
         return partial(client_rule, others=others, mixes_rows=mixes_rows)
     if not callable(function):
         raise InputError(f"client_rule must be given a function, got {function!r:.80}")
-    if isinstance(others, str) or not all(isinstance(one, str) for one in others):
+    named = isinstance(others, Sequence) and not isinstance(others, str)
+    if not named or not all(isinstance(one, str) for one in others):
         raise InputError(f"others of client_rule must be names, as others=('decay',), got {others!r:.80}")
     return FunctionRule(function, tuple(others), mixes_rows)
 

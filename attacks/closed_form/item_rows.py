@@ -148,7 +148,7 @@ def _zero_bits(gradients: np.ndarray, factors: np.ndarray) -> float | None:
 def _spacing(factors: np.ndarray, gradients: np.ndarray) -> np.ndarray:
     """Last digits of the smaller of two numbers whose difference an entry may be."""
     before = factors.astype(gradients.dtype)
-    with np.errstate(over="ignore"):
+    with np.errstate(over="ignore", invalid="ignore"):
         after = before + gradients
     return np.spacing(np.minimum(np.abs(before), np.abs(after)))
 

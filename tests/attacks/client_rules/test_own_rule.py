@@ -52,9 +52,14 @@ def short(factor, ratings, factors, rate):
     return factors[:2], factor
 
 
+def whirling(factor, ratings, factors, rate):
+    return factors + 1j, factor
+
+
 @pytest.mark.parametrize(
     ("function", "message"),
     [
+        (whirling, "rule whirling gives complex numbers; it must"),
         (raising, r"rule raising cannot be computed: it must take JAX arrays factor \(K,\).*KeyError"),
         (short, r"rule short gives shapes \(2, 3\) and \(3,\); it must"),
         (decaying, "rule decaying cannot be computed.*missing 1 required"),
@@ -66,6 +71,21 @@ def test_what_is_no_rule_is_said_when_it_is_used(function, message: str):
         client_rule(function).upload(v[0], v[:, 0], v, jnp.zeros(1))
 
 
-def test_names_of_constants_are_names():
+@pytest.mark.parametrize("others", ["decay", 5, None, [1]])
+def test_names_of_constants_are_names(others):
     with pytest.raises(InputError, match="others of client_rule must be names"):
-        client_rule(decaying, others="decay")
+        client_rule(decaying, others=others)
+
+
+class Unhashable:
+    """A function whose hash fails in a way of its own."""
+
+    def __hash__(self):
+        raise RuntimeError("gone")
+
+    def __call__(self, factor, ratings, factors, rate):
+        return factors, factor
+
+
+def test_a_rule_whose_hash_fails_is_no_rule():
+    assert "must be hashable" in broken(client_rule(Unhashable()))

@@ -66,6 +66,8 @@ def test_gradients_have_the_digits_of_their_type():
     assert digit_of(np.full((1, 1, 3), 1e28), np.zeros((1, 1, 3))) == np.finfo(float).eps
     assert digit_of(g.astype(np.float32), v) == np.finfo(np.float32).eps
     assert digit_of(np.zeros((1, 0, 4)), np.zeros((1, 0, 4))) == np.finfo(float).eps
+    unbounded = np.full((1, 2, 3), np.inf)
+    assert digit_of(unbounded, -unbounded) == np.finfo(float).eps
 
 
 def test_changes_have_those_of_the_factors_in_double_precision_alone():
