@@ -10,7 +10,9 @@ from typing import Any
 
 import numpy as np
 from jaxtyping import Int
+from pydantic import ValidationError
 
+from victims.common.complaints import first_complaint
 from victims.common.errors import InputError
 from victims.common.files import PRIVATE, replacing
 from victims.data.ratings import Ratings
@@ -202,7 +204,32 @@ def _manifest_of(run: Run, rounds: list[int]) -> Manifest:
     entries: list[dict[str, Any]] = [defense.public() for defense in run.defenses]
     if run.cipher is not None:
         entries[-1] |= run.cipher.public()
-    return run.victim.manifest(run.ratings, rounds).model_copy(update={"defenses": entries})
+    return manifest_of(run.victim, run.ratings, rounds).model_copy(update={"defenses": entries})
+
+
+def manifest_of(victim: Victim, ratings: Ratings, rounds: list[int]) -> Manifest:
+    """What a recording of a victim declares.
+
+    Parameters
+    ----------
+    victim : Victim
+    ratings : Ratings
+    rounds : list of int
+
+    Returns
+    -------
+    Manifest
+
+    Raises
+    ------
+    InputError
+        If a hyper-parameter is none that a recording can declare, such as a rate of 1e308.
+    """
+    try:
+        return victim.manifest(ratings, rounds)
+    except ValidationError as error:
+        wrong = first_complaint(error)
+        raise InputError(f"these hyper-parameters cannot be recorded: {wrong}; choose others") from error
 
 
 @contextmanager

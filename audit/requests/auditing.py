@@ -18,6 +18,7 @@ from audit.requests.accounts import Stated, accounts_of
 from victims.common.errors import InputError
 from victims.common.files import refuse_unwritable
 from victims.data.ratings import Ratings
+from victims.recording import manifest_of
 from victims.transcript.manifest import SAMPLING
 
 NO_SERVER = (
@@ -189,7 +190,7 @@ def audit(
         plan, ratings, request.out, keep_transcripts=request.keep_transcripts, jobs=jobs, report=report
     )
     victim = plan.victim_of(request.updates[0], request.weightings[0])
-    manifest = victim.manifest(ratings, list(request.rounds))
+    manifest = manifest_of(victim, ratings, list(request.rounds))
     zeros = manifest.upload.zeros_if_unrated or manifest.senders_hidden
     chosen = [defense for text in request.defenses for defense in make_defenses(text)]
     lists_open = not zeros and not any(defense.name == SAMPLING for defense in chosen)

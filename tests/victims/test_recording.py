@@ -41,6 +41,17 @@ def test_bad_arguments_leave_nothing(tmp_path, ratings, changes, message):
     assert list(tmp_path.iterdir()) == []
 
 
+@pytest.mark.parametrize(
+    "victim",
+    [FedMF(factors=2, client_learning_rate=1e308), DecentralisedMF(factors=2, learning_rate=1e308)],
+    ids=["fedmf", "mf"],
+)
+def test_numbers_that_no_recording_declares(tmp_path, ratings, victim):
+    with pytest.raises(InputError, match="these hyper-parameters cannot be recorded: .*; choose others"):
+        record(victim, ratings, tmp_path / "x", rounds=[0])
+    assert not list(tmp_path.iterdir())
+
+
 class TestCapabilities:
     @pytest.mark.parametrize("victim", VICTIMS, ids=lambda victim: type(victim).__name__)
     def test_what_a_victim_declares_it_has(self, victim):
