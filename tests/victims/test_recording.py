@@ -47,7 +47,7 @@ def test_bad_arguments_leave_nothing(tmp_path, ratings, changes, message):
     ids=["fedmf", "mf"],
 )
 def test_numbers_that_no_recording_declares(tmp_path, ratings, victim):
-    with pytest.raises(InputError, match="these hyper-parameters cannot be recorded: .*; choose others"):
+    with pytest.raises(InputError, match="these hyper-parameters cannot be recorded"):
         record(victim, ratings, tmp_path / "x", rounds=[0])
     assert not list(tmp_path.iterdir())
 
