@@ -73,6 +73,7 @@ def test_noise_is_not_answered(tmp_path):
     assert len(fl.attack(tmp_path / "run", "undeclared").abstained) == USERS
 
 
+@pytest.mark.thorough
 def test_clipped_errors_name_no_level(tmp_path):
     """Clipped at 2.5, twice as large: ratings 3, 4 and 5 were answered as 5, 1 and 2 as 2 and 4."""
     rng = np.random.default_rng(1)

@@ -40,6 +40,7 @@ def test_who_has_no_lowest_rating_is_not_answered_one_level_too_low(tmp_path, at
     assert len(fl.attack(tmp_path / "t", attack).abstained) == 50
 
 
+@pytest.mark.thorough
 def test_who_reads_them_is_named_and_reads_them(tmp_path):
     table = recorded(tmp_path / "t", 1.0, rounds=3)  # of four trajectory would read them
     assert "undeclared reads them" in " ".join(fl.attack(tmp_path / "t", "trajectory").abstained.values())

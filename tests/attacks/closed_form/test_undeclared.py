@@ -321,6 +321,7 @@ def test_ratings_centred_at_an_unknown_number_are_not_read_wrong(tmp_path, table
     assert len(found.abstained) == USERS
 
 
+@pytest.mark.thorough
 def test_rows_of_biases_are_not_read_wrong(tmp_path, table):
     """Items' biases that nobody told: no pair of numbers puts r - b on the grid."""
     bias = np.random.default_rng(8).normal(0, 0.4, ITEMS)

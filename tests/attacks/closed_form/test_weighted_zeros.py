@@ -87,6 +87,7 @@ def test_lists_of_implicit_feedback_are_read(tmp_path, weight, dtype):
         np.testing.assert_array_equal(value > 0.5, positive[user, index])
 
 
+@pytest.mark.thorough
 def test_equal_predictions_are_no_line_of_unrated_items(tmp_path):
     """Rows of rated items alone, at item factors that are all alike: equal ratings make equal rows."""
     rng = np.random.default_rng(3)

@@ -69,6 +69,7 @@ def read(path: Path) -> tuple[Together, Told]:
     return group, told_together(rule, Guess(rule.families(view.manifest)[0], 3.0), group, LEVELS)
 
 
+@pytest.mark.thorough
 def test_the_limit_of_two_factors(tmp_path: Path):
     """One rating takes three rounds, more of them take two; a single one would tell nobody's."""
     ratings = record(tmp_path / "t", 3)

@@ -92,6 +92,7 @@ def of_different_quality(seed):
     return user, np.unique(item, return_inverse=True)[1], level, (beta[user] * gamma[item] * level)
 
 
+@pytest.mark.thorough
 def test_probabilities_hold_where_items_differ_in_quality():
     """Raters of an item agree: taken for independent, 0.9 were claimed of such answers and half were right.
 

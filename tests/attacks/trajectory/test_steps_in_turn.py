@@ -71,6 +71,7 @@ def test_stretched_ratings_of_few_items_are_taken_apart(community, recorded):
     assert (value == truth[user, item]).mean() >= 0.98
 
 
+@pytest.mark.thorough
 def test_fresh_noise_is_read_as_surely_as_the_fit_says(community, recorded):
     transcript = recorded("objective-noise:noise=fresh,epsilon=40")
     view = transcript.view("server")

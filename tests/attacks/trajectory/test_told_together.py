@@ -74,6 +74,7 @@ def test_a_shift_by_whole_levels_is_not_taken_for_the_lowest_one(tmp_path, less)
     assert answers(tmp_path / "t")[1] == 0
 
 
+@pytest.mark.thorough
 def test_equal_ratings_say_nothing_for_the_declared_scale(tmp_path):
     """A fifth of each rating beside much noise: whose ratings are all 5 is at the lowest level."""
 

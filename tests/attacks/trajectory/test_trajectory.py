@@ -154,6 +154,7 @@ class TestNoiseOnce:
         away = np.abs(value - stretched_truth(community, "hdpmf")[user, item])
         assert np.median(away) < 1e-3
 
+    @pytest.mark.thorough
     def test_shuffled_uploads_fit_nothing(self, recorded):
         transcript = recorded("hdpmf")
         view = transcript.view("server")

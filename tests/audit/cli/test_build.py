@@ -101,6 +101,7 @@ set = { factors = 3 }
 """
 
 
+@pytest.mark.thorough
 def test_a_campaign_goes_on_and_has_its_page(run, tmp_path):
     path, out = tmp_path / "campaign.toml", tmp_path / "C"
     path.write_text(CAMPAIGN)

@@ -18,6 +18,7 @@ def no_folder():
     use_folder(chosen, least)
 
 
+@pytest.mark.thorough
 def test_programs_are_kept(tmp_path, no_folder):
     """A second cell finds what the first compiled, with the same numbers; afterwards nothing is kept."""
     found = []

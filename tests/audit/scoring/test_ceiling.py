@@ -162,6 +162,7 @@ class TestLimit:
             assert told.size, metric
             assert (told == perfect).all(), metric
 
+    @pytest.mark.thorough
     def test_without_noise_to_speak_of_everything_is_read(self, transcripts):
         for scenario in (("semi-als", "observed-only"), ("sgd", "include-unrated")):
             transcript = transcripts[scenario]

@@ -334,6 +334,7 @@ print(peak_memory() // 2**20)
 """
 
 
+@pytest.mark.thorough
 def test_a_large_catalogue_takes_little_memory(tmp_path):
     """16 million items, of which a small file names the last: below a gigabyte in a process of its own."""
     truth = truth_file(tmp_path / "x.truth.arrow", [0, 0], [0, 0], [1, 15_999_999], [3.0, 4.0])

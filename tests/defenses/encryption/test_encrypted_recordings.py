@@ -97,6 +97,7 @@ def test_the_stand_in_shows_the_same_bit_for_bit(real, stand_in, system, adversa
     assert_same_view(view_of(real[system], adversary), view_of(stand_in[system], adversary))
 
 
+@pytest.mark.thorough
 def test_unpacked_is_the_same(tmp_path):
     """One number per ciphertext, as published."""
     ratings = generate(Synthetic(users=5, items=8, ratings_per_user=3.0))

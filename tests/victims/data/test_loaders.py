@@ -350,6 +350,7 @@ class TestHostile:
                 with pytest.raises(InputError, match=rule):
                     load(str(tmp_path / "a.csv"))
 
+    @pytest.mark.thorough
     def test_small_files_in_little_memory(self, tmp_path):
         """A million rows of a long identifier, archives that grow, a footer of columns: under 1.5 GiB."""
         rows = 1_000_000
