@@ -94,6 +94,7 @@ def test_one_client_alone(tmp_path):
     assert read(tmp_path / "run", Program(), STARS, [ROWS]) == (ROWS, ROWS)
 
 
+@pytest.mark.thorough
 def test_multiples_are_told_by_a_declared_scale_alone(tmp_path):
     """Whole stars on a grid of halves: half of each is on it, too."""
     whole = np.array([1.0, 2.0, 5.0])

@@ -75,6 +75,7 @@ def test_shuffled_rows_are_not_read(tmp_path, sent):
     assert len(fl.attack(view, "undeclared").abstained) == view.users.size
 
 
+@pytest.mark.thorough
 def test_ratings_off_the_grid_are_not_read(tmp_path):
     """Ratings less a number that nobody knows."""
 

@@ -71,6 +71,7 @@ def test_ratings_less_item_means_are_read(tmp_path, dtype, per_rating):
     ).all()
 
 
+@pytest.mark.thorough
 def test_biases_that_are_no_means(tmp_path):
     table, rng = table_of(HALVES), np.random.default_rng(4)
     path = recorded(tmp_path / "t", table, HALVES, rng.normal(3, 1, ITEMS))

@@ -110,6 +110,7 @@ def test_without_decay_both_ends_of_the_grid_tell_it(tmp_path, program):
     assert all("shift" in reason for reason in found.abstained.values())
 
 
+@pytest.mark.thorough
 def test_where_nobody_has_both_ends_differences_are_told(tmp_path):
     table = np.minimum(table_of(STARS), 4)
     path = recorded(tmp_path / "t", table, STARS, decay=0)

@@ -500,6 +500,7 @@ def test_rows_of_items_that_did_not_move(tmp_path, table):
     assert set(lists["verdict"]) == {"NOT TESTED"}
 
 
+@pytest.mark.thorough
 def test_predictions_clipped_to_the_grid_leave_zeros_of_lowest_ratings(tmp_path, table):
     """Predictions below the lowest level count as it: rows are (r - 0.5) times the factor, or zeros."""
 

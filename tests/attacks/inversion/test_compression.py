@@ -67,6 +67,7 @@ def test_noise_on_few_rows_is_refused_before_anything_is_fitted(tmp_path):
     assert ASIDE in next(iter(found.abstained.values()))
 
 
+@pytest.mark.thorough
 def test_two_rows_are_fewer_equations_than_numbers():
     """Factor, two ratings, a rate and two decays move 24 numbers in 15 directions: nothing is to spare."""
     rng = np.random.default_rng(0)

@@ -245,6 +245,7 @@ def test_processes_change_no_byte(outside):
             np.testing.assert_array_equal(x, y)
 
 
+@pytest.mark.thorough
 def test_traced_once_per_padded_size(outside):
     """Re-tracing for every client would cost more than solving."""
     jax.clear_caches()

@@ -51,6 +51,7 @@ def model(view):
     return model_of(view, max_rounds=12, n_starts=5, max_steps=100)
 
 
+@pytest.mark.thorough
 def test_noise_once_cancels_in_this_order_too(community, recorded):
     """W o R to 1e-6 for nearly all clients with four ratings; the others have a reason."""
     found = Trajectory(answer="stretched").attack(recorded("hdpmf").view("server"), 0)

@@ -193,6 +193,7 @@ class TestOtherProtocols:
         user, _, item, value, _ = answers(Trajectory().attack(view, 0))
         assert np.mean(value == community.matrix().toarray()[user, item]) > 0.99
 
+    @pytest.mark.thorough
     def test_personalized_sampling_leaves_what_was_sampled_open(self, community, recorded):
         user, _, item, value, _ = answers(Trajectory().attack(recorded("pdpmf").view("server"), 0))
         actual = community.matrix().toarray()[user, item]

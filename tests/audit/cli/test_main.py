@@ -386,6 +386,7 @@ def test_help_imports_nothing_heavy():
 class TestStretching:
     """The commands about paper 002."""
 
+    @pytest.mark.thorough
     def test_predict_and_claims(self, run, tmp_path):
         quick = ["--set", "factors=3", "--set", "learning_rate=0.01"]
         words = ["predict", "--data", SMALL, "--out", tmp_path / "P", "--method", "mf", "--epochs", 2]

@@ -100,6 +100,7 @@ class TestJson:
         assert code == 0
         assert keys <= set(json.loads(text))
 
+    @pytest.mark.thorough
     def test_rows_are_those_of_the_files(self, run, tmp_path):
         words = ["sweep", *ONE, "--attack", "guess-majority", "--scale", 0, "--scale", 1, "--rounds", 1]
         code, text, _ = run(*words, "--jobs", 1, "--out", tmp_path / "S", "--json")

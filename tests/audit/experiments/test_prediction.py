@@ -144,6 +144,7 @@ def test_options_are_chosen_by_folds_of_the_training_ratings(small, tmp_path, mo
     assert (options["learning_rate"], options["regularization"]) == (rate, ridge)
 
 
+@pytest.mark.thorough
 def test_candidates_are_trained_as_if_alone():
     """Under noise, in the order per-rating; one that diverges is told and disturbs no other."""
     few = generate(Synthetic(users=9, items=5, ratings_per_user=3.0, single=0.0, seed=5))

@@ -31,6 +31,7 @@ def test_folds_hold_every_rating_out_once(ratings):
     assert np.unique(np.concatenate(held_out)).size == sum(map(len, held_out)) == ratings.n_ratings - only
 
 
+@pytest.mark.thorough
 def test_a_stopped_search_goes_on_as_if_it_had_not_stopped(ratings, tmp_path):
     at_once = search(PLAN, ratings, tmp_path / "once")
     search(replace(PLAN, trials=2), ratings, tmp_path / "twice")

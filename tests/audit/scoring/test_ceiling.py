@@ -148,6 +148,7 @@ class TestLimit:
             baseline = np.nanmean(best_guess(metric, guess[metric])[1])
             assert np.nanmean(limits[metric].map) > baseline - 0.06, metric
 
+    @pytest.mark.thorough
     def test_where_the_answers_do_not_explain_the_rows_nothing_limits(self, transcripts):
         """Noise of another scale than declared, which no factors explain, as where training diverges."""
         transcript = transcripts["semi-als", "observed-only"]

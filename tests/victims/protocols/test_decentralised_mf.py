@@ -93,6 +93,7 @@ def test_chains_handle_every_entry_once(ratings):
         assert (group == found.groups[: table.shape[1]]).all()
 
 
+@pytest.mark.thorough
 def test_learns(ratings):
     run = start(DecentralisedMF(order="per-rating", learning_rate=0.05), ratings, (), 0)
     before = np.mean((predictions(run, ratings) - ratings.values) ** 2)

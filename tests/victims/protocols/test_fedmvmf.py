@@ -110,6 +110,7 @@ class TestRound:
             assert (kind[sender == user] == 1).sum() == ratings.n_attributes
 
 
+@pytest.mark.thorough
 def test_learning_beats_the_mean_and_nears_the_centralised_twin(ratings):
     from victims.data.synthetic import Synthetic, generate
 
