@@ -242,7 +242,7 @@ class TestTwoWorkers:
         words = ("compare", tmp_path / "campaign.toml", "--out")
         code, _, error = run(*words, tmp_path / "near", "--jobs", 1)
         assert code == 0, error
-        with kills_a_worker(address, (tmp_path / "far" / "cells")) as killed:
+        with kills_a_worker(address) as killed:
             code, _, error = run(*words, tmp_path / "far", "--distributed", address)
         assert code == 0, error
         assert killed
@@ -258,7 +258,7 @@ class TestTwoWorkers:
         jobs = () if name in IN_ONE_PROCESS else ("--jobs", 1)
         code, _, error = run(*words, tmp_path / "near", *jobs)
         assert code == 0, error
-        with kills_a_worker(address, tmp_path / "far" / "cells") as killed:
+        with kills_a_worker(address) as killed:
             code, _, error = run(*words, tmp_path / "far", "--distributed", address)
         assert code == 0, error
         assert killed
@@ -279,29 +279,29 @@ class TestTwoWorkers:
 
 
 @contextmanager
-def kills_a_worker(address: str, cells: Path) -> Iterator[list[int]]:
-    """Kill one of the workers once the first cell is there."""
+def kills_a_worker(address: str) -> Iterator[list[int]]:
+    """Kill the first worker that is seen at work."""
     from distributed import Client
 
     killed: list[int] = []
     over = Event()
 
-    def watch() -> None:
-        with Client(address, set_as_default=False) as client:
-            number = next(iter(client.run(os.getpid).values()))
-        while not over.wait(0.05):
-            if list(cells.glob("*.json")):
-                os.kill(number, signal.SIGKILL)
-                killed.append(number)
+    def watch(client: Client, numbers: dict[str, int]) -> None:
+        while not over.wait(0.01):
+            if at_work := [worker for worker, tasks in client.processing().items() if tasks]:
+                os.kill(numbers[at_work[0]], signal.SIGKILL)
+                killed.append(numbers[at_work[0]])
                 return
 
-    thread = Thread(target=watch)
-    thread.start()
-    try:
-        yield killed
-    finally:
-        over.set()
-        thread.join()
+    with Client(address, set_as_default=False) as client:
+        client.wait_for_workers(2)  # the one killed by the test before comes again
+        thread = Thread(target=watch, args=(client, client.run(os.getpid)))
+        thread.start()
+        try:
+            yield killed
+        finally:
+            over.set()
+            thread.join()
 
 
 def comparable(results: Path) -> list[dict]:
