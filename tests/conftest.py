@@ -15,7 +15,9 @@ from typing import Any
 os.environ.setdefault("JAX_PLATFORMS", "cpu")
 # what one test compiles serves the next, in every worker and in the commands that tests start; with a limit
 # of size JAX locks the folder, so that nobody reads what is half written
-if "PYTEST_XDIST_WORKER" not in os.environ:
+if "FACTORLEAK_TESTS_PROGRAMS" in os.environ:  # a folder that several runs of one gate share
+    os.environ["JAX_COMPILATION_CACHE_DIR"] = os.environ["FACTORLEAK_TESTS_PROGRAMS"]
+elif "PYTEST_XDIST_WORKER" not in os.environ:
     os.environ["JAX_COMPILATION_CACHE_DIR"] = mkdtemp(prefix="factorleak-tests-")
 os.environ["JAX_COMPILATION_CACHE_MAX_SIZE"] = str(4 << 30)
 os.environ["JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS"] = "0.1"
@@ -107,7 +109,7 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
 
 
 def pytest_unconfigure() -> None:
-    if "PYTEST_XDIST_WORKER" in os.environ:
+    if "PYTEST_XDIST_WORKER" in os.environ or "FACTORLEAK_TESTS_PROGRAMS" in os.environ:
         return
     shutil.rmtree(os.environ["JAX_COMPILATION_CACHE_DIR"], ignore_errors=True)
 

@@ -32,17 +32,22 @@ VERBS = {"victims": {"init", "manifest"}, "attacks": {"attack"}, "defenses": {"a
 INTERFACES = {"Victim", "Attack", "Defense"}
 READERS = [name for name in ATTACKS if not name.startswith("guess")]
 COMPILED = [name for name in ATTACKS if name.startswith(("root-", "likelihood"))]
+ONE_SCENARIO = [
+    name for name in COMPILED if name.startswith("root-") and name != "root-hybr"
+]  # it stands for them
 
 
 def by_scenario(names, thorough=()):
     """Attacks by scenarios; what compiles for each meets one scenario, in turn, and the others thoroughly.
 
-    Those of ``thorough`` meet all of them so.
+    Those of ``thorough`` meet all of them so; those of ``ONE_SCENARIO`` no others.
     """
     pairs = []
     for scenario in SCENARIOS:
         for name in names:
             mine = SCENARIOS[(0, 3)[COMPILED.index(name) % 2]] if name in COMPILED else scenario
+            if name in ONE_SCENARIO and scenario != mine:
+                continue
             marks = [pytest.mark.thorough] if scenario != mine or name in thorough else []
             pairs.append(pytest.param(scenario, name, marks=marks, id="/".join((*scenario, name))))
     return pairs

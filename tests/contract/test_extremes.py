@@ -21,7 +21,7 @@ from victims.transcript.reader import open_transcript
 ATTACKS = list(entries("attacks"))
 COMPILED = [name for name in ATTACKS if name.startswith(("likelihood", "trajectory", "root", "inversion"))]
 QUICK = [name for name in ATTACKS if name not in COMPILED]
-OPENED = {"quick": 12, "compiled": 1}  # cases of each scenario that are not refused
+OPENED = {"quick": 6, "compiled": 1}  # cases of each scenario that are not refused
 FEW = 4  # of the quick ones, where it is not thorough
 SAMPLES = [
     pytest.param(
@@ -30,6 +30,7 @@ SAMPLES = [
     )
     for scenario in SCENARIOS
     for name, kind, most in (("few", "quick", FEW), *((kind, kind, most) for kind, most in OPENED.items()))
+    if name != "few" or scenario not in SCENARIOS[1:3]  # where the thorough ones begin with them
 ]  # fmt: skip
 
 

@@ -150,8 +150,17 @@ def test_our_recordings(recorded, recording):
 
 
 @pytest.mark.thorough
-@pytest.mark.parametrize(("name", "recording"), [(name, recording) for name in SHORT for recording in OURS])
+@pytest.mark.parametrize(
+    ("name", "recording"),
+    [
+        (name, recording)
+        for place, name in enumerate(SHORT)
+        for number, recording in enumerate(OURS)
+        if (place + number) % 2 == 0
+    ],
+)
 def test_our_recordings_by_what_iterates(recorded, recording, name):
+    """Every second pair: each attack on half of the recordings, and each of those by half of the attacks."""
     path = recorded(recording)
     for adversary in READ_BY.get(recording, ("server",)):
         same(both(path, adversary), [name], f"{recording} by {adversary}")

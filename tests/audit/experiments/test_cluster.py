@@ -42,13 +42,10 @@ defenses = ["none", "laplace:b=5"]
 set = { factors = 3 }
 """
 DATA = "synthetic:users=20,items=30,ratings_per_user=8"
-GRIDS = {
-    "sweep": "sweep --victim mf --attack spectral --attack guess-majority --scales 0,0.5,1,2 --rounds 1,2",
-    "quality": "quality --victim mf --defense laplace:b=1 --rounds 1 --runs 3 --scenario existing",
+GRIDS = {  # of which "blocks" has sweep, predict and quality
     "compare": "compare none laplace:b=5 --victim mf --attack spectral --adversary server --trained 1",
     "blocks": "",
     "audit": "audit --victim mf --attack spectral --attack guess-majority --rounds 0,1",
-    "predict": "predict --method mf --method hdpmf --factors 2 --epochs 2 --runs 2",
     "predict pdmfrec": "predict --victim pdmfrec --method pmf --rates 0.01,0.02 --epochs 2 --runs 2",
     "claims": "claims --protocol mf --protocol hdpmf --noise once --epochs 3 --rounds 2 --no-bounds",
 }
