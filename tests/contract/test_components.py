@@ -32,9 +32,8 @@ VERBS = {"victims": {"init", "manifest"}, "attacks": {"attack"}, "defenses": {"a
 INTERFACES = {"Victim", "Attack", "Defense"}
 READERS = [name for name in ATTACKS if not name.startswith("guess")]
 COMPILED = [name for name in ATTACKS if name.startswith(("root-", "likelihood"))]
-ONE_SCENARIO = [
-    name for name in COMPILED if name.startswith("root-") and name != "root-hybr"
-]  # it stands for them
+# solvers for which root-hybr stands in the other scenarios
+ONE_SCENARIO = [name for name in COMPILED if name.startswith("root-") and name != "root-hybr"]
 
 
 def by_scenario(names, thorough=()):
