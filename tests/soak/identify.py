@@ -19,13 +19,13 @@ from typing import Any
 import numpy as np
 
 import factorleak as fl
-from tests.oracles.rule_programs import TRUTH, Recording
+from tests.oracles.rule_programs import IN_PAIRS, TRUTH, Recording
 
 GRIDS = ((1.0, 2.0, 3.0, 4.0, 5.0), tuple(np.arange(0.5, 5.1, 0.5).tolist()))
 ATTACKS = ("spectral", "grid", "undeclared")
 KEYS = (
     *("rule", "order", "batch_size", "local_steps", "reduction", "loss", "link"),
-    *("start", "moves_items", "client_biases", "clip"),
+    *("start", "moves_items", "client_biases", "clip", "momentum", "nesterov", "negatives"),
 )
 COLUMNS = (
     *("seed", "rule", "dtype", "levels", "factors", "rate", "dropped", "permuted", "scale"),
@@ -65,7 +65,9 @@ def row_of(recording: Recording, folder: Path) -> dict[str, Any]:
     under = found.applied(view)
     answered, wrong = {}, {}
     for attack in ATTACKS:
-        answered[attack], wrong[attack] = counted(fl.attack(under, attack), ratings, recording.levels)
+        # of pairs, that an item was not used is an answer, too
+        levels = (0.0, 1.0) if recording.rule in IN_PAIRS else recording.levels
+        answered[attack], wrong[attack] = counted(fl.attack(under, attack), ratings, levels)
     outcome = "wrong" if not_so else "nothing" if not told else "part" if missing else "whole"
     return {
         "seed": recording.seed,
