@@ -19,10 +19,14 @@ from typing import Any
 import numpy as np
 
 import factorleak as fl
-from tests.oracles.rule_programs import IN_PAIRS, TRUTH, Recording
+from tests.oracles.rule_programs import ADAPTIVE, IN_PAIRS, TRUTH, Recording
 
 GRIDS = ((1.0, 2.0, 3.0, 4.0, 5.0), tuple(np.arange(0.5, 5.1, 0.5).tolist()))
 ATTACKS = ("spectral", "grid", "undeclared")
+FITTED = (
+    *IN_PAIRS,
+    *(rule for rule in ADAPTIVE if rule != "adam-once"),
+)  # that inversion is asked about, too
 KEYS = (
     *("rule", "order", "batch_size", "local_steps", "reduction", "loss", "link"),
     *("start", "moves_items", "client_biases", "clip", "momentum", "nesterov", "negatives"),
@@ -64,7 +68,7 @@ def row_of(recording: Recording, folder: Path) -> dict[str, Any]:
     missing = [key for key in truth if key not in told and (key, truth[key]) != ("local_steps", 1)]
     under = found.applied(view)
     answered, wrong = {}, {}
-    for attack in ATTACKS:
+    for attack in (*ATTACKS, *(("inversion",) if recording.rule in FITTED else ())):
         # of pairs, that an item was not used is an answer, too
         levels = (0.0, 1.0) if recording.rule in IN_PAIRS else recording.levels
         answered[attack], wrong[attack] = counted(fl.attack(under, attack), ratings, levels)
