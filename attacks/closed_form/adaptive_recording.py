@@ -58,7 +58,7 @@ def read_adaptive(
     pulls : sequence of float
         Multiples of its factor that each row may hold.
     rules : tuple of AdaptiveSteps
-        Which are tried, the likeliest first.
+        Which are tried, the likeliest first, but for the declared one.
 
     Returns
     -------
@@ -74,6 +74,8 @@ def read_adaptive(
         or levels.size < 2
     ):
         return []
+    # what is declared, or was identified, is tried first
+    rules = tuple(sorted(rules, key=lambda rule: rule.name != view.manifest.rule.rule))
     for pull in pulls[::-1]:
         sizes = sizes_of(view, pull)
         if look_adaptive(sizes):
