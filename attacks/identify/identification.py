@@ -6,6 +6,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
+from attacks.client_rules.adaptive_rule import ADAPTIVE
 from attacks.client_rules.protocols import CLIENT_RULES, DECLARED_RULES
 from attacks.closed_form.common_scale import ALIKE
 from attacks.closed_form.upload_kind import Mismatch
@@ -17,6 +18,7 @@ from victims.transcript.view import View
 UNLIKE = 0.3  # of how far factors move: a rule that leaves more of most is not the one that moved them
 FEW = 0.1  # of the clients: a rule that explains no more is not theirs
 NOTHING = 1e-9  # constants below it are 0, up to the digits of the rows that tell them
+OPTIMIZERS = tuple(rule.name for rule in ADAPTIVE)
 ONE = {"bernoulli": "logistic"}  # names of one loss
 
 
@@ -138,6 +140,8 @@ class Identification:
         }
         if self.rule.get("rule") in ("sgd", "semi-als"):
             changed["update"] = self.rule["rule"]
+        elif self.rule.get("rule") in OPTIMIZERS:
+            changed["update"] = None
         return view.declared(**changed)
 
 
@@ -159,7 +163,8 @@ def _declared(manifest: Manifest, key: str) -> Any:
         return getattr(manifest.rule, key, None)
     if manifest.version == 1 and CLIENT_RULES.get(manifest.protocol) is DECLARED_RULES["projected-sgd"]:
         return "projected-sgd"
-    return manifest.rule.rule if manifest.rule.rule in DECLARED_RULES else manifest.update
+    known = (*DECLARED_RULES, *OPTIMIZERS)
+    return manifest.rule.rule if manifest.rule.rule in known else manifest.update
 
 
 def _contradicted(found: Identification, manifest: Manifest) -> Iterator[tuple[str, str, str]]:

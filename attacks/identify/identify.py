@@ -3,7 +3,9 @@
 1. What the rows of one round may be is asked idea by idea (``attacks.identify.row_rules``): a step over all
    ratings, over minibatches or single ones; sums or means; biases of the clients; a link and its loss. The
    one with most evidence counts; where another has as much, only what both say is told, and the rest named.
-2. Rows that are none of these may be several steps or passes (``attacks.identify.local_rules``).
+2. Rows that are none of these may be several steps or passes (``attacks.identify.local_rules``), steps on
+   pairs of labels (``attacks.identify.pair_rules``), or of Adam and its relatives
+   (``attacks.identify.optimizer_rules``).
 3. Where each row tells the client's factor (``attacks.identify.client_states``), a known step from round to
    round is fitted to the factors (``attacks.identify.rules``, ``attacks.identify.unit_ball``).
 
@@ -27,6 +29,8 @@ from attacks.closed_form.upload_kind import mismatch
 from attacks.identify.client_states import ClientStates, states_of
 from attacks.identify.identification import Identification
 from attacks.identify.local_rules import LocalFit, passes_fit, steps_fit
+from attacks.identify.optimizer_rules import optimizer_fit
+from attacks.identify.pair_rules import pairs_fit
 from attacks.identify.row_rules import MAX_MISFIT, RowFit, row_fits
 from attacks.identify.rules import Fit, fits
 from attacks.obstacles import unreadable
@@ -39,6 +43,7 @@ EXACT = 1e-3  # misfit of rows that are what they are taken for, up to rounding
 EQUAL = 0.05  # of the evidence, by which two ideas differ that explain rows equally well
 HALVED, CLEARLY = 1e-4, 10.0  # of a factor's move, and times what is left, that half steps must differ by
 LOWEST = "whether ratings are learned less the lowest level: nobody's tell"
+SEVERAL = "several rules give the same rows"
 OF_STEPS = ("order", "batch_size", "local_steps")
 
 
@@ -77,12 +82,13 @@ def identify(view: View) -> Identification:
     if explaining:
         by_rows = _by_rows(found, explaining, states, some)
         return by_rows if offset.settled else replace(by_rows, undecided=(*by_rows.undecided, LOWEST))
-    if local := _local(asked, states, n_read):
+    if local := _local(asked, states, n_read) or (None if mostly else _last(asked, pull)):
         told, constants, n_read, n_clients, undecided = local
-        told = told | {"rule": "sgd"} if "local_steps" in told else told
-        return replace(
+        told = {"rule": "sgd"} | told if "local_steps" in told else told
+        found = replace(
             found, rule=told, constants=constants, n_clients=n_clients, n_read=n_read, undecided=undecided
         )
+        return found if told else replace(found, obstacle=SEVERAL)
     if mostly:
         return _rounded(found, states, some)
     obstacle = (
@@ -210,6 +216,11 @@ def _local(asked: View, states: ClientStates, n_read: int) -> LocalFit | None:
     if states.parallel.mean() >= MOST:
         return None
     return steps_fit(asked) or (passes_fit(asked) if n_read < MOST * states.users.size else None)
+
+
+def _last(asked: View, pull: float) -> LocalFit | None:
+    """Rules that are tried where nothing else explains the rows: pairs of labels, optimizers."""
+    return pairs_fit(asked) or optimizer_fit(asked, pull)
 
 
 def _rounded(found: Identification, states: ClientStates, view: View) -> Identification:

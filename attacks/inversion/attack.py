@@ -33,7 +33,7 @@ import numpy as np
 from jaxtyping import Float
 
 from attacks.base import Progress, Reconstruction, all_abstain, silent
-from attacks.client_rules.adaptive_rule import AdaptiveSteps
+from attacks.client_rules.adaptive_rule import ADAPTIVE, AdaptiveSteps
 from attacks.client_rules.biased_steps import BiasedSteps
 from attacks.client_rules.differentiable import ClientRule
 from attacks.client_rules.local_passes import NAMES, LocalPasses, passes_named, passes_to_try
@@ -120,6 +120,7 @@ class Inversion:
             # these are tried where they are declared alone: they are no steps along the items' factors, and
             # undeclared reads one step of them without a fit
             solved = (SOLVED,) if manifest.update == "semi-als" else ()
+            solved += tuple(rule for rule in ADAPTIVE if rule.name == manifest.rule.rule)
             return (*solved, *((IN_PAIRS,) if manifest.rule.loss == "bpr" else ()), *steps)
         if self.rule in NAMES:
             return (passes_named(self.rule, manifest),)

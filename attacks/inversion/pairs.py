@@ -64,6 +64,36 @@ class Labelled(NamedTuple):
     first: Bool[np.ndarray, "clients n"]
     able: Bool[np.ndarray, " clients"]
 
+    def only(self, some: Int[np.ndarray, " some"]) -> Labelled:
+        """Some of the clients.
+
+        Parameters
+        ----------
+        some : (some,) int
+
+        Returns
+        -------
+        Labelled
+        """
+        return Labelled(
+            self.users[some], self.items[some], some_of(self.rows, some), self.first[some], self.able[some]
+        )
+
+
+class Explained(NamedTuple):
+    """How a hypothesis does.
+
+    Attributes
+    ----------
+    good : (clients,) bool
+        Whose rows factor and constants explain to their last digits.
+    constants : (clients, c)
+        The best ones, ``attacks.client_rules.paired_labels.CONSTANTS``.
+    """
+
+    good: Bool[np.ndarray, " clients"]
+    constants: Float[np.ndarray, "clients c"]
+
 
 def read_pairs(
     view: View, rule: PairedLabels, found: Found, rounds: int, progress: Progress = silent
@@ -97,9 +127,9 @@ def read_pairs(
     else:
         return "", NO_PAIRS
     split: dict[int, list[tuple[np.ndarray, np.ndarray]]] = {}
-    for part in _labelled(view, one, found, rounds):
-        told = _explained(one, guess, part)
-        for number in np.flatnonzero(told).tolist():
+    for part in labelled(view, one, found, rounds):
+        told = explained(one, guess, part)
+        for number in np.flatnonzero(told.good).tolist():
             here = part.rows.item[number]
             signs = np.where(part.first[number, here], 1, -1)
             split.setdefault(int(part.users[number]), []).append((part.items[number, here], signs))
@@ -108,8 +138,21 @@ def read_pairs(
     return f"{guess.value:g} {guess.family.label}", NO_PAIRS
 
 
-def _labelled(view: View, rule: PairedLabels, found: Found, rounds: int) -> Iterator[Labelled]:
-    """Clients with open answers, round by round, split by the sign of their rows."""
+def labelled(view: View, rule: PairedLabels, found: Found, rounds: int) -> Iterator[Labelled]:
+    """Split the rows of clients with open answers by their sign, round by round.
+
+    Parameters
+    ----------
+    view : View
+    rule : PairedLabels
+    found : Found
+    rounds : int
+        The first ones.
+
+    Yields
+    ------
+    Labelled
+    """
     for users, items, rows in open_clients(view, found, rounds):
         for group in in_order(users, items, rows):
             if group.rows.item.sum(axis=1).max() <= MOST_FITTED:
@@ -154,16 +197,15 @@ def _ordered(rows: Rows, order: Int[np.ndarray, "clients n"]) -> Rows:
 
 def _chosen(view: View, rule: PairedLabels, found: Found) -> Guess | None:
     """The hypothesis that explains most of a few clients; None where none explains any."""
-    for part in _labelled(view, rule, found, 1):
+    for part in labelled(view, rule, found, 1):
         some = np.flatnonzero(part.able)[:SAMPLE]
         if not some.size:
             continue
-        rows = some_of(part.rows, some)
-        few = Labelled(part.users[some], part.items[some], rows, part.first[some], part.able[some])
+        few = part.only(some)
         best, most = None, 0
         for family in rule.families(view.manifest):
             for value in family.values:
-                count = int(_explained(rule, guess := Guess(family, value), few).sum())
+                count = int(explained(rule, guess := Guess(family, value), few).good.sum())
                 if count > most:
                     best, most = guess, count
                 if 2 * most > some.size:
@@ -172,8 +214,19 @@ def _chosen(view: View, rule: PairedLabels, found: Found) -> Guess | None:
     return None
 
 
-def _explained(rule: PairedLabels, guess: Guess, part: Labelled) -> Bool[np.ndarray, " clients"]:
-    """Whose rows factor and constants explain to their last digits, with these labels."""
+def explained(rule: PairedLabels, guess: Guess, part: Labelled) -> Explained:
+    """Fit factor and constants, with labels held.
+
+    Parameters
+    ----------
+    rule : PairedLabels
+    guess : Guess
+    part : Labelled
+
+    Returns
+    -------
+    Explained
+    """
     rows = part.rows
     small = uncompressed(rows)
     begin, sign, there = begun(_starts(rule, rows, part.first), small, guess)
@@ -184,8 +237,9 @@ def _explained(rule: PairedLabels, guess: Guess, part: Labelled) -> Bool[np.ndar
     sign, there = (np.take_along_axis(one, best, axis=1) for one in (sign, there))
     second = chosen(first.at, best)
     last = fitted(rule, small.problem, second, sign, there, guess.free, LONG, ratings=False, at_once=AT_ONCE)
-    left = np.where(np.isnan(last.left), np.inf, last.left).min(axis=1)
-    return np.asarray(left <= allowed_of(rows))
+    left = np.where(np.isnan(last.left), np.inf, last.left)
+    at, every = left.argmin(axis=1), np.arange(len(left))
+    return Explained(np.asarray(left[every, at] <= allowed_of(rows)), last.at.constants[every, at])
 
 
 def _starts(rule: PairedLabels, rows: Rows, first: Bool[np.ndarray, "clients n"]) -> Starts:

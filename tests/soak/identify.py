@@ -19,13 +19,17 @@ from typing import Any
 import numpy as np
 
 import factorleak as fl
-from tests.oracles.rule_programs import TRUTH, Recording
+from tests.oracles.rule_programs import ADAPTIVE, IN_PAIRS, TRUTH, Recording
 
 GRIDS = ((1.0, 2.0, 3.0, 4.0, 5.0), tuple(np.arange(0.5, 5.1, 0.5).tolist()))
 ATTACKS = ("spectral", "grid", "undeclared")
+FITTED = (
+    *IN_PAIRS,
+    *(rule for rule in ADAPTIVE if rule != "adam-once"),
+)  # that inversion is asked about, too
 KEYS = (
     *("rule", "order", "batch_size", "local_steps", "reduction", "loss", "link"),
-    *("start", "moves_items", "client_biases", "clip"),
+    *("start", "moves_items", "client_biases", "clip", "momentum", "nesterov", "negatives"),
 )
 COLUMNS = (
     *("seed", "rule", "dtype", "levels", "factors", "rate", "dropped", "permuted", "scale"),
@@ -51,8 +55,8 @@ def random_recording(seed: int) -> Recording:
     )
 
 
-def row_of(recording: Recording, folder: Path) -> dict[str, Any]:
-    """What is found in one recording, and what attacks answer under it."""
+def row_of(recording: Recording, folder: Path, *, attacks: bool = True) -> dict[str, Any]:
+    """What is found in one recording, and what attacks answer under it, unless none is run."""
     path, begin = folder / f"recording-{recording.seed}", time.process_time()
     ratings = recording.record(path)
     view = fl.open_transcript(path).view("server")
@@ -64,8 +68,11 @@ def row_of(recording: Recording, folder: Path) -> dict[str, Any]:
     missing = [key for key in truth if key not in told and (key, truth[key]) != ("local_steps", 1)]
     under = found.applied(view)
     answered, wrong = {}, {}
-    for attack in ATTACKS:
-        answered[attack], wrong[attack] = counted(fl.attack(under, attack), ratings, recording.levels)
+    tried = (*ATTACKS, *(("inversion",) if recording.rule in FITTED else ())) if attacks else ()
+    for attack in tried:
+        # of pairs, that an item was not used is an answer, too
+        levels = (0.0, 1.0) if recording.rule in IN_PAIRS else recording.levels
+        answered[attack], wrong[attack] = counted(fl.attack(under, attack), ratings, levels)
     outcome = "wrong" if not_so else "nothing" if not told else "part" if missing else "whole"
     return {
         "seed": recording.seed,
@@ -83,7 +90,7 @@ def row_of(recording: Recording, folder: Path) -> dict[str, Any]:
         "undecided": "; ".join(found.undecided),
         "read": found.n_read,
         "looked_at": found.n_clients,
-        "answered": max(answered.values()),
+        "answered": max(answered.values(), default=0),
         "wrong": sum(wrong.values()),
         "wrong_by": " ".join(f"{name}:{count}" for name, count in wrong.items() if count),
         "seconds": f"{time.process_time() - begin:.1f}",
@@ -107,6 +114,7 @@ def main() -> None:
     parser.add_argument("--count", type=int, default=200, help="recordings")
     parser.add_argument("--rows", type=Path, default=Path("identify.csv"), help="where rows go")
     parser.add_argument("--rule", action="append", default=[], help="repeatable; all by default")
+    parser.add_argument("--no-attacks", action="store_true", help="identify alone")
     given = parser.parse_args()
     there = given.rows.is_file()
     rows = list(csv.DictReader(given.rows.open())) if there else []
@@ -117,7 +125,14 @@ def main() -> None:
             table.writeheader()
         for recording in map(random_recording, range(given.count)):
             if recording.seed not in done and recording.rule in (given.rule or TRUTH):
-                rows.append({key: str(value) for key, value in row_of(recording, Path(folder)).items()})
+                rows.append(
+                    {
+                        key: str(value)
+                        for key, value in row_of(
+                            recording, Path(folder), attacks=not given.no_attacks
+                        ).items()
+                    }
+                )
                 table.writerow(rows[-1])
                 file.flush()
     shown(rows)

@@ -9,20 +9,7 @@ import pytest
 
 from attacks.client_rules.paired_labels import PairedLabels
 from tests.attacks.client_rules.test_local_passes import manifest
-
-
-def trained(u, v, pairs, *, steps: int, rate: float, decay: float, item_decay: float):
-    """Steps over all pairs of a positive and a negative, one pair after the other added up."""
-    u, w = u.copy(), v.copy()
-    for _ in range(steps):
-        of_factor, of_items = -decay * u, -item_decay * w
-        for i, j in pairs:
-            wrong = 1 / (1 + np.exp(u @ (w[i] - w[j])))
-            of_items[i] += wrong * u
-            of_items[j] -= wrong * u
-            of_factor = of_factor + wrong * (w[i] - w[j])
-        u, w = u + rate * of_factor, w + rate * of_items
-    return w - v, u
+from tests.oracles.paired_client import trained
 
 
 @pytest.mark.parametrize(

@@ -10,7 +10,7 @@ import pytest
 import factorleak as fl
 from attacks.closed_form.implicit_recording import OPEN_LABEL
 from attacks.inversion.pairs import NO_PAIRS, RATINGS
-from tests.attacks.client_rules.test_paired_labels import trained
+from tests.oracles.paired_client import trained
 
 pytestmark = pytest.mark.usefixtures("optimised")
 N_ITEMS = 60
