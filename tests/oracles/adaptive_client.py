@@ -25,6 +25,10 @@ class AdaptiveClient:
 
     def change(self, u: np.ndarray, r: np.ndarray, v: np.ndarray) -> np.ndarray:
         """What the client's copies of the items change by (n, K)."""
+        return self.trained(u, r, v)[0]
+
+    def trained(self, u: np.ndarray, r: np.ndarray, v: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """What the client's copies of the items change by (n, K), and its factor after the last step."""
         parameters = [u.copy(), v.copy()]
         means, squares = ([np.zeros_like(one) for one in parameters] for _ in range(2))
         for t in range(1, self.steps + 1):
@@ -44,7 +48,7 @@ class AdaptiveClient:
                     squares[number] = squares[number] + g**2
                     step = g / (np.sqrt(squares[number]) + 1e-10)
                 parameters[number] = x - self.rate * step
-        return parameters[1] - v
+        return parameters[1] - v, parameters[0]
 
     def recorded(
         self, path: Path, n_users: int, seed: int, factors: int = 5, weights: bool = False
