@@ -1,4 +1,4 @@
-"""What is answered of semi-als, BPR and Adam's relatives in bad conditions: ``python -m tests.soak.newest_rules``.
+"""The newest client rules in bad conditions, what is answered: ``python -m tests.soak.newest_rules``.
 
 One recording for each seed and rule: number type, grid, clients of one rating, rounds, noise, a scale of each
 client's own and what is declared are drawn at random. Each is read under its rule, under another rule, by
@@ -55,7 +55,9 @@ class Drawn:
             own[rng.choice(N_ITEMS, n, replace=False)] = rng.choice((1.0,) if labels else self.levels, n)
         u, scale = rng.normal(0, 0.4, (N_USERS, FACTORS)), 10.0 ** rng.uniform(-1, 1, N_USERS)
         made = self._client(rng)
-        with fl.Recorder(path, rating_levels=[1.0] if labels else list(self.levels), **self._told(rng)) as out:
+        with fl.Recorder(
+            path, rating_levels=[1.0] if labels else list(self.levels), **self._told(rng)
+        ) as out:
             for number in range(self.rounds):
                 q = v.astype(self.dtype)
                 out.broadcast(number, q)
@@ -143,7 +145,7 @@ def counted(found: fl.Reconstruction, one: Drawn, truth: np.ndarray) -> tuple[in
         grid = np.array([0.0, *one.levels])
         near = grid[np.abs(value[here, None] - grid).argmin(axis=1)]
         so = near == truth[user[here], index[here]]
-        told = (near > 0) | (truth[user[here], index[here]] > 0)  # a negative is one that nobody has to be told
+        told = (near > 0) | (truth[user[here], index[here]] > 0)  # negatives are not counted
         right, wrong = right + int((so & told).sum()), wrong + int((~so).sum())
     return right, wrong
 
@@ -196,7 +198,8 @@ def main() -> None:
         for seed in range(*given.seeds):
             for rule in given.rule or RULES:
                 if (rule, seed) not in done:
-                    new = [{key: str(value) for key, value in row.items()} for row in rows_of(drawn(rule, seed), Path(folder))]
+                    made = rows_of(drawn(rule, seed), Path(folder))
+                    new = [{key: str(value) for key, value in row.items()} for row in made]
                     rows += new
                     table.writerows(new)
                     file.flush()
