@@ -20,7 +20,8 @@ from attacks.closed_form.adaptive_recording import ONE_STEP
 from victims.transcript.messages import Messages
 from victims.transcript.view import ITEM, View, rows_of
 
-ASKED, MOSTLY = 8, 0.5  # clients that tell the form, and the share of them that it has to explain
+# clients that are looked at, those of them that tell the form, and the share of these that it has to explain
+LOOKED_AT, ASKED, MOSTLY = 32, 8, 0.5
 ROUNDS, MOST = 2, 400  # of a client that are looked at, the first ones, and rows of one of them
 TYPES = (np.float32, np.float16)  # with the digits that are left
 NEARLY_ALL, ROUGHEST = 0.9, 2.0  # share of the rows, whose sizes err by so many last digits of that type
@@ -47,8 +48,9 @@ def gradient_views(view: View) -> Iterator[View]:
     View
         Of the clients whose rows are explained, one for each form of the step that explains a sample.
     """
-    sent = _sent(view)
-    for form in _forms(view, sent):
+    sent = None
+    for form in _forms(view):
+        sent = _sent(view) if sent is None else sent
         instead = _view(view, sent, form)
         if instead is not None:
             yield instead
@@ -65,11 +67,14 @@ def tells_by_digits(view: View) -> bool:
     -------
     bool
     """
-    return any(True for _ in _forms(view, _sent(view)))
+    return any(True for _ in _forms(view))
 
 
-def _forms(view: View, sent: _Sent) -> Iterator[tuple[int, bool]]:
+def _forms(view: View) -> Iterator[tuple[int, bool]]:
     """Those that explain most of a sample."""
+    if view.messages.gradient is None or view.messages.reference is not None:
+        return
+    sent = _sent(view.select(view.users[:: max(1, view.users.size // LOOKED_AT)]))
     usual = 2 * view.manifest.factors
     asked = sorted(sent.parts, key=lambda part: abs(part.stop - part.start - usual))[:ASKED]
     for form in FORMS:
@@ -103,9 +108,7 @@ def of_everybody(told: Reconstruction, view: View) -> Reconstruction:
 
 
 def _sent(view: View) -> _Sent:
-    """Rows about items of the first rounds; none where they are sealed, or were computed elsewhere."""
-    if view.messages.gradient is None or view.messages.reference is not None:
-        return _Sent(view.messages, (), np.zeros((0, view.manifest.factors)))
+    """Rows about items of the first rounds."""
     order = view.messages.in_order()
     kind, round_ = view.messages.take(order, view.messages.kind, view.messages.round)
     first = np.unique(round_)[:ROUNDS]

@@ -47,7 +47,7 @@ IN_VAIN = 40_000  # steps of entries that may tell nothing
 PER_STEP = 100  # entries that cost as much as a step costs beside its own
 ONE_STEP = (
     "its rows have entries of one size: a single step of Adam or of signs, which tells the signs of errors "
-    "and of the client's factor alone"
+    "and of the client's factor alone, unless its last digits do (three rows and double precision)"
 )
 NOT_FITTED = (
     "its rows look like several steps of Adam or its relatives, and no ratings on the grid that were tried "
