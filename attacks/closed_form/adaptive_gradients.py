@@ -17,8 +17,7 @@ from jaxtyping import Bool, Int
 from attacks.base import Reconstruction
 from attacks.closed_form.adaptive_digits import FORMS, Digits, digits
 from attacks.closed_form.adaptive_recording import ONE_STEP
-from victims.transcript.messages import Messages
-from victims.transcript.view import ITEM, View, rows_of
+from victims.transcript.view import ITEM, Messages, View, rows_of
 
 # clients that are looked at, those of them that tell the form, and the share of these that it has to explain
 LOOKED_AT, ASKED, MOSTLY = 32, 8, 0.5
