@@ -162,7 +162,7 @@ def _chosen(view: View, rule: PairedLabels, found: Found) -> Guess | None:
         few = Labelled(part.users[some], part.items[some], rows, part.first[some], part.able[some])
         best, most = None, 0
         for family in rule.families(view.manifest):
-            for value in family.values:
+            for value in sorted(family.values, key=lambda value: value != family.first):
                 count = int(_explained(rule, guess := Guess(family, value), few).sum())
                 if count > most:
                     best, most = guess, count
