@@ -8,9 +8,9 @@ All ratings take part in each step, of factor, bias and copies at once:
 and the upload is v_j after the last step less v_j as broadcast. Biases of items that are broadcast are taken
 off the ratings before, so that c_j starts from 0.
 
-A client's bias that nobody knows hides much: ratings all a level higher with a bias that is one higher make
-the same rows where biases do not decay. Without biases of items, ratings mirrored at any point with the
-factor negated do, whatever the decay is. Bias and factor of a client in its first round often start from one
+A client's bias that nobody knows hides much where biases do not decay: ratings all a level higher with a bias
+that is one higher make the same rows, and without biases of items so do ratings mirrored at any point with
+the factor negated and the bias mirrored. Bias and factor of a client in its first round often start from one
 number for all, 0: that is a rule of its own, under which neither is the case.
 
 Symbols: eta rate, a weight decay.

@@ -54,13 +54,14 @@ class PairedLabels:
     def families(self, manifest: Manifest) -> tuple[Family, ...]:
         """Constants that are open, any number of steps."""
         first = None if manifest.rule.local_steps is None else float(manifest.rule.local_steps)
+        values = tuple(sorted({*TRIED, *(() if first is None else (first,))}))
         words_of = {0: "each negative with each positive", 1: "pairs"}
         pairs = words_of.get(self.negatives, f"{self.negatives} negatives for each positive")
         return tuple(
             Family(
                 f"steps on {pairs}, {words}",
                 tuple(constant in (RATE, *open_) for constant in range(len(CONSTANTS))),
-                TRIED if first is None else (first,),
+                values,
                 first,
                 _start,
                 _carried,

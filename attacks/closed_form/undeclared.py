@@ -30,6 +30,8 @@ moment, and asks for nothing else:
   put in order by what all clients say together (``attacks.closed_form.equal_orders``);
 - several passes in any orders are one step to first order, and ratings are answered where the second order
   leaves one level (``attacks.closed_form.hidden_orders``);
+- one step of Adam or its relatives tells signs, and in double precision gradients by its last digits
+  (``attacks.closed_form.adaptive_digits``);
 - several steps of Adam or its relatives tell ratios of gradients, which several steps of one client share
   (``attacks.closed_form.adaptive_recording``);
 - where sigma is the declared one, a single number is left (``attacks.closed_form.rating_grid``); where that
@@ -58,6 +60,7 @@ import numpy as np
 from jaxtyping import Bool, Float, Int
 
 from attacks.base import Estimates, Progress, Reconstruction, all_abstain, joined, silent
+from attacks.closed_form.adaptive_gradients import gradient_views, of_everybody, tells_by_digits
 from attacks.closed_form.adaptive_recording import read_adaptive
 from attacks.closed_form.answered import Answered
 from attacks.closed_form.bias_column import bias_column, with_ones, without_column
@@ -147,11 +150,23 @@ class Undeclared:
         self, view: View, key: int, options: dict[str, Any], progress: Progress
     ) -> Reconstruction:
         """Read rows of rated items; where clients are left open, with a column of biases if there is one."""
-        found = self._read(view, key, options, progress)
+        found = self._by_digits(view, self._read(view, key, options, progress), key, options)
         column = bias_column(view, found.abstained, self.max_misfit)
         if column is not None:
             found = with_ones(self._read(without_column(view, column), key, options, progress), column)
         return unless_drawn(found, np.array(view.manifest.rating_levels))
+
+    def _by_digits(
+        self, view: View, found: Reconstruction, key: int, options: dict[str, Any]
+    ) -> Reconstruction:
+        """Read what digits of one step of Adam tell, where most clients are left open and it answers more."""
+        if not _mostly_silent(found):
+            return found
+        for instead in gradient_views(view):
+            new = self._read(instead, key, options, silent)
+            if 2 * len(new.abstained) < instead.users.size:
+                return of_everybody(new, view)
+        return found
 
     def _read(self, view: View, key: int, options: dict[str, Any], progress: Progress) -> Reconstruction:
         """Read all clients under the weighting that the manifest has."""
@@ -201,7 +216,7 @@ class Undeclared:
         """Read all clients together, where few are answered alone; None where nothing explains them."""
         if ordered := read_equal_orders(view, told, learned.pulls[0]):
             return unless_shunned(_put_together(self.name, view, ordered, options)[0], view)
-        stepped = read_adaptive(view, told, learned.pulls)
+        stepped = [] if tells_by_digits(view) else read_adaptive(view, told, learned.pulls)
         if any(len(one.reasons) < one.block.users.size for one in stepped):
             return _put_together(self.name, view, stepped, options)[0]
         found = read_item_biases(view, told, learned.pulls[0]) or stepped

@@ -119,7 +119,7 @@ class Inversion:
             steps = (*OVER_ALL, *passes_to_try(manifest), *momentum_to_try(manifest), WITH_BIAS)
             # these are tried where they are declared alone: they are no steps along the items' factors, and
             # undeclared reads one step of them without a fit
-            solved = (SOLVED,) if manifest.update == "semi-als" else ()
+            solved: tuple[Any, ...] = (SOLVED,) if manifest.update == "semi-als" else ()
             solved += tuple(rule for rule in ADAPTIVE if rule.name == manifest.rule.rule)
             return (*solved, *((IN_PAIRS,) if manifest.rule.loss == "bpr" else ()), *steps)
         if self.rule in NAMES:

@@ -204,7 +204,7 @@ def _chosen(view: View, rule: PairedLabels, found: Found) -> Guess | None:
         few = part.only(some)
         best, most = None, 0
         for family in rule.families(view.manifest):
-            for value in family.values:
+            for value in sorted(family.values, key=lambda value: value != family.first):
                 count = int(explained(rule, guess := Guess(family, value), few).good.sum())
                 if count > most:
                     best, most = guess, count

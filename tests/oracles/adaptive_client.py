@@ -28,7 +28,7 @@ class AdaptiveClient:
         return self.train(u, r, v)[0]
 
     def train(self, u: np.ndarray, r: np.ndarray, v: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """What the copies change by (n, K), and the factor after it."""
+        """What the client's copies of the items change by (n, K), and its factor after the last step."""
         parameters = [u.copy(), v.copy()]
         means, squares = ([np.zeros_like(one) for one in parameters] for _ in range(2))
         for t in range(1, self.steps + 1):
@@ -51,16 +51,22 @@ class AdaptiveClient:
         return parameters[1] - v, parameters[0]
 
     def recorded(
-        self, path: Path, n_users: int, seed: int, factors: int = 5, weights: bool = False
+        self,
+        path: Path,
+        n_users: int,
+        seed: int,
+        factors: int = 5,
+        weights: bool = False,
+        dtype: type = float,
     ) -> np.ndarray:
         """Record a round of clients with 8 to 24 of 60 items each; ratings (users, items), 0 unrated."""
         rng = np.random.default_rng(seed)
-        v, truth = rng.normal(0, 0.3, (60, factors)), np.zeros((n_users, 60))
+        v, truth = rng.normal(0, 0.3, (60, factors)).astype(dtype), np.zeros((n_users, 60))
         with fl.Recorder(path, rating_levels=list(LEVELS)) as recorder:
             recorder.broadcast(0, v)
             for user, own in enumerate(truth):
                 items = rng.choice(60, rng.integers(8, 25), replace=False)
                 own[items] = rng.choice(LEVELS, items.size)
                 rows = self.change(rng.normal(0, 0.3, factors), own[items], v[items])
-                recorder.upload(0, user, rows + weights * v[items], items)
+                recorder.upload(0, user, (rows + weights * v[items]).astype(dtype), items)
         return truth

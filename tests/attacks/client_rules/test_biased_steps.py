@@ -39,6 +39,19 @@ def test_the_rule_is_that_of_a_program_that_was_written_apart(moves: bool):
     assert not np.asarray(rows[:, 3]).any()
 
 
+@pytest.mark.parametrize("moves", [False, True])
+def test_shifted_and_mirrored_ratings_make_the_same_rows_without_decay_alone(moves: bool):
+    rng = np.random.default_rng(1)
+    u, v, r, b = rng.normal(0, 0.5, 3), rng.normal(0, 0.5, (7, 3)), rng.choice([1.0, 2, 3, 4, 5], 7), 0.3
+    for decay, same in ((0.0, True), (0.5, False)):
+        first, higher, mirrored = (
+            trained(*start, rate=0.05, decay=decay, moves=moves)[0]
+            for start in ((u, b, v, r), (u, b + 1, v, r + 1), (-u, 6 - b, v, 6 - r))
+        )
+        assert (np.abs(higher - first).max() < 1e-14) == same
+        assert (np.abs(mirrored - first).max() < 1e-14) == same
+
+
 def test_a_bias_of_the_clients_own_leaves_shifts_open():
     manifest = Manifest(
         format="factorleak-transcript", version=2, protocol="strange", update=None, weighting="observed-only",

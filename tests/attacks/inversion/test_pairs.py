@@ -58,6 +58,15 @@ def test_positives_are_named(tmp_path: Path, each: bool, attack: fl.Inversion):
     assert found.options["hypothesis"].startswith("3 steps on " + ("each negative" if each else "pairs"))
 
 
+def test_a_number_of_steps_that_is_declared_wrongly_is_not_believed(tmp_path: Path):
+    used = recorded(tmp_path / "t", each=True, rule={"loss": "bpr", "local_steps": 2})
+    found = fl.attack(tmp_path / "t", fl.Inversion("bpr"))
+    assert not found.abstained
+    assert found.options["hypothesis"].startswith("3 steps on each negative")
+    rated = sum(int((column["value"] > 0).sum()) for column in found.columns())
+    assert rated == used.sum()
+
+
 def test_negatives_that_are_kept_leave_open_which_they_are(tmp_path: Path):
     """With the factor negated and all labels exchanged the same rows are sent."""
     recorded(tmp_path / "t", each=False, fresh=False, rule={"loss": "bpr", "local_steps": 3})
