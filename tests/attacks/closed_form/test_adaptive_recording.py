@@ -7,10 +7,11 @@ import pytest
 
 import factorleak as fl
 from attacks.client_rules.adaptive_steps import ADAM
-from attacks.closed_form import adaptive_recording
+from attacks.closed_form import adaptive_choice
+from attacks.closed_form.adaptive_choice import IN_VAIN, PER_STEP
 from attacks.closed_form.adaptive_fit import Fit, Rule
 from attacks.closed_form.adaptive_numbers import Own
-from attacks.closed_form.adaptive_recording import IN_VAIN, NOT_FITTED, ONE_STEP, OPEN_ENDS, PER_STEP
+from attacks.closed_form.adaptive_recording import NOT_FITTED, ONE_STEP, OPEN_ENDS
 from tests.oracles.adaptive_client import AdaptiveClient
 
 
@@ -63,7 +64,7 @@ def test_what_nothing_fits_ends(tmp_path, monkeypatch):
     """The rule is looked for with a number of steps of entries, however large clients are."""
     work = []
     monkeypatch.setattr(
-        adaptive_recording, "fitted", lambda own, rule: work.append(rule.n_steps * (PER_STEP + own.rows.size))
+        adaptive_choice, "fitted", lambda own, rule: work.append(rule.n_steps * (PER_STEP + own.rows.size))
     )
     AdaptiveClient().recorded(tmp_path / "t", 8, 0, factors=20)
     found = fl.attack(tmp_path / "t", "undeclared")
@@ -74,17 +75,17 @@ def test_what_nothing_fits_ends(tmp_path, monkeypatch):
 def test_clients_that_are_told_pay_for_others(tmp_path, monkeypatch):
     """Of those who are all told, all are asked; where one in three is, the last are not."""
     one = 2 * (PER_STEP + 20 * 5)
-    monkeypatch.setattr(adaptive_recording, "fitted", lambda own, rule: next(answers))
+    monkeypatch.setattr(adaptive_choice, "fitted", lambda own, rule: next(answers))
     none, own = (
         np.zeros(20),
         Own(np.zeros((20, 5)), np.zeros((20, 5)), np.zeros(20), np.arange(1.0, 6.0), 0.0),
     )
-    effort, rule = adaptive_recording._Effort(3 * one), Rule(ADAM, 2, 0.01)
+    effort, rule = adaptive_choice.Effort(3 * one), Rule(ADAM, 2, 0.01)
     told = Fit(none, np.zeros(5), np.zeros(5), left=0.0, allowed=0.0, sure=True)
     answers = iter([told] * 30)
     assert all(effort.fitted(own, rule) for _ in range(30))
     answers = iter([None, None, told] * 30)
-    effort = adaptive_recording._Effort(3 * one)
+    effort = adaptive_choice.Effort(3 * one)
     assert sum(effort.fitted(own, rule) is not None for _ in range(90)) < 5
 
 
