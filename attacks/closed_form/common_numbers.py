@@ -12,6 +12,7 @@ from typing import NamedTuple
 import numpy as np
 from jaxtyping import Bool, Float, Int
 
+from attacks.closed_form.common_bound import NONE, bound_of
 from attacks.closed_form.common_scale import FEWEST, Scale, Told, contradicted, shown_scale
 from attacks.closed_form.credible import HALF
 from attacks.closed_form.goodness_of_fit import step_of
@@ -53,6 +54,8 @@ class Learned(NamedTuple):
         Probability that ratings less ``lowered`` are no mirror image; 1 where nothing says that they may be.
     centred : bool
         Whether ratings are less a number of which each client's rows leave the mirror image open.
+    bound : float
+        Of the absolute errors, stars: clients clip them to it; infinite where nothing says so.
     """
 
     shown: bool
@@ -62,6 +65,7 @@ class Learned(NamedTuple):
     pulls: tuple[float, ...]
     upright: float = 1.0
     centred: bool = False
+    bound: float = NONE
 
 
 class Offset(NamedTuple):
@@ -106,7 +110,8 @@ def learned_of(view: View, max_misfit: float) -> Learned:
         asked = _asked(view, max_misfit, pulls[0], offset.lowered)
     shown = _shown_scale(asked) or _confirmed_scale(view, asked, max_misfit, pulls[0], offset.lowered)
     known = _known_scale(view.manifest, shown, _told_scales(asked))
-    return Learned(shown is not None, known, *offset, pulls, upright)
+    bound = bound_of(((one.found, one.rows) for one in asked), levels)
+    return Learned(shown is not None, known, *offset, pulls, upright, bound=bound)
 
 
 def _told_pull(view: View) -> tuple[float, ...]:
