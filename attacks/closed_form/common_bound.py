@@ -199,3 +199,35 @@ def within_bound(read: Reading, rows: Rows, bound: float, levels: Float[np.ndarr
     found = errors_of(read, rows, levels)
     top: Bool[np.ndarray, "users rows"] = np.abs(found.error) >= (bound - found.around)[:, None]
     return read._replace(value=np.where(top, beyond(found.value, found.error, levels), read.value))
+
+
+def not_lowered(
+    read: Reading, rows: Rows, bound: float, levels: Float[np.ndarray, " levels"]
+) -> Bool[np.ndarray, " users"]:
+    """Whose clipped errors ask for more than the highest level less the lowest one.
+
+    A program that learns ratings less the lowest level has no such number, whatever its clients rated.
+
+    Parameters
+    ----------
+    read : Reading
+        With nothing taken off the ratings.
+    rows : Rows
+        The same that were read.
+    bound : float
+        Of the absolute errors, stars; infinite for none.
+    levels : (levels,)
+        Ratings that exist, ascending, stars.
+
+    Returns
+    -------
+    (users,) bool
+    """
+    if not np.isfinite(bound):
+        return np.zeros(read.misfit.shape, bool)
+    found = errors_of(read, rows, levels)
+    around = found.around[:, None]
+    top = (found.error >= bound - around) & (
+        found.value > levels[-1] - levels[0] + around + SAME * levels[-1]
+    )
+    return np.asarray(top.any(axis=1))

@@ -1,4 +1,4 @@
-"""Rows of a client of which the longest alone is off the grid: its error was clipped, or it is something else.
+"""Rows of a client of which the longest alone is off the grid: clipped, or something else.
 
 Beyond papers 001 and 002, for programs that clip errors or rows one by one. Two rows that were clipped are
 equally long, which shows (``attacks.closed_form.grid_reading``); one alone looks like any other. But all

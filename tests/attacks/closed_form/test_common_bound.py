@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 
 import factorleak as fl
-from attacks.closed_form.common_bound import NONE, pile_up
+from attacks.closed_form.common_bound import NONE, not_lowered, pile_up
 from attacks.closed_form.one_clipped import reading_of_one_clipped
-from attacks.closed_form.readings import Rows
+from attacks.closed_form.readings import Reading, Rows, reading_of
 from tests.oracles.rule_programs import Recording
 from victims.transcript.recorder import Recorder
 
@@ -58,12 +58,18 @@ def test_rounded_rows_at_the_bound_of_all_clients_are_left_open(tmp_path):
     assert right >= 0.45 * (ratings > 0).sum()
 
 
-def test_who_clips_one_row_is_read_but_for_that(tmp_path):
+def exact_rows(r: np.ndarray, bound: float = np.inf) -> tuple[Rows, np.ndarray, np.ndarray]:
+    """One step of one client with these ratings; its errors, clipped, and its factor."""
     rng = np.random.default_rng(2)
-    p, q, r = rng.normal(size=4), 0.3 * rng.normal(size=(9, 4)), np.array([1.0, 2, 3, 4, 5, 4, 2, 1, 3])
-    error = np.minimum(r - q @ p, 0.9 * (r - q @ p).max())
-    all_ = np.ones((1, 9), bool)
-    rows = Rows((error[:, None] * p)[None], q[None], 0.0 * all_, all_, np.array([np.nan]), 2.0**-52, None)
+    p, q = rng.normal(size=4), 0.3 * rng.normal(size=(r.size, 4))
+    error, all_ = np.clip(r - q @ p, -bound, bound), np.ones((1, r.size), bool)
+    sent = (error[:, None] * p)[None]
+    return Rows(sent, q[None], 0.0 * all_, all_, np.array([np.nan]), 2.0**-52, None), error, p
+
+
+def test_who_clips_one_row_is_read_but_for_that(tmp_path):
+    r = np.array([1.0, 2, 3, 4, 5, 4, 2, 1, 3])
+    rows, error, _ = exact_rows(r, 0.9 * exact_rows(r)[1].max())
     clipped_once(tmp_path / "t", 1, 4.0)
     manifest = fl.open_transcript(tmp_path / "t").manifest
     found = reading_of_one_clipped(rows, manifest, 0.25)
@@ -74,11 +80,7 @@ def test_who_clips_one_row_is_read_but_for_that(tmp_path):
 
 
 def test_rows_of_which_two_are_off_the_grid_are_not_read_by_leaving_one_out(tmp_path):
-    rng = np.random.default_rng(2)
-    p, q, r = rng.normal(size=4), 0.3 * rng.normal(size=(9, 4)), np.array([1.0, 2, 3, 4, 5, 4.4, 2, 1.3, 3])
-    all_ = np.ones((1, 9), bool)
-    sent = ((r - q @ p)[:, None] * p)[None]
-    rows = Rows(sent, q[None], 0.0 * all_, all_, np.array([np.nan]), 2.0**-52, None)
+    rows, _, _ = exact_rows(np.array([1.0, 2, 3, 4, 5, 4.4, 2, 1.3, 3]))
     clipped_once(tmp_path / "t", 1, 4.0)
     assert not reading_of_one_clipped(rows, fl.open_transcript(tmp_path / "t").manifest, 0.25).answered.any()
 
@@ -90,6 +92,24 @@ def test_errors_that_thin_out_pile_up_nowhere():
         assert pile_up(errors, np.full(40, around)) == NONE
     clipped = [np.minimum(own, 1.7) + rng.normal(0, 0.005, 12) for own in errors]
     assert pile_up(clipped, np.full(40, 0.015)) == pytest.approx(1.7, abs=0.01)
+
+
+def read_with(rows: Rows, p: np.ndarray, r: np.ndarray) -> Reading:
+    """The reading of a client whose numbers are known."""
+    length = float(np.linalg.norm(p))
+    return reading_of(r[None], 0.0, 0.25, steps=1.0, of_error=1 / length, of_factor=length)
+
+
+@pytest.mark.parametrize(("less", "shown"), [(0.3, True), (1.2, False)])
+def test_a_number_beyond_the_grid_less_a_level_says_that_nothing_is_taken_off(less, shown):
+    """A clipped error and its prediction, 4.7 together, are no rating less one; 3.8 may be."""
+    r = np.array([1.0, 2, 3, 4, 5, 4, 2, 1, 3])
+    bound = float(exact_rows(r)[1][4]) - less
+    rows, error, p = exact_rows(r, bound)
+    known = np.where(error >= bound - 1e-9, np.nan, r)
+    assert np.isnan(known[4])
+    assert not_lowered(read_with(rows, p, known), rows, bound, STARS).tolist() == [shown]
+    assert not not_lowered(read_with(rows, p, known), rows, NONE, STARS).any()
 
 
 def test_one_client_shows_no_bound_of_all():
