@@ -142,10 +142,11 @@ def bound_of(asked: Iterable[tuple[Reading, Rows]], levels: Float[np.ndarray, " 
     if sum(exact) >= EXACT_CLIENTS:
         sizes = [one for one, sure in zip(sizes, exact, strict=True) if sure]
         around = [one for one, sure in zip(around, exact, strict=True) if sure]
-    return pile_up(sizes, np.array(around))
+    # exact errors of one client may be equal because factors are
+    return pile_up(sizes, np.array(around), 1 if exact == [False] else CLIENTS)
 
 
-def pile_up(sizes: list[np.ndarray], around: Float[np.ndarray, " clients"]) -> float:
+def pile_up(sizes: list[np.ndarray], around: Float[np.ndarray, " clients"], clients: int = CLIENTS) -> float:
     """Find the largest error, if several clients have it and next to nobody one that is a little smaller.
 
     Parameters
@@ -154,13 +155,15 @@ def pile_up(sizes: list[np.ndarray], around: Float[np.ndarray, " clients"]) -> f
         Absolute errors of each client, stars.
     around : (clients,)
         How far they are from what they are, stars.
+    clients : int
+        How many have to have it.
 
     Returns
     -------
     float
         Infinite where there is none.
     """
-    if len(sizes) < CLIENTS:
+    if len(sizes) < clients:
         return NONE
     client = np.repeat(np.arange(len(sizes)), [own.size for own in sizes])
     size, wide = np.concatenate(sizes), around[client]
@@ -172,7 +175,7 @@ def pile_up(sizes: list[np.ndarray], around: Float[np.ndarray, " clients"]) -> f
         if (off > wide).sum() > LARGER * n_at or (off > 3 * wide).sum() > FAR_LARGER * n_at:
             continue
         n_near = int(((off < -wide) & (off >= -3 * wide)).sum())
-        if n_at > most and n_at >= max(FEWEST, THICKER * n_near) and np.unique(client[at]).size >= CLIENTS:
+        if n_at > most and n_at >= max(FEWEST, THICKER * n_near) and np.unique(client[at]).size >= clients:
             best, most = float(np.median(size[at])), n_at
     return best
 
