@@ -117,6 +117,13 @@ def test_one_client_shows_no_bound_of_all():
     assert pile_up([np.array([1.0, 2.0, 2.0, 2.0]), np.array([1.5])], np.array([1e-6, 1e-6])) == NONE
 
 
+def test_one_client_alone_shows_a_bound_of_rounded_errors():
+    """Half precision, all others unread: a 4.5 that was clipped to 4 had been read as one."""
+    rounded = np.array([0.5, 1.6, 3.1, 3.94, 3.97, 3.98, 4.0, 4.04])
+    assert pile_up([rounded], np.array([0.05]), clients=1) == pytest.approx(3.98)
+    assert pile_up([rounded[:5]], np.array([0.05]), clients=1) == NONE
+
+
 def test_programs_that_clip_nothing_lose_nothing(tmp_path):
     ratings = clipped_once(tmp_path / "t", decimals=3, bound=100.0)
     assert right_and_wrong(fl.attack(tmp_path / "t", "undeclared"), ratings) == ((ratings > 0).sum(), 0)
