@@ -12,6 +12,7 @@ from typing import NamedTuple
 import numpy as np
 from jaxtyping import Bool, Float, Int
 
+from attacks.closed_form.common_bound import NONE, bound_of, not_lowered
 from attacks.closed_form.common_scale import FEWEST, Scale, Told, contradicted, shown_scale
 from attacks.closed_form.credible import HALF
 from attacks.closed_form.goodness_of_fit import step_of
@@ -53,6 +54,8 @@ class Learned(NamedTuple):
         Probability that ratings less ``lowered`` are no mirror image; 1 where nothing says that they may be.
     centred : bool
         Whether ratings are less a number of which each client's rows leave the mirror image open.
+    bound : float
+        Of the absolute errors, stars: clients clip them to it; infinite where nothing says so.
     """
 
     shown: bool
@@ -62,6 +65,7 @@ class Learned(NamedTuple):
     pulls: tuple[float, ...]
     upright: float = 1.0
     centred: bool = False
+    bound: float = NONE
 
 
 class Offset(NamedTuple):
@@ -106,7 +110,8 @@ def learned_of(view: View, max_misfit: float) -> Learned:
         asked = _asked(view, max_misfit, pulls[0], offset.lowered)
     shown = _shown_scale(asked) or _confirmed_scale(view, asked, max_misfit, pulls[0], offset.lowered)
     known = _known_scale(view.manifest, shown, _told_scales(asked))
-    return Learned(shown is not None, known, *offset, pulls, upright)
+    bound = bound_of(((one.found, one.rows) for one in asked), levels)
+    return Learned(shown is not None, known, *offset, pulls, upright, bound=bound)
 
 
 def _told_pull(view: View) -> tuple[float, ...]:
@@ -231,10 +236,11 @@ def _agreed(asked: list[_Asked], levels: Float[np.ndarray, " levels"]) -> bool:
     return bool(told and (able & answered).sum() >= AT_ONCE / 2 and answered[able].mean() >= ALL)
 
 
-def _denying(one: _Asked, levels: Float[np.ndarray, " levels"]) -> int:
+def _denying(one: _Asked, levels: Float[np.ndarray, " levels"], bound: float = NONE) -> int:
     """How many fit without the lowest level taken off alone, and with no bias of their own instead of it."""
     alone = one.found.answered & (one.found.own_bias == 0)
-    return int((alone & ~may_be_lowered(one.found.value, levels)).sum())
+    shown = ~may_be_lowered(one.found.value, levels) | not_lowered(one.found, one.rows, bound, levels)
+    return int((alone & shown).sum())
 
 
 def _offset(
@@ -252,7 +258,8 @@ def _offset(
         return rows, reading_of(manifest)(rows, manifest, max_misfit)
 
     levels = np.array(manifest.rating_levels)
-    denying = sum(_denying(one, levels) for one in asked)
+    bound = bound_of(((one.found, one.rows) for one in asked), levels)
+    denying = sum(_denying(one, levels, bound) for one in asked)
     # clients that fit with it alone; at the lowest level; of whom not all is told, and all
     saying = low = hidden = shown = 0
     for one in asked:

@@ -8,6 +8,8 @@ from jaxtyping import Bool
 from attacks.closed_form.clipped_entries import reading_of_clipped_entries
 from attacks.closed_form.clipped_samples import reading_of_clipped_samples
 from attacks.closed_form.gaps import reading_with_gaps
+from attacks.closed_form.grid_reading import CLOSER
+from attacks.closed_form.one_clipped import reading_of_one_clipped
 from attacks.closed_form.pulled_group import reading_of_pulled_group
 from attacks.closed_form.pulled_steps import reading_of_pulled_steps
 from attacks.closed_form.rated_twice import reading_of_rated_twice
@@ -49,7 +51,14 @@ def reading_of_rated(rows: Rows, manifest: Manifest, max_misfit: float) -> Readi
         return best
     sums = spread_over(reading_of_rated_twice(some_of(rows, inexact), manifest, max_misfit), inexact)
     open_ = sums.misfit == np.inf
-    return fitting_better(best._replace(misfit=np.where(open_, np.nan, best.misfit)), sums)
+    best = fitting_better(best._replace(misfit=np.where(open_, np.nan, best.misfit)), sums)
+    inexact &= ~(best.misfit <= rows.precision**HALF)
+    if not inexact.any():
+        return best
+    one = spread_over(reading_of_one_clipped(some_of(rows, inexact), manifest, max_misfit), inexact)
+    # the longest of rounded rows is farthest off, and the others are a little nearer without it
+    clearly = ~best.answered | (CLOSER * one.misfit <= best.misfit)
+    return fitting_better(best, one._replace(misfit=np.where(clearly, one.misfit, np.nan)))
 
 
 def _unless_one_is_clipped(best: Reading, others: Bool[np.ndarray, " users"], rows: Rows) -> Reading:
