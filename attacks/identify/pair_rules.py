@@ -128,7 +128,8 @@ def _rate(best: _Tried) -> tuple[dict[str, Any], dict[str, float], list[str]]:
         "sum": common(best.rate),
         "mean": common(best.rate * best.pairs),
     }
-    named = [name for name, (_, share) in agreeing.items() if share >= MOST]
+    most = max(share for _, share in agreeing.values())
+    named = [name for name, (_, share) in agreeing.items() if share == most >= MOST]
     if not named:
         return {}, {}, []
     # of one step, what rows are multiplied by is in it

@@ -12,6 +12,7 @@ import argparse
 import csv
 import time
 from collections import Counter
+from dataclasses import replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -41,9 +42,9 @@ COLUMNS = (
 def random_recording(seed: int) -> Recording:
     """Rules in turn; everything else at random."""
     rng = np.random.default_rng(seed)
-    rules = tuple(TRUTH)
-    return Recording(
-        rules[seed % len(rules)],
+    rule = tuple(TRUTH)[seed % len(TRUTH)]
+    recording = Recording(
+        rule,
         factors=int(rng.integers(3, 7)),
         rate=float(10 ** rng.uniform(-2.5, -1.7)),
         levels=GRIDS[int(rng.random() < 0.5)],
@@ -53,6 +54,8 @@ def random_recording(seed: int) -> Recording:
         dtype=np.float32 if rng.random() < 0.4 else np.float64,
         seed=seed,
     )
+    # their copies move by what they send, or its opposite, and no multiple of it is read
+    return replace(recording, scale=float(np.sign(recording.scale))) if rule in FITTED else recording
 
 
 def row_of(recording: Recording, folder: Path, *, attacks: bool = True) -> dict[str, Any]:

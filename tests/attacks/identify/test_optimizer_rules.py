@@ -54,13 +54,14 @@ def test_one_step_is_that_of_all_of_them(tmp_path, optimizer):
     assert "undecided" in json.dumps(found.summary())
 
 
+@pytest.mark.thorough
 def test_rows_of_that_look_that_are_no_such_steps_tell_no_rule(tmp_path):
     """Signs of rank one with sizes at random, of which no optimizer is one."""
     rng = np.random.default_rng(0)
     q = rng.normal(0, 0.3, (40, 4))
     with fl.Recorder(tmp_path / "t", rating_levels=list(LEVELS)) as recorder:
         recorder.broadcast(0, q)
-        for user in range(6):
+        for user in range(2):
             items = rng.choice(40, 10, replace=False)
             signs = np.outer(np.sign(rng.normal(size=10)), np.sign(rng.normal(size=4)))
             recorder.upload(0, user, 0.02 * signs * rng.uniform(0.8, 1, (10, 4)), items)
