@@ -272,7 +272,7 @@ def _make(group: str, name: str, options: dict[str, Any]) -> Any:
     except ValidationError as error:
         wrong = first_complaint(error)
         raise InputError(f"{name} option {wrong}" if wrong.where else wrong.rule) from None
-    except Exception as error:
+    except (Exception, SystemExit) as error:
         if not found.package:
             raise
         raise InputError(f"{what} of {found.package} cannot be made: {said(error)}; {HINT}") from error

@@ -26,6 +26,7 @@ from jaxtyping import Bool, Float
 from attacks.base import Estimates, Reconstruction
 from attacks.client_rules.adaptive_rule import ADAPTIVE, AdaptiveSteps
 from attacks.client_rules.adaptive_steps import RATE
+from attacks.client_rules.differentiable import declared_steps
 from attacks.closed_form.adaptive_fit import Fit, Rule, fitted
 from attacks.closed_form.adaptive_numbers import Own
 from attacks.closed_form.adaptive_ratios import largest, summed
@@ -157,7 +158,7 @@ def _rule(
     asked = (middle or every)[:: max(1, len(middle or every) // ASKED)][:ASKED]
     middle_entry = float(np.median([np.median(np.abs(one.own.rows)) for one in every]))
     effort = _Effort()
-    for kind, n_steps, way in _tried(rules, view.manifest.rule.local_steps):
+    for kind, n_steps, way in _tried(rules, declared_steps(view.manifest)):
         optimizer, decay = kind.optimizer, kind.decay
         if optimizer.first:  # some entries are next to the largest
             rates = _rates(largest_entry / largest(optimizer, n_steps), ROUND)
