@@ -271,7 +271,9 @@ def _make(group: str, name: str, options: dict[str, Any]) -> Any:
         made: Any = _adapter_of(factory).validate_python({**values, **found.fixed})
     except ValidationError as error:
         wrong = first_complaint(error)
-        raise InputError(f"{name} option {wrong}" if wrong.where else wrong.rule) from None
+        raise InputError(
+            f"{name} option {wrong}, got {wrong.got!s:.80}" if wrong.where else wrong.rule
+        ) from None
     except (Exception, SystemExit) as error:
         if not found.package:
             raise

@@ -88,7 +88,7 @@ def _made(name: str, point: EntryPoint) -> ClientRule:
         raise InputError(f"{whose} cannot be made: {error!r:.200}") from error
     if missing := broken(made):
         raise InputError(f"{whose} {missing}; see factorleak.ClientRule")
-    return made  # type: ignore[no-any-return]
+    return made
 
 
 def _package(point: EntryPoint) -> str:

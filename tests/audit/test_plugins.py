@@ -386,3 +386,9 @@ class TestCode:
         assert plugins.code_at("corp.mine:x", "corp 1") == before
         sys.modules.pop("corp", None)
         plugins.code_at.cache_clear()
+
+
+def test_a_wrong_option_is_told_with_its_value():
+    """Before: "inversion option rounds must be a valid integer", and of which value was not said."""
+    with pytest.raises(InputError, match=r"inversion option rounds must be a valid integer, got 1e9$"):
+        make_attack("inversion", {"rounds": "1e9"})
