@@ -271,8 +271,10 @@ def _make(group: str, name: str, options: dict[str, Any]) -> Any:
         made: Any = _adapter_of(factory).validate_python({**values, **found.fixed})
     except ValidationError as error:
         wrong = first_complaint(error)
-        raise InputError(f"{name} option {wrong}" if wrong.where else wrong.rule) from None
-    except Exception as error:
+        raise InputError(
+            f"{name} option {wrong}, got {wrong.got!s:.80}" if wrong.where else wrong.rule
+        ) from None
+    except (Exception, SystemExit) as error:
         if not found.package:
             raise
         raise InputError(f"{what} of {found.package} cannot be made: {said(error)}; {HINT}") from error

@@ -286,6 +286,15 @@ class TestLists:
         found = fl.list_components()
         assert set(found["group"]) == {"victims", "defenses", "attacks", "adversaries"}
 
+    @pytest.mark.parametrize("victim", ["pdmfrec", "dpmf-yang", "dmf"])
+    def test_switches_that_a_victim_refuses_are_listed_so(self, victim):
+        """Before: with their meaning among clients of a server, as if any value were taken."""
+        told = fl.list_components("victims", victim).set_index("name")["meaning"]
+        for switch, value in (("row_factor", "after"), ("biases", "items")):
+            assert told[switch].startswith(("No other is taken here", "No others are taken here"))
+            with pytest.raises(fl.InputError, match=f"{switch} of {victim} must be"):
+                fl.record("never", fl.synthetic(users=5), victim=victim, **{switch: value})
+
     def test_options_of_every_component_are_explained(self):
         for group in ("victims", "defenses", "attacks"):
             for name in BUILT_IN[group]:

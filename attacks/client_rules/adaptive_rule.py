@@ -31,7 +31,7 @@ from attacks.client_rules.adaptive_steps import (
     stepped,
 )
 from attacks.client_rules.adaptive_steps import CONSTANTS as OF_STEP
-from attacks.client_rules.differentiable import Family
+from attacks.client_rules.differentiable import Family, declared_steps
 from victims.transcript.manifest import Manifest
 
 TRIED = (2.0, 3.0, 4.0, 5.0, 10.0)  # steps, where nobody declares how many
@@ -60,7 +60,7 @@ class AdaptiveSteps:
 
     def families(self, manifest: Manifest) -> tuple[Family, ...]:
         """One, with any number of steps."""
-        declared = manifest.rule.local_steps
+        declared = declared_steps(manifest)
         first = float(declared) if declared is not None and declared > 1 else None
         return (
             Family(

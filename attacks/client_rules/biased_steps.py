@@ -31,7 +31,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
-from attacks.client_rules.differentiable import Family
+from attacks.client_rules.differentiable import Family, declared_steps
 from victims.transcript.manifest import Manifest
 
 TRIED = (2.0, 3.0, 4.0, 5.0, 10.0)  # steps, where nobody declares how many
@@ -53,7 +53,7 @@ class BiasedSteps:
 
     def families(self, manifest: Manifest) -> tuple[Family, ...]:
         """Biases that start from 0 or not, copies of known ones that move or not, any number of steps."""
-        declared = manifest.rule.local_steps
+        declared = declared_steps(manifest)
         first = float(declared) if declared is not None and declared > 1 else None
         values = tuple(sorted({*TRIED, *(() if first is None else (first,))}))
         return tuple(

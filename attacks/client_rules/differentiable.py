@@ -15,6 +15,24 @@ from jaxtyping import Array, Float
 
 from victims.transcript.manifest import Manifest
 
+MOST_STEPS = 1000  # local steps or passes that a fit follows; each costs as much as the upload of one
+
+
+def declared_steps(manifest: Manifest) -> int | None:
+    """How many local steps or passes a recording declares, where they are no more than fits can follow.
+
+    Parameters
+    ----------
+    manifest : Manifest
+
+    Returns
+    -------
+    int or None
+        None where nobody told, or ``MOST_STEPS`` would be exceeded: then the usual numbers are tried.
+    """
+    declared = manifest.rule.local_steps
+    return declared if declared is not None and declared <= MOST_STEPS else None
+
 
 def of_sigma(value: float, sigma: float, stiffness: float) -> tuple[float, ...]:
     """Start from a rate alone, of a single short step.

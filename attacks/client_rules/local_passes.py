@@ -27,7 +27,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
-from attacks.client_rules.differentiable import Family
+from attacks.client_rules.differentiable import Family, declared_steps
 from victims.transcript.manifest import Manifest
 
 TRIED = (2.0, 3.0, 4.0, 5.0, 10.0)  # passes, where nobody declares how many
@@ -79,7 +79,7 @@ class LocalPasses:
 
     def families(self, manifest: Manifest) -> tuple[Family, ...]:
         """Constants that are open, any number of passes."""
-        declared = manifest.rule.local_steps
+        declared = declared_steps(manifest)
         first = None if declared is None else float(declared)
         values = TRIED if first is None else (first,)
         low, high = manifest.rating_levels[0], manifest.rating_levels[-1]

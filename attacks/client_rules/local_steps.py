@@ -31,7 +31,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
-from attacks.client_rules.differentiable import Family
+from attacks.client_rules.differentiable import Family, declared_steps
 from victims.transcript.manifest import Manifest
 
 TRIED = (2, 3, 4, 5, 6, 7, 8, 9, 10, 12, 15, 16, 20)  # steps, where nobody declares how many
@@ -87,7 +87,7 @@ class LocalSteps:
 
     def families(self, manifest: Manifest) -> tuple[Family, ...]:
         """Copies that move or not, constants that are open, any number of steps."""
-        declared = manifest.rule.local_steps
+        declared = declared_steps(manifest)
         first = float(declared) if declared is not None and declared > 1 else None
         values = tuple(sorted({*map(float, TRIED), *(() if first is None else (first,))}))
         moves = (False, True) if manifest.rule.moves_items is False else (True, False)

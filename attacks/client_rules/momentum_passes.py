@@ -24,7 +24,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
-from attacks.client_rules.differentiable import Family
+from attacks.client_rules.differentiable import Family, declared_steps
 from attacks.client_rules.local_steps import USUAL_MOMENTUM, declared_momentum
 from victims.transcript.manifest import Manifest
 
@@ -167,7 +167,7 @@ def passes_tried(manifest: Manifest) -> tuple[float, ...]:
     tuple of float
         Ascending.
     """
-    declared = manifest.rule.local_steps
+    declared = declared_steps(manifest)
     return tuple(sorted({*TRIED, *(() if declared is None else (float(declared),))}))
 
 
@@ -189,7 +189,7 @@ def family_of(manifest: Manifest, number: int, momentum: float, *, ahead: bool, 
     -------
     Family
     """
-    declared = manifest.rule.local_steps
+    declared = declared_steps(manifest)
     words, open_ = OPEN[number]
     kind = f"{'Nesterov, ' if ahead else ''}{'all' if coasts else 'the factor alone'}"
     return Family(

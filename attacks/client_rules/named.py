@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from importlib.metadata import entry_points
+import sys
+from functools import cache
+from importlib.metadata import EntryPoint, entry_points
 
 from attacks.client_rules.adaptive_rule import ADAPTIVE
 from attacks.client_rules.biased_steps import BiasedSteps
@@ -15,6 +17,7 @@ from attacks.client_rules.semi_als import SemiALS
 from victims.common.errors import InputError
 
 GROUP = "factorleak.client_rules"
+ANY = "any"  # what no rule may be called
 WITH_MOMENTUM = LocalSteps(momentum=True)
 OVER_ALL = (LocalSteps(), WITH_MOMENTUM)  # rules of steps over all ratings
 WITH_BIAS = BiasedSteps()
@@ -38,22 +41,58 @@ def rule_named(name: str) -> ClientRule:
     Raises
     ------
     InputError
-        If nothing has that name, or it cannot be made.
+        If nothing has that name, two have it, or it cannot be made.
     """
-    for rule in OURS:
-        if name == rule.name:
-            return rule
-    if name in NAMES:
-        return LocalPasses()
-    offered = {point.name: point for point in entry_points(group=GROUP)}
-    if name not in offered:
-        names = ", ".join(("any", *(rule.name for rule in OURS), *NAMES, *offered))
+    ours = {rule.name: rule for rule in OURS} | dict.fromkeys(NAMES, LocalPasses())
+    offered = offered_on(tuple(sys.path))
+    points = offered.get(name, ())
+    if not points and name in ours:
+        return ours[name]
+    if not points:
+        names = ", ".join((ANY, *ours, *offered))
         raise InputError(f"rule of inversion must be one of {names}, got {name!r}")
+    if len(points) > 1 or name in (ANY, *ours):
+        owners = [*(["factorleak"] if name in (ANY, *ours) else []), *map(_package, points)]
+        raise InputError(
+            f"rule {name!r} is refused: the name is offered by {' and by '.join(owners)}; rename one or "
+            "uninstall its package"
+        )
+    return _made(name, points[0])
+
+
+@cache
+def offered_on(path: tuple[str, ...]) -> dict[str, tuple[EntryPoint, ...]]:
+    """Find the rules that packages on the present search path offer, reading each path once.
+
+    Parameters
+    ----------
+    path : tuple of str
+        The present ``sys.path``, by which the result is kept.
+
+    Returns
+    -------
+    dict of str to tuple of EntryPoint
+        By name; more than one where several packages offer it.
+    """
+    points = tuple(entry_points(group=GROUP))
+    return {one.name: tuple(other for other in points if other.name == one.name) for one in points}
+
+
+def _made(name: str, point: EntryPoint) -> ClientRule:
+    """What an entry point names: a rule, or what makes one."""
+    whose = f"rule {name!r} of {_package(point)} ({point.value})"
     try:
-        loaded = offered[name].load()
-        return loaded if not isinstance(loaded, type) and not broken(loaded) else loaded()
-    except Exception as error:
-        raise InputError(f"rule {name!r} of {offered[name].value} cannot be made: {error!r:.200}") from error
+        loaded = point.load()
+        made = loaded if not isinstance(loaded, type) and not broken(loaded) else loaded()
+    except (Exception, SystemExit) as error:
+        raise InputError(f"{whose} cannot be made: {error!r:.200}") from error
+    if missing := broken(made):
+        raise InputError(f"{whose} {missing}; see factorleak.ClientRule")
+    return made
+
+
+def _package(point: EntryPoint) -> str:
+    return "an unnamed package" if point.dist is None else f"{point.dist.name} {point.dist.version}"
 
 
 def broken(rule: object) -> str:

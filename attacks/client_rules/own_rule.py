@@ -69,7 +69,7 @@ class FunctionRule:
         must = f"it must take JAX arrays {takes} and give rows (n, K) and the factor after them (K,)"
         try:
             rows, after = self.function(factor, ratings, factors, jnp.exp(constants[0]), *constants[1:])
-        except Exception as error:
+        except (Exception, SystemExit) as error:
             raise InputError(f"rule {self.name} cannot be computed: {must}; {error!r:.300}") from error
         got = jnp.shape(rows), jnp.shape(after)
         if got != (factors.shape, factor.shape):

@@ -28,7 +28,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
-from attacks.client_rules.differentiable import Family
+from attacks.client_rules.differentiable import Family, declared_steps
 from victims.transcript.manifest import Manifest
 
 TRIED = (1.0, 2.0, 3.0, 4.0, 5.0, 10.0)  # steps, where nobody declares how many
@@ -53,7 +53,8 @@ class PairedLabels:
 
     def families(self, manifest: Manifest) -> tuple[Family, ...]:
         """Constants that are open, any number of steps."""
-        first = None if manifest.rule.local_steps is None else float(manifest.rule.local_steps)
+        declared = declared_steps(manifest)
+        first = None if declared is None else float(declared)
         values = tuple(sorted({*TRIED, *(() if first is None else (first,))}))
         words_of = {0: "each negative with each positive", 1: "pairs"}
         pairs = words_of.get(self.negatives, f"{self.negatives} negatives for each positive")

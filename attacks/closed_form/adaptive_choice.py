@@ -15,6 +15,7 @@ import numpy as np
 
 from attacks.client_rules.adaptive_rule import AdaptiveSteps
 from attacks.client_rules.adaptive_steps import RATE
+from attacks.client_rules.differentiable import declared_steps
 from attacks.closed_form.adaptive_fit import Fit, Rule, fitted
 from attacks.closed_form.adaptive_numbers import Own
 from attacks.closed_form.adaptive_ratios import largest, summed
@@ -93,7 +94,7 @@ def rule_of(
     asked = (middle or every)[:: max(1, len(middle or every) // ASKED)][:ASKED]
     middle_entry = float(np.median([np.median(np.abs(one.own.rows)) for one in every]))
     effort = Effort()
-    for kind, n_steps, way in _tried(rules, view.manifest.rule.local_steps):
+    for kind, n_steps, way in _tried(rules, declared_steps(view.manifest)):
         rates = rates_of(kind, n_steps, largest_entry, middle_entry)
         for rate, sent in product(rates, asked if kind == rules[0] else asked[:FEW]):
             own = sent.own._replace(rows=way * sent.own.rows)

@@ -40,6 +40,7 @@ from attacks.client_rules.local_passes import NAMES, LocalPasses, passes_named, 
 from attacks.client_rules.local_steps import declared_momentum, scaled_by_client
 from attacks.client_rules.momentum_passes import MomentumPasses, momentum_to_try
 from attacks.client_rules.named import (
+    ANY,
     IN_PAIRS,
     OVER_ALL,
     SOLVED,
@@ -76,7 +77,6 @@ from victims.common.validation import at_least, require_fields
 from victims.transcript.manifest import Manifest
 from victims.transcript.view import View
 
-ANY = "any"  # rule
 # of rules that are read in a way of their own
 READERS: dict[type, Callable[..., tuple[str, str]]] = {
     LocalPasses: read_passes,

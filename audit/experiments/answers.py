@@ -90,17 +90,19 @@ def answered_or_refused(
     Raises
     ------
     InputError
-        If an attack of another package fails or breaks the interface.
+        If an attack of another package fails or breaks the interface, or anybody's ends the program.
     """
     try:
         return answered(name, options, view, seed, progress)
     except InputError:
         raise
-    except Exception as error:
-        if not (package := entry("attacks", name).package):
+    except (Exception, SystemExit) as error:
+        package = entry("attacks", name).package
+        if not package and not isinstance(error, SystemExit):
             raise
         reason = str(error) if isinstance(error, WrongAnswer) else f"attack {name!r} failed: {said(error)}"
-        raise InputError(f"{reason}; it is part of {package}; {HINT}") from error
+        whose = f"it is part of {package}" if package else "an object that it was given ends the program"
+        raise InputError(f"{reason}; {whose}; {HINT}") from error
 
 
 def complaints(found: object, view: View) -> Iterator[str]:

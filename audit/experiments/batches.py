@@ -18,6 +18,7 @@ from audit.experiments.grid import Cell, Procedure, Say, silent
 from audit.experiments.locks import claimed
 from audit.experiments.results import Row
 from audit.experiments.user_error_files import write_user_errors
+from audit.plugins import said
 from audit.shell.debugging import trace
 from victims.common.errors import InputError, OutputError
 from victims.common.files import remove, unfinished
@@ -146,9 +147,9 @@ def _computed(
         prepared = procedure.prepare(cells[0], given, partial(step, 0))
     except OutputError:
         raise
-    except Exception as error:  # training diverged, say
+    except (Exception, SystemExit) as error:  # training diverged, say
         trace(error)
-        return [Done(procedure.failed(cell.task, error)) for cell in cells]
+        return [Done(procedure.failed(cell.task, _failure(error))) for cell in cells]
     computed = []
     for number, cell in enumerate(cells):
         rows, beside = _measured(procedure, cell, prepared, partial(step, number))
@@ -157,6 +158,13 @@ def _computed(
         keep(cell, computed[-1])
         begin = end
     return computed
+
+
+def _failure(error: Exception | SystemExit) -> Exception:
+    """What a row says of an error; a component that ends the program has failed, too."""
+    if isinstance(error, Exception):
+        return error
+    return InputError(f"a component must not end the program, got {said(error)}")
 
 
 def _measured(
@@ -170,6 +178,6 @@ def _measured(
         return rows, procedure.beside(cell, prepared)
     except (InputError, OutputError):
         raise
-    except Exception as error:  # a failed cell is a row with its reason, never a missing row
+    except (Exception, SystemExit) as error:  # a failed cell is a row with its reason, never a missing row
         trace(error)
-        return procedure.failed(cell.task, error), None
+        return procedure.failed(cell.task, _failure(error)), None

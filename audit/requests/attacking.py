@@ -15,6 +15,7 @@ from audit.experiments.answers import answered_or_refused, complaints
 from audit.experiments.plan_rules import CLIENTS, NAME, SEED
 from audit.factories import make_attack
 from audit.keys import view_of
+from audit.plugins import said
 from audit.requests.rating_data import sample_of
 from victims.common.errors import InputError
 from victims.common.seeds import Purpose
@@ -109,7 +110,10 @@ def attack(
     if isinstance(chosen, str):
         found = answered_or_refused(chosen, request.options, view, request.seed, report)
     else:
-        found = chosen.attack(view, request.seed, report)
+        try:
+            found = chosen.attack(view, request.seed, report)
+        except SystemExit as error:
+            raise InputError(f"attack {chosen.name!r} must not end the program, got {said(error)}") from error
         for complaint in complaints(found, view):
             raise InputError(f"attack {chosen.name!r} {complaint}")
     seconds = time.perf_counter() - start

@@ -9,7 +9,9 @@ from pathlib import Path
 import numpy as np
 
 from audit.experiments.plan_rules import CLIENTS, SEED, WATCHED
+from audit.plugins import said
 from audit.requests.rating_data import sample_of
+from victims.common.errors import InputError
 from victims.common.files import refuse_unwritable
 from victims.common.seeds import Purpose
 from victims.common.validation import or_none, require_fields
@@ -75,14 +77,18 @@ def record(
     require_fields(request, "a recording", rounds=WATCHED, users=or_none(CLIENTS), seed=SEED)
     refuse_unwritable(request.out)
     ratings = load()
-    run_and_record(
-        request.victim,
-        ratings,
-        request.out,
-        rounds=request.rounds,
-        users=sample_of(np.arange(ratings.n_users), request.users, Purpose.RECORDED_CLIENTS, request.seed),
-        defenses=request.defenses,
-        seed=request.seed,
-        progress=report,
-    )
+    users = sample_of(np.arange(ratings.n_users), request.users, Purpose.RECORDED_CLIENTS, request.seed)
+    try:
+        run_and_record(
+            request.victim,
+            ratings,
+            request.out,
+            rounds=request.rounds,
+            users=users,
+            defenses=request.defenses,
+            seed=request.seed,
+            progress=report,
+        )
+    except SystemExit as error:
+        raise InputError(f"a victim or defense must not end the program, got {said(error)}") from error
     return ratings

@@ -219,6 +219,44 @@ class TestAnswers:
         assert error.count("\n") == 1
         assert not (tmp_path / "r.arrow").exists()
 
+    def test_one_that_leaves_the_program_on_the_way(self, install, run, tmp_path):
+        """Before: exit code 0 without a word, and no result."""
+        source = ATTACK.replace("items = np", "raise SystemExit(0); items = np")
+        install(source=source)
+        run("record", tmp_path / "t", "--data", DATA, "--victim", "mf", "--rounds", "0")
+        code, _, error = run("attack", tmp_path / "t", "--attack", "stars", "--out", tmp_path / "r.arrow")
+        assert code == 2
+        assert error.startswith(
+            "factorleak: error: attack 'stars' failed: SystemExit: 0; it is part of theirs"
+        )
+        run("audit", "--transcript", tmp_path / "t", "--attack", "stars", "--out", tmp_path / "R")
+        (row,) = json.loads((tmp_path / "R" / "results.json").read_text())
+        assert row["status"] == "failed"
+        assert "must not end the program, got SystemExit: 0" in row["reason"]
+
+    def test_a_defense_that_leaves_the_program_on_the_way(self, install, run, tmp_path):
+        source = """
+            from dataclasses import dataclass
+            from victims.protocols.base import Unchanged
+
+            @dataclass(frozen=True)
+            class Half(Unchanged):
+                name: str = "half"
+
+                def uploaded(self, rows, ratings, number, seed):
+                    raise SystemExit(0)
+        """
+        install(source=source, group="defenses", half="theirs.mod:Half")
+        words = ["--data", DATA, "--victim", "fedmf", "--defense", "half", "--rounds", "0"]
+        code, _, error = run("record", tmp_path / "t", *words)
+        assert code == 2
+        assert "a victim or defense must not end the program, got SystemExit: 0" in error
+        assert not (tmp_path / "t").exists()
+        run("audit", *words, "--attack", "guess-majority", "--out", tmp_path / "R")
+        (row,) = json.loads((tmp_path / "R" / "results.json").read_text())
+        assert row["status"] == "failed"
+        assert "must not end the program" in row["reason"]
+
     def test_a_defense_that_breaks_on_the_way(self, install, run, tmp_path):
         source = """
             from dataclasses import dataclass
@@ -348,3 +386,9 @@ class TestCode:
         assert plugins.code_at("corp.mine:x", "corp 1") == before
         sys.modules.pop("corp", None)
         plugins.code_at.cache_clear()
+
+
+def test_a_wrong_option_is_told_with_its_value():
+    """Before: "inversion option rounds must be a valid integer", and of which value was not said."""
+    with pytest.raises(InputError, match=r"inversion option rounds must be a valid integer, got 1e9$"):
+        make_attack("inversion", {"rounds": "1e9"})

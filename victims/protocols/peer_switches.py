@@ -34,6 +34,13 @@ class PeerSwitches(Switches, NoServer):
     ``row_factor`` is refused: a row is the gradient by which its sender steps its own copy. ``biases`` are
     refused: neighbours send rows about copies of item factors, and what they would send about a bias is each
     error itself, which leaves nothing to attack.
+
+    Attributes
+    ----------
+    row_factor : "before"
+        No other is taken here: a row is the gradient by which its sender steps its own copy.
+    biases : none
+        No others are taken here: neighbours send rows about copies of item factors.
     """
 
 

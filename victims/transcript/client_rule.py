@@ -6,6 +6,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, FiniteFloat, model_validator
 
+from victims.common.limits import PLAUSIBLE, is_plausible
 from victims.transcript.spelling import plain, refuse_misspelt
 
 Steps = Annotated[int, Field(ge=1, le=1_000_000)]
@@ -71,6 +72,8 @@ class ClientRule(BaseModel):
     def _check(self) -> Any:
         if isinstance(self.clip, list) and not self.clip[0] < self.clip[1]:
             raise ValueError("clip must be [low, high] with low < high")
+        if isinstance(self.clip, list) and not all(map(is_plausible, self.clip)):
+            raise ValueError(f"clip must be numbers of {PLAUSIBLE}")
         return self
 
     @property

@@ -91,8 +91,14 @@ class Manifest2(BaseModel):
         if len(set(numbers)) < len(numbers):
             raise ValueError(f"parties must not share an id, got {str(numbers)[:80]}")
         for name in (*CONSTANTS, SCALE, PULL):  # here, where they have the names that the file uses
-            number = self.constants.get(name, 1.0)
-            if isinstance(number, int | float) and not is_plausible(number):
+            number = self.constants.get(name)
+            if number is None:  # unknown
+                continue
+            if isinstance(number, bool) or not isinstance(number, int | float):
+                raise ValueError(
+                    f"{name} of constants must be a number, got {str(number)[:20]}; leave it out if unknown"
+                )
+            if not is_plausible(number):
                 raise ValueError(f"{name} of constants must be {PLAUSIBLE}, got {str(number)[:20]}")
         if self.constants.get(SCALE) == 0:
             raise ValueError(f"{SCALE} of constants must not be 0, or every upload is empty")

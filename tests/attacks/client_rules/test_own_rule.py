@@ -89,3 +89,14 @@ class Unhashable:
 
 def test_a_rule_whose_hash_fails_is_no_rule():
     assert "must be hashable" in broken(client_rule(Unhashable()))
+
+
+def test_a_function_that_leaves_the_program_is_an_error():
+    """Before: exit code 0 without a word."""
+
+    @client_rule
+    def leaves(factor, ratings, factors, rate):
+        raise SystemExit(0)
+
+    with pytest.raises(InputError, match=r"rule leaves cannot be computed: .*SystemExit"):
+        leaves.upload(jnp.ones(2), jnp.ones(3), jnp.ones((3, 2)), jnp.zeros(1))
