@@ -195,7 +195,7 @@ BUILT_IN: dict[str, dict[str, Entry]] = {
             whole=True,
         ),
         "grid": Entry(
-            "attacks.closed_form.rating_grid:Grid",
+            "attacks.closed_form.grid.rating_grid:Grid",
             "one round and no update rule: the rating grid tells the length",
         ),
         "undeclared": Entry(

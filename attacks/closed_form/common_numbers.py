@@ -12,18 +12,18 @@ from typing import NamedTuple
 import numpy as np
 from jaxtyping import Bool, Float, Int
 
-from attacks.closed_form.common_bound import NONE, bound_of, not_lowered
-from attacks.closed_form.common_scale import FEWEST, Scale, Told, contradicted, shown_scale
-from attacks.closed_form.credible import HALF
-from attacks.closed_form.goodness_of_fit import step_of
-from attacks.closed_form.item_rows import BATCH_BYTES, rows_of
+from attacks.closed_form.centres.untold_centre import ABLE, untold_centre
+from attacks.closed_form.clipping.common_bound import NONE, bound_of, not_lowered
+from attacks.closed_form.fit.credible import HALF
+from attacks.closed_form.fit.goodness_of_fit import step_of
+from attacks.closed_form.fit.shunned_level import MANY, may_be_lowered
 from attacks.closed_form.last_readings import reading_of_rated
-from attacks.closed_form.pull_of_steps import pull_of_hidden_steps, pull_of_steps
-from attacks.closed_form.readings import Reading, Rows, some_of
-from attacks.closed_form.shunned_level import MANY, may_be_lowered
-from attacks.closed_form.unrated_rows import reading_with_unrated
-from attacks.closed_form.untold_centre import ABLE, untold_centre
-from attacks.closed_form.upload_kind import mismatch
+from attacks.closed_form.rows.unrated_rows import reading_with_unrated
+from attacks.closed_form.uploads.common_scale import FEWEST, Scale, Told, contradicted, shown_scale
+from attacks.closed_form.uploads.item_rows import BATCH_BYTES, rows_of
+from attacks.closed_form.uploads.pull_of_steps import pull_of_hidden_steps, pull_of_steps
+from attacks.closed_form.uploads.readings import Reading, Rows, some_of
+from attacks.closed_form.uploads.upload_kind import mismatch
 from victims.transcript.manifest import Manifest
 from victims.transcript.view import Uploads, View
 

@@ -8,13 +8,13 @@ import numpy as np
 from jaxtyping import Bool, Float
 
 from attacks.base import Estimates, Reconstruction
-from attacks.closed_form.answered import Answered
-from attacks.closed_form.equal_orders import ALIKE, equal_orders
-from attacks.closed_form.equal_pulled import Pulled, follow_pulled
-from attacks.closed_form.equal_readings import PARALLEL
-from attacks.closed_form.equal_step import equal_step
-from attacks.closed_form.item_biases_recording import Part, first_rounds
-from attacks.closed_form.item_rows import BATCH_BYTES
+from attacks.closed_form.biases.item_biases_recording import Part, first_rounds
+from attacks.closed_form.equal_start.equal_orders import ALIKE, equal_orders
+from attacks.closed_form.equal_start.equal_pulled import Pulled, follow_pulled
+from attacks.closed_form.equal_start.equal_readings import PARALLEL
+from attacks.closed_form.equal_start.equal_step import equal_step
+from attacks.closed_form.uploads.answered import Answered
+from attacks.closed_form.uploads.item_rows import BATCH_BYTES
 from victims.transcript.view import View
 
 ALREADY = 0.5  # share of the clients that are answered: nothing else is looked for

@@ -14,7 +14,7 @@ The step of the clients is u' = S u + c alpha / u with S = 1 - 2 gamma lambda an
 What it assumes: uploads in the clear and without noise, two consecutive rounds, gamma and lambda public,
 and the sign and root whose ratings lie nearest to the grid. The paper's attack answers whatever comes out
 (``answer="any"``); by default a client is answered where its ratings fit the grid by more than chance
-(``attacks.closed_form.goodness_of_fit``), as by the other closed forms.
+(``attacks.closed_form.fit.goodness_of_fit``), as by the other closed forms.
 """
 
 from __future__ import annotations
@@ -28,12 +28,12 @@ from jaxtyping import Float
 
 from attacks.base import Progress, Reconstruction, all_abstain, silent
 from attacks.client_rules.premises import unlike
-from attacks.closed_form.contradicted import unless_contradicted, unless_most_fit
-from attacks.closed_form.exact_grid import unless_off
+from attacks.closed_form.fit.contradicted import unless_contradicted, unless_most_fit
+from attacks.closed_form.grid.exact_grid import unless_off
+from attacks.closed_form.grid.rank_one import solve_clients
+from attacks.closed_form.grid.rating_grid import distance_from_grid, row_numbers
 from attacks.closed_form.lowered import unless_lowered
-from attacks.closed_form.rank_one import solve_clients
-from attacks.closed_form.rating_grid import distance_from_grid, row_numbers
-from attacks.closed_form.reduction import Reduced
+from attacks.closed_form.uploads.reduction import Reduced
 from attacks.obstacles import unreadable
 from victims.common.validation import one_of, require_fields
 from victims.transcript.manifest import Manifest

@@ -5,16 +5,23 @@ from __future__ import annotations
 import numpy as np
 from jaxtyping import Bool
 
-from attacks.closed_form.clipped_entries import reading_of_clipped_entries
-from attacks.closed_form.clipped_samples import reading_of_clipped_samples
-from attacks.closed_form.gaps import reading_with_gaps
-from attacks.closed_form.grid_reading import CLOSER
-from attacks.closed_form.one_clipped import reading_of_one_clipped
-from attacks.closed_form.pulled_group import reading_of_pulled_group
-from attacks.closed_form.pulled_steps import reading_of_pulled_steps
-from attacks.closed_form.rated_twice import reading_of_rated_twice
-from attacks.closed_form.readings import Reading, Rows, fitting_better, on_the_rest, some_of, spread_over
-from attacks.closed_form.weighted_zeros import HALF
+from attacks.closed_form.chains.pulled_group import reading_of_pulled_group
+from attacks.closed_form.chains.pulled_steps import reading_of_pulled_steps
+from attacks.closed_form.clipping.clipped_entries import reading_of_clipped_entries
+from attacks.closed_form.clipping.clipped_samples import reading_of_clipped_samples
+from attacks.closed_form.clipping.one_clipped import reading_of_one_clipped
+from attacks.closed_form.gaps.gaps import reading_with_gaps
+from attacks.closed_form.grid.grid_reading import CLOSER
+from attacks.closed_form.rows.rated_twice import reading_of_rated_twice
+from attacks.closed_form.rows.weighted_zeros import HALF
+from attacks.closed_form.uploads.readings import (
+    Reading,
+    Rows,
+    fitting_better,
+    on_the_rest,
+    some_of,
+    spread_over,
+)
 from victims.transcript.manifest import Manifest
 
 READINGS = (

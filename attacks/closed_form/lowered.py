@@ -6,9 +6,9 @@ import numpy as np
 
 from attacks.base import Reconstruction, Scope
 from attacks.closed_form.common_numbers import untold_offset
-from attacks.closed_form.contradicted import silent_about
-from attacks.closed_form.reduction import NOISES
-from attacks.closed_form.shunned_level import unless_shunned
+from attacks.closed_form.fit.contradicted import silent_about
+from attacks.closed_form.fit.shunned_level import unless_shunned
+from attacks.closed_form.uploads.reduction import NOISES
 from victims.transcript.view import View
 
 MAX_MISFIT = 0.25  # of the clients that are asked, as ``undeclared`` allows

@@ -1,8 +1,8 @@
 """What each round of some clients says: one step, or what several rounds tell together.
 
-A round is read as one step or several first (``attacks.closed_form.gaps``). Who is read in none of them is
-asked for momentum (rows that hold a share of those of the round before), for weights of single ratings that
-are the same in three rounds, and for several passes in orders that nobody sees, in this order.
+A round is read as one step or several first (``attacks.closed_form.gaps.gaps``). Who is read in none of them
+is asked for momentum (rows that hold a share of those of the round before), for weights of single ratings
+that are the same in three rounds, and for several passes in orders that nobody sees, in this order.
 """
 
 from __future__ import annotations
@@ -12,15 +12,16 @@ from collections.abc import Sequence
 import numpy as np
 from jaxtyping import Float, Int
 
-from attacks.closed_form.carried_rows import without_carried
-from attacks.closed_form.common_bound import within_bound
+from attacks.closed_form.clipping.common_bound import within_bound
 from attacks.closed_form.common_numbers import Learned, reading_of
-from attacks.closed_form.credible import without_multiples
-from attacks.closed_form.gaps import reading_with_gaps
-from attacks.closed_form.hidden_orders import read_hidden_orders
-from attacks.closed_form.item_rows import rows_of
-from attacks.closed_form.own_factors import factors_of
-from attacks.closed_form.readings import (
+from attacks.closed_form.fit.credible import without_multiples
+from attacks.closed_form.gaps.gaps import reading_with_gaps
+from attacks.closed_form.orders.hidden_orders import read_hidden_orders
+from attacks.closed_form.rows.row_weights import ROUNDS, read_weighted
+from attacks.closed_form.uploads.carried_rows import without_carried
+from attacks.closed_form.uploads.item_rows import rows_of
+from attacks.closed_form.uploads.own_factors import factors_of
+from attacks.closed_form.uploads.readings import (
     Reading,
     fits_better,
     fitting_better,
@@ -28,7 +29,6 @@ from attacks.closed_form.readings import (
     some_of,
     spread_over,
 )
-from attacks.closed_form.row_weights import ROUNDS, read_weighted
 from victims.transcript.manifest import Manifest
 from victims.transcript.view import Uploads
 

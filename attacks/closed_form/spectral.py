@@ -38,15 +38,15 @@ from scipy.stats import binom
 
 from attacks.base import Progress, Reconstruction, all_abstain, silent
 from attacks.client_rules.premises import unlike
-from attacks.closed_form.contradicted import silent_about, unless_contradicted, unless_most_fit
-from attacks.closed_form.exact_grid import unless_off
-from attacks.closed_form.goodness_of_fit import ACCIDENT
+from attacks.closed_form.fit.contradicted import silent_about, unless_contradicted, unless_most_fit
+from attacks.closed_form.fit.goodness_of_fit import ACCIDENT
+from attacks.closed_form.grid.exact_grid import unless_off
+from attacks.closed_form.grid.rank_one import Limit, solve_clients
+from attacks.closed_form.grid.readout import Readout
 from attacks.closed_form.lowered import unless_lowered
-from attacks.closed_form.rank_one import Limit, solve_clients
-from attacks.closed_form.readout import Readout
-from attacks.closed_form.reduction import NOISES, Reduced, noise_across, projection
-from attacks.closed_form.undeclared_pull import as_rows_say
-from attacks.closed_form.upload_kind import uploaded_otherwise
+from attacks.closed_form.uploads.reduction import NOISES, Reduced, noise_across, projection
+from attacks.closed_form.uploads.undeclared_pull import as_rows_say
+from attacks.closed_form.uploads.upload_kind import uploaded_otherwise
 from attacks.obstacles import alpha_unknown, unreadable
 from victims.transcript.manifest import Manifest
 from victims.transcript.view import ATTRIBUTE, ITEM, Uploads, UserBatch, View

@@ -3,40 +3,40 @@
 Beyond papers 001 and 002, for what programs really send. It takes every row for sigma e u with the u of that
 moment, and asks for nothing else:
 
-- rows of one direction are one step; where there are several, ``attacks.closed_form.moving_factor`` finds
-  their order and each row's error up to two numbers that all rows of the client share;
+- rows of one direction are one step; where there are several, ``attacks.closed_form.uploads.moving_factor``
+  finds their order and each row's error up to two numbers that all rows of the client share;
 - several steps over all ratings on copies of the items that move, too, leave the ratings in a subspace that
   the rows span with the factors, and there they are the only integers
-  (``attacks.closed_form.integer_relation``);
+  (``attacks.closed_form.numbers.integer_relation``);
 - rows of unrated items, where they are sent, tell the length of the factor row by row
-  (``attacks.closed_form.unrated_rows``);
+  (``attacks.closed_form.rows.unrated_rows``);
 - momentum that clients keep of what they send is a share of the round before, told by the rank of the rest
-  (``attacks.closed_form.carried_rows``);
+  (``attacks.closed_form.uploads.carried_rows``);
 - errors that ratings weigh, of implicit feedback with confidences, are told by three rows at a time
-  (``attacks.closed_form.confidence_weights``);
+  (``attacks.closed_form.rows.confidence_weights``);
 - rows with weights of their own, the same in three rounds, are solved for ratings up to one factor
-  (``attacks.closed_form.row_weights``);
+  (``attacks.closed_form.rows.row_weights``);
 - ratings less a number that nobody told are read up to their mirror image, which makes the same rows; who is
   which is asked of clients who rated the same items, and of how high people rate
-  (``attacks.closed_form.unmirrored``);
+  (``attacks.closed_form.centres.unmirrored``);
 - ratings less a number of each item that nobody told are read by what clients say of the same items
-  (``attacks.closed_form.item_biases``);
+  (``attacks.closed_form.biases.item_biases``);
 - a bias of the client beside known biases of items leaves a shift of its ratings, which rounds tell
-  (``attacks.closed_form.own_biases_recording``);
+  (``attacks.closed_form.biases.own_biases_recording``);
 - rows of positives and of negatives that were drawn (implicit feedback) are told apart by their sign, and
-  named by numbers, rounds and other clients (``attacks.closed_form.implicit_recording``);
-- entries that are not sent follow from those that are (``attacks.closed_form.gaps``);
+  named by numbers, rounds and other clients (``attacks.closed_form.implicit.implicit_recording``);
+- entries that are not sent follow from those that are (``attacks.closed_form.gaps.gaps``);
 - where all factors of clients and items start equal, rows sent in another order than that of the steps are
-  put in order by what all clients say together (``attacks.closed_form.equal_orders``);
+  put in order by what all clients say together (``attacks.closed_form.equal_start.equal_orders``);
 - several passes in any orders are one step to first order, and ratings are answered where the second order
-  leaves one level (``attacks.closed_form.hidden_orders``);
+  leaves one level (``attacks.closed_form.orders.hidden_orders``);
 - one step of Adam or its relatives tells signs, and in double precision gradients by its last digits
-  (``attacks.closed_form.adaptive_digits``);
+  (``attacks.closed_form.adaptive.adaptive_digits``);
 - several steps of Adam or its relatives tell ratios of gradients, which several steps of one client share
-  (``attacks.closed_form.adaptive_recording``);
-- where sigma is the declared one, a single number is left (``attacks.closed_form.rating_grid``); where that
-  puts the rows nowhere, sigma is taken for unknown, a mean over the client's ratings, say, and both are
-  searched for (``attacks.closed_form.affine_grid``).
+  (``attacks.closed_form.adaptive.adaptive_recording``);
+- where sigma is the declared one, a single number is left (``attacks.closed_form.grid.rating_grid``); where
+  that puts the rows nowhere, sigma is taken for unknown, a mean over the client's ratings, say, and both are
+  searched for (``attacks.closed_form.fit.affine_grid``).
 
 No constant of the step, no order of the rows (but where all factors are equal) and, but for momentum and
 weights of single rows, no second round is needed.
@@ -60,29 +60,29 @@ import numpy as np
 from jaxtyping import Bool, Float, Int
 
 from attacks.base import Estimates, Progress, Reconstruction, all_abstain, joined, silent
-from attacks.closed_form.adaptive_gradients import gradient_views, of_everybody, tells_by_digits
-from attacks.closed_form.adaptive_recording import read_adaptive
-from attacks.closed_form.answered import Answered
-from attacks.closed_form.bias_column import bias_column, with_ones, without_column
-from attacks.closed_form.centred_recording import read_centred_recording
-from attacks.closed_form.clipped_samples import unclipped
+from attacks.closed_form.adaptive.adaptive_gradients import gradient_views, of_everybody, tells_by_digits
+from attacks.closed_form.adaptive.adaptive_recording import read_adaptive
+from attacks.closed_form.biases.bias_column import bias_column, with_ones, without_column
+from attacks.closed_form.biases.item_biases_recording import read_item_biases
+from attacks.closed_form.biases.own_biases_recording import own_biases_of, with_own_biases
+from attacks.closed_form.centres.centred_recording import read_centred_recording
+from attacks.closed_form.centres.unmirrored import OPEN_FOR_ALL, UPRIGHT
+from attacks.closed_form.clipping.clipped_samples import unclipped
 from attacks.closed_form.common_numbers import DECLARED, Learned, learned_of
-from attacks.closed_form.contradicted import unless_off_the_grid
-from attacks.closed_form.drawn_anew import Sent, sent_in, unless_drawn_anew
-from attacks.closed_form.drawn_items import unless_drawn
 from attacks.closed_form.equal_orders_recording import read_equal_orders
-from attacks.closed_form.handed_out import unless_handed_out
-from attacks.closed_form.implicit_recording import with_positives
-from attacks.closed_form.item_biases_recording import read_item_biases
-from attacks.closed_form.item_rows import BATCH_BYTES, rounding_of, rows_of
-from attacks.closed_form.off_grid import off_grid
-from attacks.closed_form.other_shifts import unless_shifted
-from attacks.closed_form.own_biases_recording import own_biases_of, with_own_biases
+from attacks.closed_form.fit.contradicted import unless_off_the_grid
+from attacks.closed_form.fit.other_shifts import unless_shifted
+from attacks.closed_form.fit.shunned_level import OPEN_OFFSET, may_be_lowered, unless_shunned
+from attacks.closed_form.implicit.implicit_recording import with_positives
+from attacks.closed_form.lists.drawn_anew import Sent, sent_in, unless_drawn_anew
+from attacks.closed_form.lists.drawn_items import unless_drawn
+from attacks.closed_form.lists.handed_out import unless_handed_out
 from attacks.closed_form.read_rounds import Round, read_rounds
-from attacks.closed_form.readings import Reading, some_of
-from attacks.closed_form.shunned_level import OPEN_OFFSET, may_be_lowered, unless_shunned
-from attacks.closed_form.unmirrored import OPEN_FOR_ALL, UPRIGHT
-from attacks.closed_form.unrated_rows import obstacle_with_unrated
+from attacks.closed_form.rows.off_grid import off_grid
+from attacks.closed_form.rows.unrated_rows import obstacle_with_unrated
+from attacks.closed_form.uploads.answered import Answered
+from attacks.closed_form.uploads.item_rows import BATCH_BYTES, rounding_of, rows_of
+from attacks.closed_form.uploads.readings import Reading, some_of
 from attacks.obstacles import unreadable
 from victims.common.errors import InputError
 from victims.transcript.manifest import Manifest

@@ -1,9 +1,9 @@
 """What one round's rows tell of each client's factor, whatever rule moved it.
 
-A reading (``attacks.closed_form.row_readings``) gives r = A g + B h for a client's rows g along its direction
-d: so its factor was p = B d, its errors A g, and what its rows are multiplied by is sigma = 1 / (A B). With
-the factors that the rows were computed at, what pulls on p follows: w = sum_j e_j q_j over its items, and the
-same over its attributes. These are what client rules are about (``attacks.identify.rules``).
+A reading (``attacks.closed_form.rows.row_readings``) gives r = A g + B h for a client's rows g along its
+direction d: so its factor was p = B d, its errors A g, and what its rows are multiplied by is sigma = 1 / (A
+B). With the factors that the rows were computed at, what pulls on p follows: w = sum_j e_j q_j over its
+items, and the same over its attributes. These are what client rules are about (``attacks.identify.rules``).
 """
 
 from __future__ import annotations
@@ -14,12 +14,12 @@ import numpy as np
 from jaxtyping import Bool, Float, Int
 
 from attacks.closed_form.common_numbers import DECLARED
-from attacks.closed_form.integer_relation import precision_of
-from attacks.closed_form.item_rows import BATCH_BYTES, rows_of
-from attacks.closed_form.moving_factor import PARALLEL
-from attacks.closed_form.readings import Reading, Rows
-from attacks.closed_form.reduction import leading_direction
-from attacks.closed_form.row_readings import best_reading
+from attacks.closed_form.numbers.integer_relation import precision_of
+from attacks.closed_form.rows.row_readings import best_reading
+from attacks.closed_form.uploads.item_rows import BATCH_BYTES, rows_of
+from attacks.closed_form.uploads.moving_factor import PARALLEL
+from attacks.closed_form.uploads.readings import Reading, Rows
+from attacks.closed_form.uploads.reduction import leading_direction
 from attacks.identify.row_rules import MAX_MISFIT
 from victims.transcript.view import ATTRIBUTE, ITEM, Uploads, View
 

@@ -8,8 +8,8 @@ from typing import Any, NamedTuple
 
 from attacks.client_rules.adaptive_rule import ADAPTIVE
 from attacks.client_rules.protocols import CLIENT_RULES, DECLARED_RULES
-from attacks.closed_form.common_scale import ALIKE
-from attacks.closed_form.upload_kind import Mismatch
+from attacks.closed_form.uploads.common_scale import ALIKE
+from attacks.closed_form.uploads.upload_kind import Mismatch
 from attacks.identify.row_rules import RowFit
 from attacks.identify.rules import Fit
 from victims.transcript.manifest import Manifest

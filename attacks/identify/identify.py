@@ -24,8 +24,8 @@ from typing import Any
 import numpy as np
 
 from attacks.closed_form.common_numbers import untold_offset
-from attacks.closed_form.common_scale import MOST, common, common_scale
-from attacks.closed_form.upload_kind import mismatch
+from attacks.closed_form.uploads.common_scale import MOST, common, common_scale
+from attacks.closed_form.uploads.upload_kind import mismatch
 from attacks.identify.client_states import ClientStates, states_of
 from attacks.identify.identification import Identification
 from attacks.identify.local_rules import LocalFit, passes_fit, steps_fit

@@ -1,10 +1,10 @@
 """Which several steps between broadcast and upload explain the rows: steps over all ratings, or passes.
 
 Steps over all ratings leave rows in the span of a client's factors and ratings, whatever their number
-(``attacks.closed_form.integer_relation``): that is a test without any constant, on the equations that the
-ratings do not take. Clients whose ratings are told by it are held against every number of steps, with copies
-that move or not and as few open constants as explain them. Passes, one rating or minibatch at a time, are
-fitted to a few clients in the order of their rows (``attacks.inversion.passes``).
+(``attacks.closed_form.numbers.integer_relation``): that is a test without any constant, on the equations that
+the ratings do not take. Clients whose ratings are told by it are held against every number of steps, with
+copies that move or not and as few open constants as explain them. Passes, one rating or minibatch at a time,
+are fitted to a few clients in the order of their rows (``attacks.inversion.passes``).
 
 A client is explained where nothing but the last digits of its rows is left. Where several numbers of steps
 explain as many clients, none is told and all are named.
@@ -25,8 +25,8 @@ from attacks.client_rules.differentiable import Family
 from attacks.client_rules.local_passes import LocalPasses, passes_to_try
 from attacks.client_rules.local_steps import LocalSteps
 from attacks.client_rules.named import OVER_ALL
-from attacks.closed_form.common_scale import common
-from attacks.closed_form.readings import Rows, some_of
+from attacks.closed_form.uploads.common_scale import common
+from attacks.closed_form.uploads.readings import Rows, some_of
 from attacks.inversion.answers import Found
 from attacks.inversion.clients import answer_by_span, choice_of, is_one_pass, known_clients, open_clients
 from attacks.inversion.guess import Guess

@@ -1,10 +1,10 @@
 """Which optimizer moved clients' copies: several steps of Adam, AdamW, RMSprop or Adagrad over all ratings.
 
-Rows of such steps have entries nearly of one size (``attacks.closed_form.adaptive_rows``): others are not
-looked at any further. A few clients tell optimizer, number of steps and rate by their ratings
-(``attacks.closed_form.adaptive_choice``), and some of a few more have to be explained to their last digits,
-K + n unknown numbers and the constants by n K: of others the fit finds no start, and no rule that is not so
-does that to one. The other optimizers, and a step more or fewer, are then tried
+Rows of such steps have entries nearly of one size (``attacks.closed_form.adaptive.adaptive_rows``): others
+are not looked at any further. A few clients tell optimizer, number of steps and rate by their ratings
+(``attacks.closed_form.adaptive.adaptive_choice``), and some of a few more have to be explained to their last
+digits, K + n unknown numbers and the constants by n K: of others the fit finds no start, and no rule that is
+not so does that to one. The other optimizers, and a step more or fewer, are then tried
 on one of these: what explains it as well is named beside it.
 
 One step is that of all four: m / sqrt(s) is a gradient over its own size, so that
@@ -23,12 +23,12 @@ import numpy as np
 
 from attacks.client_rules.adaptive_rule import ADAPTIVE, AdaptiveSteps
 from attacks.client_rules.adaptive_steps import RATE
-from attacks.closed_form.adaptive_choice import Effort, rates_of, rule_of
-from attacks.closed_form.adaptive_fit import Rule
-from attacks.closed_form.adaptive_numbers import Own
-from attacks.closed_form.adaptive_recording import FEWEST_FACTORS
-from attacks.closed_form.adaptive_rows import look_adaptive, sent_of, sizes_of
-from attacks.closed_form.item_rows import BATCH_BYTES
+from attacks.closed_form.adaptive.adaptive_choice import Effort, rates_of, rule_of
+from attacks.closed_form.adaptive.adaptive_fit import Rule
+from attacks.closed_form.adaptive.adaptive_numbers import Own
+from attacks.closed_form.adaptive.adaptive_recording import FEWEST_FACTORS
+from attacks.closed_form.adaptive.adaptive_rows import look_adaptive, sent_of, sizes_of
+from attacks.closed_form.uploads.item_rows import BATCH_BYTES
 from attacks.identify.local_rules import FEWEST, LocalFit
 from victims.transcript.view import View
 

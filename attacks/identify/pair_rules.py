@@ -14,7 +14,7 @@ import numpy as np
 from jaxtyping import Float, Int
 
 from attacks.client_rules.paired_labels import OPEN, RATE, PairedLabels
-from attacks.closed_form.common_scale import common
+from attacks.closed_form.uploads.common_scale import common
 from attacks.identify.local_rules import FEWEST, MOST, LocalFit
 from attacks.inversion.answers import Found
 from attacks.inversion.guess import Guess

@@ -2,9 +2,9 @@
 
 An attack takes the first reading that answers; here all are asked, so that what two of them explain equally
 well is not called either. A reading explains a client where its ratings lie on the grid to the rows' digits
-and no other numbers put them there (``attacks.closed_form.chain_readings``). Its evidence is how improbable
-that is by chance: every rating beyond the open numbers would lie so near to the grid with a probability of
-``misfit``, so that it counts as log(1 / misfit) nats, to the digits that ratings keep.
+and no other numbers put them there (``attacks.closed_form.chains.chain_readings``). Its evidence is how
+improbable that is by chance: every rating beyond the open numbers would lie so near to the grid with a
+probability of ``misfit``, so that it counts as log(1 / misfit) nats, to the digits that ratings keep.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from jaxtyping import Float
 
-from attacks.closed_form.chain_readings import (
+from attacks.closed_form.chains.chain_readings import (
     CLIPPED,
     CLIPPED_MEAN,
     DECAYING,
@@ -32,11 +32,11 @@ from attacks.closed_form.chain_readings import (
     batch_sizes,
     candidates,
 )
-from attacks.closed_form.common_scale import common
-from attacks.closed_form.credible import HALF
-from attacks.closed_form.fitted_chain import chain_of
-from attacks.closed_form.item_rows import BATCH_BYTES, rows_of
-from attacks.closed_form.links import LINKS
+from attacks.closed_form.fit.credible import HALF
+from attacks.closed_form.links.links import LINKS
+from attacks.closed_form.uploads.common_scale import common
+from attacks.closed_form.uploads.fitted_chain import chain_of
+from attacks.closed_form.uploads.item_rows import BATCH_BYTES, rows_of
 from victims.transcript.view import View
 
 MAX_MISFIT = 0.1  # of readings that rules are learned from

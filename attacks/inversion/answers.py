@@ -9,12 +9,12 @@ from jaxtyping import Bool, Float, Int
 
 from attacks.base import Estimates, Reconstruction, Scope
 from attacks.client_rules.differentiable import Family
-from attacks.closed_form.answered import Answered
 from attacks.closed_form.common_numbers import untold_offset
-from attacks.closed_form.common_scale import common
-from attacks.closed_form.integer_relation import Relation
-from attacks.closed_form.other_shifts import unless_shifted
-from attacks.closed_form.shunned_level import OPEN_OFFSET, may_be_lowered
+from attacks.closed_form.fit.other_shifts import unless_shifted
+from attacks.closed_form.fit.shunned_level import OPEN_OFFSET, may_be_lowered
+from attacks.closed_form.numbers.integer_relation import Relation
+from attacks.closed_form.uploads.answered import Answered
+from attacks.closed_form.uploads.common_scale import common
 from attacks.inversion.told import SPARE, Told
 from victims.transcript.view import ITEM, View
 

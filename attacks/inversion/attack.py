@@ -6,13 +6,13 @@ they do not. Where all ratings take part in every step, min(n, K + 1) K of the e
 about K + min(n, K + 1) unknowns (``attacks.inversion.compression``).
 
 Where the rule mixes rows, clients with more ratings than K + 1 are read without any fit
-(``attacks.closed_form.integer_relation``). They tell the rest of the rule: number of steps, copies that move
-or not, rates, weight decay, scale (``attacks.inversion.choice``); and constants that most of them share serve
-for those with few ratings, whose ratings and start are fitted (``attacks.inversion.search``), to several
-rounds together where one has too few equations (``attacks.inversion.rounds_together``). The rule is an object
-(``attacks.client_rules.differentiable``). Steps of Adam are fitted otherwise
-(``attacks.closed_form.adaptive_recording``). What is declared of it says what is tried first, and is not
-believed otherwise.
+(``attacks.closed_form.numbers.integer_relation``). They tell the rest of the rule: number of steps, copies
+that move or not, rates, weight decay, scale (``attacks.inversion.choice``); and constants that most of them
+share serve for those with few ratings, whose ratings and start are fitted (``attacks.inversion.search``), to
+several rounds together where one has too few equations (``attacks.inversion.rounds_together``). The rule is
+an object (``attacks.client_rules.differentiable``). Steps of Adam are fitted otherwise
+(``attacks.closed_form.adaptive.adaptive_recording``). What is declared of it says what is tried first, and is
+not believed otherwise.
 
 What it assumes: uploads of rated items in the clear, rounded at most; the rating grid. It abstains on a
 client where no ratings on the grid explain its rows to their last digits, or several do.
@@ -51,8 +51,8 @@ from attacks.client_rules.named import (
 )
 from attacks.client_rules.paired_labels import PairedLabels
 from attacks.client_rules.semi_als import SemiALS
-from attacks.closed_form.adaptive_recording import read_adaptive
-from attacks.closed_form.drawn_anew import unless_drawn_anew
+from attacks.closed_form.adaptive.adaptive_recording import read_adaptive
+from attacks.closed_form.lists.drawn_anew import unless_drawn_anew
 from attacks.inversion.answers import FEWEST, Found, shared_constants
 from attacks.inversion.choice import Choice
 from attacks.inversion.clients import (

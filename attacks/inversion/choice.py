@@ -1,7 +1,7 @@
 """Which hypothesis explains some clients.
 
-Clients whose ratings are known without one (``attacks.closed_form.integer_relation``) tell it best: every
-value of every family is tried on them. Where there are none, ratings are fitted, too, with the declared
+Clients whose ratings are known without one (``attacks.closed_form.numbers.integer_relation``) tell it best:
+every value of every family is tried on them. Where there are none, ratings are fitted, too, with the declared
 value, then coarsely through each family and finely about its best: numbers of steps that are close explain
 rows nearly alike, and the fit with a neighbour is a start for the next.
 """
@@ -14,7 +14,7 @@ import numpy as np
 from jaxtyping import Float
 
 from attacks.client_rules.differentiable import ClientRule, Family
-from attacks.closed_form.readings import Rows
+from attacks.closed_form.uploads.readings import Rows
 from attacks.inversion.guess import Guess
 from attacks.inversion.least_squares import Unknowns
 from attacks.inversion.search import explained, told

@@ -8,11 +8,11 @@ import numpy as np
 from jaxtyping import Float
 
 from attacks.client_rules.differentiable import ClientRule
-from attacks.closed_form.fitted_chain import chain_of
-from attacks.closed_form.integer_relation import ratings_in_span
-from attacks.closed_form.item_rows import rounded_place_of, rows_of
-from attacks.closed_form.readings import Rows, moved, some_of
-from attacks.closed_form.row_readings import LONGEST
+from attacks.closed_form.numbers.integer_relation import ratings_in_span
+from attacks.closed_form.rows.row_readings import LONGEST
+from attacks.closed_form.uploads.fitted_chain import chain_of
+from attacks.closed_form.uploads.item_rows import rounded_place_of, rows_of
+from attacks.closed_form.uploads.readings import Rows, moved, some_of
 from attacks.inversion.answers import Found
 from attacks.inversion.choice import Choice, chosen, chosen_by_ratings
 from attacks.inversion.compression import aside, compressed, with_constant_columns

@@ -19,7 +19,7 @@ from typing import NamedTuple
 import numpy as np
 from jaxtyping import Bool, Float, Int
 
-from attacks.closed_form.readings import Rows
+from attacks.closed_form.uploads.readings import Rows
 from attacks.inversion.least_squares import Problem
 
 

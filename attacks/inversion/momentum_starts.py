@@ -28,7 +28,7 @@ from scipy.optimize import minimize_scalar
 
 from attacks.client_rules.local_steps import MOST_KEPT
 from attacks.client_rules.momentum_passes import AHEAD, COASTS, MOMENTUM, RATE, MomentumPasses
-from attacks.closed_form.readings import Rows
+from attacks.closed_form.uploads.readings import Rows
 from attacks.inversion.guess import Guess
 from attacks.inversion.pass_starts import LENGTHS, NUMBERS, near_the_grid
 from attacks.inversion.starts import Starts

@@ -12,9 +12,9 @@ import numpy as np
 from jaxtyping import Float
 
 from attacks.client_rules.differentiable import ClientRule
-from attacks.closed_form.decoding import distance_to_levels
-from attacks.closed_form.goodness_of_fit import step_of
-from attacks.closed_form.readings import Rows
+from attacks.closed_form.fit.decoding import distance_to_levels
+from attacks.closed_form.fit.goodness_of_fit import step_of
+from attacks.closed_form.uploads.readings import Rows
 from attacks.inversion.compression import Compressed
 from attacks.inversion.guess import Guess
 from attacks.inversion.least_squares import Unknowns

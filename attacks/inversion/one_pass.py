@@ -26,8 +26,8 @@ from attacks.client_rules.local_passes import (
     RATIO,
     LocalPasses,
 )
-from attacks.closed_form.decoding import distance_to_levels
-from attacks.closed_form.readings import Rows
+from attacks.closed_form.fit.decoding import distance_to_levels
+from attacks.closed_form.uploads.readings import Rows
 from attacks.inversion.compression import uncompressed
 from attacks.inversion.least_squares import Unknowns
 from attacks.inversion.many_starts import fitted

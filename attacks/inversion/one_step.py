@@ -6,10 +6,10 @@ import numpy as np
 from jaxtyping import Float
 
 from attacks.client_rules.differentiable import ClientRule
-from attacks.closed_form.integer_relation import LOOSE, precision_of
-from attacks.closed_form.readings import Rows
-from attacks.closed_form.reduction import leading_direction
-from attacks.closed_form.shared_pull import without_pull
+from attacks.closed_form.numbers.integer_relation import LOOSE, precision_of
+from attacks.closed_form.uploads.readings import Rows
+from attacks.closed_form.uploads.reduction import leading_direction
+from attacks.closed_form.uploads.shared_pull import without_pull
 from attacks.inversion.answers import Found
 from attacks.inversion.clients import BATCH_BYTES, leave_items, rows_in
 from victims.transcript.view import View

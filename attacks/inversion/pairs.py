@@ -1,10 +1,11 @@
 """Clients of a pairwise loss (BPR), read back: a fit confirms the labels that rows show, and names are found.
 
 Positives pull and negatives push, so that along their common direction rows fall into two labels by their
-sign. Which of these are the positives no rows of one client tell (``attacks.closed_form.positives``). Labels
-are held and the client's factor and the constants fitted: rows of a pairwise loss are explained to their last
-digits, after any number of steps, and others are not. Where each positive has one negative, pairs are rows of
-equal size, which short steps leave next to each other.
+sign. Which of these are the positives no rows of one client tell
+(``attacks.closed_form.implicit.positives``). Labels are held and the client's factor and the constants
+fitted: rows of a pairwise loss are explained to their last digits, after any number of steps, and others are
+not. Where each positive has one negative, pairs are rows of equal size, which short steps leave next to each
+other.
 
 What it assumes: rows of positives and of the negatives that were drawn, in the clear; one level, the mark of
 a positive. A positive that is no row is not seen.
@@ -20,11 +21,11 @@ from jaxtyping import Bool, Float, Int
 
 from attacks.base import Progress, silent
 from attacks.client_rules.paired_labels import PairedLabels
-from attacks.closed_form.implicit_recording import OPEN_LABEL, label_estimates
-from attacks.closed_form.positives import Named, joined, named
-from attacks.closed_form.readings import Rows, some_of
-from attacks.closed_form.reduction import leading_direction
-from attacks.closed_form.unmirrored import SURE
+from attacks.closed_form.centres.unmirrored import SURE
+from attacks.closed_form.implicit.implicit_recording import OPEN_LABEL, label_estimates
+from attacks.closed_form.implicit.positives import Named, joined, named
+from attacks.closed_form.uploads.readings import Rows, some_of
+from attacks.closed_form.uploads.reduction import leading_direction
 from attacks.inversion.answers import Found
 from attacks.inversion.clients import SAMPLE, open_clients
 from attacks.inversion.compression import uncompressed

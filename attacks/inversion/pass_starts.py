@@ -9,7 +9,7 @@ c the mean direction of u (length 1), l its length, kappa = 1 / (P l^2), w_i the
 pass u moves by g_i w_i / (P l) at item i. That is linear in c and kappa, so that the drift of the directions
 tells the length of u, up to P, and a wrong order explains next to nothing of it. A rating is then A g_j + the
 product of u and w_j, with one number A for all rows of the client, one over P eta l, which the rating grid
-takes. Beyond the papers; ``attacks.closed_form.moving_factor`` is the exact case of one pass.
+takes. Beyond the papers; ``attacks.closed_form.uploads.moving_factor`` is the exact case of one pass.
 """
 
 from __future__ import annotations
@@ -22,8 +22,8 @@ from jaxtyping import Float
 from scipy.special import expit
 
 from attacks.client_rules.local_passes import FIRST, RANGE, RATE, LocalPasses
-from attacks.closed_form.decoding import distance_to_levels
-from attacks.closed_form.readings import Rows
+from attacks.closed_form.fit.decoding import distance_to_levels
+from attacks.closed_form.uploads.readings import Rows
 from attacks.inversion.guess import Guess
 from attacks.inversion.starts import Starts
 

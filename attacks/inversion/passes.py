@@ -19,7 +19,7 @@ from jaxtyping import Bool, Float, Int
 
 from attacks.client_rules.local_passes import LocalPasses
 from attacks.client_rules.momentum_passes import MomentumPasses
-from attacks.closed_form.readings import Rows, some_of
+from attacks.closed_form.uploads.readings import Rows, some_of
 from attacks.inversion.compression import spare_of, uncompressed
 from attacks.inversion.guess import Guess
 from attacks.inversion.least_squares import Unknowns

@@ -13,7 +13,7 @@ import numpy as np
 from attacks.base import Progress, silent
 from attacks.client_rules.local_passes import LocalPasses
 from attacks.client_rules.momentum_passes import MomentumPasses
-from attacks.closed_form.readings import some_of
+from attacks.closed_form.uploads.readings import some_of
 from attacks.inversion.answers import Found
 from attacks.inversion.clients import is_one_pass, open_clients
 from attacks.inversion.momentum_choice import chosen_with_momentum

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from attacks.client_rules.named import OVER_ALL
-from attacks.closed_form.drawn_anew import Sent, compared, sent_in
+from attacks.closed_form.lists.drawn_anew import Sent, compared, sent_in
 from attacks.inversion.answers import Found
 from attacks.inversion.clients import BATCH_BYTES, answer_by_span
 from victims.transcript.view import View

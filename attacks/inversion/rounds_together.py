@@ -18,7 +18,7 @@ import numpy as np
 from jaxtyping import Bool, Float, Int
 
 from attacks.client_rules.differentiable import ClientRule
-from attacks.closed_form.readings import Rows
+from attacks.closed_form.uploads.readings import Rows
 from attacks.inversion.answers import Found
 from attacks.inversion.clients import BATCH_BYTES, SAMPLE
 from attacks.inversion.compression import uncompressed

@@ -12,9 +12,9 @@ import numpy as np
 from jaxtyping import Float
 
 from attacks.client_rules.differentiable import ClientRule
-from attacks.closed_form.decoding import nearest_level
-from attacks.closed_form.integer_relation import precision_of
-from attacks.closed_form.readings import Rows
+from attacks.closed_form.fit.decoding import nearest_level
+from attacks.closed_form.numbers.integer_relation import precision_of
+from attacks.closed_form.uploads.readings import Rows
 from attacks.inversion.compression import (
     Compressed,
     compressed,

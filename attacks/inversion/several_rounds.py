@@ -18,7 +18,7 @@ import numpy as np
 from jaxtyping import Array, Float, Int
 
 from attacks.client_rules.differentiable import ClientRule
-from attacks.closed_form.readings import Rows, among, narrowed, some_of
+from attacks.closed_form.uploads.readings import Rows, among, narrowed, some_of
 from attacks.inversion.answers import Found
 from attacks.inversion.clients import rows_in
 from attacks.inversion.compression import spare_of

@@ -1,8 +1,8 @@
 """Where fits begin: what the rows would say if the client had taken a single short step.
 
 To first order a row is sigma e u, so that a rating is A g + B h: g the row and h the item's factor along the
-rows' common direction, B the length of u, A = 1 / (sigma B) (``attacks.closed_form.affine_grid``). A and B
-are open. Some lengths are tried with the A that puts ratings nearest to the middle of their range, and the
+rows' common direction, B the length of u, A = 1 / (sigma B) (``attacks.closed_form.fit.affine_grid``). A and
+B are open. Some lengths are tried with the A that puts ratings nearest to the middle of their range, and the
 few pairs that put them nearest to the grid: where steps are short these are close to the truth, and where
 steps are long the fit finds it from afar.
 """
@@ -15,9 +15,9 @@ from typing import NamedTuple
 import numpy as np
 from jaxtyping import Float
 
-from attacks.closed_form.affine_grid import nearest_numbers
-from attacks.closed_form.readings import Rows
-from attacks.closed_form.reduction import leading_direction
+from attacks.closed_form.fit.affine_grid import nearest_numbers
+from attacks.closed_form.uploads.readings import Rows
+from attacks.closed_form.uploads.reduction import leading_direction
 from attacks.inversion.least_squares import Problem, Unknowns
 
 LENGTHS = np.logspace(-1.3, 1, 7)  # of u

@@ -11,8 +11,8 @@ from typing import NamedTuple
 import numpy as np
 from jaxtyping import Bool, Float, Int
 
-from attacks.closed_form.credible import one_multiple
-from attacks.closed_form.readings import Rows
+from attacks.closed_form.fit.credible import one_multiple
+from attacks.closed_form.uploads.readings import Rows
 from attacks.inversion.guess import Guess
 from attacks.inversion.least_squares import Unknowns
 from attacks.inversion.many_starts import chosen

@@ -9,7 +9,7 @@ import numpy as np
 from jaxtyping import Float, Int
 
 from attacks.base import Estimates, Reconstruction
-from attacks.closed_form.shunned_level import unless_shunned
+from attacks.closed_form.fit.shunned_level import unless_shunned
 from attacks.likelihood.batches import Rows
 from attacks.likelihood.learning import State, residual_scale
 from attacks.likelihood.model import Answers, AnyArray

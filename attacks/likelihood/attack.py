@@ -10,10 +10,10 @@ wins, client by client. Posteriors are of that maximum and of those one rating l
 (``attacks.likelihood.modes``).
 
 What it assumes: independent Laplace noise on every coordinate; its scale is read from the manifest or
-estimated. Where the same noise comes in several rounds (``attacks.closed_form.repeated_noise``) it reads the
-last one alone; ``attacks.trajectory`` reads more then. Constants of the update rule, and alpha, that the
-manifest lacks are estimated (``attacks.likelihood.nuisance``). Where the uploads do not determine them,
-``estimated_constants`` says so: then every round's factor is free (less is read), and without alpha it
+estimated. Where the same noise comes in several rounds (``attacks.closed_form.uploads.repeated_noise``) it
+reads the last one alone; ``attacks.trajectory`` reads more then. Constants of the update rule, and alpha,
+that the manifest lacks are estimated (``attacks.likelihood.nuisance``). Where the uploads do not determine
+them, ``estimated_constants`` says so: then every round's factor is free (less is read), and without alpha it
 abstains in include-unrated.
 Uploads that noise alone explains as well are abstained on; where all are, and yet the rows of a client have a
 direction in common (``attacks.likelihood.sign_test``), it says that its model fails instead of "noise". So it
@@ -22,9 +22,9 @@ under such noise are more likely as rows of the opposite sign, without the decla
 another size, they are taken so, and the option ``declared_rule`` says it; the scale of the rows
 (``upload_scale``, ``reduction``) is taken as declared. Where the rows hold no noise, and the declared rule
 does not make them, it abstains (``attacks.likelihood.exact_rows``). Where it makes them, with no noise to
-speak of, the closed form (``attacks.closed_form.spectral`` or ``attacks.closed_form.rating_grid``, whichever
-answers more clients) is the maximum, and its answer is given. Rows that clients send each other are read
-where they are such uploads (``attacks.likelihood.neighbours``).
+speak of, the closed form (``attacks.closed_form.spectral`` or ``attacks.closed_form.grid.rating_grid``,
+whichever answers more clients) is the maximum, and its answer is given. Rows that clients send each other are
+read where they are such uploads (``attacks.likelihood.neighbours``).
 """
 
 from __future__ import annotations
@@ -36,10 +36,10 @@ import numpy as np
 
 from attacks.base import Estimates, Progress, Reconstruction, all_abstain, silent
 from attacks.client_rules.premises import unlike
-from attacks.closed_form.rating_grid import Grid
-from attacks.closed_form.repeated_noise import CLEAN, noise_repeats
+from attacks.closed_form.grid.rating_grid import Grid
 from attacks.closed_form.spectral import Spectral
-from attacks.closed_form.upload_kind import uploaded_otherwise
+from attacks.closed_form.uploads.repeated_noise import CLEAN, noise_repeats
+from attacks.closed_form.uploads.upload_kind import uploaded_otherwise
 from attacks.likelihood.exact_rows import exact_rows
 from attacks.likelihood.manifest_model import unmodelled
 from attacks.likelihood.neighbours import as_uploads, in_stars, of_neighbours, unlike_uploads

@@ -12,7 +12,7 @@ from __future__ import annotations
 import numpy as np
 from jaxtyping import Bool, Float
 
-from attacks.closed_form.repeated_noise import CLEAN
+from attacks.closed_form.uploads.repeated_noise import CLEAN
 from victims.common.seeds import Purpose, generator
 from victims.transcript.view import Uploads, View
 

@@ -15,7 +15,7 @@ from collections.abc import Iterator
 import numpy as np
 from jaxtyping import Float
 
-from attacks.closed_form.reduction import freed
+from attacks.closed_form.uploads.reduction import freed
 from victims.transcript.view import View
 
 FLIPS = 199

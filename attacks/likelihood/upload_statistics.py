@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from attacks.closed_form.reduction import freed
+from attacks.closed_form.uploads.reduction import freed
 from attacks.likelihood.manifest_model import noise_law
 from victims.transcript.view import View
 

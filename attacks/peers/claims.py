@@ -8,8 +8,8 @@ from typing import NamedTuple
 import numpy as np
 from jaxtyping import Float, Int
 
-from attacks.closed_form.decoding import nearest_level
-from attacks.closed_form.reduction import leading_direction
+from attacks.closed_form.fit.decoding import nearest_level
+from attacks.closed_form.uploads.reduction import leading_direction
 from attacks.peers.nearby import Nearby, read_nearby
 from attacks.peers.reading import read_senders
 from attacks.peers.received import Arrived

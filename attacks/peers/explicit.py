@@ -14,8 +14,8 @@ from typing import NamedTuple
 import numpy as np
 from jaxtyping import Float, Int
 
-from attacks.closed_form.moving_factor import follow
-from attacks.closed_form.reduction import leading_direction
+from attacks.closed_form.uploads.moving_factor import follow
+from attacks.closed_form.uploads.reduction import leading_direction
 from attacks.peers.planes import meeting_planes
 from attacks.peers.sigmoid_grid import ratings_behind
 

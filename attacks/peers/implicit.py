@@ -23,7 +23,7 @@ from typing import NamedTuple
 import numpy as np
 from jaxtyping import Float, Int
 
-from attacks.closed_form.reduction import leading_direction
+from attacks.closed_form.uploads.reduction import leading_direction
 
 SPREAD = 0.3  # of the rows' size, across their common direction: above it they have none
 CLEARLY = 3.0  # standard errors by which a row must lie on one side

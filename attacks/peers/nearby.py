@@ -20,8 +20,8 @@ from typing import NamedTuple
 import numpy as np
 from jaxtyping import Float
 
-from attacks.closed_form.decoding import distance_to_levels, nearest_level
-from attacks.closed_form.goodness_of_fit import accidental
+from attacks.closed_form.fit.decoding import distance_to_levels, nearest_level
+from attacks.closed_form.fit.goodness_of_fit import accidental
 
 PAIRED = 19
 CLEARLY = 4.0  # deviations of other pairings by which a sender's own must be more likely

@@ -29,7 +29,7 @@ import scipy.sparse as sp
 from jaxtyping import Bool, Float, Int
 from scipy.sparse.csgraph import connected_components
 
-from attacks.closed_form.reduction import unit_vectors
+from attacks.closed_form.uploads.reduction import unit_vectors
 
 LEAST_FACTORS = 4  # two planes in three numbers always meet
 EXACT = 1024.0  # times the last digit: sines below it are none

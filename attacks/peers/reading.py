@@ -1,7 +1,7 @@
 """Ratings of each sender, from rows that are sorted by sender and freed of what regularises the item.
 
 What is left of a row is W e u with the u of its moment: the closed forms of one round read it, with the
-weight W for unknown (``attacks.closed_form.row_readings``). With r = A g + B h, the numbers A and B that
+weight W for unknown (``attacks.closed_form.rows.row_readings``). With r = A g + B h, the numbers A and B that
 put a sender's rows on the rating grid, tell W = 1 / |A B|, whatever the sender's u.
 """
 
@@ -12,8 +12,8 @@ from typing import NamedTuple
 import numpy as np
 from jaxtyping import Float, Int
 
-from attacks.closed_form.readings import Rows
-from attacks.closed_form.row_readings import best_reading
+from attacks.closed_form.rows.row_readings import best_reading
+from attacks.closed_form.uploads.readings import Rows
 from victims.transcript.manifest import Manifest
 
 

@@ -15,7 +15,7 @@ import numpy as np
 from jaxtyping import Float, Int
 from scipy.optimize import linear_sum_assignment
 
-from attacks.closed_form.reduction import unit_vectors
+from attacks.closed_form.uploads.reduction import unit_vectors
 from attacks.peers.directions import near_enough
 
 PASSES = 10

@@ -13,7 +13,7 @@ from typing import NamedTuple
 import numpy as np
 from jaxtyping import Float
 
-from attacks.closed_form.reduction import unit_vectors
+from attacks.closed_form.uploads.reduction import unit_vectors
 from victims.transcript.manifest import Manifest
 
 PRECISION = float(np.finfo(np.float64).eps)

@@ -6,8 +6,8 @@ v and e' = g'(x) (g(x) - R), R in 0..1. With u = c d and rows g d, x = c h for h
     R = g(c h) - g / (c g'(c h)),
 
 so that one number c per sender gives all of its ratings, and the known levels tell which. Where the sender
-steps after every rating, ``attacks.closed_form.moving_factor`` gives scalar and along of every row, of
-which the same holds with one c.
+steps after every rating, ``attacks.closed_form.uploads.moving_factor`` gives scalar and along of every row,
+of which the same holds with one c.
 
 Turning d turns R into 1 - R. Where the levels look the same from both ends the sign is open, and nothing is
 answered unless something else tells it: rows about implicit feedback do (``attacks.peers.implicit``).
@@ -23,8 +23,8 @@ import numpy as np
 from jaxtyping import Bool, Float
 from scipy.special import expit
 
-from attacks.closed_form.decoding import distance_to_levels, nearest_level
-from attacks.closed_form.goodness_of_fit import accidental, step_of
+from attacks.closed_form.fit.decoding import distance_to_levels, nearest_level
+from attacks.closed_form.fit.goodness_of_fit import accidental, step_of
 
 SHORTEST, LONGEST = 2.0, 400.0  # lengths that are tried, in units of the largest row
 TRIED = 1500  # of them, of each sign, evenly spaced in their logarithm

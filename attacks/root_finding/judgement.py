@@ -2,13 +2,14 @@
 
 The systems hold for the declared rule alone. Under another one, or under other constants, a solver finds a
 root as well, or stops somewhere, and the numbers there are no ratings. Without noise that shows: the right
-root lies on the grid (``attacks.closed_form.goodness_of_fit``). In include-unrated a second root has the
+root lies on the grid (``attacks.closed_form.fit.goodness_of_fit``). In include-unrated a second root has the
 ratings and puts unrated items anywhere, so that there it is enough that more numbers lie on a level than
 chance would put there. A solver that did not move from its start, which may be a level, shows nothing.
 
 Rows that are parallel to many digits show more: next to the length of the factor that was found all of them
-are on the grid, or that is not the client's factor (``attacks.closed_form.exact_grid``). They also tell which
-items are unrated whatever root was found for these, so that what a second root says of them is not told.
+are on the grid, or that is not the client's factor (``attacks.closed_form.grid.exact_grid``). They also tell
+which items are unrated whatever root was found for these, so that what a second root says of them is not
+told.
 """
 
 from __future__ import annotations
@@ -19,10 +20,10 @@ import numpy as np
 from jaxtyping import Bool, Float
 from scipy.stats import binom
 
-from attacks.closed_form.exact_grid import labels_at
-from attacks.closed_form.goodness_of_fit import ACCIDENT, accidental, misfit, step_of
-from attacks.closed_form.rating_grid import RowNumbers
-from attacks.closed_form.reduction import across_direction
+from attacks.closed_form.fit.goodness_of_fit import ACCIDENT, accidental, misfit, step_of
+from attacks.closed_form.grid.exact_grid import labels_at
+from attacks.closed_form.grid.rating_grid import RowNumbers
+from attacks.closed_form.uploads.reduction import across_direction
 from attacks.root_finding.clients import ClientRows
 from victims.transcript.manifest import Manifest
 from victims.transcript.view import ITEM

@@ -12,7 +12,7 @@ import jax.numpy as jnp
 import numpy as np
 from scipy.sparse.linalg import LinearOperator, lgmres
 
-from attacks.closed_form.decoding import looks_unrated
+from attacks.closed_form.fit.decoding import looks_unrated
 from attacks.root_finding import systems
 from attacks.root_finding.clients import ClientRows
 from victims.transcript.manifest import Manifest

@@ -29,10 +29,10 @@ import numpy as np
 
 from attacks.base import Estimates, Progress, Reconstruction, all_abstain, joined, silent
 from attacks.client_rules.premises import unlike
-from attacks.closed_form.contradicted import unless_most_fit
+from attacks.closed_form.fit.contradicted import unless_most_fit
 from attacks.closed_form.lowered import unless_lowered
-from attacks.closed_form.undeclared_pull import as_rows_say
-from attacks.closed_form.upload_kind import uploaded_otherwise
+from attacks.closed_form.uploads.undeclared_pull import as_rows_say
+from attacks.closed_form.uploads.upload_kind import uploaded_otherwise
 from attacks.obstacles import unreadable
 from attacks.root_finding.clients import ClientRows, ClientUploads, clients_of
 from attacks.root_finding.judgement import Told, is_judged, off_the_grid, sends_unrated, told_by_rows

@@ -5,7 +5,8 @@ whom factors are broadcast, for the server's steps tell the sums (``attacks.sums
 client of FedMF (paper 001, section 5) and of ``mf``, and in the first round of FedMVMF the item server and,
 in semi-als or without item features, every client. A sum with one contributor is y p_i. Two sums of one lone
 client are parallel; sums of several clients, whose y are real numbers, are not, but by accident. So parallel
-sums are rows of one client each, without a name, and ``attacks.closed_form.rating_grid`` reads their ratings.
+sums are rows of one client each, without a name, and ``attacks.closed_form.grid.rating_grid`` reads their
+ratings.
 
 What it assumes: sums without noise. What a client itself uploaded is subtracted first.
 
@@ -26,8 +27,8 @@ from scipy.sparse.csgraph import connected_components
 from scipy.spatial import cKDTree
 
 from attacks.base import Identities, Reconstruction, Scope, all_abstain
-from attacks.closed_form.rating_grid import Grid
-from attacks.closed_form.shunned_level import OPEN_OFFSET
+from attacks.closed_form.fit.shunned_level import OPEN_OFFSET
+from attacks.closed_form.grid.rating_grid import Grid
 from attacks.sums.broadcast_sums import LOOSE, implied_sums
 from victims.transcript.manifest import Upload
 from victims.transcript.view import Messages, Sums, View

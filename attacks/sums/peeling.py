@@ -7,7 +7,7 @@ With p_i the clients' factors and sum T = sum of y_i p_i over its contributors:
    (with one contributor that is T itself), and in the span of c sums of the same c < K unknown clients. Where
    these spans have one direction in common it is d: nobody need be alone, if K is larger than the sets;
 2. its rows in those sums are y = g / s along d; the length s is the one that puts them on the rating grid
-   (``attacks.closed_form.rating_grid``), and then p = s d and its answers follow;
+   (``attacks.closed_form.grid.rating_grid``), and then p = s d and its answers follow;
 3. a sum of at most K - 1 rows with known p_i is an over-determined linear system for its y_i, so the answers
    of all of them follow (of some more, when all combinations of a few answers are tried), and what is known
    is subtracted, in this round by its row, in others by its answer.
@@ -24,7 +24,7 @@ import numpy as np
 import scipy.sparse as sp
 from jaxtyping import Bool, Float, Int
 
-from attacks.closed_form.rating_grid import RowNumbers, best_length, distance_from_grid
+from attacks.closed_form.grid.rating_grid import RowNumbers, best_length, distance_from_grid
 from attacks.sums.row_answers import ON_GRID, answers_of, possible_answers, scalars_of
 from victims.transcript.manifest import Manifest
 from victims.transcript.view import ITEM, View

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 from jaxtyping import Bool, Float
 
-from attacks.closed_form.decoding import distance_to_levels, looks_unrated
+from attacks.closed_form.fit.decoding import distance_to_levels, looks_unrated
 from victims.transcript.manifest import Manifest
 
 ON_GRID = 1e-3  # stars, within which answers must be on the grid

@@ -11,7 +11,7 @@ from jaxtyping import Float, Int
 from scipy.stats import binom
 
 from attacks.base import Estimates, Outcome, Reconstruction, joined
-from attacks.closed_form.goodness_of_fit import ACCIDENT
+from attacks.closed_form.fit.goodness_of_fit import ACCIDENT
 from attacks.trajectory.judgement import Reasons, judge, lowered_before_stretching, unexplained
 from attacks.trajectory.passes import Entries, entries_of, separated
 from attacks.trajectory.stretched_ratings import Separated

@@ -7,7 +7,7 @@ from jaxtyping import Int
 
 from attacks.client_rules.client_update import unknown_step
 from attacks.client_rules.premises import steps_after_uploads, unlike
-from attacks.closed_form.repeated_noise import noise_repeats
+from attacks.closed_form.uploads.repeated_noise import noise_repeats
 from attacks.likelihood.manifest_model import fresh_normal, known_clip
 from attacks.obstacles import unreadable
 from attacks.trajectory.trajectory_model import TrajectoryModel

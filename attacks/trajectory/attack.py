@@ -35,10 +35,10 @@ from typing import Literal
 import numpy as np
 
 from attacks.base import Progress, Reconstruction, all_abstain, silent
-from attacks.closed_form.common_items import ROUNDS, with_common_items
-from attacks.closed_form.contradicted import unless_contradicted
+from attacks.closed_form.fit.contradicted import unless_contradicted
 from attacks.closed_form.lowered import unless_lowered
-from attacks.closed_form.repeated_noise import noise_repeats
+from attacks.closed_form.uploads.common_items import ROUNDS, with_common_items
+from attacks.closed_form.uploads.repeated_noise import noise_repeats
 from attacks.obstacles import unreadable
 from attacks.trajectory.answers import reconstruct
 from attacks.trajectory.applicability import model_of

@@ -11,8 +11,8 @@ from __future__ import annotations
 import numpy as np
 from jaxtyping import Bool, Float
 
-from attacks.closed_form.decoding import distance_to_levels
-from attacks.closed_form.goodness_of_fit import step_of
+from attacks.closed_form.fit.decoding import distance_to_levels
+from attacks.closed_form.fit.goodness_of_fit import step_of
 
 NEAR = 0.05  # of a step: four numbers of nothing are as near to levels with probability 1e-4
 ASKED = 24  # clients whose numbers say which shifts are tried

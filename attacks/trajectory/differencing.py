@@ -8,7 +8,7 @@ s_j = a_j^t / (w_j l) + l d . t_j is the same in both: the null vector of four c
 (1/l, l, 1/l', l'). Four rounds and four rated items are enough; learning rate, regularisation, start,
 and the noise's size may be unknown. Where rows are sigma times that, of any sign, the null vector is
 (1/(sigma l), l, ..) and says s_j up to a factor; ratings on the grid tell it
-(``attacks.closed_form.affine_grid``).
+(``attacks.closed_form.fit.affine_grid``).
 
 References
 ----------
@@ -23,9 +23,9 @@ from typing import NamedTuple
 import numpy as np
 from jaxtyping import Bool, Float
 
-from attacks.closed_form.affine_grid import best_numbers
-from attacks.closed_form.decoding import distance_to_levels
-from attacks.closed_form.goodness_of_fit import DIGITS, OFF_GRID, step_of
+from attacks.closed_form.fit.affine_grid import best_numbers
+from attacks.closed_form.fit.decoding import distance_to_levels
+from attacks.closed_form.fit.goodness_of_fit import DIGITS, OFF_GRID, step_of
 
 EXACT, FEWEST_JUDGED = (
     1e-6,

@@ -21,7 +21,7 @@ from dataclasses import dataclass, field
 import numpy as np
 from jaxtyping import Float, Int
 
-from attacks.closed_form.goodness_of_fit import ACCIDENT
+from attacks.closed_form.fit.goodness_of_fit import ACCIDENT
 from attacks.metadata.rating_prior import PSEUDO_COUNTS, log_shares
 from attacks.trajectory.item_quality import candidate_shares
 from attacks.trajectory.stretched_ratings import Separated

@@ -1,9 +1,9 @@
 """Whether a client's fit may be believed: the declared rule and noise, and the rating grid, explain it.
 
 Without fresh noise, rows that are explained by numbers off the rating grid
-(``attacks.closed_form.goodness_of_fit``; stretched ratings once their weights are taken off) tell that the
-clients' rule is not the declared one. Under fresh noise a chi-square test of the residual does, and, where
-nothing is stretched, numbers that are surely between the levels.
+(``attacks.closed_form.fit.goodness_of_fit``; stretched ratings once their weights are taken off) tell that
+the clients' rule is not the declared one. Under fresh noise a chi-square test of the residual does, and,
+where nothing is stretched, numbers that are surely between the levels.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from jaxtyping import Float
 from scipy.stats import chi2
 
 from attacks.closed_form.common_numbers import FEWEST_ALONE
-from attacks.closed_form.goodness_of_fit import ACCIDENT, accidental, log_odds_between, misfit
+from attacks.closed_form.fit.goodness_of_fit import ACCIDENT, accidental, log_odds_between, misfit
 from attacks.trajectory.stretched_ratings import Separated
 from attacks.trajectory.trajectory_model import Fitted, TrajectoryModel
 

@@ -18,9 +18,9 @@ from jaxtyping import Bool, Float
 
 from attacks.base import Reconstruction, Scope
 from attacks.closed_form.common_numbers import offset_by_votes
-from attacks.closed_form.contradicted import silent_about, unless_off_the_grid
-from attacks.closed_form.goodness_of_fit import step_of
-from attacks.closed_form.shunned_level import OPEN_OFFSET, may_be_lowered
+from attacks.closed_form.fit.contradicted import silent_about, unless_off_the_grid
+from attacks.closed_form.fit.goodness_of_fit import step_of
+from attacks.closed_form.fit.shunned_level import OPEN_OFFSET, may_be_lowered
 from attacks.trajectory.common_shift import clients_explained, explained_otherwise
 from attacks.trajectory.trajectory_model import TrajectoryModel
 

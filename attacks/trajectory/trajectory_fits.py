@@ -15,8 +15,8 @@ import numpy as np
 from jaxtyping import Float
 
 from attacks.client_rules.client_update import step_of
-from attacks.closed_form.decoding import distance_to_levels
-from attacks.closed_form.goodness_of_fit import step_of as step_of_grid
+from attacks.closed_form.fit.decoding import distance_to_levels
+from attacks.closed_form.fit.goodness_of_fit import step_of as step_of_grid
 from attacks.trajectory.differencing import DifferencingEstimate, from_differences
 from attacks.trajectory.factor_trajectories import Packed
 from attacks.trajectory.least_squares import Fit, fit

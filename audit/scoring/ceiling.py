@@ -28,7 +28,7 @@ from jaxtyping import Bool
 
 from attacks.base import Estimates
 from attacks.client_rules.premises import unlike
-from attacks.closed_form.repeated_noise import noise_repeats
+from attacks.closed_form.uploads.repeated_noise import noise_repeats
 from attacks.likelihood import oracle
 from attacks.likelihood.oracle import Answers, BatchCache
 from attacks.obstacles import alpha_unknown, unreadable

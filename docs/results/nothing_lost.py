@@ -43,7 +43,7 @@ if not path.exists():
 view = fl.open_transcript(path).view("server")
 fl.attack(path, told["attack"])
 try:
-    from attacks.closed_form.kept import forget
+    from attacks.closed_form.uploads.kept import forget
     forget()
 except ImportError:  # an earlier commit
     pass

@@ -2,7 +2,7 @@
 
 ``python -m tests.soak.declarations`` tries every key on every program. Seeds are fixed. With others an attack
 may answer a client about whom the rows tell it nothing with a probability of at most 0.001
-(``attacks.closed_form.goodness_of_fit``).
+(``attacks.closed_form.fit.goodness_of_fit``).
 """
 
 from __future__ import annotations

@@ -2,8 +2,8 @@
 
 Of every attack either next to nobody is answered, or those who are answered are read better than by a guess.
 Accidents: each client is answered about nothing with a probability of at most 0.001
-(``attacks.closed_form.goodness_of_fit``), so that three of 60 in any one case are next to impossible; the bar
-is 5 % of the clients.
+(``attacks.closed_form.fit.goodness_of_fit``), so that three of 60 in any one case are next to impossible; the
+bar is 5 % of the clients.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from attacks.closed_form.goodness_of_fit import accidental, log_odds_between, misfit
+from attacks.closed_form.fit.goodness_of_fit import accidental, log_odds_between, misfit
 from audit.factories import make_attack, make_defenses
 from audit.scoring.answers_said import round_ratings
 from victims.data.synthetic import Synthetic, generate

@@ -25,10 +25,10 @@ from typing import NamedTuple
 import numpy as np
 
 import factorleak as fl
-from attacks.closed_form.centred import Centred, read_centred
-from attacks.closed_form.mirrored import patterns_of
-from attacks.closed_form.readings import Rows
-from attacks.closed_form.unmirrored import UPRIGHT, unmirrored
+from attacks.closed_form.centres.centred import Centred, read_centred
+from attacks.closed_form.centres.mirrored import patterns_of
+from attacks.closed_form.centres.unmirrored import UPRIGHT, unmirrored
+from attacks.closed_form.uploads.readings import Rows
 
 FACTORS, FEWEST = 8, 5
 LESS = ("middle", "own mean")

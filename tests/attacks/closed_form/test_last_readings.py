@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 import factorleak as fl
-from attacks.closed_form.pulled_group import one_line
-from attacks.closed_form.rated_twice import ratings_beside_sums
+from attacks.closed_form.chains.pulled_group import one_line
+from attacks.closed_form.rows.rated_twice import ratings_beside_sums
 from tests.oracles.gap_programs import GapProgram, all_of_it, beside_noise, some_twice
 
 WHOLE = (1.0, 2.0, 3.0, 4.0, 5.0)

@@ -7,7 +7,7 @@ import pytest
 
 import factorleak as fl
 from attacks.base import Scope
-from attacks.closed_form.contradicted import silent_about
+from attacks.closed_form.fit.contradicted import silent_about
 from attacks.closed_form.lowered import unless_lowered
 
 RULE = {"rule": "sgd", "order": "batch", "local_steps": 1, "batch_size": "all", "reduction": "sum"}

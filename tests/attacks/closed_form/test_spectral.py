@@ -10,7 +10,7 @@ import pytest
 
 import factorleak as fl
 from attacks.base import Reconstruction
-from attacks.closed_form.goodness_of_fit import misfit
+from attacks.closed_form.fit.goodness_of_fit import misfit
 from attacks.closed_form.spectral import Spectral
 from audit.factories import make_defenses
 from tests.conftest import SCENARIOS

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 import factorleak as fl
-from attacks.closed_form.item_rows import BATCH_BYTES, rows_of
+from attacks.closed_form.uploads.item_rows import BATCH_BYTES, rows_of
 from victims.transcript.manifest import Manifest
 from victims.transcript.writer import TranscriptWriter
 

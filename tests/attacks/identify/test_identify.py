@@ -9,7 +9,7 @@ import pytest
 from typer.testing import CliRunner
 
 import factorleak as fl
-from attacks.closed_form.goodness_of_fit import ACCIDENT
+from attacks.closed_form.fit.goodness_of_fit import ACCIDENT
 from attacks.identify.identification import Identification
 from audit.cli.main import app
 from tests.oracles.client_programs import Program

@@ -7,7 +7,7 @@ import pytest
 
 import factorleak as fl
 from attacks.client_rules.local_steps import RATE, LocalSteps
-from attacks.closed_form.integer_relation import Relation
+from attacks.closed_form.numbers.integer_relation import Relation
 from attacks.inversion.answers import SEVERAL, Found
 from attacks.inversion.least_squares import Unknowns
 from attacks.inversion.told import Told

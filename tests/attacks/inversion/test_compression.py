@@ -9,7 +9,7 @@ import pytest
 
 from attacks.base import Reconstruction
 from attacks.client_rules.local_steps import LocalSteps
-from attacks.closed_form.readings import Rows
+from attacks.closed_form.uploads.readings import Rows
 from attacks.inversion.attack import Inversion
 from attacks.inversion.compression import aside, spare_of
 from attacks.inversion.one_step import ASIDE

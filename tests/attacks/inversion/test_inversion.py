@@ -12,7 +12,7 @@ import pytest
 import factorleak as fl
 from attacks.base import Reconstruction
 from attacks.client_rules.differentiable import Family
-from attacks.closed_form.integer_relation import Relation
+from attacks.closed_form.numbers.integer_relation import Relation
 from attacks.inversion.answers import Found
 from attacks.inversion.attack import Inversion
 from tests.oracles.local_training import Client, Program

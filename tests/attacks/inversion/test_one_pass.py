@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from attacks.client_rules.local_passes import LocalPasses
-from attacks.closed_form.readings import Rows
+from attacks.closed_form.uploads.readings import Rows
 from attacks.inversion.guess import Guess
 from attacks.inversion.passes import told_in_order
 from tests.oracles.pass_programs import Passer

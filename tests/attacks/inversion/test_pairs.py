@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 import factorleak as fl
-from attacks.closed_form.implicit_recording import OPEN_LABEL
+from attacks.closed_form.implicit.implicit_recording import OPEN_LABEL
 from attacks.inversion.pairs import NO_PAIRS, RATINGS
 from tests.oracles.paired_client import trained
 

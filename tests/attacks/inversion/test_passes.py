@@ -96,7 +96,7 @@ def test_another_order_explains_nothing(tmp_path: Path):
 
 def test_minibatches_show_in_the_ranks_of_rows():
     """Two passes: rows of one minibatch have two directions, those of two have four."""
-    from attacks.closed_form.readings import Rows
+    from attacks.closed_form.uploads.readings import Rows
 
     rng = np.random.default_rng(0)
     v, u, r = rng.normal(0, 0.5, (22, 6)), rng.normal(0, 0.5, 6), rng.integers(1, 6, 22) * 1.0
@@ -109,7 +109,7 @@ def test_minibatches_show_in_the_ranks_of_rows():
 def test_no_pass_starts_where_predictions_are_on_the_flat_of_a_sigmoid(tmp_path: Path):
     """Factors so long that the slope is 0 in floating point: it was divided by."""
     from attacks.client_rules.local_passes import LocalPasses
-    from attacks.closed_form.readings import Rows
+    from attacks.closed_form.uploads.readings import Rows
     from attacks.inversion.guess import Guess
     from attacks.inversion.pass_starts import pass_starts
 

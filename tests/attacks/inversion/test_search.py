@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from attacks.client_rules.local_steps import LocalSteps
-from attacks.closed_form.readings import Rows
+from attacks.closed_form.uploads.readings import Rows
 from attacks.inversion.guess import Guess
 from attacks.inversion.search import told
 from tests.oracles.local_training import HALF_STARS, Client

@@ -11,7 +11,7 @@ from attacks.trajectory.judgement import lowered_before_stretching
 from attacks.trajectory.trajectory_model import Fitted
 from audit.scoring.truth import read_truth
 from tests.attacks.closed_form.test_common_numbers import right_differences
-from tests.attacks.closed_form.test_repeated_noise import DECLARED, recorded
+from tests.attacks.closed_form.uploads.test_repeated_noise import DECLARED, recorded
 from victims.transcript.writer import truth_path
 
 RIGHT, WRONG = (

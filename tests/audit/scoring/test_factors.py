@@ -10,9 +10,9 @@ import pyarrow as pa
 import pytest
 
 from attacks.base import ClientFactors, Reconstruction, joined
-from attacks.closed_form.contradicted import silent_about
 from attacks.closed_form.fedmf_eq24 import Eq24
-from attacks.closed_form.rating_grid import Grid
+from attacks.closed_form.fit.contradicted import silent_about
+from attacks.closed_form.grid.rating_grid import Grid
 from attacks.closed_form.spectral import Spectral
 from attacks.closed_form.undeclared import Undeclared
 from attacks.likelihood.attack import Likelihood

@@ -1,0 +1,1 @@
+"""Biases of clients and of items."""

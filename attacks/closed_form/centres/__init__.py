@@ -1,0 +1,1 @@
+"""Ratings less a number that nobody told, and their mirror images."""

@@ -1,0 +1,280 @@
+"""The number that all clients take off their ratings, which nobody told: its place on the grid.
+
+Beyond the papers. What one client's rows leave open (``attacks.closed_form.centres.centred``), a shift by
+whole levels and the sign, others tell: a number that all clients take off their ratings has one place on the
+grid where all of them fit. Where its mirror image is another number (the mean of all ratings, 3.53, and 2.47)
+every client has the sign of all others, and one bit is open for the whole recording
+(``attacks.closed_form.centres.unmirrored``).
+
+What it assumes: as ``attacks.closed_form.centres.centred``; of the scale of the rows, that clients whose
+ratings leave multiples open share it with the others.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+from jaxtyping import Bool, Float, Int
+from scipy.special import expit
+
+from attacks.closed_form.centres.centred import Centred
+from attacks.closed_form.centres.sign_agreement import log_odds_upright, mean_and_variance
+from attacks.closed_form.fit.goodness_of_fit import step_of
+from attacks.closed_form.uploads.common_scale import ALIKE, common_scale
+
+FEWEST, ALL = 3, 0.95  # clients that must be read, and the share of them that one number has to fit
+ONE = (
+    1  # client with room for no other number is enough where all have one sign: the others confirm its digits
+)
+NEAR = 1e-3  # of a step, within which two numbers are one
+OWN_MIRROR = 1e-2  # of a step, within which a number's mirror image is not told from it by rows
+
+
+class Patterns(NamedTuple):
+    """Ratings of some clients up to a shift and a mirror image, as ``Centred`` has them.
+
+    Attributes
+    ----------
+    owner, item, above : (n_ratings,) int
+        w of each rating.
+    start : (n_clients,)
+        r - m where w is 0, or m - r, in stars; for w in lowest terms.
+    times : (n_clients,) int
+        What w is to be multiplied by; 0 where it is not told.
+    reach, n_rated : (n_clients,) int
+        Largest w, in lowest terms; number of ratings.
+    """
+
+    owner: Int[np.ndarray, " ratings"]
+    item: Int[np.ndarray, " ratings"]
+    above: Int[np.ndarray, " ratings"]
+    start: Float[np.ndarray, " clients"]
+    times: Int[np.ndarray, " clients"]
+    reach: Int[np.ndarray, " clients"]
+    n_rated: Int[np.ndarray, " clients"]
+
+
+class Centre(NamedTuple):
+    """The number that all clients take off their ratings, in stars; NaN where there is none in common.
+
+    ``placed`` says whether one number, or it and its mirror image, fits, and no other.
+    """
+
+    value: float
+    placed: bool
+
+
+def patterns_of(read: list[tuple[Centred, np.ndarray]], n_levels: int) -> Patterns:
+    """Gather what was read of all clients.
+
+    Parameters
+    ----------
+    read : list of (Centred, (users, rows) int)
+        Of each batch, with the items of its rows.
+    n_levels : int
+        Of the grid.
+
+    Returns
+    -------
+    Patterns
+        Clients in the order of the batches.
+    """
+    owner, item, above = [], [], []
+    first = 0
+    for found, index in read:
+        user, row = np.nonzero(found.above >= 0)
+        owner.append(user + first)
+        item.append(np.broadcast_to(index, found.above.shape)[user, row])
+        above.append(found.above[user, row])
+        first += found.told.size
+    start, told, reach, scale = (
+        np.concatenate(parts)
+        for parts in zip(
+            *((one.start, one.told, one.reach, 1 / _product(one)) for one, _ in read), strict=True
+        )
+    )
+    owners = np.concatenate(owner)
+    count = np.bincount(owners, minlength=told.size)
+    times = _times(told, reach, scale, count, n_levels)
+    return Patterns(owners, np.concatenate(item), np.concatenate(above), start, times, reach, count)
+
+
+def _product(found: Centred) -> Float[np.ndarray, " users"]:
+    """A B, which is one over the scale of the rows; 1 where nothing is told."""
+    return np.where(found.told, found.numbers.prod(axis=1), 1.0)
+
+
+def _times(
+    told: Bool[np.ndarray, " clients"],
+    reach: Int[np.ndarray, " clients"],
+    scale: Float[np.ndarray, " clients"],
+    count: Int[np.ndarray, " clients"],
+    n_levels: int,
+) -> Int[np.ndarray, " clients"]:
+    """What patterns are to be multiplied by: 1 where no multiple has room on the grid, else as scales say."""
+    most = np.where(told, (n_levels - 1) // np.maximum(reach, 1), 0)
+    alone = most == 1
+    shared = common_scale(scale[alone], count[alone].astype(float))
+    if shared is None:
+        return alone.astype(int)
+    with np.errstate(invalid="ignore", divide="ignore"):
+        ratio = np.nan_to_num(np.sqrt(scale / shared.of(np.maximum(count, 1).astype(float))))
+    times = np.rint(ratio).astype(int)
+    return np.where(told & (np.abs(ratio - times) <= ALIKE * ratio) & (times <= most), times, 0)
+
+
+def centre_of(found: Patterns, levels: Float[np.ndarray, " levels"]) -> Centre:
+    """Find the number that all clients take off their ratings.
+
+    Parameters
+    ----------
+    found : Patterns
+    levels : (n_levels,)
+        An even grid, ascending, in stars.
+
+    Returns
+    -------
+    Centre
+        The lower of two mirror images. None where each takes off its own mean: those may be equal. It is
+        placed by three clients who have room for no other, and by one where it has a mirror image that is
+        another number: then all clients agree on its digits, which no client read wrongly does. It is not
+        where its mirror image is whole levels away (3 and 2.5 on half stars up to 5): r - 1/2 less 2.5 is
+        r less 3, and who has no end of the grid leaves that open.
+    """
+    step, usable = step_of(levels), np.flatnonzero(found.times > 0)
+    nothing = Centre(np.nan, False)
+    if usable.size < FEWEST:
+        return nothing
+    total = np.bincount(found.owner, found.above, minlength=found.n_rated.size)[usable]
+    mean = found.start[usable] + step * total / found.n_rated[usable]
+    if np.mean(np.abs(mean) * found.times[usable] < NEAR * step) >= ALL:
+        return nothing
+    shift = np.arange(levels.size)
+    times = found.times[usable, None]
+    there = shift + times * found.reach[usable, None] < levels.size
+    up = levels[0] + shift * step - times * found.start[usable, None]
+    both = np.concatenate([up, levels[0] + levels[-1] - up], axis=1)
+    value = both[np.concatenate([there, there], axis=1)]
+    client = np.repeat(np.arange(usable.size), 2 * there.sum(axis=1))
+    value, client = value[np.argsort(value)], client[np.argsort(value)]
+    group = np.concatenate([[0], np.cumsum(np.diff(value) > NEAR * step)])
+    pairs = np.unique(np.stack([group, client]), axis=1)[0]
+    fitting = np.bincount(pairs)
+    middle = np.bincount(group, value) / np.bincount(group)
+    best = fitting.max()
+    if best < max(ALL * usable.size, FEWEST):
+        return nothing
+    lower = float(middle[fitting == best][0])
+    mirror = levels[0] + levels[-1] - lower
+    near = (np.abs(middle - lower) < NEAR * step) | (np.abs(middle - mirror) < NEAR * step)
+    told_apart = has_other_mirror(lower, levels)
+    fewest = ONE if told_apart else FEWEST
+    placed = bool(np.all(fitting[~near] <= min(best - fewest, ALL * usable.size)))
+    return Centre(lower, placed and bool(told_apart or mirror - lower < NEAR * step))
+
+
+def has_other_mirror(centre: float, levels: Float[np.ndarray, " levels"]) -> bool:
+    """Whether rows tell a centre from its mirror image, up to whole levels: all clients have one sign then.
+
+    Parameters
+    ----------
+    centre : float
+        In stars.
+    levels : (n_levels,)
+        An even grid, ascending, in stars.
+
+    Returns
+    -------
+    bool
+
+    Examples
+    --------
+    >>> stars = np.arange(1.0, 6.0)
+    >>> has_other_mirror(3.53, stars), has_other_mirror(3.0, stars), has_other_mirror(3.5, stars)
+    (True, False, False)
+    """
+    halves = 2 * (centre - float(levels[0])) / step_of(levels)
+    return abs(halves - round(halves)) > 2 * OWN_MIRROR
+
+
+def higher_centre(
+    found: Patterns, centre: float, levels: Float[np.ndarray, " levels"]
+) -> tuple[float, float]:
+    """Choose between a centre and its mirror image, where these differ, by how high the ratings are then.
+
+    Parameters
+    ----------
+    found : Patterns
+    centre : float
+        In stars.
+    levels : (n_levels,)
+        An even grid, ascending, in stars.
+
+    Returns
+    -------
+    centre : float
+    probability : float
+        0.5 to 1.
+    """
+    placing = placed(found, centre, levels)
+    there = (placing >= 0).any(axis=1)
+    mean = means(found, placing, levels)
+    own = np.where(placing[:, 0] >= 0, mean[:, 0], mean[:, 1])
+    count = np.where(there, found.n_rated, 0).astype(float)
+    odds = float(
+        log_odds_upright(*mean_and_variance(np.where(there, own, 0.0)[:, None], count), levels.size)[0]
+    )
+    chosen = centre if odds >= 0 else levels[0] + levels[-1] - centre
+    return float(chosen), float(expit(abs(odds)))
+
+
+def placed(
+    found: Patterns, centre: float, levels: Float[np.ndarray, " levels"]
+) -> Int[np.ndarray, "clients 2"]:
+    """Place each client's w of 0 on the grid, where a number is taken off, under either sign.
+
+    Parameters
+    ----------
+    found : Patterns
+    centre : float
+        The number, in stars.
+    levels : (n_levels,)
+        An even grid, ascending, in stars.
+
+    Returns
+    -------
+    (n_clients, 2) int
+        Steps from its end of the grid, or -1 where the client does not fit: as it is, and mirrored.
+    """
+    step = step_of(levels)
+    start = found.times * found.start
+    place = np.stack([centre + start - levels[0], levels[-1] + start - centre], axis=1) / step
+    near = np.rint(place)
+    fits = (np.abs(place - near) < 2 * NEAR) & (near >= 0) & (found.times > 0)[:, None]
+    fits &= near + (found.times * found.reach)[:, None] < levels.size
+    return np.where(fits, near, -1).astype(int)
+
+
+def means(
+    found: Patterns, placing: Int[np.ndarray, "clients 2"], levels: Float[np.ndarray, " levels"]
+) -> Float[np.ndarray, "clients 2"]:
+    """Mean rating of each client under either sign.
+
+    Parameters
+    ----------
+    found : Patterns
+    placing : (n_clients, 2) int
+        As of ``placed``.
+    levels : (n_levels,)
+        An even grid, ascending, in stars.
+
+    Returns
+    -------
+    (n_clients, 2)
+        Share of the grid, less 1/2; NaN where not placed.
+    """
+    total = np.bincount(found.owner, found.above, minlength=found.n_rated.size)
+    above = found.times * total / np.maximum(found.n_rated, 1)
+    mean = (placing + above[:, None]) / (levels.size - 1) - 0.5
+    return np.where(placing >= 0, mean * np.array([1.0, -1.0]), np.nan)

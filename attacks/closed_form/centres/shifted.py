@@ -1,0 +1,208 @@
+"""A bias of the client that nobody told, beside known biases of items: one step's ratings, up to a shift.
+
+Programs after Koren predict mu + b_u + b_j + p . q_j. Where b_j is broadcast and the client keeps b_u, its
+rows of one step over all ratings are e_j p, and with mu in b_u, or in b_j where it is told,
+
+    r_j = A g_j + B h_j + C + b_j,
+
+g the rows along the client's direction, h its factors (``attacks.closed_form.grid.rank_one``), C = mu + b_u.
+Of a client with n ratings that are n equations in three real numbers and n levels. Known b_j that differ by
+no half steps leave neither the mirror image of the ratings (``attacks.closed_form.centres.centred``) nor a
+multiple of them: what is open is a shift of all of them by whole levels, which C takes up. It is told by both
+ends of the grid, or from round to round (``attacks.closed_form.biases.bias_steps``).
+
+What it assumes: an even grid, rows exact or in single precision, four ratings or more (about seven in single
+precision), and three different b_j or more.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+from jaxtyping import Bool, Float, Int
+
+from attacks.closed_form.centres.centred import fitted, spread_of
+from attacks.closed_form.chains.chain_readings import LEAST, TELLING
+from attacks.closed_form.fit.affine_grid import EVIDENCE, nearest_numbers
+from attacks.closed_form.fit.credible import HALF
+from attacks.closed_form.fit.goodness_of_fit import step_of
+from attacks.closed_form.rows.row_readings import one_step
+from attacks.closed_form.uploads.moving_factor import PARALLEL
+from attacks.closed_form.uploads.readings import Rows
+from attacks.closed_form.uploads.reduction import leading_direction
+from attacks.closed_form.uploads.shared_pull import without_pull
+
+ROUNDS = 2  # of fitting the levels that numbers name
+DIFFERENT, APART = 3, 1e-3  # biases of a client's items, and by how much, of half a step, they must differ
+
+
+class Shifted(NamedTuple):
+    """What is read of some clients in one round, up to a shift by whole levels.
+
+    Attributes
+    ----------
+    above : (users, rows) int
+        w: steps above the client's lowest rating; -1 where not told.
+    bias : (users,)
+        C in stars, if the lowest rating is the lowest level: one step more for each that it is higher.
+    pushed : (users,)
+        Sum of the errors, in stars.
+    factor, pushed_factor : (users, K)
+        The client's, and the sum of errors times factors of their items.
+    numbers : (users, 2)
+        A and B.
+    pull : (users,)
+        Multiple of its factor that was taken off each row.
+    distance : (users,)
+        From the steps, in the mean, in stars.
+    told : (users,) bool
+    """
+
+    above: Int[np.ndarray, "users rows"]
+    bias: Float[np.ndarray, " users"]
+    pushed: Float[np.ndarray, " users"]
+    factor: Float[np.ndarray, "users K"]
+    pushed_factor: Float[np.ndarray, "users K"]
+    numbers: Float[np.ndarray, "users 2"]
+    pull: Float[np.ndarray, " users"]
+    distance: Float[np.ndarray, " users"]
+    told: Bool[np.ndarray, " users"]
+
+
+def read_shifted(
+    rows: Rows,
+    levels: Float[np.ndarray, " levels"],
+    known: Int[np.ndarray, "users rows"] | None = None,
+    *,
+    pulled: bool = True,
+) -> Shifted:
+    """Read clients as one step, or as one with an unknown multiple of the factors in each row.
+
+    Parameters
+    ----------
+    rows : Rows
+        Divided by no scale.
+    levels : (n_levels,)
+        An ``even`` grid, in stars (``attacks.closed_form.centres.centred``).
+    known : (users, rows) int, optional
+        w as read in another round; it is looked for where this is not given.
+    pulled : bool
+        Whether that multiple is looked for.
+
+    Returns
+    -------
+    Shifted
+    """
+    with np.errstate(over="ignore", invalid="ignore", divide="ignore"):
+        best = _on_steps(rows, levels, known, np.zeros(len(rows.rows)))
+        if best.told.all() or not rows.rows.shape[1] or not pulled:
+            return best
+        clean, pull = without_pull(rows.rows, rows.factors, rows.item)
+        second = _on_steps(rows._replace(rows=clean), levels, known, pull)
+    return Shifted(
+        *(
+            np.where(best.told.reshape(-1, *[1] * (first.ndim - 1)), first, other)
+            for first, other in zip(best, second, strict=True)
+        )
+    )
+
+
+def _on_steps(
+    rows: Rows,
+    levels: Float[np.ndarray, " levels"],
+    known: Int[np.ndarray, "users rows"] | None,
+    pull: Float[np.ndarray, " users"],
+) -> Shifted:
+    """The numbers that put A g + B h + C + b on the steps of the grid, wherever these begin."""
+    numbers = one_step(rows)
+    step, there = step_of(levels), numbers.there & numbers.whole[:, None]
+    columns = np.stack([numbers.scalar, numbers.along, np.ones(there.shape)], axis=2) * there[..., None]
+    offset = rows.offset * there
+    count = there.sum(axis=1)
+    if known is None:
+        above = _nearest_steps(columns, offset, there, numbers.along, levels)
+    else:
+        above = np.where(there, known, 0)
+    best = fitted(columns, step * above - offset)
+    off = np.matmul(columns, best[..., None])[..., 0] + offset - step * above
+    distance = np.where(there, np.abs(off), 0).sum(axis=1) / np.maximum(count, 1)
+    a, b, c = best.T
+    floor = PARALLEL * rows.precision * step
+    # what meets the grid by accident: each row beyond three is as near with this probability
+    nats = (count - 3) * np.log(step / (4 * np.maximum(distance, floor))) - 3 * np.log(levels.size)
+    reach = above.max(axis=1, initial=0)
+    told = numbers.whole & (nats >= EVIDENCE) & (reach > 0) & (reach < levels.size) & (a * b != 0)
+    told &= np.isfinite(distance) & (distance <= rows.precision**HALF * step) & one_sided(offset, there, step)
+    told &= np.abs(b) * spread_of(numbers.along, there) > np.maximum(distance / TELLING, LEAST * step)
+    if known is not None:
+        told &= (there == (known >= 0)).all(axis=1)
+    error = a[:, None] * np.where(there, numbers.scalar, 0)
+    return Shifted(
+        np.where(there & told[:, None], above, -1),
+        levels[0] + c,
+        error.sum(axis=1),
+        b[:, None] * leading_direction(rows.rows)[0],
+        np.matmul(error[:, None], rows.factors)[:, 0],
+        np.stack([a, b], axis=1),
+        pull,
+        distance,
+        told,
+    )
+
+
+def _nearest_steps(
+    columns: Float[np.ndarray, "users rows 3"],
+    offset: Float[np.ndarray, "users rows"],
+    there: Bool[np.ndarray, "users rows"],
+    along: Float[np.ndarray, "users rows"],
+    levels: Float[np.ndarray, " levels"],
+) -> Int[np.ndarray, "users rows"]:
+    """Steps above each client's lowest rating, by the numbers that are nearest to any; 0 where none are."""
+    step = step_of(levels)
+    few = nearest_numbers(columns, offset, there, levels)
+    if not few.shape[1]:
+        return np.zeros(there.shape, int)
+    values = np.matmul(few, columns.transpose(0, 2, 1)) + offset[:, None]
+    away = np.where(there[:, None], np.abs(values - step * np.rint(values / step)), 0).sum(axis=2)
+    usable = np.isfinite(away) & (np.abs(few[..., 1]) * spread_of(along, there)[:, None] > LEAST * step)
+    nearest = np.where(usable, away, np.inf).argmin(axis=1)
+    best = np.nan_to_num(few[np.arange(len(few)), nearest])
+    for _ in range(ROUNDS):
+        steps = np.rint((np.matmul(columns, best[..., None])[..., 0] + offset) / step)
+        best = fitted(columns, step * steps - offset)
+    steps = np.rint((np.matmul(columns, best[..., None])[..., 0] + offset) / step).astype(int)
+    lowest = np.where(there, steps, np.iinfo(int).max).min(axis=1, initial=np.iinfo(int).max)
+    return np.where(there, steps - lowest[:, None], 0)
+
+
+def one_sided(
+    offset: Float[np.ndarray, "users rows"], there: Bool[np.ndarray, "users rows"], step: float
+) -> Bool[np.ndarray, " users"]:
+    """Whose items have biases that differ by no half steps, so that no mirror image is on the grid, too.
+
+    Parameters
+    ----------
+    offset : (users, rows)
+        Known biases, in stars.
+    there : (users, rows) bool
+        Rows that count.
+    step : float
+        Between levels, in stars.
+
+    Returns
+    -------
+    (users,)
+
+    Examples
+    --------
+    >>> one_sided(np.array([[0.1, 0.25, 3.9], [0.5, 1.0, 0.1]]), np.ones((2, 3), bool), 1.0)
+    array([ True, False])
+    """
+    part = np.where(there, 2 * offset / step % 1, np.nan)
+    out = np.zeros(len(offset), bool)
+    for user in np.flatnonzero(there.sum(axis=1) >= DIFFERENT):
+        own = np.sort(part[user, there[user]])
+        gaps = np.diff(np.append(own, own[0] + 1))
+        out[user] = (gaps > APART).sum() >= DIFFERENT
+    return out

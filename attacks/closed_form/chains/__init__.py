@@ -1,0 +1,1 @@
+"""Several steps, each row a sum over them."""

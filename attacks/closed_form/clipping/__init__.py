@@ -1,0 +1,1 @@
+"""Errors, rows and entries that were clipped to a bound."""

@@ -1,0 +1,1 @@
+"""Steps from factors that are all equal."""

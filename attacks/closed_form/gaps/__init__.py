@@ -1,0 +1,1 @@
+"""Entries that were not sent."""

@@ -1,0 +1,1 @@
+"""Positives and the zeros beside them."""

@@ -1,0 +1,1 @@
+"""Errors that went through a link: which one, and which ratings are behind it."""

@@ -1,0 +1,204 @@
+"""The two numbers under which one client's ratings lie on the grid through one link: trials, and their fit.
+
+Beyond the papers, for ``attacks.closed_form.links.link_grid``, where the equation y = p(B h + b) + A g m(B h
++ b) stands. B is sought on a grid fine enough for its basin, A is told by any level of one row, and the
+nearest few are fitted to the levels that they name.
+"""
+
+from __future__ import annotations
+
+from itertools import combinations_with_replacement
+from typing import NamedTuple
+
+import numpy as np
+from jaxtyping import Bool, Float
+
+from attacks.closed_form.fit.decoding import beside_levels, distance_to_levels, nearest_level
+from attacks.closed_form.fit.goodness_of_fit import FIT_ROWS, step_of
+from attacks.closed_form.links.links import Link, Numbers, Scaled
+
+REACH = np.geomspace(0.05, 25.0, 320)  # largest product that a prediction goes through: steps of 2 %
+KEPT = 12  # trials of a client and link that are fitted
+STEPS = 8  # of Gauss and Newton
+LEAST = 1e-3  # of a step, by which predictions must differ
+AT_ONCE = 100_000  # numbers
+UNEVEN = 1e-6  # of a step, that levels are equally far apart to
+ERRORS = 0.25  # of a step, that the errors of a client are in the mean, at least
+
+
+class Client(NamedTuple):
+    """g, h and b (rows,), of size 1 where they are divided by ``unit``."""
+
+    scalar: Float[np.ndarray, " rows"]
+    along: Float[np.ndarray, " rows"]
+    bias: Float[np.ndarray, " rows"]
+
+
+class Trials(NamedTuple):
+    """Some trials of one client.
+
+    Attributes
+    ----------
+    numbers : (trials, 2)
+        A and B.
+    named : (trials, rows)
+        Levels, in stars.
+    worst, mean : (trials,)
+        Distance of the rows from them.
+    spread : (trials,)
+        How much predictions differ, in stars.
+    moving : (trials,)
+        Rows whose prediction the link moves: at its end, errors are on the grid for any multiple of them.
+    """
+
+    numbers: Float[np.ndarray, "trials 2"]
+    named: Float[np.ndarray, "trials rows"]
+    worst: Float[np.ndarray, " trials"]
+    mean: Float[np.ndarray, " trials"]
+    spread: Float[np.ndarray, " trials"]
+    moving: Float[np.ndarray, " trials"]
+
+
+def fitted_trials(client: Client, through: Scaled, levels: Float[np.ndarray, " levels"]) -> Trials:
+    """Find the numbers under which a client's ratings are nearest to the grid, each by least squares.
+
+    Parameters
+    ----------
+    client : Client
+    through : Scaled
+    levels : (levels,)
+        Ratings that exist, ascending, stars.
+
+    Returns
+    -------
+    Trials
+    """
+    return _fitted(_nearest(client, through, levels), client, through, levels)
+
+
+def values_of(
+    numbers: Float[np.ndarray, "trials 2"], client: Client, link: Link
+) -> tuple[Numbers, Numbers, Numbers]:
+    """What a client's ratings are under some A and B, and how they change with both.
+
+    Parameters
+    ----------
+    numbers : (trials, 2)
+        A and B.
+    client : Client
+    link : Link
+
+    Returns
+    -------
+    y, by_a, by_b : (trials, rows)
+        Ratings as the program has them, and their derivatives by A and B.
+    """
+    a, b = numbers[:, :1], numbers[:, 1:]
+    p, slope, times, bend = link.curve(b * client.along + client.bias)
+    error = client.scalar * times
+    return p + a * error, error, client.along * (slope + a * client.scalar * bend)
+
+
+def _nearest(client: Client, through: Scaled, levels: np.ndarray) -> Numbers:
+    """The A and B of a few trials that are nearest to the grid, (few, 2)."""
+    how, first, range_ = through.link, through.first, through.range
+    some = Client(*(part[:: max(1, -(-part.size // FIT_ROWS))] for part in client))
+    y = (levels - first) / range_
+    reach = REACH if how.unit else REACH * float(np.abs(levels).max())
+    b = np.concatenate([reach, -reach])
+    p, _, times, _ = how.curve(b[:, None] * some.along + some.bias)
+    error = some.scalar * times
+    row = np.abs(error).argmax(axis=1)
+    every = np.arange(b.size)
+    a = (y - p[every, row][:, None]) / error[every, row][:, None]
+    away = _mean_distance(p, error, a, y)
+    # a link that is 0 or 1 in all rows is on the grid without any error
+    errors = np.abs(a) * np.abs(error).mean(axis=1, keepdims=True)
+    away[errors * range_ < ERRORS * step_of(levels)] = np.inf
+    away = np.where(_lowest(away, REACH.size), away, np.inf)
+    near = np.argsort(away, axis=None, kind="stable")[:KEPT]
+    near = near[np.isfinite(away.ravel()[near])]
+    at, level = np.unravel_index(near, away.shape)
+    return np.stack([a[at, level], b[at]], axis=1)
+
+
+def _mean_distance(
+    p: Numbers, error: Numbers, a: Float[np.ndarray, "numbers levels"], y: Float[np.ndarray, " levels"]
+) -> Float[np.ndarray, "numbers levels"]:
+    """How far p + a error is from the levels in the mean."""
+    step = (y[-1] - y[0]) / max(y.size - 1, 1)
+    if y.size < 2 or np.abs(np.diff(y) - step).max() > UNEVEN * step:
+        return distance_to_levels(p[:, None] + a[..., None] * error[:, None], y).mean(axis=2)
+    # single precision tells which trials are fitted; some at a time stay near the processor
+    times, errors, places = (one.astype(np.float32) for one in (a / step, error, (p - y[0]) / step))
+    out, some = np.empty(a.shape), max(1, AT_ONCE // (y.size * p.shape[1]))
+    for at in range(0, len(a), some):
+        here = slice(at, at + some)
+        place = times[here, :, None] * errors[here, None]
+        place += places[here, None]
+        off = beside_levels(place, y.size)
+        out[here] = np.abs(off, out=off).mean(axis=2)
+    return out * step
+
+
+def _lowest(away: Float[np.ndarray, "numbers levels"], run: int) -> Bool[np.ndarray, "numbers levels"]:
+    """Who is no farther than the neighbours, in runs of ascending numbers."""
+    table = away.reshape(-1, run, away.shape[1])
+    edge = np.full((table.shape[0], 1, table.shape[2]), np.inf)
+    before, after = (np.concatenate(pair, axis=1) for pair in ((edge, table[:, :-1]), (table[:, 1:], edge)))
+    return ((table <= before) & (table <= after)).reshape(away.shape)
+
+
+def _fitted(
+    numbers: Float[np.ndarray, "trials 2"],
+    client: Client,
+    through: Scaled,
+    levels: np.ndarray,
+) -> Trials:
+    """Each trial by least squares from the levels that it names."""
+    how, first, range_ = through.link, through.first, through.range
+    y = (levels - first) / range_
+    with np.errstate(all="ignore"):
+        for _ in range(STEPS):
+            value, by_a, by_b = values_of(numbers, client, how)
+            numbers = numbers + gauss_newton(nearest_level(value, y) - value, by_a, by_b)
+        value, _, _ = values_of(numbers, client, how)
+        p, slope, _, _ = how.curve(numbers[:, 1:] * client.along + client.bias)
+        named = nearest_level(value, y)
+        off = np.abs(named - value) * range_
+        error = np.abs(named - p).mean(axis=1) * range_
+    good = np.isfinite(value).all(axis=1) & (error >= ERRORS * step_of(levels))
+    spread = np.abs(p - p.mean(axis=1, keepdims=True)).mean(axis=1) * range_
+    stars = nearest_level(named[good] * range_ + first, levels)
+    return Trials(
+        numbers=numbers[good],
+        named=stars,
+        worst=off[good].max(axis=1),
+        mean=off[good].mean(axis=1),
+        spread=spread[good],
+        moving=(slope > LEAST).sum(axis=1)[good].astype(float),
+    )
+
+
+def gauss_newton(left: Numbers, by_a: Numbers, by_b: Numbers) -> Float[np.ndarray, "trials 2"]:
+    """One step of Gauss and Newton in A and B; 0 where the two are not told apart.
+
+    Parameters
+    ----------
+    left : (trials, rows)
+        Nearest level less y.
+    by_a, by_b : (trials, rows)
+        Derivatives of y.
+
+    Returns
+    -------
+    (trials, 2)
+        What to add to A and B.
+    """
+    aa, ab, bb = ((x * y).sum(axis=1) for x, y in combinations_with_replacement((by_a, by_b), 2))
+    determinant = aa * bb - ab**2
+    right = (left * by_a).sum(axis=1), (left * by_b).sum(axis=1)
+    able = np.isfinite(determinant) & (determinant > 1e-14 * aa * bb)
+    under = np.where(able, determinant, 1.0)
+    step = np.stack([bb * right[0] - ab * right[1], aa * right[1] - ab * right[0]], axis=1) / under[:, None]
+    return np.where(able[:, None] & np.isfinite(step), step, 0.0)

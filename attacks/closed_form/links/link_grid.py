@@ -1,0 +1,207 @@
+"""Two open numbers per client, where its predictions go through a link: the grid on the link's other side.
+
+Beyond the papers, for programs whose predictions are a sigmoid of the product of the factors, or are clipped
+to the range of ratings. Any loss that is a function of a rating and its prediction leaves rows of one
+direction (``attacks.closed_form.grid.rank_one``), or a chain of them
+(``attacks.closed_form.uploads.moving_factor``): these need to know nothing of the errors. With g the row
+along that direction, h = d . v and b the item's known bias, a rating is
+
+    y = p(B h + b) + A g m(B h + b),
+
+p the link, m one over what the loss multiplies the error by, and y the rating as the program has it
+(``attacks.closed_form.links.links``). A and B are sought client by client and link by link
+(``attacks.closed_form.links.link_fit``): a search in one dimension, which takes no start and no constant of
+the step.
+
+Where the lowest level is 0 and the highest 1 behind a sigmoid, 1 - y, with B and A negated, is the mirror
+image of y and makes the same rows, so that no client is answered alone; ``up_to_mirror`` tells all but that.
+
+What it assumes: uploads in the clear, exact to their last digits; more rows than two; a grid of a hundred
+levels at most. It answers where one list of ratings leaves no more than rounding, and no list under any other
+link does.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+from jaxtyping import Bool, Float, Int
+
+from attacks.closed_form.fit.affine_grid import MOST_TRIALS
+from attacks.closed_form.fit.goodness_of_fit import accidental, step_of
+from attacks.closed_form.links.link_fit import LEAST, Client, fitted_trials
+from attacks.closed_form.links.links import links_of
+from attacks.closed_form.uploads.kept import kept
+
+HALF = 0.5  # of the digits that rows have, which right ratings keep
+CLEARLY = 30.0  # times what the best leaves, that all other ratings must leave
+TELLING = 0.2  # of how much predictions differ: what is farther from the grid owes it to the errors alone
+ACCIDENT = 1e-4  # probability that a client's rows about nothing are answered
+FEWEST = 4  # rows of a client that is answered
+KEPT = 32  # answers, of a number a row
+
+
+class Through(NamedTuple):
+    """What is told of some clients.
+
+    Attributes
+    ----------
+    value : (users, rows)
+        Ratings in stars; NaN where not told.
+    told : (users,) bool
+    misfit : (users,)
+        Mean distance from the grid, of what chance gives; NaN where nothing is told.
+    link : (users,)
+        Place in ``links.LINKS``; -1 where nothing is told.
+    """
+
+    value: Float[np.ndarray, "users rows"]
+    told: Bool[np.ndarray, " users"]
+    misfit: Float[np.ndarray, " users"]
+    link: Int[np.ndarray, " users"]
+
+
+@kept(KEPT)
+def ratings_through_links(
+    scalar: Float[np.ndarray, "users rows"],
+    along: Float[np.ndarray, "users rows"],
+    bias: Float[np.ndarray, "users rows"],
+    valid: Bool[np.ndarray, "users rows"],
+    levels: Float[np.ndarray, " levels"],
+    precision: float,
+) -> Through:
+    """Find the ratings of each client that lie on the grid through one of ``links.LINKS``.
+
+    Parameters
+    ----------
+    scalar, along : (users, rows)
+        g and h, up to one number each.
+    bias : (users, rows)
+        What everybody adds to the product.
+    valid : (users, rows) bool
+        Rows that count.
+    levels : (levels,)
+        Ratings that exist, ascending, stars.
+    precision : float
+        Relative size of the rows' last digit.
+
+    Returns
+    -------
+    Through
+
+    Examples
+    --------
+    >>> from attacks.closed_form.links.links import LINKS
+    >>> random = np.random.RandomState(0)
+    >>> h, r = random.randn(1, 9), random.randint(1, 6, (1, 9)) * 1.0
+    >>> p = 1 / (1 + np.exp(-1.7 * h))
+    >>> found = ratings_through_links(
+    ...     0.3 * (r / 5 - p), h, 0 * h, h == h, np.arange(1.0, 6.0), 2e-16)
+    >>> bool((found.value == r).all()), LINKS[found.link[0]]
+    (True, 'cross-entropy of r / highest')
+    """
+    users, n_rows = scalar.shape
+    value, misfit = np.full((users, n_rows), np.nan), np.full(users, np.nan)
+    told, link = np.zeros(users, bool), np.full(users, -1)
+    able = (valid & (scalar != 0)).sum(axis=1) >= FEWEST
+    for user in np.flatnonzero(able & (levels.size**2 <= MOST_TRIALS)):
+        here = valid[user] & (scalar[user] != 0)
+        client = Client(scalar[user, here], along[user, here], bias[user, here])
+        answer = _answer(client, levels, precision)
+        if answer is not None:
+            value[user, here], misfit[user] = answer.ratings, answer.away
+            told[user], link[user] = True, answer.number
+    return Through(value, told, misfit, link)
+
+
+def up_to_mirror(
+    scalar: Float[np.ndarray, "users rows"],
+    along: Float[np.ndarray, "users rows"],
+    valid: Bool[np.ndarray, "users rows"],
+    levels: Float[np.ndarray, " levels"],
+    precision: float,
+) -> tuple[Float[np.ndarray, "users rows"], Float[np.ndarray, "users 2"]]:
+    """Find the ratings of each client, or their mirror images, behind a sigmoid from lowest to highest.
+
+    Parameters
+    ----------
+    scalar, along : (users, rows)
+        g and h, up to one number each.
+    valid : (users, rows) bool
+        Rows that count.
+    levels : (levels,)
+        Ratings that exist, ascending, stars.
+    precision : float
+        Relative size of the rows' last digit.
+
+    Returns
+    -------
+    ratings : (users, rows)
+        In stars, either way round; NaN where not told.
+    numbers : (users, 2)
+        A and B; NaN where not told.
+
+    Examples
+    --------
+    >>> random = np.random.RandomState(0)
+    >>> h, r = random.randn(1, 9), random.randint(1, 6, (1, 9)) * 1.0
+    >>> g = 0.3 * ((r - 1) / 4 - 1 / (1 + np.exp(-1.7 * h)))
+    >>> ratings, _ = up_to_mirror(g, h, h == h, np.arange(1.0, 6.0), 2e-16)
+    >>> bool((ratings == r).all() or (ratings == 6 - r).all())
+    True
+    """
+    value, numbers = np.full(scalar.shape, np.nan), np.full((len(scalar), 2), np.nan)
+    able = (valid & (scalar != 0)).sum(axis=1) >= FEWEST
+    for user in np.flatnonzero(able & (levels.size**2 <= MOST_TRIALS)):
+        here = valid[user] & (scalar[user] != 0)
+        client = Client(scalar[user, here], along[user, here], np.zeros(int(here.sum())))
+        answer = _answer(client, levels, precision, mirrored=True)
+        if answer is not None:
+            value[user, here], numbers[user] = answer.ratings, answer.numbers
+    return value, numbers
+
+
+class _Answer(NamedTuple):
+    """Of one client: the link's place, its ratings in stars, their misfit, and A and B."""
+
+    number: int
+    ratings: Float[np.ndarray, " rows"]
+    away: float
+    numbers: Float[np.ndarray, " 2"]
+
+
+def _answer(
+    client: Client, levels: np.ndarray, precision: float, *, mirrored: bool = False
+) -> _Answer | None:
+    """What is nearest to the grid, if nothing else is as near; or nothing but its mirror image."""
+    size = np.abs(client.scalar).max(), np.abs(client.along).max()
+    if not (np.isfinite(size).all() and min(size) > 0 and np.isfinite(client.bias).all()):
+        return None
+    client = Client(client.scalar / size[0], client.along / size[1], client.bias)
+    links = links_of(levels)
+    found = [fitted_trials(client, one, levels) for one in links]
+    named, worst, mean, spread, moving = (
+        np.concatenate([np.asarray(getattr(part, name)) for part in found])
+        for name in ("named", "worst", "mean", "spread", "moving")
+    )
+    number = np.repeat([one.number for one in links], [len(part.worst) for part in found])
+    if not worst.size:
+        return None
+    best = int(np.argmin(worst))
+    step = step_of(levels)
+    limit = step * precision**HALF
+    away = float(mean[best] / (step / 4))
+    other = (named != named[best]).any(axis=1)
+    if mirrored:
+        if number[best] not in [one.number for one in links if one.link.unit and one.first == levels[0]]:
+            return None
+        other &= (named != levels[0] + levels[-1] - named[best]).any(axis=1)
+    rivals = worst[other]
+    n_tried = len(links) * levels.size**2
+    chance = accidental(np.array([int(moving[best]) - 2]), n_tried, ACCIDENT)[0]
+    # predictions that are one number take no part, and rows tell ratings up to a multiple
+    told = worst[best] <= limit and away < chance and spread[best] > max(mean[best] / TELLING, LEAST * step)
+    told &= bool((rivals > max(limit, CLEARLY * worst[best])).all())
+    numbers = np.concatenate([part.numbers for part in found])[best] / size
+    return _Answer(int(number[best]), named[best], away, numbers) if told else None

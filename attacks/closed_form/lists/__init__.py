@@ -1,0 +1,1 @@
+"""Items that a client drew or was handed, beside those that it rated."""

@@ -1,0 +1,1 @@
+"""Numbers of which sent ones are whole multiples: lattices and short vectors."""

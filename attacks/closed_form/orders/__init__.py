@@ -1,0 +1,1 @@
+"""Steps after every rating in an order that nobody sees."""

@@ -1,0 +1,123 @@
+"""How long a client's factor was at each row, and its product with the item, told by where the row points.
+
+A client that goes through its ratings in orders that nobody sees sends D_j, the sum over passes of
+eta e_j u_j, with the u of the moments at which it came to j. Rows of a client point along d, nearly. What
+they have across tells where u was, and so how far it was along d, for u moves by what the client sends: with
+g_j = D_j . d, w_j the item's factor half-way and M = sum_i g_i w_i, in units of the length of u,
+
+    D_j = g_j (d + y_j) + c (w_j . M) M + s g_j^2 w_j,    y_j ~ N(0, kappa^2 S),
+    S = M M' / 12 + sum_i g_i^2 w_i w_i' / 6,
+
+as a rating's place x in a pass is uniform (its variance is 1/12) and that of each other item is before it
+with probability x (the mean of x (1 - x) is 1/6). c is of errors that shrink as u drifts from pass to pass,
+s of the item's own step. kappa, c, s and the size of what is left are those that make the entries across d
+likeliest; y_j is then the one expected, along d and across, and with it
+
+    g_j' = (g_j - what c and s add) / (1 + y_j . d),    h_j' = w_j . (d + y_j)
+
+are in place of g_j and h_j = w_j . d (``attacks.closed_form.orders.hidden_orders``). No rating is asked for.
+
+What it assumes: orders that do not follow the ratings, steps that move u by a part of its length. Where
+another thing turns rows (decay, large steps) it is no better than the first order, and may be worse: the
+rating grid says which. Beyond the papers.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+from jaxtyping import Float
+
+TIMES = 2.0 ** np.arange(-6, 2.1, 0.5)  # kappa, of the one that alone would make the entries across
+LEFT = np.append(2.0 ** np.arange(-14.0, 0.0), 1e-9)[::-1]  # size of what is left, of the entries across
+PARALLEL = 1e-12  # of the longest row, that entries across have to be
+MOST = 0.5  # of its length, by which u may move along d
+
+
+class _Across(NamedTuple):
+    """Rows across d, in the directions in which S is diagonal there.
+
+    Attributes
+    ----------
+    entries : (n, K - 1)
+    added : (2, n, K - 1)
+        What c and s multiply.
+    variance : (K - 1,)
+        S.
+    along : (K - 1,)
+        Covariance of these directions with d.
+    """
+
+    entries: Float[np.ndarray, "n L"]
+    added: Float[np.ndarray, "2 n L"]
+    variance: Float[np.ndarray, " L"]
+    along: Float[np.ndarray, " L"]
+
+
+def second_order(
+    sent: Float[np.ndarray, "n K"],
+    halfway: Float[np.ndarray, "n K"],
+    direction: Float[np.ndarray, " K"],
+) -> tuple[Float[np.ndarray, " n"], Float[np.ndarray, " n"]] | None:
+    """Correct rows and products along the common direction for where in each pass the rows were made.
+
+    Parameters
+    ----------
+    sent : (n, K)
+        Rows of one client.
+    halfway : (n, K)
+        Factors of their items, half-way between broadcast and upload.
+    direction : (K,)
+        Of the rows, of length 1.
+
+    Returns
+    -------
+    g, h : (n,)
+        In place of ``sent @ direction`` and ``halfway @ direction``; None where rows are parallel, or where
+        they would have moved u by more than half its length.
+    """
+    g = sent @ direction
+    drift = g @ halfway
+    added = np.stack([np.outer(halfway @ drift, drift), g[:, None] ** 2 * halfway])
+    moved = g[:, None] * halfway
+    covariance = np.outer(drift, drift) / 12 + moved.T @ moved / 6
+    frame = np.linalg.svd(direction[None])[2][1:]  # across d
+    variance, axes = np.linalg.eigh(frame @ covariance @ frame.T)
+    frame = axes.T @ frame
+    across = _Across(
+        sent @ frame.T, added @ frame.T, np.maximum(variance, 0.0), frame @ covariance @ direction
+    )
+    if not (np.abs(across.entries).max(initial=0.0) > PARALLEL * np.abs(g).max() and variance.max() > 0):
+        return None
+    best = max(_likely(across, g), key=lambda one: one[0])
+    _, kappa, left, number = best
+    g = g - (number @ added.reshape(2, -1)).reshape(sent.shape) @ direction
+    rest = across.entries - np.tensordot(number, across.added, 1)
+    # y_j across, regressed on what the row shows of it
+    total = (kappa * g[:, None]) ** 2 * across.variance + left**2
+    weight = kappa**2 * g[:, None] * rest / total
+    along = weight @ across.along
+    if not (np.abs(along) < MOST).all():
+        return None
+    h = halfway @ direction + along * (halfway @ direction)
+    h += ((weight * across.variance) * (halfway @ frame.T)).sum(axis=1)
+    return g / (1 + along), h
+
+
+def _likely(across: _Across, g: np.ndarray) -> list[tuple[float, float, float, np.ndarray]]:
+    """Log-likelihood of the entries across, kappa, size of what is left, and the two numbers c and s."""
+    square = np.mean(across.entries**2)
+    alone = np.sqrt(across.entries.size * square / ((g**2).sum() * across.variance.sum()))
+    out = []
+    for kappa in alone * TIMES:
+        signal = (kappa * g[:, None]) ** 2 * across.variance
+        for left in np.sqrt(square) * LEFT:
+            total = signal + left**2
+            weighed = across.added / total
+            normal = np.tensordot(weighed, across.added, ([1, 2], [1, 2]))
+            number = np.linalg.pinv(normal, hermitian=True) @ np.tensordot(weighed, across.entries, 2)
+            rest = across.entries - np.tensordot(number, across.added, 1)
+            likelihood = -0.5 * float((rest**2 / total + np.log(total)).sum())
+            out.append((likelihood, float(kappa), float(left), number))
+    return out

@@ -1,0 +1,70 @@
+"""The multiple of its own factor in each row, where it is not the declared one: regularisation of items.
+
+Beside it the rows of a client are not along its factor, and nothing shows that in the numbers that they are
+reduced to: some round to a rating, those of unrated items as well. The rows do show it: what is across their
+direction is that multiple of their factors and nothing else (``attacks.closed_form.uploads.shared_pull``).
+Where clients name one multiple, they are read as if it were declared.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+from jaxtyping import Float
+
+from attacks.closed_form.numbers.integer_relation import precision_of
+from attacks.closed_form.uploads.item_rows import rounding_of
+from attacks.closed_form.uploads.reduction import across_direction, freed
+from attacks.closed_form.uploads.shared_pull import AGREE, LEAST_ROWS, without_pull
+from victims.transcript.view import Uploads, View
+
+MOST_CLIENTS, MOST_ROWS = 64, 64  # that are looked at, evenly spaced
+
+
+def as_rows_say(view: View) -> tuple[View, str]:
+    """Declare the multiple that rows hold.
+
+    Parameters
+    ----------
+    view : View
+        With gradients and broadcasts. Rows of a client show a multiple from four rows and three factors on.
+
+    Returns
+    -------
+    view : View
+        The same where most clients hold what is declared, or nothing shows it.
+    reason : str
+        Why rows cannot be read: most clients hold another multiple than is declared, and not the same one.
+        Empty otherwise.
+    """
+    order = view.layout.order
+    batch = view.batch(order[:: max(1, -(-order.size // MOST_CLIENTS))])
+    upload = view.manifest.upload
+    for uploads in batch.rounds:
+        more = _more_than(upload.regularization, uploads)
+        told = more[more != 0]
+        if 2 * told.size <= more.size:
+            continue
+        usual = float(np.median(told))
+        if np.median(np.abs(told - usual)) < AGREE * abs(usual):
+            right = upload.model_copy(update={"regularization": upload.regularization + usual})
+            return view.declared(upload=right), ""
+        return view, (
+            f"the upload's regularization is declared {upload.regularization:g}, and rows of {told.size} of "
+            f"{more.size} clients hold other multiples of their items' factors, each client its own"
+        )
+    return view, ""
+
+
+def _more_than(declared: float, uploads: Uploads) -> Float[np.ndarray, " judged"]:
+    """What rows of clients that show it hold more than is declared; 0 where they do not."""
+    every = slice(None, None, max(1, -(-uploads.valid.shape[1] // MOST_ROWS)))
+    rows = freed(uploads, declared)[:, every]
+    valid = np.broadcast_to(uploads.valid[:, every], rows.shape[:2])
+    factors = np.where(valid[..., None], uploads.factors[uploads.at[:, every]], 0.0)
+    judged = (valid & rows.any(axis=2)).sum(axis=1) > LEAST_ROWS
+    # parallel ones hold nothing, and what else they hold takes twenty times as long to fit
+    digits = precision_of(rows, factors, rounding_of(uploads.gradients[:, every]))
+    open_ = judged & ~(across_direction(rows)[1] <= digits)
+    more = np.zeros(len(rows))
+    more[open_] = without_pull(rows[open_], factors[open_], valid[open_])[1]
+    return more[judged]

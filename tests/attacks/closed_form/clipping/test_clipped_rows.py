@@ -1,0 +1,145 @@
+"""Rows clipped entry by entry, or sample by sample, read by ``undeclared``: none wrongly."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+import factorleak as fl
+from attacks.closed_form.clipping.bounded_rows import with_bounded
+from attacks.closed_form.clipping.clipped_entries import reading_of_clipped_entries
+from attacks.closed_form.clipping.clipped_samples import lower_edge, unclipped, whole_edge
+from attacks.closed_form.last_readings import _unless_one_is_clipped
+from attacks.closed_form.rows.off_grid import off_grid
+from attacks.closed_form.uploads.item_rows import BATCH_BYTES, rows_of
+from attacks.closed_form.uploads.readings import Rows, reading_of
+from tests.oracles.gap_programs import GapProgram, all_of_it, by_sample, clipped_to, one_step
+from victims.transcript.manifest import Manifest
+
+
+def score(found: fl.Reconstruction, ratings: np.ndarray) -> tuple[int, int]:
+    """Answers, and how many of them are right."""
+    columns = list(found.columns())
+    user, item, value = (np.concatenate([c[name] for c in columns]) for name in ("user", "index", "value"))
+    told = np.isfinite(value)
+    return int(told.sum()), int((np.abs(value - ratings[user, item]) < 0.25)[told].sum())
+
+
+@pytest.mark.parametrize("dtype", [pytest.param(np.float64, marks=pytest.mark.thorough), np.float32])
+@pytest.mark.parametrize(("bound", "least"), [(0.3, 0.95), (0.1, 0.6)])
+def test_entries(tmp_path, bound, least, dtype):
+    """The smaller bound leaves many rows nothing but their signs."""
+    program = GapProgram(one_step, clipped_to, bound, factors=5, n_users=8, dtype=dtype)
+    ratings = program.record(tmp_path / "t")
+    answers, right = score(fl.attack(tmp_path / "t", "undeclared"), ratings)
+    assert right == answers >= least * (ratings > 0).sum()
+
+
+@pytest.mark.parametrize("dtype", [pytest.param(np.float64, marks=pytest.mark.thorough), np.float32])
+def test_samples(tmp_path, dtype):
+    program = GapProgram(by_sample(3.0), all_of_it, factors=5, n_users=8, dtype=dtype, levels=(1, 2, 3, 4, 5))
+    ratings = program.record(tmp_path / "t")
+    answers, right = score(fl.attack(tmp_path / "t", "undeclared"), ratings)
+    assert right == answers >= 0.6 * (ratings > 0).sum()
+
+
+@pytest.mark.parametrize(("step", "sent"), [(one_step, clipped_to), (by_sample(3.0), all_of_it)])
+def test_shuffled_rows_are_not_read(tmp_path, step, sent):
+    GapProgram(step, sent, 0.2, factors=5, n_users=8).record(tmp_path / "t")
+    view = fl.open_transcript(tmp_path / "t").view("server").shuffled(3)
+    assert len(fl.attack(view, "undeclared").abstained) == view.users.size
+
+
+def test_ratings_off_the_grid_are_not_read(tmp_path):
+    def centred(u, r, v):
+        return one_step(u, r - 3.21, v)
+
+    GapProgram(centred, clipped_to, 0.2, factors=5, n_users=8).record(tmp_path / "t")
+    assert len(fl.attack(tmp_path / "t", "undeclared").abstained) == 8
+
+
+def sample_clients(path, seed, bound, taken_off=0.0):
+    """Twelve clients who clip samples, in single precision, every third with two levels."""
+    rng, levels = np.random.default_rng(seed), np.arange(1.0, 6.0)
+    v, ratings = rng.normal(0, 0.3, (80, 5)).astype(np.float32), np.zeros((12, 80))
+    with fl.Recorder(path, rating_levels=levels) as recorder:
+        recorder.broadcast(0, v)
+        for client in range(12):
+            items = np.sort(rng.permutation(80)[: rng.integers(6, 26)])
+            used = levels if client % 3 else rng.choice(levels, 2, replace=False)
+            ratings[client, items], p = rng.choice(used, items.size), rng.normal(0, 0.5, 5)
+            rows = -by_sample(bound)(p, ratings[client, items] - taken_off, v[items])
+            recorder.upload(0, client, rows.astype(np.float32), items)
+    return ratings
+
+
+def off_by_themselves(path):
+    """Who is off the grid by all rows, and by those that were not clipped."""
+    view, levels = fl.open_transcript(path).view("server"), np.arange(1.0, 6.0)
+    rows = [rows_of(view.manifest, batch.rounds[0], None, 0.0, 0.0) for batch in view.batches(BATCH_BYTES)]
+    return tuple(
+        np.concatenate([off_grid(one, levels) for one in part]) for part in (rows, map(unclipped, rows))
+    )
+
+
+def test_clients_who_clip_samples_are_judged_by_the_others(tmp_path):
+    """What is off the grid without any row that was clipped is no rating."""
+    sample_clients(tmp_path / "stars", 0, 3.0)
+    whole, rest = off_by_themselves(tmp_path / "stars")
+    assert whole.sum() >= 6
+    assert not rest.any()
+    sample_clients(tmp_path / "shifted", 0, 3.0, taken_off=3.21)
+    assert off_by_themselves(tmp_path / "shifted")[1].sum() >= 3
+
+
+def test_inexact_answers_beside_clipped_samples_are_left_out():
+    """A single clipped row shows no line, and may be near a wrong level."""
+    rows, three = clipped_client(1.0), (3, 30)
+    best = reading_of(np.ones(three), np.array([1e-12, 0.03, 0.03]), 0.1, steps=np.array([1.0, 1, 2]))
+    left = _unless_one_is_clipped(best, np.array([True, True, True]), rows)
+    assert left.answered.tolist() == [True, False, True]
+
+
+def test_what_is_on_the_lower_edge_is_left_out():
+    q2 = np.array([1.0, 2.0, 3.0, 4.0, 5.0])
+    scalar = np.array([0.1, 1.0, 0.1, 0.2, 1.0]) / np.sqrt(2 + q2)
+    assert whole_edge(q2, scalar, 1e-12).tolist() == [False, True, False, False, True]
+
+
+def clipped_client(bound: float) -> Rows:
+    """Rows of one client."""
+    rng = np.random.default_rng(1)
+    p, v = rng.normal(0, 0.5, 4), rng.normal(0, 0.3, (30, 4))
+    error = rng.integers(1, 6, 30) - v @ p
+    sent, there = np.clip(error[:, None] * p, -bound, bound), np.ones((1, 30), bool)
+    return Rows(sent[None], v[None], 0.0 * there, there, np.full(1, np.nan), 2.0**-52, None)
+
+
+@pytest.mark.parametrize("sign", [1, -1])
+def test_entries_at_the_bound_were_larger(sign):
+    """One that was small, or of the other sign, is of another rule."""
+    rows = clipped_client(1.0)
+    manifest = Manifest(
+        format="factorleak-transcript", version=1, protocol="strange", update="sgd",
+        weighting="observed-only", n_users=1, n_items=30, n_attributes=0, factors=4, rounds=[0],
+        rating_levels=[1, 2, 3, 4, 5],
+    )  # fmt: skip
+    small = np.unravel_index(np.abs(rows.rows).argmin(), rows.rows.shape)
+    assert reading_of_clipped_entries(rows, manifest, 0.25).answered.all()
+    rows.rows[small] = sign
+    assert not reading_of_clipped_entries(rows, manifest, 0.25).answered.any()
+
+
+def test_rows_with_a_bound_alone_are_answered_where_one_level_is_left():
+    scalar, along = np.array([[1.0, 2.0, -1.0, 2.5, 2.5]]), np.array([[2.0, 1.0, 5.0, 2.0, 0.5]])
+    value = np.array([[3.0, 3.0, 4.0, np.nan, np.nan]])
+    best = reading_of(value, 0.0, 0.1)
+    bounded = np.array([[False, False, False, True, True]])
+    found = with_bounded(best, scalar, along, np.zeros((1, 5)), bounded, np.arange(1.0, 6))
+    np.testing.assert_equal(found.value, [[3.0, 3.0, 4.0, 5.0, np.nan]])
+
+
+def test_three_rows_on_a_line_are_an_accident():
+    q2 = np.array([1.0, 2.0, 3.0, 4.0])
+    scalar = np.array([1.0, 1.0, 1.0, 0.1]) / np.sqrt(2 + q2)
+    assert not lower_edge(q2, scalar, 1e-12).any()

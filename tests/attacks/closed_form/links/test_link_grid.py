@@ -1,0 +1,101 @@
+"""Ratings on the other side of a link: one step, chains of steps, clipped predictions."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import factorleak as fl
+from attacks.closed_form.links.link_fit import Client, fitted_trials
+from attacks.closed_form.links.link_grid import ratings_through_links
+from attacks.closed_form.links.links import LINKS, links_of
+from tests.oracles.pass_programs import Passer, Passes
+
+STARS = np.arange(1.0, 6.0)
+
+
+def answers(path: Path, ratings: np.ndarray) -> tuple[int, int]:
+    """Right and wrong answers of ``undeclared``."""
+    columns = list(fl.attack(path, "undeclared").columns())
+    if not columns:
+        return 0, 0
+    user, item, value = (np.concatenate([c[name] for c in columns]) for name in ("user", "index", "value"))
+    good = np.abs(value - ratings[user, item]) < 0.25
+    return int(good.sum()), int((~good).sum())
+
+
+@pytest.mark.parametrize("loss", ["sigmoid", "cross-entropy", "clipped"])
+@pytest.mark.parametrize("batch", [0, 1, 4])
+def test_losses_through_a_link_are_read(loss: str, batch: int, tmp_path: Path):
+    """One pass: one direction, or a chain of them. No constant and no link is told.
+
+    A clipped prediction that is right leaves a row of zeros, and its rating open.
+    """
+    spread = 1.2 if loss == "clipped" else 0.6
+    program = Passes(Passer(0.02, 1, batch, loss, moves=False), n_rated=(12, 20), spread=spread, scale=-3.0)
+    ratings = program.record(tmp_path / "t")
+    right, wrong = answers(tmp_path / "t", ratings)
+    assert wrong == 0
+    assert right >= (0.55 if loss == "clipped" else 0.9) * (ratings > 0).sum()
+
+
+def test_ratings_and_their_mirror_image_make_the_same_rows():
+    """(r - 1) / 4 - sigmoid(x) of u is what 6 - r leaves of -u: open, unless a bias tells."""
+    rng = np.random.default_rng(1)
+    h, r, bias = rng.normal(size=(1, 20)), rng.choice(STARS, (1, 20)), rng.normal(size=(1, 20))
+    every = np.ones(h.shape, bool)
+    for known in (0 * bias, bias):
+        rows = (r - 1) / 4 - 1 / (1 + np.exp(-1.3 * h - known))
+        found = ratings_through_links(0.2 * rows, h, known, every, STARS, 2e-16)
+        assert found.told[0] == known.any()
+    assert (found.value == r).all()
+    assert LINKS[found.link[0]] == "cross-entropy of (r - lowest) / range"
+
+
+def test_rows_about_nothing_are_no_answer():
+    """40 clients of 4 to 11 random rows: an answer to any has a probability below 4e-3."""
+    rng = np.random.default_rng(2)
+    g, h = rng.normal(size=(40, 11)), rng.normal(size=(40, 11))
+    valid = np.arange(11) < rng.integers(4, 12, (40, 1))
+    assert not ratings_through_links(g, h, 0 * g, valid, STARS, 2e-16).told.any()
+
+
+def test_predictions_that_are_one_number_tell_nothing():
+    """All clipped to the lowest level: errors are on the grid for any multiple of them."""
+    r, h = np.array([[2.0, 3.0, 5.0, 3.0, 4.0, 2.0]]), -np.arange(1.0, 7.0)[None]
+    assert not ratings_through_links(0.1 * (r - 1), h, 0 * h, h < 0, STARS, 2e-16).told.any()
+
+
+def test_a_prediction_that_alone_is_not_clipped_tells_nothing():
+    """It meets any level, and the others' errors, clipped to one length, are on the grid for a multiple."""
+    h = np.array([[0.32, -0.79, 0.64, -1.23, 0.76, 0.24, -0.46]])
+    g = np.where(h > -1, -1.12, -0.4)
+    assert not ratings_through_links(g, h, 0 * h, h < 1, STARS, 2e-16).told.any()
+
+
+def test_small_predictions_make_no_link(tmp_path):
+    """Whole stars of a grid of halves leave a multiple open; through a link they were (r + 5) / 2."""
+    rng = np.random.default_rng(11)
+    q = rng.normal(0, 0.1, (40, 20)).astype(np.float32)
+    with fl.Recorder(tmp_path / "run", rating_levels=np.arange(0.5, 5.1, 0.5)) as recorder:
+        recorder.broadcast(0, q)
+        for user in range(8):
+            p, items = rng.normal(0, 0.1, 20).astype(np.float32), rng.permutation(40)[:9]
+            stars = rng.choice([2.0, 3.0, 4.0, 5.0], 9).astype(np.float32)
+            error = stars - q[items] @ p
+            recorder.upload(0, user, np.float32(2 / 9) * error[:, None] * p, items)
+            recorder.truth(user, items, stars)
+    found = fl.attack(tmp_path / "run", "undeclared")
+    assert len(found.abstained) == 8
+
+
+@pytest.mark.parametrize("levels", [STARS[:1], STARS[:2], np.array([1.0, 2.0, 4.0])])
+def test_a_single_level_is_a_grid_for_links_too(levels):
+    """Rows of implicit feedback, dealt out for a baseline, ended in a traceback."""
+    along = np.linspace(-1, 1, 9)
+    client = Client(0.5 - along**2, along, np.zeros(9))
+    for one in links_of(levels):
+        named = fitted_trials(client, one, levels).named
+        assert np.isin(named, levels).all()
