@@ -18,7 +18,6 @@ from tests.soak.identify import counted
     [
         (AdaptiveClient("adam", 2), "adam"),
         pytest.param(AdaptiveClient("adam", 3, decay=0.01), "adamw", marks=pytest.mark.thorough),
-        pytest.param(AdaptiveClient("rmsprop", 2), "rmsprop", marks=pytest.mark.thorough),
         pytest.param(AdaptiveClient("adagrad", 3), "adagrad", marks=pytest.mark.thorough),
     ],
     ids=lambda one: one if isinstance(one, str) else "",
